@@ -1,0 +1,6 @@
+# What the library and its tools stand on. ZeroMQ, spdlog and fmt are private: no public header includes them.
+find_package(Threads REQUIRED)
+find_package(PkgConfig REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(fmt REQUIRED)
+pkg_check_modules(zmq REQUIRED IMPORTED_TARGET libzmq>=4.3)

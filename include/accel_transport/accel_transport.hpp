@@ -1,0 +1,12 @@
+#pragma once
+
+/// Everything a user of the library needs on the host.
+#include <accel_transport/channel.hpp>
+#include <accel_transport/completion.hpp>
+#include <accel_transport/config.hpp>
+#include <accel_transport/context.hpp>
+#include <accel_transport/memory.hpp>
+#include <accel_transport/options.hpp>
+#include <accel_transport/server.hpp>
+#include <accel_transport/status.hpp>
+#include <accel_transport/timeline.hpp>

@@ -1,0 +1,134 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <accel_transport/completion.hpp>
+#include <accel_transport/config.hpp>
+#include <accel_transport/context.hpp>
+#include <accel_transport/memory.hpp>
+#include <accel_transport/options.hpp>
+#include <accel_transport/status.hpp>
+
+namespace accel {
+
+namespace core {
+class channel_core;
+}
+
+/// A call that has been begun: its id and the room for its request, to be written in place.
+/// Borrows a slot of the channel until `release`.
+struct call_view {
+    call_id id;
+    std::span<std::byte> request;
+};
+
+struct submit_options {
+    std::chrono::nanoseconds timeout{};  ///< from now; 0: the channel's `call_timeout`
+    std::uint64_t tag = 0;               ///< handed back in the completion
+    std::uint64_t trace_id = 0;          ///< travels to the server and back
+    /// Where the response goes instead of its slot; the server may answer with at most its size.
+    /// Must outlive the completion.
+    slice response_into;
+};
+
+/// The response of a blocking `channel::call`. Owns its slot; move-only; must not outlive the channel.
+class ACCEL_API response {
+  public:
+    response(response&&) noexcept;
+    response& operator=(response&&) noexcept;
+    ~response();
+
+    [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return content_.response; }
+    [[nodiscard]] const accel::timeline& timeline() const noexcept { return content_.timeline; }
+
+  private:
+    friend class channel;
+    response(core::channel_core* owner, const completion& content) noexcept;
+    void reset() noexcept;
+    core::channel_core* owner_ = nullptr;
+    completion content_;
+};
+
+/// Counters of a channel since it was made.
+struct channel_statistics {
+    std::uint64_t submitted = 0;
+    std::uint64_t completed = 0;   ///< completions handed out
+    std::uint64_t stale = 0;       ///< late or stale responses recognised and dropped
+    std::uint64_t reconnects = 0;
+    std::uint32_t quarantined = 0;  ///< slots waiting for a late response now
+};
+
+/// The client's end of one connection to a server. Belongs to one thread at a time; move-only.
+/// A call goes begin → (write the request) → submit → poll or wait → (read the response) → release.
+/// begin, submit, cancel, poll and release neither block, allocate, lock nor log.
+class ACCEL_API channel {
+  public:
+    /// Connects to `scheme://host:port?key=value…` within `connect_timeout`. Keys are the fields of
+    /// `channel_options`; a misspelt one is an error that lists the right ones. May block and allocate.
+    [[nodiscard]] static result<channel> connect(context& ctx, std::string_view uri,
+                                                 const channel_options& options = {});
+    channel(channel&&) noexcept;
+    channel& operator=(channel&&) noexcept;
+    /// As `close()`.
+    ~channel();
+
+    /// Takes a free slot. `again`: none is free (poll and release some); `peer_lost`; `closed`.
+    [[nodiscard]] status begin(call_view& out) noexcept;
+
+    /// Sends the first `length` bytes of the slot's request room. On anything but `ok` the call stays begun.
+    /// Fails with `message_too_large`, `invalid_state`, `peer_lost`, `again`.
+    [[nodiscard]] status submit(call_id id, std::size_t length, const submit_options& options = {}) noexcept;
+
+    /// Sends `payload` from where it lies, without a copy. It is lent until the completion, and must not
+    /// change until then; an expiry or cancellation completes only when the transport has let go of it.
+    [[nodiscard]] status submit(call_id id, slice payload, const submit_options& options = {}) noexcept;
+
+    /// Ends a submitted call early: it completes with `cancelled`, unless its completion is already due.
+    /// Its slot stays in quarantine until the server's late answer has arrived.
+    [[nodiscard]] status cancel(call_id id) noexcept;
+
+    /// Takes up to `out.size()` completions and returns how many. Never blocks.
+    [[nodiscard]] std::size_t poll(std::span<completion> out) noexcept;
+
+    /// As poll, but waits up to `timeout` for the first one. Returns 0 only on time-out or when nothing is in flight
+    /// on a closed or lost channel.
+    [[nodiscard]] std::size_t wait(std::span<completion> out, std::chrono::nanoseconds timeout) noexcept;
+
+    /// Gives back a completed (or begun, never submitted) call and its slot. `invalid_state` for a stale id.
+    status release(call_id id) noexcept;
+
+    /// One blocking call: copies `request` into a slot, waits for the response. A failure that the server answered
+    /// is an `error` whose message holds the handler's text. Other calls' completions stay queued for poll.
+    [[nodiscard]] result<response> call(std::span<const std::byte> request,
+                                        const submit_options& options = {});
+
+    /// A descriptor that becomes readable when `poll` has something to do, for an epoll loop.
+    /// Before sleeping on it: poll until 0, then `arm()`; when that says false, poll again.
+    [[nodiscard]] int event_fd() const noexcept;
+    [[nodiscard]] bool arm() noexcept;
+
+    [[nodiscard]] std::size_t max_request_bytes() const noexcept;   ///< as granted by the server
+    [[nodiscard]] std::size_t max_response_bytes() const noexcept;  ///< as granted by the server
+    [[nodiscard]] std::uint32_t slots() const noexcept;             ///< as granted by the server
+    [[nodiscard]] std::string_view scheme() const noexcept;         ///< the one in use ("tcp")
+    /// Why `auto://` chose this scheme; a sentence for people.
+    [[nodiscard]] std::string_view why() const noexcept;
+    [[nodiscard]] bool connected() const noexcept;
+    [[nodiscard]] channel_statistics statistics() const noexcept;
+
+    /// Ends the connection. Calls in flight complete with `closed` and can still be polled. Waits up to
+    /// `close_timeout` for the transport to let go of lent slices.
+    void close() noexcept;
+
+  private:
+    explicit channel(std::unique_ptr<core::channel_core> core) noexcept;
+    std::unique_ptr<core::channel_core> core_;
+};
+
+}  // namespace accel

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <accel_transport/status.hpp>
+#include <accel_transport/timeline.hpp>
+
+namespace accel {
+
+/// Names one call of one channel. A slot is used again under the next generation, so an old id is recognised.
+struct call_id {
+    std::uint32_t slot = 0;
+    std::uint32_t generation = 0;
+    friend constexpr auto operator<=>(call_id, call_id) noexcept = default;
+};
+
+/// What `channel::poll` hands back: exactly one for every accepted call.
+struct completion {
+    call_id id;
+    accel::status status = accel::status::ok;
+    std::uint32_t code = 0;      ///< the handler's own code when `status` is `application_error`
+    std::uint64_t tag = 0;       ///< as given to submit
+    std::uint64_t trace_id = 0;  ///< as given to submit
+    /// The response in place: in its slot, or in the slice given as `response_into`. Valid until
+    /// `channel::release(id)`. On a failure it holds the handler's message, if any.
+    std::span<const std::byte> response;
+    accel::timeline timeline;
+};
+
+}  // namespace accel

@@ -1,0 +1,14 @@
+#pragma once
+
+/// Version of the library's source interface (semantic versioning).
+#define ACCEL_VERSION_MAJOR 0
+#define ACCEL_VERSION_MINOR 1
+#define ACCEL_VERSION_PATCH 0
+
+#if defined(ACCEL_STATIC)
+#define ACCEL_API
+#elif defined(ACCEL_BUILDING)
+#define ACCEL_API __attribute__((visibility("default")))
+#else
+#define ACCEL_API
+#endif

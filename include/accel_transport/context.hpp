@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <accel_transport/config.hpp>
+#include <accel_transport/memory.hpp>
+#include <accel_transport/status.hpp>
+
+namespace accel {
+
+namespace core {
+class context_state;
+}
+
+enum class log_level : std::uint8_t { debug, info, warning, error, off };
+
+struct context_options {
+    log_level log = log_level::warning;  ///< control path only; the data path never logs
+};
+
+/// What one scheme can do on this machine, and why.
+struct scheme_report {
+    std::string scheme;
+    bool usable = false;
+    std::string reason;  ///< one sentence: what it will use, or what is missing and how to get it
+};
+
+/// Shared ground of channels and servers: registered memory, backends, the control plane's thread.
+/// Safe to use from any thread. Channels and servers keep what they need of it alive.
+class ACCEL_API context {
+  public:
+    [[nodiscard]] static result<context> open(const context_options& options = {});
+    context(context&&) noexcept;
+    context& operator=(context&&) noexcept;
+    ~context();
+
+    /// New registered memory, zeroed, at least 64-byte aligned. May block.
+    [[nodiscard]] result<region> allocate(std::size_t size_bytes, memory_kind kind = memory_kind::host());
+    /// Registers memory of the application's own, which must outlive the region. May block.
+    [[nodiscard]] result<region> register_memory(void* data, std::size_t size_bytes,
+                                                 memory_kind kind = memory_kind::host());
+    /// Every scheme this build knows, best first, with what this machine lacks for it.
+    [[nodiscard]] std::vector<scheme_report> schemes() const;
+
+    /// Internal.
+    [[nodiscard]] const std::shared_ptr<core::context_state>& state() const noexcept { return state_; }
+
+  private:
+    explicit context(std::shared_ptr<core::context_state> state) noexcept;
+    std::shared_ptr<core::context_state> state_;
+};
+
+}  // namespace accel

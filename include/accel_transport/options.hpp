@@ -1,0 +1,62 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include <accel_transport/memory.hpp>
+
+namespace accel {
+
+/// How a thread waits: spin for ever, spin for `spin` and then sleep, or sleep at once.
+enum class poll_mode : std::uint8_t { busy, adaptive, block };
+
+/// Who may connect. Keys are CURVE key pairs (see `accel_keys`); Z85 text of 40 characters.
+struct security_options {
+    std::string key_file;         ///< URI `key_file`: this end's private key file, mode 0600
+    std::string server_key;       ///< URI `server_key`: client only; the server's public key, Z85 or a file
+    std::string authorized_keys;  ///< URI `authorized_keys`: server only; file of public keys, one a line
+    bool insecure = false;        ///< URI `insecure`: no keys, no encryption; has to be asked for by name
+};
+
+/// Options of a channel. Each is also a URI key of the same name; the URI wins over the code.
+/// Durations in URIs take a unit: 500ms, 2s, 20us. Sizes take K, M, G: 64K, 1M.
+struct channel_options {
+    std::uint32_t slots = 8;                   ///< calls in flight at most; 1 … 65,536
+    std::size_t request_bytes = 1 << 20;       ///< longest request; at most 1 GiB
+    std::size_t response_bytes = 1 << 20;      ///< longest response; at most 1 GiB
+    std::chrono::nanoseconds connect_timeout = std::chrono::seconds{5};
+    std::chrono::nanoseconds call_timeout = std::chrono::seconds{10};  ///< when submit names none
+    std::chrono::nanoseconds close_timeout = std::chrono::seconds{1};
+    std::chrono::nanoseconds peer_timeout = std::chrono::milliseconds{500};  ///< silence that means lost
+    poll_mode poll = poll_mode::adaptive;
+    std::chrono::nanoseconds spin = std::chrono::microseconds{50};  ///< of `poll_mode::adaptive`
+    bool reconnect = false;  ///< connect again after a loss; calls in flight still end as `peer_lost`
+    std::chrono::nanoseconds backoff_min = std::chrono::milliseconds{50};
+    std::chrono::nanoseconds backoff_max = std::chrono::seconds{5};
+    bool zerocopy = false;  ///< tcp: MSG_ZEROCOPY for large payloads
+    security_options security;
+};
+
+/// Options of a server. Each is also a URI key; when several URIs are listened on, all of them count for the
+/// whole server, and two that disagree are an error.
+struct server_options {
+    std::uint32_t workers = 1;        ///< threads that serve; 0: the application calls `server::poll` itself
+    std::uint32_t max_sessions = 1024;
+    std::uint32_t max_slots = 256;                   ///< a session
+    std::size_t max_request_bytes = 64 << 20;        ///< longest request a client may ask for
+    std::size_t max_response_bytes = 64 << 20;       ///< longest response a client may ask for
+    std::size_t max_memory_bytes = std::size_t{4} << 30;  ///< slots of all sessions together
+    std::uint32_t max_exchanges = 4096;              ///< open at once, a worker; beyond it `overloaded`
+    memory_kind memory = memory_kind::host();        ///< where handlers want their bytes
+    std::chrono::nanoseconds peer_timeout = std::chrono::milliseconds{500};
+    std::chrono::nanoseconds drain_timeout = std::chrono::seconds{2};  ///< of `stop` and the destructor
+    poll_mode poll = poll_mode::adaptive;
+    std::chrono::nanoseconds spin = std::chrono::microseconds{50};
+    std::uint16_t data_port = 0;  ///< tcp, zmq: first port of the data path, a worker each; 0: any
+    bool zerocopy = false;        ///< tcp: MSG_ZEROCOPY for large payloads
+    security_options security;
+};
+
+}  // namespace accel

@@ -1,0 +1,127 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <accel_transport/config.hpp>
+#include <accel_transport/context.hpp>
+#include <accel_transport/options.hpp>
+#include <accel_transport/status.hpp>
+#include <accel_transport/timeline.hpp>
+
+namespace accel {
+
+namespace core {
+struct exchange_state;
+class server_core;
+}  // namespace core
+
+/// The server's end of one request: read it, write the response in place, reply. Owner; move-only.
+/// May be kept, moved to any thread and answered later, in any order. Destroyed unanswered, it answers
+/// `abandoned`. Using it after an answer is a misuse that ends the process with a message.
+class ACCEL_API exchange {
+  public:
+    exchange(exchange&& other) noexcept : state_(other.state_) { other.state_ = nullptr; }
+    exchange& operator=(exchange&& other) noexcept;
+    ~exchange();
+
+    /// The request in place; valid until the answer. Bytes of an untrusted peer. At least 8-byte aligned.
+    [[nodiscard]] std::span<const std::byte> request() const noexcept;
+    /// Room for the response, to be written in place; its size is the most the client accepts.
+    [[nodiscard]] std::span<std::byte> response() const noexcept;
+    [[nodiscard]] std::uint64_t trace_id() const noexcept;
+    [[nodiscard]] std::uint64_t session_id() const noexcept;
+    [[nodiscard]] std::string_view scheme() const noexcept;
+    /// Time until the client gives up; zero once it has.
+    [[nodiscard]] std::chrono::nanoseconds time_left() const noexcept;
+    /// Adds to a stage of the timeline that travels back to the client.
+    void record(stage what, std::chrono::nanoseconds duration) noexcept;
+
+    /// Answers with the first `length` bytes of `response()`. Any thread. `message_too_large` answers nothing and leaves
+    /// the exchange open; any other result ends it. `peer_lost`: the client is gone.
+    status reply(std::size_t length) noexcept;
+    /// Answers with `payload` from where it lies. `leases` is raised now and lowered when the transport has let go.
+    status reply(slice payload, std::atomic<std::uint32_t>& leases) noexcept;
+    /// Answers with a failure: a status other than ok, the handler's own code, and a short message.
+    status fail(status reason, std::uint32_t code = 0, std::string_view message = {}) noexcept;
+
+    /// Internal.
+    explicit exchange(core::exchange_state* state) noexcept : state_(state) {}
+
+  private:
+    core::exchange_state* state_;
+};
+
+/// Measures the enclosing scope as one stage of an exchange.
+class stage_timer {
+  public:
+    stage_timer(exchange& target, stage what) noexcept
+        : target_(target), what_(what), start_(std::chrono::steady_clock::now()) {}
+    stage_timer(const stage_timer&) = delete;
+    stage_timer& operator=(const stage_timer&) = delete;
+    ~stage_timer() { target_.record(what_, std::chrono::steady_clock::now() - start_); }
+
+  private:
+    exchange& target_;
+    stage what_;
+    std::chrono::steady_clock::time_point start_;
+};
+
+/// Called on a worker's thread, once for each request, in order of arrival. Must not throw.
+using handler = std::function<void(exchange)>;
+
+/// Counters of a server since it was made.
+struct server_statistics {
+    std::uint32_t sessions = 0;           ///< open now
+    std::uint64_t sessions_opened = 0;
+    std::uint64_t sessions_refused = 0;   ///< by a limit, key or version
+    std::uint64_t sessions_lost = 0;      ///< ended by the peer's death or a protocol error
+    std::uint64_t requests = 0;           ///< handed to the handler
+    std::uint64_t replies = 0;            ///< answers delivered
+    std::uint64_t expired = 0;            ///< requests that were already too late on arrival
+    std::uint64_t overloaded = 0;         ///< requests refused by `max_exchanges`
+    std::size_t memory_bytes = 0;         ///< slots of all sessions now
+};
+
+/// Serves one handler on any number of URIs. Move-only; its methods may be called from any thread.
+class ACCEL_API server {
+  public:
+    /// Listens on every URI (`scheme://host:port?key=value…`; port 0: any free one) or on none of them. May block.
+    [[nodiscard]] static result<server> listen(context& ctx, std::span<const std::string> uris, handler service,
+                                               const server_options& options = {});
+    [[nodiscard]] static result<server> listen(context& ctx, std::initializer_list<std::string_view> uris,
+                                               handler service, const server_options& options = {});
+    server(server&&) noexcept;
+    server& operator=(server&&) noexcept;
+    /// As `stop()`.
+    ~server();
+
+    /// What clients connect to, one for each URI, with the real ports; without keys and options.
+    [[nodiscard]] std::vector<std::string> endpoints() const;
+    [[nodiscard]] server_statistics statistics() const;
+
+    /// Only with `workers = 0`: serves what is ready, returns how many events there were. One thread at a time.
+    std::size_t poll() noexcept;
+
+    /// Takes no new sessions or requests (`overloaded`), and waits for open exchanges to be answered.
+    /// `timed_out` if some were still open after `timeout`.
+    status drain(std::chrono::nanoseconds timeout);
+    /// Drains within `drain_timeout`, closes every session and joins the workers. Exchanges that handlers still hold
+    /// stay valid; their answers go nowhere.
+    void stop();
+
+  private:
+    explicit server(std::shared_ptr<core::server_core> core) noexcept;
+    std::shared_ptr<core::server_core> core_;
+};
+
+}  // namespace accel

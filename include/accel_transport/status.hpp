@@ -1,0 +1,101 @@
+#pragma once
+
+#include <cassert>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#include <accel_transport/config.hpp>
+
+namespace accel {
+
+/// Outcome of every operation, on both ends and on the wire: a closed set with fixed values.
+enum class status : std::uint16_t {
+    ok = 0,
+    again = 1,               ///< back-pressure: no free slot, or the queue is full; nothing was done
+    timed_out = 2,           ///< the deadline passed first
+    cancelled = 3,           ///< cancelled by its owner
+    peer_lost = 4,           ///< the peer died, went silent or broke the protocol
+    closed = 5,              ///< this end was closed
+    message_too_large = 6,   ///< longer than the limit agreed for the session; nothing was sent
+    overloaded = 7,          ///< the server will not take it now: sessions, memory or open exchanges
+    invalid_argument = 8,    ///< the caller's value is out of range or misspelt
+    invalid_state = 9,       ///< a stale or foreign handle, or an operation out of turn
+    unsupported = 10,        ///< this machine, build or peer lacks what it needs
+    unauthorized = 11,       ///< no key, the wrong key, or a session token that is not (or no longer) good
+    version_mismatch = 12,   ///< no protocol version in common
+    protocol_error = 13,     ///< the peer sent something no correct peer sends
+    out_of_memory = 14,      ///< memory could not be had or registered
+    system_error = 15,       ///< the operating system said no; `error::native` holds errno
+    application_error = 16,  ///< the handler answered with a failure; `completion::code` is its own
+    abandoned = 17,          ///< the handler dropped its exchange without an answer
+    device_lost = 18,        ///< the accelerator is gone for this process
+};
+
+/// Number of values in `status`; a wire value at or above it is a protocol error.
+inline constexpr std::uint16_t status_count = 19;
+
+/// The name of a status as written in the enum ("peer_lost"); never null, static storage.
+[[nodiscard]] ACCEL_API std::string_view to_string(status s) noexcept;
+
+/// Why a control-path operation failed: what kind, the system's own number, and a sentence for a person.
+struct error {
+    status code = status::ok;
+    int native = 0;       ///< errno, or the backend's own number; 0 if none
+    std::string message;  ///< one line: what failed and what to do next
+};
+
+/// A value or an `error`. Control path only; the data path returns `status` by value.
+template <class Value>
+class [[nodiscard]] result {
+  public:
+    result(Value value) : content_(std::in_place_index<0>, std::move(value)) {}
+    result(accel::error failure) : content_(std::in_place_index<1>, std::move(failure)) {}
+
+    [[nodiscard]] bool ok() const noexcept { return content_.index() == 0; }
+    explicit operator bool() const noexcept { return ok(); }
+
+    /// Precondition: ok().
+    [[nodiscard]] Value& value() & noexcept { return *checked(); }
+    [[nodiscard]] const Value& value() const& noexcept { return *const_cast<result*>(this)->checked(); }
+    [[nodiscard]] Value&& value() && noexcept { return std::move(*checked()); }
+    Value& operator*() & noexcept { return *checked(); }
+    Value&& operator*() && noexcept { return std::move(*checked()); }
+    Value* operator->() noexcept { return checked(); }
+
+    /// Precondition: !ok().
+    [[nodiscard]] const accel::error& error() const noexcept {
+        const auto* failure = std::get_if<1>(&content_);
+        assert(failure != nullptr && "error() of a result that holds a value");
+        return *failure;
+    }
+    [[nodiscard]] status code() const noexcept { return ok() ? status::ok : error().code; }
+
+  private:
+    Value* checked() noexcept {
+        Value* value = std::get_if<0>(&content_);
+        assert(value != nullptr && "value() of a result that holds an error");
+        return value;
+    }
+    std::variant<Value, accel::error> content_;
+};
+
+/// Success or an `error`.
+template <>
+class [[nodiscard]] result<void> {
+  public:
+    result() = default;
+    result(accel::error failure) : failure_(std::move(failure)) {}
+
+    [[nodiscard]] bool ok() const noexcept { return failure_.code == status::ok; }
+    explicit operator bool() const noexcept { return ok(); }
+    [[nodiscard]] const accel::error& error() const noexcept { return failure_; }
+    [[nodiscard]] status code() const noexcept { return failure_.code; }
+
+  private:
+    accel::error failure_;
+};
+
+}  // namespace accel

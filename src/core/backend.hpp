@@ -1,0 +1,175 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/clock.hpp"
+#include "core/protocol.hpp"
+#include "core/slot_memory.hpp"
+
+#include <accel_transport/memory.hpp>
+#include <accel_transport/status.hpp>
+
+/// The internal contract: what a backend implements. One data-path primitive, `deliver`: put header and payload into
+/// slot i of the peer and tell the peer. Everything else is control path.
+///
+/// Threads: a poller and its links belong to one thread (a worker, or a channel's owner). `backend` methods,
+/// `poller::open_link`, `link::attach` and `link::describe` are control path and may be called from another
+/// thread before `link::activate`. Nothing here calls back up: what happened is returned by `poller::poll`.
+namespace accel::core {
+
+class context_state;
+class link;
+struct security_identity;
+
+enum class link_role : std::uint8_t { client, server };
+
+/// Agreed at the handshake; the same numbers at both ends.
+struct link_geometry {
+    std::uint32_t slots = 0;
+    std::uint64_t request_bytes = 0;   ///< payload capacity of a request slot
+    std::uint64_t response_bytes = 0;  ///< payload capacity of a response slot
+};
+
+/// Shown once by the client on a data path of its own, to prove which session it belongs to.
+using session_token = std::array<std::byte, 16>;
+
+/// What one end tells the other about its link, opaque to the core: a port, queue-pair number, keys.
+/// At most 512 bytes. Travels only on the control plane.
+using link_description = std::vector<std::byte>;
+
+struct link_config {
+    link_role role = link_role::client;
+    link_geometry geometry;
+    /// Handed back in every event of this link.
+    void* owner = nullptr;
+    /// Slots that this end writes and delivers from, and slots that arrive. A server's are null where the
+    /// backend shares the client's memory (`backend::shares_memory`); the link then names them after attach.
+    std::shared_ptr<slot_memory> send;
+    std::shared_ptr<slot_memory> receive;
+    bool zerocopy = false;
+    /// Server: the session this link is for. A client learns both from the grant.
+    std::uint64_t session_id = 0;
+    session_token token{};
+};
+
+/// What the server granted, as far as a link needs it.
+struct link_grant {
+    std::uint64_t session_id = 0;
+    session_token token{};
+    std::string host;  ///< the host the client reached the control plane under
+    link_description description;
+};
+
+/// One message for the peer's slot. The header is already in `send` slot memory, complete.
+struct outgoing {
+    std::uint32_t slot = 0;
+    /// Where the payload lies: in its slot right behind the header, or in a lent slice.
+    std::span<const std::byte> payload;
+    const region_state* region = nullptr;  ///< of a lent payload; null when it lies in the slot
+    /// Requests: where the response goes instead of its slot; empty if nowhere else.
+    slice response_into;
+};
+
+enum class event_kind : std::uint8_t {
+    arrived,  ///< a message is complete in a slot; header and payload are set, unchecked by the link
+              ///< but for what it needed itself (slot and length within the geometry)
+    let_go,   ///< the transport no longer touches memory lent for `header.slot`; only after `retract` said no, and
+              ///< on a server for every lent payload
+    lost,     ///< the link is dead; `reason` says why; nothing more comes from it
+};
+
+struct link_event {
+    event_kind kind = event_kind::arrived;
+    status reason = status::ok;
+    void* owner = nullptr;
+    slot_header header;
+    std::span<std::byte> payload;        ///< arrived: the bytes, valid until `link::consumed(slot)`
+    std::span<std::byte> response_room;  ///< server: where the response is written; empty: the send slot
+};
+
+/// The data path between two connected peers.
+class link {
+  public:
+    virtual ~link() = default;
+
+    // Control path.
+    /// What the peer needs to reach this end. Server: valid after attach.
+    [[nodiscard]] virtual link_description describe() const = 0;
+    /// Client: makes the data connection, by `deadline`. Server: takes the client's description (`grant.description`),
+    /// does not wait for it.
+    [[nodiscard]] virtual result<void> attach(const link_grant& grant, nanoseconds deadline) = 0;
+    /// On the polling thread: from now on this link has events.
+    virtual void activate() = 0;
+    /// On the polling thread, idempotent: ends the link and tells the peer where the transport can. No events follow.
+    /// Returns true when nothing touches any slot or lent memory any more; else call again, until it does.
+    [[nodiscard]] virtual bool close() noexcept = 0;
+
+    // Data path: no allocation, lock or log line.
+    /// Hands a message over. `ok`: it will arrive, or the link will be lost; header and payload must stay as they are until
+    /// the answer (client) or the next request in that slot (server). `again`: nothing was done. `peer_lost`.
+    [[nodiscard]] virtual status deliver(const outgoing& message) noexcept = 0;
+    /// Client: stop touching what was lent for this slot (payload and response_into). True: done, now. False: a `let_go`
+    /// event or the late response says when.
+    [[nodiscard]] virtual bool retract(std::uint32_t slot) noexcept = 0;
+    /// The receiver is done with the payload of the last arrival in this slot.
+    virtual void consumed(std::uint32_t slot) noexcept = 0;
+
+    /// This end's slots; server: valid after attach.
+    [[nodiscard]] virtual slot_memory& send() const noexcept = 0;
+};
+
+/// What one thread polls: all its links of one backend, and their common source of events.
+class poller {
+  public:
+    virtual ~poller() = default;
+    /// Control path, any thread.
+    [[nodiscard]] virtual result<std::unique_ptr<link>> open_link(const link_config& config) = 0;
+
+    /// Takes events in order of arrival, fairly over the links; returns how many; never blocks. Also makes progress on
+    /// what is being sent. Called with room for at least 16.
+    [[nodiscard]] virtual std::size_t poll(std::span<link_event> out) noexcept = 0;
+    /// Readable when poll has something to do, provided `arm` said true.
+    [[nodiscard]] virtual int event_fd() const noexcept = 0;
+    /// Before sleeping on event_fd. False: something is ready, poll instead.
+    [[nodiscard]] virtual bool arm() noexcept = 0;
+    /// After waking. Cheap.
+    virtual void disarm() noexcept {}
+};
+
+struct poller_options {
+    link_role role = link_role::client;
+    /// Server: where to listen for data; `port` 0 is any.
+    std::string host;
+    std::uint16_t port = 0;
+    std::shared_ptr<const security_identity> security;  ///< null for in-process backends
+    bool zerocopy = false;
+};
+
+struct probe_result {
+    bool usable = false;
+    std::string reason;  ///< one sentence: what it will use, or what is missing and how to get it
+};
+
+/// One scheme. Made once per context; stateless but for devices it opened.
+class backend {
+  public:
+    virtual ~backend() = default;
+    [[nodiscard]] virtual std::string_view scheme() const noexcept = 0;
+    /// Does this machine have what it takes. May block briefly.
+    [[nodiscard]] virtual probe_result probe() = 0;
+    /// True: peers are in one process and the server uses the client's slots; no network control plane.
+    [[nodiscard]] virtual bool shares_memory() const noexcept { return false; }
+    /// Makes a region usable by this backend's links, once, ahead of its first use.
+    [[nodiscard]] virtual result<void> register_region(const region_state&) { return {}; }
+    virtual void unregister_region(const region_state&) noexcept {}
+    [[nodiscard]] virtual result<std::unique_ptr<poller>> open_poller(const poller_options& options) = 0;
+};
+
+}  // namespace accel::core

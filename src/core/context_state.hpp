@@ -1,0 +1,61 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <vector>
+
+#include "core/backend.hpp"
+
+#include <accel_transport/context.hpp>
+
+namespace accel::core {
+
+class control_client;
+class authenticator;
+
+/// One registered region as the backends see it.
+class region_state {
+  public:
+    region_state(context_state& context, std::byte* data, std::size_t size, memory_kind kind, bool owned) noexcept;
+    ~region_state();
+    region_state(const region_state&) = delete;
+    region_state& operator=(const region_state&) = delete;
+    std::byte* data() const noexcept { return data_; }
+    std::size_t size() const noexcept { return size_; }
+    memory_kind kind() const noexcept { return kind_; }
+
+  private:
+    std::shared_ptr<context_state> context_;
+    std::byte* data_;
+    std::size_t size_;
+    memory_kind kind_;
+    bool owned_;
+};
+
+/// What a context shares between its channels and servers. Thread-safe.
+class context_state : public std::enable_shared_from_this<context_state> {
+  public:
+    context_state();
+    ~context_state();
+    context_state(const context_state&) = delete;
+    context_state& operator=(const context_state&) = delete;
+
+    /// The ZeroMQ context (`zmq_ctx_new`), made on first use, terminated with this object.
+    [[nodiscard]] void* zmq();
+    /// The client side of the control plane: one thread, started on first use.
+    [[nodiscard]] control_client& control();
+    /// Answers ZAP requests of `zmq()`: started on first use.
+    [[nodiscard]] authenticator& auth();
+    [[nodiscard]] const std::vector<std::unique_ptr<backend>>& backends() const noexcept { return backends_; }
+    [[nodiscard]] backend* find_backend(std::string_view scheme) const noexcept;
+
+  private:
+    std::mutex mutex_;
+    void* zmq_ = nullptr;
+    std::unique_ptr<authenticator> authenticator_;
+    std::unique_ptr<control_client> control_;
+    std::vector<std::unique_ptr<backend>> backends_;
+};
+
+}  // namespace accel::core

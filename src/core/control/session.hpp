@@ -1,0 +1,73 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/backend.hpp"
+#include "core/clock.hpp"
+
+#include <accel_transport/status.hpp>
+
+/// What the two ends of the control plane agree on when a session opens (docs/protocol.md, section 4).
+namespace accel::core {
+
+/// Client → server.
+struct session_request {
+    std::uint16_t version_min = protocol_version;
+    std::uint16_t version_max = protocol_version;
+    std::string scheme;
+    link_geometry wanted;
+    nanoseconds peer_timeout{};
+    link_description description;
+};
+
+/// Server → client.
+struct session_grant {
+    std::uint64_t session_id = 0;
+    session_token token{};
+    std::uint16_t version = protocol_version;
+    link_geometry granted;
+    nanoseconds peer_timeout{};
+    link_description description;
+};
+
+/// A server as its control planes see it. Thread-safe.
+class session_host {
+  public:
+    virtual ~session_host() = default;
+    /// Opens a session for the peer called `peer` (for the log: its key or address). May block; refusals are typed.
+    [[nodiscard]] virtual result<session_grant> open_session(const session_request& request,
+                                                             std::string_view peer) = 0;
+    /// The peer closed (`closed`) or died (`peer_lost`). Idempotent; returns at once.
+    virtual void close_session(std::uint64_t session_id, status why) noexcept = 0;
+    /// Schemes this server listens for, best first.
+    [[nodiscard]] virtual std::vector<std::string> offers() const = 0;
+};
+
+/// Shared by a channel and the control plane: how the channel learns of its session's end. The control plane writes, the
+/// channel reads.
+class session_watch {
+  public:
+    session_watch();
+    ~session_watch();
+    session_watch(const session_watch&) = delete;
+    session_watch& operator=(const session_watch&) = delete;
+
+    /// Control plane: first reason wins; makes `event_fd` readable.
+    void end(status why) noexcept;
+    /// `ok` while the session lives.
+    [[nodiscard]] status ended() const noexcept { return ended_.load(std::memory_order_acquire); }
+    [[nodiscard]] int event_fd() const noexcept { return event_fd_; }
+
+    /// Server's monotonic clock minus ours, in ns; 0 on the same host. Kept up to date by the control plane.
+    std::atomic<std::int64_t> clock_offset_ns{0};
+
+  private:
+    std::atomic<status> ended_{status::ok};
+    int event_fd_;
+};
+
+}  // namespace accel::core

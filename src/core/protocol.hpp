@@ -1,0 +1,95 @@
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <type_traits>
+
+#include <accel_transport/status.hpp>
+
+/// Bytes on the wire of the data path. docs/protocol.md is the specification; this file is its only code.
+namespace accel::core {
+
+static_assert(std::endian::native == std::endian::little, "the wire is little-endian; so far only such hosts");
+
+inline constexpr std::uint8_t protocol_version = 1;
+
+enum class message_kind : std::uint8_t { request = 1, response = 2, fragment = 3 };
+
+namespace header_flag {
+inline constexpr std::uint16_t more = 1;        ///< reserved: further responses follow (streaming)
+inline constexpr std::uint16_t fragmented = 2;  ///< stream transports: the payload comes in fragments
+inline constexpr std::uint16_t known = fragmented;
+}  // namespace header_flag
+
+/// Precedes every payload: 64 bytes, little-endian. Offsets in docs/protocol.md, section 2.
+struct slot_header {
+    std::uint8_t version = protocol_version;
+    message_kind kind = message_kind::request;
+    std::uint16_t flags = 0;
+    std::uint32_t slot = 0;
+    std::uint32_t generation = 0;
+    status code = status::ok;          ///< responses only
+    std::uint16_t extension_bytes = 0;  ///< length of all extensions, a multiple of 8
+    std::uint64_t length = 0;           ///< payload bytes
+    std::uint64_t trace_id = 0;
+    union {
+        std::uint32_t time_left_us = 0;  ///< request: until its deadline; 0 none
+        std::uint32_t server_ticks;      ///< response: request complete until reply posted
+    };
+    std::uint32_t application_code = 0;  ///< response: the handler's own code
+    union {
+        std::uint64_t response_room = 0;  ///< request: the longest response the client accepts, bytes
+        std::uint64_t arrival_ns;         ///< response: when the request was complete, server's monotonic clock
+    };
+    std::uint32_t queue_ticks = 0;  ///< response: stages in ticks of 100 ns, saturating
+    std::uint32_t copy_ticks = 0;
+    std::uint32_t preprocessing_ticks = 0;
+    std::uint32_t inference_ticks = 0;
+};
+static_assert(sizeof(slot_header) == 64 && std::is_trivially_copyable_v<slot_header>);
+static_assert(offsetof(slot_header, slot) == 4 && offsetof(slot_header, code) == 12 &&
+              offsetof(slot_header, length) == 16 && offsetof(slot_header, time_left_us) == 32 &&
+              offsetof(slot_header, response_room) == 40 && offsetof(slot_header, queue_ticks) == 48);
+
+/// Continues a fragmented payload on a stream transport: 16 bytes, then `length` payload bytes.
+struct fragment_header {
+    std::uint8_t version = protocol_version;
+    message_kind kind = message_kind::fragment;
+    std::uint16_t reserved = 0;
+    std::uint32_t slot = 0;
+    std::uint32_t generation = 0;
+    std::uint32_t length = 0;  ///< payload bytes of this fragment, never 0
+};
+static_assert(sizeof(fragment_header) == 16 && std::is_trivially_copyable_v<fragment_header>);
+
+/// Room kept in front of each slot's header for extensions: each is `u16 type, u16 length, u32 reserved`, then
+/// `length` bytes padded to 8. Unknown types are skipped.
+inline constexpr std::size_t extension_room = 192;
+inline constexpr std::size_t header_bytes = sizeof(slot_header);
+
+/// Limits every peer has to keep, whatever was negotiated.
+inline constexpr std::uint32_t max_slots = 65'536;
+inline constexpr std::uint64_t max_payload_bytes = std::uint64_t{1} << 30;
+
+/// Checks what does not depend on a session: version, kind, flags, extension size, status, length.
+/// `protocol_error` or `version_mismatch` where it is not what a correct peer of `kind` sends.
+[[nodiscard]] inline status check_header(const slot_header& h, message_kind kind) noexcept {
+    if (h.version != protocol_version) return status::version_mismatch;
+    const bool well_formed = h.kind == kind && (h.flags & ~header_flag::known) == 0 && h.slot < max_slots &&
+                             h.length <= max_payload_bytes && h.extension_bytes <= extension_room &&
+                             h.extension_bytes % 8 == 0 &&
+                             static_cast<std::uint16_t>(h.code) < status_count;
+    return well_formed ? status::ok : status::protocol_error;
+}
+
+/// Copies a header out of untrusted bytes; `bytes` holds at least 64.
+[[nodiscard]] inline slot_header read_header(const std::byte* bytes) noexcept {
+    slot_header h;
+    std::memcpy(&h, bytes, sizeof h);
+    return h;
+}
+
+}  // namespace accel::core

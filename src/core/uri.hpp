@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <accel_transport/options.hpp>
+#include <accel_transport/status.hpp>
+
+namespace accel::core {
+
+/// `scheme://host:port?key=value&key=value` (RFC 3986 in so far as it applies; IPv6 hosts in brackets).
+/// `local://name` has a name in place of host and port.
+struct uri {
+    std::string scheme;
+    std::string host;
+    std::uint16_t port = 0;
+    std::vector<std::pair<std::string, std::string>> options;  ///< as written, percent-decoded
+
+    /// "scheme://host:port": for people, without options or keys.
+    [[nodiscard]] std::string text() const;
+};
+
+[[nodiscard]] result<uri> parse_uri(std::string_view text);
+
+/// Sets the fields that the URI names; a misspelt key is an error that lists the right ones.
+[[nodiscard]] result<channel_options> apply_options(const uri& source, channel_options options);
+
+/// The same for a server, over all its URIs: two that disagree on a key are an error.
+[[nodiscard]] result<server_options> apply_options(const std::vector<uri>& sources, server_options options);
+
+}  // namespace accel::core
