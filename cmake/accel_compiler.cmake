@@ -10,13 +10,25 @@ set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
+if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  find_program(ACCEL_CCACHE ccache)
+  if(ACCEL_CCACHE)
+    set(CMAKE_CXX_COMPILER_LAUNCHER "${ACCEL_CCACHE}")
+  endif()
+endif()
+
 if(ACCEL_SANITIZE)
   add_compile_options(-fsanitize=${ACCEL_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${ACCEL_SANITIZE})
 endif()
+if(ACCEL_BUILD_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
+
+set(ACCEL_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wold-style-cast
+    -Wnon-virtual-dtor -Wextra-semi)
 
 # accel_warnings(TARGET): the warnings that our own code compiles without.
 function(accel_warnings target)
-  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion
-    -Wold-style-cast -Wnon-virtual-dtor -Wextra-semi $<$<BOOL:${ACCEL_WARNINGS_AS_ERRORS}>:-Werror>)
+  target_compile_options(${target} PRIVATE ${ACCEL_WARNINGS} $<$<BOOL:${ACCEL_WARNINGS_AS_ERRORS}>:-Werror>)
 endfunction()
