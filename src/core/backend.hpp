@@ -21,7 +21,7 @@
 ///
 /// Threads: a poller and its links belong to one thread (a worker, or a channel's owner). `backend` methods,
 /// `poller::open_link`, `link::attach` and `link::describe` are control path and may be called from another
-/// thread before `link::activate`. Nothing here calls back up: what happened is returned by `poller::poll`.
+/// thread up to and including `link::activate`. Nothing here calls back up: what happened is returned by `poller::poll`.
 namespace accel::core {
 
 class context_state;
@@ -105,7 +105,8 @@ class link {
     /// Client: makes the data connection, by `deadline`. Server: takes the client's description (`grant.description`),
     /// does not wait for it.
     [[nodiscard]] virtual result<void> attach(const link_grant& grant, nanoseconds deadline) = 0;
-    /// On the polling thread: from now on this link has events.
+    /// From now on this link has events. Client: on the polling thread. Server: from *any* thread while the poller polls,
+    /// before the grant is sent: a short lock that polling meets only when a new peer attaches.
     virtual void activate() = 0;
     /// On the polling thread, idempotent: ends the link and tells the peer where the transport can. No events follow.
     /// Returns true when nothing touches any slot or lent memory any more; else call again, until it does.
@@ -120,6 +121,9 @@ class link {
     [[nodiscard]] virtual bool retract(std::uint32_t slot) noexcept = 0;
     /// The receiver is done with the payload of the last arrival in this slot.
     virtual void consumed(std::uint32_t slot) noexcept = 0;
+
+    /// True when everything delivered has left this process (for a graceful stop).
+    [[nodiscard]] virtual bool flushed() const noexcept { return true; }
 
     /// This end's slots; server: valid after attach.
     [[nodiscard]] virtual slot_memory& send() const noexcept = 0;

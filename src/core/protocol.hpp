@@ -35,24 +35,25 @@ struct slot_header {
     std::uint16_t extension_bytes = 0;  ///< length of all extensions, a multiple of 8
     std::uint64_t length = 0;           ///< payload bytes
     std::uint64_t trace_id = 0;
+    std::uint32_t server_ticks = 0;     ///< response: request complete until reply posted
     union {
-        std::uint32_t time_left_us = 0;  ///< request: until its deadline; 0 none
-        std::uint32_t server_ticks;      ///< response: request complete until reply posted
+        std::uint32_t response_room = 0;    ///< request: the longest response the client accepts, bytes
+        std::uint32_t application_code;     ///< response: the handler's own code
     };
-    std::uint32_t application_code = 0;  ///< response: the handler's own code
     union {
-        std::uint64_t response_room = 0;  ///< request: the longest response the client accepts, bytes
-        std::uint64_t arrival_ns;         ///< response: when the request was complete, server's monotonic clock
+        std::int64_t deadline_ns = 0;  ///< request: on the server's monotonic clock
+        std::int64_t arrival_ns;       ///< response: when the request was complete, the same clock
     };
-    std::uint32_t queue_ticks = 0;  ///< response: stages in ticks of 100 ns, saturating
+    std::uint32_t queue_ticks = 0;  ///< response: stages, in ticks of 100 ns, saturating
     std::uint32_t copy_ticks = 0;
     std::uint32_t preprocessing_ticks = 0;
     std::uint32_t inference_ticks = 0;
 };
 static_assert(sizeof(slot_header) == 64 && std::is_trivially_copyable_v<slot_header>);
 static_assert(offsetof(slot_header, slot) == 4 && offsetof(slot_header, code) == 12 &&
-              offsetof(slot_header, length) == 16 && offsetof(slot_header, time_left_us) == 32 &&
-              offsetof(slot_header, response_room) == 40 && offsetof(slot_header, queue_ticks) == 48);
+              offsetof(slot_header, length) == 16 && offsetof(slot_header, server_ticks) == 32 &&
+              offsetof(slot_header, response_room) == 36 && offsetof(slot_header, deadline_ns) == 40 &&
+              offsetof(slot_header, queue_ticks) == 48);
 
 /// Continues a fragmented payload on a stream transport: 16 bytes, then `length` payload bytes.
 struct fragment_header {

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/clock.hpp"
+
+#include <accel_transport/completion.hpp>
+
+namespace accel::core {
+
+/// Life of a client's slot: free → begun → in_flight → [settling] → done → taken → free,
+/// or → quarantined while the server still owes an answer.
+enum class slot_state : std::uint8_t {
+    free,
+    begun,        ///< the application writes its request
+    in_flight,    ///< submitted
+    settling,     ///< ended early, but the transport still touches memory that the application lent
+    done,         ///< completed, waiting for poll
+    taken,        ///< completion handed out, waiting for release
+    quarantined,  ///< released, but a late answer may still arrive
+};
+
+struct client_slot {
+    slot_state state = slot_state::free;
+    bool owed = false;           ///< the server still has to answer this generation
+    bool lent = false;           ///< the payload or the response's room belongs to the application
+    bool holds_response = false;  ///< the link has to be told when the response is released
+    std::uint32_t epoch = 0;     ///< of the connection that carries it
+    nanoseconds submitted{};
+    nanoseconds deadline{};
+    completion content;
+};
+
+/// The slots of a channel: free list, queue of finished calls, deadlines. No allocation after construction.
+class client_slots {
+  public:
+    explicit client_slots(std::uint32_t count);
+
+    [[nodiscard]] std::uint32_t count() const noexcept { return static_cast<std::uint32_t>(slots_.size()); }
+    [[nodiscard]] client_slot& operator[](std::uint32_t i) noexcept { return slots_[i]; }
+    /// The slot of a current id, or null.
+    [[nodiscard]] client_slot* find(call_id id) noexcept;
+    /// Takes a free slot under its next generation, or null.
+    [[nodiscard]] client_slot* take_free() noexcept;
+    void put_free(client_slot& slot) noexcept;
+
+    void set_in_flight(client_slot& slot, nanoseconds deadline) noexcept;
+    /// Ends a call: its completion is ready for `take_done`.
+    void finish(client_slot& slot) noexcept;
+    /// The oldest finished call, now `taken`; null if there is none.
+    [[nodiscard]] client_slot* take_done() noexcept;
+    /// One finished call out of turn (for the blocking call).
+    void take_done(client_slot& slot) noexcept;
+
+    /// Submitted calls without a completion (in flight or settling).
+    [[nodiscard]] std::uint32_t open() const noexcept { return open_; }
+    [[nodiscard]] std::uint32_t ready() const noexcept { return done_count_; }
+    /// No deadline of an open call is earlier than this.
+    [[nodiscard]] nanoseconds next_deadline() const noexcept { return next_deadline_; }
+    void set_next_deadline(nanoseconds when) noexcept { next_deadline_ = when; }
+    std::span<client_slot> all() noexcept { return slots_; }
+
+  private:
+    std::vector<client_slot> slots_;
+    std::vector<std::uint32_t> free_;  ///< a stack: the slot used last is the warmest
+    std::vector<std::uint32_t> done_;  ///< a ring of `count` entries
+    std::uint32_t done_head_ = 0;
+    std::uint32_t done_count_ = 0;
+    std::uint32_t open_ = 0;
+    nanoseconds next_deadline_ = never;
+};
+
+}  // namespace accel::core

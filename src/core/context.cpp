@@ -1,0 +1,125 @@
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <utility>
+
+#include <accel_transport/context.hpp>
+
+#include "core/context_state.hpp"
+#include "core/control/authenticator.hpp"
+#include "core/control/control_client.hpp"
+#include "core/log.hpp"
+#include "core/registry.hpp"
+
+#include <zmq.h>
+#include <fmt/format.h>
+
+namespace accel {
+namespace core {
+
+context_state::context_state() : backends_(make_backends(*this)) {}
+
+context_state::~context_state() {
+    control_.reset();
+    authenticator_.reset();
+    backends_.clear();
+    if (zmq_ != nullptr) ::zmq_ctx_term(zmq_);
+}
+
+void* context_state::zmq() {
+    const std::lock_guard lock(mutex_);
+    if (zmq_ == nullptr) {
+        zmq_ = ::zmq_ctx_new();
+        ::zmq_ctx_set(zmq_, ZMQ_MAX_SOCKETS, 65'535);
+    }
+    return zmq_;
+}
+
+control_client& context_state::control() {
+    zmq();
+    const std::lock_guard lock(mutex_);
+    if (!control_) control_ = std::make_unique<control_client>(*this);
+    return *control_;
+}
+
+authenticator& context_state::auth() {
+    void* zmq_context = zmq();
+    const std::lock_guard lock(mutex_);
+    if (!authenticator_) authenticator_ = std::make_unique<authenticator>(zmq_context);
+    return *authenticator_;
+}
+
+backend* context_state::find_backend(std::string_view scheme) const noexcept {
+    for (const auto& each : backends_) {
+        if (each->scheme() == scheme) return each.get();
+    }
+    return nullptr;
+}
+
+namespace {
+
+spdlog::level::level_enum spdlog_level(log_level level) {
+    switch (level) {
+        case log_level::debug: return spdlog::level::debug;
+        case log_level::info: return spdlog::level::info;
+        case log_level::warning: return spdlog::level::warn;
+        case log_level::error: return spdlog::level::err;
+        case log_level::off: return spdlog::level::off;
+    }
+    return spdlog::level::warn;
+}
+
+result<region> registered(context_state& context, std::byte* data, std::size_t size, bool owned) {
+    auto state = std::make_unique<region_state>(context, data, size, memory_kind::host(), owned);
+    for (const auto& each : context.backends()) {
+        if (auto done = each->register_region(*state); !done) return done.error();
+    }
+    return region{std::move(state)};
+}
+
+result<void> check_host(memory_kind kind, std::size_t size) {
+    if (kind != memory_kind::host()) {
+        return error{status::unsupported, 0, "GPU memory needs a build with CUDA; use memory_kind::host()"};
+    }
+    if (size == 0) return error{status::invalid_argument, 0, "a region has at least one byte"};
+    return {};
+}
+
+}  // namespace
+}  // namespace core
+
+context::context(std::shared_ptr<core::context_state> state) noexcept : state_(std::move(state)) {}
+context::context(context&&) noexcept = default;
+context& context::operator=(context&&) noexcept = default;
+context::~context() = default;
+
+result<context> context::open(const context_options& options) {
+    core::log().set_level(core::spdlog_level(options.log));
+    return context{std::make_shared<core::context_state>()};
+}
+
+result<region> context::allocate(std::size_t size_bytes, memory_kind kind) {
+    if (auto good = core::check_host(kind, size_bytes); !good) return good.error();
+    void* data = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) {
+        return error{status::out_of_memory, errno, fmt::format("cannot map {} bytes", size_bytes)};
+    }
+    return core::registered(*state_, static_cast<std::byte*>(data), size_bytes, true);
+}
+
+result<region> context::register_memory(void* data, std::size_t size_bytes, memory_kind kind) {
+    if (auto good = core::check_host(kind, size_bytes); !good) return good.error();
+    if (data == nullptr) return error{status::invalid_argument, 0, "cannot register a null pointer"};
+    return core::registered(*state_, static_cast<std::byte*>(data), size_bytes, false);
+}
+
+std::vector<scheme_report> context::schemes() const {
+    std::vector<scheme_report> reports;
+    for (const auto& each : state_->backends()) {
+        auto [usable, reason] = each->probe();
+        reports.push_back({std::string{each->scheme()}, usable, std::move(reason)});
+    }
+    return reports;
+}
+
+}  // namespace accel

@@ -1,0 +1,49 @@
+#include <sys/mman.h>
+
+#include "core/context_state.hpp"
+
+#include <accel_transport/memory.hpp>
+
+#include <fmt/format.h>
+
+namespace accel {
+
+namespace {
+
+result<slice> out_of_range(std::size_t offset, std::size_t length, std::size_t size) {
+    return error{status::invalid_argument, 0,
+                 fmt::format("{} bytes from {} do not lie within {} bytes", length, offset, size)};
+}
+
+}  // namespace
+
+result<slice> slice::part(std::size_t offset, std::size_t length) const {
+    if (offset > size_ || length > size_ - offset) return out_of_range(offset, length, size_);
+    return slice{data_ + offset, length, region_};
+}
+
+region::region() noexcept = default;
+region::region(std::unique_ptr<core::region_state> state) noexcept : state_(std::move(state)) {}
+region::region(region&&) noexcept = default;
+region& region::operator=(region&&) noexcept = default;
+region::~region() = default;
+
+std::byte* region::data() const noexcept { return state_ ? state_->data() : nullptr; }
+std::size_t region::size() const noexcept { return state_ ? state_->size() : 0; }
+memory_kind region::kind() const noexcept { return state_ ? state_->kind() : memory_kind::host(); }
+slice region::whole() const noexcept { return {data(), size(), state_.get()}; }
+result<slice> region::part(std::size_t offset, std::size_t length) const { return whole().part(offset, length); }
+
+namespace core {
+
+region_state::region_state(context_state& context, std::byte* data, std::size_t size, memory_kind kind,
+                           bool owned) noexcept
+    : context_(context.shared_from_this()), data_(data), size_(size), kind_(kind), owned_(owned) {}
+
+region_state::~region_state() {
+    for (const auto& each : context_->backends()) each->unregister_region(*this);
+    if (owned_) ::munmap(data_, size_);
+}
+
+}  // namespace core
+}  // namespace accel

@@ -1,0 +1,222 @@
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/protocol.hpp"
+#include "core/uri.hpp"
+
+#include <fmt/format.h>
+
+namespace accel::core {
+namespace {
+
+using std::chrono::nanoseconds;
+
+/// What may stand behind a number, and what it multiplies it by.
+struct unit {
+    std::string_view name;
+    std::uint64_t factor;
+};
+
+bool parse_number(std::string_view text, std::span<const unit> units, std::uint64_t& out) {
+    std::uint64_t number = 0;
+    const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (failure != std::errc{}) return false;
+    const std::string_view suffix(end, static_cast<std::size_t>(text.data() + text.size() - end));
+    for (const unit& each : units) {
+        if (suffix != each.name) continue;
+        if (number > std::numeric_limits<std::int64_t>::max() / each.factor) return false;
+        out = number * each.factor;
+        return true;
+    }
+    return false;
+}
+
+constexpr std::array<unit, 1> plain_units{{{"", 1}}};
+constexpr std::array<unit, 4> size_units{{{"", 1}, {"K", 1U << 10}, {"M", 1U << 20}, {"G", 1U << 30}}};
+constexpr std::array<unit, 4> time_units{{{"ns", 1}, {"us", 1'000}, {"ms", 1'000'000}, {"s", 1'000'000'000}}};
+
+bool parse_value(std::string_view text, std::uint32_t& out) {
+    std::uint64_t value = 0;
+    if (!parse_number(text, plain_units, value) || value > std::numeric_limits<std::uint32_t>::max()) return false;
+    out = static_cast<std::uint32_t>(value);
+    return true;
+}
+bool parse_value(std::string_view text, std::uint16_t& out) {
+    std::uint32_t value = 0;
+    if (!parse_value(text, value) || value > std::numeric_limits<std::uint16_t>::max()) return false;
+    out = static_cast<std::uint16_t>(value);
+    return true;
+}
+bool parse_value(std::string_view text, std::size_t& out) { return parse_number(text, size_units, out); }
+bool parse_value(std::string_view text, nanoseconds& out) {
+    std::uint64_t value = 0;
+    if (!parse_number(text, time_units, value)) return false;
+    out = nanoseconds{static_cast<std::int64_t>(value)};
+    return true;
+}
+bool parse_value(std::string_view text, bool& out) {
+    out = text == "true" || text == "1" || text == "on";
+    return out || text == "false" || text == "0" || text == "off";
+}
+bool parse_value(std::string_view text, std::string& out) {
+    out = text;
+    return true;
+}
+bool parse_value(std::string_view text, poll_mode& out) {
+    constexpr std::array<std::pair<std::string_view, poll_mode>, 3> names{
+        {{"busy", poll_mode::busy}, {"adaptive", poll_mode::adaptive}, {"block", poll_mode::block}}};
+    for (const auto& [name, mode] : names) {
+        if (text == name) {
+            out = mode;
+            return true;
+        }
+    }
+    return false;
+}
+bool parse_value(std::string_view text, memory_kind& out) {
+    if (text == "host") {
+        out = memory_kind::host();
+        return true;
+    }
+    std::uint16_t device = 0;
+    if (!text.starts_with("cuda:") || !parse_value(text.substr(5), device) || device > 255) return false;
+    out = memory_kind::cuda(static_cast<std::int16_t>(device));
+    return true;
+}
+
+template <class Options>
+struct option_key {
+    std::string_view name;
+    bool (*set)(Options&, std::string_view);
+};
+
+#define ACCEL_OPTION(options, field) \
+    option_key<options> { #field, [](options& o, std::string_view text) { return parse_value(text, o.field); } }
+#define ACCEL_SECURITY_OPTION(options, field) \
+    option_key<options> { #field, [](options& o, std::string_view text) { return parse_value(text, o.security.field); } }
+
+constexpr std::array channel_keys{
+    ACCEL_OPTION(channel_options, slots),
+    ACCEL_OPTION(channel_options, request_bytes),
+    ACCEL_OPTION(channel_options, response_bytes),
+    ACCEL_OPTION(channel_options, connect_timeout),
+    ACCEL_OPTION(channel_options, call_timeout),
+    ACCEL_OPTION(channel_options, close_timeout),
+    ACCEL_OPTION(channel_options, peer_timeout),
+    ACCEL_OPTION(channel_options, poll),
+    ACCEL_OPTION(channel_options, spin),
+    ACCEL_OPTION(channel_options, reconnect),
+    ACCEL_OPTION(channel_options, backoff_min),
+    ACCEL_OPTION(channel_options, backoff_max),
+    ACCEL_OPTION(channel_options, zerocopy),
+    ACCEL_SECURITY_OPTION(channel_options, key_file),
+    ACCEL_SECURITY_OPTION(channel_options, server_key),
+    ACCEL_SECURITY_OPTION(channel_options, insecure),
+};
+
+constexpr std::array server_keys{
+    ACCEL_OPTION(server_options, workers),
+    ACCEL_OPTION(server_options, max_sessions),
+    ACCEL_OPTION(server_options, max_slots),
+    ACCEL_OPTION(server_options, max_request_bytes),
+    ACCEL_OPTION(server_options, max_response_bytes),
+    ACCEL_OPTION(server_options, max_memory_bytes),
+    ACCEL_OPTION(server_options, max_exchanges),
+    ACCEL_OPTION(server_options, memory),
+    ACCEL_OPTION(server_options, peer_timeout),
+    ACCEL_OPTION(server_options, drain_timeout),
+    ACCEL_OPTION(server_options, poll),
+    ACCEL_OPTION(server_options, spin),
+    ACCEL_OPTION(server_options, data_port),
+    ACCEL_OPTION(server_options, zerocopy),
+    ACCEL_SECURITY_OPTION(server_options, key_file),
+    ACCEL_SECURITY_OPTION(server_options, authorized_keys),
+    ACCEL_SECURITY_OPTION(server_options, insecure),
+};
+#undef ACCEL_OPTION
+#undef ACCEL_SECURITY_OPTION
+
+template <class Options, std::size_t Count>
+result<void> set_option(const std::array<option_key<Options>, Count>& keys, std::string_view name,
+                        std::string_view value, Options& options) {
+    for (const auto& each : keys) {
+        if (each.name != name) continue;
+        if (each.set(options, value)) return {};
+        return error{status::invalid_argument, 0,
+                     fmt::format("option {}: '{}' is no good value (durations 20us 500ms 2s, sizes 64K 1M, switches "
+                                 "true false, poll busy adaptive block, memory host cuda:0)",
+                                 name, value)};
+    }
+    std::string known;
+    for (const auto& each : keys) known += fmt::format("{}{}", known.empty() ? "" : ", ", each.name);
+    return error{status::invalid_argument, 0, fmt::format("no option '{}'; there are: {}", name, known)};
+}
+
+error out_of_bounds(std::string_view what, std::string_view range) {
+    return {status::invalid_argument, 0, fmt::format("option {} has to be {}", what, range)};
+}
+
+constexpr nanoseconds shortest_peer_timeout = std::chrono::milliseconds{20};
+
+result<channel_options> checked(channel_options options) {
+    if (options.slots == 0 || options.slots > max_slots) return out_of_bounds("slots", "1 to 65536");
+    if (options.request_bytes > max_payload_bytes) return out_of_bounds("request_bytes", "at most 1G");
+    if (options.response_bytes > max_payload_bytes) return out_of_bounds("response_bytes", "at most 1G");
+    if (options.peer_timeout < shortest_peer_timeout) return out_of_bounds("peer_timeout", "at least 20ms");
+    for (const auto& [name, value] :
+         {std::pair{"connect_timeout", options.connect_timeout}, {"call_timeout", options.call_timeout},
+          {"close_timeout", options.close_timeout}, {"backoff_min", options.backoff_min}}) {
+        if (value <= nanoseconds{0}) return out_of_bounds(name, "more than 0");
+    }
+    if (options.backoff_max < options.backoff_min) return out_of_bounds("backoff_max", "at least backoff_min");
+    if (options.spin < nanoseconds{0}) return out_of_bounds("spin", "0 or more");
+    return options;
+}
+
+result<server_options> checked(server_options options) {
+    if (options.workers > 256) return out_of_bounds("workers", "0 to 256");
+    if (options.max_sessions == 0) return out_of_bounds("max_sessions", "1 or more");
+    if (options.max_slots == 0 || options.max_slots > max_slots) return out_of_bounds("max_slots", "1 to 65536");
+    if (options.max_request_bytes > max_payload_bytes) return out_of_bounds("max_request_bytes", "at most 1G");
+    if (options.max_response_bytes > max_payload_bytes) return out_of_bounds("max_response_bytes", "at most 1G");
+    if (options.max_exchanges == 0) return out_of_bounds("max_exchanges", "1 or more");
+    if (options.peer_timeout < shortest_peer_timeout) return out_of_bounds("peer_timeout", "at least 20ms");
+    if (options.drain_timeout < nanoseconds{0}) return out_of_bounds("drain_timeout", "0 or more");
+    if (options.spin < nanoseconds{0}) return out_of_bounds("spin", "0 or more");
+    return options;
+}
+
+}  // namespace
+
+result<channel_options> apply_options(const uri& source, channel_options options) {
+    for (const auto& [name, value] : source.options) {
+        if (auto set = set_option(channel_keys, name, value, options); !set) return set.error();
+    }
+    return checked(std::move(options));
+}
+
+result<server_options> apply_options(const std::vector<uri>& sources, server_options options) {
+    std::vector<std::pair<std::string, std::string>> seen;
+    for (const uri& source : sources) {
+        for (const auto& [name, value] : source.options) {
+            for (const auto& [other_name, other_value] : seen) {
+                if (other_name == name && other_value != value) {
+                    return error{status::invalid_argument, 0,
+                                 fmt::format("option {} is given as '{}' and as '{}'; options count for the whole "
+                                             "server, give it once",
+                                             name, other_value, value)};
+                }
+            }
+            seen.emplace_back(name, value);
+            if (auto set = set_option(server_keys, name, value, options); !set) return set.error();
+        }
+    }
+    return checked(std::move(options));
+}
+
+}  // namespace accel::core
