@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""Holds the rules of layering that a compiler does not: who may include what, and what no file may contain.
+
+    check_sources.py [FOLDER]     prints one line for each offence; exit status 1 if there was any
+"""
+import re
+import sys
+from pathlib import Path
+
+CODE = {".hpp", ".cpp", ".cuh", ".cu"}
+TEXT = CODE | {".py", ".sh", ".cmake", ".txt", ".md", ".json", ".in", ".yml", ".supp", ".map", ""}
+NOT_OURS = {".git", ".deps", "build", "__pycache__"}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+STANDARD = re.compile(r"[a-z_0-9]+")
+CUDA = re.compile(r"cuda|cooperative_groups|cub/|thrust/|nv/")
+LEFTOVER = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
+MACHINE_PATH = re.compile(r"(?<![\w.])/(work|home|root)/\w")
+
+
+def include_offence(path, bracket, name):
+    """Why `path` (relative to the top) may not include `name`, or None."""
+    parts = path.parts
+    public = parts[0] == "include"
+    own_backend = parts[2] if parts[:2] == ("src", "backends") else None
+
+    if public and not name.startswith("accel_transport/"):
+        device_header = path.suffix == ".cuh" and CUDA.match(name)
+        if bracket == '"' or not (STANDARD.fullmatch(name) or device_header):
+            return "a public header includes only <accel_transport/...> and the standard library"
+    if name.startswith("accel_transport/") and bracket == '"':
+        return "public headers are included with angle brackets"
+    if name.startswith("infiniband/") and parts[:2] not in {("src", "verbs"), ("tools", "softnic")}:
+        return "only src/verbs includes libibverbs"
+    if path.suffix == ".hpp" and CUDA.match(name):
+        return "a .hpp never includes CUDA; a .cuh may"
+    if name.startswith("backends/") and parts[0] in {"src", "include"}:
+        if own_backend is None and path.as_posix() != "src/core/registry.cpp":
+            return "only src/core/registry.cpp names backends"
+        if own_backend is not None and name.split("/")[1] != own_backend:
+            return "backends never include each other"
+    if parts[0] == "examples" and re.match("core/|backends/|verbs/", name):
+        return "examples stand on the public headers alone"
+    if path.name == "datapath.cpp" and re.match("mutex$|shared_mutex$|spdlog/|core/log.hpp$", name):
+        return "a data path neither locks nor logs"
+    return None
+
+
+def offences_in(path, text):
+    if path.suffix in {".hpp", ".cuh"} and "#pragma once" not in text:
+        yield 1, "a header begins with #pragma once"
+    for number, line in enumerate(text.splitlines(), 1):
+        include = INCLUDE.match(line) if path.suffix in CODE else None
+        if include and (reason := include_offence(path, *include.groups())):
+            yield number, f"{reason}: {include.group(2)}"
+        if LEFTOVER.search(line):
+            yield number, "a leftover: do it, or write an issue"
+        if MACHINE_PATH.search(line):
+            yield number, "a path of one machine"
+
+
+def offences(top):
+    for file in sorted(top.rglob("*")):
+        path = file.relative_to(top)
+        if NOT_OURS & set(path.parts) or file.suffix not in TEXT or not file.is_file():
+            continue
+        try:
+            text = file.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        for number, reason in offences_in(path, text):
+            yield f"{path}:{number}: {reason}"
+
+
+def main():
+    top = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parent.parent
+    found = list(offences(top))
+    print("\n".join(found) if found else "no offence")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

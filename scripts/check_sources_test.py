@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""Each rule of check_sources.py finds its offence, and nothing else."""
+import tempfile
+import unittest
+from pathlib import Path
+
+import check_sources
+
+
+def offences_of(path, *lines):
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, path)
+        file.parent.mkdir(parents=True)
+        file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return list(check_sources.offences(Path(folder)))
+
+
+HEADER = "#pragma once"
+
+
+class IncludeRules(unittest.TestCase):
+    def assert_offence(self, word, path, *lines):
+        found = offences_of(path, *lines)
+        self.assertEqual(1, len(found), found)
+        self.assertIn(word, found[0])
+
+    def assert_clean(self, path, *lines):
+        self.assertEqual([], offences_of(path, *lines))
+
+    def test_public_headers(self):
+        public = "include/accel_transport/a.hpp"
+        self.assert_clean(public, HEADER, "#include <span>", "#include <accel_transport/status.hpp>")
+        self.assert_offence("public header", public, HEADER, "#include <spdlog/spdlog.h>")
+        self.assert_offence("public header", public, HEADER, "#include <zmq.h>")
+        self.assert_offence("public header", public, HEADER, '#include "core/uri.hpp"')
+        self.assert_offence("angle", public, HEADER, '#include "accel_transport/status.hpp"')
+
+    def test_cuda(self):
+        self.assert_offence("CUDA", "src/core/a.hpp", HEADER, "#include <cuda_runtime.h>")
+        self.assert_clean("src/core/a.cpp", "#include <cuda_runtime.h>")
+        self.assert_clean("include/accel_transport/device/a.cuh", HEADER, "#include <cuda/atomic>")
+
+    def test_backends(self):
+        self.assert_offence("each other", "src/backends/tcp/backend.cpp", '#include "backends/zmq/link.hpp"')
+        self.assert_clean("src/backends/tcp/backend.cpp", '#include "backends/tcp/link.hpp"')
+        self.assert_offence("registry", "src/core/server.cpp", '#include "backends/tcp/backend.hpp"')
+        self.assert_clean("src/core/registry.cpp", '#include "backends/tcp/backend.hpp"')
+        self.assert_clean("tests/unit/tcp_test.cpp", '#include "backends/tcp/backend.hpp"')
+
+    def test_verbs(self):
+        self.assert_offence("libibverbs", "src/backends/rdma/backend.cpp", "#include <infiniband/verbs.h>")
+        self.assert_clean("src/verbs/queue_pair.cpp", "#include <infiniband/verbs.h>")
+
+    def test_data_path(self):
+        self.assert_offence("data path", "src/backends/tcp/datapath.cpp", "#include <mutex>")
+        self.assert_offence("data path", "src/backends/tcp/datapath.cpp", '#include "core/log.hpp"')
+
+    def test_examples(self):
+        self.assert_offence("public", "examples/hello.cpp", '#include "core/uri.hpp"')
+
+    def test_headers_are_included_once(self):
+        self.assert_offence("pragma", "src/core/a.hpp", "int a();")
+
+    def test_leftovers_and_machine_paths(self):
+        self.assert_offence("leftover", "src/core/a.cpp", "// TO" + "DO later")
+        self.assert_offence("one machine", "docs/a.md", "see /" + "work/main/README.md")
+        self.assert_clean("docs/a.md", "the framework/home/page, build/work/x")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,68 @@
+# Installs Debian or Ubuntu packages that are missing, and says why. Sourced by `run`.
+
+# What each package is for, in the words shown to whoever is asked to install it.
+declare -A package_use=(
+    [g++]="the compiler" [cmake]="the build" [ninja-build]="the build" [pkg-config]="finds ZeroMQ"
+    [libzmq3-dev]="ZeroMQ" [libspdlog-dev]="logging" [libfmt-dev]="formatting"
+    [libcli11-dev]="command lines" [nlohmann-json3-dev]="JSON reports"
+    [libgtest-dev]="the tests" [libgmock-dev]="the tests" [libbenchmark-dev]="the benchmarks"
+    [ccache]="compiles nothing twice" [clang]="the second compiler, the fuzzers"
+    [libclang-rt-14-dev]="the fuzzers" [libclang-rt-18-dev]="the fuzzers"
+    [clang-tidy]="checks the source" [clang-format-14]="checks the format" [python3]="checks the source"
+    [git]="lists the source" [doxygen]="the reference manual" [valgrind]="counts instructions"
+    [binutils]="lists exported symbols")
+
+packages_to_run=(g++ cmake ninja-build pkg-config libzmq3-dev libspdlog-dev libfmt-dev libcli11-dev nlohmann-json3-dev)
+packages_to_bench=("${packages_to_run[@]}" libbenchmark-dev valgrind)
+packages_for_tests=("${packages_to_run[@]}" libgtest-dev libgmock-dev libbenchmark-dev valgrind)
+
+# The clang runtime is packaged under the version that `clang` stands for.
+packages_to_check() {
+    local clang_version=14
+    [[ $(. /etc/os-release 2>/dev/null && echo "${ID:-}") != ubuntu ]] || clang_version=18
+    echo "${packages_for_tests[@]}" ccache clang "libclang-rt-$clang_version-dev" clang-tidy clang-format-14 \
+        python3 git doxygen binutils
+}
+
+is_installed() { [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
+
+# need_packages PACKAGE...: returns once all are installed; else ends with the command to run.
+need_packages() {
+    local package missing=()
+    if ! command -v apt-get dpkg-query >/dev/null; then
+        say "this is neither Debian nor Ubuntu; it needs what these packages hold there: $*"
+        return 0
+    fi
+    for package in "$@"; do
+        is_installed "$package" || missing+=("$package")
+    done
+    ((${#missing[@]})) || return 0
+
+    say "installing what is missing:"
+    for package in "${missing[@]}"; do
+        printf '  %-20s %s\n' "$package" "${package_use[$package]:-}"
+    done
+    install_packages "${missing[@]}"
+}
+
+install_packages() {
+    local as_root=() log="$root/build/logs/packages.log"
+    if ((EUID != 0)); then
+        if ! command -v sudo >/dev/null; then
+            end_with "this needs root, and there is no sudo. Run: apt-get update && apt-get install -y $*"
+        fi
+        as_root=(sudo)
+        if [[ ! -t 0 ]]; then as_root+=(-n); fi
+        if ! "${as_root[@]}" true; then
+            end_with "this needs root, and sudo refused. Run: sudo apt-get update && sudo apt-get install -y $*"
+        fi
+    fi
+    mkdir -p "${log%/*}"
+    local quiet=(env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300)
+    # A package source that has nothing to do with us may be out of reach: what counts is the install.
+    "${as_root[@]}" "${quiet[@]}" update >"$log" 2>&1 </dev/null || say "apt-get update complained (see $log); going on"
+    if ! "${as_root[@]}" "${quiet[@]}" install -y --no-install-recommends "$@" >>"$log" 2>&1 </dev/null; then
+        tail -n 20 "$log" >&2
+        end_with "the packages could not be installed (whole log: $log). By hand: apt-get install -y $*"
+    fi
+}

@@ -1,0 +1,180 @@
+# `./run test`: every check of the project, one step after another. Sourced by `run`.
+
+fuzz_seconds=${ACCEL_FUZZ_SECONDS:-60}
+logs=$root/build/logs
+
+# In order of execution; the first ones find the most in the least time.
+all_steps=(format sources release examples clang tidy asan tsan fuzz install manual)
+declare -A step_about=(
+    [format]="clang-format finds nothing to change"
+    [sources]="include rules, leftovers, paths of one machine"
+    [release]="gcc, optimised, warnings are errors; all tests"
+    [examples]="every example does what it says; the demo over every transport"
+    [clang]="clang, warnings are errors"
+    [tidy]="clang-tidy finds nothing"
+    [asan]="all tests under AddressSanitizer and UndefinedBehaviorSanitizer"
+    [tsan]="all tests under ThreadSanitizer"
+    [fuzz]="each fuzz target for ACCEL_FUZZ_SECONDS ($fuzz_seconds)"
+    [install]="installed, static and shared; used by CMake and by pkg-config; exported symbols"
+    [manual]="doxygen has nothing to complain of")
+
+# A step is a function step_NAME. It runs in a shell of its own that ends at the first failure, with its output in a log.
+# One that runs several tests says how many with `counted`; else the step itself is the one test.
+counted() { echo "$1 $2 $3" >>"$logs/$step.counts"; }
+
+build_preset() { cmake --preset "$1" "${@:2}" && cmake --build "build/$1"; }
+
+# test_preset NAME [OPTION...]: runs ctest and counts its tests.
+test_preset() {
+    local preset=$1 report=$root/build/$1/tests.xml ok=0
+    rm -f "$report"
+    ctest --preset "$preset" -j "$CMAKE_BUILD_PARALLEL_LEVEL" --no-tests=error --timeout 300 \
+        --output-junit "$report" "${@:2}" || ok=$?
+    count_report "$report"
+    return "$ok"
+}
+
+# JUnit's <testsuite> names all tests, the failed, the skipped and the disabled; the latter two did not run.
+count_report() {
+    local head total failed skipped disabled
+    head=$(sed -n '/<testsuite /,/>/p' "$1" | tr '\n\t' '  ')
+    attribute() { sed -E "s/.* $1=\"([0-9]+)\".*/\1/" <<<"$head"; }
+    total=$(attribute tests) failed=$(attribute failures)
+    skipped=$(attribute skipped) disabled=$(attribute disabled)
+    counted $((total - failed - skipped - disabled)) "$failed" $((skipped + disabled))
+}
+
+source_files() { find include src tools examples tests bench -name '*.[ch]pp' -o -name '*.cu' -o -name '*.cuh'; }
+
+step_format() { source_files | xargs clang-format-14 --dry-run --Werror; }
+
+step_sources() {
+    python3 scripts/check_sources_test.py
+    python3 scripts/check_sources.py
+}
+
+step_release() {
+    build_preset release -DACCEL_BUILD_TESTS=ON -DACCEL_BUILD_BENCH=ON
+    test_preset release
+}
+
+step_clang() { build_preset clang; }
+
+# Reads the compile commands of the clang build; what that generated is not checked.
+step_tidy() {
+    cmake --preset clang >/dev/null
+    python3 -c 'import json; print(*sorted({c["file"] for c in json.load(open("build/clang/compile_commands.json"))}), sep="\n")' |
+        grep -E "^$root/(src|tools|examples)/" |
+        xargs -P "$CMAKE_BUILD_PARALLEL_LEVEL" -n 2 clang-tidy -p build/clang --quiet --warnings-as-errors='*'
+}
+
+step_asan() {
+    build_preset asan
+    UBSAN_OPTIONS=print_stacktrace=1 test_preset asan
+}
+
+step_tsan() {
+    build_preset tsan
+    test_preset tsan
+}
+
+step_fuzz() {
+    build_preset fuzz
+    mkdir -p build/fuzz/found
+    local targets ok=0
+    mapfile -t targets < <(find build/fuzz/bin -name 'fuzz_*' -type f -executable -printf '%f\n' | sort)
+    ((${#targets[@]})) || { echo "no fuzz targets"; return 1; }
+    export -f fuzz_one
+    export fuzz_seconds
+    printf '%s\n' "${targets[@]}" | xargs -P "$CMAKE_BUILD_PARALLEL_LEVEL" -I{} bash -c 'fuzz_one {}' || ok=$?
+    counted "$(find build/fuzz/found -name '*.passed' | wc -l)" "$(find build/fuzz/found -name '*.failed' | wc -l)" 0
+    return "$ok"
+}
+
+# fuzz_one fuzz_SUBJECT: from the committed corpus; new inputs and crashes stay in build/fuzz/found.
+fuzz_one() {
+    local found=build/fuzz/found/$1
+    rm -rf "$found" "$found".passed "$found".failed
+    mkdir -p "$found"
+    if "build/fuzz/bin/$1" -max_total_time="$fuzz_seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+        -artifact_prefix="$found." "$found" "tests/fuzz/corpus/${1#fuzz_}" >"$found.log" 2>&1; then
+        grep -E 'stat::number_of_executed_units|cov:' "$found.log" | tail -n 2 | sed "s/^/$1: /"
+        touch "$found.passed"
+    else
+        tail -n 40 "$found.log"
+        touch "$found.failed"
+        return 1
+    fi
+}
+
+step_install() { bash tests/install/run.sh; }
+
+step_manual() {
+    mkdir -p build/manual
+    doxygen docs/Doxyfile
+}
+
+step_examples() { bash examples/check.sh; }
+
+# run_step NAME: returns its status; sets passed, failed, skipped and seconds.
+run_step() {
+    local step=$1 log=$logs/$1.log status=0 p f s
+    passed=0 failed=0 skipped=0
+    rm -f "$logs/$step.counts"
+    SECONDS=0
+    # In the background, because a function called in a condition would not stop at its first failure.
+    (set -euo pipefail; "step_$step") >"$log" 2>&1 </dev/null &
+    wait $! || status=$?
+    seconds=$SECONDS
+    if [[ -e $logs/$step.counts ]]; then
+        while read -r p f s; do
+            passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+        done <"$logs/$step.counts"
+    elif ((status == 0)); then
+        passed=1
+    fi
+    # A step may fail beside its tests, in its build for one.
+    if ((status != 0 && failed == 0)); then failed=1; fi
+}
+
+run_tests() {
+    local steps=() table=() step number=0 all_passed=0 all_failed=0 all_skipped=0
+    local passed failed skipped seconds
+    while (($#)); do
+        case $1 in
+            --quick) steps=(release) ;;
+            --list) for step in "${all_steps[@]}"; do printf '%-10s %s\n' "$step" "${step_about[$step]}"; done; return ;;
+            -*) end_with "test knows --quick, --list and the names of steps; not '$1'" ;;
+            *) [[ -v step_about[$1] ]] || end_with "there is no step '$1'; there are: ${all_steps[*]}"; steps+=("$1") ;;
+        esac
+        shift
+    done
+    ((${#steps[@]})) || steps=("${all_steps[@]}")
+
+    cd "$root"
+    mkdir -p "$logs"
+    if [[ ${steps[*]} == release ]]; then
+        need_packages "${packages_for_tests[@]}"
+    else
+        need_packages $(packages_to_check)
+    fi
+
+    for step in "${steps[@]}"; do
+        number=$((number + 1))
+        printf '[%d/%d] %-9s %s\n' "$number" "${#steps[@]}" "$step" "${step_about[$step]}"
+        run_step "$step"
+        table+=("$(printf '%-9s %6d passed %4d failed %4d skipped %6d s' "$step" "$passed" "$failed" "$skipped" "$seconds")")
+        if ((failed)); then
+            tail -n 80 "$logs/$step.log"
+            echo "      FAILED after $seconds s; the whole log is $logs/$step.log"
+        else
+            echo "      ok after $seconds s"
+        fi
+        all_passed=$((all_passed + passed)) all_failed=$((all_failed + failed)) all_skipped=$((all_skipped + skipped))
+    done
+
+    printf '\n'
+    printf '%s\n' "${table[@]}"
+    printf '\n%d passed, %d failed, %d skipped\n' "$all_passed" "$all_failed" "$all_skipped"
+    ((all_failed == 0))
+}

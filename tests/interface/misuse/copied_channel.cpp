@@ -1,0 +1,12 @@
+// refused: deleted|use of deleted|implicitly-deleted
+#include <accel_transport/channel.hpp>
+
+#include <utility>
+
+accel::channel second_owner(accel::channel& first) {
+#ifdef MISUSE
+    return first;
+#else
+    return std::move(first);
+#endif
+}

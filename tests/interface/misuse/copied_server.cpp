@@ -1,0 +1,12 @@
+// refused: deleted|use of deleted|implicitly-deleted
+#include <accel_transport/server.hpp>
+
+#include <utility>
+
+accel::server second_owner(accel::server& first) {
+#ifdef MISUSE
+    return first;
+#else
+    return std::move(first);
+#endif
+}
