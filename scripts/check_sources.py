@@ -15,6 +15,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 STANDARD = re.compile(r"[a-z_0-9]+")
 CUDA = re.compile(r"cuda|cooperative_groups|cub/|thrust/|nv/")
 LEFTOVER = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
+PUBLIC_TYPE = re.compile(r"(class|struct|enum class)\b[^;]*\{")
 MACHINE_PATH = re.compile(r"(?<![\w.])/(work|home|root)/\w")
 
 
@@ -49,7 +50,12 @@ def include_offence(path, bracket, name):
 def offences_in(path, text):
     if path.suffix in {".hpp", ".cuh"} and "#pragma once" not in text:
         yield 1, "a header begins with #pragma once"
+    before = ""
     for number, line in enumerate(text.splitlines(), 1):
+        if path.parts[0] == "include" and PUBLIC_TYPE.match(line) and not before.startswith("///"):
+            yield number, "a public type has a /// comment"
+        if not line.startswith("template"):
+            before = line
         include = INCLUDE.match(line) if path.suffix in CODE else None
         if include and (reason := include_offence(path, *include.groups())):
             yield number, f"{reason}: {include.group(2)}"

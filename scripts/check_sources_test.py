@@ -61,6 +61,11 @@ class IncludeRules(unittest.TestCase):
     def test_headers_are_included_once(self):
         self.assert_offence("pragma", "src/core/a.hpp", "int a();")
 
+    def test_public_types_are_documented(self):
+        public = "include/accel_transport/a.hpp"
+        self.assert_offence("comment", public, HEADER, "struct a {", "};")
+        self.assert_clean(public, HEADER, "/// Says what.", "template <class T>", "class a {", "};", "class b;")
+
     def test_leftovers_and_machine_paths(self):
         self.assert_offence("leftover", "src/core/a.cpp", "// TO" + "DO later")
         self.assert_offence("one machine", "docs/a.md", "see /" + "work/main/README.md")

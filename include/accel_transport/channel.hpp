@@ -1,5 +1,12 @@
 #pragma once
 
+#include <accel_transport/completion.hpp>
+#include <accel_transport/config.hpp>
+#include <accel_transport/context.hpp>
+#include <accel_transport/memory.hpp>
+#include <accel_transport/options.hpp>
+#include <accel_transport/status.hpp>
+
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -7,13 +14,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-
-#include <accel_transport/completion.hpp>
-#include <accel_transport/config.hpp>
-#include <accel_transport/context.hpp>
-#include <accel_transport/memory.hpp>
-#include <accel_transport/options.hpp>
-#include <accel_transport/status.hpp>
 
 namespace accel {
 
@@ -28,6 +28,7 @@ struct call_view {
     std::span<std::byte> request;
 };
 
+/// What one call asks for beyond its bytes.
 struct submit_options {
     std::chrono::nanoseconds timeout{};  ///< from now; 0: the channel's `call_timeout`
     std::uint64_t tag = 0;               ///< handed back in the completion
@@ -58,8 +59,8 @@ class ACCEL_API response {
 /// Counters of a channel since it was made.
 struct channel_statistics {
     std::uint64_t submitted = 0;
-    std::uint64_t completed = 0;   ///< completions handed out
-    std::uint64_t stale = 0;       ///< late or stale responses recognised and dropped
+    std::uint64_t completed = 0;  ///< completions handed out
+    std::uint64_t stale = 0;      ///< late or stale responses recognised and dropped
     std::uint64_t reconnects = 0;
     std::uint32_t quarantined = 0;  ///< slots waiting for a late response now
 };
@@ -96,15 +97,15 @@ class ACCEL_API channel {
     /// Takes up to `out.size()` completions and returns how many. Never blocks.
     [[nodiscard]] std::size_t poll(std::span<completion> out) noexcept;
 
-    /// As poll, but waits up to `timeout` for the first one. Returns 0 only on time-out or when nothing is in flight
-    /// on a closed or lost channel.
+    /// As poll, but waits up to `timeout` for the first one. Returns 0 only on time-out or when nothing is in
+    /// flight on a closed or lost channel.
     [[nodiscard]] std::size_t wait(std::span<completion> out, std::chrono::nanoseconds timeout) noexcept;
 
     /// Gives back a completed (or begun, never submitted) call and its slot. `invalid_state` for a stale id.
     status release(call_id id) noexcept;
 
-    /// One blocking call: copies `request` into a slot, waits for the response. A failure that the server answered
-    /// is an `error` whose message holds the handler's text. Other calls' completions stay queued for poll.
+    /// One blocking call: copies `request` into a slot, waits for the response. A failure that the server
+    /// answered is an `error` with the handler's text. Other calls' completions stay queued for poll.
     [[nodiscard]] result<response> call(std::span<const std::byte> request,
                                         const submit_options& options = {});
 

@@ -1,12 +1,12 @@
 #pragma once
 
+#include <accel_transport/status.hpp>
+#include <accel_transport/timeline.hpp>
+
 #include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-
-#include <accel_transport/status.hpp>
-#include <accel_transport/timeline.hpp>
 
 namespace accel {
 

@@ -1,13 +1,14 @@
 #pragma once
 
-#include <cstddef>
-#include <memory>
-#include <string>
-#include <vector>
-
 #include <accel_transport/config.hpp>
 #include <accel_transport/memory.hpp>
 #include <accel_transport/status.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
 
 namespace accel {
 
@@ -15,8 +16,10 @@ namespace core {
 class context_state;
 }
 
+/// What the library logs, to standard error.
 enum class log_level : std::uint8_t { debug, info, warning, error, off };
 
+/// Options of a context.
 struct context_options {
     log_level log = log_level::warning;  ///< control path only; the data path never logs
 };

@@ -1,12 +1,12 @@
 #pragma once
 
+#include <accel_transport/config.hpp>
+#include <accel_transport/status.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
-
-#include <accel_transport/config.hpp>
-#include <accel_transport/status.hpp>
 
 namespace accel {
 

@@ -1,11 +1,11 @@
 #pragma once
 
+#include <accel_transport/memory.hpp>
+
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
-
-#include <accel_transport/memory.hpp>
 
 namespace accel {
 
@@ -23,9 +23,9 @@ struct security_options {
 /// Options of a channel. Each is also a URI key of the same name; the URI wins over the code.
 /// Durations in URIs take a unit: 500ms, 2s, 20us. Sizes take K, M, G: 64K, 1M.
 struct channel_options {
-    std::uint32_t slots = 8;                   ///< calls in flight at most; 1 … 65,536
-    std::size_t request_bytes = 1 << 20;       ///< longest request; at most 1 GiB
-    std::size_t response_bytes = 1 << 20;      ///< longest response; at most 1 GiB
+    std::uint32_t slots = 8;               ///< calls in flight at most; 1 … 65,536
+    std::size_t request_bytes = 1 << 20;   ///< longest request; at most 1 GiB
+    std::size_t response_bytes = 1 << 20;  ///< longest response; at most 1 GiB
     std::chrono::nanoseconds connect_timeout = std::chrono::seconds{5};
     std::chrono::nanoseconds call_timeout = std::chrono::seconds{10};  ///< when submit names none
     std::chrono::nanoseconds close_timeout = std::chrono::seconds{1};
@@ -42,14 +42,14 @@ struct channel_options {
 /// Options of a server. Each is also a URI key; when several URIs are listened on, all of them count for the
 /// whole server, and two that disagree are an error.
 struct server_options {
-    std::uint32_t workers = 1;        ///< threads that serve; 0: the application calls `server::poll` itself
+    std::uint32_t workers = 1;  ///< threads that serve; 0: the application calls `server::poll` itself
     std::uint32_t max_sessions = 1024;
-    std::uint32_t max_slots = 256;                   ///< a session
-    std::size_t max_request_bytes = 64 << 20;        ///< longest request a client may ask for
-    std::size_t max_response_bytes = 64 << 20;       ///< longest response a client may ask for
+    std::uint32_t max_slots = 256;                        ///< a session
+    std::size_t max_request_bytes = 64 << 20;             ///< longest request a client may ask for
+    std::size_t max_response_bytes = 64 << 20;            ///< longest response a client may ask for
     std::size_t max_memory_bytes = std::size_t{4} << 30;  ///< slots of all sessions together
-    std::uint32_t max_exchanges = 4096;              ///< open at once, a worker; beyond it `overloaded`
-    memory_kind memory = memory_kind::host();        ///< where handlers want their bytes
+    std::uint32_t max_exchanges = 4096;                   ///< open at once, a worker; beyond it `overloaded`
+    memory_kind memory = memory_kind::host();             ///< where handlers want their bytes
     std::chrono::nanoseconds peer_timeout = std::chrono::milliseconds{500};
     std::chrono::nanoseconds drain_timeout = std::chrono::seconds{2};  ///< of `stop` and the destructor
     poll_mode poll = poll_mode::adaptive;

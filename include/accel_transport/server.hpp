@@ -1,5 +1,11 @@
 #pragma once
 
+#include <accel_transport/config.hpp>
+#include <accel_transport/context.hpp>
+#include <accel_transport/options.hpp>
+#include <accel_transport/status.hpp>
+#include <accel_transport/timeline.hpp>
+
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -11,12 +17,6 @@
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include <accel_transport/config.hpp>
-#include <accel_transport/context.hpp>
-#include <accel_transport/options.hpp>
-#include <accel_transport/status.hpp>
-#include <accel_transport/timeline.hpp>
 
 namespace accel {
 
@@ -46,10 +46,11 @@ class ACCEL_API exchange {
     /// Adds to a stage of the timeline that travels back to the client.
     void record(stage what, std::chrono::nanoseconds duration) noexcept;
 
-    /// Answers with the first `length` bytes of `response()`. Any thread. `message_too_large` answers nothing and leaves
-    /// the exchange open; any other result ends it. `peer_lost`: the client is gone.
+    /// Answers with the first `length` bytes of `response()`. Any thread. `message_too_large` answers nothing
+    /// and leaves the exchange open; any other result ends it. `peer_lost`: the client is gone.
     status reply(std::size_t length) noexcept;
-    /// Answers with `payload` from where it lies. `leases` is raised now and lowered when the transport has let go.
+    /// Answers with `payload` from where it lies. `leases` is raised now, and lowered when the transport has
+    /// let go of it.
     status reply(slice payload, std::atomic<std::uint32_t>& leases) noexcept;
     /// Answers with a failure: a status other than ok, the handler's own code, and a short message.
     status fail(status reason, std::uint32_t code = 0, std::string_view message = {}) noexcept;
@@ -81,23 +82,24 @@ using handler = std::function<void(exchange)>;
 
 /// Counters of a server since it was made.
 struct server_statistics {
-    std::uint32_t sessions = 0;           ///< open now
+    std::uint32_t sessions = 0;  ///< open now
     std::uint64_t sessions_opened = 0;
-    std::uint64_t sessions_refused = 0;   ///< by a limit, key or version
-    std::uint64_t sessions_lost = 0;      ///< ended by the peer's death or a protocol error
-    std::uint64_t requests = 0;           ///< handed to the handler
-    std::uint64_t replies = 0;            ///< answers delivered
-    std::uint64_t expired = 0;            ///< requests that were already too late on arrival
-    std::uint64_t overloaded = 0;         ///< requests refused by `max_exchanges`
-    std::size_t memory_bytes = 0;         ///< slots of all sessions now
+    std::uint64_t sessions_refused = 0;  ///< by a limit, key or version
+    std::uint64_t sessions_lost = 0;     ///< ended by the peer's death or a protocol error
+    std::uint64_t requests = 0;          ///< handed to the handler
+    std::uint64_t replies = 0;           ///< answers delivered
+    std::uint64_t expired = 0;           ///< requests that were already too late on arrival
+    std::uint64_t overloaded = 0;        ///< requests refused by `max_exchanges`
+    std::size_t memory_bytes = 0;        ///< slots of all sessions now
 };
 
 /// Serves one handler on any number of URIs. Move-only; its methods may be called from any thread.
 class ACCEL_API server {
   public:
-    /// Listens on every URI (`scheme://host:port?key=value…`; port 0: any free one) or on none of them. May block.
-    [[nodiscard]] static result<server> listen(context& ctx, std::span<const std::string> uris, handler service,
-                                               const server_options& options = {});
+    /// Listens on every URI (`scheme://host:port?key=value…`; port 0: any free one) or on none of them.
+    /// May block.
+    [[nodiscard]] static result<server> listen(context& ctx, std::span<const std::string> uris,
+                                               handler service, const server_options& options = {});
     [[nodiscard]] static result<server> listen(context& ctx, std::initializer_list<std::string_view> uris,
                                                handler service, const server_options& options = {});
     server(server&&) noexcept;
@@ -109,14 +111,15 @@ class ACCEL_API server {
     [[nodiscard]] std::vector<std::string> endpoints() const;
     [[nodiscard]] server_statistics statistics() const;
 
-    /// Only with `workers = 0`: serves what is ready, returns how many events there were. One thread at a time.
+    /// Only with `workers = 0`: serves what is ready, returns how many events there were.
+    /// One thread at a time.
     std::size_t poll() noexcept;
 
     /// Takes no new sessions or requests (`overloaded`), and waits for open exchanges to be answered.
     /// `timed_out` if some were still open after `timeout`.
     status drain(std::chrono::nanoseconds timeout);
-    /// Drains within `drain_timeout`, closes every session and joins the workers. Exchanges that handlers still hold
-    /// stay valid; their answers go nowhere.
+    /// Drains within `drain_timeout`, closes every session and joins the workers. Exchanges that handlers
+    /// still hold stay valid; their answers go nowhere.
     void stop();
 
   private:

@@ -1,13 +1,13 @@
 #pragma once
 
+#include <accel_transport/config.hpp>
+
 #include <cassert>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <variant>
-
-#include <accel_transport/config.hpp>
 
 namespace accel {
 

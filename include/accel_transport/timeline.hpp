@@ -8,8 +8,8 @@ namespace accel {
 /// Stages that a handler can record on its exchange (names as in Hanafy et al., section 3).
 enum class stage : std::uint8_t { copy, preprocessing, inference };
 
-/// Durations of the stages of one exchange, as its client sees them. `request` and `response` compare clocks of
-/// both ends: exact on one host; between hosts off by at most half the control plane's best round trip.
+/// Durations of the stages of one exchange, as its client sees them. `request` and `response` compare clocks
+/// of both ends: exact on one host; between hosts off by at most half the control plane's best round trip.
 struct timeline {
     std::chrono::nanoseconds total{};          ///< submit to completion, on the client's clock
     std::chrono::nanoseconds request{};        ///< submit until the server had the whole request

@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# Installs the library, static and shared, moves the installed tree, and uses it as a user would: with find_package,
+# with pkg-config and no build system, as a subproject. Works in build/install; `./run test install` calls it.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+work=$root/build/install
+consumer=$root/tests/install/consumer
+expected="accel_transport $(sed -nE 's/^#define ACCEL_VERSION_[A-Z]+ ([0-9]+)$/\1/p' \
+    "$root/include/accel_transport/config.hpp" | paste -sd.) answered"
+
+fail() { echo "FAILED: $*" >&2; exit 1; }
+
+answers() {
+    local said
+    said=$("$@") || fail "$*: exit status $?"
+    [[ $said == "$expected" ]] || fail "$*: said '$said', not '$expected'"
+    echo "ok: $*"
+}
+
+# install_kind KIND SHARED: leaves an installed tree in $prefix, not where it was installed to.
+install_kind() {
+    local kind=$1 shared=$2
+    cmake -S "$root" -B "$work/$kind" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O0 -g0" \
+        -DBUILD_SHARED_LIBS="$shared" -DCMAKE_INSTALL_PREFIX="$work/nowhere" -DCMAKE_INSTALL_LIBDIR=lib \
+        -DACCEL_BUILD_EXAMPLES=OFF -DACCEL_BUILD_TESTS=OFF -DACCEL_BUILD_BENCH=OFF
+    cmake --build "$work/$kind"
+    rm -rf "$work/$kind-prefix" "$work/$kind-staged"
+    cmake --install "$work/$kind" --prefix "$work/$kind-staged"
+    mv "$work/$kind-staged" "$work/$kind-prefix"
+    prefix=$work/$kind-prefix
+}
+
+check_tree() {
+    local file
+    for file in bin/accel_perf bin/accel_doctor bin/accel_keys include/accel_transport/accel_transport.hpp \
+        lib/cmake/accel_transport/accel_transportConfig.cmake lib/pkgconfig/accel_transport.pc; do
+        [[ -e $prefix/$file ]] || fail "$file is not installed"
+    done
+    if grep -rIn "$root" "$prefix/include" "$prefix/lib/cmake" "$prefix/lib/pkgconfig"; then
+        fail "an installed file names the source or build folder"
+    fi
+}
+
+use_with_cmake() {
+    local build=$work/$1-consumer
+    rm -rf "$build"
+    cmake -S "$consumer" -B "$build" -G Ninja -DCMAKE_PREFIX_PATH="$prefix"
+    cmake --build "$build"
+    answers "$build/consumer"
+}
+
+use_with_pkg_config() {
+    local program=$work/$1-consumer-pkg-config flags
+    export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
+    read -ra flags <<<"$(pkg-config --cflags --libs accel_transport)"
+    c++ -std=c++20 "$consumer/consumer.cpp" -o "$program" "${flags[@]}"
+    LD_LIBRARY_PATH=$prefix/lib answers "$program"
+}
+
+# What a shared library exports, other programs come to depend on.
+check_exports() {
+    local library=$prefix/lib/libaccel_transport.so exports foreign
+    exports=$(nm -D --defined-only -C "$library")
+    grep -q ' T accel::channel::connect(' <<<"$exports" || fail "accel::channel::connect is not exported"
+    foreign=$(grep -vE '^[0-9a-f]+ [A-Za-z] ((vtable|typeinfo|typeinfo name) for )?accel::' <<<"$exports" || true)
+    [[ -z $foreign ]] || fail "exported, but not ours: $foreign"
+    if grep -E ' accel::(core|local|tcp|zmq)::' <<<"$exports"; then
+        fail "the internals above are exported"
+    fi
+    objdump -p "$library" | grep -qE 'SONAME +libaccel_transport\.so\.0\.1$' || fail "the soname is not libaccel_transport.so.0.1"
+    echo "ok: $(wc -l <<<"$exports") symbols exported, all of accel"
+}
+
+mkdir -p "$work"
+install_kind static OFF
+check_tree
+use_with_cmake static
+use_with_pkg_config static
+
+install_kind shared ON
+check_tree
+check_exports
+use_with_cmake shared
+use_with_pkg_config shared
+
+rm -rf "$work/subproject"
+cmake -S "$consumer" -B "$work/subproject" -G Ninja -DACCEL_SOURCE="$root"
+echo "ok: configured as a subproject"
