@@ -47,12 +47,14 @@ struct error {
     std::string message;  ///< one line: what failed and what to do next
 };
 
-/// A value or an `error`. Control path only; the data path returns `status` by value.
+/// A value or an `error`, and either becomes one by itself. Control path only; the data path returns `status` by value.
 template <class Value>
 class [[nodiscard]] result {
   public:
+    // NOLINTBEGIN(google-explicit-constructor)
     result(Value value) : content_(std::in_place_index<0>, std::move(value)) {}
     result(accel::error failure) : content_(std::in_place_index<1>, std::move(failure)) {}
+    // NOLINTEND(google-explicit-constructor)
 
     [[nodiscard]] bool ok() const noexcept { return content_.index() == 0; }
     explicit operator bool() const noexcept { return ok(); }
@@ -87,6 +89,7 @@ template <>
 class [[nodiscard]] result<void> {
   public:
     result() = default;
+    // NOLINTNEXTLINE(google-explicit-constructor)
     result(accel::error failure) : failure_(std::move(failure)) {}
 
     [[nodiscard]] bool ok() const noexcept { return failure_.code == status::ok; }
