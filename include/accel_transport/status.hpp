@@ -47,7 +47,8 @@ struct error {
     std::string message;  ///< one line: what failed and what to do next
 };
 
-/// A value or an `error`, and either becomes one by itself. Control path only; the data path returns `status` by value.
+/// A value or an `error`, and either becomes one by itself. Control path only; the data path returns `status`
+/// by value.
 template <class Value>
 class [[nodiscard]] result {
   public:
