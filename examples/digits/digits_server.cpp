@@ -1,0 +1,43 @@
+/// Recognises handwritten digits for clients on any number of URIs, until SIGINT or SIGTERM.
+#include "digits/digits_service.hpp"
+#include "report/program.hpp"
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+int main(int argc, char** argv) {
+    namespace digits = accel::examples::digits;
+    constexpr const char* program = "digits_server";
+    std::vector<std::string> uris;
+    accel::server_options options;
+    CLI::App app{"Recognises handwritten digits: raw 640x480 RGB frames or 8x8 tensors of floats."};
+    app.footer(
+        "Examples:\n"
+        "  digits_server 'tcp://127.0.0.1:5555?insecure=true'\n"
+        "  digits_server 'tcp://0.0.0.0:5555?key_file=server.key&authorized_keys=clients.pub' "
+        "'zmq://0.0.0.0:5556'\n"
+        "Further options go into the URI (workers=2, poll=busy, ...).");
+    app.set_version_flag("--version", fmt::format("{} {}", program, accel::report::version_text()));
+    app.add_option("URI", uris, "Where to listen, one or several")->required();
+    CLI11_PARSE(app, argc, argv);
+
+    accel::report::block_stop_signals();
+    const auto service = digits::digits_service::load();
+    if (!service) return accel::report::complain(program, service.error());
+    auto context = accel::context::open();
+    if (!context) return accel::report::complain(program, context.error());
+    auto server = accel::server::listen(
+        *context, uris, [&](accel::exchange request) { service.value().serve(std::move(request)); }, options);
+    if (!server) return accel::report::complain(program, server.error());
+
+    for (const std::string& endpoint : server->endpoints()) fmt::print("serving {}\n", endpoint);
+    std::fflush(stdout);
+    accel::report::wait_for_stop_signal();
+    server->stop();
+    const auto seen = server->statistics();
+    fmt::print("served {} requests of {} clients\n", seen.requests, seen.sessions_opened);
+}

@@ -1,0 +1,92 @@
+#include "doctor/findings.hpp"
+
+#include "report/program.hpp"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/resource.h>
+#include <sys/sysinfo.h>
+#include <sys/utsname.h>
+#include <zmq.h>
+
+namespace accel::doctor {
+namespace {
+
+std::string zmq_version_text() {
+    int major = 0, minor = 0, patch = 0;
+    zmq_version(&major, &minor, &patch);
+    return fmt::format("{}.{}.{}", major, minor, patch);
+}
+
+std::string kernel_text() {
+    utsname names{};
+    if (uname(&names) != 0) return "unknown";
+    return fmt::format("{} {} {}", names.sysname, names.release, names.machine);
+}
+
+unsigned usable_cores() {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof set, &set) != 0) return 0;
+    return static_cast<unsigned>(CPU_COUNT(&set));
+}
+
+std::uint64_t memory_size() {
+    struct sysinfo info {};
+    if (sysinfo(&info) != 0) return 0;
+    return std::uint64_t{info.totalram} * info.mem_unit;
+}
+
+limit soft_limit(decltype(RLIMIT_NOFILE) which) {
+    rlimit value{};
+    if (getrlimit(which, &value) != 0) return 0;
+    return value.rlim_cur == RLIM_INFINITY ? limit{} : limit{value.rlim_cur};
+}
+
+std::vector<std::string> ranking(const std::vector<scheme_report>& schemes) {
+    std::vector<std::string> names;
+    for (const scheme_report& each : schemes) {
+        if (each.usable && each.scheme != "local") names.push_back(each.scheme);
+    }
+    return names;
+}
+
+std::vector<std::string> advice_for(const findings& found) {
+    constexpr std::uint64_t few_files = 4096;
+    std::vector<std::string> advice;
+    if (!found.libzmq_curve) {
+        advice.emplace_back(
+            "libzmq has no CURVE: install one built with libsodium, or only insecure=true works");
+    }
+    if (found.cores == 1) {
+        advice.emplace_back(
+            "one core: poll=busy at both ends of one host makes each wait for the other; use block");
+    }
+    if (found.open_files && *found.open_files < few_files) {
+        advice.push_back(fmt::format(
+            "at most {} open files: a server of many sessions needs more (ulimit -n)", *found.open_files));
+    }
+    return advice;
+}
+
+}  // namespace
+
+result<findings> examine() {
+    auto ctx = context::open();
+    if (!ctx) return ctx.error();
+    findings found;
+    found.version = report::version_text();
+    found.libzmq_version = zmq_version_text();
+    found.libzmq_curve = zmq_has("curve") == 1;
+    found.kernel = kernel_text();
+    found.cores = usable_cores();
+    found.memory_bytes = memory_size();
+    found.locked_memory_bytes = soft_limit(RLIMIT_MEMLOCK);
+    found.open_files = soft_limit(RLIMIT_NOFILE);
+    found.schemes = ctx->schemes();
+    found.auto_ranking = ranking(found.schemes);
+    found.advice = advice_for(found);
+    return found;
+}
+
+}  // namespace accel::doctor

@@ -1,0 +1,42 @@
+#pragma once
+
+#include "perf/load.hpp"
+
+#include <accel_transport/options.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace accel::perf {
+
+inline constexpr const char* program = "accel_perf";
+
+/// As given on the command line.
+struct settings {
+    std::vector<std::string> uris;
+    std::vector<std::size_t> sizes{64};
+    std::optional<std::size_t> response_bytes;  ///< nothing: as long as the request
+    std::optional<std::uint64_t> count;         ///< nothing: 10,000, but at most 4 GiB of payload
+    std::optional<std::uint64_t> warm_up;       ///< nothing: a tenth of the count, at most 1,000
+    std::uint32_t depth = 1;
+    poll_mode poll = poll_mode::adaptive;
+    std::uint32_t workers = 1;
+    bool check = false;
+    std::string json;  ///< file, "-", or empty
+};
+
+/// Each returns the exit status of the program.
+[[nodiscard]] int serve(const settings& chosen);
+[[nodiscard]] int client(const settings& chosen);
+[[nodiscard]] int loop(const settings& chosen);
+
+/// The measurements that `chosen` asks for, one for each size.
+[[nodiscard]] std::vector<load> plan(const settings& chosen);
+
+/// The name as the command line spells it.
+[[nodiscard]] const char* poll_name(poll_mode mode) noexcept;
+
+}  // namespace accel::perf
