@@ -25,7 +25,7 @@ inline constexpr std::uint16_t known = fragmented;
 }  // namespace header_flag
 
 /// Precedes every payload: 64 bytes, little-endian. Offsets in docs/protocol.md, section 2.
-struct slot_header {  // NOLINT(cppcoreguidelines-pro-type-member-init): one member of each union is enough
+struct slot_header {
     std::uint8_t version = protocol_version;
     message_kind kind = message_kind::request;
     std::uint16_t flags = 0;
