@@ -1,7 +1,7 @@
 #pragma once
 
-#include "digits/demo_keys.hpp"
 #include "digits/digits_row.hpp"
+#include "report/temporary_keys.hpp"
 
 #include <accel_transport/status.hpp>
 
@@ -30,7 +30,7 @@ class demo_run {
   public:
     using listener = std::function<void(std::uint64_t answered)>;
 
-    demo_run(const demo_plan& plan, const demo_keys& keys, std::string scheme)
+    demo_run(const demo_plan& plan, const report::temporary_keys& keys, std::string scheme)
         : plan_(plan), keys_(keys), scheme_(std::move(scheme)) {}
 
     [[nodiscard]] std::vector<demo_result> run(
@@ -41,7 +41,7 @@ class demo_run {
                                          const listener& progress);
 
     const demo_plan& plan_;
-    const demo_keys& keys_;
+    const report::temporary_keys& keys_;
     std::string scheme_;
 };
 

@@ -67,7 +67,7 @@ choice choose(const std::vector<accel::scheme_report>& reports, const std::vecto
     return chosen;
 }
 
-std::vector<digits::demo_result> run_all(const settings& chosen, const digits::demo_keys& keys,
+std::vector<digits::demo_result> run_all(const settings& chosen, const accel::report::temporary_keys& keys,
                                          const std::vector<std::string>& schemes) {
     digits::demo_progress show;
     const std::uint64_t all = std::uint64_t{chosen.plan.clients} * chosen.plan.requests;
@@ -118,7 +118,7 @@ void print(const settings& chosen, const std::vector<digits::digits_row>& rows,
 int main(int argc, char** argv) {
     settings chosen;
     if (const auto ended = parse(argc, argv, chosen)) return *ended;
-    const auto keys = digits::demo_keys::make();
+    const auto keys = accel::report::temporary_keys::make();
     if (!keys) return accel::report::complain(program, keys.error());
     choice schemes;
     {

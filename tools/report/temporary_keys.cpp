@@ -1,4 +1,4 @@
-#include "digits/demo_keys.hpp"
+#include "report/temporary_keys.hpp"
 
 #include "report/child_process.hpp"
 
@@ -10,7 +10,7 @@
 
 #include <fmt/format.h>
 
-namespace accel::examples::digits {
+namespace accel::report {
 namespace {
 
 namespace fs = std::filesystem;
@@ -31,7 +31,7 @@ std::string percent_encoded(std::string_view text) {
 
 /// Makes `path` (private) and `path`.pub.
 result<void> make_pair(const std::string& path) {
-    auto maker = report::child_process::start({report::program_path("accel_keys"), path});
+    auto maker = child_process::start({program_path("accel_keys"), path});
     if (!maker) return maker.error();
     if (maker->wait(std::chrono::seconds{20}) == 0) return {};
     return error{status::system_error, 0, fmt::format("accel_keys could not make a key pair in {}", path)};
@@ -39,35 +39,35 @@ result<void> make_pair(const std::string& path) {
 
 }  // namespace
 
-result<demo_keys> demo_keys::make() {
+result<temporary_keys> temporary_keys::make() {
     std::error_code failure;
     const fs::path base = fs::temp_directory_path(failure);
-    std::string folder = ((failure ? fs::path{"/tmp"} : base) / "digits_demo.XXXXXX").string();
+    std::string folder = ((failure ? fs::path{"/tmp"} : base) / "accel.XXXXXX").string();
     if (mkdtemp(folder.data()) == nullptr) {
         return error{
             status::system_error, errno,
             fmt::format("cannot make a folder for keys in {}: set TMPDIR to one that is writable", folder)};
     }
-    demo_keys keys{std::move(folder)};
+    temporary_keys keys{std::move(folder)};
     for (const char* name : {"/server.key", "/client.key"}) {
         if (auto made = make_pair(keys.folder_ + name); !made) return made.error();
     }
     return keys;
 }
 
-demo_keys::~demo_keys() {
+temporary_keys::~temporary_keys() {
     std::error_code ignored;
     if (!folder_.empty()) fs::remove_all(folder_, ignored);
 }
 
-std::string demo_keys::server_options() const {
+std::string temporary_keys::server_options() const {
     const std::string folder = percent_encoded(folder_);
     return fmt::format("?key_file={0}/server.key&authorized_keys={0}/client.key.pub", folder);
 }
 
-std::string demo_keys::client_options() const {
+std::string temporary_keys::client_options() const {
     const std::string folder = percent_encoded(folder_);
     return fmt::format("?key_file={0}/client.key&server_key={0}/server.key.pub", folder);
 }
 
-}  // namespace accel::examples::digits
+}  // namespace accel::report

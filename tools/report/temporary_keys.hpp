@@ -5,16 +5,18 @@
 #include <string>
 #include <string_view>
 
-namespace accel::examples::digits {
+namespace accel::report {
 
 /// Fresh CURVE key pairs of a server and a client, in a folder that only this user can read and that goes
 /// with it.
-class demo_keys {
+class temporary_keys {
   public:
-    [[nodiscard]] static result<demo_keys> make();
-    demo_keys(demo_keys&& other) noexcept : folder_(std::move(other.folder_)) { other.folder_.clear(); }
-    demo_keys& operator=(demo_keys&&) = delete;
-    ~demo_keys();
+    [[nodiscard]] static result<temporary_keys> make();
+    temporary_keys(temporary_keys&& other) noexcept : folder_(std::move(other.folder_)) {
+        other.folder_.clear();
+    }
+    temporary_keys& operator=(temporary_keys&&) = delete;
+    ~temporary_keys();
 
     [[nodiscard]] const std::string& folder() const noexcept { return folder_; }
     /// "?key_file=…&…" for behind a URI.
@@ -22,9 +24,9 @@ class demo_keys {
     [[nodiscard]] std::string client_options() const;
 
   private:
-    explicit demo_keys(std::string folder) noexcept : folder_(std::move(folder)) {}
+    explicit temporary_keys(std::string folder) noexcept : folder_(std::move(folder)) {}
 
     std::string folder_;
 };
 
-}  // namespace accel::examples::digits
+}  // namespace accel::report

@@ -1,0 +1,168 @@
+/// Our transports against what they stand on: ratios of medians, measured in one run, in turn.
+#include "comparison.hpp"
+#include "report/program.hpp"
+#include "report/sizes.hpp"
+#include "report/table.hpp"
+#include "report/temporary_keys.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace {
+
+using namespace accel::bench;
+constexpr const char* program = "accel_bench";
+constexpr std::size_t KiB = 1024;
+constexpr std::size_t MiB = 1024 * KiB;
+/// Instructions of one call over `local`, both ends together (docs/benchmarks.md).
+constexpr double most_local_instructions = 600;
+
+struct settings {
+    bool quick = false;
+    bool strict = false;
+    std::string only;
+    std::string json;
+    double local_instructions = 0;
+};
+
+std::vector<comparison> all_comparisons(const accel::report::temporary_keys& keys) {
+    const std::string insecure = "?insecure=true";
+    const std::string block = "?insecure=true&poll=block";
+    const std::string busy = "?insecure=true&poll=busy";
+    const std::string zerocopy = "?insecure=true&poll=block&zerocopy=true";
+    const std::string blocking = "&poll=block";
+    std::vector<comparison> all;
+    for (const std::size_t size : {std::size_t{64}, 4 * KiB, 64 * KiB, MiB}) {
+        all.push_back({bare_zmq(false), ours("zmq", "zmq", block, block), size, 1.10});
+    }
+    for (const std::size_t size : {std::size_t{64}, 4 * KiB, 64 * KiB, MiB}) {
+        all.push_back(
+            {bare_zmq(true),
+             ours("zmq, CURVE", "zmq", keys.server_options() + blocking, keys.client_options() + blocking),
+             size, 1.10});
+    }
+    for (const std::size_t size : {std::size_t{64}, 4 * KiB, 64 * KiB, MiB, 4 * MiB}) {
+        all.push_back(
+            {bare_socket(size), ours("tcp block", "tcp", block, block), size, size <= 4 * KiB ? 1.25 : 1.10});
+    }
+    all.push_back({bare_socket(64), ours("tcp busy", "tcp", busy, busy), 64, 0.80});
+    all.push_back({bare_socket(64), ours("tcp adaptive", "tcp", insecure, insecure), 64, std::nullopt});
+    all.push_back({bare_zmq(false), ours("zmq adaptive", "zmq", insecure, insecure), 64, std::nullopt});
+    for (const std::size_t size : {64 * KiB, MiB, 4 * MiB}) {
+        all.push_back({ours("tcp block", "tcp", block, block),
+                       ours("tcp block, MSG_ZEROCOPY", "tcp", zerocopy, zerocopy), size, std::nullopt});
+    }
+    return all;
+}
+
+std::string judgement(double value, std::optional<double> target) {
+    if (!target) return "";
+    return value <= *target ? "ok" : "MISSED";
+}
+
+/// The rows of the table and of the JSON, filled as the run goes.
+class report_sheet {
+  public:
+    void add(const comparison& what, const verdict& seen) {
+        const std::string said = judgement(seen.ratio, what.target);
+        missed_ = missed_ || said == "MISSED";
+        table_.add_row({what.subject.name, what.baseline.name, accel::report::size_text(what.size_bytes),
+                        fmt::format("{:.1f}", seen.subject_us), fmt::format("{:.1f}", seen.baseline_us),
+                        fmt::format("{:.3f}", seen.ratio),
+                        fmt::format("{:.2f}-{:.2f}", seen.ratio_low, seen.ratio_high),
+                        what.target ? fmt::format("{:.2f}", *what.target) : "", said});
+        nlohmann::json entry{{"subject", what.subject.name},
+                             {"baseline", what.baseline.name},
+                             {"size_bytes", what.size_bytes},
+                             {"subject_us", seen.subject_us},
+                             {"baseline_us", seen.baseline_us},
+                             {"ratio", seen.ratio},
+                             {"ratio_low", seen.ratio_low},
+                             {"ratio_high", seen.ratio_high},
+                             {"target", nullptr},
+                             {"met", nullptr}};
+        if (what.target) {
+            entry["target"] = *what.target;
+            entry["met"] = said == "ok";
+        }
+        json_["results"].push_back(std::move(entry));
+    }
+    void add_local(double instructions) {
+        const std::string said = judgement(instructions, most_local_instructions);
+        missed_ = missed_ || said == "MISSED";
+        local_line_ =
+            fmt::format("local: {:.0f} instructions a call, both ends (target at most {:.0f}): {}\n",
+                        instructions, most_local_instructions, said);
+        json_["local"] = {{"instructions_per_call", instructions},
+                          {"target", most_local_instructions},
+                          {"met", said == "ok"}};
+    }
+    [[nodiscard]] std::string text() const { return table_.text() + local_line_; }
+    [[nodiscard]] const nlohmann::json& json() const noexcept { return json_; }
+    [[nodiscard]] bool missed() const noexcept { return missed_; }
+
+  private:
+    using align = accel::report::table::align;
+    accel::report::table table_{{{"subject", align::left},
+                                 {"against", align::left},
+                                 {"size"},
+                                 {"us"},
+                                 {"against us"},
+                                 {"ratio"},
+                                 {"lowest-highest"},
+                                 {"target"},
+                                 {"", align::left}}};
+    std::string local_line_;
+    nlohmann::json json_{{"results", nlohmann::json::array()}};
+    bool missed_ = false;
+};
+
+int run(const settings& chosen) {
+    const auto keys = accel::report::temporary_keys::make();
+    if (!keys) return accel::report::complain(program, keys.error());
+    effort how;
+    if (chosen.quick) how = {3, 500, std::chrono::milliseconds{100}};
+    report_sheet sheet;
+    for (const comparison& each : all_comparisons(keys.value())) {
+        if (each.subject.name.find(chosen.only) == std::string::npos) continue;
+        fmt::print(stderr, "{} against {}, {}\n", each.subject.name, each.baseline.name,
+                   accel::report::size_text(each.size_bytes));
+        const auto seen = compare(each, how);
+        if (!seen) return accel::report::complain(program, seen.error());
+        sheet.add(each, seen.value());
+    }
+    if (chosen.local_instructions > 0) sheet.add_local(chosen.local_instructions);
+    std::FILE* people = chosen.json == "-" ? stderr : stdout;
+    fmt::print(
+        people,
+        "\n{}Medians of {} rounds, measured in turn; each round: new processes, up to {} calls a side.\n",
+        sheet.text(), how.rounds, how.most_calls);
+    if (!chosen.json.empty() && !accel::report::write_json(chosen.json, sheet.json())) return 1;
+    return chosen.strict && sheet.missed() ? 1 : 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    if (argc > 2 && std::string_view{argv[1]} == "serve") return serve_side({argv + 2, argv + argc});
+    settings chosen;
+    CLI::App app{
+        "Round trips of accel_transport against bare sockets and bare ZeroMQ, in one run, measured in turn."};
+    app.footer("Examples:\n  accel_bench --quick\n  accel_bench --only 'tcp block' --json bench.json");
+    app.set_version_flag("--version", fmt::format("{} {}", program, accel::report::version_text()));
+    app.add_flag("--quick", chosen.quick, "Fewer and shorter rounds: a look, not a figure to quote");
+    app.add_flag("--strict", chosen.strict, "Exit status 1 where a target is missed");
+    app.add_option("--only", chosen.only, "Only subjects whose name holds this text")->type_name("TEXT");
+    app.add_option("--json", chosen.json, "Write the results to FILE; - is standard output")
+        ->type_name("FILE");
+    app.add_option("--local-instructions", chosen.local_instructions,
+                   "What callgrind_local.sh counted, to be shown beside its target");
+    CLI11_PARSE(app, argc, argv);
+    return run(chosen);
+}

@@ -1,0 +1,38 @@
+#pragma once
+
+#include "side.hpp"
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace accel::bench {
+
+/// Two ways to echo one size, and how much longer the second may take.
+struct comparison {
+    side baseline;
+    side subject;
+    std::size_t size_bytes = 0;
+    std::optional<double> target;  ///< the highest good ratio of the medians; nothing: for information
+};
+
+struct effort {
+    std::size_t rounds = 11;
+    std::size_t most_calls = 2'000;          ///< of one side in one round
+    std::chrono::milliseconds longest{400};  ///< of one side in one round
+};
+
+/// What the rounds gave: in each, the median round trip of either side.
+struct verdict {
+    double baseline_us = 0;  ///< median over the rounds
+    double subject_us = 0;
+    double ratio = 0;      ///< median of the ratios of each round
+    double ratio_low = 0;  ///< the lowest and highest of them
+    double ratio_high = 0;
+};
+
+/// Measures both sides in turn (A B, B A, …), each time with a new server process and a new connection.
+[[nodiscard]] result<verdict> compare(const comparison& what, const effort& how);
+
+}  // namespace accel::bench

@@ -1,0 +1,53 @@
+/// Makes N calls over `local`, server and channel driven by one thread: callgrind_local.sh counts their
+/// instructions.
+#include <accel_transport/accel_transport.hpp>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+
+namespace {
+
+constexpr std::size_t size_bytes = 64;
+
+void answer(accel::exchange request) {
+    request.reply(request.request().size());
+}
+
+bool call_once(accel::channel& channel, accel::server& server) {
+    accel::call_view call;
+    if (channel.begin(call) != accel::status::ok) return false;
+    if (channel.submit(call.id, size_bytes) != accel::status::ok) return false;
+    std::array<accel::completion, 1> done;
+    std::size_t count = 0;
+    for (int patience = 0; count == 0 && patience < 1'000; ++patience) {
+        server.poll();
+        count = channel.poll(done);
+    }
+    if (count != 1 || done[0].status != accel::status::ok || done[0].response.size() != size_bytes)
+        return false;
+    return channel.release(done[0].id) == accel::status::ok;
+}
+
+int fail(const char* why) {
+    std::fprintf(stderr, "local_call: %s\n", why);
+    return 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const long count = argc > 1 ? std::atol(argv[1]) : 1'000;
+    auto context = accel::context::open();
+    if (!context) return fail(context.error().message.c_str());
+    accel::server_options options;
+    options.workers = 0;
+    auto server = accel::server::listen(*context, {"local://call"}, answer, options);
+    if (!server) return fail(server.error().message.c_str());
+    auto channel = accel::channel::connect(*context, "local://call");
+    if (!channel) return fail(channel.error().message.c_str());
+    for (long i = 0; i < count; ++i) {
+        if (!call_once(*channel, *server)) return fail("a call failed");
+    }
+    std::printf("%ld calls\n", count);
+}

@@ -1,0 +1,71 @@
+#include "report/program.hpp"
+#include "side.hpp"
+
+#include <accel_transport/accel_transport.hpp>
+
+#include <array>
+#include <cstdio>
+
+#include <fmt/format.h>
+
+namespace accel::bench {
+namespace {
+
+class channel_echo final : public echo {
+  public:
+    channel_echo(context ctx, channel to, std::size_t size_bytes)
+        : context_(std::move(ctx)), to_(std::move(to)), size_bytes_(size_bytes) {}
+
+    bool round_trip() override {
+        call_view call;
+        if (to_.begin(call) != status::ok || to_.submit(call.id, size_bytes_) != status::ok) return false;
+        if (to_.wait(done_, std::chrono::seconds{10}) != 1) return false;
+        const bool answered = done_[0].status == status::ok && done_[0].response.size() == size_bytes_;
+        to_.release(done_[0].id);
+        return answered;
+    }
+
+  private:
+    context context_;
+    channel to_;
+    std::size_t size_bytes_;
+    std::array<completion, 1> done_;
+};
+
+void answer(exchange request) {
+    const std::size_t length = request.request().size();
+    request.reply(length);
+}
+
+}  // namespace
+
+side ours(const std::string& name, const std::string& scheme, const std::string& server_options,
+          const std::string& client_options) {
+    return {name,
+            {"ours", fmt::format("{}://127.0.0.1:0{}", scheme, server_options)},
+            [client_options](const std::string& endpoint,
+                             std::size_t size_bytes) -> result<std::unique_ptr<echo>> {
+                auto ctx = context::open();
+                if (!ctx) return ctx.error();
+                channel_options options;
+                options.slots = 1;
+                options.request_bytes = options.response_bytes = size_bytes;
+                auto to = channel::connect(*ctx, endpoint + client_options, options);
+                if (!to) return to.error();
+                return std::unique_ptr<echo>{
+                    std::make_unique<channel_echo>(std::move(*ctx), std::move(*to), size_bytes)};
+            }};
+}
+
+int serve_ours(const std::string& uri) {
+    report::block_stop_signals();
+    auto ctx = context::open();
+    if (!ctx) return report::complain("accel_bench", ctx.error());
+    auto running = server::listen(*ctx, {uri}, answer);
+    if (!running) return report::complain("accel_bench", running.error());
+    announce(running->endpoints().front());
+    report::wait_for_stop_signal();
+    return 0;
+}
+
+}  // namespace accel::bench

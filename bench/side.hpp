@@ -1,0 +1,49 @@
+#pragma once
+
+#include <accel_transport/status.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace accel::bench {
+
+/// The client's end of one echo: every request comes back, or an answer of its length.
+class echo {
+  public:
+    virtual ~echo() = default;
+    /// One request and its answer; false where the connection broke.
+    [[nodiscard]] virtual bool round_trip() = 0;
+};
+
+/// One way to echo. Its server runs in a process of its own: this program, started with `server_arguments`,
+/// which prints "serving ENDPOINT".
+struct side {
+    std::string name;
+    std::vector<std::string> server_arguments;
+    std::function<result<std::unique_ptr<echo>>(const std::string& endpoint, std::size_t size_bytes)> connect;
+};
+
+/// Serves until the client goes or SIGTERM comes; returns the exit status. `arguments` are a side's.
+[[nodiscard]] int serve_side(const std::vector<std::string>& arguments);
+
+/// A bare blocking TCP socket with TCP_NODELAY.
+[[nodiscard]] side bare_socket(std::size_t size_bytes);
+[[nodiscard]] int serve_bare_socket(std::size_t size_bytes);
+
+/// A bare ZeroMQ DEALER against a ROUTER, over TCP.
+[[nodiscard]] side bare_zmq(bool curve);
+[[nodiscard]] int serve_bare_zmq(bool curve);
+
+/// This library. Options ("?key=value…") are those of each end's URI.
+[[nodiscard]] side ours(const std::string& name, const std::string& scheme, const std::string& server_options,
+                        const std::string& client_options);
+[[nodiscard]] int serve_ours(const std::string& uri);
+
+/// What every server prints once it can be reached.
+void announce(const std::string& endpoint);
+
+}  // namespace accel::bench
