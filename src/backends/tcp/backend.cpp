@@ -1,0 +1,41 @@
+#include "backends/tcp/backend.hpp"
+
+#include "backends/tcp/poller.hpp"
+#include "backends/tcp/socket.hpp"
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include <sys/socket.h>
+
+namespace accel::tcp {
+namespace {
+
+class tcp_backend final : public core::backend {
+  public:
+    [[nodiscard]] std::string_view scheme() const noexcept override { return "tcp"; }
+
+    [[nodiscard]] core::probe_result probe() override {
+        for (const int family : {AF_INET, AF_INET6}) {
+            if (unique_fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0)).open()) {
+                return {true, "kernel TCP sockets; payloads are not encrypted"};
+            }
+        }
+        return {false, std::string("no TCP socket can be made (") + std::strerror(errno) +
+                           "); check the limit of open files and the network namespace"};
+    }
+
+    [[nodiscard]] result<std::unique_ptr<core::poller>> open_poller(
+        const core::poller_options& options) override {
+        return tcp_poller::open(options);
+    }
+};
+
+}  // namespace
+
+std::unique_ptr<core::backend> make_backend(core::context_state&) {
+    return std::make_unique<tcp_backend>();
+}
+
+}  // namespace accel::tcp

@@ -1,0 +1,298 @@
+#include "backends/tcp/link.hpp"
+#include "backends/tcp/poller.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include <sys/socket.h>
+
+/// Sending and receiving, in the order of a message's way. Nothing here allocates, locks or logs.
+namespace accel::tcp {
+
+using core::event_kind;
+using core::link_event;
+using core::slot_header;
+
+namespace {
+
+constexpr std::size_t batch_bytes = 1 << 20;
+/// What one link may move in one poll, so that others have their turn.
+constexpr std::size_t read_budget = 1 << 20;
+constexpr int sends_at_once = 4;
+
+bool would_block(int number) noexcept {
+    return number == EAGAIN || number == EWOULDBLOCK;
+}
+
+}  // namespace
+
+status tcp_link::deliver(const core::outgoing& message) noexcept {
+    if (state_ != state::open) {
+        return status::peer_lost;
+    }
+    const std::uint32_t slot = message.slot;
+    if (slot >= config_.geometry.slots || queue_.busy(slot)) {
+        return status::invalid_state;
+    }
+    if (message.payload.size() > config_.send->capacity()) {
+        return status::message_too_large;
+    }
+    const bool lent = message.region != nullptr;
+    const bool pinned = zerocopy_.useful() && message.payload.size() >= zerocopy_ledger::least_bytes;
+    if (is_server()) {
+        loans_[slot].owed = lent;
+    } else {
+        const slot_header header = core::read_header(config_.send->header(slot));
+        reader_.expect(slot, header.generation, message.response_into.bytes());
+        loans_[slot].owed = false;
+    }
+    const bool first = queue_.empty();
+    queue_.push(slot, config_.send->header(slot), message.payload, lent, pinned);
+    if (first) {
+        flush();
+    }
+    return status::ok;
+}
+
+/// Sends until the kernel takes no more, or this link's share is used up.
+void tcp_link::flush() noexcept {
+    for (int i = 0; i < sends_at_once && !queue_.empty(); ++i) {
+        if (!send_once()) {
+            break;
+        }
+    }
+    if (!queue_.empty() && !blocked_) {
+        poller_.make_hot(*this);
+    }
+}
+
+/// One `sendmsg`. False: no more for now.
+bool tcp_link::send_once() noexcept {
+    send_batch batch;
+    queue_.plan(batch, batch_bytes);
+    msghdr message{};
+    message.msg_iov = batch.pieces.data();
+    message.msg_iovlen = batch.count;
+    bool pinned = batch.pinned && !zerocopy_.full();
+    const int flags = MSG_DONTWAIT | MSG_NOSIGNAL | (batch.more ? MSG_MORE : 0) | (pinned ? MSG_ZEROCOPY : 0);
+    ssize_t sent = ::sendmsg(fd_.get(), &message, flags);
+    if (sent < 0 && errno == ENOBUFS && pinned) {
+        // The kernel pins no more for now.
+        pinned = false;
+        sent = ::sendmsg(fd_.get(), &message, flags & ~MSG_ZEROCOPY);
+    }
+    if (sent > 0) {
+        if (pinned) {
+            zerocopy_.sent(queue_.front());
+        }
+        book_sent(static_cast<std::size_t>(sent));
+        return true;
+    }
+    if (would_block(errno) || errno == ENOBUFS) {
+        blocked_ = true;
+        poller_.output_changed(*this);
+    } else if (errno != EINTR) {
+        // What the peer sent before it went is still read; the read that finds the end tells the loss.
+        queue_.clear();
+        send_failed_ = more_to_read_ = true;
+        poller_.make_hot(*this);
+    }
+    return false;
+}
+
+void tcp_link::book_sent(std::size_t count) noexcept {
+    for (;;) {
+        const std::uint32_t slot = queue_.book(count);
+        if (slot == none) {
+            return;
+        }
+        settle_loan(slot);
+    }
+}
+
+/// Tells of memory that was lent for this slot once neither the queue nor the kernel reads it.
+void tcp_link::settle_loan(std::uint32_t slot) noexcept {
+    if (loans_[slot].owed && !queue_.lends(slot) && !zerocopy_.pending(slot)) {
+        loans_[slot].owed = false;
+        push_let_go(slot);
+    }
+}
+
+void tcp_link::push_let_go(std::uint32_t slot) noexcept {
+    loans_[slot].next = none;
+    if (first_let_go_ == none) {
+        first_let_go_ = slot;
+    } else {
+        loans_[last_let_go_].next = slot;
+    }
+    last_let_go_ = slot;
+    poller_.make_hot(*this);
+}
+
+void tcp_link::reap_zerocopy() noexcept {
+    std::uint32_t id = 0;
+    std::uint32_t last = 0;
+    while (zerocopy_.pending() && zerocopy_.read(fd_.get(), id, last)) {
+        for (; static_cast<std::int32_t>(last - id) >= 0; ++id) {
+            const std::uint32_t slot = zerocopy_.take(id);
+            if (slot != zerocopy_ledger::none) {
+                settle_loan(slot);
+            }
+        }
+    }
+}
+
+bool tcp_link::retract(std::uint32_t slot) noexcept {
+    if (slot >= config_.geometry.slots || state_ != state::open) {
+        return !zerocopy_.pending();
+    }
+    queue_.unlend(slot, config_.send->payload(slot));
+    reader_.redirect(slot);
+    reap_zerocopy();
+    if (!zerocopy_.pending(slot)) {
+        return true;
+    }
+    loans_[slot].owed = true;
+    return false;
+}
+
+std::size_t tcp_link::progress(std::span<link_event> out) noexcept {
+    std::size_t count = 0;
+    if (state_ == state::open) {
+        if (!queue_.empty() && !blocked_) {
+            flush();
+        }
+        if (zerocopy_.pending()) {
+            reap_zerocopy();
+        }
+        count = take_let_go(out);
+        if (out.size() - count >= 2) {
+            count += receive(out.subspan(count));
+        }
+    }
+    if (blocked_ != watches_output) {
+        poller_.output_changed(*this);
+    }
+    if (state_ == state::losing && count < out.size()) {
+        state_ = state::lost;
+        first_let_go_ = none;
+        more_to_read_ = false;
+        out[count] = make_event(event_kind::lost);
+        out[count++].reason = reason_;
+    }
+    return count;
+}
+
+std::size_t tcp_link::take_let_go(std::span<link_event> out) noexcept {
+    std::size_t count = 0;
+    while (first_let_go_ != none && count < out.size()) {
+        const std::uint32_t slot = first_let_go_;
+        first_let_go_ = loans_[slot].next;
+        out[count] = make_event(event_kind::let_go);
+        out[count++].header.slot = slot;
+    }
+    return count;
+}
+
+/// Reads until the socket is empty, `out` is full or this link's share is used up.
+std::size_t tcp_link::receive(std::span<link_event> out) noexcept {
+    if (trust_short_read_ && short_read_) {
+        trust_short_read_ = short_read_ = false;
+        return 0;
+    }
+    std::size_t count = take_arrivals(out);
+    std::size_t budget = read_budget;
+    more_to_read_ = true;
+    while (state_ == state::open && out.size() - count >= 2 && budget > 0) {
+        std::size_t got = 0;
+        const read_outcome outcome = read_once(got);
+        if (outcome == read_outcome::nothing || outcome == read_outcome::failed) {
+            more_to_read_ = false;
+            if (send_failed_) {
+                fail(status::peer_lost);
+            }
+            break;
+        }
+        budget -= std::min(budget, got);
+        reader_.received(got);
+        count += take_arrivals(out.subspan(count));
+        if (outcome == read_outcome::some && out.size() - count >= 2) {
+            more_to_read_ = false;
+            break;
+        }
+    }
+    return count;
+}
+
+/// One system call for what is left of a payload and what follows it.
+tcp_link::read_outcome tcp_link::read_once(std::size_t& count) noexcept {
+    std::array<iovec, 2> ranges;
+    const std::size_t used = reader_.targets(ranges);
+    ssize_t got = 0;
+    std::size_t wanted = ranges[0].iov_len;
+    if (used == 1) {
+        got = ::recv(fd_.get(), ranges[0].iov_base, ranges[0].iov_len, MSG_DONTWAIT);
+    } else {
+        wanted += ranges[1].iov_len;
+        msghdr message{};
+        message.msg_iov = ranges.data();
+        message.msg_iovlen = used;
+        got = ::recvmsg(fd_.get(), &message, MSG_DONTWAIT);
+    }
+    if (got > 0) {
+        count = static_cast<std::size_t>(got);
+        short_read_ = count < wanted;
+        return short_read_ ? read_outcome::some : read_outcome::all;
+    }
+    if (got < 0 && (would_block(errno) || errno == EINTR)) {
+        return read_outcome::nothing;
+    }
+    fail(status::peer_lost);
+    return read_outcome::failed;
+}
+
+/// Turns what was read into events.
+std::size_t tcp_link::take_arrivals(std::span<link_event> out) noexcept {
+    std::size_t count = 0;
+    while (out.size() - count >= 2) {
+        arrival message;
+        const stream_reader::outcome outcome = reader_.next(message);
+        if (outcome == stream_reader::outcome::nothing) {
+            break;
+        }
+        const std::uint32_t slot = message.header.slot;
+        // A peer that answers or asks again before it has the whole last message does not keep the protocol.
+        if (outcome == stream_reader::outcome::violation || queue_.busy(slot)) {
+            fail(status::protocol_error);
+            break;
+        }
+        if (loans_[slot].owed) {
+            // The peer has all of the last message: what still holds its memory no longer matters.
+            loans_[slot].owed = false;
+            if (is_server()) {
+                out[count] = make_event(event_kind::let_go);
+                out[count++].header.slot = slot;
+            }
+        }
+        out[count] = make_event(event_kind::arrived);
+        out[count].header = message.header;
+        out[count++].payload = message.payload;
+    }
+    return count;
+}
+
+link_event tcp_link::make_event(event_kind kind) const noexcept {
+    link_event event;
+    event.kind = kind;
+    event.owner = config_.owner;
+    return event;
+}
+
+void tcp_link::consumed(std::uint32_t slot) noexcept {
+    if (slot < config_.geometry.slots) {
+        reader_.consumed(slot);
+    }
+}
+
+}  // namespace accel::tcp

@@ -1,0 +1,119 @@
+#pragma once
+
+#include "backends/tcp/send_queue.hpp"
+#include "backends/tcp/socket.hpp"
+#include "backends/tcp/stream_reader.hpp"
+#include "backends/tcp/zerocopy.hpp"
+#include "core/backend.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace accel::tcp {
+
+class tcp_poller;
+
+/// One data connection. control.cpp makes and ends it, datapath.cpp sends and receives.
+class tcp_link final : public core::link {
+  public:
+    tcp_link(tcp_poller& owner, const core::link_config& config);
+    ~tcp_link() override;
+    tcp_link(const tcp_link&) = delete;
+    tcp_link& operator=(const tcp_link&) = delete;
+
+    [[nodiscard]] core::link_description describe() const override;
+    [[nodiscard]] result<void> attach(const core::link_grant& grant, core::nanoseconds deadline) override;
+    void activate() override;
+    [[nodiscard]] bool close() noexcept override;
+    [[nodiscard]] status deliver(const core::outgoing& message) noexcept override;
+    [[nodiscard]] bool retract(std::uint32_t slot) noexcept override;
+    void consumed(std::uint32_t slot) noexcept override;
+    [[nodiscard]] core::slot_memory& send() const noexcept override { return *config_.send; }
+
+    // For the poller.
+    [[nodiscard]] std::uint64_t session_id() const noexcept { return config_.session_id; }
+    /// Takes the connection that claims this session; false if the token is wrong or was used before.
+    [[nodiscard]] bool adopt(unique_fd& socket, const core::session_token& token);
+    /// Moves bytes both ways; returns how many events it wrote. `out` has room for at least 2.
+    [[nodiscard]] std::size_t progress(std::span<core::link_event> out) noexcept;
+    /// True if `progress` has something to do without any news from the kernel.
+    [[nodiscard]] bool has_work() const noexcept {
+        const bool can_send = !queue_.empty() && !blocked_;
+        return more_to_read_ || can_send || first_let_go_ != none || state_ == state::losing;
+    }
+    /// True while the kernel takes no more bytes.
+    [[nodiscard]] bool blocked() const noexcept { return blocked_; }
+    void unblock() noexcept { blocked_ = false; }
+    /// After a sleep one read tells that the socket is empty; the next need not ask again.
+    void trust_short_read() noexcept { trust_short_read_ = true; }
+    [[nodiscard]] int fd() const noexcept { return fd_.get(); }
+
+    // Kept here by the poller.
+    bool hot = false;
+    bool watches_output = false;
+
+  private:
+    enum class state : std::uint8_t {
+        idle,  ///< not connected yet
+        open,
+        losing,  ///< failed; the `lost` event is still to be told
+        lost,
+        closing,  ///< `close` was called; the kernel still reads lent or slot memory
+        closed,
+    };
+    /// What a slot's owner still has to be told about memory that was lent.
+    struct loan {
+        bool owed = false;  ///< a `let_go` is due once nothing touches the memory
+        std::uint32_t next = none;
+    };
+    static constexpr std::uint32_t none = send_queue::none;
+
+    [[nodiscard]] bool is_server() const noexcept { return config_.role == core::link_role::server; }
+    void start();
+    void fail(status reason) noexcept;
+
+    // Sending.
+    void flush() noexcept;
+    [[nodiscard]] bool send_once() noexcept;
+    void book_sent(std::size_t count) noexcept;
+    void settle_loan(std::uint32_t slot) noexcept;
+    void push_let_go(std::uint32_t slot) noexcept;
+    void reap_zerocopy() noexcept;
+    [[nodiscard]] std::size_t take_let_go(std::span<core::link_event> out) noexcept;
+
+    // Receiving.
+    enum class read_outcome : std::uint8_t { all, some, nothing, failed };
+    [[nodiscard]] std::size_t receive(std::span<core::link_event> out) noexcept;
+    [[nodiscard]] read_outcome read_once(std::size_t& count) noexcept;
+    [[nodiscard]] std::size_t take_arrivals(std::span<core::link_event> out) noexcept;
+    [[nodiscard]] core::link_event make_event(core::event_kind kind) const noexcept;
+
+    // Ending.
+    [[nodiscard]] bool drained(core::nanoseconds now) noexcept;
+    void abort_connection() noexcept;
+
+    tcp_poller& poller_;
+    core::link_config config_;
+    unique_fd fd_;
+    state state_ = state::idle;
+    status reason_ = status::ok;
+    bool awaited_ = false;
+    bool token_used_ = false;
+    bool send_failed_ = false;
+    bool blocked_ = false;
+    bool more_to_read_ = false;
+    bool short_read_ = false;
+    bool trust_short_read_ = false;
+    std::uint32_t first_let_go_ = none;
+    std::uint32_t last_let_go_ = none;
+    core::nanoseconds close_by_{};
+    send_queue queue_;
+    zerocopy_ledger zerocopy_;
+    std::vector<loan> loans_;
+    stream_reader reader_;
+};
+
+}  // namespace accel::tcp

@@ -1,0 +1,277 @@
+#include "backends/tcp/poller.hpp"
+
+#include "core/log.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <utility>
+
+#include <sys/epoll.h>
+
+namespace accel::tcp {
+
+using core::link_event;
+
+namespace {
+
+/// Up to this many links are tried one by one, which costs less than asking the epoll first.
+constexpr std::size_t few_links = 4;
+/// How often the epoll is asked while reading directly finds all there is.
+constexpr std::uint32_t polls_between_epolls = 64;
+/// How often it is asked while there is work without asking.
+constexpr std::uint32_t busy_polls_between_epolls = 4;
+constexpr std::size_t epoll_events_at_once = 64;
+/// A link needs room for a `let_go` and the arrival behind it.
+constexpr std::size_t least_room = 2;
+constexpr std::chrono::seconds refusal_log_interval{1};
+
+}  // namespace
+
+result<std::unique_ptr<core::poller>> tcp_poller::open(const core::poller_options& options) {
+    unique_fd epoll(::epoll_create1(EPOLL_CLOEXEC));
+    if (!epoll.open()) {
+        return error{status::system_error, errno, "tcp: no epoll descriptor; raise the limit of open files"};
+    }
+    std::unique_ptr<tcp_poller> made(new tcp_poller(std::move(epoll), options.zerocopy));
+    if (options.role == core::link_role::server) {
+        auto listener = listen_on(options.host, options.port);
+        if (!listener) {
+            return listener.error();
+        }
+        auto door = acceptor::open(std::move(listener).value(), made->epoll_.get());
+        if (!door) {
+            return door.error();
+        }
+        made->acceptor_.emplace(std::move(door).value());
+        made->port_ = made->acceptor_->port();
+    }
+    return std::unique_ptr<core::poller>(std::move(made));
+}
+
+result<std::unique_ptr<core::link>> tcp_poller::open_link(const core::link_config& config) {
+    const bool complete = config.send && config.receive && config.send->count() == config.geometry.slots &&
+                          config.receive->count() == config.geometry.slots;
+    if (!complete) {
+        return error{status::invalid_argument, 0,
+                     "tcp: a link needs slot memory for all its slots, both ways"};
+    }
+    core::link_config own = config;
+    own.zerocopy = config.zerocopy || zerocopy_;
+    return std::unique_ptr<core::link>(std::make_unique<tcp_link>(*this, own));
+}
+
+bool tcp_poller::few() const noexcept {
+    return links_.size() <= few_links;
+}
+
+void tcp_poller::await(tcp_link& link) {
+    sessions_[link.session_id()] = &link;
+    make_room(sessions_.size());
+}
+
+/// Room ahead of time, so that polling never allocates for links.
+void tcp_poller::make_room(std::size_t links) {
+    if (links_.capacity() < links) {
+        links_.reserve(links * 2);
+    }
+    hot_.reserve(links_.capacity());
+}
+
+bool tcp_poller::add(tcp_link& link) {
+    make_room(links_.size() + 1);
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.ptr = &link;
+    const bool watched = ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, link.fd(), &event) == 0;
+    links_.push_back(&link);
+    if (links_.size() == few_links + 1) {
+        for (tcp_link* each : links_) {
+            make_hot(*each);
+            sync_output(*each);
+        }
+    }
+    make_hot(link);
+    return watched;
+}
+
+void tcp_poller::remove(tcp_link& link) noexcept {
+    const auto waiting = sessions_.find(link.session_id());
+    if (waiting != sessions_.end() && waiting->second == &link) {
+        sessions_.erase(waiting);
+    }
+    const auto polled = std::find(links_.begin(), links_.end(), &link);
+    if (polled == links_.end()) {
+        return;
+    }
+    *polled = links_.back();
+    links_.pop_back();
+    if (link.hot) {
+        hot_.erase(std::find(hot_.begin(), hot_.end(), &link));
+        link.hot = false;
+    }
+    unwatch(link);
+}
+
+void tcp_poller::unwatch(tcp_link& link) noexcept {
+    if (link.fd() >= 0) {
+        ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, link.fd(), nullptr);
+    }
+}
+
+void tcp_poller::make_hot(tcp_link& link) noexcept {
+    if (!link.hot) {
+        link.hot = true;
+        hot_.push_back(&link);
+    }
+}
+
+std::size_t tcp_poller::poll(std::span<link_event> out) noexcept {
+    ++polls_;
+    return few() ? poll_few(out) : poll_many(out);
+}
+
+std::size_t tcp_poller::poll_few(std::span<link_event> out) noexcept {
+    std::size_t count = 0;
+    const std::size_t links = links_.size();
+    for (std::size_t i = 0; i < links && out.size() - count >= least_room; ++i) {
+        tcp_link& link = *links_[(turn_ + i) % links];
+        link.unblock();
+        count += link.progress(out.subspan(count));
+    }
+    ++turn_;
+    if (acceptor_ && ((count == 0 && woken_) || polls_ % polls_between_epolls == 0)) {
+        ask_epoll();
+    }
+    woken_ = false;
+    return count;
+}
+
+std::size_t tcp_poller::poll_many(std::span<link_event> out) noexcept {
+    if (hot_.empty() || polls_ % busy_polls_between_epolls == 0) {
+        ask_epoll();
+    }
+    std::size_t count = 0;
+    // Each hot link has one turn; those that are not done stay hot, behind the others.
+    std::size_t turns = 0;
+    std::size_t kept = 0;
+    const std::size_t hot = hot_.size();
+    while (turns < hot && out.size() - count >= least_room) {
+        tcp_link* link = hot_[turns++];
+        count += link->progress(out.subspan(count));
+        link->hot = link->has_work();
+        if (link->hot) {
+            hot_[kept++] = link;
+        }
+    }
+    if (turns == hot) {
+        hot_.resize(kept);
+    } else {
+        std::rotate(hot_.begin(), hot_.begin() + static_cast<std::ptrdiff_t>(turns), hot_.end());
+        // Now: those without a turn, then the first `turns` places, of which `kept` stay.
+        hot_.resize(hot - turns + kept);
+    }
+    return count;
+}
+
+/// Takes what the epoll has: new connections, links with input, links that can send again.
+void tcp_poller::ask_epoll() noexcept {
+    std::array<epoll_event, epoll_events_at_once> events;
+    const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
+    for (int i = 0; i < count; ++i) {
+        const epoll_event& event = events[static_cast<std::size_t>(i)];
+        if (acceptor_ && acceptor::is_tag(event.data.u64)) {
+            acceptor_->on_event(event.data.u64, claims_);
+            continue;
+        }
+        auto& link = *static_cast<tcp_link*>(event.data.ptr);
+        if ((event.events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0) {
+            link.unblock();
+        }
+        make_hot(link);
+    }
+    if (!claims_.empty()) {
+        settle_claims();
+    }
+}
+
+void tcp_poller::output_changed(tcp_link& link) noexcept {
+    if (!few()) {
+        sync_output(link);
+    }
+}
+
+void tcp_poller::sync_output(tcp_link& link) noexcept {
+    if (link.blocked() == link.watches_output || link.fd() < 0) {
+        return;
+    }
+    epoll_event event{};
+    event.events = link.blocked() ? EPOLLIN | EPOLLOUT : EPOLLIN;
+    event.data.ptr = &link;
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, link.fd(), &event);
+    link.watches_output = link.blocked();
+}
+
+bool tcp_poller::arm() noexcept {
+    if (acceptor_) {
+        acceptor_->expire();
+    }
+    if (!few()) {
+        return hot_.empty();
+    }
+    for (tcp_link* link : links_) {
+        if (link->has_work()) {
+            return false;
+        }
+        sync_output(*link);
+    }
+    return true;
+}
+
+void tcp_poller::disarm() noexcept {
+    woken_ = true;
+    if (few()) {
+        for (tcp_link* link : links_) {
+            link->trust_short_read();
+        }
+    }
+}
+
+void tcp_poller::settle_claims() noexcept {
+    for (claim& made : claims_) {
+        settle(made);
+    }
+    claims_.clear();
+}
+
+void tcp_poller::settle(claim& made) noexcept {
+    const attach_preamble& shown = made.preamble;
+    if (shown.magic != attach_preamble::magic_text) {
+        return refuse(0, "it does not speak this protocol");
+    }
+    if (shown.version != core::protocol_version) {
+        return refuse(shown.session_id, "its protocol version is not this one's");
+    }
+    const auto found = sessions_.find(shown.session_id);
+    if (found == sessions_.end()) {
+        return refuse(shown.session_id, "no such session is open here");
+    }
+    if (!found->second->adopt(made.socket, shown.token)) {
+        refuse(shown.session_id, "its token is wrong or was used before");
+    }
+}
+
+void tcp_poller::refuse(std::uint64_t session_id, const char* why) noexcept {
+    ++refusals_unsaid_;
+    const core::nanoseconds now = core::now();
+    if (now - last_refusal_ < refusal_log_interval) {
+        return;
+    }
+    last_refusal_ = now;
+    core::log().warn(
+        "tcp: refused a data connection for session {:#x}: {} ({} refused since the last such line)",
+        session_id, why, std::exchange(refusals_unsaid_, 0));
+}
+
+}  // namespace accel::tcp

@@ -1,0 +1,75 @@
+#pragma once
+
+#include "backends/tcp/acceptor.hpp"
+#include "backends/tcp/link.hpp"
+#include "backends/tcp/socket.hpp"
+#include "core/backend.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace accel::tcp {
+
+/// All links of one thread over one epoll; on a server also the socket that clients connect to. Few links are
+/// read directly, one system call each; of many, only those that the epoll names.
+class tcp_poller final : public core::poller {
+  public:
+    [[nodiscard]] static result<std::unique_ptr<core::poller>> open(const core::poller_options& options);
+
+    [[nodiscard]] result<std::unique_ptr<core::link>> open_link(const core::link_config& config) override;
+    [[nodiscard]] std::size_t poll(std::span<core::link_event> out) noexcept override;
+    [[nodiscard]] int event_fd() const noexcept override { return epoll_.get(); }
+    [[nodiscard]] bool arm() noexcept override;
+    void disarm() noexcept override;
+
+    // For the links.
+    [[nodiscard]] bool is_server() const noexcept { return acceptor_.has_value(); }
+    [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
+    /// Server: the link waits for its client.
+    void await(tcp_link& link);
+    /// From now on the link is polled. False: the kernel has no news of it to give.
+    [[nodiscard]] bool add(tcp_link& link);
+    /// Nothing is polled or awaited for the link any more; its socket is still open. Idempotent.
+    void remove(tcp_link& link) noexcept;
+    /// The kernel has no more news of the link.
+    void unwatch(tcp_link& link) noexcept;
+    /// The link has something to do at the next poll. Never allocates.
+    void make_hot(tcp_link& link) noexcept;
+    /// The link's `blocked` has changed.
+    void output_changed(tcp_link& link) noexcept;
+
+  private:
+    tcp_poller(unique_fd epoll, bool zerocopy) : epoll_(std::move(epoll)), zerocopy_(zerocopy) {}
+    void make_room(std::size_t links);
+    [[nodiscard]] bool few() const noexcept;
+    [[nodiscard]] std::size_t poll_few(std::span<core::link_event> out) noexcept;
+    [[nodiscard]] std::size_t poll_many(std::span<core::link_event> out) noexcept;
+    void ask_epoll() noexcept;
+    void sync_output(tcp_link& link) noexcept;
+    void settle_claims() noexcept;
+    void settle(claim& made) noexcept;
+    void refuse(std::uint64_t session_id, const char* why) noexcept;
+
+    unique_fd epoll_;
+    bool zerocopy_;
+    std::uint16_t port_ = 0;
+    std::optional<acceptor> acceptor_;
+    std::unordered_map<std::uint64_t, tcp_link*>
+        sessions_;                  ///< server: every link from activation to its end
+    std::vector<tcp_link*> links_;  ///< connected
+    std::vector<tcp_link*> hot_;    ///< capacity for all links
+    std::vector<claim> claims_;
+    std::size_t turn_ = 0;
+    std::uint32_t polls_ = 0;
+    bool woken_ = false;
+    core::nanoseconds last_refusal_{};
+    std::uint64_t refusals_unsaid_ = 0;
+};
+
+}  // namespace accel::tcp

@@ -1,0 +1,200 @@
+#include "backends/tcp/send_queue.hpp"
+
+#include "backends/tcp/wire.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+namespace accel::tcp {
+
+using core::fragment_header;
+using core::header_bytes;
+using core::slot_header;
+
+void send_queue::push(std::uint32_t slot, std::byte* header, std::span<const std::byte> payload, bool lent,
+                      bool pinned) noexcept {
+    slot_header h = core::read_header(header);
+    entry& e = entries_[slot];
+    e = entry{};
+    e.header = header;
+    e.payload = payload.data();
+    e.length = payload.size();
+    e.generation = h.generation;
+    e.extension_bytes = h.extension_bytes;
+    e.queued = true;
+    e.lent = lent;
+    e.pinned = pinned;
+    if (fragmented(e)) {
+        h.flags |= core::header_flag::fragmented;
+        std::memcpy(header + offsetof(slot_header, flags), &h.flags, sizeof h.flags);
+    }
+    append(slot);
+}
+
+void send_queue::append(std::uint32_t slot) noexcept {
+    entries_[slot].next = none;
+    if (head_ == none) {
+        head_ = slot;
+    } else {
+        entries_[tail_].next = slot;
+    }
+    tail_ = slot;
+}
+
+void send_queue::unlend(std::uint32_t slot, std::byte* room) noexcept {
+    entry& e = entries_[slot];
+    if (!e.queued || !e.lent) {
+        return;
+    }
+    std::memcpy(room + e.sent, e.payload + e.sent, e.length - e.sent);
+    e.payload = room;
+    e.lent = false;
+    e.pinned = false;
+}
+
+void send_queue::clear() noexcept {
+    while (head_ != none) {
+        entries_[head_].queued = false;
+        head_ = entries_[head_].next;
+    }
+    record_sent_ = 0;
+}
+
+bool send_queue::fragmented(const entry& e) noexcept {
+    return e.length > fragment_bytes;
+}
+
+send_queue::record send_queue::next_record(const entry& e) noexcept {
+    const std::size_t message_head = e.started ? 0 : header_bytes + e.extension_bytes;
+    const std::size_t fragment_head = fragmented(e) ? sizeof(fragment_header) : 0;
+    return {message_head + fragment_head, std::min<std::size_t>(e.length - e.sent, fragment_bytes)};
+}
+
+void send_queue::add_piece(send_batch& out, const void* data, std::size_t size) noexcept {
+    if (size == 0) {
+        return;
+    }
+    out.bytes += size;
+    if (out.count > 0) {
+        iovec& last = out.pieces[out.count - 1];
+        if (static_cast<const char*>(last.iov_base) + last.iov_len == data) {
+            last.iov_len += size;
+            return;
+        }
+    }
+    out.pieces[out.count++] = {const_cast<void*>(data), size};
+}
+
+void send_queue::add_head(send_batch& out, std::uint32_t slot, const entry& e,
+                          std::size_t body_bytes) noexcept {
+    if (!e.started) {
+        add_piece(out, e.header, header_bytes);
+        add_piece(out, e.header - e.extension_bytes, e.extension_bytes);
+    }
+    if (fragmented(e)) {
+        fragment_header f;
+        f.slot = slot;
+        f.generation = e.generation;
+        f.length = static_cast<std::uint32_t>(body_bytes);
+        auto& place = out.fragments[out.fragment_count++];
+        std::memcpy(place.data(), &f, sizeof f);
+        add_piece(out, place.data(), place.size());
+    }
+}
+
+void send_queue::add_record(send_batch& out, std::uint32_t slot, const entry& e) noexcept {
+    const record r = next_record(e);
+    add_head(out, slot, e, r.body_bytes);
+    add_piece(out, e.payload + e.sent, r.body_bytes);
+}
+
+/// Takes the first `count` bytes off a plan.
+void send_queue::skip(send_batch& out, std::size_t count) noexcept {
+    out.bytes -= count;
+    std::size_t gone = 0;
+    while (count > 0 && count >= out.pieces[gone].iov_len) {
+        count -= out.pieces[gone++].iov_len;
+    }
+    iovec& first = out.pieces[gone];
+    first.iov_base = static_cast<char*>(first.iov_base) + count;
+    first.iov_len -= count;
+    std::move(out.pieces.begin() + static_cast<std::ptrdiff_t>(gone),
+              out.pieces.begin() + static_cast<std::ptrdiff_t>(out.count), out.pieces.begin());
+    out.count -= gone;
+}
+
+void send_queue::plan(send_batch& out, std::size_t most_bytes) const noexcept {
+    out.count = out.fragment_count = out.bytes = 0;
+    out.pinned = out.more = false;
+    if (entries_[head_].pinned) {
+        return plan_pinned(out);
+    }
+    constexpr std::size_t pieces_of_a_record = 4;
+    const auto room = [&] {
+        return out.count + pieces_of_a_record <= send_batch::most_pieces &&
+               out.fragment_count < send_batch::most_fragments && out.bytes < most_bytes;
+    };
+    const bool alone = entries_[head_].next == none;
+    if (alone) {
+        entry e = entries_[head_];
+        do {
+            add_record(out, head_, e);
+            e.sent += next_record(e).body_bytes;
+            e.started = true;
+        } while (e.sent < e.length && room());
+    } else {
+        for (std::uint32_t slot = head_; slot != none && !entries_[slot].pinned && room();
+             slot = entries_[slot].next) {
+            add_record(out, slot, entries_[slot]);
+        }
+    }
+    if (record_sent_ > 0) {
+        skip(out, record_sent_);
+    }
+}
+
+/// Header and payload leave separately: the kernel goes on reading pinned bytes after the call, and a
+/// fragment's header does not live that long.
+void send_queue::plan_pinned(send_batch& out) const noexcept {
+    const entry& e = entries_[head_];
+    const record r = next_record(e);
+    if (record_sent_ < r.head_bytes) {
+        add_head(out, head_, e, r.body_bytes);
+        out.more = true;
+        if (record_sent_ > 0) {
+            skip(out, record_sent_);
+        }
+        return;
+    }
+    const std::size_t done = record_sent_ - r.head_bytes;
+    add_piece(out, e.payload + e.sent + done, r.body_bytes - done);
+    out.pinned = true;
+}
+
+std::uint32_t send_queue::book(std::size_t& count) noexcept {
+    while (count > 0) {
+        const std::uint32_t slot = head_;
+        entry& e = entries_[slot];
+        const record r = next_record(e);
+        const std::size_t step = std::min(count, r.head_bytes + r.body_bytes - record_sent_);
+        count -= step;
+        record_sent_ += step;
+        if (record_sent_ < r.head_bytes + r.body_bytes) {
+            break;
+        }
+        record_sent_ = 0;
+        e.started = true;
+        e.sent += r.body_bytes;
+        head_ = e.next;
+        if (e.sent < e.length) {
+            append(slot);
+            continue;
+        }
+        e.queued = false;
+        return slot;
+    }
+    return none;
+}
+
+}  // namespace accel::tcp

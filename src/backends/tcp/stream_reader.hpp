@@ -1,0 +1,97 @@
+#pragma once
+
+#include "core/protocol.hpp"
+#include "core/slot_memory.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <sys/uio.h>
+
+namespace accel::tcp {
+
+/// A message that is complete in its slot (or in the memory that was expected to take it).
+struct arrival {
+    core::slot_header header;  ///< as sent, but for the `fragmented` flag
+    std::span<std::byte> payload;
+};
+
+/// Turns the bytes of one connection into messages in slots, and refuses what no correct peer sends. Does no
+/// input itself: ask `targets` where the next bytes go, put some there, tell `received`, then call `next`
+/// until it has nothing. Headers and the first bytes of payloads pass through a staging buffer; the rest of a
+/// payload goes straight to its place.
+class stream_reader {
+  public:
+    static constexpr std::size_t staging_bytes = 4096;
+
+    enum class outcome : std::uint8_t { nothing, message, violation };
+
+    /// `kind`: the only one the peer may send. Requests may come into every slot; a response only where one
+    /// is expected.
+    stream_reader(core::message_kind kind, std::shared_ptr<core::slot_memory> slots);
+
+    /// Client: a response of this generation may come, into `into` or, when that is empty, into its slot;
+    /// never longer than a slot.
+    void expect(std::uint32_t slot, std::uint32_t generation, std::span<std::byte> into) noexcept;
+    /// Client: the response, and what has come of it, goes to its slot after all.
+    void redirect(std::uint32_t slot) noexcept;
+    /// Server: the slot may take its next request.
+    void consumed(std::uint32_t slot) noexcept;
+
+    /// Where the next bytes go, in order; returns how many ranges. Never empty. Only after `next` said
+    /// `nothing`.
+    [[nodiscard]] std::size_t targets(std::array<iovec, 2>& out) noexcept;
+    /// `count` bytes lie in the ranges that `targets` named.
+    void received(std::size_t count) noexcept;
+    /// `violation` is final: the stream cannot be understood any further.
+    [[nodiscard]] outcome next(arrival& out) noexcept;
+
+    /// True while bytes of an incomplete message are held.
+    [[nodiscard]] bool mid_message() const noexcept { return staged() > 0 || open_messages_ > 0; }
+    /// Payload bytes still to come of the record being received.
+    [[nodiscard]] std::size_t record_left() const noexcept { return left_; }
+
+  private:
+    enum class phase : std::uint8_t { closed, open, receiving };
+    enum class section : std::uint8_t { header, extension, payload };
+    enum class step : std::uint8_t { more, starved, complete, violation };
+
+    struct place {
+        std::byte* into = nullptr;  ///< null: the slot
+        std::uint64_t room = 0;
+        std::uint64_t received = 0;
+        std::uint64_t length = 0;
+        std::uint32_t generation = 0;
+        phase state = phase::closed;
+        bool fragmented = false;
+    };
+
+    [[nodiscard]] std::size_t staged() const noexcept { return end_ - begin_; }
+    [[nodiscard]] step read_header() noexcept;
+    [[nodiscard]] step start_message() noexcept;
+    [[nodiscard]] step start_fragment() noexcept;
+    [[nodiscard]] step after_extension() noexcept;
+    [[nodiscard]] step after_payload() noexcept;
+    void aim(std::uint64_t length) noexcept;
+    void advance(std::size_t count) noexcept;
+    void unstage(std::size_t count) noexcept;
+    void finish(arrival& out) noexcept;
+
+    core::message_kind kind_;
+    std::shared_ptr<core::slot_memory> slots_;
+    std::vector<place> places_;
+    section section_ = section::header;
+    std::uint32_t current_ = 0;    ///< slot of the record being received
+    std::byte* target_ = nullptr;  ///< where its next byte goes
+    std::size_t left_ = 0;         ///< bytes of the section still to come
+    std::uint32_t open_messages_ = 0;
+    std::size_t begin_ = 0;
+    std::size_t end_ = 0;
+    std::array<std::byte, staging_bytes> staging_;
+};
+
+}  // namespace accel::tcp
