@@ -7,22 +7,16 @@ declare -A package_use=(
     [libcli11-dev]="command lines" [nlohmann-json3-dev]="JSON reports"
     [libgtest-dev]="the tests" [libgmock-dev]="the tests" [libbenchmark-dev]="the benchmarks"
     [ccache]="compiles nothing twice" [clang]="the second compiler, the fuzzers"
-    [libclang-rt-14-dev]="the fuzzers" [libclang-rt-18-dev]="the fuzzers"
+    [libclang-rt-dev]="the fuzzers" [binutils]="lists exported symbols"
     [clang-tidy]="checks the source" [clang-format-14]="checks the format" [python3]="checks the source"
-    [git]="lists the source" [doxygen]="the reference manual" [valgrind]="counts instructions"
-    [binutils]="lists exported symbols")
+    [doxygen]="the reference manual" [valgrind]="counts instructions")
 
 packages_to_run=(g++ cmake ninja-build pkg-config libzmq3-dev libspdlog-dev libfmt-dev libcli11-dev nlohmann-json3-dev)
 packages_to_bench=("${packages_to_run[@]}" libbenchmark-dev valgrind)
 packages_for_tests=("${packages_to_run[@]}" libgtest-dev libgmock-dev libbenchmark-dev valgrind)
 
-# The clang runtime is packaged under the version that `clang` stands for.
-packages_to_check() {
-    local clang_version=14
-    [[ $(. /etc/os-release 2>/dev/null && echo "${ID:-}") != ubuntu ]] || clang_version=18
-    echo "${packages_for_tests[@]}" ccache clang "libclang-rt-$clang_version-dev" clang-tidy clang-format-14 \
-        python3 git doxygen binutils
-}
+packages_to_check=("${packages_for_tests[@]}" ccache clang libclang-rt-dev clang-tidy clang-format-14 python3 doxygen
+    binutils)
 
 is_installed() { [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
 

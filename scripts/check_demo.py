@@ -1,0 +1,40 @@
+#!/usr/bin/env python3
+"""Checks what `./run demo --json FILE` wrote: check_demo.py FILE. Every usable scheme answered everything, well enough."""
+import json
+import sys
+
+FIELDS = {"scheme", "input", "clients", "requests", "correct", "p50_us", "p99_us", "rate_per_s", "stages_us"}
+ALWAYS_USABLE = {"local", "zmq", "tcp"}
+LEAST_CORRECT = 0.97
+
+
+def offences(report):
+    seen = set()
+    for row in report["results"]:
+        name = f"{row['scheme']} {row['input']}"
+        seen.add((row["scheme"], row["input"]))
+        if FIELDS - row.keys():
+            yield f"{name}: without {', '.join(sorted(FIELDS - row.keys()))}"
+            continue
+        if row["correct"] < LEAST_CORRECT * row["requests"] or row["requests"] < 1000:
+            yield f"{name}: {row['correct']} right of {row['requests']}"
+        if not 0 < row["p50_us"] <= row["p99_us"]:
+            yield f"{name}: p50 {row['p50_us']} us, p99 {row['p99_us']} us"
+    for scheme in ALWAYS_USABLE:
+        for kind in ("raw", "preprocessed"):
+            if (scheme, kind) not in seen:
+                yield f"{scheme} {kind}: not served"
+    for row in report["unavailable"]:
+        if not row["reason"]:
+            yield f"{row['scheme']}: unavailable without a reason"
+
+
+def main():
+    with open(sys.argv[1], encoding="utf-8") as file:
+        found = list(offences(json.load(file)))
+    print("\n".join(found) if found else "the report is complete")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
