@@ -21,7 +21,7 @@ def offences(report):
         if not 0 < row["p50_us"] <= row["p99_us"]:
             yield f"{name}: p50 {row['p50_us']} us, p99 {row['p99_us']} us"
     for scheme in ALWAYS_USABLE:
-        for kind in ("raw", "preprocessed"):
+        for kind in ("raw", "tensor"):
             if (scheme, kind) not in seen:
                 yield f"{scheme} {kind}: not served"
     for row in report["unavailable"]:
