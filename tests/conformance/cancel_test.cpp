@@ -1,0 +1,147 @@
+// Cancellation: at once, exactly once, and never a wrong answer afterwards.
+#include "rig.hpp"
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+namespace accel::tests {
+namespace {
+
+class cancelling : public on_every_backend {};
+
+TEST_P(cancelling, before_the_answer) {
+    held_exchanges held;
+    rig r(GetParam(), held.keeper());
+    auto client = r.connect();
+    const call_id id = client.send_seed(1000, 3, {.tag = 3});
+    exchange open = held.take();
+    EXPECT_EQ(client.cancel(id), status::ok);
+    completion c;
+    ASSERT_EQ(client.poll({&c, 1}), 1U)
+        << "a cancelled call whose payload lies in its slot completes at once";
+    EXPECT_EQ(c.status, status::cancelled);
+    EXPECT_EQ(c.tag, 3U);
+    EXPECT_EQ(client.cancel(id), status::invalid_state);
+    EXPECT_EQ(client.release(c.id), status::ok);
+    EXPECT_EQ(client->statistics().quarantined, 1U);
+    EXPECT_TRUE(matches(open.request(), 3));
+    echo(std::move(open));
+    EXPECT_TRUE(client.all_slots_free());
+    EXPECT_EQ(client->statistics().stale, 1U);
+    EXPECT_EQ(client->statistics().quarantined, 0U);
+}
+
+TEST_P(cancelling, when_the_completion_is_already_due) {
+    rig r(GetParam());
+    auto client = r.connect();
+    for (int i = 0; i < effort(100); ++i) {
+        const call_id id = client.send_seed(10, 1);
+        if (i % 2 == 0) std::this_thread::sleep_for(500us);
+        (void)client.cancel(id);
+        const completion c = client.next();
+        EXPECT_TRUE(c.status == status::ok || c.status == status::cancelled) << to_string(c.status);
+        EXPECT_EQ(client.release(c.id), status::ok);
+    }
+    EXPECT_TRUE(client.all_slots_free());
+}
+
+TEST_P(cancelling, lent_memory_comes_back_untouched) {
+    held_exchanges held;
+    rig r(GetParam(), held.keeper());
+    auto client = r.connect();
+    auto memory = r.ctx().allocate(128 << 10);
+    ASSERT_TRUE(memory);
+    const slice payload = memory->part(0, 64 << 10).value();
+    const slice target = memory->part(64 << 10, 64 << 10).value();
+    fill(payload.bytes(), 1);
+    call_view call;
+    ASSERT_EQ(client.begin(call), status::ok);
+    ASSERT_EQ(client.submit(call.id, payload, {.trace_id = 1, .response_into = target}), status::ok);
+    exchange open = held.take();
+    ASSERT_EQ(client.cancel(call.id), status::ok);
+    completion c;
+    const bool at_once = client.wait({&c, 1}, patience(300ms)) == 1;
+    if (at_once) fill(target.bytes(), 9);
+    echo(std::move(open));
+    if (!at_once) {
+        c = client.next();
+        fill(target.bytes(), 9);
+    }
+    EXPECT_EQ(c.status, status::cancelled);
+    EXPECT_EQ(client.release(c.id), status::ok);
+    EXPECT_TRUE(client.all_slots_free());
+    EXPECT_TRUE(matches(target.bytes(), 9));
+}
+
+/// Answers from another thread after a random pause, so that cancels hit every moment of a call.
+class late_answers {
+  public:
+    late_answers() : thread_([this] { run(); }) {}
+    ~late_answers() {
+        stop_ = true;
+        thread_.join();
+    }
+    handler service() { return held_.keeper(); }
+
+  private:
+    void run() {
+        for (std::uint64_t i = 0; !stop_; ++i) {
+            std::this_thread::sleep_for(std::chrono::microseconds{mix(i) % 200});
+            for (std::size_t n = held_.size(); n > 0; --n) {
+                exchange one = held_.take();
+                if (!matches(one.request(), one.trace_id()))
+                    ADD_FAILURE() << "a request changed under its handler";
+                echo(std::move(one));
+            }
+        }
+    }
+    held_exchanges held_;
+    std::atomic<bool> stop_{false};
+    std::thread thread_;
+};
+
+TEST_P(cancelling, storm) {
+    auto answers = std::make_unique<late_answers>();
+    rig r(GetParam(), answers->service());
+    auto client = r.connect();
+    std::uint64_t ok = 0;
+    std::uint64_t cancelled = 0;
+    std::vector<call_id> open;
+    const auto take = [&](const completion& c) {
+        if (c.status == status::ok) {
+            ++ok;
+            EXPECT_TRUE(matches(c.response, c.trace_id)) << "an answer to another call";
+        } else {
+            EXPECT_EQ(c.status, status::cancelled);
+            ++cancelled;
+        }
+        std::erase(open, c.id);
+        EXPECT_EQ(client.release(c.id), status::ok);
+    };
+    const auto calls = static_cast<std::uint64_t>(effort(3000));
+    for (std::uint64_t i = 0; i < calls;) {
+        call_view call;
+        if (client.begin(call) == status::ok) {
+            const std::size_t length = mix(i) % 2000;
+            fill(call.request.first(length), i);
+            ASSERT_EQ(client.submit(call.id, length, {.trace_id = i}), status::ok);
+            open.push_back(call.id);
+            ++i;
+        }
+        if (!open.empty() && mix(i ^ 0x55U) % 3 == 0) (void)client.cancel(open[mix(i) % open.size()]);
+        completion c;
+        while (client.poll({&c, 1}) == 1) take(c);
+    }
+    while (client.open_calls() > 0) take(client.next());
+    EXPECT_EQ(ok + cancelled, calls);
+    EXPECT_GT(ok, 0U);
+    EXPECT_GT(cancelled, 0U);
+    EXPECT_TRUE(client.all_slots_free());
+    r.destroy_server();
+}
+
+ACCEL_INSTANTIATE(cancelling, all_backends);
+
+}  // namespace
+}  // namespace accel::tests

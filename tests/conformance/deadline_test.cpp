@@ -1,0 +1,151 @@
+// Deadlines: a call ends in time whatever the server does, and its slot rests until the late answer is in.
+#include "rig.hpp"
+
+#include <atomic>
+
+namespace accel::tests {
+namespace {
+
+class deadlines : public on_every_backend {};
+
+channel_options one_slot() {
+    channel_options options = calm_client();
+    options.slots = 1;
+    options.request_bytes = options.response_bytes = 4096;
+    return options;
+}
+
+TEST_P(deadlines, late_answer_is_dropped_and_the_slot_comes_back) {
+    held_exchanges held;
+    rig r(GetParam(), held.keeper());
+    auto client = r.connect(one_slot());
+    const auto start = std::chrono::steady_clock::now();
+    client.send_seed(1000, 1, {.timeout = 50ms, .tag = 77});
+    const completion c = client.next();
+    const auto elapsed = std::chrono::steady_clock::now() - start;
+    EXPECT_EQ(c.status, status::timed_out);
+    EXPECT_TRUE(c.response.empty());
+    EXPECT_GE(elapsed, 50ms);
+    EXPECT_LT(elapsed, 50ms + patience(500ms));
+    EXPECT_EQ(client.release(c.id), status::ok);
+    EXPECT_EQ(client->statistics().quarantined, 1U);
+    call_view call;
+    EXPECT_EQ(client.begin(call), status::again) << "the slot is in quarantine";
+
+    exchange late = held.take();
+    EXPECT_TRUE(matches(late.request(), 1)) << "the request stays as it was until the answer";
+    echo(std::move(late));
+    EXPECT_TRUE(client.slot_comes_back());
+    EXPECT_EQ(client->statistics().quarantined, 0U);
+    EXPECT_EQ(client->statistics().stale, 1U);
+
+    client.send_seed(10, 2);
+    echo(held.take());
+    EXPECT_EQ(client.finish(status::ok), 1U);
+}
+
+TEST_P(deadlines, release_may_follow_the_late_answer) {
+    held_exchanges held;
+    rig r(GetParam(), held.keeper());
+    auto client = r.connect(one_slot());
+    client.send_seed(8, 1, {.timeout = 20ms});
+    const completion c = client.next();
+    EXPECT_EQ(c.status, status::timed_out);
+    echo(held.take());
+    EXPECT_TRUE(eventually(patience(5s), [&] {
+        completion none;
+        EXPECT_EQ(client.poll({&none, 1}), 0U);
+        return client->statistics().stale == 1;
+    }));
+    EXPECT_EQ(client.release(c.id), status::ok);
+    EXPECT_TRUE(client.slot_comes_back());
+}
+
+TEST_P(deadlines, lent_memory_is_never_touched_after_its_completion) {
+    held_exchanges held;
+    rig r(GetParam(), held.keeper());
+    auto client = r.connect(one_slot());
+    auto memory = r.ctx().allocate(8192);
+    ASSERT_TRUE(memory);
+    const slice payload = memory->part(0, 4096).value();
+    const slice target = memory->part(4096, 4096).value();
+    fill(payload.bytes(), 5);
+    call_view call;
+    ASSERT_EQ(client.begin(call), status::ok);
+    ASSERT_EQ(client.submit(call.id, payload, {.timeout = 50ms, .trace_id = 5, .response_into = target}),
+              status::ok);
+    exchange late = held.take();
+
+    completion c;
+    // A transport that shares the memory may hold the completion back until it lets go, with the late answer.
+    const bool before_the_answer = client.wait({&c, 1}, patience(300ms)) == 1;
+    if (before_the_answer) {
+        fill(payload.bytes(), 6);
+        fill(target.bytes(), 7);
+        if (GetParam().network) {
+            EXPECT_TRUE(matches(late.request(), 5));
+        }
+    }
+    echo(std::move(late));
+    if (!before_the_answer) {
+        c = client.next();
+        fill(target.bytes(), 7);
+    }
+    EXPECT_EQ(c.status, status::timed_out);
+    EXPECT_EQ(client.release(c.id), status::ok);
+    EXPECT_TRUE(client.slot_comes_back());
+    EXPECT_TRUE(matches(target.bytes(), 7)) << "the late response was written into memory given back";
+}
+
+TEST_P(deadlines, the_server_sees_the_time_that_is_left) {
+    std::atomic<std::int64_t> left_ns{0};
+    held_exchanges held;
+    rig r(GetParam(), [&](exchange one) {
+        left_ns = one.time_left().count();
+        held.keep(std::move(one));
+    });
+    auto client = r.connect(one_slot());
+    client.send({}, {.timeout = patience(200ms)});
+    exchange one = held.take();
+    EXPECT_GT(left_ns, 0);
+    EXPECT_LE(nanoseconds{left_ns.load()}, patience(200ms));
+    EXPECT_TRUE(eventually(patience(5s), [&] { return one.time_left() == 0ns; }));
+    EXPECT_EQ(client.finish(status::timed_out), 1U);
+    (void)one.reply(0);
+    EXPECT_TRUE(client.slot_comes_back());
+}
+
+TEST_P(deadlines, the_channel_has_a_default) {
+    held_exchanges held;
+    rig r(GetParam(), held.keeper());
+    channel_options options = one_slot();
+    options.call_timeout = 60ms;
+    auto client = r.connect(options);
+    client.send({});
+    EXPECT_EQ(client.next(patience(2s)).status, status::timed_out);
+    (void)held.take();
+}
+
+TEST_P(deadlines, hopeless_ones_still_complete_exactly_once) {
+    rig r(GetParam());
+    channel_options options = calm_client();
+    auto client = r.connect(options);
+    const int rounds = effort(2000);
+    for (int i = 0; i < rounds; ++i) {
+        call_view call;
+        if (!client.slot_comes_back()) FAIL() << "no slot came back in round " << i;
+        ASSERT_EQ(client.begin(call), status::ok);
+        const nanoseconds timeout{1 +
+                                  static_cast<std::int64_t>(mix(static_cast<std::uint64_t>(i)) % 100'000)};
+        ASSERT_EQ(client.submit(call.id, 64, {.timeout = timeout}), status::ok);
+        const completion c = client.next();
+        EXPECT_TRUE(c.status == status::timed_out || c.status == status::ok) << to_string(c.status);
+        EXPECT_EQ(client.release(c.id), status::ok);
+    }
+    EXPECT_TRUE(client.all_slots_free());
+}
+
+ACCEL_INSTANTIATE(deadlines, all_backends);
+
+}  // namespace
+}  // namespace accel::tests

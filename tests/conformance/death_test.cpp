@@ -1,0 +1,197 @@
+// A peer that dies or goes silent: the survivor hears of it within the bound, loses nothing else, and serves
+// on.
+#include "peer_process.hpp"
+#include "rig.hpp"
+
+#include <csignal>
+
+namespace accel::tests {
+namespace {
+
+class death : public on_every_backend {
+  protected:
+    static nanoseconds silence() { return patience(500ms); }
+    /// The promised bound, and room for a loaded machine to schedule us.
+    static nanoseconds bound() { return silence() + patience(1s); }
+    static channel_options client_options() {
+        channel_options options = calm_client();
+        options.peer_timeout = silence();
+        options.call_timeout = patience(60s);
+        return options;
+    }
+};
+
+struct connected_client {
+    context ctx = quiet_context();
+    checked_channel client;
+    connected_client(const std::string& uri, const channel_options& options)
+        : client(open(ctx, uri, options)) {}
+    static channel open(context& ctx, const std::string& uri, const channel_options& options) {
+        auto connected = channel::connect(ctx, uri, options);
+        if (!connected) throw std::runtime_error("connect: " + connected.error().message);
+        return std::move(connected).value();
+    }
+};
+
+void expect_dead(checked_channel& client) {
+    EXPECT_FALSE(client->connected());
+    call_view call;
+    EXPECT_EQ(client.begin(call), status::peer_lost);
+    completion none;
+    EXPECT_EQ(client.wait({&none, 1}, patience(1s)), 0U);
+}
+
+TEST_P(death, server_killed_with_calls_in_flight) {
+    server_process server(GetParam().listen_uri(), "hold", silence());
+    connected_client c(server.uri(), client_options());
+    auto memory = c.ctx.allocate(64 << 10);
+    ASSERT_TRUE(memory);
+    for (std::uint64_t i = 0; i < 6; ++i) c.client.send_seed(1000 * i, i);
+    call_view lent;
+    ASSERT_EQ(c.client.begin(lent), status::ok);
+    ASSERT_EQ(c.client.submit(lent.id, memory->whole(), {.response_into = memory->whole()}), status::ok);
+    call_view begun;
+    ASSERT_EQ(c.client.begin(begun), status::ok);
+    ASSERT_TRUE(eventually(patience(5s), [&] { return server.requests() == 7; }));
+    const auto start = std::chrono::steady_clock::now();
+    server.kill();
+    EXPECT_EQ(c.client.finish(status::peer_lost, bound()), 7U);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, bound());
+    EXPECT_EQ(c.client->submit(begun.id, 1), status::peer_lost);
+    EXPECT_EQ(c.client.release(begun.id), status::ok);
+    expect_dead(c.client);
+}
+
+TEST_P(death, server_killed_in_the_middle_of_large_messages) {
+    for (int round = 0; round < 4; ++round) {
+        server_process server(GetParam().listen_uri(), "echo", silence());
+        channel_options options = client_options();
+        options.request_bytes = options.response_bytes = 4U << 20;
+        connected_client c(server.uri(), options);
+        for (std::uint64_t i = 0; i < c.client->slots(); ++i) c.client.send_seed(4U << 20, i);
+        std::this_thread::sleep_for(std::chrono::milliseconds{round * 3});
+        server.kill();
+        const auto start = std::chrono::steady_clock::now();
+        while (c.client.open_calls() > 0) {
+            const completion done = c.client.next(bound());
+            EXPECT_TRUE(done.status == status::peer_lost || done.status == status::ok)
+                << to_string(done.status);
+            if (done.status == status::ok) {
+                EXPECT_TRUE(matches(done.response, done.trace_id));
+            }
+            EXPECT_EQ(c.client.release(done.id), status::ok);
+        }
+        EXPECT_LT(std::chrono::steady_clock::now() - start, bound());
+        EXPECT_TRUE(eventually(bound(), [&] {
+            completion none;
+            EXPECT_EQ(c.client.poll({&none, 1}), 0U);
+            return !c.client->connected();
+        }));
+    }
+}
+
+TEST_P(death, server_gone_silent) {
+    server_process server(GetParam().listen_uri(), "hold", silence());
+    connected_client c(server.uri(), client_options());
+    for (std::uint64_t i = 0; i < 3; ++i) c.client.send_seed(100, i);
+    ASSERT_TRUE(eventually(patience(5s), [&] { return server.requests() == 3; }));
+    const auto start = std::chrono::steady_clock::now();
+    server.signal(SIGSTOP);
+    EXPECT_EQ(c.client.finish(status::peer_lost, bound()), 3U);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, bound());
+    expect_dead(c.client);
+}
+
+TEST_P(death, nobody_is_lost_while_the_peer_only_works) {
+    server_process server(GetParam().listen_uri(), "hold", silence());
+    connected_client c(server.uri(), client_options());
+    c.client.send_seed(10, 1);
+    completion none;
+    EXPECT_EQ(c.client.wait({&none, 1}, 3 * silence()), 0U)
+        << "heartbeats have to keep an idle session alive";
+    EXPECT_TRUE(c.client->connected());
+    server.kill();
+    EXPECT_EQ(c.client.finish(status::peer_lost, bound()), 1U);
+}
+
+TEST_P(death, idle_client_learns_of_it) {
+    server_process server(GetParam().listen_uri(), "echo", silence());
+    connected_client c(server.uri(), client_options());
+    c.client.send_seed(10, 1);
+    EXPECT_EQ(c.client.finish(status::ok), 1U);
+    server.kill();
+    completion none;
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_EQ(c.client.wait({&none, 1}, bound() + patience(5s)), 0U);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, bound())
+        << "wait has to return when the channel is lost";
+    expect_dead(c.client);
+}
+
+TEST_P(death, client_killed_while_its_requests_are_held) {
+    held_exchanges held;
+    server_options options = calm_server();
+    options.peer_timeout = silence();
+    rig r(GetParam(), held.keeper(), options);
+    peer_process dying(
+        {"client", r.uri() + "?peer_timeout=" + std::to_string(silence() / 1ms) + "ms", "5", "3000", "once"});
+    ASSERT_EQ(dying.line(), "in_flight");
+    ASSERT_TRUE(held.wait_for(5));
+    auto survivor = r.connect();
+    dying.kill();
+    EXPECT_TRUE(eventually(bound(), [&] { return r.served().statistics().sessions == 1; }));
+    EXPECT_EQ(r.served().statistics().sessions_lost, 1U);
+    for (int i = 0; i < 5; ++i) {
+        exchange orphan = held.take();
+        EXPECT_EQ(orphan.request().size(), 3000U);
+        EXPECT_TRUE(matches(orphan.request(), orphan.trace_id())) << "a held request stays readable";
+        EXPECT_EQ(orphan.reply(10), status::peer_lost);
+    }
+    survivor.send_seed(100, 1);
+    echo(held.take());
+    EXPECT_EQ(survivor.finish(status::ok), 1U);
+}
+
+TEST_P(death, client_killed_in_the_middle_of_large_messages) {
+    server_options options = calm_server();
+    options.peer_timeout = silence();
+    rig r(GetParam(), echo, options);
+    auto survivor = r.connect();
+    for (int round = 0; round < 4; ++round) {
+        peer_process dying({"client", r.uri() + "?peer_timeout=" + std::to_string(silence() / 1ms) + "ms",
+                            "4", "4000000", "stream"});
+        ASSERT_EQ(dying.line(), "in_flight");
+        for (std::uint64_t i = 0; i < 20; ++i) {
+            survivor.send_seed(5000, i);
+            EXPECT_EQ(survivor.finish(status::ok), 1U);
+        }
+        dying.kill();
+        for (std::uint64_t i = 0; i < 20; ++i) {
+            survivor.send_seed(5000, i);
+            EXPECT_EQ(survivor.finish(status::ok), 1U);
+        }
+        EXPECT_TRUE(eventually(bound(), [&] { return r.served().statistics().sessions == 1; }));
+    }
+    EXPECT_EQ(r.served().statistics().sessions_lost, 4U);
+    EXPECT_TRUE(eventually(patience(5s), [&] { return r.served().statistics().memory_bytes < 3U << 20; }))
+        << "the slots of the dead are given back";
+}
+
+TEST_P(death, client_gone_silent) {
+    held_exchanges held;
+    server_options options = calm_server();
+    options.peer_timeout = silence();
+    rig r(GetParam(), held.keeper(), options);
+    peer_process silent(
+        {"client", r.uri() + "?peer_timeout=" + std::to_string(silence() / 1ms) + "ms", "2", "100", "once"});
+    ASSERT_EQ(silent.line(), "in_flight");
+    ASSERT_TRUE(held.wait_for(2));
+    silent.signal(SIGSTOP);
+    EXPECT_TRUE(eventually(bound(), [&] { return r.served().statistics().sessions == 0; }));
+    EXPECT_EQ(held.take().reply(0), status::peer_lost);
+}
+
+ACCEL_INSTANTIATE(death, network_backends);
+
+}  // namespace
+}  // namespace accel::tests

@@ -1,0 +1,217 @@
+// Networks and peers that misbehave at any byte, by a proxy between client and server on its control and data
+// ports. Every accepted call ends exactly once and in time, nothing crashes, and what is encrypted is never
+// delivered changed.
+#include "fault_proxy.hpp"
+#include "keys.hpp"
+#include "rig.hpp"
+
+#include <atomic>
+#include <string>
+
+namespace accel::tests {
+namespace {
+
+constexpr const char* server_host = "127.0.0.2";
+constexpr const char* proxy_host = "127.0.0.3";
+constexpr std::size_t control_route = 0;
+constexpr std::size_t data_route = 1;
+constexpr std::size_t small_bytes = 300;
+constexpr std::size_t large_bytes = 50'000;
+
+class faults : public on_every_backend {
+  protected:
+    faults()
+        : ctx_(quiet_context()),
+          server_(listen()),
+          proxy_(proxy_host, server_host, {control_port_, data_port_}) {}
+
+    /// One client through the proxy with this fault on it: connects, calls, ends. Returns how many calls went
+    /// well.
+    unsigned one_client(const fault& what) {
+        proxy_.set(what);
+        SCOPED_TRACE(describe(what));
+        const auto start = std::chrono::steady_clock::now();
+        auto connected = channel::connect(client_ctx_, client_uri(), client_options());
+        if (!connected) {
+            EXPECT_NE(connected.code(), status::ok);
+            EXPECT_LT(std::chrono::steady_clock::now() - start, connect_timeout + patience(1s));
+            return 0;
+        }
+        checked_channel client(std::move(connected).value());
+        return calls(client, what);
+    }
+    /// The server is as good as new for a client without faults.
+    void expect_server_well() {
+        proxy_.set({});
+        EXPECT_EQ(one_client({}), 4U) << "the server does not serve a healthy client any more";
+    }
+    [[nodiscard]] std::uint64_t struck() const { return proxy_.struck(); }
+    [[nodiscard]] unsigned wrong_requests() const { return wrong_; }
+
+  private:
+    static constexpr nanoseconds connect_timeout = 400ms;
+
+    server listen() {
+        server_options options = calm_server();
+        options.security = keys_.server();
+        options.peer_timeout = patience(500ms);
+        control_port_ = free_port({server_host, proxy_host});
+        do data_port_ = free_port({server_host, proxy_host});
+        while (data_port_ == control_port_);
+        options.data_port = data_port_;
+        const std::string uri = GetParam().scheme + "://" + server_host + ":" + std::to_string(control_port_);
+        auto listening = server::listen(
+            ctx_, {std::string_view(uri)},
+            [this](exchange one) {
+                if (!matches(one.request(), one.trace_id())) ++wrong_;
+                echo(std::move(one));
+            },
+            options);
+        if (!listening) throw std::runtime_error(listening.error().message);
+        return std::move(listening).value();
+    }
+    [[nodiscard]] std::string client_uri() const {
+        return GetParam().scheme + "://" + proxy_host + ":" + std::to_string(control_port_);
+    }
+    channel_options client_options() {
+        channel_options options = calm_client();
+        options.security = keys_.client();
+        options.connect_timeout = patience(connect_timeout);
+        options.call_timeout = patience(150ms);
+        options.close_timeout = patience(100ms);
+        options.peer_timeout = patience(500ms);
+        options.slots = 4;
+        return options;
+    }
+    static std::string describe(const fault& f) {
+        return "kind " + std::to_string(static_cast<int>(f.kind)) + " direction " +
+               std::to_string(static_cast<int>(f.direction)) + " offset " + std::to_string(f.offset) +
+               " route " + std::to_string(f.route);
+    }
+    /// In a plain stream a changed payload byte may come through; a changed header byte may make it another
+    /// message.
+    [[nodiscard]] bool may_be_changed(const fault& what) const {
+        return what.kind == fault_kind::corrupt && what.route == data_route && !GetParam().encrypted;
+    }
+    unsigned calls(checked_channel& client, const fault& what) {
+        unsigned well = 0;
+        for (const std::size_t length : {small_bytes, large_bytes, std::size_t{0}, std::size_t{1}}) {
+            call_view call;
+            if (client.begin(call) != status::ok) break;
+            fill(call.request.first(length), length);
+            if (client.submit(call.id, length, {.trace_id = length}) != status::ok) break;
+        }
+        while (client.open_calls() > 0) {
+            const completion c = client.next(patience(2s));
+            if (c.status == status::ok && !may_be_changed(what)) {
+                EXPECT_EQ(c.response.size(), c.trace_id);
+                EXPECT_TRUE(matches(c.response, c.trace_id)) << "a changed payload was delivered";
+            }
+            EXPECT_LE(c.response.size(), client->max_response_bytes());
+            well += c.status == status::ok ? 1U : 0U;
+            EXPECT_EQ(client.release(c.id), status::ok);
+        }
+        return well;
+    }
+
+    key_folder keys_;
+    std::atomic<unsigned> wrong_{0};
+    std::uint16_t control_port_ = 0;
+    std::uint16_t data_port_ = 0;
+    context ctx_;
+    context client_ctx_ = quiet_context();
+    server server_;
+    fault_proxy proxy_;
+};
+
+/// Every byte where formats are densest, then fewer: `dense` in all directions, up to `last`.
+std::vector<std::uint64_t> offsets(std::uint64_t dense, std::uint64_t last) {
+    std::vector<std::uint64_t> out;
+    const auto step = static_cast<std::uint64_t>(time_factor());
+    for (std::uint64_t at = 0; at < dense; at += step) out.push_back(at);
+    for (std::uint64_t at = dense; at <= last; at += step * (13 + at / 8)) out.push_back(at);
+    return out;
+}
+
+/// All of it is sent by 4 calls and their headers, in either direction.
+constexpr std::uint64_t data_end = large_bytes + small_bytes + 64 * 6;
+
+TEST_P(faults, without_any_all_is_well) {
+    EXPECT_EQ(one_client({}), 4U);
+    EXPECT_EQ(one_client({.kind = fault_kind::delay, .offset = 200, .route = data_route}), 4U);
+    EXPECT_EQ(struck(), 1U);
+    EXPECT_EQ(wrong_requests(), 0U);
+}
+
+TEST_P(faults, data_path_cut_or_ended_anywhere) {
+    for (const fault_kind kind : {fault_kind::cut, fault_kind::end, fault_kind::truncate}) {
+        for (const flow direction : {flow::to_server, flow::to_client}) {
+            for (const std::uint64_t at : offsets(kind == fault_kind::cut ? 200 : 20, data_end))
+                one_client({.kind = kind, .direction = direction, .offset = at, .route = data_route});
+            if (HasFailure()) return;
+        }
+    }
+    EXPECT_GT(struck(), 100U / static_cast<unsigned>(time_factor()));
+    EXPECT_EQ(wrong_requests(), 0U);
+    expect_server_well();
+}
+
+TEST_P(faults, data_path_stalled_anywhere) {
+    for (const flow direction : {flow::to_server, flow::to_client}) {
+        for (const std::uint64_t at : {0U, 1U, 63U, 64U, 100U, 128U, 129U, 500U, 20'000U, 50'000U})
+            one_client(
+                {.kind = fault_kind::stall, .direction = direction, .offset = at, .route = data_route});
+        for (const std::uint64_t at : {0U, 64U, 128U, 1000U})
+            one_client(
+                {.kind = fault_kind::delay, .direction = direction, .offset = at, .route = data_route});
+    }
+    EXPECT_GT(struck(), 10U);
+    EXPECT_EQ(wrong_requests(), 0U);
+    expect_server_well();
+}
+
+TEST_P(faults, data_path_changed_anywhere) {
+    for (const flow direction : {flow::to_server, flow::to_client}) {
+        for (const std::uint64_t at : offsets(200, data_end))
+            for (const std::uint8_t mask : {std::uint8_t{0x01}, std::uint8_t{0xff}})
+                one_client({.kind = fault_kind::corrupt,
+                            .direction = direction,
+                            .offset = at,
+                            .route = data_route,
+                            .mask = mask});
+        if (HasFailure()) return;
+    }
+    EXPECT_GT(struck(), 100U / static_cast<unsigned>(time_factor()));
+    if (GetParam().encrypted) {
+        EXPECT_EQ(wrong_requests(), 0U) << "a changed request was delivered in spite of CURVE";
+    }
+    expect_server_well();
+}
+
+TEST_P(faults, control_path_cut_or_changed_anywhere) {
+    for (const fault_kind kind : {fault_kind::cut, fault_kind::corrupt, fault_kind::end}) {
+        for (const flow direction : {flow::to_server, flow::to_client}) {
+            for (std::uint64_t at = 0; at < 900;
+                 at += (kind == fault_kind::end ? 97U : 31U) * static_cast<unsigned>(time_factor()))
+                one_client({.kind = kind, .direction = direction, .offset = at, .route = control_route});
+            if (HasFailure()) return;
+        }
+    }
+    EXPECT_GT(struck(), 30U / static_cast<unsigned>(time_factor()));
+    EXPECT_EQ(wrong_requests(), 0U);
+    expect_server_well();
+}
+
+TEST_P(faults, control_path_stalled_anywhere) {
+    for (const flow direction : {flow::to_server, flow::to_client})
+        for (const std::uint64_t at : {0U, 10U, 64U, 200U, 400U, 700U})
+            one_client(
+                {.kind = fault_kind::stall, .direction = direction, .offset = at, .route = control_route});
+    EXPECT_GT(struck(), 0U);
+    expect_server_well();
+}
+
+ACCEL_INSTANTIATE(faults, network_backends);
+
+}  // namespace
+}  // namespace accel::tests

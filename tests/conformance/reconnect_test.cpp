@@ -1,0 +1,144 @@
+// The reconnect option: calls in flight end as lost, later ones work, and nothing is ever sent twice.
+#include "peer_process.hpp"
+#include "rig.hpp"
+
+#include <memory>
+
+namespace accel::tests {
+namespace {
+
+class reconnecting : public on_every_backend {
+  protected:
+    static nanoseconds silence() { return patience(500ms); }
+    static channel_options client_options() {
+        channel_options options = calm_client();
+        options.peer_timeout = silence();
+        options.reconnect = true;
+        options.backoff_min = 20ms;
+        options.backoff_max = 100ms;
+        return options;
+    }
+};
+
+/// Drives the channel until it is connected again, as an application's loop would.
+bool comes_back(checked_channel& client) {
+    return eventually(patience(10s), [&] {
+        completion none;
+        EXPECT_EQ(client.wait({&none, 1}, 5ms), 0U);
+        return client->connected();
+    });
+}
+
+TEST_P(reconnecting, after_a_restart_on_the_same_port) {
+    auto first = std::make_unique<server_process>(GetParam().listen_uri(), "hold", silence());
+    const std::string uri = first->uri();
+    context ctx = quiet_context();
+    auto connected = channel::connect(ctx, uri, client_options());
+    ASSERT_TRUE(connected) << connected.error().message;
+    checked_channel client(std::move(connected).value());
+    for (std::uint64_t i = 0; i < 5; ++i) client.send_seed(100, i);
+    ASSERT_TRUE(eventually(patience(5s), [&] { return first->requests() == 5; }));
+    first->kill();
+    EXPECT_EQ(client.finish(status::peer_lost, silence() + patience(1s)), 5U);
+    call_view call;
+    EXPECT_EQ(client.begin(call), status::peer_lost) << "while there is no connection";
+
+    server_process second(uri, "echo", silence());
+    ASSERT_EQ(second.uri(), uri);
+    ASSERT_TRUE(comes_back(client));
+    EXPECT_EQ(client->statistics().reconnects, 1U);
+    EXPECT_EQ(second.requests(), 0U) << "a request was sent again behind the application's back";
+    for (std::uint64_t i = 0; i < 50; ++i) {
+        client.send_seed(1000, i);
+        const completion c = client.next();
+        ASSERT_EQ(c.status, status::ok);
+        ASSERT_TRUE(matches(c.response, i));
+        ASSERT_EQ(client.release(c.id), status::ok);
+    }
+    EXPECT_EQ(second.requests(), 50U);
+    EXPECT_TRUE(client.all_slots_free());
+}
+
+TEST_P(reconnecting, again_and_again) {
+    auto server = std::make_unique<server_process>(GetParam().listen_uri(), "echo", silence());
+    const std::string uri = server->uri();
+    context ctx = quiet_context();
+    auto connected = channel::connect(ctx, uri, client_options());
+    ASSERT_TRUE(connected) << connected.error().message;
+    checked_channel client(std::move(connected).value());
+    for (std::uint64_t round = 0; round < 4; ++round) {
+        for (std::uint64_t i = 0; i < client->slots(); ++i) client.send_seed(50'000, i);
+        server->kill();
+        while (client.open_calls() > 0) {
+            const completion c = client.next(silence() + patience(1s));
+            EXPECT_TRUE(c.status == status::peer_lost || c.status == status::ok) << to_string(c.status);
+            EXPECT_EQ(client.release(c.id), status::ok);
+        }
+        // The loss itself may be noticed only now.
+        EXPECT_TRUE(eventually(silence() + patience(1s), [&] {
+            completion none;
+            EXPECT_EQ(client.wait({&none, 1}, 1ms), 0U);
+            return !client->connected();
+        }));
+        server = std::make_unique<server_process>(uri, "echo", silence());
+        ASSERT_TRUE(comes_back(client));
+        client.send_seed(10, 1);
+        EXPECT_EQ(client.finish(status::ok), 1U);
+        EXPECT_EQ(server->requests(), 1U);
+    }
+    EXPECT_EQ(client->statistics().reconnects, 4U);
+    EXPECT_TRUE(client.all_slots_free());
+}
+
+TEST_P(reconnecting, a_response_is_readable_until_its_release_even_across_a_loss) {
+    auto server = std::make_unique<server_process>(GetParam().listen_uri(), "echo", silence());
+    const std::string uri = server->uri();
+    context ctx = quiet_context();
+    auto connected = channel::connect(ctx, uri, client_options());
+    ASSERT_TRUE(connected) << connected.error().message;
+    checked_channel client(std::move(connected).value());
+    client.send_seed(30'000, 5);
+    const completion kept = client.next();
+    ASSERT_EQ(kept.status, status::ok);
+    call_view begun;
+    ASSERT_EQ(client.begin(begun), status::ok);
+    server->kill();
+    ASSERT_TRUE(eventually(silence() + patience(1s), [&] {
+        completion none;
+        EXPECT_EQ(client.wait({&none, 1}, 1ms), 0U);
+        return !client->connected();
+    }));
+    server = std::make_unique<server_process>(uri, "echo", silence());
+    ASSERT_TRUE(comes_back(client));
+    for (std::uint64_t i = 0; i < 20; ++i) {
+        client.send_seed(30'000, i);
+        EXPECT_EQ(client.finish(status::ok), 1U);
+    }
+    EXPECT_TRUE(matches(kept.response, 5));
+    EXPECT_EQ(client.release(kept.id), status::ok);
+    EXPECT_EQ(client.release(begun.id), status::ok);
+    EXPECT_TRUE(client.all_slots_free());
+}
+
+TEST_P(reconnecting, close_ends_the_attempts) {
+    auto server = std::make_unique<server_process>(GetParam().listen_uri(), "echo", silence());
+    context ctx = quiet_context();
+    auto connected = channel::connect(ctx, server->uri(), client_options());
+    ASSERT_TRUE(connected) << connected.error().message;
+    server->kill();
+    ASSERT_TRUE(eventually(silence() + patience(1s), [&] {
+        completion none;
+        (void)connected->poll({&none, 1});
+        return !connected->connected();
+    }));
+    const auto start = std::chrono::steady_clock::now();
+    connected->close();
+    EXPECT_LT(std::chrono::steady_clock::now() - start, patience(1500ms));
+    call_view call;
+    EXPECT_EQ(connected->begin(call), status::closed);
+}
+
+ACCEL_INSTANTIATE(reconnecting, network_backends);
+
+}  // namespace
+}  // namespace accel::tests

@@ -1,0 +1,59 @@
+#include "rig.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+namespace accel::tests {
+
+server_options calm_server() {
+    server_options options;
+    options.peer_timeout = patience(5s);
+    options.security.insecure = true;
+    return options;
+}
+
+channel_options calm_client() {
+    channel_options options;
+    options.connect_timeout = patience(10s);
+    options.call_timeout = patience(20s);
+    options.peer_timeout = patience(5s);
+    options.request_bytes = 64 << 10;
+    options.response_bytes = 64 << 10;
+    options.security.insecure = true;
+    return options;
+}
+
+context quiet_context() {
+    result<context> opened = context::open({.log = log_level::off});
+    if (!opened) throw std::runtime_error("context: " + opened.error().message);
+    return std::move(opened).value();
+}
+
+void echo(exchange one) {
+    const std::size_t length = std::min(one.request().size(), one.response().size());
+    std::copy_n(one.request().begin(), length, one.response().begin());
+    (void)one.reply(length);
+}
+
+rig::rig(const backend_case& backend, handler service, const server_options& options,
+         const std::string& query)
+    : context_(quiet_context()) {
+    const std::string listen_uri = backend.listen_uri() + query;
+    result<server> listening = server::listen(context_, {listen_uri}, std::move(service), options);
+    if (!listening) throw std::runtime_error("listen on " + listen_uri + ": " + listening.error().message);
+    server_ = std::make_unique<server>(std::move(listening).value());
+    uri_ = server_->endpoints().at(0);
+}
+
+result<channel> rig::try_connect(const channel_options& options) {
+    return channel::connect(context_, uri_, options);
+}
+
+checked_channel rig::connect(const channel_options& options) {
+    result<channel> connected = try_connect(options);
+    if (!connected) throw std::runtime_error("connect to " + uri_ + ": " + connected.error().message);
+    return checked_channel(std::move(connected).value());
+}
+
+}  // namespace accel::tests

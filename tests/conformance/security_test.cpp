@@ -1,0 +1,154 @@
+// Who gets in: with the right keys, or without any by name; nobody else, and each refusal in a sentence.
+#include "keys.hpp"
+#include "rig.hpp"
+
+#include <fstream>
+#include <string>
+
+#include <sys/stat.h>
+
+namespace accel::tests {
+namespace {
+
+class security : public on_every_backend {
+  protected:
+    server_options secured() {
+        server_options options = calm_server();
+        options.security = keys_.server();
+        return options;
+    }
+    /// A client with these keys; short of time, as a wrong key looks like silence at worst.
+    static channel_options client_with(const security_options& keys) {
+        channel_options options = calm_client();
+        options.connect_timeout = patience(2s);
+        options.security = keys;
+        return options;
+    }
+    static void expect_refused(const result<channel>& connected) {
+        ASSERT_FALSE(connected);
+        EXPECT_TRUE(connected.code() == status::unauthorized || connected.code() == status::timed_out)
+            << to_string(connected.code());
+        EXPECT_GT(connected.error().message.size(), 20U) << connected.error().message;
+    }
+    key_folder keys_;
+};
+
+TEST_P(security, the_right_keys_get_in) {
+    rig r(GetParam(), echo, secured());
+    auto client = r.connect(client_with(keys_.client()));
+    for (std::uint64_t i = 0; i < 50; ++i) {
+        client.send_seed(mix(i) % 60'000, i);
+        const completion c = client.next();
+        ASSERT_EQ(c.status, status::ok);
+        ASSERT_TRUE(matches(c.response, i));
+        ASSERT_EQ(client.release(c.id), status::ok);
+    }
+}
+
+TEST_P(security, keys_may_be_named_in_the_uri) {
+    rig r(GetParam(), echo, secured());
+    auto connected = channel::connect(
+        r.ctx(),
+        r.uri() + "?key_file=" + keys_.path() + "/client.key&server_key=" + keys_.path() + "/server.pub",
+        client_with({}));
+    ASSERT_TRUE(connected) << connected.error().message;
+    EXPECT_TRUE(connected->call({}));
+}
+
+TEST_P(security, no_keys_on_either_end_is_refused_unless_asked_for_by_name) {
+    context ctx = quiet_context();
+    server_options options = calm_server();
+    options.security = {};
+    const auto served = server::listen(ctx, {GetParam().listen_uri()}, echo, options);
+    ASSERT_FALSE(served);
+    EXPECT_EQ(served.code(), status::unauthorized);
+    EXPECT_NE(served.error().message.find("insecure"), std::string::npos) << served.error().message;
+    EXPECT_NE(served.error().message.find("accel_keys"), std::string::npos) << served.error().message;
+    auto by_name = server::listen(ctx, {GetParam().listen_uri() + "?insecure=true"}, echo, options);
+    ASSERT_TRUE(by_name) << by_name.error().message;
+    const auto connected = channel::connect(ctx, by_name->endpoints().at(0), client_with({}));
+    ASSERT_FALSE(connected);
+    EXPECT_EQ(connected.code(), status::unauthorized);
+    auto insecure = channel::connect(ctx, by_name->endpoints().at(0) + "?insecure=true", client_with({}));
+    ASSERT_TRUE(insecure) << insecure.error().message;
+    EXPECT_TRUE(insecure->call({}));
+}
+
+TEST_P(security, a_client_without_keys_stays_outside) {
+    rig r(GetParam(), echo, secured());
+    security_options none;
+    none.insecure = true;
+    expect_refused(r.try_connect(client_with(none)));
+    EXPECT_EQ(r.served().statistics().sessions_opened, 0U);
+}
+
+TEST_P(security, a_client_with_keys_does_not_talk_to_a_server_without) {
+    rig r(GetParam());
+    expect_refused(r.try_connect(client_with(keys_.client())));
+    EXPECT_EQ(r.served().statistics().sessions_opened, 0U);
+}
+
+TEST_P(security, an_unauthorised_key_stays_outside) {
+    rig r(GetParam(), echo, secured());
+    security_options stranger = keys_.client();
+    stranger.key_file = keys_.make_pair("stranger") + ".key";
+    const auto connected = r.try_connect(client_with(stranger));
+    expect_refused(connected);
+    EXPECT_EQ(r.served().statistics().sessions_opened, 0U);
+    auto client = r.connect(client_with(keys_.client()));
+    client.send_seed(10, 1);
+    EXPECT_EQ(client.finish(status::ok), 1U);
+}
+
+TEST_P(security, the_wrong_server_key_is_noticed) {
+    rig r(GetParam(), echo, secured());
+    security_options deceived = keys_.client();
+    deceived.server_key = keys_.make_pair("other_server") + ".pub";
+    expect_refused(r.try_connect(client_with(deceived)));
+    EXPECT_EQ(r.served().statistics().sessions_opened, 0U);
+}
+
+TEST_P(security, two_servers_do_not_share_their_clients) {
+    rig first(GetParam(), echo, secured());
+    const std::string pair = keys_.make_pair("second_client");
+    server_options options = secured();
+    options.security.authorized_keys = keys_.authorise("second_authorized", {pair});
+    // In the same context, as both use one authenticator.
+    auto second = server::listen(first.ctx(), {GetParam().listen_uri()}, echo, options);
+    ASSERT_TRUE(second) << second.error().message;
+    expect_refused(channel::connect(first.ctx(), second->endpoints().at(0), client_with(keys_.client())));
+    security_options right = keys_.client();
+    right.key_file = pair + ".key";
+    const auto connected = channel::connect(first.ctx(), second->endpoints().at(0), client_with(right));
+    EXPECT_TRUE(connected) << connected.error().message;
+    expect_refused(first.try_connect(client_with(right)));
+}
+
+TEST_P(security, a_key_file_that_others_can_read_is_refused) {
+    rig r(GetParam(), echo, secured());
+    chmod((keys_.path() + "/client.key").c_str(), 0640);
+    const auto connected = r.try_connect(client_with(keys_.client()));
+    ASSERT_FALSE(connected);
+    EXPECT_EQ(connected.code(), status::unauthorized);
+    EXPECT_NE(connected.error().message.find("chmod"), std::string::npos) << connected.error().message;
+}
+
+TEST_P(security, key_files_that_are_none_are_refused) {
+    rig r(GetParam(), echo, secured());
+    const std::string odd = keys_.path() + "/odd.key";
+    std::ofstream(odd) << "not a key\n";
+    chmod(odd.c_str(), 0600);
+    for (const std::string& file : {odd, keys_.path() + "/missing.key", keys_.path()}) {
+        security_options options = keys_.client();
+        options.key_file = file;
+        EXPECT_FALSE(r.try_connect(client_with(options))) << file;
+    }
+    server_options options = secured();
+    options.security.authorized_keys = odd;
+    EXPECT_FALSE(server::listen(r.ctx(), {GetParam().listen_uri()}, echo, options));
+}
+
+ACCEL_INSTANTIATE(security, network_backends);
+
+}  // namespace
+}  // namespace accel::tests

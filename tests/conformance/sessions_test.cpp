@@ -1,0 +1,80 @@
+// Very many sessions of one server at the same time.
+#include "rig.hpp"
+
+#include <thread>
+#include <vector>
+
+#include <sys/resource.h>
+
+namespace accel::tests {
+namespace {
+
+class sessions : public on_every_backend {};
+
+channel_options small_slots() {
+    channel_options options = calm_client();
+    options.slots = 2;
+    options.request_bytes = options.response_bytes = 256;
+    options.connect_timeout = patience(30s);
+    options.peer_timeout = patience(20s);
+    return options;
+}
+
+TEST_P(sessions, many_at_once) {
+    rlimit limit{};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    const std::size_t wanted = GetParam().sessions;
+    if (limit.rlim_cur < wanted * 12)
+        GTEST_SKIP() << "needs " << wanted * 12 << " descriptors; raise ulimit -n";
+    server_options options = calm_server();
+    options.workers = 2;
+    options.max_sessions = static_cast<std::uint32_t>(wanted);
+    options.peer_timeout = patience(20s);
+    rig r(GetParam(), echo, options);
+    std::vector<checked_channel> clients;
+    clients.reserve(wanted);
+    for (std::size_t i = 0; i < wanted; ++i) clients.push_back(r.connect(small_slots()));
+    EXPECT_EQ(r.served().statistics().sessions, wanted);
+    EXPECT_EQ(r.try_connect(small_slots()).code(), status::overloaded);
+    for (std::uint64_t round = 0; round < 3; ++round) {
+        for (std::size_t i = 0; i < clients.size(); ++i) {
+            clients[i].send_seed(200, i + round);
+            clients[i].send_seed(1, i + round + 1);
+        }
+        for (auto& client : clients) {
+            for (int n = 0; n < 2; ++n) {
+                const completion c = client.next(patience(20s));
+                ASSERT_EQ(c.status, status::ok);
+                ASSERT_TRUE(matches(c.response, c.trace_id));
+                ASSERT_EQ(client.release(c.id), status::ok);
+            }
+        }
+    }
+    clients.clear();
+    EXPECT_TRUE(eventually(patience(20s), [&] { return r.served().statistics().sessions == 0; }));
+    EXPECT_EQ(r.served().statistics().sessions_lost, 0U);
+    EXPECT_EQ(r.served().statistics().memory_bytes, 0U);
+}
+
+TEST_P(sessions, opened_and_closed_by_several_threads) {
+    server_options options = calm_server();
+    options.workers = 2;
+    rig r(GetParam(), echo, options);
+    std::vector<std::thread> threads;
+    for (std::uint64_t t = 0; t < 4; ++t)
+        threads.emplace_back([&r, t] {
+            for (int i = 0; i < effort(25); ++i) {
+                auto client = r.connect(small_slots());
+                client.send_seed(100, t);
+                EXPECT_EQ(client.finish(status::ok), 1U);
+            }
+        });
+    for (std::thread& t : threads) t.join();
+    EXPECT_TRUE(eventually(patience(10s), [&] { return r.served().statistics().sessions == 0; }));
+    EXPECT_EQ(r.served().statistics().sessions_lost, 0U);
+}
+
+ACCEL_INSTANTIATE(sessions, all_backends);
+
+}  // namespace
+}  // namespace accel::tests

@@ -1,0 +1,164 @@
+// The end of a server: draining, stopping, and exchanges that outlive both.
+#include "rig.hpp"
+
+#include <optional>
+#include <thread>
+
+namespace accel::tests {
+namespace {
+
+class stopping : public on_every_backend {
+  protected:
+    static server_options brief() {
+        server_options options = calm_server();
+        options.drain_timeout = 50ms;
+        return options;
+    }
+};
+
+bool ended(status s) {
+    return s == status::peer_lost || s == status::closed;
+}
+
+TEST_P(stopping, drain_waits_for_open_exchanges_and_refuses_new_work) {
+    held_exchanges held;
+    rig r(GetParam(), held.keeper());
+    auto client = r.connect();
+    client.send_seed(100, 1);
+    ASSERT_TRUE(held.wait_for(1));
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_EQ(r.served().drain(50ms), status::timed_out);
+    EXPECT_GE(std::chrono::steady_clock::now() - start, 50ms);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, patience(1s));
+
+    client.send_seed(100, 2, {.tag = 2});
+    const completion refused = client.next();
+    EXPECT_EQ(refused.status, status::overloaded);
+    EXPECT_EQ(refused.tag, 2U);
+    EXPECT_EQ(client.release(refused.id), status::ok);
+    const auto another = r.try_connect();
+    EXPECT_EQ(another.code(), status::overloaded);
+
+    echo(held.take());
+    EXPECT_EQ(r.served().drain(patience(5s)), status::ok);
+    EXPECT_EQ(client.finish(status::ok), 1U);
+}
+
+TEST_P(stopping, drain_ends_as_soon_as_the_last_answer_is_given) {
+    held_exchanges held;
+    rig r(GetParam(), held.keeper());
+    auto client = r.connect();
+    client.send_seed(100, 1);
+    ASSERT_TRUE(held.wait_for(1));
+    std::thread answering([&] {
+        std::this_thread::sleep_for(30ms);
+        echo(held.take());
+    });
+    EXPECT_EQ(r.served().drain(patience(10s)), status::ok);
+    answering.join();
+    EXPECT_EQ(client.finish(status::ok), 1U) << "an answer given before the end of the drain has to arrive";
+}
+
+TEST_P(stopping, stop_lets_answers_go_out_first) {
+    held_exchanges held;
+    rig r(GetParam(), held.keeper());
+    auto client = r.connect();
+    client.send_seed(1000, 1);
+    ASSERT_TRUE(held.wait_for(1));
+    std::thread answering([&] {
+        std::this_thread::sleep_for(30ms);
+        echo(held.take());
+    });
+    r.served().stop();
+    answering.join();
+    EXPECT_EQ(client.finish(status::ok), 1U);
+    r.served().stop();
+}
+
+TEST_P(stopping, calls_without_an_answer_end_in_time) {
+    held_exchanges held;
+    rig r(GetParam(), held.keeper(), brief());
+    auto client = r.connect();
+    for (std::uint64_t i = 0; i < 5; ++i) client.send_seed(100, i);
+    ASSERT_TRUE(held.wait_for(5));
+    const auto start = std::chrono::steady_clock::now();
+    r.served().stop();
+    EXPECT_LT(std::chrono::steady_clock::now() - start, patience(1500ms));
+    while (client.open_calls() > 0) {
+        const completion c = client.next(patience(2s));
+        EXPECT_TRUE(ended(c.status)) << to_string(c.status);
+        EXPECT_EQ(client.release(c.id), status::ok);
+    }
+    call_view call;
+    EXPECT_TRUE(ended(client.begin(call)));
+    EXPECT_EQ(r.served().statistics().sessions, 0U);
+}
+
+TEST_P(stopping, an_exchange_outlives_the_server) {
+    held_exchanges held;
+    std::optional<rig> r(std::in_place, GetParam(), held.keeper(), brief());
+    std::optional<checked_channel> client(r->connect());
+    for (std::uint64_t i = 0; i < 4; ++i) client->send_seed(3000, i);
+    ASSERT_TRUE(held.wait_for(4));
+    r->served().stop();
+    exchange after_stop = held.take();
+    EXPECT_TRUE(matches(after_stop.request(), after_stop.trace_id()));
+    EXPECT_TRUE(ended(after_stop.reply(10)));
+    r->destroy_server();
+    exchange after_server = held.take();
+    EXPECT_TRUE(matches(after_server.request(), after_server.trace_id()));
+    fill(after_server.response(), 1);
+    EXPECT_TRUE(ended(after_server.fail(status::application_error, 1, "late")));
+    client->forget();
+    client.reset();
+    r.reset();
+    exchange after_all = held.take();
+    EXPECT_TRUE(matches(after_all.request(), after_all.trace_id()));
+    EXPECT_EQ(after_all.scheme(), GetParam().scheme);
+    after_all.record(stage::inference, 1ms);
+    EXPECT_TRUE(ended(after_all.reply(10)));
+    held.clear();
+}
+
+TEST_P(stopping, under_load_every_call_completes_exactly_once) {
+    for (int round = 0; round < 5; ++round) {
+        rig r(GetParam(), echo, brief());
+        auto client = r.connect();
+        std::thread stopper([&] {
+            std::this_thread::sleep_for(std::chrono::milliseconds{5 + round * 5});
+            r.served().stop();
+        });
+        status said = status::ok;
+        for (std::uint64_t i = 0; said == status::ok || said == status::again; ++i) {
+            call_view call;
+            said = client.begin(call);
+            if (said == status::ok) {
+                said = client.submit(call.id, 1000);
+                if (said != status::ok) {
+                    EXPECT_EQ(client.release(call.id), status::ok);
+                }
+            }
+            completion c;
+            while (client.poll({&c, 1}) == 1) EXPECT_EQ(client.release(c.id), status::ok);
+        }
+        EXPECT_TRUE(ended(said)) << to_string(said);
+        (void)client.finish(status::ok);
+        stopper.join();
+    }
+}
+
+TEST_P(stopping, connecting_afterwards_is_refused_in_time) {
+    rig r(GetParam());
+    r.served().stop();
+    channel_options options = calm_client();
+    options.connect_timeout = patience(300ms);
+    const auto start = std::chrono::steady_clock::now();
+    const auto connected = r.try_connect(options);
+    EXPECT_FALSE(connected);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, patience(2s));
+}
+
+ACCEL_INSTANTIATE(stopping, all_backends);
+
+}  // namespace
+}  // namespace accel::tests
