@@ -35,7 +35,7 @@ struct submit_options {
     std::uint64_t trace_id = 0;          ///< travels to the server and back
     /// Where the response goes instead of its slot; the server may answer with at most its size.
     /// Must outlive the completion.
-    slice response_into;
+    slice response_into{};
 };
 
 /// The response of a blocking `channel::call`. Owns its slot; move-only; must not outlive the channel.

@@ -14,10 +14,10 @@ enum class poll_mode : std::uint8_t { busy, adaptive, block };
 
 /// Who may connect. Keys are CURVE key pairs (see `accel_keys`); Z85 text of 40 characters.
 struct security_options {
-    std::string key_file;         ///< URI `key_file`: this end's private key file, mode 0600
-    std::string server_key;       ///< URI `server_key`: client only; the server's public key, Z85 or a file
-    std::string authorized_keys;  ///< URI `authorized_keys`: server only; file of public keys, one a line
-    bool insecure = false;        ///< URI `insecure`: no keys, no encryption; has to be asked for by name
+    std::string key_file{};         ///< URI `key_file`: this end's private key file, mode 0600
+    std::string server_key{};       ///< URI `server_key`: client only; the server's public key, Z85 or a file
+    std::string authorized_keys{};  ///< URI `authorized_keys`: server only; file of public keys, one a line
+    bool insecure = false;          ///< URI `insecure`: no keys, no encryption; has to be asked for by name
 };
 
 /// Options of a channel. Each is also a URI key of the same name; the URI wins over the code.
@@ -36,7 +36,7 @@ struct channel_options {
     std::chrono::nanoseconds backoff_min = std::chrono::milliseconds{50};
     std::chrono::nanoseconds backoff_max = std::chrono::seconds{5};
     bool zerocopy = false;  ///< tcp: MSG_ZEROCOPY for large payloads
-    security_options security;
+    security_options security{};
 };
 
 /// Options of a server. Each is also a URI key; when several URIs are listened on, all of them count for the
@@ -56,7 +56,7 @@ struct server_options {
     std::chrono::nanoseconds spin = std::chrono::microseconds{50};
     std::uint16_t data_port = 0;  ///< tcp, zmq: first port of the data path, a worker each; 0: any
     bool zerocopy = false;        ///< tcp: MSG_ZEROCOPY for large payloads
-    security_options security;
+    security_options security{};
 };
 
 }  // namespace accel
