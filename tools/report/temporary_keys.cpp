@@ -29,7 +29,7 @@ std::string percent_encoded(std::string_view text) {
     return out;
 }
 
-/// Makes `path` (private) and `path`.pub.
+/// Makes `path`.key and `path`.pub.
 result<void> make_pair(const std::string& path) {
     auto maker = child_process::start({program_path("accel_keys"), path});
     if (!maker) return maker.error();
@@ -49,7 +49,7 @@ result<temporary_keys> temporary_keys::make() {
             fmt::format("cannot make a folder for keys in {}: set TMPDIR to one that is writable", folder)};
     }
     temporary_keys keys{std::move(folder)};
-    for (const char* name : {"/server.key", "/client.key"}) {
+    for (const char* name : {"/server", "/client"}) {
         if (auto made = make_pair(keys.folder_ + name); !made) return made.error();
     }
     return keys;
@@ -62,12 +62,12 @@ temporary_keys::~temporary_keys() {
 
 std::string temporary_keys::server_options() const {
     const std::string folder = percent_encoded(folder_);
-    return fmt::format("?key_file={0}/server.key&authorized_keys={0}/client.key.pub", folder);
+    return fmt::format("?key_file={0}/server.key&authorized_keys={0}/client.pub", folder);
 }
 
 std::string temporary_keys::client_options() const {
     const std::string folder = percent_encoded(folder_);
-    return fmt::format("?key_file={0}/client.key&server_key={0}/server.key.pub", folder);
+    return fmt::format("?key_file={0}/client.key&server_key={0}/server.pub", folder);
 }
 
 }  // namespace accel::report
