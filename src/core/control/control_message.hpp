@@ -1,0 +1,87 @@
+#pragma once
+
+#include "core/clock.hpp"
+#include "core/control/session.hpp"
+
+#include <accel_transport/status.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+/// Messages of the control plane (docs/protocol.md, section 4): little-endian, one ZeroMQ frame each. Every
+/// message starts with the same 16 bytes, whatever its version: u32 magic, u16 version, u16 kind, u64
+/// request.
+namespace accel::core {
+
+inline constexpr std::uint16_t control_version = 1;
+inline constexpr std::size_t max_control_bytes = 2048;
+inline constexpr std::size_t max_description_bytes = 512;
+
+/// /proc/sys/kernel/random/boot_id as 16 bytes: the same for all processes that share a monotonic clock.
+using boot_identity = std::array<std::byte, 16>;
+
+/// Two of the four times of a clock comparison: when the message that this one answers was sent (on the
+/// receiver's clock, 0: none) and came in, and when this one was sent (on the sender's clock).
+struct clock_stamps {
+    nanoseconds echo{};
+    nanoseconds received{};
+    nanoseconds sent{};
+};
+
+struct hello {
+    session_request request;
+    nanoseconds sent{};
+};
+
+struct welcome {
+    session_grant grant;
+    boot_identity boot{};
+    clock_stamps clocks;
+};
+
+struct refused {
+    status code = status::protocol_error;
+    std::string why;
+};
+
+struct query {};
+
+struct offers {
+    std::vector<std::string> schemes;
+};
+
+struct heartbeat {
+    clock_stamps clocks;
+};
+
+/// Either way: the session is over. Session 0: all of this connection.
+struct goodbye {
+    std::uint64_t session_id = 0;
+    status why = status::closed;
+};
+
+struct control_message {
+    std::uint64_t request = 0;  ///< chosen by the client, sent back with the answer
+    std::variant<hello, welcome, refused, query, offers, heartbeat, goodbye> body;
+};
+
+/// Longer texts are cut; durations are brought into the range that `decode_control` accepts.
+[[nodiscard]] std::vector<std::byte> encode_control(const control_message& message);
+
+/// Checks every byte. `protocol_error` or `version_mismatch`, with a sentence, for what no correct peer
+/// sends.
+[[nodiscard]] result<control_message> decode_control(std::span<const std::byte> bytes);
+
+/// The request number of a message that could not be decoded, if it is a hello or query that wants an answer;
+/// else 0.
+[[nodiscard]] std::uint64_t request_of_malformed(std::span<const std::byte> bytes) noexcept;
+
+/// All zero if the host does not say; two such hosts are never taken for the same.
+[[nodiscard]] boot_identity read_boot_identity();
+
+}  // namespace accel::core

@@ -1,0 +1,64 @@
+#pragma once
+
+#include "core/clock.hpp"
+#include "core/control/control_message.hpp"
+
+#include <algorithm>
+#include <cstdint>
+
+namespace accel::core {
+
+/// Time that this thread spent listening: silence of a peer counts in it, so that a thread that was stopped
+/// or slow does not take its own absence for the peer's.
+class listening_clock {
+  public:
+    /// After each wait: `planned` is how long it was meant to last at most.
+    void advance(nanoseconds at, nanoseconds planned) noexcept {
+        listened_ += std::clamp(at - last_, nanoseconds{0}, planned + slack);
+        last_ = at;
+    }
+    [[nodiscard]] nanoseconds listened() const noexcept { return listened_; }
+
+  private:
+    static constexpr nanoseconds slack = std::chrono::milliseconds{10};
+    nanoseconds last_ = now();
+    nanoseconds listened_{};
+};
+
+/// How often to show life to a peer that takes silence of `peer_timeout` for death.
+[[nodiscard]] inline nanoseconds beat_interval(nanoseconds peer_timeout) noexcept {
+    return std::clamp<nanoseconds>(peer_timeout / 4, std::chrono::milliseconds{2}, std::chrono::seconds{5});
+}
+
+/// The peer's clock minus ours, from the exchange with the shortest round trip (as NTP, RFC 5905 section 8).
+/// A sample grows older by what two clocks may drift apart.
+class clock_estimate {
+  public:
+    void set_same_host() noexcept { same_host_ = true; }
+
+    /// `received` is our time at which a message with these stamps came in.
+    void add(const clock_stamps& stamps, nanoseconds received) noexcept {
+        if (same_host_ || stamps.echo == nanoseconds{0}) return;
+        const nanoseconds round_trip = (received - stamps.echo) - (stamps.sent - stamps.received);
+        const bool plausible =
+            stamps.echo <= received && stamps.received <= stamps.sent && round_trip >= nanoseconds{0};
+        if (!plausible) return;
+        const nanoseconds drift = (received - taken_) / drift_divisor;
+        if (known_ && round_trip > round_trip_ + drift) return;
+        known_ = true;
+        taken_ = received;
+        round_trip_ = round_trip;
+        offset_ = ((stamps.received - stamps.echo) + (stamps.sent - received)) / 2;
+    }
+    [[nodiscard]] nanoseconds offset() const noexcept { return same_host_ ? nanoseconds{0} : offset_; }
+
+  private:
+    static constexpr std::int64_t drift_divisor = 10'000;  // 100 parts in a million
+    bool same_host_ = false;
+    bool known_ = false;
+    nanoseconds taken_{};
+    nanoseconds round_trip_{};
+    nanoseconds offset_{};
+};
+
+}  // namespace accel::core

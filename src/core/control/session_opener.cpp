@@ -1,0 +1,61 @@
+#include "core/control/session_opener.hpp"
+
+#include <utility>
+
+namespace accel::core {
+namespace {
+
+constexpr std::size_t most_waiting = 65'536;
+
+}  // namespace
+
+session_opener::session_opener(session_host& host, wake_signal& done)
+    : host_(host), done_(done), thread_([this] { run(); }) {}
+
+session_opener::~session_opener() {
+    {
+        const std::lock_guard lock{mutex_};
+        stopping_ = true;
+    }
+    arrived_.notify_one();
+    thread_.join();
+}
+
+bool session_opener::submit(open_job job) {
+    {
+        const std::lock_guard lock{mutex_};
+        if (jobs_.size() >= most_waiting) return false;
+        jobs_.push_back(std::move(job));
+    }
+    arrived_.notify_one();
+    return true;
+}
+
+std::vector<opened_session> session_opener::take() {
+    const std::lock_guard lock{mutex_};
+    return std::exchange(opened_, {});
+}
+
+bool session_opener::idle() {
+    const std::lock_guard lock{mutex_};
+    return jobs_.empty() && opened_.empty() && !busy_;
+}
+
+void session_opener::run() {
+    std::unique_lock lock{mutex_};
+    for (;;) {
+        arrived_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
+        if (stopping_) return;
+        open_job job = std::move(jobs_.front());
+        jobs_.pop_front();
+        busy_ = true;
+        lock.unlock();
+        auto outcome = host_.open_session(job.wish, job.peer_name);
+        lock.lock();
+        opened_.push_back({std::move(job), std::move(outcome)});
+        busy_ = false;
+        done_.set();
+    }
+}
+
+}  // namespace accel::core

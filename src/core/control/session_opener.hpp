@@ -1,0 +1,62 @@
+#pragma once
+
+#include "core/clock.hpp"
+#include "core/control/session.hpp"
+#include "core/control/zmq_socket.hpp"
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace accel::core {
+
+/// A client's wish for a session, and to whom the answer goes.
+struct open_job {
+    std::string peer_id;
+    std::string peer_name;
+    std::uint64_t request = 0;
+    session_request wish;
+    nanoseconds sent{};      ///< the client's clock
+    nanoseconds received{};  ///< ours
+};
+
+struct opened_session {
+    open_job job;
+    result<session_grant> outcome;
+};
+
+/// Opens sessions on a thread of its own, because memory takes time to register and heartbeats cannot wait
+/// for it. Thread-safe.
+class session_opener {
+  public:
+    /// `done` is set when `take` has something. Both must outlive the opener.
+    session_opener(session_host& host, wake_signal& done);
+    ~session_opener();
+    session_opener(const session_opener&) = delete;
+    session_opener& operator=(const session_opener&) = delete;
+
+    /// False: too many are waiting already.
+    [[nodiscard]] bool submit(open_job job);
+    [[nodiscard]] std::vector<opened_session> take();
+    /// Nothing waits, is under way, or could be taken.
+    [[nodiscard]] bool idle();
+
+  private:
+    void run();
+
+    session_host& host_;
+    wake_signal& done_;
+    std::mutex mutex_;
+    std::condition_variable arrived_;
+    std::deque<open_job> jobs_;
+    std::vector<opened_session> opened_;
+    bool busy_ = false;
+    bool stopping_ = false;
+    std::thread thread_;
+};
+
+}  // namespace accel::core
