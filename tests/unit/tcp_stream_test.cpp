@@ -1,0 +1,421 @@
+#include "backends/tcp/send_queue.hpp"
+#include "backends/tcp/stream_reader.hpp"
+#include "backends/tcp/wire.hpp"
+#include "tcp_pair.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+/// The parser and the queue of messages to send, without sockets.
+namespace accel::tcp {
+namespace {
+
+using namespace testing;
+using core::fragment_header;
+using outcome = stream_reader::outcome;
+using bytes = std::vector<std::byte>;
+
+constexpr std::uint32_t slots = 4;
+constexpr std::size_t capacity = 8192;
+
+struct received_message {
+    slot_header header;
+    bytes payload;
+};
+
+struct feed_result {
+    std::vector<received_message> messages;
+    bool violation = false;
+};
+
+/// Feeds at most `chunk` bytes a time, as a socket would.
+feed_result feed(stream_reader& reader, std::span<const std::byte> stream, std::size_t chunk,
+                 bool consume = true) {
+    feed_result out;
+    while (!stream.empty()) {
+        std::array<iovec, 2> ranges;
+        const std::size_t used = reader.targets(ranges);
+        std::size_t taken = 0;
+        for (std::size_t i = 0; i < used && taken < std::min(chunk, stream.size()); ++i) {
+            const std::size_t part = std::min({ranges[i].iov_len, chunk - taken, stream.size() - taken});
+            std::memcpy(ranges[i].iov_base, stream.data() + taken, part);
+            taken += part;
+        }
+        EXPECT_GT(taken, 0U);
+        reader.received(taken);
+        stream = stream.subspan(taken);
+        arrival message;
+        for (;;) {
+            const outcome result = reader.next(message);
+            if (result == outcome::violation) {
+                out.violation = true;
+                return out;
+            }
+            if (result == outcome::nothing) break;
+            out.messages.push_back({message.header, {message.payload.begin(), message.payload.end()}});
+            if (consume) reader.consumed(message.header.slot);
+        }
+    }
+    return out;
+}
+
+template <class Layout>
+void append(bytes& stream, const Layout& layout) {
+    const auto* from = reinterpret_cast<const std::byte*>(&layout);
+    stream.insert(stream.end(), from, from + sizeof layout);
+}
+
+void append(bytes& stream, const bytes& more) {
+    stream.insert(stream.end(), more.begin(), more.end());
+}
+
+slot_header request(std::uint32_t slot, std::uint32_t generation, std::uint64_t length) {
+    slot_header h;
+    h.slot = slot;
+    h.generation = generation;
+    h.length = length;
+    return h;
+}
+
+bytes whole(std::uint32_t slot, std::uint32_t generation, const bytes& payload) {
+    bytes stream;
+    append(stream, request(slot, generation, payload.size()));
+    append(stream, payload);
+    return stream;
+}
+
+fragment_header fragment(std::uint32_t slot, std::uint32_t generation, std::uint32_t length) {
+    fragment_header f;
+    f.slot = slot;
+    f.generation = generation;
+    f.length = length;
+    return f;
+}
+
+slot_header fragmented(slot_header h) {
+    h.flags |= core::header_flag::fragmented;
+    return h;
+}
+
+stream_reader request_reader() {
+    return {message_kind::request, make_slots(slots, capacity)};
+}
+stream_reader response_reader() {
+    return {message_kind::response, make_slots(slots, capacity)};
+}
+
+bool refused(const bytes& stream) {
+    stream_reader reader = request_reader();
+    return feed(reader, stream, stream.size()).violation;
+}
+
+TEST(TcpStream, MessagesArriveHoweverTheBytesAreCut) {
+    bytes stream;
+    std::vector<bytes> sent;
+    for (std::uint32_t i = 0; i < 40; ++i) {
+        sent.push_back(random_bytes((i * 397) % (capacity + 1), i));
+        append(stream, whole(i % slots, i, sent.back()));
+    }
+    for (const std::size_t chunk : {1U, 2U, 15U, 63U, 64U, 65U, 100U, 4096U, 5000U, 1U << 20}) {
+        stream_reader reader = request_reader();
+        const feed_result got = feed(reader, stream, chunk);
+        ASSERT_FALSE(got.violation) << chunk;
+        ASSERT_EQ(got.messages.size(), sent.size()) << chunk;
+        for (std::size_t i = 0; i < sent.size(); ++i) {
+            EXPECT_EQ(got.messages[i].header.generation, i);
+            EXPECT_EQ(got.messages[i].payload, sent[i]);
+        }
+        EXPECT_FALSE(reader.mid_message());
+    }
+}
+
+TEST(TcpStream, ExtensionsLandInFrontOfTheHeader) {
+    const auto memory = make_slots(slots, capacity);
+    for (const std::size_t chunk : {1U, 7U, 1000U}) {
+        stream_reader reader(message_kind::request, memory);
+        const bytes extension = random_bytes(24, 5);
+        const bytes payload = random_bytes(100, 6);
+        slot_header h = request(2, 1, payload.size());
+        h.extension_bytes = 24;
+        bytes stream;
+        append(stream, h);
+        append(stream, extension);
+        append(stream, payload);
+        const feed_result got = feed(reader, stream, chunk);
+        ASSERT_EQ(got.messages.size(), 1U);
+        EXPECT_EQ(got.messages[0].payload, payload);
+        EXPECT_EQ(std::memcmp(memory->header(2) - 24, extension.data(), 24), 0);
+    }
+}
+
+TEST(TcpStream, TruncationAtAnyOffsetIsNoMessage) {
+    const bytes stream = whole(1, 7, random_bytes(64, 1));
+    for (std::size_t length = 1; length < stream.size(); ++length) {
+        stream_reader reader = request_reader();
+        const feed_result got = feed(reader, std::span(stream).first(length), 16);
+        EXPECT_TRUE(got.messages.empty()) << length;
+        EXPECT_FALSE(got.violation) << length;
+        EXPECT_TRUE(reader.mid_message()) << length;
+    }
+}
+
+TEST(TcpStream, GarbageAtAnyOffsetStaysWithinTheSlots) {
+    const bytes good = whole(1, 7, random_bytes(64, 1));
+    const bytes tail = random_bytes(2 * capacity, 3);
+    std::size_t refusals = 0;
+    for (std::size_t offset = 0; offset < good.size(); ++offset) {
+        for (int bit = 0; bit < 8; ++bit) {
+            bytes stream = good;
+            stream[offset] ^= std::byte{1} << bit;
+            append(stream, tail);
+            stream_reader reader = request_reader();
+            const feed_result got = feed(reader, stream, 333);
+            refusals += got.violation ? 1 : 0;
+            for (const received_message& m : got.messages) {
+                EXPECT_LT(m.header.slot, slots);
+                EXPECT_LE(m.payload.size(), capacity);
+                EXPECT_EQ(core::check_header(m.header, message_kind::request), status::ok);
+            }
+            // Version and kind are checked wherever they are changed.
+            const bool caught = got.violation && got.messages.empty();
+            EXPECT_TRUE(offset >= 2 || caught) << offset << ' ' << bit;
+        }
+    }
+    EXPECT_GT(refusals, 0U);
+}
+
+TEST(TcpStream, WhatNoCorrectPeerSendsIsRefused) {
+    const bytes payload = random_bytes(8, 1);
+    EXPECT_FALSE(refused(whole(0, 1, payload)));
+    EXPECT_TRUE(refused(whole(slots, 1, payload)));
+    bytes stream;
+    append(stream, request(0, 1, capacity + 1));
+    EXPECT_TRUE(refused(stream));
+    slot_header h = request(0, 1, 8);
+    h.kind = message_kind::response;
+    stream.clear();
+    append(stream, h);
+    EXPECT_TRUE(refused(stream));
+    h = request(0, 1, 8);
+    h.extension_bytes = 4;
+    stream.clear();
+    append(stream, h);
+    EXPECT_TRUE(refused(stream));
+    h = request(0, 1, 8);
+    h.flags = core::header_flag::more;
+    stream.clear();
+    append(stream, h);
+    EXPECT_TRUE(refused(stream));
+}
+
+TEST(TcpStream, SecondMessageIntoABusySlotIsRefused) {
+    bytes stream = whole(0, 1, random_bytes(8, 1));
+    append(stream, whole(0, 2, random_bytes(8, 2)));
+    stream_reader reader = request_reader();
+    EXPECT_TRUE(feed(reader, stream, stream.size(), false).violation);
+    stream_reader consuming = request_reader();
+    EXPECT_EQ(feed(consuming, stream, 72).messages.size(), 2U);
+}
+
+TEST(TcpStream, FragmentsInterleaveBySlot) {
+    const bytes a = random_bytes(1000, 1);
+    const bytes b = random_bytes(700, 2);
+    bytes stream;
+    append(stream, fragmented(request(0, 1, 1000)));
+    append(stream, fragment(0, 1, 600));
+    append(stream, bytes(a.begin(), a.begin() + 600));
+    append(stream, fragmented(request(1, 9, 700)));
+    append(stream, fragment(1, 9, 1));
+    append(stream, bytes(b.begin(), b.begin() + 1));
+    append(stream, whole(2, 3, random_bytes(64, 3)));
+    append(stream, fragment(0, 1, 400));
+    append(stream, bytes(a.begin() + 600, a.end()));
+    append(stream, fragment(1, 9, 699));
+    append(stream, bytes(b.begin() + 1, b.end()));
+    for (const std::size_t chunk : {1U, 17U, 4096U}) {
+        stream_reader reader = request_reader();
+        const feed_result got = feed(reader, stream, chunk);
+        ASSERT_EQ(got.messages.size(), 3U);
+        EXPECT_EQ(got.messages[0].header.slot, 2U);
+        EXPECT_EQ(got.messages[1].payload, a);
+        EXPECT_EQ(got.messages[1].header.flags, 0);
+        EXPECT_EQ(got.messages[2].payload, b);
+    }
+}
+
+TEST(TcpStream, FragmentsThatDoNotAddUpAreRefused) {
+    bytes start;
+    append(start, fragmented(request(0, 1, 100)));
+    const auto with = [&](const fragment_header& f) {
+        bytes stream = start;
+        append(stream, f);
+        append(stream, bytes(f.length));
+        return stream;
+    };
+    EXPECT_FALSE(refused(with(fragment(0, 1, 100))));
+    EXPECT_TRUE(refused(with(fragment(0, 1, 101))));
+    EXPECT_TRUE(refused(with(fragment(0, 1, 0))));
+    EXPECT_TRUE(refused(with(fragment(0, 2, 50))));
+    EXPECT_TRUE(refused(with(fragment(1, 1, 50))));
+    EXPECT_TRUE(refused(with(fragment(slots, 1, 50))));
+    fragment_header reserved = fragment(0, 1, 50);
+    reserved.reserved = 1;
+    EXPECT_TRUE(refused(with(reserved)));
+
+    bytes twice = start;
+    append(twice, fragmented(request(0, 2, 100)));
+    EXPECT_TRUE(refused(twice));
+    bytes empty;
+    append(empty, fragmented(request(0, 1, 0)));
+    EXPECT_TRUE(refused(empty));
+    bytes alone;
+    append(alone, fragment(0, 1, 10));
+    EXPECT_TRUE(refused(alone));
+    // A message that came whole takes no fragments.
+    bytes after = whole(0, 1, random_bytes(10, 1));
+    append(after, fragment(0, 1, 1));
+    EXPECT_TRUE(refused(after));
+}
+
+bytes response(std::uint32_t slot, std::uint32_t generation, const bytes& payload) {
+    slot_header h = request(slot, generation, payload.size());
+    h.kind = message_kind::response;
+    bytes stream;
+    append(stream, h);
+    append(stream, payload);
+    return stream;
+}
+
+TEST(TcpStream, ResponsesComeOnlyWhereTheyAreExpected) {
+    const bytes stream = response(1, 5, random_bytes(32, 1));
+    stream_reader nobody = response_reader();
+    EXPECT_TRUE(feed(nobody, stream, 9).violation);
+    stream_reader stale = response_reader();
+    stale.expect(1, 4, {});
+    EXPECT_TRUE(feed(stale, stream, 9).violation);
+    stream_reader right = response_reader();
+    right.expect(1, 5, {});
+    EXPECT_EQ(feed(right, stream, 9).messages.size(), 1U);
+    EXPECT_TRUE(feed(right, stream, 9).violation) << "the same answer twice";
+}
+
+TEST(TcpStream, DirectedResponseIsBoundedByItsRoom) {
+    bytes room(32);
+    stream_reader reader = response_reader();
+    reader.expect(1, 5, room);
+    const bytes payload = random_bytes(32, 1);
+    ASSERT_EQ(feed(reader, response(1, 5, payload), 9).messages.size(), 1U);
+    EXPECT_EQ(room, payload);
+    reader.expect(1, 6, room);
+    EXPECT_TRUE(feed(reader, response(1, 6, random_bytes(33, 1)), 9).violation);
+}
+
+TEST(TcpStream, RedirectAtAnyOffsetLeavesTheRoomAlone) {
+    const bytes payload = random_bytes(90, 1);
+    const bytes stream = response(1, 5, payload);
+    for (std::size_t cut = 0; cut < stream.size(); ++cut) {
+        bytes room(100);
+        stream_reader reader = response_reader();
+        reader.expect(1, 5, room);
+        EXPECT_TRUE(feed(reader, std::span(stream).first(cut), 13).messages.empty());
+        reader.redirect(1);
+        const bytes before = room;
+        const feed_result got = feed(reader, std::span(stream).subspan(cut), 13);
+        ASSERT_EQ(got.messages.size(), 1U) << cut;
+        EXPECT_EQ(got.messages[0].payload, payload) << cut;
+        EXPECT_EQ(room, before) << cut;
+    }
+}
+
+/// What a socket would take of a plan, appended to `stream`.
+void take(send_queue& queue, bytes& stream, std::size_t most, std::vector<std::uint32_t>& finished) {
+    send_batch batch;
+    queue.plan(batch, 1 << 20);
+    std::size_t total = 0;
+    bytes planned;
+    for (std::size_t i = 0; i < batch.count; ++i) {
+        const auto* from = static_cast<const std::byte*>(batch.pieces[i].iov_base);
+        planned.insert(planned.end(), from, from + batch.pieces[i].iov_len);
+        total += batch.pieces[i].iov_len;
+    }
+    ASSERT_EQ(total, batch.bytes);
+    ASSERT_GT(total, 0U);
+    std::size_t count = std::min(most, total);
+    stream.insert(stream.end(), planned.begin(), planned.begin() + static_cast<std::ptrdiff_t>(count));
+    for (std::uint32_t slot = queue.book(count); slot != send_queue::none; slot = queue.book(count)) {
+        finished.push_back(slot);
+    }
+    ASSERT_EQ(count, 0U);
+}
+
+TEST(TcpQueue, WhatIsSentInPiecesIsReadAsItWas) {
+    constexpr std::size_t large = 3 * fragment_bytes + 5;
+    for (std::uint32_t seed = 0; seed < 30; ++seed) {
+        std::minstd_rand random(seed + 1);
+        const auto from = make_slots(slots, large);
+        stream_reader reader(message_kind::request, make_slots(slots, large));
+        send_queue queue(slots);
+        std::vector<bytes> lent(slots);
+        std::vector<bytes> expected(slots);
+        std::vector<std::uint32_t> finished;
+        bytes stream;
+        for (std::uint32_t slot = 0; slot < slots; ++slot) {
+            const std::size_t size = random() % 3 == 0 ? random() % 200 : random() % (large + 1);
+            expected[slot] = random_bytes(size, seed * 100 + slot);
+            slot_header h = request(slot, seed, size);
+            h.extension_bytes = random() % 2 == 0 ? 16 : 0;
+            std::memcpy(from->header(slot), &h, sizeof h);
+            const bool is_lent = random() % 2 == 0;
+            if (is_lent) lent[slot] = expected[slot];
+            if (!is_lent && size > 0) std::memcpy(from->payload(slot), expected[slot].data(), size);
+            const std::byte* at = is_lent ? lent[slot].data() : from->payload(slot);
+            queue.push(slot, from->header(slot), {at, size}, is_lent, is_lent && random() % 2 == 0);
+            for (auto i = random() % 3; i > 0 && !queue.empty(); --i) {
+                take(queue, stream, 1 + random() % (random() % 2 == 0 ? 50 : 2 * fragment_bytes), finished);
+            }
+            if (is_lent && random() % 2 == 0) {
+                queue.unlend(slot, from->payload(slot));
+                EXPECT_FALSE(queue.lends(slot));
+                std::fill(lent[slot].begin(), lent[slot].end(), std::byte{0xee});
+            }
+        }
+        while (!queue.empty()) take(queue, stream, 1 + random() % (2 * fragment_bytes), finished);
+        EXPECT_EQ(finished.size(), slots);
+        const feed_result got = feed(reader, stream, 1 + random() % 100'000);
+        ASSERT_FALSE(got.violation) << seed;
+        ASSERT_EQ(got.messages.size(), slots) << seed;
+        for (std::size_t i = 0; i < slots; ++i) {
+            EXPECT_EQ(got.messages[i].header.slot, finished[i]);
+            EXPECT_EQ(got.messages[i].payload, expected[finished[i]]);
+        }
+    }
+}
+
+TEST(TcpQueue, ShortMessagesPassLongOnes) {
+    constexpr std::size_t large = 16 * fragment_bytes;
+    const auto from = make_slots(slots, large);
+    send_queue queue(slots);
+    bytes stream;
+    std::vector<std::uint32_t> finished;
+    const auto push = [&](std::uint32_t slot, std::size_t size) {
+        const slot_header h = request(slot, 1, size);
+        std::memcpy(from->header(slot), &h, sizeof h);
+        queue.push(slot, from->header(slot), {from->payload(slot), size}, false, false);
+    };
+    push(0, large);
+    push(1, large);
+    take(queue, stream, 1000, finished);
+    push(2, 64);
+    const std::size_t before = stream.size();
+    while (finished.empty()) take(queue, stream, 1 << 20, finished);
+    EXPECT_EQ(finished.front(), 2U);
+    EXPECT_LE(stream.size() - before, 4 * fragment_bytes);
+}
+
+}  // namespace
+}  // namespace accel::tcp
