@@ -1,0 +1,87 @@
+#include "core/client_slots.hpp"
+
+#include <set>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace accel::core {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(client_slots, are_taken_and_put_back_under_another_generation) {
+    client_slots slots(3);
+    std::set<call_id> seen;
+    for (int round = 0; round < 4; ++round) {
+        std::vector<client_slot*> taken;
+        for (int i = 0; i < 3; ++i) {
+            client_slot* slot = slots.take_free();
+            ASSERT_NE(slot, nullptr);
+            EXPECT_EQ(slot->state, slot_state::begun);
+            EXPECT_TRUE(seen.insert(slot->content.id).second);
+            taken.push_back(slot);
+        }
+        EXPECT_EQ(slots.take_free(), nullptr);
+        for (client_slot* slot : taken) slots.put_free(*slot);
+    }
+}
+
+TEST(client_slots, only_current_ids_are_found) {
+    client_slots slots(2);
+    const call_id old = slots.take_free()->content.id;
+    slots.put_free(slots[old.slot]);
+    const call_id now = slots.take_free()->content.id;
+    EXPECT_EQ(slots.find(old), nullptr);
+    ASSERT_NE(slots.find(now), nullptr);
+    EXPECT_EQ(slots.find({2, now.generation}), nullptr);
+    EXPECT_EQ(slots.find({~0U, ~0U}), nullptr);
+}
+
+TEST(client_slots, generations_wrap_past_zero) {
+    client_slots slots(1);
+    slots[0].content.id.generation = ~0U;
+    EXPECT_EQ(slots.take_free()->content.id.generation, 1U) << "0 is never a call";
+}
+
+TEST(client_slots, completions_come_in_the_order_of_their_end) {
+    client_slots slots(5);
+    std::vector<client_slot*> taken;
+    for (int i = 0; i < 5; ++i) {
+        taken.push_back(slots.take_free());
+        slots.set_in_flight(*taken.back(), 10ms * (i + 1));
+    }
+    EXPECT_EQ(slots.open(), 5U);
+    EXPECT_EQ(slots.next_deadline(), 10ms);
+    for (const int i : {3, 0, 4, 1}) slots.finish(*taken[static_cast<std::size_t>(i)]);
+    EXPECT_EQ(slots.open(), 1U);
+    EXPECT_EQ(slots.ready(), 4U);
+    slots.take_done(*taken[4]);  // out of turn, as the blocking call does
+    EXPECT_EQ(slots.take_done(), taken[3]);
+    EXPECT_EQ(slots.take_done(), taken[0]);
+    EXPECT_EQ(slots.take_done(), taken[1]);
+    EXPECT_EQ(slots.take_done(), nullptr);
+    slots.finish(*taken[2]);
+    EXPECT_EQ(slots.take_done(), taken[2]);
+    EXPECT_EQ(slots.open(), 0U);
+    EXPECT_EQ(slots.next_deadline(), never);
+}
+
+TEST(client_slots, the_queue_of_the_finished_wraps) {
+    client_slots slots(3);
+    for (int round = 0; round < 10; ++round) {
+        client_slot* first = slots.take_free();
+        client_slot* second = slots.take_free();
+        slots.set_in_flight(*first, never);
+        slots.set_in_flight(*second, never);
+        slots.finish(*second);
+        slots.finish(*first);
+        EXPECT_EQ(slots.take_done(), second);
+        EXPECT_EQ(slots.take_done(), first);
+        slots.put_free(*first);
+        slots.put_free(*second);
+    }
+}
+
+}  // namespace
+}  // namespace accel::core

@@ -1,0 +1,114 @@
+#include <accel_transport/context.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace accel {
+namespace {
+
+constexpr std::size_t huge = std::numeric_limits<std::size_t>::max();
+
+class memory : public ::testing::Test {
+  protected:
+    context ctx_ = context::open({.log = log_level::off}).value();
+};
+
+TEST_F(memory, is_zeroed_and_aligned) {
+    for (const std::size_t size : {1U, 100U, 4096U, 100'000U}) {
+        const auto made = ctx_.allocate(size);
+        ASSERT_TRUE(made) << made.error().message;
+        const region& r = made.value();
+        EXPECT_EQ(r.size(), size);
+        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(r.data()) % 64, 0U);
+        EXPECT_TRUE(std::all_of(r.data(), r.data() + size, [](std::byte b) { return b == std::byte{0}; }));
+        EXPECT_EQ(r.kind(), memory_kind::host());
+        EXPECT_EQ(r.whole().size(), size);
+        EXPECT_EQ(r.whole().data(), r.data());
+    }
+}
+
+TEST_F(memory, of_ones_own_can_be_registered) {
+    std::vector<std::byte> own(1000);
+    const auto made = ctx_.register_memory(own.data(), own.size());
+    ASSERT_TRUE(made) << made.error().message;
+    EXPECT_EQ(made.value().data(), own.data());
+    EXPECT_EQ(made.value().size(), own.size());
+}
+
+TEST_F(memory, what_cannot_be_had_is_refused) {
+    EXPECT_EQ(ctx_.allocate(0).code(), status::invalid_argument);
+    EXPECT_FALSE(ctx_.allocate(huge));
+    EXPECT_FALSE(ctx_.allocate(std::size_t{1} << 60));
+    EXPECT_EQ(ctx_.register_memory(nullptr, 10).code(), status::invalid_argument);
+    std::byte one{};
+    EXPECT_EQ(ctx_.register_memory(&one, 0).code(), status::invalid_argument);
+    EXPECT_EQ(ctx_.allocate(64, memory_kind::cuda(0)).code(), status::unsupported);
+    EXPECT_EQ(ctx_.register_memory(&one, 1, memory_kind::cuda(0)).code(), status::unsupported);
+}
+
+TEST_F(memory, a_part_lies_within_its_whole) {
+    const auto made = ctx_.allocate(100);
+    ASSERT_TRUE(made);
+    const region& r = made.value();
+    const auto part = r.part(10, 50);
+    ASSERT_TRUE(part);
+    EXPECT_EQ(part.value().data(), r.data() + 10);
+    EXPECT_EQ(part.value().size(), 50U);
+    EXPECT_NE(part.value().region(), nullptr);
+    EXPECT_TRUE(r.part(0, 100));
+    EXPECT_TRUE(r.part(100, 0));
+    const auto inner = part.value().part(40, 10);
+    ASSERT_TRUE(inner);
+    EXPECT_EQ(inner.value().data(), r.data() + 50);
+    EXPECT_EQ(inner.value().region(), part.value().region());
+    for (const auto& [offset, length] : std::initializer_list<std::pair<std::size_t, std::size_t>>{
+             {0, 101}, {101, 0}, {100, 1}, {1, 100}, {huge, 1}, {1, huge}, {huge, huge}, {50, huge - 49}}) {
+        EXPECT_EQ(r.part(offset, length).code(), status::invalid_argument) << offset << " " << length;
+    }
+    EXPECT_FALSE(part.value().part(41, 10));
+    EXPECT_FALSE(part.value().part(huge, 2));
+}
+
+TEST_F(memory, nothing_is_an_empty_slice) {
+    const region none;
+    EXPECT_EQ(none.data(), nullptr);
+    EXPECT_EQ(none.size(), 0U);
+    EXPECT_TRUE(none.whole().empty());
+    const slice empty;
+    EXPECT_TRUE(empty.empty());
+    EXPECT_EQ(empty.region(), nullptr);
+    EXPECT_TRUE(empty.part(0, 0));
+    EXPECT_FALSE(empty.part(0, 1));
+}
+
+TEST_F(memory, moves_with_its_owner) {
+    auto made = ctx_.allocate(100);
+    ASSERT_TRUE(made);
+    region first = std::move(made).value();
+    std::byte* where = first.data();
+    const slice kept = first.whole();
+    region second = std::move(first);
+    EXPECT_EQ(second.data(), where);
+    EXPECT_EQ(kept.region(), second.whole().region());
+    region third = ctx_.allocate(10).value();
+    third = std::move(second);
+    EXPECT_EQ(third.data(), where);
+    EXPECT_EQ(third.size(), 100U);
+}
+
+TEST_F(memory, outlives_its_context) {
+    region kept;
+    {
+        context brief = context::open({.log = log_level::off}).value();
+        kept = brief.allocate(64).value();
+    }
+    kept.data()[63] = std::byte{1};
+    EXPECT_EQ(kept.size(), 64U);
+}
+
+}  // namespace
+}  // namespace accel

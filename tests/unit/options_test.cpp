@@ -1,0 +1,137 @@
+#include "core/uri.hpp"
+
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace accel::core {
+namespace {
+
+using namespace std::chrono_literals;
+
+uri with(std::string query) {
+    return parse_uri("tcp://h:1?" + query).value();
+}
+
+result<channel_options> client(std::string query, const channel_options& from = {}) {
+    return apply_options(with(std::move(query)), from);
+}
+result<server_options> serving(std::string query, const server_options& from = {}) {
+    return apply_options(std::vector<uri>{with(std::move(query))}, from);
+}
+
+TEST(options, every_field_of_a_channel_has_a_key) {
+    const auto read = client(
+        "slots=3&request_bytes=64K&response_bytes=1M&connect_timeout=2s&call_timeout=500ms&close_timeout="
+        "20us&"
+        "peer_timeout=250ms&poll=block&spin=0ns&reconnect=true&backoff_min=1ms&backoff_max=1s&zerocopy=on&"
+        "key_file=a&server_key=b&insecure=1");
+    ASSERT_TRUE(read) << read.error().message;
+    const channel_options& o = read.value();
+    EXPECT_EQ(o.slots, 3U);
+    EXPECT_EQ(o.request_bytes, 64U << 10);
+    EXPECT_EQ(o.response_bytes, 1U << 20);
+    EXPECT_EQ(o.connect_timeout, 2s);
+    EXPECT_EQ(o.call_timeout, 500ms);
+    EXPECT_EQ(o.close_timeout, 20us);
+    EXPECT_EQ(o.peer_timeout, 250ms);
+    EXPECT_EQ(o.poll, poll_mode::block);
+    EXPECT_EQ(o.spin, 0ns);
+    EXPECT_TRUE(o.reconnect);
+    EXPECT_EQ(o.backoff_min, 1ms);
+    EXPECT_EQ(o.backoff_max, 1s);
+    EXPECT_TRUE(o.zerocopy);
+    EXPECT_EQ(o.security.key_file, "a");
+    EXPECT_EQ(o.security.server_key, "b");
+    EXPECT_TRUE(o.security.insecure);
+}
+
+TEST(options, every_field_of_a_server_has_a_key) {
+    const auto read = serving(
+        "workers=0&max_sessions=7&max_slots=9&max_request_bytes=1K&max_response_bytes=2K&max_memory_bytes=1G&"
+        "max_exchanges=5&memory=cuda:1&peer_timeout=1s&drain_timeout=3s&poll=adaptive&spin=10us&data_port="
+        "4000&"
+        "zerocopy=false&key_file=a&authorized_keys=b&insecure=off");
+    ASSERT_TRUE(read) << read.error().message;
+    const server_options& o = read.value();
+    EXPECT_EQ(o.workers, 0U);
+    EXPECT_EQ(o.max_sessions, 7U);
+    EXPECT_EQ(o.max_slots, 9U);
+    EXPECT_EQ(o.max_request_bytes, 1024U);
+    EXPECT_EQ(o.max_response_bytes, 2048U);
+    EXPECT_EQ(o.max_memory_bytes, 1U << 30);
+    EXPECT_EQ(o.max_exchanges, 5U);
+    EXPECT_EQ(o.memory, memory_kind::cuda(1));
+    EXPECT_EQ(o.peer_timeout, 1s);
+    EXPECT_EQ(o.drain_timeout, 3s);
+    EXPECT_EQ(o.poll, poll_mode::adaptive);
+    EXPECT_EQ(o.spin, 10us);
+    EXPECT_EQ(o.data_port, 4000);
+    EXPECT_FALSE(o.zerocopy);
+    EXPECT_EQ(o.security.key_file, "a");
+    EXPECT_EQ(o.security.authorized_keys, "b");
+    EXPECT_FALSE(o.security.insecure);
+}
+
+TEST(options, what_the_uri_does_not_name_stays) {
+    channel_options from;
+    from.slots = 77;
+    from.call_timeout = 3s;
+    const auto read = client("slots=5", from);
+    ASSERT_TRUE(read);
+    EXPECT_EQ(read.value().slots, 5U);
+    EXPECT_EQ(read.value().call_timeout, 3s);
+}
+
+TEST(options, a_misspelt_key_is_answered_with_the_right_ones) {
+    const auto read = client("slotz=5");
+    ASSERT_FALSE(read);
+    EXPECT_EQ(read.code(), status::invalid_argument);
+    for (const char* word : {"slotz", "slots", "backoff_max", "server_key"})
+        EXPECT_NE(read.error().message.find(word), std::string::npos) << read.error().message;
+    EXPECT_EQ(read.error().message.find("authorized_keys"), std::string::npos) << "that one is a server's";
+}
+
+TEST(options, values_out_of_shape_are_refused) {
+    for (const char* query :
+         {"slots=", "slots=-1", "slots=4294967296", "slots=1.5", "slots=8K", "slots= 8", "request_bytes=1k",
+          "request_bytes=99999999999999999999", "request_bytes=17179869184G", "call_timeout=5",
+          "call_timeout=5m", "call_timeout=ms", "call_timeout=9223372036854775808ns",
+          "call_timeout=9999999999999s", "poll=Busy", "reconnect=maybe", "reconnect=", "insecure=yes"}) {
+        const auto read = client(query);
+        ASSERT_FALSE(read) << query;
+        EXPECT_EQ(read.code(), status::invalid_argument) << query;
+    }
+    for (const char* query :
+         {"data_port=65536", "memory=gpu", "memory=cuda:", "memory=cuda:-1", "memory=cuda:256"})
+        EXPECT_FALSE(serving(query)) << query;
+}
+
+TEST(options, values_out_of_range_are_refused) {
+    for (const char* query :
+         {"slots=0", "slots=65537", "request_bytes=1025M", "response_bytes=2G", "connect_timeout=0s",
+          "call_timeout=0ms", "peer_timeout=1ms", "backoff_min=2s&backoff_max=1s"})
+        EXPECT_FALSE(client(query)) << query;
+    for (const char* query : {"workers=100000", "max_sessions=0", "max_slots=0", "max_exchanges=0",
+                              "max_slots=65537", "max_request_bytes=1025M", "peer_timeout=0ms"})
+        EXPECT_FALSE(serving(query)) << query;
+    channel_options from;
+    from.slots = 0;
+    EXPECT_FALSE(client("", from)) << "code is checked like a URI";
+    from = {};
+    from.spin = -1ns;
+    EXPECT_FALSE(client("", from));
+}
+
+TEST(options, uris_of_one_server_must_agree) {
+    EXPECT_TRUE(
+        apply_options(std::vector<uri>{with("workers=2"), with("workers=2&spin=1us")}, server_options{}));
+    const auto read = apply_options(std::vector<uri>{with("workers=2"), with("workers=3")}, server_options{});
+    ASSERT_FALSE(read);
+    EXPECT_NE(read.error().message.find("workers"), std::string::npos);
+    EXPECT_FALSE(serving("workers=2&workers=3"));
+}
+
+}  // namespace
+}  // namespace accel::core

@@ -1,0 +1,59 @@
+#include "core/slot_memory.hpp"
+
+#include <cstdint>
+#include <cstring>
+
+#include <gtest/gtest.h>
+
+namespace accel::core {
+namespace {
+
+TEST(slot_memory, slots_do_not_overlap) {
+    for (const std::size_t capacity : {0U, 1U, 63U, 64U, 65U, 1001U, 4096U}) {
+        const auto made = slot_memory::create(5, capacity, memory_kind::host());
+        ASSERT_TRUE(made) << made.error().message;
+        const slot_memory& slots = *made.value();
+        EXPECT_EQ(slots.count(), 5U);
+        EXPECT_EQ(slots.capacity(), capacity);
+        EXPECT_EQ(slots.size_bytes(), slot_memory::size_bytes(5, capacity));
+        for (std::uint32_t i = 0; i < slots.count(); ++i) {
+            EXPECT_EQ(slots.payload(i), slots.header(i) + header_bytes);
+            EXPECT_EQ(slots.room(i).data(), slots.payload(i));
+            EXPECT_EQ(slots.room(i).size(), capacity);
+            EXPECT_EQ(reinterpret_cast<std::uintptr_t>(slots.header(i)) % 64, 0U);
+            const std::byte* begin = slots.base() + i * slots.stride();
+            EXPECT_EQ(slots.header(i) - begin, static_cast<std::ptrdiff_t>(extension_room));
+            EXPECT_LE(slots.payload(i) + capacity, begin + slots.stride());
+        }
+    }
+}
+
+TEST(slot_memory, can_be_written_to_its_last_byte) {
+    const auto made = slot_memory::create(3, 1001, memory_kind::host());
+    ASSERT_TRUE(made);
+    const slot_memory& slots = *made.value();
+    for (std::uint32_t i = 0; i < slots.count(); ++i)
+        std::memset(slots.room(i).data(), static_cast<int>(i + 1), 1001);
+    for (std::uint32_t i = 0; i < slots.count(); ++i) {
+        EXPECT_EQ(slots.room(i).front(), static_cast<std::byte>(i + 1));
+        EXPECT_EQ(slots.room(i).back(), static_cast<std::byte>(i + 1));
+    }
+}
+
+TEST(slot_memory, refuses_what_no_peer_may_have) {
+    EXPECT_EQ(slot_memory::create(0, 1, memory_kind::host()).code(), status::invalid_argument);
+    EXPECT_EQ(slot_memory::create(max_slots + 1, 1, memory_kind::host()).code(), status::invalid_argument);
+    EXPECT_EQ(slot_memory::create(1, max_payload_bytes + 1, memory_kind::host()).code(),
+              status::invalid_argument);
+    EXPECT_EQ(slot_memory::create(1, 64, memory_kind::cuda(0)).code(), status::unsupported);
+}
+
+TEST(slot_memory, an_idle_session_costs_no_memory) {
+    // 64 GiB of address space on a machine that may well have less.
+    const auto made = slot_memory::create(64, max_payload_bytes, memory_kind::host());
+    if (!made) GTEST_SKIP() << "this system does not overcommit: " << made.error().message;
+    made.value()->room(63).back() = std::byte{1};
+}
+
+}  // namespace
+}  // namespace accel::core

@@ -1,0 +1,103 @@
+#include "core/uri.hpp"
+
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace accel::core {
+namespace {
+
+TEST(uri, of_a_network_scheme) {
+    const auto parsed = parse_uri("tcp://server.example:4711?slots=8&poll=busy");
+    ASSERT_TRUE(parsed) << parsed.error().message;
+    EXPECT_EQ(parsed.value().scheme, "tcp");
+    EXPECT_EQ(parsed.value().host, "server.example");
+    EXPECT_EQ(parsed.value().port, 4711);
+    ASSERT_EQ(parsed.value().options.size(), 2U);
+    EXPECT_EQ(parsed.value().options[0], (std::pair<std::string, std::string>{"slots", "8"}));
+    EXPECT_EQ(parsed.value().options[1], (std::pair<std::string, std::string>{"poll", "busy"}));
+    EXPECT_EQ(parsed.value().text(), "tcp://server.example:4711");
+}
+
+TEST(uri, of_an_ipv6_host) {
+    const auto parsed = parse_uri("zmq://[::1]:9");
+    ASSERT_TRUE(parsed);
+    EXPECT_EQ(parsed.value().host, "::1");
+    EXPECT_EQ(parsed.value().port, 9);
+    EXPECT_EQ(parsed.value().text(), "zmq://[::1]:9");
+}
+
+TEST(uri, of_local_has_a_name) {
+    const auto parsed = parse_uri("local://digits?slots=4");
+    ASSERT_TRUE(parsed);
+    EXPECT_EQ(parsed.value().host, "digits");
+    EXPECT_EQ(parsed.value().options.size(), 1U);
+    EXPECT_EQ(parsed.value().text(), "local://digits");
+}
+
+TEST(uri, values_are_percent_decoded) {
+    const auto parsed = parse_uri("tcp://h:1?key_file=%2Ftmp%2Fa%26b%3dc");
+    ASSERT_TRUE(parsed);
+    EXPECT_EQ(parsed.value().options.at(0).second, "/tmp/a&b=c");
+    const auto at_the_end = parse_uri("tcp://h:1?key_file=%41");
+    ASSERT_TRUE(at_the_end);
+    EXPECT_EQ(at_the_end.value().options.at(0).second, "A");
+}
+
+TEST(uri, an_option_may_be_empty_but_not_its_name) {
+    EXPECT_TRUE(parse_uri("tcp://h:1?key_file="));
+    EXPECT_TRUE(parse_uri("tcp://h:1?"));
+    EXPECT_TRUE(parse_uri("tcp://h:1?&&slots=1&"));
+    EXPECT_FALSE(parse_uri("tcp://h:1?=8"));
+    EXPECT_FALSE(parse_uri("tcp://h:1?slots"));
+}
+
+TEST(uri, what_is_none_is_refused_with_a_sentence) {
+    const std::string long_text = "tcp://" + std::string(5000, 'h') + ":1";
+    for (const std::string& text : {std::string{},
+                                    std::string{"tcp"},
+                                    std::string{"tcp:/h:1"},
+                                    std::string{"://h:1"},
+                                    std::string{"TCP://h:1"},
+                                    std::string{"t-p://h:1"},
+                                    std::string{"tcp://"},
+                                    std::string{"tcp://h"},
+                                    std::string{"tcp://h:"},
+                                    std::string{"tcp://h:x"},
+                                    std::string{"tcp://h:1x"},
+                                    std::string{"tcp://h:-1"},
+                                    std::string{"tcp://h:65536"},
+                                    std::string{"tcp://:1"},
+                                    std::string{"tcp://::1:1"},
+                                    std::string{"tcp://[::1"},
+                                    std::string{"tcp://[]:1"},
+                                    std::string{"local://"},
+                                    std::string{"tcp://h:1?a=%"},
+                                    std::string{"tcp://h:1?a=%4"},
+                                    std::string{"tcp://h:1?a=%g1"},
+                                    std::string{"tcp://h:1?%zz=1"},
+                                    long_text}) {
+        const auto parsed = parse_uri(text);
+        ASSERT_FALSE(parsed) << text;
+        EXPECT_EQ(parsed.code(), status::invalid_argument);
+        EXPECT_GT(parsed.error().message.size(), 20U);
+        EXPECT_LT(parsed.error().message.size(), 5000U);
+    }
+}
+
+TEST(uri, any_bytes_are_parsed_or_refused) {
+    std::string text = "tcp://[::1]:65535?slots=8&key_file=%41";
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        for (int byte = 0; byte < 256; ++byte) {
+            std::string changed = text;
+            changed[i] = static_cast<char>(byte);
+            if (const auto parsed = parse_uri(changed)) {
+                EXPECT_FALSE(parsed.value().host.empty());
+            }
+            (void)parse_uri(std::string_view(changed).substr(0, i));
+        }
+    }
+}
+
+}  // namespace
+}  // namespace accel::core
