@@ -64,6 +64,7 @@ inline std::unique_ptr<core::poller> make_poller(core::link_role role,
 
 /// One end: its link, and what it has seen.
 struct end {
+    std::unique_ptr<core::poller> events;  ///< a client's own; outlives the link
     std::unique_ptr<core::link> path;
     std::vector<link_event> arrived;
     std::vector<std::uint32_t> let_go;
@@ -104,12 +105,8 @@ class tcp_world {
     explicit tcp_world(const std::string& host = "127.0.0.1")
         : host_(host), server_poller(make_poller(core::link_role::server, host)) {}
 
-    struct client_end : end {
-        std::unique_ptr<core::poller> events;
-    };
     struct connection {
-        // Links end before their pollers.
-        std::unique_ptr<client_end> client = std::make_unique<client_end>();
+        std::unique_ptr<end> client = std::make_unique<end>();
         std::unique_ptr<end> server = std::make_unique<end>();
     };
 

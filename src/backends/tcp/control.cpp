@@ -30,9 +30,7 @@ tcp_link::tcp_link(tcp_poller& owner, const core::link_config& config)
       reader_(kind_received(config.role), config.receive) {}
 
 tcp_link::~tcp_link() {
-    if (state_ != state::idle || awaited_) {
-        poller_.remove(*this);
-    }
+    leave_poller();
     if (zerocopy_.pending()) {
         abort_connection();
     }
@@ -78,7 +76,7 @@ result<void> tcp_link::attach(const core::link_grant& grant, core::nanoseconds d
 
 void tcp_link::activate() {
     if (is_server()) {
-        awaited_ = true;
+        polled_ = true;
         return poller_.await(*this);
     }
     start();
@@ -86,6 +84,7 @@ void tcp_link::activate() {
 
 void tcp_link::start() {
     state_ = state::open;
+    polled_ = true;
     if (config_.zerocopy) {
         zerocopy_.enable(fd_.get(), config_.geometry.slots);
     }
@@ -103,6 +102,14 @@ bool tcp_link::adopt(unique_fd& socket, const core::session_token& token) {
     tune_data_socket(fd_.get());
     start();
     return true;
+}
+
+/// Does nothing for a link that was never activated: its poller may be another thread's.
+void tcp_link::leave_poller() noexcept {
+    if (polled_) {
+        poller_.remove(*this);
+        polled_ = false;
+    }
 }
 
 /// The connection is of no more use. What came before is told first, then `lost`.
@@ -128,9 +135,7 @@ bool tcp_link::close() noexcept {
         return true;
     }
     if (state_ != state::closing) {
-        if (state_ != state::idle || awaited_) {
-            poller_.remove(*this);
-        }
+        leave_poller();
         const bool may_send = state_ == state::open && is_server();
         if (!may_send) {
             queue_.clear();

@@ -73,6 +73,7 @@ class tcp_link final : public core::link {
 
     [[nodiscard]] bool is_server() const noexcept { return config_.role == core::link_role::server; }
     void start();
+    void leave_poller() noexcept;
     void fail(status reason) noexcept;
 
     // Sending.
@@ -100,7 +101,7 @@ class tcp_link final : public core::link {
     unique_fd fd_;
     state state_ = state::idle;
     status reason_ = status::ok;
-    bool awaited_ = false;
+    bool polled_ = false;  ///< the poller knows this link
     bool token_used_ = false;
     bool send_failed_ = false;
     bool blocked_ = false;
