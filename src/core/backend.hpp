@@ -119,7 +119,7 @@ class link {
     /// Client: stop touching what was lent for this slot (payload and response_into). True: done, now. False: a `let_go`
     /// event or the late response says when.
     [[nodiscard]] virtual bool retract(std::uint32_t slot) noexcept = 0;
-    /// The receiver is done with the payload of the last arrival in this slot.
+    /// The receiver is done with the payload of the last arrival in this slot. Also after close.
     virtual void consumed(std::uint32_t slot) noexcept = 0;
 
     /// True when everything delivered has left this process (for a graceful stop).

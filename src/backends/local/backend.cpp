@@ -1,0 +1,24 @@
+#include "backends/local/backend.hpp"
+
+#include "backends/local/link.hpp"
+
+namespace accel::local {
+namespace {
+
+class local_backend : public core::backend {
+  public:
+    [[nodiscard]] std::string_view scheme() const noexcept override { return "local"; }
+    [[nodiscard]] core::probe_result probe() override {
+        return {true, "same process, nothing is copied"};
+    }
+    [[nodiscard]] bool shares_memory() const noexcept override { return true; }
+    [[nodiscard]] result<std::unique_ptr<core::poller>> open_poller(const core::poller_options&) override {
+        return std::unique_ptr<core::poller>(std::make_unique<local_poller>());
+    }
+};
+
+}  // namespace
+
+std::unique_ptr<core::backend> make_backend(core::context_state&) { return std::make_unique<local_backend>(); }
+
+}  // namespace accel::local

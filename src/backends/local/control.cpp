@@ -1,0 +1,104 @@
+#include <algorithm>
+#include <cstring>
+
+#include "backends/local/link.hpp"
+#include "core/event_signal.hpp"
+
+/// Making and ending local links.
+namespace accel::local {
+
+local_link::local_link(local_poller& owner, const core::link_config& config)
+    : owner_(owner), role_(config.role), events_owner_(config.owner) {
+    if (role_ == core::link_role::server) return;
+    pair_ = std::make_shared<pair>(config.geometry, config.send, config.receive);
+    pair_->client.owner = owner_.waker();
+    key_ = offer_pair(pair_);
+    mine_ = &pair_->client;
+    peer_ = &pair_->server;
+    lent_by_me_ = &pair_->client_lent;
+    lent_by_peer_ = &pair_->server_lent;
+    outgoing_slots_ = pair_->requests.get();
+    incoming_slots_ = pair_->responses.get();
+}
+
+local_link::~local_link() {
+    (void)close();
+    owner_.remove(*this);
+}
+
+core::link_description local_link::describe() const {
+    core::link_description out(sizeof key_);
+    std::memcpy(out.data(), &key_, sizeof key_);
+    return out;
+}
+
+result<void> local_link::attach(const core::link_grant& grant, core::nanoseconds) {
+    if (role_ == core::link_role::client) return {};
+    std::uint64_t key = 0;
+    if (grant.description.size() != sizeof key) return error{status::protocol_error, 0, "no local link description"};
+    std::memcpy(&key, grant.description.data(), sizeof key);
+    pair_ = take_pair(key);
+    if (!pair_) return error{status::peer_lost, 0, "the client is gone"};
+    pair_->server.owner = owner_.waker();
+    mine_ = &pair_->server;
+    peer_ = &pair_->client;
+    lent_by_me_ = &pair_->server_lent;
+    lent_by_peer_ = &pair_->client_lent;
+    outgoing_slots_ = pair_->responses.get();
+    incoming_slots_ = pair_->requests.get();
+    return {};
+}
+
+void local_link::activate() { owner_.add(*this); }
+
+bool local_link::close() noexcept {
+    if (!pair_) return true;
+    if (!mine_->closed.exchange(true, std::memory_order_seq_cst)) {
+        if (peer_->owner) peer_->owner->notify();
+    }
+    // What was borrowed is given back by `consumed`; what nobody will look at any more, here.
+    entry unread;
+    while (mine_->inbox.pop(unread)) consumed(unread.slot);
+    return mine_->lent.load(std::memory_order_acquire) == 0;
+}
+
+result<std::unique_ptr<core::link>> local_poller::open_link(const core::link_config& config) {
+    return std::unique_ptr<core::link>(std::make_unique<local_link>(*this, config));
+}
+
+void local_poller::add(local_link& made) {
+    {
+        const std::lock_guard lock(added_mutex_);
+        added_.push_back(&made);
+        added_pending_.store(true, std::memory_order_seq_cst);
+    }
+    wakeup_->notify();
+}
+
+void local_poller::take_added() noexcept {
+    const std::lock_guard lock(added_mutex_);
+    links_.insert(links_.end(), added_.begin(), added_.end());
+    added_.clear();
+    added_pending_.store(false, std::memory_order_relaxed);
+}
+
+void local_poller::remove(local_link& gone) noexcept {
+    if (added_pending_.load(std::memory_order_acquire)) take_added();
+    std::erase(links_, &gone);
+    next_ = 0;
+}
+
+bool local_poller::arm() noexcept {
+    wakeup_->asleep.store(true, std::memory_order_seq_cst);
+    const bool quiet = !added_pending_.load(std::memory_order_seq_cst) &&
+                       std::none_of(links_.begin(), links_.end(),
+                                    [](const local_link* each) { return each->something_to_take(); });
+    if (!quiet) wakeup_->asleep.store(false, std::memory_order_relaxed);
+    return quiet;
+}
+
+void local_poller::disarm() noexcept {
+    if (!wakeup_->asleep.exchange(false, std::memory_order_seq_cst)) core::clear_event(wakeup_->fd);
+}
+
+}  // namespace accel::local

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "backends/local/pair.hpp"
+#include "core/backend.hpp"
+
+namespace accel::local {
+
+class local_poller;
+
+class local_link : public core::link {
+  public:
+    local_link(local_poller& owner, const core::link_config& config);
+    ~local_link() override;
+
+    [[nodiscard]] core::link_description describe() const override;
+    [[nodiscard]] result<void> attach(const core::link_grant& grant, core::nanoseconds deadline) override;
+    void activate() override;
+    [[nodiscard]] bool close() noexcept override;
+    [[nodiscard]] status deliver(const core::outgoing& message) noexcept override;
+    [[nodiscard]] bool retract(std::uint32_t slot) noexcept override;
+    void consumed(std::uint32_t slot) noexcept override;
+    [[nodiscard]] core::slot_memory& send() const noexcept override;
+
+    /// Takes what has arrived; returns how many events it wrote.
+    [[nodiscard]] std::size_t take(std::span<core::link_event> out) noexcept;
+    [[nodiscard]] bool something_to_take() const noexcept;
+
+  private:
+    void release_peer_memory(std::uint32_t slot) noexcept;
+
+    local_poller& owner_;
+    core::link_role role_;
+    void* events_owner_;
+    std::shared_ptr<pair> pair_;
+    std::uint64_t key_ = 0;
+    // Of `pair_`, by role.
+    side* mine_ = nullptr;
+    side* peer_ = nullptr;
+    std::vector<std::atomic<bool>>* lent_by_me_ = nullptr;
+    std::vector<std::atomic<bool>>* lent_by_peer_ = nullptr;
+    core::slot_memory* outgoing_slots_ = nullptr;
+    core::slot_memory* incoming_slots_ = nullptr;
+    bool loss_told_ = false;
+};
+
+/// The links of one thread. Looks at each in turn.
+class local_poller : public core::poller {
+  public:
+    local_poller() : wakeup_(std::make_shared<wakeup>()) {}
+    [[nodiscard]] result<std::unique_ptr<core::link>> open_link(const core::link_config& config) override;
+    [[nodiscard]] std::size_t poll(std::span<core::link_event> out) noexcept override;
+    [[nodiscard]] int event_fd() const noexcept override { return wakeup_->fd; }
+    [[nodiscard]] bool arm() noexcept override;
+    void disarm() noexcept override;
+
+    void add(local_link& made);
+    void remove(local_link& gone) noexcept;
+    [[nodiscard]] const std::shared_ptr<wakeup>& waker() const noexcept { return wakeup_; }
+
+  private:
+    void take_added() noexcept;
+
+    std::shared_ptr<wakeup> wakeup_;
+    std::vector<local_link*> links_;
+    std::size_t next_ = 0;  ///< where the next poll begins, for fairness
+    std::atomic<bool> added_pending_{false};
+    std::mutex added_mutex_;
+    std::vector<local_link*> added_;
+};
+
+}  // namespace accel::local

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/backend.hpp"
+
+namespace accel::local {
+
+/// Wakes the thread that owns a poller. Shared by the poller and all who write to its links.
+struct wakeup {
+    wakeup();
+    ~wakeup();
+    wakeup(const wakeup&) = delete;
+    wakeup& operator=(const wakeup&) = delete;
+    /// After something was written: wakes the owner if it sleeps.
+    void notify() noexcept;
+
+    alignas(64) std::atomic<bool> asleep{false};
+    int fd;
+};
+
+struct entry {
+    core::event_kind kind = core::event_kind::arrived;
+    std::uint32_t slot = 0;
+    std::span<std::byte> payload;
+    std::span<std::byte> response_room;
+};
+
+/// A bounded queue from one thread to one other. Slots bound what can be in it, so it never overflows.
+class ring {
+  public:
+    explicit ring(std::uint32_t slots);
+    void push(const entry& made) noexcept;
+    /// False when empty.
+    bool pop(entry& out) noexcept;
+    [[nodiscard]] bool empty() const noexcept {
+        return head_.load(std::memory_order_relaxed) == tail_.load(std::memory_order_seq_cst);
+    }
+
+  private:
+    std::vector<entry> entries_;
+    std::uint32_t mask_;
+    alignas(64) std::atomic<std::uint32_t> head_{0};  ///< the reader's
+    alignas(64) std::atomic<std::uint32_t> tail_{0};  ///< the writer's
+};
+
+/// One end of a connection as the other end sees it.
+struct side {
+    explicit side(std::uint32_t slots) : inbox(slots) {}
+    ring inbox;
+    std::shared_ptr<wakeup> owner;  ///< set before the peer may write
+    std::atomic<bool> closed{false};
+    /// Memory of this end's application that the peer's may still use: lent requests and rooms, or lent answers.
+    std::atomic<std::uint32_t> lent{0};
+};
+
+/// What the two links of a connection share.
+struct pair {
+    pair(const core::link_geometry& shape, std::shared_ptr<core::slot_memory> to_server,
+         std::shared_ptr<core::slot_memory> to_client)
+        : geometry(shape),
+          requests(std::move(to_server)),
+          responses(std::move(to_client)),
+          client(shape.slots),
+          server(shape.slots),
+          client_lent(shape.slots),
+          server_lent(shape.slots) {}
+
+    core::link_geometry geometry;
+    std::shared_ptr<core::slot_memory> requests;
+    std::shared_ptr<core::slot_memory> responses;
+    side client;
+    side server;
+    /// By slot: something was lent. Written by the lender before delivery, cleared by the borrower.
+    std::vector<std::atomic<bool>> client_lent;
+    std::vector<std::atomic<bool>> server_lent;
+};
+
+/// How the server finds the client's pair: by a number that travels in the link description.
+[[nodiscard]] std::uint64_t offer_pair(std::shared_ptr<pair> made);
+/// Takes it, once; null for an unknown number.
+[[nodiscard]] std::shared_ptr<pair> take_pair(std::uint64_t key);
+
+}  // namespace accel::local

@@ -1,0 +1,185 @@
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "core/channel_core.hpp"
+#include "core/event_signal.hpp"
+#include "core/log.hpp"
+
+/// The control path of a channel: making, losing, replacing and ending its connection.
+namespace accel::core {
+
+result<std::unique_ptr<channel_core>> channel_core::connect(std::shared_ptr<context_state> context,
+                                                            std::string_view uri, const channel_options& options) {
+    auto request = prepare_connection(std::move(context), uri, options);
+    if (!request) return request.error();
+    auto made = open_connection(*request);
+    if (!made) return made.error();
+    return std::unique_ptr<channel_core>(new channel_core(std::move(*request), std::move(*made)));
+}
+
+channel_core::channel_core(connect_request request, connection made)
+    : request_(std::move(request)),
+      slots_(request_.options.slots),
+      epoll_fd_(::epoll_create1(EPOLL_CLOEXEC)),
+      timer_fd_(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) {
+    watch_fd(timer_fd_);
+    if (request_.options.reconnect) {
+        reconnector_ = std::make_unique<reconnector>(request_);
+        watch_fd(reconnector_->event_fd());
+    }
+    adopt(std::move(made));
+}
+
+channel_core::~channel_core() {
+    close();
+    ::close(timer_fd_);
+    ::close(epoll_fd_);
+}
+
+void channel_core::watch_fd(int fd) noexcept {
+    epoll_event interest{};
+    interest.events = EPOLLIN;
+    ::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &interest);
+}
+
+void channel_core::forget_fd(int fd) noexcept { ::epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr); }
+
+void channel_core::adopt(connection made) noexcept {
+    connection_ = std::move(made);
+    ++epoch_;
+    connection_.path->activate();
+    watch_fd(connection_.events->event_fd());
+    watch_fd(connection_.watch->event_fd());
+    state_ = state::connected;
+}
+
+/// Ends the connection. Calls whose memory nobody touches complete at once, the others when the link has closed.
+void channel_core::lose(status why) noexcept {
+    if (state_ != state::connected) return;
+    if (why != status::closed) log().info("{} lost: {}", request_.peer.text(), to_string(why));
+    state_ = state::losing;
+    losing_since_ = now_ = now();
+    loss_ = why == status::closed ? status::closed : status::peer_lost;
+    forget_fd(connection_.events->event_fd());
+    forget_fd(connection_.watch->event_fd());
+    for (client_slot& slot : slots_.all()) {
+        if (slot.state == slot_state::in_flight) end_early(slot, loss_);
+    }
+}
+
+/// Closes the lost link as far as it goes now; once nothing touches our memory, every call is settled.
+void channel_core::settle_lost() noexcept {
+    if (state_ == state::losing) {
+        const bool overdue = now_ - losing_since_ > request_.options.close_timeout;
+        if (!connection_.path->close() && !overdue) return;
+        settle_calls();
+        state_ = loss_ == status::closed ? state::closed : state::lost;
+        close_session(request_, connection_.session_id);
+        if (reconnector_ && state_ == state::lost) reconnector_->start();
+    }
+    if (state_ != state::lost || !reconnector_) return;
+    if (auto made = reconnector_->take()) {
+        retire_connection();
+        adopt(std::move(*made));
+        ++statistics_.reconnects;
+    }
+}
+
+void channel_core::settle_calls() noexcept {
+    for (client_slot& slot : slots_.all()) {
+        slot.owed = false;
+        if (slot.state == slot_state::settling) slots_.finish(slot);
+        if (slot.state == slot_state::quarantined) slots_.put_free(slot);
+    }
+    statistics_.quarantined = 0;
+}
+
+/// Keeps a lost connection for as long as the application holds responses that lie in it.
+void channel_core::retire_connection() noexcept {
+    const auto holds = [this](const client_slot& slot) { return slot.holds_response && slot.epoch == epoch_; };
+    const auto all = slots_.all();
+    if (std::any_of(all.begin(), all.end(), holds)) retired_.push_back({epoch_, std::move(connection_)});
+}
+
+void channel_core::consumed(client_slot& slot) noexcept {
+    slot.holds_response = false;
+    if (slot.epoch == epoch_) return connection_.path->consumed(slot.content.id.slot);
+    for (std::size_t i = 0; i < retired_.size(); ++i) {
+        if (retired_[i].epoch != slot.epoch) continue;
+        retired_[i].held.path->consumed(slot.content.id.slot);
+        const auto all = slots_.all();
+        const bool last = std::none_of(all.begin(), all.end(), [&](const client_slot& other) {
+            return other.holds_response && other.epoch == slot.epoch;
+        });
+        if (last) retired_.erase(retired_.begin() + static_cast<std::ptrdiff_t>(i));
+        return;
+    }
+}
+
+void channel_core::sleep(nanoseconds deadline) noexcept {
+    const nanoseconds until = std::min(deadline, slots_.next_deadline());
+    std::array<pollfd, 2> fds{};
+    std::size_t count = 0;
+    nanoseconds bound = until;
+    if (state_ == state::connected) {
+        fds[count++] = {connection_.events->event_fd(), POLLIN, 0};
+        fds[count++] = {connection_.watch->event_fd(), POLLIN, 0};
+    } else {
+        if (reconnector_) fds[count++] = {reconnector_->event_fd(), POLLIN, 0};
+        // A link that is still closing has no descriptor to wait on.
+        if (state_ == state::losing) bound = std::min(until, now() + std::chrono::milliseconds{1});
+    }
+    sleep_on({fds.data(), count}, bound);
+    if (state_ == state::connected) connection_.events->disarm();
+}
+
+bool channel_core::arm() noexcept {
+    if (slots_.ready() > 0) return false;
+    arm_timer();
+    if (state_ != state::connected) return state_ != state::losing;
+    connection_.events->disarm();
+    return connection_.watch->ended() == status::ok && connection_.events->arm();
+}
+
+/// The timer makes `event_fd` readable when a deadline passes. Set again only when the next deadline has moved.
+void channel_core::arm_timer() noexcept {
+    const nanoseconds next = slots_.next_deadline();
+    if (next == timer_set_) return;
+    timer_set_ = next;
+    itimerspec when{};
+    if (next != never) {
+        when.it_value.tv_sec = static_cast<std::time_t>(next.count() / 1'000'000'000);
+        when.it_value.tv_nsec = static_cast<long>(next.count() % 1'000'000'000);
+    }
+    ::timerfd_settime(timer_fd_, TFD_TIMER_ABSTIME, &when, nullptr);
+}
+
+void channel_core::close() noexcept {
+    if (state_ == state::closed) return;
+    lose(status::closed);
+    loss_ = status::closed;
+    const nanoseconds deadline = deadline_after(request_.options.close_timeout);
+    while (state_ == state::losing) {
+        now_ = now();
+        settle_lost();
+        if (state_ != state::losing) break;
+        if (now_ >= deadline) {
+            log().warn("{}: the transport still holds lent memory after close_timeout", request_.peer.text());
+            settle_calls();
+            close_session(request_, connection_.session_id);
+            break;
+        }
+        sleep_on({}, now_ + std::chrono::microseconds{200});
+    }
+    reconnector_.reset();
+    state_ = state::closed;
+}
+
+channel_statistics channel_core::statistics() noexcept { return statistics_; }
+
+}  // namespace accel::core

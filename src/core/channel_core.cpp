@@ -1,0 +1,269 @@
+#include "core/channel_core.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "core/event_signal.hpp"
+
+/// The data path of a channel, in the order a call travels. Nothing here allocates, locks or logs.
+namespace accel::core {
+
+namespace {
+
+std::chrono::nanoseconds from_ticks(std::uint32_t ticks) noexcept { return std::chrono::nanoseconds{ticks * 100LL}; }
+
+/// A difference of clocks of two hosts may come out below zero.
+std::chrono::nanoseconds not_negative(std::chrono::nanoseconds value) noexcept {
+    return std::max(value, std::chrono::nanoseconds{0});
+}
+
+}  // namespace
+
+status channel_core::begin(call_view& out) noexcept {
+    if (state_ != state::connected) return state_ == state::closed ? status::closed : status::peer_lost;
+    client_slot* slot = slots_.take_free();
+    if (slot == nullptr) return status::again;
+    out.id = slot->content.id;
+    out.request = connection_.path->send().room(out.id.slot);
+    return status::ok;
+}
+
+status channel_core::submit(call_id id, std::size_t length, const submit_options& options) noexcept {
+    client_slot* slot = slots_.find(id);
+    if (const status bad = check_submit(slot, length, options); bad != status::ok) return bad;
+    return submit_payload(*slot, {connection_.path->send().payload(id.slot), length}, nullptr, options);
+}
+
+status channel_core::submit(call_id id, slice payload, const submit_options& options) noexcept {
+    client_slot* slot = slots_.find(id);
+    if (const status bad = check_submit(slot, payload.size(), options); bad != status::ok) return bad;
+    if (payload.region() == nullptr) return status::invalid_argument;
+    return submit_payload(*slot, payload.bytes(), payload.region(), options);
+}
+
+status channel_core::check_submit(const client_slot* slot, std::size_t length,
+                                  const submit_options& options) const noexcept {
+    if (slot == nullptr || slot->state != slot_state::begun) return status::invalid_state;
+    if (state_ != state::connected) return state_ == state::closed ? status::closed : status::peer_lost;
+    if (length > request_.options.request_bytes) return status::message_too_large;
+    if (options.timeout < nanoseconds{0}) return status::invalid_argument;
+    if (!options.response_into.empty() && options.response_into.region() == nullptr) return status::invalid_argument;
+    return status::ok;
+}
+
+void channel_core::write_header(const client_slot& slot, std::size_t length,
+                                const submit_options& options) noexcept {
+    slot_header header;
+    header.slot = slot.content.id.slot;
+    header.generation = slot.content.id.generation;
+    header.length = length;
+    header.trace_id = options.trace_id;
+    const std::size_t room = options.response_into.empty()
+                                 ? request_.options.response_bytes
+                                 : std::min(options.response_into.size(), request_.options.response_bytes);
+    header.response_room = static_cast<std::uint32_t>(room);
+    const std::int64_t offset = connection_.watch->clock_offset_ns.load(std::memory_order_relaxed);
+    header.deadline_ns = slot.deadline == never ? never.count() : slot.deadline.count() + offset;
+    std::memcpy(connection_.path->send().header(header.slot), &header, sizeof header);
+}
+
+status channel_core::submit_payload(client_slot& slot, std::span<const std::byte> payload,
+                                    const region_state* lent, const submit_options& options) noexcept {
+    slot.submitted = now();
+    const nanoseconds timeout = options.timeout > nanoseconds{0} ? options.timeout : request_.options.call_timeout;
+    slot.deadline = timeout >= never - slot.submitted ? never : slot.submitted + timeout;
+    write_header(slot, payload.size(), options);
+
+    const outgoing message{slot.content.id.slot, payload, lent, options.response_into};
+    const status sent = connection_.path->deliver(message);
+    if (sent == status::again) return sent;
+    if (sent != status::ok) {
+        lose(sent);
+        return status::peer_lost;
+    }
+    slot.owed = true;
+    slot.lent = lent != nullptr || !options.response_into.empty();
+    slot.epoch = epoch_;
+    slot.content.tag = options.tag;
+    slot.content.trace_id = options.trace_id;
+    slots_.set_in_flight(slot, slot.deadline);
+    ++statistics_.submitted;
+    return status::ok;
+}
+
+std::size_t channel_core::poll(std::span<completion> out) noexcept {
+    progress();
+    return hand_out(out);
+}
+
+/// Takes what the transport has, then what time and the control plane say.
+void channel_core::progress() noexcept {
+    now_ = now();
+    if (state_ == state::connected) {
+        const std::size_t count = connection_.events->poll(events_);
+        if (count > 0) now_ = now();
+        for (std::size_t i = 0; i < count && state_ == state::connected; ++i) on_event(events_[i]);
+        if (now_ >= slots_.next_deadline()) expire();
+        if (const status ended = connection_.watch->ended(); ended != status::ok) lose(ended);
+    }
+    if (state_ != state::connected) settle_lost();
+}
+
+void channel_core::on_event(const link_event& event) noexcept {
+    switch (event.kind) {
+        case event_kind::arrived: return on_response(event);
+        case event_kind::let_go: return on_let_go(event.header.slot);
+        case event_kind::lost: return lose(event.reason);
+    }
+}
+
+void channel_core::on_response(const link_event& event) noexcept {
+    const slot_header& header = event.header;
+    const bool sane = check_header(header, message_kind::response) == status::ok && header.slot < slots_.count() &&
+                      event.payload.size() == header.length;
+    if (!sane) return lose(status::protocol_error);
+    client_slot& slot = slots_[header.slot];
+    if (!slot.owed || slot.content.id.generation != header.generation) {
+        ++statistics_.stale;
+        return connection_.path->consumed(header.slot);
+    }
+    slot.owed = false;
+    if (slot.state == slot_state::in_flight) return complete(slot, event);
+
+    ++statistics_.stale;
+    connection_.path->consumed(header.slot);
+    if (slot.state == slot_state::settling) slots_.finish(slot);
+    if (slot.state == slot_state::quarantined) {
+        --statistics_.quarantined;
+        slots_.put_free(slot);
+    }
+}
+
+void channel_core::on_let_go(std::uint32_t index) noexcept {
+    if (index < slots_.count() && slots_[index].state == slot_state::settling) slots_.finish(slots_[index]);
+}
+
+void channel_core::complete(client_slot& slot, const link_event& event) noexcept {
+    slot.content.status = event.header.code;
+    slot.content.code = event.header.application_code;
+    slot.content.response = event.payload;
+    slot.holds_response = true;
+    fill_timeline(slot, event.header);
+    slots_.finish(slot);
+}
+
+void channel_core::fill_timeline(client_slot& slot, const slot_header& header) const noexcept {
+    timeline& out = slot.content.timeline;
+    const nanoseconds offset{connection_.watch->clock_offset_ns.load(std::memory_order_relaxed)};
+    const nanoseconds arrival = nanoseconds{header.arrival_ns} - offset;
+    out.total = now_ - slot.submitted;
+    out.server = from_ticks(header.server_ticks);
+    out.request = std::min(not_negative(arrival - slot.submitted), out.total);
+    out.response = not_negative(out.total - out.request - out.server);
+    out.queue = from_ticks(header.queue_ticks);
+    out.copy = from_ticks(header.copy_ticks);
+    out.preprocessing = from_ticks(header.preprocessing_ticks);
+    out.inference = from_ticks(header.inference_ticks);
+}
+
+status channel_core::cancel(call_id id) noexcept {
+    client_slot* slot = slots_.find(id);
+    if (slot == nullptr || slot->state != slot_state::in_flight) return status::invalid_state;
+    now_ = now();
+    end_early(*slot, status::cancelled);
+    return status::ok;
+}
+
+/// Completes a call before its answer: at once, unless the transport still touches memory that was lent for it.
+void channel_core::end_early(client_slot& slot, status why) noexcept {
+    slot.content.status = why;
+    slot.content.code = 0;
+    slot.content.response = {};
+    slot.content.timeline = {};
+    slot.content.timeline.total = now_ - slot.submitted;
+    const bool free_now = !slot.lent || (state_ == state::connected && connection_.path->retract(slot.content.id.slot));
+    if (free_now) return slots_.finish(slot);
+    slot.state = slot_state::settling;
+}
+
+void channel_core::expire() noexcept {
+    nanoseconds next = never;
+    for (client_slot& slot : slots_.all()) {
+        if (slot.state != slot_state::in_flight) continue;
+        if (slot.deadline <= now_) {
+            end_early(slot, status::timed_out);
+        } else {
+            next = std::min(next, slot.deadline);
+        }
+    }
+    slots_.set_next_deadline(next);
+}
+
+std::size_t channel_core::hand_out(std::span<completion> out) noexcept {
+    std::size_t count = 0;
+    while (count < out.size()) {
+        const client_slot* slot = slots_.take_done();
+        if (slot == nullptr) break;
+        out[count++] = slot->content;
+    }
+    statistics_.completed += count;
+    return count;
+}
+
+status channel_core::release(call_id id) noexcept {
+    client_slot* slot = slots_.find(id);
+    if (slot == nullptr) return status::invalid_state;
+    if (slot->state == slot_state::begun) {
+        slots_.put_free(*slot);
+        return status::ok;
+    }
+    if (slot->state != slot_state::taken) return status::invalid_state;
+    if (slot->holds_response) consumed(*slot);
+    slot->content.response = {};
+    if (!slot->owed) {
+        slots_.put_free(*slot);
+        return status::ok;
+    }
+    slot->state = slot_state::quarantined;
+    ++statistics_.quarantined;
+    return status::ok;
+}
+
+template <class Done>
+void channel_core::spin_then_sleep(nanoseconds deadline, Done done) noexcept {
+    const poll_mode mode = request_.options.poll;
+    const nanoseconds start = now_;
+    const nanoseconds spin_end = mode == poll_mode::busy       ? deadline
+                                 : mode == poll_mode::adaptive ? std::min(deadline, start + request_.options.spin)
+                                                               : start;
+    while (!done() && now_ < deadline) {
+        if (now_ < spin_end) {
+            relax();
+        } else if (mode != poll_mode::busy && (state_ != state::connected || connection_.events->arm())) {
+            sleep(deadline);
+        }
+        progress();
+    }
+}
+
+std::size_t channel_core::wait(std::span<completion> out, nanoseconds timeout) noexcept {
+    progress();
+    const nanoseconds deadline = timeout >= never - now_ ? never : now_ + timeout;
+    spin_then_sleep(deadline, [this] {
+        const bool nothing_to_come = state_ != state::connected && slots_.open() == 0 && !reconnector_;
+        return slots_.ready() > 0 || nothing_to_come;
+    });
+    return hand_out(out);
+}
+
+completion channel_core::wait_for(call_id id) noexcept {
+    progress();
+    client_slot& slot = slots_[id.slot];
+    spin_then_sleep(never, [&slot] { return slot.state == slot_state::done; });
+    slots_.take_done(slot);
+    ++statistics_.completed;
+    return slot.content;
+}
+
+}  // namespace accel::core

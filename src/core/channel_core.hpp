@@ -1,0 +1,111 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/client_slots.hpp"
+#include "core/connect.hpp"
+#include "core/reconnector.hpp"
+
+#include <accel_transport/channel.hpp>
+
+namespace accel::core {
+
+/// A channel's state machine. channel_core.cpp is the data path, in the order a call travels;
+/// channel_control.cpp makes, loses and ends connections.
+class channel_core {
+  public:
+    [[nodiscard]] static result<std::unique_ptr<channel_core>> connect(std::shared_ptr<context_state> context,
+                                                                       std::string_view uri,
+                                                                       const channel_options& options);
+    ~channel_core();
+    channel_core(const channel_core&) = delete;
+    channel_core& operator=(const channel_core&) = delete;
+
+    // Data path.
+    status begin(call_view& out) noexcept;
+    status submit(call_id id, std::size_t length, const submit_options& options) noexcept;
+    status submit(call_id id, slice payload, const submit_options& options) noexcept;
+    status cancel(call_id id) noexcept;
+    std::size_t poll(std::span<completion> out) noexcept;
+    std::size_t wait(std::span<completion> out, nanoseconds timeout) noexcept;
+    /// Waits for this call alone and takes its completion; it ends by its deadline at the latest.
+    completion wait_for(call_id id) noexcept;
+    status release(call_id id) noexcept;
+    bool arm() noexcept;
+
+    // Control path.
+    void close() noexcept;
+    [[nodiscard]] int event_fd() const noexcept { return epoll_fd_; }
+    [[nodiscard]] const connect_request& request() const noexcept { return request_; }
+    [[nodiscard]] bool connected() const noexcept { return state_ == state::connected; }
+    [[nodiscard]] channel_statistics statistics() noexcept;
+
+  private:
+    enum class state : std::uint8_t {
+        connected,
+        losing,  ///< lost, but the transport still touches memory
+        lost,
+        closed,
+    };
+
+    channel_core(connect_request request, connection made);
+
+    // Data path, in order.
+    status check_submit(const client_slot* slot, std::size_t length, const submit_options& options) const noexcept;
+    void write_header(const client_slot& slot, std::size_t length, const submit_options& options) noexcept;
+    status submit_payload(client_slot& slot, std::span<const std::byte> payload, const region_state* lent,
+                          const submit_options& options) noexcept;
+    void progress() noexcept;
+    void on_event(const link_event& event) noexcept;
+    void on_response(const link_event& event) noexcept;
+    void on_let_go(std::uint32_t index) noexcept;
+    void complete(client_slot& slot, const link_event& event) noexcept;
+    void fill_timeline(client_slot& slot, const slot_header& header) const noexcept;
+    void end_early(client_slot& slot, status why) noexcept;
+    void expire() noexcept;
+    std::size_t hand_out(std::span<completion> out) noexcept;
+    void consumed(client_slot& slot) noexcept;
+    /// Sleeps until there may be progress, or `deadline`.
+    void sleep(nanoseconds deadline) noexcept;
+    template <class Done>
+    void spin_then_sleep(nanoseconds deadline, Done done) noexcept;
+
+    // Control path.
+    void lose(status why) noexcept;
+    void settle_lost() noexcept;
+    void settle_calls() noexcept;
+    void adopt(connection made) noexcept;
+    void retire_connection() noexcept;
+    void watch_fd(int fd) noexcept;
+    void forget_fd(int fd) noexcept;
+    void arm_timer() noexcept;
+
+    connect_request request_;
+    connection connection_;
+    client_slots slots_;
+    state state_ = state::connected;
+    std::uint32_t epoch_ = 0;  ///< of `connection_`; rises with each reconnect
+    std::array<link_event, 32> events_;  ///< of the poll under way
+    nanoseconds now_{};                  ///< read once a poll
+    nanoseconds losing_since_{};
+    status loss_ = status::ok;
+    channel_statistics statistics_;
+    int epoll_fd_;
+    int timer_fd_;
+    nanoseconds timer_set_ = never;
+    std::unique_ptr<reconnector> reconnector_;
+    /// A lost connection whose responses the application still holds.
+    struct retired {
+        std::uint32_t epoch;
+        connection held;
+    };
+    std::vector<retired> retired_;
+};
+
+}  // namespace accel::core

@@ -1,0 +1,136 @@
+#include "core/connect.hpp"
+
+#include <utility>
+
+#include "core/context_state.hpp"
+#include "core/control/control_client.hpp"
+#include "core/control/in_process.hpp"
+
+#include <fmt/format.h>
+
+namespace accel::core {
+namespace {
+
+result<backend*> usable_backend(context_state& context, const std::string& scheme) {
+    backend* found = context.find_backend(scheme);
+    if (found == nullptr) {
+        std::string known = "auto";
+        for (const auto& each : context.backends()) known += fmt::format(", {}", each->scheme());
+        return error{status::unsupported, 0, fmt::format("no scheme '{}' in this build; there are: {}", scheme, known)};
+    }
+    auto [usable, reason] = found->probe();
+    if (!usable) return error{status::unsupported, 0, fmt::format("{}: {}", scheme, reason)};
+    return found;
+}
+
+/// Takes the server's best offer that this machine can use too, and says what became of the better ones.
+result<std::string> choose_scheme(connect_request& request) {
+    auto offers = request.context->control().query_offers(request.peer.host, request.peer.port, request.security,
+                                                          deadline_after(request.options.connect_timeout));
+    if (!offers) return offers.error();
+    std::string passed_over;
+    for (const auto& each : request.context->backends()) {
+        for (const std::string& offer : *offers) {
+            const std::string name = in_process::accepted_name(offer);
+            if (offer != each->scheme() && !(each->scheme() == "local" && !name.empty())) continue;
+            auto [usable, reason] = each->probe();
+            if (usable) {
+                request.why = fmt::format("{}: best of what both ends offer ({}){}", each->scheme(), reason, passed_over);
+                if (!name.empty()) request.peer.host = name;
+                return std::string{each->scheme()};
+            }
+            passed_over += fmt::format("; not {}: {}", each->scheme(), reason);
+        }
+    }
+    return error{status::unsupported, 0,
+                 fmt::format("{} and this machine have no scheme in common{}", request.peer.text(), passed_over)};
+}
+
+session_request describe_request(const connect_request& request, const link& path) {
+    session_request out;
+    out.scheme = request.peer.scheme;
+    out.wanted = {request.options.slots, request.options.request_bytes, request.options.response_bytes};
+    out.peer_timeout = request.options.peer_timeout;
+    out.description = path.describe();
+    return out;
+}
+
+result<session_grant> ask_server(const connect_request& request, const link& path,
+                                 const std::shared_ptr<session_watch>& watch, nanoseconds deadline) {
+    const session_request wanted = describe_request(request, path);
+    if (request.security == nullptr) return in_process::open_session(request.peer.host, wanted);
+    return request.context->control().open_session(request.peer.host, request.peer.port, request.security, wanted,
+                                                   watch, deadline);
+}
+
+}  // namespace
+
+result<connect_request> prepare_connection(std::shared_ptr<context_state> context, std::string_view text,
+                                           const channel_options& options) {
+    auto peer = parse_uri(text);
+    if (!peer) return peer.error();
+    auto effective = apply_options(*peer, options);
+    if (!effective) return effective.error();
+
+    connect_request request{std::move(context), std::move(*peer), std::move(*effective), {}, {}, {}, {}};
+    if (request.peer.scheme != "local") {
+        auto security = load_client_security(request.options.security);
+        if (!security) return security.error();
+        request.security = std::move(*security);
+    }
+    if (request.peer.scheme == "auto") {
+        auto scheme = choose_scheme(request);
+        if (!scheme) return scheme.error();
+        request.peer.scheme = std::move(*scheme);
+        if (request.peer.scheme == "local") request.security = nullptr;
+    } else {
+        request.why = fmt::format("{}: named by the URI", request.peer.scheme);
+    }
+    auto requests = slot_memory::create(request.options.slots, request.options.request_bytes, memory_kind::host());
+    if (!requests) return requests.error();
+    auto responses = slot_memory::create(request.options.slots, request.options.response_bytes, memory_kind::host());
+    if (!responses) return responses.error();
+    request.requests = std::move(*requests);
+    request.responses = std::move(*responses);
+    return request;
+}
+
+result<connection> open_connection(const connect_request& request) {
+    const nanoseconds deadline = deadline_after(request.options.connect_timeout);
+    auto chosen = usable_backend(*request.context, request.peer.scheme);
+    if (!chosen) return chosen.error();
+
+    connection made;
+    auto events = (*chosen)->open_poller({link_role::client, {}, 0, request.security, request.options.zerocopy});
+    if (!events) return events.error();
+    made.events = std::move(*events);
+
+    link_config config;
+    config.role = link_role::client;
+    config.geometry = {request.options.slots, request.options.request_bytes, request.options.response_bytes};
+    config.send = request.requests;
+    config.receive = request.responses;
+    config.zerocopy = request.options.zerocopy;
+    auto path = made.events->open_link(config);
+    if (!path) return path.error();
+    made.path = std::move(*path);
+
+    made.watch = std::make_shared<session_watch>();
+    auto grant = ask_server(request, *made.path, made.watch, deadline);
+    if (!grant) return grant.error();
+    made.session_id = grant->session_id;
+
+    const link_grant told{grant->session_id, grant->token, request.peer.host, std::move(grant->description)};
+    if (auto attached = made.path->attach(told, deadline); !attached) {
+        close_session(request, made.session_id);
+        return attached.error();
+    }
+    return made;
+}
+
+void close_session(const connect_request& request, std::uint64_t session_id) noexcept {
+    if (request.security == nullptr) return;  // in process, the link itself says so
+    request.context->control().close_session(request.peer.host, request.peer.port, session_id);
+}
+
+}  // namespace accel::core

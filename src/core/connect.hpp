@@ -1,0 +1,53 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "core/backend.hpp"
+#include "core/control/security.hpp"
+#include "core/control/session.hpp"
+#include "core/uri.hpp"
+
+namespace accel::core {
+
+/// What a connection is made from; kept, to connect again.
+struct connect_request {
+    std::shared_ptr<context_state> context;
+    uri peer;  ///< `auto` has been resolved
+    channel_options options;
+    std::shared_ptr<const security_identity> security;  ///< null in process
+    std::shared_ptr<slot_memory> requests;
+    std::shared_ptr<slot_memory> responses;
+    std::string why;  ///< of the scheme
+};
+
+/// One established connection: the data path and the session behind it.
+struct connection {
+    std::unique_ptr<poller> events;
+    std::unique_ptr<link> path;  // destroyed before its poller
+    std::shared_ptr<session_watch> watch;
+    std::uint64_t session_id = 0;
+
+    connection() = default;
+    connection(connection&&) noexcept = default;
+    connection& operator=(connection&& other) noexcept {
+        path = std::move(other.path);
+        events = std::move(other.events);
+        watch = std::move(other.watch);
+        session_id = other.session_id;
+        return *this;
+    }
+    ~connection() { path.reset(); }
+};
+
+/// Reads the URI, loads keys, resolves `auto` and makes the client's slots.
+[[nodiscard]] result<connect_request> prepare_connection(std::shared_ptr<context_state> context,
+                                                         std::string_view text, const channel_options& options);
+
+/// Opens a session and its data path, within `connect_timeout`.
+[[nodiscard]] result<connection> open_connection(const connect_request& request);
+
+/// Tells the server that the session is over.
+void close_session(const connect_request& request, std::uint64_t session_id) noexcept;
+
+}  // namespace accel::core

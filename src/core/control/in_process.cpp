@@ -1,0 +1,61 @@
+#include "core/control/in_process.hpp"
+
+#include <unistd.h>
+
+#include <map>
+#include <mutex>
+#include <random>
+#include <shared_mutex>
+
+#include <fmt/format.h>
+
+namespace accel::core::in_process {
+namespace {
+
+struct directory {
+    std::shared_mutex mutex;
+    std::map<std::string, session_host*, std::less<>> hosts;
+};
+
+directory& servers() {
+    static auto* all = new directory;  // servers may outlive static destruction
+    return *all;
+}
+
+const std::string& process_prefix() {
+    static const std::string prefix = fmt::format("local:{}.{:08x}:", ::getpid(), std::random_device{}());
+    return prefix;
+}
+
+}  // namespace
+
+result<void> add(const std::string& name, session_host& host) {
+    const std::unique_lock lock(servers().mutex);
+    if (servers().hosts.emplace(name, &host).second) return {};
+    return error{status::invalid_argument, 0,
+                 fmt::format("local://{} is taken by another server of this process; choose another name", name)};
+}
+
+void remove(const std::string& name, const session_host& host) {
+    const std::unique_lock lock(servers().mutex);
+    const auto found = servers().hosts.find(name);
+    if (found != servers().hosts.end() && found->second == &host) servers().hosts.erase(found);
+}
+
+result<session_grant> open_session(const std::string& name, const session_request& request) {
+    const std::shared_lock lock(servers().mutex);
+    const auto found = servers().hosts.find(name);
+    if (found == servers().hosts.end()) {
+        return error{status::peer_lost, 0,
+                     fmt::format("no server listens on local://{} in this process; start it first", name)};
+    }
+    return found->second->open_session(request, "this process");
+}
+
+std::string offer(std::string_view name) { return fmt::format("{}{}", process_prefix(), name); }
+
+std::string accepted_name(std::string_view offer) {
+    return std::string{offer.starts_with(process_prefix()) ? offer.substr(process_prefix().size()) : ""};
+}
+
+}  // namespace accel::core::in_process

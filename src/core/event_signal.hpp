@@ -1,0 +1,49 @@
+#pragma once
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <algorithm>
+#include <ctime>
+#include <span>
+
+#include "core/clock.hpp"
+
+namespace accel::core {
+
+/// Makes an eventfd readable.
+inline void signal_event(int fd) noexcept {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const auto written = ::write(fd, &one, sizeof one);
+}
+
+/// Makes an eventfd or timerfd unreadable again.
+inline void clear_event(int fd) noexcept {
+    std::uint64_t count = 0;
+    [[maybe_unused]] const auto got = ::read(fd, &count, sizeof count);
+}
+
+/// Sleeps until one of `fds` is ready or `deadline` has passed; may return early.
+inline void sleep_on(std::span<pollfd> fds, nanoseconds deadline) noexcept {
+    timespec left{};
+    const timespec* bound = nullptr;
+    if (deadline != never) {
+        const nanoseconds rest = std::max(deadline - now(), nanoseconds{0});
+        left.tv_sec = static_cast<std::time_t>(rest.count() / 1'000'000'000);
+        left.tv_nsec = static_cast<long>(rest.count() % 1'000'000'000);
+        bound = &left;
+    }
+    ::ppoll(fds.data(), fds.size(), bound, nullptr);
+}
+
+/// One turn of a spinning loop.
+inline void relax() noexcept {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+}
+
+}  // namespace accel::core

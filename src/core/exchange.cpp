@@ -1,0 +1,94 @@
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include <accel_transport/server.hpp>
+
+#include "core/session.hpp"
+#include "core/worker.hpp"
+
+namespace accel {
+namespace {
+
+[[noreturn]] void misuse() noexcept {
+    std::fputs("accel: an exchange was used after it was answered or moved from\n", stderr);
+    std::abort();
+}
+
+/// The checked precondition of every method: the exchange is still open.
+core::exchange_state& open_state(core::exchange_state* state) noexcept {
+    if (state == nullptr) misuse();
+    return *state;
+}
+
+status post(core::exchange_state& answer) noexcept {
+    const bool gone = answer.owner->gone();
+    answer.phase = core::exchange_phase::answered;
+    answer.owner->owner().post(answer);
+    return gone ? status::peer_lost : status::ok;
+}
+
+}  // namespace
+
+exchange& exchange::operator=(exchange&& other) noexcept {
+    if (this != &other) {
+        if (state_ != nullptr) (void)fail(status::abandoned);
+        state_ = std::exchange(other.state_, nullptr);
+    }
+    return *this;
+}
+
+exchange::~exchange() {
+    if (state_ != nullptr) (void)fail(status::abandoned);
+}
+
+std::span<const std::byte> exchange::request() const noexcept { return open_state(state_).request; }
+std::span<std::byte> exchange::response() const noexcept { return open_state(state_).response_room; }
+std::uint64_t exchange::trace_id() const noexcept { return open_state(state_).trace_id; }
+std::uint64_t exchange::session_id() const noexcept { return open_state(state_).owner->id(); }
+std::string_view exchange::scheme() const noexcept { return open_state(state_).owner->scheme(); }
+
+std::chrono::nanoseconds exchange::time_left() const noexcept {
+    const auto deadline = open_state(state_).deadline;
+    if (deadline == core::never) return deadline;
+    return std::max(deadline - core::now(), std::chrono::nanoseconds{0});
+}
+
+void exchange::record(stage what, std::chrono::nanoseconds duration) noexcept {
+    open_state(state_).stages[static_cast<std::size_t>(what)] += duration;
+}
+
+status exchange::reply(std::size_t length) noexcept {
+    core::exchange_state& state = open_state(state_);
+    if (length > state.response_room.size()) return status::message_too_large;
+    state.payload = state.response_room.first(length);
+    state_ = nullptr;
+    return post(state);
+}
+
+status exchange::reply(slice payload, std::atomic<std::uint32_t>& leases) noexcept {
+    core::exchange_state& state = open_state(state_);
+    if (payload.size() > state.response_room.size()) return status::message_too_large;
+    if (payload.region() == nullptr) return status::invalid_argument;
+    leases.fetch_add(1, std::memory_order_relaxed);
+    state.payload = payload.bytes();
+    state.lent = payload.region();
+    state.leases = &leases;
+    state_ = nullptr;
+    return post(state);
+}
+
+status exchange::fail(status reason, std::uint32_t code, std::string_view message) noexcept {
+    core::exchange_state& state = open_state(state_);
+    state.code = reason == status::ok ? status::application_error : reason;
+    state.application_code = code;
+    const std::size_t length = std::min(message.size(), state.response_room.size());
+    if (length > 0) std::memcpy(state.response_room.data(), message.data(), length);
+    state.payload = state.response_room.first(length);
+    state_ = nullptr;
+    return post(state);
+}
+
+}  // namespace accel

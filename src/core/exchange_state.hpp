@@ -1,0 +1,50 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <span>
+
+#include "core/clock.hpp"
+#include "core/protocol.hpp"
+
+#include <accel_transport/timeline.hpp>
+
+namespace accel::core {
+
+class session;
+class region_state;
+
+/// Life of a server's slot: idle → open (the handler has it) → answered → idle.
+enum class exchange_phase : std::uint8_t { idle, open, answered };
+
+/// One slot of a session at the server. The worker owns it, except while `open`: then the exchange does.
+struct exchange_state {
+    session* owner = nullptr;
+    std::uint32_t slot = 0;
+    std::uint32_t generation = 0;
+    exchange_phase phase = exchange_phase::idle;
+
+    // The request.
+    std::uint64_t trace_id = 0;
+    nanoseconds arrival{};
+    nanoseconds handler_start{};
+    nanoseconds deadline{};
+    std::span<const std::byte> request;
+    std::span<std::byte> response_room;
+
+    // The answer.
+    status code = status::ok;
+    std::uint32_t application_code = 0;
+    std::span<const std::byte> payload;
+    const region_state* lent = nullptr;
+    std::atomic<std::uint32_t>* leases = nullptr;  ///< of `payload`, until it is handed over
+    std::array<nanoseconds, 3> stages{};           ///< by `stage`
+
+    /// Lease of the last lent answer, until the transport has let go of it.
+    std::atomic<std::uint32_t>* leases_out = nullptr;
+    /// Link of the worker's queue of answers from other threads.
+    exchange_state* next = nullptr;
+};
+
+}  // namespace accel::core

@@ -1,0 +1,76 @@
+#include "core/reconnector.hpp"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "core/event_signal.hpp"
+#include "core/log.hpp"
+
+namespace accel::core {
+
+reconnector::reconnector(const connect_request& request)
+    : request_(request), event_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
+
+reconnector::~reconnector() {
+    {
+        const std::lock_guard lock(mutex_);
+        stopping_ = true;
+    }
+    changed_.notify_all();
+    if (thread_.joinable()) thread_.join();
+    if (made_) {
+        (void)made_->path->close();
+        close_session(request_, made_->session_id);
+    }
+    ::close(event_fd_);
+}
+
+void reconnector::start() {
+    const std::lock_guard lock(mutex_);
+    wanted_ = true;
+    if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+    changed_.notify_all();
+}
+
+std::optional<connection> reconnector::take() {
+    if (!ready_.load(std::memory_order_acquire)) return std::nullopt;
+    const std::lock_guard lock(mutex_);
+    ready_.store(false, std::memory_order_relaxed);
+    clear_event(event_fd_);
+    return std::exchange(made_, std::nullopt);
+}
+
+bool reconnector::pause(nanoseconds duration) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, duration, [this] { return stopping_; });
+    return !stopping_;
+}
+
+void reconnector::run() {
+    for (;;) {
+        {
+            std::unique_lock lock(mutex_);
+            changed_.wait(lock, [this] { return stopping_ || wanted_; });
+            if (stopping_) return;
+            wanted_ = false;
+        }
+        nanoseconds backoff = request_.options.backoff_min;
+        while (pause(backoff)) {
+            auto made = open_connection(request_);
+            if (made) {
+                const std::lock_guard lock(mutex_);
+                made_ = std::move(*made);
+                ready_.store(true, std::memory_order_release);
+                signal_event(event_fd_);
+                break;
+            }
+            backoff = std::min(backoff * 2, request_.options.backoff_max);
+            log().info("connecting to {} again in {} ms: {}", request_.peer.text(), backoff.count() / 1'000'000,
+                       made.error().message);
+        }
+    }
+}
+
+}  // namespace accel::core

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "core/connect.hpp"
+
+namespace accel::core {
+
+/// Connects again in the background, with exponential back-off, until it succeeds or is destroyed. One channel's own: others
+/// do not notice.
+class reconnector {
+  public:
+    explicit reconnector(const connect_request& request);
+    ~reconnector();
+    reconnector(const reconnector&) = delete;
+    reconnector& operator=(const reconnector&) = delete;
+
+    /// Starts trying. A try that is under way goes on.
+    void start();
+    /// The new connection, once; then idle until the next start. Cheap while there is none.
+    [[nodiscard]] std::optional<connection> take();
+    /// Readable when take() has something.
+    [[nodiscard]] int event_fd() const noexcept { return event_fd_; }
+
+  private:
+    void run();
+    /// Sleeps; false when it is time to stop.
+    bool pause(nanoseconds duration);
+
+    connect_request request_;
+    int event_fd_;
+    std::atomic<bool> ready_{false};
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    bool stopping_ = false;
+    bool wanted_ = false;
+    std::optional<connection> made_;
+    std::thread thread_;
+};
+
+}  // namespace accel::core

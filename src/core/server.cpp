@@ -1,0 +1,35 @@
+#include <utility>
+
+#include <accel_transport/server.hpp>
+
+#include "core/context_state.hpp"
+#include "core/server_core.hpp"
+
+/// The public face of a server: each call is one hop into `server_core`.
+namespace accel {
+
+server::server(std::shared_ptr<core::server_core> core) noexcept : core_(std::move(core)) {}
+server::server(server&&) noexcept = default;
+server& server::operator=(server&&) noexcept = default;
+server::~server() = default;
+
+result<server> server::listen(context& ctx, std::span<const std::string> uris, handler service,
+                              const server_options& options) {
+    auto made = core::server_core::listen(ctx.state(), {uris.begin(), uris.end()}, std::move(service), options);
+    if (!made) return made.error();
+    return server{std::move(*made)};
+}
+
+result<server> server::listen(context& ctx, std::initializer_list<std::string_view> uris, handler service,
+                              const server_options& options) {
+    const std::vector<std::string> copies(uris.begin(), uris.end());
+    return listen(ctx, std::span<const std::string>{copies}, std::move(service), options);
+}
+
+std::vector<std::string> server::endpoints() const { return core_->endpoints(); }
+server_statistics server::statistics() const { return core_->statistics(); }
+std::size_t server::poll() noexcept { return core_->poll(); }
+status server::drain(std::chrono::nanoseconds timeout) { return core_->drain(timeout); }
+void server::stop() { core_->stop(); }
+
+}  // namespace accel

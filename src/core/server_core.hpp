@@ -1,0 +1,89 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/control/control_server.hpp"
+#include "core/control/session.hpp"
+#include "core/uri.hpp"
+#include "core/worker.hpp"
+
+#include <accel_transport/server.hpp>
+
+namespace accel::core {
+
+/// A server: its workers, what it listens on, and who is connected. Control path only; requests go to the workers directly.
+/// Thread-safe.
+class server_core : private session_observer {
+  public:
+    [[nodiscard]] static result<std::shared_ptr<server_core>> listen(std::shared_ptr<context_state> context,
+                                                                     const std::vector<std::string>& uris,
+                                                                     handler service, const server_options& options);
+    ~server_core() override;
+    server_core(const server_core&) = delete;
+    server_core& operator=(const server_core&) = delete;
+
+    [[nodiscard]] std::vector<std::string> endpoints() const;
+    [[nodiscard]] server_statistics statistics() const;
+    std::size_t poll() noexcept;
+    status drain(nanoseconds timeout);
+    void stop();
+
+  private:
+    /// One URI: its scheme's poller has the same index in every worker.
+    struct listener {
+        uri where;
+        backend* scheme = nullptr;
+        std::size_t poller_index = 0;
+    };
+    /// One control plane: the listeners that share its host and port.
+    class entrance;
+    struct open_entry {
+        worker* owner = nullptr;
+        entrance* through = nullptr;
+        std::size_t memory_bytes = 0;
+        bool counted = true;  ///< not lost yet
+    };
+
+    server_core(std::shared_ptr<context_state> context, server_options options, const handler& service);
+    result<void> add_listener(const uri& where, const std::shared_ptr<const security_identity>& security);
+    result<void> open_pollers(listener& added, const std::shared_ptr<const security_identity>& security);
+    result<void> join_entrance(listener added, const std::shared_ptr<const security_identity>& security);
+
+    result<session_grant> open_session(entrance& through, const session_request& request, std::string_view peer);
+    std::optional<listener> find_listener(const entrance& through, std::string_view scheme) const;
+    result<void> check_limits(const session_request& request, std::size_t memory_bytes) const;
+    result<session_grant> make_session(entrance& through, const listener& on, worker& owner,
+                                       const session_request& request, std::string_view peer,
+                                       std::size_t memory_bytes);
+    worker& least_loaded() const noexcept;
+    void close_session(std::uint64_t id, status why) noexcept;
+    void session_lost(const session& which, status why) noexcept override;
+    void session_freed(const session& which) noexcept override;
+
+    std::shared_ptr<context_state> context_;
+    server_options options_;
+    std::vector<worker*> workers_;  ///< each held once
+    std::vector<std::unique_ptr<entrance>> entrances_;
+    std::vector<std::string> endpoints_;
+    std::uint16_t next_data_port_ = 0;
+
+    mutable std::mutex mutex_;
+    std::map<std::uint64_t, open_entry> sessions_;
+    std::uint64_t next_id_ = 1;
+    std::size_t memory_bytes_ = 0;
+    std::uint32_t open_sessions_ = 0;
+    std::uint64_t opened_ = 0;
+    std::uint64_t refused_ = 0;
+    std::uint64_t lost_ = 0;
+    bool draining_ = false;
+    std::once_flag stopped_;
+};
+
+}  // namespace accel::core

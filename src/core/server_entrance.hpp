@@ -1,0 +1,46 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/control/in_process.hpp"
+#include "core/server_core.hpp"
+
+namespace accel::core {
+
+/// The sessions of one control plane come in here.
+class server_core::entrance : public session_host {
+  public:
+    explicit entrance(server_core& core) noexcept : core_(core) {}
+    ~entrance() override {
+        if (!local_name.empty()) in_process::remove(local_name, *this);
+    }
+    entrance(const entrance&) = delete;
+    entrance& operator=(const entrance&) = delete;
+
+    result<session_grant> open_session(const session_request& request, std::string_view peer) override {
+        return core_.open_session(*this, request, peer);
+    }
+    void close_session(std::uint64_t session_id, status why) noexcept override {
+        core_.close_session(session_id, why);
+    }
+    std::vector<std::string> offers() const override {
+        const std::lock_guard lock(core_.mutex_);
+        std::vector<std::string> all;
+        for (const auto& door : core_.entrances_) {
+            if (!door->local_name.empty()) all.push_back(in_process::offer(door->local_name));
+        }
+        for (const listener& each : listeners) all.push_back(each.where.scheme);
+        return all;
+    }
+
+    std::vector<listener> listeners;  ///< guarded by the server's mutex
+    std::string local_name;           ///< empty on the network
+    std::unique_ptr<control_server> control;  ///< null in process
+
+  private:
+    server_core& core_;
+};
+
+}  // namespace accel::core

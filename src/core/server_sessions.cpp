@@ -1,0 +1,176 @@
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "core/log.hpp"
+#include "core/server_core.hpp"
+#include "core/server_entrance.hpp"
+
+#include <fmt/format.h>
+
+/// Sessions of a server: limits, opening, ending. Called by the control planes and the workers.
+namespace accel::core {
+namespace {
+
+result<session_token> random_token() {
+    session_token token;
+    if (::getrandom(token.data(), token.size(), 0) != static_cast<ssize_t>(token.size())) {
+        return error{status::system_error, errno, "no random bytes for a session token"};
+    }
+    return token;
+}
+
+}  // namespace
+
+result<session_grant> server_core::open_session(entrance& through, const session_request& request,
+                                                std::string_view peer) {
+    const std::size_t memory = slot_memory::size_bytes(request.wanted.slots, request.wanted.request_bytes) +
+                               slot_memory::size_bytes(request.wanted.slots, request.wanted.response_bytes);
+    auto granted = [&]() -> result<session_grant> {
+        const auto on = find_listener(through, request.scheme);
+        if (!on) {
+            return error{status::unsupported, 0,
+                         fmt::format("this server does not listen for '{}' here; it offers {}", request.scheme,
+                                     fmt::join(through.offers(), ", "))};
+        }
+        if (auto within = check_limits(request, memory); !within) return within.error();
+        return make_session(through, *on, least_loaded(), request, peer, memory);
+    }();
+    if (!granted) {
+        log().warn("refused a session of {}: {}", peer, granted.error().message);
+        const std::lock_guard lock(mutex_);
+        ++refused_;
+    }
+    return granted;
+}
+
+std::optional<server_core::listener> server_core::find_listener(const entrance& through,
+                                                                std::string_view scheme) const {
+    const std::lock_guard lock(mutex_);
+    for (const listener& each : through.listeners) {
+        if (each.where.scheme == scheme) return each;
+    }
+    return std::nullopt;
+}
+
+result<void> server_core::check_limits(const session_request& request, std::size_t memory_bytes) const {
+    const link_geometry& wanted = request.wanted;
+    if (request.version_min > protocol_version || request.version_max < protocol_version) {
+        return error{status::version_mismatch, 0,
+                     fmt::format("this server speaks protocol {}, the client {} to {}", protocol_version,
+                                 request.version_min, request.version_max)};
+    }
+    if (wanted.slots == 0 || wanted.slots > options_.max_slots) {
+        return error{status::overloaded, 0,
+                     fmt::format("{} slots asked for, this server grants 1 to {}", wanted.slots, options_.max_slots)};
+    }
+    if (wanted.request_bytes > options_.max_request_bytes || wanted.response_bytes > options_.max_response_bytes) {
+        return error{status::message_too_large, 0,
+                     fmt::format("requests of {} and responses of {} bytes asked for, this server takes {} and {}",
+                                 wanted.request_bytes, wanted.response_bytes, options_.max_request_bytes,
+                                 options_.max_response_bytes)};
+    }
+    const std::lock_guard lock(mutex_);
+    if (draining_) return error{status::overloaded, 0, "this server is draining; try another"};
+    if (open_sessions_ >= options_.max_sessions) {
+        return error{status::overloaded, 0, fmt::format("all {} sessions are taken", options_.max_sessions)};
+    }
+    if (memory_bytes > options_.max_memory_bytes - std::min(memory_bytes_, options_.max_memory_bytes)) {
+        return error{status::overloaded, 0,
+                     fmt::format("{} bytes of slots asked for, {} of {} are in use; ask for fewer or smaller slots",
+                                 memory_bytes, memory_bytes_, options_.max_memory_bytes)};
+    }
+    return {};
+}
+
+result<session_grant> server_core::make_session(entrance& through, const listener& on, worker& owner,
+                                                const session_request& request, std::string_view peer,
+                                                std::size_t memory_bytes) {
+    auto token = random_token();
+    if (!token) return token.error();
+    session_grant grant;
+    grant.token = *token;
+    grant.granted = request.wanted;
+    grant.peer_timeout = options_.peer_timeout;
+    {
+        const std::lock_guard lock(mutex_);
+        grant.session_id = next_id_++;
+    }
+    auto made = std::make_unique<session>(owner, grant.session_id, on.scheme->scheme(), std::string{peer},
+                                          request.wanted);
+    link_config config;
+    config.role = link_role::server;
+    config.geometry = request.wanted;
+    config.owner = made.get();
+    config.zerocopy = options_.zerocopy;
+    config.session_id = grant.session_id;
+    config.token = grant.token;
+    if (!on.scheme->shares_memory()) {
+        auto requests = slot_memory::create(request.wanted.slots, request.wanted.request_bytes, options_.memory);
+        if (!requests) return requests.error();
+        auto responses = slot_memory::create(request.wanted.slots, request.wanted.response_bytes, options_.memory);
+        if (!responses) return responses.error();
+        config.receive = std::move(*requests);
+        config.send = std::move(*responses);
+        made->memory_bytes = memory_bytes;
+    }
+    auto path = owner.poller_at(on.poller_index).open_link(config);
+    if (!path) return path.error();
+    made->path = std::move(*path);
+    if (auto attached = made->path->attach({grant.session_id, grant.token, {}, request.description}, never);
+        !attached) {
+        return attached.error();
+    }
+    grant.description = made->path->describe();
+    {
+        const std::lock_guard lock(mutex_);
+        sessions_[grant.session_id] = {&owner, &through, made->memory_bytes, true};
+        memory_bytes_ += made->memory_bytes;
+        ++open_sessions_;
+        ++opened_;
+    }
+    made->path->activate();
+    owner.install(std::move(made));
+    return grant;
+}
+
+worker& server_core::least_loaded() const noexcept {
+    const std::lock_guard lock(mutex_);
+    const auto load = [this](const worker* candidate) {
+        return std::count_if(sessions_.begin(), sessions_.end(),
+                             [&](const auto& entry) { return entry.second.owner == candidate; });
+    };
+    worker* best = workers_.front();
+    for (worker* each : workers_) {
+        if (workers_.size() > 1 && load(each) < load(best)) best = each;
+    }
+    return *best;
+}
+
+void server_core::close_session(std::uint64_t id, status why) noexcept {
+    const std::lock_guard lock(mutex_);
+    const auto found = sessions_.find(id);
+    if (found != sessions_.end()) found->second.owner->close_session(id, why);
+}
+
+void server_core::session_lost(const session& which, status why) noexcept {
+    const std::lock_guard lock(mutex_);
+    const auto found = sessions_.find(which.id());
+    if (found == sessions_.end() || !found->second.counted) return;
+    found->second.counted = false;
+    --open_sessions_;
+    if (why != status::closed) ++lost_;
+    if (found->second.through->control) found->second.through->control->end_session(which.id(), why);
+}
+
+void server_core::session_freed(const session& which) noexcept {
+    const std::lock_guard lock(mutex_);
+    const auto found = sessions_.find(which.id());
+    if (found == sessions_.end()) return;
+    memory_bytes_ -= found->second.memory_bytes;
+    sessions_.erase(found);
+}
+
+}  // namespace accel::core

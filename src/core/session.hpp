@@ -1,0 +1,62 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/backend.hpp"
+#include "core/exchange_state.hpp"
+
+namespace accel::core {
+
+class worker;
+
+/// One client at the server: its link and its slots. Belongs to its worker's thread, but for what is marked.
+class session {
+  public:
+    session(worker& owner, std::uint64_t id, std::string_view scheme, std::string peer,
+            const link_geometry& geometry);
+    session(const session&) = delete;
+    session& operator=(const session&) = delete;
+
+    /// Checks an arrived message against this session. Null: the peer broke the protocol.
+    [[nodiscard]] exchange_state* admit(const link_event& event) noexcept;
+    /// Writes the response's header into its slot and hands it to the link. `again`: try later.
+    [[nodiscard]] status send(exchange_state& answer, nanoseconds at) noexcept;
+    /// The answer of a client that is gone goes nowhere.
+    status drop(exchange_state& answer) noexcept;
+    /// The slot is free for the client's next request.
+    void finish(exchange_state& answer) noexcept;
+    /// The transport no longer touches the last lent answer in this slot.
+    void let_go(std::uint32_t slot) noexcept;
+    /// Every lent answer, at the end of the link.
+    void let_go_all() noexcept;
+
+    [[nodiscard]] worker& owner() const noexcept { return owner_; }
+    [[nodiscard]] std::uint64_t id() const noexcept { return id_; }
+    [[nodiscard]] std::string_view scheme() const noexcept { return scheme_; }
+    [[nodiscard]] const std::string& peer() const noexcept { return peer_; }
+    [[nodiscard]] const link_geometry& geometry() const noexcept { return geometry_; }
+    [[nodiscard]] std::uint32_t open() const noexcept { return open_; }
+    /// Any thread: the client is gone, answers go nowhere.
+    [[nodiscard]] bool gone() const noexcept { return gone_.load(std::memory_order_relaxed); }
+    void set_gone() noexcept { gone_.store(true, std::memory_order_relaxed); }
+
+    std::unique_ptr<link> path;  ///< set once, before the session is installed
+    std::size_t memory_bytes = 0;
+
+  private:
+    worker& owner_;
+    std::uint64_t id_;
+    std::string_view scheme_;
+    std::string peer_;
+    link_geometry geometry_;
+    std::vector<exchange_state> exchanges_;
+    std::uint32_t open_ = 0;
+    std::atomic<bool> gone_{false};
+};
+
+}  // namespace accel::core

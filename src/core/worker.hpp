@@ -1,0 +1,128 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "core/backend.hpp"
+#include "core/session.hpp"
+
+#include <accel_transport/server.hpp>
+
+namespace accel::core {
+
+class context_state;
+
+/// Told by a worker what happened to its sessions. Control path; called on the worker's thread.
+class session_observer {
+  public:
+    virtual ~session_observer() = default;
+    /// The session takes no more requests; its client, if it lives, has to be told.
+    virtual void session_lost(const session& which, status why) noexcept = 0;
+    /// Nothing uses the session any more; its memory is about to be freed.
+    virtual void session_freed(const session& which) noexcept = 0;
+};
+
+/// Counters of one worker; written by its thread, read by any.
+struct worker_counters {
+    std::atomic<std::uint64_t> requests{0};
+    std::atomic<std::uint64_t> replies{0};
+    std::atomic<std::uint64_t> expired{0};
+    std::atomic<std::uint64_t> overloaded{0};
+};
+
+/// One thread of a server with its sessions and pollers. worker.cpp is the data path; worker_control.cpp the rest.
+/// Lives until the server and every exchange handed out have let go of it.
+class worker {
+  public:
+    worker(std::shared_ptr<context_state> context, const server_options& options, handler service);
+    worker(const worker&) = delete;
+    worker& operator=(const worker&) = delete;
+
+    // Control path, before start().
+    void add_poller(std::unique_ptr<poller> source) { pollers_.push_back(std::move(source)); }
+    [[nodiscard]] poller& poller_at(std::size_t index) noexcept { return *pollers_[index]; }
+    void observe(session_observer* observer) noexcept { observer_ = observer; }
+    void start();
+
+    // Control path, any thread.
+    void install(std::unique_ptr<session> made);
+    void close_session(std::uint64_t id, status why);
+    /// From now on requests are refused with `overloaded`.
+    void refuse_requests() noexcept { draining_.store(true, std::memory_order_relaxed); }
+    /// No exchange is held by a handler and no answer waits to be sent.
+    [[nodiscard]] bool drained() const noexcept { return open_.load(std::memory_order_acquire) == 0; }
+    /// Closes all sessions, waits for the thread. The observer is not called any more afterwards.
+    void stop();
+    [[nodiscard]] const worker_counters& counters() const noexcept { return counters_; }
+
+    // Data path.
+    /// One round over everything; returns how many events there were. On the worker's thread.
+    std::size_t turn() noexcept;
+    /// An exchange has been answered, on any thread. Ends the caller's hold on it.
+    void post(exchange_state& answer) noexcept;
+
+    /// References: one of the server, one of each exchange handed out.
+    void hold() noexcept { holds_.fetch_add(1, std::memory_order_relaxed); }
+    void let_go() noexcept {
+        if (holds_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+    }
+
+  private:
+    ~worker();
+
+    // Data path, in order.
+    void on_event(const link_event& event) noexcept;
+    void on_request(session& from, const link_event& event) noexcept;
+    void refuse(exchange_state& exchange, status why) noexcept;
+    void send_answer(exchange_state& answer) noexcept;
+    void take_posted() noexcept;
+    void retry_waiting() noexcept;
+
+    // Control path.
+    void run() noexcept;
+    void sleep() noexcept;
+    void wake() noexcept;
+    void run_commands() noexcept;
+    void lose(session& which, status why) noexcept;
+    void settle_closing() noexcept;
+    void close_all(nanoseconds deadline) noexcept;
+    [[nodiscard]] bool flushed() const noexcept;
+
+    std::shared_ptr<context_state> context_;
+    server_options options_;
+    handler service_;
+    session_observer* observer_ = nullptr;
+    std::vector<std::unique_ptr<poller>> pollers_;
+    std::vector<std::unique_ptr<session>> sessions_;
+    std::vector<std::unique_ptr<session>> closing_;
+    std::vector<exchange_state*> waiting_;  ///< answers the link would not take yet
+    std::array<link_event, 32> events_;   ///< of the poll under way
+    nanoseconds now_{};
+    std::atomic<std::uint32_t> open_{0};  ///< admitted and not yet answered; written by the worker only
+    worker_counters counters_;
+    int wake_fd_;
+    std::thread thread_;
+
+    std::atomic<std::uint64_t> holds_{1};
+    std::atomic<bool> draining_{false};
+    std::atomic<bool> stopping_{false};
+    alignas(64) std::atomic<exchange_state*> posted_{nullptr};
+    alignas(64) std::atomic<bool> asleep_{false};
+
+    struct command {
+        std::unique_ptr<session> installed;  ///< or null: close `id`
+        std::uint64_t id = 0;
+        status why = status::ok;
+    };
+    std::atomic<bool> commands_pending_{false};
+    std::mutex commands_mutex_;
+    std::vector<command> commands_;
+};
+
+}  // namespace accel::core

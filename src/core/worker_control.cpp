@@ -1,0 +1,180 @@
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/context_state.hpp"
+#include "core/event_signal.hpp"
+#include "core/log.hpp"
+#include "core/worker.hpp"
+
+/// The control path of a worker: its thread, sleeping and waking, sessions coming and going.
+namespace accel::core {
+namespace {
+
+/// How long a sleep lasts at most, and how often a session that is still closing is looked at.
+constexpr nanoseconds longest_sleep = std::chrono::seconds{1};
+constexpr nanoseconds closing_interval = std::chrono::milliseconds{1};
+constexpr nanoseconds close_patience = std::chrono::seconds{1};
+
+}  // namespace
+
+worker::worker(std::shared_ptr<context_state> context, const server_options& options, handler service)
+    : context_(std::move(context)),
+      options_(options),
+      service_(std::move(service)),
+      wake_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
+
+worker::~worker() { ::close(wake_fd_); }
+
+void worker::start() {
+    thread_ = std::thread([this] { run(); });
+}
+
+void worker::run() noexcept {
+    nanoseconds idle_since = now();
+    while (!stopping_.load(std::memory_order_acquire)) {
+        if (turn() > 0) {
+            idle_since = now_;
+            continue;
+        }
+        if (options_.poll == poll_mode::busy) {
+            relax();
+        } else if (options_.poll == poll_mode::adaptive && now() - idle_since < options_.spin) {
+            relax();
+        } else {
+            sleep();
+            idle_since = now();
+        }
+    }
+    close_all(deadline_after(close_patience));
+}
+
+void worker::sleep() noexcept {
+    asleep_.store(true, std::memory_order_seq_cst);
+    const bool wanted = posted_.load(std::memory_order_seq_cst) != nullptr ||
+                        commands_pending_.load(std::memory_order_seq_cst) || stopping_.load(std::memory_order_seq_cst);
+    std::array<pollfd, 17> fds{};
+    std::size_t count = 0;
+    bool quiet = !wanted;
+    fds[count++] = {wake_fd_, POLLIN, 0};
+    for (const auto& source : pollers_) {
+        quiet = quiet && source->arm();
+        fds[count++] = {source->event_fd(), POLLIN, 0};
+    }
+    if (quiet) {
+        const bool busy = !closing_.empty() || !waiting_.empty();
+        sleep_on({fds.data(), count}, now() + (busy ? closing_interval : longest_sleep));
+    }
+    asleep_.store(false, std::memory_order_relaxed);
+    if ((fds[0].revents & POLLIN) != 0) clear_event(wake_fd_);
+    for (const auto& source : pollers_) source->disarm();
+}
+
+void worker::wake() noexcept {
+    if (asleep_.load(std::memory_order_seq_cst) && asleep_.exchange(false, std::memory_order_seq_cst)) {
+        signal_event(wake_fd_);
+    }
+}
+
+void worker::install(std::unique_ptr<session> made) {
+    {
+        const std::lock_guard lock(commands_mutex_);
+        commands_.push_back({std::move(made), 0, status::ok});
+        commands_pending_.store(true, std::memory_order_seq_cst);
+    }
+    wake();
+}
+
+void worker::close_session(std::uint64_t id, status why) {
+    {
+        const std::lock_guard lock(commands_mutex_);
+        commands_.push_back({nullptr, id, why});
+        commands_pending_.store(true, std::memory_order_seq_cst);
+    }
+    wake();
+}
+
+void worker::run_commands() noexcept {
+    std::vector<command> taken;
+    {
+        const std::lock_guard lock(commands_mutex_);
+        taken.swap(commands_);
+        commands_pending_.store(false, std::memory_order_relaxed);
+    }
+    for (command& each : taken) {
+        if (each.installed != nullptr) {
+            // It may have been lost before it was installed.
+            auto& list = each.installed->gone() ? closing_ : sessions_;
+            waiting_.reserve(waiting_.capacity() + each.installed->geometry().slots);
+            list.push_back(std::move(each.installed));
+            continue;
+        }
+        const auto found = std::find_if(sessions_.begin(), sessions_.end(),
+                                        [&](const auto& candidate) { return candidate->id() == each.id; });
+        if (found != sessions_.end()) lose(**found, each.why);
+    }
+}
+
+void worker::lose(session& which, status why) noexcept {
+    if (which.gone()) return;
+    which.set_gone();
+    if (why == status::protocol_error || why == status::version_mismatch) {
+        log().warn("session {} of {} over {} ended: {}; its client sent what no correct client sends", which.id(),
+                   which.peer(), which.scheme(), to_string(why));
+    }
+    if (observer_ != nullptr) observer_->session_lost(which, why);
+    const auto found = std::find_if(sessions_.begin(), sessions_.end(),
+                                    [&](const auto& candidate) { return candidate.get() == &which; });
+    if (found == sessions_.end()) return;  // its install command is still under way
+    closing_.push_back(std::move(*found));
+    sessions_.erase(found);
+}
+
+/// Frees the sessions that nothing touches any more: not the transport, and no handler.
+void worker::settle_closing() noexcept {
+    const auto settled = [this](const std::unique_ptr<session>& each) {
+        if (!each->path->close()) return false;
+        each->let_go_all();
+        if (each->open() > 0) return false;
+        if (observer_ != nullptr) observer_->session_freed(*each);
+        return true;
+    };
+    closing_.erase(std::remove_if(closing_.begin(), closing_.end(), settled), closing_.end());
+}
+
+bool worker::flushed() const noexcept {
+    return std::all_of(sessions_.begin(), sessions_.end(), [](const auto& each) { return each->path->flushed(); });
+}
+
+/// Lets what was answered leave, then closes every session. Those whose exchanges a handler keeps stay.
+void worker::close_all(nanoseconds deadline) noexcept {
+    turn();
+    while (!flushed() && now() < deadline) {
+        if (turn() == 0) sleep_on({}, now() + closing_interval);
+    }
+    while (!sessions_.empty()) lose(*sessions_.back(), status::closed);
+    const auto only_held = [this] {
+        return std::all_of(closing_.begin(), closing_.end(),
+                           [](const auto& each) { return each->open() > 0 && each->path->close(); });
+    };
+    while (!closing_.empty() && now() < deadline) {
+        turn();
+        if (only_held()) break;
+        sleep_on({}, now() + closing_interval);
+    }
+}
+
+void worker::stop() {
+    stopping_.store(true, std::memory_order_seq_cst);
+    signal_event(wake_fd_);
+    if (thread_.joinable()) {
+        thread_.join();
+    } else {
+        close_all(deadline_after(close_patience));
+    }
+    observer_ = nullptr;
+}
+
+}  // namespace accel::core
