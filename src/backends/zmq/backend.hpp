@@ -1,0 +1,12 @@
+#pragma once
+
+#include "core/backend.hpp"
+
+#include <memory>
+
+namespace accel::zmq {
+
+/// ZeroMQ DEALER (client) and ROUTER (server, one a worker) over TCP.
+[[nodiscard]] std::unique_ptr<core::backend> make_backend(core::context_state& context);
+
+}  // namespace accel::zmq

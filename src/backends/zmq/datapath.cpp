@@ -1,0 +1,229 @@
+#include "backends/zmq/client.hpp"
+#include "backends/zmq/frames.hpp"
+#include "backends/zmq/server.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+/// The data path, in the order a call travels: client sends, server receives, server sends, client receives.
+namespace accel::zmq {
+namespace {
+
+/// A busy poller asks only this often whether its connection still stands.
+constexpr std::uint32_t polls_between_checks = 1'024;
+
+[[nodiscard]] core::link_event let_go_event(void* owner, std::uint32_t slot) noexcept {
+    core::link_event event;
+    event.kind = core::event_kind::let_go;
+    event.owner = owner;
+    event.header.slot = slot;
+    return event;
+}
+
+[[nodiscard]] core::link_event lost_event(void* owner, status why) noexcept {
+    core::link_event event;
+    event.kind = core::event_kind::lost;
+    event.reason = why;
+    event.owner = owner;
+    return event;
+}
+
+/// Sending may take a notice away that somebody has been told to sleep on.
+void renew_notice(core::zmq_socket& socket, let_go_list& list) noexcept {
+    if (list.armed() && (socket.events() & ZMQ_POLLIN) != 0) list.wake();
+}
+
+}  // namespace
+
+status client_link::deliver(const core::outgoing& message) noexcept {
+    if (ended_ || gone_) return status::peer_lost;
+    if (!can_send(*frames_, message)) return status::again;
+    request& sent = requests_[message.slot];
+    sent.response_into = message.response_into;
+    std::memcpy(&sent.generation,
+                config_.send->header(message.slot) + offsetof(core::slot_header, generation),
+                sizeof sent.generation);
+    // The queue has no bound, so ZeroMQ says no only where there is no connection.
+    gone_ = !send_message(socket_.get(), *frames_, *config_.send, message, false);
+    if (gone_) return status::peer_lost;
+    renew_notice(socket_, *hub_->returned);
+    return status::ok;
+}
+
+std::size_t server_poller::poll(std::span<core::link_event> out) noexcept {
+    hub_->merge_activated();
+    if (hub_->returned->armed()) hub_->returned->disarm();
+    std::size_t count = take_returned(out);
+    message_part identity;
+    incoming in;
+    for (std::size_t strangers = 0; count < out.size() && strangers < out.size();) {
+        if (!identity.receive(hub_->router.get())) break;
+        server_link* const from = hub_->find(identity);
+        if (from == nullptr || !identity.more()) {
+            drop_stranger(identity);
+            ++strangers;
+            continue;
+        }
+        status verdict = status::ok;
+        if (!receive_message(hub_->router.get(), core::message_kind::request, in, verdict)) break;
+        if (!from->ended()) from->arrive(in, verdict, out[count++]);
+    }
+    return count;
+}
+
+std::size_t server_poller::take_returned(std::span<core::link_event> out) noexcept {
+    std::size_t count = 0;
+    while (count < out.size()) {
+        lent_payload* const each = hub_->returned->next();
+        if (each == nullptr) break;
+        if (!each->owner->forgotten()) {
+            out[count++] = let_go_event(static_cast<server_link*>(each->link)->owner(), each->slot);
+        }
+        in_flight::settle(*each);
+    }
+    return count;
+}
+
+void server_link::arrive(incoming& in, status verdict, core::link_event& out) noexcept {
+    std::span<std::byte> payload;
+    if (verdict == status::ok) verdict = arrivals_.place(in, payload);
+    if (verdict != status::ok) {
+        ended_ = true;
+        out = lost_event(config_.owner, verdict);
+        return;
+    }
+    out = {};
+    out.owner = config_.owner;
+    out.header = in.header;
+    out.payload = payload;
+}
+
+status server_link::deliver(const core::outgoing& message) noexcept {
+    if (ended_ || !hub_->router) return status::peer_lost;
+    if (!can_send(*frames_, message)) return status::again;
+    void* const router = hub_->router.get();
+    if (zmq_send(router, &identity_, sizeof identity_, ZMQ_DONTWAIT | ZMQ_SNDMORE) < 0)
+        return zmq_errno() == EAGAIN || zmq_errno() == EINTR ? status::again : status::peer_lost;
+    if (!send_message(router, *frames_, *config_.send, message, true)) {
+        // Ends the message, so that the next one is not taken for its rest.
+        zmq_send(router, nullptr, 0, ZMQ_DONTWAIT);
+        return status::peer_lost;
+    }
+    renew_notice(hub_->router, *hub_->returned);
+    return status::ok;
+}
+
+std::size_t client_poller::poll(std::span<core::link_event> out) noexcept {
+    if (hub_->returned->armed()) hub_->returned->disarm();
+    std::size_t count = take_returned(out);
+    const std::size_t links = hub_->active.size();
+    const std::size_t share = links > 1 ? std::max<std::size_t>(1, (out.size() - count) / links) : out.size();
+    for (std::size_t i = 0; i < links; ++i) {
+        client_link& from = *hub_->active[(turn_ + i) % links];
+        const std::size_t end = std::min(out.size(), count + share);
+        while (count < end && from.receive(out[count])) ++count;
+    }
+    ++turn_;
+    if (count == 0 && ++empty_polls_ % polls_between_checks == 0) {
+        for (client_link* each : hub_->active) static_cast<void>(each->quiet());
+    }
+    return count;
+}
+
+std::size_t client_poller::take_returned(std::span<core::link_event> out) noexcept {
+    std::size_t count = 0;
+    while (count < out.size()) {
+        lent_payload* const each = hub_->returned->next();
+        if (each == nullptr) break;
+        const bool told = !each->owner->forgotten() &&
+                          static_cast<client_link*>(each->link)->on_returned(*each, out[count]);
+        count += told ? 1 : 0;
+        in_flight::settle(*each);
+    }
+    return count;
+}
+
+bool client_link::on_returned(const lent_payload& returned, core::link_event& out) noexcept {
+    if (ended_) return false;
+    const auto waits =
+        std::find_if(deferred_.begin(), deferred_.end(),
+                     [&](const core::link_event& response) { return response.header.slot == returned.slot; });
+    if (waits == deferred_.end()) {
+        out = let_go_event(config_.owner, returned.slot);
+        return true;
+    }
+    out = *waits;
+    deferred_.erase(waits);
+    return true;
+}
+
+bool client_link::receive(core::link_event& out) noexcept {
+    incoming in;
+    while (!ended_) {
+        if (gone_) return lose(status::peer_lost, out);
+        status verdict = status::ok;
+        if (!receive_message(socket_.get(), core::message_kind::response, in, verdict)) return false;
+        if (verdict != status::ok) return lose(verdict, out);
+        if (arrive(in, out)) return true;
+    }
+    return false;
+}
+
+bool client_link::arrive(incoming& in, core::link_event& out) noexcept {
+    const core::slot_header& header = in.header;
+    if (header.slot >= requests_.size()) return lose(status::protocol_error, out);
+    request& asked = requests_[header.slot];
+    const bool answers = header.generation == asked.generation;
+    const std::span<std::byte> target = answers ? asked.response_into.bytes() : std::span<std::byte>{};
+    const bool directed = !target.empty() && header.code == status::ok && header.length <= target.size();
+    std::span<std::byte> payload;
+    const status placed = directed ? arrivals_.place_in(target, in, payload) : arrivals_.place(in, payload);
+    if (placed != status::ok) return lose(placed, out);
+    if (answers) asked.response_into = {};
+
+    out = {};
+    out.owner = config_.owner;
+    out.header = header;
+    out.payload = payload;
+    if (frames_->want(header.slot)) return true;
+    // The answer came before ZeroMQ let go of the question: its memory is not given back yet.
+    deferred_.push_back(out);  // within reserved capacity
+    return false;
+}
+
+bool client_link::retract(std::uint32_t slot) noexcept {
+    requests_[slot].response_into = {};
+    return frames_->want(slot);
+}
+
+bool client_link::lose(status why, core::link_event& out) noexcept {
+    ended_ = true;
+    out = lost_event(config_.owner, why);
+    return true;
+}
+
+bool client_link::quiet() noexcept {
+    if (ended_) return true;
+    const int events = socket_.events();
+    gone_ = gone_ || (events & ZMQ_POLLOUT) == 0;
+    return !gone_ && (events & ZMQ_POLLIN) == 0;
+}
+
+bool client_poller::arm() noexcept {
+    hub_->returned->arm();
+    const bool quiet =
+        hub_->returned->empty() && std::all_of(hub_->active.begin(), hub_->active.end(),
+                                               [](client_link* each) { return each->quiet(); });
+    if (!quiet) hub_->returned->disarm();
+    return quiet;
+}
+
+bool server_poller::arm() noexcept {
+    hub_->returned->arm();
+    const bool quiet = hub_->returned->empty() && (hub_->router.events() & ZMQ_POLLIN) == 0;
+    if (!quiet) hub_->returned->disarm();
+    return quiet;
+}
+
+}  // namespace accel::zmq

@@ -1,0 +1,62 @@
+#include "backends/zmq/frames.hpp"
+
+#include <cerrno>
+#include <cstring>
+
+#include <zmq.h>
+
+namespace accel::zmq {
+namespace {
+
+[[nodiscard]] bool send_frame(void* socket, std::byte* data, std::size_t size, zmq_free_fn* free, void* hint,
+                              bool more) noexcept {
+    zmq_msg_t frame;
+    if (zmq_msg_init_data(&frame, data, size, free, hint) != 0) {
+        free(data, hint);
+        return false;
+    }
+    const int flags = ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0);
+    int sent = -1;
+    do {
+        sent = zmq_msg_send(&frame, socket, flags);
+    } while (sent < 0 && zmq_errno() == EINTR);
+    if (sent >= 0) return true;
+    zmq_msg_close(&frame);
+    return false;
+}
+
+}  // namespace
+
+bool can_send(in_flight& frames, const core::outgoing& message) noexcept {
+    return message.region == nullptr ||
+           frames.lent(message.slot).now.load(std::memory_order_acquire) == lent_payload::state::idle;
+}
+
+bool send_message(void* socket, in_flight& frames, const core::slot_memory& memory,
+                  const core::outgoing& message, bool tell) noexcept {
+    std::byte* const header = memory.header(message.slot);
+    std::uint16_t extension_bytes = 0;
+    std::memcpy(&extension_bytes, header + offsetof(core::slot_header, extension_bytes),
+                sizeof extension_bytes);
+    const bool extended = extension_bytes > 0;
+    const bool lent = message.region != nullptr && !message.payload.empty();
+    const std::size_t first = core::header_bytes + (lent ? 0 : message.payload.size());
+
+    frames.enter();
+    if (!send_frame(socket, header, first, in_flight::free_slot, &frames, lent || extended)) return false;
+    if (lent) {
+        lent_payload& payload = frames.lent(message.slot);
+        payload.now.store(tell ? lent_payload::state::wanted : lent_payload::state::held,
+                          std::memory_order_relaxed);
+        frames.enter();
+        auto* data = const_cast<std::byte*>(message.payload.data());  // ZeroMQ does not write there
+        if (!send_frame(socket, data, message.payload.size(), in_flight::free_lent, &payload, extended))
+            return false;
+    }
+    if (!extended) return true;
+    frames.enter();
+    return send_frame(socket, header - extension_bytes, extension_bytes, in_flight::free_slot, &frames,
+                      false);
+}
+
+}  // namespace accel::zmq

@@ -1,0 +1,123 @@
+#include "backends/zmq/in_flight.hpp"
+
+#include <cstdint>
+#include <utility>
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+namespace accel::zmq {
+
+let_go_list::let_go_list() : fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+let_go_list::~let_go_list() {
+    if (fd_ >= 0) ::close(fd_);
+}
+
+void let_go_list::push(lent_payload& returned) noexcept {
+    lent_payload* head = head_.load(std::memory_order_relaxed);
+    do {
+        returned.next = head;
+    } while (
+        !head_.compare_exchange_weak(head, &returned, std::memory_order_seq_cst, std::memory_order_relaxed));
+    if (armed_.load(std::memory_order_seq_cst) && armed_.exchange(false, std::memory_order_seq_cst)) wake();
+    if (closed_.load(std::memory_order_seq_cst)) settle_all();
+}
+
+void let_go_list::close() noexcept {
+    closed_.store(true, std::memory_order_seq_cst);
+    while (lent_payload* each = next()) in_flight::settle(*each);
+}
+
+void let_go_list::settle_all() noexcept {
+    lent_payload* each = head_.exchange(nullptr, std::memory_order_seq_cst);
+    while (each != nullptr) in_flight::settle(*std::exchange(each, each->next));
+}
+
+lent_payload* let_go_list::next() noexcept {
+    if (waiting_ == nullptr && head_.load(std::memory_order_relaxed) != nullptr)
+        waiting_ = head_.exchange(nullptr, std::memory_order_acquire);
+    return waiting_ != nullptr ? std::exchange(waiting_, waiting_->next) : nullptr;
+}
+
+void let_go_list::settle_forgotten() noexcept {
+    lent_payload* kept = nullptr;
+    while (lent_payload* each = next()) {
+        if (each->owner->forgotten()) {
+            in_flight::settle(*each);
+        } else {
+            each->next = std::exchange(kept, each);
+        }
+    }
+    waiting_ = kept;
+}
+
+void let_go_list::disarm() noexcept {
+    armed_.store(false, std::memory_order_relaxed);
+    if (!signalled_.load(std::memory_order_acquire)) return;
+    signalled_.store(false, std::memory_order_relaxed);
+    std::uint64_t count = 0;
+    static_cast<void>(!::read(fd_, &count, sizeof count));
+}
+
+void let_go_list::wake() noexcept {
+    const std::uint64_t one = 1;
+    static_cast<void>(!::write(fd_, &one, sizeof one));
+    // After the write: whoever sees it can also take the count away.
+    signalled_.store(true, std::memory_order_release);
+}
+
+in_flight::in_flight(std::uint32_t slots, std::shared_ptr<core::slot_memory> memory,
+                     std::shared_ptr<let_go_list> list, void* link)
+    : memory_(std::move(memory)), list_(std::move(list)), lent_(slots) {
+    for (std::uint32_t i = 0; i < slots; ++i) {
+        lent_[i].slot = i;
+        lent_[i].owner = this;
+        lent_[i].link = link;
+    }
+}
+
+in_flight::owner in_flight::make(std::uint32_t slots, std::shared_ptr<core::slot_memory> memory,
+                                 std::shared_ptr<let_go_list> list, void* link) {
+    return owner{new in_flight{slots, std::move(memory), std::move(list), link}};
+}
+
+void in_flight::leave() noexcept {
+    if (holders_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+}
+
+void in_flight::free_slot(void*, void* hint) {
+    static_cast<in_flight*>(hint)->leave();
+}
+
+void in_flight::free_lent(void*, void* hint) {
+    auto& payload = *static_cast<lent_payload*>(hint);
+    auto was = lent_payload::state::held;
+    if (payload.now.compare_exchange_strong(was, lent_payload::state::idle, std::memory_order_acq_rel)) {
+        payload.owner->leave();
+        return;
+    }
+    // The list, and the list's reader, hold it from here on. It may be the last that happens to this link.
+    const std::shared_ptr<let_go_list> list = payload.owner->list_;
+    payload.now.store(lent_payload::state::queued, std::memory_order_release);
+    list->push(payload);
+}
+
+void in_flight::settle(lent_payload& returned) noexcept {
+    returned.now.store(lent_payload::state::idle, std::memory_order_relaxed);
+    returned.owner->leave();
+}
+
+bool in_flight::want(std::uint32_t slot) noexcept {
+    lent_payload& payload = lent_[slot];
+    auto was = lent_payload::state::held;
+    if (payload.now.compare_exchange_strong(was, lent_payload::state::wanted, std::memory_order_acq_rel))
+        return false;
+    return was == lent_payload::state::idle;
+}
+
+void in_flight::forget() noexcept {
+    forgotten_ = true;
+}
+
+}  // namespace accel::zmq

@@ -1,0 +1,108 @@
+#pragma once
+
+#include "core/slot_memory.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace accel::zmq {
+
+class in_flight;
+
+/// A payload that was lent to ZeroMQ for one slot.
+struct lent_payload {
+    enum class state : std::uint8_t {
+        idle,
+        held,    ///< ZeroMQ may touch it
+        wanted,  ///< as held, and the poller wants to know when that ends
+        queued,  ///< that has ended, and the poller has not yet looked
+    };
+    std::atomic<state> now{state::idle};
+    std::uint32_t slot = 0;
+    in_flight* owner = nullptr;
+    void* link = nullptr;
+    lent_payload* next = nullptr;
+};
+
+/// How ZeroMQ's threads tell a poller what they have let go of: a list, and a descriptor to wake it.
+/// Lock-free. What is on it stays alive until `in_flight::settle`.
+class let_go_list {
+  public:
+    let_go_list();
+    ~let_go_list();
+    let_go_list(const let_go_list&) = delete;
+    let_go_list& operator=(const let_go_list&) = delete;
+
+    /// Any thread.
+    void push(lent_payload& returned) noexcept;
+    // The poller's thread:
+    [[nodiscard]] bool empty() const noexcept {
+        return waiting_ == nullptr && head_.load(std::memory_order_seq_cst) == nullptr;
+    }
+    /// One that was returned, to be settled; null if none.
+    [[nodiscard]] lent_payload* next() noexcept;
+    /// Settles what links that have gone were lent.
+    void settle_forgotten() noexcept;
+    /// From now on `push` makes the descriptor readable.
+    void arm() noexcept { armed_.store(true, std::memory_order_seq_cst); }
+    [[nodiscard]] bool armed() const noexcept { return armed_.load(std::memory_order_relaxed); }
+    void disarm() noexcept;
+    void wake() noexcept;
+    [[nodiscard]] int fd() const noexcept { return fd_; }
+    /// Nobody will look at the list any more.
+    void close() noexcept;
+
+  private:
+    void settle_all() noexcept;
+
+    lent_payload* waiting_ = nullptr;  ///< taken off the list, not yet handed out
+    std::atomic<bool> closed_{false};
+    std::atomic<lent_payload*> head_{nullptr};
+    std::atomic<bool> armed_{false};
+    std::atomic<bool> signalled_{false};
+    int fd_;
+};
+
+/// Counts the frames of one link that ZeroMQ has not let go of, and keeps their slots alive until it has,
+/// even if the link has gone. Held by the link and by each such frame; destroys itself with the last.
+class in_flight {
+  public:
+    /// For `free` of zmq_msg_init_data; the hint is the `in_flight`, or the `lent_payload`.
+    static void free_slot(void* data, void* hint);
+    static void free_lent(void* data, void* hint);
+
+    struct link_share {
+        void operator()(in_flight* frames) const noexcept { frames->leave(); }
+    };
+    using owner = std::unique_ptr<in_flight, link_share>;
+    [[nodiscard]] static owner make(std::uint32_t slots, std::shared_ptr<core::slot_memory> memory,
+                                    std::shared_ptr<let_go_list> list, void* link);
+
+    // The poller's thread:
+    void enter() noexcept { holders_.fetch_add(1, std::memory_order_relaxed); }
+    [[nodiscard]] bool idle() const noexcept { return holders_.load(std::memory_order_acquire) == 1; }
+    [[nodiscard]] lent_payload& lent(std::uint32_t slot) noexcept { return lent_[slot]; }
+    /// True: ZeroMQ has let go already. False: `list` will say when.
+    [[nodiscard]] bool want(std::uint32_t slot) noexcept;
+    /// After taking a payload off the list.
+    static void settle(lent_payload& returned) noexcept;
+    /// The link is gone: nobody wants to know any more.
+    void forget() noexcept;
+    [[nodiscard]] bool forgotten() const noexcept { return forgotten_; }
+
+  private:
+    in_flight(std::uint32_t slots, std::shared_ptr<core::slot_memory> memory,
+              std::shared_ptr<let_go_list> list, void* link);
+    ~in_flight() = default;
+    void leave() noexcept;
+
+    std::atomic<std::uint64_t> holders_{1};
+    std::shared_ptr<core::slot_memory> memory_;
+    std::shared_ptr<let_go_list> list_;
+    std::vector<lent_payload> lent_;
+    bool forgotten_ = false;  ///< of the poller's thread
+};
+
+}  // namespace accel::zmq

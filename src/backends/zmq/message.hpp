@@ -1,0 +1,86 @@
+#pragma once
+
+#include "core/protocol.hpp"
+
+#include <accel_transport/status.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include <zmq.h>
+
+/// One message on a ZeroMQ data socket (docs/protocol.md, section 3): a frame [header | payload], or the
+/// frames [header] [payload]; then a frame [extensions] if the header says so.
+namespace accel::zmq {
+
+/// Who a client is, to a server's ROUTER: its routing id.
+struct client_identity {
+    char letter = 'S';
+    std::uint8_t version = 1;
+    std::uint16_t reserved = 0;
+    std::uint32_t index = 0;   ///< of the link at its poller
+    std::byte token[16] = {};  ///< of the session
+};
+static_assert(sizeof(client_identity) == 24);
+
+/// In a time that does not depend on how much is right.
+[[nodiscard]] inline bool same_identity(const client_identity& a, const client_identity& b) noexcept {
+    std::uint64_t left[3];
+    std::uint64_t right[3];
+    std::memcpy(left, &a, sizeof left);
+    std::memcpy(right, &b, sizeof right);
+    return ((left[0] ^ right[0]) | (left[1] ^ right[1]) | (left[2] ^ right[2])) == 0;
+}
+
+/// Owns a zmq_msg_t.
+class message_part {
+  public:
+    message_part() noexcept { zmq_msg_init(&content_); }
+    message_part(const message_part&) = delete;
+    message_part& operator=(const message_part&) = delete;
+    ~message_part() { zmq_msg_close(&content_); }
+
+    /// False: nothing there.
+    [[nodiscard]] bool receive(void* socket) noexcept {
+        int got = -1;
+        do {
+            got = zmq_msg_recv(&content_, socket, ZMQ_DONTWAIT);
+        } while (got < 0 && zmq_errno() == EINTR);
+        return got >= 0;
+    }
+    [[nodiscard]] std::byte* data() noexcept { return static_cast<std::byte*>(zmq_msg_data(&content_)); }
+    [[nodiscard]] std::size_t size() const noexcept { return zmq_msg_size(&content_); }
+    [[nodiscard]] bool more() const noexcept { return zmq_msg_more(&content_) != 0; }
+    void take_from(message_part& other) noexcept { zmq_msg_move(&content_, &other.content_); }
+    void release() noexcept {
+        zmq_msg_close(&content_);
+        zmq_msg_init(&content_);
+    }
+    [[nodiscard]] zmq_msg_t* raw() noexcept { return &content_; }
+
+  private:
+    zmq_msg_t content_;
+};
+
+/// Drops the rest of a message that began with `last`.
+inline void drop_rest(void* socket, const message_part& last) noexcept {
+    for (bool more = last.more(); more;) {
+        message_part part;
+        more = part.receive(socket) && part.more();
+    }
+}
+
+/// A message as it came in: the payload is at `offset` of `body`.
+struct incoming {
+    message_part body;
+    core::slot_header header;
+    std::size_t offset = 0;
+};
+
+/// Reads the message that begins on `socket`, whole, and checks its shape. False: nothing there. `verdict` is
+/// not `ok` for what no correct peer of `kind` sends.
+[[nodiscard]] bool receive_message(void* socket, core::message_kind kind, incoming& in,
+                                   status& verdict) noexcept;
+
+}  // namespace accel::zmq
