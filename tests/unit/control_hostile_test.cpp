@@ -1,0 +1,325 @@
+#include <random>
+#include <thread>
+
+#include "core/control/liveness.hpp"
+#include "unit/control_fixture.hpp"
+
+namespace accel::core::testing {
+namespace {
+
+struct control_hostile_test : control_test {
+    /// Opens by hand; returns the session's id.
+    [[nodiscard]] static std::uint64_t open_by_hand(raw_client& client, nanoseconds peer_timeout = 2s) {
+        client.send({5, hello{wish(peer_timeout), now()}});
+        auto answer = client.receive();
+        EXPECT_TRUE(answer.ok()) << answer.error().message;
+        const auto* opened = answer.ok() ? std::get_if<welcome>(&answer->body) : nullptr;
+        EXPECT_NE(opened, nullptr);
+        return opened != nullptr ? opened->grant.session_id : 0;
+    }
+};
+
+TEST_F(control_hostile_test, an_unauthorised_key_is_refused_quickly_and_named_in_the_log) {
+    key_folder folder;
+    std::string logged;
+    {
+        const log_capture capture;
+        listen(folder.server());
+        const nanoseconds start = now();
+        const auto refused = open(keys(folder.client("stranger")), wish());
+        ASSERT_EQ(refused.code(), status::unauthorized) << refused.error().message;
+        EXPECT_LT(now() - start, 5s);
+        EXPECT_NE(refused.error().message.find("authorized_keys"), std::string::npos);
+        server.reset();
+        context.reset();
+        logged = capture.text();
+    }
+    EXPECT_NE(logged.find(folder.pair("stranger").public_key), std::string::npos) << logged;
+    EXPECT_EQ(host.opened(), 0U);
+}
+
+TEST_F(control_hostile_test, keys_count_no_longer_than_their_server) {
+    key_folder folder;
+    listen(folder.server());
+    ASSERT_TRUE(open(keys(folder.client()), wish()).ok());
+    const std::uint16_t port = server->port();
+    server.reset();
+    // Another server of the context, with other clients.
+    std::ofstream{folder.file("authorized")} << folder.pair("stranger").public_key << '\n';
+    auto security = load_server_security(*context, folder.server());
+    ASSERT_TRUE(security.ok());
+    auto again = control_server::listen(*context, "127.0.0.1", port, *security, 2s, host);
+    ASSERT_TRUE(again.ok()) << again.error().message;
+    server = std::move(*again);
+    EXPECT_EQ(open(keys(folder.client()), wish()).code(), status::unauthorized);
+    EXPECT_TRUE(open(keys(folder.client("stranger")), wish()).ok());
+}
+
+TEST_F(control_hostile_test, a_wrong_server_key_is_refused_quickly) {
+    key_folder folder;
+    const log_capture capture;
+    listen(folder.server());
+    const auto refused = open(keys(folder.client("client", "stranger.pub")), wish());
+    EXPECT_EQ(refused.code(), status::unauthorized);
+    EXPECT_NE(refused.error().message.find("server_key"), std::string::npos) << refused.error().message;
+    server.reset();
+    EXPECT_NE(capture.text().find("refused a client at 127.0.0.1"), std::string::npos) << capture.text();
+}
+
+TEST_F(control_hostile_test, a_client_without_keys_is_refused_quickly) {
+    key_folder folder;
+    const log_capture capture;
+    listen(folder.server());
+    const auto refused = open(keys(insecure()), wish());
+    EXPECT_EQ(refused.code(), status::unauthorized) << refused.error().message;
+    server.reset();
+    EXPECT_NE(capture.text().find("refused a client at 127.0.0.1"), std::string::npos) << capture.text();
+    EXPECT_EQ(host.opened(), 0U);
+}
+
+TEST_F(control_hostile_test, a_client_with_keys_does_not_talk_to_a_server_without) {
+    key_folder folder;
+    listen(insecure());
+    const auto refused = open(keys(folder.client()), wish());
+    EXPECT_EQ(refused.code(), status::unauthorized) << refused.error().message;
+    EXPECT_EQ(host.opened(), 0U);
+}
+
+TEST_F(control_hostile_test, malformed_messages_are_dropped_and_the_server_serves_on) {
+    const log_capture capture;
+    listen(insecure());
+    raw_client client{*context, server->port()};
+    client.send(std::vector<std::byte>{});
+    client.send(std::vector<std::byte>(15, std::byte{1}));
+    client.send(std::vector<std::byte>(2'000, std::byte{0xff}));
+    std::minstd_rand random{7};
+    for (int i = 0; i < 2'000; ++i) {
+        auto bytes = encode_control({0, heartbeat{}});
+        for (int k = 0; k < 4; ++k) bytes[random() % bytes.size()] = static_cast<std::byte>(random());
+        client.send(bytes);
+    }
+    // Messages that only a server sends.
+    client.send({1, refused{status::closed, "no"}});
+    client.send({1, offers{{"tcp"}}});
+    // Two frames.
+    zmq_send(client.socket(), "a", 1, ZMQ_SNDMORE);
+    zmq_send(client.socket(), "b", 1, 0);
+    EXPECT_TRUE(open(keys(insecure()), wish()).ok());
+    server.reset();
+    EXPECT_NE(capture.text().find("dropped a control message of a client at 127.0.0.1"), std::string::npos);
+}
+
+TEST_F(control_hostile_test, a_malformed_hello_is_refused_with_its_reason) {
+    listen(insecure());
+    raw_client client{*context, server->port()};
+    auto bytes = encode_control({8, hello{wish(), now()}});
+    bytes.pop_back();
+    client.send(bytes);
+    auto answer = client.receive();
+    ASSERT_TRUE(answer.ok());
+    EXPECT_EQ(answer->request, 8U);
+    EXPECT_EQ(std::get<refused>(answer->body).code, status::protocol_error);
+
+    bytes = encode_control({9, hello{wish(), now()}});
+    bytes[4] = std::byte{3};
+    client.send(bytes);
+    answer = client.receive();
+    ASSERT_TRUE(answer.ok());
+    EXPECT_EQ(answer->request, 9U);
+    EXPECT_EQ(std::get<refused>(answer->body).code, status::version_mismatch);
+    EXPECT_EQ(host.opened(), 0U);
+}
+
+TEST_F(control_hostile_test, a_client_closes_only_its_own_sessions) {
+    listen(insecure());
+    auto grant = open(keys(insecure()), wish());
+    ASSERT_TRUE(grant.ok());
+    raw_client thief{*context, server->port()};
+    const std::uint64_t own = open_by_hand(thief);
+    thief.send({0, goodbye{grant->session_id, status::closed}});
+    thief.send({0, goodbye{own, status::closed}});
+    EXPECT_TRUE(eventually([&] { return host.ended(own) == status::closed; }));
+    EXPECT_EQ(host.ended(grant->session_id), status::ok);
+    // Nor does leaving take others along.
+    thief.send({0, goodbye{0, status::closed}});
+    thief.send({3, query{}});
+    EXPECT_TRUE(thief.receive().ok());
+    EXPECT_EQ(host.ended(grant->session_id), status::ok);
+}
+
+TEST_F(control_hostile_test, a_silent_client_loses_its_sessions) {
+    listen(insecure(), 200ms);
+    raw_client client{*context, server->port()};
+    const std::uint64_t first = open_by_hand(client);
+    const nanoseconds start = now();
+    EXPECT_TRUE(eventually([&] { return host.ended(first) == status::peer_lost; }));
+    EXPECT_GE(now() - start, 150ms);
+    EXPECT_LT(now() - start, 5s);
+    auto told = client.receive();
+    ASSERT_TRUE(told.ok());
+    EXPECT_EQ(std::get<goodbye>(told->body).session_id, 0U);
+    // One that comes back from the dead is told so, and may begin again.
+    client.send({0, heartbeat{}});
+    told = client.receive();
+    ASSERT_TRUE(told.ok());
+    EXPECT_TRUE(std::holds_alternative<goodbye>(told->body));
+    EXPECT_NE(open_by_hand(client), 0U);
+}
+
+TEST_F(control_hostile_test, a_client_that_shows_life_keeps_its_session_and_gets_heartbeats) {
+    listen(insecure(), 400ms);
+    raw_client client{*context, server->port()};
+    const std::uint64_t id = open_by_hand(client, 400ms);
+    int beats = 0;
+    for (int i = 0; i < 30; ++i) {
+        client.send({0, heartbeat{{nanoseconds{0}, nanoseconds{0}, now()}}});
+        std::this_thread::sleep_for(50ms);
+        std::vector<std::byte> bytes(4096);
+        while (true) {
+            const int got = zmq_recv(client.socket(), bytes.data(), bytes.size(), ZMQ_DONTWAIT);
+            if (got < 0) break;
+            auto message = decode_control(std::span{bytes}.first(static_cast<std::size_t>(got)));
+            ASSERT_TRUE(message.ok());
+            beats += std::holds_alternative<heartbeat>(message->body) ? 1 : 0;
+        }
+    }
+    EXPECT_EQ(host.ended(id), status::ok);
+    EXPECT_GE(beats, 5) << "one each 100 ms";
+}
+
+/// A server by hand, which answers a hello and then does what the test says.
+class raw_server {
+  public:
+    explicit raw_server(context_state& context) {
+        auto opened = zmq_socket::open(context.zmq(), ZMQ_ROUTER);
+        EXPECT_TRUE(opened.ok());
+        socket_ = std::move(*opened);
+        socket_.set(ZMQ_RCVTIMEO, 10'000);
+        EXPECT_EQ(zmq_bind(socket_.get(), "tcp://127.0.0.1:*"), 0);
+    }
+    [[nodiscard]] std::uint16_t port() { return socket_.bound_port(); }
+    /// The next message that is no heartbeat.
+    [[nodiscard]] control_message receive() {
+        for (;;) {
+            peer_.resize(256);
+            const int got = zmq_recv(socket_.get(), peer_.data(), peer_.size(), 0);
+            std::vector<std::byte> bytes(4096);
+            const int size = zmq_recv(socket_.get(), bytes.data(), bytes.size(), 0);
+            EXPECT_GE(got, 0);
+            EXPECT_GE(size, 0);
+            if (got < 0 || size < 0) return {};
+            peer_.resize(static_cast<std::size_t>(got));
+            bytes.resize(static_cast<std::size_t>(size));
+            auto message = decode_control(bytes);
+            EXPECT_TRUE(message.ok());
+            if (message.ok() && !std::holds_alternative<heartbeat>(message->body)) return *message;
+        }
+    }
+    void send(const control_message& message) {
+        const auto bytes = encode_control(message);
+        zmq_send(socket_.get(), peer_.data(), peer_.size(), ZMQ_SNDMORE);
+        zmq_send(socket_.get(), bytes.data(), bytes.size(), 0);
+    }
+
+  private:
+    zmq_socket socket_;
+    std::string peer_;
+};
+
+struct control_hostile_server_test : control_hostile_test {
+    raw_server far{*context};
+    result<session_grant> answer = error{status::again, 0, ""};
+
+    /// Opens a session at `far`, which changes its welcome first.
+    template <class Change>
+    void open_at_raw_server(nanoseconds peer_timeout, Change change) {
+        std::thread client{[&, security = keys(insecure())] {
+            answer = context->control().open_session("127.0.0.1", far.port(), security, wish(peer_timeout), watch,
+                                                     deadline_after(patience));
+        }};
+        const control_message asked = far.receive();
+        welcome body;
+        body.grant.session_id = 99;
+        body.grant.granted = std::get<hello>(asked.body).request.wanted;
+        body.grant.peer_timeout = 1s;
+        body.clocks = {std::get<hello>(asked.body).sent, now(), now()};
+        control_message reply{asked.request, body};
+        change(reply, std::get<welcome>(reply.body));
+        far.send(reply);
+        client.join();
+    }
+};
+
+TEST_F(control_hostile_server_test, a_silent_server_is_lost) {
+    open_at_raw_server(200ms, [](control_message&, welcome&) {});
+    ASSERT_TRUE(answer.ok()) << answer.error().message;
+    const nanoseconds start = now();
+    EXPECT_TRUE(eventually([&] { return watch->ended() == status::peer_lost; }));
+    EXPECT_LT(now() - start, 5s);
+}
+
+TEST_F(control_hostile_server_test, more_than_was_asked_for_is_not_accepted) {
+    open_at_raw_server(2s, [](control_message&, welcome& body) { body.grant.granted.slots += 1; });
+    EXPECT_EQ(answer.code(), status::protocol_error);
+    EXPECT_EQ(std::get<goodbye>(far.receive().body).session_id, 99U);
+}
+
+TEST_F(control_hostile_server_test, another_version_than_asked_for_is_not_accepted) {
+    open_at_raw_server(2s, [](control_message&, welcome& body) { body.grant.version = 9; });
+    EXPECT_EQ(answer.code(), status::protocol_error);
+}
+
+TEST_F(control_hostile_server_test, a_goodbye_ends_the_watch_with_its_reason) {
+    open_at_raw_server(2s, [](control_message&, welcome&) {});
+    ASSERT_TRUE(answer.ok());
+    far.send({0, goodbye{98, status::overloaded}});
+    far.send({0, goodbye{99, status::closed}});
+    EXPECT_TRUE(eventually([&] { return watch->ended() == status::closed; }));
+}
+
+TEST_F(control_hostile_server_test, clocks_of_two_hosts_are_compared) {
+    const nanoseconds ahead = 5h;
+    open_at_raw_server(2s, [&](control_message&, welcome& body) {
+        body.clocks.received += ahead;
+        body.clocks.sent += ahead;
+    });
+    ASSERT_TRUE(answer.ok());
+    const nanoseconds offset{watch->clock_offset_ns.load()};
+    EXPECT_LT(std::chrono::abs(offset - ahead), 2s);
+}
+
+TEST_F(control_hostile_server_test, one_host_has_one_clock) {
+    open_at_raw_server(2s, [&](control_message&, welcome& body) {
+        body.boot = read_boot_identity();
+        body.clocks.received += 5h;
+        body.clocks.sent += 5h;
+    });
+    ASSERT_TRUE(answer.ok());
+    EXPECT_EQ(watch->clock_offset_ns.load(), 0);
+}
+
+TEST(clock_estimate_test, the_shortest_round_trip_counts) {
+    clock_estimate clock;
+    clock.add({100us, 1000us, 1000us}, 200us);  // round trip 100 us
+    EXPECT_EQ(clock.offset(), nanoseconds{850us});
+    clock.add({300us, 1000us, 1000us}, 900us);  // 600 us: worse
+    EXPECT_EQ(clock.offset(), nanoseconds{850us});
+    clock.add({1000us, 2000us, 2010us}, 1030us);  // 20 us: better
+    EXPECT_EQ(clock.offset(), nanoseconds{990us});
+    clock.add({0us, 1us, 1us}, 1us);  // nothing to compare with
+    clock.add({5us, 9us, 8us}, 9us);  // cannot be
+    EXPECT_EQ(clock.offset(), nanoseconds{990us});
+}
+
+TEST(listening_clock_test, time_that_was_not_spent_listening_does_not_count) {
+    listening_clock clock;
+    const nanoseconds start = now();
+    clock.advance(start + 100ms, 200ms);
+    const nanoseconds first = clock.listened();
+    EXPECT_LE(first, 101ms);
+    clock.advance(start + 10s, 125ms);
+    EXPECT_LE(clock.listened() - first, 125ms + 10ms);
+}
+
+}  // namespace
+}  // namespace accel::core::testing

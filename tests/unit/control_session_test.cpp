@@ -1,0 +1,257 @@
+#include <thread>
+
+#include "unit/control_fixture.hpp"
+
+#include <poll.h>
+
+namespace accel::core::testing {
+namespace {
+
+TEST_F(control_test, a_session_is_granted_as_the_host_says) {
+    listen(insecure());
+    auto grant = open(keys(insecure()), wish());
+    ASSERT_TRUE(grant.ok()) << grant.error().message;
+    EXPECT_EQ(grant->session_id, 1U);
+    EXPECT_EQ(grant->token[0], std::byte{1});
+    EXPECT_EQ(grant->granted.slots, 4U);
+    EXPECT_EQ(grant->granted.request_bytes, 1000U);
+    EXPECT_EQ(grant->description, wish().description);
+    EXPECT_EQ(grant->peer_timeout, nanoseconds{2s}) << "of the server";
+    EXPECT_EQ(host.last_request().scheme, "tcp");
+    EXPECT_EQ(host.last_request().peer_timeout, nanoseconds{2s});
+    EXPECT_NE(host.last_peer().find("127.0.0.1"), std::string::npos);
+    EXPECT_EQ(watch->ended(), status::ok);
+    EXPECT_EQ(watch->clock_offset_ns.load(), 0) << "one host, one clock";
+}
+
+TEST_F(control_test, a_host_name_is_resolved) {
+    listen(insecure());
+    auto grant = context->control().open_session("localhost", server->port(), keys(insecure()), wish(), watch,
+                                                 deadline_after(patience));
+    EXPECT_TRUE(grant.ok()) << grant.error().message;
+    const auto unknown = context->control().open_session("no.such.host.invalid", server->port(), keys(insecure()),
+                                                         wish(), watch, deadline_after(patience));
+    EXPECT_EQ(unknown.code(), status::invalid_argument);
+}
+
+TEST_F(control_test, keys_let_an_authorised_client_in) {
+    key_folder folder;
+    listen(folder.server());
+    auto grant = open(keys(folder.client()), wish());
+    ASSERT_TRUE(grant.ok()) << grant.error().message;
+    EXPECT_NE(host.last_peer().find(folder.pair("client").public_key), std::string::npos);
+    context->control().close_session("127.0.0.1", server->port(), grant->session_id);
+    EXPECT_TRUE(eventually([&] { return host.ended(grant->session_id) == status::closed; }));
+}
+
+TEST_F(control_test, a_refusal_of_the_host_comes_back_word_for_word) {
+    host.refusal = {status::overloaded, 0, "all 3 sessions are taken"};
+    listen(insecure());
+    const auto refused = open(keys(insecure()), wish());
+    ASSERT_EQ(refused.code(), status::overloaded);
+    EXPECT_EQ(refused.error().message, "all 3 sessions are taken");
+}
+
+TEST_F(control_test, a_version_outside_the_range_is_refused_and_named) {
+    listen(insecure());
+    auto request = wish();
+    request.version_min = 2;
+    request.version_max = 3;
+    const auto refused = open(keys(insecure()), request);
+    ASSERT_EQ(refused.code(), status::version_mismatch);
+    EXPECT_NE(refused.error().message.find("versions 1 to 1"), std::string::npos) << refused.error().message;
+    EXPECT_NE(refused.error().message.find("2 to 3"), std::string::npos) << refused.error().message;
+    EXPECT_EQ(host.open(), 0U);
+}
+
+TEST_F(control_test, the_offers_come_in_the_servers_order) {
+    listen(insecure());
+    auto offered =
+        context->control().query_offers("127.0.0.1", server->port(), keys(insecure()), deadline_after(patience));
+    ASSERT_TRUE(offered.ok()) << offered.error().message;
+    EXPECT_EQ(*offered, (std::vector<std::string>{"tcp", "zmq"}));
+}
+
+TEST_F(control_test, closing_reaches_the_host_and_leaves_other_sessions_alone) {
+    listen(insecure());
+    const auto security = keys(insecure());
+    auto first = open(security, wish());
+    auto second = open(security, wish());
+    ASSERT_TRUE(first.ok() && second.ok());
+    context->control().close_session("127.0.0.1", server->port(), first->session_id);
+    context->control().close_session("127.0.0.1", server->port(), 4711);
+    EXPECT_TRUE(eventually([&] { return host.ended(first->session_id) == status::closed; }));
+    EXPECT_EQ(host.ended(second->session_id), status::ok);
+    EXPECT_EQ(watch->ended(), status::ok) << "the channel that closes knows";
+}
+
+TEST_F(control_test, a_session_ended_by_the_server_ends_its_watch) {
+    listen(insecure());
+    auto grant = open(keys(insecure()), wish());
+    ASSERT_TRUE(grant.ok());
+    server->end_session(4711, status::closed);
+    std::thread{[&] { server->end_session(grant->session_id, status::overloaded); }}.join();
+    pollfd waiting{watch->event_fd(), POLLIN, 0};
+    EXPECT_EQ(::poll(&waiting, 1, 10'000), 1);
+    EXPECT_EQ(watch->ended(), status::overloaded);
+}
+
+TEST_F(control_test, a_server_that_stops_ends_its_watches) {
+    listen(insecure());
+    ASSERT_TRUE(open(keys(insecure()), wish()).ok());
+    server.reset();
+    EXPECT_TRUE(eventually([&] { return watch->ended() == status::peer_lost; }));
+}
+
+TEST_F(control_test, a_client_that_stops_ends_its_sessions) {
+    listen(insecure());
+    auto client = std::make_shared<context_state>();
+    for (int i = 0; i < 3; ++i) {
+        ASSERT_TRUE(client->control()
+                        .open_session("127.0.0.1", server->port(), keys(insecure()), wish(), watch,
+                                      deadline_after(patience))
+                        .ok());
+    }
+    EXPECT_EQ(host.open(), 3U);
+    client.reset();
+    EXPECT_TRUE(eventually([&] { return host.open() == 0; }));
+}
+
+TEST_F(control_test, both_ends_stay_connected_while_nothing_happens) {
+    listen(insecure(), 300ms);
+    ASSERT_TRUE(open(keys(insecure()), wish(300ms)).ok());
+    std::this_thread::sleep_for(1500ms);
+    EXPECT_EQ(watch->ended(), status::ok);
+    EXPECT_EQ(host.open(), 1U);
+}
+
+TEST_F(control_test, a_server_slow_to_open_keeps_other_sessions_alive) {
+    host.delay = 900ms;
+    listen(insecure(), 300ms);
+    const auto security = keys(insecure());
+    ASSERT_TRUE(open(security, wish(300ms)).ok());
+    const auto other = std::make_shared<session_watch>();
+    ASSERT_TRUE(context->control()
+                    .open_session("127.0.0.1", server->port(), security, wish(300ms), other, deadline_after(patience))
+                    .ok());
+    EXPECT_EQ(watch->ended(), status::ok);
+    EXPECT_EQ(host.open(), 2U);
+}
+
+TEST_F(control_test, nobody_listening_is_told_by_the_deadline) {
+    listen(insecure());
+    const std::uint16_t port = server->port();
+    server.reset();
+    const nanoseconds start = now();
+    const auto failed = context->control().open_session("127.0.0.1", port, keys(insecure()), wish(), watch,
+                                                        deadline_after(300ms));
+    EXPECT_EQ(failed.code(), status::timed_out);
+    EXPECT_LT(now() - start, 5s);
+    EXPECT_NE(failed.error().message.find("no server answered at 127.0.0.1:" + std::to_string(port)),
+              std::string::npos)
+        << failed.error().message;
+}
+
+TEST_F(control_test, a_server_that_starts_late_is_still_reached) {
+    listen(insecure());
+    const std::uint16_t port = server->port();
+    server.reset();
+    std::thread late{[&] {
+        std::this_thread::sleep_for(200ms);
+        auto again = control_server::listen(*context, "127.0.0.1", port, keys(insecure()), 2s, host);
+        EXPECT_TRUE(again.ok()) << again.error().message;
+        if (again.ok()) server = std::move(*again);
+    }};
+    const auto grant = context->control().open_session("127.0.0.1", port, keys(insecure()), wish(), watch,
+                                                       deadline_after(patience));
+    late.join();
+    EXPECT_TRUE(grant.ok()) << grant.error().message;
+}
+
+TEST_F(control_test, a_caller_that_gave_up_leaves_no_session_behind) {
+    host.delay = 700ms;
+    listen(insecure());
+    EXPECT_EQ(open(keys(insecure()), wish(), 50ms).code(), status::timed_out);
+    EXPECT_TRUE(eventually([&] { return host.opened() == 1 && host.open() == 0; }));
+}
+
+TEST_F(control_test, a_port_that_is_taken_is_named) {
+    listen(insecure());
+    const auto taken =
+        control_server::listen(*context, "127.0.0.1", server->port(), keys(insecure()), 2s, host);
+    ASSERT_EQ(taken.code(), status::invalid_argument);
+    EXPECT_NE(taken.error().message.find("in use"), std::string::npos);
+}
+
+TEST_F(control_test, a_thousand_sessions_share_one_connection) {
+    listen(insecure());
+    const auto security = keys(insecure());
+    ASSERT_TRUE(open(security, wish()).ok());
+    const std::size_t before = open_descriptors();
+    std::vector<session_grant> grants;
+    for (int i = 0; i < 999; ++i) {
+        auto grant = open(security, wish());
+        ASSERT_TRUE(grant.ok()) << grant.error().message;
+        grants.push_back(*grant);
+    }
+    EXPECT_EQ(host.open(), 1000U);
+    EXPECT_LE(open_descriptors(), before + 2);
+    server.reset();
+    EXPECT_TRUE(eventually([&] { return watch->ended() == status::peer_lost; }));
+}
+
+TEST_F(control_test, many_threads_open_and_close_at_once) {
+    listen(insecure());
+    const auto security = keys(insecure());
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 8; ++t) {
+        threads.emplace_back([&] {
+            for (int i = 0; i < 50; ++i) {
+                const auto own = std::make_shared<session_watch>();
+                auto grant = context->control().open_session("127.0.0.1", server->port(), security, wish(), own,
+                                                             deadline_after(patience));
+                ASSERT_TRUE(grant.ok()) << grant.error().message;
+                if (i % 2 == 0) server->end_session(grant->session_id, status::closed);
+                context->control().close_session("127.0.0.1", server->port(), grant->session_id);
+            }
+        });
+    }
+    for (auto& each : threads) each.join();
+    EXPECT_EQ(host.opened(), 400U);
+}
+
+TEST_F(control_test, coming_and_going_leaves_no_descriptor) {
+    listen(insecure());
+    const auto security = keys(insecure());
+    ASSERT_TRUE(open(security, wish()).ok());
+    const std::size_t before = open_descriptors();
+    for (int i = 0; i < 2'000; ++i) {
+        auto grant = open(security, wish());
+        ASSERT_TRUE(grant.ok()) << grant.error().message;
+        context->control().close_session("127.0.0.1", server->port(), grant->session_id);
+    }
+    EXPECT_TRUE(eventually([&] { return host.open() == 1; }));
+    EXPECT_LE(open_descriptors(), before + 2);
+}
+
+TEST_F(control_test, whole_connections_leave_no_descriptor) {
+    key_folder folder;
+    listen(folder.server());
+    const auto visit = [&] {
+        auto client = std::make_shared<context_state>();
+        const auto own = std::make_shared<session_watch>();
+        EXPECT_TRUE(client->control()
+                        .open_session("127.0.0.1", server->port(), keys(folder.client()), wish(), own,
+                                      deadline_after(patience))
+                        .ok());
+    };
+    visit();
+    ASSERT_TRUE(eventually([&] { return host.open() == 0; }));
+    const std::size_t before = open_descriptors();
+    for (int i = 0; i < 25; ++i) visit();
+    EXPECT_TRUE(eventually([&] { return host.open() == 0; }));
+    EXPECT_TRUE(eventually([&] { return open_descriptors() <= before; })) << open_descriptors() << " > " << before;
+}
+
+}  // namespace
+}  // namespace accel::core::testing
