@@ -155,13 +155,13 @@ run_tests() {
     done
     ((${#steps[@]})) || steps=("${all_steps[@]}")
 
-    cd "$root"
-    mkdir -p "$logs"
     if [[ ${steps[*]} == release ]]; then
         need_packages "${packages_for_tests[@]}"
     else
         need_packages "${packages_to_check[@]}"
     fi
+    cd "$root"
+    mkdir -p "$logs"
 
     for step in "${steps[@]}"; do
         number=$((number + 1))
