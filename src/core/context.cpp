@@ -36,7 +36,6 @@ void* context_state::zmq() {
 }
 
 control_client& context_state::control() {
-    static_cast<void>(zmq());
     const std::lock_guard lock(mutex_);
     if (!control_) control_ = std::make_unique<control_client>(*this);
     return *control_;

@@ -51,7 +51,7 @@ class context_state : public std::enable_shared_from_this<context_state> {
     [[nodiscard]] backend* find_backend(std::string_view scheme) const noexcept;
 
   private:
-    std::mutex mutex_;
+    std::recursive_mutex mutex_;  ///< as the control plane asks for `zmq()` while it is made
     void* zmq_ = nullptr;
     std::unique_ptr<authenticator> authenticator_;
     std::unique_ptr<control_client> control_;
