@@ -18,13 +18,17 @@ answers() {
     echo "ok: $*"
 }
 
-# install_kind KIND SHARED: leaves an installed tree in $prefix, not where it was installed to.
-install_kind() {
-    local kind=$1 shared=$2
-    cmake -S "$root" -B "$work/$kind" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O0 -g0" \
-        -DBUILD_SHARED_LIBS="$shared" -DCMAKE_INSTALL_PREFIX="$work/nowhere" -DCMAKE_INSTALL_LIBDIR=lib \
+# build KIND SHARED: the library and the tools, not optimised.
+build() {
+    cmake -S "$root" -B "$work/$1" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O0 -g0" \
+        -DBUILD_SHARED_LIBS="$2" -DCMAKE_INSTALL_PREFIX="$work/nowhere" -DCMAKE_INSTALL_LIBDIR=lib \
         -DACCEL_BUILD_EXAMPLES=OFF -DACCEL_BUILD_TESTS=OFF -DACCEL_BUILD_BENCH=OFF
-    cmake --build "$work/$kind"
+    cmake --build "$work/$1"
+}
+
+# install_kind KIND: leaves an installed tree in $prefix, not where it was installed to.
+install_kind() {
+    local kind=$1
     rm -rf "$work/$kind-prefix" "$work/$kind-staged"
     cmake --install "$work/$kind" --prefix "$work/$kind-staged"
     mv "$work/$kind-staged" "$work/$kind-prefix"
@@ -73,12 +77,14 @@ check_exports() {
 }
 
 mkdir -p "$work"
-install_kind static OFF
+build static OFF
+install_kind static
 check_tree
 use_with_cmake static
 use_with_pkg_config static
 
-install_kind shared ON
+build shared ON
+install_kind shared
 check_tree
 check_exports
 use_with_cmake shared
