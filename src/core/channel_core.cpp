@@ -1,7 +1,7 @@
 #include "core/channel_core.hpp"
 
 #include <algorithm>
-#include <cstring>
+#include <new>
 #include <utility>
 
 #include "core/event_signal.hpp"
@@ -10,8 +10,6 @@
 namespace accel::core {
 
 namespace {
-
-std::chrono::nanoseconds from_ticks(std::uint32_t ticks) noexcept { return std::chrono::nanoseconds{ticks * 100LL}; }
 
 /// A difference of clocks of two hosts may come out below zero.
 std::chrono::nanoseconds not_negative(std::chrono::nanoseconds value) noexcept {
@@ -54,7 +52,7 @@ status channel_core::check_submit(const client_slot* slot, std::size_t length,
 
 void channel_core::write_header(const client_slot& slot, std::size_t length,
                                 const submit_options& options) noexcept {
-    slot_header header;
+    auto& header = *new (connection_.path->send().header(slot.content.id.slot)) slot_header;
     header.slot = slot.content.id.slot;
     header.generation = slot.content.id.generation;
     header.length = length;
@@ -65,7 +63,6 @@ void channel_core::write_header(const client_slot& slot, std::size_t length,
     header.response_room = static_cast<std::uint32_t>(room);
     const std::int64_t offset = connection_.watch->clock_offset_ns.load(std::memory_order_relaxed);
     header.deadline_ns = slot.deadline == never ? never.count() : slot.deadline.count() + offset;
-    std::memcpy(connection_.path->send().header(header.slot), &header, sizeof header);
 }
 
 status channel_core::submit_payload(client_slot& slot, std::span<const std::byte> payload,
@@ -87,7 +84,7 @@ status channel_core::submit_payload(client_slot& slot, std::span<const std::byte
     slot.epoch = epoch_;
     slot.content.tag = options.tag;
     slot.content.trace_id = options.trace_id;
-    slots_.set_in_flight(slot, slot.deadline);
+    slots_.set_in_flight(slot);
     ++statistics_.submitted;
     return status::ok;
 }
@@ -99,15 +96,17 @@ std::size_t channel_core::poll(std::span<completion> out) noexcept {
 
 /// Takes what the transport has, then what time and the control plane say.
 void channel_core::progress() noexcept {
-    now_ = now();
     if (state_ == state::connected) {
         const std::size_t count = connection_.events->poll(events_);
-        if (count > 0) now_ = now();
+        now_ = now();
         for (std::size_t i = 0; i < count && state_ == state::connected; ++i) on_event(events_[i]);
         if (now_ >= slots_.next_deadline()) expire();
         if (const status ended = connection_.watch->ended(); ended != status::ok) lose(ended);
     }
-    if (state_ != state::connected) settle_lost();
+    if (state_ != state::connected) {
+        now_ = now();
+        settle_lost();
+    }
 }
 
 void channel_core::on_event(const link_event& event) noexcept {

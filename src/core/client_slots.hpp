@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -41,16 +42,43 @@ class client_slots {
     [[nodiscard]] std::uint32_t count() const noexcept { return static_cast<std::uint32_t>(slots_.size()); }
     [[nodiscard]] client_slot& operator[](std::uint32_t i) noexcept { return slots_[i]; }
     /// The slot of a current id, or null.
-    [[nodiscard]] client_slot* find(call_id id) noexcept;
+    [[nodiscard]] client_slot* find(call_id id) noexcept {
+        if (id.slot >= slots_.size()) return nullptr;
+        client_slot& slot = slots_[id.slot];
+        return slot.content.id == id ? &slot : nullptr;
+    }
     /// Takes a free slot under its next generation, or null.
-    [[nodiscard]] client_slot* take_free() noexcept;
-    void put_free(client_slot& slot) noexcept;
+    [[nodiscard]] client_slot* take_free() noexcept {
+        if (free_count_ == 0) return nullptr;
+        client_slot& slot = slots_[free_[--free_count_]];
+        slot.state = slot_state::begun;
+        if (++slot.content.id.generation == 0) slot.content.id.generation = 1;
+        return &slot;
+    }
+    void put_free(client_slot& slot) noexcept {
+        slot.state = slot_state::free;
+        free_[free_count_++] = slot.content.id.slot;
+    }
 
-    void set_in_flight(client_slot& slot, nanoseconds deadline) noexcept;
+    void set_in_flight(client_slot& slot) noexcept {
+        slot.state = slot_state::in_flight;
+        next_deadline_ = std::min(next_deadline_, slot.deadline);
+        ++open_;
+    }
     /// Ends a call: its completion is ready for `take_done`.
-    void finish(client_slot& slot) noexcept;
+    void finish(client_slot& slot) noexcept {
+        if (--open_ == 0) next_deadline_ = never;
+        push_done(slot);
+    }
     /// The oldest finished call, now `taken`; null if there is none.
-    [[nodiscard]] client_slot* take_done() noexcept;
+    [[nodiscard]] client_slot* take_done() noexcept {
+        if (done_count_ == 0) return nullptr;
+        client_slot& slot = slots_[done_[done_head_]];
+        if (++done_head_ == count()) done_head_ = 0;
+        --done_count_;
+        slot.state = slot_state::taken;
+        return &slot;
+    }
     /// One finished call out of turn (for the blocking call).
     void take_done(client_slot& slot) noexcept;
 
@@ -63,8 +91,16 @@ class client_slots {
     std::span<client_slot> all() noexcept { return slots_; }
 
   private:
+    void push_done(client_slot& slot) noexcept {
+        slot.state = slot_state::done;
+        std::uint32_t tail = done_head_ + done_count_++;
+        if (tail >= count()) tail -= count();
+        done_[tail] = slot.content.id.slot;
+    }
+
     std::vector<client_slot> slots_;
     std::vector<std::uint32_t> free_;  ///< a stack: the slot used last is the warmest
+    std::uint32_t free_count_ = 0;
     std::vector<std::uint32_t> done_;  ///< a ring of `count` entries
     std::uint32_t done_head_ = 0;
     std::uint32_t done_count_ = 0;

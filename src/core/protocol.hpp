@@ -1,6 +1,7 @@
 #pragma once
 
 #include <bit>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -44,7 +45,7 @@ struct slot_header {
         std::int64_t deadline_ns = 0;  ///< request: on the server's monotonic clock
         std::int64_t arrival_ns;       ///< response: when the request was complete, the same clock
     };
-    std::uint32_t queue_ticks = 0;  ///< response: stages, in ticks of 100 ns, saturating
+    std::uint32_t queue_ticks = 0;  ///< response: stages, in ticks
     std::uint32_t copy_ticks = 0;
     std::uint32_t preprocessing_ticks = 0;
     std::uint32_t inference_ticks = 0;
@@ -65,6 +66,16 @@ struct fragment_header {
     std::uint32_t length = 0;  ///< payload bytes of this fragment, never 0
 };
 static_assert(sizeof(fragment_header) == 16 && std::is_trivially_copyable_v<fragment_header>);
+
+/// Durations travel in ticks of 64 ns, saturating: a shift to make, 4.5 minutes of range.
+[[nodiscard]] inline std::uint32_t to_ticks(std::chrono::nanoseconds duration) noexcept {
+    const std::int64_t ticks = duration.count() >> 6;
+    if (ticks < 0) return 0;
+    return ticks > 0xFFFF'FFFF ? 0xFFFF'FFFF : static_cast<std::uint32_t>(ticks);
+}
+[[nodiscard]] inline std::chrono::nanoseconds from_ticks(std::uint32_t ticks) noexcept {
+    return std::chrono::nanoseconds{std::int64_t{ticks} << 6};
+}
 
 /// Room kept in front of each slot's header for extensions: each is `u16 type, u16 length, u32 reserved`, then
 /// `length` bytes padded to 8. Unknown types are skipped.

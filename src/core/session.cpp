@@ -1,20 +1,10 @@
 #include "core/session.hpp"
 
 #include <algorithm>
-#include <cstring>
+#include <new>
 #include <utility>
 
 namespace accel::core {
-namespace {
-
-/// Durations on the wire: ticks of 100 ns, saturating.
-std::uint32_t to_ticks(nanoseconds duration) noexcept {
-    const std::int64_t ticks = duration.count() / 100;
-    return static_cast<std::uint32_t>(std::clamp<std::int64_t>(ticks, 0, 0xFFFF'FFFF));
-}
-
-}  // namespace
-
 session::session(worker& owner, std::uint64_t id, std::string_view scheme, std::string peer,
                  const link_geometry& geometry)
     : owner_(owner), id_(id), scheme_(scheme), peer_(std::move(peer)), geometry_(geometry), exchanges_(geometry.slots) {
@@ -53,7 +43,7 @@ exchange_state* session::admit(const link_event& event) noexcept {
 
 status session::send(exchange_state& answer, nanoseconds at) noexcept {
     if (answer.lent != nullptr && answer.leases_out != nullptr) return status::again;
-    slot_header header;
+    auto& header = *new (path->send().header(answer.slot)) slot_header;
     header.kind = message_kind::response;
     header.slot = answer.slot;
     header.generation = answer.generation;
@@ -67,9 +57,8 @@ status session::send(exchange_state& answer, nanoseconds at) noexcept {
     header.copy_ticks = to_ticks(answer.stages[static_cast<std::size_t>(stage::copy)]);
     header.preprocessing_ticks = to_ticks(answer.stages[static_cast<std::size_t>(stage::preprocessing)]);
     header.inference_ticks = to_ticks(answer.stages[static_cast<std::size_t>(stage::inference)]);
-    std::memcpy(path->send().header(answer.slot), &header, sizeof header);
 
-    // The slot is idle before the answer leaves: the next request may be here before deliver returns.
+    // Done with the request before the answer leaves: the next one may arrive before deliver returns.
     path->consumed(answer.slot);
     const outgoing message{answer.slot, answer.payload, answer.lent, {}};
     const status sent = path->deliver(message);

@@ -6,8 +6,8 @@
 namespace accel::core {
 namespace {
 
-/// The worker whose turn the current thread is in.
-thread_local const worker* current = nullptr;
+/// The worker whose turn the current thread is in. Initial-exec: one load, also from a shared library.
+constinit thread_local const worker* current __attribute__((tls_model("initial-exec"))) = nullptr;
 
 void count(std::atomic<std::uint64_t>& counter) noexcept {
     counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);

@@ -57,8 +57,10 @@ bool local_link::close() noexcept {
         if (peer_->owner) peer_->owner->notify();
     }
     // What was borrowed is given back by `consumed`; what nobody will look at any more, here.
-    entry unread;
-    while (mine_->inbox.pop(unread)) consumed(unread.slot);
+    while (const entry* unread = mine_->inbox.front()) {
+        consumed(unread->slot);
+        mine_->inbox.drop();
+    }
     return mine_->lent.load(std::memory_order_acquire) == 0;
 }
 

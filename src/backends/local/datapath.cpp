@@ -45,26 +45,29 @@ bool local_link::something_to_take() const noexcept {
     return !mine_->inbox.empty() || (!loss_told_ && peer_->closed.load(std::memory_order_seq_cst));
 }
 
+void local_link::fill(core::link_event& event, const entry& from) const noexcept {
+    event.kind = from.kind;
+    event.owner = events_owner_;
+    event.payload = from.payload;
+    event.response_room = from.response_room;
+    if (from.kind == event_kind::arrived) {
+        event.header = core::read_header(incoming_slots_->header(from.slot));
+    } else {
+        event.header.slot = from.slot;
+    }
+}
+
 std::size_t local_link::take(std::span<core::link_event> out) noexcept {
     if (mine_->closed.load(std::memory_order_relaxed)) return 0;
     const bool peer_closed = peer_->closed.load(std::memory_order_acquire);
     std::size_t count = 0;
-    entry next;
-    while (count < out.size() && mine_->inbox.pop(next)) {
+    for (const entry* next = nullptr; count < out.size() && (next = mine_->inbox.front()) != nullptr;) {
         if (peer_closed) {
-            release_peer_memory(next.slot);
-            continue;
-        }
-        core::link_event& event = out[count++];
-        event.kind = next.kind;
-        event.owner = events_owner_;
-        event.payload = next.payload;
-        event.response_room = next.response_room;
-        if (next.kind == event_kind::arrived) {
-            event.header = core::read_header(incoming_slots_->header(next.slot));
+            release_peer_memory(next->slot);
         } else {
-            event.header.slot = next.slot;
+            fill(out[count++], *next);
         }
+        mine_->inbox.drop();
     }
     if (peer_closed && !loss_told_ && count < out.size()) {
         loss_told_ = true;

@@ -32,6 +32,7 @@ class local_link : public core::link {
     [[nodiscard]] bool something_to_take() const noexcept;
 
   private:
+    void fill(core::link_event& event, const entry& from) const noexcept;
     void release_peer_memory(std::uint32_t slot) noexcept;
 
     local_poller& owner_;

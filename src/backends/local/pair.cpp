@@ -14,28 +14,12 @@ namespace accel::local {
 wakeup::wakeup() : fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
 wakeup::~wakeup() { ::close(fd); }
 
-void wakeup::notify() noexcept {
-    if (asleep.load(std::memory_order_seq_cst) && asleep.exchange(false, std::memory_order_seq_cst)) {
-        core::signal_event(fd);
-    }
+void wakeup::wake() noexcept {
+    if (asleep.exchange(false, std::memory_order_seq_cst)) core::signal_event(fd);
 }
 
 // A slot has at most one message and one let-go on their way.
 ring::ring(std::uint32_t slots) : entries_(std::bit_ceil(2 * slots)), mask_(std::bit_ceil(2 * slots) - 1) {}
-
-void ring::push(const entry& made) noexcept {
-    const std::uint32_t tail = tail_.load(std::memory_order_relaxed);
-    entries_[tail & mask_] = made;
-    tail_.store(tail + 1, std::memory_order_seq_cst);
-}
-
-bool ring::pop(entry& out) noexcept {
-    const std::uint32_t head = head_.load(std::memory_order_relaxed);
-    if (head == tail_.load(std::memory_order_acquire)) return false;
-    out = entries_[head & mask_];
-    head_.store(head + 1, std::memory_order_release);
-    return true;
-}
 
 namespace {
 

@@ -17,7 +17,10 @@ struct wakeup {
     wakeup(const wakeup&) = delete;
     wakeup& operator=(const wakeup&) = delete;
     /// After something was written: wakes the owner if it sleeps.
-    void notify() noexcept;
+    void notify() noexcept {
+        if (asleep.load(std::memory_order_seq_cst)) wake();
+    }
+    void wake() noexcept;
 
     alignas(64) std::atomic<bool> asleep{false};
     int fd;
@@ -34,9 +37,17 @@ struct entry {
 class ring {
   public:
     explicit ring(std::uint32_t slots);
-    void push(const entry& made) noexcept;
-    /// False when empty.
-    bool pop(entry& out) noexcept;
+    void push(const entry& made) noexcept {
+        const std::uint32_t tail = tail_.load(std::memory_order_relaxed);
+        entries_[tail & mask_] = made;
+        tail_.store(tail + 1, std::memory_order_seq_cst);
+    }
+    /// The oldest entry, or null. It stays until `drop`.
+    [[nodiscard]] const entry* front() const noexcept {
+        const std::uint32_t head = head_.load(std::memory_order_relaxed);
+        return head == tail_.load(std::memory_order_acquire) ? nullptr : &entries_[head & mask_];
+    }
+    void drop() noexcept { head_.store(head_.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
     [[nodiscard]] bool empty() const noexcept {
         return head_.load(std::memory_order_relaxed) == tail_.load(std::memory_order_seq_cst);
     }
