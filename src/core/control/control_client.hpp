@@ -1,19 +1,19 @@
 #pragma once
 
+#include "core/clock.hpp"
+#include "core/control/security.hpp"
+#include "core/control/session.hpp"
+
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "core/clock.hpp"
-#include "core/control/security.hpp"
-#include "core/control/session.hpp"
-
 namespace accel::core {
 
-/// The client side of the control plane of a context: one thread, one CURVE connection to each server endpoint, shared by
-/// all sessions with it. Sends and expects heartbeats; ends the watches of sessions whose server went silent.
-/// Thread-safe.
+/// The client side of the control plane of a context: one thread, one CURVE connection to each server
+/// endpoint, shared by all sessions with it. Sends and expects heartbeats; ends the watches of sessions whose
+/// server went silent. Thread-safe.
 class control_client {
   public:
     explicit control_client(context_state& context);
@@ -21,18 +21,20 @@ class control_client {
     control_client(const control_client&) = delete;
     control_client& operator=(const control_client&) = delete;
 
-    /// Opens a session by `deadline`; `watch` is ended when it dies. Refusals come back with the server's sentence.
+    /// Opens a session by `deadline`; `watch` is ended when it dies. Refusals come back with the server's
+    /// sentence.
     [[nodiscard]] result<session_grant> open_session(const std::string& host, std::uint16_t port,
                                                      std::shared_ptr<const security_identity> security,
                                                      const session_request& request,
-                                                     std::shared_ptr<session_watch> watch, nanoseconds deadline);
+                                                     std::shared_ptr<session_watch> watch,
+                                                     nanoseconds deadline);
     /// Tells the server that the session is over. Returns at once; unknown ids are ignored.
     void close_session(const std::string& host, std::uint16_t port, std::uint64_t session_id) noexcept;
 
     /// The schemes the server offers, best first (for `auto://`).
-    [[nodiscard]] result<std::vector<std::string>> query_offers(const std::string& host, std::uint16_t port,
-                                                                std::shared_ptr<const security_identity> security,
-                                                                nanoseconds deadline);
+    [[nodiscard]] result<std::vector<std::string>> query_offers(
+        const std::string& host, std::uint16_t port, std::shared_ptr<const security_identity> security,
+        nanoseconds deadline);
 
   private:
     class impl;

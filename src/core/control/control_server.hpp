@@ -1,17 +1,18 @@
 #pragma once
 
-#include <cstdint>
-#include <memory>
-#include <string>
-
 #include "core/clock.hpp"
 #include "core/control/security.hpp"
 #include "core/control/session.hpp"
 
+#include <cstdint>
+#include <memory>
+#include <string>
+
 namespace accel::core {
 
-/// The server side of the control plane on one host:port: one thread, one CURVE ROUTER socket. Checks what arrives, opens
-/// and closes sessions at its host, exchanges heartbeats, and ends all sessions of a client that went silent.
+/// The server side of the control plane on one host:port: one thread, one CURVE ROUTER socket. Checks what
+/// arrives, opens and closes sessions at its host, exchanges heartbeats, and ends all sessions of a client
+/// that went silent.
 class control_server {
   public:
     /// Binds to host:port (0: any free). `host_core` must outlive it. Logs a sentence for each refusal.
@@ -23,7 +24,8 @@ class control_server {
     control_server& operator=(const control_server&) = delete;
 
     [[nodiscard]] std::uint16_t port() const noexcept;
-    /// Tells the client that the server ended its session. Thread-safe; returns at once; unknown ids are ignored.
+    /// Tells the client that the server ended its session. Thread-safe; returns at once; unknown ids are
+    /// ignored.
     void end_session(std::uint64_t session_id, status why) noexcept;
 
   private:

@@ -1,13 +1,13 @@
 #pragma once
 
-#include <memory>
-#include <string>
-#include <string_view>
-
 #include "core/clock.hpp"
 
 #include <accel_transport/options.hpp>
 #include <accel_transport/status.hpp>
+
+#include <memory>
+#include <string>
+#include <string_view>
 
 namespace accel::core {
 
@@ -22,14 +22,17 @@ struct security_identity {
 
 class context_state;
 
-/// Checks and loads what the options name. Neither keys nor `insecure`: `unauthorized`, with a sentence that says how to
-/// make keys. A key file that others can read is refused.
-[[nodiscard]] result<std::shared_ptr<const security_identity>> load_client_security(const security_options& options);
-/// The same for a server; registers its authorised keys with the context's authenticator until the result is destroyed.
-[[nodiscard]] result<std::shared_ptr<const security_identity>> load_server_security(context_state& context,
-                                                                                    const security_options& options);
+/// Checks and loads what the options name. Neither keys nor `insecure`: `unauthorized`, with a sentence that
+/// says how to make keys. A key file that others can read is refused.
+[[nodiscard]] result<std::shared_ptr<const security_identity>> load_client_security(
+    const security_options& options);
+/// The same for a server; registers its authorised keys with the context's authenticator until the result is
+/// destroyed.
+[[nodiscard]] result<std::shared_ptr<const security_identity>> load_server_security(
+    context_state& context, const security_options& options);
 
-/// Sets the CURVE options of a ZeroMQ socket before it binds (server) or connects (client). Nothing when insecure.
+/// Sets the CURVE options of a ZeroMQ socket before it binds (server) or connects (client). Nothing when
+/// insecure.
 [[nodiscard]] result<void> secure_socket(void* socket, const security_identity& identity, bool as_server);
 
 }  // namespace accel::core
