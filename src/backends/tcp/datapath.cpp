@@ -21,6 +21,17 @@ constexpr std::size_t batch_bytes = 1 << 20;
 constexpr std::size_t read_budget = 1 << 20;
 constexpr int sends_at_once = 4;
 
+/// One system call; of one piece it is the cheaper one.
+ssize_t hand_over(int fd, const send_batch& batch, int flags) noexcept {
+    if (batch.count == 1) {
+        return ::send(fd, batch.pieces[0].iov_base, batch.pieces[0].iov_len, flags);
+    }
+    msghdr message{};
+    message.msg_iov = const_cast<iovec*>(batch.pieces.data());
+    message.msg_iovlen = batch.count;
+    return ::sendmsg(fd, &message, flags);
+}
+
 bool would_block(int number) noexcept {
     return number == EAGAIN || number == EWOULDBLOCK;
 }
@@ -67,20 +78,17 @@ void tcp_link::flush() noexcept {
     }
 }
 
-/// One `sendmsg`. False: no more for now.
+/// Sends one batch. False: no more for now.
 bool tcp_link::send_once() noexcept {
     send_batch batch;
     queue_.plan(batch, batch_bytes);
-    msghdr message{};
-    message.msg_iov = batch.pieces.data();
-    message.msg_iovlen = batch.count;
     bool pinned = batch.pinned && !zerocopy_.full();
     const int flags = MSG_DONTWAIT | MSG_NOSIGNAL | (batch.more ? MSG_MORE : 0) | (pinned ? MSG_ZEROCOPY : 0);
-    ssize_t sent = ::sendmsg(fd_.get(), &message, flags);
+    ssize_t sent = hand_over(fd_.get(), batch, flags);
     if (sent < 0 && errno == ENOBUFS && pinned) {
         // The kernel pins no more for now.
         pinned = false;
-        sent = ::sendmsg(fd_.get(), &message, flags & ~MSG_ZEROCOPY);
+        sent = hand_over(fd_.get(), batch, flags & ~MSG_ZEROCOPY);
     }
     if (sent > 0) {
         if (pinned) {
@@ -246,6 +254,7 @@ tcp_link::read_outcome tcp_link::read_once(std::size_t& count) noexcept {
         return short_read_ ? read_outcome::some : read_outcome::all;
     }
     if (got < 0 && (would_block(errno) || errno == EINTR)) {
+        short_read_ = false;
         return read_outcome::nothing;
     }
     fail(status::peer_lost);

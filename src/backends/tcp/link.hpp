@@ -31,6 +31,7 @@ class tcp_link final : public core::link {
     [[nodiscard]] status deliver(const core::outgoing& message) noexcept override;
     [[nodiscard]] bool retract(std::uint32_t slot) noexcept override;
     void consumed(std::uint32_t slot) noexcept override;
+    [[nodiscard]] bool flushed() const noexcept override { return queue_.empty(); }
     [[nodiscard]] core::slot_memory& send() const noexcept override { return *config_.send; }
 
     // For the poller.
@@ -48,7 +49,10 @@ class tcp_link final : public core::link {
     [[nodiscard]] bool blocked() const noexcept { return blocked_; }
     void unblock() noexcept { blocked_ = false; }
     /// After a sleep one read tells that the socket is empty; the next need not ask again.
-    void trust_short_read() noexcept { trust_short_read_ = true; }
+    void trust_short_read() noexcept {
+        trust_short_read_ = true;
+        short_read_ = false;
+    }
     [[nodiscard]] int fd() const noexcept { return fd_.get(); }
 
     // Kept here by the poller.

@@ -67,20 +67,16 @@ bool tcp_poller::few() const noexcept {
 }
 
 void tcp_poller::await(tcp_link& link) {
+    const std::lock_guard lock(sessions_mutex_);
     sessions_[link.session_id()] = &link;
-    make_room(sessions_.size());
-}
-
-/// Room ahead of time, so that polling never allocates for links.
-void tcp_poller::make_room(std::size_t links) {
-    if (links_.capacity() < links) {
-        links_.reserve(links * 2);
-    }
-    hot_.reserve(links_.capacity());
 }
 
 bool tcp_poller::add(tcp_link& link) {
-    make_room(links_.size() + 1);
+    // Room ahead of time, so that polling never allocates for links.
+    if (links_.size() == links_.capacity()) {
+        links_.reserve(links_.size() * 2 + few_links);
+    }
+    hot_.reserve(links_.capacity());
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.ptr = &link;
@@ -97,10 +93,7 @@ bool tcp_poller::add(tcp_link& link) {
 }
 
 void tcp_poller::remove(tcp_link& link) noexcept {
-    const auto waiting = sessions_.find(link.session_id());
-    if (waiting != sessions_.end() && waiting->second == &link) {
-        sessions_.erase(waiting);
-    }
+    forget_session(link);
     const auto polled = std::find(links_.begin(), links_.end(), &link);
     if (polled == links_.end()) {
         return;
@@ -112,6 +105,17 @@ void tcp_poller::remove(tcp_link& link) noexcept {
         link.hot = false;
     }
     unwatch(link);
+}
+
+void tcp_poller::forget_session(tcp_link& link) noexcept {
+    if (!acceptor_) {
+        return;
+    }
+    const std::lock_guard lock(sessions_mutex_);
+    const auto found = sessions_.find(link.session_id());
+    if (found != sessions_.end() && found->second == &link) {
+        sessions_.erase(found);
+    }
 }
 
 void tcp_poller::unwatch(tcp_link& link) noexcept {
@@ -253,13 +257,19 @@ void tcp_poller::settle(claim& made) noexcept {
     if (shown.version != core::protocol_version) {
         return refuse(shown.session_id, "its protocol version is not this one's");
     }
-    const auto found = sessions_.find(shown.session_id);
-    if (found == sessions_.end()) {
+    tcp_link* claimed = find_session(shown.session_id);
+    if (claimed == nullptr) {
         return refuse(shown.session_id, "no such session is open here");
     }
-    if (!found->second->adopt(made.socket, shown.token)) {
+    if (!claimed->adopt(made.socket, shown.token)) {
         refuse(shown.session_id, "its token is wrong or was used before");
     }
+}
+
+tcp_link* tcp_poller::find_session(std::uint64_t id) noexcept {
+    const std::lock_guard lock(sessions_mutex_);
+    const auto found = sessions_.find(id);
+    return found == sessions_.end() ? nullptr : found->second;
 }
 
 void tcp_poller::refuse(std::uint64_t session_id, const char* why) noexcept {

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -31,7 +32,7 @@ class tcp_poller final : public core::poller {
     // For the links.
     [[nodiscard]] bool is_server() const noexcept { return acceptor_.has_value(); }
     [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
-    /// Server: the link waits for its client.
+    /// Server: the link waits for its client. Any thread.
     void await(tcp_link& link);
     /// From now on the link is polled. False: the kernel has no news of it to give.
     [[nodiscard]] bool add(tcp_link& link);
@@ -46,13 +47,14 @@ class tcp_poller final : public core::poller {
 
   private:
     tcp_poller(unique_fd epoll, bool zerocopy) : epoll_(std::move(epoll)), zerocopy_(zerocopy) {}
-    void make_room(std::size_t links);
     [[nodiscard]] bool few() const noexcept;
     [[nodiscard]] std::size_t poll_few(std::span<core::link_event> out) noexcept;
     [[nodiscard]] std::size_t poll_many(std::span<core::link_event> out) noexcept;
     void ask_epoll() noexcept;
     void sync_output(tcp_link& link) noexcept;
     void settle_claims() noexcept;
+    [[nodiscard]] tcp_link* find_session(std::uint64_t id) noexcept;
+    void forget_session(tcp_link& link) noexcept;
     void settle(claim& made) noexcept;
     void refuse(std::uint64_t session_id, const char* why) noexcept;
 
@@ -60,8 +62,9 @@ class tcp_poller final : public core::poller {
     bool zerocopy_;
     std::uint16_t port_ = 0;
     std::optional<acceptor> acceptor_;
-    std::unordered_map<std::uint64_t, tcp_link*>
-        sessions_;                  ///< server: every link from activation to its end
+    std::mutex sessions_mutex_;  ///< of `sessions_`; met only when a client attaches or ends
+    /// Server: every link from activation to its end.
+    std::unordered_map<std::uint64_t, tcp_link*> sessions_;
     std::vector<tcp_link*> links_;  ///< connected
     std::vector<tcp_link*> hot_;    ///< capacity for all links
     std::vector<claim> claims_;

@@ -26,7 +26,7 @@ struct arrival {
 /// payload goes straight to its place.
 class stream_reader {
   public:
-    static constexpr std::size_t staging_bytes = 4096;
+    static constexpr std::size_t staging_bytes = 4096 + 256;
 
     enum class outcome : std::uint8_t { nothing, message, violation };
 

@@ -1,0 +1,345 @@
+#include "backends/tcp/acceptor.hpp"
+#include "backends/tcp/socket.hpp"
+#include "tcp_pair.hpp"
+
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+
+/// How clients come in, and who does not.
+namespace accel::tcp {
+namespace {
+
+using namespace testing;
+using bytes = std::vector<std::byte>;
+
+std::uint16_t port_of(const core::link& server) {
+    const core::link_description description = server.describe();
+    server_address address;
+    EXPECT_EQ(description.size(), sizeof address);
+    std::memcpy(&address, description.data(), sizeof address);
+    return address.port;
+}
+
+/// A peer that writes what it likes.
+unique_fd raw_connection(std::uint16_t port) {
+    auto made = connect_to("127.0.0.1", port, core::deadline_after(5s));
+    EXPECT_TRUE(made.ok());
+    return std::move(made).value();
+}
+
+attach_preamble good_preamble(std::uint64_t session) {
+    attach_preamble p;
+    p.session_id = session;
+    p.token.fill(std::byte{0x5a});
+    return p;
+}
+
+void write_all(const unique_fd& fd, const void* data, std::size_t size) {
+    ASSERT_TRUE(send_all(fd.get(), data, size, core::deadline_after(5s)).ok());
+}
+
+/// True once the other side has closed.
+bool is_closed(const unique_fd& fd) {
+    std::array<char, 64> sink;
+    const ssize_t got = ::recv(fd.get(), sink.data(), sink.size(), MSG_DONTWAIT);
+    return got == 0 || (got < 0 && errno != EAGAIN);
+}
+
+class TcpAccept : public ::testing::Test {
+  protected:
+    TcpAccept() : server(world.open_server({.slots = 2, .request_bytes = 256, .response_bytes = 256}, 77)) {}
+
+    template <class Done>
+    void serve_until(Done done) {
+        world.run({}, done);
+    }
+    /// The session still takes its right client.
+    void expect_still_attachable() {
+        const unique_fd good = raw_connection(port_of(*server->path));
+        const attach_preamble p = good_preamble(77);
+        write_all(good, &p, sizeof p);
+        slot_header h;
+        write_all(good, &h, sizeof h);
+        serve_until([&] { return !server->arrived.empty(); });
+        EXPECT_FALSE(is_closed(good));
+    }
+    void expect_refused(const attach_preamble& p) {
+        const unique_fd peer = raw_connection(port_of(*server->path));
+        write_all(peer, &p, sizeof p);
+        serve_until([&] { return is_closed(peer); });
+        EXPECT_TRUE(server->arrived.empty() && server->lost.empty());
+    }
+
+    tcp_world world;
+    std::unique_ptr<end> server;
+};
+
+TEST_F(TcpAccept, WrongTokenIsRefused) {
+    for (const std::size_t wrong : {std::size_t{0}, std::size_t{15}}) {
+        attach_preamble p = good_preamble(77);
+        p.token[wrong] ^= std::byte{1};
+        expect_refused(p);
+    }
+    expect_still_attachable();
+}
+
+TEST_F(TcpAccept, UnknownSessionIsRefused) {
+    expect_refused(good_preamble(78));
+    expect_still_attachable();
+}
+
+TEST_F(TcpAccept, ForeignPreambleIsRefused) {
+    attach_preamble p = good_preamble(77);
+    p.magic[0] = 'G';
+    expect_refused(p);
+    p = good_preamble(77);
+    p.version = 99;
+    expect_refused(p);
+    expect_still_attachable();
+}
+
+TEST_F(TcpAccept, ReplayedTokenIsRefused) {
+    const attach_preamble p = good_preamble(77);
+    const unique_fd first = raw_connection(port_of(*server->path));
+    write_all(first, &p, sizeof p);
+    const unique_fd second = raw_connection(port_of(*server->path));
+    write_all(second, &p, sizeof p);
+    serve_until([&] { return is_closed(first) || is_closed(second); });
+    EXPECT_NE(is_closed(first), is_closed(second));
+    EXPECT_TRUE(server->lost.empty());
+}
+
+TEST_F(TcpAccept, TokenIsNoGoodAfterTheSessionEnded) {
+    const attach_preamble p = good_preamble(77);
+    {
+        const unique_fd first = raw_connection(port_of(*server->path));
+        write_all(first, &p, sizeof p);
+        world.run({}, [polls = 0]() mutable { return ++polls > 200; });
+    }
+    serve_until([&] { return !server->lost.empty(); });
+    const unique_fd again = raw_connection(port_of(*server->path));
+    write_all(again, &p, sizeof p);
+    serve_until([&] { return is_closed(again); });
+    EXPECT_EQ(server->lost.size(), 1U);
+}
+
+TEST_F(TcpAccept, PreambleMayComeByteByByteWithRequestsBehindIt) {
+    const unique_fd peer = raw_connection(port_of(*server->path));
+    const attach_preamble p = good_preamble(77);
+    bytes stream(sizeof p);
+    std::memcpy(stream.data(), &p, sizeof p);
+    const bytes payload = random_bytes(33, 1);
+    for (std::uint32_t slot = 0; slot < 2; ++slot) {
+        slot_header h;
+        h.slot = slot;
+        h.length = payload.size();
+        const auto* from = reinterpret_cast<const std::byte*>(&h);
+        stream.insert(stream.end(), from, from + sizeof h);
+        stream.insert(stream.end(), payload.begin(), payload.end());
+    }
+    for (const std::byte& b : stream) {
+        write_all(peer, &b, 1);
+        for (int i = 0; i < 3; ++i) tcp_world::take(*world.server_poller);
+    }
+    serve_until([&] { return server->arrived.size() == 2; });
+    for (const link_event& e : server->arrived) EXPECT_TRUE(same(e.payload, payload));
+}
+
+TEST_F(TcpAccept, GarbageBehindTheTokenEndsTheLink) {
+    const unique_fd peer = raw_connection(port_of(*server->path));
+    const attach_preamble p = good_preamble(77);
+    write_all(peer, &p, sizeof p);
+    const bytes garbage(100, std::byte{0xff});
+    write_all(peer, garbage.data(), garbage.size());
+    serve_until([&] { return !server->lost.empty(); });
+    EXPECT_EQ(server->lost[0], status::protocol_error);
+    serve_until([&] { return is_closed(peer); });
+}
+
+TEST_F(TcpAccept, RequestBeforeTheAnswerIsTakenEndsTheLink) {
+    const unique_fd peer = raw_connection(port_of(*server->path));
+    const attach_preamble p = good_preamble(77);
+    write_all(peer, &p, sizeof p);
+    const slot_header h;
+    write_all(peer, &h, sizeof h);
+    write_all(peer, &h, sizeof h);
+    serve_until([&] { return !server->lost.empty(); });
+    EXPECT_EQ(server->arrived.size(), 1U);
+    EXPECT_EQ(server->lost[0], status::protocol_error);
+}
+
+TEST_F(TcpAccept, TruncationAtAnyOffsetIsALossAndNoMessage) {
+    const bytes payload = random_bytes(16, 1);
+    slot_header h;
+    h.length = payload.size();
+    bytes stream(sizeof h);
+    std::memcpy(stream.data(), &h, sizeof h);
+    stream.insert(stream.end(), payload.begin(), payload.end());
+    for (std::size_t length = 0; length < stream.size(); ++length) {
+        const std::uint64_t session = 1000 + length;
+        auto one = world.open_server({.slots = 1, .request_bytes = 64, .response_bytes = 64}, session);
+        {
+            const unique_fd peer = raw_connection(port_of(*one->path));
+            const attach_preamble p = good_preamble(session);
+            write_all(peer, &p, sizeof p);
+            write_all(peer, stream.data(), length);
+        }
+        serve_until([&] { return !one->lost.empty(); });
+        EXPECT_TRUE(one->arrived.empty()) << length;
+        EXPECT_EQ(one->lost, std::vector<status>{status::peer_lost});
+    }
+}
+
+TEST_F(TcpAccept, SilentConnectionsKeepNobodyOut) {
+    std::vector<unique_fd> silent;
+    const std::size_t before = open_descriptors();
+    for (std::size_t i = 0; i < 2 * acceptor::places; ++i) {
+        silent.push_back(raw_connection(port_of(*server->path)));
+        if (i % 16 == 0) world.run({}, [polls = 0]() mutable { return ++polls > 130; });
+    }
+    expect_still_attachable();
+    const std::size_t at_server = open_descriptors() - before - silent.size();
+    EXPECT_LE(at_server, acceptor::places + 1);
+}
+
+TEST_F(TcpAccept, SilentConnectionsAreClosedInTime) {
+    const unique_fd silent = raw_connection(port_of(*server->path));
+    const core::nanoseconds start = core::now();
+    // As a worker: polls until there is nothing, arms, sleeps.
+    world.run({}, [&] {
+        if (world.server_poller->arm()) std::this_thread::sleep_for(1ms);
+        world.server_poller->disarm();
+        return is_closed(silent);
+    });
+    EXPECT_GE(core::now() - start, acceptor::patience - 100ms);
+    EXPECT_LT(core::now() - start, acceptor::patience + 2s);
+}
+
+TEST(TcpMany, ThousandSessionsOnOnePoller) {
+    constexpr std::size_t sessions = 1000;
+    tcp_world world;
+    std::vector<tcp_world::connection> all;
+    for (std::size_t i = 0; i < sessions; ++i) {
+        all.push_back(world.connect({.slots = 2, .request_bytes = 1024, .response_bytes = 1024}));
+        if (i % 100 == 99) tcp_world::take(*world.server_poller);
+    }
+    for (std::uint32_t round = 1; round <= 3; ++round) {
+        const bytes payload = random_bytes(700, round);
+        for (auto& c : all) {
+            ASSERT_EQ(send_message(*c.client->path, message_kind::request, round % 2, round, payload),
+                      status::ok);
+        }
+        std::size_t answered = 0;
+        world.run({}, [&] {
+            for (auto& c : all) {
+                for (const link_event& e : std::exchange(c.server->arrived, {})) {
+                    EXPECT_TRUE(same(e.payload, payload));
+                    EXPECT_EQ(send_message(*c.server->path, message_kind::response, e.header.slot, round,
+                                           e.payload),
+                              status::ok);
+                    c.server->path->consumed(e.header.slot);
+                    ++answered;
+                }
+            }
+            return answered == sessions;
+        });
+        for (auto& c : all) {
+            world.run({&c}, [&] { return !c.client->arrived.empty(); });
+            EXPECT_TRUE(same(c.client->arrived[0].payload, payload));
+            c.client->arrived.clear();
+        }
+    }
+    for (auto& c : all) EXPECT_TRUE(c.client->lost.empty() && c.server->lost.empty());
+}
+
+TEST(TcpMany, ConnectingAndEndingLeavesNoDescriptor) {
+    tcp_world world;
+    { auto warm = world.connect({.slots = 1, .request_bytes = 64, .response_bytes = 64}); }
+    const std::size_t before = open_descriptors();
+    for (std::uint32_t i = 0; i < 10'000; ++i) {
+        auto c = world.connect({.slots = 1, .request_bytes = 64, .response_bytes = 64});
+        if (i % 3 == 0) {
+            ASSERT_EQ(send_message(*c.client->path, message_kind::request, 0, 1, {}), status::ok);
+            world.run({&c}, [&] { return !c.server->arrived.empty(); });
+        }
+        if (i % 2 == 0) {
+            EXPECT_TRUE(c.client->path->close());
+        }
+    }
+    world.run({}, [polls = 0]() mutable { return ++polls > 200; });
+    EXPECT_EQ(open_descriptors(), before);
+}
+
+TEST(TcpMany, ClientsOfOtherThreadsComeAndGoWhileTheServerPolls) {
+    tcp_world world;
+    constexpr std::uint32_t clients = 4;
+    constexpr std::uint64_t rounds = 50;
+    std::atomic<bool> stop{false};
+    // Opened ahead, activated by the clients' threads as a control plane would.
+    std::vector<std::unique_ptr<end>> ends;
+    for (std::uint32_t i = 0; i < clients * rounds; ++i) ends.push_back(std::make_unique<end>());
+    for (std::uint32_t i = 0; i < clients * rounds; ++i) {
+        auto link = world.server_poller->open_link(
+            make_config(core::link_role::server, {.slots = 1, .request_bytes = 64, .response_bytes = 64},
+                        i + 1, *ends[i]));
+        ASSERT_TRUE(link.ok());
+        ends[i]->path = std::move(link).value();
+    }
+    std::thread server([&] {
+        while (!stop.load()) {
+            std::array<link_event, 16> events;
+            const std::size_t count = world.server_poller->poll(events);
+            for (std::size_t i = 0; i < count; ++i) {
+                if (events[i].kind != event_kind::arrived) continue;
+                end& owner = *static_cast<end*>(events[i].owner);
+                EXPECT_EQ(
+                    send_message(*owner.path, message_kind::response, 0, events[i].header.generation, {}),
+                    status::ok);
+                owner.path->consumed(0);
+            }
+        }
+    });
+    std::vector<std::thread> threads;
+    for (std::uint32_t t = 0; t < clients; ++t) {
+        threads.emplace_back([&, t] {
+            for (std::uint64_t round = 0; round < rounds; ++round) {
+                end& peer = *ends[t * rounds + round];
+                peer.path->activate();
+                auto events = make_poller(core::link_role::client);
+                end mine;
+                auto link = events->open_link(
+                    make_config(core::link_role::client,
+                                {.slots = 1, .request_bytes = 64, .response_bytes = 64}, 0, mine));
+                ASSERT_TRUE(link.ok());
+                core::link_grant grant{t * rounds + round + 1, {}, "127.0.0.1", peer.path->describe()};
+                grant.token.fill(std::byte{0x5a});
+                core::link& path = **link;
+                ASSERT_TRUE(path.attach(grant, core::deadline_after(5s)).ok());
+                path.activate();
+                ASSERT_EQ(send_message(path, message_kind::request, 0, 9, {}), status::ok);
+                const core::nanoseconds deadline = core::deadline_after(patience);
+                while (mine.arrived.empty()) {
+                    ASSERT_LT(core::now(), deadline);
+                    if (events->arm()) {
+                        pollfd waited{events->event_fd(), POLLIN, 0};
+                        ::poll(&waited, 1, 1000);
+                    }
+                    events->disarm();
+                    tcp_world::take(*events);
+                }
+                EXPECT_TRUE(path.close());
+            }
+        });
+    }
+    for (std::thread& t : threads) t.join();
+    stop = true;
+    server.join();
+}
+
+}  // namespace
+}  // namespace accel::tcp
