@@ -24,11 +24,13 @@ counted() { echo "$1 $2 $3" >>"$logs/$step.counts"; }
 
 build_preset() { cmake --preset "$1" "${@:2}" && cmake --build "build/$1"; }
 
+launcher=()
+
 # test_preset NAME [OPTION...]: runs ctest and counts its tests.
 test_preset() {
     local preset=$1 report=$root/build/$1/tests.xml ok=0
     rm -f "$report"
-    ctest --preset "$preset" -j "$CMAKE_BUILD_PARALLEL_LEVEL" --no-tests=error --timeout 300 \
+    "${launcher[@]}" ctest --preset "$preset" -j "$CMAKE_BUILD_PARALLEL_LEVEL" --no-tests=error --timeout 300 \
         --output-junit "$report" "${@:2}" || ok=$?
     count_report "$report"
     return "$ok"
@@ -75,6 +77,8 @@ step_asan() {
 
 step_tsan() {
     build_preset tsan
+    # Older ThreadSanitizers do not start where more than 28 bits of an address are random.
+    if (($(</proc/sys/vm/mmap_rnd_bits) > 28)); then launcher=(setarch -R); fi
     test_preset tsan
 }
 
@@ -96,7 +100,7 @@ fuzz_one() {
     local found=build/fuzz/found/$1
     rm -rf "$found" "$found".passed "$found".failed
     mkdir -p "$found"
-    if "build/fuzz/bin/$1" -max_total_time="$fuzz_seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+    if timeout "$((fuzz_seconds + 120))" "build/fuzz/bin/$1" -max_total_time="$fuzz_seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
         -artifact_prefix="$found." "$found" "tests/fuzz/corpus/${1#fuzz_}" >"$found.log" 2>&1; then
         grep -E 'stat::number_of_executed_units|cov:' "$found.log" | tail -n 2 | sed "s/^/$1: /"
         touch "$found.passed"
@@ -115,8 +119,8 @@ step_manual() {
 }
 
 step_demo() {
-    build/release/bin/digits_demo --json "$logs/demo.json"
-    build/release/bin/accel_doctor --json | python3 -m json.tool
+    timeout 300 build/release/bin/digits_demo --json "$logs/demo.json"
+    timeout 60 build/release/bin/accel_doctor --json | python3 -m json.tool
     python3 scripts/check_demo.py "$logs/demo.json"
 }
 
