@@ -72,6 +72,7 @@ status exchange::reply(slice payload, std::atomic<std::uint32_t>& leases) noexce
     core::exchange_state& state = open_state(state_);
     if (payload.size() > state.response_room.size()) return status::message_too_large;
     if (payload.region() == nullptr) return status::invalid_argument;
+    if (payload.empty()) return reply(std::size_t{0});  // nothing is lent
     leases.fetch_add(1, std::memory_order_relaxed);
     state.payload = payload.bytes();
     state.lent = payload.region();
