@@ -80,6 +80,7 @@ TEST_P(closing, destroyed_while_the_server_holds_its_requests) {
         ASSERT_TRUE(held.wait_for(1));
         client.forget();
     }
+    ASSERT_TRUE(eventually(patience(5s), [&] { return r.served().statistics().sessions == 0; }));
     exchange orphan = held.take();
     EXPECT_TRUE(matches(orphan.request(), 17)) << "a held request stays readable";
     fill(orphan.response(), 1);

