@@ -37,7 +37,7 @@ bool same_server(const server_address& a, const server_address& b) {
 
 class control_client::impl {
   public:
-    explicit impl(void* zmq_context) : zmq_(zmq_context), thread_([this] { run(); }) {}
+    explicit impl(context_state& context) : context_(context), thread_([this] { run(); }) {}
 
     ~impl() {
         stopping_.store(true);
@@ -69,6 +69,8 @@ class control_client::impl {
 
   private:
     void run() {
+        // Here, because the context is locked while it makes us.
+        zmq_ = context_.zmq();
         std::vector<zmq_pollitem_t> items;
         nanoseconds next = never;
         while (!stopping_.load()) {
@@ -118,7 +120,8 @@ class control_client::impl {
         return connections_.emplace_back(zmq_, std::move(address), listening_);
     }
 
-    void* zmq_;
+    context_state& context_;
+    void* zmq_ = nullptr;  ///< of the thread
     wake_signal wake_;
     std::mutex mutex_;
     std::vector<command> commands_;
@@ -128,7 +131,7 @@ class control_client::impl {
     std::thread thread_;
 };
 
-control_client::control_client(context_state& context) : impl_(std::make_unique<impl>(context.zmq())) {}
+control_client::control_client(context_state& context) : impl_(std::make_unique<impl>(context)) {}
 control_client::~control_client() = default;
 
 result<session_grant> control_client::open_session(const std::string& host, std::uint16_t port,
