@@ -97,16 +97,23 @@ std::size_t channel_core::poll(std::span<completion> out) noexcept {
 /// Takes what the transport has, then what time and the control plane say.
 void channel_core::progress() noexcept {
     if (state_ == state::connected) {
-        const std::size_t count = connection_.events->poll(events_);
-        now_ = now();
-        for (std::size_t i = 0; i < count && state_ == state::connected; ++i) on_event(events_[i]);
+        take_events();
         if (now_ >= slots_.next_deadline()) expire();
-        if (const status ended = connection_.watch->ended(); ended != status::ok) lose(ended);
+        if (const status ended = connection_.watch->ended(); ended != status::ok) {
+            take_events();  // answers that came before the end, but after the look above
+            lose(ended);
+        }
     }
     if (state_ != state::connected) {
         now_ = now();
         settle_lost();
     }
+}
+
+void channel_core::take_events() noexcept {
+    const std::size_t count = connection_.events->poll(events_);
+    now_ = now();
+    for (std::size_t i = 0; i < count && state_ == state::connected; ++i) on_event(events_[i]);
 }
 
 void channel_core::on_event(const link_event& event) noexcept {

@@ -62,6 +62,7 @@ class channel_core {
     status submit_payload(client_slot& slot, std::span<const std::byte> payload, const region_state* lent,
                           const submit_options& options) noexcept;
     void progress() noexcept;
+    void take_events() noexcept;
     void on_event(const link_event& event) noexcept;
     void on_response(const link_event& event) noexcept;
     void on_let_go(std::uint32_t index) noexcept;

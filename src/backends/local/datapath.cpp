@@ -62,7 +62,10 @@ std::size_t local_link::take(std::span<core::link_event> out) noexcept {
     const bool peer_closed = peer_->closed.load(std::memory_order_acquire);
     std::size_t count = 0;
     for (const entry* next = nullptr; count < out.size() && (next = mine_->inbox.front()) != nullptr;) {
-        if (peer_closed) {
+        // What a closed peer lent may be gone; an answer that lies in our own slot is as good as before.
+        const bool gone = peer_closed && (role_ == link_role::server ||
+                                          (*lent_by_peer_)[next->slot].load(std::memory_order_relaxed));
+        if (gone) {
             release_peer_memory(next->slot);
         } else {
             fill(out[count++], *next);
