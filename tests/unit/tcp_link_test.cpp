@@ -214,6 +214,17 @@ TEST(TcpLink, EndOfThePeerIsToldAtOnce) {
     EXPECT_EQ(c.client->lost.size(), 1U);
 }
 
+TEST(TcpLink, CloseOfTheClientIsNotALoss) {
+    tcp_world world;
+    auto c = world.connect();
+    ASSERT_EQ(send_message(*c.client->path, message_kind::request, 0, 1, random_bytes(100'000, 1)),
+              status::ok);
+    EXPECT_TRUE(c.client->path->close());
+    world.run({&c}, [&] { return !c.server->lost.empty(); });
+    EXPECT_EQ(c.server->lost, std::vector<status>{status::closed});
+    EXPECT_EQ(c.server->arrived.size(), 1U);
+}
+
 TEST(TcpLink, LossInMidMessageIsToldOnBothEnds) {
     constexpr std::size_t large = 16 << 20;
     tcp_world world;

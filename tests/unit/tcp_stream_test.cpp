@@ -31,6 +31,7 @@ struct received_message {
 struct feed_result {
     std::vector<received_message> messages;
     bool violation = false;
+    bool goodbye = false;
 };
 
 /// Feeds at most `chunk` bytes a time, as a socket would.
@@ -52,8 +53,8 @@ feed_result feed(stream_reader& reader, std::span<const std::byte> stream, std::
         arrival message;
         for (;;) {
             const outcome result = reader.next(message);
-            if (result == outcome::violation) {
-                out.violation = true;
+            if (result == outcome::violation || result == outcome::goodbye) {
+                (result == outcome::goodbye ? out.goodbye : out.violation) = true;
                 return out;
             }
             if (result == outcome::nothing) break;
@@ -280,6 +281,27 @@ TEST(TcpStream, FragmentsThatDoNotAddUpAreRefused) {
     bytes after = whole(0, 1, random_bytes(10, 1));
     append(after, fragment(0, 1, 1));
     EXPECT_TRUE(refused(after));
+}
+
+TEST(TcpStream, OnlyAClientSaysGoodbye) {
+    bytes stream = whole(0, 1, random_bytes(10, 1));
+    append(stream, fragmented(request(1, 1, 100)));
+    append(stream, make_goodbye());
+    for (const std::size_t chunk : {1U, 4096U}) {
+        stream_reader reader = request_reader();
+        const feed_result got = feed(reader, stream, chunk);
+        EXPECT_TRUE(got.goodbye);
+        EXPECT_EQ(got.messages.size(), 1U);
+    }
+    bytes alone;
+    append(alone, make_goodbye());
+    stream_reader client = response_reader();
+    EXPECT_TRUE(feed(client, alone, 16).violation);
+    fragment_header broken = make_goodbye();
+    broken.length = 1;
+    alone.clear();
+    append(alone, broken);
+    EXPECT_TRUE(refused(alone));
 }
 
 bytes response(std::uint32_t slot, std::uint32_t generation, const bytes& payload) {

@@ -136,8 +136,11 @@ bool tcp_link::close() noexcept {
     }
     if (state_ != state::closing) {
         leave_poller();
-        const bool may_send = state_ == state::open && is_server();
-        if (!may_send) {
+        const bool answers_first = state_ == state::open && is_server();
+        if (state_ == state::open && !is_server()) {
+            say_goodbye();
+        }
+        if (!answers_first) {
             queue_.clear();
         }
         state_ = state::closing;
@@ -149,6 +152,16 @@ bool tcp_link::close() noexcept {
     fd_.reset();
     state_ = state::closed;
     return true;
+}
+
+/// As far as the kernel takes it now: a peer that does not get it sees a loss.
+void tcp_link::say_goodbye() noexcept {
+    if (queue_.mid_record()) {
+        return;
+    }
+    const core::fragment_header last = make_goodbye();
+    // A result would change nothing: the connection ends all the same.
+    (void)::send(fd_.get(), &last, sizeof last, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 /// True when nothing reads slots or lent memory any more.

@@ -270,6 +270,10 @@ std::size_t tcp_link::take_arrivals(std::span<link_event> out) noexcept {
         if (outcome == stream_reader::outcome::nothing) {
             break;
         }
+        if (outcome == stream_reader::outcome::goodbye) {
+            fail(status::closed);
+            break;
+        }
         const std::uint32_t slot = message.header.slot;
         // A peer that answers or asks again before it has the whole last message does not keep the protocol.
         if (outcome == stream_reader::outcome::violation || queue_.busy(slot)) {

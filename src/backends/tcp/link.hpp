@@ -97,6 +97,7 @@ class tcp_link final : public core::link {
     [[nodiscard]] core::link_event make_event(core::event_kind kind) const noexcept;
 
     // Ending.
+    void say_goodbye() noexcept;
     [[nodiscard]] bool drained(core::nanoseconds now) noexcept;
     void abort_connection() noexcept;
 

@@ -37,6 +37,8 @@ class send_queue {
     explicit send_queue(std::uint32_t slots) : entries_(slots) {}
 
     [[nodiscard]] bool empty() const noexcept { return head_ == none; }
+    /// True while a record is cut off in the middle.
+    [[nodiscard]] bool mid_record() const noexcept { return record_sent_ > 0; }
     [[nodiscard]] bool busy(std::uint32_t slot) const noexcept { return entries_[slot].queued; }
     /// True while payload bytes that were lent are still to be sent.
     [[nodiscard]] bool lends(std::uint32_t slot) const noexcept {

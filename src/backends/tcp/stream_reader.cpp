@@ -1,5 +1,7 @@
 #include "backends/tcp/stream_reader.hpp"
 
+#include "backends/tcp/wire.hpp"
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -105,6 +107,8 @@ stream_reader::outcome stream_reader::next(arrival& out) noexcept {
             case step::complete:
                 finish(out);
                 return outcome::message;
+            case step::goodbye:
+                return outcome::goodbye;
             case step::violation:
                 return outcome::violation;
         }
@@ -156,7 +160,13 @@ stream_reader::step stream_reader::start_message() noexcept {
 stream_reader::step stream_reader::start_fragment() noexcept {
     fragment_header f;
     std::memcpy(&f, staging_.data() + begin_, sizeof f);
-    if (f.version != core::protocol_version || f.reserved != 0 || f.slot >= places_.size()) {
+    if (f.version != core::protocol_version || f.reserved != 0) {
+        return step::violation;
+    }
+    if (is_goodbye(f) && kind_ == message_kind::request) {
+        return step::goodbye;
+    }
+    if (f.slot >= places_.size()) {
         return step::violation;
     }
     const place& p = places_[f.slot];

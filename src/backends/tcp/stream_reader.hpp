@@ -28,7 +28,7 @@ class stream_reader {
   public:
     static constexpr std::size_t staging_bytes = 4096 + 256;
 
-    enum class outcome : std::uint8_t { nothing, message, violation };
+    enum class outcome : std::uint8_t { nothing, message, goodbye, violation };
 
     /// `kind`: the only one the peer may send. Requests may come into every slot; a response only where one
     /// is expected.
@@ -47,7 +47,7 @@ class stream_reader {
     [[nodiscard]] std::size_t targets(std::array<iovec, 2>& out) noexcept;
     /// `count` bytes lie in the ranges that `targets` named.
     void received(std::size_t count) noexcept;
-    /// `violation` is final: the stream cannot be understood any further.
+    /// `goodbye` (from a client) and `violation` are final: nothing that follows has a meaning.
     [[nodiscard]] outcome next(arrival& out) noexcept;
 
     /// True while bytes of an incomplete message are held.
@@ -58,7 +58,7 @@ class stream_reader {
   private:
     enum class phase : std::uint8_t { closed, open, receiving };
     enum class section : std::uint8_t { header, extension, payload };
-    enum class step : std::uint8_t { more, starved, complete, violation };
+    enum class step : std::uint8_t { more, starved, complete, goodbye, violation };
 
     struct place {
         std::byte* into = nullptr;  ///< null: the slot

@@ -35,6 +35,17 @@ struct server_address {
 };
 static_assert(sizeof(server_address) == 4);
 
+/// The last record of a client that closes: it tells a close from a death, which ends the stream in the same
+/// way.
+[[nodiscard]] inline core::fragment_header make_goodbye() noexcept {
+    core::fragment_header f;
+    f.slot = 0xffff'ffff;
+    return f;
+}
+[[nodiscard]] inline bool is_goodbye(const core::fragment_header& f) noexcept {
+    return f.slot == 0xffff'ffff && f.generation == 0 && f.length == 0;
+}
+
 /// Compares in a time that does not depend on the contents.
 [[nodiscard]] inline bool equal_in_constant_time(const core::session_token& a,
                                                  const core::session_token& b) noexcept {
