@@ -1,0 +1,161 @@
+// Zero heap allocations a call in steady state, at both ends together and on every thread.
+#include "counting_allocator.hpp"
+#include "rig.hpp"
+
+#include <cstdlib>
+#include <functional>
+#include <thread>
+
+namespace accel::tests {
+namespace {
+
+/// Heartbeats go through ZeroMQ, which allocates now and then; they are pushed out of the measured time, as
+/// they are no part of a call.
+constexpr nanoseconds no_heartbeat = 600s;
+constexpr int warm_up_calls = 3000;
+constexpr int measured_calls = 20'000;
+
+struct alloc_case {
+    const char* scheme;
+    poll_mode poll;
+};
+
+class allocations : public ::testing::TestWithParam<alloc_case> {
+  protected:
+    static backend_case backend() {
+        for (const backend_case& row : all_backends())
+            if (row.scheme == GetParam().scheme) return row;
+        throw std::runtime_error("not in backends.def");
+    }
+    static server_options at_server() {
+        server_options options = calm_server();
+        options.peer_timeout = no_heartbeat;
+        options.poll = GetParam().poll;
+        return options;
+    }
+    static channel_options at_client() {
+        channel_options options = calm_client();
+        options.peer_timeout = no_heartbeat;
+        options.poll = GetParam().poll;
+        return options;
+    }
+    /// `round` makes eight calls.
+    static std::uint64_t allocated_by(const std::function<void()>& round) {
+        for (int i = 0; i < warm_up_calls / 8; ++i) round();
+        const allocation_trap trap;
+        const std::uint64_t before = heap_allocations();
+        for (int i = 0; i < measured_calls / 8; ++i) round();
+        return heap_allocations() - before;
+    }
+};
+
+/// Eight calls in flight together, without the account of `checked_channel`, which allocates.
+void eight_calls(channel& client, std::size_t length, slice lent, slice directed) {
+    for (int i = 0; i < 8; ++i) {
+        call_view call;
+        ASSERT_EQ(client.begin(call), status::ok);
+        submit_options options;
+        options.response_into = directed;
+        const status sent =
+            lent.empty() ? client.submit(call.id, length, options) : client.submit(call.id, lent, options);
+        ASSERT_EQ(sent, status::ok);
+    }
+    for (int done = 0; done < 8;) {
+        completion out[8];
+        const std::size_t count = client.wait(out, 10s);
+        ASSERT_GT(count, 0U);
+        for (std::size_t i = 0; i < count; ++i) {
+            ASSERT_EQ(out[i].status, status::ok);
+            ASSERT_EQ(client.release(out[i].id), status::ok);
+        }
+        done += static_cast<int>(count);
+    }
+}
+
+TEST_P(allocations, none_for_payloads_in_slots) {
+    rig r(backend(), echo, at_server());
+    auto client = r.connect(at_client());
+    for (const std::size_t length : {0U, 64U, 5000U, 60'000U})
+        EXPECT_EQ(allocated_by([&] { eight_calls(client.raw(), length, {}, {}); }), 0U) << length << " bytes";
+}
+
+TEST_P(allocations, none_for_lent_and_directed_payloads) {
+    rig r(backend(), echo, at_server());
+    auto client = r.connect(at_client());
+    auto memory = r.ctx().allocate(60'000);
+    ASSERT_TRUE(memory);
+    EXPECT_EQ(allocated_by([&] { eight_calls(client.raw(), 0, memory->whole(), {}); }), 0U);
+    // All eight answers go to the same place; only allocations are of interest.
+    EXPECT_EQ(allocated_by([&] { eight_calls(client.raw(), 100, {}, memory->whole()); }), 0U);
+}
+
+TEST_P(allocations, none_for_calls_that_end_early) {
+    rig r(backend(), echo, at_server());
+    auto client = r.connect(at_client());
+    const auto cancelled = [&] {
+        for (int i = 0; i < 8; ++i) {
+            call_view call;
+            while (client->begin(call) == status::again) {
+                completion none;
+                ASSERT_EQ(client->poll({&none, 1}), 0U);
+            }
+            ASSERT_EQ(client->submit(call.id, 100), status::ok);
+            (void)client->cancel(call.id);
+            completion out;
+            ASSERT_EQ(client->wait({&out, 1}, 10s), 1U);
+            ASSERT_EQ(client->release(out.id), status::ok);
+        }
+    };
+    EXPECT_EQ(allocated_by(cancelled), 0U);
+}
+
+TEST_P(allocations, none_for_failures) {
+    rig r(
+        backend(), [](exchange one) { (void)one.fail(status::application_error, 3, "no"); }, at_server());
+    auto client = r.connect(at_client());
+    const auto failed = [&] {
+        for (int i = 0; i < 8; ++i) {
+            call_view call;
+            ASSERT_EQ(client->begin(call), status::ok);
+            ASSERT_EQ(client->submit(call.id, 100), status::ok);
+            completion out;
+            ASSERT_EQ(client->wait({&out, 1}, 10s), 1U);
+            ASSERT_EQ(client->release(out.id), status::ok);
+        }
+    };
+    EXPECT_EQ(allocated_by(failed), 0U);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    backends, allocations,
+    ::testing::Values(alloc_case{"local", poll_mode::adaptive}, alloc_case{"local", poll_mode::block},
+                      alloc_case{"tcp", poll_mode::adaptive}, alloc_case{"tcp", poll_mode::block}),
+    [](const auto& row) {
+        return std::string(row.param.scheme) + (row.param.poll == poll_mode::block ? "_asleep" : "_spinning");
+    });
+
+/// Keeps the compiler from leaving an allocation out that is not used.
+template <class Pointer>
+Pointer kept(Pointer pointer) {
+    Pointer volatile seen = pointer;
+    return seen;
+}
+
+TEST(counting, sees_every_way_to_allocate) {
+    const auto counted = [](const std::function<void()>& allocate) {
+        const std::uint64_t before = heap_allocations();
+        allocate();
+        return heap_allocations() - before;
+    };
+    EXPECT_EQ(counted([] { delete kept(new int); }), 1U);
+    EXPECT_EQ(counted([] { delete[] kept(new char[100]); }), 1U);
+    EXPECT_EQ(counted([] { std::free(kept(std::malloc(10))); }), 1U);
+    EXPECT_EQ(counted([] { std::free(kept(std::calloc(2, 5))); }), 1U);
+    EXPECT_EQ(counted([] { std::free(kept(std::aligned_alloc(64, 64))); }), 1U);
+    EXPECT_EQ(counted([] { std::free(kept(std::realloc(kept(std::malloc(10)), 1000))); }), 2U);
+    EXPECT_EQ(counted([] { std::thread([] { std::free(kept(std::malloc(10))); }).join(); }) > 0, true)
+        << "other threads";
+}
+
+}  // namespace
+}  // namespace accel::tests

@@ -1,0 +1,74 @@
+#include "counting_allocator.hpp"
+
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstdlib>
+
+// glibc's own entry points, below the names that this program replaces.
+extern "C" {
+void* __libc_malloc(std::size_t size);
+void* __libc_calloc(std::size_t count, std::size_t size);
+void* __libc_realloc(void* data, std::size_t size);
+void* __libc_memalign(std::size_t alignment, std::size_t size);
+void __libc_free(void* data);
+}
+
+namespace {
+
+std::atomic<std::uint64_t> count{0};
+std::atomic<bool> armed{false};
+
+void note() noexcept {
+    count.fetch_add(1, std::memory_order_relaxed);
+    if (armed.load(std::memory_order_relaxed)) std::abort();
+}
+
+}  // namespace
+
+// operator new of the standard library calls malloc, so these are all there is.
+extern "C" {
+void* malloc(std::size_t size) {
+    note();
+    return __libc_malloc(size);
+}
+void* calloc(std::size_t number, std::size_t size) {
+    note();
+    return __libc_calloc(number, size);
+}
+void* realloc(void* data, std::size_t size) {
+    note();
+    return __libc_realloc(data, size);
+}
+void* memalign(std::size_t alignment, std::size_t size) {
+    note();
+    return __libc_memalign(alignment, size);
+}
+void* aligned_alloc(std::size_t alignment, std::size_t size) {
+    note();
+    return __libc_memalign(alignment, size);
+}
+int posix_memalign(void** out, std::size_t alignment, std::size_t size) {
+    note();
+    *out = __libc_memalign(alignment, size);
+    return *out == nullptr ? ENOMEM : 0;
+}
+void free(void* data) {
+    __libc_free(data);
+}
+}
+
+namespace accel::tests {
+
+std::uint64_t heap_allocations() noexcept {
+    return count.load(std::memory_order_relaxed);
+}
+
+allocation_trap::allocation_trap() noexcept {
+    armed = std::getenv("ACCEL_ALLOC_TRAP") != nullptr;
+}
+allocation_trap::~allocation_trap() {
+    armed = false;
+}
+
+}  // namespace accel::tests

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+
+namespace accel::tests {
+
+/// Heap allocations of this process so far, on every thread: malloc, calloc, realloc, the aligned ones and
+/// operator new.
+[[nodiscard]] std::uint64_t heap_allocations() noexcept;
+
+/// While one lives, the next allocation on any thread ends the process, so that a debugger shows where it
+/// came from. Only with ACCEL_ALLOC_TRAP set in the environment; else it does nothing.
+class allocation_trap {
+  public:
+    allocation_trap() noexcept;
+    ~allocation_trap();
+    allocation_trap(const allocation_trap&) = delete;
+    allocation_trap& operator=(const allocation_trap&) = delete;
+};
+
+}  // namespace accel::tests
