@@ -23,14 +23,14 @@ status channel_core::begin(call_view& out) noexcept {
     client_slot* slot = slots_.take_free();
     if (slot == nullptr) return status::again;
     out.id = slot->content.id;
-    out.request = connection_.path->send().room(out.id.slot);
+    out.request = request_.requests->room(out.id.slot);
     return status::ok;
 }
 
 status channel_core::submit(call_id id, std::size_t length, const submit_options& options) noexcept {
     client_slot* slot = slots_.find(id);
     if (const status bad = check_submit(slot, length, options); bad != status::ok) return bad;
-    return submit_payload(*slot, {connection_.path->send().payload(id.slot), length}, nullptr, options);
+    return submit_payload(*slot, {request_.requests->payload(id.slot), length}, nullptr, options);
 }
 
 status channel_core::submit(call_id id, slice payload, const submit_options& options) noexcept {
@@ -52,7 +52,7 @@ status channel_core::check_submit(const client_slot* slot, std::size_t length,
 
 void channel_core::write_header(const client_slot& slot, std::size_t length,
                                 const submit_options& options) noexcept {
-    auto& header = *new (connection_.path->send().header(slot.content.id.slot)) slot_header;
+    auto& header = *new (request_.requests->header(slot.content.id.slot)) slot_header;
     header.slot = slot.content.id.slot;
     header.generation = slot.content.id.generation;
     header.length = length;

@@ -118,12 +118,12 @@ result<session_grant> server_core::make_session(entrance& through, const listene
     }
     auto path = owner.poller_at(on.poller_index).open_link(config);
     if (!path) return path.error();
-    made->path = std::move(*path);
-    if (auto attached = made->path->attach({grant.session_id, grant.token, {}, request.description}, never);
+    if (auto attached = (*path)->attach({grant.session_id, grant.token, {}, request.description}, never);
         !attached) {
         return attached.error();
     }
-    grant.description = made->path->describe();
+    grant.description = (*path)->describe();
+    made->set_link(std::move(*path));
     {
         const std::lock_guard lock(mutex_);
         sessions_[grant.session_id] = {&owner, &through, made->memory_bytes, true};
@@ -131,7 +131,7 @@ result<session_grant> server_core::make_session(entrance& through, const listene
         ++open_sessions_;
         ++opened_;
     }
-    made->path->activate();
+    made->path().activate();
     owner.install(std::move(made));
     return grant;
 }

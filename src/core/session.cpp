@@ -14,6 +14,11 @@ session::session(worker& owner, std::uint64_t id, std::string_view scheme, std::
     }
 }
 
+void session::set_link(std::unique_ptr<link> made) noexcept {
+    path_ = std::move(made);
+    answers_ = &path_->send();
+}
+
 exchange_state* session::admit(const link_event& event) noexcept {
     const slot_header& header = event.header;
     const bool sane = check_header(header, message_kind::request) == status::ok &&
@@ -30,7 +35,7 @@ exchange_state* session::admit(const link_event& event) noexcept {
     exchange.deadline = nanoseconds{header.deadline_ns};
     exchange.request = event.payload;
     const std::span<std::byte> room =
-        event.response_room.empty() ? path->send().room(header.slot) : event.response_room;
+        event.response_room.empty() ? answers_->room(header.slot) : event.response_room;
     exchange.response_room = room.first(std::min<std::size_t>(room.size(), header.response_room));
     exchange.code = status::ok;
     exchange.application_code = 0;
@@ -43,7 +48,7 @@ exchange_state* session::admit(const link_event& event) noexcept {
 
 status session::send(exchange_state& answer, nanoseconds at) noexcept {
     if (answer.lent != nullptr && answer.leases_out != nullptr) return status::again;
-    auto& header = *new (path->send().header(answer.slot)) slot_header;
+    auto& header = *new (answers_->header(answer.slot)) slot_header;
     header.kind = message_kind::response;
     header.slot = answer.slot;
     header.generation = answer.generation;
@@ -59,15 +64,15 @@ status session::send(exchange_state& answer, nanoseconds at) noexcept {
     header.inference_ticks = to_ticks(answer.stages[static_cast<std::size_t>(stage::inference)]);
 
     // Done with the request before the answer leaves: the next one may arrive before deliver returns.
-    path->consumed(answer.slot);
+    path_->consumed(answer.slot);
     const outgoing message{answer.slot, answer.payload, answer.lent, {}};
-    const status sent = path->deliver(message);
+    const status sent = path_->deliver(message);
     if (sent == status::ok && answer.lent != nullptr) answer.leases_out = std::exchange(answer.leases, nullptr);
     return sent;
 }
 
 status session::drop(exchange_state& answer) noexcept {
-    path->consumed(answer.slot);
+    path_->consumed(answer.slot);
     return status::peer_lost;
 }
 

@@ -45,11 +45,15 @@ class session {
     [[nodiscard]] bool gone() const noexcept { return gone_.load(std::memory_order_relaxed); }
     void set_gone() noexcept { gone_.store(true, std::memory_order_relaxed); }
 
-    std::unique_ptr<link> path;  ///< set once, before the session is installed
+    /// Once, before the session is installed; the link is attached.
+    void set_link(std::unique_ptr<link> made) noexcept;
+    [[nodiscard]] link& path() const noexcept { return *path_; }
     std::size_t memory_bytes = 0;
 
   private:
     worker& owner_;
+    std::unique_ptr<link> path_;
+    slot_memory* answers_ = nullptr;  ///< of `path_`
     std::uint64_t id_;
     std::string_view scheme_;
     std::string peer_;

@@ -21,7 +21,7 @@ std::size_t worker::turn() noexcept {
     std::size_t total = 0;
     for (const auto& source : pollers_) {
         const std::size_t got = source->poll(events_);
-        if (got > 0) now_ = now();
+        if (got > 0) now_ = polled_at_ = now();
         for (std::size_t i = 0; i < got; ++i) on_event(events_[i]);
         total += got;
     }
@@ -51,7 +51,7 @@ void worker::on_request(session& from, const link_event& event) noexcept {
     exchange_state& request = *admitted;
     const std::uint32_t open = open_.load(std::memory_order_relaxed) + 1;
     open_.store(open, std::memory_order_relaxed);
-    request.arrival = now_;
+    request.arrival = polled_at_;
     request.handler_start = now_;
     if (draining_.load(std::memory_order_relaxed) || open > options_.max_exchanges) {
         count(counters_.overloaded);
@@ -63,7 +63,9 @@ void worker::on_request(session& from, const link_event& event) noexcept {
     }
     count(counters_.requests);
     hold();
+    const std::uint64_t answered = answered_;
     service_(exchange{&request});
+    if (answered_ == answered) now_ = now();  // else `send_answer` has just read it
 }
 
 void worker::refuse(exchange_state& exchange, status why) noexcept {
@@ -103,6 +105,7 @@ void worker::take_posted() noexcept {
 void worker::send_answer(exchange_state& answer) noexcept {
     session& to = *answer.owner;
     now_ = now();
+    ++answered_;
     const status sent = to.gone() ? to.drop(answer) : to.send(answer, now_);
     if (sent == status::again) return waiting_.push_back(&answer);  // within reserved capacity
     if (sent == status::ok) count(counters_.replies);

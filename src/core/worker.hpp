@@ -103,7 +103,9 @@ class worker {
     std::vector<std::unique_ptr<session>> closing_;
     std::vector<exchange_state*> waiting_;  ///< answers the link would not take yet
     std::array<link_event, 32> events_;   ///< of the poll under way
+    nanoseconds polled_at_{};  ///< when the events were taken
     nanoseconds now_{};
+    std::uint64_t answered_ = 0;
     std::atomic<std::uint32_t> open_{0};  ///< admitted and not yet answered; written by the worker only
     worker_counters counters_;
     int wake_fd_;

@@ -135,7 +135,7 @@ void worker::lose(session& which, status why) noexcept {
 /// Frees the sessions that nothing touches any more: not the transport, and no handler.
 void worker::settle_closing() noexcept {
     const auto settled = [this](const std::unique_ptr<session>& each) {
-        if (!each->path->close()) return false;
+        if (!each->path().close()) return false;
         each->let_go_all();
         if (each->open() > 0) return false;
         if (observer_ != nullptr) observer_->session_freed(*each);
@@ -145,7 +145,7 @@ void worker::settle_closing() noexcept {
 }
 
 bool worker::flushed() const noexcept {
-    return std::all_of(sessions_.begin(), sessions_.end(), [](const auto& each) { return each->path->flushed(); });
+    return std::all_of(sessions_.begin(), sessions_.end(), [](const auto& each) { return each->path().flushed(); });
 }
 
 /// Lets what was answered leave, then closes every session. Those whose exchanges a handler keeps stay.
@@ -157,7 +157,7 @@ void worker::close_all(nanoseconds deadline) noexcept {
     while (!sessions_.empty()) lose(*sessions_.back(), status::closed);
     const auto only_held = [this] {
         return std::all_of(closing_.begin(), closing_.end(),
-                           [](const auto& each) { return each->open() > 0 && each->path->close(); });
+                           [](const auto& each) { return each->open() > 0 && each->path().close(); });
     };
     while (!closing_.empty() && now() < deadline) {
         turn();

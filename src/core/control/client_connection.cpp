@@ -84,7 +84,7 @@ void client_connection::connect() {
     auto watcher = socket_monitor::open(
         zmq_, *opened, ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED | handshake_failures);
     if (!watcher) return fail_calls(watcher.error());
-    if (zmq_connect(opened->get(), address_.endpoint.c_str()) != 0) {
+    if (!opened->connect(address_.endpoint)) {
         const int native = zmq_errno();
         return fail_calls({status::system_error, native,
                            fmt::format("cannot connect to {}: {}", name(), zmq_strerror(native))});

@@ -374,7 +374,7 @@ result<std::unique_ptr<control_server>> control_server::listen(
     if (auto secured = secure_socket(socket->get(), *security, true); !secured) return secured.error();
     auto refusals = handshake_log::open(context.zmq(), *socket);
     if (!refusals) return refusals.error();
-    if (zmq_bind(socket->get(), endpoint->c_str()) != 0) {
+    if (!socket->bind(*endpoint)) {
         const int native = zmq_errno();
         return error{native == EADDRINUSE ? status::invalid_argument : status::system_error, native,
                      fmt::format("cannot listen on {}: {}; choose another host or port",

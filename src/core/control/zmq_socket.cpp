@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cstring>
 #include <memory>
+#include <thread>
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -15,6 +16,13 @@
 #include <unistd.h>
 
 namespace accel::core {
+namespace {
+
+bool is_ipv6(const std::string& endpoint) noexcept {
+    return endpoint.find('[') != std::string::npos;
+}
+
+}  // namespace
 
 result<zmq_socket> zmq_socket::open(void* context, int type) {
     zmq_socket opened{::zmq_socket(context, type)};
@@ -27,7 +35,6 @@ result<zmq_socket> zmq_socket::open(void* context, int type) {
                         zmq_strerror(native))};
     }
     opened.set(ZMQ_LINGER, 0);
-    opened.set(ZMQ_IPV6, 1);
     return opened;
 }
 
@@ -42,6 +49,21 @@ zmq_socket& zmq_socket::operator=(zmq_socket&& other) noexcept {
 void zmq_socket::close() noexcept {
     if (handle_ != nullptr) zmq_close(handle_);
     handle_ = nullptr;
+}
+
+bool zmq_socket::bind(const std::string& endpoint) noexcept {
+    set(ZMQ_IPV6, is_ipv6(endpoint) ? 1 : 0);
+    const nanoseconds deadline = deadline_after(std::chrono::milliseconds{500});
+    while (zmq_bind(handle_, endpoint.c_str()) != 0) {
+        if (zmq_errno() != EADDRINUSE || now() >= deadline) return false;
+        std::this_thread::sleep_for(std::chrono::milliseconds{10});
+    }
+    return true;
+}
+
+bool zmq_socket::connect(const std::string& endpoint) noexcept {
+    set(ZMQ_IPV6, is_ipv6(endpoint) ? 1 : 0);
+    return zmq_connect(handle_, endpoint.c_str()) == 0;
 }
 
 bool zmq_socket::set(int option, int value) noexcept {

@@ -16,7 +16,7 @@
 
 namespace accel::core {
 
-/// Owns one ZeroMQ socket; linger 0, IPv6 allowed. Belongs to one thread at a time.
+/// Owns one ZeroMQ socket; linger 0. Belongs to one thread at a time.
 class zmq_socket {
   public:
     zmq_socket() noexcept = default;
@@ -28,6 +28,11 @@ class zmq_socket {
     void close() noexcept;
     [[nodiscard]] void* get() const noexcept { return handle_; }
     explicit operator bool() const noexcept { return handle_ != nullptr; }
+
+    /// On endpoints as `tcp_endpoint` gives them; zmq_errno() says why not. A port in use is tried for half a
+    /// second, because ZeroMQ frees one some time after its socket was closed.
+    [[nodiscard]] bool bind(const std::string& endpoint) noexcept;
+    [[nodiscard]] bool connect(const std::string& endpoint) noexcept;
 
     /// False where the library does not know the option or value.
     bool set(int option, int value) noexcept;
