@@ -1,5 +1,6 @@
 /// Our transports against what they stand on: ratios of medians, measured in one run, in turn.
 #include "comparison.hpp"
+#include "placement.hpp"
 #include "report/program.hpp"
 #include "report/sizes.hpp"
 #include "report/table.hpp"
@@ -26,6 +27,7 @@ constexpr double most_local_instructions = 600;
 struct settings {
     bool quick = false;
     bool strict = false;
+    bool anywhere = false;
     std::string only;
     std::string json;
     double local_instructions = 0;
@@ -69,6 +71,7 @@ std::string judgement(double value, std::optional<double> target) {
 /// The rows of the table and of the JSON, filled as the run goes.
 class report_sheet {
   public:
+    explicit report_sheet(bool pinned) { json_["pinned"] = pinned; }
     void add(const comparison& what, const verdict& seen) {
         const std::string said = judgement(seen.ratio, what.target);
         missed_ = missed_ || said == "MISSED";
@@ -127,8 +130,11 @@ int run(const settings& chosen) {
     const auto keys = accel::report::temporary_keys::make();
     if (!keys) return accel::report::complain(program, keys.error());
     effort how;
-    if (chosen.quick) how = {3, 500, std::chrono::milliseconds{100}};
-    report_sheet sheet;
+    if (chosen.quick) how = {3, 500, std::chrono::milliseconds{100}, nullptr};
+    const placement cores;
+    const bool pinned = !chosen.anywhere && cores.can_pin();
+    if (pinned) how.cores = &cores;
+    report_sheet sheet{pinned};
     for (const comparison& each : all_comparisons(keys.value())) {
         if (each.subject.name.find(chosen.only) == std::string::npos) continue;
         fmt::print(stderr, "{} against {}, {}\n", each.subject.name, each.baseline.name,
@@ -141,8 +147,9 @@ int run(const settings& chosen) {
     std::FILE* people = chosen.json == "-" ? stderr : stdout;
     fmt::print(
         people,
-        "\n{}Medians of {} rounds, measured in turn; each round: new processes, up to {} calls a side.\n",
-        sheet.text(), how.rounds, how.most_calls);
+        "\n{}Medians of {} rounds, measured in turn; each round: new processes, up to {} calls a side, {}.\n",
+        sheet.text(), how.rounds, how.most_calls,
+        pinned ? "client and server on cores of their own" : "placed by the scheduler");
     if (!chosen.json.empty() && !accel::report::write_json(chosen.json, sheet.json())) return 1;
     return chosen.strict && sheet.missed() ? 1 : 0;
 }
@@ -157,6 +164,8 @@ int main(int argc, char** argv) {
     app.footer("Examples:\n  accel_bench --quick\n  accel_bench --only 'tcp block' --json bench.json");
     app.set_version_flag("--version", fmt::format("{} {}", program, accel::report::version_text()));
     app.add_flag("--quick", chosen.quick, "Fewer and shorter rounds: a look, not a figure to quote");
+    app.add_flag("--anywhere", chosen.anywhere,
+                 "Let the scheduler place both ends, instead of half of the cores each");
     app.add_flag("--strict", chosen.strict, "Exit status 1 where a target is missed");
     app.add_option("--only", chosen.only, "Only subjects whose name holds this text")->type_name("TEXT");
     app.add_option("--json", chosen.json, "Write the results to FILE; - is standard output")

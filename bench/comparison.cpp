@@ -1,5 +1,6 @@
 #include "comparison.hpp"
 
+#include "placement.hpp"
 #include "report/child_process.hpp"
 #include "report/percentiles.hpp"
 #include "report/sizes.hpp"
@@ -19,9 +20,11 @@ error broken(const side& which, std::string_view what) {
 
 /// The median round trip of one side in microseconds.
 result<double> measure(const side& which, std::size_t size_bytes, const effort& how) {
+    if (how.cores != nullptr) how.cores->run_as_server();
     std::vector<std::string> command{report::program_path(), "serve"};
     command.insert(command.end(), which.server_arguments.begin(), which.server_arguments.end());
     auto server = report::child_process::start(command);
+    if (how.cores != nullptr) how.cores->run_as_client();
     if (!server) return server.error();
     const auto endpoint = server->wait_for("serving ", std::chrono::seconds{10});
     if (!endpoint) return broken(which, "its server did not start");

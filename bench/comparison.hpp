@@ -1,5 +1,6 @@
 #pragma once
 
+#include "placement.hpp"
 #include "side.hpp"
 
 #include <cstddef>
@@ -21,6 +22,7 @@ struct effort {
     std::size_t rounds = 11;
     std::size_t most_calls = 2'000;          ///< of one side in one round
     std::chrono::milliseconds longest{400};  ///< of one side in one round
+    const placement* cores = nullptr;        ///< client and server on cores of their own; null: anywhere
 };
 
 /// What the rounds gave: in each, the median round trip of either side.
