@@ -15,10 +15,12 @@ std::vector<std::size_t> lengths(std::size_t max) {
 struct seeded_echo {
     std::atomic<unsigned> requests{0};
     std::atomic<unsigned> wrong{0};
+    std::atomic<unsigned> unaligned{0};
     handler service() {
         return [this](exchange one) {
             ++requests;
             if (!matches(one.request(), one.trace_id())) ++wrong;
+            if (reinterpret_cast<std::uintptr_t>(one.request().data()) % 8 != 0) ++unaligned;
             echo(std::move(one));
         };
     }
@@ -37,6 +39,7 @@ TEST_P(sizes, in_slot_both_ways) {
         ASSERT_EQ(client.release(c.id), status::ok);
     }
     EXPECT_EQ(other_end.wrong, 0U);
+    EXPECT_EQ(other_end.unaligned, 0U);
 }
 
 TEST_P(sizes, lent_payload_and_directed_response) {
@@ -68,6 +71,9 @@ TEST_P(sizes, lent_payload_and_directed_response) {
         ASSERT_EQ(client.release(c.id), status::ok);
     }
     EXPECT_EQ(other_end.wrong, 0U);
+    if (GetParam().network) {
+        EXPECT_EQ(other_end.unaligned, 0U);  // in one process a request lies where the client put it
+    }
 }
 
 TEST_P(sizes, one_more_than_the_maximum_is_refused_before_anything_is_sent) {
@@ -91,6 +97,7 @@ TEST_P(sizes, one_more_than_the_maximum_is_refused_before_anything_is_sent) {
     EXPECT_EQ(client.finish(status::ok), 1U);
     EXPECT_EQ(other_end.requests, 1U);
     EXPECT_EQ(other_end.wrong, 0U);
+    EXPECT_EQ(other_end.unaligned, 0U);
 }
 
 TEST_P(sizes, blocking_call_refuses_more_than_the_maximum) {
@@ -119,6 +126,7 @@ TEST_P(sizes, odd_limits_are_kept_to_the_byte) {
         EXPECT_EQ(client.finish(status::ok), 1U);
     }
     EXPECT_EQ(other_end.wrong, 0U);
+    EXPECT_EQ(other_end.unaligned, 0U);
 }
 
 TEST_P(sizes, large_messages_arrive_whole) {
@@ -138,6 +146,7 @@ TEST_P(sizes, large_messages_arrive_whole) {
         ASSERT_EQ(client.release(c.id), status::ok);
     }
     EXPECT_EQ(other_end.wrong, 0U);
+    EXPECT_EQ(other_end.unaligned, 0U);
 }
 
 TEST_P(sizes, response_room_is_what_the_client_accepts) {

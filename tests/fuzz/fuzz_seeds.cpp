@@ -1,0 +1,236 @@
+// fuzz_seeds FOLDER: writes the seeds of every fuzz target to FOLDER/SUBJECT/. They are committed; run it
+// again when a format changes.
+#include "core/control/control_message.hpp"
+#include "core/protocol.hpp"
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace accel;
+using namespace accel::core;
+using bytes = std::vector<std::uint8_t>;
+
+class seed_folder {
+  public:
+    seed_folder(const std::filesystem::path& top, const std::string& subject) : path_(top / subject) {
+        std::filesystem::create_directories(path_);
+    }
+    void add(const std::string& name, const bytes& content) const {
+        std::ofstream(path_ / name, std::ios::binary)
+            .write(reinterpret_cast<const char*>(content.data()),
+                   static_cast<std::streamsize>(content.size()));
+    }
+    void add(const std::string& name, const std::string& text) const {
+        add(name, bytes(text.begin(), text.end()));
+    }
+
+  private:
+    std::filesystem::path path_;
+};
+
+template <class Layout>
+void append(bytes& to, const Layout& value) {
+    const std::size_t at = to.size();
+    to.resize(at + sizeof value);
+    std::memcpy(to.data() + at, &value, sizeof value);
+}
+
+slot_header header(message_kind kind, std::uint32_t slot, std::uint64_t length) {
+    slot_header h;
+    h.kind = kind;
+    h.slot = slot;
+    h.generation = 7 + slot;
+    h.length = length;
+    if (kind == message_kind::request) h.response_room = 300;
+    return h;
+}
+
+void uri_seeds(const seed_folder& to) {
+    to.add("tcp", std::string("tcp://127.0.0.1:4711?slots=8&request_bytes=64K&call_timeout=500ms&poll=busy"));
+    to.add("ipv6", std::string("zmq://[::1]:65535?insecure=true"));
+    to.add("local", std::string("local://digits"));
+    to.add("auto", std::string("auto://server.example:1?key_file=%2Ftmp%2Fa.key&server_key=b"));
+    to.add("server",
+           std::string("tcp://*:0?workers=2&max_sessions=10&max_memory_bytes=1G&memory=cuda:0&data_port=99"));
+    to.add("misspelt", std::string("tcp://h:1?slotz=4"));
+    to.add("empty_port", std::string("tcp://h:?a=b"));
+    to.add("no_scheme", std::string("h:1"));
+}
+
+void header_seeds(const seed_folder& to) {
+    for (const message_kind kind : {message_kind::request, message_kind::response, message_kind::fragment}) {
+        slot_header h = header(kind, 3, 100);
+        bytes plain;
+        append(plain, h);
+        to.add("kind_" + std::to_string(static_cast<int>(kind)), plain);
+        h.flags = header_flag::fragmented;
+        h.extension_bytes = 16;
+        h.code = status::overloaded;
+        bytes full;
+        append(full, h);
+        to.add("extended_" + std::to_string(static_cast<int>(kind)), full);
+    }
+    to.add("zero", bytes(64, 0));
+    to.add("ones", bytes(72, 0xff));
+}
+
+/// `stream` as fuzz_tcp_stream takes it: the end that reads, then pieces of `piece` bytes, each behind its
+/// length.
+bytes in_pieces(std::uint8_t end, const bytes& stream, std::size_t piece) {
+    bytes out{end};
+    for (std::size_t at = 0; at < stream.size(); at += piece) {
+        const std::size_t count = std::min(piece, stream.size() - at);
+        out.push_back(static_cast<std::uint8_t>(count - 1));
+        out.insert(out.end(), stream.begin() + static_cast<std::ptrdiff_t>(at),
+                   stream.begin() + static_cast<std::ptrdiff_t>(at + count));
+    }
+    return out;
+}
+
+bytes whole_messages(message_kind kind) {
+    bytes stream;
+    for (const std::uint32_t slot : {0U, 1U, 2U, 3U}) {
+        append(stream, header(kind, slot, slot * 13));
+        stream.resize(stream.size() + slot * 13, static_cast<std::uint8_t>(slot));
+    }
+    return stream;
+}
+
+bytes fragmented_message(message_kind kind) {
+    bytes stream;
+    slot_header h = header(kind, 2, 90);
+    h.flags = header_flag::fragmented;
+    append(stream, h);
+    for (int i = 0; i < 3; ++i) {
+        fragment_header f;
+        f.slot = 2;
+        f.generation = h.generation;
+        f.length = 30;
+        append(stream, f);
+        stream.resize(stream.size() + 30, static_cast<std::uint8_t>(i));
+        append(stream, header(kind, i == 1 ? 0 : 1, 0));  // others pass between the pieces
+    }
+    return stream;
+}
+
+void stream_seeds(const seed_folder& to) {
+    for (const std::uint8_t end : {std::uint8_t{0}, std::uint8_t{1}}) {
+        const message_kind kind = end == 0 ? message_kind::request : message_kind::response;
+        const std::string name = end == 0 ? "requests" : "responses";
+        for (const std::size_t piece : {5U, 64U, 256U}) {
+            to.add(name + "_by_" + std::to_string(piece), in_pieces(end, whole_messages(kind), piece));
+            to.add(name + "_fragmented_by_" + std::to_string(piece),
+                   in_pieces(end, fragmented_message(kind), piece));
+        }
+        slot_header extended = header(kind, 1, 5);
+        extended.extension_bytes = 16;
+        bytes stream;
+        append(stream, extended);
+        stream.resize(stream.size() + 16 + 5, 1);
+        to.add(name + "_extended", in_pieces(end, stream, 100));
+        bytes too_long;
+        append(too_long, header(kind, 1, 301));
+        to.add(name + "_too_long", in_pieces(end, too_long, 64));
+    }
+}
+
+void control_seeds(const seed_folder& to) {
+    const auto add = [&to](const std::string& name, const control_message& message) {
+        const auto encoded = encode_control(message);
+        const auto* from = reinterpret_cast<const std::uint8_t*>(encoded.data());
+        to.add(name, bytes(from, from + encoded.size()));
+    };
+    using namespace std::chrono_literals;
+    hello greeting;
+    greeting.request.scheme = "tcp";
+    greeting.request.wanted = {8, 4096, 4096};
+    greeting.request.peer_timeout = 500ms;
+    greeting.request.description.resize(20);
+    greeting.sent = 123s;
+    add("hello", {1, greeting});
+    welcome grant;
+    grant.grant.session_id = 5;
+    grant.grant.granted = {8, 4096, 4096};
+    grant.grant.peer_timeout = 500ms;
+    grant.grant.description.resize(4);
+    grant.clocks = {1s, 2s, 3s};
+    add("welcome", {1, grant});
+    add("refused", {2, refused{status::overloaded, "too many sessions"}});
+    add("query", {3, query{}});
+    add("offers", {3, offers{{"tcp", "zmq"}}});
+    add("heartbeat", {0, heartbeat{{1s, 2s, 3s}}});
+    add("goodbye", {0, goodbye{5, status::closed}});
+    to.add("empty", bytes{});
+    to.add("short", bytes(15, 0x41));
+}
+
+void zmq_seeds(const seed_folder& to) {
+    for (const std::uint8_t end : {std::uint8_t{0}, std::uint8_t{1}}) {
+        const message_kind kind = end == 0 ? message_kind::request : message_kind::response;
+        const std::string name = end == 0 ? "request" : "response";
+        bytes one{end, 64, 42};  // one frame of 84 bytes
+        append(one, header(kind, 1, 20));
+        one.resize(one.size() + 20, 9);
+        to.add(name + "_in_one_frame", one);
+        bytes two{end, 128};  // a frame of 64 bytes, another follows
+        append(two, header(kind, 2, 40));
+        two.push_back(64);
+        two.push_back(20);
+        two.resize(two.size() + 40, 9);
+        to.add(name + "_in_two_frames", two);
+        bytes three = two;
+        const std::uint16_t extension_bytes = 16;
+        std::memcpy(three.data() + 2 + offsetof(slot_header, extension_bytes), &extension_bytes,
+                    sizeof extension_bytes);
+        three[66] = 192;
+        three.push_back(64);
+        three.push_back(8);
+        three.resize(three.size() + 16, 3);
+        to.add(name + "_with_extensions", three);
+        bytes surplus = two;
+        surplus[66] = 192;
+        surplus.push_back(64);
+        surplus.push_back(0);
+        to.add(name + "_with_a_frame_too_many", surplus);
+    }
+}
+
+void key_seeds(const seed_folder& to) {
+    // The example pair of ZeroMQ's own documentation (zmq_curve manual page); it protects nothing.
+    const std::string public_key = "Yne@$w-vo<fVvi]a<NY6T1ed:M$fCG*[IaLV{hID";
+    const std::string secret_key = "D:)Q[IlAW!ahhC2ac:9*A}h:p?([4%wOTJ%JR%cs";
+    const std::string public_line = "    public-key = \"" + public_key + "\"\n";
+    to.add("pair",
+           "# a comment\nmetadata\ncurve\n" + public_line + "    secret-key = \"" + secret_key + "\"\n");
+    to.add("public", "metadata\ncurve\n" + public_line);
+    to.add("secret_only", "    secret-key = \"" + secret_key + "\"\n");
+    to.add("list", public_key + " alice\n# a comment\n\n" + secret_key + "\r\n" + public_line);
+    to.add("not_a_key", std::string("public-key = \"short\"\n"));
+    to.add("no_end", "public-key = \"" + public_key);
+    to.add("empty", bytes{});
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    if (argc != 2) {
+        std::cerr << "fuzz_seeds FOLDER\n";
+        return 2;
+    }
+    const std::filesystem::path top(argv[1]);
+    uri_seeds({top, "uri"});
+    header_seeds({top, "slot_header"});
+    stream_seeds({top, "tcp_stream"});
+    control_seeds({top, "control_message"});
+    zmq_seeds({top, "zmq_message"});
+    key_seeds({top, "key_file"});
+    return 0;
+}

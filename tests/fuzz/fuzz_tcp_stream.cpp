@@ -1,0 +1,102 @@
+// The bytes of a tcp data connection, cut into pieces as the input says. Byte 0: which end reads; then for
+// each piece its length and the bytes.
+#include "backends/tcp/stream_reader.hpp"
+#include "fuzz_target.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+namespace {
+
+using namespace accel;
+using tests::require;
+
+constexpr std::uint32_t slots = 4;
+constexpr std::size_t capacity = 300;
+
+/// Puts as many of `bytes` where the reader wants them as it has room for now.
+std::size_t feed(tcp::stream_reader& reader, std::span<const std::uint8_t> bytes) {
+    std::array<iovec, 2> targets{};
+    const std::size_t count = reader.targets(targets);
+    require(count >= 1, "there is always a place for the next byte");
+    std::size_t put = 0;
+    for (std::size_t i = 0; i < count && put < bytes.size(); ++i) {
+        const std::size_t part = std::min(targets[i].iov_len, bytes.size() - put);
+        if (part > 0) std::memcpy(targets[i].iov_base, bytes.data() + put, part);
+        put += part;
+    }
+    require(put > 0, "the reader takes at least one byte");
+    reader.received(put);
+    return put;
+}
+
+bool lies_in(std::span<const std::byte> part, std::span<const std::byte> whole) {
+    return part.empty() ||
+           (part.data() >= whole.data() && part.data() + part.size() <= whole.data() + whole.size());
+}
+
+struct reading_end {
+    explicit reading_end(core::message_kind kind)
+        : kind_(kind),
+          memory_(core::slot_memory::create(slots, capacity, memory_kind::host()).value()),
+          reader_(kind, memory_) {
+        if (kind_ == core::message_kind::request) return;
+        for (std::uint32_t i = 0; i < slots; ++i)
+            reader_.expect(
+                i, 7 + i,
+                i % 2 == 0 ? std::span<std::byte>{} : std::span<std::byte>{own_}.subspan(i * 50, 40));
+    }
+
+    /// False once the stream is given up.
+    bool take(std::span<const std::uint8_t> piece, std::uint8_t whim) {
+        while (!piece.empty()) {
+            piece = piece.subspan(feed(reader_, piece));
+            if (!drain(whim)) return false;
+        }
+        return true;
+    }
+
+  private:
+    bool drain(std::uint8_t whim) {
+        for (;;) {
+            tcp::arrival got;
+            const auto outcome = reader_.next(got);
+            if (outcome == tcp::stream_reader::outcome::nothing) break;
+            if (outcome != tcp::stream_reader::outcome::message) return false;
+            check(got);
+            if (kind_ == core::message_kind::request) {
+                if (whim % 2 == 0) reader_.consumed(got.header.slot);
+            } else if (whim % 3 == 0) {
+                reader_.expect(got.header.slot, 7 + got.header.slot, {});
+            }
+        }
+        if (kind_ == core::message_kind::response && whim % 5 == 1) reader_.redirect(whim % slots);
+        return true;
+    }
+    void check(const tcp::arrival& got) {
+        require(got.header.slot < slots, "the slot exists");
+        require(got.header.kind == kind_, "only the peer's kind of message comes");
+        require(got.payload.size() == got.header.length && got.payload.size() <= capacity,
+                "the length fits the slot");
+        require(lies_in(got.payload, memory_->room(got.header.slot)) || lies_in(got.payload, own_),
+                "the payload lies in its slot or in the room it was directed to");
+    }
+
+    core::message_kind kind_;
+    std::shared_ptr<core::slot_memory> memory_;
+    tcp::stream_reader reader_;
+    std::array<std::byte, 400> own_{};
+};
+
+}  // namespace
+
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    tests::input_reader input(data, size);
+    reading_end end(input.byte() % 2 == 0 ? core::message_kind::request : core::message_kind::response);
+    while (!input.empty()) {
+        const std::uint8_t length = input.byte();
+        if (!end.take(input.bytes(std::size_t{length} + 1), length)) break;
+    }
+    return 0;
+}
