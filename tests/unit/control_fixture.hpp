@@ -1,5 +1,14 @@
 #pragma once
 
+#include "core/context_state.hpp"
+#include "core/control/control_client.hpp"
+#include "core/control/control_message.hpp"
+#include "core/control/control_server.hpp"
+#include "core/control/key_file.hpp"
+#include "core/control/security.hpp"
+#include "core/control/zmq_socket.hpp"
+#include "core/log.hpp"
+
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
@@ -11,15 +20,6 @@
 #include <string>
 #include <thread>
 #include <vector>
-
-#include "core/context_state.hpp"
-#include "core/control/control_client.hpp"
-#include "core/control/control_message.hpp"
-#include "core/control/control_server.hpp"
-#include "core/control/key_file.hpp"
-#include "core/control/security.hpp"
-#include "core/control/zmq_socket.hpp"
-#include "core/log.hpp"
 
 #include <gtest/gtest.h>
 #include <spdlog/sinks/ostream_sink.h>
@@ -122,7 +122,8 @@ class key_folder {
             EXPECT_TRUE(write_key_files(file(each), *keys, false).ok());
             pairs_[each] = *keys;
         }
-        std::ofstream{file("authorized")} << "# who may come\n" << pairs_["client"].public_key << " the client\n";
+        std::ofstream{file("authorized")} << "# who may come\n"
+                                          << pairs_["client"].public_key << " the client\n";
     }
     ~key_folder() { std::filesystem::remove_all(path_); }
     key_folder(const key_folder&) = delete;

@@ -1,8 +1,8 @@
-#include <random>
-#include <thread>
-
 #include "core/control/liveness.hpp"
 #include "unit/control_fixture.hpp"
+
+#include <random>
+#include <thread>
 
 namespace accel::core::testing {
 namespace {
@@ -63,7 +63,7 @@ TEST_F(control_hostile_test, a_wrong_server_key_is_refused_quickly) {
     EXPECT_EQ(refused.code(), status::unauthorized);
     EXPECT_NE(refused.error().message.find("server_key"), std::string::npos) << refused.error().message;
     server.reset();
-    EXPECT_NE(capture.text().find("refused a client at 127.0.0.1"), std::string::npos) << capture.text();
+    EXPECT_NE(capture.text().find("refused a client at"), std::string::npos) << capture.text();
 }
 
 TEST_F(control_hostile_test, a_client_without_keys_is_refused_quickly) {
@@ -73,7 +73,7 @@ TEST_F(control_hostile_test, a_client_without_keys_is_refused_quickly) {
     const auto refused = open(keys(insecure()), wish());
     EXPECT_EQ(refused.code(), status::unauthorized) << refused.error().message;
     server.reset();
-    EXPECT_NE(capture.text().find("refused a client at 127.0.0.1"), std::string::npos) << capture.text();
+    EXPECT_NE(capture.text().find("refused a client at"), std::string::npos) << capture.text();
     EXPECT_EQ(host.opened(), 0U);
 }
 
@@ -234,8 +234,8 @@ struct control_hostile_server_test : control_hostile_test {
     template <class Change>
     void open_at_raw_server(nanoseconds peer_timeout, Change change) {
         std::thread client{[&, security = keys(insecure())] {
-            answer = context->control().open_session("127.0.0.1", far.port(), security, wish(peer_timeout), watch,
-                                                     deadline_after(patience));
+            answer = context->control().open_session("127.0.0.1", far.port(), security, wish(peer_timeout),
+                                                     watch, deadline_after(patience));
         }};
         const control_message asked = far.receive();
         welcome body;

@@ -115,7 +115,7 @@ result<void> client_link::connect(const std::string& endpoint, core::nanoseconds
         zmq_, socket_,
         ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_CLOSED | ZMQ_EVENT_DISCONNECTED | core::handshake_failures);
     if (!monitor) return monitor.error();
-    if (zmq_connect(socket_.get(), endpoint.c_str()) != 0) {
+    if (!socket_.connect(endpoint)) {
         const int native = zmq_errno();
         return error{status::system_error, native,
                      fmt::format("cannot connect to {}: {}", endpoint, zmq_strerror(native))};
@@ -291,7 +291,7 @@ result<std::unique_ptr<core::poller>> server_poller::open(void* zmq_context,
     router->set(ZMQ_BACKLOG, listen_backlog);
     if (auto secured = core::secure_socket(router->get(), *options.security, true); !secured)
         return secured.error();
-    if (zmq_bind(router->get(), endpoint->c_str()) != 0) {
+    if (!router->bind(*endpoint)) {
         const int native = zmq_errno();
         return error{native == EADDRINUSE ? status::invalid_argument : status::system_error, native,
                      fmt::format("cannot listen for zmq data on {}: {}; choose another host or data_port",

@@ -1,0 +1,166 @@
+#pragma once
+
+#include "backends/zmq/backend.hpp"
+#include "backends/zmq/message.hpp"
+#include "unit/control_fixture.hpp"
+
+#include <cstring>
+#include <random>
+
+#include <poll.h>
+
+/// Both ends of zmq links in one thread, below the core.
+namespace accel::zmq::testing {
+
+using core::event_kind;
+using core::link_event;
+using core::message_kind;
+using core::slot_header;
+using core::testing::eventually;
+using core::testing::insecure;
+using core::testing::key_folder;
+using core::testing::open_descriptors;
+using core::testing::patience;
+using namespace std::chrono_literals;
+
+inline std::vector<std::byte> random_bytes(std::size_t size, std::uint32_t seed) {
+    std::vector<std::byte> out(size);
+    std::minstd_rand generator(seed + 1);
+    for (std::size_t i = 0; i < size; i += 4) {
+        const auto word = static_cast<std::uint32_t>(generator());
+        std::memcpy(out.data() + i, &word, std::min<std::size_t>(4, size - i));
+    }
+    return out;
+}
+
+inline std::shared_ptr<core::slot_memory> make_slots(std::uint32_t count, std::size_t capacity) {
+    auto made = core::slot_memory::create(count, capacity, memory_kind::host());
+    EXPECT_TRUE(made.ok());
+    return made.ok() ? *made : nullptr;
+}
+
+/// The server's poller, and links that are opened as the core does it.
+class zmq_test : public ::testing::Test {
+  protected:
+    struct pair {
+        std::unique_ptr<core::poller> client_events;
+        std::unique_ptr<core::link> client;
+        std::unique_ptr<core::link> server;
+        core::session_token token{};
+
+        pair() = default;
+        pair(pair&&) = default;
+        pair& operator=(pair&&) = default;
+        ~pair() {
+            client.reset();
+            server.reset();
+        }
+    };
+
+    void listen(const security_options& server_keys, const security_options& client_keys) {
+        auto server_side = core::load_server_security(*context, server_keys);
+        auto client_side = core::load_client_security(client_keys);
+        ASSERT_TRUE(server_side.ok() && client_side.ok());
+        client_security = *client_side;
+        core::poller_options options;
+        options.role = core::link_role::server;
+        options.host = "127.0.0.1";
+        options.security = *server_side;
+        auto opened = backend->open_poller(options);
+        ASSERT_TRUE(opened.ok()) << opened.error().message;
+        server_events = std::move(*opened);
+    }
+    void listen() { listen(insecure(), insecure()); }
+
+    [[nodiscard]] std::unique_ptr<core::link> open_server_link(core::link_geometry geometry,
+                                                               const core::session_token& token,
+                                                               void* owner) {
+        core::link_config config;
+        config.role = core::link_role::server;
+        config.geometry = geometry;
+        config.owner = owner;
+        config.receive = make_slots(geometry.slots, geometry.request_bytes);
+        config.send = make_slots(geometry.slots, geometry.response_bytes);
+        config.token = token;
+        auto link = server_events->open_link(config);
+        EXPECT_TRUE(link.ok());
+        EXPECT_TRUE((*link)->attach({0, token, {}, {}}, core::never).ok());
+        return std::move(*link);
+    }
+
+    [[nodiscard]] pair open(core::link_geometry geometry, std::uint8_t number = 1, void* owner = nullptr) {
+        pair made;
+        made.token.fill(std::byte{number});
+        made.server = open_server_link(geometry, made.token, owner);
+        made.server->activate();
+
+        core::poller_options options;
+        options.security = client_security;
+        auto events = backend->open_poller(options);
+        EXPECT_TRUE(events.ok());
+        made.client_events = std::move(*events);
+        core::link_config config;
+        config.geometry = geometry;
+        config.send = make_slots(geometry.slots, geometry.request_bytes);
+        config.receive = make_slots(geometry.slots, geometry.response_bytes);
+        auto link = made.client_events->open_link(config);
+        EXPECT_TRUE(link.ok());
+        made.client = std::move(*link);
+        auto attached = made.client->attach({0, made.token, "127.0.0.1", made.server->describe()},
+                                            core::deadline_after(patience));
+        EXPECT_TRUE(attached.ok()) << attached.error().message;
+        made.client->activate();
+        return made;
+    }
+
+    /// Writes header and payload into the slot and hands it over.
+    static status send(core::link& link, message_kind kind, std::uint32_t slot,
+                       std::span<const std::byte> payload, std::uint32_t generation = 1) {
+        slot_header header;
+        header.kind = kind;
+        header.slot = slot;
+        header.generation = generation;
+        header.length = payload.size();
+        std::memcpy(link.send().header(slot), &header, sizeof header);
+        std::byte* to = link.send().payload(slot);
+        if (!payload.empty()) std::memcpy(to, payload.data(), payload.size());
+        return link.deliver({slot, {to, payload.size()}, nullptr, {}});
+    }
+    static status send_lent(core::link& link, message_kind kind, std::uint32_t slot, const slice& payload,
+                            std::uint32_t generation = 1) {
+        slot_header header;
+        header.kind = kind;
+        header.slot = slot;
+        header.generation = generation;
+        header.length = payload.size();
+        std::memcpy(link.send().header(slot), &header, sizeof header);
+        return link.deliver({slot, payload.bytes(), payload.region(), {}});
+    }
+
+    /// The next event; fails the test if there is none in time.
+    [[nodiscard]] static link_event next(core::poller& events) {
+        std::array<link_event, 16> some;
+        std::size_t count = 0;
+        EXPECT_TRUE(eventually([&] { return (count = events.poll(std::span{some}.first(1))) > 0; }));
+        return some[0];
+    }
+    /// Whether nothing comes for a while.
+    [[nodiscard]] static bool silent(core::poller& events) {
+        std::array<link_event, 16> some;
+        return !eventually([&] { return events.poll(some) > 0; }, 100ms);
+    }
+    static void expect_payload(const link_event& event, std::span<const std::byte> wanted) {
+        ASSERT_EQ(event.kind, event_kind::arrived) << to_string(event.reason);
+        ASSERT_EQ(event.header.length, wanted.size());
+        ASSERT_EQ(event.payload.size(), wanted.size());
+        EXPECT_TRUE(wanted.empty() || std::memcmp(event.payload.data(), wanted.data(), wanted.size()) == 0);
+        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(event.payload.data()) % 8, 0U);
+    }
+
+    std::shared_ptr<core::context_state> context = std::make_shared<core::context_state>();
+    std::unique_ptr<core::backend> backend = make_backend(*context);
+    std::shared_ptr<const core::security_identity> client_security;
+    std::unique_ptr<core::poller> server_events;
+};
+
+}  // namespace accel::zmq::testing
