@@ -23,6 +23,13 @@ endpoint=$(sed -n 's/^serving \([^;]*\).*/\1/p' "$folder/output")
 options=${uri#"${uri%%\?*}"}
 status=0
 timeout 60 "$client" "$endpoint$options" "$@" || status=$?
+# The Enter key ends some servers, a signal the others.
 echo >&3
+tries=0
+while kill -0 $server_id 2>/dev/null && [ $tries -lt 10 ]; do
+    tries=$((tries + 1))
+    sleep 0.1
+done
+kill $server_id 2>/dev/null || true
 wait $server_id || { echo "the server ended with status $?" >&2; exit 1; }
 exit $status
