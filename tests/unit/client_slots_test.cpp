@@ -49,7 +49,8 @@ TEST(client_slots, completions_come_in_the_order_of_their_end) {
     std::vector<client_slot*> taken;
     for (int i = 0; i < 5; ++i) {
         taken.push_back(slots.take_free());
-        slots.set_in_flight(*taken.back(), 10ms * (i + 1));
+        taken.back()->deadline = 10ms * (i + 1);
+        slots.set_in_flight(*taken.back());
     }
     EXPECT_EQ(slots.open(), 5U);
     EXPECT_EQ(slots.next_deadline(), 10ms);
@@ -72,8 +73,8 @@ TEST(client_slots, the_queue_of_the_finished_wraps) {
     for (int round = 0; round < 10; ++round) {
         client_slot* first = slots.take_free();
         client_slot* second = slots.take_free();
-        slots.set_in_flight(*first, never);
-        slots.set_in_flight(*second, never);
+        slots.set_in_flight(*first);
+        slots.set_in_flight(*second);
         slots.finish(*second);
         slots.finish(*first);
         EXPECT_EQ(slots.take_done(), second);
