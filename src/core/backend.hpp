@@ -1,5 +1,12 @@
 #pragma once
 
+#include "core/clock.hpp"
+#include "core/protocol.hpp"
+#include "core/slot_memory.hpp"
+
+#include <accel_transport/memory.hpp>
+#include <accel_transport/status.hpp>
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -9,19 +16,13 @@
 #include <string_view>
 #include <vector>
 
-#include "core/clock.hpp"
-#include "core/protocol.hpp"
-#include "core/slot_memory.hpp"
-
-#include <accel_transport/memory.hpp>
-#include <accel_transport/status.hpp>
-
-/// The internal contract: what a backend implements. One data-path primitive, `deliver`: put header and payload into
-/// slot i of the peer and tell the peer. Everything else is control path.
+/// The internal contract: what a backend implements. One data-path primitive, `deliver`: put header and
+/// payload into slot i of the peer and tell the peer. Everything else is control path.
 ///
 /// Threads: a poller and its links belong to one thread (a worker, or a channel's owner). `backend` methods,
 /// `poller::open_link`, `link::attach` and `link::describe` are control path and may be called from another
-/// thread up to and including `link::activate`. Nothing here calls back up: what happened is returned by `poller::poll`.
+/// thread up to and including `link::activate`. Nothing here calls back up: what happened is returned by
+/// `poller::poll`.
 namespace accel::core {
 
 class context_state;
@@ -80,9 +81,9 @@ struct outgoing {
 enum class event_kind : std::uint8_t {
     arrived,  ///< a message is complete in a slot; header and payload are set, unchecked by the link
               ///< but for what it needed itself (slot and length within the geometry)
-    let_go,   ///< the transport no longer touches memory lent for `header.slot`; only after `retract` said no, and
-              ///< on a server for every lent payload
-    lost,     ///< the link is dead; `reason` says why; nothing more comes from it
+    let_go,  ///< the transport no longer touches memory lent for `header.slot`; only after `retract` said no,
+             ///< and on a server for every lent payload
+    lost,  ///< the link is dead; `reason` says why; nothing more comes from it
 };
 
 struct link_event {
@@ -102,22 +103,24 @@ class link {
     // Control path.
     /// What the peer needs to reach this end. Server: valid after attach.
     [[nodiscard]] virtual link_description describe() const = 0;
-    /// Client: makes the data connection, by `deadline`. Server: takes the client's description (`grant.description`),
-    /// does not wait for it.
+    /// Client: makes the data connection, by `deadline`. Server: takes the client's description
+    /// (`grant.description`), does not wait for it.
     [[nodiscard]] virtual result<void> attach(const link_grant& grant, nanoseconds deadline) = 0;
-    /// From now on this link has events. Client: on the polling thread. Server: from *any* thread while the poller polls,
-    /// before the grant is sent: a short lock that polling meets only when a new peer attaches.
+    /// From now on this link has events. Client: on the polling thread. Server: from *any* thread while the
+    /// poller polls, before the grant is sent: a short lock that polling meets only when a new peer attaches.
     virtual void activate() = 0;
-    /// On the polling thread, idempotent: ends the link and tells the peer where the transport can. No events follow.
-    /// Returns true when nothing touches any slot or lent memory any more; else call again, until it does.
+    /// On the polling thread, idempotent: ends the link and tells the peer where the transport can. No events
+    /// follow. Returns true when nothing touches any slot or lent memory any more; else call again, until it
+    /// does.
     [[nodiscard]] virtual bool close() noexcept = 0;
 
     // Data path: no allocation, lock or log line.
-    /// Hands a message over. `ok`: it will arrive, or the link will be lost; header and payload must stay as they are until
-    /// the answer (client) or the next request in that slot (server). `again`: nothing was done. `peer_lost`.
+    /// Hands a message over. `ok`: it will arrive, or the link will be lost; header and payload must stay as
+    /// they are until the answer (client) or the next request in that slot (server). `again`: nothing was
+    /// done. `peer_lost`.
     [[nodiscard]] virtual status deliver(const outgoing& message) noexcept = 0;
-    /// Client: stop touching what was lent for this slot (payload and response_into). True: done, now. False: a `let_go`
-    /// event or the late response says when.
+    /// Client: stop touching what was lent for this slot (payload and response_into). True: done, now. False:
+    /// a `let_go` event or the late response says when.
     [[nodiscard]] virtual bool retract(std::uint32_t slot) noexcept = 0;
     /// The receiver is done with the payload of the last arrival in this slot. Also after close.
     virtual void consumed(std::uint32_t slot) noexcept = 0;
@@ -136,8 +139,8 @@ class poller {
     /// Control path, any thread.
     [[nodiscard]] virtual result<std::unique_ptr<link>> open_link(const link_config& config) = 0;
 
-    /// Takes events in order of arrival, fairly over the links; returns how many; never blocks. Also makes progress on
-    /// what is being sent. Called with room for at least 16.
+    /// Takes events in order of arrival, fairly over the links; returns how many; never blocks. Also makes
+    /// progress on what is being sent. Called with room for at least 16.
     [[nodiscard]] virtual std::size_t poll(std::span<link_event> out) noexcept = 0;
     /// Readable when poll has something to do, provided `arm` said true.
     [[nodiscard]] virtual int event_fd() const noexcept = 0;

@@ -1,18 +1,17 @@
-#include <sys/mman.h>
-
-#include <cerrno>
-#include <utility>
-
-#include <accel_transport/context.hpp>
-
 #include "core/context_state.hpp"
 #include "core/control/authenticator.hpp"
 #include "core/control/control_client.hpp"
 #include "core/log.hpp"
 #include "core/registry.hpp"
 
-#include <zmq.h>
+#include <accel_transport/context.hpp>
+
+#include <cerrno>
+#include <utility>
+
 #include <fmt/format.h>
+#include <sys/mman.h>
+#include <zmq.h>
 
 namespace accel {
 namespace core {
@@ -59,11 +58,16 @@ namespace {
 
 spdlog::level::level_enum spdlog_level(log_level level) {
     switch (level) {
-        case log_level::debug: return spdlog::level::debug;
-        case log_level::info: return spdlog::level::info;
-        case log_level::warning: return spdlog::level::warn;
-        case log_level::error: return spdlog::level::err;
-        case log_level::off: return spdlog::level::off;
+        case log_level::debug:
+            return spdlog::level::debug;
+        case log_level::info:
+            return spdlog::level::info;
+        case log_level::warning:
+            return spdlog::level::warn;
+        case log_level::error:
+            return spdlog::level::err;
+        case log_level::off:
+            return spdlog::level::off;
     }
     return spdlog::level::warn;
 }

@@ -1,13 +1,13 @@
 #pragma once
 
+#include "core/backend.hpp"
+
+#include <accel_transport/context.hpp>
+
 #include <memory>
 #include <mutex>
 #include <string_view>
 #include <vector>
-
-#include "core/backend.hpp"
-
-#include <accel_transport/context.hpp>
 
 namespace accel::core {
 
@@ -17,7 +17,8 @@ class authenticator;
 /// One registered region as the backends see it.
 class region_state {
   public:
-    region_state(context_state& context, std::byte* data, std::size_t size, memory_kind kind, bool owned) noexcept;
+    region_state(context_state& context, std::byte* data, std::size_t size, memory_kind kind,
+                 bool owned) noexcept;
     ~region_state();
     region_state(const region_state&) = delete;
     region_state& operator=(const region_state&) = delete;

@@ -1,14 +1,14 @@
 #pragma once
 
-#include <poll.h>
-#include <unistd.h>
+#include "core/clock.hpp"
 
-#include <cstdint>
 #include <algorithm>
+#include <cstdint>
 #include <ctime>
 #include <span>
 
-#include "core/clock.hpp"
+#include <poll.h>
+#include <unistd.h>
 
 namespace accel::core {
 

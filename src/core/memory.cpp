@@ -1,10 +1,9 @@
-#include <sys/mman.h>
-
 #include "core/context_state.hpp"
 
 #include <accel_transport/memory.hpp>
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 namespace accel {
 
@@ -28,11 +27,21 @@ region::region(region&&) noexcept = default;
 region& region::operator=(region&&) noexcept = default;
 region::~region() = default;
 
-std::byte* region::data() const noexcept { return state_ ? state_->data() : nullptr; }
-std::size_t region::size() const noexcept { return state_ ? state_->size() : 0; }
-memory_kind region::kind() const noexcept { return state_ ? state_->kind() : memory_kind::host(); }
-slice region::whole() const noexcept { return {data(), size(), state_.get()}; }
-result<slice> region::part(std::size_t offset, std::size_t length) const { return whole().part(offset, length); }
+std::byte* region::data() const noexcept {
+    return state_ ? state_->data() : nullptr;
+}
+std::size_t region::size() const noexcept {
+    return state_ ? state_->size() : 0;
+}
+memory_kind region::kind() const noexcept {
+    return state_ ? state_->kind() : memory_kind::host();
+}
+slice region::whole() const noexcept {
+    return {data(), size(), state_.get()};
+}
+result<slice> region::part(std::size_t offset, std::size_t length) const {
+    return whole().part(offset, length);
+}
 
 namespace core {
 

@@ -1,3 +1,6 @@
+#include "core/protocol.hpp"
+#include "core/uri.hpp"
+
 #include <array>
 #include <charconv>
 #include <chrono>
@@ -5,9 +8,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-
-#include "core/protocol.hpp"
-#include "core/uri.hpp"
 
 #include <fmt/format.h>
 
@@ -42,7 +42,8 @@ constexpr std::array<unit, 4> time_units{{{"ns", 1}, {"us", 1'000}, {"ms", 1'000
 
 bool parse_value(std::string_view text, std::uint32_t& out) {
     std::uint64_t value = 0;
-    if (!parse_number(text, plain_units, value) || value > std::numeric_limits<std::uint32_t>::max()) return false;
+    if (!parse_number(text, plain_units, value) || value > std::numeric_limits<std::uint32_t>::max())
+        return false;
     out = static_cast<std::uint32_t>(value);
     return true;
 }
@@ -52,7 +53,9 @@ bool parse_value(std::string_view text, std::uint16_t& out) {
     out = static_cast<std::uint16_t>(value);
     return true;
 }
-bool parse_value(std::string_view text, std::size_t& out) { return parse_number(text, size_units, out); }
+bool parse_value(std::string_view text, std::size_t& out) {
+    return parse_number(text, size_units, out);
+}
 bool parse_value(std::string_view text, nanoseconds& out) {
     std::uint64_t value = 0;
     if (!parse_number(text, time_units, value)) return false;
@@ -95,10 +98,14 @@ struct option_key {
     bool (*set)(Options&, std::string_view);
 };
 
-#define ACCEL_OPTION(options, field) \
-    option_key<options> { #field, [](options& o, std::string_view text) { return parse_value(text, o.field); } }
-#define ACCEL_SECURITY_OPTION(options, field) \
-    option_key<options> { #field, [](options& o, std::string_view text) { return parse_value(text, o.security.field); } }
+#define ACCEL_OPTION(options, field)                                                          \
+    option_key<options> {                                                                     \
+#field, [](options & o, std::string_view text) { return parse_value(text, o.field); } \
+    }
+#define ACCEL_SECURITY_OPTION(options, field)                                                          \
+    option_key<options> {                                                                              \
+#field, [](options & o, std::string_view text) { return parse_value(text, o.security.field); } \
+    }
 
 constexpr std::array channel_keys{
     ACCEL_OPTION(channel_options, slots),
@@ -147,10 +154,11 @@ result<void> set_option(const std::array<option_key<Options>, Count>& keys, std:
     for (const auto& each : keys) {
         if (each.name != name) continue;
         if (each.set(options, value)) return {};
-        return error{status::invalid_argument, 0,
-                     fmt::format("option {}: '{}' is no good value (durations 20us 500ms 2s, sizes 64K 1M, switches "
-                                 "true false, poll busy adaptive block, memory host cuda:0)",
-                                 name, value)};
+        return error{
+            status::invalid_argument, 0,
+            fmt::format("option {}: '{}' is no good value (durations 20us 500ms 2s, sizes 64K 1M, switches "
+                        "true false, poll busy adaptive block, memory host cuda:0)",
+                        name, value)};
     }
     std::string known;
     for (const auto& each : keys) known += fmt::format("{}{}", known.empty() ? "" : ", ", each.name);
@@ -168,12 +176,14 @@ result<channel_options> checked(channel_options options) {
     if (options.request_bytes > max_payload_bytes) return out_of_bounds("request_bytes", "at most 1G");
     if (options.response_bytes > max_payload_bytes) return out_of_bounds("response_bytes", "at most 1G");
     if (options.peer_timeout < shortest_peer_timeout) return out_of_bounds("peer_timeout", "at least 20ms");
-    for (const auto& [name, value] :
-         {std::pair{"connect_timeout", options.connect_timeout}, {"call_timeout", options.call_timeout},
-          {"close_timeout", options.close_timeout}, {"backoff_min", options.backoff_min}}) {
+    for (const auto& [name, value] : {std::pair{"connect_timeout", options.connect_timeout},
+                                      {"call_timeout", options.call_timeout},
+                                      {"close_timeout", options.close_timeout},
+                                      {"backoff_min", options.backoff_min}}) {
         if (value <= nanoseconds{0}) return out_of_bounds(name, "more than 0");
     }
-    if (options.backoff_max < options.backoff_min) return out_of_bounds("backoff_max", "at least backoff_min");
+    if (options.backoff_max < options.backoff_min)
+        return out_of_bounds("backoff_max", "at least backoff_min");
     if (options.spin < nanoseconds{0}) return out_of_bounds("spin", "0 or more");
     return options;
 }
@@ -181,9 +191,12 @@ result<channel_options> checked(channel_options options) {
 result<server_options> checked(server_options options) {
     if (options.workers > 256) return out_of_bounds("workers", "0 to 256");
     if (options.max_sessions == 0) return out_of_bounds("max_sessions", "1 or more");
-    if (options.max_slots == 0 || options.max_slots > max_slots) return out_of_bounds("max_slots", "1 to 65536");
-    if (options.max_request_bytes > max_payload_bytes) return out_of_bounds("max_request_bytes", "at most 1G");
-    if (options.max_response_bytes > max_payload_bytes) return out_of_bounds("max_response_bytes", "at most 1G");
+    if (options.max_slots == 0 || options.max_slots > max_slots)
+        return out_of_bounds("max_slots", "1 to 65536");
+    if (options.max_request_bytes > max_payload_bytes)
+        return out_of_bounds("max_request_bytes", "at most 1G");
+    if (options.max_response_bytes > max_payload_bytes)
+        return out_of_bounds("max_response_bytes", "at most 1G");
     if (options.max_exchanges == 0) return out_of_bounds("max_exchanges", "1 or more");
     if (options.peer_timeout < shortest_peer_timeout) return out_of_bounds("peer_timeout", "at least 20ms");
     if (options.drain_timeout < nanoseconds{0}) return out_of_bounds("drain_timeout", "0 or more");
@@ -206,10 +219,11 @@ result<server_options> apply_options(const std::vector<uri>& sources, server_opt
         for (const auto& [name, value] : source.options) {
             for (const auto& [other_name, other_value] : seen) {
                 if (other_name == name && other_value != value) {
-                    return error{status::invalid_argument, 0,
-                                 fmt::format("option {} is given as '{}' and as '{}'; options count for the whole "
-                                             "server, give it once",
-                                             name, other_value, value)};
+                    return error{
+                        status::invalid_argument, 0,
+                        fmt::format("option {} is given as '{}' and as '{}'; options count for the whole "
+                                    "server, give it once",
+                                    name, other_value, value)};
                 }
             }
             seen.emplace_back(name, value);

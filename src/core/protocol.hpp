@@ -1,5 +1,7 @@
 #pragma once
 
+#include <accel_transport/status.hpp>
+
 #include <bit>
 #include <chrono>
 #include <cstddef>
@@ -8,12 +10,11 @@
 #include <span>
 #include <type_traits>
 
-#include <accel_transport/status.hpp>
-
 /// Bytes on the wire of the data path. docs/protocol.md is the specification; this file is its only code.
 namespace accel::core {
 
-static_assert(std::endian::native == std::endian::little, "the wire is little-endian; so far only such hosts");
+static_assert(std::endian::native == std::endian::little,
+              "the wire is little-endian; so far only such hosts");
 
 inline constexpr std::uint8_t protocol_version = 1;
 
@@ -32,14 +33,14 @@ struct slot_header {
     std::uint16_t flags = 0;
     std::uint32_t slot = 0;
     std::uint32_t generation = 0;
-    status code = status::ok;          ///< responses only
+    status code = status::ok;           ///< responses only
     std::uint16_t extension_bytes = 0;  ///< length of all extensions, a multiple of 8
     std::uint64_t length = 0;           ///< payload bytes
     std::uint64_t trace_id = 0;
-    std::uint32_t server_ticks = 0;     ///< response: request complete until reply posted
+    std::uint32_t server_ticks = 0;  ///< response: request complete until reply posted
     union {
-        std::uint32_t response_room = 0;    ///< request: the longest response the client accepts, bytes
-        std::uint32_t application_code;     ///< response: the handler's own code
+        std::uint32_t response_room = 0;  ///< request: the longest response the client accepts, bytes
+        std::uint32_t application_code;   ///< response: the handler's own code
     };
     union {
         std::int64_t deadline_ns = 0;  ///< request: on the server's monotonic clock
@@ -77,8 +78,8 @@ static_assert(sizeof(fragment_header) == 16 && std::is_trivially_copyable_v<frag
     return std::chrono::nanoseconds{std::int64_t{ticks} << 6};
 }
 
-/// Room kept in front of each slot's header for extensions: each is `u16 type, u16 length, u32 reserved`, then
-/// `length` bytes padded to 8. Unknown types are skipped.
+/// Room kept in front of each slot's header for extensions: each is `u16 type, u16 length, u32 reserved`,
+/// then `length` bytes padded to 8. Unknown types are skipped.
 inline constexpr std::size_t extension_room = 192;
 inline constexpr std::size_t header_bytes = sizeof(slot_header);
 
@@ -92,8 +93,7 @@ inline constexpr std::uint64_t max_payload_bytes = std::uint64_t{1} << 30;
     if (h.version != protocol_version) return status::version_mismatch;
     const bool well_formed = h.kind == kind && (h.flags & ~header_flag::known) == 0 && h.slot < max_slots &&
                              h.length <= max_payload_bytes && h.extension_bytes <= extension_room &&
-                             h.extension_bytes % 8 == 0 &&
-                             static_cast<std::uint16_t>(h.code) < status_count;
+                             h.extension_bytes % 8 == 0 && static_cast<std::uint16_t>(h.code) < status_count;
     return well_formed ? status::ok : status::protocol_error;
 }
 

@@ -1,9 +1,9 @@
 #pragma once
 
+#include "core/backend.hpp"
+
 #include <memory>
 #include <vector>
-
-#include "core/backend.hpp"
 
 namespace accel::core {
 

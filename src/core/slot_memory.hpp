@@ -1,13 +1,13 @@
 #pragma once
 
+#include "core/protocol.hpp"
+
+#include <accel_transport/memory.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
-
-#include "core/protocol.hpp"
-
-#include <accel_transport/memory.hpp>
 
 namespace accel::core {
 
@@ -16,17 +16,21 @@ namespace accel::core {
 /// Pages are touched on first use: an idle session costs address space, not memory.
 class slot_memory {
   public:
-    [[nodiscard]] static result<std::shared_ptr<slot_memory>> create(std::uint32_t count, std::size_t capacity,
-                                                                     memory_kind kind);
+    [[nodiscard]] static result<std::shared_ptr<slot_memory>> create(std::uint32_t count,
+                                                                     std::size_t capacity, memory_kind kind);
     ~slot_memory();
     slot_memory(const slot_memory&) = delete;
     slot_memory& operator=(const slot_memory&) = delete;
 
     [[nodiscard]] std::uint32_t count() const noexcept { return count_; }
     [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }  ///< payload bytes a slot
-    [[nodiscard]] std::byte* header(std::uint32_t i) const noexcept { return base_ + i * stride_ + extension_room; }
+    [[nodiscard]] std::byte* header(std::uint32_t i) const noexcept {
+        return base_ + i * stride_ + extension_room;
+    }
     [[nodiscard]] std::byte* payload(std::uint32_t i) const noexcept { return header(i) + header_bytes; }
-    [[nodiscard]] std::span<std::byte> room(std::uint32_t i) const noexcept { return {payload(i), capacity_}; }
+    [[nodiscard]] std::span<std::byte> room(std::uint32_t i) const noexcept {
+        return {payload(i), capacity_};
+    }
 
     [[nodiscard]] std::byte* base() const noexcept { return base_; }
     [[nodiscard]] std::size_t stride() const noexcept { return stride_; }

@@ -1,13 +1,13 @@
 #pragma once
 
+#include <accel_transport/options.hpp>
+#include <accel_transport/status.hpp>
+
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
-
-#include <accel_transport/options.hpp>
-#include <accel_transport/status.hpp>
 
 namespace accel::core {
 

@@ -1,4 +1,4 @@
-#include "core/client_slots.hpp"
+#include "core/client/client_slots.hpp"
 
 #include <set>
 #include <vector>

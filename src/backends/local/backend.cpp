@@ -8,9 +8,7 @@ namespace {
 class local_backend : public core::backend {
   public:
     [[nodiscard]] std::string_view scheme() const noexcept override { return "local"; }
-    [[nodiscard]] core::probe_result probe() override {
-        return {true, "same process, nothing is copied"};
-    }
+    [[nodiscard]] core::probe_result probe() override { return {true, "same process, nothing is copied"}; }
     [[nodiscard]] bool shares_memory() const noexcept override { return true; }
     [[nodiscard]] result<std::unique_ptr<core::poller>> open_poller(const core::poller_options&) override {
         return std::unique_ptr<core::poller>(std::make_unique<local_poller>());
@@ -19,6 +17,8 @@ class local_backend : public core::backend {
 
 }  // namespace
 
-std::unique_ptr<core::backend> make_backend(core::context_state&) { return std::make_unique<local_backend>(); }
+std::unique_ptr<core::backend> make_backend(core::context_state&) {
+    return std::make_unique<local_backend>();
+}
 
 }  // namespace accel::local

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <memory>
-
 #include "core/backend.hpp"
+
+#include <memory>
 
 namespace accel::local {
 

@@ -1,8 +1,8 @@
-#include <algorithm>
-#include <cstring>
-
 #include "backends/local/link.hpp"
 #include "core/event_signal.hpp"
+
+#include <algorithm>
+#include <cstring>
 
 /// Making and ending local links.
 namespace accel::local {
@@ -35,7 +35,8 @@ core::link_description local_link::describe() const {
 result<void> local_link::attach(const core::link_grant& grant, core::nanoseconds) {
     if (role_ == core::link_role::client) return {};
     std::uint64_t key = 0;
-    if (grant.description.size() != sizeof key) return error{status::protocol_error, 0, "no local link description"};
+    if (grant.description.size() != sizeof key)
+        return error{status::protocol_error, 0, "no local link description"};
     std::memcpy(&key, grant.description.data(), sizeof key);
     pair_ = take_pair(key);
     if (!pair_) return error{status::peer_lost, 0, "the client is gone"};
@@ -49,7 +50,9 @@ result<void> local_link::attach(const core::link_grant& grant, core::nanoseconds
     return {};
 }
 
-void local_link::activate() { owner_.add(*this); }
+void local_link::activate() {
+    owner_.add(*this);
+}
 
 bool local_link::close() noexcept {
     if (!pair_) return true;

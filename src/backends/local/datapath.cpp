@@ -26,7 +26,9 @@ bool local_link::retract(std::uint32_t slot) noexcept {
 }
 
 /// A server is done with a request when it answers, a client with an answer when it releases it.
-void local_link::consumed(std::uint32_t slot) noexcept { release_peer_memory(slot); }
+void local_link::consumed(std::uint32_t slot) noexcept {
+    release_peer_memory(slot);
+}
 
 void local_link::release_peer_memory(std::uint32_t slot) noexcept {
     if (!(*lent_by_peer_)[slot].load(std::memory_order_relaxed)) return;
@@ -38,7 +40,9 @@ void local_link::release_peer_memory(std::uint32_t slot) noexcept {
     peer_->lent.fetch_sub(1, std::memory_order_release);
 }
 
-core::slot_memory& local_link::send() const noexcept { return *outgoing_slots_; }
+core::slot_memory& local_link::send() const noexcept {
+    return *outgoing_slots_;
+}
 
 bool local_link::something_to_take() const noexcept {
     if (mine_->closed.load(std::memory_order_relaxed)) return false;

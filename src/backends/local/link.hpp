@@ -1,13 +1,13 @@
 #pragma once
 
+#include "backends/local/pair.hpp"
+#include "core/backend.hpp"
+
 #include <atomic>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <vector>
-
-#include "backends/local/pair.hpp"
-#include "core/backend.hpp"
 
 namespace accel::local {
 

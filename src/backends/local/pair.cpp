@@ -1,18 +1,20 @@
 #include "backends/local/pair.hpp"
 
-#include <sys/eventfd.h>
-#include <unistd.h>
+#include "core/event_signal.hpp"
 
 #include <bit>
 #include <map>
 #include <mutex>
 
-#include "core/event_signal.hpp"
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 namespace accel::local {
 
 wakeup::wakeup() : fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
-wakeup::~wakeup() { ::close(fd); }
+wakeup::~wakeup() {
+    ::close(fd);
+}
 
 void wakeup::wake() noexcept {
     if (asleep.exchange(false, std::memory_order_seq_cst)) core::signal_event(fd);

@@ -1,12 +1,12 @@
 #pragma once
 
+#include "core/backend.hpp"
+
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
-
-#include "core/backend.hpp"
 
 namespace accel::local {
 
@@ -47,7 +47,9 @@ class ring {
         const std::uint32_t head = head_.load(std::memory_order_relaxed);
         return head == tail_.load(std::memory_order_acquire) ? nullptr : &entries_[head & mask_];
     }
-    void drop() noexcept { head_.store(head_.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
+    void drop() noexcept {
+        head_.store(head_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+    }
     [[nodiscard]] bool empty() const noexcept {
         return head_.load(std::memory_order_relaxed) == tail_.load(std::memory_order_seq_cst);
     }
@@ -65,7 +67,8 @@ struct side {
     ring inbox;
     std::shared_ptr<wakeup> owner;  ///< set before the peer may write
     std::atomic<bool> closed{false};
-    /// Memory of this end's application that the peer's may still use: lent requests and rooms, or lent answers.
+    /// Memory of this end's application that the peer's may still use: lent requests and rooms, or lent
+    /// answers.
     std::atomic<std::uint32_t> lent{0};
 };
 

@@ -1,4 +1,4 @@
-#include "core/worker.hpp"
+#include "core/server/worker.hpp"
 
 #include <utility>
 
@@ -39,9 +39,12 @@ void worker::on_event(const link_event& event) noexcept {
     auto& from = *static_cast<session*>(event.owner);
     if (from.gone()) return;
     switch (event.kind) {
-        case event_kind::arrived: return on_request(from, event);
-        case event_kind::let_go: return from.let_go(event.header.slot);
-        case event_kind::lost: return lose(from, event.reason);
+        case event_kind::arrived:
+            return on_request(from, event);
+        case event_kind::let_go:
+            return from.let_go(event.header.slot);
+        case event_kind::lost:
+            return lose(from, event.reason);
     }
 }
 

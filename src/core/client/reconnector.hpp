@@ -1,17 +1,17 @@
 #pragma once
 
+#include "core/client/connect.hpp"
+
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
 #include <thread>
 
-#include "core/connect.hpp"
-
 namespace accel::core {
 
-/// Connects again in the background, with exponential back-off, until it succeeds or is destroyed. One channel's own: others
-/// do not notice.
+/// Connects again in the background, with exponential back-off, until it succeeds or is destroyed. One
+/// channel's own: others do not notice.
 class reconnector {
   public:
     explicit reconnector(const connect_request& request);

@@ -1,10 +1,10 @@
-#include "core/connect.hpp"
-
-#include <utility>
+#include "core/client/connect.hpp"
 
 #include "core/context_state.hpp"
 #include "core/control/control_client.hpp"
 #include "core/control/in_process.hpp"
+
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -16,7 +16,8 @@ result<backend*> usable_backend(context_state& context, const std::string& schem
     if (found == nullptr) {
         std::string known = "auto";
         for (const auto& each : context.backends()) known += fmt::format(", {}", each->scheme());
-        return error{status::unsupported, 0, fmt::format("no scheme '{}' in this build; there are: {}", scheme, known)};
+        return error{status::unsupported, 0,
+                     fmt::format("no scheme '{}' in this build; there are: {}", scheme, known)};
     }
     auto [usable, reason] = found->probe();
     if (!usable) return error{status::unsupported, 0, fmt::format("{}: {}", scheme, reason)};
@@ -25,8 +26,9 @@ result<backend*> usable_backend(context_state& context, const std::string& schem
 
 /// Takes the server's best offer that this machine can use too, and says what became of the better ones.
 result<std::string> choose_scheme(connect_request& request) {
-    auto offers = request.context->control().query_offers(request.peer.host, request.peer.port, request.security,
-                                                          deadline_after(request.options.connect_timeout));
+    auto offers =
+        request.context->control().query_offers(request.peer.host, request.peer.port, request.security,
+                                                deadline_after(request.options.connect_timeout));
     if (!offers) return offers.error();
     std::string passed_over;
     for (const auto& each : request.context->backends()) {
@@ -35,15 +37,17 @@ result<std::string> choose_scheme(connect_request& request) {
             if (offer != each->scheme() && !(each->scheme() == "local" && !name.empty())) continue;
             auto [usable, reason] = each->probe();
             if (usable) {
-                request.why = fmt::format("{}: best of what both ends offer ({}){}", each->scheme(), reason, passed_over);
+                request.why = fmt::format("{}: best of what both ends offer ({}){}", each->scheme(), reason,
+                                          passed_over);
                 if (!name.empty()) request.peer.host = name;
                 return std::string{each->scheme()};
             }
             passed_over += fmt::format("; not {}: {}", each->scheme(), reason);
         }
     }
-    return error{status::unsupported, 0,
-                 fmt::format("{} and this machine have no scheme in common{}", request.peer.text(), passed_over)};
+    return error{
+        status::unsupported, 0,
+        fmt::format("{} and this machine have no scheme in common{}", request.peer.text(), passed_over)};
 }
 
 session_request describe_request(const connect_request& request, const link& path) {
@@ -59,8 +63,8 @@ result<session_grant> ask_server(const connect_request& request, const link& pat
                                  const std::shared_ptr<session_watch>& watch, nanoseconds deadline) {
     const session_request wanted = describe_request(request, path);
     if (request.security == nullptr) return in_process::open_session(request.peer.host, wanted);
-    return request.context->control().open_session(request.peer.host, request.peer.port, request.security, wanted,
-                                                   watch, deadline);
+    return request.context->control().open_session(request.peer.host, request.peer.port, request.security,
+                                                   wanted, watch, deadline);
 }
 
 }  // namespace
@@ -86,9 +90,11 @@ result<connect_request> prepare_connection(std::shared_ptr<context_state> contex
     } else {
         request.why = fmt::format("{}: named by the URI", request.peer.scheme);
     }
-    auto requests = slot_memory::create(request.options.slots, request.options.request_bytes, memory_kind::host());
+    auto requests =
+        slot_memory::create(request.options.slots, request.options.request_bytes, memory_kind::host());
     if (!requests) return requests.error();
-    auto responses = slot_memory::create(request.options.slots, request.options.response_bytes, memory_kind::host());
+    auto responses =
+        slot_memory::create(request.options.slots, request.options.response_bytes, memory_kind::host());
     if (!responses) return responses.error();
     request.requests = std::move(*requests);
     request.responses = std::move(*responses);
@@ -101,7 +107,8 @@ result<connection> open_connection(const connect_request& request) {
     if (!chosen) return chosen.error();
 
     connection made;
-    auto events = (*chosen)->open_poller({link_role::client, {}, 0, request.security, request.options.zerocopy});
+    auto events =
+        (*chosen)->open_poller({link_role::client, {}, 0, request.security, request.options.zerocopy});
     if (!events) return events.error();
     made.events = std::move(*events);
 

@@ -1,5 +1,10 @@
 #pragma once
 
+#include "core/backend.hpp"
+#include "core/server/session.hpp"
+
+#include <accel_transport/server.hpp>
+
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -8,11 +13,6 @@
 #include <span>
 #include <thread>
 #include <vector>
-
-#include "core/backend.hpp"
-#include "core/session.hpp"
-
-#include <accel_transport/server.hpp>
 
 namespace accel::core {
 
@@ -36,8 +36,8 @@ struct worker_counters {
     std::atomic<std::uint64_t> overloaded{0};
 };
 
-/// One thread of a server with its sessions and pollers. worker.cpp is the data path; worker_control.cpp the rest.
-/// Lives until the server and every exchange handed out have let go of it.
+/// One thread of a server with its sessions and pollers. worker.cpp is the data path; worker_control.cpp the
+/// rest. Lives until the server and every exchange handed out have let go of it.
 class worker {
   public:
     worker(std::shared_ptr<context_state> context, const server_options& options, handler service);
@@ -102,8 +102,8 @@ class worker {
     std::vector<std::unique_ptr<session>> sessions_;
     std::vector<std::unique_ptr<session>> closing_;
     std::vector<exchange_state*> waiting_;  ///< answers the link would not take yet
-    std::array<link_event, 32> events_;   ///< of the poll under way
-    nanoseconds polled_at_{};  ///< when the events were taken
+    std::array<link_event, 32> events_;     ///< of the poll under way
+    nanoseconds polled_at_{};               ///< when the events were taken
     nanoseconds now_{};
     std::uint64_t answered_ = 0;
     std::atomic<std::uint32_t> open_{0};  ///< admitted and not yet answered; written by the worker only

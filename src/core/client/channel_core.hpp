@@ -1,5 +1,11 @@
 #pragma once
 
+#include "core/client/client_slots.hpp"
+#include "core/client/connect.hpp"
+#include "core/client/reconnector.hpp"
+
+#include <accel_transport/channel.hpp>
+
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -7,12 +13,6 @@
 #include <span>
 #include <string>
 #include <vector>
-
-#include "core/client_slots.hpp"
-#include "core/connect.hpp"
-#include "core/reconnector.hpp"
-
-#include <accel_transport/channel.hpp>
 
 namespace accel::core {
 
@@ -57,7 +57,8 @@ class channel_core {
     channel_core(connect_request request, connection made);
 
     // Data path, in order.
-    status check_submit(const client_slot* slot, std::size_t length, const submit_options& options) const noexcept;
+    status check_submit(const client_slot* slot, std::size_t length,
+                        const submit_options& options) const noexcept;
     void write_header(const client_slot& slot, std::size_t length, const submit_options& options) noexcept;
     status submit_payload(client_slot& slot, std::span<const std::byte> payload, const region_state* lent,
                           const submit_options& options) noexcept;
@@ -91,7 +92,7 @@ class channel_core {
     connection connection_;
     client_slots slots_;
     state state_ = state::connected;
-    std::uint32_t epoch_ = 0;  ///< of `connection_`; rises with each reconnect
+    std::uint32_t epoch_ = 0;            ///< of `connection_`; rises with each reconnect
     std::array<link_event, 32> events_;  ///< of the poll under way
     nanoseconds now_{};                  ///< read once a poll
     nanoseconds losing_since_{};

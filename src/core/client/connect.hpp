@@ -1,12 +1,12 @@
 #pragma once
 
-#include <memory>
-#include <string>
-
 #include "core/backend.hpp"
 #include "core/control/security.hpp"
 #include "core/control/session.hpp"
 #include "core/uri.hpp"
+
+#include <memory>
+#include <string>
 
 namespace accel::core {
 
@@ -42,7 +42,8 @@ struct connection {
 
 /// Reads the URI, loads keys, resolves `auto` and makes the client's slots.
 [[nodiscard]] result<connect_request> prepare_connection(std::shared_ptr<context_state> context,
-                                                         std::string_view text, const channel_options& options);
+                                                         std::string_view text,
+                                                         const channel_options& options);
 
 /// Opens a session and its data path, within `connect_timeout`.
 [[nodiscard]] result<connection> open_connection(const connect_request& request);

@@ -1,21 +1,22 @@
-#include "core/server_core.hpp"
-
-#include <algorithm>
-#include <utility>
+#include "core/server/server_core.hpp"
 
 #include "core/context_state.hpp"
 #include "core/event_signal.hpp"
 #include "core/log.hpp"
-#include "core/server_entrance.hpp"
+#include "core/server/server_entrance.hpp"
+
+#include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
 namespace accel::core {
 
 result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context_state> context,
-                                                         const std::vector<std::string>& uris, handler service,
-                                                         const server_options& options) {
-    if (uris.empty()) return error{status::invalid_argument, 0, "a server needs at least one URI to listen on"};
+                                                         const std::vector<std::string>& uris,
+                                                         handler service, const server_options& options) {
+    if (uris.empty())
+        return error{status::invalid_argument, 0, "a server needs at least one URI to listen on"};
     if (uris.size() > 16) return error{status::invalid_argument, 0, "a server listens on at most 16 URIs"};
     if (!service) return error{status::invalid_argument, 0, "a server needs a handler"};
     std::vector<uri> parsed;
@@ -30,7 +31,8 @@ result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context
         return error{status::unsupported, 0, "memory in a GPU needs a build with CUDA; use memory=host"};
     }
     std::shared_ptr<const security_identity> security;
-    const bool network = std::any_of(parsed.begin(), parsed.end(), [](const uri& u) { return u.scheme != "local"; });
+    const bool network =
+        std::any_of(parsed.begin(), parsed.end(), [](const uri& u) { return u.scheme != "local"; });
     if (network) {
         auto loaded = load_server_security(*context, effective->security);
         if (!loaded) return loaded.error();
@@ -46,7 +48,8 @@ result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context
     return made;
 }
 
-server_core::server_core(std::shared_ptr<context_state> context, server_options options, const handler& service)
+server_core::server_core(std::shared_ptr<context_state> context, server_options options,
+                         const handler& service)
     : context_(std::move(context)), options_(std::move(options)), next_data_port_(options_.data_port) {
     const std::uint32_t count = std::max(options_.workers, 1U);
     for (std::uint32_t i = 0; i < count; ++i) {
@@ -55,9 +58,12 @@ server_core::server_core(std::shared_ptr<context_state> context, server_options 
     }
 }
 
-server_core::~server_core() { stop(); }
+server_core::~server_core() {
+    stop();
+}
 
-result<void> server_core::add_listener(const uri& where, const std::shared_ptr<const security_identity>& security) {
+result<void> server_core::add_listener(const uri& where,
+                                       const std::shared_ptr<const security_identity>& security) {
     listener added;
     added.where = where;
     added.scheme = context_->find_backend(where.scheme);
@@ -76,21 +82,23 @@ result<void> server_core::add_listener(const uri& where, const std::shared_ptr<c
     return join_entrance(std::move(added), security);
 }
 
-result<void> server_core::open_pollers(listener& added, const std::shared_ptr<const security_identity>& security) {
+result<void> server_core::open_pollers(listener& added,
+                                       const std::shared_ptr<const security_identity>& security) {
     added.poller_index = endpoints_.size();
     for (worker* each : workers_) {
         const bool network = !added.scheme->shares_memory();
         const std::uint16_t port = network ? next_data_port_ : std::uint16_t{0};
         if (network && next_data_port_ != 0) ++next_data_port_;
-        auto source = added.scheme->open_poller({link_role::server, added.where.host, port,
-                                                 network ? security : nullptr, options_.zerocopy});
+        auto source = added.scheme->open_poller(
+            {link_role::server, added.where.host, port, network ? security : nullptr, options_.zerocopy});
         if (!source) return source.error();
         each->add_poller(std::move(*source));
     }
     return {};
 }
 
-result<void> server_core::join_entrance(listener added, const std::shared_ptr<const security_identity>& security) {
+result<void> server_core::join_entrance(listener added,
+                                        const std::shared_ptr<const security_identity>& security) {
     uri reached = added.where;
     reached.options.clear();
     const auto same_place = [&](const std::unique_ptr<entrance>& door) {
@@ -110,8 +118,8 @@ result<void> server_core::join_entrance(listener added, const std::shared_ptr<co
         if (auto named = in_process::add(reached.host, *door); !named) return named;
         door->local_name = reached.host;
     } else {
-        auto control = control_server::listen(*context_, reached.host, reached.port, security, options_.peer_timeout,
-                                              *door);
+        auto control = control_server::listen(*context_, reached.host, reached.port, security,
+                                              options_.peer_timeout, *door);
         if (!control) return control.error();
         door->control = std::move(*control);
         reached.port = door->control->port();
@@ -122,7 +130,9 @@ result<void> server_core::join_entrance(listener added, const std::shared_ptr<co
     return {};
 }
 
-std::vector<std::string> server_core::endpoints() const { return endpoints_; }
+std::vector<std::string> server_core::endpoints() const {
+    return endpoints_;
+}
 
 server_statistics server_core::statistics() const {
     server_statistics out;
@@ -143,7 +153,9 @@ server_statistics server_core::statistics() const {
     return out;
 }
 
-std::size_t server_core::poll() noexcept { return options_.workers == 0 ? workers_.front()->turn() : 0; }
+std::size_t server_core::poll() noexcept {
+    return options_.workers == 0 ? workers_.front()->turn() : 0;
+}
 
 status server_core::drain(nanoseconds timeout) {
     const nanoseconds deadline = deadline_after(timeout);
@@ -153,7 +165,8 @@ status server_core::drain(nanoseconds timeout) {
     }
     for (worker* each : workers_) each->refuse_requests();
     const auto drained = [this] {
-        return std::all_of(workers_.begin(), workers_.end(), [](const worker* each) { return each->drained(); });
+        return std::all_of(workers_.begin(), workers_.end(),
+                           [](const worker* each) { return each->drained(); });
     };
     while (!drained()) {
         if (now() >= deadline) return status::timed_out;

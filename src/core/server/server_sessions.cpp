@@ -1,14 +1,13 @@
-#include <sys/random.h>
+#include "core/log.hpp"
+#include "core/server/server_core.hpp"
+#include "core/server/server_entrance.hpp"
 
 #include <algorithm>
 #include <cerrno>
 #include <utility>
 
-#include "core/log.hpp"
-#include "core/server_core.hpp"
-#include "core/server_entrance.hpp"
-
 #include <fmt/format.h>
+#include <sys/random.h>
 
 /// Sessions of a server: limits, opening, ending. Called by the control planes and the workers.
 namespace accel::core {
@@ -32,8 +31,8 @@ result<session_grant> server_core::open_session(entrance& through, const session
         const auto on = find_listener(through, request.scheme);
         if (!on) {
             return error{status::unsupported, 0,
-                         fmt::format("this server does not listen for '{}' here; it offers {}", request.scheme,
-                                     fmt::join(through.offers(), ", "))};
+                         fmt::format("this server does not listen for '{}' here; it offers {}",
+                                     request.scheme, fmt::join(through.offers(), ", "))};
         }
         if (auto within = check_limits(request, memory); !within) return within.error();
         return make_session(through, *on, least_loaded(), request, peer, memory);
@@ -63,14 +62,17 @@ result<void> server_core::check_limits(const session_request& request, std::size
                                  request.version_min, request.version_max)};
     }
     if (wanted.slots == 0 || wanted.slots > options_.max_slots) {
-        return error{status::overloaded, 0,
-                     fmt::format("{} slots asked for, this server grants 1 to {}", wanted.slots, options_.max_slots)};
+        return error{
+            status::overloaded, 0,
+            fmt::format("{} slots asked for, this server grants 1 to {}", wanted.slots, options_.max_slots)};
     }
-    if (wanted.request_bytes > options_.max_request_bytes || wanted.response_bytes > options_.max_response_bytes) {
-        return error{status::message_too_large, 0,
-                     fmt::format("requests of {} and responses of {} bytes asked for, this server takes {} and {}",
-                                 wanted.request_bytes, wanted.response_bytes, options_.max_request_bytes,
-                                 options_.max_response_bytes)};
+    if (wanted.request_bytes > options_.max_request_bytes ||
+        wanted.response_bytes > options_.max_response_bytes) {
+        return error{
+            status::message_too_large, 0,
+            fmt::format("requests of {} and responses of {} bytes asked for, this server takes {} and {}",
+                        wanted.request_bytes, wanted.response_bytes, options_.max_request_bytes,
+                        options_.max_response_bytes)};
     }
     const std::lock_guard lock(mutex_);
     if (draining_) return error{status::overloaded, 0, "this server is draining; try another"};
@@ -78,9 +80,10 @@ result<void> server_core::check_limits(const session_request& request, std::size
         return error{status::overloaded, 0, fmt::format("all {} sessions are taken", options_.max_sessions)};
     }
     if (memory_bytes > options_.max_memory_bytes - std::min(memory_bytes_, options_.max_memory_bytes)) {
-        return error{status::overloaded, 0,
-                     fmt::format("{} bytes of slots asked for, {} of {} are in use; ask for fewer or smaller slots",
-                                 memory_bytes, memory_bytes_, options_.max_memory_bytes)};
+        return error{
+            status::overloaded, 0,
+            fmt::format("{} bytes of slots asked for, {} of {} are in use; ask for fewer or smaller slots",
+                        memory_bytes, memory_bytes_, options_.max_memory_bytes)};
     }
     return {};
 }
@@ -108,9 +111,11 @@ result<session_grant> server_core::make_session(entrance& through, const listene
     config.session_id = grant.session_id;
     config.token = grant.token;
     if (!on.scheme->shares_memory()) {
-        auto requests = slot_memory::create(request.wanted.slots, request.wanted.request_bytes, options_.memory);
+        auto requests =
+            slot_memory::create(request.wanted.slots, request.wanted.request_bytes, options_.memory);
         if (!requests) return requests.error();
-        auto responses = slot_memory::create(request.wanted.slots, request.wanted.response_bytes, options_.memory);
+        auto responses =
+            slot_memory::create(request.wanted.slots, request.wanted.response_bytes, options_.memory);
         if (!responses) return responses.error();
         config.receive = std::move(*requests);
         config.send = std::move(*responses);

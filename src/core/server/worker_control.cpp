@@ -1,13 +1,13 @@
-#include <sys/eventfd.h>
-#include <unistd.h>
+#include "core/context_state.hpp"
+#include "core/event_signal.hpp"
+#include "core/log.hpp"
+#include "core/server/worker.hpp"
 
 #include <algorithm>
 #include <utility>
 
-#include "core/context_state.hpp"
-#include "core/event_signal.hpp"
-#include "core/log.hpp"
-#include "core/worker.hpp"
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 /// The control path of a worker: its thread, sleeping and waking, sessions coming and going.
 namespace accel::core {
@@ -26,7 +26,9 @@ worker::worker(std::shared_ptr<context_state> context, const server_options& opt
       service_(std::move(service)),
       wake_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
 
-worker::~worker() { ::close(wake_fd_); }
+worker::~worker() {
+    ::close(wake_fd_);
+}
 
 void worker::start() {
     thread_ = std::thread([this] { run(); });
@@ -54,7 +56,8 @@ void worker::run() noexcept {
 void worker::sleep() noexcept {
     asleep_.store(true, std::memory_order_seq_cst);
     const bool wanted = posted_.load(std::memory_order_seq_cst) != nullptr ||
-                        commands_pending_.load(std::memory_order_seq_cst) || stopping_.load(std::memory_order_seq_cst);
+                        commands_pending_.load(std::memory_order_seq_cst) ||
+                        stopping_.load(std::memory_order_seq_cst);
     std::array<pollfd, 17> fds{};
     std::size_t count = 0;
     bool quiet = !wanted;
@@ -121,8 +124,8 @@ void worker::lose(session& which, status why) noexcept {
     if (which.gone()) return;
     which.set_gone();
     if (why == status::protocol_error || why == status::version_mismatch) {
-        log().warn("session {} of {} over {} ended: {}; its client sent what no correct client sends", which.id(),
-                   which.peer(), which.scheme(), to_string(why));
+        log().warn("session {} of {} over {} ended: {}; its client sent what no correct client sends",
+                   which.id(), which.peer(), which.scheme(), to_string(why));
     }
     if (observer_ != nullptr) observer_->session_lost(which, why);
     const auto found = std::find_if(sessions_.begin(), sessions_.end(),
@@ -145,7 +148,8 @@ void worker::settle_closing() noexcept {
 }
 
 bool worker::flushed() const noexcept {
-    return std::all_of(sessions_.begin(), sessions_.end(), [](const auto& each) { return each->path().flushed(); });
+    return std::all_of(sessions_.begin(), sessions_.end(),
+                       [](const auto& each) { return each->path().flushed(); });
 }
 
 /// Lets what was answered leave, then closes every session. Those whose exchanges a handler keeps stay.

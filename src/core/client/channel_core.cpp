@@ -1,10 +1,10 @@
-#include "core/channel_core.hpp"
+#include "core/client/channel_core.hpp"
+
+#include "core/event_signal.hpp"
 
 #include <algorithm>
 #include <new>
 #include <utility>
-
-#include "core/event_signal.hpp"
 
 /// The data path of a channel, in the order a call travels. Nothing here allocates, locks or logs.
 namespace accel::core {
@@ -46,7 +46,8 @@ status channel_core::check_submit(const client_slot* slot, std::size_t length,
     if (state_ != state::connected) return state_ == state::closed ? status::closed : status::peer_lost;
     if (length > request_.options.request_bytes) return status::message_too_large;
     if (options.timeout < nanoseconds{0}) return status::invalid_argument;
-    if (!options.response_into.empty() && options.response_into.region() == nullptr) return status::invalid_argument;
+    if (!options.response_into.empty() && options.response_into.region() == nullptr)
+        return status::invalid_argument;
     return status::ok;
 }
 
@@ -68,7 +69,8 @@ void channel_core::write_header(const client_slot& slot, std::size_t length,
 status channel_core::submit_payload(client_slot& slot, std::span<const std::byte> payload,
                                     const region_state* lent, const submit_options& options) noexcept {
     slot.submitted = now();
-    const nanoseconds timeout = options.timeout > nanoseconds{0} ? options.timeout : request_.options.call_timeout;
+    const nanoseconds timeout =
+        options.timeout > nanoseconds{0} ? options.timeout : request_.options.call_timeout;
     slot.deadline = timeout >= never - slot.submitted ? never : slot.submitted + timeout;
     write_header(slot, payload.size(), options);
 
@@ -118,16 +120,19 @@ void channel_core::take_events() noexcept {
 
 void channel_core::on_event(const link_event& event) noexcept {
     switch (event.kind) {
-        case event_kind::arrived: return on_response(event);
-        case event_kind::let_go: return on_let_go(event.header.slot);
-        case event_kind::lost: return lose(event.reason);
+        case event_kind::arrived:
+            return on_response(event);
+        case event_kind::let_go:
+            return on_let_go(event.header.slot);
+        case event_kind::lost:
+            return lose(event.reason);
     }
 }
 
 void channel_core::on_response(const link_event& event) noexcept {
     const slot_header& header = event.header;
-    const bool sane = check_header(header, message_kind::response) == status::ok && header.slot < slots_.count() &&
-                      event.payload.size() == header.length;
+    const bool sane = check_header(header, message_kind::response) == status::ok &&
+                      header.slot < slots_.count() && event.payload.size() == header.length;
     if (!sane) return lose(status::protocol_error);
     client_slot& slot = slots_[header.slot];
     if (!slot.owed || slot.content.id.generation != header.generation) {
@@ -181,14 +186,16 @@ status channel_core::cancel(call_id id) noexcept {
     return status::ok;
 }
 
-/// Completes a call before its answer: at once, unless the transport still touches memory that was lent for it.
+/// Completes a call before its answer: at once, unless the transport still touches memory that was lent for
+/// it.
 void channel_core::end_early(client_slot& slot, status why) noexcept {
     slot.content.status = why;
     slot.content.code = 0;
     slot.content.response = {};
     slot.content.timeline = {};
     slot.content.timeline.total = now_ - slot.submitted;
-    const bool free_now = !slot.lent || (state_ == state::connected && connection_.path->retract(slot.content.id.slot));
+    const bool free_now =
+        !slot.lent || (state_ == state::connected && connection_.path->retract(slot.content.id.slot));
     if (free_now) return slots_.finish(slot);
     slot.state = slot_state::settling;
 }
@@ -240,9 +247,10 @@ template <class Done>
 void channel_core::spin_then_sleep(nanoseconds deadline, Done done) noexcept {
     const poll_mode mode = request_.options.poll;
     const nanoseconds start = now_;
-    const nanoseconds spin_end = mode == poll_mode::busy       ? deadline
-                                 : mode == poll_mode::adaptive ? std::min(deadline, start + request_.options.spin)
-                                                               : start;
+    const nanoseconds spin_end = mode == poll_mode::busy ? deadline
+                                 : mode == poll_mode::adaptive
+                                     ? std::min(deadline, start + request_.options.spin)
+                                     : start;
     while (!done() && now_ < deadline) {
         if (now_ < spin_end) {
             relax();

@@ -1,20 +1,21 @@
-#include <sys/epoll.h>
-#include <sys/timerfd.h>
-#include <unistd.h>
+#include "core/client/channel_core.hpp"
+#include "core/event_signal.hpp"
+#include "core/log.hpp"
 
 #include <algorithm>
 #include <array>
 #include <utility>
 
-#include "core/channel_core.hpp"
-#include "core/event_signal.hpp"
-#include "core/log.hpp"
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
 
 /// The control path of a channel: making, losing, replacing and ending its connection.
 namespace accel::core {
 
 result<std::unique_ptr<channel_core>> channel_core::connect(std::shared_ptr<context_state> context,
-                                                            std::string_view uri, const channel_options& options) {
+                                                            std::string_view uri,
+                                                            const channel_options& options) {
     auto request = prepare_connection(std::move(context), uri, options);
     if (!request) return request.error();
     auto made = open_connection(*request);
@@ -47,7 +48,9 @@ void channel_core::watch_fd(int fd) noexcept {
     ::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &interest);
 }
 
-void channel_core::forget_fd(int fd) noexcept { ::epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr); }
+void channel_core::forget_fd(int fd) noexcept {
+    ::epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr);
+}
 
 void channel_core::adopt(connection made) noexcept {
     connection_ = std::move(made);
@@ -58,7 +61,8 @@ void channel_core::adopt(connection made) noexcept {
     state_ = state::connected;
 }
 
-/// Ends the connection. Calls whose memory nobody touches complete at once, the others when the link has closed.
+/// Ends the connection. Calls whose memory nobody touches complete at once, the others when the link has
+/// closed.
 void channel_core::lose(status why) noexcept {
     if (state_ != state::connected) return;
     if (why != status::closed) log().info("{} lost: {}", request_.peer.text(), to_string(why));
@@ -101,7 +105,9 @@ void channel_core::settle_calls() noexcept {
 
 /// Keeps a lost connection for as long as the application holds responses that lie in it.
 void channel_core::retire_connection() noexcept {
-    const auto holds = [this](const client_slot& slot) { return slot.holds_response && slot.epoch == epoch_; };
+    const auto holds = [this](const client_slot& slot) {
+        return slot.holds_response && slot.epoch == epoch_;
+    };
     const auto all = slots_.all();
     if (std::any_of(all.begin(), all.end(), holds)) retired_.push_back({epoch_, std::move(connection_)});
 }
@@ -146,7 +152,8 @@ bool channel_core::arm() noexcept {
     return connection_.watch->ended() == status::ok && connection_.events->arm();
 }
 
-/// The timer makes `event_fd` readable when a deadline passes. Set again only when the next deadline has moved.
+/// The timer makes `event_fd` readable when a deadline passes. Set again only when the next deadline has
+/// moved.
 void channel_core::arm_timer() noexcept {
     const nanoseconds next = slots_.next_deadline();
     if (next == timer_set_) return;
@@ -180,6 +187,8 @@ void channel_core::close() noexcept {
     state_ = state::closed;
 }
 
-channel_statistics channel_core::statistics() noexcept { return statistics_; }
+channel_statistics channel_core::statistics() noexcept {
+    return statistics_;
+}
 
 }  // namespace accel::core

@@ -1,4 +1,4 @@
-#include "core/session.hpp"
+#include "core/server/session.hpp"
 
 #include <algorithm>
 #include <new>
@@ -7,7 +7,12 @@
 namespace accel::core {
 session::session(worker& owner, std::uint64_t id, std::string_view scheme, std::string peer,
                  const link_geometry& geometry)
-    : owner_(owner), id_(id), scheme_(scheme), peer_(std::move(peer)), geometry_(geometry), exchanges_(geometry.slots) {
+    : owner_(owner),
+      id_(id),
+      scheme_(scheme),
+      peer_(std::move(peer)),
+      geometry_(geometry),
+      exchanges_(geometry.slots) {
     for (std::uint32_t i = 0; i < geometry.slots; ++i) {
         exchanges_[i].owner = this;
         exchanges_[i].slot = i;
@@ -23,7 +28,8 @@ exchange_state* session::admit(const link_event& event) noexcept {
     const slot_header& header = event.header;
     const bool sane = check_header(header, message_kind::request) == status::ok &&
                       header.slot < exchanges_.size() && header.length <= geometry_.request_bytes &&
-                      event.payload.size() == header.length && header.response_room <= geometry_.response_bytes;
+                      event.payload.size() == header.length &&
+                      header.response_room <= geometry_.response_bytes;
     if (!sane) return nullptr;
     exchange_state& exchange = exchanges_[header.slot];
     // A slot is used again only after its answer, and under another generation.
@@ -67,7 +73,8 @@ status session::send(exchange_state& answer, nanoseconds at) noexcept {
     path_->consumed(answer.slot);
     const outgoing message{answer.slot, answer.payload, answer.lent, {}};
     const status sent = path_->deliver(message);
-    if (sent == status::ok && answer.lent != nullptr) answer.leases_out = std::exchange(answer.leases, nullptr);
+    if (sent == status::ok && answer.lent != nullptr)
+        answer.leases_out = std::exchange(answer.leases, nullptr);
     return sent;
 }
 

@@ -1,12 +1,12 @@
-#include "core/reconnector.hpp"
-
-#include <sys/eventfd.h>
-#include <unistd.h>
-
-#include <algorithm>
+#include "core/client/reconnector.hpp"
 
 #include "core/event_signal.hpp"
 #include "core/log.hpp"
+
+#include <algorithm>
+
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 namespace accel::core {
 
@@ -67,8 +67,8 @@ void reconnector::run() {
                 break;
             }
             backoff = std::min(backoff * 2, request_.options.backoff_max);
-            log().info("connecting to {} again in {} ms: {}", request_.peer.text(), backoff.count() / 1'000'000,
-                       made.error().message);
+            log().info("connecting to {} again in {} ms: {}", request_.peer.text(),
+                       backoff.count() / 1'000'000, made.error().message);
         }
     }
 }

@@ -1,11 +1,11 @@
 #pragma once
 
+#include "core/control/in_process.hpp"
+#include "core/server/server_core.hpp"
+
 #include <memory>
 #include <string>
 #include <vector>
-
-#include "core/control/in_process.hpp"
-#include "core/server_core.hpp"
 
 namespace accel::core {
 
@@ -35,8 +35,8 @@ class server_core::entrance : public session_host {
         return all;
     }
 
-    std::vector<listener> listeners;  ///< guarded by the server's mutex
-    std::string local_name;           ///< empty on the network
+    std::vector<listener> listeners;          ///< guarded by the server's mutex
+    std::string local_name;                   ///< empty on the network
     std::unique_ptr<control_server> control;  ///< null in process
 
   private:

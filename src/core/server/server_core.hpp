@@ -1,5 +1,12 @@
 #pragma once
 
+#include "core/control/control_server.hpp"
+#include "core/control/session.hpp"
+#include "core/server/worker.hpp"
+#include "core/uri.hpp"
+
+#include <accel_transport/server.hpp>
+
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -9,22 +16,16 @@
 #include <string>
 #include <vector>
 
-#include "core/control/control_server.hpp"
-#include "core/control/session.hpp"
-#include "core/uri.hpp"
-#include "core/worker.hpp"
-
-#include <accel_transport/server.hpp>
-
 namespace accel::core {
 
-/// A server: its workers, what it listens on, and who is connected. Control path only; requests go to the workers directly.
-/// Thread-safe.
+/// A server: its workers, what it listens on, and who is connected. Control path only; requests go to the
+/// workers directly. Thread-safe.
 class server_core : private session_observer {
   public:
     [[nodiscard]] static result<std::shared_ptr<server_core>> listen(std::shared_ptr<context_state> context,
                                                                      const std::vector<std::string>& uris,
-                                                                     handler service, const server_options& options);
+                                                                     handler service,
+                                                                     const server_options& options);
     ~server_core() override;
     server_core(const server_core&) = delete;
     server_core& operator=(const server_core&) = delete;
@@ -56,7 +57,8 @@ class server_core : private session_observer {
     result<void> open_pollers(listener& added, const std::shared_ptr<const security_identity>& security);
     result<void> join_entrance(listener added, const std::shared_ptr<const security_identity>& security);
 
-    result<session_grant> open_session(entrance& through, const session_request& request, std::string_view peer);
+    result<session_grant> open_session(entrance& through, const session_request& request,
+                                       std::string_view peer);
     std::optional<listener> find_listener(const entrance& through, std::string_view scheme) const;
     result<void> check_limits(const session_request& request, std::size_t memory_bytes) const;
     result<session_grant> make_session(entrance& through, const listener& on, worker& owner,

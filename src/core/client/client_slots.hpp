@@ -1,13 +1,13 @@
 #pragma once
 
+#include "core/clock.hpp"
+
+#include <accel_transport/completion.hpp>
+
 #include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
-
-#include "core/clock.hpp"
-
-#include <accel_transport/completion.hpp>
 
 namespace accel::core {
 
@@ -25,10 +25,10 @@ enum class slot_state : std::uint8_t {
 
 struct client_slot {
     slot_state state = slot_state::free;
-    bool owed = false;           ///< the server still has to answer this generation
-    bool lent = false;           ///< the payload or the response's room belongs to the application
+    bool owed = false;            ///< the server still has to answer this generation
+    bool lent = false;            ///< the payload or the response's room belongs to the application
     bool holds_response = false;  ///< the link has to be told when the response is released
-    std::uint32_t epoch = 0;     ///< of the connection that carries it
+    std::uint32_t epoch = 0;      ///< of the connection that carries it
     nanoseconds submitted{};
     nanoseconds deadline{};
     completion content;

@@ -1,14 +1,14 @@
 #pragma once
 
+#include "core/backend.hpp"
+#include "core/server/exchange_state.hpp"
+
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "core/backend.hpp"
-#include "core/exchange_state.hpp"
 
 namespace accel::core {
 

@@ -1,9 +1,9 @@
-#include <utility>
+#include "core/context_state.hpp"
+#include "core/server/server_core.hpp"
 
 #include <accel_transport/server.hpp>
 
-#include "core/context_state.hpp"
-#include "core/server_core.hpp"
+#include <utility>
 
 /// The public face of a server: each call is one hop into `server_core`.
 namespace accel {
@@ -15,7 +15,8 @@ server::~server() = default;
 
 result<server> server::listen(context& ctx, std::span<const std::string> uris, handler service,
                               const server_options& options) {
-    auto made = core::server_core::listen(ctx.state(), {uris.begin(), uris.end()}, std::move(service), options);
+    auto made =
+        core::server_core::listen(ctx.state(), {uris.begin(), uris.end()}, std::move(service), options);
     if (!made) return made.error();
     return server{std::move(*made)};
 }
@@ -26,10 +27,20 @@ result<server> server::listen(context& ctx, std::initializer_list<std::string_vi
     return listen(ctx, std::span<const std::string>{copies}, std::move(service), options);
 }
 
-std::vector<std::string> server::endpoints() const { return core_->endpoints(); }
-server_statistics server::statistics() const { return core_->statistics(); }
-std::size_t server::poll() noexcept { return core_->poll(); }
-status server::drain(std::chrono::nanoseconds timeout) { return core_->drain(timeout); }
-void server::stop() { core_->stop(); }
+std::vector<std::string> server::endpoints() const {
+    return core_->endpoints();
+}
+server_statistics server::statistics() const {
+    return core_->statistics();
+}
+std::size_t server::poll() noexcept {
+    return core_->poll();
+}
+status server::drain(std::chrono::nanoseconds timeout) {
+    return core_->drain(timeout);
+}
+void server::stop() {
+    core_->stop();
+}
 
 }  // namespace accel

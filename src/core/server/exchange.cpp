@@ -1,13 +1,13 @@
+#include "core/server/session.hpp"
+#include "core/server/worker.hpp"
+
+#include <accel_transport/server.hpp>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
-
-#include <accel_transport/server.hpp>
-
-#include "core/session.hpp"
-#include "core/worker.hpp"
 
 namespace accel {
 namespace {
@@ -44,11 +44,21 @@ exchange::~exchange() {
     if (state_ != nullptr) (void)fail(status::abandoned);
 }
 
-std::span<const std::byte> exchange::request() const noexcept { return open_state(state_).request; }
-std::span<std::byte> exchange::response() const noexcept { return open_state(state_).response_room; }
-std::uint64_t exchange::trace_id() const noexcept { return open_state(state_).trace_id; }
-std::uint64_t exchange::session_id() const noexcept { return open_state(state_).owner->id(); }
-std::string_view exchange::scheme() const noexcept { return open_state(state_).owner->scheme(); }
+std::span<const std::byte> exchange::request() const noexcept {
+    return open_state(state_).request;
+}
+std::span<std::byte> exchange::response() const noexcept {
+    return open_state(state_).response_room;
+}
+std::uint64_t exchange::trace_id() const noexcept {
+    return open_state(state_).trace_id;
+}
+std::uint64_t exchange::session_id() const noexcept {
+    return open_state(state_).owner->id();
+}
+std::string_view exchange::scheme() const noexcept {
+    return open_state(state_).owner->scheme();
+}
 
 std::chrono::nanoseconds exchange::time_left() const noexcept {
     const auto deadline = open_state(state_).deadline;

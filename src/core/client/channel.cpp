@@ -1,11 +1,11 @@
-#include <algorithm>
-#include <cstring>
-#include <utility>
+#include "core/client/channel_core.hpp"
+#include "core/context_state.hpp"
 
 #include <accel_transport/channel.hpp>
 
-#include "core/channel_core.hpp"
-#include "core/context_state.hpp"
+#include <algorithm>
+#include <cstring>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -23,30 +23,58 @@ result<channel> channel::connect(context& ctx, std::string_view uri, const chann
     return channel{std::move(*made)};
 }
 
-status channel::begin(call_view& out) noexcept { return core_->begin(out); }
+status channel::begin(call_view& out) noexcept {
+    return core_->begin(out);
+}
 status channel::submit(call_id id, std::size_t length, const submit_options& options) noexcept {
     return core_->submit(id, length, options);
 }
 status channel::submit(call_id id, slice payload, const submit_options& options) noexcept {
     return core_->submit(id, payload, options);
 }
-status channel::cancel(call_id id) noexcept { return core_->cancel(id); }
-std::size_t channel::poll(std::span<completion> out) noexcept { return core_->poll(out); }
+status channel::cancel(call_id id) noexcept {
+    return core_->cancel(id);
+}
+std::size_t channel::poll(std::span<completion> out) noexcept {
+    return core_->poll(out);
+}
 std::size_t channel::wait(std::span<completion> out, std::chrono::nanoseconds timeout) noexcept {
     return core_->wait(out, timeout);
 }
-status channel::release(call_id id) noexcept { return core_->release(id); }
-int channel::event_fd() const noexcept { return core_->event_fd(); }
-bool channel::arm() noexcept { return core_->arm(); }
-void channel::close() noexcept { core_->close(); }
+status channel::release(call_id id) noexcept {
+    return core_->release(id);
+}
+int channel::event_fd() const noexcept {
+    return core_->event_fd();
+}
+bool channel::arm() noexcept {
+    return core_->arm();
+}
+void channel::close() noexcept {
+    core_->close();
+}
 
-std::size_t channel::max_request_bytes() const noexcept { return core_->request().options.request_bytes; }
-std::size_t channel::max_response_bytes() const noexcept { return core_->request().options.response_bytes; }
-std::uint32_t channel::slots() const noexcept { return core_->request().options.slots; }
-std::string_view channel::scheme() const noexcept { return core_->request().peer.scheme; }
-std::string_view channel::why() const noexcept { return core_->request().why; }
-bool channel::connected() const noexcept { return core_->connected(); }
-channel_statistics channel::statistics() const noexcept { return core_->statistics(); }
+std::size_t channel::max_request_bytes() const noexcept {
+    return core_->request().options.request_bytes;
+}
+std::size_t channel::max_response_bytes() const noexcept {
+    return core_->request().options.response_bytes;
+}
+std::uint32_t channel::slots() const noexcept {
+    return core_->request().options.slots;
+}
+std::string_view channel::scheme() const noexcept {
+    return core_->request().peer.scheme;
+}
+std::string_view channel::why() const noexcept {
+    return core_->request().why;
+}
+bool channel::connected() const noexcept {
+    return core_->connected();
+}
+channel_statistics channel::statistics() const noexcept {
+    return core_->statistics();
+}
 
 namespace {
 
@@ -56,12 +84,14 @@ error failed_call(const channel& target, status why, std::size_t length) {
                 fmt::format("the request has {} bytes, this channel takes {}; raise request_bytes", length,
                             target.max_request_bytes())};
     }
-    if (why == status::again) return {why, 0, "no free slot; poll and release completed calls, or raise slots"};
+    if (why == status::again)
+        return {why, 0, "no free slot; poll and release completed calls, or raise slots"};
     return {why, 0, fmt::format("the call was not sent: {}", to_string(why))};
 }
 
 error failed_answer(const completion& content) {
-    const std::string_view text(reinterpret_cast<const char*>(content.response.data()), content.response.size());
+    const std::string_view text(reinterpret_cast<const char*>(content.response.data()),
+                                content.response.size());
     const std::string_view separator = text.empty() ? "" : ": ";
     return {content.status, static_cast<int>(content.code),
             fmt::format("{}{}{}", to_string(content.status), separator, text)};
@@ -99,7 +129,9 @@ response& response::operator=(response&& other) noexcept {
     }
     return *this;
 }
-response::~response() { reset(); }
+response::~response() {
+    reset();
+}
 void response::reset() noexcept {
     if (auto* owner = std::exchange(owner_, nullptr); owner != nullptr) owner->release(content_.id);
 }

@@ -1,14 +1,14 @@
 #pragma once
 
-#include <array>
-#include <atomic>
-#include <cstdint>
-#include <span>
-
 #include "core/clock.hpp"
 #include "core/protocol.hpp"
 
 #include <accel_transport/timeline.hpp>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <span>
 
 namespace accel::core {
 
