@@ -124,15 +124,14 @@ step_demo() {
     python3 scripts/check_demo.py "$logs/demo.json"
 }
 
-# run_step NAME: returns its status; sets passed, failed, skipped and seconds.
+# run_step: runs $step; sets passed, failed, skipped and seconds.
 run_step() {
-    local step=$1 log=$logs/$1.log status=0 p f s
+    local log=$logs/$step.log status=0 p f s
     passed=0 failed=0 skipped=0
     rm -f "$logs/$step.counts"
     SECONDS=0
-    # In the background, because a function called in a condition would not stop at its first failure.
-    (set -euo pipefail; "step_$step") >"$log" 2>&1 </dev/null &
-    wait $! || status=$?
+    # A process of its own: a function that is called in a condition would not stop at its first failure.
+    root=$root step=$step bash -euo pipefail -c '. "$root/scripts/test.sh"; "step_$step"' >"$log" 2>&1 </dev/null || status=$?
     seconds=$SECONDS
     if [[ -e $logs/$step.counts ]]; then
         while read -r p f s; do
@@ -164,13 +163,13 @@ run_tests() {
     else
         need_packages "${packages_to_check[@]}"
     fi
-    cd "$root"
+    cd "$root" || return
     mkdir -p "$logs"
 
     for step in "${steps[@]}"; do
         number=$((number + 1))
         printf '[%d/%d] %-9s %s\n' "$number" "${#steps[@]}" "$step" "${step_about[$step]}"
-        run_step "$step"
+        run_step
         table+=("$(printf '%-9s %6d passed %4d failed %4d skipped %6d s' "$step" "$passed" "$failed" "$skipped" "$seconds")")
         if ((failed)); then
             tail -n 80 "$logs/$step.log"
