@@ -38,7 +38,7 @@ class server_meter {
 };
 
 /// Follows a digits_client to the end of its measurement. False where it stopped making progress.
-bool follow(child_process& client, server_meter& server, const demo_run::listener& progress,
+bool follow(child_process& client, server_meter& server, const std::function<void(std::uint64_t)>& progress,
             clock::duration patience) {
     std::uint64_t answered = 0;
     auto last_progress = clock::now();
@@ -69,12 +69,21 @@ std::optional<digits_row> read_row(const std::string& path) {
 
 }  // namespace
 
-std::vector<demo_result> demo_run::run(const std::function<void(input_form, std::uint64_t)>& progress) {
+demo_result demo_run::nothing(input_form form) const {
+    demo_result result;
+    result.row.scheme = scheme_;
+    result.row.input = to_string(form);
+    result.row.clients = plan_.clients;
+    return result;
+}
+
+std::vector<demo_result> demo_run::run(const demo_watcher& watcher) {
     constexpr input_form forms[] = {input_form::raw, input_form::tensor};
     std::vector<demo_result> results;
     const auto run_both = [&](const std::string& uri, pid_t server) {
         for (const input_form form : forms) {
-            results.push_back(run_client(form, uri, server, [&](std::uint64_t n) { progress(form, n); }));
+            results.push_back(run_client(form, uri, server, watcher));
+            watcher.finished(results.back());
         }
     };
     if (scheme_ == "local") {
@@ -86,27 +95,23 @@ std::vector<demo_result> demo_run::run(const std::function<void(input_form, std:
         child_process::start({report::program_path("digits_server"), listen + keys_.server_options()});
     const auto endpoint = server ? server->wait_for("serving ", 20s) : std::nullopt;
     if (!endpoint) {
-        digits_row nothing;
-        nothing.scheme = scheme_;
         for (const input_form form : forms) {
-            nothing.input = to_string(form);
-            results.push_back({nothing, fmt::format("the server did not start on {}", listen)});
+            results.push_back(nothing(form));
+            results.back().failure = fmt::format("the server did not start on {}", listen);
+            watcher.finished(results.back());
         }
         return results;
     }
     run_both(*endpoint + keys_.client_options(), server->id());
     if (const int status = server->stop(10s); status != 0) {
-        results.back().failure = fmt::format("the server ended with status {}", status);
+        results.back().failure += fmt::format("the server ended with status {}", status);
     }
     return results;
 }
 
 demo_result demo_run::run_client(input_form form, const std::string& uri, int server_process,
-                                 const listener& progress) {
-    demo_result result;
-    result.row.scheme = scheme_;
-    result.row.input = to_string(form);
-    result.row.clients = plan_.clients;
+                                 const demo_watcher& watcher) {
+    demo_result result = nothing(form);
     const std::string output = keys_.folder() + "/result.json";
     std::remove(output.c_str());
     std::vector<std::string> command{report::program_path("digits_client"),
@@ -127,7 +132,8 @@ demo_result demo_run::run_client(input_form form, const std::string& uri, int se
         return result;
     }
     server_meter server{server_process};
-    if (!follow(*client, server, progress, plan_.patience)) {
+    if (!follow(
+            *client, server, [&](std::uint64_t n) { watcher.progress(form, n); }, plan_.patience)) {
         const int status = client->stop(1s);
         result.failure = fmt::format("the client stopped before its end (status {})", status);
         return result;

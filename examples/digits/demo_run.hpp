@@ -24,21 +24,25 @@ struct demo_result {
     std::string failure;
 };
 
+/// Hears how a run goes: how many answers there are, and what each form of input came to.
+struct demo_watcher {
+    std::function<void(input_form form, std::uint64_t answered)> progress;
+    std::function<void(const demo_result& result)> finished;
+};
+
 /// Serves one scheme in a process of its own and loads it from another (for `local`: both in one), with one
-/// row for each form of input. `progress` hears how many answers there are.
+/// result for each form of input.
 class demo_run {
   public:
-    using listener = std::function<void(std::uint64_t answered)>;
-
     demo_run(const demo_plan& plan, const report::temporary_keys& keys, std::string scheme)
         : plan_(plan), keys_(keys), scheme_(std::move(scheme)) {}
 
-    [[nodiscard]] std::vector<demo_result> run(
-        const std::function<void(input_form, std::uint64_t)>& progress);
+    [[nodiscard]] std::vector<demo_result> run(const demo_watcher& watcher);
 
   private:
     [[nodiscard]] demo_result run_client(input_form form, const std::string& uri, int server_process,
-                                         const listener& progress);
+                                         const demo_watcher& watcher);
+    [[nodiscard]] demo_result nothing(input_form form) const;
 
     const demo_plan& plan_;
     const report::temporary_keys& keys_;

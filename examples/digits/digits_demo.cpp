@@ -74,15 +74,15 @@ std::vector<digits::demo_result> run_all(const settings& chosen, const accel::re
     std::vector<digits::demo_result> results;
     for (const std::string& scheme : schemes) {
         digits::demo_run run{chosen.plan, keys, scheme};
-        const auto both = run.run([&](digits::input_form form, std::uint64_t done) {
-            show.update(fmt::format("{} {}", scheme, to_string(form)), done, all);
-        });
-        for (const digits::demo_result& each : both) {
-            show.finish(fmt::format("{} {}: {} of {} requests answered, {} right{}{}", scheme, each.row.input,
-                                    each.row.requests, all, each.row.correct,
-                                    each.failure.empty() ? "" : "; ", each.failure));
-            results.push_back(each);
-        }
+        const auto both =
+            run.run({[&](digits::input_form form, std::uint64_t done) {
+                         show.update(fmt::format("{} {}", scheme, to_string(form)), done, all);
+                     },
+                     [&](const digits::demo_result& each) {
+                         show.finish(fmt::format("{} {}: {} of {} requests answered, {} right", scheme,
+                                                 each.row.input, each.row.requests, all, each.row.correct));
+                     }});
+        results.insert(results.end(), both.begin(), both.end());
     }
     return results;
 }
