@@ -1,15 +1,15 @@
 #pragma once
 
+#include "core/backend.hpp"
+#include "core/clock.hpp"
+
+#include <accel_transport/status.hpp>
+
 #include <atomic>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "core/backend.hpp"
-#include "core/clock.hpp"
-
-#include <accel_transport/status.hpp>
 
 /// What the two ends of the control plane agree on when a session opens (docs/protocol.md, section 4).
 namespace accel::core {
@@ -38,7 +38,8 @@ struct session_grant {
 class session_host {
   public:
     virtual ~session_host() = default;
-    /// Opens a session for the peer called `peer` (for the log: its key or address). May block; refusals are typed.
+    /// Opens a session for the peer called `peer` (for the log: its key or address). May block; refusals are
+    /// typed.
     [[nodiscard]] virtual result<session_grant> open_session(const session_request& request,
                                                              std::string_view peer) = 0;
     /// The peer closed (`closed`) or died (`peer_lost`). Idempotent; returns at once.
@@ -47,8 +48,8 @@ class session_host {
     [[nodiscard]] virtual std::vector<std::string> offers() const = 0;
 };
 
-/// Shared by a channel and the control plane: how the channel learns of its session's end. The control plane writes, the
-/// channel reads.
+/// Shared by a channel and the control plane: how the channel learns of its session's end. The control plane
+/// writes, the channel reads.
 class session_watch {
   public:
     session_watch();
