@@ -1,13 +1,12 @@
 #include "core/control/in_process.hpp"
 
-#include <unistd.h>
-
 #include <map>
 #include <mutex>
 #include <random>
 #include <shared_mutex>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 namespace accel::core::in_process {
 namespace {
@@ -32,8 +31,9 @@ const std::string& process_prefix() {
 result<void> add(const std::string& name, session_host& host) {
     const std::unique_lock lock(servers().mutex);
     if (servers().hosts.emplace(name, &host).second) return {};
-    return error{status::invalid_argument, 0,
-                 fmt::format("local://{} is taken by another server of this process; choose another name", name)};
+    return error{
+        status::invalid_argument, 0,
+        fmt::format("local://{} is taken by another server of this process; choose another name", name)};
 }
 
 void remove(const std::string& name, const session_host& host) {
@@ -52,7 +52,9 @@ result<session_grant> open_session(const std::string& name, const session_reques
     return found->second->open_session(request, "this process");
 }
 
-std::string offer(std::string_view name) { return fmt::format("{}{}", process_prefix(), name); }
+std::string offer(std::string_view name) {
+    return fmt::format("{}{}", process_prefix(), name);
+}
 
 std::string accepted_name(std::string_view offer) {
     return std::string{offer.starts_with(process_prefix()) ? offer.substr(process_prefix().size()) : ""};
