@@ -1,10 +1,10 @@
 #pragma once
 
+#include "core/control/session.hpp"
+
 #include <cstdint>
 #include <string>
 #include <string_view>
-
-#include "core/control/session.hpp"
 
 namespace accel::core {
 
