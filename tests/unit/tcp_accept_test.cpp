@@ -9,6 +9,7 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 
 /// How clients come in, and who does not.
 namespace accel::tcp {
@@ -48,6 +49,75 @@ bool is_closed(const unique_fd& fd) {
     std::array<char, 64> sink;
     const ssize_t got = ::recv(fd.get(), sink.data(), sink.size(), MSG_DONTWAIT);
     return got == 0 || (got < 0 && errno != EAGAIN);
+}
+
+/// A descriptor that is readable once `signal` was called.
+struct signal_fd {
+    unique_fd fd{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+    void signal() const {
+        const std::uint64_t one = 1;
+        ASSERT_EQ(::write(fd.get(), &one, sizeof one), static_cast<ssize_t>(sizeof one));
+    }
+};
+
+TEST(TcpSleep, EndsWithAMessageAnotherDescriptorOrInTime) {
+    tcp_world world;
+    auto c = world.connect();
+    const signal_fd client_other;
+    const signal_fd server_other;
+    auto& client = static_cast<tcp_poller&>(*c.client->events);
+    auto& server = static_cast<tcp_poller&>(*world.server_poller);
+    const auto sleep = [](tcp_poller& poller, const signal_fd& other, std::chrono::milliseconds time) {
+        while (!poller.arm()) tcp_world::take(poller);
+        const bool told = poller.sleep(other.fd.get(), core::deadline_after(time));
+        poller.disarm();
+        return told;
+    };
+    for (std::uint32_t generation = 1; generation <= 5; ++generation) {
+        const bytes payload = random_bytes(generation * 30'000, generation);
+        ASSERT_EQ(send_message(*c.client->path, message_kind::request, 0, generation, payload), status::ok);
+        core::nanoseconds start = core::now();
+        while (c.server->arrived.empty()) {
+            ASSERT_LT(core::now() - start, 5s);
+            EXPECT_FALSE(sleep(server, server_other, 5s));
+            tcp_world::take(server);
+            tcp_world::take(client);
+        }
+        c.server->arrived.clear();
+        c.server->path->consumed(0);
+        ASSERT_EQ(send_message(*c.server->path, message_kind::response, 0, generation, payload), status::ok);
+        while (c.client->arrived.empty()) {
+            ASSERT_LT(core::now() - start, 5s);
+            EXPECT_FALSE(sleep(client, client_other, 5s));
+            tcp_world::take(client);
+            tcp_world::take(server);
+        }
+        EXPECT_TRUE(same(c.client->arrived[0].payload, payload));
+        c.client->arrived.clear();
+    }
+    for (auto& [poller, other] : {std::pair{&client, &client_other}, std::pair{&server, &server_other}}) {
+        core::nanoseconds start = core::now();
+        while (core::now() - start < 60ms) {
+            EXPECT_FALSE(sleep(*poller, *other, 60ms));
+            tcp_world::take(*poller);
+        }
+        EXPECT_LT(core::now() - start, 1s);
+        other->signal();
+        start = core::now();
+        while (!sleep(*poller, *other, 10s)) {
+            ASSERT_LT(core::now() - start, 5s);
+            tcp_world::take(*poller);
+        }
+        EXPECT_LT(core::now() - start, 1s);
+    }
+    // The end of the peer ends a sleep too.
+    EXPECT_TRUE(c.server->path->close());
+    const core::nanoseconds start = core::now();
+    while (c.client->lost.empty()) {
+        ASSERT_LT(core::now() - start, 5s);
+        (void)sleep(client, client_other, 1s);
+        tcp_world::take(client);
+    }
 }
 
 class TcpAccept : public ::testing::Test {
@@ -305,6 +375,7 @@ TEST(TcpMany, ClientsOfOtherThreadsComeAndGoWhileTheServerPolls) {
         }
     });
     std::vector<std::thread> threads;
+    const int never_ready = ::eventfd(0, EFD_CLOEXEC);
     for (std::uint32_t t = 0; t < clients; ++t) {
         threads.emplace_back([&, t] {
             for (std::uint64_t round = 0; round < rounds; ++round) {
@@ -325,9 +396,11 @@ TEST(TcpMany, ClientsOfOtherThreadsComeAndGoWhileTheServerPolls) {
                 const core::nanoseconds deadline = core::deadline_after(patience);
                 while (mine.arrived.empty()) {
                     ASSERT_LT(core::now(), deadline);
-                    if (events->arm()) {
+                    if (events->arm() && t % 2 == 0) {
                         pollfd waited{events->event_fd(), POLLIN, 0};
                         ::poll(&waited, 1, 1000);
+                    } else if (t % 2 == 1) {
+                        (void)static_cast<tcp_poller&>(*events).sleep(never_ready, core::deadline_after(1s));
                     }
                     events->disarm();
                     tcp_world::take(*events);
@@ -337,6 +410,7 @@ TEST(TcpMany, ClientsOfOtherThreadsComeAndGoWhileTheServerPolls) {
         });
     }
     for (std::thread& t : threads) t.join();
+    ::close(never_ready);
     stop = true;
     server.join();
 }

@@ -80,6 +80,7 @@ void tcp_link::activate() {
         return poller_.await(*this);
     }
     start();
+    poller_.allow_sleeping_reads(fd_.open() && let_reads_sleep(fd_.get()));
 }
 
 void tcp_link::start() {

@@ -205,16 +205,18 @@ std::size_t tcp_link::take_let_go(std::span<link_event> out) noexcept {
 
 /// Reads until the socket is empty, `out` is full or this link's share is used up.
 std::size_t tcp_link::receive(std::span<link_event> out) noexcept {
-    if (trust_short_read_ && short_read_) {
-        trust_short_read_ = short_read_ = false;
-        return 0;
-    }
     std::size_t count = take_arrivals(out);
+    if (read_ahead_ || socket_empty_) {
+        bool& reason = read_ahead_ ? read_ahead_ : socket_empty_;
+        reason = false;
+        more_to_read_ = out.size() - count < 2;
+        return count;
+    }
     std::size_t budget = read_budget;
     more_to_read_ = true;
     while (state_ == state::open && out.size() - count >= 2 && budget > 0) {
         std::size_t got = 0;
-        const read_outcome outcome = read_once(got);
+        const read_outcome outcome = read_once(got, MSG_DONTWAIT);
         if (outcome == read_outcome::nothing || outcome == read_outcome::failed) {
             more_to_read_ = false;
             if (send_failed_) {
@@ -233,28 +235,43 @@ std::size_t tcp_link::receive(std::span<link_event> out) noexcept {
     return count;
 }
 
+/// A read that may sleep, for as long as the socket's time limit. True: it brought something to do.
+bool tcp_link::read_asleep() noexcept {
+    after_sleep();
+    std::size_t got = 0;
+    const read_outcome outcome = read_once(got, 0);
+    if (outcome == read_outcome::all || outcome == read_outcome::some) {
+        reader_.received(got);
+        more_to_read_ = true;
+        read_ahead_ = outcome == read_outcome::some;
+    }
+    return outcome != read_outcome::nothing;
+}
+
 /// One system call for what is left of a payload and what follows it.
-tcp_link::read_outcome tcp_link::read_once(std::size_t& count) noexcept {
+tcp_link::read_outcome tcp_link::read_once(std::size_t& count, int flags) noexcept {
     std::array<iovec, 2> ranges;
     const std::size_t used = reader_.targets(ranges);
     ssize_t got = 0;
     std::size_t wanted = ranges[0].iov_len;
     if (used == 1) {
-        got = ::recv(fd_.get(), ranges[0].iov_base, ranges[0].iov_len, MSG_DONTWAIT);
+        got = ::recv(fd_.get(), ranges[0].iov_base, ranges[0].iov_len, flags);
     } else {
         wanted += ranges[1].iov_len;
         msghdr message{};
         message.msg_iov = ranges.data();
         message.msg_iovlen = used;
-        got = ::recvmsg(fd_.get(), &message, MSG_DONTWAIT);
+        got = ::recvmsg(fd_.get(), &message, flags);
     }
     if (got > 0) {
         count = static_cast<std::size_t>(got);
-        short_read_ = count < wanted;
-        return short_read_ ? read_outcome::some : read_outcome::all;
+        const bool all = count == wanted;
+        socket_empty_ = !all && after_sleep_;
+        after_sleep_ = after_sleep_ && all;
+        return all ? read_outcome::all : read_outcome::some;
     }
     if (got < 0 && (would_block(errno) || errno == EINTR)) {
-        short_read_ = false;
+        after_sleep_ = false;
         return read_outcome::nothing;
     }
     fail(status::peer_lost);

@@ -48,11 +48,17 @@ class tcp_link final : public core::link {
     /// True while the kernel takes no more bytes.
     [[nodiscard]] bool blocked() const noexcept { return blocked_; }
     void unblock() noexcept { blocked_ = false; }
-    /// After a sleep one read tells that the socket is empty; the next need not ask again.
-    void trust_short_read() noexcept {
-        trust_short_read_ = true;
-        short_read_ = false;
+    /// The first read after a sleep that does not fill its room tells that the socket is empty: the next
+    /// `progress` need not ask again.
+    void after_sleep() noexcept {
+        after_sleep_ = true;
+        socket_empty_ = false;
     }
+    /// True if the one thing to wait for is bytes from the peer.
+    [[nodiscard]] bool only_reads() const noexcept {
+        return state_ == state::open && queue_.empty() && !zerocopy_.pending();
+    }
+    [[nodiscard]] bool read_asleep() noexcept;
     [[nodiscard]] int fd() const noexcept { return fd_.get(); }
 
     // Kept here by the poller.
@@ -92,7 +98,7 @@ class tcp_link final : public core::link {
     // Receiving.
     enum class read_outcome : std::uint8_t { all, some, nothing, failed };
     [[nodiscard]] std::size_t receive(std::span<core::link_event> out) noexcept;
-    [[nodiscard]] read_outcome read_once(std::size_t& count) noexcept;
+    [[nodiscard]] read_outcome read_once(std::size_t& count, int flags) noexcept;
     [[nodiscard]] std::size_t take_arrivals(std::span<core::link_event> out) noexcept;
     [[nodiscard]] core::link_event make_event(core::event_kind kind) const noexcept;
 
@@ -111,8 +117,9 @@ class tcp_link final : public core::link {
     bool send_failed_ = false;
     bool blocked_ = false;
     bool more_to_read_ = false;
-    bool short_read_ = false;
-    bool trust_short_read_ = false;
+    bool after_sleep_ = false;   ///< nothing was read since
+    bool socket_empty_ = false;  ///< the next `progress` does not read
+    bool read_ahead_ = false;    ///< `read_asleep` read for the next `progress`
     std::uint32_t first_let_go_ = none;
     std::uint32_t last_let_go_ = none;
     core::nanoseconds close_by_{};

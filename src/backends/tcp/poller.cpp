@@ -1,11 +1,13 @@
 #include "backends/tcp/poller.hpp"
 
+#include "core/event_signal.hpp"
 #include "core/log.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <ctime>
 #include <utility>
 
 #include <sys/epoll.h>
@@ -26,6 +28,29 @@ constexpr std::size_t epoll_events_at_once = 64;
 /// A link needs room for a `let_go` and the arrival behind it.
 constexpr std::size_t least_room = 2;
 constexpr std::chrono::seconds refusal_log_interval{1};
+constexpr core::nanoseconds at_once{0};
+constexpr core::nanoseconds longest_wait = std::chrono::minutes{1};
+
+/// As epoll_wait, until a point in time. EINTR ends it early.
+template <std::size_t Size>
+int wait_on(int epoll, std::array<epoll_event, Size>& events, core::nanoseconds until) noexcept {
+    constexpr int most = Size;
+    if (until == at_once) {
+        return ::epoll_wait(epoll, events.data(), most, 0);
+    }
+    const bool bounded = until != core::never;
+    const core::nanoseconds rest =
+        bounded ? std::max(until - core::now(), core::nanoseconds{0}) : longest_wait;
+    const timespec left{static_cast<std::time_t>(rest.count() / 1'000'000'000),
+                        static_cast<long>(rest.count() % 1'000'000'000)};
+    const int count = ::epoll_pwait2(epoll, events.data(), most, bounded ? &left : nullptr, nullptr);
+    if (count >= 0 || errno == EINTR) {
+        return count;
+    }
+    // Before Linux 5.11, or forbidden by a container.
+    const auto left_ms = std::chrono::ceil<std::chrono::milliseconds>(std::min(rest, longest_wait)).count();
+    return ::epoll_wait(epoll, events.data(), most, static_cast<int>(left_ms));
+}
 
 }  // namespace
 
@@ -146,15 +171,16 @@ std::size_t tcp_poller::poll_few(std::span<link_event> out) noexcept {
     }
     ++turn_;
     if (acceptor_ && ((count == 0 && woken_) || polls_ % polls_between_epolls == 0)) {
-        ask_epoll();
+        ask_epoll(at_once);
     }
     woken_ = false;
+    quiet_ = quiet_ && count == 0;
     return count;
 }
 
 std::size_t tcp_poller::poll_many(std::span<link_event> out) noexcept {
     if (hot_.empty() || polls_ % busy_polls_between_epolls == 0) {
-        ask_epoll();
+        ask_epoll(at_once);
     }
     std::size_t count = 0;
     // Each hot link has one turn; those that are not done stay hot, behind the others.
@@ -179,12 +205,18 @@ std::size_t tcp_poller::poll_many(std::span<link_event> out) noexcept {
     return count;
 }
 
-/// Takes what the epoll has: new connections, links with input, links that can send again.
-void tcp_poller::ask_epoll() noexcept {
+/// Takes what the epoll has: new connections, links with input, links that can send again. True: `other_fd_`
+/// is readable.
+bool tcp_poller::ask_epoll(core::nanoseconds until) noexcept {
     std::array<epoll_event, epoll_events_at_once> events;
-    const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
+    bool other = false;
+    const int count = wait_on(epoll_.get(), events, until);
     for (int i = 0; i < count; ++i) {
         const epoll_event& event = events[static_cast<std::size_t>(i)];
+        if (event.data.ptr == nullptr) {
+            other = true;
+            continue;
+        }
         if (acceptor_ && acceptor::is_tag(event.data.u64)) {
             acceptor_->on_event(event.data.u64, claims_);
             continue;
@@ -198,6 +230,45 @@ void tcp_poller::ask_epoll() noexcept {
     if (!claims_.empty()) {
         settle_claims();
     }
+    return other;
+}
+
+bool tcp_poller::sleep(int other_fd, core::nanoseconds until) noexcept {
+    slept_ = true;
+    if (may_read_asleep(until)) {
+        quiet_ = !links_.front()->read_asleep();
+        return false;
+    }
+    disarm_links();
+    if (!watch_other(other_fd)) {
+        std::array<pollfd, 2> fds{{{epoll_.get(), POLLIN, 0}, {other_fd, POLLIN, 0}}};
+        core::sleep_on(fds, until);
+        woken_ = true;
+        return (fds[1].revents & POLLIN) != 0;
+    }
+    return ask_epoll(until);
+}
+
+/// A read that sleeps spares a system call on the way of every answer. It cannot be woken by `other_fd`, so
+/// only a short one is tried, and after one in vain the epoll waits.
+bool tcp_poller::may_read_asleep(core::nanoseconds until) const noexcept {
+    return reads_sleep_ && !quiet_ && links_.size() == 1 && links_.front()->only_reads() &&
+           (until == core::never || until - core::now() > 2 * sleeping_read_limit);
+}
+
+bool tcp_poller::watch_other(int fd) noexcept {
+    if (fd == other_fd_) {
+        return true;
+    }
+    if (other_fd_ >= 0) {
+        ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, other_fd_, nullptr);
+    }
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.ptr = nullptr;
+    const bool watched = ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
+    other_fd_ = watched ? fd : -1;
+    return watched;
 }
 
 void tcp_poller::output_changed(tcp_link& link) noexcept {
@@ -234,10 +305,17 @@ bool tcp_poller::arm() noexcept {
 }
 
 void tcp_poller::disarm() noexcept {
+    if (std::exchange(slept_, false)) {
+        return;
+    }
     woken_ = true;
+    disarm_links();
+}
+
+void tcp_poller::disarm_links() noexcept {
     if (few()) {
         for (tcp_link* link : links_) {
-            link->trust_short_read();
+            link->after_sleep();
         }
     }
 }

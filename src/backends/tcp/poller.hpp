@@ -28,10 +28,16 @@ class tcp_poller final : public core::poller {
     [[nodiscard]] int event_fd() const noexcept override { return epoll_.get(); }
     [[nodiscard]] bool arm() noexcept override;
     void disarm() noexcept override;
+    /// Sleeps until poll has something to do, `other_fd` is readable or `until` has passed; may end early.
+    /// Only after `arm` said true, with `disarm` behind it, and always with the same `other_fd`. True: that
+    /// one is readable; a client may learn it up to `sleeping_read_limit` later.
+    [[nodiscard]] bool sleep(int other_fd, core::nanoseconds until) noexcept;
 
     // For the links.
     [[nodiscard]] bool is_server() const noexcept { return acceptor_.has_value(); }
     [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
+    /// Client: its socket is one of `let_reads_sleep`.
+    void allow_sleeping_reads(bool allowed) noexcept { reads_sleep_ = allowed; }
     /// Server: the link waits for its client. Any thread.
     void await(tcp_link& link);
     /// From now on the link is polled. False: the kernel has no news of it to give.
@@ -50,9 +56,12 @@ class tcp_poller final : public core::poller {
     [[nodiscard]] bool few() const noexcept;
     [[nodiscard]] std::size_t poll_few(std::span<core::link_event> out) noexcept;
     [[nodiscard]] std::size_t poll_many(std::span<core::link_event> out) noexcept;
-    void ask_epoll() noexcept;
+    bool ask_epoll(core::nanoseconds until) noexcept;
+    [[nodiscard]] bool may_read_asleep(core::nanoseconds until) const noexcept;
     void sync_output(tcp_link& link) noexcept;
     void settle_claims() noexcept;
+    void disarm_links() noexcept;
+    [[nodiscard]] bool watch_other(int fd) noexcept;
     [[nodiscard]] tcp_link* find_session(std::uint64_t id) noexcept;
     void forget_session(tcp_link& link) noexcept;
     void settle(claim& made) noexcept;
@@ -71,6 +80,10 @@ class tcp_poller final : public core::poller {
     std::size_t turn_ = 0;
     std::uint32_t polls_ = 0;
     bool woken_ = false;
+    bool slept_ = false;        ///< by `sleep`, which leaves nothing to do for `disarm`
+    bool quiet_ = false;        ///< the last read asleep brought nothing
+    bool reads_sleep_ = false;  ///< client: a sleep may be a blocking read
+    int other_fd_ = -1;         ///< of `sleep`, in the epoll
     core::nanoseconds last_refusal_{};
     std::uint64_t refusals_unsaid_ = 0;
 };

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -206,6 +207,14 @@ result<void> send_all(int fd, const void* data, std::size_t size, core::nanoseco
         }
     }
     return {};
+}
+
+bool let_reads_sleep(int fd) noexcept {
+    const timeval limit{0, std::chrono::microseconds(sleeping_read_limit).count()};
+    const int flags = ::fcntl(fd, F_GETFL);
+    return flags >= 0 && ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0 &&
+           ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) == 0 &&
+           ::fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) == 0;
 }
 
 void tune_data_socket(int fd) noexcept {

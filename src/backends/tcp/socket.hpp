@@ -4,6 +4,7 @@
 
 #include <accel_transport/status.hpp>
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -46,6 +47,11 @@ class unique_fd {
 
 /// Sends all of a short control message by `deadline`.
 [[nodiscard]] result<void> send_all(int fd, const void* data, std::size_t size, core::nanoseconds deadline);
+
+/// How long a read that sleeps lasts at most, on sockets of `let_reads_sleep`.
+inline constexpr std::chrono::milliseconds sleeping_read_limit{10};
+/// From now on reads and writes block, within that limit, unless they say MSG_DONTWAIT. False: they do not.
+[[nodiscard]] bool let_reads_sleep(int fd) noexcept;
 
 /// Options of every data connection.
 void tune_data_socket(int fd) noexcept;
