@@ -131,6 +131,7 @@ int main(int argc, char** argv) {
 
     const auto results = run_all(chosen, keys.value(), schemes.usable);
     std::vector<digits::digits_row> rows;
+    rows.reserve(results.size());
     for (const digits::demo_result& each : results) rows.push_back(each.row);
     print(chosen, rows, schemes.unavailable);
     bool good = std::ranges::all_of(results, [&](const auto& each) { return is_good(each, chosen.plan); });

@@ -97,6 +97,7 @@ result<load_outcome> run_load(context& ctx, const load_options& options, load_pr
     const auto start = clock::now();
     {
         std::vector<std::jthread> threads;
+        threads.reserve(clients.size());
         for (client& each : clients) {
             threads.emplace_back(
                 [&each, &options, &progress] { run_client(each, options.requests, progress); });
