@@ -37,7 +37,7 @@ int main(int argc, char** argv) {
     for (const std::string& endpoint : server->endpoints()) fmt::print("serving {}\n", endpoint);
     std::fflush(stdout);
     accel::report::wait_for_stop_signal();
-    server->stop();
     const auto seen = server->statistics();
+    server->stop();
     fmt::print("served {} requests of {} clients\n", seen.requests, seen.sessions_opened);
 }

@@ -24,8 +24,8 @@ int serve(const settings& chosen) {
     for (const std::string& endpoint : running->endpoints()) fmt::print("serving {}\n", endpoint);
     std::fflush(stdout);
     report::wait_for_stop_signal();
-    running->stop();
     const server_statistics seen = running->statistics();
+    running->stop();
     fmt::print("served {} requests of {} sessions\n", seen.requests, seen.sessions_opened);
     return 0;
 }
