@@ -1,6 +1,7 @@
 #pragma once
 
 #include "core/clock.hpp"
+#include "core/event_signal.hpp"
 #include "core/protocol.hpp"
 #include "core/slot_memory.hpp"
 
@@ -146,6 +147,14 @@ class poller {
     [[nodiscard]] virtual int event_fd() const noexcept = 0;
     /// Before sleeping on event_fd. False: something is ready, poll instead.
     [[nodiscard]] virtual bool arm() noexcept = 0;
+    /// Sleeps until poll has something to do, `other_fd` (always the same one) is readable or `until` has
+    /// passed; may end early. Only after `arm` said true, with `disarm` behind it. True: `other_fd` is
+    /// readable; a client's poller may tell that some 10 ms late.
+    [[nodiscard]] virtual bool sleep(int other_fd, nanoseconds until) noexcept {
+        std::array<pollfd, 2> fds{{{event_fd(), POLLIN, 0}, {other_fd, POLLIN, 0}}};
+        sleep_on(fds, until);
+        return (fds[1].revents & POLLIN) != 0;
+    }
     /// After waking. Cheap.
     virtual void disarm() noexcept {}
 };

@@ -8,6 +8,7 @@
 #include <span>
 
 #include <poll.h>
+#include <sched.h>
 #include <unistd.h>
 
 namespace accel::core {
@@ -37,13 +38,25 @@ inline void sleep_on(std::span<pollfd> fds, nanoseconds deadline) noexcept {
     ::ppoll(fds.data(), fds.size(), bound, nullptr);
 }
 
-/// One turn of a spinning loop.
-inline void relax() noexcept {
+/// A loop that spins while it waits: pauses, and now and then lets another thread have the processor, which
+/// may be the one that is waited for.
+class spinner {
+  public:
+    void turn() noexcept {
+        if (++turns_ % turns_between_yields == 0) {
+            ::sched_yield();
+            return;
+        }
 #if defined(__x86_64__)
-    __builtin_ia32_pause();
+        __builtin_ia32_pause();
 #elif defined(__aarch64__)
-    asm volatile("yield");
+        asm volatile("yield");
 #endif
-}
+    }
+
+  private:
+    static constexpr std::uint32_t turns_between_yields = 16;
+    std::uint32_t turns_ = 0;
+};
 
 }  // namespace accel::core

@@ -28,10 +28,7 @@ class tcp_poller final : public core::poller {
     [[nodiscard]] int event_fd() const noexcept override { return epoll_.get(); }
     [[nodiscard]] bool arm() noexcept override;
     void disarm() noexcept override;
-    /// Sleeps until poll has something to do, `other_fd` is readable or `until` has passed; may end early.
-    /// Only after `arm` said true, with `disarm` behind it, and always with the same `other_fd`. True: that
-    /// one is readable; a client may learn it up to `sleeping_read_limit` later.
-    [[nodiscard]] bool sleep(int other_fd, core::nanoseconds until) noexcept;
+    [[nodiscard]] bool sleep(int other_fd, core::nanoseconds until) noexcept override;
 
     // For the links.
     [[nodiscard]] bool is_server() const noexcept { return acceptor_.has_value(); }

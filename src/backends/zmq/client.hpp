@@ -53,6 +53,7 @@ class client_link final : public core::link {
     [[nodiscard]] bool on_returned(const lent_payload& returned, core::link_event& out) noexcept;
     /// Whether there is nothing to receive; notices a connection that has gone.
     [[nodiscard]] bool quiet() noexcept;
+    [[nodiscard]] int fd() const noexcept { return watched_fd_; }
 
   private:
     /// What is known of the last request in a slot.
@@ -92,6 +93,7 @@ class client_poller final : public core::poller {
     [[nodiscard]] std::size_t poll(std::span<core::link_event> out) noexcept override;
     [[nodiscard]] int event_fd() const noexcept override { return hub_->epoll_fd; }
     [[nodiscard]] bool arm() noexcept override;
+    [[nodiscard]] bool sleep(int other_fd, core::nanoseconds until) noexcept override;
     void disarm() noexcept override { hub_->returned->disarm(); }
 
   private:

@@ -1,8 +1,10 @@
 #include "backends/zmq/client.hpp"
 #include "backends/zmq/frames.hpp"
 #include "backends/zmq/server.hpp"
+#include "core/event_signal.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -27,6 +29,13 @@ constexpr std::uint32_t polls_between_checks = 1'024;
     event.reason = why;
     event.owner = owner;
     return event;
+}
+
+/// True: `other_fd` is readable.
+bool sleep_on_sockets(int socket_fd, int returned_fd, int other_fd, core::nanoseconds until) noexcept {
+    std::array<pollfd, 3> fds{{{socket_fd, POLLIN, 0}, {returned_fd, POLLIN, 0}, {other_fd, POLLIN, 0}}};
+    core::sleep_on(fds, until);
+    return (fds[2].revents & POLLIN) != 0;
 }
 
 /// Sending may take a notice away that somebody has been told to sleep on.
@@ -224,6 +233,16 @@ bool server_poller::arm() noexcept {
     const bool quiet = hub_->returned->empty() && (hub_->router.events() & ZMQ_POLLIN) == 0;
     if (!quiet) hub_->returned->disarm();
     return quiet;
+}
+
+/// On the descriptors themselves: an epoll around them would cost a microsecond a turn.
+bool client_poller::sleep(int other_fd, core::nanoseconds until) noexcept {
+    if (hub_->active.size() != 1) return poller::sleep(other_fd, until);
+    return sleep_on_sockets(hub_->active.front()->fd(), hub_->returned->fd(), other_fd, until);
+}
+
+bool server_poller::sleep(int other_fd, core::nanoseconds until) noexcept {
+    return sleep_on_sockets(hub_->router.fd(), hub_->returned->fd(), other_fd, until);
 }
 
 }  // namespace accel::zmq

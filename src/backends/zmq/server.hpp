@@ -103,6 +103,7 @@ class server_poller final : public core::poller {
     [[nodiscard]] std::size_t poll(std::span<core::link_event> out) noexcept override;
     [[nodiscard]] int event_fd() const noexcept override { return hub_->epoll_fd; }
     [[nodiscard]] bool arm() noexcept override;
+    [[nodiscard]] bool sleep(int other_fd, core::nanoseconds until) noexcept override;
     void disarm() noexcept override { hub_->returned->disarm(); }
 
   private:

@@ -129,19 +129,14 @@ void channel_core::consumed(client_slot& slot) noexcept {
 
 void channel_core::sleep(nanoseconds deadline) noexcept {
     const nanoseconds until = std::min(deadline, slots_.next_deadline());
-    std::array<pollfd, 2> fds{};
-    std::size_t count = 0;
-    nanoseconds bound = until;
     if (state_ == state::connected) {
-        fds[count++] = {connection_.events->event_fd(), POLLIN, 0};
-        fds[count++] = {connection_.watch->event_fd(), POLLIN, 0};
-    } else {
-        if (reconnector_) fds[count++] = {reconnector_->event_fd(), POLLIN, 0};
-        // A link that is still closing has no descriptor to wait on.
-        if (state_ == state::losing) bound = std::min(until, now() + std::chrono::milliseconds{1});
+        (void)connection_.events->sleep(connection_.watch->event_fd(), until);
+        return connection_.events->disarm();
     }
-    sleep_on({fds.data(), count}, bound);
-    if (state_ == state::connected) connection_.events->disarm();
+    pollfd reconnected{reconnector_ ? reconnector_->event_fd() : -1, POLLIN, 0};
+    // A link that is still closing has no descriptor to wait on.
+    const bool closing = state_ == state::losing;
+    sleep_on({&reconnected, 1}, closing ? std::min(until, now() + std::chrono::milliseconds{1}) : until);
 }
 
 bool channel_core::arm() noexcept {

@@ -253,7 +253,7 @@ void channel_core::spin_then_sleep(nanoseconds deadline, Done done) noexcept {
                                      : start;
     while (!done() && now_ < deadline) {
         if (now_ < spin_end) {
-            relax();
+            spinner_.turn();
         } else if (mode != poll_mode::busy && (state_ != state::connected || connection_.events->arm())) {
             sleep(deadline);
         }
@@ -261,8 +261,15 @@ void channel_core::spin_then_sleep(nanoseconds deadline, Done done) noexcept {
     }
 }
 
+/// How a wait begins. One that goes to sleep anyway need not look first: `arm` does.
+void channel_core::look(nanoseconds timeout) noexcept {
+    const bool sleeps = request_.options.poll == poll_mode::block && state_ == state::connected;
+    if (!sleeps || timeout <= nanoseconds{0}) return progress();
+    now_ = now();
+}
+
 std::size_t channel_core::wait(std::span<completion> out, nanoseconds timeout) noexcept {
-    progress();
+    look(timeout);
     const nanoseconds deadline = timeout >= never - now_ ? never : now_ + timeout;
     spin_then_sleep(deadline, [this] {
         const bool nothing_to_come = state_ != state::connected && slots_.open() == 0 && !reconnector_;
@@ -272,7 +279,7 @@ std::size_t channel_core::wait(std::span<completion> out, nanoseconds timeout) n
 }
 
 completion channel_core::wait_for(call_id id) noexcept {
-    progress();
+    look(never);
     client_slot& slot = slots_[id.slot];
     spin_then_sleep(never, [&slot] { return slot.state == slot_state::done; });
     slots_.take_done(slot);

@@ -3,6 +3,7 @@
 #include "core/client/client_slots.hpp"
 #include "core/client/connect.hpp"
 #include "core/client/reconnector.hpp"
+#include "core/event_signal.hpp"
 
 #include <accel_transport/channel.hpp>
 
@@ -73,6 +74,7 @@ class channel_core {
     void expire() noexcept;
     std::size_t hand_out(std::span<completion> out) noexcept;
     void consumed(client_slot& slot) noexcept;
+    void look(nanoseconds timeout) noexcept;
     /// Sleeps until there may be progress, or `deadline`.
     void sleep(nanoseconds deadline) noexcept;
     template <class Done>
@@ -95,6 +97,7 @@ class channel_core {
     std::uint32_t epoch_ = 0;            ///< of `connection_`; rises with each reconnect
     std::array<link_event, 32> events_;  ///< of the poll under way
     nanoseconds now_{};                  ///< read once a poll
+    spinner spinner_;
     nanoseconds losing_since_{};
     status loss_ = status::ok;
     channel_statistics statistics_;

@@ -17,7 +17,9 @@ result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context
                                                          handler service, const server_options& options) {
     if (uris.empty())
         return error{status::invalid_argument, 0, "a server needs at least one URI to listen on"};
-    if (uris.size() > 16) return error{status::invalid_argument, 0, "a server listens on at most 16 URIs"};
+    if (uris.size() > worker::max_pollers)
+        return error{status::invalid_argument, 0,
+                     fmt::format("a server listens on at most {} URIs", worker::max_pollers)};
     if (!service) return error{status::invalid_argument, 0, "a server needs a handler"};
     std::vector<uri> parsed;
     for (const std::string& text : uris) {
@@ -135,26 +137,20 @@ std::vector<std::string> server_core::endpoints() const {
 }
 
 server_statistics server_core::statistics() const {
-    server_statistics out;
-    {
-        const std::lock_guard lock(mutex_);
-        out.sessions = open_sessions_;
-        out.sessions_opened = opened_;
-        out.sessions_refused = refused_;
-        out.sessions_lost = lost_;
-        out.memory_bytes = memory_bytes_;
-    }
-    for (const worker* each : workers_) {
-        out.requests += each->counters().requests.load(std::memory_order_relaxed);
-        out.replies += each->counters().replies.load(std::memory_order_relaxed);
-        out.expired += each->counters().expired.load(std::memory_order_relaxed);
-        out.overloaded += each->counters().overloaded.load(std::memory_order_relaxed);
-    }
+    const std::lock_guard lock(mutex_);
+    server_statistics out = counted_;
+    out.sessions = open_sessions_;
+    out.sessions_opened = opened_;
+    out.sessions_refused = refused_;
+    out.sessions_lost = lost_;
+    out.memory_bytes = memory_bytes_;
+    for (const worker* each : workers_) each->counters().add_to(out);
     return out;
 }
 
 std::size_t server_core::poll() noexcept {
-    return options_.workers == 0 ? workers_.front()->turn() : 0;
+    const bool driven_by_caller = options_.workers == 0 && !workers_.empty();
+    return driven_by_caller ? workers_.front()->turn() : 0;
 }
 
 status server_core::drain(nanoseconds timeout) {
@@ -184,7 +180,11 @@ void server_core::stop() {
         for (worker* each : workers_) each->stop();
         for (const auto& door : entrances_) door->control.reset();
         entrances_.clear();
-        for (worker* each : workers_) each->let_go();
+        const std::lock_guard lock(mutex_);
+        for (worker* each : workers_) {
+            each->counters().add_to(counted_);
+            each->let_go();
+        }
         workers_.clear();
     });
 }

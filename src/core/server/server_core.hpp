@@ -84,6 +84,7 @@ class server_core : private session_observer {
     std::uint64_t opened_ = 0;
     std::uint64_t refused_ = 0;
     std::uint64_t lost_ = 0;
+    server_statistics counted_;  ///< by workers that have ended
     bool draining_ = false;
     std::once_flag stopped_;
 };

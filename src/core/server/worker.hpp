@@ -1,6 +1,7 @@
 #pragma once
 
 #include "core/backend.hpp"
+#include "core/event_signal.hpp"
 #include "core/server/session.hpp"
 
 #include <accel_transport/server.hpp>
@@ -34,6 +35,13 @@ struct worker_counters {
     std::atomic<std::uint64_t> replies{0};
     std::atomic<std::uint64_t> expired{0};
     std::atomic<std::uint64_t> overloaded{0};
+
+    void add_to(server_statistics& sum) const noexcept {
+        sum.requests += requests.load(std::memory_order_relaxed);
+        sum.replies += replies.load(std::memory_order_relaxed);
+        sum.expired += expired.load(std::memory_order_relaxed);
+        sum.overloaded += overloaded.load(std::memory_order_relaxed);
+    }
 };
 
 /// One thread of a server with its sessions and pollers. worker.cpp is the data path; worker_control.cpp the
@@ -43,6 +51,9 @@ class worker {
     worker(std::shared_ptr<context_state> context, const server_options& options, handler service);
     worker(const worker&) = delete;
     worker& operator=(const worker&) = delete;
+
+    /// Of one worker: one for each URI.
+    static constexpr std::size_t max_pollers = 16;
 
     // Control path, before start().
     void add_poller(std::unique_ptr<poller> source) { pollers_.push_back(std::move(source)); }
@@ -87,6 +98,7 @@ class worker {
     // Control path.
     void run() noexcept;
     void sleep() noexcept;
+    [[nodiscard]] bool sleep_on_all(nanoseconds until) noexcept;
     void wake() noexcept;
     void run_commands() noexcept;
     void lose(session& which, status why) noexcept;
@@ -108,6 +120,7 @@ class worker {
     std::uint64_t answered_ = 0;
     std::atomic<std::uint32_t> open_{0};  ///< admitted and not yet answered; written by the worker only
     worker_counters counters_;
+    spinner spinner_;
     int wake_fd_;
     std::thread thread_;
 

@@ -37,15 +37,13 @@ void worker::start() {
 void worker::run() noexcept {
     nanoseconds idle_since = now();
     while (!stopping_.load(std::memory_order_acquire)) {
-        if (turn() > 0) {
-            idle_since = now_;
-            continue;
-        }
-        if (options_.poll == poll_mode::busy) {
-            relax();
-        } else if (options_.poll == poll_mode::adaptive && now() - idle_since < options_.spin) {
-            relax();
-        } else {
+        const bool idle = turn() == 0;
+        if (!idle) idle_since = now_;
+        if (options_.poll == poll_mode::block) {
+            sleep();  // returns at once if there is more to do
+        } else if (idle && (options_.poll == poll_mode::busy || now() - idle_since < options_.spin)) {
+            spinner_.turn();
+        } else if (idle) {
             sleep();
             idle_since = now();
         }
@@ -58,21 +56,27 @@ void worker::sleep() noexcept {
     const bool wanted = posted_.load(std::memory_order_seq_cst) != nullptr ||
                         commands_pending_.load(std::memory_order_seq_cst) ||
                         stopping_.load(std::memory_order_seq_cst);
-    std::array<pollfd, 17> fds{};
-    std::size_t count = 0;
     bool quiet = !wanted;
-    fds[count++] = {wake_fd_, POLLIN, 0};
-    for (const auto& source : pollers_) {
-        quiet = quiet && source->arm();
-        fds[count++] = {source->event_fd(), POLLIN, 0};
-    }
+    for (const auto& source : pollers_) quiet = quiet && source->arm();
+    bool woken = false;
     if (quiet) {
         const bool busy = !closing_.empty() || !waiting_.empty();
-        sleep_on({fds.data(), count}, now() + (busy ? closing_interval : longest_sleep));
+        const nanoseconds until = now() + (busy ? closing_interval : longest_sleep);
+        woken = pollers_.size() == 1 ? pollers_.front()->sleep(wake_fd_, until) : sleep_on_all(until);
     }
     asleep_.store(false, std::memory_order_relaxed);
-    if ((fds[0].revents & POLLIN) != 0) clear_event(wake_fd_);
+    if (woken) clear_event(wake_fd_);
     for (const auto& source : pollers_) source->disarm();
+}
+
+/// True: somebody called `wake`.
+bool worker::sleep_on_all(nanoseconds until) noexcept {
+    std::array<pollfd, max_pollers + 1> fds{};
+    std::size_t count = 0;
+    fds[count++] = {wake_fd_, POLLIN, 0};
+    for (const auto& source : pollers_) fds[count++] = {source->event_fd(), POLLIN, 0};
+    sleep_on({fds.data(), count}, until);
+    return (fds[0].revents & POLLIN) != 0;
 }
 
 void worker::wake() noexcept {
