@@ -235,7 +235,7 @@ TEST_F(TcpAccept, RequestBeforeTheAnswerIsTakenEndsTheLink) {
     const unique_fd peer = raw_connection(port_of(*server->path));
     const attach_preamble p = good_preamble(77);
     write_all(peer, &p, sizeof p);
-    const slot_header h;
+    const slot_header h{};
     write_all(peer, &h, sizeof h);
     write_all(peer, &h, sizeof h);
     serve_until([&] { return !server->lost.empty(); });
