@@ -142,14 +142,18 @@ TEST_P(answers, too_large_leaves_the_exchange_open) {
 TEST_P(answers, from_lent_memory) {
     std::atomic<std::uint32_t> leases{0};
     region memory;
+    std::atomic<bool> made{
+        false};  // ThreadSanitizer does not see that a request orders what was written before it
     std::atomic<unsigned> too_large{0};
     rig r(GetParam(), [&](exchange one) {
+        ASSERT_TRUE(made);
         if (one.reply(memory.whole(), leases) == status::message_too_large) ++too_large;
         const auto length = static_cast<std::size_t>(one.trace_id());
         EXPECT_EQ(one.reply(memory.part(0, length).value(), leases), status::ok);
     });
     memory = r.ctx().allocate(128 << 10).value();
     fill(memory.whole().bytes(), 42);
+    made = true;
     auto client = r.connect();
     auto target = r.ctx().allocate(64 << 10);
     ASSERT_TRUE(target);
