@@ -4,15 +4,14 @@ fuzz_seconds=${ACCEL_FUZZ_SECONDS:-60}
 logs=$root/build/logs
 
 # In order of execution; the first ones find the most in the least time.
-all_steps=(format sources release demo clang tidy asan tsan fuzz install manual)
+all_steps=(format sources release demo asan tsan fuzz install tidy manual)
 declare -A step_about=(
     [format]="clang-format finds nothing to change"
     [sources]="include rules, leftovers, paths of one machine"
     [release]="gcc, optimised, warnings are errors; all tests"
     [demo]="every image served over every transport, at least 97 % right; the doctor"
-    [clang]="clang, warnings are errors"
     [tidy]="clang-tidy finds nothing"
-    [asan]="all tests under AddressSanitizer and UndefinedBehaviorSanitizer"
+    [asan]="clang, warnings are errors; all tests under AddressSanitizer and UndefinedBehaviorSanitizer"
     [tsan]="all tests under ThreadSanitizer"
     [fuzz]="each fuzz target for ACCEL_FUZZ_SECONDS ($fuzz_seconds)"
     [install]="installed, static and shared; used by CMake and by pkg-config; exported symbols"
@@ -22,7 +21,15 @@ declare -A step_about=(
 # One that runs several tests says how many with `counted`; else the step itself is the one test.
 counted() { echo "$1 $2 $3" >>"$logs/$step.counts"; }
 
-build_preset() { cmake --preset "$1" "${@:2}" && cmake --build "build/$1"; }
+# CI starts from nothing, so precompiled headers pay; elsewhere ccache does better.
+precompile=OFF
+if [[ -n ${CI:-} ]] || ! command -v ccache >/dev/null; then precompile=ON; fi
+
+# build_preset NAME [OPTION...]
+build_preset() {
+    cmake --preset "$1" "${@:2}"
+    cmake --build "build/$1"
+}
 
 launcher=()
 
@@ -60,9 +67,7 @@ step_release() {
     test_preset release
 }
 
-step_clang() { build_preset clang; }
-
-# Reads the compile commands of the clang build; what that generated is not checked.
+# Reads compile commands of clang, and builds nothing; what is generated is not checked.
 step_tidy() {
     cmake --preset clang >/dev/null
     python3 -c 'import json; print(*sorted({c["file"] for c in json.load(open("build/clang/compile_commands.json"))}), sep="\n")' |
@@ -71,19 +76,19 @@ step_tidy() {
 }
 
 step_asan() {
-    build_preset asan
+    build_preset asan -DACCEL_PRECOMPILE=$precompile
     UBSAN_OPTIONS=print_stacktrace=1 test_preset asan
 }
 
 step_tsan() {
-    build_preset tsan
+    build_preset tsan -DACCEL_PRECOMPILE=$precompile
     # Older ThreadSanitizers do not start where more than 28 bits of an address are random.
     if (($(</proc/sys/vm/mmap_rnd_bits) > 28)); then launcher=(setarch -R); fi
     test_preset tsan
 }
 
 step_fuzz() {
-    build_preset fuzz
+    build_preset fuzz -DACCEL_PRECOMPILE=$precompile
     mkdir -p build/fuzz/found
     local targets ok=0
     mapfile -t targets < <(find build/fuzz/bin -name 'fuzz_*' -type f -executable -printf '%f\n' | sort)
