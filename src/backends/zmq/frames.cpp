@@ -10,6 +10,7 @@ namespace {
 
 [[nodiscard]] bool send_frame(void* socket, std::byte* data, std::size_t size, zmq_free_fn* free, void* hint,
                               bool more) noexcept {
+    hand_over(hint);
     zmq_msg_t frame;
     if (zmq_msg_init_data(&frame, data, size, free, hint) != 0) {
         free(data, hint);

@@ -87,10 +87,12 @@ void in_flight::leave() noexcept {
 }
 
 void in_flight::free_slot(void*, void* hint) {
+    take_over(hint);
     static_cast<in_flight*>(hint)->leave();
 }
 
 void in_flight::free_lent(void*, void* hint) {
+    take_over(hint);
     auto& payload = *static_cast<lent_payload*>(hint);
     auto was = lent_payload::state::held;
     if (payload.now.compare_exchange_strong(was, lent_payload::state::idle, std::memory_order_acq_rel)) {
