@@ -4,3 +4,8 @@ find_package(PkgConfig REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(fmt REQUIRED)
 pkg_check_modules(zmq REQUIRED IMPORTED_TARGET libzmq>=4.3)
+
+# accel_command_line(SOURCES...): files that parse arguments. CLI11 takes long to optimise, for nothing.
+function(accel_command_line)
+  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "$<$<CONFIG:Release>:-O1>")
+endfunction()

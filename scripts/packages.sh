@@ -6,7 +6,7 @@ declare -A package_use=(
     [libzmq3-dev]="ZeroMQ" [libspdlog-dev]="logging" [libfmt-dev]="formatting"
     [libcli11-dev]="command lines" [nlohmann-json3-dev]="JSON reports"
     [libgtest-dev]="the tests" [libgmock-dev]="the tests"
-    [ccache]="compiles nothing twice" [clang]="the second compiler, the fuzzers"
+    [clang]="the second compiler, the fuzzers"
     [libclang-rt-dev]="the fuzzers" [binutils]="lists exported symbols"
     [clang-tidy]="checks the source" [clang-format-14]="checks the format" [python3]="checks the source"
     [doxygen]="the reference manual" [valgrind]="counts instructions")
@@ -15,7 +15,7 @@ packages_to_run=(g++ cmake ninja-build pkg-config libzmq3-dev libspdlog-dev libf
 packages_to_bench=("${packages_to_run[@]}" valgrind)
 packages_for_tests=("${packages_to_run[@]}" libgtest-dev libgmock-dev valgrind)
 
-packages_to_check=("${packages_for_tests[@]}" ccache clang libclang-rt-dev clang-tidy clang-format-14 python3 doxygen
+packages_to_check=("${packages_for_tests[@]}" clang libclang-rt-dev clang-tidy clang-format-14 python3 doxygen
     binutils)
 
 is_installed() { [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
