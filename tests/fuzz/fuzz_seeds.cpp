@@ -211,6 +211,7 @@ void key_seeds(const seed_folder& to) {
     to.add("pair",
            "# a comment\nmetadata\ncurve\n" + public_line + "    secret-key = \"" + secret_key + "\"\n");
     to.add("public", "metadata\ncurve\n" + public_line);
+    to.add("bare", public_key + "\n");
     to.add("secret_only", "    secret-key = \"" + secret_key + "\"\n");
     to.add("list", public_key + " alice\n# a comment\n\n" + secret_key + "\r\n" + public_line);
     to.add("not_a_key", std::string("public-key = \"short\"\n"));

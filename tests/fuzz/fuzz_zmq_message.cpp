@@ -21,6 +21,9 @@ struct wire {
     void* from = zmq_socket(context, ZMQ_PAIR);
     void* to = zmq_socket(context, ZMQ_PAIR);
     wire() {
+        const int unbounded = 0;
+        zmq_setsockopt(from, ZMQ_SNDHWM, &unbounded, sizeof unbounded);
+        zmq_setsockopt(to, ZMQ_RCVHWM, &unbounded, sizeof unbounded);
         require(zmq_bind(to, "inproc://fuzz") == 0 && zmq_connect(from, "inproc://fuzz") == 0,
                 "inproc works");
     }

@@ -199,7 +199,8 @@ result<std::string> read_public_key(const std::string& text_or_path) {
     auto text = read_all(file, text_or_path);
     if (!text) return text.error();
     if (const key_pair keys = parse_certificate(*text); !keys.public_key.empty()) return keys.public_key;
-    if (const auto bare = trimmed(text->substr(0, text->find('\n'))); is_key(bare)) return std::string{bare};
+    const std::string_view first_line = std::string_view{*text}.substr(0, text->find('\n'));
+    if (const auto bare = trimmed(first_line); is_key(bare)) return std::string{bare};
     return error{
         status::unauthorized, 0,
         fmt::format("'{}' holds no public key; name the .pub file that accel_keys wrote", text_or_path)};
