@@ -20,7 +20,8 @@
 
 namespace accel::zmq {
 
-// ZeroMQ hands a message from our thread to its own with locks that ThreadSanitizer cannot see: it is told here.
+// ZeroMQ hands a message from our thread to its own with locks that ThreadSanitizer cannot see: it is told
+// here.
 inline void hand_over([[maybe_unused]] void* what) noexcept {
 #if defined(ACCEL_THREAD_SANITIZER)
     __tsan_release(what);
