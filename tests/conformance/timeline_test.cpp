@@ -1,6 +1,7 @@
 // The stages of a call: those the handler records come back, and together they never exceed the total.
 #include "rig.hpp"
 
+#include <atomic>
 #include <thread>
 
 namespace accel::tests {
@@ -47,12 +48,16 @@ TEST_P(timelines, stages_come_back_and_fit_into_the_total) {
 }
 
 TEST_P(timelines, time_in_the_queue_is_told) {
-    rig r(GetParam(), [](exchange one) {
+    std::atomic<bool> all_sent{false};
+    rig r(GetParam(), [&](exchange one) {
+        (void)eventually(
+            patience(5s), [&] { return all_sent.load(); }, 100us);
         std::this_thread::sleep_for(5ms);
         echo(std::move(one));
     });
     auto client = r.connect();
     for (std::uint64_t i = 0; i < 4; ++i) client.send_seed(10, i);
+    all_sent = true;
     nanoseconds longest{};
     for (int i = 0; i < 4; ++i) {
         const completion c = client.next();
