@@ -1,5 +1,7 @@
 #include "backends.hpp"
 
+#include "loopback.hpp"
+
 #include <algorithm>
 #include <atomic>
 #include <iterator>
@@ -10,7 +12,7 @@ namespace accel::tests {
 
 std::string backend_case::listen_uri() const {
     static std::atomic<unsigned> next{0};
-    if (network) return scheme + "://127.0.0.1:0";
+    if (network) return scheme + "://" + own_loopback() + ":0";
     return scheme + "://conformance-" + std::to_string(getpid()) + "-" + std::to_string(next++);
 }
 

@@ -8,6 +8,7 @@
 #include "core/control/security.hpp"
 #include "core/control/zmq_socket.hpp"
 #include "core/log.hpp"
+#include "loopback.hpp"
 
 #include <chrono>
 #include <condition_variable>
@@ -27,6 +28,8 @@
 
 /// Both ends of the control plane in one process, below the core.
 namespace accel::core::testing {
+
+using tests::own_loopback;
 
 using namespace std::chrono_literals;
 
@@ -179,7 +182,7 @@ class control_test : public ::testing::Test {
     void listen(const security_options& options, nanoseconds peer_timeout = 2s) {
         auto security = load_server_security(*context, options);
         ASSERT_TRUE(security.ok()) << security.error().message;
-        auto listening = control_server::listen(*context, "127.0.0.1", 0, *security, peer_timeout, host);
+        auto listening = control_server::listen(*context, own_loopback(), 0, *security, peer_timeout, host);
         ASSERT_TRUE(listening.ok()) << listening.error().message;
         server = std::move(*listening);
     }
@@ -199,7 +202,7 @@ class control_test : public ::testing::Test {
     [[nodiscard]] result<session_grant> open(const std::shared_ptr<const security_identity>& security,
                                              const session_request& request,
                                              std::chrono::nanoseconds within = patience) {
-        return context->control().open_session("127.0.0.1", server->port(), security, request, watch,
+        return context->control().open_session(own_loopback(), server->port(), security, request, watch,
                                                deadline_after(within));
     }
 
@@ -218,7 +221,7 @@ class raw_client {
         EXPECT_TRUE(opened.ok());
         socket_ = std::move(*opened);
         socket_.set(ZMQ_RCVTIMEO, 10'000);
-        const std::string endpoint = "tcp://127.0.0.1:" + std::to_string(port);
+        const std::string endpoint = "tcp://" + own_loopback() + ":" + std::to_string(port);
         EXPECT_EQ(zmq_connect(socket_.get(), endpoint.c_str()), 0);
     }
     void send(const control_message& message) { send(encode_control(message)); }

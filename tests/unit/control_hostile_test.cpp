@@ -48,7 +48,7 @@ TEST_F(control_hostile_test, keys_count_no_longer_than_their_server) {
     std::ofstream{folder.file("authorized")} << folder.pair("stranger").public_key << '\n';
     auto security = load_server_security(*context, folder.server());
     ASSERT_TRUE(security.ok());
-    auto again = control_server::listen(*context, "127.0.0.1", port, *security, 2s, host);
+    auto again = control_server::listen(*context, own_loopback(), port, *security, 2s, host);
     ASSERT_TRUE(again.ok()) << again.error().message;
     server = std::move(*again);
     EXPECT_EQ(open(keys(folder.client()), wish()).code(), status::unauthorized);
@@ -195,7 +195,7 @@ class raw_server {
         EXPECT_TRUE(opened.ok());
         socket_ = std::move(*opened);
         socket_.set(ZMQ_RCVTIMEO, 10'000);
-        EXPECT_EQ(zmq_bind(socket_.get(), "tcp://127.0.0.1:*"), 0);
+        EXPECT_EQ(zmq_bind(socket_.get(), ("tcp://" + own_loopback() + ":*").c_str()), 0);
     }
     [[nodiscard]] std::uint16_t port() { return socket_.bound_port(); }
     /// The next message that is no heartbeat.
@@ -234,7 +234,7 @@ struct control_hostile_server_test : control_hostile_test {
     template <class Change>
     void open_at_raw_server(nanoseconds peer_timeout, Change change) {
         std::thread client{[&, security = keys(insecure())] {
-            answer = context->control().open_session("127.0.0.1", far.port(), security, wish(peer_timeout),
+            answer = context->control().open_session(own_loopback(), far.port(), security, wish(peer_timeout),
                                                      watch, deadline_after(patience));
         }};
         const control_message asked = far.receive();

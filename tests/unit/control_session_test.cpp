@@ -40,7 +40,7 @@ TEST_F(control_test, keys_let_an_authorised_client_in) {
     auto grant = open(keys(folder.client()), wish());
     ASSERT_TRUE(grant.ok()) << grant.error().message;
     EXPECT_NE(host.last_peer().find(folder.pair("client").public_key), std::string::npos);
-    context->control().close_session("127.0.0.1", server->port(), grant->session_id);
+    context->control().close_session(own_loopback(), server->port(), grant->session_id);
     EXPECT_TRUE(eventually([&] { return host.ended(grant->session_id) == status::closed; }));
 }
 
@@ -66,7 +66,7 @@ TEST_F(control_test, a_version_outside_the_range_is_refused_and_named) {
 
 TEST_F(control_test, the_offers_come_in_the_servers_order) {
     listen(insecure());
-    auto offered = context->control().query_offers("127.0.0.1", server->port(), keys(insecure()),
+    auto offered = context->control().query_offers(own_loopback(), server->port(), keys(insecure()),
                                                    deadline_after(patience));
     ASSERT_TRUE(offered.ok()) << offered.error().message;
     EXPECT_EQ(*offered, (std::vector<std::string>{"tcp", "zmq"}));
@@ -78,8 +78,8 @@ TEST_F(control_test, closing_reaches_the_host_and_leaves_other_sessions_alone) {
     auto first = open(security, wish());
     auto second = open(security, wish());
     ASSERT_TRUE(first.ok() && second.ok());
-    context->control().close_session("127.0.0.1", server->port(), first->session_id);
-    context->control().close_session("127.0.0.1", server->port(), 4711);
+    context->control().close_session(own_loopback(), server->port(), first->session_id);
+    context->control().close_session(own_loopback(), server->port(), 4711);
     EXPECT_TRUE(eventually([&] { return host.ended(first->session_id) == status::closed; }));
     EXPECT_EQ(host.ended(second->session_id), status::ok);
     EXPECT_EQ(watch->ended(), status::ok) << "the channel that closes knows";
@@ -108,7 +108,7 @@ TEST_F(control_test, a_client_that_stops_ends_its_sessions) {
     auto client = std::make_shared<context_state>();
     for (int i = 0; i < 3; ++i) {
         ASSERT_TRUE(client->control()
-                        .open_session("127.0.0.1", server->port(), keys(insecure()), wish(), watch,
+                        .open_session(own_loopback(), server->port(), keys(insecure()), wish(), watch,
                                       deadline_after(patience))
                         .ok());
     }
@@ -131,10 +131,10 @@ TEST_F(control_test, a_server_slow_to_open_keeps_other_sessions_alive) {
     const auto security = keys(insecure());
     ASSERT_TRUE(open(security, wish(300ms)).ok());
     const auto other = std::make_shared<session_watch>();
-    ASSERT_TRUE(
-        context->control()
-            .open_session("127.0.0.1", server->port(), security, wish(300ms), other, deadline_after(patience))
-            .ok());
+    ASSERT_TRUE(context->control()
+                    .open_session(own_loopback(), server->port(), security, wish(300ms), other,
+                                  deadline_after(patience))
+                    .ok());
     EXPECT_EQ(watch->ended(), status::ok);
     EXPECT_EQ(host.open(), 2U);
 }
@@ -144,12 +144,13 @@ TEST_F(control_test, nobody_listening_is_told_by_the_deadline) {
     const std::uint16_t port = server->port();
     server.reset();
     const nanoseconds start = now();
-    const auto failed = context->control().open_session("127.0.0.1", port, keys(insecure()), wish(), watch,
+    const auto failed = context->control().open_session(own_loopback(), port, keys(insecure()), wish(), watch,
                                                         deadline_after(300ms));
     EXPECT_EQ(failed.code(), status::timed_out);
     EXPECT_LT(now() - start, 5s);
-    EXPECT_NE(failed.error().message.find("no server answered at 127.0.0.1:" + std::to_string(port)),
-              std::string::npos)
+    EXPECT_NE(
+        failed.error().message.find("no server answered at " + own_loopback() + ":" + std::to_string(port)),
+        std::string::npos)
         << failed.error().message;
 }
 
@@ -159,11 +160,11 @@ TEST_F(control_test, a_server_that_starts_late_is_still_reached) {
     server.reset();
     std::thread late{[&] {
         std::this_thread::sleep_for(200ms);
-        auto again = control_server::listen(*context, "127.0.0.1", port, keys(insecure()), 2s, host);
+        auto again = control_server::listen(*context, own_loopback(), port, keys(insecure()), 2s, host);
         EXPECT_TRUE(again.ok()) << again.error().message;
         if (again.ok()) server = std::move(*again);
     }};
-    const auto grant = context->control().open_session("127.0.0.1", port, keys(insecure()), wish(), watch,
+    const auto grant = context->control().open_session(own_loopback(), port, keys(insecure()), wish(), watch,
                                                        deadline_after(patience));
     late.join();
     EXPECT_TRUE(grant.ok()) << grant.error().message;
@@ -179,7 +180,7 @@ TEST_F(control_test, a_caller_that_gave_up_leaves_no_session_behind) {
 TEST_F(control_test, a_port_that_is_taken_is_named) {
     listen(insecure());
     const auto taken =
-        control_server::listen(*context, "127.0.0.1", server->port(), keys(insecure()), 2s, host);
+        control_server::listen(*context, own_loopback(), server->port(), keys(insecure()), 2s, host);
     ASSERT_EQ(taken.code(), status::invalid_argument);
     EXPECT_NE(taken.error().message.find("in use"), std::string::npos);
 }
@@ -209,11 +210,11 @@ TEST_F(control_test, many_threads_open_and_close_at_once) {
         threads.emplace_back([&] {
             for (int i = 0; i < 50; ++i) {
                 const auto own = std::make_shared<session_watch>();
-                auto grant = context->control().open_session("127.0.0.1", server->port(), security, wish(),
+                auto grant = context->control().open_session(own_loopback(), server->port(), security, wish(),
                                                              own, deadline_after(patience));
                 ASSERT_TRUE(grant.ok()) << grant.error().message;
                 if (i % 2 == 0) server->end_session(grant->session_id, status::closed);
-                context->control().close_session("127.0.0.1", server->port(), grant->session_id);
+                context->control().close_session(own_loopback(), server->port(), grant->session_id);
             }
         });
     }
@@ -229,7 +230,7 @@ TEST_F(control_test, coming_and_going_leaves_no_descriptor) {
     for (int i = 0; i < 2'000; ++i) {
         auto grant = open(security, wish());
         ASSERT_TRUE(grant.ok()) << grant.error().message;
-        context->control().close_session("127.0.0.1", server->port(), grant->session_id);
+        context->control().close_session(own_loopback(), server->port(), grant->session_id);
     }
     EXPECT_TRUE(eventually([&] { return host.open() == 1; }));
     EXPECT_LE(open_descriptors(), before + 2);
@@ -242,7 +243,7 @@ TEST_F(control_test, whole_connections_leave_no_descriptor) {
         auto client = std::make_shared<context_state>();
         const auto own = std::make_shared<session_watch>();
         EXPECT_TRUE(client->control()
-                        .open_session("127.0.0.1", server->port(), keys(folder.client()), wish(), own,
+                        .open_session(own_loopback(), server->port(), keys(folder.client()), wish(), own,
                                       deadline_after(patience))
                         .ok());
     };

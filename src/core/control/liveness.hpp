@@ -27,7 +27,7 @@ class listening_clock {
 
 /// How often to show life to a peer that takes silence of `peer_timeout` for death.
 [[nodiscard]] inline nanoseconds beat_interval(nanoseconds peer_timeout) noexcept {
-    return std::clamp<nanoseconds>(peer_timeout / 4, std::chrono::milliseconds{2}, std::chrono::seconds{5});
+    return std::clamp<nanoseconds>(peer_timeout / 4, std::chrono::milliseconds{2}, std::chrono::minutes{1});
 }
 
 /// The peer's clock minus ours, from the exchange with the shortest round trip (as NTP, RFC 5905 section 8).

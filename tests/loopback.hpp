@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <unistd.h>
+
+namespace accel::tests {
+
+/// A loopback address of this process alone. Tests run side by side, and a client that still tries the port
+/// of a server that has ended would else reach another test's server on it.
+[[nodiscard]] inline const std::string& own_loopback() {
+    static const std::string address = [] {
+        const auto pid = static_cast<std::uint32_t>(::getpid());
+        const auto part = [](std::uint32_t value) { return std::to_string(value); };
+        return "127." + part(1 + (pid >> 14) % 250) + "." + part((pid >> 7) % 128) + "." +
+               part(1 + pid % 128);
+    }();
+    return address;
+}
+
+}  // namespace accel::tests
