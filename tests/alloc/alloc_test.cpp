@@ -97,7 +97,7 @@ TEST_P(allocations, none_for_calls_that_end_early) {
             call_view call;
             while (client->begin(call) == status::again) {
                 completion none;
-                ASSERT_EQ(client->poll({&none, 1}), 0U);
+                ASSERT_EQ(client->wait({&none, 1}, 100us), 0U);  // the late answers are on their way
             }
             ASSERT_EQ(client->submit(call.id, 100), status::ok);
             (void)client->cancel(call.id);
