@@ -13,7 +13,7 @@ function(accel_test name)
     Threads::Threads ${arg_LINK} GTest::gmock_main GTest::gtest)
   accel_warnings(${name})
   gtest_discover_tests(${name} TEST_PREFIX ${name}. DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
-    PROPERTIES TIMEOUT ${arg_TIMEOUT})
+    PROPERTIES LABELS unit TIMEOUT ${arg_TIMEOUT})
 endfunction()
 
 # accel_fuzz(NAME SOURCES...): a libFuzzer program, NAME being fuzz_<subject>. `./run test fuzz` runs each from its
