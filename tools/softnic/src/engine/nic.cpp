@@ -39,6 +39,17 @@ bool nic::progress(std::uint64_t now_ns) {
     return moved;
 }
 
+bool nic::has_something_to_do() {
+    return busy() || look_at_doorbells() || state.net->receive() != nullptr;
+}
+
+bool nic::look_at_doorbells() const {
+    for (const uar_page& page : uars_) {
+        if (page.rang()) return true;
+    }
+    return false;
+}
+
 /// The register says "something on this page"; which queue pair and how far, the doorbell records say.
 bool nic::take_doorbells() {
     bool rang = false;

@@ -24,6 +24,8 @@ class nic {
 
     /// Does what there is to do now. True if something moved. `now_ns` from any clock that only goes forward.
     bool progress(std::uint64_t now_ns);
+    /// Is there anything to do? Much cheaper than progress(), for who asks in every call of the program.
+    [[nodiscard]] bool has_something_to_do();
     /// Anything that time alone, or a packet, could move?
     [[nodiscard]] bool busy() const { return !state.scheduled.empty() || !state.held.empty(); }
 
@@ -47,6 +49,7 @@ class nic {
     void forget_channel(const event_pipe* channel);
 
   private:
+    [[nodiscard]] bool look_at_doorbells() const;
     bool take_doorbells();
     bool run_queue_pairs();
     bool run(queue_pair& qp);

@@ -12,7 +12,7 @@
 namespace accel::softnic {
 namespace {
 
-constexpr unsigned rounds_before_sleep = 32;
+constexpr unsigned rounds_before_sleep = 4;
 constexpr std::uint64_t shortest_sleep_ns = 20'000;
 constexpr std::uint64_t longest_sleep_busy_ns = 200'000;
 constexpr std::uint64_t longest_sleep_idle_ns = 1'000'000;
@@ -65,7 +65,7 @@ bool runner::step() {
 void runner::help() {
     if (inside_model() || !nic_.mutex.try_lock()) return;
     ++depth;
-    nic_.progress(clock());
+    if (nic_.has_something_to_do()) nic_.progress(clock());
     --depth;
     nic_.mutex.unlock();
 }
@@ -97,7 +97,8 @@ void runner::spin() {
     }
 }
 
-/// Sleeps longer the longer nothing happens; packets from other processes end the sleep, and the program's
+/// No sched_yield() here: it puts the thread behind every busy one for a whole time slice, while a thread that slept is
+/// scheduled at once. Sleeps longer the longer nothing happens; packets from other processes end the sleep, and the program's
 /// own calls do the device's work meanwhile.
 void runner::run_adaptive() {
     unsigned quiet_rounds = 0;
@@ -109,10 +110,7 @@ void runner::run_adaptive() {
             sleep_ns = shortest_sleep_ns;
             continue;
         }
-        if (++quiet_rounds < rounds_before_sleep) {
-            ::sched_yield();
-            continue;
-        }
+        if (++quiet_rounds < rounds_before_sleep) continue;
         std::uint64_t longest = longest_sleep_unused_ns;
         {
             const model_guard guard(nic_);

@@ -37,6 +37,15 @@ bool uar_page::take(std::uint32_t offset) {
     return __atomic_exchange_n(where, 0, __ATOMIC_ACQ_REL) != 0;
 }
 
+bool uar_page::rang() const {
+    const auto peek = [this](std::uint32_t offset) {
+        return __atomic_load_n(reinterpret_cast<const std::uint64_t*>(registers_ + offset), __ATOMIC_RELAXED);
+    };
+    std::uint64_t any = peek(arm_offset);
+    for (const std::uint32_t offset : send_offsets) any |= peek(offset);
+    return any != 0;
+}
+
 bool uar_page::take_send_doorbell() {
     bool rang = false;
     for (const std::uint32_t offset : send_offsets) rang |= take(offset);

@@ -20,6 +20,8 @@ class uar_page {
     /// coalesces.
     [[nodiscard]] bool take_send_doorbell();
     [[nodiscard]] bool take_arm_doorbell();
+    /// Would one of the two above be true?
+    [[nodiscard]] bool rang() const;
 
     static constexpr std::size_t bytes = 4096;
     static constexpr std::uint32_t arm_offset = 0x20;

@@ -46,8 +46,9 @@ packet* fabric::reserve(int to) {
     packet_ring* ring = outbound(to);
     if (ring == nullptr) return nullptr;
     const std::uint32_t head = ring->head.load(std::memory_order_relaxed);
-    if (head - ring->tail.load(std::memory_order_acquire) >= ring_slots) return nullptr;
-    return &ring->slots[head % ring_slots];
+    const std::uint32_t slots = slots_to(to);
+    if (head - ring->tail.load(std::memory_order_acquire) >= slots) return nullptr;
+    return &ring->slots[head % slots];
 }
 
 void fabric::commit(int to) {
@@ -71,7 +72,7 @@ const packet* fabric::receive() {
             const std::uint32_t tail = ring->tail.load(std::memory_order_relaxed);
             if (ring->head.load(std::memory_order_acquire) == tail) continue;
             receiving_from_ = from;
-            return &ring->slots[tail % ring_slots];
+            return &ring->slots[tail % slots_to(from)];
         }
     }
     return nullptr;

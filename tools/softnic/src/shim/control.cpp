@@ -118,6 +118,14 @@ SOFTNIC_EXPORT int pthread_spin_lock(pthread_spinlock_t* lock) noexcept {
     return SOFTNIC_REAL(pthread_spin_lock)(lock);
 }
 
+/// Behind the doorbell of a post: programs that then wait for memory to change call us no more.
+SOFTNIC_EXPORT int pthread_spin_unlock(pthread_spinlock_t* lock) noexcept {
+    const int result = SOFTNIC_REAL(pthread_spin_unlock)(lock);
+    runner* driver = installation::get().driver();
+    if (driver != nullptr && driver->mode() != poll_mode::spin) driver->help();
+    return result;
+}
+
 SOFTNIC_EXPORT int sigaction(int number, const struct sigaction* wish, struct sigaction* previous) noexcept {
     if (fault_handler::owns(number)) return fault_handler::exchange_program_action(number, wish, previous);
     return SOFTNIC_REAL(sigaction)(number, wish, previous);
