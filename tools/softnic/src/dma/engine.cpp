@@ -16,6 +16,9 @@ void* pointer(std::uint64_t address) {
 
 class host_engine final : public dma_engine {
   public:
+    const std::byte* host_view(std::uint64_t at, std::size_t) override {
+        return static_cast<const std::byte*>(pointer(at));
+    }
     bool read(void* to, std::uint64_t from, std::size_t size_bytes) override {
         return guarded::copy(to, pointer(from), size_bytes);
     }

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/nic.hpp"
 
+#include "dma/guarded.hpp"
 #include "transport/completions.hpp"
 #include "transport/datagram.hpp"
 #include "transport/memory.hpp"
 #include "transport/requester.hpp"
 #include "transport/responder.hpp"
 #include "transport/wire.hpp"
+
+#include <cstring>
 
 #include <infiniband/verbs.h>
 
@@ -108,18 +111,31 @@ bool nic::receive_packets() {
     for (int count = 0; count < packets_per_round; ++count) {
         const packet* in = state.net->receive();
         if (in == nullptr) break;
-        deliver(*in);
+        ++state.count.packets_received;
+        if (const auto good = examine(*in)) deliver(*good);
         state.net->release();
         moved = true;
     }
     return moved;
 }
 
-/// The ring is shared with other processes: nothing in a header is believed.
-void nic::deliver(const packet& in) {
+/// The ring is shared with other processes: nothing in a header is believed, and it is read once.
+std::optional<arrival> nic::examine(const packet& in) {
+    arrival out{in.header, {}};
+    if (out.header.payload_bytes > max_mtu || out.header.to.device >= state.devices.size()) return std::nullopt;
+    out.data = std::span(in.payload).first(out.header.payload_bytes);
+    if (out.header.direct == 0 || !state.net->receiving_from_self()) return out;
+    const std::byte* where = nullptr;
+    std::memcpy(&where, in.payload.data(), sizeof where);
+    std::byte probe{};
+    const bool mapped = guarded::copy(&probe, where, 1) && guarded::copy(&probe, where + out.data.size() - 1, 1);
+    if (!mapped) return std::nullopt;  // gone since it was sent: lost, and the retry learns why
+    out.data = {where, out.data.size()};
+    return out;
+}
+
+void nic::deliver(const arrival& in) {
     const packet_header& header = in.header;
-    ++state.count.packets_received;
-    if (header.payload_bytes > max_mtu || header.to.device >= state.devices.size()) return;
     device& to = state.devices[header.to.device];
     const port* at = to.find_port(header.to.port);
     queue_pair* qp = to.find_queue_pair(header.to_qpn);

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 namespace accel::softnic {
 
@@ -55,7 +56,8 @@ class nic {
     bool run(queue_pair& qp);
     bool run_error_state(queue_pair& qp);
     bool receive_packets();
-    void deliver(const packet& in);
+    [[nodiscard]] std::optional<arrival> examine(const packet& in);
+    void deliver(const arrival& in);
     void restore_ports();
     void reap_sometimes();
 

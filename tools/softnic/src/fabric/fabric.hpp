@@ -42,6 +42,8 @@ class fabric {
     /// The oldest packet from anybody, or null; stays valid until release().
     [[nodiscard]] const packet* receive();
     void release();
+    /// Did this node itself send what receive() found?
+    [[nodiscard]] bool receiving_from_self() const { return receiving_from_ == node_; }
 
     /// Counts what other nodes have sent here.
     [[nodiscard]] std::uint32_t arrivals() const;

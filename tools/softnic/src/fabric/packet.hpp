@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <type_traits>
 
@@ -76,7 +77,7 @@ struct packet_header {
     std::uint8_t service_level;
     std::uint8_t traffic_class;
     std::uint8_t hop_limit;
-    std::uint8_t reserved;
+    std::uint8_t direct;  ///< loopback only: the payload is a pointer to the bytes
     std::array<std::uint8_t, 16> source_gid;
     std::array<std::uint8_t, 16> destination_gid;
 
@@ -92,6 +93,12 @@ struct packet {
 };
 
 static_assert(std::is_trivially_copyable_v<packet>);
+
+/// A packet that has come in. The header is a copy: the sender could still write to the original.
+struct arrival {
+    packet_header header;
+    std::span<const std::byte> data;
+};
 
 [[nodiscard]] std::string_view to_string(packet_kind kind);
 [[nodiscard]] std::string_view to_string(nak_code code);

@@ -138,14 +138,13 @@ void on_nak(hca& nic, queue_pair& qp, const packet_header& nak) {
     }
 }
 
-vendor_syndrome take_data(hca& nic, queue_pair& qp, flight& to, const packet& in) {
+vendor_syndrome take_data(hca& nic, queue_pair& qp, flight& to, const arrival& in) {
     if (in.header.payload_bytes == 0) return vendor_syndrome::none;
-    const auto data = std::span(in.payload).first(in.header.payload_bytes);
     const std::uint64_t offset = std::uint64_t{to.received} * qp.mtu_bytes();
-    return memory::scatter(nic, qp, to.request.segments, offset, data);
+    return memory::scatter(nic, qp, to.request.segments, offset, in.data);
 }
 
-void on_data(hca& nic, queue_pair& qp, const packet& in) {
+void on_data(hca& nic, queue_pair& qp, const arrival& in) {
     auto& requester = qp.requester;
     acknowledge(nic, qp,
                 psn::add(in.header.psn, psn_mask));  // a response acknowledges what was sent before it
@@ -191,7 +190,7 @@ void rewind(hca& nic, queue_pair& qp, std::uint32_t psn) {
     }
 }
 
-void on_response(hca& nic, queue_pair& qp, const packet& in) {
+void on_response(hca& nic, queue_pair& qp, const arrival& in) {
     if (!qp.sends_packets() || qp.is_datagram()) return;
     auto& requester = qp.requester;
     if (requester.oldest == requester.newest || !is_expected(requester, in.header.psn)) return;

@@ -90,14 +90,14 @@ std::array<std::byte, grh_bytes> make_grh(const packet_header& in) {
     return std::bit_cast<std::array<std::byte, grh_bytes>>(grh);
 }
 
-vendor_syndrome deliver(hca& nic, queue_pair& qp, const receive_request& receive, const packet& in) {
+vendor_syndrome deliver(hca& nic, queue_pair& qp, const receive_request& receive, const arrival& in) {
     if (in.header.has(packet_flag::has_grh)) {
         const auto grh = make_grh(in.header);
         const auto problem = memory::scatter(nic, qp, receive.segments, 0, grh);
         if (problem != vendor_syndrome::none) return problem;
     }
     return memory::scatter(nic, qp, receive.segments, grh_bytes,
-                           std::span(in.payload).first(in.header.payload_bytes));
+                           in.data);
 }
 
 }  // namespace
@@ -123,7 +123,7 @@ bool advance(hca& nic, queue_pair& qp) {
     return true;
 }
 
-void on_packet(hca& nic, queue_pair& qp, const packet& in) {
+void on_packet(hca& nic, queue_pair& qp, const arrival& in) {
     if (!qp.receives_packets() || !qp.is_datagram() || in.header.qkey != qp.attributes.qkey) return;
     auto& responder = qp.responder;
     const take_status taken = qp.take_receive(responder.receive);

@@ -9,6 +9,6 @@ namespace accel::softnic::datagram {
 /// Sends the next message. False when there is none, or the way is full.
 bool advance(hca& nic, queue_pair& qp);
 /// Delivers, or drops in silence: wrong Q_Key, no receive posted.
-void on_packet(hca& nic, queue_pair& qp, const packet& in);
+void on_packet(hca& nic, queue_pair& qp, const arrival& in);
 
 }  // namespace accel::softnic::datagram

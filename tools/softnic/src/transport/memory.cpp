@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "dma/guarded.hpp"
+
 namespace accel::softnic::memory {
 namespace {
 
@@ -45,6 +47,31 @@ vendor_syndrome gather(hca& nic, const queue_pair& qp, std::span<const segment> 
         const bool read = region.engine->read(part.data(), region.engine_address(address), part.size());
         return read ? vendor_syndrome::none : vendor_syndrome::memory_fault;
     });
+}
+
+/// At most two pages: looking at both ends looks at all of them.
+const std::byte* locate(memory_region& region, std::uint64_t address, std::size_t size_bytes) {
+    static_assert(max_mtu <= 4096);
+    const std::byte* at = region.engine->host_view(region.engine_address(address), size_bytes);
+    std::byte probe{};
+    const bool mapped =
+        at != nullptr && guarded::copy(&probe, at, 1) && guarded::copy(&probe, at + size_bytes - 1, 1);
+    return mapped ? at : nullptr;
+}
+
+const std::byte* locate(hca& nic, const queue_pair& qp, std::span<const segment> segments, std::uint64_t offset,
+                        std::size_t size_bytes) {
+    for (const segment& piece : segments) {
+        if (offset >= piece.length) {
+            offset -= piece.length;
+            continue;
+        }
+        if (piece.inlined || piece.length - offset < size_bytes) return nullptr;
+        const auto& regions = nic.devices[static_cast<std::size_t>(qp.device)].regions;
+        const auto found = regions.check(piece.lkey, qp.options.pd, piece.address + offset, size_bytes, 0);
+        return found.status == access_check::ok ? locate(*found.region, piece.address + offset, size_bytes) : nullptr;
+    }
+    return nullptr;
 }
 
 vendor_syndrome scatter(hca& nic, queue_pair& qp, std::span<const segment> segments, std::uint64_t offset,

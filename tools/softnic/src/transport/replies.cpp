@@ -48,14 +48,19 @@ void remember(responder_state& responder, std::uint32_t psn, std::uint64_t value
 }
 
 /// Fills one packet of a read. False when the memory has gone; the requester learns it from a NAK.
-bool fill_read_response(hca& nic, queue_pair& qp, const reply& owed, packet& out) {
+bool fill_read_response(hca& nic, queue_pair& qp, const reply& owed, const wire::outgoing& way) {
+    packet& out = *way.contents;
     out.header.kind = packet_kind::read_response;
     out.header.payload_bytes = static_cast<std::uint16_t>(std::min(owed.length, qp.mtu_bytes()));
     if (out.header.payload_bytes == 0) return true;
     const auto found =
         check_remote(nic, qp, owed.rkey, owed.address, out.header.payload_bytes, access::remote_read);
-    return found.status == access_check::ok &&
-           found.region->engine->read(out.payload.data(), found.region->engine_address(owed.address),
+    if (found.status != access_check::ok) return false;
+    if (way.may_refer && out.header.payload_bytes >= way.worth_referring_bytes &&
+        way.refer(memory::locate(*found.region, owed.address, out.header.payload_bytes))) {
+        return true;
+    }
+    return found.region->engine->read(out.payload.data(), found.region->engine_address(owed.address),
                                       out.header.payload_bytes);
 }
 
@@ -157,7 +162,7 @@ bool advance(hca& nic, queue_pair& qp) {
     if (owed.kind != packet_kind::read_response) {
         fill_small(nic, qp, owed, *out.contents);
         replies.pop_front();
-    } else if (fill_read_response(nic, qp, owed, *out.contents)) {
+    } else if (fill_read_response(nic, qp, owed, out)) {
         if (advance_read(qp, owed)) replies.pop_front();
     } else {
         const std::uint32_t psn = owed.psn;

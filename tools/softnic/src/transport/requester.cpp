@@ -84,8 +84,8 @@ std::uint8_t message_flags(const flight& from, std::uint32_t packet) {
 }
 
 vendor_syndrome fill_message(hca& nic, const queue_pair& qp, const flight& from, std::uint32_t packet,
-                             softnic::packet& out) {
-    packet_header& header = out.header;
+                             const wire::outgoing& out) {
+    packet_header& header = out.contents->header;
     const std::uint32_t mtu = qp.mtu_bytes();
     const std::uint32_t done = packet * mtu;
     header.kind = from.request.kind == operation::write ? packet_kind::write : packet_kind::send;
@@ -95,8 +95,12 @@ vendor_syndrome fill_message(hca& nic, const queue_pair& qp, const flight& from,
     header.length = from.request.length;
     header.rkey = from.request.rkey;
     header.immediate = from.request.immediate;
+    if (out.may_refer && header.payload_bytes >= out.worth_referring_bytes &&
+        out.refer(memory::locate(nic, qp, from.request.segments, done, header.payload_bytes))) {
+        return vendor_syndrome::none;
+    }
     return memory::gather(nic, qp, from.request.segments, from.request.inlined, done,
-                          std::span(out.payload).first(header.payload_bytes));
+                          std::span(out.contents->payload).first(header.payload_bytes));
 }
 
 void start_retry_timer(hca& nic, queue_pair& qp) {
@@ -119,7 +123,7 @@ step send_packet(hca& nic, queue_pair& qp, flight& from) {
         psns = from.packets - requester.packet;
     } else if (from.request.is_atomic()) {
         fill_atomic(from, header);
-    } else if (const auto problem = fill_message(nic, qp, from, requester.packet, *out.contents);
+    } else if (const auto problem = fill_message(nic, qp, from, requester.packet, out);
                problem != vendor_syndrome::none) {
         from.failed = {syndrome::local_protection, problem};
         return step::failed;

@@ -18,7 +18,7 @@ bool fetch(hca& nic, queue_pair& qp);
 bool advance(hca& nic, queue_pair& qp);
 
 /// An ACK, NAK, read or atomic response.
-void on_response(hca& nic, queue_pair& qp, const packet& in);
+void on_response(hca& nic, queue_pair& qp, const arrival& in);
 
 /// Retry and RNR timers.
 void on_time(hca& nic, queue_pair& qp);

@@ -56,7 +56,7 @@ bool start_write(hca& nic, queue_pair& qp, const packet_header& in) {
     return false;
 }
 
-bool place_write(hca& nic, queue_pair& qp, const packet& in) {
+bool place_write(hca& nic, queue_pair& qp, const arrival& in) {
     auto& responder = qp.responder;
     const std::uint32_t size = in.header.payload_bytes;
     const bool right_size =
@@ -68,9 +68,8 @@ bool place_write(hca& nic, queue_pair& qp, const packet& in) {
     if (size == 0) return true;
     const auto found = regions_of(nic, qp).check(responder.write_key, qp.options.pd, responder.write_address,
                                                  size, access::remote_write);
-    const auto data = std::span(in.payload).first(size);
     if (found.status != access_check::ok ||
-        !memory::place(nic, qp, *found.region, responder.write_address, data)) {
+        !memory::place(nic, qp, *found.region, responder.write_address, in.data)) {
         reject(nic, qp, in.header.psn, nak_code::remote_access);
         return false;
     }
@@ -79,7 +78,7 @@ bool place_write(hca& nic, queue_pair& qp, const packet& in) {
     return true;
 }
 
-bool take_write(hca& nic, queue_pair& qp, const packet& in) {
+bool take_write(hca& nic, queue_pair& qp, const arrival& in) {
     const packet_header& header = in.header;
     if (header.has(packet_flag::first) && !start_write(nic, qp, header)) return false;
     const bool consumes = header.has(packet_flag::last) && header.has(packet_flag::immediate);
@@ -94,12 +93,11 @@ void fail_placing(hca& nic, queue_pair& qp, std::uint32_t psn, vendor_syndrome p
                               {too_long ? syndrome::local_length : syndrome::local_protection, problem});
 }
 
-bool take_send(hca& nic, queue_pair& qp, const packet& in) {
+bool take_send(hca& nic, queue_pair& qp, const arrival& in) {
     auto& responder = qp.responder;
     const packet_header& header = in.header;
     if (header.has(packet_flag::first) && !take_receive(nic, qp, header.psn)) return false;
-    const auto data = std::span(in.payload).first(header.payload_bytes);
-    const auto problem = memory::scatter(nic, qp, responder.receive.segments, responder.message_bytes, data);
+    const auto problem = memory::scatter(nic, qp, responder.receive.segments, responder.message_bytes, in.data);
     if (problem == vendor_syndrome::none) return true;
     fail_placing(nic, qp, header.psn, problem);
     return false;
@@ -124,7 +122,7 @@ void end_message(hca& nic, queue_pair& qp, const packet_header& in) {
     completions::complete_receive(nic, qp, responder.receive, in, responder.message_bytes);
 }
 
-void on_message_packet(hca& nic, queue_pair& qp, const packet& in) {
+void on_message_packet(hca& nic, queue_pair& qp, const arrival& in) {
     auto& responder = qp.responder;
     const packet_header& header = in.header;
     if (!fits_message(qp, header)) return reject(nic, qp, header.psn, nak_code::invalid_request);
@@ -167,7 +165,7 @@ bool injected_nak(hca& nic, queue_pair& qp, const packet_header& in) {
 
 }  // namespace
 
-void on_request(hca& nic, queue_pair& qp, const packet& in) {
+void on_request(hca& nic, queue_pair& qp, const arrival& in) {
     if (!qp.receives_packets() || qp.is_datagram()) return;
     auto& responder = qp.responder;
     const packet_header& header = in.header;

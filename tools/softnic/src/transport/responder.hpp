@@ -7,7 +7,7 @@
 namespace accel::softnic::responder {
 
 /// A SEND, WRITE, READ or atomic request.
-void on_request(hca& nic, queue_pair& qp, const packet& in);
+void on_request(hca& nic, queue_pair& qp, const arrival& in);
 
 /// Sends one owed response. False when there is none, or the way is full. Works in the error state too: a
 /// refusal must get out.

@@ -78,6 +78,13 @@ void release_reordered(hca& nic, int to_node) {
 
 }  // namespace
 
+bool outgoing::refer(const std::byte* bytes) const {
+    if (bytes == nullptr) return false;
+    contents->header.direct = 1;
+    std::memcpy(contents->payload.data(), &bytes, sizeof bytes);
+    return true;
+}
+
 outgoing begin(hca& nic, const queue_pair& from, port_address to, std::uint32_t to_qpn) {
     const int node = nic.net->owner_of(to.device, to_qpn);
     packet* contents = node < 0 ? &nowhere() : nic.net->reserve(node);
@@ -87,7 +94,7 @@ outgoing begin(hca& nic, const queue_pair& from, port_address to, std::uint32_t 
     contents->header.to = to;
     contents->header.from_qpn = from.number;
     contents->header.to_qpn = to_qpn;
-    return {contents, node};
+    return {contents, node, node == nic.node() && !nic.config.strict && nic.faults.empty()};
 }
 
 void finish(hca& nic, const queue_pair& from, const outgoing& out) {

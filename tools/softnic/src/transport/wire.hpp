@@ -10,6 +10,12 @@ namespace accel::softnic::wire {
 struct outgoing {
     packet* contents = nullptr;
     int to_node = -1;  ///< -1: nobody there; built for the trace, then lost
+    /// May the payload stay where it is? Only to this very process, with nothing that could keep the packet back.
+    bool may_refer = false;
+
+    /// Refers to the bytes, if allowed, in place of a copy. False: copy them.
+    bool refer(const std::byte* bytes) const;
+    static constexpr std::size_t worth_referring_bytes = 256;
 };
 
 /// Fills in both ends of the header; the caller fills in the rest.
