@@ -18,6 +18,8 @@ need() {
 
 run() { "$softnic" run --fabric "$fabric" ${options:-} "${faults[@]}" -- timeout "${limit:-60}" "$@"; }
 faults=()
+fired=0
+export SOFTNIC_STATS=1
 
 port=$((20000 + $$ % 20000))
 
@@ -34,6 +36,7 @@ pair() {
     local client_status=$?
     wait "$server"
     local server_status=$?
+    fired=$((fired + $(cat "$work/client" "$work/server" | sed -n 's/^softnic: .* faults \([0-9]*\) .*/+\1/p' | tr -d '\n') + 0))
     if [ $client_status = 0 ] && [ $server_status = 0 ]; then
         echo "ok   $*"
     else
@@ -91,9 +94,10 @@ perf_shapes() {
     port_option=-p
     local common="-d mlx5_0 -F"
     for program in ib_send_lat ib_read_lat ib_atomic_lat; do pair $program $common -e -n 100; done
-    for program in ib_write_bw ib_send_bw ib_read_bw; do pair $program $common -e -q 4 -n 100; done
+    for program in ib_send_bw ib_read_bw; do pair $program $common -e -q 4 -n 100; done
+    pair ib_write_bw $common -q 4 -n 100
     for program in ib_write_bw ib_send_bw; do pair $program $common -q 4 -l 8 -n 200 -s 1024; done
-    for program in ib_write_bw ib_send_lat; do pair $program $common -D 2; done
+    for program in ib_write_bw ib_send_lat; do pair $program $common -D 5; done
     pair ib_send_bw -d mlx5_0 -F -c UD -s 2048 -n 200
 }
 
@@ -109,16 +113,16 @@ perf_loss() {
     need ib_write_lat
     port_option=-p
     local common="-d mlx5_0 -F"
-    for program in ib_send_lat ib_read_lat ib_write_bw ib_send_bw ib_read_bw ib_atomic_bw; do
+    for program in ib_write_lat ib_send_lat ib_read_lat ib_atomic_lat ib_write_bw ib_send_bw ib_read_bw ib_atomic_bw; do
         pair $program $common -n 200
     done
 }
 
-# UCX checks the data itself in some tests; others are compared for completion only.
+# rc_x: rc_mlx5, with ud_mlx5 for the connection only. ucx_perftest does not check its data; the other groups do that.
 ucx() {
     need ucx_perftest
     port_option=-p
-    export UCX_TLS=rc_mlx5 UCX_NET_DEVICES=mlx5_0:1 UCX_WARN_UNUSED_ENV_VARS=n
+    export UCX_TLS=rc_x UCX_NET_DEVICES=mlx5_0:1 UCX_WARN_UNUSED_ENV_VARS=n
     for test in tag_lat tag_bw am_lat am_bw ucp_put_lat ucp_put_bw ucp_get ucp_add ucp_fadd ucp_swap ucp_cswap; do
         case $test in
             am_lat | am_bw) test=ucp_$test ;;
@@ -190,4 +194,5 @@ case $group in
     doctor) check "softnic doctor" "$softnic" doctor ;;
     *) echo "no group $group" && exit 2 ;;
 esac
+[ ${#faults[@]} = 0 ] || check "faults fired: $fired" test "$fired" -gt 0
 exit $((failures > 0))

@@ -81,7 +81,9 @@ class scenario {
             for (int count = pick(5); count >= 0; --count) post(ends_[from], ends_[1 - from]);
             ends_[from].qp.ring();
             for (int steps = pick(6); steps > 0; --steps) on_.step(static_cast<std::uint64_t>(pick(20'000)) + 1);
-            if (pick(8) == 0) ASSERT_TRUE(on_.settle());
+            if (pick(8) == 0) {
+                ASSERT_TRUE(on_.settle());
+            }
             collect();
             if (::testing::Test::HasFailure()) return;
         }

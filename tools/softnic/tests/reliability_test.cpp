@@ -148,9 +148,12 @@ TEST_F(lossy, progress_gives_new_retries) {
     link_options how;
     how.retry_count = 1;
     connect_pair(on.adapter, qp, other, how);
-    add_fault("drop p=0.2 seed=2 op=write");
-    EXPECT_EQ(fails_with(message(MLX5_OPCODE_RDMA_WRITE, 50000)), syndrome::none);
-    EXPECT_EQ(seen.kind, MLX5_CQE_REQ);
+    add_fault("drop nth=1 op=write;drop nth=3 op=write;drop nth=5 op=write");
+    for (int count = 0; count < 3; ++count) {
+        EXPECT_EQ(fails_with(message(MLX5_OPCODE_RDMA_WRITE, 100)), syndrome::none);
+        EXPECT_EQ(seen.kind, MLX5_CQE_REQ);
+    }
+    EXPECT_EQ(on.adapter.state.count.timeouts, 3u) << "one for each, never two in a row";
 }
 
 TEST_F(lossy, a_queue_pair_that_does_not_exist) {

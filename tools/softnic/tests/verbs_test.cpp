@@ -326,7 +326,7 @@ TEST_F(verbs, wrong_transitions_are_refused) {
     EXPECT_NE(ibv_modify_qp(qp.get(), &attr, IBV_QP_STATE), 0);
     st::connection how;
     st::to_init(qp.get(), how);
-    EXPECT_THROW(st::to_ready(qp.get(), other->qp_num, 1, st::connection{static_cast<ibv_mtu>(9)}), std::runtime_error);
+    EXPECT_THROW(st::to_ready(qp.get(), other->qp_num, 1, st::connection{static_cast<ibv_mtu>(7)}), std::runtime_error);
     st::to_ready(qp.get(), other->qp_num, 1, how);
 }
 

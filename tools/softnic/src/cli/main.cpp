@@ -18,6 +18,7 @@ constexpr const char* footer =
   SOFTNIC_SEED      seed of strict mode's dice                                         [1]
   SOFTNIC_FAULTS    rules separated by ;
   SOFTNIC_TRACE     file, directory (one file a process) or - for stderr
+  SOFTNIC_STATS     1: a line of counters on stderr at exit
   SOFTNIC_MIN_TIMEOUT_US  floor of the retry timer                                     [4000]
 Fault rules: ACTION [KEY=VALUE ...]
   actions  drop  duplicate  delay  reorder  nak:rnr|sequence|access|invalid|operation

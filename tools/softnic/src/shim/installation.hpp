@@ -40,6 +40,7 @@ class installation {
     /// Null until a device has been opened, and in the child of a fork.
     [[nodiscard]] runner* driver() const { return driver_.load(std::memory_order_acquire); }
     [[nodiscard]] nic* adapter() const { return nic_; }
+    void print_statistics() const;
 
   private:
     installation();

@@ -20,7 +20,6 @@ constexpr failure flushed{syndrome::flushed, vendor_syndrome::flushed};
 void put(hca& nic, queue_pair& qp, completion_queue& cq, const completion& what, std::uint8_t kind) {
     memory::flush_posted(nic, qp);  // data before its completion
     if (nic.fault(qp, packet_kind::send, fault_action::cq_overrun) != nullptr) cq.fail();
-    const bool was_failed = cq.failed();
     const auto outcome = cq.put(what, kind, nic.now);
     ++nic.count.cqes;
     if (nic.log.on()) {
@@ -30,7 +29,7 @@ void put(hca& nic, queue_pair& qp, completion_queue& cq, const completion& what,
                 outcome == completion_queue::outcome::written ? "" : " LOST: the CQ is in error");
     }
     const bool lost = outcome != completion_queue::outcome::written;
-    if (lost && !was_failed && qp.state != qp_state::error) fail_queue_pair(nic, qp, IBV_EVENT_QP_FATAL);
+    if (lost && qp.state != qp_state::error) fail_queue_pair(nic, qp, IBV_EVENT_QP_FATAL);
 }
 
 completion base_of(const queue_pair& qp, std::uint16_t index) {
