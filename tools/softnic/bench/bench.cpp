@@ -54,55 +54,59 @@ struct bench {
     }
 };
 
+/// Sorted samples of what one round takes, in microseconds. Quantiles, because a shared machine interrupts now and then.
+class samples {
+  public:
+    template <class Round>
+    samples(int rounds, Round round) {
+        values_.reserve(static_cast<std::size_t>(rounds));
+        for (int count = 0; count < rounds; ++count) {
+            const auto start = steady::now();
+            round();
+            values_.push_back(seconds_since(start) * 1e6);
+        }
+        std::sort(values_.begin(), values_.end());
+    }
+    [[nodiscard]] double at(double share) const {
+        return values_[static_cast<std::size_t>(share * static_cast<double>(values_.size() - 1))];
+    }
+
+  private:
+    std::vector<double> values_;
+};
+
 void latency(bench& on, unsigned flags, const char* what) {
-    constexpr int rounds = 200'000;
-    std::vector<double> samples;
-    samples.reserve(rounds);
-    for (int round = 0; round < rounds; ++round) {
-        const auto start = steady::now();
+    const samples taken(200'000, [&] {
         on.post(8, flags | IBV_SEND_SIGNALED);
         on.wait();
-        samples.push_back(seconds_since(start) * 1e6);
-    }
-    std::sort(samples.begin(), samples.end());
-    const auto at = [&](double share) { return samples[static_cast<std::size_t>(share * (rounds - 1))]; };
-    fmt::print("8 B write, {:<7} post to completion: p50 {:.3f} p99 {:.3f} p99.9 {:.3f} us\n", what, at(0.5), at(0.99),
-               at(0.999));
+    });
+    fmt::print("8 B write, {:<7} post to completion: p50 {:.3f} p99 {:.3f} p99.9 {:.3f} us\n", what, taken.at(0.5),
+               taken.at(0.99), taken.at(0.999));
 }
 
 void rate(bench& on) {
-    constexpr int rounds = 40'000;
     constexpr int batch = 64;
-    const auto start = steady::now();
-    for (int round = 0; round < rounds; ++round) {
+    const samples taken(40'000, [&] {
         for (int at = 1; at < batch; ++at) on.post(8, IBV_SEND_INLINE);
         on.post(8, IBV_SEND_INLINE | IBV_SEND_SIGNALED);
         on.wait();
-    }
-    fmt::print("8 B writes, one signalled in {}: {:.2f} M/s\n", batch, rounds * double{batch} / seconds_since(start) / 1e6);
-}
-
-double copy_rate(bench& on, std::size_t size) {
-    constexpr int rounds = 4'000;
-    const auto start = steady::now();
-    for (int round = 0; round < rounds; ++round) {
-        std::memcpy(on.to.data(), on.from.data(), size);
-        asm volatile("" ::: "memory");
-    }
-    return double{rounds} * static_cast<double>(size) / seconds_since(start) / 1e9;
+    });
+    fmt::print("8 B writes, one signalled in {}: p50 {:.2f} M/s, p10 {:.2f} M/s\n", batch, batch / taken.at(0.5),
+               batch / taken.at(0.9));
 }
 
 void bandwidth(bench& on, std::uint32_t size) {
-    constexpr int rounds = 4'000;
-    const double memcpy_rate = copy_rate(on, size);
-    const auto start = steady::now();
-    for (int round = 0; round < rounds; ++round) {
+    const samples copies(4'000, [&] {
+        std::memcpy(on.to.data(), on.from.data(), size);
+        asm volatile("" ::: "memory");
+    });
+    const samples writes(4'000, [&] {
         on.post(size, IBV_SEND_SIGNALED);
         on.wait();
-    }
-    const double rate = double{rounds} * size / seconds_since(start) / 1e9;
-    fmt::print("{} KiB writes: {:.2f} GB/s, memcpy {:.2f} GB/s: {:.0f} %\n", size >> 10, rate, memcpy_rate,
-               100 * rate / memcpy_rate);
+    });
+    const auto rate_of = [size](const samples& taken) { return size / taken.at(0.5) / 1e3; };
+    fmt::print("{} KiB writes: {:.2f} GB/s, memcpy {:.2f} GB/s: {:.0f} %\n", size >> 10, rate_of(writes),
+               rate_of(copies), 100 * rate_of(writes) / rate_of(copies));
 }
 
 }  // namespace

@@ -48,14 +48,8 @@ void put_send_error(hca& nic, queue_pair& qp, std::uint16_t index, std::uint8_t 
     put(nic, qp, *qp.options.send_cq, what, MLX5_CQE_REQ_ERR);
 }
 
-/// A receive's CQE names the SRQ, if there is one, in place of the user index.
-std::uint32_t receive_user_index(const queue_pair& qp) {
-    return qp.options.shared_receives ? qp.options.shared_receives->who().number : qp.options.user_index;
-}
-
 void put_receive_error(hca& nic, queue_pair& qp, std::uint16_t index, failure why) {
     completion what = base_of(qp, index);
-    what.user_index = receive_user_index(qp);
     what.error = why.error;
     what.vendor = why.vendor;
     put(nic, qp, *qp.options.receive_cq, what, MLX5_CQE_RESP_ERR);
@@ -141,7 +135,6 @@ void complete_send(hca& nic, queue_pair& qp, const send_request& request) {
 void complete_receive(hca& nic, queue_pair& qp, const receive_request& receive, const packet_header& from,
                       std::uint32_t byte_count) {
     completion what = base_of(qp, receive.index);
-    what.user_index = receive_user_index(qp);
     what.byte_count = byte_count;
     what.immediate = from.immediate;
     what.source_qpn = from.from_qpn;

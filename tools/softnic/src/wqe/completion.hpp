@@ -58,7 +58,7 @@ struct failure {
 /// What every completion says.
 struct completion {
     std::uint32_t qpn = 0;
-    std::uint32_t user_index = 0;  ///< uidx of the queue pair, or number of the SRQ
+    std::uint32_t user_index = 0;  ///< uidx of the queue pair, also for receives from an SRQ
     std::uint16_t wqe_counter = 0;
     std::uint8_t opcode = 0;  ///< mlx5 opcode of the send WQE; 0 for receives
     std::uint32_t byte_count = 0;
