@@ -56,7 +56,7 @@ class nic {
     bool run(queue_pair& qp);
     bool run_error_state(queue_pair& qp);
     bool receive_packets();
-    [[nodiscard]] std::optional<arrival> examine(const packet& in);
+    [[nodiscard]] std::optional<arrival> examine(const packet& in, packet_header& copy);
     void deliver(const arrival& in);
     void restore_ports();
     void reap_sometimes();

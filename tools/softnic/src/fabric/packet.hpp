@@ -94,9 +94,9 @@ struct packet {
 
 static_assert(std::is_trivially_copyable_v<packet>);
 
-/// A packet that has come in. The header is a copy: the sender could still write to the original.
+/// A packet that has come in. The header is where no other process can write to it.
 struct arrival {
-    packet_header header;
+    const packet_header& header;
     std::span<const std::byte> data;
 };
 
