@@ -25,7 +25,7 @@ class reader {
     T take() {
         T value{};
         const std::size_t size = std::min(sizeof value, left_);
-        std::memcpy(&value, data_, size);
+        if (size > 0) std::memcpy(&value, data_, size);
         data_ += size;
         left_ -= size;
         return value;
@@ -74,7 +74,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         reader from(data, size);
         std::memset(scratch, 0, sizeof scratch);
         const std::size_t seeded = std::min<std::size_t>(from.left(), scratch_bytes);
-        std::memcpy(scratch, from.at(), seeded);
+        if (seeded > 0) std::memcpy(scratch, from.at(), seeded);
         for (int count = 0; count < 16 && !from.empty(); ++count) run_one(from, target);
         static std::uint64_t now = 0;
         adapter.progress(now += 1000);

@@ -77,7 +77,7 @@ class scenario {
 
     void run(int rounds) {
         for (int round = 0; round < rounds; ++round) {
-            const int from = pick(2);
+            const auto from = static_cast<std::size_t>(pick(2));
             for (int count = pick(5); count >= 0; --count) post(ends_[from], ends_[1 - from]);
             ends_[from].qp.ring();
             for (int steps = pick(6); steps > 0; --steps) on_.step(static_cast<std::uint64_t>(pick(20'000)) + 1);
