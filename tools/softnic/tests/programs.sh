@@ -129,7 +129,7 @@ ucx() {
         esac
         local size=4096
         case $test in *add | *swap) size=8 ;; esac
-        ucx_pair "$test" -s $size -n 300 -w 10
+        ucx_pair "$test" -s $size -n "${rounds:-300}" -w 10
     done
     ucx_pair tag_bw -s 1000000 -n 20 -w 2
 }
@@ -189,7 +189,7 @@ case $group in
     perftest_large) perf_large ;;
     perftest_loss) faults=(--fault "drop p=0.01 seed=$RANDOM") && perf_loss ;;
     ucx) ucx ;;
-    ucx_loss) faults=(--fault "drop p=0.01 seed=$RANDOM") && ucx ;;
+    ucx_loss) rounds=150 faults=(--fault "drop p=0.01 seed=$RANDOM") && ucx ;;
     killed) killed ;;
     doctor) check "softnic doctor" "$softnic" doctor ;;
     *) echo "no group $group" && exit 2 ;;
