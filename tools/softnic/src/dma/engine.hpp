@@ -22,7 +22,8 @@ class dma_engine {
     [[nodiscard]] virtual bool fetch_add(std::uint64_t at, std::uint64_t add, std::uint64_t& previous) = 0;
     [[nodiscard]] virtual bool compare_swap(std::uint64_t at, std::uint64_t expected, std::uint64_t desired,
                                             std::uint64_t& previous) = 0;
-    /// Where the host finds these bytes, if it can load them (guarded) without help; saves a copy. Null otherwise.
+    /// Where the host finds these bytes, if it can load them (guarded) without help; saves a copy. Null
+    /// otherwise.
     [[nodiscard]] virtual const std::byte* host_view(std::uint64_t, std::size_t) { return nullptr; }
 };
 

@@ -119,8 +119,8 @@ bool nic::receive_packets() {
     return moved;
 }
 
-/// Rings of other processes are shared with them: nothing in a header is believed, and it is read once, into `copy`. Our
-/// own packets are looked at where they are, and may refer to their bytes.
+/// Rings of other processes are shared with them: nothing in a header is believed, and it is read once, into
+/// `copy`. Our own packets are looked at where they are, and may refer to their bytes.
 std::optional<arrival> nic::examine(const packet& in, packet_header& copy) {
     const bool own = state.net->receiving_from_self();
     if (!own) copy = in.header;

@@ -97,9 +97,9 @@ void runner::spin() {
     }
 }
 
-/// No sched_yield() here: it puts the thread behind every busy one for a whole time slice, while a thread that slept is
-/// scheduled at once. Sleeps longer the longer nothing happens; packets from other processes end the sleep, and the program's
-/// own calls do the device's work meanwhile.
+/// No sched_yield() here: it puts the thread behind every busy one for a whole time slice, while a thread
+/// that slept is scheduled at once. Sleeps longer the longer nothing happens; packets from other processes
+/// end the sleep, and the program's own calls do the device's work meanwhile.
 void runner::run_adaptive() {
     unsigned quiet_rounds = 0;
     std::uint64_t sleep_ns = shortest_sleep_ns;

@@ -19,7 +19,8 @@ inline constexpr int max_devices = 4;
 inline constexpr std::uint32_t qpn_space = 1u << 16;
 inline constexpr std::uint32_t first_qpn = 0x100;
 inline constexpr std::uint32_t ring_slots = 128;
-/// A node's ring to itself goes round in fewer, so that a packet is still in the L1 cache when it is taken out.
+/// A node's ring to itself goes round in fewer, so that a packet is still in the L1 cache when it is taken
+/// out.
 inline constexpr std::uint32_t loopback_slots = 8;
 
 /// Single producer, single consumer. The counters only grow, so a process that dies in the middle of anything

@@ -96,8 +96,7 @@ vendor_syndrome deliver(hca& nic, queue_pair& qp, const receive_request& receive
         const auto problem = memory::scatter(nic, qp, receive.segments, 0, grh);
         if (problem != vendor_syndrome::none) return problem;
     }
-    return memory::scatter(nic, qp, receive.segments, grh_bytes,
-                           in.data);
+    return memory::scatter(nic, qp, receive.segments, grh_bytes, in.data);
 }
 
 }  // namespace

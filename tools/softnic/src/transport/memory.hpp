@@ -13,8 +13,9 @@ namespace accel::softnic::memory {
                                      std::span<const std::byte> inlined, std::uint64_t offset,
                                      std::span<std::byte> to);
 
-/// Where the host finds bytes [offset, offset + size_bytes) of the message, if they are in one piece that it can load
-/// from and that is mapped now. Null otherwise, also when something is wrong with them: gather() says what.
+/// Where the host finds bytes [offset, offset + size_bytes) of the message, if they are in one piece that it
+/// can load from and that is mapped now. Null otherwise, also when something is wrong with them: gather()
+/// says what.
 [[nodiscard]] const std::byte* locate(hca& nic, const queue_pair& qp, std::span<const segment> segments,
                                       std::uint64_t offset, std::size_t size_bytes);
 /// The same for bytes of a region that the caller has checked.

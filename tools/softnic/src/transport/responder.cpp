@@ -97,7 +97,8 @@ bool take_send(hca& nic, queue_pair& qp, const arrival& in) {
     auto& responder = qp.responder;
     const packet_header& header = in.header;
     if (header.has(packet_flag::first) && !take_receive(nic, qp, header.psn)) return false;
-    const auto problem = memory::scatter(nic, qp, responder.receive.segments, responder.message_bytes, in.data);
+    const auto problem =
+        memory::scatter(nic, qp, responder.receive.segments, responder.message_bytes, in.data);
     if (problem == vendor_syndrome::none) return true;
     fail_placing(nic, qp, header.psn, problem);
     return false;

@@ -10,7 +10,8 @@ namespace accel::softnic::wire {
 struct outgoing {
     packet* contents = nullptr;
     int to_node = -1;  ///< -1: nobody there; built for the trace, then lost
-    /// May the payload stay where it is? Only to this very process, with nothing that could keep the packet back.
+    /// May the payload stay where it is? Only to this very process, with nothing that could keep the packet
+    /// back.
     bool may_refer = false;
 
     /// Refers to the bytes, if allowed, in place of a copy. False: copy them.
