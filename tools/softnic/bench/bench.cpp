@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The figures of BENCHMARKS.md: emulation, one process, no network. Run it under softnic:
 //   softnic run --mode deterministic -- softnic_bench
+#include "verbs_pair.hpp"
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -8,14 +10,14 @@
 
 #include <fmt/format.h>
 
-#include "verbs_pair.hpp"
-
 namespace {
 
 namespace st = accel::softnic::testing;
 using steady = std::chrono::steady_clock;
 
-double seconds_since(steady::time_point start) { return std::chrono::duration<double>(steady::now() - start).count(); }
+double seconds_since(steady::time_point start) {
+    return std::chrono::duration<double>(steady::now() - start).count();
+}
 
 struct bench {
     static constexpr std::size_t region_bytes = 4 << 20;
@@ -49,12 +51,15 @@ struct bench {
 
     void wait() {
         ibv_wc completion{};
-        while (ibv_poll_cq(cq.get(), 1, &completion) == 0) {}
-        if (completion.status != IBV_WC_SUCCESS) throw std::runtime_error(ibv_wc_status_str(completion.status));
+        while (ibv_poll_cq(cq.get(), 1, &completion) == 0) {
+        }
+        if (completion.status != IBV_WC_SUCCESS)
+            throw std::runtime_error(ibv_wc_status_str(completion.status));
     }
 };
 
-/// Sorted samples of what one round takes, in microseconds. Quantiles, because a shared machine interrupts now and then.
+/// Sorted samples of what one round takes, in microseconds. Quantiles, because a shared machine interrupts
+/// now and then.
 class samples {
   public:
     template <class Round>
@@ -80,8 +85,8 @@ void latency(bench& on, unsigned flags, const char* what) {
         on.post(8, flags | IBV_SEND_SIGNALED);
         on.wait();
     });
-    fmt::print("8 B write, {:<7} post to completion: p50 {:.3f} p99 {:.3f} p99.9 {:.3f} us\n", what, taken.at(0.5),
-               taken.at(0.99), taken.at(0.999));
+    fmt::print("8 B write, {:<7} post to completion: p50 {:.3f} p99 {:.3f} p99.9 {:.3f} us\n", what,
+               taken.at(0.5), taken.at(0.99), taken.at(0.999));
 }
 
 void rate(bench& on) {
@@ -91,8 +96,8 @@ void rate(bench& on) {
         on.post(8, IBV_SEND_INLINE | IBV_SEND_SIGNALED);
         on.wait();
     });
-    fmt::print("8 B writes, one signalled in {}: p50 {:.2f} M/s, p10 {:.2f} M/s\n", batch, batch / taken.at(0.5),
-               batch / taken.at(0.9));
+    fmt::print("8 B writes, one signalled in {}: p50 {:.2f} M/s, p10 {:.2f} M/s\n", batch,
+               batch / taken.at(0.5), batch / taken.at(0.9));
 }
 
 void bandwidth(bench& on, std::uint32_t size) {

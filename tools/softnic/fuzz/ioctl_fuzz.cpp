@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as a sequence of ioctls. Each command: object, method, count, then attributes; data words may point into a
-// scratch area that the fuzzer also fills, so that it gets behind the pointers.
+// Any bytes as a sequence of ioctls. Each command: object, method, count, then attributes; data words may
+// point into a scratch area that the fuzzer also fills, so that it gets behind the pointers.
+#include "abi/dispatch.hpp"
+#include "dma/guarded.hpp"
+#include "ioctl_builder.hpp"
+
 #include <cstring>
 #include <vector>
 
@@ -9,10 +13,6 @@
 #include <rdma/mlx5_user_ioctl_cmds.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include "abi/dispatch.hpp"
-#include "dma/guarded.hpp"
-#include "ioctl_builder.hpp"
 
 namespace {
 
@@ -56,7 +56,8 @@ void run_one(reader& from, context& target) {
     const auto object = from.take<std::uint8_t>();
     const auto method = from.take<std::uint8_t>();
     const auto own = [](std::uint8_t value) {
-        return static_cast<std::uint16_t>((value & 0x0f) | ((value & 0x80) != 0 ? 1 << 12 : 0) | ((value & 0x10) != 0 ? 16 : 0));
+        return static_cast<std::uint16_t>((value & 0x0f) | ((value & 0x80) != 0 ? 1 << 12 : 0) |
+                                          ((value & 0x10) != 0 ? 16 : 0));
     };
     testing::ioctl_builder command(own(object), own(method));
     for (int count = from.take<std::uint8_t>() % 20; count > 0; --count) add_attribute(from, command);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any bytes as a send WQE (both kinds of queue pair) and as a receive WQE.
-#include <cstdlib>
-
 #include "wqe/send_request.hpp"
+
+#include <cstdlib>
 
 namespace {
 

@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ioctl front end, without libibverbs: what it refuses, and what different versions of the callers see.
+#include "abi/dispatch.hpp"
+#include "dma/guarded.hpp"
+#include "ioctl_builder.hpp"
+#include "rig.hpp"
+
 #include <array>
 #include <cerrno>
 
@@ -12,11 +17,6 @@
 #include <rdma/mlx5_user_ioctl_cmds.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include "abi/dispatch.hpp"
-#include "dma/guarded.hpp"
-#include "ioctl_builder.hpp"
-#include "rig.hpp"
 
 namespace accel::softnic {
 namespace {
@@ -83,7 +83,8 @@ TEST_F(abi, answers_are_cut_or_padded_to_what_the_caller_knows) {
     for (const std::size_t size : {4u, 24u, 56u, 200u}) {
         std::vector<std::uint8_t> answer(size, 0xff);
         ioctl_builder command(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_GET_CONTEXT);
-        command.raw(UVERBS_ATTR_UHW_OUT, static_cast<std::uint16_t>(size), reinterpret_cast<std::uint64_t>(answer.data()));
+        command.raw(UVERBS_ATTR_UHW_OUT, static_cast<std::uint16_t>(size),
+                    reinterpret_cast<std::uint64_t>(answer.data()));
         ASSERT_EQ(call(command), 0);
         EXPECT_EQ(answer[1], 0x80) << "qp_tab_size";
         if (size > sizeof(mlx5_ib_alloc_ucontext_resp)) {
@@ -121,7 +122,8 @@ TEST_F(abi, memory_registration_checks) {
     EXPECT_EQ(register_memory(pd + 1000, memory.data(), 100, 0xf), EINVAL) << "no such domain";
     EXPECT_EQ(register_memory(pd, memory.data(), 0, 0xf), EINVAL);
     EXPECT_EQ(register_memory(pd, memory.data(), ~0ull, 0xf), EINVAL);
-    EXPECT_EQ(register_memory(pd, memory.data(), 100, IBV_ACCESS_REMOTE_WRITE), EINVAL) << "needs local write";
+    EXPECT_EQ(register_memory(pd, memory.data(), 100, IBV_ACCESS_REMOTE_WRITE), EINVAL)
+        << "needs local write";
     EXPECT_EQ(register_memory(pd, memory.data(), 100, IBV_ACCESS_ON_DEMAND), EOPNOTSUPP);
     void* hole = ::mmap(nullptr, 8192, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     ::munmap(hole, 8192);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "model/settings.hpp"
+#include "rig.hpp"
+
 #include <array>
 
 #include <endian.h>
 #include <gtest/gtest.h>
 #include <infiniband/mlx5dv.h>
 #include <unistd.h>
-
-#include "model/settings.hpp"
-#include "rig.hpp"
 
 namespace accel::softnic {
 namespace {
@@ -37,7 +37,8 @@ struct datagrams : ::testing::Test {
         testing::make_datagram_ready(on.adapter, *other.qp, qkey);
     }
 
-    void send(std::uint32_t length, std::uint32_t key = qkey, std::uint32_t to_qpn = 0, bool with_grh = false) {
+    void send(std::uint32_t length, std::uint32_t key = qkey, std::uint32_t to_qpn = 0,
+              bool with_grh = false) {
         mlx5_wqe_ctrl_seg control{};
         control.opmod_idx_opcode = htobe32(std::uint32_t{qp.produced()} << 8 | MLX5_OPCODE_SEND_IMM);
         control.qpn_ds = htobe32(qp.qp->number << 8 | 5);
@@ -48,7 +49,8 @@ struct datagrams : ::testing::Test {
         av.dqp_dct = htobe32(0x80000000u | (to_qpn == 0 ? other.qp->number : to_qpn));
         av.rlid = htobe16(1);
         if (with_grh) av.grh_gid_fl = htobe32(1u << 30);
-        mlx5_wqe_data_seg data{htobe32(length), htobe32(from_key), htobe64(reinterpret_cast<std::uint64_t>(from.data()))};
+        mlx5_wqe_data_seg data{htobe32(length), htobe32(from_key),
+                               htobe64(reinterpret_cast<std::uint64_t>(from.data()))};
         std::array<std::byte, 80> bytes{};
         std::memcpy(bytes.data(), &control, 16);
         std::memcpy(bytes.data() + 16, &av, 48);
@@ -116,7 +118,8 @@ TEST(shared_receives, follow_the_links_and_tell_their_limit) {
     for (std::uint16_t at = 0; at < entries; ++at) {
         mlx5_wqe_srq_next_seg link{};
         link.next_wqe_index = htobe16(static_cast<std::uint16_t>((at + 3) % entries));
-        const mlx5_wqe_data_seg list[]{{htobe32(10u + at), htobe32(5), 0}, {0, htobe32(MLX5_INVALID_LKEY), 0}};
+        const mlx5_wqe_data_seg list[]{{htobe32(10u + at), htobe32(5), 0},
+                                       {0, htobe32(MLX5_INVALID_LKEY), 0}};
         std::memcpy(buffer.data() + (at << shift), &link, sizeof link);
         std::memcpy(buffer.data() + (at << shift) + sizeof link, list, sizeof list);
     }

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "dma/engine.hpp"
+#include "dma/guarded.hpp"
+
 #include <array>
 #include <csignal>
 #include <cstring>
@@ -7,9 +10,6 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include "dma/engine.hpp"
-#include "dma/guarded.hpp"
 
 namespace accel::softnic {
 namespace {

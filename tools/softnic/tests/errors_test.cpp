@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // RC when the program does something wrong: which error, where, and what becomes of the rest.
+#include "pair_fixture.hpp"
+
 #include <array>
 
 #include <sys/mman.h>
-
-#include "pair_fixture.hpp"
 
 namespace accel::softnic {
 namespace {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "rig.hpp"
+
 #include <numeric>
 
 #include <gtest/gtest.h>
@@ -8,8 +10,6 @@
 #include <infiniband/verbs.h>
 #include <rdma/ib_user_verbs.h>
 #include <unistd.h>
-
-#include "rig.hpp"
 
 namespace accel::softnic::testing {
 
@@ -59,7 +59,8 @@ struct pair : ::testing::Test {
     std::uint32_t next_event() {
         ib_uverbs_async_event_desc event{};
         if (!events->readable()) return ~0u;
-        EXPECT_EQ(::read(events->read_descriptor(), &event, sizeof event), static_cast<ssize_t>(sizeof event));
+        EXPECT_EQ(::read(events->read_descriptor(), &event, sizeof event),
+                  static_cast<ssize_t>(sizeof event));
         return event.event_type;
     }
 };

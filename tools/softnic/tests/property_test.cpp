@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random valid work on two queue pairs, both directions at once, over a way that may lose, double and reorder; compared
-// with a model that carries the same work out at once, in order, on plain arrays.
+// Random valid work on two queue pairs, both directions at once, over a way that may lose, double and
+// reorder; compared with a model that carries the same work out at once, in order, on plain arrays.
+#include "rig.hpp"
+
 #include <array>
 #include <deque>
 #include <map>
 
 #include <gtest/gtest.h>
 #include <infiniband/mlx5dv.h>
-
-#include "rig.hpp"
 
 namespace accel::softnic {
 namespace {
@@ -36,8 +36,8 @@ struct expected_receive {
     std::uint32_t immediate;
 };
 
-/// One end: real memory with the device, and what the model says it should be. Each end has areas of its own that only
-/// one direction writes, so that the order between the two directions does not matter.
+/// One end: real memory with the device, and what the model says it should be. Each end has areas of its own
+/// that only one direction writes, so that the order between the two directions does not matter.
 struct end {
     explicit end(rig& on) : cq(on.adapter, 512), qp(on.adapter, cq, cq, 1) {
         for (arena* each : {&source, &target, &inbox, &fetched}) each->resize(arena_bytes);
@@ -53,7 +53,8 @@ struct end {
     arena inbox;    ///< receives
     arena fetched;  ///< results of reads and atomics
     std::uint32_t source_key, target_key, inbox_key, fetched_key;
-    arena model_target = arena(arena_bytes), model_inbox = arena(arena_bytes), model_fetched = arena(arena_bytes);
+    arena model_target = arena(arena_bytes), model_inbox = arena(arena_bytes),
+          model_fetched = arena(arena_bytes);
     std::deque<expected_send> sends;
     std::deque<expected_receive> receives;
     std::deque<std::vector<segment>> posted;  ///< receive WQEs not yet used, oldest first
@@ -64,7 +65,8 @@ struct end {
 
 class scenario {
   public:
-    explicit scenario(std::uint64_t seed) : random_(seed), on_(make_settings(seed)), ends_{end(on_), end(on_)} {
+    explicit scenario(std::uint64_t seed)
+        : random_(seed), on_(make_settings(seed)), ends_{end(on_), end(on_)} {
         for (end& each : ends_) {
             for (auto& byte : each.source) byte = static_cast<std::uint8_t>(random_());
         }
@@ -80,7 +82,8 @@ class scenario {
             const auto from = static_cast<std::size_t>(pick(2));
             for (int count = pick(5); count >= 0; --count) post(ends_[from], ends_[1 - from]);
             ends_[from].qp.ring();
-            for (int steps = pick(6); steps > 0; --steps) on_.step(static_cast<std::uint64_t>(pick(20'000)) + 1);
+            for (int steps = pick(6); steps > 0; --steps)
+                on_.step(static_cast<std::uint64_t>(pick(20'000)) + 1);
             if (pick(8) == 0) {
                 ASSERT_TRUE(on_.settle());
             }
@@ -98,8 +101,10 @@ class scenario {
         chosen.seed = seed;
         chosen.strict = seed % 4 == 3;
         if (seed % 2 == 1) {
-            chosen.faults = fmt::format("drop p=0.02 seed={0};duplicate p=0.02 seed={0};reorder p=0.02 seed={0};"
-                                        "delay p=0.02 us=500 seed={0}", seed);
+            chosen.faults = fmt::format(
+                "drop p=0.02 seed={0};duplicate p=0.02 seed={0};reorder p=0.02 seed={0};"
+                "delay p=0.02 us=500 seed={0}",
+                seed);
         }
         return chosen;
     }
@@ -107,15 +112,20 @@ class scenario {
     int pick(int below) { return static_cast<int>(random_() % static_cast<std::uint64_t>(below)); }
     std::uint32_t length() {
         const int shape = pick(10);
-        return shape == 0 ? 0 : shape < 6 ? 1 + static_cast<std::uint32_t>(pick(64)) : 1 + static_cast<std::uint32_t>(pick(3000));
+        return shape == 0  ? 0
+               : shape < 6 ? 1 + static_cast<std::uint32_t>(pick(64))
+                           : 1 + static_cast<std::uint32_t>(pick(3000));
     }
-    std::uint32_t offset_for(std::uint32_t size) { return static_cast<std::uint32_t>(pick(static_cast<int>(arena_bytes - size))); }
+    std::uint32_t offset_for(std::uint32_t size) {
+        return static_cast<std::uint32_t>(pick(static_cast<int>(arena_bytes - size)));
+    }
 
     /// Cuts [offset, offset + size) of an arena into one to three pieces.
     std::vector<segment> cut(const arena& from, std::uint32_t offset, std::uint32_t size, std::uint32_t key) {
         std::vector<segment> pieces;
         for (int left = 1 + pick(3); left > 0 && size > 0; --left) {
-            const std::uint32_t part = left == 1 ? size : 1 + static_cast<std::uint32_t>(pick(static_cast<int>(size)));
+            const std::uint32_t part =
+                left == 1 ? size : 1 + static_cast<std::uint32_t>(pick(static_cast<int>(size)));
             pieces.push_back(piece(from.data() + offset, part, key));
             offset += part;
             size -= part;
@@ -127,7 +137,8 @@ class scenario {
     std::vector<std::uint8_t> choose_payload(end& from, std::uint32_t size, work& what) {
         const std::uint32_t offset = offset_for(size);
         std::vector<std::uint8_t> payload(from.source.begin() + offset, from.source.begin() + offset + size);
-        const std::uint32_t inlined = pick(3) == 0 ? std::min<std::uint32_t>(size, static_cast<std::uint32_t>(pick(100))) : 0;
+        const std::uint32_t inlined =
+            pick(3) == 0 ? std::min<std::uint32_t>(size, static_cast<std::uint32_t>(pick(100))) : 0;
         for (std::uint32_t at = 0; at < inlined; ++at) what.inlined.push_back(std::byte{payload[at]});
         what.pieces = cut(from.source, offset + inlined, size - inlined, from.source_key);
         return payload;
@@ -146,7 +157,8 @@ class scenario {
         std::size_t done = 0;
         for (const segment& part : to.posted.front()) {
             const std::size_t start = part.address - reinterpret_cast<std::uint64_t>(to.inbox.data());
-            for (std::size_t at = 0; at < part.length && done < payload.size(); ++at) to.model_inbox[start + at] = payload[done++];
+            for (std::size_t at = 0; at < part.length && done < payload.size(); ++at)
+                to.model_inbox[start + at] = payload[done++];
         }
         to.posted.pop_front();
     }
@@ -154,9 +166,9 @@ class scenario {
     void post(end& from, end& to) {
         constexpr std::uint32_t largest_blocks = 5;
         if (from.qp.room(from.completed) < largest_blocks || to.receives.size() > 28) return;
-        static constexpr std::uint8_t opcodes[]{MLX5_OPCODE_RDMA_WRITE, MLX5_OPCODE_RDMA_WRITE_IMM, MLX5_OPCODE_SEND,
-                                                MLX5_OPCODE_SEND_IMM,   MLX5_OPCODE_RDMA_READ,      MLX5_OPCODE_ATOMIC_FA,
-                                                MLX5_OPCODE_ATOMIC_CS,  MLX5_OPCODE_NOP};
+        static constexpr std::uint8_t opcodes[]{
+            MLX5_OPCODE_RDMA_WRITE, MLX5_OPCODE_RDMA_WRITE_IMM, MLX5_OPCODE_SEND,      MLX5_OPCODE_SEND_IMM,
+            MLX5_OPCODE_RDMA_READ,  MLX5_OPCODE_ATOMIC_FA,      MLX5_OPCODE_ATOMIC_CS, MLX5_OPCODE_NOP};
         work what;
         what.opcode = opcodes[pick(std::size(opcodes))];
         what.signalled = pick(3) != 0;
@@ -164,15 +176,25 @@ class scenario {
         what.solicited = pick(4) == 0;
         std::uint32_t bytes = 0;
         switch (what.opcode) {
-            case MLX5_OPCODE_NOP: break;
-            case MLX5_OPCODE_RDMA_READ: bytes = post_read(from, to, what); break;
+            case MLX5_OPCODE_NOP:
+                break;
+            case MLX5_OPCODE_RDMA_READ:
+                bytes = post_read(from, to, what);
+                break;
             case MLX5_OPCODE_ATOMIC_FA:
-            case MLX5_OPCODE_ATOMIC_CS: bytes = post_atomic(from, to, what); break;
+            case MLX5_OPCODE_ATOMIC_CS:
+                bytes = post_atomic(from, to, what);
+                break;
             case MLX5_OPCODE_SEND:
-            case MLX5_OPCODE_SEND_IMM: bytes = post_send(from, to, what); break;
-            default: bytes = post_write(from, to, what); break;
+            case MLX5_OPCODE_SEND_IMM:
+                bytes = post_send(from, to, what);
+                break;
+            default:
+                bytes = post_write(from, to, what);
+                break;
         }
-        // Without a fence, a write may overtake a read: the standard allows it, and the model knows nothing of it.
+        // Without a fence, a write may overtake a read: the standard allows it, and the model knows nothing
+        // of it.
         if (what.opcode != MLX5_OPCODE_RDMA_READ && from.unfenced_read) what.fenced = true;
         from.unfenced_read = what.opcode == MLX5_OPCODE_RDMA_READ || (from.unfenced_read && !what.fenced);
         const std::uint16_t index = from.qp.post(what);
@@ -202,8 +224,9 @@ class scenario {
         what.immediate = immediate ? static_cast<std::uint32_t>(random_()) : 0;
         post_receive(to);
         model_receive(to, payload);
-        to.receives.push_back({immediate ? std::uint8_t{MLX5_CQE_RESP_SEND_IMM} : std::uint8_t{MLX5_CQE_RESP_SEND}, size,
-                               what.immediate});
+        to.receives.push_back(
+            {immediate ? std::uint8_t{MLX5_CQE_RESP_SEND_IMM} : std::uint8_t{MLX5_CQE_RESP_SEND}, size,
+             what.immediate});
         return size;
     }
 
@@ -249,7 +272,8 @@ class scenario {
                     ASSERT_EQ(seen.bytes, expected.bytes);
                     each.completed = seen.index;
                 } else {
-                    ASSERT_FALSE(each.receives.empty()) << "kind " << int{seen.kind} << " syndrome " << int{seen.syndrome};
+                    ASSERT_FALSE(each.receives.empty())
+                        << "kind " << int{seen.kind} << " syndrome " << int{seen.syndrome};
                     const expected_receive expected = each.receives.front();
                     each.receives.pop_front();
                     ASSERT_EQ(seen.kind, expected.kind);

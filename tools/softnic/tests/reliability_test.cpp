@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // RC when packets get lost, doubled, late, out of order, or refused; and when the other side is gone.
+#include "rig.hpp"
+
 #include <array>
 #include <numeric>
 
 #include <gtest/gtest.h>
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
-
-#include "rig.hpp"
 
 namespace accel::softnic {
 namespace {
@@ -34,7 +34,8 @@ struct lossy : ::testing::Test {
     seen_completion seen;
 
     lossy() {
-        for (std::size_t at = 0; at < from.size(); ++at) from[at] = static_cast<std::uint8_t>(at * 31 + (at >> 8));
+        for (std::size_t at = 0; at < from.size(); ++at)
+            from[at] = static_cast<std::uint8_t>(at * 31 + (at >> 8));
     }
     void add_fault(const char* text) {
         std::string problem;
@@ -115,10 +116,10 @@ INSTANTIATE_TEST_SUITE_P(
     faults, lossy_messages,
     ::testing::Values(loss_case{"drop p=0.01 seed=3"}, loss_case{"drop p=0.1 seed=4"},
                       loss_case{"drop p=0.3 op=ack seed=5"}, loss_case{"drop p=0.2 op=read_response seed=6"},
-                      loss_case{"drop p=0.3 op=atomic_response seed=6"}, loss_case{"drop p=0.3 op=nak seed=1;drop p=0.05"},
-                      loss_case{"duplicate p=0.2 seed=7"}, loss_case{"reorder p=0.1 seed=8"},
-                      loss_case{"delay p=0.1 us=3000 seed=9"}, loss_case{"nak:rnr p=0.1 seed=10"},
-                      loss_case{"nak:sequence p=0.1 seed=11"},
+                      loss_case{"drop p=0.3 op=atomic_response seed=6"},
+                      loss_case{"drop p=0.3 op=nak seed=1;drop p=0.05"}, loss_case{"duplicate p=0.2 seed=7"},
+                      loss_case{"reorder p=0.1 seed=8"}, loss_case{"delay p=0.1 us=3000 seed=9"},
+                      loss_case{"nak:rnr p=0.1 seed=10"}, loss_case{"nak:sequence p=0.1 seed=11"},
                       loss_case{"drop p=0.03 seed=12;duplicate p=0.05 seed=13;reorder p=0.05 seed=14"}));
 
 TEST_F(lossy, a_silent_peer_is_a_retry_error_after_all_retries) {

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rig.hpp"
 
-#include <endian.h>
+#include "dma/guarded.hpp"
+#include "transport/requester.hpp"
 
 #include <stdexcept>
 
+#include <endian.h>
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
-
-#include "dma/guarded.hpp"
-#include "transport/requester.hpp"
 
 namespace accel::softnic::testing {
 namespace {
@@ -33,7 +32,8 @@ void append_segments(const work& what, std::vector<std::byte>& wqe) {
 
 bool is_remote(std::uint8_t opcode) {
     return opcode == MLX5_OPCODE_RDMA_WRITE || opcode == MLX5_OPCODE_RDMA_WRITE_IMM ||
-           opcode == MLX5_OPCODE_RDMA_READ || opcode == MLX5_OPCODE_ATOMIC_CS || opcode == MLX5_OPCODE_ATOMIC_FA;
+           opcode == MLX5_OPCODE_RDMA_READ || opcode == MLX5_OPCODE_ATOMIC_CS ||
+           opcode == MLX5_OPCODE_ATOMIC_FA;
 }
 
 void must(int result) {
@@ -99,15 +99,17 @@ test_qp::test_qp(nic& on, test_cq& send, test_cq& receive, std::uint32_t pd, qp_
     options.send_buffer = reinterpret_cast<std::uint64_t>(send_.data());
     options.send_blocks = send_blocks;
     options.doorbell_record = reinterpret_cast<std::uint64_t>(record_);
-    options.receives = {reinterpret_cast<std::uint64_t>(receive_.data()), reinterpret_cast<std::uint64_t>(record_),
-                        receives, receive_shift};
+    options.receives = {reinterpret_cast<std::uint64_t>(receive_.data()),
+                        reinterpret_cast<std::uint64_t>(record_), receives, receive_shift};
     options.send_cq = send.queue;
     options.receive_cq = receive.queue;
     options.asynchronous = std::move(asynchronous);
     qp = on.create_qp(0, std::move(options));
 }
 
-test_qp::~test_qp() { nic_.destroy_qp(*qp); }
+test_qp::~test_qp() {
+    nic_.destroy_qp(*qp);
+}
 
 std::uint16_t test_qp::post_raw(std::span<const std::byte> bytes) {
     const std::uint16_t index = produced_;
@@ -115,7 +117,8 @@ std::uint16_t test_qp::post_raw(std::span<const std::byte> bytes) {
     for (std::size_t at = 0; at < blocks; ++at) {
         const auto part = bytes.subspan(std::min(at * 64, bytes.size()));
         std::memset(block(static_cast<std::uint16_t>(index + at)), 0xee, 64);
-        std::memcpy(block(static_cast<std::uint16_t>(index + at)), part.data(), std::min<std::size_t>(part.size(), 64));
+        std::memcpy(block(static_cast<std::uint16_t>(index + at)), part.data(),
+                    std::min<std::size_t>(part.size(), 64));
     }
     produced_ = static_cast<std::uint16_t>(index + blocks);
     set_send_record(produced_);
@@ -140,9 +143,13 @@ std::uint16_t test_qp::post(const work& what) {
     return post_raw(wqe);
 }
 
-void test_qp::set_send_record(std::uint16_t produced) { record_[MLX5_SND_DBR] = htobe32(produced); }
+void test_qp::set_send_record(std::uint16_t produced) {
+    record_[MLX5_SND_DBR] = htobe32(produced);
+}
 
-void test_qp::ring() { requester::on_doorbell(nic_.state, *qp); }
+void test_qp::ring() {
+    requester::on_doorbell(nic_.state, *qp);
+}
 
 void test_qp::post_receive(std::span<const segment> pieces) {
     auto* to = receive_.data() + ((receives_produced_ % receives) << receive_shift);
@@ -161,16 +168,19 @@ void test_qp::post_receive(std::span<const segment> pieces) {
 std::uint32_t rig::add_region(void* at, std::size_t size, std::uint32_t pd, std::uint32_t access) {
     guarded::install_fault_handler();
     const auto address = reinterpret_cast<std::uint64_t>(at);
-    return adapter.state.devices[0].regions.add({0, pd, address, size, address, access, false, host_dma()}).key;
+    return adapter.state.devices[0]
+        .regions.add({0, pd, address, size, address, access, false, host_dma()})
+        .key;
 }
 
 bool rig::settle(std::uint64_t longest_ns) {
     const std::uint64_t end = now + longest_ns;
     while (now < end) {
         if (adapter.progress(now)) continue;
-        const bool in_error_only =
-            std::all_of(adapter.state.scheduled.begin(), adapter.state.scheduled.end(),
-                        [](const queue_pair* qp) { return qp->state == qp_state::error && qp->responder.posted.empty(); });
+        const bool in_error_only = std::all_of(
+            adapter.state.scheduled.begin(), adapter.state.scheduled.end(), [](const queue_pair* qp) {
+                return qp->state == qp_state::error && qp->responder.posted.empty();
+            });
         if (in_error_only && adapter.state.held.empty()) return true;
         now += 10'000;
     }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "engine/nic.hpp"
+#include "wqe/send_request.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -9,11 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/nic.hpp"
-#include "wqe/send_request.hpp"
-
-/// Drives the device model without libmlx5: writes WQEs and doorbell records as the driver would, reads CQEs, and moves
-/// time itself. Everything is in this process and on this thread, so a test that fails once fails always.
+/// Drives the device model without libmlx5: writes WQEs and doorbell records as the driver would, reads CQEs,
+/// and moves time itself. Everything is in this process and on this thread, so a test that fails once fails
+/// always.
 namespace accel::softnic::testing {
 
 /// What a CQE says, decoded independently of wqe/completion.cpp.
@@ -66,8 +67,8 @@ struct work {
 /// The program's side of a queue pair.
 class test_qp {
   public:
-    test_qp(nic& on, test_cq& send, test_cq& receive, std::uint32_t pd, qp_type type = qp_type::reliable_connection,
-            std::shared_ptr<event_pipe> asynchronous = nullptr);
+    test_qp(nic& on, test_cq& send, test_cq& receive, std::uint32_t pd,
+            qp_type type = qp_type::reliable_connection, std::shared_ptr<event_pipe> asynchronous = nullptr);
     ~test_qp();
     test_qp(const test_qp&) = delete;
     test_qp& operator=(const test_qp&) = delete;
@@ -110,7 +111,8 @@ class rig {
     nic adapter;
     std::uint64_t now = 1;
 
-    /// Goes on until nothing moves and no timer can; virtual time jumps in steps of 10 us. False: did not come to rest.
+    /// Goes on until nothing moves and no timer can; virtual time jumps in steps of 10 us. False: did not
+    /// come to rest.
     bool settle(std::uint64_t longest_ns = 20'000'000'000);
     void step(std::uint64_t nanoseconds = 1'000) { adapter.progress(now += nanoseconds); }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/settings.hpp"
 
+#include "model/device.hpp"
+
 #include <cstdlib>
 #include <stdexcept>
 
 #include <gtest/gtest.h>
-
-#include "model/device.hpp"
 
 namespace accel::softnic {
 namespace {
@@ -22,8 +22,8 @@ TEST(settings, device_lists) {
 }
 
 TEST(settings, complain_about_nonsense) {
-    for (const char* name : {"SOFTNIC_MODE", "SOFTNIC_STRICT", "SOFTNIC_SEED", "SOFTNIC_DEVICES",
-                             "SOFTNIC_MIN_TIMEOUT_US"}) {
+    for (const char* name :
+         {"SOFTNIC_MODE", "SOFTNIC_STRICT", "SOFTNIC_SEED", "SOFTNIC_DEVICES", "SOFTNIC_MIN_TIMEOUT_US"}) {
         ::setenv(name, "nonsense", 1);
         EXPECT_THROW(static_cast<void>(settings_from_environment()), std::invalid_argument) << name;
         ::unsetenv(name);

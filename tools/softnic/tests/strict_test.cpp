@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Strict mode: late where hardware may be late, never where it may not.
+#include "rig.hpp"
+
 #include <array>
 
 #include <gtest/gtest.h>
 #include <infiniband/mlx5dv.h>
-
-#include "rig.hpp"
 
 namespace accel::softnic {
 namespace {
@@ -26,7 +26,9 @@ settings strict_settings(std::uint64_t seed) {
 }
 
 struct strict_pair {
-    explicit strict_pair(std::uint64_t seed) : on(strict_settings(seed)) { connect_pair(on.adapter, qp, other); }
+    explicit strict_pair(std::uint64_t seed) : on(strict_settings(seed)) {
+        connect_pair(on.adapter, qp, other);
+    }
 
     rig on;
     test_cq cq{on.adapter, 256};

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The device's own thread against several of the program's; what ThreadSanitizer looks at.
+#include "engine/runner.hpp"
+#include "rig.hpp"
+
 #include <atomic>
 #include <chrono>
 #include <thread>
 
 #include <gtest/gtest.h>
 #include <infiniband/mlx5dv.h>
-
-#include "engine/runner.hpp"
-#include "rig.hpp"
 
 namespace accel::softnic {
 namespace {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // RC as it should be when nothing goes wrong.
+#include "pair_fixture.hpp"
+
 #include <array>
 #include <numeric>
-
-#include "pair_fixture.hpp"
 
 namespace accel::softnic {
 namespace {

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stock libibverbs and libmlx5 on top of the preload library. Run under `softnic run`, in every poll mode.
+#include "softnic/softnic.h"
+#include "verbs_pair.hpp"
+
 #include <array>
 #include <chrono>
 #include <cstring>
@@ -14,16 +17,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "softnic/softnic.h"
-#include "verbs_pair.hpp"
-
 namespace {
 
 namespace st = accel::softnic::testing;
 using steady = std::chrono::steady_clock;
 
-constexpr int all_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-                           IBV_ACCESS_REMOTE_ATOMIC;
+constexpr int all_access =
+    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
 struct verbs : ::testing::Test {
     std::vector<std::uint8_t> from = std::vector<std::uint8_t>(1 << 20);
@@ -39,7 +39,8 @@ struct verbs : ::testing::Test {
     st::qp_owner other = st::make_qp(pd.get(), other_cq.get(), other_cq.get());
 
     void SetUp() override {
-        for (std::size_t at = 0; at < from.size(); ++at) from[at] = static_cast<std::uint8_t>(at * 7 + (at >> 8));
+        for (std::size_t at = 0; at < from.size(); ++at)
+            from[at] = static_cast<std::uint8_t>(at * 7 + (at >> 8));
         st::connect(qp.get(), other.get());
     }
     void TearDown() override {
@@ -133,7 +134,8 @@ TEST_F(verbs, sends_with_immediate_and_reads_and_atomics) {
     EXPECT_EQ(value, 42u);
 }
 
-/// Past 65536 WQEs and several turns of every ring, in batches: waiting for each would take long on a busy machine.
+/// Past 65536 WQEs and several turns of every ring, in batches: waiting for each would take long on a busy
+/// machine.
 TEST_F(verbs, rings_and_indices_wrap) {
     constexpr std::uint32_t batch = 32;
     for (std::uint32_t round = 0; round < 70'000; round += batch) {
@@ -277,7 +279,8 @@ TEST_F(verbs, resizing_keeps_what_is_unread) {
         post(qp.get(), what);
     }
     receive(qp.get(), 8, 1);
-    while (to[4] != from[4] && softnic_progress() >= 0) {}
+    while (to[4] != from[4] && softnic_progress() >= 0) {
+    }
     for (int count = 0; count < 1000; ++count) softnic_progress();
     ASSERT_EQ(ibv_resize_cq(cq.get(), 1000), 0);
     ibv_sge piece{};
@@ -332,7 +335,8 @@ TEST_F(verbs, wrong_transitions_are_refused) {
     EXPECT_NE(ibv_modify_qp(qp.get(), &attr, IBV_QP_STATE), 0);
     st::connection how;
     st::to_init(qp.get(), how);
-    EXPECT_THROW(st::to_ready(qp.get(), other->qp_num, 1, st::connection{static_cast<ibv_mtu>(7)}), std::runtime_error);
+    EXPECT_THROW(st::to_ready(qp.get(), other->qp_num, 1, st::connection{static_cast<ibv_mtu>(7)}),
+                 std::runtime_error);
     st::to_ready(qp.get(), other->qp_num, 1, how);
 }
 
@@ -389,10 +393,11 @@ struct plugin_memory {
 
 TEST_F(verbs, regions_over_memory_of_a_plugin) {
     static auto& memory = *new plugin_memory;
-    static const softnic_dma_ops ops{&plugin_memory::claim, nullptr, &plugin_memory::read, &plugin_memory::write,
-                                     nullptr, nullptr};
+    static const softnic_dma_ops ops{&plugin_memory::claim, nullptr, &plugin_memory::read,
+                                     &plugin_memory::write, nullptr, nullptr};
     ASSERT_EQ(softnic_dma_register(&ops, &memory), 0);
-    const st::mr_owner mr(ibv_reg_mr(pd.get(), reinterpret_cast<void*>(plugin_memory::base), 4096, all_access));
+    const st::mr_owner mr(
+        ibv_reg_mr(pd.get(), reinterpret_cast<void*>(plugin_memory::base), 4096, all_access));
     ASSERT_NE(mr, nullptr);
     ibv_sge piece{};
     auto what = request(IBV_WR_RDMA_WRITE, piece, 4096);

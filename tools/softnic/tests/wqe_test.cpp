@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "wqe/completion.hpp"
 #include "wqe/send_request.hpp"
-
-#include <endian.h>
 
 #include <cstring>
 
+#include <endian.h>
 #include <gtest/gtest.h>
 #include <infiniband/mlx5dv.h>
-
-#include "wqe/completion.hpp"
 
 namespace accel::softnic {
 namespace {
@@ -19,7 +17,9 @@ constexpr std::uint16_t index = 0xfffe;
 /// Bytes of a WQE, built up by segments.
 class wqe_bytes {
   public:
-    explicit wqe_bytes(std::uint8_t opcode) { head_.opmod_idx_opcode = htobe32(std::uint32_t{index} << 8 | opcode); }
+    explicit wqe_bytes(std::uint8_t opcode) {
+        head_.opmod_idx_opcode = htobe32(std::uint32_t{index} << 8 | opcode);
+    }
 
     template <class T>
     wqe_bytes& add(const T& segment) {
@@ -34,7 +34,8 @@ class wqe_bytes {
         return *this;
     }
     std::vector<std::byte> build(int ds = -1, std::uint32_t queue = qpn) {
-        const auto units = ds >= 0 ? static_cast<std::uint32_t>(ds) : static_cast<std::uint32_t>(1 + body_.size() / 16);
+        const auto units =
+            ds >= 0 ? static_cast<std::uint32_t>(ds) : static_cast<std::uint32_t>(1 + body_.size() / 16);
         head_.qpn_ds = htobe32(queue << 8 | units);
         std::vector<std::byte> all(sizeof head_);
         std::memcpy(all.data(), &head_, sizeof head_);
@@ -47,8 +48,12 @@ class wqe_bytes {
     std::vector<std::byte> body_;
 };
 
-mlx5_wqe_raddr_seg remote() { return {htobe64(0x1000), htobe32(0x77), 0}; }
-mlx5_wqe_data_seg data(std::uint32_t length) { return {htobe32(length), htobe32(0x55), htobe64(0x2000)}; }
+mlx5_wqe_raddr_seg remote() {
+    return {htobe64(0x1000), htobe32(0x77), 0};
+}
+mlx5_wqe_data_seg data(std::uint32_t length) {
+    return {htobe32(length), htobe32(0x55), htobe64(0x2000)};
+}
 
 decode_status decode(const std::vector<std::byte>& bytes, send_request& out, bool datagram = false) {
     return decode_send(bytes, {qpn, index, datagram, false}, out);

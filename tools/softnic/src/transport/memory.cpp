@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/memory.hpp"
 
+#include "dma/guarded.hpp"
+
 #include <algorithm>
 #include <cstring>
-
-#include "dma/guarded.hpp"
 
 namespace accel::softnic::memory {
 namespace {
@@ -59,8 +59,8 @@ const std::byte* locate(memory_region& region, std::uint64_t address, std::size_
     return mapped ? at : nullptr;
 }
 
-const std::byte* locate(hca& nic, const queue_pair& qp, std::span<const segment> segments, std::uint64_t offset,
-                        std::size_t size_bytes) {
+const std::byte* locate(hca& nic, const queue_pair& qp, std::span<const segment> segments,
+                        std::uint64_t offset, std::size_t size_bytes) {
     for (const segment& piece : segments) {
         if (offset >= piece.length) {
             offset -= piece.length;
@@ -69,7 +69,8 @@ const std::byte* locate(hca& nic, const queue_pair& qp, std::span<const segment>
         if (piece.inlined || piece.length - offset < size_bytes) return nullptr;
         const auto& regions = nic.devices[static_cast<std::size_t>(qp.device)].regions;
         const auto found = regions.check(piece.lkey, qp.options.pd, piece.address + offset, size_bytes, 0);
-        return found.status == access_check::ok ? locate(*found.region, piece.address + offset, size_bytes) : nullptr;
+        return found.status == access_check::ok ? locate(*found.region, piece.address + offset, size_bytes)
+                                                : nullptr;
     }
     return nullptr;
 }
