@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SOFTNIC_SOFTNIC_H
+#define SOFTNIC_SOFTNIC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * For tests and plugins that know they run under softnic. The functions are weak: without softnic they are null, so
+ * test one before use (`if (softnic_progress) ...`), and link against nothing.
+ */
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#ifndef SOFTNIC_API
+#define SOFTNIC_API __attribute__((weak))
+#endif
+
+/** One round of the device. Returns 1 if something moved, 0 if not, -1 before the first device is opened. */
+SOFTNIC_API int softnic_progress(void);
+
+/** Adds fault rules (`softnic help faults`). Returns 0, or -1 and a sentence in problem (may be NULL). */
+SOFTNIC_API int softnic_fault_add(const char* rules, char* problem, size_t problem_size);
+SOFTNIC_API void softnic_fault_clear(void);
+/** How often rules have fired since the start. */
+SOFTNIC_API uint64_t softnic_fault_count(void);
+
+/** Strict mode on (1) or off (0). */
+SOFTNIC_API void softnic_strict(int on);
+
+/** Writes the trace to a file ("-": stderr), or stops it (NULL). Returns 0 or -1. */
+SOFTNIC_API int softnic_trace(const char* path);
+
+/** A counter by name: doorbells wqes cqes packets_sent packets_received packets_dropped retransmissions timeouts
+ *  naks_sent late_wqes. 0 for an unknown name. */
+SOFTNIC_API uint64_t softnic_counter(const char* name);
+
+/**
+ * Memory that only you can reach (of a GPU, say). Functions return 0, or -1 when the memory cannot be reached: the work
+ * request then completes with a protection error. They are called with a lock held, from any thread: do not call verbs.
+ */
+struct softnic_dma_ops {
+    /** 1 if [address, address + size) is yours. */
+    int (*claim_range)(void* self, uint64_t address, uint64_t size);
+    /** 1 if the dma-buf is yours; addresses are then offsets into it, passed with the descriptor's id in `space`. */
+    int (*claim_dmabuf)(void* self, int descriptor, uint64_t* space);
+    int (*read)(void* self, uint64_t space, void* to, uint64_t from, size_t size);
+    /** Ascending; visible before any later write of the device, also one by another plugin. */
+    int (*write)(void* self, uint64_t space, uint64_t to, const void* from, size_t size);
+    int (*fetch_add)(void* self, uint64_t space, uint64_t at, uint64_t add, uint64_t* previous);
+    int (*compare_swap)(void* self, uint64_t space, uint64_t at, uint64_t expected, uint64_t desired,
+                        uint64_t* previous);
+};
+
+/** The table and self must live as long as the process. Returns 0, or -1 before the first device is opened. */
+SOFTNIC_API int softnic_dma_register(const struct softnic_dma_ops* ops, void* self);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

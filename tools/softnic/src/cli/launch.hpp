@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace accel::softnic::cli {
+
+/// What `softnic run` puts into the program's environment.
+struct launch_options {
+    std::optional<std::string> fabric;
+    std::optional<std::string> devices;
+    std::optional<std::string> mode;
+    std::optional<std::string> trace;
+    std::optional<std::string> seed;
+    std::vector<std::string> faults;
+    bool strict = false;
+    std::vector<std::string> program;
+};
+
+/// Where libsoftnic.so is: beside this executable, or in the lib directory of the same installation. Empty if
+/// nowhere.
+[[nodiscard]] std::string find_library();
+
+/// Sets the environment, LD_PRELOAD included.
+void set_environment(const launch_options& options, const std::string& library);
+
+/// Becomes the program. Returns an exit status only when that fails.
+int launch(const launch_options& options);
+
+/// Says whether this machine can run programs under softnic, and what is missing. Exit status 0 if it can.
+int doctor();
+/// The second half of doctor(), run under softnic: opens the device through the stock libraries.
+int doctor_probe();
+
+}  // namespace accel::softnic::cli

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/nic.hpp"
+
+#include "transport/completions.hpp"
+#include "transport/datagram.hpp"
+#include "transport/memory.hpp"
+#include "transport/requester.hpp"
+#include "transport/responder.hpp"
+#include "transport/wire.hpp"
+
+#include <cstring>
+
+#include <infiniband/verbs.h>
+
+namespace accel::softnic {
+namespace {
+
+constexpr int rounds_per_progress = 8;
+constexpr int steps_per_round = 16;
+constexpr int packets_per_round = 32;
+constexpr std::uint64_t reap_interval_ns = 100'000'000;
+
+}  // namespace
+
+nic::nic(settings chosen, std::unique_ptr<fabric> joined) : state(std::move(chosen), std::move(joined)) {}
+
+// ---- the loop
+
+/// A small message crosses in one call: doorbell, packet, acknowledgement, completion.
+bool nic::progress(std::uint64_t now_ns) {
+    state.now = now_ns;
+    bool moved = take_doorbells();
+    for (int round = 0; round < rounds_per_progress; ++round) {
+        bool again = run_queue_pairs();
+        again |= receive_packets();
+        if (!state.held.empty()) again |= wire::release_held(state);
+        moved |= again;
+        if (!again) break;
+    }
+    if (now_ns >= reap_at_) reap_sometimes();
+    return moved;
+}
+
+bool nic::has_something_to_do() {
+    return busy() || look_at_doorbells() || state.net->receive() != nullptr;
+}
+
+bool nic::look_at_doorbells() const {
+    for (const uar_page& page : uars_) {
+        if (page.rang()) return true;
+    }
+    return false;
+}
+
+/// The register says "something on this page"; which queue pair and how far, the doorbell records say.
+bool nic::take_doorbells() {
+    bool rang = false;
+    for (uar_page& page : uars_) {
+        if (page.take_send_doorbell()) {
+            rang = true;
+            ++state.count.doorbells;
+            for (device& one : state.devices) {
+                for (const auto& qp : one.queue_pairs()) {
+                    if (qp->options.uar_page == page.number()) requester::on_doorbell(state, *qp);
+                }
+            }
+        }
+        if (page.take_arm_doorbell()) {
+            for (const auto& [number, cq] : cqs_) cq->on_arm_doorbell();
+        }
+    }
+    return rang;
+}
+
+/// By index: running one may schedule another.
+bool nic::run_queue_pairs() {
+    bool moved = false;
+    for (std::size_t at = 0; at < state.scheduled.size(); ++at) moved |= run(*state.scheduled[at]);
+    std::erase_if(state.scheduled, [](queue_pair* qp) {
+        const auto& responder = qp->responder;
+        const bool stays = requester::has_work(*qp) || !responder.replies.empty() ||
+                           !responder.posted.empty() || qp->state == qp_state::error;
+        if (!stays) qp->scheduled = false;
+        return !stays;
+    });
+    return moved;
+}
+
+bool nic::run(queue_pair& qp) {
+    bool moved = false;
+    for (int step = 0; step < steps_per_round && responder::advance(state, qp); ++step) moved = true;
+    if (!qp.responder.posted.empty() && state.now >= qp.responder.post_by) memory::flush_posted(state, qp);
+    if (qp.state == qp_state::error) return run_error_state(qp) || moved;
+    for (int step = 0; step < steps_per_round; ++step) {
+        if (!(qp.is_datagram() ? datagram::advance(state, qp) : requester::advance(state, qp))) break;
+        moved = true;
+    }
+    if (qp.requester.retry_at != 0) requester::on_time(state, qp);
+    return moved;
+}
+
+bool nic::run_error_state(queue_pair& qp) {
+    const std::uint64_t before = state.count.cqes;
+    completions::flush(state, qp);
+    return state.count.cqes != before;
+}
+
+bool nic::receive_packets() {
+    bool moved = false;
+    for (int count = 0; count < packets_per_round; ++count) {
+        const packet* in = state.net->receive();
+        if (in == nullptr) break;
+        ++state.count.packets_received;
+        packet_header copy;
+        if (const auto good = examine(*in, copy)) deliver(*good);
+        state.net->release();
+        moved = true;
+    }
+    return moved;
+}
+
+/// Rings of other processes are shared with them: nothing in a header is believed, and it is read once, into
+/// `copy`. Our own packets are looked at where they are, and may refer to their bytes.
+std::optional<arrival> nic::examine(const packet& in, packet_header& copy) {
+    const bool own = state.net->receiving_from_self();
+    if (!own) copy = in.header;
+    const packet_header& header = own ? in.header : copy;
+    if (header.payload_bytes > max_mtu || header.to.device >= state.devices.size()) return std::nullopt;
+    if (!own || header.direct == 0) return arrival{header, std::span(in.payload).first(header.payload_bytes)};
+    const std::byte* where = nullptr;
+    std::memcpy(&where, in.payload.data(), sizeof where);
+    return arrival{header, {where, header.payload_bytes}};
+}
+
+void nic::deliver(const arrival& in) {
+    const packet_header& header = in.header;
+    device& to = state.devices[header.to.device];
+    const port* at = to.find_port(header.to.port);
+    queue_pair* qp = to.find_queue_pair(header.to_qpn);
+    if (at == nullptr || !at->up || qp == nullptr || qp->attributes.port != header.to.port) {
+        ++state.count.packets_dropped;
+        return;
+    }
+    if (state.log.on()) state.say(*qp, "rx", "{} from qp {:#06x}", wire::describe(header), header.from_qpn);
+    if (header.kind == packet_kind::datagram) return datagram::on_packet(state, *qp, in);
+    if (header.is_response()) {
+        if (header.from_qpn == qp->attributes.remote_qpn) requester::on_response(state, *qp, in);
+        return;
+    }
+    responder::on_request(state, *qp, in);
+}
+
+void nic::reap_sometimes() {
+    reap_at_ = state.now + reap_interval_ns;
+    state.net->reap_dead_nodes();
+    restore_ports();
+}
+
+void nic::restore_ports() {
+    for (device& one : state.devices) {
+        for (const port& each : one.ports()) {
+            if (!each.up && each.up_again_at != 0 && state.now >= each.up_again_at) {
+                wire::set_port(state, each.address, true, 0);
+            }
+        }
+    }
+}
+
+// ---- objects
+
+uar_page& nic::add_uar(int command_file) {
+    return uars_.emplace_back(command_file, last_uar_++);
+}
+
+void nic::remove_uar(std::uint32_t number) {
+    uars_.remove_if([number](const uar_page& page) { return page.number() == number; });
+}
+
+std::shared_ptr<completion_queue> nic::create_cq(completion_queue_options options) {
+    const std::uint32_t number = next_number();
+    return cqs_[number] = std::make_shared<completion_queue>(number, std::move(options));
+}
+
+void nic::remove_cq(const completion_queue& cq) {
+    cqs_.erase(cq.number());
+}
+
+queue_pair* nic::create_qp(int device, queue_pair_options options) {
+    const auto number = state.net->claim_qpn(device);
+    if (!number) return nullptr;
+    auto made = std::make_unique<queue_pair>(*number, device, std::move(options));
+    return &state.devices[static_cast<std::size_t>(device)].add_queue_pair(std::move(made));
+}
+
+void nic::destroy_qp(queue_pair& qp) {
+    memory::flush_posted(state, qp);
+    state.unschedule(qp);
+    state.net->release_qpn(qp.device, qp.number);
+    state.devices[static_cast<std::size_t>(qp.device)].remove_queue_pair(qp.number);
+}
+
+void nic::forget_channel(const event_pipe* channel) {
+    for (const auto& [number, cq] : cqs_) cq->forget_channel(channel);
+}
+
+}  // namespace accel::softnic

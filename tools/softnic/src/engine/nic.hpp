@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "engine/uar.hpp"
+#include "transport/hca.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+namespace accel::softnic {
+
+/// The adapters of a process together with what makes them move: doorbells, and a loop that somebody calls.
+/// All members but `mutex` need the mutex held.
+class nic {
+  public:
+    nic(settings chosen, std::unique_ptr<fabric> joined);
+
+    std::mutex mutex;
+    hca state;
+
+    /// Does what there is to do now. True if something moved. `now_ns` from any clock that only goes forward.
+    bool progress(std::uint64_t now_ns);
+    /// Is there anything to do? Much cheaper than progress(), for who asks in every call of the program.
+    [[nodiscard]] bool has_something_to_do();
+    /// Anything that time alone, or a packet, could move?
+    [[nodiscard]] bool busy() const { return !state.scheduled.empty() || !state.held.empty(); }
+
+    uar_page& add_uar(int command_file);
+    void remove_uar(std::uint32_t number);
+
+    std::shared_ptr<completion_queue> create_cq(completion_queue_options options);
+    void remove_cq(const completion_queue& cq);
+    [[nodiscard]] const std::map<std::uint32_t, std::shared_ptr<completion_queue>>& cqs() const {
+        return cqs_;
+    }
+
+    /// Null when the fabric has no queue pair number left.
+    queue_pair* create_qp(int device, queue_pair_options options);
+    void destroy_qp(queue_pair& qp);
+    /// MODIFY_QP: 0 or an errno value.
+    int modify_qp(queue_pair& qp, const qp_modification& change);
+
+    [[nodiscard]] std::uint32_t next_number() { return ++last_number_; }
+    /// A close() of the reading end, by the program.
+    void forget_channel(const event_pipe* channel);
+
+  private:
+    [[nodiscard]] bool look_at_doorbells() const;
+    bool take_doorbells();
+    bool run_queue_pairs();
+    bool run(queue_pair& qp);
+    bool run_error_state(queue_pair& qp);
+    bool receive_packets();
+    [[nodiscard]] std::optional<arrival> examine(const packet& in, packet_header& copy);
+    void deliver(const arrival& in);
+    void restore_ports();
+    void reap_sometimes();
+
+    [[nodiscard]] int check(const queue_pair& qp, const qp_modification& change);
+    [[nodiscard]] int check_path(const queue_pair& qp, const path& to, std::uint8_t port_number);
+    void apply_values(queue_pair& qp, const qp_modification& change);
+    void change_state(queue_pair& qp, const qp_modification& change);
+    void reset(queue_pair& qp);
+
+    std::list<uar_page> uars_;
+    std::map<std::uint32_t, std::shared_ptr<completion_queue>> cqs_;
+    std::uint32_t last_number_ = 0;
+    std::uint32_t last_uar_ = 1;
+    std::uint64_t reap_at_ = 0;
+};
+
+}  // namespace accel::softnic

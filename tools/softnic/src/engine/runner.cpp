@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/runner.hpp"
+
+#include <algorithm>
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+namespace accel::softnic {
+namespace {
+
+constexpr unsigned rounds_before_sleep = 4;
+constexpr std::uint64_t shortest_sleep_ns = 20'000;
+constexpr std::uint64_t longest_sleep_busy_ns = 200'000;
+constexpr std::uint64_t longest_sleep_idle_ns = 1'000'000;
+constexpr std::uint64_t longest_sleep_unused_ns = 20'000'000;
+constexpr std::uint64_t virtual_step_ns = 1'000;
+
+thread_local int depth = 0;
+
+std::uint64_t monotonic_ns() {
+    timespec now{};
+    ::clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+/// The program's signals are the program's; only faults in guarded access are ours.
+void block_signals() {
+    sigset_t all;
+    sigfillset(&all);
+    sigdelset(&all, SIGSEGV);
+    sigdelset(&all, SIGBUS);
+    ::pthread_sigmask(SIG_SETMASK, &all, nullptr);
+}
+
+}  // namespace
+
+bool inside_model() {
+    return depth != 0;
+}
+
+model_guard::model_guard(nic& target) : nic_(target) {
+    ++depth;
+    nic_.mutex.lock();
+}
+
+model_guard::~model_guard() {
+    nic_.mutex.unlock();
+    --depth;
+}
+
+/// Deterministic time goes on by one step a round, whatever the machine does meanwhile.
+std::uint64_t runner::clock() {
+    return mode() == poll_mode::deterministic ? virtual_time_ns_.fetch_add(virtual_step_ns) : monotonic_ns();
+}
+
+bool runner::step() {
+    const model_guard guard(nic_);
+    return nic_.progress(clock());
+}
+
+void runner::help() {
+    if (inside_model() || !nic_.mutex.try_lock()) return;
+    ++depth;
+    if (nic_.has_something_to_do()) nic_.progress(clock());
+    --depth;
+    nic_.mutex.unlock();
+}
+
+void runner::start() {
+    if (mode() == poll_mode::deterministic) return;
+    pthread_t thread{};
+    const auto body = [](void* self) -> void* {
+        static_cast<runner*>(self)->run();
+        return nullptr;
+    };
+    if (::pthread_create(&thread, nullptr, body, this) == 0) ::pthread_detach(thread);
+}
+
+void runner::run() {
+    block_signals();
+    ::pthread_setname_np(::pthread_self(), "softnic");
+    ::prctl(PR_SET_TIMERSLACK, 1);
+    if (mode() == poll_mode::spin) {
+        spin();
+    } else {
+        run_adaptive();
+    }
+}
+
+void runner::spin() {
+    while (true) {
+        if (!step()) ::sched_yield();
+    }
+}
+
+/// No sched_yield() here: it puts the thread behind every busy one for a whole time slice, while a thread
+/// that slept is scheduled at once. Sleeps longer the longer nothing happens; packets from other processes
+/// end the sleep, and the program's own calls do the device's work meanwhile.
+void runner::run_adaptive() {
+    unsigned quiet_rounds = 0;
+    std::uint64_t sleep_ns = shortest_sleep_ns;
+    while (true) {
+        const std::uint32_t seen = nic_.state.net->arrivals();
+        if (step()) {
+            quiet_rounds = 0;
+            sleep_ns = shortest_sleep_ns;
+            continue;
+        }
+        if (++quiet_rounds < rounds_before_sleep) continue;
+        std::uint64_t longest = longest_sleep_unused_ns;
+        {
+            const model_guard guard(nic_);
+            if (!nic_.cqs().empty()) longest = nic_.busy() ? longest_sleep_busy_ns : longest_sleep_idle_ns;
+        }
+        nic_.state.net->wait_for_arrival(seen, std::min(sleep_ns, longest));
+        sleep_ns = std::min(sleep_ns * 2, longest);
+    }
+}
+
+}  // namespace accel::softnic

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "engine/nic.hpp"
+
+#include <atomic>
+#include <cstdint>
+
+namespace accel::softnic {
+
+/// Makes a nic move, in the way its settings say. Lives as long as the process: the thread outlives static
+/// destructors.
+class runner {
+  public:
+    explicit runner(nic& driven) : nic_(driven) {}
+
+    /// Starts the thread, unless the mode has none.
+    void start();
+    /// Called from inside the program's own calls: one round, unless somebody else is at it. Never blocks.
+    void help();
+    /// One round, waiting for the lock. What the C API and tests use.
+    bool step();
+    [[nodiscard]] poll_mode mode() const { return nic_.state.config.mode; }
+
+  private:
+    void run();
+    void spin();
+    void run_adaptive();
+    [[nodiscard]] std::uint64_t clock();
+
+    nic& nic_;
+    std::atomic<std::uint64_t> virtual_time_ns_{1};
+};
+
+/// True on a thread that is inside the device model: what it calls must not be intercepted again.
+[[nodiscard]] bool inside_model();
+
+/// Marks this thread as inside the model, and the lock as taken.
+class model_guard {
+  public:
+    explicit model_guard(nic& target);
+    ~model_guard();
+    model_guard(const model_guard&) = delete;
+    model_guard& operator=(const model_guard&) = delete;
+
+  private:
+    nic& nic_;
+};
+
+}  // namespace accel::softnic

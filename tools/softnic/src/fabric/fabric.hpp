@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "fabric/segment.hpp"
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace accel::softnic {
+
+/// One process's place in the network that joins all processes of a machine. Lossless and in order between
+/// two nodes; faults are added above it. Not thread-safe.
+class fabric {
+  public:
+    /// Joins the fabric of that name (shared memory, per user), creating it if need be. Throws
+    /// std::runtime_error with a sentence when it cannot: no room, another layout, another device list.
+    [[nodiscard]] static std::unique_ptr<fabric> join(const std::string& name, std::uint64_t configuration);
+    /// A fabric in an anonymous file, for one process. `peer` joins the same file as another node.
+    [[nodiscard]] static std::unique_ptr<fabric> create_private();
+    [[nodiscard]] static std::unique_ptr<fabric> join_peer(const fabric& peer);
+
+    ~fabric();
+    fabric(const fabric&) = delete;
+    fabric& operator=(const fabric&) = delete;
+
+    [[nodiscard]] int node() const { return node_; }
+
+    /// A number no other process has on that device, or nullopt when all are taken.
+    [[nodiscard]] std::optional<std::uint32_t> claim_qpn(int device);
+    void release_qpn(int device, std::uint32_t qpn);
+    /// The node that has this queue pair, or -1.
+    [[nodiscard]] int owner_of(int device, std::uint32_t qpn) const;
+
+    /// Room for one packet to that node, or null while its ring is full. Valid until commit or the next
+    /// reserve.
+    [[nodiscard]] packet* reserve(int to);
+    void commit(int to);
+
+    /// The oldest packet from anybody, or null; stays valid until release().
+    [[nodiscard]] const packet* receive();
+    void release();
+    /// Did this node itself send what receive() found?
+    [[nodiscard]] bool receiving_from_self() const { return receiving_from_ == node_; }
+
+    /// Counts what other nodes have sent here.
+    [[nodiscard]] std::uint32_t arrivals() const;
+    /// Sleeps until arrivals() differs from `seen`, or the time is over. May return early. Safe from another
+    /// thread.
+    void wait_for_arrival(std::uint32_t seen, std::uint64_t nanoseconds);
+    /// Ends a wait early.
+    void wake();
+
+    /// Gives back what processes that no longer live still hold. Cheap enough to call ten times a second.
+    void reap_dead_nodes();
+    /// Gives this node's place back. The destructor does it too; a forked child must not.
+    void leave();
+    /// For a child of fork(): forget everything without touching what the parent owns.
+    void abandon();
+
+  private:
+    fabric(int file, int lock_file);
+    void open_segment(std::uint64_t configuration);
+    void take_place();
+    [[nodiscard]] bool lock_place(int node);
+    void unlock_place(int node);
+    [[nodiscard]] bool is_dead(int node) const;
+    void reap(int node);
+    void clear_place(int node);
+    [[nodiscard]] std::uint32_t slots_to(int other) const {
+        return other == node_ ? loopback_slots : ring_slots;
+    }
+    [[nodiscard]] packet_ring* map_ring(int from, int to);
+    [[nodiscard]] packet_ring* outbound(int to);
+    [[nodiscard]] packet_ring* inbound(int from);
+    [[nodiscard]] node_record& record(int node) const {
+        return header_->nodes[static_cast<std::size_t>(node)];
+    }
+
+    int file_ = -1;
+    int lock_file_ = -1;  ///< an open file description of our own: the kernel drops its locks when we die
+    int node_ = -1;
+    segment_header* header_ = nullptr;
+    std::array<packet_ring*, max_nodes> outbound_{};
+    std::array<packet_ring*, max_nodes> inbound_{};
+    int receiving_from_ = -1;
+    int next_sender_ = 0;
+};
+
+}  // namespace accel::softnic

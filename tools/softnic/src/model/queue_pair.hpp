@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "fabric/packet.hpp"
+#include "model/completion_queue.hpp"
+#include "model/qp_attributes.hpp"
+#include "model/receive_queue.hpp"
+#include "wqe/send_request.hpp"
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+namespace accel::softnic {
+
+/// What the driver says when it creates a queue pair. Addresses are the program's.
+struct queue_pair_options {
+    qp_type type = qp_type::reliable_connection;
+    std::uint32_t pd = 0;
+    std::uint32_t user_index = 0;
+    std::uint64_t user_handle = 0;
+    std::uint64_t send_buffer = 0;
+    std::uint32_t send_blocks = 0;      ///< WQEBBs, power of two, or 0
+    std::uint64_t doorbell_record = 0;  ///< two big-endian words: receive, send
+    receive_queue_options receives;
+    bool signal_all = false;
+    std::uint32_t uar_page = 0;
+    std::shared_ptr<completion_queue> send_cq;
+    std::shared_ptr<completion_queue> receive_cq;
+    std::shared_ptr<shared_receive_queue> shared_receives;  ///< may be null
+    std::shared_ptr<event_pipe> asynchronous;
+};
+
+/// A send WQE on its way: fetched, not yet completed.
+struct flight {
+    send_request request;
+    std::uint32_t first_psn = 0;
+    std::uint32_t packets = 0;   ///< PSNs it takes; 0 for a NOP
+    std::uint32_t received = 0;  ///< response packets placed, for reads and atomics
+    failure failed;              ///< known before its turn; reported when it is the oldest
+
+    [[nodiscard]] bool answered() const { return !request.needs_response() || received == packets; }
+};
+
+/// The sending half of a queue pair.
+struct requester_state {
+    static constexpr std::uint32_t ring = 64;
+
+    std::uint16_t consumed = 0;  ///< WQEBBs fetched
+    std::uint16_t produced = 0;  ///< WQEBBs that a doorbell told us about
+    std::vector<flight> flights = std::vector<flight>(ring);
+    // Counters into the ring: oldest <= sending <= newest.
+    std::uint32_t oldest = 0;
+    std::uint32_t sending = 0;
+    std::uint32_t newest = 0;
+    std::uint32_t packet = 0;  ///< next packet of the flight at `sending`
+
+    std::uint32_t next_psn = 0;
+    std::uint32_t unacknowledged = 0;  ///< oldest PSN without an acknowledgement
+    std::uint32_t sent_end = 0;  ///< behind the newest PSN ever sent: nothing from there on can be answered
+    std::uint32_t rewound_to = psn_mask + 1;  ///< the gap we already went back for
+    unsigned retries = 0;
+    unsigned rnr_retries = 0;
+    std::uint64_t retry_at = 0;     ///< 0: timer off
+    std::uint64_t hold_until = 0;   ///< RNR wait
+    std::uint64_t fetch_after = 0;  ///< strict mode: WQEs are fetched late
+    std::deque<std::pair<std::uint16_t, std::uint64_t>>
+        seen;  ///< strict mode: index and hash of WQEs at their doorbell
+
+    [[nodiscard]] flight& at(std::uint32_t counter) { return flights[counter % ring]; }
+};
+
+/// One response an RC responder owes, in PSN order.
+struct reply {
+    packet_kind kind = packet_kind::acknowledge;
+    std::uint32_t psn = 0;
+    nak_code nak = nak_code::sequence;
+    std::uint64_t address = 0;  ///< read: what is left to send
+    std::uint32_t rkey = 0;
+    std::uint32_t length = 0;
+    std::uint64_t value = 0;  ///< atomic: what was there before
+};
+
+/// Result of an atomic, kept to answer a retry without doing it twice.
+struct atomic_memory {
+    std::uint32_t psn = psn_mask + 1;
+    std::uint64_t value = 0;
+};
+
+/// Data on its way to memory, held back by strict mode.
+struct posted_write {
+    std::uint32_t key = 0;
+    std::uint64_t address = 0;
+    std::vector<std::byte> bytes;
+};
+
+/// The answering half of a queue pair.
+struct responder_state {
+    static constexpr std::size_t max_replies = 64;
+    static constexpr std::size_t atomic_depth = 16;
+
+    std::uint32_t expected_psn = 0;
+    bool nak_sent = false;
+    bool in_message = false;
+    packet_kind message = packet_kind::send;
+    std::uint64_t write_address = 0;
+    std::uint32_t write_key = 0;
+    std::uint32_t write_left = 0;
+    std::uint32_t message_bytes = 0;
+    bool holds_receive = false;
+    receive_request receive;
+    std::deque<reply> replies;
+    std::array<atomic_memory, atomic_depth> atomics{};
+    std::size_t next_atomic = 0;
+    std::vector<posted_write> posted;
+    std::uint64_t post_by = 0;  ///< strict mode: when the posted writes must be in memory
+};
+
+struct queue_pair {
+    queue_pair(std::uint32_t number_, int device_, queue_pair_options options_)
+        : number(number_), device(device_), options(std::move(options_)), receives(options.receives) {}
+
+    std::uint32_t number;
+    int device;
+    queue_pair_options options;
+    qp_state state = qp_state::reset;
+    qp_attributes attributes;
+    requester_state requester;
+    responder_state responder;
+    receive_ring receives;
+    unsigned events = 0;         ///< asynchronous events raised
+    bool scheduled = false;      ///< on the device's list of queue pairs with work
+    bool draining = false;       ///< SQD: owes an SQ_DRAINED event
+    bool last_wqe_told = false;  ///< LAST_WQE_REACHED was raised
+
+    [[nodiscard]] bool is_datagram() const { return options.type == qp_type::datagram; }
+    [[nodiscard]] std::uint32_t mtu_bytes() const { return attributes.mtu_bytes(); }
+    /// May the responder take packets? May the requester send?
+    [[nodiscard]] bool receives_packets() const {
+        return state == qp_state::ready_to_receive || state == qp_state::ready_to_send ||
+               state == qp_state::send_drained;
+    }
+    [[nodiscard]] bool sends_packets() const {
+        return state == qp_state::ready_to_send || state == qp_state::send_drained;
+    }
+    [[nodiscard]] take_status take_receive(receive_request& out) {
+        return options.shared_receives ? options.shared_receives->take(out) : receives.take(out);
+    }
+};
+
+}  // namespace accel::softnic

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "model/event_pipe.hpp"
+#include "wqe/send_request.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace accel::softnic {
+
+/// One receive WQE, taken off its queue.
+struct receive_request {
+    std::uint16_t index = 0;
+    std::vector<segment> segments;
+};
+
+enum class take_status : std::uint8_t { taken, empty, unreachable, overflow };
+
+/// Where receive WQEs come from: a queue pair's own ring, or an SRQ. Addresses are the program's.
+struct receive_queue_options {
+    std::uint64_t buffer = 0;
+    std::uint64_t doorbell_record = 0;  ///< one big-endian word that counts posted WQEs
+    std::uint32_t entries = 0;          ///< power of two, or 0 for none
+    std::uint32_t stride_shift = 0;     ///< log2 of bytes a WQE
+};
+
+/// The receive ring of one queue pair.
+class receive_ring {
+  public:
+    explicit receive_ring(receive_queue_options options) : options_(options) {}
+
+    [[nodiscard]] const receive_queue_options& options() const { return options_; }
+    /// Reads the doorbell record; there is no doorbell for receives.
+    [[nodiscard]] take_status take(receive_request& out);
+    void reset() { consumed_ = 0; }
+
+  private:
+    receive_queue_options options_;
+    std::uint16_t consumed_ = 0;
+};
+
+/// A shared receive queue: a linked list through the WQEs' first segments.
+class shared_receive_queue {
+  public:
+    struct identity {
+        std::uint32_t number = 0;
+        std::uint32_t pd = 0;
+        std::uint64_t user_handle = 0;
+        std::uint32_t max_segments = 0;
+        std::shared_ptr<event_pipe> asynchronous;
+    };
+
+    shared_receive_queue(identity who, receive_queue_options options)
+        : identity_(std::move(who)), options_(options) {}
+
+    [[nodiscard]] const identity& who() const { return identity_; }
+    [[nodiscard]] const receive_queue_options& options() const { return options_; }
+    [[nodiscard]] take_status take(receive_request& out);
+
+    /// One event when fewer than `limit` WQEs are left; then the limit is off.
+    void arm_limit(std::uint32_t limit);
+    [[nodiscard]] std::uint32_t limit() const { return limit_; }
+    [[nodiscard]] unsigned events_reported();
+
+  private:
+    void check_limit(std::uint32_t left);
+
+    identity identity_;
+    receive_queue_options options_;
+    std::uint16_t head_ = 0;      ///< index of the next WQE in the list
+    std::uint16_t consumed_ = 0;  ///< how many were taken, to compare with the doorbell record
+    std::uint32_t limit_ = 0;
+    unsigned events_ = 0;
+};
+
+}  // namespace accel::softnic

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/installation.hpp"
+
+#include "abi/dispatch.hpp"
+#include "dma/fault_handler.hpp"
+#include "dma/guarded.hpp"
+#include "shim/real.hpp"
+
+#include <cerrno>
+#include <cstdlib>
+#include <stdexcept>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <pthread.h>
+#include <sys/mman.h>
+
+namespace accel::softnic {
+
+installation::installation()
+    : event_descriptors_(std::make_unique<std::atomic<bool>[]>(max_event_descriptor)) {}
+
+installation& installation::get() {
+    static installation& only = *new installation;
+    return only;
+}
+
+/// SOFTNIC_STATS=1: one line at the end. Without the lock: at exit a stale number is better than a wait.
+void installation::print_statistics() const {
+    const char* wanted = std::getenv("SOFTNIC_STATS");
+    if (nic_ == nullptr || driver() == nullptr || wanted == nullptr || *wanted != '1') return;
+    const counters& count = nic_->state.count;
+    fmt::print(
+        stderr,
+        "softnic: node {} doorbells {} wqes {} cqes {} sent {} received {} faults {} retransmissions {} "
+        "timeouts {} naks {}\n",
+        nic_->state.node(), count.doorbells, count.wqes, count.cqes, count.packets_sent,
+        count.packets_received, nic_->state.faults.fired(), count.retransmissions, count.timeouts,
+        count.naks_sent);
+}
+
+__attribute__((destructor)) static void at_exit() {
+    installation::get().print_statistics();
+}
+
+const settings* installation::configuration() {
+    const std::lock_guard lock(mutex_);
+    if (settings_failed_) return nullptr;
+    if (settings_) return &*settings_;
+    try {
+        settings_ = settings_from_environment();
+    } catch (const std::exception& error) {
+        settings_failed_ = true;
+        fmt::print(stderr, "softnic: {}\n", error.what());
+        return nullptr;
+    }
+    return &*settings_;
+}
+
+bool installation::start() {
+    if (nic_ != nullptr) return true;
+    const settings* chosen = configuration();
+    if (chosen == nullptr) return false;
+    try {
+        fault_handler::use_sigaction(SOFTNIC_REAL(sigaction));
+        guarded::install_fault_handler();
+        nic_ = new nic(*chosen, fabric::join(chosen->fabric, chosen->configuration_hash()));
+    } catch (const std::exception& error) {
+        fmt::print(stderr, "{}\n", error.what());
+        return false;
+    }
+    auto* driver = new runner(*nic_);
+    driver->start();
+    driver_.store(driver, std::memory_order_release);
+    ::pthread_atfork(nullptr, nullptr, &installation::after_fork_in_child);
+    return true;
+}
+
+/// The thread is gone and the objects are the parent's: the child starts without devices.
+void installation::after_fork_in_child() {
+    installation& self = get();
+    self.driver_ = nullptr;
+    self.open_devices_ = 0;
+    if (self.nic_ != nullptr) self.nic_->state.net->abandon();
+}
+
+int installation::open_device(int index) {
+    const std::lock_guard lock(mutex_);
+    if (!start() || index < 0 || static_cast<std::size_t>(index) >= nic_->state.devices.size()) {
+        errno = ENODEV;
+        return -1;
+    }
+    if (driver() == nullptr) {  // a forked child
+        errno = EIO;
+        return -1;
+    }
+    const int file = ::memfd_create("softnic-uverbs", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (file < 0) return -1;
+    ::fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK);
+    contexts_[file] = std::make_unique<context>(*nic_, index, file);
+    ++open_devices_;
+    return file;
+}
+
+int installation::device_of(int descriptor) {
+    if (open_devices_.load(std::memory_order_relaxed) == 0) return -1;
+    const std::lock_guard lock(mutex_);
+    const auto found = contexts_.find(descriptor);
+    return found == contexts_.end() ? -1 : found->second->device_index();
+}
+
+int installation::control(int descriptor, ib_uverbs_ioctl_hdr* header) {
+    if (open_devices_.load(std::memory_order_relaxed) == 0) return -1;
+    const std::lock_guard lock(mutex_);
+    const auto found = contexts_.find(descriptor);
+    if (found == contexts_.end()) return -1;
+    const int result = dispatch(*found->second, header);
+    note_event_descriptors(*found->second);
+    return result;
+}
+
+void installation::note_event_descriptors(const context& of) {
+    for (const auto* pipes : {&of.channels, &of.asynchronous_pipes}) {
+        for (const auto& [descriptor, pipe] : *pipes) {
+            if (descriptor < max_event_descriptor)
+                event_descriptors_[static_cast<std::size_t>(descriptor)] = true;
+        }
+    }
+}
+
+void installation::on_close(int descriptor) {
+    if (nic_ == nullptr || descriptor < 0 || inside_model() || driver() == nullptr) return;
+    const bool event = is_event_descriptor(descriptor);
+    if (!event && device_of(descriptor) < 0) return;
+    const std::lock_guard lock(mutex_);
+    const model_guard guard(*nic_);
+    if (event) {
+        event_descriptors_[static_cast<std::size_t>(descriptor)] = false;
+        for (const auto& [file, each] : contexts_) {
+            if (each->forget_descriptor(descriptor)) return;
+        }
+    }
+    open_devices_ -= static_cast<int>(contexts_.erase(descriptor));
+}
+
+bool installation::is_event_descriptor(int descriptor) const {
+    return descriptor >= 0 && descriptor < max_event_descriptor &&
+           event_descriptors_[static_cast<std::size_t>(descriptor)].load(std::memory_order_relaxed);
+}
+
+bool installation::has_event(int descriptor) {
+    const std::lock_guard lock(mutex_);
+    const model_guard guard(*nic_);
+    for (const auto& [file, each] : contexts_) {
+        if (const event_pipe* pipe = each->find_pipe(descriptor)) return pipe->readable();
+    }
+    return true;
+}
+
+}  // namespace accel::softnic

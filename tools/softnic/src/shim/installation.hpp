@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "abi/context.hpp"
+#include "engine/runner.hpp"
+#include "model/settings.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+struct ib_uverbs_ioctl_hdr;
+
+namespace accel::softnic {
+
+/// What the preload library keeps for the process: the adapters, once somebody opens one, and which
+/// descriptors are ours. Never destroyed: programs close devices from static destructors.
+class installation {
+  public:
+    static installation& get();
+
+    /// The settings, read once. Null after a complaint on stderr, if the environment makes no sense.
+    const settings* configuration();
+    /// Opens uverbsN. A descriptor, or -1 with errno.
+    int open_device(int index);
+    /// Which uverbsN a descriptor is, or -1.
+    [[nodiscard]] int device_of(int descriptor);
+    /// Carries out an ioctl on one of our descriptors. 0 or an errno value; -1: not ours.
+    int control(int descriptor, ib_uverbs_ioctl_hdr* header);
+    /// The program closes a descriptor; called before the real close.
+    void on_close(int descriptor);
+    /// Is this descriptor an event pipe of ours? Cheap: asked for every read() and poll().
+    [[nodiscard]] bool is_event_descriptor(int descriptor) const;
+    /// True when an event descriptor has something to read.
+    [[nodiscard]] bool has_event(int descriptor);
+
+    /// Null until a device has been opened, and in the child of a fork.
+    [[nodiscard]] runner* driver() const { return driver_.load(std::memory_order_acquire); }
+    [[nodiscard]] nic* adapter() const { return nic_; }
+    void print_statistics() const;
+
+  private:
+    installation();
+    bool start();
+    void note_event_descriptors(const context& of);
+    static void after_fork_in_child();
+
+    static constexpr int max_event_descriptor = 1 << 16;
+
+    std::recursive_mutex mutex_;
+    std::atomic<int> open_devices_{0};
+    std::optional<settings> settings_;
+    bool settings_failed_ = false;
+    nic* nic_ = nullptr;
+    std::atomic<runner*> driver_{nullptr};
+    std::map<int, std::unique_ptr<context>> contexts_;
+    std::unique_ptr<std::atomic<bool>[]> event_descriptors_;
+};
+
+}  // namespace accel::softnic

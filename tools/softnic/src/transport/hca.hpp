@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "dma/engine.hpp"
+#include "fabric/fabric.hpp"
+#include "fault/injector.hpp"
+#include "model/device.hpp"
+#include "model/settings.hpp"
+#include "trace/trace.hpp"
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <random>
+#include <vector>
+
+namespace accel::softnic {
+
+/// What has happened so far; for tests, `SOFTNIC_STATS` and the C API.
+struct counters {
+    std::uint64_t doorbells = 0;
+    std::uint64_t wqes = 0;
+    std::uint64_t cqes = 0;
+    std::uint64_t packets_sent = 0;
+    std::uint64_t packets_received = 0;
+    std::uint64_t packets_dropped = 0;  ///< by a fault, or to a queue pair that does not exist
+    std::uint64_t retransmissions = 0;
+    std::uint64_t timeouts = 0;
+    std::uint64_t naks_sent = 0;
+    std::uint64_t late_wqes = 0;  ///< strict mode's catch
+};
+
+/// A packet that a fault keeps back.
+struct held_packet {
+    std::uint64_t release_at = 0;
+    bool until_next = false;  ///< reordered: goes right behind the next packet to the same node
+    int to_node = 0;
+    std::unique_ptr<packet> contents;
+};
+
+/// An asynchronous event descriptor of the program, for events about a whole device.
+struct event_listener {
+    int device = 0;
+    std::shared_ptr<event_pipe> pipe;
+};
+
+/// Everything one process's adapters consist of, but for threads, doorbells and the way commands come in. Not
+/// thread-safe: who drives it holds one lock.
+struct hca {
+    hca(settings chosen, std::unique_ptr<fabric> joined);
+
+    settings config;
+    std::unique_ptr<fabric> net;
+    std::deque<device> devices;
+    fault_injector faults;
+    trace log;
+    counters count;
+    dma_registry dma;
+    std::uint64_t now = 0;   ///< nanoseconds; set by who drives it
+    std::mt19937_64 random;  ///< strict mode's dice
+    std::vector<held_packet> held;
+    std::vector<event_listener> listeners;
+    std::vector<queue_pair*> scheduled;  ///< queue pairs that have or may soon have work
+
+    [[nodiscard]] int node() const { return net->node(); }
+    /// Puts a queue pair on the list, if it is not there.
+    void schedule(queue_pair& qp);
+    void unschedule(const queue_pair& qp);
+
+    /// The port that a path leads to, or nullopt when no port has that LID or GID.
+    [[nodiscard]] std::optional<port_address> find_lid(std::uint16_t lid) const;
+    [[nodiscard]] std::optional<port_address> find_gid(const gid_bytes& gid) const;
+
+    /// The first fault of these kinds that fires for this queue pair (and packet, if there is one), or null.
+    template <class... Actions>
+    const fault_rule* fault(const queue_pair& qp, packet_kind kind, Actions... actions) {
+        if (faults.empty()) return nullptr;
+        const fault_action list[]{actions...};
+        return faults.decide({node(), qp.number, 0, kind}, list);
+    }
+
+    template <class... Args>
+    void say(const queue_pair& qp, std::string_view what, fmt::format_string<Args...> format,
+             Args&&... args) {
+        if (log.on()) log.line(now, node(), qp.number, what, format, std::forward<Args>(args)...);
+    }
+};
+
+}  // namespace accel::softnic

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/memory.hpp"
+
+#include "dma/guarded.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace accel::softnic::memory {
+namespace {
+
+constexpr std::uint64_t longest_posting_ns = 200'000;
+
+/// Calls move(segment, offset in segment, part of bytes) for each piece of [offset, offset + bytes.size()).
+template <class Byte, class Move>
+vendor_syndrome walk(std::span<const segment> segments, std::uint64_t offset, std::span<Byte> bytes,
+                     Move move) {
+    for (const segment& piece : segments) {
+        if (bytes.empty()) break;
+        if (offset >= piece.length) {
+            offset -= piece.length;
+            continue;
+        }
+        const std::size_t size = std::min<std::size_t>(piece.length - offset, bytes.size());
+        const vendor_syndrome problem = move(piece, offset, bytes.first(size));
+        if (problem != vendor_syndrome::none) return problem;
+        bytes = bytes.subspan(size);
+        offset = 0;
+    }
+    return bytes.empty() ? vendor_syndrome::none : vendor_syndrome::local_length;
+}
+
+}  // namespace
+
+vendor_syndrome gather(hca& nic, const queue_pair& qp, std::span<const segment> segments,
+                       std::span<const std::byte> inlined, std::uint64_t offset, std::span<std::byte> to) {
+    const auto& regions = nic.devices[static_cast<std::size_t>(qp.device)].regions;
+    return walk(segments, offset, to, [&](const segment& piece, std::uint64_t at, std::span<std::byte> part) {
+        if (piece.inlined) {
+            std::memcpy(part.data(), inlined.data() + piece.address + at, part.size());
+            return vendor_syndrome::none;
+        }
+        const std::uint64_t address = piece.address + at;
+        const auto found = regions.check(piece.lkey, qp.options.pd, address, part.size(), 0);
+        if (found.status != access_check::ok) return vendor_syndrome::local_key;
+        memory_region& region = *found.region;
+        const bool read = region.engine->read(part.data(), region.engine_address(address), part.size());
+        return read ? vendor_syndrome::none : vendor_syndrome::memory_fault;
+    });
+}
+
+/// At most two pages: looking at both ends looks at all of them.
+const std::byte* locate(memory_region& region, std::uint64_t address, std::size_t size_bytes) {
+    static_assert(max_mtu <= 4096);
+    const std::byte* at = region.engine->host_view(region.engine_address(address), size_bytes);
+    std::byte probe{};
+    const bool mapped =
+        at != nullptr && guarded::copy(&probe, at, 1) && guarded::copy(&probe, at + size_bytes - 1, 1);
+    return mapped ? at : nullptr;
+}
+
+const std::byte* locate(hca& nic, const queue_pair& qp, std::span<const segment> segments,
+                        std::uint64_t offset, std::size_t size_bytes) {
+    for (const segment& piece : segments) {
+        if (offset >= piece.length) {
+            offset -= piece.length;
+            continue;
+        }
+        if (piece.inlined || piece.length - offset < size_bytes) return nullptr;
+        const auto& regions = nic.devices[static_cast<std::size_t>(qp.device)].regions;
+        const auto found = regions.check(piece.lkey, qp.options.pd, piece.address + offset, size_bytes, 0);
+        return found.status == access_check::ok ? locate(*found.region, piece.address + offset, size_bytes)
+                                                : nullptr;
+    }
+    return nullptr;
+}
+
+vendor_syndrome scatter(hca& nic, queue_pair& qp, std::span<const segment> segments, std::uint64_t offset,
+                        std::span<const std::byte> from) {
+    const auto& regions = nic.devices[static_cast<std::size_t>(qp.device)].regions;
+    return walk(segments, offset, from,
+                [&](const segment& piece, std::uint64_t at, std::span<const std::byte> part) {
+                    const std::uint64_t address = piece.address + at;
+                    const auto found =
+                        regions.check(piece.lkey, qp.options.pd, address, part.size(), access::local_write);
+                    if (piece.inlined || found.status != access_check::ok) return vendor_syndrome::local_key;
+                    return place(nic, qp, *found.region, address, part) ? vendor_syndrome::none
+                                                                        : vendor_syndrome::memory_fault;
+                });
+}
+
+bool place(hca& nic, queue_pair& qp, memory_region& region, std::uint64_t address,
+           std::span<const std::byte> from) {
+    if (!nic.config.strict) {
+        return region.engine->write(region.engine_address(address), from.data(), from.size());
+    }
+    auto& responder = qp.responder;
+    responder.posted.push_back({region.key, address, {from.begin(), from.end()}});
+    if (responder.post_by == 0) responder.post_by = nic.now + nic.random() % longest_posting_ns;
+    nic.schedule(qp);
+    return true;
+}
+
+void flush_posted(hca& nic, queue_pair& qp) {
+    auto& responder = qp.responder;
+    if (responder.posted.empty()) return;
+    const auto& regions = nic.devices[static_cast<std::size_t>(qp.device)].regions;
+    for (const posted_write& item : responder.posted) {
+        memory_region* region = regions.find(item.key);
+        if (region == nullptr) continue;  // deregistered meanwhile: too late for an error, as on hardware
+        if (!region->engine->write(region->engine_address(item.address), item.bytes.data(),
+                                   item.bytes.size())) {
+            nic.say(qp, "posted", "memory fault at {:#x}", item.address);
+        }
+    }
+    responder.posted.clear();
+    responder.post_by = 0;
+}
+
+}  // namespace accel::softnic::memory

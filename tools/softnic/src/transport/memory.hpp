@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "transport/hca.hpp"
+
+#include <span>
+
+/// Between packets and registered memory.
+namespace accel::softnic::memory {
+
+/// Copies bytes [offset, offset + to.size()) of a message out of its segments.
+[[nodiscard]] vendor_syndrome gather(hca& nic, const queue_pair& qp, std::span<const segment> segments,
+                                     std::span<const std::byte> inlined, std::uint64_t offset,
+                                     std::span<std::byte> to);
+
+/// Where the host finds bytes [offset, offset + size_bytes) of the message, if they are in one piece that it
+/// can load from and that is mapped now. Null otherwise, also when something is wrong with them: gather()
+/// says what.
+[[nodiscard]] const std::byte* locate(hca& nic, const queue_pair& qp, std::span<const segment> segments,
+                                      std::uint64_t offset, std::size_t size_bytes);
+/// The same for bytes of a region that the caller has checked.
+[[nodiscard]] const std::byte* locate(memory_region& region, std::uint64_t address, std::size_t size_bytes);
+
+/// Copies into the segments, from `offset` on. `local_length` when they are too short.
+[[nodiscard]] vendor_syndrome scatter(hca& nic, queue_pair& qp, std::span<const segment> segments,
+                                      std::uint64_t offset, std::span<const std::byte> from);
+
+/// Writes into a region that the caller has checked. Strict mode may keep the data back for a while.
+[[nodiscard]] bool place(hca& nic, queue_pair& qp, memory_region& region, std::uint64_t address,
+                         std::span<const std::byte> from);
+
+/// Puts everything that strict mode still keeps back for this queue pair into memory. Called before anything
+/// that hardware orders behind the data: a completion, a read or an atomic on the same queue pair.
+void flush_posted(hca& nic, queue_pair& qp);
+
+}  // namespace accel::softnic::memory

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// Responder: reads, atomics, and the queue of responses owed.
+#include "transport/completions.hpp"
+#include "transport/memory.hpp"
+#include "transport/psn.hpp"
+#include "transport/responder.hpp"
+#include "transport/wire.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace accel::softnic::responder {
+namespace {
+
+region_table::result check_remote(hca& nic, const queue_pair& qp, std::uint32_t rkey, std::uint64_t address,
+                                  std::uint64_t size_bytes, std::uint32_t needed) {
+    if ((qp.attributes.access & needed) == 0) return {access_check::denied, nullptr};
+    const auto& regions = nic.devices[static_cast<std::size_t>(qp.device)].regions;
+    return regions.check(rkey, qp.options.pd, address, size_bytes, needed);
+}
+
+std::uint32_t count_responses(std::uint32_t length, std::uint32_t mtu) {
+    return std::max(1u, (length + mtu - 1) / mtu);
+}
+
+/// More reads and atomics at once than this side agreed to.
+bool too_many_outstanding(const queue_pair& qp) {
+    const auto& replies = qp.responder.replies;
+    const auto costly = std::count_if(replies.begin(), replies.end(), [](const reply& one) {
+        return one.kind == packet_kind::read_response || one.kind == packet_kind::atomic_response;
+    });
+    return costly >= std::max<std::ptrdiff_t>(qp.attributes.max_dest_rd_atomic, 1);
+}
+
+bool execute_atomic(hca& nic, queue_pair& qp, const packet_header& in, std::uint64_t& previous) {
+    memory::flush_posted(nic, qp);
+    const auto found = check_remote(nic, qp, in.rkey, in.address, 8, access::remote_atomic);
+    if (found.status != access_check::ok) return false;
+    const std::uint64_t at = found.region->engine_address(in.address);
+    auto& engine = *found.region->engine;
+    return in.has(packet_flag::compare_swap) ? engine.compare_swap(at, in.compare, in.swap_or_add, previous)
+                                             : engine.fetch_add(at, in.swap_or_add, previous);
+}
+
+void remember(responder_state& responder, std::uint32_t psn, std::uint64_t value) {
+    responder.atomics[responder.next_atomic] = {psn, value};
+    responder.next_atomic = (responder.next_atomic + 1) % responder_state::atomic_depth;
+}
+
+/// Fills one packet of a read. False when the memory has gone; the requester learns it from a NAK.
+bool fill_read_response(hca& nic, queue_pair& qp, const reply& owed, const wire::outgoing& way) {
+    packet& out = *way.contents;
+    out.header.kind = packet_kind::read_response;
+    out.header.payload_bytes = static_cast<std::uint16_t>(std::min(owed.length, qp.mtu_bytes()));
+    if (out.header.payload_bytes == 0) return true;
+    const auto found =
+        check_remote(nic, qp, owed.rkey, owed.address, out.header.payload_bytes, access::remote_read);
+    if (found.status != access_check::ok) return false;
+    if (way.may_refer && out.header.payload_bytes >= way.worth_referring_bytes &&
+        way.refer(memory::locate(*found.region, owed.address, out.header.payload_bytes))) {
+        return true;
+    }
+    return found.region->engine->read(out.payload.data(), found.region->engine_address(owed.address),
+                                      out.header.payload_bytes);
+}
+
+void fill_small(hca& nic, const queue_pair& qp, const reply& owed, packet& out) {
+    out.header.kind = owed.kind;
+    if (owed.kind == packet_kind::negative_acknowledge) {
+        out.header.nak = owed.nak;
+        out.header.rnr_timer = qp.attributes.min_rnr_timer;
+        ++nic.count.naks_sent;
+    } else if (owed.kind == packet_kind::atomic_response) {
+        out.header.payload_bytes = sizeof owed.value;
+        std::memcpy(out.payload.data(), &owed.value, sizeof owed.value);
+    }
+}
+
+/// Steps a read on to its next packet. True when it was the last.
+bool advance_read(const queue_pair& qp, reply& owed) {
+    const std::uint32_t sent = std::min(owed.length, qp.mtu_bytes());
+    owed.address += sent;
+    owed.length -= sent;
+    owed.psn = psn::add(owed.psn, 1);
+    return owed.length == 0;
+}
+
+}  // namespace
+
+void on_read(hca& nic, queue_pair& qp, const packet_header& in, bool again) {
+    const auto found = check_remote(nic, qp, in.rkey, in.address, in.length, access::remote_read);
+    const bool allowed =
+        in.length == 0 ? (qp.attributes.access & access::remote_read) != 0 : found.status == access_check::ok;
+    if (!allowed) return reject(nic, qp, in.psn, nak_code::remote_access);
+    if (too_many_outstanding(qp)) {
+        if (!again) reject(nic, qp, in.psn, nak_code::invalid_request);
+        return;
+    }
+    memory::flush_posted(nic, qp);
+    reply owed;
+    owed.kind = packet_kind::read_response;
+    owed.psn = in.psn;
+    owed.address = in.address;
+    owed.rkey = in.rkey;
+    owed.length = in.length;
+    owe(qp, owed);
+    if (!again) qp.responder.expected_psn = psn::add(in.psn, count_responses(in.length, qp.mtu_bytes()));
+}
+
+void on_atomic(hca& nic, queue_pair& qp, const packet_header& in, bool again) {
+    auto& responder = qp.responder;
+    reply owed;
+    owed.kind = packet_kind::atomic_response;
+    owed.psn = in.psn;
+    if (again) {
+        for (const auto& done : responder.atomics) {
+            if (done.psn != in.psn) continue;
+            owed.value = done.value;
+            owe(qp, owed);
+        }
+        return;
+    }
+    if (in.address % 8 != 0) return reject(nic, qp, in.psn, nak_code::invalid_request);
+    if (too_many_outstanding(qp)) return reject(nic, qp, in.psn, nak_code::invalid_request);
+    if (!execute_atomic(nic, qp, in, owed.value)) return reject(nic, qp, in.psn, nak_code::remote_access);
+    remember(responder, in.psn, owed.value);
+    responder.expected_psn = psn::add(in.psn, 1);
+    owe(qp, owed);
+}
+
+void owe(queue_pair& qp, const reply& what) {
+    if (qp.responder.replies.size() < responder_state::max_replies) qp.responder.replies.push_back(what);
+}
+
+void owe_acknowledgement(queue_pair& qp, std::uint32_t psn) {
+    auto& replies = qp.responder.replies;
+    if (!replies.empty() && replies.back().kind == packet_kind::acknowledge) {
+        if (psn::difference(psn, replies.back().psn) > 0) replies.back().psn = psn;
+        return;
+    }
+    reply owed;
+    owed.psn = psn;
+    owe(qp, owed);
+}
+
+void refuse(hca& nic, queue_pair& qp, std::uint32_t psn, nak_code code) {
+    reply owed;
+    owed.kind = packet_kind::negative_acknowledge;
+    owed.psn = psn;
+    owed.nak = code;
+    owe(qp, owed);
+    nic.schedule(qp);
+}
+
+bool advance(hca& nic, queue_pair& qp) {
+    auto& replies = qp.responder.replies;
+    if (replies.empty()) return false;
+    const auto out = wire::begin(nic, qp, qp.attributes.remote, qp.attributes.remote_qpn);
+    if (out.contents == nullptr) return false;
+    reply& owed = replies.front();
+    out.contents->header.psn = owed.psn;
+    if (owed.kind != packet_kind::read_response) {
+        fill_small(nic, qp, owed, *out.contents);
+        replies.pop_front();
+    } else if (fill_read_response(nic, qp, owed, out)) {
+        if (advance_read(qp, owed)) replies.pop_front();
+    } else {
+        const std::uint32_t psn = owed.psn;
+        replies.clear();
+        reject(nic, qp, psn, nak_code::remote_access);
+        return true;
+    }
+    wire::finish(nic, qp, out);
+    return true;
+}
+
+}  // namespace accel::softnic::responder

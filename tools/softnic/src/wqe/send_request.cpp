@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "wqe/send_request.hpp"
+
+#include "wqe/bytes.hpp"
+
+#include <algorithm>
+
+#include <infiniband/mlx5dv.h>
+
+namespace accel::softnic {
+namespace {
+
+struct opcode_row {
+    std::uint8_t opcode;
+    operation kind;
+    bool immediate;
+    bool invalidate;
+    bool datagram;  ///< allowed on a UD queue pair
+};
+
+constexpr std::array opcodes{
+    opcode_row{MLX5_OPCODE_NOP, operation::nop, false, false, true},
+    opcode_row{MLX5_OPCODE_SEND, operation::send, false, false, true},
+    opcode_row{MLX5_OPCODE_SEND_IMM, operation::send, true, false, true},
+    opcode_row{MLX5_OPCODE_SEND_INVAL, operation::send, false, true, false},
+    opcode_row{MLX5_OPCODE_RDMA_WRITE, operation::write, false, false, false},
+    opcode_row{MLX5_OPCODE_RDMA_WRITE_IMM, operation::write, true, false, false},
+    opcode_row{MLX5_OPCODE_RDMA_READ, operation::read, false, false, false},
+    opcode_row{MLX5_OPCODE_ATOMIC_CS, operation::compare_swap, false, false, false},
+    opcode_row{MLX5_OPCODE_ATOMIC_FA, operation::fetch_add, false, false, false},
+};
+
+/// The unread rest of a WQE.
+class cursor {
+  public:
+    explicit cursor(std::span<const std::byte> rest) : rest_(rest) {}
+
+    template <class T>
+    [[nodiscard]] bool take(T& value) {
+        if (rest_.size() < sizeof value) return false;
+        value = load_as<T>(rest_);
+        rest_ = rest_.subspan(sizeof value);
+        return true;
+    }
+    [[nodiscard]] bool skip(std::size_t size_bytes) {
+        if (rest_.size() < size_bytes) return false;
+        rest_ = rest_.subspan(size_bytes);
+        return true;
+    }
+    [[nodiscard]] std::span<const std::byte> rest() const { return rest_; }
+
+  private:
+    std::span<const std::byte> rest_;
+};
+
+bool take_remote(cursor& at, send_request& out) {
+    mlx5_wqe_raddr_seg remote;
+    if (!at.take(remote)) return false;
+    out.remote_address = be64toh(remote.raddr);
+    out.rkey = be32toh(remote.rkey);
+    return true;
+}
+
+bool take_atomic(cursor& at, send_request& out) {
+    mlx5_wqe_atomic_seg atomic;
+    if (!at.take(atomic)) return false;
+    out.swap_or_add = be64toh(atomic.swap_add);
+    out.compare = be64toh(atomic.compare);
+    return true;
+}
+
+/// The short form has no room for a GRH: 16 bytes instead of 48, told apart by the extension bit.
+bool take_datagram(cursor& at, bool ethernet, datagram_address& out) {
+    constexpr std::uint32_t extended = 1u << 31;
+    constexpr std::uint32_t global = 1u << 30;
+    mlx5_wqe_av av{};
+    if (at.rest().size() < 16) return false;
+    std::memcpy(&av, at.rest().data(), 16);
+    const std::uint32_t target = be32toh(av.dqp_dct);
+    if ((target & extended) != 0) {
+        if (!at.take(av)) return false;
+    } else if (!at.skip(16)) {
+        return false;
+    }
+    const std::uint32_t route = be32toh(av.grh_gid_fl);
+    out = datagram_address{};
+    out.qpn = target & 0xffffff;
+    out.qkey = be32toh(av.key.qkey.qkey);
+    out.dlid = be16toh(av.rlid);
+    out.service_level = av.stat_rate_sl & 0xf;
+    out.has_grh = (route & global) != 0 || (ethernet && (target & extended) != 0);
+    out.gid_index = static_cast<std::uint8_t>(route >> 20);
+    out.flow_label = route & 0xfffff;
+    out.hop_limit = av.hop_limit;
+    out.traffic_class = av.tclass;
+    std::copy(std::begin(av.rgid), std::end(av.rgid), out.gid.begin());
+    return true;
+}
+
+bool take_inline(cursor& at, std::uint32_t length, send_request& out) {
+    const std::size_t padded = (length + sizeof(mlx5_wqe_inl_data_seg) + 15) & ~std::size_t{15};
+    const auto bytes = at.rest();
+    if (bytes.size() < sizeof(mlx5_wqe_inl_data_seg) + length) return false;
+    out.segments.push_back({out.inlined.size(), length, 0, true});
+    const auto data = bytes.subspan(sizeof(mlx5_wqe_inl_data_seg), length);
+    out.inlined.insert(out.inlined.end(), data.begin(), data.end());
+    return at.skip(std::min(padded, bytes.size()));
+}
+
+/// A pointer of length zero means 2 GiB to the hardware; libmlx5 never writes one, and it is over our limit.
+bool take_pointer(cursor& at, send_request& out, std::uint64_t& length) {
+    mlx5_wqe_data_seg data;
+    if (!at.take(data)) return false;
+    if (be32toh(data.lkey) == MLX5_INVALID_LKEY) return true;
+    const std::uint32_t bytes = be32toh(data.byte_count);
+    out.segments.push_back({be64toh(data.addr), bytes, be32toh(data.lkey), false});
+    length += bytes == 0 ? std::uint64_t{1} << 31 : bytes;
+    return true;
+}
+
+decode_status take_data(cursor at, send_request& out) {
+    std::uint64_t length = 0;
+    while (!at.rest().empty()) {
+        if (at.rest().size() < sizeof(std::uint32_t)) return decode_status::bad_segment;
+        const std::uint32_t word = be32toh(load_as<std::uint32_t>(at.rest()));
+        if ((word & MLX5_INLINE_SEG) != 0) {
+            const std::uint32_t bytes = word & ~static_cast<std::uint32_t>(MLX5_INLINE_SEG);
+            if (bytes > max_send_wqe_bytes || !take_inline(at, bytes, out)) return decode_status::bad_segment;
+            length += bytes;
+        } else if (!take_pointer(at, out, length)) {
+            return decode_status::bad_segment;
+        }
+    }
+    if (length > max_message_bytes) return decode_status::too_long;
+    out.length = static_cast<std::uint32_t>(length);
+    return decode_status::ok;
+}
+
+const opcode_row* find_opcode(std::uint8_t opcode, bool datagram) {
+    for (const auto& row : opcodes) {
+        if (row.opcode == opcode && (row.datagram || !datagram)) return &row;
+    }
+    return nullptr;
+}
+
+void start(send_request& out, const send_expectation& expected) {
+    out.index = expected.index;
+    out.blocks = 1;
+    out.length = 0;
+    out.segments.clear();
+    out.inlined.clear();
+}
+
+void take_control(const mlx5_wqe_ctrl_seg& control, const opcode_row& row, send_request& out) {
+    constexpr std::uint8_t fence_bits = MLX5_WQE_CTRL_FENCE | MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE;
+    out.kind = row.kind;
+    out.has_immediate = row.immediate;
+    out.invalidates = row.invalidate;
+    out.immediate = control.imm;
+    out.signalled = (control.fm_ce_se & MLX5_WQE_CTRL_CQ_UPDATE) != 0;
+    out.solicited = (control.fm_ce_se & MLX5_WQE_CTRL_SOLICITED) != 0;
+    out.fenced = (control.fm_ce_se & fence_bits) != 0;
+}
+
+decode_status take_body(cursor at, const send_expectation& expected, send_request& out) {
+    if (out.kind == operation::nop) return decode_status::ok;
+    if (expected.datagram && !take_datagram(at, expected.ethernet, out.destination))
+        return decode_status::empty;
+    const bool remote = out.kind == operation::write || out.needs_response();
+    if (remote && !take_remote(at, out)) return decode_status::empty;
+    if (out.is_atomic() && !take_atomic(at, out)) return decode_status::empty;
+    const decode_status status = take_data(at, out);
+    if (status == decode_status::ok && out.is_atomic() && out.length != 8) return decode_status::bad_segment;
+    return status;
+}
+
+}  // namespace
+
+std::string_view to_string(decode_status status) {
+    switch (status) {
+        case decode_status::ok:
+            return "ok";
+        case decode_status::empty:
+            return "too few segments";
+        case decode_status::wrong_queue:
+            return "queue pair number is not this one";
+        case decode_status::wrong_index:
+            return "index is not the next one: stale, or written after the doorbell";
+        case decode_status::unknown_opcode:
+            return "opcode not supported here";
+        case decode_status::bad_segment:
+            return "segment runs past the end";
+        case decode_status::too_long:
+            return "message too long";
+    }
+    return "?";
+}
+
+std::size_t send_wqe_bytes(std::span<const std::byte, 16> control) {
+    const auto head = load_as<mlx5_wqe_ctrl_seg>(control);
+    return (be32toh(head.qpn_ds) & 0x3f) * std::size_t{16};
+}
+
+decode_status decode_send(std::span<const std::byte> wqe, const send_expectation& expected,
+                          send_request& out) {
+    start(out, expected);
+    cursor at(wqe);
+    mlx5_wqe_ctrl_seg control;
+    if (!at.take(control)) return decode_status::empty;
+    const std::uint32_t head = be32toh(control.opmod_idx_opcode);
+    const std::uint32_t qpn_ds = be32toh(control.qpn_ds);
+    const std::size_t size = (qpn_ds & 0x3f) * std::size_t{16};
+    out.opcode = static_cast<std::uint8_t>(head);
+    if (size == 0 || size > wqe.size()) return decode_status::empty;
+    if (((head >> 8) & 0xffff) != expected.index) return decode_status::wrong_index;
+    if (qpn_ds >> 8 != expected.qpn) return decode_status::wrong_queue;
+    out.blocks = static_cast<std::uint16_t>((size + wqe_block_bytes - 1) / wqe_block_bytes);
+    const opcode_row* row = find_opcode(out.opcode, expected.datagram);
+    if (row == nullptr) return decode_status::unknown_opcode;
+    take_control(control, *row, out);
+    return take_body(cursor(wqe.first(size).subspan(sizeof control)), expected, out);
+}
+
+void decode_receive(std::span<const std::byte> wqe, std::vector<segment>& out) {
+    out.clear();
+    cursor at(wqe);
+    mlx5_wqe_data_seg data;
+    while (at.take(data)) {
+        if (be32toh(data.lkey) == MLX5_INVALID_LKEY) return;
+        out.push_back({be64toh(data.addr), be32toh(data.byte_count), be32toh(data.lkey), false});
+    }
+}
+
+}  // namespace accel::softnic

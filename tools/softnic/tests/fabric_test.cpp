@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/fabric.hpp"
+
+#include <csignal>
+#include <set>
+#include <thread>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace accel::softnic {
+namespace {
+
+/// A shared fabric with a name of its own, removed afterwards.
+class named_fabric {
+  public:
+    named_fabric() : name_(fmt::format("test-{}-{}", ::getpid(), ++count_)) {}
+    ~named_fabric() { ::shm_unlink(fmt::format("/softnic-{}-{}", ::getuid(), name_).c_str()); }
+    named_fabric(const named_fabric&) = delete;
+    named_fabric& operator=(const named_fabric&) = delete;
+    [[nodiscard]] const std::string& get() const { return name_; }
+
+  private:
+    static inline int count_ = 0;
+    std::string name_;
+};
+
+void send(fabric& from, int to, std::uint32_t psn) {
+    packet* slot = from.reserve(to);
+    ASSERT_NE(slot, nullptr);
+    slot->header.psn = psn;
+    from.commit(to);
+}
+
+TEST(fabric, delivers_in_order_to_itself_and_to_peers) {
+    const auto one = fabric::create_private();
+    const auto other = fabric::join_peer(*one);
+    ASSERT_NE(one->node(), other->node());
+    for (fabric* to : {one.get(), other.get()}) {
+        for (std::uint32_t round = 0; round < 3 * ring_slots; ++round) {
+            send(*one, to->node(), round);
+            const packet* in = to->receive();
+            ASSERT_NE(in, nullptr);
+            EXPECT_EQ(in->header.psn, round);
+            to->release();
+        }
+        EXPECT_EQ(to->receive(), nullptr);
+    }
+}
+
+TEST(fabric, a_full_ring_refuses_and_recovers) {
+    const auto one = fabric::create_private();
+    const auto other = fabric::join_peer(*one);
+    std::uint32_t sent = 0;
+    while (one->reserve(other->node()) != nullptr) send(*one, other->node(), sent++);
+    EXPECT_EQ(sent, ring_slots);
+    ASSERT_NE(other->receive(), nullptr);
+    other->release();
+    EXPECT_NE(one->reserve(other->node()), nullptr);
+}
+
+TEST(fabric, queue_pair_numbers_are_unique_and_given_back) {
+    const auto one = fabric::create_private();
+    std::set<std::uint32_t> numbers;
+    for (int count = 0; count < 1000; ++count) {
+        const auto qpn = one->claim_qpn(0);
+        ASSERT_TRUE(qpn);
+        EXPECT_GE(*qpn, first_qpn);
+        EXPECT_TRUE(numbers.insert(*qpn).second);
+        EXPECT_EQ(one->owner_of(0, *qpn), one->node());
+        EXPECT_EQ(one->owner_of(1, *qpn), -1) << "devices have numbers of their own";
+    }
+    for (const std::uint32_t qpn : numbers) one->release_qpn(0, qpn);
+    EXPECT_EQ(one->owner_of(0, *numbers.begin()), -1);
+    EXPECT_EQ(one->owner_of(0, 1u << 23), -1);
+    EXPECT_EQ(one->owner_of(77, first_qpn), -1);
+}
+
+TEST(fabric, runs_out_of_queue_pair_numbers_with_an_answer) {
+    const auto one = fabric::create_private();
+    for (std::uint32_t count = first_qpn; count < qpn_space; ++count) ASSERT_TRUE(one->claim_qpn(0));
+    EXPECT_FALSE(one->claim_qpn(0));
+}
+
+TEST(fabric, gives_back_what_a_killed_process_held) {
+    const named_fabric name;
+    const auto mine = fabric::join(name.get(), 7);
+    int ready[2];
+    ASSERT_EQ(::pipe(ready), 0);
+    const pid_t child = ::fork();
+    if (child == 0) {
+        const auto theirs = fabric::join(name.get(), 7);
+        const std::uint32_t told[]{theirs->claim_qpn(0).value_or(0),
+                                   static_cast<std::uint32_t>(theirs->node())};
+        if (::write(ready[1], told, sizeof told) < 0) ::_exit(1);
+        ::pause();
+        ::_exit(0);
+    }
+    std::uint32_t told[2]{};
+    ASSERT_EQ(::read(ready[0], told, sizeof told), static_cast<ssize_t>(sizeof told));
+    const int their_node = static_cast<int>(told[1]);
+    mine->reap_dead_nodes();
+    EXPECT_EQ(mine->owner_of(0, told[0]), their_node) << "still alive";
+    send(*mine, their_node, 1);
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    mine->reap_dead_nodes();
+    EXPECT_EQ(mine->owner_of(0, told[0]), -1);
+    const auto next = fabric::join(name.get(), 7);
+    EXPECT_EQ(next->node(), their_node) << "the place is free again";
+    EXPECT_EQ(next->receive(), nullptr) << "what was sent to the dead is not for the next";
+    send(*mine, next->node(), 5);
+    ASSERT_NE(next->receive(), nullptr);
+    EXPECT_EQ(next->receive()->header.psn, 5u);
+}
+
+TEST(fabric, refuses_another_device_list) {
+    const named_fabric name;
+    const auto mine = fabric::join(name.get(), 7);
+    EXPECT_THROW(static_cast<void>(fabric::join(name.get(), 8)), std::runtime_error);
+}
+
+TEST(fabric, has_a_last_place) {
+    std::vector<std::unique_ptr<fabric>> all;
+    all.push_back(fabric::create_private());
+    while (all.size() < static_cast<std::size_t>(max_nodes)) all.push_back(fabric::join_peer(*all[0]));
+    EXPECT_THROW(static_cast<void>(fabric::join_peer(*all[0])), std::runtime_error);
+    all.pop_back();
+    EXPECT_NO_THROW(all.push_back(fabric::join_peer(*all[0])));
+}
+
+TEST(fabric, a_packet_wakes_who_waits) {
+    const auto one = fabric::create_private();
+    const auto other = fabric::join_peer(*one);
+    const std::uint32_t seen = other->arrivals();
+    std::thread sender([&] { send(*one, other->node(), 1); });
+    const auto start = std::chrono::steady_clock::now();
+    while (other->arrivals() == seen) other->wait_for_arrival(seen, 5'000'000'000);
+    sender.join();
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(4));
+    EXPECT_NE(other->receive(), nullptr);
+}
+
+}  // namespace
+}  // namespace accel::softnic

@@ -1,0 +1,198 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Programs nobody here wrote, under softnic: ibverbs-utils, perftest, ucx-utils. Usage: programs.sh SOFTNIC GROUP
+# Exit status 77: the program of this group is not installed.
+set -u
+softnic=$1
+group=$2
+fabric=programs-$group-$$
+work=$(mktemp -d)
+failures=0
+trap 'rm -rf "$work" "/dev/shm/softnic-$(id -u)-$fabric"' EXIT
+
+need() {
+    for program in "$@"; do
+        command -v "$program" > /dev/null || { echo "skipped: $program is not installed"; exit 77; }
+    done
+}
+
+run() { "$softnic" run --fabric "$fabric" ${options:-} "${faults[@]}" -- timeout "${limit:-60}" "$@"; }
+faults=()
+fired=0
+export SOFTNIC_STATS=1
+
+port=$((20000 + $$ % 20000))
+
+# Server and client of one program, on a TCP port of their own for the exchange of addresses.
+pair() {
+    port=$((port + 1))
+    run "$@" "$port_option" "$port" > "$work/server" 2>&1 &
+    local server=$!
+    for _ in $(seq 100); do
+        grep -q ":$(printf %04X "$port") .* 0A " /proc/net/tcp /proc/net/tcp6 2> /dev/null && break
+        sleep 0.05
+    done
+    run "$@" "$port_option" "$port" 127.0.0.1 > "$work/client" 2>&1
+    local client_status=$?
+    wait "$server"
+    local server_status=$?
+    fired=$((fired + $(cat "$work/client" "$work/server" | sed -n 's/^softnic: .* faults \([0-9]*\) .*/+\1/p' | tr -d '\n') + 0))
+    if [ $client_status = 0 ] && [ $server_status = 0 ]; then
+        echo "ok   $*"
+    else
+        echo "FAIL $* (client $client_status, server $server_status)"
+        tail -n 5 "$work/client" "$work/server"
+        failures=$((failures + 1))
+    fi
+}
+
+check() { # description, then a command that must succeed
+    local what=$1
+    shift
+    if "$@"; then
+        echo "ok   $what"
+    else
+        echo "FAIL $what"
+        failures=$((failures + 1))
+    fi
+}
+
+pingpongs() {
+    need ibv_rc_pingpong
+    port_option=-p
+    pair ibv_rc_pingpong -c -n 200
+    pair ibv_rc_pingpong -e -c -n 200
+    pair ibv_rc_pingpong -c -s 1 -n 100
+    pair ibv_rc_pingpong -c -s 65536 -n 50
+    pair ibv_rc_pingpong -c -s 1000000 -m 1024 -n 5
+    pair ibv_ud_pingpong -c -n 100
+    pair ibv_ud_pingpong -e -n 100
+    pair ibv_srq_pingpong -c -n 200
+    pair ibv_srq_pingpong -e -n 200
+}
+
+# A lost datagram is lost: UD programs do not survive loss on hardware either.
+reliable_pingpongs() {
+    need ibv_rc_pingpong
+    port_option=-p
+    pair ibv_rc_pingpong -c -n 300
+    pair ibv_rc_pingpong -e -c -n 200
+    pair ibv_rc_pingpong -c -s 100000 -m 1024 -n 20
+    pair ibv_srq_pingpong -c -n 200
+}
+
+perf() {
+    need ib_write_lat
+    port_option=-p
+    local common="-d mlx5_0 -F"
+    for program in ib_write_lat ib_send_lat ib_read_lat ib_atomic_lat; do pair $program $common -n 200; done
+    for program in ib_write_bw ib_send_bw ib_read_bw ib_atomic_bw; do pair $program $common -n 200; done
+}
+
+perf_shapes() {
+    need ib_write_lat
+    port_option=-p
+    local common="-d mlx5_0 -F"
+    for program in ib_send_lat ib_read_lat ib_atomic_lat; do pair $program $common -e -n 100; done
+    for program in ib_send_bw ib_read_bw; do pair $program $common -e -q 4 -n 100; done
+    pair ib_write_bw $common -q 4 -n 100
+    for program in ib_write_bw ib_send_bw; do pair $program $common -q 4 -l 8 -n 200 -s 1024; done
+    for program in ib_write_bw ib_send_lat; do pair $program $common -D 5; done
+    pair ib_send_bw -d mlx5_0 -F -c UD -s 2048 -n 200
+}
+
+perf_large() {
+    need ib_write_lat
+    port_option=-p
+    for program in ib_write_bw ib_send_bw ib_read_bw; do pair $program -d mlx5_0 -F -s 8388608 -n 10; done
+    pair ib_write_lat -d mlx5_0 -F -s 8388608 -n 10
+    pair ib_write_bw -d mlx5_0 -F -a -n 20
+}
+
+perf_loss() {
+    need ib_write_lat
+    port_option=-p
+    local common="-d mlx5_0 -F"
+    for program in ib_write_lat ib_send_lat ib_read_lat ib_atomic_lat ib_write_bw ib_send_bw ib_read_bw ib_atomic_bw; do
+        pair $program $common -n 200
+    done
+}
+
+# rc_x: rc_mlx5, with ud_mlx5 for the connection only. ucx_perftest does not check its data; the other groups do that.
+ucx() {
+    need ucx_perftest
+    port_option=-p
+    export UCX_TLS=rc_x UCX_NET_DEVICES=mlx5_0:1 UCX_WARN_UNUSED_ENV_VARS=n
+    for test in tag_lat tag_bw am_lat am_bw ucp_put_lat ucp_put_bw ucp_get ucp_add ucp_fadd ucp_swap ucp_cswap; do
+        case $test in
+            am_lat | am_bw) test=ucp_$test ;;
+        esac
+        local size=4096
+        case $test in *add | *swap) size=8 ;; esac
+        ucx_pair "$test" -s $size -n "${rounds:-300}" -w 10
+    done
+    ucx_pair tag_bw -s 1000000 -n 20 -w 2
+}
+
+ucx_pair() {
+    local test=$1
+    shift
+    pair ucx_perftest -t "$test" "$@"
+}
+
+killed() {
+    need ib_write_bw
+    port=$((port + 1))
+    run ib_write_bw -d mlx5_0 -F -D 30 -p $port > "$work/server" 2>&1 &
+    sleep 1.5
+    run ib_write_bw -d mlx5_0 -F -D 30 -p $port 127.0.0.1 > "$work/client" 2>&1 &
+    local client=$!
+    sleep 3
+    # The server: the child of `timeout`, found by its own command line with this test's port.
+    local victim
+    victim=$(pgrep -f "^ib_write_bw -d mlx5_0 -F -D 30 -p $port\$" | head -n 1)
+    check "the server is running" test -n "$victim"
+    [ -n "$victim" ] && kill -KILL "$victim"
+    for _ in $(seq 150); do kill -0 $client 2> /dev/null || break; sleep 0.1; done
+    if kill -0 $client 2> /dev/null; then
+        check "the client noticed within 15 s" false
+        kill $client
+    fi
+    wait $client
+    check "the client failed with a transport retry error" grep -q "status 12\|transport retry\|syndrom 0x81\|0x81" "$work/client"
+    port_option=-p
+    pair ib_write_bw -d mlx5_0 -F -n 100
+}
+
+case $group in
+    devices)
+        need ibv_devices ibv_devinfo
+        check "ibv_devices" sh -c "'$softnic' run --fabric $fabric -- ibv_devices | grep -q mlx5_0"
+        check "ibv_devinfo -v" sh -c "'$softnic' run --fabric $fabric -- ibv_devinfo -v | grep -q PORT_ACTIVE"
+        check "two devices, three ports" sh -c \
+            "test \$('$softnic' run --fabric $fabric-m --devices ib+roce,roce -- ibv_devinfo | grep -c PORT_ACTIVE) = 3"
+        check "RoCE GIDs" sh -c \
+            "'$softnic' run --fabric $fabric-r --devices roce -- ibv_devinfo -v | grep -q 'RoCE v2'"
+        rm -f "/dev/shm/softnic-$(id -u)-$fabric-m" "/dev/shm/softnic-$(id -u)-$fabric-r"
+        ;;
+    pingpong)
+        pingpongs
+        fabric=$fabric-roce options="--devices roce"
+        port_option=-p
+        pair ibv_rc_pingpong -c -g 1 -n 200
+        pair ibv_ud_pingpong -g 3 -n 100
+        rm -f "/dev/shm/softnic-$(id -u)-$fabric"
+        ;;
+    pingpong_loss) faults=(--fault "drop p=0.01 seed=$RANDOM") && reliable_pingpongs ;;
+    perftest) perf ;;
+    perftest_shapes) perf_shapes ;;
+    perftest_large) perf_large ;;
+    perftest_loss) faults=(--fault "drop p=0.01 seed=$RANDOM") && perf_loss ;;
+    ucx) ucx ;;
+    ucx_loss) rounds=150 faults=(--fault "drop p=0.01 seed=$RANDOM") && ucx ;;
+    killed) killed ;;
+    doctor) check "softnic doctor" "$softnic" doctor ;;
+    *) echo "no group $group" && exit 2 ;;
+esac
+[ ${#faults[@]} = 0 ] || check "faults fired: $fired" test "$fired" -gt 0
+exit $((failures > 0))

@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stock libibverbs and libmlx5 on top of the preload library. Run under `softnic run`, in every poll mode.
+#include "softnic/softnic.h"
+#include "verbs_pair.hpp"
+
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include <endian.h>
+#include <gtest/gtest.h>
+#include <infiniband/mlx5dv.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace {
+
+namespace st = accel::softnic::testing;
+using steady = std::chrono::steady_clock;
+
+constexpr int all_access =
+    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+
+struct verbs : ::testing::Test {
+    std::vector<std::uint8_t> from = std::vector<std::uint8_t>(1 << 20);
+    std::vector<std::uint8_t> to = std::vector<std::uint8_t>(1 << 20);
+    st::context_owner context = st::open_device();
+    st::pd_owner pd{ibv_alloc_pd(context.get())};
+    st::mr_owner from_mr{ibv_reg_mr(pd.get(), from.data(), from.size(), all_access)};
+    st::mr_owner to_mr{ibv_reg_mr(pd.get(), to.data(), to.size(), all_access)};
+    st::channel_owner channel{ibv_create_comp_channel(context.get())};
+    st::cq_owner cq{ibv_create_cq(context.get(), 128, nullptr, channel.get(), 0)};
+    st::cq_owner other_cq{ibv_create_cq(context.get(), 128, nullptr, nullptr, 0)};
+    st::qp_owner qp = st::make_qp(pd.get(), cq.get(), cq.get());
+    st::qp_owner other = st::make_qp(pd.get(), other_cq.get(), other_cq.get());
+
+    void SetUp() override {
+        for (std::size_t at = 0; at < from.size(); ++at)
+            from[at] = static_cast<std::uint8_t>(at * 7 + (at >> 8));
+        st::connect(qp.get(), other.get());
+    }
+    void TearDown() override {
+        if (softnic_fault_clear) softnic_fault_clear();
+        if (softnic_strict) softnic_strict(0);
+    }
+
+    ibv_send_wr request(ibv_wr_opcode opcode, ibv_sge& piece, std::uint32_t size) const {
+        piece = {reinterpret_cast<std::uint64_t>(from.data()), size, from_mr->lkey};
+        ibv_send_wr out{};
+        out.wr_id = 1000 + size;
+        out.sg_list = &piece;
+        out.num_sge = 1;
+        out.opcode = opcode;
+        out.send_flags = IBV_SEND_SIGNALED;
+        out.wr.rdma.remote_addr = reinterpret_cast<std::uint64_t>(to.data());
+        out.wr.rdma.rkey = to_mr->rkey;
+        return out;
+    }
+    static void post(ibv_qp* on, ibv_send_wr& what) {
+        ibv_send_wr* bad = nullptr;
+        ASSERT_EQ(ibv_post_send(on, &what, &bad), 0);
+    }
+    void receive(ibv_qp* on, std::uint32_t size, std::uint64_t id) const {
+        ibv_sge piece{reinterpret_cast<std::uint64_t>(to.data()), size, to_mr->lkey};
+        ibv_recv_wr what{id, nullptr, &piece, 1};
+        ibv_recv_wr* bad = nullptr;
+        ASSERT_EQ(ibv_post_recv(on, &what, &bad), 0);
+    }
+    static ibv_wc wait(ibv_cq* on) {
+        ibv_wc out{};
+        out.status = IBV_WC_GENERAL_ERR;
+        out.wr_id = ~0ull;
+        const auto deadline = steady::now() + std::chrono::seconds(10);
+        while (steady::now() < deadline) {
+            if (ibv_poll_cq(on, 1, &out) == 1) return out;
+        }
+        ADD_FAILURE() << "no completion";
+        return out;
+    }
+};
+
+TEST_F(verbs, writes_of_many_sizes) {
+    for (const std::uint32_t size : {1u, 8u, 60u, 1024u, 4097u, 65536u, 1000000u}) {
+        std::fill(to.begin(), to.end(), std::uint8_t{0});
+        ibv_sge piece{};
+        auto what = request(IBV_WR_RDMA_WRITE, piece, size);
+        post(qp.get(), what);
+        const ibv_wc done = wait(cq.get());
+        ASSERT_EQ(done.status, IBV_WC_SUCCESS);
+        EXPECT_EQ(done.wr_id, 1000 + size);
+        EXPECT_EQ(done.opcode, IBV_WC_RDMA_WRITE);
+        EXPECT_EQ(done.qp_num, qp->qp_num);
+        EXPECT_EQ(std::memcmp(from.data(), to.data(), size), 0);
+        EXPECT_EQ(to[size], 0);
+    }
+}
+
+TEST_F(verbs, sends_with_immediate_and_reads_and_atomics) {
+    receive(other.get(), 4096, 55);
+    ibv_sge piece{};
+    auto send = request(IBV_WR_SEND_WITH_IMM, piece, 3000);
+    send.imm_data = htobe32(0xbeef);
+    post(qp.get(), send);
+    const ibv_wc got = wait(other_cq.get());
+    ASSERT_EQ(got.status, IBV_WC_SUCCESS);
+    EXPECT_EQ(got.wr_id, 55u);
+    EXPECT_EQ(got.byte_len, 3000u);
+    EXPECT_EQ(be32toh(got.imm_data), 0xbeefu);
+    EXPECT_EQ(wait(cq.get()).status, IBV_WC_SUCCESS);
+
+    std::iota(to.begin(), to.end(), std::uint8_t{3});
+    auto read = request(IBV_WR_RDMA_READ, piece, 100000);
+    post(qp.get(), read);
+    const ibv_wc brought = wait(cq.get());
+    ASSERT_EQ(brought.status, IBV_WC_SUCCESS);
+    EXPECT_EQ(brought.byte_len, 100000u);
+    EXPECT_EQ(std::memcmp(from.data(), to.data(), 100000), 0);
+
+    std::uint64_t value = 37;
+    std::memcpy(to.data(), &value, 8);
+    auto add = request(IBV_WR_ATOMIC_FETCH_AND_ADD, piece, 8);
+    add.wr.atomic.remote_addr = reinterpret_cast<std::uint64_t>(to.data());
+    add.wr.atomic.rkey = to_mr->rkey;
+    add.wr.atomic.compare_add = 5;
+    post(qp.get(), add);
+    ASSERT_EQ(wait(cq.get()).status, IBV_WC_SUCCESS);
+    std::memcpy(&value, from.data(), 8);
+    EXPECT_EQ(value, 37u);
+    std::memcpy(&value, to.data(), 8);
+    EXPECT_EQ(value, 42u);
+}
+
+/// Past 65536 WQEs and several turns of every ring, in batches: waiting for each would take long on a busy
+/// machine.
+TEST_F(verbs, rings_and_indices_wrap) {
+    constexpr std::uint32_t batch = 32;
+    for (std::uint32_t round = 0; round < 70'000; round += batch) {
+        for (std::uint32_t at = round; at < round + batch; ++at) {
+            ibv_sge piece{};
+            auto what = request(IBV_WR_RDMA_WRITE, piece, 4);
+            what.wr_id = at;
+            if (at + 1 < round + batch) what.send_flags = 0;
+            if ((at & 1) != 0) what.send_flags |= IBV_SEND_INLINE;
+            std::memcpy(from.data(), &at, 4);
+            post(qp.get(), what);
+        }
+        const ibv_wc done = wait(cq.get());
+        ASSERT_EQ(done.status, IBV_WC_SUCCESS);
+        ASSERT_EQ(done.wr_id, round + batch - 1);
+        const std::uint32_t last = round + batch - 1;
+        ASSERT_EQ(std::memcmp(to.data(), &last, 4), 0);
+    }
+}
+
+/// As a GPU kernel would post: WQE, doorbell record, doorbell, by hand.
+TEST_F(verbs, hand_made_work_requests) {
+    mlx5dv_qp raw{};
+    mlx5dv_obj object{};
+    object.qp.in = qp.get();
+    object.qp.out = &raw;
+    ASSERT_EQ(mlx5dv_init_obj(&object, MLX5DV_OBJ_QP), 0);
+    ibv_sge piece{};
+    auto what = request(IBV_WR_RDMA_WRITE, piece, 16);
+    post(qp.get(), what);
+    ASSERT_EQ(wait(cq.get()).status, IBV_WC_SUCCESS);
+
+    auto* sq = static_cast<std::byte*>(raw.sq.buf);
+    std::array<std::byte, 48> mine{};
+    const auto build = [&](std::uint16_t index) {
+        mlx5_wqe_ctrl_seg control{};
+        control.opmod_idx_opcode = htobe32(std::uint32_t{index} << 8 | MLX5_OPCODE_RDMA_WRITE);
+        control.qpn_ds = htobe32(qp->qp_num << 8 | 3);
+        control.fm_ce_se = MLX5_WQE_CTRL_CQ_UPDATE;
+        const mlx5_wqe_raddr_seg remote{htobe64(what.wr.rdma.remote_addr), htobe32(to_mr->rkey), 0};
+        const mlx5_wqe_data_seg data{htobe32(16), htobe32(from_mr->lkey), htobe64(piece.addr)};
+        std::memcpy(mine.data(), &control, 16);
+        std::memcpy(mine.data() + 16, &remote, 16);
+        std::memcpy(mine.data() + 32, &data, 16);
+    };
+    build(0);
+    EXPECT_EQ(std::memcmp(mine.data(), sq, mine.size()), 0) << "not what libmlx5 writes";
+
+    std::fill(to.begin(), to.end(), std::uint8_t{0});
+    build(1);
+    std::memcpy(sq + 64, mine.data(), mine.size());
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+    reinterpret_cast<volatile std::uint32_t*>(raw.dbrec)[MLX5_SND_DBR] = htobe32(2);
+    const auto quiet_until = steady::now() + std::chrono::milliseconds(50);
+    while (steady::now() < quiet_until) softnic_progress();
+    EXPECT_EQ(to[0], 0) << "a doorbell record without a doorbell must do nothing";
+    std::uint64_t doorbell = 0;
+    std::memcpy(&doorbell, mine.data(), 8);
+    *static_cast<volatile std::uint64_t*>(raw.bf.reg) = doorbell;
+    const auto deadline = steady::now() + std::chrono::seconds(5);
+    volatile std::uint8_t* flag = to.data() + 15;
+    while (*flag != from[15] && steady::now() < deadline) softnic_progress();
+    EXPECT_EQ(std::memcmp(to.data(), from.data(), 16), 0);
+}
+
+TEST_F(verbs, completion_events_by_blocking_read) {
+    for (int round = 0; round < 20; ++round) {
+        ASSERT_EQ(ibv_req_notify_cq(cq.get(), 0), 0);
+        ibv_sge piece{};
+        auto what = request(IBV_WR_RDMA_WRITE, piece, 8);
+        post(qp.get(), what);
+        ibv_cq* which = nullptr;
+        void* user = nullptr;
+        ASSERT_EQ(ibv_get_cq_event(channel.get(), &which, &user), 0);
+        EXPECT_EQ(which, cq.get());
+        ibv_ack_cq_events(which, 1);
+        EXPECT_EQ(wait(cq.get()).status, IBV_WC_SUCCESS);
+    }
+}
+
+TEST_F(verbs, completion_events_by_poll) {
+    ASSERT_EQ(ibv_req_notify_cq(cq.get(), 0), 0);
+    pollfd entry{channel->fd, POLLIN, 0};
+    EXPECT_EQ(::poll(&entry, 1, 20), 0) << "nothing has happened";
+    ibv_sge piece{};
+    auto what = request(IBV_WR_RDMA_WRITE, piece, 8);
+    post(qp.get(), what);
+    EXPECT_EQ(::poll(&entry, 1, 5000), 1);
+}
+
+TEST_F(verbs, errors_flush_and_tell_the_other_side) {
+    ibv_sge piece{};
+    auto bad = request(IBV_WR_RDMA_WRITE, piece, 8);
+    bad.wr.rdma.rkey += 256 * 50;
+    ibv_sge next_piece{};
+    auto next = request(IBV_WR_RDMA_WRITE, next_piece, 9);
+    bad.next = &next;
+    post(qp.get(), bad);
+    const ibv_wc first = wait(cq.get());
+    EXPECT_EQ(first.status, IBV_WC_REM_ACCESS_ERR);
+    EXPECT_EQ(first.vendor_err, 0x88u);
+    EXPECT_EQ(wait(cq.get()).status, IBV_WC_WR_FLUSH_ERR);
+    ibv_async_event event{};
+    ASSERT_EQ(ibv_get_async_event(context.get(), &event), 0);
+    EXPECT_EQ(event.event_type, IBV_EVENT_QP_ACCESS_ERR);
+    EXPECT_EQ(event.element.qp, other.get());
+    ibv_ack_async_event(&event);
+    ibv_qp_attr attr{};
+    ibv_qp_init_attr init{};
+    ASSERT_EQ(ibv_query_qp(other.get(), &attr, IBV_QP_STATE, &init), 0);
+    EXPECT_EQ(attr.qp_state, IBV_QPS_ERR);
+}
+
+/// Destroying hangs for ever unless the count of events is exact; the test's timeout is the check.
+TEST_F(verbs, destroying_with_unread_events_returns) {
+    ibv_sge piece{};
+    auto bad = request(IBV_WR_RDMA_WRITE, piece, 8);
+    bad.wr.rdma.rkey += 256 * 50;
+    ASSERT_EQ(ibv_req_notify_cq(cq.get(), 0), 0);
+    post(qp.get(), bad);
+    EXPECT_EQ(wait(cq.get()).status, IBV_WC_REM_ACCESS_ERR);
+}
+
+TEST_F(verbs, memory_unmapped_without_dereg) {
+    void* gone = ::mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const st::mr_owner mr(ibv_reg_mr(pd.get(), gone, 8192, all_access));
+    ASSERT_NE(mr, nullptr);
+    ::munmap(gone, 8192);
+    ibv_sge piece{};
+    auto what = request(IBV_WR_RDMA_WRITE, piece, 64);
+    piece.addr = reinterpret_cast<std::uint64_t>(gone);
+    piece.lkey = mr->lkey;
+    post(qp.get(), what);
+    EXPECT_EQ(wait(cq.get()).status, IBV_WC_LOC_PROT_ERR);
+}
+
+TEST_F(verbs, resizing_keeps_what_is_unread) {
+    for (std::uint32_t size = 1; size <= 5; ++size) {
+        ibv_sge piece{};
+        auto what = request(IBV_WR_RDMA_WRITE, piece, size);
+        post(qp.get(), what);
+    }
+    receive(qp.get(), 8, 1);
+    while (to[4] != from[4] && softnic_progress() >= 0) {
+    }
+    for (int count = 0; count < 1000; ++count) softnic_progress();
+    ASSERT_EQ(ibv_resize_cq(cq.get(), 1000), 0);
+    ibv_sge piece{};
+    auto last = request(IBV_WR_RDMA_WRITE, piece, 6);
+    post(qp.get(), last);
+    for (std::uint32_t size = 1; size <= 6; ++size) {
+        const ibv_wc done = wait(cq.get());
+        EXPECT_EQ(done.status, IBV_WC_SUCCESS);
+        EXPECT_EQ(done.wr_id, 1000 + size);
+    }
+}
+
+TEST_F(verbs, shared_receive_queue_and_its_limit) {
+    ibv_srq_init_attr init{};
+    init.attr = {16, 2, 0};
+    const st::srq_owner srq(ibv_create_srq(pd.get(), &init));
+    ASSERT_NE(srq, nullptr);
+    const st::qp_owner one = st::make_qp(pd.get(), cq.get(), cq.get());
+    const st::qp_owner two = st::make_qp(pd.get(), other_cq.get(), other_cq.get(), 64, srq.get());
+    st::connect(one.get(), two.get());
+    for (std::uint64_t id = 0; id < 4; ++id) {
+        ibv_sge piece{reinterpret_cast<std::uint64_t>(to.data()), 100, to_mr->lkey};
+        ibv_recv_wr what{id, nullptr, &piece, 1};
+        ibv_recv_wr* bad = nullptr;
+        ASSERT_EQ(ibv_post_srq_recv(srq.get(), &what, &bad), 0);
+    }
+    ibv_srq_attr limit{};
+    limit.srq_limit = 3;
+    ASSERT_EQ(ibv_modify_srq(srq.get(), &limit, IBV_SRQ_LIMIT), 0);
+    for (std::uint64_t id = 0; id < 4; ++id) {
+        ibv_sge piece{};
+        auto what = request(IBV_WR_SEND, piece, 10);
+        post(one.get(), what);
+        const ibv_wc got = wait(other_cq.get());
+        EXPECT_EQ(got.status, IBV_WC_SUCCESS);
+        EXPECT_EQ(got.wr_id, id);
+        EXPECT_EQ(wait(cq.get()).status, IBV_WC_SUCCESS);
+    }
+    ibv_async_event event{};
+    ASSERT_EQ(ibv_get_async_event(context.get(), &event), 0);
+    EXPECT_EQ(event.event_type, IBV_EVENT_SRQ_LIMIT_REACHED);
+    ibv_ack_async_event(&event);
+}
+
+TEST_F(verbs, wrong_transitions_are_refused) {
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_RTR;
+    EXPECT_NE(ibv_modify_qp(qp.get(), &attr, IBV_QP_STATE), 0);
+    attr.qp_state = IBV_QPS_RESET;
+    EXPECT_EQ(ibv_modify_qp(qp.get(), &attr, IBV_QP_STATE), 0);
+    attr.qp_state = IBV_QPS_RTS;
+    EXPECT_NE(ibv_modify_qp(qp.get(), &attr, IBV_QP_STATE), 0);
+    st::connection how;
+    st::to_init(qp.get(), how);
+    EXPECT_THROW(st::to_ready(qp.get(), other->qp_num, 1, st::connection{static_cast<ibv_mtu>(7)}),
+                 std::runtime_error);
+    st::to_ready(qp.get(), other->qp_num, 1, how);
+}
+
+TEST_F(verbs, busy_objects_cannot_be_destroyed) {
+    EXPECT_NE(ibv_dealloc_pd(pd.get()), 0);
+}
+
+TEST_F(verbs, faults_and_counters_through_the_c_api) {
+    char problem[100];
+    EXPECT_EQ(softnic_fault_add("explode", problem, sizeof problem), -1);
+    EXPECT_STRNE(problem, "");
+    const std::uint64_t before = softnic_counter("retransmissions");
+    ASSERT_EQ(softnic_fault_add("drop nth=1 op=write", problem, sizeof problem), 0);
+    ibv_sge piece{};
+    auto what = request(IBV_WR_RDMA_WRITE, piece, 8);
+    post(qp.get(), what);
+    EXPECT_EQ(wait(cq.get()).status, IBV_WC_SUCCESS);
+    EXPECT_EQ(softnic_counter("retransmissions"), before + 1);
+    EXPECT_GE(softnic_fault_count(), 1u);
+    EXPECT_EQ(softnic_counter("no such counter"), 0u);
+}
+
+TEST_F(verbs, strict_mode_still_delivers) {
+    softnic_strict(1);
+    for (std::uint32_t round = 1; round < 200; ++round) {
+        receive(other.get(), 0, round);
+        ibv_sge piece{};
+        auto what = request(IBV_WR_RDMA_WRITE_WITH_IMM, piece, 4);
+        std::memcpy(from.data(), &round, 4);
+        post(qp.get(), what);
+        ASSERT_EQ(wait(other_cq.get()).status, IBV_WC_SUCCESS);
+        ASSERT_EQ(std::memcmp(to.data(), &round, 4), 0) << "completion ahead of its data";
+        ASSERT_EQ(wait(cq.get()).status, IBV_WC_SUCCESS);
+    }
+    EXPECT_EQ(softnic_counter("late_wqes"), 0u);
+}
+
+/// Memory that only a plugin reaches: addresses nobody has mapped.
+struct plugin_memory {
+    static constexpr std::uint64_t base = 1ull << 52;
+    std::vector<std::uint8_t> bytes = std::vector<std::uint8_t>(4096);
+
+    static plugin_memory& of(void* self) { return *static_cast<plugin_memory*>(self); }
+    static int claim(void*, std::uint64_t address, std::uint64_t) { return address >= base ? 1 : 0; }
+    static int read(void* self, std::uint64_t, void* out, std::uint64_t at, std::size_t size) {
+        std::memcpy(out, of(self).bytes.data() + (at - base), size);
+        return 0;
+    }
+    static int write(void* self, std::uint64_t, std::uint64_t at, const void* in, std::size_t size) {
+        std::memcpy(of(self).bytes.data() + (at - base), in, size);
+        return 0;
+    }
+};
+
+TEST_F(verbs, regions_over_memory_of_a_plugin) {
+    static auto& memory = *new plugin_memory;
+    static const softnic_dma_ops ops{&plugin_memory::claim, nullptr, &plugin_memory::read,
+                                     &plugin_memory::write, nullptr, nullptr};
+    ASSERT_EQ(softnic_dma_register(&ops, &memory), 0);
+    const st::mr_owner mr(
+        ibv_reg_mr(pd.get(), reinterpret_cast<void*>(plugin_memory::base), 4096, all_access));
+    ASSERT_NE(mr, nullptr);
+    ibv_sge piece{};
+    auto what = request(IBV_WR_RDMA_WRITE, piece, 4096);
+    what.wr.rdma.remote_addr = plugin_memory::base;
+    what.wr.rdma.rkey = mr->rkey;
+    post(qp.get(), what);
+    ASSERT_EQ(wait(cq.get()).status, IBV_WC_SUCCESS);
+    EXPECT_EQ(std::memcmp(memory.bytes.data(), from.data(), 4096), 0);
+}
+
+TEST_F(verbs, a_forked_child_may_exit_and_use_nothing) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+        ibv_context* again = ibv_open_device(context->device);
+        ::_exit(again == nullptr ? 0 : 1);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    ibv_sge piece{};
+    auto what = request(IBV_WR_RDMA_WRITE, piece, 8);
+    post(qp.get(), what);
+    EXPECT_EQ(wait(cq.get()).status, IBV_WC_SUCCESS) << "the parent goes on";
+}
+
+}  // namespace
