@@ -179,10 +179,11 @@ class log_capture {
 
 class control_test : public ::testing::Test {
   protected:
-    void listen(const security_options& options, nanoseconds peer_timeout = 2s) {
+    void listen(const security_options& options, nanoseconds peer_timeout = 2s,
+                const std::string& at = own_loopback()) {
         auto security = load_server_security(*context, options);
         ASSERT_TRUE(security.ok()) << security.error().message;
-        auto listening = control_server::listen(*context, own_loopback(), 0, *security, peer_timeout, host);
+        auto listening = control_server::listen(*context, at, 0, *security, peer_timeout, host);
         ASSERT_TRUE(listening.ok()) << listening.error().message;
         server = std::move(*listening);
     }

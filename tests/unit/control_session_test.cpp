@@ -25,7 +25,7 @@ TEST_F(control_test, a_session_is_granted_as_the_host_says) {
 }
 
 TEST_F(control_test, a_host_name_is_resolved) {
-    listen(insecure());
+    listen(insecure(), 2s, "localhost");
     auto grant = context->control().open_session("localhost", server->port(), keys(insecure()), wish(), watch,
                                                  deadline_after(patience));
     EXPECT_TRUE(grant.ok()) << grant.error().message;
