@@ -34,7 +34,8 @@ class ACCEL_API exchange {
     exchange& operator=(exchange&& other) noexcept;
     ~exchange();
 
-    /// The request in place; valid until the answer. Bytes of an untrusted peer. At least 8-byte aligned.
+    /// The request in place; valid until the answer. Bytes of an untrusted peer. At least 8-byte aligned, but
+    /// for a slice lent over `local`, which lies as its owner aligned it.
     [[nodiscard]] std::span<const std::byte> request() const noexcept;
     /// Room for the response, to be written in place; its size is the most the client accepts.
     [[nodiscard]] std::span<std::byte> response() const noexcept;
