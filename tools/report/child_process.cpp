@@ -49,6 +49,7 @@ result<child_process> child_process::start(const std::vector<std::string>& argum
                      "no pipe for a child process: raise the limit on open files"};
     }
     std::vector<char*> pointers;
+    pointers.reserve(arguments.size() + 1);
     for (const std::string& argument : arguments) pointers.push_back(const_cast<char*>(argument.c_str()));
     pointers.push_back(nullptr);
     const pid_t parent = getpid();

@@ -33,11 +33,11 @@ std::map<std::uint64_t, std::weak_ptr<pair>>& offers() {
 
 }  // namespace
 
-std::uint64_t offer_pair(std::shared_ptr<pair> made) {
+std::uint64_t offer_pair(const std::shared_ptr<pair>& made) {
     static std::uint64_t next = 0;
     const std::lock_guard lock(offers_mutex);
     std::erase_if(offers(), [](const auto& offer) { return offer.second.expired(); });
-    offers()[++next] = std::move(made);
+    offers()[++next] = made;
     return next;
 }
 

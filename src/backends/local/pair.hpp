@@ -95,7 +95,7 @@ struct pair {
 };
 
 /// How the server finds the client's pair: by a number that travels in the link description.
-[[nodiscard]] std::uint64_t offer_pair(std::shared_ptr<pair> made);
+[[nodiscard]] std::uint64_t offer_pair(const std::shared_ptr<pair>& made);
 /// Takes it, once; null for an unknown number.
 [[nodiscard]] std::shared_ptr<pair> take_pair(std::uint64_t key);
 

@@ -13,10 +13,10 @@ server::server(server&&) noexcept = default;
 server& server::operator=(server&&) noexcept = default;
 server::~server() = default;
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): a sink of the API; each worker takes a copy
 result<server> server::listen(context& ctx, std::span<const std::string> uris, handler service,
                               const server_options& options) {
-    auto made =
-        core::server_core::listen(ctx.state(), {uris.begin(), uris.end()}, std::move(service), options);
+    auto made = core::server_core::listen(ctx.state(), {uris.begin(), uris.end()}, service, options);
     if (!made) return made.error();
     return server{std::move(*made)};
 }

@@ -14,7 +14,8 @@ namespace accel::core {
 
 result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context_state> context,
                                                          const std::vector<std::string>& uris,
-                                                         handler service, const server_options& options) {
+                                                         const handler& service,
+                                                         const server_options& options) {
     if (uris.empty())
         return error{status::invalid_argument, 0, "a server needs at least one URI to listen on"};
     if (uris.size() > worker::max_pollers)

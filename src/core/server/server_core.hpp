@@ -24,7 +24,7 @@ class server_core : private session_observer {
   public:
     [[nodiscard]] static result<std::shared_ptr<server_core>> listen(std::shared_ptr<context_state> context,
                                                                      const std::vector<std::string>& uris,
-                                                                     handler service,
+                                                                     const handler& service,
                                                                      const server_options& options);
     ~server_core() override;
     server_core(const server_core&) = delete;
