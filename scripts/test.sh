@@ -118,7 +118,10 @@ fuzz_one() {
     fi
 }
 
-step_install() { bash tests/install/run.sh; }
+step_install() {
+    bash tests/install/run.sh
+    counted "$(grep -c '^ok: ' "$logs/install.log")" 0 0
+}
 
 step_manual() {
     mkdir -p build/manual
