@@ -57,7 +57,7 @@ class client_link final : public core::link {
     [[nodiscard]] status deliver(const core::outgoing& message) noexcept override;
     [[nodiscard]] bool retract(std::uint32_t slot) noexcept override;
     void consumed(std::uint32_t slot) noexcept override { arrivals_.consumed(slot); }
-    [[nodiscard]] bool flushed() const noexcept override { return frames_->idle(); }
+    [[nodiscard]] bool flushed() noexcept override { return frames_->idle(); }
     [[nodiscard]] core::slot_memory& send() const noexcept override { return *config_.send; }
 
     // For the poller:
