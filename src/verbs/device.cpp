@@ -41,7 +41,8 @@ std::string_view unfit(const ibv_device& candidate) noexcept {
     if (candidate.transport_type == IBV_TRANSPORT_IWARP) {
         return "it is an iWARP device, which has no write with immediate data";
     }
-    if (candidate.transport_type != IBV_TRANSPORT_IB) return "it has no reliable connections of InfiniBand's kind";
+    if (candidate.transport_type != IBV_TRANSPORT_IB)
+        return "it has no reliable connections of InfiniBand's kind";
     return {};
 }
 
@@ -107,7 +108,8 @@ result<std::shared_ptr<device>> device::open(const verbs_options& wanted, const 
         }
     }
     if (best) return best;
-    if (reasons.empty()) reasons = fmt::format("there is no RDMA device '{}'; ibv_devices lists them", which->name);
+    if (reasons.empty())
+        reasons = fmt::format("there is no RDMA device '{}'; ibv_devices lists them", which->name);
     return error{status::unsupported, 0, reasons};
 }
 

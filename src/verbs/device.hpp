@@ -12,8 +12,8 @@
 
 namespace accel::verbs {
 
-/// An open RDMA device, one of its ports, and the thread that hears its asynchronous events. Shared by all queue
-/// pairs of a context that use this port.
+/// An open RDMA device, one of its ports, and the thread that hears its asynchronous events. Shared by all
+/// queue pairs of a context that use this port.
 class device {
   public:
     /// The device that `wanted` names, or the best of this machine: one of which `near_host` is an address,

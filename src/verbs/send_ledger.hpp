@@ -5,9 +5,9 @@
 
 namespace accel::verbs {
 
-/// Which work requests of a send queue are still the device's. Most are posted without asking for a completion;
-/// one that has asked completes all before it (InfiniBand specification, section 10.8.5). Often enough one
-/// asks, so that the queue never fills with requests of which nobody will hear.
+/// Which work requests of a send queue are still the device's. Most are posted without asking for a
+/// completion; one that has asked completes all before it (InfiniBand specification, section 10.8.5). Often
+/// enough one asks, so that the queue never fills with requests of which nobody will hear.
 class send_ledger {
   public:
     explicit send_ledger(std::uint32_t depth) noexcept

@@ -25,14 +25,18 @@ constexpr std::uint32_t inline_bytes = 128;
 constexpr std::uint32_t least_send_depth = 16;
 constexpr std::uint32_t most_receives_at_once = 64;
 
-constexpr std::uint64_t divide_up(std::uint64_t a, std::uint64_t b) { return (a + b - 1) / b; }
+constexpr std::uint64_t divide_up(std::uint64_t a, std::uint64_t b) {
+    return (a + b - 1) / b;
+}
 
 /// Work requests of the longest message.
 std::uint32_t requests_of_a_message(std::uint64_t capacity, std::uint64_t longest_write) {
     return static_cast<std::uint32_t>(divide_up(std::max<std::uint64_t>(capacity, 1), longest_write)) + 1;
 }
 
-std::span<std::byte> whole(const core::slot_memory& slots) { return {slots.base(), slots.size_bytes()}; }
+std::span<std::byte> whole(const core::slot_memory& slots) {
+    return {slots.base(), slots.size_bytes()};
+}
 
 }  // namespace
 
@@ -69,8 +73,8 @@ result<void> rdma_link::prepare() {
     return make_queue_pair();
 }
 
-/// Twice as deep as all slots need at once, as completions are asked for now and then only. Less deep where the
-/// device cannot; then `deliver` says `again` at times.
+/// Twice as deep as all slots need at once, as completions are asked for now and then only. Less deep where
+/// the device cannot; then `deliver` says `again` at times.
 result<void> rdma_link::make_queue_pair() {
     const std::uint32_t slots = config_.geometry.slots;
     const std::uint32_t each = requests_of_a_message(config_.send->capacity(), longest_write_);
@@ -80,7 +84,8 @@ result<void> rdma_link::make_queue_pair() {
     sizes.inline_bytes = inline_bytes;
     if (poller_.receives() == nullptr) {
         receives_at_once_ = std::clamp(slots / 2, 1U, most_receives_at_once);
-        sizes.receive = static_cast<std::uint32_t>(std::min<std::uint64_t>(slots + receives_at_once_, deepest));
+        sizes.receive =
+            static_cast<std::uint32_t>(std::min<std::uint64_t>(slots + receives_at_once_, deepest));
     }
     sizes.send = static_cast<std::uint32_t>(std::min(wanted, deepest));
     while (true) {
@@ -134,7 +139,8 @@ result<void> rdma_link::connect(std::span<const std::byte> description) {
                  fmt::format("rdma: from {}: {}", poller_.device()->describe(), done.error().message)};
 }
 
-/// Client: finds out whether packets reach the server and come back, rather than leave that to the first call.
+/// Client: finds out whether packets reach the server and come back, rather than leave that to the first
+/// call.
 result<void> rdma_link::knock(core::nanoseconds deadline) {
     if (!post_marker()) return error{status::system_error, 0, "rdma: the queue pair takes no work request"};
     while (core::now() < deadline) {

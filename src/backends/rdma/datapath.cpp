@@ -26,7 +26,9 @@ constexpr std::uint32_t slot_of(std::uint64_t id) noexcept {
     return static_cast<std::uint32_t>(id >> 32) & (core::max_slots - 1);
 }
 
-std::uint64_t address_of(const std::byte* bytes) noexcept { return reinterpret_cast<std::uintptr_t>(bytes); }
+std::uint64_t address_of(const std::byte* bytes) noexcept {
+    return reinterpret_cast<std::uintptr_t>(bytes);
+}
 
 ibv_sge segment(const std::byte* bytes, std::size_t length, std::uint32_t key) noexcept {
     return {address_of(bytes), static_cast<std::uint32_t>(length), key};
@@ -76,7 +78,8 @@ status rdma_link::deliver_in_one(std::uint32_t slot, const source& from, std::si
     request.next = nullptr;
     request.sg_list = segments.data();
     request.num_sge = count;
-    request.send_flags = head + from.payload.size() <= queue_pair_->sizes().inline_bytes ? IBV_SEND_INLINE : 0;
+    request.send_flags =
+        head + from.payload.size() <= queue_pair_->sizes().inline_bytes ? IBV_SEND_INLINE : 0;
     address_header(request, slot, extensions);
     return post(&request, request, 1, slot, from.lent);
 }
@@ -112,8 +115,8 @@ status rdma_link::deliver_in_pieces(std::uint32_t slot, const source& from, std:
         request.wr.rdma.rkey = key;
         offset += length;
     }
-    ibv_sge head = segment(config_.send->header(slot) - extensions, core::header_bytes + extensions,
-                           send_memory_->lkey);
+    ibv_sge head =
+        segment(config_.send->header(slot) - extensions, core::header_bytes + extensions, send_memory_->lkey);
     ibv_send_wr last;
     last.next = nullptr;
     last.sg_list = &head;
@@ -126,7 +129,8 @@ status rdma_link::deliver_in_pieces(std::uint32_t slot, const source& from, std:
 }
 
 /// The write that the peer is told of: by its immediate data, the slot's number.
-void rdma_link::address_header(ibv_send_wr& request, std::uint32_t slot, std::size_t extensions) const noexcept {
+void rdma_link::address_header(ibv_send_wr& request, std::uint32_t slot,
+                               std::size_t extensions) const noexcept {
     request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
     request.imm_data = htonl(slot);
     request.wr.rdma.remote_addr = peer_header(slot) - extensions;

@@ -86,7 +86,7 @@ class rdma_link final : public core::link, public verbs::async_listener {
 
   private:
     enum class state : std::uint8_t {
-        idle,    ///< not active yet
+        idle,  ///< not active yet
         open,
         losing,  ///< failed; the `lost` event is still to be told
         lost,

@@ -200,10 +200,9 @@ std::size_t rdma_poller::tell(std::span<core::link_event> out) noexcept {
 }
 
 void rdma_poller::refill_receives() noexcept {
-    receives_missing_ -=
-        receive_chain_.post(receives_missing_, [this](ibv_recv_wr* chain, ibv_recv_wr** failed) {
-            return receives_->post(chain, failed);
-        });
+    receives_missing_ -= receive_chain_.post(
+        receives_missing_,
+        [this](ibv_recv_wr* chain, ibv_recv_wr** failed) { return receives_->post(chain, failed); });
 }
 
 bool rdma_poller::arm() noexcept {
@@ -215,9 +214,8 @@ bool rdma_poller::arm() noexcept {
 }
 
 bool rdma_poller::sleep(int other_fd, core::nanoseconds until) noexcept {
-    std::array<pollfd, 3> fds{{{completions_->event_fd(), POLLIN, 0},
-                               {other_fd, POLLIN, 0},
-                               {wake_fd_, POLLIN, 0}}};
+    std::array<pollfd, 3> fds{
+        {{completions_->event_fd(), POLLIN, 0}, {other_fd, POLLIN, 0}, {wake_fd_, POLLIN, 0}}};
     core::sleep_on(fds, until);
     if ((fds[0].revents & POLLIN) != 0) {
         completions_->take_event();
