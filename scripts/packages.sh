@@ -6,6 +6,7 @@ declare -A package_use=(
     [libzmq3-dev]="ZeroMQ" [libspdlog-dev]="logging" [libfmt-dev]="formatting"
     [libcli11-dev]="command lines" [nlohmann-json3-dev]="JSON reports"
     [libgtest-dev]="the tests" [libgmock-dev]="the tests"
+    [libibverbs-dev]="softnic: headers of verbs and mlx5" [ibverbs-providers]="softnic: the stock libmlx5"
     [clang]="the second compiler, the fuzzers"
     [libclang-rt-dev]="the fuzzers" [binutils]="lists exported symbols"
     [clang-tidy]="checks the source" [clang-format-14]="checks the format" [python3]="checks the source"
@@ -13,7 +14,7 @@ declare -A package_use=(
 
 packages_to_run=(g++ cmake ninja-build pkg-config libzmq3-dev libspdlog-dev libfmt-dev libcli11-dev nlohmann-json3-dev)
 packages_to_bench=("${packages_to_run[@]}" valgrind)
-packages_for_tests=("${packages_to_run[@]}" libgtest-dev libgmock-dev valgrind)
+packages_for_tests=("${packages_to_run[@]}" libgtest-dev libgmock-dev libibverbs-dev ibverbs-providers valgrind)
 
 packages_to_check=("${packages_for_tests[@]}" clang libclang-rt-dev clang-tidy clang-format-14 python3 doxygen
     binutils)
