@@ -1,13 +1,23 @@
-# Which RDMA device the tests of verbs use: softnic, which emulates one and is built here, or the machine's own.
-set(ACCEL_TEST_NIC "softnic" CACHE STRING "RDMA device of the tests: softnic or machine")
+# Which RDMA device the tests of verbs use: "softnic", which emulates one and is built here; a path to a softnic built
+# elsewhere (a sanitized program is run with one that is not); or "machine", whatever this machine has.
+set(ACCEL_TEST_NIC "softnic" CACHE STRING "RDMA device of the tests: softnic, a path to softnic, or machine")
 
-# accel_nic_launcher(VARIABLE): what a test that needs an RDMA device is started with.
+# accel_nic_launcher(VARIABLE): what a test that needs an RDMA device is started with. VARIABLE_MISSING says why there is none.
 function(accel_nic_launcher variable)
   set(launcher "")
+  set(missing "")
   if(ACCEL_TEST_NIC STREQUAL "softnic")
     set(launcher $<TARGET_FILE:softnic_cli> run --)
+    if(NOT TARGET softnic_cli)
+      set(missing "softnic is not built")
+    elseif(ACCEL_SANITIZE)
+      set(missing "a sanitized softnic cannot be preloaded; give the path of another as ACCEL_TEST_NIC")
+    endif()
+  elseif(NOT ACCEL_TEST_NIC STREQUAL "machine")
+    set(launcher ${ACCEL_TEST_NIC} run --)
   endif()
   set(${variable} "${launcher}" PARENT_SCOPE)
+  set(${variable}_MISSING "${missing}" PARENT_SCOPE)
 endfunction()
 
 # accel_test(NAME SOURCES... [NIC] [TIMEOUT SECONDS] [LINK TARGETS...]): a GoogleTest program that may include the library's own
@@ -26,6 +36,10 @@ function(accel_test name)
   accel_warnings(${name})
   if(arg_NIC)
     accel_nic_launcher(launcher)
+    if(launcher_MISSING)
+      message(STATUS "${name} is built but not run: ${launcher_MISSING}")
+      return()
+    endif()
     set_target_properties(${name} PROPERTIES CROSSCOMPILING_EMULATOR "${launcher}")
   endif()
   gtest_discover_tests(${name} TEST_PREFIX ${name}. DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
