@@ -57,7 +57,7 @@ rdma_link::rdma_link(rdma_poller& owner, const core::link_config& config,
 
 rdma_link::~rdma_link() {
     end();
-    if (completions_reserved_ > 0) poller_.release_completions(completions_reserved_);
+    if (completions_admitted_ > 0) poller_.dismiss(completions_admitted_);
 }
 
 /// Registers the slots and makes the queue pair, not yet connected.
@@ -88,6 +88,10 @@ result<void> rdma_link::make_queue_pair() {
             static_cast<std::uint32_t>(std::min<std::uint64_t>(slots + receives_at_once_, deepest));
     }
     sizes.send = static_cast<std::uint32_t>(std::min(wanted, deepest));
+    // Also those that nobody asked for complete when the queue pair fails.
+    const std::uint32_t completions = sizes.send + sizes.receive;
+    if (auto admitted = poller_.admit(completions); !admitted) return admitted;
+    completions_admitted_ = completions;
     while (true) {
         auto made = verbs::queue_pair::create(poller_.device(), domain_->get(), poller_.completions().get(),
                                               poller_.receives(), sizes, this);
@@ -99,9 +103,6 @@ result<void> rdma_link::make_queue_pair() {
         if (sizes.send < each * 4) return made.error();
     }
     ledger_ = verbs::send_ledger(sizes.send);
-    const std::uint32_t completions = sizes.send + sizes.receive;
-    if (auto reserved = poller_.reserve_completions(completions); !reserved) return reserved;
-    completions_reserved_ = completions;
     return {};
 }
 
