@@ -2,8 +2,11 @@
 
 #include "verbs/failure.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cstring>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -14,7 +17,21 @@ namespace {
 struct list_destroyer {
     void operator()(ibv_device** list) const noexcept { ibv_free_device_list(list); }
 };
-using device_list = std::unique_ptr<ibv_device*, list_destroyer>;
+
+/// All devices by name, so that "the first" is the same one in every process.
+struct device_list {
+    std::unique_ptr<ibv_device*, list_destroyer> owner;
+    std::span<ibv_device*> devices;
+
+    device_list() {
+        int count = 0;
+        owner.reset(ibv_get_device_list(&count));
+        if (owner) devices = {owner.get(), static_cast<std::size_t>(count)};
+        std::sort(devices.begin(), devices.end(), [](ibv_device* a, ibv_device* b) {
+            return ::strverscmp(ibv_get_device_name(a), ibv_get_device_name(b)) < 0;
+        });
+    }
+};
 
 /// What `device=` names: "mlx5_0" or "mlx5_0:2".
 struct wanted_device {
@@ -87,19 +104,17 @@ device::device(context_handle context, const port_address& port, const ibv_devic
 result<std::shared_ptr<device>> device::open(const verbs_options& wanted, const std::string& near_host) {
     auto which = parse_wanted(wanted.device);
     if (!which) return which.error();
-    int count = 0;
-    const device_list list(ibv_get_device_list(&count));
-    if (!list || count == 0) {
+    const device_list list;
+    if (list.devices.empty()) {
         return error{status::unsupported, errno,
                      "this machine has no RDMA device (ibv_devices lists none); tools/softnic emulates one"};
     }
     std::string reasons;
     std::shared_ptr<device> best;
-    for (int i = 0; i < count; ++i) {
-        ibv_device& candidate = *list.get()[i];
-        const std::string name = ibv_get_device_name(&candidate);
+    for (ibv_device* candidate : list.devices) {
+        const std::string name = ibv_get_device_name(candidate);
         if (!which->name.empty() && which->name != name) continue;
-        auto opened = open_port(candidate, *which, wanted, near_host);
+        auto opened = open_port(*candidate, *which, wanted, near_host);
         if (opened.code() == status::invalid_argument) return opened.error();
         if (!opened) {
             reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", name, opened.error().message);

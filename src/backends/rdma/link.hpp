@@ -151,7 +151,6 @@ class rdma_link final : public core::link, public verbs::async_listener {
     std::optional<verbs::queue_pair> queue_pair_;
     verbs::endpoint peer_;
     verbs::send_ledger ledger_{1};
-    verbs::empty_receives receives_;
     std::uint32_t receives_missing_ = 0;
     std::uint32_t receives_at_once_ = 1;
     std::uint32_t completions_admitted_ = 0;

@@ -43,6 +43,8 @@ class rdma_poller final : public core::poller, public verbs::async_listener {
     [[nodiscard]] verbs::completion_queue& completions() noexcept { return *completions_; }
     [[nodiscard]] ibv_srq* receives() const noexcept { return receives_ ? receives_->get() : nullptr; }
     [[nodiscard]] const verbs_options& options() const noexcept { return options_; }
+    /// Of this poller's thread.
+    [[nodiscard]] verbs::empty_receives& receive_chain() noexcept { return receive_chain_; }
     /// Before a link makes its queue pair: room for its completions. Any thread.
     [[nodiscard]] result<void> admit(std::uint32_t completions);
     /// After its queue pair is gone. Any thread.
