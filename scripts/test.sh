@@ -134,9 +134,12 @@ step_manual() {
 }
 
 step_demo() {
+    cmake --build build/release --target digits_demo accel_doctor softnic_cli
     timeout 300 build/release/bin/digits_demo --json "$logs/demo.json"
     timeout 60 build/release/bin/accel_doctor --json | python3 -m json.tool
     python3 scripts/check_demo.py "$logs/demo.json"
+    timeout 120 build/release/bin/softnic run -- build/release/bin/digits_demo --only rdma,local,tcp,zmq --json "$logs/demo-softnic.json"
+    python3 scripts/check_demo.py "$logs/demo-softnic.json" --softnic
 }
 
 # run_step: runs $step; sets passed, failed, skipped and seconds.

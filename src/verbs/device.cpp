@@ -3,13 +3,16 @@
 #include "verbs/failure.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <span>
 #include <utility>
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 namespace accel::verbs {
 namespace {
@@ -63,6 +66,23 @@ std::string_view unfit(const ibv_device& candidate) noexcept {
     return {};
 }
 
+/// Reads one of the device's attributes in sysfs; empty if it has no such attribute.
+std::string read_attribute(const ibv_device& of, const char* name) {
+    const int fd = ::open(fmt::format("{}/{}", of.ibdev_path, name).c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return {};
+    std::array<char, 64> text{};
+    const ssize_t got = ::read(fd, text.data(), text.size());
+    ::close(fd);
+    return {text.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0))};
+}
+
+std::string_view emulation_of(const ibv_device& of) {
+    if (read_attribute(of, "board_id").starts_with("SOFTNIC")) return "emulated by softnic";
+    // The kernel's software devices name the network interface they stand on.
+    if (!read_attribute(of, "parent").empty()) return "in software (the kernel's, over a network interface)";
+    return {};
+}
+
 result<std::shared_ptr<device>> open_port(ibv_device& candidate, const wanted_device& which,
                                           const verbs_options& wanted, const std::string& near_host) {
     if (const auto reason = unfit(candidate); !reason.empty()) {
@@ -99,7 +119,11 @@ result<std::shared_ptr<device>> open_port(ibv_device& candidate, const wanted_de
 }  // namespace
 
 device::device(context_handle context, const port_address& port, const ibv_device_attr& limits)
-    : context_(std::move(context)), port_(port), limits_(limits), events_(std::in_place, *context_) {}
+    : context_(std::move(context)),
+      port_(port),
+      limits_(limits),
+      emulation_(emulation_of(*context_->device)),
+      events_(std::in_place, *context_) {}
 
 result<std::shared_ptr<device>> device::open(const verbs_options& wanted, const std::string& near_host) {
     auto which = parse_wanted(wanted.device);
@@ -129,9 +153,10 @@ result<std::shared_ptr<device>> device::open(const verbs_options& wanted, const 
 }
 
 std::string device::describe() const {
-    return fmt::format("{} port {}, {} at {} (GID {}), MTU {}", name(), port_.number,
+    return fmt::format("{} port {}, {} at {} (GID {}), MTU {}{}{}", name(), port_.number,
                        port_.ethernet ? "RoCE" : fmt::format("InfiniBand LID {}", port_.lid),
-                       to_text(port_.gid), port_.gid_index, mtu_bytes(port_.mtu));
+                       to_text(port_.gid), port_.gid_index, mtu_bytes(port_.mtu),
+                       emulation_.empty() ? "" : ", ", emulation_);
 }
 
 }  // namespace accel::verbs
