@@ -4,11 +4,12 @@ fuzz_seconds=${ACCEL_FUZZ_SECONDS:-60}
 logs=$root/build/logs
 
 # In order of execution; the first ones find the most in the least time.
-all_steps=(format sources release demo asan tsan fuzz install tidy manual)
+all_steps=(format sources release softnic demo asan tsan fuzz install tidy manual)
 declare -A step_about=(
     [format]="clang-format finds nothing to change"
     [sources]="include rules, leftovers, paths of one machine"
     [release]="gcc, optimised, warnings are errors; all tests"
+    [softnic]="stock programs on softnic, the emulated mlx5 device: ibv_*, perftest, UCX; also with 1 % loss"
     [demo]="every image served over every transport, at least 97 % right; the doctor"
     [tidy]="clang-tidy finds nothing"
     [asan]="clang, warnings are errors; all tests under AddressSanitizer and UndefinedBehaviorSanitizer"
@@ -66,7 +67,13 @@ step_sources() {
 
 step_release() {
     build_preset release -DACCEL_BUILD_TESTS=ON -DACCEL_BUILD_BENCH=ON
-    test_preset release
+    test_preset release --label-exclude softnic-programs
+}
+
+# One after another: each of these tests is two processes that spin.
+step_softnic() {
+    build_preset release -DACCEL_BUILD_TESTS=ON
+    CMAKE_BUILD_PARALLEL_LEVEL=1 test_preset release --label-regex softnic-programs
 }
 
 # Reads compile commands of clang, and builds nothing; what is generated is not checked.
@@ -102,13 +109,14 @@ step_fuzz() {
     return "$ok"
 }
 
-# fuzz_one fuzz_SUBJECT: from the committed corpus; new inputs and crashes stay in build/fuzz/found.
+# fuzz_one fuzz_SUBJECT: from its committed corpus; new inputs and crashes stay in build/fuzz/found.
 fuzz_one() {
-    local found=build/fuzz/found/$1
+    local found=build/fuzz/found/$1 corpus
+    corpus=$(find tests/fuzz/corpus tools/softnic/fuzz/corpus -maxdepth 1 -name "${1#fuzz_}")
     rm -rf "$found" "$found".passed "$found".failed
     mkdir -p "$found"
     if timeout "$((fuzz_seconds + 120))" "build/fuzz/bin/$1" -max_total_time="$fuzz_seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
-        -artifact_prefix="$found." "$found" "tests/fuzz/corpus/${1#fuzz_}" >"$found.log" 2>&1; then
+        -artifact_prefix="$found." "$found" "$corpus" >"$found.log" 2>&1; then
         grep -E 'stat::number_of_executed_units|cov:' "$found.log" | tail -n 2 | sed "s/^/$1: /"
         touch "$found.passed"
     else

@@ -65,6 +65,10 @@ struct loss_case {
     const char* faults;
 };
 
+void PrintTo(const loss_case& of, std::ostream* to) {
+    *to << of.faults;
+}
+
 struct lossy_messages : lossy, ::testing::WithParamInterface<loss_case> {};
 
 /// Everything arrives, once, in order, whatever the way does to it.
