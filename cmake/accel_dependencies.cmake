@@ -1,9 +1,10 @@
-# What the library and its tools stand on. ZeroMQ, spdlog and fmt are private: no public header includes them.
+# What the library and its tools stand on. ZeroMQ, libibverbs, spdlog and fmt are private: no public header includes them.
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(fmt REQUIRED)
 pkg_check_modules(zmq REQUIRED IMPORTED_TARGET libzmq>=4.3)
+pkg_check_modules(ibverbs REQUIRED IMPORTED_TARGET libibverbs)
 
 # accel_command_line(SOURCES...): files that parse arguments. CLI11 takes long to optimise, for nothing.
 function(accel_command_line)

@@ -20,6 +20,16 @@ struct security_options {
     bool insecure = false;          ///< URI `insecure`: no keys, no encryption; has to be asked for by name
 };
 
+/// Which RDMA port `rdma` uses, and how patient its hardware is. The defaults suit one network.
+struct verbs_options {
+    std::string device{};  ///< URI `device`: NAME or NAME:PORT, as in mlx5_0:1; empty: the first that is up
+    int gid_index = -1;    ///< URI `gid_index`: of the port's table; -1: RoCE v2, with an IPv4 address if any
+    std::uint32_t mtu = 0;  ///< URI `mtu`: 256 to 4096 bytes; 0: the port's
+    /// URI `ack_timeout`: how long the device waits for an acknowledgement before it sends again.
+    std::chrono::nanoseconds ack_timeout = std::chrono::milliseconds{67};
+    std::uint32_t ack_retries = 7;  ///< URI `ack_retries`: how often it does, 0 to 7, before the peer is lost
+};
+
 /// Options of a channel. Each is also a URI key of the same name; the URI wins over the code.
 /// Durations in URIs take a unit: 500ms, 2s, 20us. Sizes take K, M, G: 64K, 1M.
 struct channel_options {
@@ -36,6 +46,7 @@ struct channel_options {
     std::chrono::nanoseconds backoff_min = std::chrono::milliseconds{50};
     std::chrono::nanoseconds backoff_max = std::chrono::seconds{5};
     bool zerocopy = false;  ///< tcp: MSG_ZEROCOPY for large payloads
+    verbs_options verbs{};
     security_options security{};
 };
 
@@ -56,6 +67,7 @@ struct server_options {
     std::chrono::nanoseconds spin = std::chrono::microseconds{50};
     std::uint16_t data_port = 0;  ///< tcp, zmq: first port of the data path, a worker each; 0: any
     bool zerocopy = false;        ///< tcp: MSG_ZEROCOPY for large payloads
+    verbs_options verbs{};
     security_options security{};
 };
 

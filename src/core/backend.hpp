@@ -6,6 +6,7 @@
 #include "core/slot_memory.hpp"
 
 #include <accel_transport/memory.hpp>
+#include <accel_transport/options.hpp>
 #include <accel_transport/status.hpp>
 
 #include <array>
@@ -126,8 +127,9 @@ class link {
     /// The receiver is done with the payload of the last arrival in this slot. Also after close.
     virtual void consumed(std::uint32_t slot) noexcept = 0;
 
-    /// True when everything delivered has left this process (for a graceful stop).
-    [[nodiscard]] virtual bool flushed() const noexcept { return true; }
+    /// True when everything delivered has left this process (for a graceful stop). Where the transport would
+    /// not say so by itself, this asks it to.
+    [[nodiscard]] virtual bool flushed() noexcept { return true; }
 
     /// This end's slots; server: valid after attach.
     [[nodiscard]] virtual slot_memory& send() const noexcept = 0;
@@ -166,6 +168,7 @@ struct poller_options {
     std::uint16_t port = 0;
     std::shared_ptr<const security_identity> security;  ///< null for in-process backends
     bool zerocopy = false;
+    verbs_options verbs{};
 };
 
 struct probe_result {

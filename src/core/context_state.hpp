@@ -1,6 +1,7 @@
 #pragma once
 
 #include "core/backend.hpp"
+#include "core/region_state.hpp"
 
 #include <accel_transport/context.hpp>
 
@@ -13,26 +14,6 @@ namespace accel::core {
 
 class control_client;
 class authenticator;
-
-/// One registered region as the backends see it.
-class region_state {
-  public:
-    region_state(context_state& context, std::byte* data, std::size_t size, memory_kind kind,
-                 bool owned) noexcept;
-    ~region_state();
-    region_state(const region_state&) = delete;
-    region_state& operator=(const region_state&) = delete;
-    std::byte* data() const noexcept { return data_; }
-    std::size_t size() const noexcept { return size_; }
-    memory_kind kind() const noexcept { return kind_; }
-
-  private:
-    std::shared_ptr<context_state> context_;
-    std::byte* data_;
-    std::size_t size_;
-    memory_kind kind_;
-    bool owned_;
-};
 
 /// What a context shares between its channels and servers. Thread-safe.
 class context_state : public std::enable_shared_from_this<context_state> {

@@ -2,6 +2,9 @@
 
 #include <accel_transport/memory.hpp>
 
+#include <atomic>
+#include <cstdint>
+
 #include <fmt/format.h>
 #include <sys/mman.h>
 
@@ -44,10 +47,23 @@ result<slice> region::part(std::size_t offset, std::size_t length) const {
 }
 
 namespace core {
+namespace {
+
+std::uint64_t next_region_id() noexcept {
+    static std::atomic<std::uint64_t> last{0};
+    return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+}  // namespace
 
 region_state::region_state(context_state& context, std::byte* data, std::size_t size, memory_kind kind,
                            bool owned) noexcept
-    : context_(context.shared_from_this()), data_(data), size_(size), kind_(kind), owned_(owned) {}
+    : context_(context.shared_from_this()),
+      data_(data),
+      size_(size),
+      kind_(kind),
+      id_(next_region_id()),
+      owned_(owned) {}
 
 region_state::~region_state() {
     for (const auto& each : context_->backends()) each->unregister_region(*this);

@@ -53,6 +53,10 @@ bool parse_value(std::string_view text, std::uint16_t& out) {
     out = static_cast<std::uint16_t>(value);
     return true;
 }
+bool parse_value(std::string_view text, int& out) {
+    const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), out);
+    return failure == std::errc{} && end == text.data() + text.size();
+}
 bool parse_value(std::string_view text, std::size_t& out) {
     return parse_number(text, size_units, out);
 }
@@ -102,6 +106,10 @@ struct option_key {
     option_key<options> {                                                                     \
 #field, [](options & o, std::string_view text) { return parse_value(text, o.field); } \
     }
+#define ACCEL_VERBS_OPTION(options, field)                                                          \
+    option_key<options> {                                                                           \
+#field, [](options & o, std::string_view text) { return parse_value(text, o.verbs.field); } \
+    }
 #define ACCEL_SECURITY_OPTION(options, field)                                                          \
     option_key<options> {                                                                              \
 #field, [](options & o, std::string_view text) { return parse_value(text, o.security.field); } \
@@ -121,6 +129,11 @@ constexpr std::array channel_keys{
     ACCEL_OPTION(channel_options, backoff_min),
     ACCEL_OPTION(channel_options, backoff_max),
     ACCEL_OPTION(channel_options, zerocopy),
+    ACCEL_VERBS_OPTION(channel_options, device),
+    ACCEL_VERBS_OPTION(channel_options, gid_index),
+    ACCEL_VERBS_OPTION(channel_options, mtu),
+    ACCEL_VERBS_OPTION(channel_options, ack_timeout),
+    ACCEL_VERBS_OPTION(channel_options, ack_retries),
     ACCEL_SECURITY_OPTION(channel_options, key_file),
     ACCEL_SECURITY_OPTION(channel_options, server_key),
     ACCEL_SECURITY_OPTION(channel_options, insecure),
@@ -141,11 +154,17 @@ constexpr std::array server_keys{
     ACCEL_OPTION(server_options, spin),
     ACCEL_OPTION(server_options, data_port),
     ACCEL_OPTION(server_options, zerocopy),
+    ACCEL_VERBS_OPTION(server_options, device),
+    ACCEL_VERBS_OPTION(server_options, gid_index),
+    ACCEL_VERBS_OPTION(server_options, mtu),
+    ACCEL_VERBS_OPTION(server_options, ack_timeout),
+    ACCEL_VERBS_OPTION(server_options, ack_retries),
     ACCEL_SECURITY_OPTION(server_options, key_file),
     ACCEL_SECURITY_OPTION(server_options, authorized_keys),
     ACCEL_SECURITY_OPTION(server_options, insecure),
 };
 #undef ACCEL_OPTION
+#undef ACCEL_VERBS_OPTION
 #undef ACCEL_SECURITY_OPTION
 
 template <class Options, std::size_t Count>
@@ -169,6 +188,16 @@ error out_of_bounds(std::string_view what, std::string_view range) {
     return {status::invalid_argument, 0, fmt::format("option {} has to be {}", what, range)};
 }
 
+result<void> check(const verbs_options& options) {
+    const std::uint32_t mtu = options.mtu;
+    if (mtu != 0 && mtu != 256 && mtu != 512 && mtu != 1024 && mtu != 2048 && mtu != 4096)
+        return out_of_bounds("mtu", "256, 512, 1024, 2048 or 4096");
+    if (options.gid_index < -1 || options.gid_index > 255) return out_of_bounds("gid_index", "-1 to 255");
+    if (options.ack_timeout <= nanoseconds{0}) return out_of_bounds("ack_timeout", "more than 0");
+    if (options.ack_retries > 7) return out_of_bounds("ack_retries", "0 to 7");
+    return {};
+}
+
 constexpr nanoseconds shortest_peer_timeout = std::chrono::milliseconds{20};
 
 result<channel_options> checked(channel_options options) {
@@ -185,6 +214,7 @@ result<channel_options> checked(channel_options options) {
     if (options.backoff_max < options.backoff_min)
         return out_of_bounds("backoff_max", "at least backoff_min");
     if (options.spin < nanoseconds{0}) return out_of_bounds("spin", "0 or more");
+    if (auto good = check(options.verbs); !good) return good.error();
     return options;
 }
 
@@ -201,6 +231,7 @@ result<server_options> checked(server_options options) {
     if (options.peer_timeout < shortest_peer_timeout) return out_of_bounds("peer_timeout", "at least 20ms");
     if (options.drain_timeout < nanoseconds{0}) return out_of_bounds("drain_timeout", "0 or more");
     if (options.spin < nanoseconds{0}) return out_of_bounds("spin", "0 or more");
+    if (auto good = check(options.verbs); !good) return good.error();
     return options;
 }
 

@@ -31,7 +31,7 @@ class tcp_link final : public core::link {
     [[nodiscard]] status deliver(const core::outgoing& message) noexcept override;
     [[nodiscard]] bool retract(std::uint32_t slot) noexcept override;
     void consumed(std::uint32_t slot) noexcept override;
-    [[nodiscard]] bool flushed() const noexcept override { return queue_.empty(); }
+    [[nodiscard]] bool flushed() noexcept override { return queue_.empty(); }
     [[nodiscard]] core::slot_memory& send() const noexcept override { return *config_.send; }
 
     // For the poller.

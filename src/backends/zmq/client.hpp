@@ -15,18 +15,32 @@ namespace accel::zmq {
 class client_link;
 
 /// What the links of one client's poller share: the descriptor to sleep on, and who is polled.
-struct client_hub {
+class client_hub {
+  public:
     client_hub();
     ~client_hub();
     client_hub(const client_hub&) = delete;
     client_hub& operator=(const client_hub&) = delete;
-    void watch(int fd) noexcept;
-    void forget(int fd) noexcept;
+
+    void add(client_link& link);
+    void remove(client_link& link) noexcept;
+    /// Watched from the first call on: ZeroMQ's thread pays for each watcher.
+    [[nodiscard]] int event_fd() noexcept;
+    [[nodiscard]] bool watched() const noexcept { return watched_; }
 
     std::shared_ptr<let_go_list> returned = std::make_shared<let_go_list>();
     std::vector<client_link*> active;
-    int epoll_fd;
+
+  private:
+    void watch(int fd) const noexcept;
+    void forget(int fd) const noexcept;
+
+    int epoll_fd_;
+    bool watched_ = false;
 };
+
+/// How long a reception asleep lasts at most.
+inline constexpr int received_asleep_ms = 10;
 
 /// The client's end: one DEALER.
 class client_link final : public core::link {
@@ -43,7 +57,7 @@ class client_link final : public core::link {
     [[nodiscard]] status deliver(const core::outgoing& message) noexcept override;
     [[nodiscard]] bool retract(std::uint32_t slot) noexcept override;
     void consumed(std::uint32_t slot) noexcept override { arrivals_.consumed(slot); }
-    [[nodiscard]] bool flushed() const noexcept override { return frames_->idle(); }
+    [[nodiscard]] bool flushed() noexcept override { return frames_->idle(); }
     [[nodiscard]] core::slot_memory& send() const noexcept override { return *config_.send; }
 
     // For the poller:
@@ -51,9 +65,18 @@ class client_link final : public core::link {
     [[nodiscard]] bool receive(core::link_event& out) noexcept;
     /// What `returned` means for the application; false: nothing.
     [[nodiscard]] bool on_returned(const lent_payload& returned, core::link_event& out) noexcept;
-    /// Whether there is nothing to receive; notices a connection that has gone.
+    /// Whether there is nothing to receive.
     [[nodiscard]] bool quiet() noexcept;
-    [[nodiscard]] int fd() const noexcept { return watched_fd_; }
+    [[nodiscard]] bool gone() const noexcept { return gone_; }
+    /// Waits some milliseconds for a response, in the very call that receives it: spares the calls that only
+    /// look. False: none came.
+    [[nodiscard]] bool receive_asleep() noexcept;
+    /// Notices a connection that has gone.
+    void check_connection() noexcept;
+    [[nodiscard]] int fd() const noexcept { return fd_; }
+    [[nodiscard]] int monitor_fd() const noexcept { return monitor_fd_; }
+    /// Nothing more can come from a server that keeps to the rules.
+    [[nodiscard]] bool answered() const noexcept { return owed_ == 0; }
 
   private:
     /// What is known of the last request in a slot.
@@ -73,12 +96,19 @@ class client_link final : public core::link {
     std::shared_ptr<const core::security_identity> security_;
     core::link_config config_;
     core::zmq_socket socket_;
+    core::socket_monitor monitor_;  // destroyed before its socket
     arrival_slots arrivals_;
     std::vector<request> requests_;
     in_flight::owner frames_;
     std::vector<core::link_event> deferred_;  ///< responses to requests that ZeroMQ still holds
-    int watched_fd_ = -1;                     ///< -1: not active
-    bool gone_ = false;                       ///< the connection is; `lost` was not yet reported
+    message_part early_;                      ///< received asleep, if `has_early_`
+    bool has_early_ = false;
+    std::uint32_t owed_ = 0;  ///< requests without a response yet
+    /// The socket has said that there is nothing, and nothing was done to it since: its descriptor will tell.
+    bool dry_ = false;
+    int fd_ = -1;
+    int monitor_fd_ = -1;
+    bool gone_ = false;  ///< the connection is; `lost` was not yet reported
     bool ended_ = false;
     bool closed_ = false;
 };
@@ -91,10 +121,13 @@ class client_poller final : public core::poller {
 
     [[nodiscard]] result<std::unique_ptr<core::link>> open_link(const core::link_config& config) override;
     [[nodiscard]] std::size_t poll(std::span<core::link_event> out) noexcept override;
-    [[nodiscard]] int event_fd() const noexcept override { return hub_->epoll_fd; }
+    [[nodiscard]] int event_fd() const noexcept override { return hub_->event_fd(); }
     [[nodiscard]] bool arm() noexcept override;
     [[nodiscard]] bool sleep(int other_fd, core::nanoseconds until) noexcept override;
-    void disarm() noexcept override { hub_->returned->disarm(); }
+    void disarm() noexcept override {
+        hub_->returned->disarm();
+        woken_ = true;
+    }
 
   private:
     [[nodiscard]] std::size_t take_returned(std::span<core::link_event> out) noexcept;
@@ -103,7 +136,11 @@ class client_poller final : public core::poller {
     std::shared_ptr<const core::security_identity> security_;
     std::shared_ptr<client_hub> hub_;
     std::size_t turn_ = 0;
+    [[nodiscard]] bool may_receive_asleep(core::nanoseconds until) const noexcept;
+
     std::uint32_t empty_polls_ = 0;
+    bool vain_ = false;   ///< the last reception asleep was
+    bool woken_ = false;  ///< by what has not been found yet
 };
 
 }  // namespace accel::zmq

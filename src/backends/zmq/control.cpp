@@ -47,20 +47,44 @@ client_identity identity_of(std::uint32_t index, const core::session_token& toke
 
 }  // namespace
 
-client_hub::client_hub() : epoll_fd(::epoll_create1(EPOLL_CLOEXEC)) {
+client_hub::client_hub() : epoll_fd_(::epoll_create1(EPOLL_CLOEXEC)) {
     watch(returned->fd());
 }
 
 client_hub::~client_hub() {
-    ::close(epoll_fd);
+    ::close(epoll_fd_);
 }
 
-void client_hub::watch(int fd) noexcept {
-    watch_fd(epoll_fd, fd);
+void client_hub::watch(int fd) const noexcept {
+    watch_fd(epoll_fd_, fd);
 }
 
-void client_hub::forget(int fd) noexcept {
-    ::epoll_ctl(epoll_fd, EPOLL_CTL_DEL, fd, nullptr);
+void client_hub::forget(int fd) const noexcept {
+    ::epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr);
+}
+
+void client_hub::add(client_link& link) {
+    active.push_back(&link);
+    if (!watched_) return;
+    watch(link.fd());
+    watch(link.monitor_fd());
+}
+
+void client_hub::remove(client_link& link) noexcept {
+    if (std::erase(active, &link) == 0 || !watched_) return;
+    forget(link.fd());
+    forget(link.monitor_fd());
+}
+
+int client_hub::event_fd() noexcept {
+    if (!watched_) {
+        for (const client_link* each : active) {
+            watch(each->fd());
+            watch(each->monitor_fd());
+        }
+    }
+    watched_ = true;
+    return epoll_fd_;
 }
 
 result<std::unique_ptr<core::link>> client_poller::open_link(const core::link_config& config) {
@@ -96,6 +120,7 @@ result<void> client_link::attach(const core::link_grant& grant, core::nanosecond
     if (!endpoint) return endpoint.error();
     auto opened = core::zmq_socket::open(zmq_, ZMQ_DEALER);
     if (!opened) return opened.error();
+    monitor_.close();
     socket_ = std::move(*opened);
     const client_identity identity = identity_of(index, grant.token);
     zmq_setsockopt(socket_.get(), ZMQ_ROUTING_ID, &identity, sizeof identity);
@@ -108,6 +133,7 @@ result<void> client_link::connect(const std::string& endpoint, core::nanoseconds
     socket_.set(ZMQ_SNDHWM, 0);
     socket_.set(ZMQ_RCVHWM, static_cast<int>(config_.geometry.slots) + slots_overhead);
     socket_.set(ZMQ_MAXMSGSIZE, largest);
+    socket_.set(ZMQ_RCVTIMEO, received_asleep_ms);
     socket_.set(ZMQ_CONNECT_TIMEOUT, milliseconds_until(deadline));
     socket_.set(ZMQ_HANDSHAKE_IVL, milliseconds_until(deadline));
     if (auto secured = core::secure_socket(socket_.get(), *security_, false); !secured) return secured;
@@ -120,7 +146,9 @@ result<void> client_link::connect(const std::string& endpoint, core::nanoseconds
         return error{status::system_error, native,
                      fmt::format("cannot connect to {}: {}", endpoint, zmq_strerror(native))};
     }
-    return wait_for_handshake(*monitor, endpoint, deadline);
+    if (auto made = wait_for_handshake(*monitor, endpoint, deadline); !made) return made;
+    monitor_ = std::move(*monitor);
+    return {};
 }
 
 result<void> client_link::wait_for_handshake(core::socket_monitor& monitor, const std::string& endpoint,
@@ -148,17 +176,17 @@ result<void> client_link::wait_for_handshake(core::socket_monitor& monitor, cons
 }
 
 void client_link::activate() {
-    watched_fd_ = socket_.fd();
-    hub_->watch(watched_fd_);
-    hub_->active.push_back(this);
+    fd_ = socket_.fd();
+    monitor_fd_ = monitor_.socket().fd();
+    hub_->add(*this);
 }
 
 bool client_link::close() noexcept {
     if (!closed_) {
         closed_ = true;
         ended_ = true;
-        if (watched_fd_ >= 0) hub_->forget(watched_fd_);
-        std::erase(hub_->active, this);
+        hub_->remove(*this);
+        monitor_.close();
         socket_.close();
         frames_->forget();
         deferred_.clear();
@@ -169,19 +197,26 @@ bool client_link::close() noexcept {
 
 server_hub::server_hub(core::zmq_socket socket, std::shared_ptr<const core::security_identity> security)
     : router(std::move(socket)),
-      epoll_fd(::epoll_create1(EPOLL_CLOEXEC)),
+      router_fd(router.fd()),
+      epoll_fd_(::epoll_create1(EPOLL_CLOEXEC)),
       security_(std::move(security)),
-      port_(router.bound_port()) {
-    watch_fd(epoll_fd, returned->fd());
-    watch_fd(epoll_fd, router.fd());
-}
+      port_(router.bound_port()) {}
 
 server_hub::~server_hub() {
-    ::close(epoll_fd);
+    ::close(epoll_fd_);
+}
+
+int server_hub::event_fd() noexcept {
+    if (!watched_) {
+        watch_fd(epoll_fd_, returned->fd());
+        watch_fd(epoll_fd_, router_fd);
+    }
+    watched_ = true;
+    return epoll_fd_;
 }
 
 void server_hub::stop() noexcept {
-    ::epoll_ctl(epoll_fd, EPOLL_CTL_DEL, router.fd(), nullptr);
+    if (watched_) ::epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, router_fd, nullptr);
     router.close();
     returned->close();
 }

@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 /// The data path, in the order a call travels: client sends, server receives, server sends, client receives.
 namespace accel::zmq {
@@ -31,12 +32,21 @@ constexpr std::uint32_t polls_between_checks = 1'024;
     return event;
 }
 
-/// True: `other_fd` is readable.
-bool sleep_on_sockets(int socket_fd, int returned_fd, int other_fd, core::nanoseconds until) noexcept {
-    std::array<pollfd, 3> fds{{{socket_fd, POLLIN, 0}, {returned_fd, POLLIN, 0}, {other_fd, POLLIN, 0}}};
-    core::sleep_on(fds, until);
-    return (fds[2].revents & POLLIN) != 0;
-}
+/// What a sleeper waits for: the descriptors themselves, because an epoll around them costs a microsecond a
+/// turn.
+class sleeper {
+  public:
+    void add(int fd) noexcept { fds_[count_++] = {fd, POLLIN, 0}; }
+    /// True: the first one is readable.
+    [[nodiscard]] bool sleep(core::nanoseconds until) noexcept {
+        core::sleep_on({fds_.data(), count_}, until);
+        return (fds_[0].revents & POLLIN) != 0;
+    }
+
+  private:
+    std::array<pollfd, 4> fds_{};
+    std::size_t count_ = 0;
+};
 
 /// Sending may take a notice away that somebody has been told to sleep on.
 void renew_notice(core::zmq_socket& socket, let_go_list& list) noexcept {
@@ -54,8 +64,10 @@ status client_link::deliver(const core::outgoing& message) noexcept {
                 config_.send->header(message.slot) + offsetof(core::slot_header, generation),
                 sizeof sent.generation);
     // The queue has no bound, so ZeroMQ says no only where there is no connection.
+    dry_ = false;
     gone_ = !send_message(socket_.get(), *frames_, *config_.send, message, false);
     if (gone_) return status::peer_lost;
+    ++owed_;
     renew_notice(socket_, *hub_->returned);
     return status::ok;
 }
@@ -66,8 +78,12 @@ std::size_t server_poller::poll(std::span<core::link_event> out) noexcept {
     std::size_t count = take_returned(out);
     message_part identity;
     incoming in;
+    const std::size_t before = count;
     for (std::size_t strangers = 0; count < out.size() && strangers < out.size();) {
-        if (!identity.receive(hub_->router.get())) break;
+        // To ask in vain costs a system call. Where messages come one by one, the next turn asks.
+        if (alone_ && count > before) break;
+        hub_->dry = !identity.receive(hub_->router.get());
+        if (hub_->dry) break;
         server_link* const from = hub_->find(identity);
         if (from == nullptr || !identity.more()) {
             drop_stranger(identity);
@@ -78,6 +94,8 @@ std::size_t server_poller::poll(std::span<core::link_event> out) noexcept {
         if (!receive_message(hub_->router.get(), core::message_kind::request, in, verdict)) break;
         if (!from->ended()) from->arrive(in, verdict, out[count++]);
     }
+    // Two turns in a row with a message: they may come in bursts.
+    alone_ = hub_->dry;
     return count;
 }
 
@@ -112,6 +130,7 @@ status server_link::deliver(const core::outgoing& message) noexcept {
     if (ended_ || !hub_->router) return status::peer_lost;
     if (!can_send(*frames_, message)) return status::again;
     void* const router = hub_->router.get();
+    hub_->dry = false;
     if (zmq_send(router, &identity_, sizeof identity_, ZMQ_DONTWAIT | ZMQ_SNDMORE) < 0)
         return zmq_errno() == EAGAIN || zmq_errno() == EINTR ? status::again : status::peer_lost;
     if (!send_message(router, *frames_, *config_.send, message, true)) {
@@ -124,18 +143,23 @@ status server_link::deliver(const core::outgoing& message) noexcept {
 }
 
 std::size_t client_poller::poll(std::span<core::link_event> out) noexcept {
-    if (hub_->returned->armed()) hub_->returned->disarm();
+    if (hub_->returned->armed()) disarm();
     std::size_t count = take_returned(out);
     const std::size_t links = hub_->active.size();
     const std::size_t share = links > 1 ? std::max<std::size_t>(1, (out.size() - count) / links) : out.size();
     for (std::size_t i = 0; i < links; ++i) {
         client_link& from = *hub_->active[(turn_ + i) % links];
         const std::size_t end = std::min(out.size(), count + share);
-        while (count < end && from.receive(out[count])) ++count;
+        while (count < end && from.receive(out[count])) {
+            ++count;
+            if (from.answered()) break;
+        }
     }
     ++turn_;
-    if (count == 0 && ++empty_polls_ % polls_between_checks == 0) {
-        for (client_link* each : hub_->active) static_cast<void>(each->quiet());
+    if (count > 0) {
+        woken_ = false;
+    } else if (std::exchange(woken_, false) || ++empty_polls_ % polls_between_checks == 0) {
+        for (client_link* each : hub_->active) each->check_connection();
     }
     return count;
 }
@@ -170,9 +194,15 @@ bool client_link::on_returned(const lent_payload& returned, core::link_event& ou
 bool client_link::receive(core::link_event& out) noexcept {
     incoming in;
     while (!ended_) {
-        if (gone_) return lose(status::peer_lost, out);
         status verdict = status::ok;
-        if (!receive_message(socket_.get(), core::message_kind::response, in, verdict)) return false;
+        if (std::exchange(has_early_, false)) {
+            in.body.take_from(early_);
+            receive_rest_of_message(socket_.get(), core::message_kind::response, in, verdict);
+            dry_ = false;
+        } else {
+            dry_ = !receive_message(socket_.get(), core::message_kind::response, in, verdict);
+        }
+        if (dry_) return gone_ && lose(status::peer_lost, out);
         if (verdict != status::ok) return lose(verdict, out);
         if (arrive(in, out)) return true;
     }
@@ -190,6 +220,7 @@ bool client_link::arrive(incoming& in, core::link_event& out) noexcept {
     const status placed = directed ? arrivals_.place_in(target, in, payload) : arrivals_.place(in, payload);
     if (placed != status::ok) return lose(placed, out);
     if (answers) asked.response_into = {};
+    if (owed_ > 0) --owed_;
 
     out = {};
     out.owner = config_.owner;
@@ -214,35 +245,72 @@ bool client_link::lose(status why, core::link_event& out) noexcept {
 
 bool client_link::quiet() noexcept {
     if (ended_) return true;
-    const int events = socket_.events();
-    gone_ = gone_ || (events & ZMQ_POLLOUT) == 0;
-    return !gone_ && (events & ZMQ_POLLIN) == 0;
+    return !gone_ && !has_early_ && (dry_ || (socket_.events() & ZMQ_POLLIN) == 0);
+}
+
+bool client_link::receive_asleep() noexcept {
+    has_early_ = has_early_ || early_.wait(socket_.get());
+    return has_early_;
+}
+
+void client_link::check_connection() noexcept {
+    while (const auto event = monitor_.next()) {
+        gone_ = gone_ || (event->what & (ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED)) != 0;
+    }
 }
 
 bool client_poller::arm() noexcept {
     hub_->returned->arm();
-    const bool quiet =
-        hub_->returned->empty() && std::all_of(hub_->active.begin(), hub_->active.end(),
-                                               [](client_link* each) { return each->quiet(); });
+    // Unless somebody sleeps on the descriptor, `sleep` is next, and looks itself.
+    const bool looks = hub_->watched();
+    const bool quiet = hub_->returned->empty() &&
+                       std::all_of(hub_->active.begin(), hub_->active.end(), [looks](client_link* each) {
+                           return looks ? each->quiet() : !each->gone();
+                       });
     if (!quiet) hub_->returned->disarm();
     return quiet;
 }
 
 bool server_poller::arm() noexcept {
     hub_->returned->arm();
-    const bool quiet = hub_->returned->empty() && (hub_->router.events() & ZMQ_POLLIN) == 0;
+    const bool quiet = hub_->returned->empty() && (hub_->dry || (hub_->router.events() & ZMQ_POLLIN) == 0);
     if (!quiet) hub_->returned->disarm();
     return quiet;
 }
 
-/// On the descriptors themselves: an epoll around them would cost a microsecond a turn.
 bool client_poller::sleep(int other_fd, core::nanoseconds until) noexcept {
-    if (hub_->active.size() != 1) return poller::sleep(other_fd, until);
-    return sleep_on_sockets(hub_->active.front()->fd(), hub_->returned->fd(), other_fd, until);
+    if (may_receive_asleep(until)) {
+        vain_ = !hub_->active.front()->receive_asleep();
+        return false;
+    }
+    vain_ = false;
+    if (hub_->active.size() != 1) {
+        static_cast<void>(hub_->event_fd());
+        return arm() && poller::sleep(other_fd, until);
+    }
+    client_link& only = *hub_->active.front();
+    if (!only.quiet()) return false;
+    sleeper waiting;
+    waiting.add(other_fd);
+    waiting.add(only.fd());
+    waiting.add(only.monitor_fd());
+    if (hub_->returned->expected() > 0) waiting.add(hub_->returned->fd());
+    return waiting.sleep(until);
+}
+
+/// It cannot be woken by `other_fd`, so it is short, and after one in vain the descriptors wait.
+bool client_poller::may_receive_asleep(core::nanoseconds until) const noexcept {
+    constexpr core::nanoseconds enough = 2 * std::chrono::milliseconds{received_asleep_ms};
+    return !vain_ && hub_->active.size() == 1 && hub_->returned->expected() == 0 &&
+           (until == core::never || until - core::now() > enough);
 }
 
 bool server_poller::sleep(int other_fd, core::nanoseconds until) noexcept {
-    return sleep_on_sockets(hub_->router.fd(), hub_->returned->fd(), other_fd, until);
+    sleeper waiting;
+    waiting.add(other_fd);
+    waiting.add(hub_->router_fd);
+    if (hub_->returned->expected() > 0) waiting.add(hub_->returned->fd());
+    return waiting.sleep(until);
 }
 
 }  // namespace accel::zmq

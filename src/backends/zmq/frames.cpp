@@ -8,6 +8,18 @@
 namespace accel::zmq {
 namespace {
 
+/// A frame this short costs less to copy than to lend: ZeroMQ has one allocation for either.
+constexpr std::size_t copied_up_to = 512;
+
+[[nodiscard]] bool send_copy(void* socket, const std::byte* data, std::size_t size, bool more) noexcept {
+    const int flags = ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0);
+    int sent = -1;
+    do {
+        sent = zmq_send(socket, data, size, flags);
+    } while (sent < 0 && zmq_errno() == EINTR);
+    return sent >= 0;
+}
+
 [[nodiscard]] bool send_frame(void* socket, std::byte* data, std::size_t size, zmq_free_fn* free, void* hint,
                               bool more) noexcept {
     hand_over(hint);
@@ -43,12 +55,18 @@ bool send_message(void* socket, in_flight& frames, const core::slot_memory& memo
     const bool lent = message.region != nullptr && !message.payload.empty();
     const std::size_t first = core::header_bytes + (lent ? 0 : message.payload.size());
 
-    frames.enter();
-    if (!send_frame(socket, header, first, in_flight::free_slot, &frames, lent || extended)) return false;
+    const bool more = lent || extended;
+    if (first <= copied_up_to) {
+        if (!send_copy(socket, header, first, more)) return false;
+    } else {
+        frames.enter();
+        if (!send_frame(socket, header, first, in_flight::free_slot, &frames, more)) return false;
+    }
     if (lent) {
         lent_payload& payload = frames.lent(message.slot);
         payload.now.store(tell ? lent_payload::state::wanted : lent_payload::state::held,
                           std::memory_order_relaxed);
+        if (tell) frames.list().expect();
         frames.enter();
         auto* data = const_cast<std::byte*>(message.payload.data());  // ZeroMQ does not write there
         if (!send_frame(socket, data, message.payload.size(), in_flight::free_lent, &payload, extended))

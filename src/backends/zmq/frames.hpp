@@ -8,9 +8,10 @@
 
 namespace accel::zmq {
 
-/// Sends header and payload to the socket's peer without a copy. `again`: the slot's last lent payload is
-/// still held, or nothing was sent for another reason, which zmq_errno() tells. `tell`: of a lent payload,
-/// `in_flight`'s list learns. With `to_router`, the frame that addresses the peer has been sent already.
+/// Sends header and payload to the socket's peer without a copy, but for what is so short that a copy is
+/// cheaper. `again`: the slot's last lent payload is still held, or nothing was sent for another reason,
+/// which zmq_errno() tells. `tell`: of a lent payload, `in_flight`'s list learns. With `to_router`, the frame
+/// that addresses the peer has been sent already.
 [[nodiscard]] bool send_message(void* socket, in_flight& frames, const core::slot_memory& memory,
                                 const core::outgoing& message, bool tell) noexcept;
 

@@ -37,7 +37,9 @@ void let_go_list::settle_all() noexcept {
 lent_payload* let_go_list::next() noexcept {
     if (waiting_ == nullptr && head_.load(std::memory_order_relaxed) != nullptr)
         waiting_ = head_.exchange(nullptr, std::memory_order_acquire);
-    return waiting_ != nullptr ? std::exchange(waiting_, waiting_->next) : nullptr;
+    if (waiting_ == nullptr) return nullptr;
+    --expected_;
+    return std::exchange(waiting_, waiting_->next);
 }
 
 void let_go_list::settle_forgotten() noexcept {
@@ -47,6 +49,7 @@ void let_go_list::settle_forgotten() noexcept {
             in_flight::settle(*each);
         } else {
             each->next = std::exchange(kept, each);
+            ++expected_;
         }
     }
     waiting_ = kept;
@@ -113,8 +116,11 @@ void in_flight::settle(lent_payload& returned) noexcept {
 bool in_flight::want(std::uint32_t slot) noexcept {
     lent_payload& payload = lent_[slot];
     auto was = lent_payload::state::held;
-    if (payload.now.compare_exchange_strong(was, lent_payload::state::wanted, std::memory_order_acq_rel))
+    if (payload.now.load(std::memory_order_acquire) == lent_payload::state::idle) return true;
+    if (payload.now.compare_exchange_strong(was, lent_payload::state::wanted, std::memory_order_acq_rel)) {
+        list_->expect();
         return false;
+    }
     return was == lent_payload::state::idle;
 }
 

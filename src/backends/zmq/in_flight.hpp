@@ -3,6 +3,7 @@
 #include "core/slot_memory.hpp"
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -75,6 +76,10 @@ class let_go_list {
     void disarm() noexcept;
     void wake() noexcept;
     [[nodiscard]] int fd() const noexcept { return fd_; }
+    /// One more will come.
+    void expect() noexcept { ++expected_; }
+    /// How many are still to come or to be taken.
+    [[nodiscard]] std::size_t expected() const noexcept { return expected_; }
     /// Nobody will look at the list any more.
     void close() noexcept;
 
@@ -82,6 +87,7 @@ class let_go_list {
     void settle_all() noexcept;
 
     lent_payload* waiting_ = nullptr;  ///< taken off the list, not yet handed out
+    std::size_t expected_ = 0;
     std::atomic<bool> closed_{false};
     std::atomic<lent_payload*> head_{nullptr};
     std::atomic<bool> armed_{false};
@@ -108,6 +114,7 @@ class in_flight {
     void enter() noexcept { holders_.fetch_add(1, std::memory_order_relaxed); }
     [[nodiscard]] bool idle() const noexcept { return holders_.load(std::memory_order_acquire) == 1; }
     [[nodiscard]] lent_payload& lent(std::uint32_t slot) noexcept { return lent_[slot]; }
+    [[nodiscard]] let_go_list& list() noexcept { return *list_; }
     /// True: ZeroMQ has let go already. False: `list` will say when.
     [[nodiscard]] bool want(std::uint32_t slot) noexcept;
     /// After taking a payload off the list.

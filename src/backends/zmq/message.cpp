@@ -34,10 +34,15 @@ namespace {
 
 bool receive_message(void* socket, core::message_kind kind, incoming& in, status& verdict) noexcept {
     if (!in.body.receive(socket)) return false;
+    receive_rest_of_message(socket, kind, in, verdict);
+    return true;
+}
+
+void receive_rest_of_message(void* socket, core::message_kind kind, incoming& in, status& verdict) noexcept {
     if (in.body.size() < core::header_bytes) {
         drop_rest(socket, in.body);
         verdict = status::protocol_error;
-        return true;
+        return;
     }
     in.header = core::read_header(in.body.data());
     verdict = core::check_header(in.header, kind);
@@ -48,7 +53,6 @@ bool receive_message(void* socket, core::message_kind kind, incoming& in, status
     } else if (!receive_rest(socket, in)) {
         verdict = status::protocol_error;
     }
-    return true;
 }
 
 }  // namespace accel::zmq

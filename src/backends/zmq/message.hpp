@@ -49,6 +49,8 @@ class message_part {
         } while (got < 0 && zmq_errno() == EINTR);
         return got >= 0;
     }
+    /// Waits for as long as the socket's ZMQ_RCVTIMEO.
+    [[nodiscard]] bool wait(void* socket) noexcept { return zmq_msg_recv(&content_, socket, 0) >= 0; }
     [[nodiscard]] std::byte* data() noexcept { return static_cast<std::byte*>(zmq_msg_data(&content_)); }
     [[nodiscard]] std::size_t size() const noexcept { return zmq_msg_size(&content_); }
     [[nodiscard]] bool more() const noexcept { return zmq_msg_more(&content_) != 0; }
@@ -82,5 +84,8 @@ struct incoming {
 /// not `ok` for what no correct peer of `kind` sends.
 [[nodiscard]] bool receive_message(void* socket, core::message_kind kind, incoming& in,
                                    status& verdict) noexcept;
+
+/// The same for a message whose first frame is in `in.body` already.
+void receive_rest_of_message(void* socket, core::message_kind kind, incoming& in, status& verdict) noexcept;
 
 }  // namespace accel::zmq

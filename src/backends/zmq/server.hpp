@@ -40,13 +40,19 @@ class server_hub {
     void merge_activated() noexcept;
     void remove(std::uint32_t index) noexcept;
     void stop() noexcept;
+    /// Watched from the first call on: ZeroMQ's thread pays for each watcher.
+    [[nodiscard]] int event_fd() noexcept;
 
     core::zmq_socket router;
     std::shared_ptr<let_go_list> returned = std::make_shared<let_go_list>();
-    int epoll_fd;
+    int router_fd;
     core::log_limit limit;
+    /// The router has said that there is nothing, and nothing was done to it since: its descriptor will tell.
+    bool dry = false;
 
   private:
+    int epoll_fd_;
+    bool watched_ = false;
     std::shared_ptr<const core::security_identity> security_;  // its keys count for as long as it lives
     std::uint16_t port_;
     std::vector<server_link*> links_;  ///< of the polling thread
@@ -72,7 +78,7 @@ class server_link final : public core::link {
     [[nodiscard]] status deliver(const core::outgoing& message) noexcept override;
     [[nodiscard]] bool retract(std::uint32_t slot) noexcept override { return frames_->want(slot); }
     void consumed(std::uint32_t slot) noexcept override { arrivals_.consumed(slot); }
-    [[nodiscard]] bool flushed() const noexcept override { return frames_->idle(); }
+    [[nodiscard]] bool flushed() noexcept override { return frames_->idle(); }
     [[nodiscard]] core::slot_memory& send() const noexcept override { return *config_.send; }
 
     // For the hub and the poller:
@@ -101,7 +107,7 @@ class server_poller final : public core::poller {
 
     [[nodiscard]] result<std::unique_ptr<core::link>> open_link(const core::link_config& config) override;
     [[nodiscard]] std::size_t poll(std::span<core::link_event> out) noexcept override;
-    [[nodiscard]] int event_fd() const noexcept override { return hub_->epoll_fd; }
+    [[nodiscard]] int event_fd() const noexcept override { return hub_->event_fd(); }
     [[nodiscard]] bool arm() noexcept override;
     [[nodiscard]] bool sleep(int other_fd, core::nanoseconds until) noexcept override;
     void disarm() noexcept override { hub_->returned->disarm(); }
@@ -111,6 +117,7 @@ class server_poller final : public core::poller {
     void drop_stranger(message_part& identity) noexcept;
 
     std::shared_ptr<server_hub> hub_;
+    bool alone_ = false;  ///< the last message came alone, so the next is expected to
 };
 
 }  // namespace accel::zmq

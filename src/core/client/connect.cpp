@@ -108,7 +108,8 @@ result<connection> open_connection(const connect_request& request) {
 
     connection made;
     auto events =
-        (*chosen)->open_poller({link_role::client, {}, 0, request.security, request.options.zerocopy});
+        (*chosen)->open_poller({link_role::client, {}, 0, request.security, request.options.zerocopy,
+                                request.options.verbs});
     if (!events) return events.error();
     made.events = std::move(*events);
 

@@ -93,7 +93,8 @@ result<void> server_core::open_pollers(listener& added,
         const std::uint16_t port = network ? next_data_port_ : std::uint16_t{0};
         if (network && next_data_port_ != 0) ++next_data_port_;
         auto source = added.scheme->open_poller(
-            {link_role::server, added.where.host, port, network ? security : nullptr, options_.zerocopy});
+            {link_role::server, added.where.host, port, network ? security : nullptr, options_.zerocopy,
+             options_.verbs});
         if (!source) return source.error();
         each->add_poller(std::move(*source));
     }

@@ -1,0 +1,232 @@
+#include "backends/rdma/link.hpp"
+#include "backends/rdma/poller.hpp"
+#include "core/event_signal.hpp"
+#include "core/log.hpp"
+#include "core/region_state.hpp"
+#include "verbs/failure.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+
+/// Making and ending a connection.
+namespace accel::rdma {
+namespace {
+
+/// How long a server's link goes on sending answers after `close`.
+constexpr std::chrono::milliseconds close_grace{250};
+/// How often a knock looks for its answer.
+constexpr std::chrono::microseconds knock_interval{20};
+/// Header and a short payload travel in the work request itself.
+constexpr std::uint32_t inline_bytes = 128;
+constexpr std::uint32_t least_send_depth = 16;
+constexpr std::uint32_t most_receives_at_once = 64;
+
+constexpr std::uint64_t divide_up(std::uint64_t a, std::uint64_t b) {
+    return (a + b - 1) / b;
+}
+
+/// Work requests of the longest message.
+std::uint32_t requests_of_a_message(std::uint64_t capacity, std::uint64_t longest_write) {
+    return static_cast<std::uint32_t>(divide_up(std::max<std::uint64_t>(capacity, 1), longest_write)) + 1;
+}
+
+std::span<std::byte> whole(const core::slot_memory& slots) {
+    return {slots.base(), slots.size_bytes()};
+}
+
+}  // namespace
+
+result<std::unique_ptr<core::link>> rdma_link::create(rdma_poller& owner, const core::link_config& config) {
+    auto domain = verbs::domain::create(owner.device());
+    if (!domain) return domain.error();
+    owner.domains().add(*domain);
+    std::unique_ptr<rdma_link> made(new rdma_link(owner, config, std::move(*domain)));
+    if (auto ready = made->prepare(); !ready) return ready.error();
+    return std::unique_ptr<core::link>(std::move(made));
+}
+
+rdma_link::rdma_link(rdma_poller& owner, const core::link_config& config,
+                     std::shared_ptr<verbs::domain> domain)
+    : poller_(owner), config_(config), domain_(std::move(domain)), slots_(config.geometry.slots) {
+    let_go_.reserve(config.geometry.slots);
+}
+
+rdma_link::~rdma_link() {
+    end();
+    if (completions_reserved_ > 0) poller_.release_completions(completions_reserved_);
+}
+
+/// Registers the slots and makes the queue pair, not yet connected.
+result<void> rdma_link::prepare() {
+    const std::uint64_t most_a_write = std::uint64_t{1} << 30;
+    longest_write_ = std::min(poller_.device()->port().max_message_bytes, most_a_write);
+    auto sent_from = domain_->register_memory(whole(*config_.send), verbs::access::send);
+    if (!sent_from) return sent_from.error();
+    send_memory_ = std::move(*sent_from);
+    auto received_into = domain_->register_memory(whole(*config_.receive), verbs::access::peer_writes);
+    if (!received_into) return received_into.error();
+    receive_memory_ = std::move(*received_into);
+    return make_queue_pair();
+}
+
+/// Twice as deep as all slots need at once, as completions are asked for now and then only. Less deep where
+/// the device cannot; then `deliver` says `again` at times.
+result<void> rdma_link::make_queue_pair() {
+    const std::uint32_t slots = config_.geometry.slots;
+    const std::uint32_t each = requests_of_a_message(config_.send->capacity(), longest_write_);
+    const std::uint64_t deepest = static_cast<std::uint64_t>(poller_.device()->limits().max_qp_wr);
+    const std::uint64_t wanted = std::max<std::uint64_t>(std::uint64_t{2} * slots * each, least_send_depth);
+    verbs::queue_sizes sizes;
+    sizes.inline_bytes = inline_bytes;
+    if (poller_.receives() == nullptr) {
+        receives_at_once_ = std::clamp(slots / 2, 1U, most_receives_at_once);
+        sizes.receive =
+            static_cast<std::uint32_t>(std::min<std::uint64_t>(slots + receives_at_once_, deepest));
+    }
+    sizes.send = static_cast<std::uint32_t>(std::min(wanted, deepest));
+    while (true) {
+        auto made = verbs::queue_pair::create(poller_.device(), domain_->get(), poller_.completions().get(),
+                                              poller_.receives(), sizes, this);
+        if (made) {
+            queue_pair_.emplace(std::move(*made));
+            break;
+        }
+        sizes.send /= 2;
+        if (sizes.send < each * 4) return made.error();
+    }
+    ledger_ = verbs::send_ledger(sizes.send);
+    const std::uint32_t completions = sizes.send + sizes.receive;
+    if (auto reserved = poller_.reserve_completions(completions); !reserved) return reserved;
+    completions_reserved_ = completions;
+    return {};
+}
+
+core::link_description rdma_link::describe() const {
+    verbs::endpoint own;
+    queue_pair_->describe(own);
+    own.slots_address = reinterpret_cast<std::uintptr_t>(config_.receive->base());
+    own.slots_stride = config_.receive->stride();
+    own.slots_key = receive_memory_->rkey;
+    own.slots = config_.receive->count();
+    core::link_description out(sizeof own);
+    std::memcpy(out.data(), &own, sizeof own);
+    return out;
+}
+
+result<void> rdma_link::attach(const core::link_grant& grant, core::nanoseconds deadline) {
+    if (auto done = connect(grant.description); !done) return done;
+    if (is_server()) return {};
+    receives_missing_ = queue_pair_->sizes().receive;
+    refill_receives();
+    return knock(deadline);
+}
+
+result<void> rdma_link::connect(std::span<const std::byte> description) {
+    auto peer = verbs::parse_endpoint(description);
+    if (!peer) return peer.error();
+    const std::size_t slot_bytes = core::extension_room + core::header_bytes + config_.send->capacity();
+    if (peer->slots != config_.geometry.slots || peer->slots_stride < slot_bytes) {
+        return error{status::protocol_error, 0, "the peer's slots are not those that were agreed on"};
+    }
+    peer_ = *peer;
+    auto done = queue_pair_->connect(*peer, poller_.options());
+    if (done) return done;
+    return error{done.error().code, done.error().native,
+                 fmt::format("rdma: from {}: {}", poller_.device()->describe(), done.error().message)};
+}
+
+/// Client: finds out whether packets reach the server and come back, rather than leave that to the first
+/// call.
+result<void> rdma_link::knock(core::nanoseconds deadline) {
+    if (!post_marker()) return error{status::system_error, 0, "rdma: the queue pair takes no work request"};
+    while (core::now() < deadline) {
+        ibv_wc completion{};
+        const int got = poller_.completions().poll({&completion, 1});
+        if (got < 0) return error{status::system_error, 0, "rdma: the completion queue has failed"};
+        if (got == 0) {
+            core::sleep_on({}, core::now() + knock_interval);
+            continue;
+        }
+        if (completion.status == IBV_WC_SUCCESS) {
+            on_sent(completion.wr_id);
+            return {};
+        }
+        ibv_gid gid{};
+        std::memcpy(gid.raw, peer_.gid.data(), peer_.gid.size());
+        return error{verbs::meaning(completion.status), completion.status,
+                     fmt::format("rdma: {} does not reach the server's port at {} ({}); are both on one "
+                                 "network? device=NAME:PORT and gid_index choose another way",
+                                 poller_.device()->describe(), verbs::to_text(gid),
+                                 ibv_wc_status_str(completion.status))};
+    }
+    return error{status::timed_out, 0,
+                 fmt::format("rdma: {} has no answer of the server's port before the deadline",
+                             poller_.device()->describe())};
+}
+
+/// Not on the way of a call but its first with this region: takes a lock, and the device's time.
+const verbs::memory_keys* rdma_link::acquire_keys(const core::region_state& region,
+                                                  verbs::access use) noexcept {
+    auto keys = domain_->acquire(region.id(), {region.data(), region.size()}, use);
+    if (!keys) {
+        core::log().warn("rdma: lent memory is copied instead: {}", keys.error().message);
+        return nullptr;
+    }
+    keys_.put({region.id(), use, *keys});
+    return keys_.find(region.id(), use);
+}
+
+void rdma_link::activate() {
+    polled_ = true;
+    state_ = state::open;
+    poller_.add(*this);
+}
+
+void rdma_link::fail(status reason) noexcept {
+    if (state_ != state::open) return;
+    state_ = state::losing;
+    reason_ = reason;
+    poller_.make_talk(*this);
+}
+
+void rdma_link::on_async_event(ibv_event_type type) noexcept {
+    const bool peer_is_at_fault = type == IBV_EVENT_QP_ACCESS_ERR || type == IBV_EVENT_QP_REQ_ERR;
+    async_reason_.store(peer_is_at_fault ? status::protocol_error : status::system_error,
+                        std::memory_order_relaxed);
+    poller_.report(*this);
+}
+
+bool rdma_link::flushed() noexcept {
+    if (state_ != state::open || ledger_.idle()) return true;
+    if (!ledger_.all_signalled()) (void)post_marker();  // without room it is tried again
+    return false;
+}
+
+bool rdma_link::close() noexcept {
+    if (state_ == state::closed) return true;
+    const bool answers_first = state_ == state::open && is_server();
+    if (answers_first && !flushed()) {
+        if (!closing_) close_by_ = core::now() + close_grace;
+        closing_ = true;
+        if (core::now() < close_by_) return false;
+    }
+    end();
+    return true;
+}
+
+/// After this neither end touches any slot or lent memory.
+void rdma_link::end() noexcept {
+    if (state_ == state::closed) return;
+    state_ = state::closed;
+    if (!queue_pair_) return;
+    const std::uint32_t number = queue_pair_->number();
+    queue_pair_.reset();
+    poller_.remove(*this, number, polled_);
+    polled_ = false;
+}
+
+}  // namespace accel::rdma

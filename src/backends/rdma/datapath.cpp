@@ -1,0 +1,336 @@
+#include "backends/rdma/link.hpp"
+#include "backends/rdma/poller.hpp"
+#include "core/region_state.hpp"
+#include "verbs/failure.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <new>
+
+#include <arpa/inet.h>
+
+/// The data path of `rdma`: one work request a message, where it can be one.
+namespace accel::rdma {
+namespace {
+
+/// Id of a work request: this bit for every send (receives have 0), the next for one that reads lent memory,
+/// then the slot and the number of the request.
+constexpr std::uint64_t send_bit = std::uint64_t{1} << 63;
+constexpr std::uint64_t lent_bit = std::uint64_t{1} << 62;
+
+constexpr std::uint64_t make_id(std::uint32_t number, std::uint32_t slot, bool lent) noexcept {
+    return send_bit | (lent ? lent_bit : 0) | (std::uint64_t{slot} << 32) | number;
+}
+constexpr std::uint32_t slot_of(std::uint64_t id) noexcept {
+    return static_cast<std::uint32_t>(id >> 32) & (core::max_slots - 1);
+}
+
+std::uint64_t address_of(const std::byte* bytes) noexcept {
+    return reinterpret_cast<std::uintptr_t>(bytes);
+}
+
+ibv_sge segment(const std::byte* bytes, std::size_t length, std::uint32_t key) noexcept {
+    return {address_of(bytes), static_cast<std::uint32_t>(length), key};
+}
+
+}  // namespace
+
+// Sending.
+
+status rdma_link::deliver(const core::outgoing& message) noexcept {
+    if (state_ != state::open) return status::peer_lost;
+    const std::size_t requests = requests_of(message);
+    if (!ledger_.has_room(static_cast<std::uint32_t>(requests))) return status::again;
+
+    slot_use& use = slots_[message.slot];
+    source from{message.payload, send_memory_->lkey, false};
+    if (message.region != nullptr) from = lent_source(message);
+    std::size_t extensions = 0;
+    if (!is_server()) {
+        use.response_into = message.response_into.bytes();
+        if (!use.response_into.empty()) extensions = write_placement(message);
+    }
+    if (requests == 1) return deliver_in_one(message.slot, from, extensions);
+    return deliver_in_pieces(message.slot, from, extensions);
+}
+
+/// Header and payload arrive in one write; in the peer's slot they lie behind each other.
+std::size_t rdma_link::requests_of(const core::outgoing& message) const noexcept {
+    const std::uint64_t length = message.payload.size();
+    const bool placed = slots_[message.slot].placement.length > 0 && length > 0;
+    if (!placed && core::extension_room + core::header_bytes + length <= longest_write_) return 1;
+    return 1 + (length + longest_write_ - 1) / longest_write_;
+}
+
+status rdma_link::deliver_in_one(std::uint32_t slot, const source& from, std::size_t extensions) noexcept {
+    std::byte* const first = config_.send->header(slot) - extensions;
+    const std::size_t head = core::header_bytes + extensions;
+    const bool behind = !from.lent;
+    std::array<ibv_sge, 2> segments;
+    segments[0] = segment(first, head + (behind ? from.payload.size() : 0), send_memory_->lkey);
+    int count = 1;
+    if (!behind && !from.payload.empty()) {
+        segments[1] = segment(from.payload.data(), from.payload.size(), from.key);
+        count = 2;
+    }
+    ibv_send_wr request;
+    request.next = nullptr;
+    request.sg_list = segments.data();
+    request.num_sge = count;
+    request.send_flags =
+        head + from.payload.size() <= queue_pair_->sizes().inline_bytes ? IBV_SEND_INLINE : 0;
+    address_header(request, slot, extensions);
+    return post(&request, request, 1, slot, from.lent);
+}
+
+/// A payload that goes to a place of its own, or is longer than one work request may be.
+status rdma_link::deliver_in_pieces(std::uint32_t slot, const source& from, std::size_t extensions) noexcept {
+    constexpr std::size_t most_at_once = 16;
+    std::array<ibv_send_wr, most_at_once> requests;
+    std::array<ibv_sge, most_at_once> segments;
+    const verbs::placement& placed = slots_[slot].placement;
+    const bool elsewhere = placed.length > 0;
+    const std::uint64_t target = elsewhere ? placed.address : peer_header(slot) + core::header_bytes;
+    const std::uint32_t key = elsewhere ? placed.key : peer_.slots_key;
+
+    std::size_t count = 0;
+    for (std::uint64_t offset = 0; offset < from.payload.size(); ++count) {
+        if (count == most_at_once) {
+            requests[count - 1].next = nullptr;
+            const auto posted = static_cast<std::uint32_t>(count);
+            if (const status sent = post(requests.data(), posted, false); sent != status::ok) return sent;
+            count = 0;
+        }
+        const std::uint64_t length = std::min(longest_write_, from.payload.size() - offset);
+        segments[count] = segment(from.payload.data() + offset, length, from.key);
+        ibv_send_wr& request = requests[count];
+        request.wr_id = send_bit;
+        request.next = &requests[count] + 1;
+        request.sg_list = &segments[count];
+        request.num_sge = 1;
+        request.opcode = IBV_WR_RDMA_WRITE;
+        request.send_flags = 0;
+        request.wr.rdma.remote_addr = target + offset;
+        request.wr.rdma.rkey = key;
+        offset += length;
+    }
+    ibv_sge head =
+        segment(config_.send->header(slot) - extensions, core::header_bytes + extensions, send_memory_->lkey);
+    ibv_send_wr last;
+    last.next = nullptr;
+    last.sg_list = &head;
+    last.num_sge = 1;
+    last.send_flags = head.length <= queue_pair_->sizes().inline_bytes ? IBV_SEND_INLINE : 0;
+    address_header(last, slot, extensions);
+    if (count > 0) requests[count - 1].next = &last;
+    return post(count > 0 ? requests.data() : &last, last, static_cast<std::uint32_t>(count + 1), slot,
+                from.lent);
+}
+
+/// The write that the peer is told of: by its immediate data, the slot's number.
+void rdma_link::address_header(ibv_send_wr& request, std::uint32_t slot,
+                               std::size_t extensions) const noexcept {
+    request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+    request.imm_data = htonl(slot);
+    request.wr.rdma.remote_addr = peer_header(slot) - extensions;
+    request.wr.rdma.rkey = peer_.slots_key;
+}
+
+/// Posts `count` requests that end with the one of the header.
+status rdma_link::post(ibv_send_wr* chain, ibv_send_wr& last, std::uint32_t count, std::uint32_t slot,
+                       bool lent) noexcept {
+    const bool signalled = lent || ledger_.signal_due(count);
+    const std::uint32_t number = ledger_.number_of_last(count);
+    last.wr_id = make_id(number, slot, lent);
+    if (signalled) last.send_flags |= IBV_SEND_SIGNALED;
+    if (lent) {
+        slots_[slot].lent = true;
+        slots_[slot].lent_until = number;
+    }
+    return post(chain, count, signalled);
+}
+
+status rdma_link::post(ibv_send_wr* chain, std::uint32_t count, bool signalled) noexcept {
+    ibv_send_wr* failed = nullptr;
+    if (queue_pair_->post(chain, &failed) != 0) {
+        fail(status::system_error);
+        return status::peer_lost;
+    }
+    ledger_.post(count, signalled);
+    return status::ok;
+}
+
+/// An empty write that asks for its completion: it tells that everything before it has arrived.
+bool rdma_link::post_marker() noexcept {
+    if (!ledger_.has_room(1)) return false;
+    ibv_send_wr request{};
+    request.wr_id = make_id(ledger_.number_of_last(1), 0, false);
+    request.opcode = IBV_WR_RDMA_WRITE;
+    request.send_flags = IBV_SEND_SIGNALED;
+    request.wr.rdma.remote_addr = peer_.slots_address;
+    request.wr.rdma.rkey = peer_.slots_key;
+    ibv_send_wr* failed = nullptr;
+    if (queue_pair_->post(&request, &failed) != 0) return false;
+    ledger_.post(1, true);
+    return true;
+}
+
+/// Lent memory, under its key. What cannot be registered is copied into the slot instead.
+rdma_link::source rdma_link::lent_source(const core::outgoing& message) noexcept {
+    if (message.payload.empty()) return {message.payload, send_memory_->lkey, true};
+    if (const auto* keys = keys_of(*message.region, verbs::access::send); keys != nullptr) {
+        return {message.payload, keys->local, true};
+    }
+    std::byte* const room = config_.send->payload(message.slot);
+    std::copy(message.payload.begin(), message.payload.end(), room);
+    if (is_server()) push_let_go(message.slot);
+    return {{room, message.payload.size()}, send_memory_->lkey, false};
+}
+
+/// The first use of a region registers it; all others find its keys.
+const verbs::memory_keys* rdma_link::keys_of(const core::region_state& region, verbs::access use) noexcept {
+    if (const auto* known = keys_.find(region.id(), use); known != nullptr) return known;
+    return acquire_keys(region, use);
+}
+
+/// Client: tells the server where the answer goes. Returns how many bytes of extensions there are.
+std::size_t rdma_link::write_placement(const core::outgoing& message) noexcept {
+    slot_use& use = slots_[message.slot];
+    const auto* keys = keys_of(*message.response_into.region(), verbs::access::peer_writes);
+    use.copies_response = keys == nullptr;
+    if (keys == nullptr) return 0;
+    verbs::placement_extension extension;
+    extension.value.address = address_of(use.response_into.data());
+    extension.value.length = use.response_into.size();
+    extension.value.key = keys->remote;
+    std::byte* const header = config_.send->header(message.slot);
+    std::memcpy(header - sizeof extension, &extension, sizeof extension);
+    reinterpret_cast<core::slot_header*>(header)->extension_bytes = sizeof extension;
+    return sizeof extension;
+}
+
+bool rdma_link::retract(std::uint32_t slot) noexcept {
+    slot_use& use = slots_[slot];
+    // Only the late answer tells that the server no longer writes there.
+    if (!use.response_into.empty() && !use.copies_response) return false;
+    use.response_into = {};
+    use.let_go_owed = use.lent;
+    return !use.lent;
+}
+
+void rdma_link::on_sent(std::uint64_t id) noexcept {
+    const auto number = static_cast<std::uint32_t>(id);
+    ledger_.complete(number);
+    if ((id & lent_bit) == 0) return;
+    slot_use& use = slots_[slot_of(id)];
+    if (!use.lent || use.lent_until != number) return;
+    use.lent = false;
+    if (is_server() || use.let_go_owed) push_let_go(slot_of(id));
+    use.let_go_owed = false;
+}
+
+void rdma_link::push_let_go(std::uint32_t slot) noexcept {
+    if (let_go_.size() == let_go_.capacity()) return;  // each slot once: cannot be
+    let_go_.push_back(slot);
+    poller_.make_talk(*this);
+}
+
+// Receiving.
+
+bool rdma_link::on_completion(const ibv_wc& completion, core::link_event& out) noexcept {
+    if (completion.status != IBV_WC_SUCCESS) {
+        if (closing_) close_by_ = {};  // nothing more will leave
+        fail(verbs::meaning(completion.status));
+        return false;
+    }
+    if (completion.wr_id != 0) {
+        on_sent(completion.wr_id);
+        return false;
+    }
+    if (!is_server() && ++receives_missing_ >= receives_at_once_) refill_receives();
+    if (state_ != state::open || closing_) return false;
+    if (completion.opcode != IBV_WC_RECV_RDMA_WITH_IMM) {
+        fail(status::protocol_error);
+        return false;
+    }
+    return on_arrival(ntohl(completion.imm_data), out);
+}
+
+bool rdma_link::on_arrival(std::uint32_t slot, core::link_event& out) noexcept {
+    if (slot >= config_.geometry.slots) {
+        fail(status::protocol_error);
+        return false;
+    }
+    // Once: the peer can change it while we look.
+    out.header = core::read_header(config_.receive->header(slot));
+    const bool sane = out.header.slot == slot && out.header.length <= config_.receive->capacity() &&
+                      take_placement(out.header);
+    if (!sane) {
+        fail(status::protocol_error);
+        return false;
+    }
+    out.kind = core::event_kind::arrived;
+    out.reason = status::ok;
+    out.owner = config_.owner;
+    out.payload = payload_of(out.header);
+    out.response_room = {};
+    return true;
+}
+
+/// Server: where the client wants its answer. False: not what a correct client sends.
+bool rdma_link::take_placement(const core::slot_header& header) noexcept {
+    if (!is_server()) return payload_fits(header);
+    verbs::placement& placed = slots_[header.slot].placement;
+    placed.length = 0;
+    if (header.extension_bytes == 0) return true;
+    if (header.extension_bytes > core::extension_room) return false;
+    std::array<std::byte, core::extension_room> copy;
+    std::memcpy(copy.data(), config_.receive->header(header.slot) - header.extension_bytes,
+                header.extension_bytes);
+    return verbs::find_placement({copy.data(), header.extension_bytes}, placed) &&
+           (placed.length == 0 || header.response_room <= placed.length);
+}
+
+bool rdma_link::payload_fits(const core::slot_header& header) const noexcept {
+    const auto& into = slots_[header.slot].response_into;
+    return into.empty() || header.length <= into.size();
+}
+
+std::span<std::byte> rdma_link::payload_of(const core::slot_header& header) noexcept {
+    slot_use& use = slots_[header.slot];
+    const std::span<std::byte> in_slot{config_.receive->payload(header.slot), header.length};
+    if (is_server() || use.response_into.empty()) return in_slot;
+    const std::span<std::byte> into = use.response_into.first(header.length);
+    if (use.copies_response) std::copy(in_slot.begin(), in_slot.end(), into.begin());
+    return into;
+}
+
+std::size_t rdma_link::tell(std::span<core::link_event> out) noexcept {
+    std::size_t count = 0;
+    while (!let_go_.empty() && count < out.size()) {
+        core::link_event& event = out[count++];
+        event = {};
+        event.kind = core::event_kind::let_go;
+        event.owner = config_.owner;
+        event.header.slot = let_go_.back();
+        let_go_.pop_back();
+    }
+    if (state_ == state::losing && count < out.size()) {
+        core::link_event& event = out[count++];
+        event = {};
+        event.kind = core::event_kind::lost;
+        event.reason = reason_;
+        event.owner = config_.owner;
+        state_ = state::lost;
+    }
+    return count;
+}
+
+void rdma_link::refill_receives() noexcept {
+    receives_missing_ -= receives_.post(receives_missing_, [this](ibv_recv_wr* chain, ibv_recv_wr** failed) {
+        return queue_pair_->post(chain, failed);
+    });
+}
+
+}  // namespace accel::rdma

@@ -1,0 +1,170 @@
+#pragma once
+
+#include "core/backend.hpp"
+#include "verbs/async_events.hpp"
+#include "verbs/domain.hpp"
+#include "verbs/endpoint.hpp"
+#include "verbs/placement.hpp"
+#include "verbs/queue_pair.hpp"
+#include "verbs/receive_queue.hpp"
+#include "verbs/send_ledger.hpp"
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace accel::rdma {
+
+class rdma_poller;
+
+/// Keys of the regions this link has lent lately, for its own thread. Ids of regions are never used again, so
+/// an entry of a region that is gone is never found.
+class key_cache {
+  public:
+    struct entry {
+        std::uint64_t region = 0;  ///< 0: none
+        verbs::access use = verbs::access::send;
+        verbs::memory_keys keys;
+    };
+    [[nodiscard]] const verbs::memory_keys* find(std::uint64_t region, verbs::access use) const noexcept {
+        for (const entry& each : entries_) {
+            if (each.region == region && each.use == use) return &each.keys;
+        }
+        return nullptr;
+    }
+    void put(const entry& made) noexcept { entries_[next_++ % entries_.size()] = made; }
+
+  private:
+    std::array<entry, 8> entries_{};
+    std::size_t next_ = 0;
+};
+
+/// One reliable connection and the slots it writes from and receives into. control.cpp makes and ends it,
+/// datapath.cpp sends and receives.
+class rdma_link final : public core::link, public verbs::async_listener {
+  public:
+    [[nodiscard]] static result<std::unique_ptr<core::link>> create(rdma_poller& owner,
+                                                                    const core::link_config& config);
+    ~rdma_link() override;
+    rdma_link(const rdma_link&) = delete;
+    rdma_link& operator=(const rdma_link&) = delete;
+
+    [[nodiscard]] core::link_description describe() const override;
+    [[nodiscard]] result<void> attach(const core::link_grant& grant, core::nanoseconds deadline) override;
+    void activate() override;
+    [[nodiscard]] bool close() noexcept override;
+    [[nodiscard]] status deliver(const core::outgoing& message) noexcept override;
+    [[nodiscard]] bool retract(std::uint32_t slot) noexcept override;
+    void consumed(std::uint32_t) noexcept override {}
+    [[nodiscard]] bool flushed() noexcept override;
+    [[nodiscard]] core::slot_memory& send() const noexcept override { return *config_.send; }
+
+    // For the poller.
+    [[nodiscard]] std::uint32_t number() const noexcept { return queue_pair_->number(); }
+    [[nodiscard]] core::link_role role() const noexcept { return config_.role; }
+    /// A completion of this queue pair; true if it makes an event, which is written to `out`.
+    [[nodiscard]] bool on_completion(const ibv_wc& completion, core::link_event& out) noexcept;
+    /// The link is of no more use; the next `tell` says so.
+    void fail(status reason) noexcept;
+    /// What is not bound to a completion: `let_go` and `lost`. Returns how many events it wrote.
+    [[nodiscard]] std::size_t tell(std::span<core::link_event> out) noexcept;
+    [[nodiscard]] bool has_something_to_tell() const noexcept {
+        return state_ == state::losing || !let_go_.empty();
+    }
+    /// Client: posts the receives that were used up.
+    void refill_receives() noexcept;
+    void on_async_event(ibv_event_type type) noexcept override;
+    /// On the polling thread, after `on_async_event`.
+    void settle_async_failure() noexcept { fail(async_reason_.load(std::memory_order_relaxed)); }
+
+    bool talks = false;  ///< kept by the poller: it is going to ask what there is to tell
+
+  private:
+    enum class state : std::uint8_t {
+        idle,  ///< not active yet
+        open,
+        losing,  ///< failed; the `lost` event is still to be told
+        lost,
+        closed,
+    };
+    /// What is known of the message that left from, or arrived in, a slot.
+    struct slot_use {
+        std::span<std::byte> response_into;  ///< client: where the answer arrives, if not in its slot
+        verbs::placement placement;          ///< server: where the client wants the answer
+        std::uint32_t lent_until = 0;        ///< number of the work request that reads lent memory
+        bool lent = false;                   ///< … and it has not completed
+        bool let_go_owed = false;
+        bool copies_response = false;  ///< client: `response_into` is no memory the device can write
+    };
+    struct source {
+        std::span<const std::byte> payload;
+        std::uint32_t key = 0;
+        bool lent = false;
+    };
+    rdma_link(rdma_poller& owner, const core::link_config& config, std::shared_ptr<verbs::domain> domain);
+    [[nodiscard]] result<void> prepare();
+    [[nodiscard]] result<void> make_queue_pair();
+    [[nodiscard]] result<void> connect(std::span<const std::byte> description);
+    [[nodiscard]] result<void> knock(core::nanoseconds deadline);
+    [[nodiscard]] const verbs::memory_keys* acquire_keys(const core::region_state& region,
+                                                         verbs::access use) noexcept;
+    [[nodiscard]] bool is_server() const noexcept { return config_.role == core::link_role::server; }
+    void end() noexcept;
+
+    // Sending.
+    [[nodiscard]] std::size_t requests_of(const core::outgoing& message) const noexcept;
+    [[nodiscard]] status deliver_in_one(std::uint32_t slot, const source& from,
+                                        std::size_t extensions) noexcept;
+    [[nodiscard]] status deliver_in_pieces(std::uint32_t slot, const source& from,
+                                           std::size_t extensions) noexcept;
+    [[nodiscard]] std::uint64_t peer_header(std::uint32_t slot) const noexcept {
+        return peer_.slots_address + slot * peer_.slots_stride + core::extension_room;
+    }
+    void address_header(ibv_send_wr& request, std::uint32_t slot, std::size_t extensions) const noexcept;
+    [[nodiscard]] status post(ibv_send_wr* chain, ibv_send_wr& last, std::uint32_t count, std::uint32_t slot,
+                              bool lent) noexcept;
+    [[nodiscard]] status post(ibv_send_wr* chain, std::uint32_t count, bool signalled) noexcept;
+    [[nodiscard]] bool post_marker() noexcept;
+    [[nodiscard]] source lent_source(const core::outgoing& message) noexcept;
+    [[nodiscard]] const verbs::memory_keys* keys_of(const core::region_state& region,
+                                                    verbs::access use) noexcept;
+    [[nodiscard]] std::size_t write_placement(const core::outgoing& message) noexcept;
+    void on_sent(std::uint64_t id) noexcept;
+    void push_let_go(std::uint32_t slot) noexcept;
+
+    // Receiving.
+    [[nodiscard]] bool on_arrival(std::uint32_t slot, core::link_event& out) noexcept;
+    [[nodiscard]] bool take_placement(const core::slot_header& header) noexcept;
+    [[nodiscard]] bool payload_fits(const core::slot_header& header) const noexcept;
+    [[nodiscard]] std::span<std::byte> payload_of(const core::slot_header& header) noexcept;
+
+    rdma_poller& poller_;
+    core::link_config config_;
+    std::shared_ptr<verbs::domain> domain_;
+    verbs::region_handle send_memory_;
+    verbs::region_handle receive_memory_;
+    std::optional<verbs::queue_pair> queue_pair_;
+    verbs::endpoint peer_;
+    verbs::send_ledger ledger_{1};
+    verbs::empty_receives receives_;
+    std::uint32_t receives_missing_ = 0;
+    std::uint32_t receives_at_once_ = 1;
+    std::uint32_t completions_reserved_ = 0;
+    std::uint64_t longest_write_ = 0;  ///< bytes of one work request
+    state state_ = state::idle;
+    status reason_ = status::ok;
+    bool polled_ = false;   ///< the poller knows this link
+    bool closing_ = false;  ///< `close` was called; answers may still be on their way
+    std::atomic<status> async_reason_{status::ok};
+    core::nanoseconds close_by_{};
+    key_cache keys_;
+    std::vector<slot_use> slots_;
+    std::vector<std::uint32_t> let_go_;  ///< capacity for all slots
+};
+
+}  // namespace accel::rdma

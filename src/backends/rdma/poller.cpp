@@ -1,0 +1,233 @@
+#include "backends/rdma/poller.hpp"
+
+#include "core/event_signal.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+namespace accel::rdma {
+namespace {
+
+/// Receives of all sessions of a worker. A burst beyond them waits in the senders' devices (RNR).
+constexpr std::uint32_t shared_receives = 8192;
+constexpr std::uint32_t receives_at_once = 32;
+constexpr std::uint32_t least_completions = 64;
+
+}  // namespace
+
+result<std::unique_ptr<core::poller>> rdma_poller::open(std::shared_ptr<verbs::device> on,
+                                                        std::shared_ptr<verbs::domain_list> domains,
+                                                        const core::poller_options& options) {
+    std::unique_ptr<rdma_poller> made(new rdma_poller(std::move(on), std::move(domains), options));
+    if (auto ready = made->prepare(options.role); !ready) return ready.error();
+    return std::unique_ptr<core::poller>(std::move(made));
+}
+
+rdma_poller::rdma_poller(std::shared_ptr<verbs::device> on, std::shared_ptr<verbs::domain_list> domains,
+                         const core::poller_options& options)
+    : device_(std::move(on)),
+      domains_(std::move(domains)),
+      options_(options.verbs),
+      epoll_fd_(::epoll_create1(EPOLL_CLOEXEC)),
+      wake_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+    device_->events().subscribe(*this);
+}
+
+rdma_poller::~rdma_poller() {
+    device_->events().unsubscribe(*this);
+    completions_.reset();
+    receives_.reset();
+    ::close(wake_fd_);
+    ::close(epoll_fd_);
+}
+
+result<void> rdma_poller::prepare(core::link_role role) {
+    std::uint32_t depth = least_completions;
+    if (role == core::link_role::server) {
+        auto receives = verbs::receive_queue::create(device_, shared_receives);
+        if (!receives) return receives.error();
+        receives_ = std::move(*receives);
+        completions_reserved_ = receives_->depth();
+        depth += receives_->depth();
+        receives_missing_ = receives_->depth();
+        refill_receives();
+    }
+    auto completions = verbs::completion_queue::create(device_, depth, this);
+    if (!completions) return completions.error();
+    completions_ = std::move(*completions);
+    for (const int fd : {completions_->event_fd(), wake_fd_}) {
+        epoll_event interest{};
+        interest.events = EPOLLIN;
+        if (::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &interest) != 0) {
+            return error{status::system_error, errno, "rdma: epoll does not take the completion channel"};
+        }
+    }
+    return {};
+}
+
+result<std::unique_ptr<core::link>> rdma_poller::open_link(const core::link_config& config) {
+    return rdma_link::create(*this, config);
+}
+
+// Links that come, go and fail.
+
+result<void> rdma_poller::reserve_completions(std::uint32_t count) {
+    const std::lock_guard lock(mutex_);
+    const std::uint32_t needed = completions_reserved_ + count;
+    if (needed > completions_->depth()) {
+        const auto most = static_cast<std::uint32_t>(device_->limits().max_cqe);
+        const std::uint32_t doubled = std::min(completions_->depth() * 2, most);
+        if (auto grown = completions_->grow(std::max(needed, doubled)); !grown) return grown;
+    }
+    completions_reserved_ = needed;
+    return {};
+}
+
+void rdma_poller::release_completions(std::uint32_t count) noexcept {
+    const std::lock_guard lock(mutex_);
+    completions_reserved_ -= count;
+}
+
+void rdma_poller::announce() noexcept {
+    news_.store(true, std::memory_order_seq_cst);
+    core::signal_event(wake_fd_);
+}
+
+void rdma_poller::add(rdma_link& link) {
+    const std::lock_guard lock(mutex_);
+    added_.push_back(&link);
+    announce();
+}
+
+void rdma_poller::report(rdma_link& link) noexcept {
+    const std::lock_guard lock(mutex_);
+    if (std::find(failed_.begin(), failed_.end(), &link) == failed_.end()) failed_.push_back(&link);
+    announce();
+}
+
+void rdma_poller::on_async_event(ibv_event_type) noexcept {
+    const std::lock_guard lock(mutex_);
+    device_failed_ = true;
+    announce();
+}
+
+void rdma_poller::take_news() noexcept {
+    core::clear_event(wake_fd_);
+    const std::lock_guard lock(mutex_);
+    news_.store(false, std::memory_order_relaxed);
+    for (rdma_link* each : added_) links_.add(each->number(), *each);
+    talkers_.reserve(links_.size());
+    added_.clear();
+    for (rdma_link* each : failed_) each->settle_async_failure();
+    failed_.clear();
+    if (device_failed_) fail_all(status::system_error);
+}
+
+void rdma_poller::remove(rdma_link& link, std::uint32_t number, bool polled) noexcept {
+    {
+        const std::lock_guard lock(mutex_);
+        std::erase(failed_, &link);
+        if (!polled) return;
+        std::erase(added_, &link);
+    }
+    links_.remove(number);
+    std::erase(talkers_, &link);
+    link.talks = false;
+}
+
+void rdma_poller::make_talk(rdma_link& link) noexcept {
+    if (link.talks) return;
+    link.talks = true;
+    talkers_.push_back(&link);
+}
+
+void rdma_poller::fail_all(status reason) noexcept {
+    links_.for_each([reason](rdma_link& each) { each.fail(reason); });
+}
+
+// The data path.
+
+std::size_t rdma_poller::poll(std::span<core::link_event> out) noexcept {
+    if (news_.load(std::memory_order_acquire)) take_news();
+    std::size_t count = talkers_.empty() ? 0 : tell(out);
+    if (next_fetched_ == last_fetched_ && !fetch()) return count;
+    while (next_fetched_ < last_fetched_ && count < out.size()) {
+        const ibv_wc& completion = fetched_[next_fetched_++];
+        if (receives_ && completion.wr_id == 0 && ++receives_missing_ >= receives_at_once) refill_receives();
+        rdma_link* const link = find(completion.qp_num);
+        if (link != nullptr && link->on_completion(completion, out[count])) ++count;
+    }
+    return count;
+}
+
+/// False: there is nothing.
+bool rdma_poller::fetch() noexcept {
+    if (queue_failed_) return false;
+    const int got = completions_->poll(fetched_);
+    next_fetched_ = 0;
+    last_fetched_ = got > 0 ? static_cast<std::size_t>(got) : 0;
+    if (got < 0) {
+        queue_failed_ = true;
+        fail_all(status::system_error);
+    }
+    return got > 0;
+}
+
+/// Null: a completion of a queue pair that is gone.
+rdma_link* rdma_poller::find(std::uint32_t number) noexcept {
+    rdma_link* found = links_.find(number);
+    if (found == nullptr && news_.load(std::memory_order_acquire)) {
+        take_news();
+        found = links_.find(number);
+    }
+    return found;
+}
+
+std::size_t rdma_poller::tell(std::span<core::link_event> out) noexcept {
+    std::size_t count = 0;
+    std::size_t kept = 0;
+    for (rdma_link* each : talkers_) {
+        count += each->tell(out.subspan(count));
+        each->talks = each->has_something_to_tell();
+        if (each->talks) talkers_[kept++] = each;
+    }
+    talkers_.resize(kept);
+    return count;
+}
+
+void rdma_poller::refill_receives() noexcept {
+    receives_missing_ -= receive_chain_.post(
+        receives_missing_,
+        [this](ibv_recv_wr* chain, ibv_recv_wr** failed) { return receives_->post(chain, failed); });
+}
+
+bool rdma_poller::arm() noexcept {
+    const bool work = news_.load(std::memory_order_seq_cst) || !talkers_.empty() ||
+                      next_fetched_ < last_fetched_ || queue_failed_;
+    if (work || !completions_->request_event()) return false;
+    armed_ = true;
+    return !fetch();
+}
+
+bool rdma_poller::sleep(int other_fd, core::nanoseconds until) noexcept {
+    std::array<pollfd, 3> fds{
+        {{completions_->event_fd(), POLLIN, 0}, {other_fd, POLLIN, 0}, {wake_fd_, POLLIN, 0}}};
+    core::sleep_on(fds, until);
+    if ((fds[0].revents & POLLIN) != 0) {
+        completions_->take_event();
+        armed_ = false;
+    }
+    return (fds[1].revents & POLLIN) != 0;
+}
+
+void rdma_poller::disarm() noexcept {
+    if (!armed_) return;
+    completions_->take_events();
+    armed_ = false;
+}
+
+}  // namespace accel::rdma

@@ -1,0 +1,97 @@
+#pragma once
+
+#include "backends/rdma/link.hpp"
+#include "backends/rdma/link_table.hpp"
+#include "core/backend.hpp"
+#include "verbs/async_events.hpp"
+#include "verbs/completion_queue.hpp"
+#include "verbs/device.hpp"
+#include "verbs/domain_list.hpp"
+#include "verbs/receive_queue.hpp"
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+namespace accel::rdma {
+
+/// All links of one thread over one completion queue; on a server also one shared receive queue.
+class rdma_poller final : public core::poller, public verbs::async_listener {
+  public:
+    [[nodiscard]] static result<std::unique_ptr<core::poller>> open(
+        std::shared_ptr<verbs::device> on, std::shared_ptr<verbs::domain_list> domains,
+        const core::poller_options& options);
+    ~rdma_poller() override;
+    rdma_poller(const rdma_poller&) = delete;
+    rdma_poller& operator=(const rdma_poller&) = delete;
+
+    [[nodiscard]] result<std::unique_ptr<core::link>> open_link(const core::link_config& config) override;
+    [[nodiscard]] std::size_t poll(std::span<core::link_event> out) noexcept override;
+    [[nodiscard]] int event_fd() const noexcept override { return epoll_fd_; }
+    [[nodiscard]] bool arm() noexcept override;
+    [[nodiscard]] bool sleep(int other_fd, core::nanoseconds until) noexcept override;
+    void disarm() noexcept override;
+
+    // For the links.
+    [[nodiscard]] const std::shared_ptr<verbs::device>& device() const noexcept { return device_; }
+    [[nodiscard]] verbs::domain_list& domains() const noexcept { return *domains_; }
+    [[nodiscard]] verbs::completion_queue& completions() noexcept { return *completions_; }
+    [[nodiscard]] ibv_srq* receives() const noexcept { return receives_ ? receives_->get() : nullptr; }
+    [[nodiscard]] const verbs_options& options() const noexcept { return options_; }
+    /// Room for the completions of one more link. Any thread.
+    [[nodiscard]] result<void> reserve_completions(std::uint32_t count);
+    void release_completions(std::uint32_t count) noexcept;
+    /// From now on the link's completions are its own. Any thread.
+    void add(rdma_link& link);
+    /// After the queue pair is gone; if the link is polled, on the polling thread. Idempotent.
+    void remove(rdma_link& link, std::uint32_t number, bool polled) noexcept;
+    /// The link has something to tell at the next poll. On the polling thread; never allocates.
+    void make_talk(rdma_link& link) noexcept;
+    /// The link has failed. Any thread.
+    void report(rdma_link& link) noexcept;
+    void on_async_event(ibv_event_type type) noexcept override;
+
+  private:
+    rdma_poller(std::shared_ptr<verbs::device> on, std::shared_ptr<verbs::domain_list> domains,
+                const core::poller_options& options);
+    [[nodiscard]] result<void> prepare(core::link_role role);
+    void announce() noexcept;
+    void take_news() noexcept;
+    [[nodiscard]] rdma_link* find(std::uint32_t number) noexcept;
+    [[nodiscard]] std::size_t tell(std::span<core::link_event> out) noexcept;
+    [[nodiscard]] bool fetch() noexcept;
+    void refill_receives() noexcept;
+    void fail_all(status reason) noexcept;
+
+    std::shared_ptr<verbs::device> device_;
+    std::shared_ptr<verbs::domain_list> domains_;
+    verbs_options options_;
+    int epoll_fd_;
+    int wake_fd_;
+    std::unique_ptr<verbs::completion_queue> completions_;
+    std::unique_ptr<verbs::receive_queue> receives_;  ///< server
+    verbs::empty_receives receive_chain_;
+    std::uint32_t receives_missing_ = 0;
+
+    std::array<ibv_wc, 16> fetched_{};
+    std::size_t next_fetched_ = 0;
+    std::size_t last_fetched_ = 0;
+    link_table links_;
+    std::vector<rdma_link*> talkers_;  ///< capacity for all links
+    bool queue_failed_ = false;
+    bool armed_ = false;  ///< an event of the completion queue may be there to be taken
+
+    std::atomic<bool> news_{false};
+    std::mutex mutex_;  ///< of what follows; met only when a link comes, goes or fails
+    std::vector<rdma_link*> added_;
+    std::vector<rdma_link*> failed_;
+    bool device_failed_ = false;
+    std::uint32_t completions_reserved_ = 0;
+};
+
+}  // namespace accel::rdma

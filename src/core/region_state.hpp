@@ -1,0 +1,36 @@
+#pragma once
+
+#include <accel_transport/memory.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace accel::core {
+
+class context_state;
+
+/// One registered region as the backends see it.
+class region_state {
+  public:
+    region_state(context_state& context, std::byte* data, std::size_t size, memory_kind kind,
+                 bool owned) noexcept;
+    ~region_state();
+    region_state(const region_state&) = delete;
+    region_state& operator=(const region_state&) = delete;
+    std::byte* data() const noexcept { return data_; }
+    std::size_t size() const noexcept { return size_; }
+    memory_kind kind() const noexcept { return kind_; }
+    /// Of this region and no other before or after it, in this process; never 0.
+    std::uint64_t id() const noexcept { return id_; }
+
+  private:
+    std::shared_ptr<context_state> context_;
+    std::byte* data_;
+    std::size_t size_;
+    memory_kind kind_;
+    std::uint64_t id_;
+    bool owned_;
+};
+
+}  // namespace accel::core

@@ -1,0 +1,122 @@
+#include "verbs/device.hpp"
+
+#include "verbs/failure.hpp"
+
+#include <cerrno>
+#include <charconv>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace accel::verbs {
+namespace {
+
+struct list_destroyer {
+    void operator()(ibv_device** list) const noexcept { ibv_free_device_list(list); }
+};
+using device_list = std::unique_ptr<ibv_device*, list_destroyer>;
+
+/// What `device=` names: "mlx5_0" or "mlx5_0:2".
+struct wanted_device {
+    std::string name;
+    std::uint8_t port = 0;  ///< 0: the first that is active
+};
+
+result<wanted_device> parse_wanted(const std::string& text) {
+    wanted_device out;
+    const auto colon = text.find(':');
+    out.name = text.substr(0, colon);
+    if (colon == std::string::npos) return out;
+    const char* end = text.data() + text.size();
+    const auto [stop, failure] = std::from_chars(text.data() + colon + 1, end, out.port);
+    if (failure != std::errc{} || stop != end || out.port == 0) {
+        return error{status::invalid_argument, 0,
+                     fmt::format("option device: '{}' is not NAME or NAME:PORT, as in mlx5_0:1", text)};
+    }
+    return out;
+}
+
+/// Why a device cannot carry this library's protocol whatever its port does; empty if it can.
+std::string_view unfit(const ibv_device& candidate) noexcept {
+    if (candidate.transport_type == IBV_TRANSPORT_IWARP) {
+        return "it is an iWARP device, which has no write with immediate data";
+    }
+    if (candidate.transport_type != IBV_TRANSPORT_IB)
+        return "it has no reliable connections of InfiniBand's kind";
+    return {};
+}
+
+result<std::shared_ptr<device>> open_port(ibv_device& candidate, const wanted_device& which,
+                                          const verbs_options& wanted, const std::string& near_host) {
+    if (const auto reason = unfit(candidate); !reason.empty()) {
+        return error{status::unsupported, 0, std::string{reason}};
+    }
+    context_handle context(ibv_open_device(&candidate));
+    if (!context) {
+        return error{status::unsupported, errno,
+                     "it cannot be opened; look at the permissions of /dev/infiniband"};
+    }
+    ibv_device_attr limits{};
+    if (const int failed = ibv_query_device(context.get(), &limits); failed != 0) {
+        return verb_failed("it does not tell its limits", failed);
+    }
+    std::string reasons;
+    std::optional<port_address> best;
+    for (std::uint8_t number = 1; number <= limits.phys_port_cnt; ++number) {
+        if (which.port != 0 && which.port != number) continue;
+        auto port = examine_port(*context, number, wanted, near_host);
+        if (port.code() == status::invalid_argument) return port.error();
+        if (!port) {
+            reasons += (reasons.empty() ? "" : ", ") + port.error().message;
+        } else if (!best || (port->holds_host && !best->holds_host)) {
+            best = *port;
+        }
+    }
+    if (!best) {
+        if (reasons.empty()) reasons = fmt::format("it has no port {}", which.port);
+        return error{status::unsupported, 0, reasons};
+    }
+    return std::make_shared<device>(std::move(context), *best, limits);
+}
+
+}  // namespace
+
+device::device(context_handle context, const port_address& port, const ibv_device_attr& limits)
+    : context_(std::move(context)), port_(port), limits_(limits), events_(std::in_place, *context_) {}
+
+result<std::shared_ptr<device>> device::open(const verbs_options& wanted, const std::string& near_host) {
+    auto which = parse_wanted(wanted.device);
+    if (!which) return which.error();
+    int count = 0;
+    const device_list list(ibv_get_device_list(&count));
+    if (!list || count == 0) {
+        return error{status::unsupported, errno,
+                     "this machine has no RDMA device (ibv_devices lists none); tools/softnic emulates one"};
+    }
+    std::string reasons;
+    std::shared_ptr<device> best;
+    for (int i = 0; i < count; ++i) {
+        ibv_device& candidate = *list.get()[i];
+        const std::string name = ibv_get_device_name(&candidate);
+        if (!which->name.empty() && which->name != name) continue;
+        auto opened = open_port(candidate, *which, wanted, near_host);
+        if (opened.code() == status::invalid_argument) return opened.error();
+        if (!opened) {
+            reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", name, opened.error().message);
+        } else if (!best || ((*opened)->port().holds_host && !best->port().holds_host)) {
+            best = std::move(*opened);
+        }
+    }
+    if (best) return best;
+    if (reasons.empty())
+        reasons = fmt::format("there is no RDMA device '{}'; ibv_devices lists them", which->name);
+    return error{status::unsupported, 0, reasons};
+}
+
+std::string device::describe() const {
+    return fmt::format("{} port {}, {} at {} (GID {}), MTU {}", name(), port_.number,
+                       port_.ethernet ? "RoCE" : fmt::format("InfiniBand LID {}", port_.lid),
+                       to_text(port_.gid), port_.gid_index, mtu_bytes(port_.mtu));
+}
+
+}  // namespace accel::verbs

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <accel_transport/status.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+/// How the two ends of a verbs link describe themselves to each other: docs/protocol.md, section 7.
+namespace accel::verbs {
+
+enum class link_layer : std::uint8_t { infiniband = 1, ethernet = 2 };
+
+/// 64 bytes, little-endian. Travels on the control plane only.
+struct endpoint {
+    std::uint8_t format = 1;
+    link_layer layer = link_layer::infiniband;
+    std::uint8_t mtu = 0;  ///< as InfiniBand numbers it: 1 is 256 bytes, 5 is 4096
+    std::uint8_t flags = 0;
+    std::uint16_t lid = 0;
+    std::uint16_t reserved = 0;
+    std::uint32_t queue_pair = 0;
+    std::uint32_t first_psn = 0;
+    std::array<std::uint8_t, 16> gid{};
+    std::uint64_t slots_address = 0;  ///< of the first slot, where the peer writes
+    std::uint64_t slots_stride = 0;   ///< bytes from slot to slot
+    std::uint32_t slots_key = 0;      ///< remote key of all slots
+    std::uint32_t slots = 0;
+    std::uint64_t padding = 0;
+};
+static_assert(sizeof(endpoint) == 64 && std::is_trivially_copyable_v<endpoint>);
+
+/// Reads a peer's description. Checks all that does not depend on this end: `protocol_error`, or
+/// `version_mismatch` for a format that is not known.
+[[nodiscard]] result<endpoint> parse_endpoint(std::span<const std::byte> bytes);
+
+}  // namespace accel::verbs

@@ -1,0 +1,70 @@
+#pragma once
+
+#include "verbs/completion_queue.hpp"
+#include "verbs/device.hpp"
+#include "verbs/endpoint.hpp"
+#include "verbs/handles.hpp"
+
+#include <accel_transport/options.hpp>
+#include <accel_transport/status.hpp>
+
+#include <cstdint>
+#include <memory>
+
+namespace accel::verbs {
+
+struct queue_sizes {
+    std::uint32_t send = 1;          ///< work requests
+    std::uint32_t receive = 0;       ///< work requests; 0 with a shared receive queue
+    std::uint32_t inline_bytes = 0;  ///< a request may carry
+};
+
+/// A reliable connection (RC). Its peer may write where it has a key, and do nothing else.
+/// Destroying it ends all access to memory, by either end, before the destructor returns.
+class queue_pair {
+  public:
+    static constexpr std::uint32_t send_segments = 2;
+
+    /// `receives` may be null. `listener` hears of asynchronous failures.
+    [[nodiscard]] static result<queue_pair> create(const std::shared_ptr<device>& on, ibv_pd* domain,
+                                                   ibv_cq* completions, ibv_srq* receives,
+                                                   const queue_sizes& sizes, async_listener* listener);
+
+    /// Fills in what is the queue pair's own: address, number, first PSN (random).
+    void describe(endpoint& out) const noexcept;
+    /// Brings it up to its peer: INIT → RTR → RTS. Once.
+    [[nodiscard]] result<void> connect(const endpoint& peer, const verbs_options& options);
+    /// To the error state: everything posted is flushed.
+    void fail() noexcept;
+
+    [[nodiscard]] std::uint32_t number() const noexcept { return handle_->qp_num; }
+    [[nodiscard]] const queue_sizes& sizes() const noexcept { return sizes_; }
+    /// All or, with the errno returned, those before `*failed`. No allocation, lock or system call but what
+    /// the device's driver makes.
+    [[nodiscard]] int post(ibv_send_wr* chain, ibv_send_wr** failed) noexcept {
+        return ibv_post_send(handle_.get(), chain, failed);
+    }
+    [[nodiscard]] int post(ibv_recv_wr* chain, ibv_recv_wr** failed) noexcept {
+        return ibv_post_recv(handle_.get(), chain, failed);
+    }
+
+  private:
+    queue_pair(std::shared_ptr<device> on, qp_handle handle, const queue_sizes& sizes,
+               std::uint32_t first_psn) noexcept
+        : device_(std::move(on)), handle_(std::move(handle)), sizes_(sizes), first_psn_(first_psn) {}
+    [[nodiscard]] result<void> check_peer(const endpoint& peer) const;
+    [[nodiscard]] result<void> to_init();
+    [[nodiscard]] result<void> to_ready_to_receive(const endpoint& peer);
+    [[nodiscard]] result<void> to_ready_to_send(const verbs_options& options);
+
+    std::shared_ptr<device> device_;
+    qp_handle handle_;
+    queue_sizes sizes_;
+    std::uint32_t first_psn_;
+};
+
+/// The exponent e of the acknowledgement timeout 4.096 µs · 2^e (InfiniBand specification, section 9.7.6.1.3)
+/// that is nearest to, and not below, `timeout`; 1 to 31.
+[[nodiscard]] std::uint8_t timeout_exponent(std::chrono::nanoseconds timeout) noexcept;
+
+}  // namespace accel::verbs

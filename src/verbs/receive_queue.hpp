@@ -1,0 +1,71 @@
+#pragma once
+
+#include "verbs/device.hpp"
+#include "verbs/domain.hpp"
+#include "verbs/handles.hpp"
+
+#include <accel_transport/status.hpp>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+namespace accel::verbs {
+
+/// A chain of receive requests without memory: what takes the immediate data of writes.
+/// Posting it costs one call for as many as are missing.
+class empty_receives {
+  public:
+    static constexpr std::uint32_t longest = 64;
+
+    empty_receives() noexcept {
+        for (std::uint32_t i = 0; i + 1 < longest; ++i) chain_[i].next = &chain_[i + 1];
+    }
+    empty_receives(const empty_receives&) = delete;
+    empty_receives& operator=(const empty_receives&) = delete;
+
+    /// Posts `count`, through `post(ibv_recv_wr*, ibv_recv_wr**)`; returns how many were accepted.
+    template <class Post>
+    std::uint32_t post(std::uint32_t count, Post&& post) noexcept {
+        std::uint32_t posted = 0;
+        while (posted < count) {
+            const std::uint32_t now = count - posted < longest ? count - posted : longest;
+            ibv_recv_wr& last = chain_[now - 1];
+            ibv_recv_wr* const next = last.next;
+            last.next = nullptr;
+            ibv_recv_wr* failed = nullptr;
+            const int error = post(chain_.data(), &failed);
+            last.next = next;
+            if (error != 0) return posted + (failed == nullptr ? 0 : index_of(failed));
+            posted += now;
+        }
+        return posted;
+    }
+
+  private:
+    [[nodiscard]] std::uint32_t index_of(const ibv_recv_wr* which) const noexcept {
+        return static_cast<std::uint32_t>(which - chain_.data());
+    }
+    std::array<ibv_recv_wr, longest> chain_{};
+};
+
+/// A shared receive queue of empty receives: one for all sessions of a worker, so that a session costs none.
+class receive_queue {
+  public:
+    [[nodiscard]] static result<std::unique_ptr<receive_queue>> create(const std::shared_ptr<device>& on,
+                                                                       std::uint32_t depth);
+    [[nodiscard]] ibv_srq* get() const noexcept { return srq_.get(); }
+    [[nodiscard]] std::uint32_t depth() const noexcept { return depth_; }
+    [[nodiscard]] int post(ibv_recv_wr* chain, ibv_recv_wr** failed) noexcept {
+        return ibv_post_srq_recv(srq_.get(), chain, failed);
+    }
+
+  private:
+    receive_queue(std::shared_ptr<domain> owner, srq_handle srq, std::uint32_t depth) noexcept
+        : domain_(std::move(owner)), srq_(std::move(srq)), depth_(depth) {}
+    std::shared_ptr<domain> domain_;
+    srq_handle srq_;
+    std::uint32_t depth_;
+};
+
+}  // namespace accel::verbs
