@@ -103,9 +103,10 @@ inline constexpr std::uint64_t max_payload_bytes = std::uint64_t{1} << 30;
 }
 
 /// Copies a header out of untrusted bytes; `bytes` holds at least 64.
+inline void read_header(slot_header& out, const std::byte* bytes) noexcept { std::memcpy(&out, bytes, sizeof out); }
 [[nodiscard]] inline slot_header read_header(const std::byte* bytes) noexcept {
     slot_header h;
-    std::memcpy(&h, bytes, sizeof h);
+    read_header(h, bytes);
     return h;
 }
 

@@ -105,26 +105,28 @@ std::size_t channel_core::poll(std::span<completion> out) noexcept {
 
 /// Takes what the transport has, then what time and the control plane say. Answers go straight into `out`, as far
 /// as there is room and none is waiting before them.
-void channel_core::progress(completion_room& out) noexcept {
+inline void channel_core::progress(completion_room& out) noexcept {
     if (state_ == state::connected) [[likely]] {
         take_events(out);
         if (now_ >= slots_.next_deadline()) [[unlikely]] expire();
-        const status ended = connection_.watch->ended();
-        if (ended == status::ok && state_ == state::connected) [[likely]] return;
-        end_session(ended, out);
+        const bool goes_on = connection_.watch->ended() == status::ok && state_ == state::connected;
+        if (goes_on) [[likely]] return;
     }
+    end_session(out);
+}
+
+[[gnu::noinline]] void channel_core::end_session(completion_room& out) noexcept {
+    const status ended = connection_.watch->ended();
+    if (state_ == state::connected && ended != status::ok) {
+        take_events(out);  // answers that came before the end, but after the look before
+        lose(ended);
+    }
+    if (state_ == state::connected) return;
     now_ = now();
     settle_lost();
 }
 
-[[gnu::noinline]] void channel_core::end_session(status why, completion_room& out) noexcept {
-    if (why == status::ok) return;
-    take_events(out);  // answers that came before the end, but after the look above
-    lose(why);
-}
-
-inline void channel_core::take_events(completion_room& out) noexcept {
-    if (state_ != state::connected) return;
+[[gnu::always_inline]] inline void channel_core::take_events(completion_room& out) noexcept {
     const std::size_t count = connection_.events->poll(events_);
     now_ = now();
     for (const link_event *event = events_.data(), *end = event + count; event != end; ++event) {

@@ -71,7 +71,7 @@ class channel_core {
                           const submit_options& options) noexcept;
     void progress(completion_room& out) noexcept;
     void take_events(completion_room& out) noexcept;
-    void end_session(status why, completion_room& out) noexcept;
+    void end_session(completion_room& out) noexcept;
     void on_event(const link_event& event) noexcept;
     void on_response(const link_event& event, completion_room& out) noexcept;
     void on_late_response(client_slot& slot, const slot_header& header) noexcept;
