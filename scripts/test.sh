@@ -77,13 +77,18 @@ step_tidy() {
         xargs -P "$CMAKE_BUILD_PARALLEL_LEVEL" -n 2 clang-tidy -p build/clang --quiet --warnings-as-errors='*'
 }
 
+# A sanitized program runs on the softnic of the release build, which has none of its own.
+unsanitized_nic() { echo "-DACCEL_TEST_NIC=$root/build/release/bin/softnic"; }
+
 step_asan() {
-    build_preset asan -DACCEL_PRECOMPILE=$precompile
+    cmake --build build/release --target softnic_cli
+    build_preset asan -DACCEL_PRECOMPILE=$precompile "$(unsanitized_nic)"
     UBSAN_OPTIONS=print_stacktrace=1 test_preset asan
 }
 
 step_tsan() {
-    build_preset tsan -DACCEL_PRECOMPILE=$precompile
+    cmake --build build/release --target softnic_cli
+    build_preset tsan -DACCEL_PRECOMPILE=$precompile "$(unsanitized_nic)"
     # Older ThreadSanitizers do not start where more than 28 bits of an address are random.
     if (($(</proc/sys/vm/mmap_rnd_bits) > 28)); then launcher=(setarch -R); fi
     test_preset tsan
@@ -129,9 +134,12 @@ step_manual() {
 }
 
 step_demo() {
+    cmake --build build/release --target digits_demo accel_doctor softnic_cli
     timeout 300 build/release/bin/digits_demo --json "$logs/demo.json"
     timeout 60 build/release/bin/accel_doctor --json | python3 -m json.tool
     python3 scripts/check_demo.py "$logs/demo.json"
+    timeout 120 build/release/bin/softnic run -- build/release/bin/digits_demo --only rdma,local,tcp,zmq --json "$logs/demo-softnic.json"
+    python3 scripts/check_demo.py "$logs/demo-softnic.json" --softnic
 }
 
 # run_step: runs $step; sets passed, failed, skipped and seconds.

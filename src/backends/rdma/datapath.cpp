@@ -328,9 +328,9 @@ std::size_t rdma_link::tell(std::span<core::link_event> out) noexcept {
 }
 
 void rdma_link::refill_receives() noexcept {
-    receives_missing_ -= receives_.post(receives_missing_, [this](ibv_recv_wr* chain, ibv_recv_wr** failed) {
-        return queue_pair_->post(chain, failed);
-    });
+    receives_missing_ -= poller_.receive_chain().post(
+        receives_missing_,
+        [this](ibv_recv_wr* chain, ibv_recv_wr** failed) { return queue_pair_->post(chain, failed); });
 }
 
 }  // namespace accel::rdma

@@ -151,10 +151,9 @@ class rdma_link final : public core::link, public verbs::async_listener {
     std::optional<verbs::queue_pair> queue_pair_;
     verbs::endpoint peer_;
     verbs::send_ledger ledger_{1};
-    verbs::empty_receives receives_;
     std::uint32_t receives_missing_ = 0;
     std::uint32_t receives_at_once_ = 1;
-    std::uint32_t completions_reserved_ = 0;
+    std::uint32_t completions_admitted_ = 0;
     std::uint64_t longest_write_ = 0;  ///< bytes of one work request
     state state_ = state::idle;
     status reason_ = status::ok;
