@@ -117,6 +117,8 @@ class Attempt:
         boot_seconds = self.started.read_text().strip()
         tell(f"exit status {text.strip()}; booted in {boot_seconds} s, {seconds:.1f} s in all; {self.accelerator}; "
              f"{self.boot.about}")
+        if text.strip() != "0" and self.console_text():
+            tell("what the guest's kernel said last:\n" + self.last_words())
         return int(text)
 
     def write_job(self):

@@ -1,0 +1,115 @@
+#include "bare_verbs_link.hpp"
+#include "loopback_socket.hpp"
+#include "side.hpp"
+
+#include <array>
+#include <chrono>
+
+#include <sys/socket.h>
+
+namespace accel::bench {
+namespace {
+
+using clock = std::chrono::steady_clock;
+constexpr int no_more_patience_ms = 10'000;
+constexpr std::uint32_t polls_between_looks = 4096;
+constexpr int most_at_once = 16;
+
+std::span<std::byte> bytes_of(verbs_address& address) noexcept {
+    return std::as_writable_bytes(std::span{&address, 1});
+}
+
+/// The two ends tell each other their addresses, and that they are ready.
+result<void> meet(verbs_link& link, int socket) {
+    verbs_address own = link.address();
+    verbs_address peer;
+    std::array<std::byte, 1> ready{};
+    const error broken{status::peer_lost, 0, "the other end went while connecting"};
+    if (!write_all(socket, bytes_of(own)) || !read_all(socket, bytes_of(peer))) return broken;
+    if (auto done = link.connect(peer); !done) return done.error();
+    if (!write_all(socket, ready) || !read_all(socket, ready)) return broken;
+    return {};
+}
+
+bool has_gone(int socket) noexcept {
+    char byte = 0;
+    return ::recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
+class verbs_echo final : public echo {
+  public:
+    verbs_echo(descriptor socket, std::unique_ptr<verbs_link> link, std::uint32_t in_flight, bool blocks)
+        : socket_(std::move(socket)), link_(std::move(link)), in_flight_(in_flight), blocks_(blocks) {}
+
+    bool round_trip() override {
+        for (; started_ < in_flight_; ++started_) {
+            if (!link_->send(started_)) return false;
+        }
+        if (arrived_ > 0) return answered();
+        const auto until = clock::now() + std::chrono::milliseconds{no_more_patience_ms};
+        for (std::uint32_t polls = 1;; ++polls) {
+            arrived_ = link_->poll(slots_.data(), most_at_once);
+            if (arrived_ != 0) return arrived_ > 0 && answered();
+            if (blocks_) {
+                if (!link_->sleep(socket_.get(), no_more_patience_ms) || has_gone(socket_.get()))
+                    return false;
+            } else if (polls % polls_between_looks == 0 && clock::now() > until) {
+                return false;
+            }
+        }
+    }
+
+  private:
+    /// The slot is free for the next request, which with one in flight begins with the next round trip.
+    bool answered() {
+        const std::uint32_t slot = slots_[static_cast<std::size_t>(--arrived_)];
+        if (in_flight_ > 1) return link_->send(slot);
+        started_ = 0;
+        return true;
+    }
+
+    descriptor socket_;
+    std::unique_ptr<verbs_link> link_;
+    std::uint32_t in_flight_;
+    bool blocks_;
+    std::uint32_t started_ = 0;
+    std::array<std::uint32_t, most_at_once> slots_{};
+    int arrived_ = 0;
+};
+
+}  // namespace
+
+side bare_verbs(std::size_t size_bytes, std::uint32_t in_flight, bool blocks) {
+    return {blocks ? "bare verbs block" : "bare verbs busy",
+            {blocks ? "verbs-block" : "verbs-busy", std::to_string(size_bytes), std::to_string(in_flight)},
+            [in_flight, blocks](const std::string& port,
+                                std::size_t payload_bytes) -> result<std::unique_ptr<echo>> {
+                auto socket = connect_on_loopback(port);
+                if (!socket) return socket.error();
+                auto link = verbs_link::open(in_flight, payload_bytes, blocks);
+                if (!link) return link.error();
+                if (auto met = meet(**link, socket->get()); !met) return met.error();
+                return std::unique_ptr<echo>{
+                    std::make_unique<verbs_echo>(std::move(*socket), std::move(*link), in_flight, blocks)};
+            }};
+}
+
+int serve_bare_verbs(std::size_t size_bytes, std::uint32_t in_flight, bool blocks) {
+    auto link = verbs_link::open(in_flight, size_bytes, blocks);
+    if (!link) return 1;
+    const descriptor client = serve_one_on_loopback();
+    if (client.get() < 0 || !meet(**link, client.get())) return 1;
+    std::array<std::uint32_t, most_at_once> slots;
+    for (std::uint32_t polls = 1;; ++polls) {
+        const int arrived = (*link)->poll(slots.data(), most_at_once);
+        for (int i = 0; i < arrived; ++i) {
+            if (!(*link)->send(slots[static_cast<std::size_t>(i)])) return 1;
+        }
+        if (arrived < 0) return 1;
+        if (arrived > 0) continue;
+        if (blocks && !(*link)->sleep(client.get(), no_more_patience_ms)) return 1;
+        if ((blocks || polls % polls_between_looks == 0) && has_gone(client.get())) return 0;
+    }
+}
+
+}  // namespace accel::bench
