@@ -184,7 +184,7 @@ int verbs_link::poll(std::uint32_t* slots, int most) noexcept {
     const int count = ibv_poll_cq(completions_.get(), std::min(most, static_cast<int>(completions.size())),
                                   completions.data());
     int arrived = 0;
-    for (int i = 0; i < count; ++i) {
+    for (std::size_t i = 0; static_cast<int>(i) < count; ++i) {
         if (completions[i].status != IBV_WC_SUCCESS) return -1;
         if (completions[i].opcode != IBV_WC_RECV_RDMA_WITH_IMM) continue;
         const std::uint32_t slot = ntohl(completions[i].imm_data);
