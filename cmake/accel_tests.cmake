@@ -20,10 +20,10 @@ function(accel_nic_launcher variable)
   set(${variable}_MISSING "${missing}" PARENT_SCOPE)
 endfunction()
 
-# accel_test(NAME SOURCES... [NIC] [TIMEOUT SECONDS] [LINK TARGETS...]): a GoogleTest program that may include the library's own
-# headers ("core/..."); each of its tests becomes a ctest test of at most TIMEOUT (default 120) seconds. NIC: on an RDMA device.
+# accel_test(NAME SOURCES... [NIC] [FILTER PATTERN] [TIMEOUT SECONDS] [LINK TARGETS...]): a GoogleTest program that may include the library's own
+# headers ("core/..."); each of its tests (those of PATTERN) becomes a ctest test of at most TIMEOUT (default 120) seconds. NIC: on an RDMA device.
 function(accel_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "NIC" "TIMEOUT" "LINK")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "NIC" "TIMEOUT;FILTER" "LINK")
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
@@ -42,7 +42,7 @@ function(accel_test name)
     endif()
     set_target_properties(${name} PROPERTIES CROSSCOMPILING_EMULATOR "${launcher}")
   endif()
-  gtest_discover_tests(${name} TEST_PREFIX ${name}. DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+  gtest_discover_tests(${name} TEST_PREFIX ${name}. TEST_FILTER "${arg_FILTER}" DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
     PROPERTIES LABELS unit TIMEOUT ${arg_TIMEOUT})
 endfunction()
 

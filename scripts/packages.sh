@@ -7,6 +7,8 @@ declare -A package_use=(
     [libcli11-dev]="command lines" [nlohmann-json3-dev]="JSON reports"
     [libgtest-dev]="the tests" [libgmock-dev]="the tests"
     [libibverbs-dev]="RDMA verbs" [ibverbs-providers]="drivers of RDMA adapters"
+    [ibverbs-utils]="run on softnic" [perftest]="run on softnic" [ucx-utils]="run on softnic"
+    [libucx-dev]="softnic: a test through UCX"
     [clang]="the second compiler, the fuzzers"
     [libclang-rt-dev]="the fuzzers" [binutils]="lists exported symbols"
     [clang-tidy]="checks the source" [clang-format-14]="checks the format" [python3]="checks the source"
@@ -18,7 +20,7 @@ packages_to_bench=("${packages_to_run[@]}" valgrind)
 packages_for_tests=("${packages_to_run[@]}" libgtest-dev libgmock-dev valgrind)
 
 packages_to_check=("${packages_for_tests[@]}" clang libclang-rt-dev clang-tidy clang-format-14 python3 doxygen
-    binutils)
+    binutils ibverbs-utils perftest ucx-utils libucx-dev)
 
 is_installed() { [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
 

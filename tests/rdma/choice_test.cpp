@@ -54,7 +54,7 @@ TEST(verbs_choice, unknown_names_are_told_apart) {
     EXPECT_EQ(open("mlx5_0:0").code(), status::invalid_argument);
 }
 
-TEST(verbs_choice, roce_v2_with_an_ipv4_address) {
+TEST(verbs_devices, roce_v2_with_an_ipv4_address) {
     ACCEL_NEEDS_DEVICES("roce");
     const auto chosen = open("").value();
     EXPECT_TRUE(chosen->port().ethernet);
@@ -65,7 +65,7 @@ TEST(verbs_choice, roce_v2_with_an_ipv4_address) {
     EXPECT_EQ(open("mlx5_0", 0).value()->port().gid_index, 0) << "unless another is asked for";
 }
 
-TEST(verbs_choice, the_port_whose_address_is_listened_on) {
+TEST(verbs_devices, the_port_whose_address_is_listened_on) {
     ACCEL_NEEDS_DEVICES("roce+roce,roce");
     EXPECT_EQ(open("", -1, "10.83.0.2").value()->port().number, 2);
     EXPECT_EQ(open("", -1, "10.83.1.1").value()->name(), "mlx5_1");
@@ -73,7 +73,7 @@ TEST(verbs_choice, the_port_whose_address_is_listened_on) {
     EXPECT_EQ(open("mlx5_0:2").value()->port().number, 2);
 }
 
-TEST(verbs_choice, a_port_that_is_down_is_passed_over_and_named) {
+TEST(verbs_devices, a_port_that_is_down_is_passed_over_and_named) {
     ACCEL_NEEDS_DEVICES("roce+roce,roce");
     if (softnic_fault_add == nullptr) GTEST_SKIP() << "needs softnic";
     // The first packet out of the first port takes it down.
@@ -102,7 +102,7 @@ TEST(verbs_choice, an_mtu_of_ones_own_is_an_upper_bound) {
     EXPECT_EQ(device::open(wanted, "").value()->port().mtu, IBV_MTU_1024);
 }
 
-TEST(verbs_choice, both_ends_on_different_kinds_of_port_are_told) {
+TEST(verbs_devices, both_ends_on_different_kinds_of_port_are_told) {
     ACCEL_NEEDS_DEVICES("ib,roce");
     const auto& all = tests::all_backends();
     const auto row = std::find_if(all.begin(), all.end(), [](auto& r) { return r.scheme == "rdma"; });
