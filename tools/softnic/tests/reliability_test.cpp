@@ -258,6 +258,17 @@ TEST_F(lossy, a_port_that_goes_down_and_comes_back) {
     EXPECT_GT(on.now, 200'000'000u);
 }
 
+TEST_F(lossy, a_port_comes_up_when_its_rule_says) {
+    link_options how;
+    how.timeout = 11;  // 8.4 ms
+    how.retry_count = 3;
+    connect_pair(on.adapter, qp, other, how);
+    add_fault("port_down nth=1 us=10000");
+    EXPECT_EQ(fails_with(message(MLX5_OPCODE_RDMA_WRITE, 100)), syndrome::none);
+    EXPECT_EQ(seen.kind, MLX5_CQE_REQ);
+    EXPECT_LT(on.now, 30'000'000u);
+}
+
 /// Two nodes of one fabric: the second one dies.
 TEST(peers, a_dead_process_is_a_retry_error) {
     rig mine;
