@@ -1,7 +1,7 @@
 /// verbs_call bare|ours COUNT: COUNT round trips of 64 bytes of payload behind a header of 64, both ends
 /// driven by one thread. `bare` uses libibverbs itself, `ours` a channel and a server over `rdma`.
 /// callgrind_rdma.sh counts the instructions of the two functions `measured_…`.
-#include "bare_verbs.hpp"
+#include "verbs_call_bare.hpp"
 
 #include <accel_transport/accel_transport.hpp>
 

@@ -4,12 +4,13 @@ fuzz_seconds=${ACCEL_FUZZ_SECONDS:-60}
 logs=$root/build/logs
 
 # In order of execution; the first ones find the most in the least time.
-all_steps=(format sources release softnic demo asan interop tsan fuzz install tidy manual)
+all_steps=(format sources release softnic demo rxe asan interop tsan fuzz install tidy manual)
 declare -A step_about=(
     [format]="clang-format finds nothing to change"
     [sources]="include rules, leftovers, paths of one machine"
     [release]="gcc, optimised, warnings are errors; all tests"
     [softnic]="stock programs on softnic, the emulated mlx5 device: ibv_*, perftest, UCX; also with 1 % loss"
+    [rxe]="on the kernel's RDMA (Soft-RoCE) in a virtual machine: stock programs, rdma's tests, bare verbs beside rdma"
     [demo]="every image served over every transport, at least 97 % right; the doctor"
     [tidy]="clang-tidy finds nothing"
     [asan]="clang, warnings are errors; all tests under AddressSanitizer and UndefinedBehaviorSanitizer"
@@ -164,11 +165,32 @@ step_demo() {
     python3 scripts/check_demo.py "$logs/demo-softnic.json" --softnic
 }
 
+# Without a virtual machine it is skipped, but not where all has to run.
+step_rxe() {
+    local vm=tools/rxe-vm/rxe-vm results=$root/build/rxe status=0
+    $vm prepare 2>&1 | tee "$logs/rxe.prepare" || status=$?
+    if ((status == 77)) && [[ -z ${CI:-}${ACCEL_REQUIRE_RXE:-} ]]; then
+        sed 's/^rxe-vm: //' "$logs/rxe.prepare" >"$logs/rxe.skipped"
+        counted 0 0 1
+        return
+    fi
+    ((status == 0)) || return "$status"
+    python3 tools/rxe-vm/selftest.py -v
+    counted "$(grep -c ' \.\.\. ok$' "$logs/rxe.log")" 0 0
+
+    build_preset release -DACCEL_BUILD_TESTS=ON -DACCEL_BUILD_BENCH=ON
+    rm -rf "$results"
+    $vm run --memory 4096 --timeout 1800 --results "$results" -- bash tests/rxe/job.sh "$root/build/release/bin" "$results" || status=$?
+    cat "$results/counts" >>"$logs/rxe.counts" || status=1
+    cp "$results/tried_twice" "$logs/rxe.tried_twice"
+    return "$status"
+}
+
 # run_step: runs $step; sets passed, failed, skipped and seconds.
 run_step() {
     local log=$logs/$step.log status=0 p f s
     passed=0 failed=0 skipped=0
-    rm -f "$logs/$step.counts" "$logs/$step.tried_twice"
+    rm -f "$logs/$step".{counts,tried_twice,skipped}
     SECONDS=0
     # A process of its own: a function that is called in a condition would not stop at its first failure.
     root=$root step=$step bash -euo pipefail -c '. "$root/scripts/test.sh"; "step_$step"' >"$log" 2>&1 </dev/null || status=$?
@@ -198,10 +220,13 @@ run_tests() {
     done
     ((${#steps[@]})) || steps=("${all_steps[@]}")
 
-    if [[ ${steps[*]} == release ]]; then
-        need_packages "${packages_for_tests[@]}"
-    else
-        need_packages "${packages_to_check[@]}"
+    case ${steps[*]} in
+        release | rxe) need_packages "${packages_for_tests[@]}" ;;
+        *) need_packages "${packages_to_check[@]}" ;;
+    esac
+    if [[ " ${steps[*]} " == *" rxe "* ]]; then
+        # In a shell of its own, which may end: then the step says what is missing.
+        (need_packages "${packages_for_rxe[@]}") || say "going on without a virtual machine"
     fi
     cd "$root" || return
     mkdir -p "$logs"
@@ -217,6 +242,7 @@ run_tests() {
         else
             echo "      ok after $seconds s"
         fi
+        if [[ -s $logs/$step.skipped ]]; then echo "      skipped: $(<"$logs/$step.skipped")"; fi
         if [[ -s $logs/$step.tried_twice ]]; then echo "      needed a second try: $(paste -sd' ' "$logs/$step.tried_twice")"; fi
         all_passed=$((all_passed + passed)) all_failed=$((all_failed + failed)) all_skipped=$((all_skipped + skipped))
     done
