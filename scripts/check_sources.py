@@ -31,8 +31,8 @@ def include_offence(path, bracket, name):
             return "a public header includes only <accel_transport/...> and the standard library"
     if name.startswith("accel_transport/") and bracket == '"':
         return "public headers are included with angle brackets"
-    may_use_verbs = parts[:2] in {("src", "verbs"), ("tools", "softnic")} or path.match("bench/bare_verbs*")
-    if name.startswith("infiniband/") and not may_use_verbs:
+    bare_subject = parts[0] == "bench" and path.name.startswith(("bare_verbs", "verbs_"))
+    if name.startswith("infiniband/") and not bare_subject and parts[:2] not in {("src", "verbs"), ("tools", "softnic")}:
         return "only src/verbs includes libibverbs"
     if path.suffix == ".hpp" and CUDA.match(name):
         return "a .hpp never includes CUDA; a .cuh may"

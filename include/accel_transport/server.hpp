@@ -32,7 +32,9 @@ class ACCEL_API exchange {
   public:
     exchange(exchange&& other) noexcept : state_(other.state_) { other.state_ = nullptr; }
     exchange& operator=(exchange&& other) noexcept;
-    ~exchange();
+    ~exchange() {
+        if (state_ != nullptr) abandon();
+    }
 
     /// The request in place; valid until the answer. Bytes of an untrusted peer. At least 8-byte aligned, but
     /// for a slice lent over `local`, which lies as its owner aligned it.
@@ -60,6 +62,7 @@ class ACCEL_API exchange {
     explicit exchange(core::exchange_state* state) noexcept : state_(state) {}
 
   private:
+    void abandon() noexcept;
     core::exchange_state* state_;
 };
 

@@ -91,16 +91,22 @@ inline constexpr std::uint64_t max_payload_bytes = std::uint64_t{1} << 30;
 /// `protocol_error` or `version_mismatch` where it is not what a correct peer of `kind` sends.
 [[nodiscard]] inline status check_header(const slot_header& h, message_kind kind) noexcept {
     if (h.version != protocol_version) return status::version_mismatch;
-    const bool well_formed = h.kind == kind && (h.flags & ~header_flag::known) == 0 && h.slot < max_slots &&
+    // Kind and flags, which lie behind each other, in one look.
+    std::uint32_t first = 0;
+    std::memcpy(&first, &h, sizeof first);
+    constexpr std::uint32_t known_flags = std::uint32_t{header_flag::known} << 16;
+    const std::uint32_t expected = protocol_version | static_cast<std::uint32_t>(kind) << 8;
+    const bool well_formed = (first & ~known_flags) == expected && h.slot < max_slots &&
                              h.length <= max_payload_bytes && h.extension_bytes <= extension_room &&
                              h.extension_bytes % 8 == 0 && static_cast<std::uint16_t>(h.code) < status_count;
     return well_formed ? status::ok : status::protocol_error;
 }
 
 /// Copies a header out of untrusted bytes; `bytes` holds at least 64.
+inline void read_header(slot_header& out, const std::byte* bytes) noexcept { std::memcpy(&out, bytes, sizeof out); }
 [[nodiscard]] inline slot_header read_header(const std::byte* bytes) noexcept {
     slot_header h;
-    std::memcpy(&h, bytes, sizeof h);
+    read_header(h, bytes);
     return h;
 }
 

@@ -1,24 +1,27 @@
 #include "backends/local/link.hpp"
 
+#include <algorithm>
+
 /// The data path of `local`: a queue entry each way; payloads stay where they were written.
 namespace accel::local {
 
-using core::event_kind;
 using core::link_role;
 
 status local_link::deliver(const core::outgoing& message) noexcept {
-    if (peer_->closed.load(std::memory_order_relaxed)) return status::peer_lost;
-    entry made;
-    made.slot = message.slot;
-    made.payload = {const_cast<std::byte*>(message.payload.data()), message.payload.size()};
-    made.response_room = message.response_into.bytes();
-    if (message.region != nullptr || !message.response_into.empty()) {
-        (*lent_by_me_)[message.slot].store(true, std::memory_order_relaxed);
-        mine_->lent.fetch_add(1, std::memory_order_relaxed);
-    }
-    peer_->inbox.push(made);
-    peer_->owner->notify();
+    side& peer = *peer_;
+    if (peer.closed.load(std::memory_order_relaxed)) [[unlikely]] return status::peer_lost;
+    const std::span<std::byte> room = message.response_into.bytes();
+    if (message.region != nullptr || !room.empty()) [[unlikely]] lend(message.slot);
+    peer.inbox.push(event_kind::arrived, message.slot,
+                    {const_cast<std::byte*>(message.payload.data()), message.payload.size()}, room);
+    peer.owner->notify();
     return status::ok;
+}
+
+/// Before delivery: the peer may touch memory of this end's application until it says that it is done.
+[[gnu::noinline]] void local_link::lend(std::uint32_t slot) noexcept {
+    (*lent_by_me_)[slot].store(true, std::memory_order_relaxed);
+    mine_->lent.fetch_add(1, std::memory_order_relaxed);
 }
 
 bool local_link::retract(std::uint32_t slot) noexcept {
@@ -27,14 +30,13 @@ bool local_link::retract(std::uint32_t slot) noexcept {
 
 /// A server is done with a request when it answers, a client with an answer when it releases it.
 void local_link::consumed(std::uint32_t slot) noexcept {
-    release_peer_memory(slot);
+    if ((*lent_by_peer_)[slot].load(std::memory_order_relaxed)) [[unlikely]] release_peer_memory(slot);
 }
 
-void local_link::release_peer_memory(std::uint32_t slot) noexcept {
-    if (!(*lent_by_peer_)[slot].load(std::memory_order_relaxed)) return;
+[[gnu::noinline]] void local_link::release_peer_memory(std::uint32_t slot) noexcept {
     (*lent_by_peer_)[slot].store(false, std::memory_order_release);
     if (role_ == link_role::client && !peer_->closed.load(std::memory_order_relaxed)) {
-        peer_->inbox.push({event_kind::let_go, slot, {}, {}});
+        peer_->inbox.push(event_kind::let_go, slot, {}, {});
         peer_->owner->notify();
     }
     peer_->lent.fetch_sub(1, std::memory_order_release);
@@ -49,34 +51,53 @@ bool local_link::something_to_take() const noexcept {
     return !mine_->inbox.empty() || (!loss_told_ && peer_->closed.load(std::memory_order_seq_cst));
 }
 
-void local_link::fill(core::link_event& event, const entry& from) const noexcept {
+inline void local_link::fill(core::link_event& event, const entry& from) const noexcept {
     event.kind = from.kind;
     event.owner = events_owner_;
     event.payload = from.payload;
     event.response_room = from.response_room;
-    if (from.kind == event_kind::arrived) {
-        event.header = core::read_header(incoming_slots_->header(from.slot));
+    if (from.kind == event_kind::arrived) [[likely]] {
+        core::read_header(event.header, incoming_slots_->header(from.slot));
     } else {
         event.header.slot = from.slot;
     }
 }
 
-std::size_t local_link::take(std::span<core::link_event> out) noexcept {
-    if (mine_->closed.load(std::memory_order_relaxed)) return 0;
-    const bool peer_closed = peer_->closed.load(std::memory_order_acquire);
+inline std::size_t local_link::take(std::span<core::link_event> out) noexcept {
+    side& mine = *mine_;
+    if (mine.closed.load(std::memory_order_relaxed)) [[unlikely]] return 0;
+    if (peer_->closed.load(std::memory_order_acquire)) [[unlikely]] return take_last(out);
+    const auto [first, last] = mine.inbox.all();
+    if (first == last) return 0;
+    if (last - first > 1) return take_several(out);
+    fill(out.front(), mine.inbox.at(first));
+    mine.inbox.drop_until(last);
+    return 1;
+}
+
+[[gnu::noinline]] std::size_t local_link::take_several(std::span<core::link_event> out) noexcept {
+    ring& inbox = mine_->inbox;
+    const auto [first, last] = inbox.all();
+    const std::uint32_t count = std::min(last - first, static_cast<std::uint32_t>(out.size()));
+    for (std::uint32_t i = 0; i < count; ++i) fill(out[i], inbox.at(first + i));
+    inbox.drop_until(first + count);
+    return count;
+}
+
+/// The last words of a peer that has closed. What it lent may be gone; an answer that lies in our own slot is as
+/// good as before.
+[[gnu::noinline]] std::size_t local_link::take_last(std::span<core::link_event> out) noexcept {
     std::size_t count = 0;
     for (const entry* next = nullptr; count < out.size() && (next = mine_->inbox.front()) != nullptr;) {
-        // What a closed peer lent may be gone; an answer that lies in our own slot is as good as before.
-        const bool gone = peer_closed && (role_ == link_role::server ||
-                                          (*lent_by_peer_)[next->slot].load(std::memory_order_relaxed));
-        if (gone) {
-            release_peer_memory(next->slot);
-        } else {
+        const bool lent = (*lent_by_peer_)[next->slot].load(std::memory_order_relaxed);
+        if (role_ == link_role::client && !lent) {
             fill(out[count++], *next);
+        } else {
+            consumed(next->slot);
         }
         mine_->inbox.drop();
     }
-    if (peer_closed && !loss_told_ && count < out.size()) {
+    if (!loss_told_ && count < out.size()) {
         loss_told_ = true;
         out[count].kind = event_kind::lost;
         out[count].owner = events_owner_;
@@ -87,11 +108,19 @@ std::size_t local_link::take(std::span<core::link_event> out) noexcept {
 }
 
 std::size_t local_poller::poll(std::span<core::link_event> out) noexcept {
+    // A client has one link.
+    const bool simple = links_.size() == 1 && !added_pending_.load(std::memory_order_acquire);
+    return simple ? links_.front()->take(out) : poll_all(out);
+}
+
+[[gnu::noinline]] std::size_t local_poller::poll_all(std::span<core::link_event> out) noexcept {
     if (added_pending_.load(std::memory_order_acquire)) take_added();
+    const std::size_t links = links_.size();
     std::size_t count = 0;
-    for (std::size_t looked = 0; looked < links_.size() && count < out.size(); ++looked) {
-        if (next_ >= links_.size()) next_ = 0;
-        count += links_[next_++]->take(out.subspan(count));
+    for (std::size_t looked = 0; looked < links && count < out.size(); ++looked) {
+        local_link& each = *links_[next_];
+        if (++next_ == links) next_ = 0;
+        count += each.take(out.subspan(count));
     }
     return count;
 }

@@ -13,7 +13,7 @@ namespace accel::local {
 
 class local_poller;
 
-class local_link : public core::link {
+class local_link final : public core::link {
   public:
     local_link(local_poller& owner, const core::link_config& config);
     ~local_link() override;
@@ -33,6 +33,9 @@ class local_link : public core::link {
 
   private:
     void fill(core::link_event& event, const entry& from) const noexcept;
+    [[nodiscard]] std::size_t take_several(std::span<core::link_event> out) noexcept;
+    [[nodiscard]] std::size_t take_last(std::span<core::link_event> out) noexcept;
+    void lend(std::uint32_t slot) noexcept;
     void release_peer_memory(std::uint32_t slot) noexcept;
 
     local_poller& owner_;
@@ -51,7 +54,7 @@ class local_link : public core::link {
 };
 
 /// The links of one thread. Looks at each in turn.
-class local_poller : public core::poller {
+class local_poller final : public core::poller {
   public:
     local_poller() : wakeup_(std::make_shared<wakeup>()) {}
     [[nodiscard]] result<std::unique_ptr<core::link>> open_link(const core::link_config& config) override;
@@ -66,10 +69,11 @@ class local_poller : public core::poller {
 
   private:
     void take_added() noexcept;
+    [[nodiscard]] std::size_t poll_all(std::span<core::link_event> out) noexcept;
 
     std::shared_ptr<wakeup> wakeup_;
     std::vector<local_link*> links_;
-    std::size_t next_ = 0;  ///< where the next poll begins, for fairness
+    std::size_t next_ = 0;  ///< where the next poll begins, for fairness; below the number of links, if any
     std::atomic<bool> added_pending_{false};
     std::mutex added_mutex_;
     std::vector<local_link*> added_;

@@ -26,8 +26,10 @@ struct wakeup {
     int fd;
 };
 
+using core::event_kind;
+
 struct entry {
-    core::event_kind kind = core::event_kind::arrived;
+    event_kind kind = event_kind::arrived;
     std::uint32_t slot = 0;
     std::span<std::byte> payload;
     std::span<std::byte> response_room;
@@ -37,9 +39,14 @@ struct entry {
 class ring {
   public:
     explicit ring(std::uint32_t slots);
-    void push(const entry& made) noexcept {
+    void push(event_kind kind, std::uint32_t slot, std::span<std::byte> payload,
+              std::span<std::byte> response_room) noexcept {
         const std::uint32_t tail = tail_.load(std::memory_order_relaxed);
-        entries_[tail & mask_] = made;
+        entry& made = entries_[tail & mask_];
+        made.kind = kind;
+        made.slot = slot;
+        made.payload = payload;
+        made.response_room = response_room;
         tail_.store(tail + 1, std::memory_order_seq_cst);
     }
     /// The oldest entry, or null. It stays until `drop`.
@@ -50,6 +57,16 @@ class ring {
     void drop() noexcept {
         head_.store(head_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
     }
+    /// The reader's look at all there is: from `first` to `last`, each by `at`, then `drop_until(last)`.
+    struct range {
+        std::uint32_t first;
+        std::uint32_t last;
+    };
+    [[nodiscard]] range all() const noexcept {
+        return {head_.load(std::memory_order_relaxed), tail_.load(std::memory_order_acquire)};
+    }
+    [[nodiscard]] const entry& at(std::uint32_t index) const noexcept { return entries_[index & mask_]; }
+    void drop_until(std::uint32_t index) noexcept { head_.store(index, std::memory_order_release); }
     [[nodiscard]] bool empty() const noexcept {
         return head_.load(std::memory_order_relaxed) == tail_.load(std::memory_order_seq_cst);
     }

@@ -135,10 +135,21 @@ result<void> rdma_link::connect(std::span<const std::byte> description) {
         return error{status::protocol_error, 0, "the peer's slots are not those that were agreed on"};
     }
     peer_ = *peer;
+    prepare_plain_message();
     auto done = queue_pair_->connect(*peer, poller_.options());
     if (done) return done;
     return error{done.error().code, done.error().native,
                  fmt::format("rdma: from {}: {}", poller_.device()->describe(), done.error().message)};
+}
+
+void rdma_link::prepare_plain_message() noexcept {
+    constexpr std::uint64_t in_front = core::extension_room + core::header_bytes;
+    longest_plain_ = std::max(longest_write_, in_front) - in_front;
+    plain_.segment.lkey = send_memory_->lkey;
+    plain_.request.sg_list = &plain_.segment;
+    plain_.request.num_sge = 1;
+    plain_.request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+    plain_.request.wr.rdma.rkey = peer_.slots_key;
 }
 
 /// Client: finds out whether packets reach the server and come back, rather than leave that to the first

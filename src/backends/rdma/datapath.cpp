@@ -39,7 +39,27 @@ ibv_sge segment(const std::byte* bytes, std::size_t length, std::uint32_t key) n
 // Sending.
 
 status rdma_link::deliver(const core::outgoing& message) noexcept {
-    if (state_ != state::open) return status::peer_lost;
+    if (state_ != state::open) [[unlikely]]
+        return status::peer_lost;
+    slot_use& use = slots_[message.slot];
+    const bool plain = message.region == nullptr && message.response_into.empty() &&
+                       use.placement.length == 0 && message.payload.size() <= longest_plain_;
+    if (!plain) [[unlikely]]
+        return deliver_lent(message);
+    if (!ledger_.has_room(1)) [[unlikely]]
+        return status::again;
+    use.response_into = {};
+    plain_.segment.addr = address_of(config_.send->header(message.slot));
+    plain_.segment.length = static_cast<std::uint32_t>(core::header_bytes + message.payload.size());
+    ibv_send_wr& request = plain_.request;
+    request.send_flags = plain_.segment.length <= queue_pair_->sizes().inline_bytes ? IBV_SEND_INLINE : 0;
+    request.imm_data = htonl(message.slot);
+    request.wr.rdma.remote_addr = peer_header(message.slot);
+    return post(&request, request, 1, message.slot, false);
+}
+
+/// Lent memory, a place of its own for the answer, or a payload longer than one work request may be.
+[[gnu::noinline]] status rdma_link::deliver_lent(const core::outgoing& message) noexcept {
     const std::size_t requests = requests_of(message);
     if (!ledger_.has_room(static_cast<std::uint32_t>(requests))) return status::again;
 
@@ -138,8 +158,8 @@ void rdma_link::address_header(ibv_send_wr& request, std::uint32_t slot,
 }
 
 /// Posts `count` requests that end with the one of the header.
-status rdma_link::post(ibv_send_wr* chain, ibv_send_wr& last, std::uint32_t count, std::uint32_t slot,
-                       bool lent) noexcept {
+inline status rdma_link::post(ibv_send_wr* chain, ibv_send_wr& last, std::uint32_t count, std::uint32_t slot,
+                              bool lent) noexcept {
     const bool signalled = lent || ledger_.signal_due(count);
     const std::uint32_t number = ledger_.number_of_last(count);
     last.wr_id = make_id(number, slot, lent);
@@ -151,9 +171,9 @@ status rdma_link::post(ibv_send_wr* chain, ibv_send_wr& last, std::uint32_t coun
     return post(chain, count, signalled);
 }
 
-status rdma_link::post(ibv_send_wr* chain, std::uint32_t count, bool signalled) noexcept {
+inline status rdma_link::post(ibv_send_wr* chain, std::uint32_t count, bool signalled) noexcept {
     ibv_send_wr* failed = nullptr;
-    if (queue_pair_->post(chain, &failed) != 0) {
+    if (queue_pair_->post(chain, &failed) != 0) [[unlikely]] {
         fail(status::system_error);
         return status::peer_lost;
     }
@@ -238,52 +258,98 @@ void rdma_link::push_let_go(std::uint32_t slot) noexcept {
 
 // Receiving.
 
-bool rdma_link::on_completion(const ibv_wc& completion, core::link_event& out) noexcept {
-    if (completion.status != IBV_WC_SUCCESS) {
-        if (closing_) close_by_ = {};  // nothing more will leave
-        fail(verbs::meaning(completion.status));
-        return false;
+std::size_t rdma_poller::poll(std::span<core::link_event> out) noexcept {
+    std::size_t count = 0;
+    if (news_.load(std::memory_order_acquire)) [[unlikely]]
+        take_news();
+    if (!talkers_.empty()) [[unlikely]]
+        count = tell(out);
+    if (queue_failed_) [[unlikely]] {
+        replace_queues();
+        return count;
     }
-    if (completion.wr_id != 0) {
-        on_sent(completion.wr_id);
-        return false;
+    if (next_fetched_ == last_fetched_ && !fetch()) return count;
+    while (count < out.size()) {
+        const ibv_wc& completion = fetched_[next_fetched_++];
+        if (completion.wr_id == 0 && receives_ && ++receives_missing_ >= receives_at_once) [[unlikely]]
+            refill_receives();
+        rdma_link* link = links_.find(completion.qp_num);
+        if (link == nullptr) [[unlikely]]
+            link = find_new(completion.qp_num);
+        if (link != nullptr && link->on_completion(completion, out[count])) ++count;
+        if (next_fetched_ == last_fetched_) break;
     }
-    if (!is_server() && ++receives_missing_ >= receives_at_once_) refill_receives();
-    if (state_ != state::open || closing_) return false;
-    if (completion.opcode != IBV_WC_RECV_RDMA_WITH_IMM) {
-        fail(status::protocol_error);
-        return false;
-    }
-    return on_arrival(ntohl(completion.imm_data), out);
+    return count;
 }
 
-bool rdma_link::on_arrival(std::uint32_t slot, core::link_event& out) noexcept {
-    if (slot >= config_.geometry.slots) {
-        fail(status::protocol_error);
+/// False: there is nothing.
+bool rdma_poller::fetch() noexcept {
+    next_fetched_ = last_fetched_ = 0;
+    const int got = completions_->poll(fetched_);
+    if (got > 0) {
+        last_fetched_ = static_cast<std::uint32_t>(got);
+        return true;
+    }
+    if (got < 0) [[unlikely]]
+        fail_queue();
+    return false;
+}
+
+/// A queue pair that is new; null: one that is gone.
+[[gnu::noinline]] rdma_link* rdma_poller::find_new(std::uint32_t number) noexcept {
+    if (!news_.load(std::memory_order_acquire)) return nullptr;
+    take_news();
+    return links_.find(number);
+}
+
+inline bool rdma_link::on_completion(const ibv_wc& completion, core::link_event& out) noexcept {
+    const bool arrival = completion.status == IBV_WC_SUCCESS && completion.wr_id == 0;
+    if (!arrival) [[unlikely]] {
+        on_other_completion(completion);
         return false;
     }
+    if (!is_server() && ++receives_missing_ >= receives_at_once_) [[unlikely]]
+        refill_receives();
+    if (state_ != state::open || closing_) [[unlikely]]
+        return false;
+    const std::uint32_t slot = ntohl(completion.imm_data);
+    const bool sane = completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM && on_arrival(slot, out);
+    if (!sane) [[unlikely]]
+        fail(status::protocol_error);
+    return sane;
+}
+
+[[gnu::noinline]] void rdma_link::on_other_completion(const ibv_wc& completion) noexcept {
+    if (completion.status == IBV_WC_SUCCESS) return on_sent(completion.wr_id);
+    if (closing_) close_by_ = {};  // nothing more will leave
+    fail(verbs::meaning(completion.status));
+}
+
+/// False: not what a correct peer sends.
+inline bool rdma_link::on_arrival(std::uint32_t slot, core::link_event& out) noexcept {
+    if (slot >= config_.geometry.slots) return false;
+    const core::slot_memory& received = *config_.receive;
+    std::byte* const bytes = received.header(slot);
     // Once: the peer can change it while we look.
-    out.header = core::read_header(config_.receive->header(slot));
-    const bool sane = out.header.slot == slot && out.header.length <= config_.receive->capacity() &&
-                      take_placement(out.header);
-    if (!sane) {
-        fail(status::protocol_error);
-        return false;
-    }
+    core::read_header(out.header, bytes);
+    if (out.header.slot != slot || out.header.length > received.capacity()) return false;
     out.kind = core::event_kind::arrived;
     out.reason = status::ok;
     out.owner = config_.owner;
-    out.payload = payload_of(out.header);
+    out.payload = {bytes + core::header_bytes, out.header.length};
     out.response_room = {};
-    return true;
+    if (is_server()) return take_placement(out.header);
+    return slots_[slot].response_into.empty() || take_elsewhere(out);
 }
 
 /// Server: where the client wants its answer. False: not what a correct client sends.
-bool rdma_link::take_placement(const core::slot_header& header) noexcept {
-    if (!is_server()) return payload_fits(header);
+inline bool rdma_link::take_placement(const core::slot_header& header) noexcept {
+    slots_[header.slot].placement.length = 0;
+    return header.extension_bytes == 0 || read_placement(header);
+}
+
+[[gnu::noinline]] bool rdma_link::read_placement(const core::slot_header& header) noexcept {
     verbs::placement& placed = slots_[header.slot].placement;
-    placed.length = 0;
-    if (header.extension_bytes == 0) return true;
     if (header.extension_bytes > core::extension_room) return false;
     std::array<std::byte, core::extension_room> copy;
     std::memcpy(copy.data(), config_.receive->header(header.slot) - header.extension_bytes,
@@ -292,18 +358,14 @@ bool rdma_link::take_placement(const core::slot_header& header) noexcept {
            (placed.length == 0 || header.response_room <= placed.length);
 }
 
-bool rdma_link::payload_fits(const core::slot_header& header) const noexcept {
-    const auto& into = slots_[header.slot].response_into;
-    return into.empty() || header.length <= into.size();
-}
-
-std::span<std::byte> rdma_link::payload_of(const core::slot_header& header) noexcept {
-    slot_use& use = slots_[header.slot];
-    const std::span<std::byte> in_slot{config_.receive->payload(header.slot), header.length};
-    if (is_server() || use.response_into.empty()) return in_slot;
-    const std::span<std::byte> into = use.response_into.first(header.length);
-    if (use.copies_response) std::copy(in_slot.begin(), in_slot.end(), into.begin());
-    return into;
+/// Client: a response that arrives, or goes from its slot, where the application wanted it.
+[[gnu::noinline]] bool rdma_link::take_elsewhere(core::link_event& event) const noexcept {
+    const slot_use& use = slots_[event.header.slot];
+    if (event.header.length > use.response_into.size()) return false;
+    const std::span<std::byte> into = use.response_into.first(event.header.length);
+    if (use.copies_response) std::copy(event.payload.begin(), event.payload.end(), into.begin());
+    event.payload = into;
+    return true;
 }
 
 std::size_t rdma_link::tell(std::span<core::link_event> out) noexcept {

@@ -110,6 +110,7 @@ class rdma_link final : public core::link, public verbs::async_listener {
     [[nodiscard]] result<void> prepare();
     [[nodiscard]] result<void> make_queue_pair();
     [[nodiscard]] result<void> connect(std::span<const std::byte> description);
+    void prepare_plain_message() noexcept;
     [[nodiscard]] result<void> knock(core::nanoseconds deadline);
     [[nodiscard]] const verbs::memory_keys* acquire_keys(const core::region_state& region,
                                                          verbs::access use) noexcept;
@@ -117,6 +118,7 @@ class rdma_link final : public core::link, public verbs::async_listener {
     void end() noexcept;
 
     // Sending.
+    [[nodiscard]] status deliver_lent(const core::outgoing& message) noexcept;
     [[nodiscard]] std::size_t requests_of(const core::outgoing& message) const noexcept;
     [[nodiscard]] status deliver_in_one(std::uint32_t slot, const source& from,
                                         std::size_t extensions) noexcept;
@@ -140,8 +142,9 @@ class rdma_link final : public core::link, public verbs::async_listener {
     // Receiving.
     [[nodiscard]] bool on_arrival(std::uint32_t slot, core::link_event& out) noexcept;
     [[nodiscard]] bool take_placement(const core::slot_header& header) noexcept;
-    [[nodiscard]] bool payload_fits(const core::slot_header& header) const noexcept;
-    [[nodiscard]] std::span<std::byte> payload_of(const core::slot_header& header) noexcept;
+    void on_other_completion(const ibv_wc& completion) noexcept;
+    [[nodiscard]] bool read_placement(const core::slot_header& header) noexcept;
+    [[nodiscard]] bool take_elsewhere(core::link_event& event) const noexcept;
 
     rdma_poller& poller_;
     core::link_config config_;
@@ -155,6 +158,12 @@ class rdma_link final : public core::link, public verbs::async_listener {
     std::uint32_t receives_at_once_ = 1;
     std::uint32_t completions_admitted_ = 0;
     std::uint64_t longest_write_ = 0;  ///< bytes of one work request
+    std::uint64_t longest_plain_ = 0;  ///< payload bytes that one takes behind their header
+    /// The work request of a plain message: what is the same in each is written once.
+    struct plain_message {
+        ibv_sge segment;
+        ibv_send_wr request;
+    } plain_{};
     state state_ = state::idle;
     status reason_ = status::ok;
     bool polled_ = false;   ///< the poller knows this link

@@ -12,9 +12,13 @@ class rdma_link;
 /// link is added, never while completions are looked up.
 class link_table {
   public:
+    link_table() = default;
+    link_table(const link_table&) = delete;
+    link_table& operator=(const link_table&) = delete;
+
     [[nodiscard]] rdma_link* find(std::uint32_t number) const noexcept {
         for (std::size_t i = place_of(number);; i = (i + 1) & mask()) {
-            const entry& each = entries_[i];
+            const entry& each = first_[i];
             if (each.link == nullptr || each.number == number) return each.link;
         }
     }
@@ -50,7 +54,7 @@ class link_table {
         std::uint32_t number = 0;
         rdma_link* link = nullptr;
     };
-    [[nodiscard]] std::size_t mask() const noexcept { return entries_.size() - 1; }
+    [[nodiscard]] std::size_t mask() const noexcept { return mask_; }
     /// Numbers are handed out one after another, so their low bits spread well.
     [[nodiscard]] std::size_t place_of(std::uint32_t number) const noexcept { return number & mask(); }
     void put(const entry& made) noexcept {
@@ -61,12 +65,17 @@ class link_table {
     void grow() {
         std::vector<entry> old(entries_.size() * 2);
         old.swap(entries_);
+        first_ = entries_.data();
+        mask_ = entries_.size() - 1;
         for (const entry& each : old) {
             if (each.link != nullptr) put(each);
         }
     }
 
     std::vector<entry> entries_ = std::vector<entry>(16);
+    // Of `entries_`.
+    const entry* first_ = entries_.data();
+    std::size_t mask_ = entries_.size() - 1;
     std::size_t count_ = 0;
 };
 

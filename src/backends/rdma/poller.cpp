@@ -15,7 +15,6 @@ namespace {
 
 /// Receives of all sessions of a worker. A burst beyond them waits in the senders' devices (RNR).
 constexpr std::uint32_t shared_receives = 8192;
-constexpr std::uint32_t receives_at_once = 32;
 constexpr std::uint32_t least_completions = 64;
 
 }  // namespace
@@ -190,43 +189,7 @@ void rdma_poller::replace_queues() noexcept {
     core::log().warn("rdma: a completion queue had failed; there is a new one");
 }
 
-// The data path.
-
-std::size_t rdma_poller::poll(std::span<core::link_event> out) noexcept {
-    if (news_.load(std::memory_order_acquire)) take_news();
-    std::size_t count = talkers_.empty() ? 0 : tell(out);
-    if (queue_failed_) {
-        replace_queues();
-        return count;
-    }
-    if (next_fetched_ == last_fetched_ && !fetch()) return count;
-    while (next_fetched_ < last_fetched_ && count < out.size()) {
-        const ibv_wc& completion = fetched_[next_fetched_++];
-        if (receives_ && completion.wr_id == 0 && ++receives_missing_ >= receives_at_once) refill_receives();
-        rdma_link* const link = find(completion.qp_num);
-        if (link != nullptr && link->on_completion(completion, out[count])) ++count;
-    }
-    return count;
-}
-
-/// False: there is nothing.
-bool rdma_poller::fetch() noexcept {
-    const int got = completions_->poll(fetched_);
-    next_fetched_ = 0;
-    last_fetched_ = got > 0 ? static_cast<std::size_t>(got) : 0;
-    if (got < 0) fail_queue();
-    return got > 0;
-}
-
-/// Null: a completion of a queue pair that is gone.
-rdma_link* rdma_poller::find(std::uint32_t number) noexcept {
-    rdma_link* found = links_.find(number);
-    if (found == nullptr && news_.load(std::memory_order_acquire)) {
-        take_news();
-        found = links_.find(number);
-    }
-    return found;
-}
+// The data path; `poll` itself is in datapath.cpp.
 
 std::size_t rdma_poller::tell(std::span<core::link_event> out) noexcept {
     std::size_t count = 0;

@@ -62,11 +62,14 @@ class rdma_poller final : public core::poller, public verbs::async_listener {
   private:
     rdma_poller(std::shared_ptr<verbs::device> on, std::shared_ptr<verbs::domain_list> domains,
                 const core::poller_options& options);
+    /// Receives are posted anew when so many have been used up.
+    static constexpr std::uint32_t receives_at_once = 32;
+
     [[nodiscard]] result<void> make_queues();
     void replace_queues() noexcept;
     void announce() noexcept;
     void take_news() noexcept;
-    [[nodiscard]] rdma_link* find(std::uint32_t number) noexcept;
+    [[nodiscard]] rdma_link* find_new(std::uint32_t number) noexcept;
     [[nodiscard]] std::size_t tell(std::span<core::link_event> out) noexcept;
     [[nodiscard]] bool fetch() noexcept;
     void refill_receives() noexcept;
@@ -85,8 +88,8 @@ class rdma_poller final : public core::poller, public verbs::async_listener {
     std::uint32_t receives_missing_ = 0;
 
     std::array<ibv_wc, 16> fetched_{};
-    std::size_t next_fetched_ = 0;
-    std::size_t last_fetched_ = 0;
+    std::uint32_t next_fetched_ = 0;
+    std::uint32_t last_fetched_ = 0;
     link_table links_;
     std::vector<rdma_link*> talkers_;  ///< capacity for all links
     bool queue_failed_ = false;        ///< as `mutex_` guards it for other threads

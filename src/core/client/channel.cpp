@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-/// The public face of a channel: each call is one hop into `channel_core`.
+/// The public face of a channel: each call is one hop into `channel_core`. Those of the data path are in channel_core.cpp.
 namespace accel {
 
 channel::channel(std::unique_ptr<core::channel_core> core) noexcept : core_(std::move(core)) {}
@@ -23,27 +23,6 @@ result<channel> channel::connect(context& ctx, std::string_view uri, const chann
     return channel{std::move(*made)};
 }
 
-status channel::begin(call_view& out) noexcept {
-    return core_->begin(out);
-}
-status channel::submit(call_id id, std::size_t length, const submit_options& options) noexcept {
-    return core_->submit(id, length, options);
-}
-status channel::submit(call_id id, slice payload, const submit_options& options) noexcept {
-    return core_->submit(id, payload, options);
-}
-status channel::cancel(call_id id) noexcept {
-    return core_->cancel(id);
-}
-std::size_t channel::poll(std::span<completion> out) noexcept {
-    return core_->poll(out);
-}
-std::size_t channel::wait(std::span<completion> out, std::chrono::nanoseconds timeout) noexcept {
-    return core_->wait(out, timeout);
-}
-status channel::release(call_id id) noexcept {
-    return core_->release(id);
-}
 int channel::event_fd() const noexcept {
     return core_->event_fd();
 }

@@ -112,9 +112,8 @@ void channel_core::retire_connection() noexcept {
     if (std::any_of(all.begin(), all.end(), holds)) retired_.push_back({epoch_, std::move(connection_)});
 }
 
-void channel_core::consumed(client_slot& slot) noexcept {
-    slot.holds_response = false;
-    if (slot.epoch == epoch_) return connection_.path->consumed(slot.content.id.slot);
+/// A response that came over a connection that has been replaced.
+void channel_core::consumed_late(client_slot& slot) noexcept {
     for (std::size_t i = 0; i < retired_.size(); ++i) {
         if (retired_[i].epoch != slot.epoch) continue;
         retired_[i].held.path->consumed(slot.content.id.slot);

@@ -19,7 +19,7 @@ std::chrono::nanoseconds not_negative(std::chrono::nanoseconds value) noexcept {
 }  // namespace
 
 status channel_core::begin(call_view& out) noexcept {
-    if (state_ != state::connected) return state_ == state::closed ? status::closed : status::peer_lost;
+    if (state_ != state::connected) [[unlikely]] return state_ == state::closed ? status::closed : status::peer_lost;
     client_slot* slot = slots_.take_free();
     if (slot == nullptr) return status::again;
     out.id = slot->content.id;
@@ -29,7 +29,7 @@ status channel_core::begin(call_view& out) noexcept {
 
 status channel_core::submit(call_id id, std::size_t length, const submit_options& options) noexcept {
     client_slot* slot = slots_.find(id);
-    if (const status bad = check_submit(slot, length, options); bad != status::ok) return bad;
+    if (const status bad = check_submit(slot, length, options); bad != status::ok) [[unlikely]] return bad;
     return submit_payload(*slot, {request_.requests->payload(id.slot), length}, nullptr, options);
 }
 
@@ -40,8 +40,8 @@ status channel_core::submit(call_id id, slice payload, const submit_options& opt
     return submit_payload(*slot, payload.bytes(), payload.region(), options);
 }
 
-status channel_core::check_submit(const client_slot* slot, std::size_t length,
-                                  const submit_options& options) const noexcept {
+inline status channel_core::check_submit(const client_slot* slot, std::size_t length,
+                                         const submit_options& options) const noexcept {
     if (slot == nullptr || slot->state != slot_state::begun) return status::invalid_state;
     if (state_ != state::connected) return state_ == state::closed ? status::closed : status::peer_lost;
     if (length > request_.options.request_bytes) return status::message_too_large;
@@ -51,8 +51,8 @@ status channel_core::check_submit(const client_slot* slot, std::size_t length,
     return status::ok;
 }
 
-void channel_core::write_header(const client_slot& slot, std::size_t length,
-                                const submit_options& options) noexcept {
+inline void channel_core::write_header(const client_slot& slot, std::size_t length,
+                                       const submit_options& options) noexcept {
     auto& header = *new (request_.requests->header(slot.content.id.slot)) slot_header;
     header.slot = slot.content.id.slot;
     header.generation = slot.content.id.generation;
@@ -66,8 +66,10 @@ void channel_core::write_header(const client_slot& slot, std::size_t length,
     header.deadline_ns = slot.deadline == never ? never.count() : slot.deadline.count() + offset;
 }
 
-status channel_core::submit_payload(client_slot& slot, std::span<const std::byte> payload,
-                                    const region_state* lent, const submit_options& options) noexcept {
+[[gnu::always_inline]] inline status channel_core::submit_payload(client_slot& slot,
+                                                                  std::span<const std::byte> payload,
+                                                                  const region_state* lent,
+                                                                  const submit_options& options) noexcept {
     slot.submitted = now();
     const nanoseconds timeout =
         options.timeout > nanoseconds{0} ? options.timeout : request_.options.call_timeout;
@@ -76,8 +78,8 @@ status channel_core::submit_payload(client_slot& slot, std::span<const std::byte
 
     const outgoing message{slot.content.id.slot, payload, lent, options.response_into};
     const status sent = connection_.path->deliver(message);
-    if (sent == status::again) return sent;
-    if (sent != status::ok) {
+    if (sent != status::ok) [[unlikely]] {
+        if (sent == status::again) return sent;
         lose(sent);
         return status::peer_lost;
     }
@@ -92,58 +94,82 @@ status channel_core::submit_payload(client_slot& slot, std::span<const std::byte
 }
 
 std::size_t channel_core::poll(std::span<completion> out) noexcept {
-    progress();
-    return hand_out(out);
+    completion_room left{out.data(), out.data() + out.size()};
+    hand_out(left);
+    progress(left);
+    hand_out(left);
+    const auto count = static_cast<std::size_t>(left.next - out.data());
+    statistics_.completed += count;
+    return count;
 }
 
-/// Takes what the transport has, then what time and the control plane say.
-void channel_core::progress() noexcept {
-    if (state_ == state::connected) {
-        take_events();
-        if (now_ >= slots_.next_deadline()) expire();
-        if (const status ended = connection_.watch->ended(); ended != status::ok) {
-            take_events();  // answers that came before the end, but after the look above
-            lose(ended);
-        }
+/// Takes what the transport has, then what time and the control plane say. Answers go straight into `out`, as far
+/// as there is room and none is waiting before them.
+inline void channel_core::progress(completion_room& out) noexcept {
+    if (state_ == state::connected) [[likely]] {
+        take_events(out);
+        if (now_ >= slots_.next_deadline()) [[unlikely]] expire();
+        const bool goes_on = connection_.watch->ended() == status::ok && state_ == state::connected;
+        if (goes_on) [[likely]] return;
     }
-    if (state_ != state::connected) {
-        now_ = now();
-        settle_lost();
-    }
+    end_session(out);
 }
 
-void channel_core::take_events() noexcept {
+[[gnu::noinline]] void channel_core::end_session(completion_room& out) noexcept {
+    const status ended = connection_.watch->ended();
+    if (state_ == state::connected && ended != status::ok) {
+        take_events(out);  // answers that came before the end, but after the look before
+        lose(ended);
+    }
+    if (state_ == state::connected) return;
+    now_ = now();
+    settle_lost();
+}
+
+[[gnu::always_inline]] inline void channel_core::take_events(completion_room& out) noexcept {
     const std::size_t count = connection_.events->poll(events_);
     now_ = now();
-    for (std::size_t i = 0; i < count && state_ == state::connected; ++i) on_event(events_[i]);
-}
-
-void channel_core::on_event(const link_event& event) noexcept {
-    switch (event.kind) {
-        case event_kind::arrived:
-            return on_response(event);
-        case event_kind::let_go:
-            return on_let_go(event.header.slot);
-        case event_kind::lost:
-            return lose(event.reason);
+    for (const link_event *event = events_.data(), *end = event + count; event != end; ++event) {
+        if (event->kind == event_kind::arrived) [[likely]] {
+            on_response(*event, out);
+        } else {
+            on_event(*event);
+        }
+        if (state_ != state::connected) [[unlikely]] return;
     }
 }
 
-void channel_core::on_response(const link_event& event) noexcept {
+[[gnu::noinline]] void channel_core::on_event(const link_event& event) noexcept {
+    if (event.kind == event_kind::lost) return lose(event.reason);
+    on_let_go(event.header.slot);
+}
+
+inline void channel_core::on_response(const link_event& event, completion_room& out) noexcept {
     const slot_header& header = event.header;
     const bool sane = check_header(header, message_kind::response) == status::ok &&
                       header.slot < slots_.count() && event.payload.size() == header.length;
-    if (!sane) return lose(status::protocol_error);
+    if (!sane) [[unlikely]] return lose(status::protocol_error);
     client_slot& slot = slots_[header.slot];
-    if (!slot.owed || slot.content.id.generation != header.generation) {
-        ++statistics_.stale;
-        return connection_.path->consumed(header.slot);
-    }
+    const bool awaited = slot.owed && slot.content.id.generation == header.generation &&
+                         slot.state == slot_state::in_flight;
+    if (!awaited) [[unlikely]] return on_late_response(slot, header);
     slot.owed = false;
-    if (slot.state == slot_state::in_flight) return complete(slot, event);
+    slot.holds_response = true;
+    if (out.next != out.end && slots_.ready() == 0) [[likely]] {
+        fill(*out.next++, slot, event);
+        slots_.finish_taken(slot);
+    } else {
+        fill(slot.content, slot, event);
+        slots_.finish(slot);
+    }
+}
 
+/// The answer of a call that has ended without it, or of none.
+[[gnu::noinline]] void channel_core::on_late_response(client_slot& slot, const slot_header& header) noexcept {
     ++statistics_.stale;
     connection_.path->consumed(header.slot);
+    if (!slot.owed || slot.content.id.generation != header.generation) return;
+    slot.owed = false;
     if (slot.state == slot_state::settling) slots_.finish(slot);
     if (slot.state == slot_state::quarantined) {
         --statistics_.quarantined;
@@ -155,27 +181,28 @@ void channel_core::on_let_go(std::uint32_t index) noexcept {
     if (index < slots_.count() && slots_[index].state == slot_state::settling) slots_.finish(slots_[index]);
 }
 
-void channel_core::complete(client_slot& slot, const link_event& event) noexcept {
-    slot.content.status = event.header.code;
-    slot.content.code = event.header.application_code;
-    slot.content.response = event.payload;
-    slot.holds_response = true;
-    fill_timeline(slot, event.header);
-    slots_.finish(slot);
-}
-
-void channel_core::fill_timeline(client_slot& slot, const slot_header& header) const noexcept {
-    timeline& out = slot.content.timeline;
+/// Writes a completion where it is wanted: all of it, whatever was there.
+inline void channel_core::fill(completion& out, const client_slot& slot, const link_event& event) const noexcept {
+    const slot_header& header = event.header;
+    out.id = slot.content.id;
+    out.status = header.code;
+    out.code = header.application_code;
+    out.tag = slot.content.tag;
+    out.trace_id = slot.content.trace_id;
+    out.response = event.payload;
     const nanoseconds offset{connection_.watch->clock_offset_ns.load(std::memory_order_relaxed)};
     const nanoseconds arrival = nanoseconds{header.arrival_ns} - offset;
-    out.total = now_ - slot.submitted;
-    out.server = from_ticks(header.server_ticks);
-    out.request = std::min(not_negative(arrival - slot.submitted), out.total);
-    out.response = not_negative(out.total - out.request - out.server);
-    out.queue = from_ticks(header.queue_ticks);
-    out.copy = from_ticks(header.copy_ticks);
-    out.preprocessing = from_ticks(header.preprocessing_ticks);
-    out.inference = from_ticks(header.inference_ticks);
+    const nanoseconds total = now_ - slot.submitted;
+    const nanoseconds server = from_ticks(header.server_ticks);
+    const nanoseconds request = std::min(not_negative(arrival - slot.submitted), total);
+    out.timeline.total = total;
+    out.timeline.request = request;
+    out.timeline.queue = from_ticks(header.queue_ticks);
+    out.timeline.copy = from_ticks(header.copy_ticks);
+    out.timeline.preprocessing = from_ticks(header.preprocessing_ticks);
+    out.timeline.inference = from_ticks(header.inference_ticks);
+    out.timeline.response = not_negative(total - request - server);
+    out.timeline.server = server;
 }
 
 status channel_core::cancel(call_id id) noexcept {
@@ -213,28 +240,31 @@ void channel_core::expire() noexcept {
     slots_.set_next_deadline(next);
 }
 
-std::size_t channel_core::hand_out(std::span<completion> out) noexcept {
-    std::size_t count = 0;
-    while (count < out.size()) {
+inline void channel_core::hand_out(completion_room& out) noexcept {
+    if (slots_.ready() == 0) [[likely]] return;
+    while (out.next != out.end) {
         const client_slot* slot = slots_.take_done();
         if (slot == nullptr) break;
-        out[count++] = slot->content;
+        *out.next++ = slot->content;
     }
-    statistics_.completed += count;
-    return count;
+}
+
+inline void channel_core::consumed(client_slot& slot) noexcept {
+    slot.holds_response = false;
+    if (slot.epoch != epoch_) [[unlikely]] return consumed_late(slot);
+    connection_.path->consumed(slot.content.id.slot);
 }
 
 status channel_core::release(call_id id) noexcept {
     client_slot* slot = slots_.find(id);
     if (slot == nullptr) return status::invalid_state;
-    if (slot->state == slot_state::begun) {
+    if (slot->state != slot_state::taken) {
+        if (slot->state != slot_state::begun) return status::invalid_state;
         slots_.put_free(*slot);
         return status::ok;
     }
-    if (slot->state != slot_state::taken) return status::invalid_state;
     if (slot->holds_response) consumed(*slot);
-    slot->content.response = {};
-    if (!slot->owed) {
+    if (!slot->owed) [[likely]] {
         slots_.put_free(*slot);
         return status::ok;
     }
@@ -257,14 +287,16 @@ void channel_core::spin_then_sleep(nanoseconds deadline, Done done) noexcept {
         } else if (mode != poll_mode::busy && (state_ != state::connected || connection_.events->arm())) {
             sleep(deadline);
         }
-        progress();
+        completion_room none;
+        progress(none);
     }
 }
 
 /// How a wait begins. One that goes to sleep anyway need not look first: `arm` does.
 void channel_core::look(nanoseconds timeout) noexcept {
     const bool sleeps = request_.options.poll == poll_mode::block && state_ == state::connected;
-    if (!sleeps || timeout <= nanoseconds{0}) return progress();
+    completion_room none;
+    if (!sleeps || timeout <= nanoseconds{0}) return progress(none);
     now_ = now();
 }
 
@@ -275,7 +307,11 @@ std::size_t channel_core::wait(std::span<completion> out, nanoseconds timeout) n
         const bool nothing_to_come = state_ != state::connected && slots_.open() == 0 && !reconnector_;
         return slots_.ready() > 0 || nothing_to_come;
     });
-    return hand_out(out);
+    completion_room left{out.data(), out.data() + out.size()};
+    hand_out(left);
+    const auto count = static_cast<std::size_t>(left.next - out.data());
+    statistics_.completed += count;
+    return count;
 }
 
 completion channel_core::wait_for(call_id id) noexcept {
@@ -288,3 +324,22 @@ completion channel_core::wait_for(call_id id) noexcept {
 }
 
 }  // namespace accel::core
+
+/// The public calls of the data path, here so that each is one function with what it calls.
+namespace accel {
+
+status channel::begin(call_view& out) noexcept { return core_->begin(out); }
+status channel::submit(call_id id, std::size_t length, const submit_options& options) noexcept {
+    return core_->submit(id, length, options);
+}
+status channel::submit(call_id id, slice payload, const submit_options& options) noexcept {
+    return core_->submit(id, payload, options);
+}
+status channel::cancel(call_id id) noexcept { return core_->cancel(id); }
+std::size_t channel::poll(std::span<completion> out) noexcept { return core_->poll(out); }
+std::size_t channel::wait(std::span<completion> out, std::chrono::nanoseconds timeout) noexcept {
+    return core_->wait(out, timeout);
+}
+status channel::release(call_id id) noexcept { return core_->release(id); }
+
+}  // namespace accel

@@ -57,23 +57,31 @@ class channel_core {
 
     channel_core(connect_request request, connection made);
 
+    /// What is left of the room that `poll` was given.
+    struct completion_room {
+        completion* next = nullptr;
+        completion* end = nullptr;
+    };
+
     // Data path, in order.
     status check_submit(const client_slot* slot, std::size_t length,
                         const submit_options& options) const noexcept;
     void write_header(const client_slot& slot, std::size_t length, const submit_options& options) noexcept;
     status submit_payload(client_slot& slot, std::span<const std::byte> payload, const region_state* lent,
                           const submit_options& options) noexcept;
-    void progress() noexcept;
-    void take_events() noexcept;
+    void progress(completion_room& out) noexcept;
+    void take_events(completion_room& out) noexcept;
+    void end_session(completion_room& out) noexcept;
     void on_event(const link_event& event) noexcept;
-    void on_response(const link_event& event) noexcept;
+    void on_response(const link_event& event, completion_room& out) noexcept;
+    void on_late_response(client_slot& slot, const slot_header& header) noexcept;
     void on_let_go(std::uint32_t index) noexcept;
-    void complete(client_slot& slot, const link_event& event) noexcept;
-    void fill_timeline(client_slot& slot, const slot_header& header) const noexcept;
+    void fill(completion& out, const client_slot& slot, const link_event& event) const noexcept;
     void end_early(client_slot& slot, status why) noexcept;
     void expire() noexcept;
-    std::size_t hand_out(std::span<completion> out) noexcept;
+    void hand_out(completion_room& out) noexcept;
     void consumed(client_slot& slot) noexcept;
+    void consumed_late(client_slot& slot) noexcept;
     void look(nanoseconds timeout) noexcept;
     /// Sleeps until there may be progress, or `deadline`.
     void sleep(nanoseconds deadline) noexcept;

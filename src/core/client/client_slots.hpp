@@ -23,7 +23,7 @@ enum class slot_state : std::uint8_t {
     quarantined,  ///< released, but a late answer may still arrive
 };
 
-struct client_slot {
+struct alignas(64) client_slot {
     slot_state state = slot_state::free;
     bool owed = false;            ///< the server still has to answer this generation
     bool lent = false;            ///< the payload or the response's room belongs to the application
@@ -39,11 +39,11 @@ class client_slots {
   public:
     explicit client_slots(std::uint32_t count);
 
-    [[nodiscard]] std::uint32_t count() const noexcept { return static_cast<std::uint32_t>(slots_.size()); }
+    [[nodiscard]] std::uint32_t count() const noexcept { return count_; }
     [[nodiscard]] client_slot& operator[](std::uint32_t i) noexcept { return slots_[i]; }
     /// The slot of a current id, or null.
     [[nodiscard]] client_slot* find(call_id id) noexcept {
-        if (id.slot >= slots_.size()) return nullptr;
+        if (id.slot >= count_) return nullptr;
         client_slot& slot = slots_[id.slot];
         return slot.content.id == id ? &slot : nullptr;
     }
@@ -67,14 +67,19 @@ class client_slots {
     }
     /// Ends a call: its completion is ready for `take_done`.
     void finish(client_slot& slot) noexcept {
-        if (--open_ == 0) next_deadline_ = never;
+        close_one();
         push_done(slot);
+    }
+    /// Ends a call whose completion goes straight to the application. Only while none is ready.
+    void finish_taken(client_slot& slot) noexcept {
+        close_one();
+        slot.state = slot_state::taken;
     }
     /// The oldest finished call, now `taken`; null if there is none.
     [[nodiscard]] client_slot* take_done() noexcept {
         if (done_count_ == 0) return nullptr;
         client_slot& slot = slots_[done_[done_head_]];
-        if (++done_head_ == count()) done_head_ = 0;
+        if (++done_head_ == count_) done_head_ = 0;
         --done_count_;
         slot.state = slot_state::taken;
         return &slot;
@@ -91,13 +96,17 @@ class client_slots {
     std::span<client_slot> all() noexcept { return slots_; }
 
   private:
+    void close_one() noexcept {
+        if (--open_ == 0) next_deadline_ = never;
+    }
     void push_done(client_slot& slot) noexcept {
         slot.state = slot_state::done;
         std::uint32_t tail = done_head_ + done_count_++;
-        if (tail >= count()) tail -= count();
+        if (tail >= count_) tail -= count_;
         done_[tail] = slot.content.id.slot;
     }
 
+    std::uint32_t count_;
     std::vector<client_slot> slots_;
     std::vector<std::uint32_t> free_;  ///< a stack: the slot used last is the warmest
     std::uint32_t free_count_ = 0;

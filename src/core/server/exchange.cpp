@@ -4,30 +4,16 @@
 #include <accel_transport/server.hpp>
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <utility>
 
 namespace accel {
 namespace {
 
-[[noreturn]] void misuse() noexcept {
-    std::fputs("accel: an exchange was used after it was answered or moved from\n", stderr);
-    std::abort();
-}
-
 /// The checked precondition of every method: the exchange is still open.
 core::exchange_state& open_state(core::exchange_state* state) noexcept {
-    if (state == nullptr) misuse();
+    if (state == nullptr) core::worker::misuse();
     return *state;
-}
-
-status post(core::exchange_state& answer) noexcept {
-    const bool gone = answer.owner->gone();
-    answer.phase = core::exchange_phase::answered;
-    answer.owner->owner().post(answer);
-    return gone ? status::peer_lost : status::ok;
 }
 
 }  // namespace
@@ -40,9 +26,7 @@ exchange& exchange::operator=(exchange&& other) noexcept {
     return *this;
 }
 
-exchange::~exchange() {
-    if (state_ != nullptr) (void)fail(status::abandoned);
-}
+void exchange::abandon() noexcept { (void)fail(status::abandoned); }
 
 std::span<const std::byte> exchange::request() const noexcept {
     return open_state(state_).request;
@@ -67,15 +51,7 @@ std::chrono::nanoseconds exchange::time_left() const noexcept {
 }
 
 void exchange::record(stage what, std::chrono::nanoseconds duration) noexcept {
-    open_state(state_).stages[static_cast<std::size_t>(what)] += duration;
-}
-
-status exchange::reply(std::size_t length) noexcept {
-    core::exchange_state& state = open_state(state_);
-    if (length > state.response_room.size()) return status::message_too_large;
-    state.payload = state.response_room.first(length);
-    state_ = nullptr;
-    return post(state);
+    open_state(state_).answer.stages[static_cast<std::size_t>(what)] += duration;
 }
 
 status exchange::reply(slice payload, std::atomic<std::uint32_t>& leases) noexcept {
@@ -85,21 +61,21 @@ status exchange::reply(slice payload, std::atomic<std::uint32_t>& leases) noexce
     if (payload.empty()) return reply(std::size_t{0});  // nothing is lent
     leases.fetch_add(1, std::memory_order_relaxed);
     state.payload = payload.bytes();
-    state.lent = payload.region();
+    state.answer.lent = payload.region();
     state.leases = &leases;
     state_ = nullptr;
-    return post(state);
+    return core::worker::answer(state);
 }
 
 status exchange::fail(status reason, std::uint32_t code, std::string_view message) noexcept {
     core::exchange_state& state = open_state(state_);
-    state.code = reason == status::ok ? status::application_error : reason;
-    state.application_code = code;
+    state.answer.code = reason == status::ok ? status::application_error : reason;
+    state.answer.application_code = code;
     const std::size_t length = std::min(message.size(), state.response_room.size());
     if (length > 0) std::memcpy(state.response_room.data(), message.data(), length);
     state.payload = state.response_room.first(length);
     state_ = nullptr;
-    return post(state);
+    return core::worker::answer(state);
 }
 
 }  // namespace accel

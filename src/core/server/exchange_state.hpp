@@ -34,12 +34,14 @@ struct exchange_state {
     std::span<std::byte> response_room;
 
     // The answer.
-    status code = status::ok;
-    std::uint32_t application_code = 0;
+    struct fields {
+        status code = status::ok;
+        std::uint32_t application_code = 0;
+        const region_state* lent = nullptr;
+        std::array<nanoseconds, 3> stages{};  ///< by `stage`
+    } answer;  ///< cleared at once when the request is admitted
     std::span<const std::byte> payload;
-    const region_state* lent = nullptr;
     std::atomic<std::uint32_t>* leases = nullptr;  ///< of `payload`, until it is handed over
-    std::array<nanoseconds, 3> stages{};           ///< by `stage`
 
     /// Lease of the last lent answer, until the transport has let go of it.
     std::atomic<std::uint32_t>* leases_out = nullptr;

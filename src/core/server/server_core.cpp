@@ -53,7 +53,10 @@ result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context
 
 server_core::server_core(std::shared_ptr<context_state> context, server_options options,
                          const handler& service)
-    : context_(std::move(context)), options_(std::move(options)), next_data_port_(options_.data_port) {
+    : context_(std::move(context)),
+      options_(std::move(options)),
+      driven_by_caller_(options_.workers == 0),
+      next_data_port_(options_.data_port) {
     const std::uint32_t count = std::max(options_.workers, 1U);
     for (std::uint32_t i = 0; i < count; ++i) {
         workers_.push_back(new worker(context_, options_, service));
@@ -148,11 +151,6 @@ server_statistics server_core::statistics() const {
     out.memory_bytes = memory_bytes_;
     for (const worker* each : workers_) each->counters().add_to(out);
     return out;
-}
-
-std::size_t server_core::poll() noexcept {
-    const bool driven_by_caller = options_.workers == 0 && !workers_.empty();
-    return driven_by_caller ? workers_.front()->turn() : 0;
 }
 
 status server_core::drain(nanoseconds timeout) {

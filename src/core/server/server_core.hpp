@@ -32,7 +32,10 @@ class server_core : private session_observer {
 
     [[nodiscard]] std::vector<std::string> endpoints() const;
     [[nodiscard]] server_statistics statistics() const;
-    std::size_t poll() noexcept;
+    /// One turn of the only worker, where the caller drives it.
+    std::size_t poll() noexcept {
+        return driven_by_caller_ && !workers_.empty() ? workers_.front()->turn() : 0;
+    }
     status drain(nanoseconds timeout);
     void stop();
 
@@ -71,6 +74,7 @@ class server_core : private session_observer {
 
     std::shared_ptr<context_state> context_;
     server_options options_;
+    bool driven_by_caller_;
     std::vector<worker*> workers_;  ///< each held once
     std::vector<std::unique_ptr<entrance>> entrances_;
     std::vector<std::string> endpoints_;

@@ -25,11 +25,11 @@ class session {
     /// Checks an arrived message against this session. Null: the peer broke the protocol.
     [[nodiscard]] exchange_state* admit(const link_event& event) noexcept;
     /// Writes the response's header into its slot and hands it to the link. `again`: try later.
-    [[nodiscard]] status send(exchange_state& answer, nanoseconds at) noexcept;
+    [[nodiscard]] status send(exchange_state& answered, nanoseconds at) noexcept;
     /// The answer of a client that is gone goes nowhere.
-    status drop(exchange_state& answer) noexcept;
+    status drop(const exchange_state& answered) noexcept;
     /// The slot is free for the client's next request.
-    void finish(exchange_state& answer) noexcept;
+    void finish(exchange_state& answered) noexcept;
     /// The transport no longer touches the last lent answer in this slot.
     void let_go(std::uint32_t slot) noexcept;
     /// Every lent answer, at the end of the link.
@@ -51,6 +51,8 @@ class session {
     std::size_t memory_bytes = 0;
 
   private:
+    void write_header(const exchange_state& answered, nanoseconds at) const noexcept;
+
     worker& owner_;
     std::unique_ptr<link> path_;
     slot_memory* answers_ = nullptr;  ///< of `path_`

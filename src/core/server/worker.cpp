@@ -1,8 +1,13 @@
 #include "core/server/worker.hpp"
 
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <new>
 #include <utility>
 
-/// The data path of a server, in the order a request travels. Nothing here allocates, locks or logs.
+/// The data path of a server, in the order a request travels: through its worker, its session and its exchange, which
+/// are in one file so that they make few functions. Nothing here allocates, locks or logs.
 namespace accel::core {
 namespace {
 
@@ -22,7 +27,9 @@ std::size_t worker::turn() noexcept {
     for (const auto& source : pollers_) {
         const std::size_t got = source->poll(events_);
         if (got > 0) now_ = polled_at_ = now();
-        for (std::size_t i = 0; i < got; ++i) on_event(events_[i]);
+        for (const link_event *event = events_.data(), *end = event + got; event != end; ++event) {
+            on_event(*event);
+        }
         total += got;
     }
     if (posted_.load(std::memory_order_relaxed) != nullptr) {
@@ -35,35 +42,24 @@ std::size_t worker::turn() noexcept {
     return total;
 }
 
-void worker::on_event(const link_event& event) noexcept {
+inline void worker::on_event(const link_event& event) noexcept {
     auto& from = *static_cast<session*>(event.owner);
-    if (from.gone()) return;
-    switch (event.kind) {
-        case event_kind::arrived:
-            return on_request(from, event);
-        case event_kind::let_go:
-            return from.let_go(event.header.slot);
-        case event_kind::lost:
-            return lose(from, event.reason);
-    }
+    if (from.gone()) [[unlikely]] return;
+    if (event.kind == event_kind::arrived) [[likely]] return on_request(from, event);
+    if (event.kind == event_kind::lost) return lose(from, event.reason);
+    from.let_go(event.header.slot);
 }
 
-void worker::on_request(session& from, const link_event& event) noexcept {
+inline void worker::on_request(session& from, const link_event& event) noexcept {
     exchange_state* admitted = from.admit(event);
-    if (admitted == nullptr) return lose(from, status::protocol_error);
+    if (admitted == nullptr) [[unlikely]] return lose(from, status::protocol_error);
     exchange_state& request = *admitted;
     const std::uint32_t open = open_.load(std::memory_order_relaxed) + 1;
     open_.store(open, std::memory_order_relaxed);
     request.arrival = polled_at_;
     request.handler_start = now_;
-    if (draining_.load(std::memory_order_relaxed) || open > options_.max_exchanges) {
-        count(counters_.overloaded);
-        return refuse(request, status::overloaded);
-    }
-    if (request.deadline <= now_) {
-        count(counters_.expired);
-        return refuse(request, status::timed_out);
-    }
+    const bool too_many = open > most_open_.load(std::memory_order_relaxed);
+    if (too_many || request.deadline <= now_) [[unlikely]] return refuse_late_or_too_many(request, too_many);
     count(counters_.requests);
     hold();
     const std::uint64_t answered = answered_;
@@ -71,23 +67,64 @@ void worker::on_request(session& from, const link_event& event) noexcept {
     if (answered_ == answered) now_ = now();  // else `send_answer` has just read it
 }
 
+inline exchange_state* session::admit(const link_event& event) noexcept {
+    const slot_header& header = event.header;
+    const bool sane = check_header(header, message_kind::request) == status::ok &&
+                      header.slot < geometry_.slots && header.length <= geometry_.request_bytes &&
+                      event.payload.size() == header.length &&
+                      header.response_room <= geometry_.response_bytes;
+    if (!sane) [[unlikely]] return nullptr;
+    exchange_state& exchange = exchanges_[header.slot];
+    // A slot is used again only after its answer, and under another generation.
+    if (exchange.phase != exchange_phase::idle || exchange.generation == header.generation) [[unlikely]]
+        return nullptr;
+
+    exchange.phase = exchange_phase::open;
+    exchange.generation = header.generation;
+    exchange.trace_id = header.trace_id;
+    exchange.deadline = nanoseconds{header.deadline_ns};
+    exchange.request = event.payload;
+    const std::span<std::byte> room =
+        event.response_room.empty() ? answers_->room(header.slot) : event.response_room;
+    exchange.response_room = room.first(std::min<std::size_t>(room.size(), header.response_room));
+    exchange.answer = {};
+    ++open_;
+    return &exchange;
+}
+
+[[gnu::noinline]] void worker::refuse_late_or_too_many(exchange_state& exchange, bool too_many) noexcept {
+    count(too_many ? counters_.overloaded : counters_.expired);
+    refuse(exchange, too_many ? status::overloaded : status::timed_out);
+}
+
 void worker::refuse(exchange_state& exchange, status why) noexcept {
-    exchange.code = why;
+    exchange.answer.code = why;
+    exchange.payload = {};
     exchange.phase = exchange_phase::answered;
     send_answer(exchange);
 }
 
-void worker::post(exchange_state& answer) noexcept {
-    if (current == this) {
-        send_answer(answer);
-        return let_go();
+status worker::answer(exchange_state& answered) noexcept {
+    const session& to = *answered.owner;
+    const bool gone = to.gone();
+    answered.phase = exchange_phase::answered;
+    worker& owner = to.owner();
+    if (current == &owner) [[likely]] {
+        owner.send_answer(answered);
+    } else {
+        owner.hand_over(answered);
     }
+    owner.let_go();
+    return gone ? status::peer_lost : status::ok;
+}
+
+/// To the worker's thread.
+[[gnu::noinline]] void worker::hand_over(exchange_state& answered) noexcept {
     exchange_state* head = posted_.load(std::memory_order_relaxed);
     do {
-        answer.next = head;
-    } while (!posted_.compare_exchange_weak(head, &answer, std::memory_order_seq_cst));
+        answered.next = head;
+    } while (!posted_.compare_exchange_weak(head, &answered, std::memory_order_seq_cst));
     wake();
-    let_go();
 }
 
 void worker::take_posted() noexcept {
@@ -105,16 +142,69 @@ void worker::take_posted() noexcept {
     }
 }
 
-void worker::send_answer(exchange_state& answer) noexcept {
-    session& to = *answer.owner;
+void worker::send_answer(exchange_state& answered) noexcept {
+    session& to = *answered.owner;
     now_ = now();
     ++answered_;
-    const status sent = to.gone() ? to.drop(answer) : to.send(answer, now_);
-    if (sent == status::again) return waiting_.push_back(&answer);  // within reserved capacity
-    if (sent == status::ok) count(counters_.replies);
+    const status sent = to.gone() ? to.drop(answered) : to.send(answered, now_);
+    if (sent != status::ok) [[unlikely]] return end_answer(answered, sent);
+    count(counters_.replies);
     open_.store(open_.load(std::memory_order_relaxed) - 1, std::memory_order_release);
-    to.finish(answer);
-    if (sent != status::ok) lose(to, sent);
+    to.finish(answered);
+}
+
+/// Of an answer that did not leave: now, or not at all.
+[[gnu::noinline]] void worker::end_answer(exchange_state& answered, status sent) noexcept {
+    if (sent == status::again) return waiting_.push_back(&answered);  // within reserved capacity
+    session& to = *answered.owner;
+    open_.store(open_.load(std::memory_order_relaxed) - 1, std::memory_order_release);
+    to.finish(answered);
+    lose(to, sent);
+}
+
+inline void session::write_header(const exchange_state& answered, nanoseconds at) const noexcept {
+    auto& header = *new (answers_->header(answered.slot)) slot_header;
+    header.kind = message_kind::response;
+    header.slot = answered.slot;
+    header.generation = answered.generation;
+    header.code = answered.answer.code;
+    header.length = answered.payload.size();
+    header.trace_id = answered.trace_id;
+    header.server_ticks = to_ticks(at - answered.arrival);
+    header.application_code = answered.answer.application_code;
+    header.arrival_ns = answered.arrival.count();
+    header.queue_ticks = to_ticks(answered.handler_start - answered.arrival);
+    const auto& stages = answered.answer.stages;
+    const bool recorded = (stages[0].count() | stages[1].count() | stages[2].count()) != 0;
+    if (!recorded) [[likely]] return;
+    header.copy_ticks = to_ticks(stages[static_cast<std::size_t>(stage::copy)]);
+    header.preprocessing_ticks = to_ticks(stages[static_cast<std::size_t>(stage::preprocessing)]);
+    header.inference_ticks = to_ticks(stages[static_cast<std::size_t>(stage::inference)]);
+}
+
+inline status session::send(exchange_state& answered, nanoseconds at) noexcept {
+    const region_state* lent = answered.answer.lent;
+    if (lent != nullptr && answered.leases_out != nullptr) [[unlikely]] return status::again;
+    write_header(answered, at);
+    // Done with the request before the answer leaves: the next one may arrive before deliver returns.
+    path_->consumed(answered.slot);
+    const outgoing message{answered.slot, answered.payload, lent, {}};
+    const status sent = path_->deliver(message);
+    if (lent != nullptr && sent == status::ok) answered.leases_out = std::exchange(answered.leases, nullptr);
+    return sent;
+}
+
+status session::drop(const exchange_state& answered) noexcept {
+    path_->consumed(answered.slot);
+    return status::peer_lost;
+}
+
+inline void session::finish(exchange_state& answered) noexcept {
+    if (answered.leases != nullptr) [[unlikely]] {
+        std::exchange(answered.leases, nullptr)->fetch_sub(1, std::memory_order_release);
+    }
+    answered.phase = exchange_phase::idle;
+    --open_;
 }
 
 void worker::retry_waiting() noexcept {
@@ -126,4 +216,23 @@ void worker::retry_waiting() noexcept {
     }
 }
 
+void worker::misuse() noexcept {
+    std::fputs("accel: an exchange was used after it was answered or moved from\n", stderr);
+    std::abort();
+}
+
 }  // namespace accel::core
+
+namespace accel {
+
+/// Here for the same reason; the other methods are in exchange.cpp.
+status exchange::reply(std::size_t length) noexcept {
+    if (state_ == nullptr) [[unlikely]] core::worker::misuse();
+    core::exchange_state& state = *state_;
+    if (length > state.response_room.size()) return status::message_too_large;
+    state.payload = state.response_room.first(length);
+    state_ = nullptr;
+    return core::worker::answer(state);
+}
+
+}  // namespace accel

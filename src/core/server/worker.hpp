@@ -65,7 +65,7 @@ class worker {
     void install(std::unique_ptr<session> made);
     void close_session(std::uint64_t id, status why);
     /// From now on requests are refused with `overloaded`.
-    void refuse_requests() noexcept { draining_.store(true, std::memory_order_relaxed); }
+    void refuse_requests() noexcept { most_open_.store(0, std::memory_order_relaxed); }
     /// No exchange is held by a handler and no answer waits to be sent.
     [[nodiscard]] bool drained() const noexcept { return open_.load(std::memory_order_acquire) == 0; }
     /// Closes all sessions, waits for the thread. The observer is not called any more afterwards.
@@ -75,8 +75,11 @@ class worker {
     // Data path.
     /// One round over everything; returns how many events there were. On the worker's thread.
     std::size_t turn() noexcept;
-    /// An exchange has been answered, on any thread. Ends the caller's hold on it.
-    void post(exchange_state& answer) noexcept;
+    /// An exchange has been answered, on any thread: its answer travels, or goes nowhere (`peer_lost`). Ends the
+    /// caller's hold on it.
+    static status answer(exchange_state& answered) noexcept;
+    /// Ends the process: an exchange was used after its answer.
+    [[noreturn]] static void misuse() noexcept;
 
     /// References: one of the server, one of each exchange handed out.
     void hold() noexcept { holds_.fetch_add(1, std::memory_order_relaxed); }
@@ -91,7 +94,10 @@ class worker {
     void on_event(const link_event& event) noexcept;
     void on_request(session& from, const link_event& event) noexcept;
     void refuse(exchange_state& exchange, status why) noexcept;
-    void send_answer(exchange_state& answer) noexcept;
+    void refuse_late_or_too_many(exchange_state& exchange, bool too_many) noexcept;
+    void hand_over(exchange_state& answered) noexcept;
+    void send_answer(exchange_state& answered) noexcept;
+    void end_answer(exchange_state& answered, status sent) noexcept;
     void take_posted() noexcept;
     void retry_waiting() noexcept;
 
@@ -119,13 +125,13 @@ class worker {
     nanoseconds now_{};
     std::uint64_t answered_ = 0;
     std::atomic<std::uint32_t> open_{0};  ///< admitted and not yet answered; written by the worker only
+    std::atomic<std::uint32_t> most_open_;  ///< requests beyond are refused
     worker_counters counters_;
     spinner spinner_;
     int wake_fd_;
     std::thread thread_;
 
     std::atomic<std::uint64_t> holds_{1};
-    std::atomic<bool> draining_{false};
     std::atomic<bool> stopping_{false};
     alignas(64) std::atomic<exchange_state*> posted_{nullptr};
     alignas(64) std::atomic<bool> asleep_{false};

@@ -24,6 +24,7 @@ worker::worker(std::shared_ptr<context_state> context, const server_options& opt
     : context_(std::move(context)),
       options_(options),
       service_(std::move(service)),
+      most_open_(options.max_exchanges),
       wake_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
 
 worker::~worker() {

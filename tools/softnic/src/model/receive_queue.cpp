@@ -13,6 +13,7 @@
 namespace accel::softnic {
 namespace {
 
+constexpr std::size_t max_receive_wqe_bytes = 4096;
 using wqe_buffer = std::array<std::byte, max_receive_wqe_bytes>;
 
 void* pointer(std::uint64_t address) {

@@ -10,12 +10,8 @@
 
 namespace accel::softnic {
 
-inline constexpr std::size_t max_receive_wqe_bytes = 4096;
-
-/// One receive WQE, taken off its queue. Reused: a second one allocates nothing.
+/// One receive WQE, taken off its queue. Reused, as a send_request is.
 struct receive_request {
-    receive_request() { segments.reserve(max_receive_wqe_bytes / 16); }
-
     std::uint16_t index = 0;
     std::vector<segment> segments;
 };

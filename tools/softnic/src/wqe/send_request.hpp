@@ -39,13 +39,9 @@ struct datagram_address {
     std::array<std::uint8_t, 16> gid{};
 };
 
-/// One send WQE, decoded. Reused: a second one allocates nothing.
+/// One send WQE, decoded. Reused: decode() keeps the vectors' capacity, so that in the long run it allocates
+/// nothing.
 struct send_request {
-    send_request() {
-        segments.reserve(max_send_wqe_bytes / 16);
-        inlined.reserve(max_send_wqe_bytes);
-    }
-
     std::uint16_t index = 0;   ///< the producer index it was posted with; goes back in the CQE
     std::uint16_t blocks = 1;  ///< how many WQEBBs it took
     std::uint8_t opcode = 0;   ///< mlx5 opcode, echoed in the CQE
