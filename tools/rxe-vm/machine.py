@@ -35,7 +35,7 @@ def run(boot, chosen):
                 return status
             tell(f"attempt {attempt} of {chosen.attempts} failed ({accelerator}): {one.failure}")
             tell("what qemu and the guest's console said last:\n" + one.last_words())
-            if accelerator == "kvm" and chosen.accelerator == "auto":
+            if accelerator == "kvm" and chosen.accelerator == "auto" and one.is_kvm_to_blame():
                 tell(f"from now on without KVM, unless {broken_kvm} is removed")
                 broken_kvm.touch()
                 accelerator = "tcg"
@@ -97,7 +97,7 @@ class Attempt:
                 return ""
             except subprocess.TimeoutExpired:
                 seconds = time.monotonic() - begin
-            if "KVM internal error" in self.log.read_text(errors="replace"):
+            if "KVM internal error" in self.log_text():
                 return "KVM does not work here"
             if seconds > BOOT_SECONDS[self.accelerator] and not self.started.exists():
                 return f"it had not booted after {seconds:.0f} s"
@@ -120,6 +120,9 @@ class Attempt:
         if text.strip() != "0" and self.console_text():
             tell("what the guest's kernel said last:\n" + self.last_words())
         return int(text)
+
+    def is_kvm_to_blame(self):
+        return "KVM internal error" in self.log_text() or not self.started.exists()
 
     def write_job(self):
         self.job.mkdir()
@@ -156,11 +159,14 @@ class Attempt:
             line += share("results", self.chosen.results.resolve())
         return line
 
+    def log_text(self):
+        return self.log.read_text(errors="replace")
+
     def console_text(self):
         return self.console.read_text(errors="replace") if self.console.exists() else ""
 
     def last_words(self):
-        said = self.log.read_text(errors="replace").splitlines()[:10] + self.console_text().splitlines()[-40:]
+        said = self.log_text().splitlines()[:10] + self.console_text().splitlines()[-40:]
         return "\n".join(said)
 
 
