@@ -11,8 +11,9 @@ status local_link::deliver(const core::outgoing& message) noexcept {
     side& peer = *peer_;
     if (peer.closed.load(std::memory_order_relaxed)) [[unlikely]] return status::peer_lost;
     const std::span<std::byte> room = message.response_into.bytes();
-    if (message.region != nullptr || !room.empty()) [[unlikely]] lend(message.slot);
-    peer.inbox.push(event_kind::arrived, message.slot,
+    const bool lent = message.region != nullptr || !room.empty();
+    if (lent) [[unlikely]] lend(message.slot);
+    peer.inbox.push(event_kind::arrived, lent, message.slot,
                     {const_cast<std::byte*>(message.payload.data()), message.payload.size()}, room);
     peer.owner->notify();
     return status::ok;
@@ -36,7 +37,7 @@ void local_link::consumed(std::uint32_t slot) noexcept {
 [[gnu::noinline]] void local_link::release_peer_memory(std::uint32_t slot) noexcept {
     (*lent_by_peer_)[slot].store(false, std::memory_order_release);
     if (role_ == link_role::client && !peer_->closed.load(std::memory_order_relaxed)) {
-        peer_->inbox.push(event_kind::let_go, slot, {}, {});
+        peer_->inbox.push(event_kind::let_go, false, slot, {}, {});
         peer_->owner->notify();
     }
     peer_->lent.fetch_sub(1, std::memory_order_release);
@@ -53,6 +54,7 @@ bool local_link::something_to_take() const noexcept {
 
 inline void local_link::fill(core::link_event& event, const entry& from) const noexcept {
     event.kind = from.kind;
+    event.borrowed = from.lent;
     event.owner = events_owner_;
     event.payload = from.payload;
     event.response_room = from.response_room;

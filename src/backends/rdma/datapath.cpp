@@ -252,36 +252,64 @@ void rdma_link::push_let_go(std::uint32_t slot) noexcept {
 // Receiving.
 
 std::size_t rdma_poller::poll(std::span<core::link_event> out) noexcept {
-    std::size_t count = 0;
-    if (news_.load(std::memory_order_acquire)) [[unlikely]] take_news();
-    if (!talkers_.empty()) [[unlikely]] count = tell(out);
-    if (next_fetched_ == last_fetched_ && !fetch()) return count;
-    while (count < out.size()) {
-        const ibv_wc& completion = fetched_[next_fetched_++];
-        if (completion.wr_id == 0 && receives_ && ++receives_missing_ >= receives_at_once) [[unlikely]]
-            refill_receives();
-        rdma_link* link = links_.find(completion.qp_num);
-        if (link == nullptr) [[unlikely]] link = find_new(completion.qp_num);
-        if (link != nullptr && link->on_completion(completion, out[count])) ++count;
-        if (next_fetched_ == last_fetched_) break;
+    const bool simple = !busy_ && !news_.load(std::memory_order_acquire);
+    if (!simple) [[unlikely]] return poll_all(out);
+    const int got = completions_->poll({fetched_.data(), batch()});
+    several_ = false;
+    if (got == 1) [[likely]] return take(fetched_.front(), out.front());
+    if (got == 0) return 0;
+    keep(got);
+    return poll_all(out);
+}
+
+/// How many completions to ask for. Each look for one that is not there costs, so while they come one by one, only
+/// every eighth time more are asked for.
+inline std::uint32_t rdma_poller::batch() noexcept {
+    constexpr std::uint32_t between_tries = 8;
+    const bool one = !several_ && ++single_polls_ % between_tries != 0;
+    return one ? 1 : static_cast<std::uint32_t>(fetched_.size());
+}
+
+/// With news, something to tell, or more completions than one.
+[[gnu::noinline]] std::size_t rdma_poller::poll_all(std::span<core::link_event> out) noexcept {
+    if (news_.load(std::memory_order_acquire)) take_news();
+    std::size_t count = talkers_.empty() ? 0 : tell(out);
+    if (next_fetched_ < last_fetched_ || fetch()) {
+        while (next_fetched_ < last_fetched_ && count < out.size()) {
+            count += take(fetched_[next_fetched_++], out[count]);
+        }
     }
+    settle_busy();
     return count;
+}
+
+/// Returns how many events a completion makes: none or one, written to `out`.
+[[gnu::always_inline]] inline std::size_t rdma_poller::take(const ibv_wc& completion,
+                                                            core::link_event& out) noexcept {
+    if (completion.wr_id == 0 && receives_ && ++receives_missing_ >= receives_at_once) [[unlikely]]
+        refill_receives();
+    rdma_link* link = links_.find(completion.qp_num);
+    if (link == nullptr) [[unlikely]] link = find_new(completion.qp_num);
+    return link != nullptr && link->on_completion(completion, out) ? 1 : 0;
 }
 
 /// False: there is nothing.
 bool rdma_poller::fetch() noexcept {
-    next_fetched_ = last_fetched_ = 0;
-    if (queue_failed_) [[unlikely]] return false;
+    if (queue_failed_) return false;
     const int got = completions_->poll(fetched_);
-    if (got > 0) {
-        last_fetched_ = static_cast<std::uint32_t>(got);
-        return true;
-    }
-    if (got < 0) [[unlikely]] {
+    keep(got);
+    return got > 0;
+}
+
+void rdma_poller::keep(int got) noexcept {
+    next_fetched_ = 0;
+    last_fetched_ = got > 0 ? static_cast<std::uint32_t>(got) : 0;
+    several_ = got > 1;
+    if (got < 0) {
         queue_failed_ = true;
         fail_all(status::system_error);
     }
-    return false;
+    settle_busy();
 }
 
 /// A queue pair that is new; null: one that is gone.
@@ -291,7 +319,7 @@ bool rdma_poller::fetch() noexcept {
     return links_.find(number);
 }
 
-inline bool rdma_link::on_completion(const ibv_wc& completion, core::link_event& out) noexcept {
+[[gnu::always_inline]] inline bool rdma_link::on_completion(const ibv_wc& completion, core::link_event& out) noexcept {
     const bool arrival = completion.status == IBV_WC_SUCCESS && completion.wr_id == 0;
     if (!arrival) [[unlikely]] {
         on_other_completion(completion);
@@ -312,7 +340,7 @@ inline bool rdma_link::on_completion(const ibv_wc& completion, core::link_event&
 }
 
 /// False: not what a correct peer sends.
-inline bool rdma_link::on_arrival(std::uint32_t slot, core::link_event& out) noexcept {
+[[gnu::always_inline]] inline bool rdma_link::on_arrival(std::uint32_t slot, core::link_event& out) noexcept {
     if (slot >= config_.geometry.slots) return false;
     const core::slot_memory& received = *config_.receive;
     std::byte* const bytes = received.header(slot);
@@ -320,6 +348,7 @@ inline bool rdma_link::on_arrival(std::uint32_t slot, core::link_event& out) noe
     core::read_header(out.header, bytes);
     if (out.header.slot != slot || out.header.length > received.capacity()) return false;
     out.kind = core::event_kind::arrived;
+    out.borrowed = false;
     out.reason = status::ok;
     out.owner = config_.owner;
     out.payload = {bytes + core::header_bytes, out.header.length};

@@ -23,14 +23,14 @@ status channel_core::begin(call_view& out) noexcept {
     client_slot* slot = slots_.take_free();
     if (slot == nullptr) return status::again;
     out.id = slot->content.id;
-    out.request = request_.requests->room(out.id.slot);
+    out.request = {slot->header + header_bytes, request_.options.request_bytes};
     return status::ok;
 }
 
 status channel_core::submit(call_id id, std::size_t length, const submit_options& options) noexcept {
     client_slot* slot = slots_.find(id);
     if (const status bad = check_submit(slot, length, options); bad != status::ok) [[unlikely]] return bad;
-    return submit_payload(*slot, {request_.requests->payload(id.slot), length}, nullptr, options);
+    return submit_payload(*slot, {slot->header + header_bytes, length}, nullptr, options);
 }
 
 status channel_core::submit(call_id id, slice payload, const submit_options& options) noexcept {
@@ -53,7 +53,7 @@ inline status channel_core::check_submit(const client_slot* slot, std::size_t le
 
 inline void channel_core::write_header(const client_slot& slot, std::size_t length,
                                        const submit_options& options) noexcept {
-    auto& header = *new (request_.requests->header(slot.content.id.slot)) slot_header;
+    auto& header = *new (slot.header) slot_header;
     header.slot = slot.content.id.slot;
     header.generation = slot.content.id.generation;
     header.length = length;
@@ -105,7 +105,7 @@ std::size_t channel_core::poll(std::span<completion> out) noexcept {
 
 /// Takes what the transport has, then what time and the control plane say. Answers go straight into `out`, as far
 /// as there is room and none is waiting before them.
-inline void channel_core::progress(completion_room& out) noexcept {
+[[gnu::always_inline]] inline void channel_core::progress(completion_room& out) noexcept {
     if (state_ == state::connected) [[likely]] {
         take_events(out);
         if (now_ >= slots_.next_deadline()) [[unlikely]] expire();
@@ -146,15 +146,15 @@ inline void channel_core::progress(completion_room& out) noexcept {
 
 inline void channel_core::on_response(const link_event& event, completion_room& out) noexcept {
     const slot_header& header = event.header;
-    const bool sane = check_header(header, message_kind::response) == status::ok &&
-                      header.slot < slots_.count() && event.payload.size() == header.length;
+    const bool sane = is_well_formed(header, message_kind::response) && header.slot < slots_.count() &&
+                      header.length <= max_payload_bytes && event.payload.size() == header.length;
     if (!sane) [[unlikely]] return lose(status::protocol_error);
     client_slot& slot = slots_[header.slot];
     const bool awaited = slot.owed && slot.content.id.generation == header.generation &&
                          slot.state == slot_state::in_flight;
     if (!awaited) [[unlikely]] return on_late_response(slot, header);
     slot.owed = false;
-    slot.holds_response = true;
+    slot.holds_response = event.borrowed;
     if (out.next != out.end && slots_.ready() == 0) [[likely]] {
         fill(*out.next++, slot, event);
         slots_.finish_taken(slot);

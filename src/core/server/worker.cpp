@@ -26,11 +26,13 @@ std::size_t worker::turn() noexcept {
     std::size_t total = 0;
     for (const auto& source : pollers_) {
         const std::size_t got = source->poll(events_);
-        if (got > 0) now_ = polled_at_ = now();
-        for (const link_event *event = events_.data(), *end = event + got; event != end; ++event) {
-            on_event(*event);
-        }
+        if (got == 0) continue;
+        now_ = polled_at_ = now();
         total += got;
+        const link_event* event = events_.data();
+        const link_event* const end = event + got;
+        do on_event(*event);
+        while (++event != end);
     }
     if (posted_.load(std::memory_order_relaxed) != nullptr) {
         take_posted();
@@ -69,8 +71,7 @@ inline void worker::on_request(session& from, const link_event& event) noexcept 
 
 inline exchange_state* session::admit(const link_event& event) noexcept {
     const slot_header& header = event.header;
-    const bool sane = check_header(header, message_kind::request) == status::ok &&
-                      header.slot < geometry_.slots && header.length <= geometry_.request_bytes &&
+    const bool sane = is_well_formed(header, message_kind::request) && header.slot < geometry_.slots && header.length <= geometry_.request_bytes &&
                       event.payload.size() == header.length &&
                       header.response_room <= geometry_.response_bytes;
     if (!sane) [[unlikely]] return nullptr;
@@ -80,12 +81,13 @@ inline exchange_state* session::admit(const link_event& event) noexcept {
         return nullptr;
 
     exchange.phase = exchange_phase::open;
+    exchange.borrowed = event.borrowed;
     exchange.generation = header.generation;
     exchange.trace_id = header.trace_id;
     exchange.deadline = nanoseconds{header.deadline_ns};
     exchange.request = event.payload;
-    const std::span<std::byte> room =
-        event.response_room.empty() ? answers_->room(header.slot) : event.response_room;
+    std::span<std::byte> room{exchange.header + header_bytes, answer_bytes_};
+    if (!event.response_room.empty()) [[unlikely]] room = event.response_room;
     exchange.response_room = room.first(std::min<std::size_t>(room.size(), header.response_room));
     exchange.answer = {};
     ++open_;
@@ -163,7 +165,7 @@ void worker::send_answer(exchange_state& answered) noexcept {
 }
 
 inline void session::write_header(const exchange_state& answered, nanoseconds at) const noexcept {
-    auto& header = *new (answers_->header(answered.slot)) slot_header;
+    auto& header = *new (answered.header) slot_header;
     header.kind = message_kind::response;
     header.slot = answered.slot;
     header.generation = answered.generation;
@@ -187,7 +189,7 @@ inline status session::send(exchange_state& answered, nanoseconds at) noexcept {
     if (lent != nullptr && answered.leases_out != nullptr) [[unlikely]] return status::again;
     write_header(answered, at);
     // Done with the request before the answer leaves: the next one may arrive before deliver returns.
-    path_->consumed(answered.slot);
+    if (answered.borrowed) [[unlikely]] path_->consumed(answered.slot);
     const outgoing message{answered.slot, answered.payload, lent, {}};
     const status sent = path_->deliver(message);
     if (lent != nullptr && sent == status::ok) answered.leases_out = std::exchange(answered.leases, nullptr);
