@@ -71,8 +71,9 @@ static_assert(sizeof(fragment_header) == 16 && std::is_trivially_copyable_v<frag
 /// Durations travel in ticks of 64 ns, saturating: a shift to make, 4.5 minutes of range.
 [[nodiscard]] inline std::uint32_t to_ticks(std::chrono::nanoseconds duration) noexcept {
     const std::int64_t ticks = duration.count() >> 6;
-    if (ticks < 0) return 0;
-    return ticks > 0xFFFF'FFFF ? 0xFFFF'FFFF : static_cast<std::uint32_t>(ticks);
+    const auto low = static_cast<std::uint32_t>(ticks);
+    if (ticks == std::int64_t{low}) [[likely]] return low;
+    return ticks < 0 ? 0 : 0xFFFF'FFFF;
 }
 [[nodiscard]] inline std::chrono::nanoseconds from_ticks(std::uint32_t ticks) noexcept {
     return std::chrono::nanoseconds{std::int64_t{ticks} << 6};

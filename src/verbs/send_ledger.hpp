@@ -11,7 +11,7 @@ namespace accel::verbs {
 class send_ledger {
   public:
     explicit send_ledger(std::uint32_t depth) noexcept
-        : depth_(depth), signal_every_(std::max(depth / 4, 1U)) {}
+        : depth_(depth), signal_every_(std::max(depth / 2, 1U)) {}
 
     [[nodiscard]] bool has_room(std::uint32_t count) const noexcept { return depth_ - in_queue() >= count; }
     /// True if the last of the next `count` requests has to ask for its completion.

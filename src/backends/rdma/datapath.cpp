@@ -286,11 +286,27 @@ inline std::uint32_t rdma_poller::batch() noexcept {
 /// Returns how many events a completion makes: none or one, written to `out`.
 [[gnu::always_inline]] inline std::size_t rdma_poller::take(const ibv_wc& completion,
                                                             core::link_event& out) noexcept {
-    if (completion.wr_id == 0 && receives_ && ++receives_missing_ >= receives_at_once) [[unlikely]]
-        refill_receives();
+    rdma_link* const link = links_.find(completion.qp_num);
+    const bool arrival = link != nullptr && completion.wr_id == 0 && completion.status == IBV_WC_SUCCESS;
+    if (!arrival) [[unlikely]] return take_other(completion, out);
+    if (receives_ && ++receives_missing_ >= receives_at_once) [[unlikely]] refill_receives();
+    return link->take_arrival(completion, out) ? 1 : 0;
+}
+
+/// Of a send, of a queue pair that is new here or gone, or a failure.
+[[gnu::noinline]] std::size_t rdma_poller::take_other(const ibv_wc& completion, core::link_event& out) noexcept {
+    if (completion.wr_id == 0 && receives_ && ++receives_missing_ >= receives_at_once) refill_receives();
     rdma_link* link = links_.find(completion.qp_num);
-    if (link == nullptr) [[unlikely]] link = find_new(completion.qp_num);
-    return link != nullptr && link->on_completion(completion, out) ? 1 : 0;
+    if (link == nullptr && news_.load(std::memory_order_acquire)) {
+        take_news();
+        link = links_.find(completion.qp_num);
+    }
+    if (link == nullptr) return 0;
+    if (completion.wr_id == 0 && completion.status == IBV_WC_SUCCESS) {
+        return link->take_arrival(completion, out) ? 1 : 0;
+    }
+    link->on_other_completion(completion);
+    return 0;
 }
 
 /// False: there is nothing.
@@ -312,28 +328,17 @@ void rdma_poller::keep(int got) noexcept {
     settle_busy();
 }
 
-/// A queue pair that is new; null: one that is gone.
-[[gnu::noinline]] rdma_link* rdma_poller::find_new(std::uint32_t number) noexcept {
-    if (!news_.load(std::memory_order_acquire)) return nullptr;
-    take_news();
-    return links_.find(number);
-}
-
-[[gnu::always_inline]] inline bool rdma_link::on_completion(const ibv_wc& completion, core::link_event& out) noexcept {
-    const bool arrival = completion.status == IBV_WC_SUCCESS && completion.wr_id == 0;
-    if (!arrival) [[unlikely]] {
-        on_other_completion(completion);
-        return false;
-    }
+[[gnu::always_inline]] inline bool rdma_link::take_arrival(const ibv_wc& completion,
+                                                           core::link_event& out) noexcept {
     if (!is_server() && ++receives_missing_ >= receives_at_once_) [[unlikely]] refill_receives();
     if (state_ != state::open || closing_) [[unlikely]] return false;
-    const std::uint32_t slot = ntohl(completion.imm_data);
-    const bool sane = completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM && on_arrival(slot, out);
+    const bool sane = completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM && on_arrival(ntohl(completion.imm_data), out);
     if (!sane) [[unlikely]] fail(status::protocol_error);
     return sane;
 }
 
-[[gnu::noinline]] void rdma_link::on_other_completion(const ibv_wc& completion) noexcept {
+/// Of a send, or a failure.
+void rdma_link::on_other_completion(const ibv_wc& completion) noexcept {
     if (completion.status == IBV_WC_SUCCESS) return on_sent(completion.wr_id);
     if (closing_) close_by_ = {};  // nothing more will leave
     fail(verbs::meaning(completion.status));
@@ -404,7 +409,7 @@ std::size_t rdma_link::tell(std::span<core::link_event> out) noexcept {
     return count;
 }
 
-void rdma_link::refill_receives() noexcept {
+[[gnu::noinline]] void rdma_link::refill_receives() noexcept {
     receives_missing_ -= receives_.post(receives_missing_, [this](ibv_recv_wr* chain, ibv_recv_wr** failed) {
         return queue_pair_->post(chain, failed);
     });

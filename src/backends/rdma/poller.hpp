@@ -65,11 +65,11 @@ class rdma_poller final : public core::poller, public verbs::async_listener {
     [[nodiscard]] result<void> prepare(core::link_role role);
     void announce() noexcept;
     void take_news() noexcept;
-    [[nodiscard]] rdma_link* find_new(std::uint32_t number) noexcept;
     [[nodiscard]] std::size_t tell(std::span<core::link_event> out) noexcept;
     [[nodiscard]] std::uint32_t batch() noexcept;
     [[nodiscard]] std::size_t poll_all(std::span<core::link_event> out) noexcept;
     [[nodiscard]] std::size_t take(const ibv_wc& completion, core::link_event& out) noexcept;
+    [[nodiscard]] std::size_t take_other(const ibv_wc& completion, core::link_event& out) noexcept;
     [[nodiscard]] bool fetch() noexcept;
     void keep(int got) noexcept;
     void settle_busy() noexcept {
