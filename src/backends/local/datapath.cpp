@@ -8,19 +8,29 @@ namespace accel::local {
 using core::link_role;
 
 status local_link::deliver(const core::outgoing& message) noexcept {
+    if (peer_->closed.load(std::memory_order_relaxed)) [[unlikely]] return status::peer_lost;
+    const bool lent = message.region != nullptr || !message.response_into.empty();
+    if (lent) [[unlikely]] return deliver_lent(message);
+    put(message, false);
+    return status::ok;
+}
+
+inline void local_link::put(const core::outgoing& message, bool lent) noexcept {
     side& peer = *peer_;
-    if (peer.closed.load(std::memory_order_relaxed)) [[unlikely]] return status::peer_lost;
-    const std::span<std::byte> room = message.response_into.bytes();
-    const bool lent = message.region != nullptr || !room.empty();
-    if (lent) [[unlikely]] lend(message.slot);
     peer.inbox.push(event_kind::arrived, lent, message.slot,
-                    {const_cast<std::byte*>(message.payload.data()), message.payload.size()}, room);
+                    {const_cast<std::byte*>(message.payload.data()), message.payload.size()},
+                    lent ? message.response_into.bytes() : std::span<std::byte>{});
     peer.owner->notify();
+}
+
+[[gnu::noinline]] status local_link::deliver_lent(const core::outgoing& message) noexcept {
+    lend(message.slot);
+    put(message, true);
     return status::ok;
 }
 
 /// Before delivery: the peer may touch memory of this end's application until it says that it is done.
-[[gnu::noinline]] void local_link::lend(std::uint32_t slot) noexcept {
+void local_link::lend(std::uint32_t slot) noexcept {
     (*lent_by_me_)[slot].store(true, std::memory_order_relaxed);
     mine_->lent.fetch_add(1, std::memory_order_relaxed);
 }

@@ -51,30 +51,34 @@ inline status channel_core::check_submit(const client_slot* slot, std::size_t le
     return status::ok;
 }
 
-inline void channel_core::write_header(const client_slot& slot, std::size_t length,
-                                       const submit_options& options) noexcept {
+inline void channel_core::write_header(const client_slot& slot, std::size_t length, nanoseconds deadline,
+                                       const submit_options& options) const noexcept {
+    // Read before anything is written: the compiler cannot know that the header lies apart.
+    const call_id id = slot.content.id;
+    const std::int64_t offset = connection_.watch->clock_offset_ns.load(std::memory_order_relaxed);
     auto& header = *new (slot.header) slot_header;
-    header.slot = slot.content.id.slot;
-    header.generation = slot.content.id.generation;
+    header.slot = id.slot;
+    header.generation = id.generation;
     header.length = length;
     header.trace_id = options.trace_id;
     const std::size_t room = options.response_into.empty()
                                  ? request_.options.response_bytes
                                  : std::min(options.response_into.size(), request_.options.response_bytes);
     header.response_room = static_cast<std::uint32_t>(room);
-    const std::int64_t offset = connection_.watch->clock_offset_ns.load(std::memory_order_relaxed);
-    header.deadline_ns = slot.deadline == never ? never.count() : slot.deadline.count() + offset;
+    header.deadline_ns = deadline == never ? never.count() : deadline.count() + offset;
 }
 
 [[gnu::always_inline]] inline status channel_core::submit_payload(client_slot& slot,
                                                                   std::span<const std::byte> payload,
                                                                   const region_state* lent,
                                                                   const submit_options& options) noexcept {
-    slot.submitted = now();
+    const nanoseconds submitted = now();
     const nanoseconds timeout =
         options.timeout > nanoseconds{0} ? options.timeout : request_.options.call_timeout;
-    slot.deadline = timeout >= never - slot.submitted ? never : slot.submitted + timeout;
-    write_header(slot, payload.size(), options);
+    const nanoseconds deadline = timeout >= never - submitted ? never : submitted + timeout;
+    slot.submitted = submitted;
+    slot.deadline = deadline;
+    write_header(slot, payload.size(), deadline, options);
 
     const outgoing message{slot.content.id.slot, payload, lent, options.response_into};
     const status sent = connection_.path->deliver(message);
@@ -112,18 +116,20 @@ std::size_t channel_core::poll(std::span<completion> out) noexcept {
         const bool goes_on = connection_.watch->ended() == status::ok && state_ == state::connected;
         if (goes_on) [[likely]] return;
     }
-    end_session(out);
+    out = end_session(out);
 }
 
-[[gnu::noinline]] void channel_core::end_session(completion_room& out) noexcept {
+/// The room by value, so that in `progress` it stays in registers.
+[[gnu::noinline]] channel_core::completion_room channel_core::end_session(completion_room out) noexcept {
     const status ended = connection_.watch->ended();
     if (state_ == state::connected && ended != status::ok) {
         take_events(out);  // answers that came before the end, but after the look before
         lose(ended);
     }
-    if (state_ == state::connected) return;
+    if (state_ == state::connected) return out;
     now_ = now();
     settle_lost();
+    return out;
 }
 
 [[gnu::always_inline]] inline void channel_core::take_events(completion_room& out) noexcept {
@@ -249,7 +255,7 @@ inline void channel_core::hand_out(completion_room& out) noexcept {
     }
 }
 
-inline void channel_core::consumed(client_slot& slot) noexcept {
+[[gnu::noinline]] void channel_core::consumed(client_slot& slot) noexcept {
     slot.holds_response = false;
     if (slot.epoch != epoch_) [[unlikely]] return consumed_late(slot);
     connection_.path->consumed(slot.content.id.slot);
@@ -258,17 +264,25 @@ inline void channel_core::consumed(client_slot& slot) noexcept {
 status channel_core::release(call_id id) noexcept {
     client_slot* slot = slots_.find(id);
     if (slot == nullptr) return status::invalid_state;
-    if (slot->state != slot_state::taken) {
-        if (slot->state != slot_state::begun) return status::invalid_state;
-        slots_.put_free(*slot);
+    const bool simple = slot->state == slot_state::taken && !slot->holds_response && !slot->owed;
+    if (!simple) [[unlikely]] return release_other(*slot);
+    slots_.put_free(*slot);
+    return status::ok;
+}
+
+/// A call that was never submitted, whose response lies in memory of the link, or whose answer is still to come.
+[[gnu::noinline]] status channel_core::release_other(client_slot& slot) noexcept {
+    if (slot.state == slot_state::begun) {
+        slots_.put_free(slot);
         return status::ok;
     }
-    if (slot->holds_response) consumed(*slot);
-    if (!slot->owed) [[likely]] {
-        slots_.put_free(*slot);
+    if (slot.state != slot_state::taken) return status::invalid_state;
+    if (slot.holds_response) consumed(slot);
+    if (!slot.owed) {
+        slots_.put_free(slot);
         return status::ok;
     }
-    slot->state = slot_state::quarantined;
+    slot.state = slot_state::quarantined;
     ++statistics_.quarantined;
     return status::ok;
 }

@@ -55,13 +55,13 @@ server_core::server_core(std::shared_ptr<context_state> context, server_options 
                          const handler& service)
     : context_(std::move(context)),
       options_(std::move(options)),
-      driven_by_caller_(options_.workers == 0),
       next_data_port_(options_.data_port) {
     const std::uint32_t count = std::max(options_.workers, 1U);
     for (std::uint32_t i = 0; i < count; ++i) {
         workers_.push_back(new worker(context_, options_, service));
         workers_.back()->observe(this);
     }
+    if (options_.workers == 0) driven_ = workers_.front();
 }
 
 server_core::~server_core() {
@@ -186,6 +186,7 @@ void server_core::stop() {
             each->let_go();
         }
         workers_.clear();
+        driven_ = nullptr;
     });
 }
 
