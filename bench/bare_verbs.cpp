@@ -1,167 +1,115 @@
-#include "bare_verbs.hpp"
+#include "bare_verbs_link.hpp"
+#include "loopback_socket.hpp"
+#include "side.hpp"
 
-#include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
+#include <array>
+#include <chrono>
+
+#include <sys/socket.h>
 
 namespace accel::bench {
 namespace {
 
-constexpr std::uint8_t hop_limit = 64;
-constexpr std::uint8_t timeout_exponent = 14;  // 67 ms
-constexpr std::uint8_t retries = 7;
-constexpr std::uint8_t rnr_timer_640_us = 12;
+using clock = std::chrono::steady_clock;
+constexpr int no_more_patience_ms = 10'000;
+constexpr std::uint32_t polls_between_looks = 4096;
+constexpr int most_at_once = 16;
 
-bool complain(const char* what) {
-    std::fprintf(stderr, "bare verbs: %s: %s\n", what, std::strerror(errno));
-    return false;
+std::span<std::byte> bytes_of(verbs_address& address) noexcept {
+    return std::as_writable_bytes(std::span{&address, 1});
 }
 
-bool is_ipv4(const ibv_gid& gid) noexcept {
-    constexpr std::array<std::uint8_t, 12> prefix{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-    return std::memcmp(gid.raw, prefix.data(), prefix.size()) == 0;
+/// The two ends tell each other their addresses, and that they are ready.
+result<void> meet(verbs_link& link, int socket) {
+    verbs_address own = link.address();
+    verbs_address peer;
+    std::array<std::byte, 1> ready{};
+    const error broken{status::peer_lost, 0, "the other end went while connecting"};
+    if (!write_all(socket, bytes_of(own)) || !read_all(socket, bytes_of(peer))) return broken;
+    if (auto done = link.connect(peer); !done) return done.error();
+    if (!write_all(socket, ready) || !read_all(socket, ready)) return broken;
+    return {};
 }
+
+bool has_gone(int socket) noexcept {
+    char byte = 0;
+    return ::recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
+class verbs_echo final : public echo {
+  public:
+    verbs_echo(descriptor socket, std::unique_ptr<verbs_link> link, std::uint32_t in_flight, bool blocks)
+        : socket_(std::move(socket)), link_(std::move(link)), in_flight_(in_flight), blocks_(blocks) {}
+
+    bool round_trip() override {
+        for (; started_ < in_flight_; ++started_) {
+            if (!link_->send(started_)) return false;
+        }
+        if (arrived_ > 0) return answered();
+        const auto until = clock::now() + std::chrono::milliseconds{no_more_patience_ms};
+        for (std::uint32_t polls = 1;; ++polls) {
+            arrived_ = link_->poll(slots_.data(), most_at_once);
+            if (arrived_ != 0) return arrived_ > 0 && answered();
+            if (blocks_) {
+                if (!link_->sleep(socket_.get(), no_more_patience_ms) || has_gone(socket_.get()))
+                    return false;
+            } else if (polls % polls_between_looks == 0 && clock::now() > until) {
+                return false;
+            }
+        }
+    }
+
+  private:
+    /// The slot is free for the next request, which with one in flight begins with the next round trip.
+    bool answered() {
+        const std::uint32_t slot = slots_[static_cast<std::size_t>(--arrived_)];
+        if (in_flight_ > 1) return link_->send(slot);
+        started_ = 0;
+        return true;
+    }
+
+    descriptor socket_;
+    std::unique_ptr<verbs_link> link_;
+    std::uint32_t in_flight_;
+    bool blocks_;
+    std::uint32_t started_ = 0;
+    std::array<std::uint32_t, most_at_once> slots_{};
+    int arrived_ = 0;
+};
 
 }  // namespace
 
-std::unique_ptr<bare_end> bare_end::open(bool shared_receives, std::size_t bytes) {
-    std::unique_ptr<bare_end> made(new bare_end);
-    if (!made->open_port() || !made->make_queues(shared_receives) || !made->make_memory(bytes)) return nullptr;
-    return made;
+side bare_verbs(std::size_t size_bytes, std::uint32_t in_flight, bool blocks) {
+    return {blocks ? "bare verbs block" : "bare verbs busy",
+            {blocks ? "verbs-block" : "verbs-busy", std::to_string(size_bytes), std::to_string(in_flight)},
+            [in_flight, blocks](const std::string& port,
+                                std::size_t payload_bytes) -> result<std::unique_ptr<echo>> {
+                auto socket = connect_on_loopback(port);
+                if (!socket) return socket.error();
+                auto link = verbs_link::open(in_flight, payload_bytes, blocks);
+                if (!link) return link.error();
+                if (auto met = meet(**link, socket->get()); !met) return met.error();
+                return std::unique_ptr<echo>{
+                    std::make_unique<verbs_echo>(std::move(*socket), std::move(*link), in_flight, blocks)};
+            }};
 }
 
-bare_end::~bare_end() {
-    if (queue_pair_ != nullptr) ibv_destroy_qp(queue_pair_);
-    if (shared_ != nullptr) ibv_destroy_srq(shared_);
-    if (completions_ != nullptr) ibv_destroy_cq(completions_);
-    if (outgoing_memory_ != nullptr) ibv_dereg_mr(outgoing_memory_);
-    if (incoming_memory_ != nullptr) ibv_dereg_mr(incoming_memory_);
-    if (domain_ != nullptr) ibv_dealloc_pd(domain_);
-    if (device_ != nullptr) ibv_close_device(device_);
-}
-
-/// The first active port of the first device.
-bool bare_end::open_port() {
-    int count = 0;
-    ibv_device** list = ibv_get_device_list(&count);
-    if (list == nullptr || count == 0) return complain("no device");
-    device_ = ibv_open_device(list[0]);
-    ibv_free_device_list(list);
-    if (device_ == nullptr) return complain("the device cannot be opened");
-    ibv_device_attr limits{};
-    if (ibv_query_device(device_, &limits) != 0) return complain("the device does not tell its limits");
-    for (std::uint8_t number = 1; number <= limits.phys_port_cnt; ++number) {
-        ibv_port_attr port{};
-        if (ibv_query_port(device_, number, &port) != 0 || port.state != IBV_PORT_ACTIVE) continue;
-        port_ = number;
-        own_.lid = port.lid;
-        own_.mtu = static_cast<std::uint8_t>(port.active_mtu);
-        ethernet_ = port.link_layer == IBV_LINK_LAYER_ETHERNET;
-        return find_gid(port);
+int serve_bare_verbs(std::size_t size_bytes, std::uint32_t in_flight, bool blocks) {
+    auto link = verbs_link::open(in_flight, size_bytes, blocks);
+    if (!link) return 1;
+    const descriptor client = serve_one_on_loopback();
+    if (client.get() < 0 || !meet(**link, client.get())) return 1;
+    std::array<std::uint32_t, most_at_once> slots;
+    for (std::uint32_t polls = 1;; ++polls) {
+        const int arrived = (*link)->poll(slots.data(), most_at_once);
+        for (int i = 0; i < arrived; ++i) {
+            if (!(*link)->send(slots[static_cast<std::size_t>(i)])) return 1;
+        }
+        if (arrived < 0) return 1;
+        if (arrived > 0) continue;
+        if (blocks && !(*link)->sleep(client.get(), no_more_patience_ms)) return 1;
+        if ((blocks || polls % polls_between_looks == 0) && has_gone(client.get())) return 0;
     }
-    return complain("no port is active");
-}
-
-/// On Ethernet the one of RoCE v2 with an IPv4 address, else the first.
-bool bare_end::find_gid(const ibv_port_attr& port) {
-    for (int i = 0; i < port.gid_tbl_len; ++i) {
-        ibv_gid_entry entry{};
-        if (ibv_query_gid_ex(device_, port_, static_cast<std::uint32_t>(i), &entry, 0) != 0) continue;
-        if (ethernet_ && (entry.gid_type != IBV_GID_TYPE_ROCE_V2 || !is_ipv4(entry.gid))) continue;
-        own_.gid = entry.gid;
-        gid_index_ = static_cast<std::uint8_t>(i);
-        return true;
-    }
-    return !ethernet_ || complain("the port has no GID of RoCE v2 with an IPv4 address");
-}
-
-bool bare_end::make_queues(bool shared_receives) {
-    domain_ = ibv_alloc_pd(device_);
-    completions_ = ibv_create_cq(device_, 2 * (send_depth + receives), nullptr, nullptr, 0);
-    if (domain_ == nullptr || completions_ == nullptr) return complain("no completion queue");
-    if (shared_receives) {
-        ibv_srq_init_attr wanted{};
-        wanted.attr.max_wr = receives;
-        wanted.attr.max_sge = 1;
-        shared_ = ibv_create_srq(domain_, &wanted);
-        if (shared_ == nullptr) return complain("no shared receive queue");
-    }
-    ibv_qp_init_attr wanted{};
-    wanted.send_cq = wanted.recv_cq = completions_;
-    wanted.srq = shared_;
-    wanted.qp_type = IBV_QPT_RC;
-    wanted.cap.max_send_wr = send_depth;
-    wanted.cap.max_recv_wr = shared_receives ? 0 : receives;
-    wanted.cap.max_send_sge = 2;
-    wanted.cap.max_recv_sge = shared_receives ? 0 : 1;
-    wanted.cap.max_inline_data = inline_bytes;
-    queue_pair_ = ibv_create_qp(domain_, &wanted);
-    if (queue_pair_ == nullptr) return complain("no queue pair");
-    own_.queue_pair = queue_pair_->qp_num;
-    return true;
-}
-
-bool bare_end::make_memory(std::size_t bytes) {
-    outgoing_.resize(bytes);
-    incoming_.resize(bytes);
-    outgoing_memory_ = ibv_reg_mr(domain_, outgoing_.data(), bytes, 0);
-    incoming_memory_ =
-        ibv_reg_mr(domain_, incoming_.data(), bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-    if (outgoing_memory_ == nullptr || incoming_memory_ == nullptr) return complain("memory cannot be registered");
-    outgoing_key_ = outgoing_memory_->lkey;
-    own_.key = incoming_memory_->rkey;
-    own_.buffer = reinterpret_cast<std::uintptr_t>(incoming_.data());
-    return true;
-}
-
-bare_address bare_end::address() const noexcept { return own_; }
-
-bool bare_end::connect(const bare_address& peer) noexcept {
-    peer_ = peer;
-    ibv_qp_attr to{};
-    to.qp_state = IBV_QPS_INIT;
-    to.port_num = port_;
-    to.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
-    if (ibv_modify_qp(queue_pair_, &to, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) != 0)
-        return complain("the queue pair does not become INIT");
-    to.qp_state = IBV_QPS_RTR;
-    to.path_mtu = static_cast<ibv_mtu>(std::min(own_.mtu, peer.mtu));
-    to.dest_qp_num = peer.queue_pair;
-    to.max_dest_rd_atomic = 1;
-    to.min_rnr_timer = rnr_timer_640_us;
-    to.ah_attr.port_num = port_;
-    to.ah_attr.dlid = peer.lid;
-    to.ah_attr.is_global = ethernet_ ? 1 : 0;
-    to.ah_attr.grh.dgid = peer.gid;
-    to.ah_attr.grh.sgid_index = gid_index_;
-    to.ah_attr.grh.hop_limit = hop_limit;
-    if (ibv_modify_qp(queue_pair_, &to,
-                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) != 0)
-        return complain("the queue pair does not become ready to receive");
-    to.qp_state = IBV_QPS_RTS;
-    to.timeout = timeout_exponent;
-    to.retry_cnt = retries;
-    to.rnr_retry = retries;
-    to.max_rd_atomic = 1;
-    if (ibv_modify_qp(queue_pair_, &to,
-                      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                          IBV_QP_MAX_QP_RD_ATOMIC) != 0)
-        return complain("the queue pair does not become ready to send");
-    receives_at_once_ = shared_ != nullptr ? shared_receives_at_once : own_receives_at_once;
-    for (std::uint32_t i = 0; i + 1 < receives_at_once_; ++i) chain_[i].next = &chain_[i + 1];
-    for (std::uint32_t posted = 0; posted < receives; posted += receives_at_once_) {
-        if (!post_receives()) return complain("receives cannot be posted");
-    }
-    return true;
-}
-
-bool bare_end::post_receives() noexcept {
-    missing_receives_ = 0;
-    ibv_recv_wr* failed = nullptr;
-    if (shared_ != nullptr) return ibv_post_srq_recv(shared_, chain_.data(), &failed) == 0;
-    return ibv_post_recv(queue_pair_, chain_.data(), &failed) == 0;
 }
 
 }  // namespace accel::bench

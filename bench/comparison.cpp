@@ -18,8 +18,8 @@ error broken(const side& which, std::string_view what) {
     return {status::peer_lost, 0, fmt::format("{}: {}", which.name, what)};
 }
 
-/// The median round trip of one side in microseconds.
-result<double> measure(const side& which, std::size_t size_bytes, const effort& how) {
+/// The time of a call of one side in microseconds.
+result<double> measure(const side& which, const comparison& what, const effort& how) {
     if (how.cores != nullptr) how.cores->run_as_server();
     std::vector<std::string> command{report::program_path(), "serve"};
     command.insert(command.end(), which.server_arguments.begin(), which.server_arguments.end());
@@ -28,7 +28,7 @@ result<double> measure(const side& which, std::size_t size_bytes, const effort& 
     if (!server) return server.error();
     const auto endpoint = server->wait_for("serving ", std::chrono::seconds{10});
     if (!endpoint) return broken(which, "its server did not start");
-    auto client = which.connect(*endpoint, size_bytes);
+    auto client = which.connect(*endpoint, what.size_bytes);
     if (!client) return client.error();
 
     const auto warm_until = clock::now() + how.longest / 4;
@@ -37,8 +37,9 @@ result<double> measure(const side& which, std::size_t size_bytes, const effort& 
     }
     std::vector<double> times;
     times.reserve(how.most_calls);
-    const auto until = clock::now() + how.longest;
-    auto start = clock::now();
+    const auto begin = clock::now();
+    const auto until = begin + how.longest;
+    auto start = begin;
     while (times.size() < how.most_calls && start < until) {
         if (!client.value()->round_trip()) return broken(which, "a call failed");
         const auto end = clock::now();
@@ -47,6 +48,7 @@ result<double> measure(const side& which, std::size_t size_bytes, const effort& 
     }
     client = error{};
     server->stop(std::chrono::seconds{3});
+    if (what.in_flight > 1) return report::microseconds(start - begin) / static_cast<double>(times.size());
     return report::median(std::move(times));
 }
 
@@ -56,9 +58,9 @@ result<verdict> compare(const comparison& what, const effort& how) {
     std::vector<double> baselines, subjects, ratios;
     for (std::size_t round = 0; round < how.rounds; ++round) {
         const bool subject_first = round % 2 == 1;
-        const auto first = measure(subject_first ? what.subject : what.baseline, what.size_bytes, how);
+        const auto first = measure(subject_first ? what.subject : what.baseline, what, how);
         if (!first) return first.error();
-        const auto second = measure(subject_first ? what.baseline : what.subject, what.size_bytes, how);
+        const auto second = measure(subject_first ? what.baseline : what.subject, what, how);
         if (!second) return second.error();
         baselines.push_back(subject_first ? second.value() : first.value());
         subjects.push_back(subject_first ? first.value() : second.value());

@@ -15,7 +15,9 @@ struct comparison {
     side baseline;
     side subject;
     std::size_t size_bytes = 0;
-    std::optional<double> target;  ///< the highest good ratio of the medians; nothing: for information
+    std::optional<double> target;  ///< the highest good ratio; nothing: for information
+    /// Calls in flight. With one the time of a call is the median, with more the mean: that is bandwidth.
+    std::uint32_t in_flight = 1;
 };
 
 struct effort {
@@ -25,7 +27,7 @@ struct effort {
     const placement* cores = nullptr;        ///< client and server on cores of their own; null: anywhere
 };
 
-/// What the rounds gave: in each, the median round trip of either side.
+/// What the rounds gave: in each, the time of a call of either side.
 struct verdict {
     double baseline_us = 0;  ///< median over the rounds
     double subject_us = 0;

@@ -13,22 +13,35 @@ namespace {
 
 class channel_echo final : public echo {
   public:
-    channel_echo(context ctx, channel to, std::size_t size_bytes)
-        : context_(std::move(ctx)), to_(std::move(to)), size_bytes_(size_bytes) {}
+    channel_echo(context ctx, channel to, std::size_t size_bytes, std::uint32_t in_flight)
+        : context_(std::move(ctx)), to_(std::move(to)), size_bytes_(size_bytes), in_flight_(in_flight) {}
 
     bool round_trip() override {
-        call_view call;
-        if (to_.begin(call) != status::ok || to_.submit(call.id, size_bytes_) != status::ok) return false;
+        for (; started_ < in_flight_; ++started_) {
+            if (!start()) return false;
+        }
         if (to_.wait(done_, std::chrono::seconds{10}) != 1) return false;
         const bool answered = done_[0].status == status::ok && done_[0].response.size() == size_bytes_;
         to_.release(done_[0].id);
-        return answered;
+        --started_;
+        return answered && (in_flight_ == 1 || restart());
     }
 
   private:
+    bool start() {
+        call_view call;
+        return to_.begin(call) == status::ok && to_.submit(call.id, size_bytes_) == status::ok;
+    }
+    bool restart() {
+        ++started_;
+        return start();
+    }
+
     context context_;
     channel to_;
     std::size_t size_bytes_;
+    std::uint32_t in_flight_;
+    std::uint32_t started_ = 0;
     std::array<completion, 1> done_;
 };
 
@@ -40,20 +53,20 @@ void answer(exchange request) {
 }  // namespace
 
 side ours(const std::string& name, const std::string& scheme, const std::string& server_options,
-          const std::string& client_options) {
+          const std::string& client_options, std::uint32_t in_flight) {
     return {name,
             {"ours", fmt::format("{}://127.0.0.1:0{}", scheme, server_options)},
-            [client_options](const std::string& endpoint,
-                             std::size_t size_bytes) -> result<std::unique_ptr<echo>> {
+            [client_options, in_flight](const std::string& endpoint,
+                                        std::size_t size_bytes) -> result<std::unique_ptr<echo>> {
                 auto ctx = context::open();
                 if (!ctx) return ctx.error();
                 channel_options options;
-                options.slots = 1;
+                options.slots = in_flight;
                 options.request_bytes = options.response_bytes = size_bytes;
                 auto to = channel::connect(*ctx, endpoint + client_options, options);
                 if (!to) return to.error();
                 return std::unique_ptr<echo>{
-                    std::make_unique<channel_echo>(std::move(*ctx), std::move(*to), size_bytes)};
+                    std::make_unique<channel_echo>(std::move(*ctx), std::move(*to), size_bytes, in_flight)};
             }};
 }
 

@@ -15,7 +15,8 @@ namespace accel::bench {
 class echo {
   public:
     virtual ~echo() = default;
-    /// One request and its answer; false where the connection broke.
+    /// One request and its answer, or with several in flight the next answer, and another request on its way;
+    /// false where the connection broke.
     [[nodiscard]] virtual bool round_trip() = 0;
 };
 
@@ -38,9 +39,13 @@ struct side {
 [[nodiscard]] side bare_zmq(bool curve);
 [[nodiscard]] int serve_bare_zmq(bool curve);
 
+/// Bare verbs: an RC queue pair each, and the operations of `rdma`.
+[[nodiscard]] side bare_verbs(std::size_t size_bytes, std::uint32_t in_flight, bool blocks);
+[[nodiscard]] int serve_bare_verbs(std::size_t size_bytes, std::uint32_t in_flight, bool blocks);
+
 /// This library. Options ("?key=value…") are those of each end's URI.
 [[nodiscard]] side ours(const std::string& name, const std::string& scheme, const std::string& server_options,
-                        const std::string& client_options);
+                        const std::string& client_options, std::uint32_t in_flight = 1);
 [[nodiscard]] int serve_ours(const std::string& uri);
 
 /// What every server prints once it can be reached.

@@ -1,7 +1,7 @@
-/// verbs_call bare|ours COUNT: COUNT round trips of 64 bytes of payload behind a header of 64, both ends driven by one
-/// thread. `bare` uses libibverbs itself, `ours` a channel and a server over `rdma`. callgrind_rdma.sh counts the
-/// instructions of the two functions `measured_…`.
-#include "bare_verbs.hpp"
+/// verbs_call bare|ours COUNT: COUNT round trips of 64 bytes of payload behind a header of 64, both ends
+/// driven by one thread. `bare` uses libibverbs itself, `ours` a channel and a server over `rdma`.
+/// callgrind_rdma.sh counts the instructions of the two functions `measured_…`.
+#include "verbs_call_bare.hpp"
 
 #include <accel_transport/accel_transport.hpp>
 
@@ -42,7 +42,8 @@ bool many(accel::bench::bare_end& client, accel::bench::bare_end& server, long c
     return true;
 }
 
-[[gnu::noinline]] bool measured_bare(accel::bench::bare_end& client, accel::bench::bare_end& server, long count) {
+[[gnu::noinline]] bool measured_bare(accel::bench::bare_end& client, accel::bench::bare_end& server,
+                                     long count) {
     return many(client, server, count);
 }
 
@@ -95,8 +96,8 @@ int run_ours(long count) {
     if (!channel) return fail(channel.error().message.c_str());
     if (!many(*channel, *server, warm_up)) return fail("a call failed");
     if (!measured_ours(*channel, *server, count)) return fail("a call failed");
-    // The emulated device in its deterministic mode waits in every read of a completion channel, also where the
-    // channel does not block: closing would not come to an end.
+    // The emulated device in its deterministic mode waits in every read of a completion channel, also where
+    // the channel does not block: closing would not come to an end.
     std::_Exit(0);
 }
 

@@ -1,7 +1,29 @@
-# accel_test(NAME SOURCES... [TIMEOUT SECONDS] [LINK TARGETS...]): a GoogleTest program that may include the library's own
-# headers ("core/..."); each of its tests becomes a ctest test of at most TIMEOUT (default 120) seconds.
+# Which RDMA device the tests of verbs use: "softnic", which emulates one and is built here; a path to a softnic built
+# elsewhere (a sanitized program is run with one that is not); or "machine", whatever this machine has.
+set(ACCEL_TEST_NIC "softnic" CACHE STRING "RDMA device of the tests: softnic, a path to softnic, or machine")
+
+# accel_nic_launcher(VARIABLE): what a test that needs an RDMA device is started with. VARIABLE_MISSING says why there is none.
+function(accel_nic_launcher variable)
+  set(launcher "")
+  set(missing "")
+  if(ACCEL_TEST_NIC STREQUAL "softnic")
+    set(launcher $<TARGET_FILE:softnic_cli> run --)
+    if(NOT TARGET softnic_cli)
+      set(missing "softnic is not built")
+    elseif(ACCEL_SANITIZE)
+      set(missing "a sanitized softnic cannot be preloaded; give the path of another as ACCEL_TEST_NIC")
+    endif()
+  elseif(NOT ACCEL_TEST_NIC STREQUAL "machine")
+    set(launcher ${ACCEL_TEST_NIC} run --)
+  endif()
+  set(${variable} "${launcher}" PARENT_SCOPE)
+  set(${variable}_MISSING "${missing}" PARENT_SCOPE)
+endfunction()
+
+# accel_test(NAME SOURCES... [NIC] [FILTER PATTERN] [TIMEOUT SECONDS] [LINK TARGETS...]): a GoogleTest program that may include the library's own
+# headers ("core/..."); each of its tests (those of PATTERN) becomes a ctest test of at most TIMEOUT (default 120) seconds. NIC: on an RDMA device.
 function(accel_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "LINK")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "NIC" "TIMEOUT;FILTER" "LINK")
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
@@ -10,9 +32,17 @@ function(accel_test name)
   add_executable(${name} ${arg_UNPARSED_ARGUMENTS})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${name} PRIVATE accel_transport::accel_transport spdlog::spdlog fmt::fmt PkgConfig::zmq
-    Threads::Threads ${arg_LINK} GTest::gmock_main GTest::gtest)
+    PkgConfig::ibverbs Threads::Threads ${arg_LINK} GTest::gmock_main GTest::gtest)
   accel_warnings(${name})
-  gtest_discover_tests(${name} TEST_PREFIX ${name}. DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+  if(arg_NIC)
+    accel_nic_launcher(launcher)
+    if(launcher_MISSING)
+      message(STATUS "${name} is built but not run: ${launcher_MISSING}")
+      return()
+    endif()
+    set_target_properties(${name} PROPERTIES CROSSCOMPILING_EMULATOR "${launcher}")
+  endif()
+  gtest_discover_tests(${name} TEST_PREFIX ${name}. TEST_FILTER "${arg_FILTER}" DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
     PROPERTIES LABELS unit TIMEOUT ${arg_TIMEOUT})
 endfunction()
 
@@ -22,7 +52,7 @@ function(accel_fuzz name)
   add_executable(${name} ${ARGN})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(${name} PRIVATE accel_transport::accel_transport spdlog::spdlog fmt::fmt PkgConfig::zmq
-    Threads::Threads)
+    PkgConfig::ibverbs Threads::Threads)
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
   accel_warnings(${name})
 endfunction()

@@ -50,6 +50,8 @@ class IncludeRules(unittest.TestCase):
     def test_verbs(self):
         self.assert_offence("libibverbs", "src/backends/rdma/backend.cpp", "#include <infiniband/verbs.h>")
         self.assert_clean("src/verbs/queue_pair.cpp", "#include <infiniband/verbs.h>")
+        self.assert_clean("bench/bare_verbs_link.cpp", "#include <infiniband/verbs.h>")
+        self.assert_offence("libibverbs", "bench/ours.cpp", "#include <infiniband/verbs.h>")
 
     def test_data_path(self):
         self.assert_offence("data path", "src/backends/tcp/datapath.cpp", "#include <mutex>")

@@ -6,17 +6,25 @@ declare -A package_use=(
     [libzmq3-dev]="ZeroMQ" [libspdlog-dev]="logging" [libfmt-dev]="formatting"
     [libcli11-dev]="command lines" [nlohmann-json3-dev]="JSON reports"
     [libgtest-dev]="the tests" [libgmock-dev]="the tests"
+    [libibverbs-dev]="RDMA verbs" [ibverbs-providers]="drivers of RDMA adapters"
+    [ibverbs-utils]="run on softnic" [perftest]="run on softnic" [ucx-utils]="run on softnic"
+    [libucx-dev]="softnic: a test through UCX"
+    [qemu-system-x86]="a virtual machine with kernel RDMA" [kmod]="modules of its kernel" [iproute2]="its network"
+    [zstd]="unpacks its kernel"
     [clang]="the second compiler, the fuzzers"
     [libclang-rt-dev]="the fuzzers" [binutils]="lists exported symbols"
     [clang-tidy]="checks the source" [clang-format-14]="checks the format" [python3]="checks the source"
     [doxygen]="the reference manual" [valgrind]="counts instructions")
 
-packages_to_run=(g++ cmake ninja-build pkg-config libzmq3-dev libspdlog-dev libfmt-dev libcli11-dev nlohmann-json3-dev)
+packages_to_run=(g++ cmake ninja-build pkg-config libzmq3-dev libibverbs-dev ibverbs-providers
+    libspdlog-dev libfmt-dev libcli11-dev nlohmann-json3-dev)
 packages_to_bench=("${packages_to_run[@]}" valgrind)
 packages_for_tests=("${packages_to_run[@]}" libgtest-dev libgmock-dev valgrind)
 
 packages_to_check=("${packages_for_tests[@]}" clang libclang-rt-dev clang-tidy clang-format-14 python3 doxygen
-    binutils)
+    binutils ibverbs-utils perftest ucx-utils libucx-dev)
+# The kernel itself is downloaded, but not installed (tools/rxe-vm).
+packages_for_rxe=(python3 qemu-system-x86 kmod iproute2 zstd ibverbs-utils perftest)
 
 is_installed() { [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
 

@@ -4,14 +4,17 @@ fuzz_seconds=${ACCEL_FUZZ_SECONDS:-60}
 logs=$root/build/logs
 
 # In order of execution; the first ones find the most in the least time.
-all_steps=(format sources release demo asan tsan fuzz install tidy manual)
+all_steps=(format sources release softnic demo rxe asan interop tsan fuzz install tidy manual)
 declare -A step_about=(
     [format]="clang-format finds nothing to change"
     [sources]="include rules, leftovers, paths of one machine"
     [release]="gcc, optimised, warnings are errors; all tests"
+    [softnic]="stock programs on softnic, the emulated mlx5 device: ibv_*, perftest, UCX; also with 1 % loss"
+    [rxe]="on the kernel's RDMA (Soft-RoCE) in a virtual machine: stock programs, rdma's tests, bare verbs beside rdma"
     [demo]="every image served over every transport, at least 97 % right; the doctor"
     [tidy]="clang-tidy finds nothing"
     [asan]="clang, warnings are errors; all tests under AddressSanitizer and UndefinedBehaviorSanitizer"
+    [interop]="clients and servers of different compilers and build types talk to each other"
     [tsan]="all tests under ThreadSanitizer"
     [fuzz]="each fuzz target for ACCEL_FUZZ_SECONDS ($fuzz_seconds)"
     [install]="installed, static and shared; used by CMake and by pkg-config; exported symbols"
@@ -66,7 +69,13 @@ step_sources() {
 
 step_release() {
     build_preset release -DACCEL_BUILD_TESTS=ON -DACCEL_BUILD_BENCH=ON
-    test_preset release
+    test_preset release --label-exclude softnic-programs
+}
+
+# One after another: each of these tests is two processes that spin.
+step_softnic() {
+    build_preset release -DACCEL_BUILD_TESTS=ON
+    CMAKE_BUILD_PARALLEL_LEVEL=1 test_preset release --label-regex softnic-programs
 }
 
 # Reads compile commands of clang, and builds nothing; what is generated is not checked.
@@ -77,13 +86,31 @@ step_tidy() {
         xargs -P "$CMAKE_BUILD_PARALLEL_LEVEL" -n 2 clang-tidy -p build/clang --quiet --warnings-as-errors='*'
 }
 
+# A sanitized softnic cannot be preloaded: sanitized programs run on the release build's.
+release_softnic=build/release/bin/softnic
+build_release_softnic() {
+    cmake --preset release -DACCEL_BUILD_TESTS=ON -DACCEL_BUILD_BENCH=ON
+    cmake --build build/release --target softnic_cli "$@"
+}
+
 step_asan() {
-    build_preset asan -DACCEL_PRECOMPILE=$precompile
+    build_release_softnic
+    build_preset asan -DACCEL_PRECOMPILE=$precompile "-DACCEL_TEST_NIC=$root/$release_softnic"
     UBSAN_OPTIONS=print_stacktrace=1 test_preset asan
 }
 
+# One end of gcc's optimised build, the other of clang's with assertions, and the reverse.
+step_interop() {
+    build_release_softnic conformance_tests conformance_peer
+    build_preset asan -DACCEL_PRECOMPILE=$precompile "-DACCEL_TEST_NIC=$root/$release_softnic"
+    local suites='conformance\.(rdma|tcp|zmq)\.(death|reconnect)$'
+    ACCEL_TEST_PEER=$root/build/asan/bin/conformance_peer test_preset release --tests-regex "$suites"
+    ACCEL_TEST_PEER=$root/build/release/bin/conformance_peer test_preset asan --tests-regex "$suites"
+}
+
 step_tsan() {
-    build_preset tsan -DACCEL_PRECOMPILE=$precompile
+    build_release_softnic
+    build_preset tsan -DACCEL_PRECOMPILE=$precompile "-DACCEL_TEST_NIC=$root/$release_softnic"
     # Older ThreadSanitizers do not start where more than 28 bits of an address are random.
     if (($(</proc/sys/vm/mmap_rnd_bits) > 28)); then launcher=(setarch -R); fi
     test_preset tsan
@@ -102,13 +129,14 @@ step_fuzz() {
     return "$ok"
 }
 
-# fuzz_one fuzz_SUBJECT: from the committed corpus; new inputs and crashes stay in build/fuzz/found.
+# fuzz_one fuzz_SUBJECT: from its committed corpus; new inputs and crashes stay in build/fuzz/found.
 fuzz_one() {
-    local found=build/fuzz/found/$1
+    local found=build/fuzz/found/$1 corpus
+    corpus=$(find tests/fuzz/corpus tools/softnic/fuzz/corpus -maxdepth 1 -name "${1#fuzz_}")
     rm -rf "$found" "$found".passed "$found".failed
     mkdir -p "$found"
     if timeout "$((fuzz_seconds + 120))" "build/fuzz/bin/$1" -max_total_time="$fuzz_seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
-        -artifact_prefix="$found." "$found" "tests/fuzz/corpus/${1#fuzz_}" >"$found.log" 2>&1; then
+        -artifact_prefix="$found." "$found" "$corpus" >"$found.log" 2>&1; then
         grep -E 'stat::number_of_executed_units|cov:' "$found.log" | tail -n 2 | sed "s/^/$1: /"
         touch "$found.passed"
     else
@@ -129,16 +157,40 @@ step_manual() {
 }
 
 step_demo() {
+    build_release_softnic digits_demo accel_doctor
     timeout 300 build/release/bin/digits_demo --json "$logs/demo.json"
     timeout 60 build/release/bin/accel_doctor --json | python3 -m json.tool
     python3 scripts/check_demo.py "$logs/demo.json"
+    timeout 120 $release_softnic run -- build/release/bin/digits_demo --only rdma,local,tcp,zmq --json "$logs/demo-softnic.json"
+    python3 scripts/check_demo.py "$logs/demo-softnic.json" --softnic
+}
+
+# Without a virtual machine it is skipped, but not where all has to run.
+step_rxe() {
+    local vm=tools/rxe-vm/rxe-vm results=$root/build/rxe status=0
+    $vm prepare 2>&1 | tee "$logs/rxe.prepare" || status=$?
+    if ((status == 77)) && [[ -z ${CI:-}${ACCEL_REQUIRE_RXE:-} ]]; then
+        sed 's/^rxe-vm: //' "$logs/rxe.prepare" >"$logs/rxe.skipped"
+        counted 0 0 1
+        return
+    fi
+    ((status == 0)) || return "$status"
+    python3 tools/rxe-vm/selftest.py -v
+    counted "$(grep -c ' \.\.\. ok$' "$logs/rxe.log")" 0 0
+
+    build_preset release -DACCEL_BUILD_TESTS=ON -DACCEL_BUILD_BENCH=ON
+    rm -rf "$results"
+    $vm run --memory 4096 --timeout 1800 --results "$results" -- bash tests/rxe/job.sh "$root/build/release/bin" "$results" || status=$?
+    cat "$results/counts" >>"$logs/rxe.counts" || status=1
+    cp "$results/tried_twice" "$logs/rxe.tried_twice"
+    return "$status"
 }
 
 # run_step: runs $step; sets passed, failed, skipped and seconds.
 run_step() {
     local log=$logs/$step.log status=0 p f s
     passed=0 failed=0 skipped=0
-    rm -f "$logs/$step.counts" "$logs/$step.tried_twice"
+    rm -f "$logs/$step".{counts,tried_twice,skipped}
     SECONDS=0
     # A process of its own: a function that is called in a condition would not stop at its first failure.
     root=$root step=$step bash -euo pipefail -c '. "$root/scripts/test.sh"; "step_$step"' >"$log" 2>&1 </dev/null || status=$?
@@ -168,10 +220,13 @@ run_tests() {
     done
     ((${#steps[@]})) || steps=("${all_steps[@]}")
 
-    if [[ ${steps[*]} == release ]]; then
-        need_packages "${packages_for_tests[@]}"
-    else
-        need_packages "${packages_to_check[@]}"
+    case ${steps[*]} in
+        release | rxe) need_packages "${packages_for_tests[@]}" ;;
+        *) need_packages "${packages_to_check[@]}" ;;
+    esac
+    if [[ " ${steps[*]} " == *" rxe "* ]]; then
+        # In a shell of its own, which may end: then the step says what is missing.
+        (need_packages "${packages_for_rxe[@]}") || say "going on without a virtual machine"
     fi
     cd "$root" || return
     mkdir -p "$logs"
@@ -187,6 +242,7 @@ run_tests() {
         else
             echo "      ok after $seconds s"
         fi
+        if [[ -s $logs/$step.skipped ]]; then echo "      skipped: $(<"$logs/$step.skipped")"; fi
         if [[ -s $logs/$step.tried_twice ]]; then echo "      needed a second try: $(paste -sd' ' "$logs/$step.tried_twice")"; fi
         all_passed=$((all_passed + passed)) all_failed=$((all_failed + failed)) all_skipped=$((all_skipped + skipped))
     done

@@ -53,7 +53,7 @@ std::optional<int> parse(int argc, char** argv, settings& chosen) {
 
 /// Schemes apart by whether they can be used here.
 struct choice {
-    std::vector<std::string> usable;
+    std::vector<accel::scheme_report> usable;
     std::vector<accel::scheme_report> unavailable;
 };
 
@@ -61,18 +61,17 @@ choice choose(const std::vector<accel::scheme_report>& reports, const std::vecto
     choice chosen;
     for (const accel::scheme_report& each : reports) {
         if (!only.empty() && std::ranges::find(only, each.scheme) == only.end()) continue;
-        if (each.usable) chosen.usable.push_back(each.scheme);
-        if (!each.usable) chosen.unavailable.push_back(each);
+        (each.usable ? chosen.usable : chosen.unavailable).push_back(each);
     }
     return chosen;
 }
 
 std::vector<digits::demo_result> run_all(const settings& chosen, const accel::report::temporary_keys& keys,
-                                         const std::vector<std::string>& schemes) {
+                                         const std::vector<accel::scheme_report>& schemes) {
     digits::demo_progress show;
     const std::uint64_t all = std::uint64_t{chosen.plan.clients} * chosen.plan.requests;
     std::vector<digits::demo_result> results;
-    for (const std::string& scheme : schemes) {
+    for (const auto& [scheme, usable, reason] : schemes) {
         digits::demo_run run{chosen.plan, keys, scheme};
         const auto both =
             run.run({[&](digits::input_form form, std::uint64_t done) {
@@ -87,19 +86,23 @@ std::vector<digits::demo_result> run_all(const settings& chosen, const accel::re
     return results;
 }
 
-nlohmann::json json_of(const std::vector<digits::digits_row>& rows,
-                       const std::vector<accel::scheme_report>& unavailable) {
-    nlohmann::json results = nlohmann::json::array();
-    for (const digits::digits_row& row : rows) results.push_back(digits::to_json(row));
-    nlohmann::json missing = nlohmann::json::array();
-    for (const accel::scheme_report& each : unavailable) {
-        missing.push_back({{"scheme", each.scheme}, {"reason", each.reason}});
+nlohmann::json json_of(const std::vector<accel::scheme_report>& reports) {
+    nlohmann::json out = nlohmann::json::array();
+    for (const accel::scheme_report& each : reports) {
+        out.push_back({{"scheme", each.scheme}, {"reason", each.reason}});
     }
-    return {{"results", results}, {"unavailable", missing}};
+    return out;
 }
 
-void print(const settings& chosen, const std::vector<digits::digits_row>& rows,
-           const std::vector<accel::scheme_report>& unavailable) {
+nlohmann::json json_of(const std::vector<digits::digits_row>& rows, const choice& schemes) {
+    nlohmann::json results = nlohmann::json::array();
+    for (const digits::digits_row& row : rows) results.push_back(digits::to_json(row));
+    return {{"results", results},
+            {"served", json_of(schemes.usable)},
+            {"unavailable", json_of(schemes.unavailable)}};
+}
+
+void print(const settings& chosen, const std::vector<digits::digits_row>& rows, const choice& schemes) {
     std::FILE* people = chosen.json == "-" ? stderr : stdout;
     fmt::print(people, "\n{}", digits::table_text(rows));
     fmt::print(
@@ -109,8 +112,10 @@ void print(const settings& chosen, const std::vector<digits::digits_row>& rows,
         "processes "
         "(local: in one), one worker. CPU: of both ends.\n",
         chosen.plan.clients);
-    for (const accel::scheme_report& each : unavailable)
-        fmt::print(people, "{}: {}\n", each.scheme, each.reason);
+    for (const auto* reports : {&schemes.usable, &schemes.unavailable}) {
+        for (const accel::scheme_report& each : *reports)
+            fmt::print(people, "{}: {}{}\n", each.scheme, each.usable ? "" : "not served: ", each.reason);
+    }
 }
 
 }  // namespace
@@ -133,12 +138,11 @@ int main(int argc, char** argv) {
     std::vector<digits::digits_row> rows;
     rows.reserve(results.size());
     for (const digits::demo_result& each : results) rows.push_back(each.row);
-    print(chosen, rows, schemes.unavailable);
+    print(chosen, rows, schemes);
     bool good = std::ranges::all_of(results, [&](const auto& each) { return is_good(each, chosen.plan); });
     if (!good)
         accel::report::complain(program, "not every request was answered, or fewer than 97 % were right");
-    if (!chosen.json.empty() && !accel::report::write_json(chosen.json, json_of(rows, schemes.unavailable)))
-        good = false;
+    if (!chosen.json.empty() && !accel::report::write_json(chosen.json, json_of(rows, schemes))) good = false;
     if (!chosen.plot.empty() && !digits::write_plot(chosen.plot, rows)) good = false;
     return good ? 0 : 1;
 }

@@ -22,9 +22,9 @@ struct security_options {
 
 /// Which RDMA port `rdma` uses, and how patient its hardware is. The defaults suit one network.
 struct verbs_options {
-    std::string device{};    ///< URI `device`: NAME or NAME:PORT, as in mlx5_0:1; empty: the first that is up
-    int gid_index = -1;      ///< URI `gid_index`: of the port's table; -1: RoCE v2, with an IPv4 address if any
-    std::uint32_t mtu = 0;   ///< URI `mtu`: 256 to 4096 bytes; 0: the port's
+    std::string device{};  ///< URI `device`: NAME or NAME:PORT, as in mlx5_0:1; empty: the first that is up
+    int gid_index = -1;    ///< URI `gid_index`: of the port's table; -1: RoCE v2, with an IPv4 address if any
+    std::uint32_t mtu = 0;  ///< URI `mtu`: 256 to 4096 bytes; 0: the port's
     /// URI `ack_timeout`: how long the device waits for an acknowledgement before it sends again.
     std::chrono::nanoseconds ack_timeout = std::chrono::milliseconds{67};
     std::uint32_t ack_retries = 7;  ///< URI `ack_retries`: how often it does, 0 to 7, before the peer is lost

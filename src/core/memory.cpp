@@ -58,7 +58,12 @@ std::uint64_t next_region_id() noexcept {
 
 region_state::region_state(context_state& context, std::byte* data, std::size_t size, memory_kind kind,
                            bool owned) noexcept
-    : context_(context.shared_from_this()), data_(data), size_(size), kind_(kind), id_(next_region_id()), owned_(owned) {}
+    : context_(context.shared_from_this()),
+      data_(data),
+      size_(size),
+      kind_(kind),
+      id_(next_region_id()),
+      owned_(owned) {}
 
 region_state::~region_state() {
     for (const auto& each : context_->backends()) each->unregister_region(*this);

@@ -72,7 +72,8 @@ static_assert(sizeof(fragment_header) == 16 && std::is_trivially_copyable_v<frag
 [[nodiscard]] inline std::uint32_t to_ticks(std::chrono::nanoseconds duration) noexcept {
     const std::int64_t ticks = duration.count() >> 6;
     const auto low = static_cast<std::uint32_t>(ticks);
-    if (ticks == std::int64_t{low}) [[likely]] return low;
+    if (ticks == std::int64_t{low}) [[likely]]
+        return low;
     return ticks < 0 ? 0 : 0xFFFF'FFFF;
 }
 [[nodiscard]] inline std::chrono::nanoseconds from_ticks(std::uint32_t ticks) noexcept {
@@ -88,9 +89,9 @@ inline constexpr std::size_t header_bytes = sizeof(slot_header);
 inline constexpr std::uint32_t max_slots = 65'536;
 inline constexpr std::uint64_t max_payload_bytes = std::uint64_t{1} << 30;
 
-/// Version, kind, flags, extension size and status are what a correct peer of `kind` sends. For those who compare
-/// slot and length with limits of their own. Kind and flags are looked at together, and so are status and
-/// extension size, which are 0 in most messages.
+/// Version, kind, flags, extension size and status are what a correct peer of `kind` sends. For those who
+/// compare slot and length with limits of their own. Kind and flags are looked at together, and so are status
+/// and extension size, which are 0 in most messages.
 [[nodiscard]] inline bool is_well_formed(const slot_header& h, message_kind kind) noexcept {
     constexpr std::uint32_t known_flags = std::uint32_t{header_flag::known} << 16;
     std::uint32_t first = 0;
@@ -100,7 +101,8 @@ inline constexpr std::uint64_t max_payload_bytes = std::uint64_t{1} << 30;
     std::uint32_t code_and_extension = 0;
     std::memcpy(&code_and_extension, reinterpret_cast<const std::byte*>(&h) + offsetof(slot_header, code),
                 sizeof code_and_extension);
-    if (code_and_extension == 0) [[likely]] return true;
+    if (code_and_extension == 0) [[likely]]
+        return true;
     return h.extension_bytes <= extension_room && h.extension_bytes % 8 == 0 &&
            static_cast<std::uint16_t>(h.code) < status_count;
 }
@@ -114,7 +116,9 @@ inline constexpr std::uint64_t max_payload_bytes = std::uint64_t{1} << 30;
 }
 
 /// Copies a header out of untrusted bytes; `bytes` holds at least 64.
-inline void read_header(slot_header& out, const std::byte* bytes) noexcept { std::memcpy(&out, bytes, sizeof out); }
+inline void read_header(slot_header& out, const std::byte* bytes) noexcept {
+    std::memcpy(&out, bytes, sizeof out);
+}
 [[nodiscard]] inline slot_header read_header(const std::byte* bytes) noexcept {
     slot_header h;
     read_header(h, bytes);

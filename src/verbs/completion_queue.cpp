@@ -22,7 +22,8 @@ result<std::unique_ptr<completion_queue>> completion_queue::create(std::shared_p
     channel_handle channel(ibv_create_comp_channel(&on->context()));
     if (!channel) return verb_failed("no completion channel", errno);
     ::fcntl(channel->fd, F_SETFL, ::fcntl(channel->fd, F_GETFL) | O_NONBLOCK);
-    const int entries = static_cast<int>(std::min<std::uint32_t>(depth, static_cast<std::uint32_t>(on->limits().max_cqe)));
+    const int entries =
+        static_cast<int>(std::min<std::uint32_t>(depth, static_cast<std::uint32_t>(on->limits().max_cqe)));
     cq_handle cq(ibv_create_cq(&on->context(), entries, listener, channel.get(), 0));
     if (!cq) return verb_failed("no completion queue", errno);
     return std::unique_ptr<completion_queue>(

@@ -2,11 +2,17 @@
 
 #include "verbs/failure.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
+#include <cstring>
+#include <span>
 #include <utility>
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 namespace accel::verbs {
 namespace {
@@ -14,7 +20,21 @@ namespace {
 struct list_destroyer {
     void operator()(ibv_device** list) const noexcept { ibv_free_device_list(list); }
 };
-using device_list = std::unique_ptr<ibv_device*, list_destroyer>;
+
+/// All devices by name, so that "the first" is the same one in every process.
+struct device_list {
+    std::unique_ptr<ibv_device*, list_destroyer> owner;
+    std::span<ibv_device*> devices;
+
+    device_list() {
+        int count = 0;
+        owner.reset(ibv_get_device_list(&count));
+        if (owner) devices = {owner.get(), static_cast<std::size_t>(count)};
+        std::sort(devices.begin(), devices.end(), [](ibv_device* a, ibv_device* b) {
+            return ::strverscmp(ibv_get_device_name(a), ibv_get_device_name(b)) < 0;
+        });
+    }
+};
 
 /// What `device=` names: "mlx5_0" or "mlx5_0:2".
 struct wanted_device {
@@ -41,7 +61,25 @@ std::string_view unfit(const ibv_device& candidate) noexcept {
     if (candidate.transport_type == IBV_TRANSPORT_IWARP) {
         return "it is an iWARP device, which has no write with immediate data";
     }
-    if (candidate.transport_type != IBV_TRANSPORT_IB) return "it has no reliable connections of InfiniBand's kind";
+    if (candidate.transport_type != IBV_TRANSPORT_IB)
+        return "it has no reliable connections of InfiniBand's kind";
+    return {};
+}
+
+/// Reads one of the device's attributes in sysfs; empty if it has no such attribute.
+std::string read_attribute(const ibv_device& of, const char* name) {
+    const int fd = ::open(fmt::format("{}/{}", of.ibdev_path, name).c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return {};
+    std::array<char, 64> text{};
+    const ssize_t got = ::read(fd, text.data(), text.size());
+    ::close(fd);
+    return {text.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0))};
+}
+
+std::string_view emulation_of(const ibv_device& of) {
+    if (read_attribute(of, "board_id").starts_with("SOFTNIC")) return "emulated by softnic";
+    // The kernel's software devices name the network interface they stand on.
+    if (!read_attribute(of, "parent").empty()) return "in software (the kernel's, over a network interface)";
     return {};
 }
 
@@ -81,24 +119,26 @@ result<std::shared_ptr<device>> open_port(ibv_device& candidate, const wanted_de
 }  // namespace
 
 device::device(context_handle context, const port_address& port, const ibv_device_attr& limits)
-    : context_(std::move(context)), port_(port), limits_(limits), events_(std::in_place, *context_) {}
+    : context_(std::move(context)),
+      port_(port),
+      limits_(limits),
+      emulation_(emulation_of(*context_->device)),
+      events_(std::in_place, *context_) {}
 
 result<std::shared_ptr<device>> device::open(const verbs_options& wanted, const std::string& near_host) {
     auto which = parse_wanted(wanted.device);
     if (!which) return which.error();
-    int count = 0;
-    const device_list list(ibv_get_device_list(&count));
-    if (!list || count == 0) {
+    const device_list list;
+    if (list.devices.empty()) {
         return error{status::unsupported, errno,
                      "this machine has no RDMA device (ibv_devices lists none); tools/softnic emulates one"};
     }
     std::string reasons;
     std::shared_ptr<device> best;
-    for (int i = 0; i < count; ++i) {
-        ibv_device& candidate = *list.get()[i];
-        const std::string name = ibv_get_device_name(&candidate);
+    for (ibv_device* candidate : list.devices) {
+        const std::string name = ibv_get_device_name(candidate);
         if (!which->name.empty() && which->name != name) continue;
-        auto opened = open_port(candidate, *which, wanted, near_host);
+        auto opened = open_port(*candidate, *which, wanted, near_host);
         if (opened.code() == status::invalid_argument) return opened.error();
         if (!opened) {
             reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", name, opened.error().message);
@@ -107,14 +147,16 @@ result<std::shared_ptr<device>> device::open(const verbs_options& wanted, const 
         }
     }
     if (best) return best;
-    if (reasons.empty()) reasons = fmt::format("there is no RDMA device '{}'; ibv_devices lists them", which->name);
+    if (reasons.empty())
+        reasons = fmt::format("there is no RDMA device '{}'; ibv_devices lists them", which->name);
     return error{status::unsupported, 0, reasons};
 }
 
 std::string device::describe() const {
-    return fmt::format("{} port {}, {} at {} (GID {}), MTU {}", name(), port_.number,
+    return fmt::format("{} port {}, {} at {} (GID {}), MTU {}{}{}", name(), port_.number,
                        port_.ethernet ? "RoCE" : fmt::format("InfiniBand LID {}", port_.lid),
-                       to_text(port_.gid), port_.gid_index, mtu_bytes(port_.mtu));
+                       to_text(port_.gid), port_.gid_index, mtu_bytes(port_.mtu),
+                       emulation_.empty() ? "" : ", ", emulation_);
 }
 
 }  // namespace accel::verbs

@@ -12,8 +12,8 @@
 
 namespace accel::verbs {
 
-/// An open RDMA device, one of its ports, and the thread that hears its asynchronous events. Shared by all queue
-/// pairs of a context that use this port.
+/// An open RDMA device, one of its ports, and the thread that hears its asynchronous events. Shared by all
+/// queue pairs of a context that use this port.
 class device {
   public:
     /// The device that `wanted` names, or the best of this machine: one of which `near_host` is an address,
@@ -26,8 +26,11 @@ class device {
     [[nodiscard]] const ibv_device_attr& limits() const noexcept { return limits_; }
     [[nodiscard]] async_events& events() noexcept { return *events_; }
     [[nodiscard]] std::string_view name() const noexcept { return ibv_get_device_name(context_->device); }
-    /// For people: "mlx5_0 port 1, RoCE at 10.1.2.3 (GID 3), MTU 4096".
+    /// For people: "mlx5_0 port 1, RoCE at 10.1.2.3 (GID 3), MTU 4096"; says so where no hardware is behind
+    /// it.
     [[nodiscard]] std::string describe() const;
+    /// "emulated by softnic" or the like for a device that is made of software; empty for others.
+    [[nodiscard]] std::string_view emulation() const noexcept { return emulation_; }
 
     device(context_handle context, const port_address& port, const ibv_device_attr& limits);
 
@@ -35,6 +38,7 @@ class device {
     context_handle context_;
     port_address port_;
     ibv_device_attr limits_;
+    std::string_view emulation_;
     std::optional<async_events> events_;
 };
 

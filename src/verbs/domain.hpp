@@ -17,7 +17,7 @@ namespace accel::verbs {
 /// What a registered range is used for. A range that the peer may write is registered apart from one that is
 /// only sent from: the peer is told no key that does more than it has to.
 enum class access : std::uint8_t {
-    send,          ///< the device reads it
+    send,         ///< the device reads it
     peer_writes,  ///< the peer writes it
 };
 

@@ -9,7 +9,8 @@ namespace accel::verbs {
 result<endpoint> parse_endpoint(std::span<const std::byte> bytes) {
     endpoint out;
     if (bytes.size() != sizeof out) {
-        return error{status::protocol_error, 0, "the peer's description of its queue pair has a wrong length"};
+        return error{status::protocol_error, 0,
+                     "the peer's description of its queue pair has a wrong length"};
     }
     std::memcpy(&out, bytes.data(), sizeof out);
     if (out.format != endpoint{}.format) {

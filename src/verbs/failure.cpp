@@ -27,15 +27,16 @@ error verb_failed(std::string_view what, int native) {
 
 error registration_failed(std::size_t size_bytes, int native) {
     if (native != ENOMEM && native != EAGAIN) {
-        return {status::system_error, native,
-                fmt::format("cannot register {} bytes with the device: {}", size_bytes,
-                            std::strerror(native))};
+        return {
+            status::system_error, native,
+            fmt::format("cannot register {} bytes with the device: {}", size_bytes, std::strerror(native))};
     }
-    return {status::out_of_memory, native,
-            fmt::format("cannot register {} bytes with the device: the limit of locked memory is {}; raise it "
-                        "with 'ulimit -l unlimited' (systemd: LimitMEMLOCK=infinity, docker: --ulimit "
-                        "memlock=-1)",
-                        size_bytes, locked_memory_limit())};
+    return {
+        status::out_of_memory, native,
+        fmt::format("cannot register {} bytes with the device: the limit of locked memory is {}; raise it "
+                    "with 'ulimit -l unlimited' (systemd: LimitMEMLOCK=infinity, docker: --ulimit "
+                    "memlock=-1)",
+                    size_bytes, locked_memory_limit())};
 }
 
 status meaning(ibv_wc_status native) noexcept {

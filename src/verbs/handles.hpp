@@ -4,8 +4,8 @@
 
 #include <infiniband/verbs.h>
 
-/// Owners of libibverbs' objects: each destroys its object when it ends. What depends on another object has to
-/// end before it.
+/// Owners of libibverbs' objects: each destroys its object when it ends. What depends on another object has
+/// to end before it.
 namespace accel::verbs {
 
 template <auto Destroy>

@@ -99,8 +99,8 @@ result<port_address> examine_port(ibv_context& context, std::uint8_t number, con
     }
     if (attributes.state != IBV_PORT_ACTIVE) {
         return error{status::unsupported, 0,
-                     fmt::format("port {} is {}, not active; look at the cable, the switch or 'ip link'", number,
-                                 ibv_port_state_str(attributes.state))};
+                     fmt::format("port {} is {}, not active; look at the cable, the switch or 'ip link'",
+                                 number, ibv_port_state_str(attributes.state))};
     }
     port_address port;
     port.number = number;

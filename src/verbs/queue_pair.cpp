@@ -12,8 +12,8 @@
 namespace accel::verbs {
 namespace {
 
-/// "Receiver not ready" is retried without end: how long a call may take is its own deadline's business, and a
-/// peer that is gone is noticed on the control plane.
+/// "Receiver not ready" is retried without end: how long a call may take is its own deadline's business, and
+/// a peer that is gone is noticed on the control plane.
 constexpr std::uint8_t rnr_retries_without_end = 7;
 /// 0.64 ms (InfiniBand specification, table 45): what a sender waits when no receive is posted.
 constexpr std::uint8_t rnr_timer_640_us = 12;
@@ -21,7 +21,8 @@ constexpr std::uint8_t hop_limit = 64;
 
 result<std::uint32_t> random_psn() {
     std::uint32_t psn = 0;
-    if (::getrandom(&psn, sizeof psn, 0) != sizeof psn) return verb_failed("no random bytes for a PSN", errno);
+    if (::getrandom(&psn, sizeof psn, 0) != sizeof psn)
+        return verb_failed("no random bytes for a PSN", errno);
     return psn & 0x00ff'ffff;
 }
 
@@ -99,8 +100,8 @@ result<void> queue_pair::to_init() {
     attributes.qp_state = IBV_QPS_INIT;
     attributes.port_num = device_->port().number;
     attributes.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
-    return modify(*handle_, attributes,
-                  IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, "INIT");
+    return modify(*handle_, attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
+                  "INIT");
 }
 
 result<void> queue_pair::to_ready_to_receive(const endpoint& peer) {

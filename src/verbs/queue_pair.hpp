@@ -14,9 +14,9 @@
 namespace accel::verbs {
 
 struct queue_sizes {
-    std::uint32_t send = 1;         ///< work requests
-    std::uint32_t receive = 0;      ///< work requests; 0 with a shared receive queue
-    std::uint32_t inline_bytes = 0; ///< a request may carry
+    std::uint32_t send = 1;          ///< work requests
+    std::uint32_t receive = 0;       ///< work requests; 0 with a shared receive queue
+    std::uint32_t inline_bytes = 0;  ///< a request may carry
 };
 
 /// A reliable connection (RC). Its peer may write where it has a key, and do nothing else.

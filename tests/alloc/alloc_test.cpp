@@ -129,6 +129,7 @@ TEST_P(allocations, none_for_failures) {
 INSTANTIATE_TEST_SUITE_P(
     backends, allocations,
     ::testing::Values(alloc_case{"local", poll_mode::adaptive}, alloc_case{"local", poll_mode::block},
+                      alloc_case{"rdma", poll_mode::adaptive}, alloc_case{"rdma", poll_mode::block},
                       alloc_case{"tcp", poll_mode::adaptive}, alloc_case{"tcp", poll_mode::block}),
     [](const auto& row) {
         return std::string(row.param.scheme) + (row.param.poll == poll_mode::block ? "_asleep" : "_spinning");

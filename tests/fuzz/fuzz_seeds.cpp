@@ -2,6 +2,8 @@
 // again when a format changes.
 #include "core/control/control_message.hpp"
 #include "core/protocol.hpp"
+#include "verbs/endpoint.hpp"
+#include "verbs/placement.hpp"
 
 #include <array>
 #include <cstdint>
@@ -219,6 +221,37 @@ void key_seeds(const seed_folder& to) {
     to.add("empty", bytes{});
 }
 
+void verbs_seeds(const seed_folder& to) {
+    verbs::endpoint e;
+    e.mtu = 5;
+    e.lid = 3;
+    e.queue_pair = 0x1234;
+    e.first_psn = 0xabcdef;
+    e.slots_address = 0x7f12'3456'7000;
+    e.slots_stride = 4352;
+    e.slots_key = 0x4711;
+    e.slots = 8;
+    bytes infiniband;
+    append(infiniband, e);
+    to.add("infiniband", infiniband);
+    e.layer = verbs::link_layer::ethernet;
+    e.lid = 0;
+    e.gid = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 1, 2, 3};
+    bytes ethernet;
+    append(ethernet, e);
+    to.add("ethernet", ethernet);
+    verbs::placement_extension placed;
+    placed.value = {0x7f12'3456'7000, 65536, 0x4711, 0};
+    bytes placement;
+    append(placement, placed);
+    to.add("placement", placement);
+    bytes behind;
+    append(behind, verbs::extension_head{77, 13, 0});
+    behind.resize(behind.size() + 16, 0x5a);
+    append(behind, placed);
+    to.add("placement_behind_another", behind);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -233,5 +266,6 @@ int main(int argc, char** argv) {
     control_seeds({top, "control_message"});
     zmq_seeds({top, "zmq_message"});
     key_seeds({top, "key_file"});
+    verbs_seeds({top, "verbs_peer"});
     return 0;
 }

@@ -38,6 +38,14 @@ check_tree() {
     fi
 }
 
+# The launcher finds the library in the installed tree, and the stock libraries find the device.
+use_softnic() {
+    [[ -e $prefix/include/softnic/softnic.h ]] || fail "softnic.h is not installed"
+    "$prefix/bin/softnic" doctor || fail "softnic doctor"
+    "$prefix/bin/softnic" doctor | grep -q "preload library: $prefix/lib/libsoftnic.so" || fail "softnic preloads another tree"
+    echo "ok: softnic doctor"
+}
+
 use_with_cmake() {
     local build=$work/$1-consumer
     rm -rf "$build"
@@ -70,15 +78,16 @@ check_exports() {
 
 mkdir -p "$work"
 (cd "$root" && cmake --preset release)
-cmake --build "$root/build/release" --target accel_transport accel_perf accel_doctor accel_keys
+cmake --build "$root/build/release" --target accel_transport accel_perf accel_doctor accel_keys softnic softnic_cli
 install_kind static "$root/build/release"
 check_tree
+use_softnic
 use_with_cmake static
 use_with_pkg_config static
 
 cmake -S "$root" -B "$work/shared" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O0 -g0" \
     -DBUILD_SHARED_LIBS=ON -DACCEL_WARNINGS_AS_ERRORS=ON \
-    -DACCEL_BUILD_EXAMPLES=OFF -DACCEL_BUILD_TESTS=OFF -DACCEL_BUILD_BENCH=OFF
+    -DACCEL_BUILD_EXAMPLES=OFF -DACCEL_BUILD_TESTS=OFF -DACCEL_BUILD_BENCH=OFF -DACCEL_BUILD_SOFTNIC=OFF
 cmake --build "$work/shared"
 install_kind shared "$work/shared"
 check_tree

@@ -21,6 +21,31 @@ result<server_options> serving(std::string query, const server_options& from = {
     return apply_options(std::vector<uri>{with(std::move(query))}, from);
 }
 
+TEST(options, verbs_have_keys_at_both_ends) {
+    const std::string query = "device=mlx5_1:2&gid_index=3&mtu=2048&ack_timeout=16ms&ack_retries=5";
+    const auto expect_all = [](const verbs_options& o) {
+        EXPECT_EQ(o.device, "mlx5_1:2");
+        EXPECT_EQ(o.gid_index, 3);
+        EXPECT_EQ(o.mtu, 2048U);
+        EXPECT_EQ(o.ack_timeout, 16ms);
+        EXPECT_EQ(o.ack_retries, 5U);
+    };
+    auto read = client(query);
+    ASSERT_TRUE(read) << read.error().message;
+    expect_all(read->verbs);
+    auto served = serving(query);
+    ASSERT_TRUE(served) << served.error().message;
+    expect_all(served->verbs);
+}
+
+TEST(options, verbs_out_of_bounds_are_refused) {
+    for (const char* bad :
+         {"mtu=1500", "gid_index=-2", "gid_index=256", "gid_index=x", "ack_timeout=0ns", "ack_retries=8"}) {
+        EXPECT_EQ(client(bad).code(), status::invalid_argument) << bad;
+        EXPECT_EQ(serving(bad).code(), status::invalid_argument) << bad;
+    }
+}
+
 TEST(options, every_field_of_a_channel_has_a_key) {
     const auto read = client(
         "slots=3&request_bytes=64K&response_bytes=1M&connect_timeout=2s&call_timeout=500ms&close_timeout="

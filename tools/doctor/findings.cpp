@@ -53,6 +53,7 @@ std::vector<std::string> ranking(const std::vector<scheme_report>& schemes) {
 
 std::vector<std::string> advice_for(const findings& found) {
     constexpr std::uint64_t few_files = 4096;
+    constexpr std::uint64_t little_locked_memory = 64 << 20;
     std::vector<std::string> advice;
     if (!found.libzmq_curve) {
         advice.emplace_back(
@@ -65,6 +66,14 @@ std::vector<std::string> advice_for(const findings& found) {
     if (found.open_files && *found.open_files < few_files) {
         advice.push_back(fmt::format(
             "at most {} open files: a server of many sessions needs more (ulimit -n)", *found.open_files));
+    }
+    if (found.locked_memory_bytes && *found.locked_memory_bytes < little_locked_memory) {
+        advice.push_back(
+            fmt::format("{} KiB of locked memory: rdma pins its slots, 16 MiB a session by default; allow "
+                        "more (ulimit -l "
+                        "unlimited; systemd: LimitMEMLOCK=infinity; docker: --ulimit memlock=-1), or ask for "
+                        "smaller slots",
+                        *found.locked_memory_bytes >> 10));
     }
     return advice;
 }

@@ -8,9 +8,11 @@ namespace accel::local {
 using core::link_role;
 
 status local_link::deliver(const core::outgoing& message) noexcept {
-    if (peer_->closed.load(std::memory_order_relaxed)) [[unlikely]] return status::peer_lost;
+    if (peer_->closed.load(std::memory_order_relaxed)) [[unlikely]]
+        return status::peer_lost;
     const bool lent = message.region != nullptr || !message.response_into.empty();
-    if (lent) [[unlikely]] return deliver_lent(message);
+    if (lent) [[unlikely]]
+        return deliver_lent(message);
     put(message, false);
     return status::ok;
 }
@@ -41,7 +43,8 @@ bool local_link::retract(std::uint32_t slot) noexcept {
 
 /// A server is done with a request when it answers, a client with an answer when it releases it.
 void local_link::consumed(std::uint32_t slot) noexcept {
-    if ((*lent_by_peer_)[slot].load(std::memory_order_relaxed)) [[unlikely]] release_peer_memory(slot);
+    if ((*lent_by_peer_)[slot].load(std::memory_order_relaxed)) [[unlikely]]
+        release_peer_memory(slot);
 }
 
 [[gnu::noinline]] void local_link::release_peer_memory(std::uint32_t slot) noexcept {
@@ -77,8 +80,10 @@ inline void local_link::fill(core::link_event& event, const entry& from) const n
 
 inline std::size_t local_link::take(std::span<core::link_event> out) noexcept {
     side& mine = *mine_;
-    if (mine.closed.load(std::memory_order_relaxed)) [[unlikely]] return 0;
-    if (peer_->closed.load(std::memory_order_acquire)) [[unlikely]] return take_last(out);
+    if (mine.closed.load(std::memory_order_relaxed)) [[unlikely]]
+        return 0;
+    if (peer_->closed.load(std::memory_order_acquire)) [[unlikely]]
+        return take_last(out);
     const auto [first, last] = mine.inbox.all();
     if (first == last) return 0;
     if (last - first > 1) return take_several(out);
@@ -96,8 +101,8 @@ inline std::size_t local_link::take(std::span<core::link_event> out) noexcept {
     return count;
 }
 
-/// The last words of a peer that has closed. What it lent may be gone; an answer that lies in our own slot is as
-/// good as before.
+/// The last words of a peer that has closed. What it lent may be gone; an answer that lies in our own slot is
+/// as good as before.
 [[gnu::noinline]] std::size_t local_link::take_last(std::span<core::link_event> out) noexcept {
     std::size_t count = 0;
     for (const entry* next = nullptr; count < out.size() && (next = mine_->inbox.front()) != nullptr;) {

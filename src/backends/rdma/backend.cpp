@@ -16,7 +16,8 @@
 namespace accel::rdma {
 namespace {
 
-/// Registers a little memory for trial: where the limit of locked memory is too low, nothing else works either.
+/// Registers a little memory for trial: where the limit of locked memory is too low, nothing else works
+/// either.
 result<void> try_to_register(const std::shared_ptr<verbs::device>& on) {
     auto trial = verbs::domain::create(on);
     if (!trial) return trial.error();

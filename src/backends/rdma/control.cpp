@@ -25,14 +25,18 @@ constexpr std::uint32_t inline_bytes = 128;
 constexpr std::uint32_t least_send_depth = 16;
 constexpr std::uint32_t most_receives_at_once = 64;
 
-constexpr std::uint64_t divide_up(std::uint64_t a, std::uint64_t b) { return (a + b - 1) / b; }
+constexpr std::uint64_t divide_up(std::uint64_t a, std::uint64_t b) {
+    return (a + b - 1) / b;
+}
 
 /// Work requests of the longest message.
 std::uint32_t requests_of_a_message(std::uint64_t capacity, std::uint64_t longest_write) {
     return static_cast<std::uint32_t>(divide_up(std::max<std::uint64_t>(capacity, 1), longest_write)) + 1;
 }
 
-std::span<std::byte> whole(const core::slot_memory& slots) { return {slots.base(), slots.size_bytes()}; }
+std::span<std::byte> whole(const core::slot_memory& slots) {
+    return {slots.base(), slots.size_bytes()};
+}
 
 }  // namespace
 
@@ -53,7 +57,7 @@ rdma_link::rdma_link(rdma_poller& owner, const core::link_config& config,
 
 rdma_link::~rdma_link() {
     end();
-    if (completions_reserved_ > 0) poller_.release_completions(completions_reserved_);
+    if (completions_admitted_ > 0) poller_.dismiss(completions_admitted_);
 }
 
 /// Registers the slots and makes the queue pair, not yet connected.
@@ -69,20 +73,26 @@ result<void> rdma_link::prepare() {
     return make_queue_pair();
 }
 
-/// Twice as deep as all slots need at once, as completions are asked for now and then only. Less deep where the
-/// device cannot; then `deliver` says `again` at times.
+/// Deep enough for a message from every slot, and for what has not been heard of as completions are asked for
+/// now and then only. Where messages take several requests, or the device cannot, `deliver` says `again` at
+/// times.
 result<void> rdma_link::make_queue_pair() {
     const std::uint32_t slots = config_.geometry.slots;
     const std::uint32_t each = requests_of_a_message(config_.send->capacity(), longest_write_);
-    const std::uint64_t deepest = static_cast<std::uint64_t>(poller_.device()->limits().max_qp_wr);
-    const std::uint64_t wanted = std::max<std::uint64_t>(std::uint64_t{2} * slots * each, least_send_depth);
+    const auto deepest = static_cast<std::uint32_t>(poller_.device()->limits().max_qp_wr);
+    const std::uint32_t least = std::max(4 * each, least_send_depth);
     verbs::queue_sizes sizes;
     sizes.inline_bytes = inline_bytes;
     if (poller_.receives() == nullptr) {
         receives_at_once_ = std::clamp(slots / 2, 1U, most_receives_at_once);
-        sizes.receive = static_cast<std::uint32_t>(std::min<std::uint64_t>(slots + receives_at_once_, deepest));
+        sizes.receive =
+            static_cast<std::uint32_t>(std::min<std::uint64_t>(slots + receives_at_once_, deepest));
     }
-    sizes.send = static_cast<std::uint32_t>(std::min(wanted, deepest));
+    sizes.send = std::min(std::max(slots + slots / 2, least), deepest);
+    // Also those that nobody asked for complete when the queue pair fails.
+    const std::uint32_t completions = sizes.send + sizes.receive;
+    if (auto admitted = poller_.admit(completions); !admitted) return admitted;
+    completions_admitted_ = completions;
     while (true) {
         auto made = verbs::queue_pair::create(poller_.device(), domain_->get(), poller_.completions().get(),
                                               poller_.receives(), sizes, this);
@@ -91,12 +101,9 @@ result<void> rdma_link::make_queue_pair() {
             break;
         }
         sizes.send /= 2;
-        if (sizes.send < each * 4) return made.error();
+        if (sizes.send < least) return made.error();
     }
     ledger_ = verbs::send_ledger(sizes.send);
-    const std::uint32_t completions = sizes.send + sizes.receive;
-    if (auto reserved = poller_.reserve_completions(completions); !reserved) return reserved;
-    completions_reserved_ = completions;
     return {};
 }
 
@@ -145,7 +152,8 @@ void rdma_link::prepare_plain_message() noexcept {
     plain_.request.wr.rdma.rkey = peer_.slots_key;
 }
 
-/// Client: finds out whether packets reach the server and come back, rather than leave that to the first call.
+/// Client: finds out whether packets reach the server and come back, rather than leave that to the first
+/// call.
 result<void> rdma_link::knock(core::nanoseconds deadline) {
     if (!post_marker()) return error{status::system_error, 0, "rdma: the queue pair takes no work request"};
     while (core::now() < deadline) {

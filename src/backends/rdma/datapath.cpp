@@ -26,7 +26,9 @@ constexpr std::uint32_t slot_of(std::uint64_t id) noexcept {
     return static_cast<std::uint32_t>(id >> 32) & (core::max_slots - 1);
 }
 
-std::uint64_t address_of(const std::byte* bytes) noexcept { return reinterpret_cast<std::uintptr_t>(bytes); }
+std::uint64_t address_of(const std::byte* bytes) noexcept {
+    return reinterpret_cast<std::uintptr_t>(bytes);
+}
 
 ibv_sge segment(const std::byte* bytes, std::size_t length, std::uint32_t key) noexcept {
     return {address_of(bytes), static_cast<std::uint32_t>(length), key};
@@ -37,12 +39,15 @@ ibv_sge segment(const std::byte* bytes, std::size_t length, std::uint32_t key) n
 // Sending.
 
 status rdma_link::deliver(const core::outgoing& message) noexcept {
-    if (state_ != state::open) [[unlikely]] return status::peer_lost;
+    if (state_ != state::open) [[unlikely]]
+        return status::peer_lost;
     slot_use& use = slots_[message.slot];
-    const bool plain = message.region == nullptr && message.response_into.empty() && use.placement.length == 0 &&
-                       message.payload.size() <= longest_plain_;
-    if (!plain) [[unlikely]] return deliver_lent(message);
-    if (!ledger_.has_room(1)) [[unlikely]] return status::again;
+    const bool plain = message.region == nullptr && message.response_into.empty() &&
+                       use.placement.length == 0 && message.payload.size() <= longest_plain_;
+    if (!plain) [[unlikely]]
+        return deliver_lent(message);
+    if (!ledger_.has_room(1)) [[unlikely]]
+        return status::again;
     use.response_into = {};
     plain_.segment.addr = address_of(config_.send->header(message.slot));
     plain_.segment.length = static_cast<std::uint32_t>(core::header_bytes + message.payload.size());
@@ -93,7 +98,8 @@ status rdma_link::deliver_in_one(std::uint32_t slot, const source& from, std::si
     request.next = nullptr;
     request.sg_list = segments.data();
     request.num_sge = count;
-    request.send_flags = head + from.payload.size() <= queue_pair_->sizes().inline_bytes ? IBV_SEND_INLINE : 0;
+    request.send_flags =
+        head + from.payload.size() <= queue_pair_->sizes().inline_bytes ? IBV_SEND_INLINE : 0;
     address_header(request, slot, extensions);
     return post(&request, request, 1, slot, from.lent);
 }
@@ -129,8 +135,8 @@ status rdma_link::deliver_in_pieces(std::uint32_t slot, const source& from, std:
         request.wr.rdma.rkey = key;
         offset += length;
     }
-    ibv_sge head = segment(config_.send->header(slot) - extensions, core::header_bytes + extensions,
-                           send_memory_->lkey);
+    ibv_sge head =
+        segment(config_.send->header(slot) - extensions, core::header_bytes + extensions, send_memory_->lkey);
     ibv_send_wr last;
     last.next = nullptr;
     last.sg_list = &head;
@@ -143,7 +149,8 @@ status rdma_link::deliver_in_pieces(std::uint32_t slot, const source& from, std:
 }
 
 /// The write that the peer is told of: by its immediate data, the slot's number.
-void rdma_link::address_header(ibv_send_wr& request, std::uint32_t slot, std::size_t extensions) const noexcept {
+void rdma_link::address_header(ibv_send_wr& request, std::uint32_t slot,
+                               std::size_t extensions) const noexcept {
     request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
     request.imm_data = htonl(slot);
     request.wr.rdma.remote_addr = peer_header(slot) - extensions;
@@ -152,7 +159,7 @@ void rdma_link::address_header(ibv_send_wr& request, std::uint32_t slot, std::si
 
 /// Posts `count` requests that end with the one of the header.
 inline status rdma_link::post(ibv_send_wr* chain, ibv_send_wr& last, std::uint32_t count, std::uint32_t slot,
-                       bool lent) noexcept {
+                              bool lent) noexcept {
     const bool signalled = lent || ledger_.signal_due(count);
     const std::uint32_t number = ledger_.number_of_last(count);
     last.wr_id = make_id(number, slot, lent);
@@ -253,17 +260,25 @@ void rdma_link::push_let_go(std::uint32_t slot) noexcept {
 
 std::size_t rdma_poller::poll(std::span<core::link_event> out) noexcept {
     const bool simple = !busy_ && !news_.load(std::memory_order_acquire);
-    if (!simple) [[unlikely]] return poll_all(out);
-    const int got = completions_->poll({fetched_.data(), batch()});
-    several_ = false;
-    if (got == 1) [[likely]] return take(fetched_.front(), out.front());
-    if (got == 0) return 0;
-    keep(got);
-    return poll_all(out);
+    if (!simple) [[unlikely]]
+        return poll_all(out);
+    constexpr int most_looks = 4;  // one that makes no event, of a send, may stand before one that does
+    for (int looks = 0; looks < most_looks && !busy_; ++looks) {
+        const int got = completions_->poll({fetched_.data(), batch()});
+        several_ = false;
+        if (got == 0) return 0;
+        if (got != 1) [[unlikely]] {
+            keep(got);
+            return poll_all(out);
+        }
+        if (const std::size_t made = take(fetched_.front(), out.front()); made != 0) [[likely]]
+            return made;
+    }
+    return 0;
 }
 
-/// How many completions to ask for. Each look for one that is not there costs, so while they come one by one, only
-/// every eighth time more are asked for.
+/// How many completions to ask for. Each look for one that is not there costs, so while they come one by one,
+/// only every eighth time more are asked for.
 inline std::uint32_t rdma_poller::batch() noexcept {
     constexpr std::uint32_t between_tries = 8;
     const bool one = !several_ && ++single_polls_ % between_tries != 0;
@@ -274,7 +289,9 @@ inline std::uint32_t rdma_poller::batch() noexcept {
 [[gnu::noinline]] std::size_t rdma_poller::poll_all(std::span<core::link_event> out) noexcept {
     if (news_.load(std::memory_order_acquire)) take_news();
     std::size_t count = talkers_.empty() ? 0 : tell(out);
-    if (next_fetched_ < last_fetched_ || fetch()) {
+    if (queue_failed_) {
+        replace_queues();
+    } else if (next_fetched_ < last_fetched_ || fetch()) {
         while (next_fetched_ < last_fetched_ && count < out.size()) {
             count += take(fetched_[next_fetched_++], out[count]);
         }
@@ -288,13 +305,16 @@ inline std::uint32_t rdma_poller::batch() noexcept {
                                                             core::link_event& out) noexcept {
     rdma_link* const link = links_.find(completion.qp_num);
     const bool arrival = link != nullptr && completion.wr_id == 0 && completion.status == IBV_WC_SUCCESS;
-    if (!arrival) [[unlikely]] return take_other(completion, out);
-    if (receives_ && ++receives_missing_ >= receives_at_once) [[unlikely]] refill_receives();
+    if (!arrival) [[unlikely]]
+        return take_other(completion, out);
+    if (receives_ && ++receives_missing_ >= receives_at_once) [[unlikely]]
+        refill_receives();
     return link->take_arrival(completion, out) ? 1 : 0;
 }
 
 /// Of a send, of a queue pair that is new here or gone, or a failure.
-[[gnu::noinline]] std::size_t rdma_poller::take_other(const ibv_wc& completion, core::link_event& out) noexcept {
+[[gnu::noinline]] std::size_t rdma_poller::take_other(const ibv_wc& completion,
+                                                      core::link_event& out) noexcept {
     if (completion.wr_id == 0 && receives_ && ++receives_missing_ >= receives_at_once) refill_receives();
     rdma_link* link = links_.find(completion.qp_num);
     if (link == nullptr && news_.load(std::memory_order_acquire)) {
@@ -311,7 +331,6 @@ inline std::uint32_t rdma_poller::batch() noexcept {
 
 /// False: there is nothing.
 bool rdma_poller::fetch() noexcept {
-    if (queue_failed_) return false;
     const int got = completions_->poll(fetched_);
     keep(got);
     return got > 0;
@@ -321,19 +340,20 @@ void rdma_poller::keep(int got) noexcept {
     next_fetched_ = 0;
     last_fetched_ = got > 0 ? static_cast<std::uint32_t>(got) : 0;
     several_ = got > 1;
-    if (got < 0) {
-        queue_failed_ = true;
-        fail_all(status::system_error);
-    }
+    if (got < 0) fail_queue();
     settle_busy();
 }
 
 [[gnu::always_inline]] inline bool rdma_link::take_arrival(const ibv_wc& completion,
                                                            core::link_event& out) noexcept {
-    if (!is_server() && ++receives_missing_ >= receives_at_once_) [[unlikely]] refill_receives();
-    if (state_ != state::open || closing_) [[unlikely]] return false;
-    const bool sane = completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM && on_arrival(ntohl(completion.imm_data), out);
-    if (!sane) [[unlikely]] fail(status::protocol_error);
+    if (!is_server() && ++receives_missing_ >= receives_at_once_) [[unlikely]]
+        refill_receives();
+    if (state_ != state::open || closing_) [[unlikely]]
+        return false;
+    const bool sane =
+        completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM && on_arrival(ntohl(completion.imm_data), out);
+    if (!sane) [[unlikely]]
+        fail(status::protocol_error);
     return sane;
 }
 
@@ -410,9 +430,9 @@ std::size_t rdma_link::tell(std::span<core::link_event> out) noexcept {
 }
 
 [[gnu::noinline]] void rdma_link::refill_receives() noexcept {
-    receives_missing_ -= receives_.post(receives_missing_, [this](ibv_recv_wr* chain, ibv_recv_wr** failed) {
-        return queue_pair_->post(chain, failed);
-    });
+    receives_missing_ -= poller_.receive_chain().post(
+        receives_missing_,
+        [this](ibv_recv_wr* chain, ibv_recv_wr** failed) { return queue_pair_->post(chain, failed); });
 }
 
 }  // namespace accel::rdma

@@ -88,7 +88,7 @@ class rdma_link final : public core::link, public verbs::async_listener {
 
   private:
     enum class state : std::uint8_t {
-        idle,    ///< not active yet
+        idle,  ///< not active yet
         open,
         losing,  ///< failed; the `lost` event is still to be told
         lost,
@@ -155,10 +155,9 @@ class rdma_link final : public core::link, public verbs::async_listener {
     std::optional<verbs::queue_pair> queue_pair_;
     verbs::endpoint peer_;
     verbs::send_ledger ledger_{1};
-    verbs::empty_receives receives_;
     std::uint32_t receives_missing_ = 0;
     std::uint32_t receives_at_once_ = 1;
-    std::uint32_t completions_reserved_ = 0;
+    std::uint32_t completions_admitted_ = 0;
     std::uint64_t longest_write_ = 0;  ///< bytes of one work request
     std::uint64_t longest_plain_ = 0;  ///< payload bytes that one takes behind their header
     /// The work request of a plain message: what is the same in each is written once.

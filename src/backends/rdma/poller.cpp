@@ -1,6 +1,7 @@
 #include "backends/rdma/poller.hpp"
 
 #include "core/event_signal.hpp"
+#include "core/log.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -22,7 +23,7 @@ result<std::unique_ptr<core::poller>> rdma_poller::open(std::shared_ptr<verbs::d
                                                         std::shared_ptr<verbs::domain_list> domains,
                                                         const core::poller_options& options) {
     std::unique_ptr<rdma_poller> made(new rdma_poller(std::move(on), std::move(domains), options));
-    if (auto ready = made->prepare(options.role); !ready) return ready.error();
+    if (auto ready = made->make_queues(); !ready) return ready.error();
     return std::unique_ptr<core::poller>(std::move(made));
 }
 
@@ -30,6 +31,7 @@ rdma_poller::rdma_poller(std::shared_ptr<verbs::device> on, std::shared_ptr<verb
                          const core::poller_options& options)
     : device_(std::move(on)),
       domains_(std::move(domains)),
+      role_(options.role),
       options_(options.verbs),
       epoll_fd_(::epoll_create1(EPOLL_CLOEXEC)),
       wake_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
@@ -44,24 +46,23 @@ rdma_poller::~rdma_poller() {
     ::close(epoll_fd_);
 }
 
-result<void> rdma_poller::prepare(core::link_role role) {
-    std::uint32_t depth = least_completions;
-    if (role == core::link_role::server) {
+result<void> rdma_poller::make_queues() {
+    completions_needed_ = least_completions;
+    if (role_ == core::link_role::server) {
         auto receives = verbs::receive_queue::create(device_, shared_receives);
         if (!receives) return receives.error();
         receives_ = std::move(*receives);
-        completions_reserved_ = receives_->depth();
-        depth += receives_->depth();
+        completions_needed_ += receives_->depth();
         receives_missing_ = receives_->depth();
         refill_receives();
     }
-    auto completions = verbs::completion_queue::create(device_, depth, this);
+    auto completions = verbs::completion_queue::create(device_, completions_needed_, this);
     if (!completions) return completions.error();
     completions_ = std::move(*completions);
     for (const int fd : {completions_->event_fd(), wake_fd_}) {
         epoll_event interest{};
         interest.events = EPOLLIN;
-        if (::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &interest) != 0) {
+        if (::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &interest) != 0 && errno != EEXIST) {
             return error{status::system_error, errno, "rdma: epoll does not take the completion channel"};
         }
     }
@@ -74,21 +75,28 @@ result<std::unique_ptr<core::link>> rdma_poller::open_link(const core::link_conf
 
 // Links that come, go and fail.
 
-result<void> rdma_poller::reserve_completions(std::uint32_t count) {
+result<void> rdma_poller::admit(std::uint32_t completions) {
     const std::lock_guard lock(mutex_);
-    const std::uint32_t needed = completions_reserved_ + count;
+    if (queue_failed_ || overrun_ || device_failed_) {
+        return error{status::overloaded, 0,
+                     "rdma: the completion queue has failed and is replaced; try again"};
+    }
+    const std::uint32_t needed = completions_needed_ + completions;
     if (needed > completions_->depth()) {
         const auto most = static_cast<std::uint32_t>(device_->limits().max_cqe);
         const std::uint32_t doubled = std::min(completions_->depth() * 2, most);
         if (auto grown = completions_->grow(std::max(needed, doubled)); !grown) return grown;
     }
-    completions_reserved_ = needed;
+    completions_needed_ = needed;
+    ++links_alive_;
     return {};
 }
 
-void rdma_poller::release_completions(std::uint32_t count) noexcept {
+void rdma_poller::dismiss(std::uint32_t completions) noexcept {
     const std::lock_guard lock(mutex_);
-    completions_reserved_ -= count;
+    completions_needed_ -= completions;
+    --links_alive_;
+    if (links_alive_ == 0 && queue_failed_) announce();  // to be replaced now
 }
 
 void rdma_poller::announce() noexcept {
@@ -108,9 +116,9 @@ void rdma_poller::report(rdma_link& link) noexcept {
     announce();
 }
 
-void rdma_poller::on_async_event(ibv_event_type) noexcept {
+void rdma_poller::on_async_event(ibv_event_type type) noexcept {
     const std::lock_guard lock(mutex_);
-    device_failed_ = true;
+    (type == IBV_EVENT_CQ_ERR ? overrun_ : device_failed_) = true;
     announce();
 }
 
@@ -124,6 +132,10 @@ void rdma_poller::take_news() noexcept {
     for (rdma_link* each : failed_) each->settle_async_failure();
     failed_.clear();
     if (device_failed_) fail_all(status::system_error);
+    if (overrun_) {
+        queue_failed_ = true;
+        fail_all(status::system_error);
+    }
 }
 
 void rdma_poller::remove(rdma_link& link, std::uint32_t number, bool polled) noexcept {
@@ -150,6 +162,35 @@ void rdma_poller::fail_all(status reason) noexcept {
     links_.for_each([reason](rdma_link& each) { each.fail(reason); });
 }
 
+void rdma_poller::fail_queue() noexcept {
+    {
+        const std::lock_guard lock(mutex_);
+        queue_failed_ = true;
+    }
+    fail_all(status::system_error);
+}
+
+/// A completion queue that has failed is of no use to anybody. Once all its links have ended there is
+/// another.
+void rdma_poller::replace_queues() noexcept {
+    constexpr std::chrono::milliseconds pause{10};
+    const core::nanoseconds now = core::now();
+    if (now < replace_at_) return;
+    replace_at_ = now + pause;
+    const std::lock_guard lock(mutex_);
+    if (links_alive_ > 0 || device_failed_) return;
+    completions_.reset();
+    receives_.reset();
+    next_fetched_ = last_fetched_ = 0;
+    armed_ = false;
+    if (auto made = make_queues(); !made) {
+        core::log().error("rdma: no new completion queue: {}", made.error().message);
+        return;
+    }
+    overrun_ = queue_failed_ = false;
+    core::log().warn("rdma: a completion queue had failed; there is a new one");
+}
+
 // The data path; `poll` itself is in datapath.cpp.
 
 std::size_t rdma_poller::tell(std::span<core::link_event> out) noexcept {
@@ -165,24 +206,23 @@ std::size_t rdma_poller::tell(std::span<core::link_event> out) noexcept {
 }
 
 void rdma_poller::refill_receives() noexcept {
-    receives_missing_ -=
-        receive_chain_.post(receives_missing_, [this](ibv_recv_wr* chain, ibv_recv_wr** failed) {
-            return receives_->post(chain, failed);
-        });
+    receives_missing_ -= receive_chain_.post(
+        receives_missing_,
+        [this](ibv_recv_wr* chain, ibv_recv_wr** failed) { return receives_->post(chain, failed); });
 }
 
 bool rdma_poller::arm() noexcept {
-    const bool work = news_.load(std::memory_order_seq_cst) || !talkers_.empty() ||
-                      next_fetched_ < last_fetched_ || queue_failed_;
-    if (work || !completions_->request_event()) return false;
+    const bool work = news_.load(std::memory_order_seq_cst) || !talkers_.empty();
+    if (work || next_fetched_ < last_fetched_) return false;
+    if (queue_failed_) return true;  // whoever polls comes back to see its links closed
+    if (!completions_->request_event()) return false;
     armed_ = true;
     return !fetch();
 }
 
 bool rdma_poller::sleep(int other_fd, core::nanoseconds until) noexcept {
-    std::array<pollfd, 3> fds{{{completions_->event_fd(), POLLIN, 0},
-                               {other_fd, POLLIN, 0},
-                               {wake_fd_, POLLIN, 0}}};
+    std::array<pollfd, 3> fds{
+        {{completions_->event_fd(), POLLIN, 0}, {other_fd, POLLIN, 0}, {wake_fd_, POLLIN, 0}}};
     core::sleep_on(fds, until);
     if ((fds[0].revents & POLLIN) != 0) {
         completions_->take_event();
@@ -193,7 +233,7 @@ bool rdma_poller::sleep(int other_fd, core::nanoseconds until) noexcept {
 
 void rdma_poller::disarm() noexcept {
     if (!armed_) return;
-    completions_->take_events();
+    if (completions_) completions_->take_events();
     armed_ = false;
 }
 

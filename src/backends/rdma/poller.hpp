@@ -43,9 +43,12 @@ class rdma_poller final : public core::poller, public verbs::async_listener {
     [[nodiscard]] verbs::completion_queue& completions() noexcept { return *completions_; }
     [[nodiscard]] ibv_srq* receives() const noexcept { return receives_ ? receives_->get() : nullptr; }
     [[nodiscard]] const verbs_options& options() const noexcept { return options_; }
-    /// Room for the completions of one more link. Any thread.
-    [[nodiscard]] result<void> reserve_completions(std::uint32_t count);
-    void release_completions(std::uint32_t count) noexcept;
+    /// Of this poller's thread.
+    [[nodiscard]] verbs::empty_receives& receive_chain() noexcept { return receive_chain_; }
+    /// Before a link makes its queue pair: room for its completions. Any thread.
+    [[nodiscard]] result<void> admit(std::uint32_t completions);
+    /// After its queue pair is gone. Any thread.
+    void dismiss(std::uint32_t completions) noexcept;
     /// From now on the link's completions are its own. Any thread.
     void add(rdma_link& link);
     /// After the queue pair is gone; if the link is polled, on the polling thread. Idempotent.
@@ -62,7 +65,8 @@ class rdma_poller final : public core::poller, public verbs::async_listener {
     /// Receives are posted anew when so many have been used up.
     static constexpr std::uint32_t receives_at_once = 32;
 
-    [[nodiscard]] result<void> prepare(core::link_role role);
+    [[nodiscard]] result<void> make_queues();
+    void replace_queues() noexcept;
     void announce() noexcept;
     void take_news() noexcept;
     [[nodiscard]] std::size_t tell(std::span<core::link_event> out) noexcept;
@@ -77,9 +81,11 @@ class rdma_poller final : public core::poller, public verbs::async_listener {
     }
     void refill_receives() noexcept;
     void fail_all(status reason) noexcept;
+    void fail_queue() noexcept;
 
     std::shared_ptr<verbs::device> device_;
     std::shared_ptr<verbs::domain_list> domains_;
+    core::link_role role_;
     verbs_options options_;
     int epoll_fd_;
     int wake_fd_;
@@ -93,10 +99,11 @@ class rdma_poller final : public core::poller, public verbs::async_listener {
     std::uint32_t last_fetched_ = 0;
     link_table links_;
     std::vector<rdma_link*> talkers_;  ///< capacity for all links
-    bool queue_failed_ = false;
-    bool busy_ = false;     ///< there is more to `poll` than a look at the completion queue
-    bool several_ = false;  ///< completions came at the last look
+    bool queue_failed_ = false;        ///< as `mutex_` guards it for other threads
+    bool busy_ = false;                ///< there is more to `poll` than a look at the completion queue
+    bool several_ = false;             ///< completions came at the last look
     std::uint32_t single_polls_ = 0;
+    core::nanoseconds replace_at_{};
     bool armed_ = false;  ///< an event of the completion queue may be there to be taken
 
     std::atomic<bool> news_{false};
@@ -104,7 +111,9 @@ class rdma_poller final : public core::poller, public verbs::async_listener {
     std::vector<rdma_link*> added_;
     std::vector<rdma_link*> failed_;
     bool device_failed_ = false;
-    std::uint32_t completions_reserved_ = 0;
+    bool overrun_ = false;
+    std::uint32_t links_alive_ = 0;
+    std::uint32_t completions_needed_ = 0;
 };
 
 }  // namespace accel::rdma

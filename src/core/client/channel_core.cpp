@@ -19,7 +19,8 @@ std::chrono::nanoseconds not_negative(std::chrono::nanoseconds value) noexcept {
 }  // namespace
 
 status channel_core::begin(call_view& out) noexcept {
-    if (state_ != state::connected) [[unlikely]] return state_ == state::closed ? status::closed : status::peer_lost;
+    if (state_ != state::connected) [[unlikely]]
+        return state_ == state::closed ? status::closed : status::peer_lost;
     client_slot* slot = slots_.take_free();
     if (slot == nullptr) return status::again;
     out.id = slot->content.id;
@@ -29,7 +30,8 @@ status channel_core::begin(call_view& out) noexcept {
 
 status channel_core::submit(call_id id, std::size_t length, const submit_options& options) noexcept {
     client_slot* slot = slots_.find(id);
-    if (const status bad = check_submit(slot, length, options); bad != status::ok) [[unlikely]] return bad;
+    if (const status bad = check_submit(slot, length, options); bad != status::ok) [[unlikely]]
+        return bad;
     return submit_payload(*slot, {slot->header + header_bytes, length}, nullptr, options);
 }
 
@@ -107,14 +109,16 @@ std::size_t channel_core::poll(std::span<completion> out) noexcept {
     return count;
 }
 
-/// Takes what the transport has, then what time and the control plane say. Answers go straight into `out`, as far
-/// as there is room and none is waiting before them.
+/// Takes what the transport has, then what time and the control plane say. Answers go straight into `out`, as
+/// far as there is room and none is waiting before them.
 [[gnu::always_inline]] inline void channel_core::progress(completion_room& out) noexcept {
     if (state_ == state::connected) [[likely]] {
         take_events(out);
-        if (now_ >= slots_.next_deadline()) [[unlikely]] expire();
+        if (now_ >= slots_.next_deadline()) [[unlikely]]
+            expire();
         const bool goes_on = connection_.watch->ended() == status::ok && state_ == state::connected;
-        if (goes_on) [[likely]] return;
+        if (goes_on) [[likely]]
+            return;
     }
     out = end_session(out);
 }
@@ -141,7 +145,8 @@ std::size_t channel_core::poll(std::span<completion> out) noexcept {
         } else {
             on_event(*event);
         }
-        if (state_ != state::connected) [[unlikely]] return;
+        if (state_ != state::connected) [[unlikely]]
+            return;
     }
 }
 
@@ -154,11 +159,13 @@ inline void channel_core::on_response(const link_event& event, completion_room& 
     const slot_header& header = event.header;
     const bool sane = is_well_formed(header, message_kind::response) && header.slot < slots_.count() &&
                       header.length <= max_payload_bytes && event.payload.size() == header.length;
-    if (!sane) [[unlikely]] return lose(status::protocol_error);
+    if (!sane) [[unlikely]]
+        return lose(status::protocol_error);
     client_slot& slot = slots_[header.slot];
-    const bool awaited = slot.owed && slot.content.id.generation == header.generation &&
-                         slot.state == slot_state::in_flight;
-    if (!awaited) [[unlikely]] return on_late_response(slot, header);
+    const bool awaited =
+        slot.owed && slot.content.id.generation == header.generation && slot.state == slot_state::in_flight;
+    if (!awaited) [[unlikely]]
+        return on_late_response(slot, header);
     slot.owed = false;
     slot.holds_response = event.borrowed;
     if (out.next != out.end && slots_.ready() == 0) [[likely]] {
@@ -188,7 +195,8 @@ void channel_core::on_let_go(std::uint32_t index) noexcept {
 }
 
 /// Writes a completion where it is wanted: all of it, whatever was there.
-inline void channel_core::fill(completion& out, const client_slot& slot, const link_event& event) const noexcept {
+inline void channel_core::fill(completion& out, const client_slot& slot,
+                               const link_event& event) const noexcept {
     const slot_header& header = event.header;
     out.id = slot.content.id;
     out.status = header.code;
@@ -247,7 +255,8 @@ void channel_core::expire() noexcept {
 }
 
 inline void channel_core::hand_out(completion_room& out) noexcept {
-    if (slots_.ready() == 0) [[likely]] return;
+    if (slots_.ready() == 0) [[likely]]
+        return;
     while (out.next != out.end) {
         const client_slot* slot = slots_.take_done();
         if (slot == nullptr) break;
@@ -257,7 +266,8 @@ inline void channel_core::hand_out(completion_room& out) noexcept {
 
 [[gnu::noinline]] void channel_core::consumed(client_slot& slot) noexcept {
     slot.holds_response = false;
-    if (slot.epoch != epoch_) [[unlikely]] return consumed_late(slot);
+    if (slot.epoch != epoch_) [[unlikely]]
+        return consumed_late(slot);
     connection_.path->consumed(slot.content.id.slot);
 }
 
@@ -265,12 +275,14 @@ status channel_core::release(call_id id) noexcept {
     client_slot* slot = slots_.find(id);
     if (slot == nullptr) return status::invalid_state;
     const bool simple = slot->state == slot_state::taken && !slot->holds_response && !slot->owed;
-    if (!simple) [[unlikely]] return release_other(*slot);
+    if (!simple) [[unlikely]]
+        return release_other(*slot);
     slots_.put_free(*slot);
     return status::ok;
 }
 
-/// A call that was never submitted, whose response lies in memory of the link, or whose answer is still to come.
+/// A call that was never submitted, whose response lies in memory of the link, or whose answer is still to
+/// come.
 [[gnu::noinline]] status channel_core::release_other(client_slot& slot) noexcept {
     if (slot.state == slot_state::begun) {
         slots_.put_free(slot);
@@ -342,18 +354,26 @@ completion channel_core::wait_for(call_id id) noexcept {
 /// The public calls of the data path, here so that each is one function with what it calls.
 namespace accel {
 
-status channel::begin(call_view& out) noexcept { return core_->begin(out); }
+status channel::begin(call_view& out) noexcept {
+    return core_->begin(out);
+}
 status channel::submit(call_id id, std::size_t length, const submit_options& options) noexcept {
     return core_->submit(id, length, options);
 }
 status channel::submit(call_id id, slice payload, const submit_options& options) noexcept {
     return core_->submit(id, payload, options);
 }
-status channel::cancel(call_id id) noexcept { return core_->cancel(id); }
-std::size_t channel::poll(std::span<completion> out) noexcept { return core_->poll(out); }
+status channel::cancel(call_id id) noexcept {
+    return core_->cancel(id);
+}
+std::size_t channel::poll(std::span<completion> out) noexcept {
+    return core_->poll(out);
+}
 std::size_t channel::wait(std::span<completion> out, std::chrono::nanoseconds timeout) noexcept {
     return core_->wait(out, timeout);
 }
-status channel::release(call_id id) noexcept { return core_->release(id); }
+status channel::release(call_id id) noexcept {
+    return core_->release(id);
+}
 
 }  // namespace accel

@@ -41,7 +41,7 @@ struct exchange_state {
         std::uint32_t application_code = 0;
         const region_state* lent = nullptr;
         std::array<nanoseconds, 3> stages{};  ///< by `stage`
-    } answer;  ///< cleared at once when the request is admitted
+    } answer;                                 ///< cleared at once when the request is admitted
     std::span<const std::byte> payload;
     std::atomic<std::uint32_t>* leases = nullptr;  ///< of `payload`, until it is handed over
 

@@ -6,8 +6,8 @@
 #include <new>
 #include <utility>
 
-/// The data path of a server, in the order a request travels: through its worker, its session and its exchange, which
-/// are in one file so that they make few functions. Nothing here allocates, locks or logs.
+/// The data path of a server, in the order a request travels: through its worker, its session and its
+/// exchange, which are in one file so that they make few functions. Nothing here allocates, locks or logs.
 namespace accel::core {
 namespace {
 
@@ -46,22 +46,26 @@ std::size_t worker::turn() noexcept {
 
 inline void worker::on_event(const link_event& event) noexcept {
     auto& from = *static_cast<session*>(event.owner);
-    if (from.gone()) [[unlikely]] return;
-    if (event.kind == event_kind::arrived) [[likely]] return on_request(from, event);
+    if (from.gone()) [[unlikely]]
+        return;
+    if (event.kind == event_kind::arrived) [[likely]]
+        return on_request(from, event);
     if (event.kind == event_kind::lost) return lose(from, event.reason);
     from.let_go(event.header.slot);
 }
 
 inline void worker::on_request(session& from, const link_event& event) noexcept {
     exchange_state* admitted = from.admit(event);
-    if (admitted == nullptr) [[unlikely]] return lose(from, status::protocol_error);
+    if (admitted == nullptr) [[unlikely]]
+        return lose(from, status::protocol_error);
     exchange_state& request = *admitted;
     const std::uint32_t open = open_.load(std::memory_order_relaxed) + 1;
     open_.store(open, std::memory_order_relaxed);
     request.arrival = polled_at_;
     request.handler_start = now_;
     const bool too_many = open > most_open_.load(std::memory_order_relaxed);
-    if (too_many || request.deadline <= now_) [[unlikely]] return refuse_late_or_too_many(request, too_many);
+    if (too_many || request.deadline <= now_) [[unlikely]]
+        return refuse_late_or_too_many(request, too_many);
     count(counters_.requests);
     hold();
     const std::uint64_t answered = answered_;
@@ -71,10 +75,11 @@ inline void worker::on_request(session& from, const link_event& event) noexcept 
 
 inline exchange_state* session::admit(const link_event& event) noexcept {
     const slot_header& header = event.header;
-    const bool sane = is_well_formed(header, message_kind::request) && header.slot < geometry_.slots && header.length <= geometry_.request_bytes &&
-                      event.payload.size() == header.length &&
+    const bool sane = is_well_formed(header, message_kind::request) && header.slot < geometry_.slots &&
+                      header.length <= geometry_.request_bytes && event.payload.size() == header.length &&
                       header.response_room <= geometry_.response_bytes;
-    if (!sane) [[unlikely]] return nullptr;
+    if (!sane) [[unlikely]]
+        return nullptr;
     exchange_state& exchange = exchanges_[header.slot];
     // A slot is used again only after its answer, and under another generation.
     if (exchange.phase != exchange_phase::idle || exchange.generation == header.generation) [[unlikely]]
@@ -87,7 +92,8 @@ inline exchange_state* session::admit(const link_event& event) noexcept {
     exchange.deadline = nanoseconds{header.deadline_ns};
     exchange.request = event.payload;
     std::span<std::byte> room{exchange.header + header_bytes, answer_bytes_};
-    if (!event.response_room.empty()) [[unlikely]] room = event.response_room;
+    if (!event.response_room.empty()) [[unlikely]]
+        room = event.response_room;
     exchange.response_room = room.first(std::min<std::size_t>(room.size(), header.response_room));
     exchange.answer = {};
     ++open_;
@@ -149,7 +155,8 @@ void worker::send_answer(exchange_state& answered) noexcept {
     now_ = now();
     ++answered_;
     const status sent = to.gone() ? to.drop(answered) : to.send(answered, now_);
-    if (sent != status::ok) [[unlikely]] return end_answer(answered, sent);
+    if (sent != status::ok) [[unlikely]]
+        return end_answer(answered, sent);
     count(counters_.replies);
     open_.store(open_.load(std::memory_order_relaxed) - 1, std::memory_order_release);
     to.finish(answered);
@@ -178,7 +185,8 @@ inline void session::write_header(const exchange_state& answered, nanoseconds at
     header.queue_ticks = to_ticks(answered.handler_start - answered.arrival);
     const auto& stages = answered.answer.stages;
     const bool recorded = (stages[0].count() | stages[1].count() | stages[2].count()) != 0;
-    if (!recorded) [[likely]] return;
+    if (!recorded) [[likely]]
+        return;
     header.copy_ticks = to_ticks(stages[static_cast<std::size_t>(stage::copy)]);
     header.preprocessing_ticks = to_ticks(stages[static_cast<std::size_t>(stage::preprocessing)]);
     header.inference_ticks = to_ticks(stages[static_cast<std::size_t>(stage::inference)]);
@@ -186,10 +194,12 @@ inline void session::write_header(const exchange_state& answered, nanoseconds at
 
 inline status session::send(exchange_state& answered, nanoseconds at) noexcept {
     const region_state* lent = answered.answer.lent;
-    if (lent != nullptr && answered.leases_out != nullptr) [[unlikely]] return status::again;
+    if (lent != nullptr && answered.leases_out != nullptr) [[unlikely]]
+        return status::again;
     write_header(answered, at);
     // Done with the request before the answer leaves: the next one may arrive before deliver returns.
-    if (answered.borrowed) [[unlikely]] path_->consumed(answered.slot);
+    if (answered.borrowed) [[unlikely]]
+        path_->consumed(answered.slot);
     const outgoing message{answered.slot, answered.payload, lent, {}};
     const status sent = path_->deliver(message);
     if (lent != nullptr && sent == status::ok) answered.leases_out = std::exchange(answered.leases, nullptr);
@@ -229,7 +239,8 @@ namespace accel {
 
 /// Here for the same reason; the other methods are in exchange.cpp.
 status exchange::reply(std::size_t length) noexcept {
-    if (state_ == nullptr) [[unlikely]] core::worker::misuse();
+    if (state_ == nullptr) [[unlikely]]
+        core::worker::misuse();
     core::exchange_state& state = *state_;
     if (length > state.response_room.size()) return status::message_too_large;
     state.payload = state.response_room.first(length);

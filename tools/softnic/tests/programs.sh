@@ -1,10 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Programs nobody here wrote, under softnic: ibverbs-utils, perftest, ucx-utils. Usage: programs.sh SOFTNIC GROUP
+# Programs nobody here wrote, under softnic: ibverbs-utils, perftest, ucx-utils. Usage: programs.sh SOFTNIC GROUP [UCX_CHECK]
 # Exit status 77: the program of this group is not installed.
 set -u
 softnic=$1
 group=$2
+ucx_check=${3:-}
 fabric=programs-$group-$$
 work=$(mktemp -d)
 failures=0
@@ -118,7 +119,7 @@ perf_loss() {
     done
 }
 
-# rc_x: rc_mlx5, with ud_mlx5 for the connection only. ucx_perftest does not check its data; the other groups do that.
+# rc_x: rc_mlx5, with ud_mlx5 for the connection only. ucx_perftest does not check its data; ucx_data does that.
 ucx() {
     need ucx_perftest
     port_option=-p
@@ -138,6 +139,38 @@ ucx_pair() {
     local test=$1
     shift
     pair ucx_perftest -t "$test" "$@"
+}
+
+# UCX's own demo compares what it reads and wrote (-q); our client does so for every kind of operation.
+ucx_data() {
+    need io_demo
+    export UCX_TLS=rc_x UCX_NET_DEVICES=mlx5_0:1 UCX_WARN_UNUSED_ENV_VARS=n
+    if [ -n "$ucx_check" ]; then
+        check "tag, am, put, get and atomics over rc_mlx5" single "$ucx_check"
+    else
+        echo "skipped: softnic_ucx_check is not built (no libucx-dev)"
+    fi
+    # Its connections are made over TCP.
+    export UCX_TLS=rc_x,tcp UCX_NET_DEVICES=mlx5_0:1,lo
+    port=$((port + 1))
+    run io_demo -q -p $port -d 1:300000 -o read,write > "$work/server" 2>&1 &
+    local server=$!
+    sleep 0.5
+    check "io_demo -q: reads and writes to 300 kB" single \
+        io_demo -q -p $port -n 5 -t 20 -i 100 -w 4 -d 1:300000 -o read,write 127.0.0.1
+    pkill -INT -f "^io_demo -q -p $port "
+    wait $server
+    fired=$((fired + $(sed -n 's/^softnic: .* faults \([0-9]*\) .*/+\1/p' "$work/server" | tr -d '\n') + 0))
+    check "io_demo counted reads and writes, and no error" grep -qE "Client exit with status 'OK'" "$work/single"
+}
+
+# One program, whose output is shown if it fails; counts faults as pair() does.
+single() {
+    run "$@" > "$work/single" 2>&1
+    local status=$?
+    fired=$((fired + $(sed -n 's/^softnic: .* faults \([0-9]*\) .*/+\1/p' "$work/single" | tr -d '\n') + 0))
+    [ $status = 0 ] || tail -n 8 "$work/single"
+    return $status
 }
 
 killed() {
@@ -190,6 +223,8 @@ case $group in
     perftest_loss) faults=(--fault "drop p=0.01 seed=$RANDOM") && perf_loss ;;
     ucx) ucx ;;
     ucx_loss) rounds=150 faults=(--fault "drop p=0.01 seed=$RANDOM") && ucx ;;
+    ucx_data) ucx_data ;;
+    ucx_data_loss) faults=(--fault "drop p=0.01 seed=$RANDOM") && ucx_data ;;
     killed) killed ;;
     doctor) check "softnic doctor" "$softnic" doctor ;;
     *) echo "no group $group" && exit 2 ;;

@@ -61,8 +61,13 @@ struct lossy : ::testing::Test {
 };
 
 struct loss_case {
+    const char* name;
     const char* faults;
 };
+
+void PrintTo(const loss_case& of, std::ostream* to) {
+    *to << of.faults;
+}
 
 struct lossy_messages : lossy, ::testing::WithParamInterface<loss_case> {};
 
@@ -114,13 +119,17 @@ TEST_P(lossy_messages, all_operations_survive) {
 
 INSTANTIATE_TEST_SUITE_P(
     faults, lossy_messages,
-    ::testing::Values(loss_case{"drop p=0.01 seed=3"}, loss_case{"drop p=0.1 seed=4"},
-                      loss_case{"drop p=0.3 op=ack seed=5"}, loss_case{"drop p=0.2 op=read_response seed=6"},
-                      loss_case{"drop p=0.3 op=atomic_response seed=6"},
-                      loss_case{"drop p=0.3 op=nak seed=1;drop p=0.05"}, loss_case{"duplicate p=0.2 seed=7"},
-                      loss_case{"reorder p=0.1 seed=8"}, loss_case{"delay p=0.1 us=3000 seed=9"},
-                      loss_case{"nak:rnr p=0.1 seed=10"}, loss_case{"nak:sequence p=0.1 seed=11"},
-                      loss_case{"drop p=0.03 seed=12;duplicate p=0.05 seed=13;reorder p=0.05 seed=14"}));
+    ::testing::Values(
+        loss_case{"few", "drop p=0.01 seed=3"}, loss_case{"many", "drop p=0.1 seed=4"},
+        loss_case{"acks", "drop p=0.3 op=ack seed=5"},
+        loss_case{"read_responses", "drop p=0.2 op=read_response seed=6"},
+        loss_case{"atomic_responses", "drop p=0.3 op=atomic_response seed=6"},
+        loss_case{"naks", "drop p=0.3 op=nak seed=1;drop p=0.05"},
+        loss_case{"duplicates", "duplicate p=0.2 seed=7"}, loss_case{"reordered", "reorder p=0.1 seed=8"},
+        loss_case{"delayed", "delay p=0.1 us=3000 seed=9"}, loss_case{"not_ready", "nak:rnr p=0.1 seed=10"},
+        loss_case{"out_of_sequence", "nak:sequence p=0.1 seed=11"},
+        loss_case{"everything", "drop p=0.03 seed=12;duplicate p=0.05 seed=13;reorder p=0.05 seed=14"}),
+    [](const auto& of) { return of.param.name; });
 
 TEST_F(lossy, a_silent_peer_is_a_retry_error_after_all_retries) {
     link_options how;
@@ -247,6 +256,17 @@ TEST_F(lossy, a_port_that_goes_down_and_comes_back) {
     EXPECT_EQ(seen.kind, MLX5_CQE_REQ);
     EXPECT_TRUE(on.adapter.state.devices[0].ports()[0].up);
     EXPECT_GT(on.now, 200'000'000u);
+}
+
+TEST_F(lossy, a_port_comes_up_when_its_rule_says) {
+    link_options how;
+    how.timeout = 11;  // 8.4 ms
+    how.retry_count = 3;
+    connect_pair(on.adapter, qp, other, how);
+    add_fault("port_down nth=1 us=10000");
+    EXPECT_EQ(fails_with(message(MLX5_OPCODE_RDMA_WRITE, 100)), syndrome::none);
+    EXPECT_EQ(seen.kind, MLX5_CQE_REQ);
+    EXPECT_LT(on.now, 30'000'000u);
 }
 
 /// Two nodes of one fabric: the second one dies.

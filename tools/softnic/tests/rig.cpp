@@ -15,8 +15,9 @@ namespace {
 
 template <class T>
 void append(std::vector<std::byte>& to, const T& value) {
-    const auto* bytes = reinterpret_cast<const std::byte*>(&value);
-    to.insert(to.end(), bytes, bytes + sizeof value);
+    const std::size_t before = to.size();
+    to.resize(before + sizeof value);
+    std::memcpy(to.data() + before, &value, sizeof value);
 }
 
 void append_segments(const work& what, std::vector<std::byte>& wqe) {

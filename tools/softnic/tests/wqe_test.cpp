@@ -23,29 +23,28 @@ class wqe_bytes {
 
     template <class T>
     wqe_bytes& add(const T& segment) {
-        const auto* from = reinterpret_cast<const std::byte*>(&segment);
-        body_.insert(body_.end(), from, from + sizeof segment);
+        const std::size_t before = bytes_.size();
+        bytes_.resize(before + sizeof segment);
+        std::memcpy(bytes_.data() + before, &segment, sizeof segment);
         return *this;
     }
     wqe_bytes& add_inline(std::size_t size, std::uint32_t claimed) {
         add(htobe32(claimed | MLX5_INLINE_SEG));
-        for (std::size_t at = 0; at < size; ++at) body_.push_back(static_cast<std::byte>(at));
-        body_.resize((body_.size() + 15) & ~std::size_t{15});
+        for (std::size_t at = 0; at < size; ++at) bytes_.push_back(static_cast<std::byte>(at));
+        bytes_.resize((bytes_.size() + 15) & ~std::size_t{15});
         return *this;
     }
     std::vector<std::byte> build(int ds = -1, std::uint32_t queue = qpn) {
         const auto units =
-            ds >= 0 ? static_cast<std::uint32_t>(ds) : static_cast<std::uint32_t>(1 + body_.size() / 16);
+            ds >= 0 ? static_cast<std::uint32_t>(ds) : static_cast<std::uint32_t>(bytes_.size() / 16);
         head_.qpn_ds = htobe32(queue << 8 | units);
-        std::vector<std::byte> all(sizeof head_);
-        std::memcpy(all.data(), &head_, sizeof head_);
-        all.insert(all.end(), body_.begin(), body_.end());
-        return all;
+        std::memcpy(bytes_.data(), &head_, sizeof head_);
+        return bytes_;
     }
     mlx5_wqe_ctrl_seg head_{};
 
   private:
-    std::vector<std::byte> body_;
+    std::vector<std::byte> bytes_ = std::vector<std::byte>(sizeof head_);  // room for the head, put in last
 };
 
 mlx5_wqe_raddr_seg remote() {

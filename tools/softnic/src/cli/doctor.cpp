@@ -82,6 +82,7 @@ int doctor() {
     good &= check_library("libibverbs.so.1", "libibverbs1");
     good &= check_library("libmlx5.so.1", "ibverbs-providers");
     describe_machine();
+    std::fflush(stdout);  // the probe prints too
     if (good) good = check_device(library);
     fmt::print("{}\n", good ? "softnic can run programs here" : "softnic cannot run programs here");
     std::fflush(stdout);

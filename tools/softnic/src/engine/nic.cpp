@@ -8,6 +8,7 @@
 #include "transport/responder.hpp"
 #include "transport/wire.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include <infiniband/verbs.h>
@@ -37,6 +38,7 @@ bool nic::progress(std::uint64_t now_ns) {
         moved |= again;
         if (!again) break;
     }
+    if (now_ns >= state.port_up_at) restore_ports();
     if (now_ns >= reap_at_) reap_sometimes();
     return moved;
 }
@@ -153,14 +155,17 @@ void nic::deliver(const arrival& in) {
 void nic::reap_sometimes() {
     reap_at_ = state.now + reap_interval_ns;
     state.net->reap_dead_nodes();
-    restore_ports();
 }
 
 void nic::restore_ports() {
+    state.port_up_at = hca::never;
     for (device& one : state.devices) {
         for (const port& each : one.ports()) {
-            if (!each.up && each.up_again_at != 0 && state.now >= each.up_again_at) {
+            if (each.up || each.up_again_at == 0) continue;
+            if (state.now >= each.up_again_at) {
                 wire::set_port(state, each.address, true, 0);
+            } else {
+                state.port_up_at = std::min(state.port_up_at, each.up_again_at);
             }
         }
     }

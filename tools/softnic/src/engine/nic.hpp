@@ -28,7 +28,9 @@ class nic {
     /// Is there anything to do? Much cheaper than progress(), for who asks in every call of the program.
     [[nodiscard]] bool has_something_to_do();
     /// Anything that time alone, or a packet, could move?
-    [[nodiscard]] bool busy() const { return !state.scheduled.empty() || !state.held.empty(); }
+    [[nodiscard]] bool busy() const {
+        return !state.scheduled.empty() || !state.held.empty() || state.port_up_at != hca::never;
+    }
 
     uar_page& add_uar(int command_file);
     void remove_uar(std::uint32_t number);

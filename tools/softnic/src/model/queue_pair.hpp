@@ -2,6 +2,7 @@
 #pragma once
 
 #include "fabric/packet.hpp"
+#include "model/bounded_queue.hpp"
 #include "model/completion_queue.hpp"
 #include "model/qp_attributes.hpp"
 #include "model/receive_queue.hpp"
@@ -111,7 +112,7 @@ struct responder_state {
     std::uint32_t message_bytes = 0;
     bool holds_receive = false;
     receive_request receive;
-    std::deque<reply> replies;
+    bounded_queue<reply, max_replies> replies;
     std::array<atomic_memory, atomic_depth> atomics{};
     std::size_t next_atomic = 0;
     std::vector<posted_write> posted;

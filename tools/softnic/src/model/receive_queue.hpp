@@ -10,7 +10,7 @@
 
 namespace accel::softnic {
 
-/// One receive WQE, taken off its queue.
+/// One receive WQE, taken off its queue. Reused, as a send_request is.
 struct receive_request {
     std::uint16_t index = 0;
     std::vector<segment> segments;

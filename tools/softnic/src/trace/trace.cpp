@@ -20,7 +20,7 @@ bool trace::start(const std::string& path) {
     const bool directory = ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
     const auto file = directory ? fmt::format("{}/softnic-{}.trace", path, ::getpid()) : path;
     out_ = std::fopen(file.c_str(), "ae");
-    if (out_ != nullptr) std::setvbuf(out_, nullptr, _IOLBF, 0);
+    if (out_ != nullptr) std::setvbuf(out_, buffer_.data(), _IOLBF, buffer_.size());
     return out_ != nullptr;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <cstdio>
 #include <string>
@@ -34,6 +35,7 @@ class trace {
     void write(std::uint64_t now_ns, int node, std::uint32_t qpn, std::string_view what,
                const std::string& details);
 
+    std::array<char, 4096> buffer_{};  ///< so that writing a line takes no memory
     std::FILE* out_ = nullptr;
 };
 

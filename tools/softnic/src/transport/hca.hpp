@@ -48,6 +48,8 @@ struct event_listener {
 /// Everything one process's adapters consist of, but for threads, doorbells and the way commands come in. Not
 /// thread-safe: who drives it holds one lock.
 struct hca {
+    static constexpr std::uint64_t never = ~std::uint64_t{0};
+
     hca(settings chosen, std::unique_ptr<fabric> joined);
 
     settings config;
@@ -60,6 +62,7 @@ struct hca {
     std::uint64_t now = 0;   ///< nanoseconds; set by who drives it
     std::mt19937_64 random;  ///< strict mode's dice
     std::vector<held_packet> held;
+    std::uint64_t port_up_at = never;  ///< when the next port that a fault took down comes up again
     std::vector<event_listener> listeners;
     std::vector<queue_pair*> scheduled;  ///< queue pairs that have or may soon have work
 

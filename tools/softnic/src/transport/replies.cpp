@@ -26,10 +26,12 @@ std::uint32_t count_responses(std::uint32_t length, std::uint32_t mtu) {
 /// More reads and atomics at once than this side agreed to.
 bool too_many_outstanding(const queue_pair& qp) {
     const auto& replies = qp.responder.replies;
-    const auto costly = std::count_if(replies.begin(), replies.end(), [](const reply& one) {
-        return one.kind == packet_kind::read_response || one.kind == packet_kind::atomic_response;
-    });
-    return costly >= std::max<std::ptrdiff_t>(qp.attributes.max_dest_rd_atomic, 1);
+    std::size_t costly = 0;
+    for (std::size_t at = 0; at < replies.size(); ++at) {
+        const packet_kind kind = replies[at].kind;
+        if (kind == packet_kind::read_response || kind == packet_kind::atomic_response) ++costly;
+    }
+    return costly >= std::max<std::size_t>(qp.attributes.max_dest_rd_atomic, 1);
 }
 
 bool execute_atomic(hca& nic, queue_pair& qp, const packet_header& in, std::uint64_t& previous) {
@@ -129,7 +131,7 @@ void on_atomic(hca& nic, queue_pair& qp, const packet_header& in, bool again) {
 }
 
 void owe(queue_pair& qp, const reply& what) {
-    if (qp.responder.replies.size() < responder_state::max_replies) qp.responder.replies.push_back(what);
+    if (!qp.responder.replies.full()) qp.responder.replies.push_back(what);
 }
 
 void owe_acknowledgement(queue_pair& qp, std::uint32_t psn) {

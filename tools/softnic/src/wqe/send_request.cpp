@@ -10,6 +10,8 @@
 namespace accel::softnic {
 namespace {
 
+constexpr std::size_t usual_segments = 4;
+
 struct opcode_row {
     std::uint8_t opcode;
     operation kind;
@@ -148,6 +150,7 @@ void start(send_request& out, const send_expectation& expected) {
     out.blocks = 1;
     out.length = 0;
     out.segments.clear();
+    out.segments.reserve(usual_segments);
     out.inlined.clear();
 }
 

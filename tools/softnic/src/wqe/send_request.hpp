@@ -39,7 +39,8 @@ struct datagram_address {
     std::array<std::uint8_t, 16> gid{};
 };
 
-/// One send WQE, decoded. Reused: decode() keeps the vectors' capacity.
+/// One send WQE, decoded. Reused: decode() keeps the vectors' capacity, so that in the long run it allocates
+/// nothing.
 struct send_request {
     std::uint16_t index = 0;   ///< the producer index it was posted with; goes back in the CQE
     std::uint16_t blocks = 1;  ///< how many WQEBBs it took

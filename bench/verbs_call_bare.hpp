@@ -9,9 +9,9 @@
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
 
-/// What a program does that uses libibverbs itself: the subject that `rdma` is compared with. The same operations as
-/// `rdma` uses, and nothing else: one write with immediate data a message, receives without memory posted in
-/// batches, a completion of a send asked for now and then.
+/// What a program does that uses libibverbs itself: the subject that `rdma` is compared with. The same
+/// operations as `rdma` uses, and nothing else: one write with immediate data a message, receives without
+/// memory posted in batches, a completion of a send asked for now and then.
 namespace accel::bench {
 
 /// How one end finds the other. Plain bytes, to be handed over by whatever means.
@@ -28,7 +28,7 @@ struct bare_address {
 class bare_end {
   public:
     // As deep, and as often, as `rdma` has it for the default of 8 slots.
-    static constexpr std::uint32_t send_depth = 32;
+    static constexpr std::uint32_t send_depth = 16;
     static constexpr std::uint32_t shared_receives_at_once = 32;
     static constexpr std::uint32_t own_receives_at_once = 4;
     static constexpr std::uint32_t inline_bytes = 128;
@@ -56,7 +56,7 @@ class bare_end {
         request.num_sge = 1;
         request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
         request.send_flags = length <= inline_bytes ? IBV_SEND_INLINE : 0;
-        if (++unsignalled_ == send_depth / 2) {
+        if (++unsignalled_ == send_depth / 4) {
             request.send_flags |= IBV_SEND_SIGNALED;
             unsignalled_ = 0;
         }

@@ -1,0 +1,26 @@
+// What a peer over verbs says of itself, and the extensions in front of its requests.
+#include "fuzz_target.hpp"
+#include "verbs/endpoint.hpp"
+#include "verbs/placement.hpp"
+
+#include <cstring>
+#include <span>
+
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    using namespace accel;
+    const auto bytes = std::as_bytes(std::span{data, size});
+    const auto peer = verbs::parse_endpoint(bytes);
+    if (peer) {
+        const verbs::endpoint& e = peer.value();
+        tests::require(size == sizeof e && std::memcmp(&e, data, size) == 0, "it is read as it lies there");
+        tests::require(e.mtu >= 1 && e.mtu <= 5, "the MTU is one there is");
+        tests::require(e.queue_pair < (1U << 24) && e.first_psn < (1U << 24), "numbers have 24 bits");
+        tests::require(e.slots > 0 && e.slots_stride > 0, "there are slots");
+    } else {
+        tests::require(!peer.error().message.empty(), "a refusal has a sentence");
+    }
+    verbs::placement place;
+    if (verbs::find_placement(bytes, place) && place.length > 0)
+        tests::require(size >= sizeof(verbs::placement_extension), "a placement has been there");
+    return 0;
+}

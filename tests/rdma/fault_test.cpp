@@ -1,0 +1,247 @@
+// The device misbehaves (softnic's fault rules). Whatever happens to one session: each of its calls ends
+// exactly once, with a status that says why and within its bound; the session beside it notices nothing; and
+// the next one is as good as new.
+#include "conformance/rig.hpp"
+#include "softnic/softnic.h"
+#include "verbs/completion_queue.hpp"
+#include "verbs/domain.hpp"
+#include "verbs/queue_pair.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <fmt/format.h>
+
+namespace accel::tests {
+namespace {
+
+/// Numbers that softnic gives to the next queue pairs: one after another.
+std::uint32_t last_queue_pair() {
+    auto device = verbs::device::open({}, {}).value();
+    auto domain = verbs::domain::create(device).value();
+    auto completions = verbs::completion_queue::create(device, 16, nullptr).value();
+    auto pair =
+        verbs::queue_pair::create(device, domain->get(), completions->get(), nullptr, {4, 4, 0}, nullptr);
+    return pair.value().number();
+}
+
+enum class whose { nobody, client, server };
+
+struct device_fault {
+    const char* name;
+    const char* rule;  ///< of softnic, without the queue pair
+    whose queue_pair;  ///< of the session under test
+    bool survived;     ///< by retransmission
+    friend std::ostream& operator<<(std::ostream& out, const device_fault& f) { return out << f.name; }
+};
+
+const device_fault all_faults[] = {
+    {"a_packet_lost_on_its_way_out", "drop nth=2 count=1", whose::client, true},
+    {"a_packet_lost_on_its_way_back", "drop nth=2 count=1", whose::server, true},
+    {"packets_lost_at_random", "drop p=0.2 seed=5 count=20", whose::client, true},
+    {"answers_lost_at_random", "drop p=0.2 seed=6 count=20", whose::server, true},
+    {"packets_twice", "duplicate p=0.5 seed=1 count=20", whose::client, true},
+    {"answers_twice", "duplicate p=0.5 seed=2 count=20", whose::server, true},
+    {"packets_late", "delay us=3000 p=0.3 seed=1 count=5", whose::client, true},
+    {"packets_out_of_order", "reorder p=0.3 seed=1 count=10", whose::client, true},
+    {"receiver_not_ready", "nak:rnr count=4", whose::server, true},
+    {"sequence_error", "nak:sequence count=2", whose::server, true},
+    {"remote_access_error", "nak:access nth=3 count=1", whose::server, false},
+    {"remote_access_error_of_an_answer", "nak:access nth=3 count=1", whose::client, false},
+    {"remote_invalid_request", "nak:invalid nth=3 count=1", whose::server, false},
+    {"remote_operation_error", "nak:operation nth=3 count=1", whose::server, false},
+    {"local_protection_error", "local_protection nth=3 count=1", whose::client, false},
+    {"local_protection_error_of_an_answer", "local_protection nth=3 count=1", whose::server, false},
+    {"any_error_completion", "error:0x02 nth=3 count=1", whose::client, false},
+    {"flushed_completion_out_of_nowhere", "error:0x05 nth=2 count=1", whose::client, false},
+    {"retries_exceeded", "drop p=1", whose::client, false},
+    {"retries_exceeded_by_the_server", "drop p=1", whose::server, false},
+    {"queue_pair_fails_at_the_client", "qp_error nth=5 count=1", whose::client, false},
+    {"queue_pair_fails_at_the_server", "qp_error nth=5 count=1", whose::server, false},
+};
+
+class rdma_faults : public ::testing::TestWithParam<device_fault> {
+  protected:
+    rdma_faults() {
+        if (softnic_fault_add == nullptr) throw std::runtime_error("these tests need softnic");
+        softnic_fault_clear();
+    }
+    ~rdma_faults() override { softnic_fault_clear(); }
+
+    static channel_options client_options() {
+        channel_options options = calm_client();
+        options.call_timeout = patience(10s);
+        options.verbs.ack_timeout = 8ms;
+        options.verbs.ack_retries = 3;
+        return options;
+    }
+    static server_options at_server() {
+        server_options options = calm_server();
+        options.verbs = client_options().verbs;
+        return options;
+    }
+    static void arm(const std::string& rule) {
+        char problem[256] = "";
+        ASSERT_EQ(softnic_fault_add(rule.c_str(), problem, sizeof problem), 0) << problem;
+    }
+    static backend_case rdma() {
+        const auto& all = all_backends();
+        return *std::find_if(all.begin(), all.end(), [](const auto& row) { return row.scheme == "rdma"; });
+    }
+};
+
+/// A client that calls all the time, in a thread of its own.
+class bystander {
+  public:
+    explicit bystander(checked_channel client) : client_(std::move(client)), thread_([this] { run(); }) {}
+    ~bystander() { stop(); }
+    void stop() {
+        stop_ = true;
+        if (thread_.joinable()) thread_.join();
+    }
+    [[nodiscard]] unsigned calls() const { return calls_; }
+    [[nodiscard]] unsigned failures() const { return failures_; }
+    [[nodiscard]] nanoseconds slowest() const { return nanoseconds{slowest_.load()}; }
+
+  private:
+    void run() {
+        while (!stop_) {
+            client_.send_seed(200, calls_);
+            const completion done = client_.next(patience(20s));
+            if (done.status != status::ok || !matches(done.response, done.trace_id)) ++failures_;
+            slowest_ = std::max<std::int64_t>(slowest_, done.timeline.total.count());
+            ++calls_;
+            client_.release(done.id);
+            std::this_thread::sleep_for(100us);
+        }
+    }
+    checked_channel client_;
+    std::atomic<bool> stop_{false};
+    std::atomic<unsigned> calls_{0};
+    std::atomic<unsigned> failures_{0};
+    std::atomic<std::int64_t> slowest_{0};
+    std::thread thread_;
+};
+
+TEST_P(rdma_faults, end_in_one_completion_a_call_and_harm_nobody_else) {
+    const device_fault& fault = GetParam();
+    rig r(rdma(), echo, at_server());
+    bystander other(r.connect(client_options()));
+    const std::uint32_t last = last_queue_pair();
+    auto victim = r.connect(client_options());
+    victim.send_seed(100, 1);
+    ASSERT_EQ(victim.finish(status::ok), 1U);
+
+    const std::uint64_t before = softnic_fault_count();
+    const std::uint32_t number = last + (fault.queue_pair == whose::client ? 1 : 2);
+    arm(fmt::format("{} qpn={:#x}", fault.rule, number));
+    const auto start = std::chrono::steady_clock::now();
+    std::set<status> seen;
+    unsigned ended = 0;
+    for (unsigned round = 0; round < 40 && victim->connected(); ++round) {
+        for (unsigned i = 0; i < 4; ++i) {
+            call_view call;
+            if (victim.begin(call) != status::ok) break;
+            const std::size_t length = i == 3 ? 30'000 : 64;
+            fill(call.request.first(length), round * 4 + i);
+            if (victim.submit(call.id, length, {.trace_id = round * 4 + i}) != status::ok) break;
+        }
+        while (victim.open_calls() > 0) {
+            const completion done = victim.next(patience(3s));
+            seen.insert(done.status);
+            ++ended;
+            const bool right = done.status != status::ok || matches(done.response, done.trace_id);
+            EXPECT_TRUE(right) << "a wrong answer";
+            victim.release(done.id);
+        }
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - start, patience(3s));
+    EXPECT_GT(softnic_fault_count(), before) << "the rule never struck";
+    EXPECT_EQ(victim->connected(), fault.survived);
+    if (fault.survived) {
+        EXPECT_EQ(seen, std::set{status::ok});
+        EXPECT_EQ(ended, 160U);
+    } else {
+        EXPECT_TRUE(seen.contains(status::peer_lost));
+        seen.erase(status::ok);
+        EXPECT_EQ(seen, std::set{status::peer_lost});
+        EXPECT_TRUE(eventually(patience(2s), [&] { return r.served().statistics().sessions == 1; }))
+            << "the server keeps a dead session";
+    }
+    softnic_fault_clear();
+    const unsigned calls = other.calls();
+    EXPECT_TRUE(eventually(patience(2s), [&] { return other.calls() > calls + 20; }));
+    other.stop();
+    EXPECT_EQ(other.failures(), 0U);
+    EXPECT_LT(other.slowest(), patience(250ms)) << "the session beside it was held up";
+
+    auto fresh = r.connect(client_options());
+    for (unsigned i = 0; i < 8; ++i) fresh.send_seed(5'000, i);
+    EXPECT_EQ(fresh.finish(status::ok), 8U);
+}
+
+INSTANTIATE_TEST_SUITE_P(all, rdma_faults, ::testing::ValuesIn(all_faults),
+                         [](const auto& row) { return std::string(row.param.name); });
+
+class rdma_device_faults : public rdma_faults {};
+
+/// Nothing survives these but the library itself, and what is opened afterwards.
+TEST_P(rdma_device_faults, end_all_sessions_they_reach_and_leave_the_server_usable) {
+    const device_fault& fault = GetParam();
+    rig r(rdma(), echo, at_server());
+    auto first = r.connect(client_options());
+    auto second = r.connect(client_options());
+    const std::uint64_t before = softnic_fault_count();
+    arm(fault.rule);
+    const auto start = std::chrono::steady_clock::now();
+    for (unsigned round = 0; round < 100 && (first->connected() || second->connected()); ++round) {
+        for (auto* each : {&first, &second}) {
+            if (!(*each)->connected()) continue;
+            for (unsigned i = 0; i < 4; ++i) {
+                call_view call;
+                if (each->begin(call) != status::ok || each->submit(call.id, 64) != status::ok) break;
+            }
+        }
+        for (auto* each : {&first, &second}) {
+            while (each->open_calls() > 0) {
+                const completion done = each->next(patience(3s));
+                EXPECT_TRUE(done.status == status::ok || done.status == status::peer_lost)
+                    << to_string(done.status);
+                each->release(done.id);
+            }
+        }
+        if (softnic_fault_count() > before && fault.survived) break;
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - start, patience(5s));
+    EXPECT_GT(softnic_fault_count(), before) << "the rule never struck";
+    softnic_fault_clear();
+    if (fault.survived) {
+        EXPECT_TRUE(first->connected() && second->connected());
+    }
+    const bool usable = eventually(
+        patience(3s),
+        [&] {
+            auto again = r.try_connect(client_options());
+            if (!again) return false;
+            checked_channel fresh(std::move(again).value());
+            for (unsigned i = 0; i < 8; ++i) fresh.send_seed(100, i);
+            return fresh.finish(status::ok) == 8;
+        },
+        20ms);
+    EXPECT_TRUE(usable);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    all, rdma_device_faults,
+    ::testing::Values(
+        device_fault{"completion_queue_overrun", "cq_overrun nth=20 count=1", whose::nobody, false},
+        device_fault{"port_down_for_a_moment", "port_down nth=20 count=1 us=10000", whose::nobody, true},
+        device_fault{"port_down", "port_down nth=20 count=1 us=300000", whose::nobody, false}),
+    [](const auto& row) { return std::string(row.param.name); });
+
+}  // namespace
+}  // namespace accel::tests

@@ -1,0 +1,162 @@
+// Two links and what lies between them, without the core.
+#include "rdma_pair.hpp"
+
+#include <algorithm>
+
+#include <poll.h>
+
+namespace accel::rdma::testing {
+namespace {
+
+class rdma_link : public rdma_test {};
+
+/// A region of the same context that the links are of.
+struct registered {
+    std::vector<std::byte> bytes;
+    core::region_state state;
+    registered(core::context_state& context, std::vector<std::byte> content)
+        : bytes(std::move(content)), state(context, bytes.data(), bytes.size(), memory_kind::host(), false) {}
+};
+
+TEST_F(rdma_link, carries_every_size_both_ways) {
+    listen();
+    pair p = connect();
+    for (const std::size_t length : {0U, 1U, 63U, 64U, 65U, 127U, 128U, 1000U, 4095U, 4096U}) {
+        for (std::uint32_t slot = 0; slot < 4; ++slot) {
+            const auto bytes = pattern(length, slot);
+            ASSERT_EQ(send(*p.client, message_kind::request, slot, bytes), status::ok);
+            const auto request = next(*server_events);
+            EXPECT_EQ(request.header.slot, slot);
+            expect_payload(request, bytes);
+            const auto answer = pattern(length, slot + 100);
+            ASSERT_EQ(send(*p.server, message_kind::response, slot, answer), status::ok);
+            expect_payload(next(*p.client_events), answer);
+        }
+    }
+}
+
+TEST_F(rdma_link, lent_payloads_leave_from_where_they_lie) {
+    listen();
+    pair p = connect();
+    registered lent(*context, pattern(4096, 5));
+    header_in(*p.client, message_kind::request, 2, lent.bytes.size());
+    std::fill_n(p.client->send().payload(2), 4096, std::byte{0xee});
+    ASSERT_EQ(p.client->deliver({2, lent.bytes, &lent.state, {}}), status::ok);
+    expect_payload(next(*server_events), lent.bytes);
+    EXPECT_EQ(p.client->send().payload(2)[0], std::byte{0xee}) << "the slot's own memory was used";
+}
+
+TEST_F(rdma_link, a_server_tells_when_lent_memory_is_free) {
+    listen();
+    pair p = connect();
+    registered lent(*context, pattern(1000, 6));
+    ASSERT_EQ(send(*p.client, message_kind::request, 1, {}), status::ok);
+    (void)next(*server_events);
+    header_in(*p.server, message_kind::response, 1, lent.bytes.size());
+    ASSERT_EQ(p.server->deliver({1, lent.bytes, &lent.state, {}}), status::ok);
+    const auto told = next(*server_events);
+    EXPECT_EQ(told.kind, event_kind::let_go);
+    EXPECT_EQ(told.header.slot, 1U);
+    expect_payload(next(*p.client_events), lent.bytes);
+}
+
+TEST_F(rdma_link, a_queue_that_is_full_says_again_and_loses_nothing) {
+    listen();
+    pair p = connect({1, 64, 64});
+    unsigned sent = 0;
+    // One slot, sent from without waiting: more than any send queue holds.
+    while (sent < 10'000 && send(*p.client, message_kind::request, 0, {}) == status::ok) ++sent;
+    ASSERT_LT(sent, 10'000U) << "never full";
+    ASSERT_GE(sent, 16U);
+    unsigned arrived = 0;
+    std::array<link_event, 16> some;
+    EXPECT_TRUE(eventually(
+        patience(5s),
+        [&] {
+            arrived += static_cast<unsigned>(server_events->poll(some));
+            (void)p.client_events->poll(some);  // takes what has completed
+            return arrived == sent;
+        },
+        10us));
+    EXPECT_EQ(send(*p.client, message_kind::request, 0, {}), status::ok) << "there is room again";
+}
+
+TEST_F(rdma_link, wakes_whoever_sleeps_and_never_loses_a_wake_up) {
+    listen();
+    pair p = connect();
+    for (unsigned round = 0; round < 2'000; ++round) {
+        const bool before = round % 3 == 0;  // it is asked to sleep
+        status sent = before ? send(*p.client, message_kind::request, 0, pattern(8, round)) : status::ok;
+        const bool asleep = server_events->arm();
+        if (!before) sent = send(*p.client, message_kind::request, 0, pattern(8, round));
+        ASSERT_EQ(sent, status::ok);
+        if (asleep) {
+            const auto until = core::deadline_after(patience(5s));
+            pollfd ready{server_events->event_fd(), POLLIN, 0};
+            if (round % 2 == 0) {
+                ASSERT_EQ(::poll(&ready, 1, 5'000), 1) << "asleep for ever, round " << round;
+            } else {
+                (void)server_events->sleep(-1, until);
+                ASSERT_LT(core::now(), until) << "asleep for ever, round " << round;
+            }
+        }
+        server_events->disarm();
+        expect_payload(next(*server_events), pattern(8, round));
+        std::array<link_event, 16> some;
+        (void)p.client_events->poll(some);
+    }
+}
+
+TEST_F(rdma_link, a_slot_of_a_gibibyte) {
+    listen();
+    constexpr std::size_t gibibyte = std::size_t{1} << 30;
+    pair p = connect({1, gibibyte, 64});
+    header_in(*p.client, message_kind::request, 0, gibibyte);
+    std::byte* const payload = p.client->send().payload(0);
+    constexpr std::size_t step = (1U << 20) - 8;
+    for (std::size_t at = 0; at + 8 <= gibibyte; at += step) std::memcpy(payload + at, &at, 8);
+    payload[gibibyte - 1] = std::byte{0x5a};
+    ASSERT_EQ(p.client->deliver({0, {payload, gibibyte}, nullptr, {}}), status::ok);
+    const auto event = next(*server_events, patience(30s));
+    ASSERT_EQ(event.payload.size(), gibibyte);
+    for (std::size_t at = 0; at + 8 <= gibibyte; at += step) {
+        std::size_t found = 0;
+        std::memcpy(&found, event.payload.data() + at, 8);
+        ASSERT_EQ(found, at);
+    }
+    EXPECT_EQ(event.payload[gibibyte - 1], std::byte{0x5a});
+}
+
+TEST_F(rdma_link, closing_is_final_and_can_be_repeated) {
+    listen();
+    pair p = connect();
+    EXPECT_TRUE(p.client->close());
+    EXPECT_TRUE(p.client->close());
+    EXPECT_EQ(send(*p.client, message_kind::request, 0, {}), status::peer_lost);
+    EXPECT_TRUE(silent(*p.client_events));
+    ASSERT_EQ(send(*p.server, message_kind::response, 0, {}), status::ok);
+    const auto lost = next(*server_events);
+    EXPECT_EQ(lost.kind, event_kind::lost) << "a write to a queue pair that is gone";
+    EXPECT_EQ(lost.reason, status::peer_lost);
+}
+
+TEST_F(rdma_link, a_server_flushes_its_answers_before_it_closes) {
+    listen();
+    pair p = connect({4, 64, 2U << 20});
+    for (std::uint32_t slot = 0; slot < 4; ++slot)
+        ASSERT_EQ(send(*p.server, message_kind::response, slot, pattern(2U << 20, slot)), status::ok);
+    std::array<link_event, 16> some;
+    EXPECT_TRUE(eventually(
+        patience(5s),
+        [&] {
+            (void)server_events->poll(some);
+            return p.server->flushed();
+        },
+        10us));
+    EXPECT_TRUE(p.server->close());
+    for (std::uint32_t slot = 0; slot < 4; ++slot)
+        expect_payload(next(*p.client_events), pattern(2U << 20, slot));
+}
+
+}  // namespace
+}  // namespace accel::rdma::testing

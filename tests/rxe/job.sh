@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# Runs in the virtual machine of tools/rxe-vm, on rxe0: job.sh PROGRAMS RESULTS. Stock programs first, then ours. Writes
+# RESULTS/counts (passed, failed, skipped; a line for each part), reports and figures. Ends with 0 if nothing failed.
+set -uo pipefail
+programs=$1 results=$2
+passed=0 failed=0
+# An emulated processor is slow, and fork costs tens of milliseconds.
+export ACCEL_TEST_TIME_FACTOR=${ACCEL_TEST_TIME_FACTOR:-4}
+: >"$results/counts"
+: >"$results/tried_twice"
+
+check() { # check NAME COMMAND...
+    if "${@:2}" >"$results/$1.log" 2>&1; then
+        echo "ok: $1"
+        passed=$((passed + 1))
+    else
+        echo "FAILED: $1"
+        tail -n 40 "$results/$1.log"
+        failed=$((failed + 1))
+    fi
+}
+
+ipv4_gid() { grep -l '^0000:0000:0000:0000:0000:ffff:' /sys/class/infiniband/rxe0/ports/1/gids/* | head -n 1; }
+gid=$(basename "$(ipv4_gid)")
+here=10.77.0.1
+
+# Both stock programs listen on port 18515 (0x4853); state 0A is listening.
+listens() { grep -qE ':4853 [0-9A-F]+:0000 0A ' /proc/net/tcp /proc/net/tcp6; }
+
+# two_ends PROGRAM...: a server, and a client as soon as the server listens.
+two_ends() {
+    timeout 60 "$@" &
+    local server=$! i
+    for ((i = 0; i < 50; ++i)); do
+        listens && break
+        sleep 0.2
+    done
+    timeout 60 "$@" "$here" && wait "$server"
+}
+devinfo() { ibv_devinfo -d rxe0 | tee /dev/stderr | grep -q PORT_ACTIVE; }
+
+check ibv_devinfo devinfo
+check ibv_rc_pingpong two_ends ibv_rc_pingpong -d rxe0 -g "$gid" -n 1000
+check ibv_rc_pingpong_events two_ends ibv_rc_pingpong -d rxe0 -g "$gid" -n 200 -e
+check ib_write_lat two_ends ib_write_lat -d rxe0 -x "$gid" -s 64 -n 1000
+check ib_write_bw two_ends ib_write_bw -d rxe0 -x "$gid" -s 65536 -n 500
+check accel_doctor bash -c "'$programs/accel_doctor' | tee /dev/stderr | grep -q 'rdma *yes *rxe0'"
+grep -h 'usec/iter' "$results/ibv_rc_pingpong.log" | tail -n 1
+grep -hA1 '#bytes' "$results/ib_write_lat.log" "$results/ib_write_bw.log" | grep -v -- --
+echo "$passed $failed 0" >>"$results/counts"
+
+# run_tests NAME PROGRAM FILTER SECONDS: a test that fails has a second try, and is named.
+run_tests() {
+    local log=$results/$1.log program=$programs/$2 status=0 again ok skips fails=0
+    echo "== $1: $2 --gtest_filter=$3"
+    timeout "$4" "$program" --gtest_filter="$3" --gtest_output="xml:$results/$1.xml" --gtest_color=no >"$log" 2>&1 || status=$?
+    ok=$(grep -c '^\[       OK \]' "$log")
+    skips=$(grep -cE '^\[  SKIPPED \] .* ms\)$' "$log")
+    again=$(sed -nE 's/^\[  FAILED  \] ([^ ,]+).* \([0-9]+ ms\)$/\1/p' "$log" | paste -sd:)
+    if ((status == 1)) && [[ -n $again ]]; then
+        grep -E '^\[  FAILED  \]|Failure$' -A3 "$log"
+        echo "once more: $again"
+        tr : '\n' <<<"$again" >>"$results/tried_twice"
+        timeout "$4" "$program" --gtest_filter="$again" --gtest_color=no >"$log.again" 2>&1
+        fails=$(grep -cE '^\[  FAILED  \] .* ms\)$' "$log.again")
+        ok=$((ok + $(grep -c '^\[       OK \]' "$log.again")))
+        grep -qE '^\[  PASSED  \]' "$log.again" || fails=$((fails + !fails))
+        ((fails == 0)) || cat "$log.again"
+    elif ((status != 0 && status != 77)); then
+        # It ended before its last test, or there was none.
+        tail -n 40 "$log"
+        fails=1
+    fi
+    echo "$ok passed, $fails failed, $skips skipped; exit status $status"
+    echo "$ok $fails $skips" >>"$results/counts"
+    failed=$((failed + fails))
+}
+run_tests rdma rdma_tests "-verbs_devices.*" 300
+run_tests conformance conformance_tests "*/rdma:-backends/leaks.*" 900
+# 250 connects instead of 10,000.
+ACCEL_TEST_TIME_FACTOR=40 run_tests leaks conformance_tests "backends/leaks.*/rdma" 300
+
+echo "== accel_bench --rdma"
+"$programs/accel_bench" --rdma --quick --json "$results/bench.json" || failed=$((failed + 1))
+((failed == 0))

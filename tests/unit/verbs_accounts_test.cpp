@@ -1,0 +1,131 @@
+// The accounts a verbs link keeps: its send queue, its receives, its links by queue pair number.
+#include "backends/rdma/link_table.hpp"
+#include "verbs/queue_pair.hpp"
+#include "verbs/receive_queue.hpp"
+#include "verbs/send_ledger.hpp"
+
+#include <array>
+#include <deque>
+#include <map>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace accel::verbs {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(verbs_send_ledger, never_lets_more_out_than_the_queue_holds_and_never_stops) {
+    std::minstd_rand random(3);
+    for (const std::uint32_t depth : {4U, 5U, 16U, 31U, 256U}) {
+        send_ledger ledger(depth);
+        std::deque<std::uint32_t> asked;  // numbers of the requests whose completion was asked for
+        std::uint32_t posted = 0;
+        std::uint32_t completed = 0;
+        for (int step = 0; step < 20'000; ++step) {
+            const auto count = static_cast<std::uint32_t>(1 + random() % (depth / 4));
+            if (ledger.has_room(count) && random() % 3 != 0) {
+                const bool signalled = ledger.signal_due(count);
+                if (signalled) asked.push_back(ledger.number_of_last(count));
+                ledger.post(count, signalled);
+                posted += count;
+                ASSERT_LE(posted - completed, depth);
+            } else if (!asked.empty()) {
+                completed = asked.front();
+                ledger.complete(completed);
+                asked.pop_front();
+            } else {
+                ASSERT_TRUE(ledger.has_room(count)) << "full, and no completion will ever come";
+            }
+            ASSERT_EQ(ledger.in_queue(), posted - completed);
+        }
+    }
+}
+
+TEST(verbs_send_ledger, goes_on_past_the_end_of_its_counters) {
+    send_ledger ledger(8);
+    ledger.post(0xffff'fff0, true);
+    ledger.complete(0xffff'fff0);
+    for (int i = 0; i < 64; ++i) {
+        ASSERT_TRUE(ledger.has_room(1));
+        const std::uint32_t number = ledger.number_of_last(1);
+        ledger.post(1, true);
+        EXPECT_FALSE(ledger.idle());
+        ledger.complete(number);
+        EXPECT_TRUE(ledger.idle());
+    }
+}
+
+TEST(verbs_empty_receives, posts_in_chains_and_says_how_many_went) {
+    empty_receives receives;
+    std::vector<std::uint32_t> lengths;
+    std::uint32_t room = 1000;
+    const auto post = [&](ibv_recv_wr* chain, ibv_recv_wr** failed) {
+        lengths.push_back(0);
+        for (; chain != nullptr; chain = chain->next) {
+            if (room == 0) {
+                *failed = chain;
+                return 12;
+            }
+            --room;
+            ++lengths.back();
+            EXPECT_EQ(chain->num_sge, 0);
+            EXPECT_EQ(chain->wr_id, 0U);
+        }
+        return 0;
+    };
+    EXPECT_EQ(receives.post(1, post), 1U);
+    EXPECT_EQ(receives.post(130, post), 130U);
+    EXPECT_EQ(lengths, (std::vector<std::uint32_t>{1, 64, 64, 2}));
+    room = 70;
+    EXPECT_EQ(receives.post(100, post), 70U);
+    room = 0;
+    EXPECT_EQ(receives.post(5, post), 0U);
+    room = 64;
+    EXPECT_EQ(receives.post(64, post), 64U) << "the chain is whole again";
+}
+
+TEST(verbs_timeout, is_the_next_power_of_two) {
+    EXPECT_EQ(timeout_exponent(1ns), 1);
+    EXPECT_EQ(timeout_exponent(8192ns), 1);
+    EXPECT_EQ(timeout_exponent(8193ns), 2);
+    EXPECT_EQ(timeout_exponent(67ms), 14) << "4.096 us * 2^14 = 67.1 ms";
+    EXPECT_EQ(timeout_exponent(1h), 30);
+    EXPECT_EQ(timeout_exponent(100h), 31) << "the longest there is";
+}
+
+/// Pointers that are told apart and never followed.
+rdma::rdma_link& link_at(std::uint32_t i) {
+    static std::array<std::byte, 4096> places;
+    return *reinterpret_cast<rdma::rdma_link*>(&places.at(i));
+}
+
+TEST(rdma_link_table, finds_what_a_map_finds) {
+    rdma::link_table table;
+    std::map<std::uint32_t, rdma::rdma_link*> model;
+    std::minstd_rand random(11);
+    for (int step = 0; step < 50'000; ++step) {
+        const auto number = static_cast<std::uint32_t>((random() % 600) * (random() % 2 == 0 ? 1 : 16));
+        if (random() % 2 == 0 && !model.contains(number)) {
+            rdma::rdma_link& link = link_at(static_cast<std::uint32_t>(random() % 4096));
+            table.add(number, link);
+            model[number] = &link;
+        } else {
+            table.remove(number);
+            model.erase(number);
+        }
+        ASSERT_EQ(table.size(), model.size());
+        const auto asked = static_cast<std::uint32_t>(random() % 9600);
+        const auto found = model.find(asked);
+        ASSERT_EQ(table.find(asked), found == model.end() ? nullptr : found->second);
+    }
+    for (const auto& [number, link] : model) EXPECT_EQ(table.find(number), link);
+    std::size_t visited = 0;
+    table.for_each([&](rdma::rdma_link&) { ++visited; });
+    EXPECT_EQ(visited, model.size());
+}
+
+}  // namespace
+}  // namespace accel::verbs

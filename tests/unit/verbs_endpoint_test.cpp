@@ -1,0 +1,134 @@
+#include "verbs/endpoint.hpp"
+#include "verbs/placement.hpp"
+
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace accel::verbs {
+namespace {
+
+endpoint good_endpoint() {
+    endpoint e;
+    e.layer = link_layer::ethernet;
+    e.mtu = 3;
+    e.queue_pair = 0x1234;
+    e.first_psn = 0xffffff;
+    e.slots_address = 0x7f0000000000;
+    e.slots_stride = 320;
+    e.slots_key = 77;
+    e.slots = 8;
+    return e;
+}
+
+std::vector<std::byte> bytes_of(const endpoint& e) {
+    std::vector<std::byte> out(sizeof e);
+    std::memcpy(out.data(), &e, sizeof e);
+    return out;
+}
+
+TEST(verbs_endpoint, comes_back_as_it_was_sent) {
+    const auto bytes = bytes_of(good_endpoint());
+    auto parsed = parse_endpoint(bytes);
+    ASSERT_TRUE(parsed.ok()) << parsed.error().message;
+    EXPECT_EQ(bytes_of(*parsed), bytes);
+}
+
+TEST(verbs_endpoint, every_other_length_is_refused) {
+    auto bytes = bytes_of(good_endpoint());
+    bytes.resize(130);
+    for (std::size_t length = 0; length < bytes.size(); ++length) {
+        if (length == sizeof(endpoint)) continue;
+        EXPECT_EQ(parse_endpoint({bytes.data(), length}).code(), status::protocol_error) << length;
+    }
+}
+
+struct broken {
+    const char* what;
+    void (*break_it)(endpoint&);
+    status expected;
+};
+
+TEST(verbs_endpoint, each_field_out_of_range_is_refused) {
+    const broken all[] = {
+        {"format", [](endpoint& e) { e.format = 2; }, status::version_mismatch},
+        {"layer 0", [](endpoint& e) { e.layer = static_cast<link_layer>(0); }, status::protocol_error},
+        {"layer 3", [](endpoint& e) { e.layer = static_cast<link_layer>(3); }, status::protocol_error},
+        {"mtu 0", [](endpoint& e) { e.mtu = 0; }, status::protocol_error},
+        {"mtu 6", [](endpoint& e) { e.mtu = 6; }, status::protocol_error},
+        {"flags", [](endpoint& e) { e.flags = 1; }, status::protocol_error},
+        {"queue pair", [](endpoint& e) { e.queue_pair = 1U << 24; }, status::protocol_error},
+        {"psn", [](endpoint& e) { e.first_psn = 1U << 24; }, status::protocol_error},
+        {"no slots", [](endpoint& e) { e.slots = 0; }, status::protocol_error},
+        {"no stride", [](endpoint& e) { e.slots_stride = 0; }, status::protocol_error},
+    };
+    for (const broken& each : all) {
+        endpoint e = good_endpoint();
+        each.break_it(e);
+        EXPECT_EQ(parse_endpoint(bytes_of(e)).code(), each.expected) << each.what;
+    }
+}
+
+std::vector<std::byte> extension(std::uint16_t type, std::size_t length, std::byte fill = std::byte{0}) {
+    extension_head head{type, static_cast<std::uint16_t>(length), 0};
+    std::vector<std::byte> out(sizeof head + (length + 7) / 8 * 8, fill);
+    std::memcpy(out.data(), &head, sizeof head);
+    return out;
+}
+
+std::vector<std::byte> operator+(std::vector<std::byte> a, const std::vector<std::byte>& b) {
+    a.insert(a.end(), b.begin(), b.end());
+    return a;
+}
+
+std::vector<std::byte> placement_bytes() {
+    placement_extension made;
+    made.value = {0x1000, 64, 9, 0};
+    std::vector<std::byte> out(sizeof made);
+    std::memcpy(out.data(), &made, sizeof made);
+    return out;
+}
+
+TEST(verbs_placement, is_found_among_unknown_extensions) {
+    placement found;
+    ASSERT_TRUE(find_placement(extension(7, 13) + placement_bytes() + extension(900, 0), found));
+    EXPECT_EQ(found.address, 0x1000U);
+    EXPECT_EQ(found.length, 64U);
+    EXPECT_EQ(found.key, 9U);
+}
+
+TEST(verbs_placement, none_leaves_the_answer_in_its_slot) {
+    placement found;
+    EXPECT_TRUE(find_placement({}, found));
+    EXPECT_TRUE(find_placement(extension(2, 8), found));
+    EXPECT_EQ(found.length, 0U);
+}
+
+TEST(verbs_placement, cut_short_or_too_long_is_refused) {
+    placement found;
+    const auto whole = placement_bytes();
+    for (std::size_t length = 1; length < whole.size(); ++length) {
+        EXPECT_FALSE(find_placement({whole.data(), length}, found)) << length;
+    }
+    EXPECT_FALSE(find_placement(extension(placement_type, 16), found)) << "a placement of another length";
+    EXPECT_FALSE(find_placement(extension(placement_type, 32), found));
+    auto endless = extension(5, 8);
+    endless[2] = std::byte{0xff};
+    endless[3] = std::byte{0xff};
+    EXPECT_FALSE(find_placement(endless, found));
+}
+
+TEST(verbs_placement, random_bytes_never_lead_out_of_bounds) {
+    std::minstd_rand random(7);
+    for (int round = 0; round < 20'000; ++round) {
+        std::vector<std::byte> bytes(8 * (random() % 25));
+        for (auto& each : bytes) each = static_cast<std::byte>(random() % 3 == 0 ? random() : random() % 5);
+        placement found;
+        (void)find_placement(bytes, found);
+    }
+}
+
+}  // namespace
+}  // namespace accel::verbs
