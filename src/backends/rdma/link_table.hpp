@@ -21,10 +21,10 @@ class link_table {
         if ((count_ + 1) * 2 > entries_.size()) grow();
         put({number, &link});
         ++count_;
-        last_ = {};
+        last_ = none;
     }
     void remove(std::uint32_t number) noexcept {
-        last_ = {};
+        last_ = none;
         std::size_t hole = place_of(number);
         while (entries_[hole].link != nullptr && entries_[hole].number != number) hole = (hole + 1) & mask();
         if (entries_[hole].link == nullptr) return;
@@ -75,7 +75,9 @@ class link_table {
 
     std::vector<entry> entries_ = std::vector<entry>(16);
     std::size_t count_ = 0;
-    entry last_;  ///< what was looked up last; most often it is the next one too
+    /// No queue pair has this number: they have 24 bits.
+    static constexpr entry none{0xffff'ffff, nullptr};
+    entry last_ = none;  ///< what was looked up last; most often it is the next one too
 };
 
 }  // namespace accel::rdma
