@@ -41,8 +41,9 @@ check_tree() {
 # The launcher finds the library in the installed tree, and the stock libraries find the device.
 use_softnic() {
     [[ -e $prefix/include/softnic/softnic.h ]] || fail "softnic.h is not installed"
-    "$prefix/bin/softnic" doctor || fail "softnic doctor"
-    "$prefix/bin/softnic" doctor | grep -q "preload library: $prefix/lib/libsoftnic.so" || fail "softnic preloads another tree"
+    local said
+    said=$("$prefix/bin/softnic" doctor) || fail "softnic doctor: $said"
+    grep -q "preload library: $prefix/lib/libsoftnic.so" <<<"$said" || fail "softnic preloads another tree"
     echo "ok: softnic doctor"
 }
 
