@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <span>
 
 namespace {
 
@@ -14,11 +15,10 @@ void answer(accel::exchange request) {
     request.reply(request.request().size());
 }
 
-bool call_once(accel::channel& channel, accel::server& server) {
+bool call_once(accel::channel& channel, accel::server& server, std::span<accel::completion> done) {
     accel::call_view call;
     if (channel.begin(call) != accel::status::ok) return false;
     if (channel.submit(call.id, size_bytes) != accel::status::ok) return false;
-    std::array<accel::completion, 1> done;
     std::size_t count = 0;
     for (int patience = 0; count == 0 && patience < 1'000; ++patience) {
         server.poll();
@@ -46,8 +46,9 @@ int main(int argc, char** argv) {
     if (!server) return fail(server.error().message.c_str());
     auto channel = accel::channel::connect(*context, "local://call");
     if (!channel) return fail(channel.error().message.c_str());
+    std::array<accel::completion, 1> done;
     for (long i = 0; i < count; ++i) {
-        if (!call_once(*channel, *server)) return fail("a call failed");
+        if (!call_once(*channel, *server, done)) return fail("a call failed");
     }
     std::printf("%ld calls\n", count);
 }

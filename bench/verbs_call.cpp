@@ -8,7 +8,7 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
+#include <span>
 #include <string_view>
 
 namespace {
@@ -35,19 +35,22 @@ bool round_trip(accel::bench::bare_end& client, accel::bench::bare_end& server) 
            server.send(header_bytes + payload_bytes) && await_message(client);
 }
 
-[[gnu::noinline]] bool measured_bare(accel::bench::bare_end& client, accel::bench::bare_end& server,
-                                     long count) {
+bool many(accel::bench::bare_end& client, accel::bench::bare_end& server, long count) {
     for (long i = 0; i < count; ++i) {
         if (!round_trip(client, server)) return false;
     }
     return true;
 }
 
-bool round_trip(accel::channel& channel, accel::server& server) {
+[[gnu::noinline]] bool measured_bare(accel::bench::bare_end& client, accel::bench::bare_end& server,
+                                     long count) {
+    return many(client, server, count);
+}
+
+bool round_trip(accel::channel& channel, accel::server& server, std::span<accel::completion> done) {
     accel::call_view call;
     if (channel.begin(call) != accel::status::ok) return false;
     if (channel.submit(call.id, payload_bytes) != accel::status::ok) return false;
-    std::array<accel::completion, 1> done;
     std::size_t count = 0;
     for (int tries = 0; count == 0 && tries < patience; ++tries) {
         server.poll();
@@ -58,11 +61,16 @@ bool round_trip(accel::channel& channel, accel::server& server) {
     return channel.release(done[0].id) == accel::status::ok;
 }
 
-[[gnu::noinline]] bool measured_ours(accel::channel& channel, accel::server& server, long count) {
+bool many(accel::channel& channel, accel::server& server, long count) {
+    std::array<accel::completion, 1> done;
     for (long i = 0; i < count; ++i) {
-        if (!round_trip(channel, server)) return false;
+        if (!round_trip(channel, server, done)) return false;
     }
     return true;
+}
+
+[[gnu::noinline]] bool measured_ours(accel::channel& channel, accel::server& server, long count) {
+    return many(channel, server, count);
 }
 
 int run_bare(long count) {
@@ -71,9 +79,7 @@ int run_bare(long count) {
     if (!client || !server) return fail("no bare connection");
     if (!client->connect(server->address()) || !server->connect(client->address()))
         return fail("no bare connection");
-    for (long i = 0; i < warm_up; ++i) {
-        if (!round_trip(*client, *server)) return fail("a bare round trip failed");
-    }
+    if (!many(*client, *server, warm_up)) return fail("a bare round trip failed");
     return measured_bare(*client, *server, count) ? 0 : fail("a bare round trip failed");
 }
 
@@ -88,9 +94,7 @@ int run_ours(long count) {
     if (!server) return fail(server.error().message.c_str());
     auto channel = accel::channel::connect(*context, server->endpoints().front() + "?insecure=true");
     if (!channel) return fail(channel.error().message.c_str());
-    for (long i = 0; i < warm_up; ++i) {
-        if (!round_trip(*channel, *server)) return fail("a call failed");
-    }
+    if (!many(*channel, *server, warm_up)) return fail("a call failed");
     if (!measured_ours(*channel, *server, count)) return fail("a call failed");
     // The emulated device in its deterministic mode waits in every read of a completion channel, also where
     // the channel does not block: closing would not come to an end.

@@ -79,7 +79,7 @@ bool bare_end::find_gid(const ibv_port_attr& port) {
 
 bool bare_end::make_queues(bool shared_receives) {
     domain_ = ibv_alloc_pd(device_);
-    completions_ = ibv_create_cq(device_, 2 * send_depth, nullptr, nullptr, 0);
+    completions_ = ibv_create_cq(device_, 2 * (send_depth + receives), nullptr, nullptr, 0);
     if (domain_ == nullptr || completions_ == nullptr) return complain("no completion queue");
     if (shared_receives) {
         ibv_srq_init_attr wanted{};
@@ -154,8 +154,9 @@ bool bare_end::connect(const bare_address& peer) noexcept {
                       IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
                           IBV_QP_MAX_QP_RD_ATOMIC) != 0)
         return complain("the queue pair does not become ready to send");
-    for (std::uint32_t i = 0; i + 1 < receives_at_once; ++i) chain_[i].next = &chain_[i + 1];
-    for (std::uint32_t posted = 0; posted < receives; posted += receives_at_once) {
+    receives_at_once_ = shared_ != nullptr ? shared_receives_at_once : own_receives_at_once;
+    for (std::uint32_t i = 0; i + 1 < receives_at_once_; ++i) chain_[i].next = &chain_[i + 1];
+    for (std::uint32_t posted = 0; posted < receives; posted += receives_at_once_) {
         if (!post_receives()) return complain("receives cannot be posted");
     }
     return true;

@@ -27,8 +27,10 @@ struct bare_address {
 /// One end of a reliable connection: a buffer to send from, and one that the peer writes.
 class bare_end {
   public:
-    static constexpr std::uint32_t receives_at_once = 32;
-    static constexpr std::uint32_t send_depth = 512;
+    // As deep, and as often, as `rdma` has it for the default of 8 slots.
+    static constexpr std::uint32_t send_depth = 16;
+    static constexpr std::uint32_t shared_receives_at_once = 32;
+    static constexpr std::uint32_t own_receives_at_once = 4;
     static constexpr std::uint32_t inline_bytes = 128;
 
     /// For messages of up to `bytes`. A server's receives come from a shared queue. Null, with the reason on
@@ -71,7 +73,7 @@ class bare_end {
         if (got <= 0) return got;
         if (completion.status != IBV_WC_SUCCESS) return -1;
         if (completion.wr_id == sent_id) return 0;
-        if (++missing_receives_ >= receives_at_once && !post_receives()) return -1;
+        if (++missing_receives_ >= receives_at_once_ && !post_receives()) return -1;
         return 1;
     }
 
@@ -102,8 +104,9 @@ class bare_end {
     std::uint8_t port_ = 0;
     std::uint8_t gid_index_ = 0;
     std::uint32_t unsignalled_ = 0;
+    std::uint32_t receives_at_once_ = 0;
     std::uint32_t missing_receives_ = 0;
-    std::array<ibv_recv_wr, receives_at_once> chain_{};
+    std::array<ibv_recv_wr, shared_receives_at_once> chain_{};
 };
 
 }  // namespace accel::bench

@@ -2,19 +2,20 @@
 # elsewhere (a sanitized program is run with one that is not); or "machine", whatever this machine has.
 set(ACCEL_TEST_NIC "softnic" CACHE STRING "RDMA device of the tests: softnic, a path to softnic, or machine")
 
-# accel_nic_launcher(VARIABLE): what a test that needs an RDMA device is started with. VARIABLE_MISSING says why there is none.
-function(accel_nic_launcher variable)
+# accel_nic_launcher(VARIABLE FABRIC): what a test that needs an RDMA device is started with, on an emulated network of its own.
+# VARIABLE_MISSING says why there is none.
+function(accel_nic_launcher variable fabric)
   set(launcher "")
   set(missing "")
   if(ACCEL_TEST_NIC STREQUAL "softnic")
-    set(launcher $<TARGET_FILE:softnic_cli> run --)
+    set(launcher $<TARGET_FILE:softnic_cli> run --fabric ${fabric} --)
     if(NOT TARGET softnic_cli)
       set(missing "softnic is not built")
     elseif(ACCEL_SANITIZE)
       set(missing "a sanitized softnic cannot be preloaded; give the path of another as ACCEL_TEST_NIC")
     endif()
   elseif(NOT ACCEL_TEST_NIC STREQUAL "machine")
-    set(launcher ${ACCEL_TEST_NIC} run --)
+    set(launcher ${ACCEL_TEST_NIC} run --fabric ${fabric} --)
   endif()
   set(${variable} "${launcher}" PARENT_SCOPE)
   set(${variable}_MISSING "${missing}" PARENT_SCOPE)
@@ -34,8 +35,11 @@ function(accel_test name)
   target_link_libraries(${name} PRIVATE accel_transport::accel_transport spdlog::spdlog fmt::fmt PkgConfig::zmq
     PkgConfig::ibverbs Threads::Threads ${arg_LINK} GTest::gmock_main GTest::gtest)
   accel_warnings(${name})
+  set(alone "")
   if(arg_NIC)
-    accel_nic_launcher(launcher)
+    # They name queue pairs by number: one process at a time on their network.
+    set(alone RESOURCE_LOCK ${name})
+    accel_nic_launcher(launcher ${name})
     if(launcher_MISSING)
       message(STATUS "${name} is built but not run: ${launcher_MISSING}")
       return()
@@ -43,7 +47,7 @@ function(accel_test name)
     set_target_properties(${name} PROPERTIES CROSSCOMPILING_EMULATOR "${launcher}")
   endif()
   gtest_discover_tests(${name} TEST_PREFIX ${name}. TEST_FILTER "${arg_FILTER}" DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
-    PROPERTIES LABELS unit TIMEOUT ${arg_TIMEOUT})
+    PROPERTIES LABELS unit TIMEOUT ${arg_TIMEOUT} ${alone})
 endfunction()
 
 # accel_fuzz(NAME SOURCES...): a libFuzzer program, NAME being fuzz_<subject>. `./run test fuzz` runs each from its

@@ -90,6 +90,7 @@ enum class event_kind : std::uint8_t {
 
 struct link_event {
     event_kind kind = event_kind::arrived;
+    bool borrowed = true;  ///< arrived: `link::consumed` has to be called; false: it may be left out
     status reason = status::ok;
     void* owner = nullptr;
     slot_header header;

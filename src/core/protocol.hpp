@@ -71,8 +71,10 @@ static_assert(sizeof(fragment_header) == 16 && std::is_trivially_copyable_v<frag
 /// Durations travel in ticks of 64 ns, saturating: a shift to make, 4.5 minutes of range.
 [[nodiscard]] inline std::uint32_t to_ticks(std::chrono::nanoseconds duration) noexcept {
     const std::int64_t ticks = duration.count() >> 6;
-    if (ticks < 0) return 0;
-    return ticks > 0xFFFF'FFFF ? 0xFFFF'FFFF : static_cast<std::uint32_t>(ticks);
+    const auto low = static_cast<std::uint32_t>(ticks);
+    if (ticks == std::int64_t{low}) [[likely]]
+        return low;
+    return ticks < 0 ? 0 : 0xFFFF'FFFF;
 }
 [[nodiscard]] inline std::chrono::nanoseconds from_ticks(std::uint32_t ticks) noexcept {
     return std::chrono::nanoseconds{std::int64_t{ticks} << 6};
@@ -87,23 +89,36 @@ inline constexpr std::size_t header_bytes = sizeof(slot_header);
 inline constexpr std::uint32_t max_slots = 65'536;
 inline constexpr std::uint64_t max_payload_bytes = std::uint64_t{1} << 30;
 
-/// Checks what does not depend on a session: version, kind, flags, extension size, status, length.
+/// Version, kind, flags, extension size and status are what a correct peer of `kind` sends. For those who
+/// compare slot and length with limits of their own. Kind and flags are looked at together, and so are status
+/// and extension size, which are 0 in most messages.
+[[nodiscard]] inline bool is_well_formed(const slot_header& h, message_kind kind) noexcept {
+    constexpr std::uint32_t known_flags = std::uint32_t{header_flag::known} << 16;
+    std::uint32_t first = 0;
+    std::memcpy(&first, &h, sizeof first);
+    const std::uint32_t expected = protocol_version | static_cast<std::uint32_t>(kind) << 8;
+    if ((first & ~known_flags) != expected) return false;
+    std::uint32_t code_and_extension = 0;
+    std::memcpy(&code_and_extension, reinterpret_cast<const std::byte*>(&h) + offsetof(slot_header, code),
+                sizeof code_and_extension);
+    if (code_and_extension == 0) [[likely]]
+        return true;
+    return h.extension_bytes <= extension_room && h.extension_bytes % 8 == 0 &&
+           static_cast<std::uint16_t>(h.code) < status_count;
+}
+
+/// Checks what does not depend on a session: version, kind, flags, extension size, status, slot, length.
 /// `protocol_error` or `version_mismatch` where it is not what a correct peer of `kind` sends.
 [[nodiscard]] inline status check_header(const slot_header& h, message_kind kind) noexcept {
     if (h.version != protocol_version) return status::version_mismatch;
-    // Kind and flags, which lie behind each other, in one look.
-    std::uint32_t first = 0;
-    std::memcpy(&first, &h, sizeof first);
-    constexpr std::uint32_t known_flags = std::uint32_t{header_flag::known} << 16;
-    const std::uint32_t expected = protocol_version | static_cast<std::uint32_t>(kind) << 8;
-    const bool well_formed = (first & ~known_flags) == expected && h.slot < max_slots &&
-                             h.length <= max_payload_bytes && h.extension_bytes <= extension_room &&
-                             h.extension_bytes % 8 == 0 && static_cast<std::uint16_t>(h.code) < status_count;
-    return well_formed ? status::ok : status::protocol_error;
+    const bool good = is_well_formed(h, kind) && h.slot < max_slots && h.length <= max_payload_bytes;
+    return good ? status::ok : status::protocol_error;
 }
 
 /// Copies a header out of untrusted bytes; `bytes` holds at least 64.
-inline void read_header(slot_header& out, const std::byte* bytes) noexcept { std::memcpy(&out, bytes, sizeof out); }
+inline void read_header(slot_header& out, const std::byte* bytes) noexcept {
+    std::memcpy(&out, bytes, sizeof out);
+}
 [[nodiscard]] inline slot_header read_header(const std::byte* bytes) noexcept {
     slot_header h;
     read_header(h, bytes);

@@ -8,18 +8,31 @@ namespace accel::local {
 using core::link_role;
 
 status local_link::deliver(const core::outgoing& message) noexcept {
+    if (peer_->closed.load(std::memory_order_relaxed)) [[unlikely]]
+        return status::peer_lost;
+    const bool lent = message.region != nullptr || !message.response_into.empty();
+    if (lent) [[unlikely]]
+        return deliver_lent(message);
+    put(message, false);
+    return status::ok;
+}
+
+inline void local_link::put(const core::outgoing& message, bool lent) noexcept {
     side& peer = *peer_;
-    if (peer.closed.load(std::memory_order_relaxed)) [[unlikely]] return status::peer_lost;
-    const std::span<std::byte> room = message.response_into.bytes();
-    if (message.region != nullptr || !room.empty()) [[unlikely]] lend(message.slot);
-    peer.inbox.push(event_kind::arrived, message.slot,
-                    {const_cast<std::byte*>(message.payload.data()), message.payload.size()}, room);
+    peer.inbox.push(event_kind::arrived, lent, message.slot,
+                    {const_cast<std::byte*>(message.payload.data()), message.payload.size()},
+                    lent ? message.response_into.bytes() : std::span<std::byte>{});
     peer.owner->notify();
+}
+
+[[gnu::noinline]] status local_link::deliver_lent(const core::outgoing& message) noexcept {
+    lend(message.slot);
+    put(message, true);
     return status::ok;
 }
 
 /// Before delivery: the peer may touch memory of this end's application until it says that it is done.
-[[gnu::noinline]] void local_link::lend(std::uint32_t slot) noexcept {
+void local_link::lend(std::uint32_t slot) noexcept {
     (*lent_by_me_)[slot].store(true, std::memory_order_relaxed);
     mine_->lent.fetch_add(1, std::memory_order_relaxed);
 }
@@ -30,13 +43,14 @@ bool local_link::retract(std::uint32_t slot) noexcept {
 
 /// A server is done with a request when it answers, a client with an answer when it releases it.
 void local_link::consumed(std::uint32_t slot) noexcept {
-    if ((*lent_by_peer_)[slot].load(std::memory_order_relaxed)) [[unlikely]] release_peer_memory(slot);
+    if ((*lent_by_peer_)[slot].load(std::memory_order_relaxed)) [[unlikely]]
+        release_peer_memory(slot);
 }
 
 [[gnu::noinline]] void local_link::release_peer_memory(std::uint32_t slot) noexcept {
     (*lent_by_peer_)[slot].store(false, std::memory_order_release);
     if (role_ == link_role::client && !peer_->closed.load(std::memory_order_relaxed)) {
-        peer_->inbox.push(event_kind::let_go, slot, {}, {});
+        peer_->inbox.push(event_kind::let_go, false, slot, {}, {});
         peer_->owner->notify();
     }
     peer_->lent.fetch_sub(1, std::memory_order_release);
@@ -53,6 +67,7 @@ bool local_link::something_to_take() const noexcept {
 
 inline void local_link::fill(core::link_event& event, const entry& from) const noexcept {
     event.kind = from.kind;
+    event.borrowed = from.lent;
     event.owner = events_owner_;
     event.payload = from.payload;
     event.response_room = from.response_room;
@@ -65,8 +80,10 @@ inline void local_link::fill(core::link_event& event, const entry& from) const n
 
 inline std::size_t local_link::take(std::span<core::link_event> out) noexcept {
     side& mine = *mine_;
-    if (mine.closed.load(std::memory_order_relaxed)) [[unlikely]] return 0;
-    if (peer_->closed.load(std::memory_order_acquire)) [[unlikely]] return take_last(out);
+    if (mine.closed.load(std::memory_order_relaxed)) [[unlikely]]
+        return 0;
+    if (peer_->closed.load(std::memory_order_acquire)) [[unlikely]]
+        return take_last(out);
     const auto [first, last] = mine.inbox.all();
     if (first == last) return 0;
     if (last - first > 1) return take_several(out);
@@ -84,8 +101,8 @@ inline std::size_t local_link::take(std::span<core::link_event> out) noexcept {
     return count;
 }
 
-/// The last words of a peer that has closed. What it lent may be gone; an answer that lies in our own slot is as
-/// good as before.
+/// The last words of a peer that has closed. What it lent may be gone; an answer that lies in our own slot is
+/// as good as before.
 [[gnu::noinline]] std::size_t local_link::take_last(std::span<core::link_event> out) noexcept {
     std::size_t count = 0;
     for (const entry* next = nullptr; count < out.size() && (next = mine_->inbox.front()) != nullptr;) {

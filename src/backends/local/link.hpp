@@ -35,6 +35,8 @@ class local_link final : public core::link {
     void fill(core::link_event& event, const entry& from) const noexcept;
     [[nodiscard]] std::size_t take_several(std::span<core::link_event> out) noexcept;
     [[nodiscard]] std::size_t take_last(std::span<core::link_event> out) noexcept;
+    void put(const core::outgoing& message, bool lent) noexcept;
+    [[nodiscard]] status deliver_lent(const core::outgoing& message) noexcept;
     void lend(std::uint32_t slot) noexcept;
     void release_peer_memory(std::uint32_t slot) noexcept;
 

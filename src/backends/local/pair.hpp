@@ -30,6 +30,7 @@ using core::event_kind;
 
 struct entry {
     event_kind kind = event_kind::arrived;
+    bool lent = false;  ///< payload or room lies in memory that its owner waits for
     std::uint32_t slot = 0;
     std::span<std::byte> payload;
     std::span<std::byte> response_room;
@@ -39,11 +40,12 @@ struct entry {
 class ring {
   public:
     explicit ring(std::uint32_t slots);
-    void push(event_kind kind, std::uint32_t slot, std::span<std::byte> payload,
+    void push(event_kind kind, bool lent, std::uint32_t slot, std::span<std::byte> payload,
               std::span<std::byte> response_room) noexcept {
         const std::uint32_t tail = tail_.load(std::memory_order_relaxed);
         entry& made = entries_[tail & mask_];
         made.kind = kind;
+        made.lent = lent;
         made.slot = slot;
         made.payload = payload;
         made.response_room = response_room;

@@ -259,74 +259,113 @@ void rdma_link::push_let_go(std::uint32_t slot) noexcept {
 // Receiving.
 
 std::size_t rdma_poller::poll(std::span<core::link_event> out) noexcept {
-    std::size_t count = 0;
-    if (news_.load(std::memory_order_acquire)) [[unlikely]]
-        take_news();
-    if (!talkers_.empty()) [[unlikely]]
-        count = tell(out);
-    if (queue_failed_) [[unlikely]] {
+    const bool simple = !busy_ && !news_.load(std::memory_order_acquire);
+    if (!simple) [[unlikely]]
+        return poll_all(out);
+    constexpr int most_looks = 4;  // one that makes no event, of a send, may stand before one that does
+    for (int looks = 0; looks < most_looks && !busy_; ++looks) {
+        const int got = completions_->poll({fetched_.data(), batch()});
+        several_ = false;
+        if (got == 0) return 0;
+        if (got != 1) [[unlikely]] {
+            keep(got);
+            return poll_all(out);
+        }
+        if (const std::size_t made = take(fetched_.front(), out.front()); made != 0) [[likely]]
+            return made;
+    }
+    return 0;
+}
+
+/// How many completions to ask for. Each look for one that is not there costs, so while they come one by one,
+/// only every eighth time more are asked for.
+inline std::uint32_t rdma_poller::batch() noexcept {
+    constexpr std::uint32_t between_tries = 8;
+    const bool one = !several_ && ++single_polls_ % between_tries != 0;
+    return one ? 1 : static_cast<std::uint32_t>(fetched_.size());
+}
+
+/// With news, something to tell, or more completions than one.
+[[gnu::noinline]] std::size_t rdma_poller::poll_all(std::span<core::link_event> out) noexcept {
+    if (news_.load(std::memory_order_acquire)) take_news();
+    std::size_t count = talkers_.empty() ? 0 : tell(out);
+    if (queue_failed_) {
         replace_queues();
-        return count;
+    } else if (next_fetched_ < last_fetched_ || fetch()) {
+        while (next_fetched_ < last_fetched_ && count < out.size()) {
+            count += take(fetched_[next_fetched_++], out[count]);
+        }
     }
-    if (next_fetched_ == last_fetched_ && !fetch()) return count;
-    while (count < out.size()) {
-        const ibv_wc& completion = fetched_[next_fetched_++];
-        if (completion.wr_id == 0 && receives_ && ++receives_missing_ >= receives_at_once) [[unlikely]]
-            refill_receives();
-        rdma_link* link = links_.find(completion.qp_num);
-        if (link == nullptr) [[unlikely]]
-            link = find_new(completion.qp_num);
-        if (link != nullptr && link->on_completion(completion, out[count])) ++count;
-        if (next_fetched_ == last_fetched_) break;
-    }
+    settle_busy();
     return count;
+}
+
+/// Returns how many events a completion makes: none or one, written to `out`.
+[[gnu::always_inline]] inline std::size_t rdma_poller::take(const ibv_wc& completion,
+                                                            core::link_event& out) noexcept {
+    rdma_link* const link = links_.find(completion.qp_num);
+    const bool arrival = link != nullptr && completion.wr_id == 0 && completion.status == IBV_WC_SUCCESS;
+    if (!arrival) [[unlikely]]
+        return take_other(completion, out);
+    if (receives_ && ++receives_missing_ >= receives_at_once) [[unlikely]]
+        refill_receives();
+    return link->take_arrival(completion, out) ? 1 : 0;
+}
+
+/// Of a send, of a queue pair that is new here or gone, or a failure.
+[[gnu::noinline]] std::size_t rdma_poller::take_other(const ibv_wc& completion,
+                                                      core::link_event& out) noexcept {
+    if (completion.wr_id == 0 && receives_ && ++receives_missing_ >= receives_at_once) refill_receives();
+    rdma_link* link = links_.find(completion.qp_num);
+    if (link == nullptr && news_.load(std::memory_order_acquire)) {
+        take_news();
+        link = links_.find(completion.qp_num);
+    }
+    if (link == nullptr) return 0;
+    if (completion.wr_id == 0 && completion.status == IBV_WC_SUCCESS) {
+        return link->take_arrival(completion, out) ? 1 : 0;
+    }
+    link->on_other_completion(completion);
+    return 0;
 }
 
 /// False: there is nothing.
 bool rdma_poller::fetch() noexcept {
-    next_fetched_ = last_fetched_ = 0;
     const int got = completions_->poll(fetched_);
-    if (got > 0) {
-        last_fetched_ = static_cast<std::uint32_t>(got);
-        return true;
-    }
-    if (got < 0) [[unlikely]]
-        fail_queue();
-    return false;
+    keep(got);
+    return got > 0;
 }
 
-/// A queue pair that is new; null: one that is gone.
-[[gnu::noinline]] rdma_link* rdma_poller::find_new(std::uint32_t number) noexcept {
-    if (!news_.load(std::memory_order_acquire)) return nullptr;
-    take_news();
-    return links_.find(number);
+void rdma_poller::keep(int got) noexcept {
+    next_fetched_ = 0;
+    last_fetched_ = got > 0 ? static_cast<std::uint32_t>(got) : 0;
+    several_ = got > 1;
+    if (got < 0) fail_queue();
+    settle_busy();
 }
 
-inline bool rdma_link::on_completion(const ibv_wc& completion, core::link_event& out) noexcept {
-    const bool arrival = completion.status == IBV_WC_SUCCESS && completion.wr_id == 0;
-    if (!arrival) [[unlikely]] {
-        on_other_completion(completion);
-        return false;
-    }
+[[gnu::always_inline]] inline bool rdma_link::take_arrival(const ibv_wc& completion,
+                                                           core::link_event& out) noexcept {
     if (!is_server() && ++receives_missing_ >= receives_at_once_) [[unlikely]]
         refill_receives();
     if (state_ != state::open || closing_) [[unlikely]]
         return false;
-    const std::uint32_t slot = ntohl(completion.imm_data);
-    const bool sane = completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM && on_arrival(slot, out);
+    const bool sane =
+        completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM && on_arrival(ntohl(completion.imm_data), out);
     if (!sane) [[unlikely]]
         fail(status::protocol_error);
     return sane;
 }
 
-[[gnu::noinline]] void rdma_link::on_other_completion(const ibv_wc& completion) noexcept {
+/// Of a send, or a failure.
+void rdma_link::on_other_completion(const ibv_wc& completion) noexcept {
     if (completion.status == IBV_WC_SUCCESS) return on_sent(completion.wr_id);
     if (closing_) close_by_ = {};  // nothing more will leave
     fail(verbs::meaning(completion.status));
 }
 
 /// False: not what a correct peer sends.
-inline bool rdma_link::on_arrival(std::uint32_t slot, core::link_event& out) noexcept {
+[[gnu::always_inline]] inline bool rdma_link::on_arrival(std::uint32_t slot, core::link_event& out) noexcept {
     if (slot >= config_.geometry.slots) return false;
     const core::slot_memory& received = *config_.receive;
     std::byte* const bytes = received.header(slot);
@@ -334,6 +373,7 @@ inline bool rdma_link::on_arrival(std::uint32_t slot, core::link_event& out) noe
     core::read_header(out.header, bytes);
     if (out.header.slot != slot || out.header.length > received.capacity()) return false;
     out.kind = core::event_kind::arrived;
+    out.borrowed = false;
     out.reason = status::ok;
     out.owner = config_.owner;
     out.payload = {bytes + core::header_bytes, out.header.length};
@@ -389,7 +429,7 @@ std::size_t rdma_link::tell(std::span<core::link_event> out) noexcept {
     return count;
 }
 
-void rdma_link::refill_receives() noexcept {
+[[gnu::noinline]] void rdma_link::refill_receives() noexcept {
     receives_missing_ -= poller_.receive_chain().post(
         receives_missing_,
         [this](ibv_recv_wr* chain, ibv_recv_wr** failed) { return queue_pair_->post(chain, failed); });

@@ -67,8 +67,10 @@ class rdma_link final : public core::link, public verbs::async_listener {
     // For the poller.
     [[nodiscard]] std::uint32_t number() const noexcept { return queue_pair_->number(); }
     [[nodiscard]] core::link_role role() const noexcept { return config_.role; }
-    /// A completion of this queue pair; true if it makes an event, which is written to `out`.
-    [[nodiscard]] bool on_completion(const ibv_wc& completion, core::link_event& out) noexcept;
+    /// A message has come; false if it makes no event, else that is written to `out`.
+    [[nodiscard]] bool take_arrival(const ibv_wc& completion, core::link_event& out) noexcept;
+    /// What else completes.
+    void on_other_completion(const ibv_wc& completion) noexcept;
     /// The link is of no more use; the next `tell` says so.
     void fail(status reason) noexcept;
     /// What is not bound to a completion: `let_go` and `lost`. Returns how many events it wrote.
@@ -142,7 +144,6 @@ class rdma_link final : public core::link, public verbs::async_listener {
     // Receiving.
     [[nodiscard]] bool on_arrival(std::uint32_t slot, core::link_event& out) noexcept;
     [[nodiscard]] bool take_placement(const core::slot_header& header) noexcept;
-    void on_other_completion(const ibv_wc& completion) noexcept;
     [[nodiscard]] bool read_placement(const core::slot_header& header) noexcept;
     [[nodiscard]] bool take_elsewhere(core::link_event& event) const noexcept;
 

@@ -12,22 +12,19 @@ class rdma_link;
 /// link is added, never while completions are looked up.
 class link_table {
   public:
-    link_table() = default;
-    link_table(const link_table&) = delete;
-    link_table& operator=(const link_table&) = delete;
-
-    [[nodiscard]] rdma_link* find(std::uint32_t number) const noexcept {
-        for (std::size_t i = place_of(number);; i = (i + 1) & mask()) {
-            const entry& each = first_[i];
-            if (each.link == nullptr || each.number == number) return each.link;
-        }
+    /// Null: there is none.
+    [[nodiscard]] rdma_link* find(std::uint32_t number) noexcept {
+        if (number != last_.number) last_ = {number, look_up(number)};
+        return last_.link;
     }
     void add(std::uint32_t number, rdma_link& link) {
         if ((count_ + 1) * 2 > entries_.size()) grow();
         put({number, &link});
         ++count_;
+        last_ = {};
     }
     void remove(std::uint32_t number) noexcept {
+        last_ = {};
         std::size_t hole = place_of(number);
         while (entries_[hole].link != nullptr && entries_[hole].number != number) hole = (hole + 1) & mask();
         if (entries_[hole].link == nullptr) return;
@@ -54,7 +51,13 @@ class link_table {
         std::uint32_t number = 0;
         rdma_link* link = nullptr;
     };
-    [[nodiscard]] std::size_t mask() const noexcept { return mask_; }
+    [[nodiscard]] rdma_link* look_up(std::uint32_t number) const noexcept {
+        for (std::size_t i = place_of(number);; i = (i + 1) & mask()) {
+            const entry& each = entries_[i];
+            if (each.link == nullptr || each.number == number) return each.link;
+        }
+    }
+    [[nodiscard]] std::size_t mask() const noexcept { return entries_.size() - 1; }
     /// Numbers are handed out one after another, so their low bits spread well.
     [[nodiscard]] std::size_t place_of(std::uint32_t number) const noexcept { return number & mask(); }
     void put(const entry& made) noexcept {
@@ -65,18 +68,14 @@ class link_table {
     void grow() {
         std::vector<entry> old(entries_.size() * 2);
         old.swap(entries_);
-        first_ = entries_.data();
-        mask_ = entries_.size() - 1;
         for (const entry& each : old) {
             if (each.link != nullptr) put(each);
         }
     }
 
     std::vector<entry> entries_ = std::vector<entry>(16);
-    // Of `entries_`.
-    const entry* first_ = entries_.data();
-    std::size_t mask_ = entries_.size() - 1;
     std::size_t count_ = 0;
+    entry last_;  ///< what was looked up last; most often it is the next one too
 };
 
 }  // namespace accel::rdma

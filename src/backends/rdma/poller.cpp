@@ -148,12 +148,14 @@ void rdma_poller::remove(rdma_link& link, std::uint32_t number, bool polled) noe
     links_.remove(number);
     std::erase(talkers_, &link);
     link.talks = false;
+    settle_busy();
 }
 
 void rdma_poller::make_talk(rdma_link& link) noexcept {
     if (link.talks) return;
     link.talks = true;
     talkers_.push_back(&link);
+    busy_ = true;
 }
 
 void rdma_poller::fail_all(status reason) noexcept {

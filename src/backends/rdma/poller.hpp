@@ -69,9 +69,16 @@ class rdma_poller final : public core::poller, public verbs::async_listener {
     void replace_queues() noexcept;
     void announce() noexcept;
     void take_news() noexcept;
-    [[nodiscard]] rdma_link* find_new(std::uint32_t number) noexcept;
     [[nodiscard]] std::size_t tell(std::span<core::link_event> out) noexcept;
+    [[nodiscard]] std::uint32_t batch() noexcept;
+    [[nodiscard]] std::size_t poll_all(std::span<core::link_event> out) noexcept;
+    [[nodiscard]] std::size_t take(const ibv_wc& completion, core::link_event& out) noexcept;
+    [[nodiscard]] std::size_t take_other(const ibv_wc& completion, core::link_event& out) noexcept;
     [[nodiscard]] bool fetch() noexcept;
+    void keep(int got) noexcept;
+    void settle_busy() noexcept {
+        busy_ = !talkers_.empty() || next_fetched_ < last_fetched_ || queue_failed_;
+    }
     void refill_receives() noexcept;
     void fail_all(status reason) noexcept;
     void fail_queue() noexcept;
@@ -93,6 +100,9 @@ class rdma_poller final : public core::poller, public verbs::async_listener {
     link_table links_;
     std::vector<rdma_link*> talkers_;  ///< capacity for all links
     bool queue_failed_ = false;        ///< as `mutex_` guards it for other threads
+    bool busy_ = false;                ///< there is more to `poll` than a look at the completion queue
+    bool several_ = false;             ///< completions came at the last look
+    std::uint32_t single_polls_ = 0;
     core::nanoseconds replace_at_{};
     bool armed_ = false;  ///< an event of the completion queue may be there to be taken
 

@@ -28,6 +28,7 @@ channel_core::channel_core(connect_request request, connection made)
       slots_(request_.options.slots),
       epoll_fd_(::epoll_create1(EPOLL_CLOEXEC)),
       timer_fd_(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) {
+    for (client_slot& slot : slots_.all()) slot.header = request_.requests->header(slot.content.id.slot);
     watch_fd(timer_fd_);
     if (request_.options.reconnect) {
         reconnector_ = std::make_unique<reconnector>(request_);

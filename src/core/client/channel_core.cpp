@@ -19,18 +19,20 @@ std::chrono::nanoseconds not_negative(std::chrono::nanoseconds value) noexcept {
 }  // namespace
 
 status channel_core::begin(call_view& out) noexcept {
-    if (state_ != state::connected) [[unlikely]] return state_ == state::closed ? status::closed : status::peer_lost;
+    if (state_ != state::connected) [[unlikely]]
+        return state_ == state::closed ? status::closed : status::peer_lost;
     client_slot* slot = slots_.take_free();
     if (slot == nullptr) return status::again;
     out.id = slot->content.id;
-    out.request = request_.requests->room(out.id.slot);
+    out.request = {slot->header + header_bytes, request_.options.request_bytes};
     return status::ok;
 }
 
 status channel_core::submit(call_id id, std::size_t length, const submit_options& options) noexcept {
     client_slot* slot = slots_.find(id);
-    if (const status bad = check_submit(slot, length, options); bad != status::ok) [[unlikely]] return bad;
-    return submit_payload(*slot, {request_.requests->payload(id.slot), length}, nullptr, options);
+    if (const status bad = check_submit(slot, length, options); bad != status::ok) [[unlikely]]
+        return bad;
+    return submit_payload(*slot, {slot->header + header_bytes, length}, nullptr, options);
 }
 
 status channel_core::submit(call_id id, slice payload, const submit_options& options) noexcept {
@@ -51,30 +53,34 @@ inline status channel_core::check_submit(const client_slot* slot, std::size_t le
     return status::ok;
 }
 
-inline void channel_core::write_header(const client_slot& slot, std::size_t length,
-                                       const submit_options& options) noexcept {
-    auto& header = *new (request_.requests->header(slot.content.id.slot)) slot_header;
-    header.slot = slot.content.id.slot;
-    header.generation = slot.content.id.generation;
+inline void channel_core::write_header(const client_slot& slot, std::size_t length, nanoseconds deadline,
+                                       const submit_options& options) const noexcept {
+    // Read before anything is written: the compiler cannot know that the header lies apart.
+    const call_id id = slot.content.id;
+    const std::int64_t offset = connection_.watch->clock_offset_ns.load(std::memory_order_relaxed);
+    auto& header = *new (slot.header) slot_header;
+    header.slot = id.slot;
+    header.generation = id.generation;
     header.length = length;
     header.trace_id = options.trace_id;
     const std::size_t room = options.response_into.empty()
                                  ? request_.options.response_bytes
                                  : std::min(options.response_into.size(), request_.options.response_bytes);
     header.response_room = static_cast<std::uint32_t>(room);
-    const std::int64_t offset = connection_.watch->clock_offset_ns.load(std::memory_order_relaxed);
-    header.deadline_ns = slot.deadline == never ? never.count() : slot.deadline.count() + offset;
+    header.deadline_ns = deadline == never ? never.count() : deadline.count() + offset;
 }
 
 [[gnu::always_inline]] inline status channel_core::submit_payload(client_slot& slot,
                                                                   std::span<const std::byte> payload,
                                                                   const region_state* lent,
                                                                   const submit_options& options) noexcept {
-    slot.submitted = now();
+    const nanoseconds submitted = now();
     const nanoseconds timeout =
         options.timeout > nanoseconds{0} ? options.timeout : request_.options.call_timeout;
-    slot.deadline = timeout >= never - slot.submitted ? never : slot.submitted + timeout;
-    write_header(slot, payload.size(), options);
+    const nanoseconds deadline = timeout >= never - submitted ? never : submitted + timeout;
+    slot.submitted = submitted;
+    slot.deadline = deadline;
+    write_header(slot, payload.size(), deadline, options);
 
     const outgoing message{slot.content.id.slot, payload, lent, options.response_into};
     const status sent = connection_.path->deliver(message);
@@ -103,27 +109,31 @@ std::size_t channel_core::poll(std::span<completion> out) noexcept {
     return count;
 }
 
-/// Takes what the transport has, then what time and the control plane say. Answers go straight into `out`, as far
-/// as there is room and none is waiting before them.
-inline void channel_core::progress(completion_room& out) noexcept {
+/// Takes what the transport has, then what time and the control plane say. Answers go straight into `out`, as
+/// far as there is room and none is waiting before them.
+[[gnu::always_inline]] inline void channel_core::progress(completion_room& out) noexcept {
     if (state_ == state::connected) [[likely]] {
         take_events(out);
-        if (now_ >= slots_.next_deadline()) [[unlikely]] expire();
+        if (now_ >= slots_.next_deadline()) [[unlikely]]
+            expire();
         const bool goes_on = connection_.watch->ended() == status::ok && state_ == state::connected;
-        if (goes_on) [[likely]] return;
+        if (goes_on) [[likely]]
+            return;
     }
-    end_session(out);
+    out = end_session(out);
 }
 
-[[gnu::noinline]] void channel_core::end_session(completion_room& out) noexcept {
+/// The room by value, so that in `progress` it stays in registers.
+[[gnu::noinline]] channel_core::completion_room channel_core::end_session(completion_room out) noexcept {
     const status ended = connection_.watch->ended();
     if (state_ == state::connected && ended != status::ok) {
         take_events(out);  // answers that came before the end, but after the look before
         lose(ended);
     }
-    if (state_ == state::connected) return;
+    if (state_ == state::connected) return out;
     now_ = now();
     settle_lost();
+    return out;
 }
 
 [[gnu::always_inline]] inline void channel_core::take_events(completion_room& out) noexcept {
@@ -135,7 +145,8 @@ inline void channel_core::progress(completion_room& out) noexcept {
         } else {
             on_event(*event);
         }
-        if (state_ != state::connected) [[unlikely]] return;
+        if (state_ != state::connected) [[unlikely]]
+            return;
     }
 }
 
@@ -146,15 +157,17 @@ inline void channel_core::progress(completion_room& out) noexcept {
 
 inline void channel_core::on_response(const link_event& event, completion_room& out) noexcept {
     const slot_header& header = event.header;
-    const bool sane = check_header(header, message_kind::response) == status::ok &&
-                      header.slot < slots_.count() && event.payload.size() == header.length;
-    if (!sane) [[unlikely]] return lose(status::protocol_error);
+    const bool sane = is_well_formed(header, message_kind::response) && header.slot < slots_.count() &&
+                      header.length <= max_payload_bytes && event.payload.size() == header.length;
+    if (!sane) [[unlikely]]
+        return lose(status::protocol_error);
     client_slot& slot = slots_[header.slot];
-    const bool awaited = slot.owed && slot.content.id.generation == header.generation &&
-                         slot.state == slot_state::in_flight;
-    if (!awaited) [[unlikely]] return on_late_response(slot, header);
+    const bool awaited =
+        slot.owed && slot.content.id.generation == header.generation && slot.state == slot_state::in_flight;
+    if (!awaited) [[unlikely]]
+        return on_late_response(slot, header);
     slot.owed = false;
-    slot.holds_response = true;
+    slot.holds_response = event.borrowed;
     if (out.next != out.end && slots_.ready() == 0) [[likely]] {
         fill(*out.next++, slot, event);
         slots_.finish_taken(slot);
@@ -182,7 +195,8 @@ void channel_core::on_let_go(std::uint32_t index) noexcept {
 }
 
 /// Writes a completion where it is wanted: all of it, whatever was there.
-inline void channel_core::fill(completion& out, const client_slot& slot, const link_event& event) const noexcept {
+inline void channel_core::fill(completion& out, const client_slot& slot,
+                               const link_event& event) const noexcept {
     const slot_header& header = event.header;
     out.id = slot.content.id;
     out.status = header.code;
@@ -241,7 +255,8 @@ void channel_core::expire() noexcept {
 }
 
 inline void channel_core::hand_out(completion_room& out) noexcept {
-    if (slots_.ready() == 0) [[likely]] return;
+    if (slots_.ready() == 0) [[likely]]
+        return;
     while (out.next != out.end) {
         const client_slot* slot = slots_.take_done();
         if (slot == nullptr) break;
@@ -249,26 +264,37 @@ inline void channel_core::hand_out(completion_room& out) noexcept {
     }
 }
 
-inline void channel_core::consumed(client_slot& slot) noexcept {
+[[gnu::noinline]] void channel_core::consumed(client_slot& slot) noexcept {
     slot.holds_response = false;
-    if (slot.epoch != epoch_) [[unlikely]] return consumed_late(slot);
+    if (slot.epoch != epoch_) [[unlikely]]
+        return consumed_late(slot);
     connection_.path->consumed(slot.content.id.slot);
 }
 
 status channel_core::release(call_id id) noexcept {
     client_slot* slot = slots_.find(id);
     if (slot == nullptr) return status::invalid_state;
-    if (slot->state != slot_state::taken) {
-        if (slot->state != slot_state::begun) return status::invalid_state;
-        slots_.put_free(*slot);
+    const bool simple = slot->state == slot_state::taken && !slot->holds_response && !slot->owed;
+    if (!simple) [[unlikely]]
+        return release_other(*slot);
+    slots_.put_free(*slot);
+    return status::ok;
+}
+
+/// A call that was never submitted, whose response lies in memory of the link, or whose answer is still to
+/// come.
+[[gnu::noinline]] status channel_core::release_other(client_slot& slot) noexcept {
+    if (slot.state == slot_state::begun) {
+        slots_.put_free(slot);
         return status::ok;
     }
-    if (slot->holds_response) consumed(*slot);
-    if (!slot->owed) [[likely]] {
-        slots_.put_free(*slot);
+    if (slot.state != slot_state::taken) return status::invalid_state;
+    if (slot.holds_response) consumed(slot);
+    if (!slot.owed) {
+        slots_.put_free(slot);
         return status::ok;
     }
-    slot->state = slot_state::quarantined;
+    slot.state = slot_state::quarantined;
     ++statistics_.quarantined;
     return status::ok;
 }
@@ -328,18 +354,26 @@ completion channel_core::wait_for(call_id id) noexcept {
 /// The public calls of the data path, here so that each is one function with what it calls.
 namespace accel {
 
-status channel::begin(call_view& out) noexcept { return core_->begin(out); }
+status channel::begin(call_view& out) noexcept {
+    return core_->begin(out);
+}
 status channel::submit(call_id id, std::size_t length, const submit_options& options) noexcept {
     return core_->submit(id, length, options);
 }
 status channel::submit(call_id id, slice payload, const submit_options& options) noexcept {
     return core_->submit(id, payload, options);
 }
-status channel::cancel(call_id id) noexcept { return core_->cancel(id); }
-std::size_t channel::poll(std::span<completion> out) noexcept { return core_->poll(out); }
+status channel::cancel(call_id id) noexcept {
+    return core_->cancel(id);
+}
+std::size_t channel::poll(std::span<completion> out) noexcept {
+    return core_->poll(out);
+}
 std::size_t channel::wait(std::span<completion> out, std::chrono::nanoseconds timeout) noexcept {
     return core_->wait(out, timeout);
 }
-status channel::release(call_id id) noexcept { return core_->release(id); }
+status channel::release(call_id id) noexcept {
+    return core_->release(id);
+}
 
 }  // namespace accel

@@ -66,12 +66,13 @@ class channel_core {
     // Data path, in order.
     status check_submit(const client_slot* slot, std::size_t length,
                         const submit_options& options) const noexcept;
-    void write_header(const client_slot& slot, std::size_t length, const submit_options& options) noexcept;
+    void write_header(const client_slot& slot, std::size_t length, nanoseconds deadline,
+                      const submit_options& options) const noexcept;
     status submit_payload(client_slot& slot, std::span<const std::byte> payload, const region_state* lent,
                           const submit_options& options) noexcept;
     void progress(completion_room& out) noexcept;
     void take_events(completion_room& out) noexcept;
-    void end_session(completion_room& out) noexcept;
+    completion_room end_session(completion_room out) noexcept;
     void on_event(const link_event& event) noexcept;
     void on_response(const link_event& event, completion_room& out) noexcept;
     void on_late_response(client_slot& slot, const slot_header& header) noexcept;
@@ -80,6 +81,7 @@ class channel_core {
     void end_early(client_slot& slot, status why) noexcept;
     void expire() noexcept;
     void hand_out(completion_room& out) noexcept;
+    status release_other(client_slot& slot) noexcept;
     void consumed(client_slot& slot) noexcept;
     void consumed_late(client_slot& slot) noexcept;
     void look(nanoseconds timeout) noexcept;

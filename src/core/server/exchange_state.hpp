@@ -21,9 +21,11 @@ enum class exchange_phase : std::uint8_t { idle, open, answered };
 /// One slot of a session at the server. The worker owns it, except while `open`: then the exchange does.
 struct exchange_state {
     session* owner = nullptr;
+    std::byte* header = nullptr;  ///< of its answer; the room behind it takes the payload
     std::uint32_t slot = 0;
     std::uint32_t generation = 0;
     exchange_phase phase = exchange_phase::idle;
+    bool borrowed = false;  ///< the link has to be told when the request has been read
 
     // The request.
     std::uint64_t trace_id = 0;
@@ -39,7 +41,7 @@ struct exchange_state {
         std::uint32_t application_code = 0;
         const region_state* lent = nullptr;
         std::array<nanoseconds, 3> stages{};  ///< by `stage`
-    } answer;  ///< cleared at once when the request is admitted
+    } answer;                                 ///< cleared at once when the request is admitted
     std::span<const std::byte> payload;
     std::atomic<std::uint32_t>* leases = nullptr;  ///< of `payload`, until it is handed over
 

@@ -53,15 +53,13 @@ result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context
 
 server_core::server_core(std::shared_ptr<context_state> context, server_options options,
                          const handler& service)
-    : context_(std::move(context)),
-      options_(std::move(options)),
-      driven_by_caller_(options_.workers == 0),
-      next_data_port_(options_.data_port) {
+    : context_(std::move(context)), options_(std::move(options)), next_data_port_(options_.data_port) {
     const std::uint32_t count = std::max(options_.workers, 1U);
     for (std::uint32_t i = 0; i < count; ++i) {
         workers_.push_back(new worker(context_, options_, service));
         workers_.back()->observe(this);
     }
+    if (options_.workers == 0) driven_ = workers_.front();
 }
 
 server_core::~server_core() {
@@ -95,9 +93,9 @@ result<void> server_core::open_pollers(listener& added,
         const bool network = !added.scheme->shares_memory();
         const std::uint16_t port = network ? next_data_port_ : std::uint16_t{0};
         if (network && next_data_port_ != 0) ++next_data_port_;
-        auto source = added.scheme->open_poller(
-            {link_role::server, added.where.host, port, network ? security : nullptr, options_.zerocopy,
-             options_.verbs});
+        auto source =
+            added.scheme->open_poller({link_role::server, added.where.host, port,
+                                       network ? security : nullptr, options_.zerocopy, options_.verbs});
         if (!source) return source.error();
         each->add_poller(std::move(*source));
     }
@@ -186,6 +184,7 @@ void server_core::stop() {
             each->let_go();
         }
         workers_.clear();
+        driven_ = nullptr;
     });
 }
 

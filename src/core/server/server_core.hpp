@@ -33,9 +33,7 @@ class server_core : private session_observer {
     [[nodiscard]] std::vector<std::string> endpoints() const;
     [[nodiscard]] server_statistics statistics() const;
     /// One turn of the only worker, where the caller drives it.
-    std::size_t poll() noexcept {
-        return driven_by_caller_ && !workers_.empty() ? workers_.front()->turn() : 0;
-    }
+    std::size_t poll() noexcept { return driven_ != nullptr ? driven_->turn() : 0; }
     status drain(nanoseconds timeout);
     void stop();
 
@@ -74,8 +72,8 @@ class server_core : private session_observer {
 
     std::shared_ptr<context_state> context_;
     server_options options_;
-    bool driven_by_caller_;
     std::vector<worker*> workers_;  ///< each held once
+    worker* driven_ = nullptr;      ///< the only one, where the caller drives it
     std::vector<std::unique_ptr<entrance>> entrances_;
     std::vector<std::string> endpoints_;
     std::uint16_t next_data_port_ = 0;

@@ -21,7 +21,9 @@ session::session(worker& owner, std::uint64_t id, std::string_view scheme, std::
 
 void session::set_link(std::unique_ptr<link> made) noexcept {
     path_ = std::move(made);
-    answers_ = &path_->send();
+    const slot_memory& answers = path_->send();
+    answer_bytes_ = answers.capacity();
+    for (exchange_state& each : exchanges_) each.header = answers.header(each.slot);
 }
 
 void session::let_go(std::uint32_t slot) noexcept {

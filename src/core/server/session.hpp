@@ -55,7 +55,7 @@ class session {
 
     worker& owner_;
     std::unique_ptr<link> path_;
-    slot_memory* answers_ = nullptr;  ///< of `path_`
+    std::size_t answer_bytes_ = 0;  ///< that fit into a slot of `path_`
     std::uint64_t id_;
     std::string_view scheme_;
     std::string peer_;

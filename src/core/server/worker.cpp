@@ -6,8 +6,8 @@
 #include <new>
 #include <utility>
 
-/// The data path of a server, in the order a request travels: through its worker, its session and its exchange, which
-/// are in one file so that they make few functions. Nothing here allocates, locks or logs.
+/// The data path of a server, in the order a request travels: through its worker, its session and its
+/// exchange, which are in one file so that they make few functions. Nothing here allocates, locks or logs.
 namespace accel::core {
 namespace {
 
@@ -26,11 +26,13 @@ std::size_t worker::turn() noexcept {
     std::size_t total = 0;
     for (const auto& source : pollers_) {
         const std::size_t got = source->poll(events_);
-        if (got > 0) now_ = polled_at_ = now();
-        for (const link_event *event = events_.data(), *end = event + got; event != end; ++event) {
-            on_event(*event);
-        }
+        if (got == 0) continue;
+        now_ = polled_at_ = now();
         total += got;
+        const link_event* event = events_.data();
+        const link_event* const end = event + got;
+        do on_event(*event);
+        while (++event != end);
     }
     if (posted_.load(std::memory_order_relaxed) != nullptr) {
         take_posted();
@@ -44,22 +46,26 @@ std::size_t worker::turn() noexcept {
 
 inline void worker::on_event(const link_event& event) noexcept {
     auto& from = *static_cast<session*>(event.owner);
-    if (from.gone()) [[unlikely]] return;
-    if (event.kind == event_kind::arrived) [[likely]] return on_request(from, event);
+    if (from.gone()) [[unlikely]]
+        return;
+    if (event.kind == event_kind::arrived) [[likely]]
+        return on_request(from, event);
     if (event.kind == event_kind::lost) return lose(from, event.reason);
     from.let_go(event.header.slot);
 }
 
 inline void worker::on_request(session& from, const link_event& event) noexcept {
     exchange_state* admitted = from.admit(event);
-    if (admitted == nullptr) [[unlikely]] return lose(from, status::protocol_error);
+    if (admitted == nullptr) [[unlikely]]
+        return lose(from, status::protocol_error);
     exchange_state& request = *admitted;
     const std::uint32_t open = open_.load(std::memory_order_relaxed) + 1;
     open_.store(open, std::memory_order_relaxed);
     request.arrival = polled_at_;
     request.handler_start = now_;
     const bool too_many = open > most_open_.load(std::memory_order_relaxed);
-    if (too_many || request.deadline <= now_) [[unlikely]] return refuse_late_or_too_many(request, too_many);
+    if (too_many || request.deadline <= now_) [[unlikely]]
+        return refuse_late_or_too_many(request, too_many);
     count(counters_.requests);
     hold();
     const std::uint64_t answered = answered_;
@@ -69,23 +75,25 @@ inline void worker::on_request(session& from, const link_event& event) noexcept 
 
 inline exchange_state* session::admit(const link_event& event) noexcept {
     const slot_header& header = event.header;
-    const bool sane = check_header(header, message_kind::request) == status::ok &&
-                      header.slot < geometry_.slots && header.length <= geometry_.request_bytes &&
-                      event.payload.size() == header.length &&
+    const bool sane = is_well_formed(header, message_kind::request) && header.slot < geometry_.slots &&
+                      header.length <= geometry_.request_bytes && event.payload.size() == header.length &&
                       header.response_room <= geometry_.response_bytes;
-    if (!sane) [[unlikely]] return nullptr;
+    if (!sane) [[unlikely]]
+        return nullptr;
     exchange_state& exchange = exchanges_[header.slot];
     // A slot is used again only after its answer, and under another generation.
     if (exchange.phase != exchange_phase::idle || exchange.generation == header.generation) [[unlikely]]
         return nullptr;
 
     exchange.phase = exchange_phase::open;
+    exchange.borrowed = event.borrowed;
     exchange.generation = header.generation;
     exchange.trace_id = header.trace_id;
     exchange.deadline = nanoseconds{header.deadline_ns};
     exchange.request = event.payload;
-    const std::span<std::byte> room =
-        event.response_room.empty() ? answers_->room(header.slot) : event.response_room;
+    std::span<std::byte> room{exchange.header + header_bytes, answer_bytes_};
+    if (!event.response_room.empty()) [[unlikely]]
+        room = event.response_room;
     exchange.response_room = room.first(std::min<std::size_t>(room.size(), header.response_room));
     exchange.answer = {};
     ++open_;
@@ -147,7 +155,8 @@ void worker::send_answer(exchange_state& answered) noexcept {
     now_ = now();
     ++answered_;
     const status sent = to.gone() ? to.drop(answered) : to.send(answered, now_);
-    if (sent != status::ok) [[unlikely]] return end_answer(answered, sent);
+    if (sent != status::ok) [[unlikely]]
+        return end_answer(answered, sent);
     count(counters_.replies);
     open_.store(open_.load(std::memory_order_relaxed) - 1, std::memory_order_release);
     to.finish(answered);
@@ -163,7 +172,7 @@ void worker::send_answer(exchange_state& answered) noexcept {
 }
 
 inline void session::write_header(const exchange_state& answered, nanoseconds at) const noexcept {
-    auto& header = *new (answers_->header(answered.slot)) slot_header;
+    auto& header = *new (answered.header) slot_header;
     header.kind = message_kind::response;
     header.slot = answered.slot;
     header.generation = answered.generation;
@@ -176,7 +185,8 @@ inline void session::write_header(const exchange_state& answered, nanoseconds at
     header.queue_ticks = to_ticks(answered.handler_start - answered.arrival);
     const auto& stages = answered.answer.stages;
     const bool recorded = (stages[0].count() | stages[1].count() | stages[2].count()) != 0;
-    if (!recorded) [[likely]] return;
+    if (!recorded) [[likely]]
+        return;
     header.copy_ticks = to_ticks(stages[static_cast<std::size_t>(stage::copy)]);
     header.preprocessing_ticks = to_ticks(stages[static_cast<std::size_t>(stage::preprocessing)]);
     header.inference_ticks = to_ticks(stages[static_cast<std::size_t>(stage::inference)]);
@@ -184,10 +194,12 @@ inline void session::write_header(const exchange_state& answered, nanoseconds at
 
 inline status session::send(exchange_state& answered, nanoseconds at) noexcept {
     const region_state* lent = answered.answer.lent;
-    if (lent != nullptr && answered.leases_out != nullptr) [[unlikely]] return status::again;
+    if (lent != nullptr && answered.leases_out != nullptr) [[unlikely]]
+        return status::again;
     write_header(answered, at);
     // Done with the request before the answer leaves: the next one may arrive before deliver returns.
-    path_->consumed(answered.slot);
+    if (answered.borrowed) [[unlikely]]
+        path_->consumed(answered.slot);
     const outgoing message{answered.slot, answered.payload, lent, {}};
     const status sent = path_->deliver(message);
     if (lent != nullptr && sent == status::ok) answered.leases_out = std::exchange(answered.leases, nullptr);
@@ -227,7 +239,8 @@ namespace accel {
 
 /// Here for the same reason; the other methods are in exchange.cpp.
 status exchange::reply(std::size_t length) noexcept {
-    if (state_ == nullptr) [[unlikely]] core::worker::misuse();
+    if (state_ == nullptr) [[unlikely]]
+        core::worker::misuse();
     core::exchange_state& state = *state_;
     if (length > state.response_room.size()) return status::message_too_large;
     state.payload = state.response_room.first(length);

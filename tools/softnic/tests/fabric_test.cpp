@@ -22,6 +22,9 @@ class named_fabric {
     named_fabric(const named_fabric&) = delete;
     named_fabric& operator=(const named_fabric&) = delete;
     [[nodiscard]] const std::string& get() const { return name_; }
+    [[nodiscard]] bool exists() const {
+        return ::access(fmt::format("/dev/shm/softnic-{}-{}", ::getuid(), name_).c_str(), F_OK) == 0;
+    }
 
   private:
     static inline int count_ = 0;
@@ -115,6 +118,35 @@ TEST(fabric, gives_back_what_a_killed_process_held) {
     send(*mine, next->node(), 5);
     ASSERT_NE(next->receive(), nullptr);
     EXPECT_EQ(next->receive()->header.psn, 5u);
+}
+
+TEST(fabric, goes_with_its_last_process) {
+    const named_fabric name;
+    auto one = fabric::join(name.get(), 7);
+    auto other = fabric::join(name.get(), 7);
+    one->remove_if_last();
+    EXPECT_TRUE(name.exists()) << "the other is still there";
+    other.reset();
+    one->remove_if_last();
+    EXPECT_FALSE(name.exists());
+    const auto next = fabric::join(name.get(), 8);
+    EXPECT_EQ(next->node(), 0) << "a new file, not the old one";
+}
+
+TEST(fabric, of_killed_processes_is_removed_by_the_next) {
+    const named_fabric stale;
+    const named_fabric used;
+    const auto mine = fabric::join(used.get(), 7);
+    const pid_t child = ::fork();
+    if (child == 0) {
+        const auto theirs = fabric::join(stale.get(), 7);
+        ::kill(::getpid(), SIGKILL);
+    }
+    ::waitpid(child, nullptr, 0);
+    ASSERT_TRUE(stale.exists());
+    fabric::remove_unused();
+    EXPECT_FALSE(stale.exists());
+    EXPECT_TRUE(used.exists());
 }
 
 TEST(fabric, refuses_another_device_list) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace accel::softnic {
 
@@ -57,11 +58,17 @@ class fabric {
     void reap_dead_nodes();
     /// Gives this node's place back. The destructor does it too; a forked child must not.
     void leave();
+    /// When nobody else is in this fabric, its shared file goes. For the end of a process.
+    void remove_if_last();
+    /// Removes the shared files of all fabrics of this user that nobody is in: their last processes were
+    /// killed.
+    static void remove_unused();
     /// For a child of fork(): forget everything without touching what the parent owns.
     void abandon();
 
   private:
     fabric(int file, int lock_file);
+    [[nodiscard]] static std::string file_name(std::string_view name);
     void open_segment(std::uint64_t configuration);
     void take_place();
     [[nodiscard]] bool lock_place(int node);
@@ -79,6 +86,7 @@ class fabric {
         return header_->nodes[static_cast<std::size_t>(node)];
     }
 
+    std::string name_;  ///< of the shared file, if it has one
     int file_ = -1;
     int lock_file_ = -1;  ///< an open file description of our own: the kernel drops its locks when we die
     int node_ = -1;

@@ -37,8 +37,7 @@ int reopen(int file) {
     return again;
 }
 
-int open_shared(const std::string& name) {
-    const auto path = fmt::format("/softnic-{}-{}", ::getuid(), name);
+int open_shared(const std::string& path) {
     const int file = ::shm_open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (file < 0) fail(fmt::format("cannot open fabric /dev/shm{}", path));
     return file;
@@ -47,11 +46,20 @@ int open_shared(const std::string& name) {
 }  // namespace
 
 std::unique_ptr<fabric> fabric::join(const std::string& name, std::uint64_t configuration) {
-    const int file = open_shared(name);
-    std::unique_ptr<fabric> joined(new fabric(file, reopen(file)));
-    joined->open_segment(configuration);
-    joined->take_place();
-    return joined;
+    const auto path = file_name(name);
+    while (true) {
+        const int file = open_shared(path);
+        std::unique_ptr<fabric> joined(new fabric(file, reopen(file)));
+        if (::flock(file, LOCK_EX) != 0) fail("cannot lock the fabric");
+        struct stat status {};
+        if (::fstat(file, &status) != 0) fail("cannot look at the fabric");
+        if (status.st_nlink == 0) continue;  // its last process has just removed it
+        joined->name_ = path;
+        joined->open_segment(configuration);
+        joined->take_place();
+        ::flock(file, LOCK_UN);
+        return joined;
+    }
 }
 
 std::unique_ptr<fabric> fabric::create_private() {
@@ -88,7 +96,6 @@ fabric::~fabric() {
 /// The first process to come sizes and stamps the file; the whole-file lock keeps the others waiting
 /// meanwhile.
 void fabric::open_segment(std::uint64_t configuration) {
-    if (::flock(file_, LOCK_EX) != 0) fail("cannot lock the fabric");
     struct stat status {};
     if (::fstat(file_, &status) != 0) fail("cannot look at the fabric");
     const bool fresh = status.st_size == 0;
@@ -107,7 +114,6 @@ void fabric::open_segment(std::uint64_t configuration) {
         header_->configuration = configuration;
         header_->magic.store(segment_magic, std::memory_order_release);
     }
-    ::flock(file_, LOCK_UN);
     if (header_->magic != segment_magic || header_->version != segment_version) {
         errno = EPROTO;
         fail("the fabric was made by another version of softnic");

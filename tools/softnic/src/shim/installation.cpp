@@ -39,8 +39,13 @@ void installation::print_statistics() const {
         count.naks_sent);
 }
 
+void installation::at_exit() const {
+    print_statistics();
+    if (nic_ != nullptr && driver() != nullptr) nic_->state.net->remove_if_last();
+}
+
 __attribute__((destructor)) static void at_exit() {
-    installation::get().print_statistics();
+    installation::get().at_exit();
 }
 
 const settings* installation::configuration() {
@@ -64,6 +69,7 @@ bool installation::start() {
     try {
         fault_handler::use_sigaction(SOFTNIC_REAL(sigaction));
         guarded::install_fault_handler();
+        fabric::remove_unused();
         nic_ = new nic(*chosen, fabric::join(chosen->fabric, chosen->configuration_hash()));
     } catch (const std::exception& error) {
         fmt::print(stderr, "{}\n", error.what());

@@ -40,11 +40,13 @@ class installation {
     /// Null until a device has been opened, and in the child of a fork.
     [[nodiscard]] runner* driver() const { return driver_.load(std::memory_order_acquire); }
     [[nodiscard]] nic* adapter() const { return nic_; }
-    void print_statistics() const;
+    /// The process ends.
+    void at_exit() const;
 
   private:
     installation();
     bool start();
+    void print_statistics() const;
     void note_event_descriptors(const context& of);
     static void after_fork_in_child();
 
