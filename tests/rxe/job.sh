@@ -53,7 +53,7 @@ echo "$passed $failed 0" >>"$results/counts"
 run_tests() {
     local log=$results/$1.log program=$programs/$2 status=0 again ok skips fails=0
     echo "== $1: $2 --gtest_filter=$3"
-    timeout "$4" "$program" --gtest_filter="$3" --gtest_output="xml:$results/$1.xml" --gtest_color=no >"$log" 2>&1 || status=$?
+    timeout -k 10 "$4" "$program" --gtest_filter="$3" --gtest_output="xml:$results/$1.xml" --gtest_color=no >"$log" 2>&1 || status=$?
     ok=$(grep -c '^\[       OK \]' "$log")
     skips=$(grep -cE '^\[  SKIPPED \] .* ms\)$' "$log")
     again=$(sed -nE 's/^\[  FAILED  \] ([^ ,]+).* \([0-9]+ ms\)$/\1/p' "$log" | paste -sd:)
@@ -61,7 +61,7 @@ run_tests() {
         grep -E '^\[  FAILED  \]|Failure$' -A3 "$log"
         echo "once more: $again"
         tr : '\n' <<<"$again" >>"$results/tried_twice"
-        timeout "$4" "$program" --gtest_filter="$again" --gtest_color=no >"$log.again" 2>&1
+        timeout -k 10 "$4" "$program" --gtest_filter="$again" --gtest_color=no >"$log.again" 2>&1
         fails=$(grep -cE '^\[  FAILED  \] .* ms\)$' "$log.again")
         ok=$((ok + $(grep -c '^\[       OK \]' "$log.again")))
         grep -qE '^\[  PASSED  \]' "$log.again" || fails=$((fails + !fails))
