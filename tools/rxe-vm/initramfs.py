@@ -3,6 +3,8 @@ import lzma
 import shutil
 import subprocess
 
+from trouble import Unavailable
+
 XZ = b"\xfd7zXZ\0"
 ZSTD = b"\x28\xb5\x2f\xfd"
 ELF = b"\x7fELF"
@@ -54,6 +56,8 @@ def unpacked(module):
     if content.startswith(XZ):
         return lzma.decompress(content)
     if content.startswith(ZSTD):
+        if shutil.which("zstd") is None:
+            raise Unavailable("the kernel's modules are packed, and there is no zstd (package zstd)")
         return subprocess.run(["zstd", "-dcq"], input=content, stdout=subprocess.PIPE, check=True).stdout
     return content
 
