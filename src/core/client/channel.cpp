@@ -9,7 +9,8 @@
 
 #include <fmt/format.h>
 
-/// The public face of a channel: each call is one hop into `channel_core`. Those of the data path are in channel_core.cpp.
+/// The public face of a channel: each call is one hop into `channel_core`. Those of the data path are in
+/// channel_core.cpp.
 namespace accel {
 
 channel::channel(std::unique_ptr<core::channel_core> core) noexcept : core_(std::move(core)) {}

@@ -2,8 +2,7 @@
 
 namespace accel::core {
 
-client_slots::client_slots(std::uint32_t count)
-    : count_(count), slots_(count), free_(count), done_(count) {
+client_slots::client_slots(std::uint32_t count) : count_(count), slots_(count), free_(count), done_(count) {
     for (std::uint32_t i = count; i-- > 0;) {
         slots_[i].content.id.slot = i;
         put_free(slots_[i]);

@@ -107,9 +107,8 @@ result<connection> open_connection(const connect_request& request) {
     if (!chosen) return chosen.error();
 
     connection made;
-    auto events =
-        (*chosen)->open_poller({link_role::client, {}, 0, request.security, request.options.zerocopy,
-                                request.options.verbs});
+    auto events = (*chosen)->open_poller(
+        {link_role::client, {}, 0, request.security, request.options.zerocopy, request.options.verbs});
     if (!events) return events.error();
     made.events = std::move(*events);
 

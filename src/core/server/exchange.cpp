@@ -26,7 +26,9 @@ exchange& exchange::operator=(exchange&& other) noexcept {
     return *this;
 }
 
-void exchange::abandon() noexcept { (void)fail(status::abandoned); }
+void exchange::abandon() noexcept {
+    (void)fail(status::abandoned);
+}
 
 std::span<const std::byte> exchange::request() const noexcept {
     return open_state(state_).request;

@@ -75,8 +75,8 @@ class worker {
     // Data path.
     /// One round over everything; returns how many events there were. On the worker's thread.
     std::size_t turn() noexcept;
-    /// An exchange has been answered, on any thread: its answer travels, or goes nowhere (`peer_lost`). Ends the
-    /// caller's hold on it.
+    /// An exchange has been answered, on any thread: its answer travels, or goes nowhere (`peer_lost`). Ends
+    /// the caller's hold on it.
     static status answer(exchange_state& answered) noexcept;
     /// Ends the process: an exchange was used after its answer.
     [[noreturn]] static void misuse() noexcept;
@@ -124,7 +124,7 @@ class worker {
     nanoseconds polled_at_{};               ///< when the events were taken
     nanoseconds now_{};
     std::uint64_t answered_ = 0;
-    std::atomic<std::uint32_t> open_{0};  ///< admitted and not yet answered; written by the worker only
+    std::atomic<std::uint32_t> open_{0};    ///< admitted and not yet answered; written by the worker only
     std::atomic<std::uint32_t> most_open_;  ///< requests beyond are refused
     worker_counters counters_;
     spinner spinner_;
