@@ -14,7 +14,7 @@ class link_table {
   public:
     /// Null: there is none.
     [[nodiscard]] rdma_link* find(std::uint32_t number) noexcept {
-        if (number != last_.number) last_ = {number, look_up(number)};
+        if (last_.link == nullptr || number != last_.number) last_ = {number, look_up(number)};
         return last_.link;
     }
     void add(std::uint32_t number, rdma_link& link) {
