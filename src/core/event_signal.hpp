@@ -2,6 +2,8 @@
 
 #include "core/clock.hpp"
 
+#include <accel_transport/options.hpp>
+
 #include <algorithm>
 #include <cstdint>
 #include <ctime>
@@ -38,12 +40,17 @@ inline void sleep_on(std::span<pollfd> fds, nanoseconds deadline) noexcept {
     ::ppoll(fds.data(), fds.size(), bound, nullptr);
 }
 
-/// A loop that spins while it waits: pauses, and now and then lets another thread have the processor, which
-/// may be the one that is waited for.
+/// A loop that spins while it waits: pauses, and lets another thread have the processor, which may be the one
+/// that is waited for. `busy` waits have a core of their own and yield only when nothing has come for long,
+/// so that there is no system call between messages that come at once.
 class spinner {
   public:
+    explicit spinner(poll_mode mode) noexcept : turns_between_yields_(mode == poll_mode::busy ? 4096 : 16) {}
+    /// Something has come.
+    void restart() noexcept { turns_ = 0; }
     void turn() noexcept {
-        if (++turns_ % turns_between_yields == 0) {
+        if (++turns_ == turns_between_yields_) {
+            turns_ = 0;
             ::sched_yield();
             return;
         }
@@ -55,7 +62,7 @@ class spinner {
     }
 
   private:
-    static constexpr std::uint32_t turns_between_yields = 16;
+    std::uint32_t turns_between_yields_;
     std::uint32_t turns_ = 0;
 };
 

@@ -26,6 +26,7 @@ result<std::unique_ptr<channel_core>> channel_core::connect(std::shared_ptr<cont
 channel_core::channel_core(connect_request request, connection made)
     : request_(std::move(request)),
       slots_(request_.options.slots),
+      spinner_(request_.options.poll),
       epoll_fd_(::epoll_create1(EPOLL_CLOEXEC)),
       timer_fd_(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) {
     for (client_slot& slot : slots_.all()) slot.header = request_.requests->header(slot.content.id.slot);

@@ -307,6 +307,7 @@ void channel_core::spin_then_sleep(nanoseconds deadline, Done done) noexcept {
                                  : mode == poll_mode::adaptive
                                      ? std::min(deadline, start + request_.options.spin)
                                      : start;
+    spinner_.restart();
     while (!done() && now_ < deadline) {
         if (now_ < spin_end) {
             spinner_.turn();

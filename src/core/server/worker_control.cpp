@@ -25,6 +25,7 @@ worker::worker(std::shared_ptr<context_state> context, const server_options& opt
       options_(options),
       service_(std::move(service)),
       most_open_(options.max_exchanges),
+      spinner_(options_.poll),
       wake_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
 
 worker::~worker() {
@@ -39,7 +40,10 @@ void worker::run() noexcept {
     nanoseconds idle_since = now();
     while (!stopping_.load(std::memory_order_acquire)) {
         const bool idle = turn() == 0;
-        if (!idle) idle_since = now_;
+        if (!idle) {
+            idle_since = now_;
+            spinner_.restart();
+        }
         if (options_.poll == poll_mode::block) {
             sleep();  // returns at once if there is more to do
         } else if (idle && (options_.poll == poll_mode::busy || now() - idle_since < options_.spin)) {
