@@ -120,8 +120,8 @@ struct responder_state {
 };
 
 struct queue_pair {
-    queue_pair(std::uint32_t number_, int device_, queue_pair_options options_)
-        : number(number_), device(device_), options(std::move(options_)), receives(options.receives) {}
+    queue_pair(std::uint32_t qpn, int device_index, queue_pair_options chosen)
+        : number(qpn), device(device_index), options(std::move(chosen)), receives(options.receives) {}
 
     std::uint32_t number;
     int device;
