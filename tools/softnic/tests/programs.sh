@@ -118,7 +118,6 @@ perf_loss() {
     for program in ib_write_lat ib_send_lat ib_read_lat ib_atomic_lat ib_write_bw ib_send_bw ib_read_bw ib_atomic_bw; do
         pair $program $common -n 200
     done
-    pair ib_send_lat $common -e -n 100
     pair ib_send_bw $common -e -q 4 -n 100
     for program in ib_write_bw ib_read_bw; do pair $program $common -q 4 -n 100; done
     pair ib_write_bw $common -q 4 -l 8 -n 200 -s 1024

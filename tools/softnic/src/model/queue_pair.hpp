@@ -82,6 +82,7 @@ struct reply {
     std::uint32_t rkey = 0;
     std::uint32_t length = 0;
     std::uint64_t value = 0;  ///< atomic: what was there before
+    bool again = false;       ///< the request was a repetition
 };
 
 /// Result of an atomic, kept to answer a retry without doing it twice.
