@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The figures of BENCHMARKS.md: emulation, one process, no network. Run it under softnic:
+// The figures of docs/benchmarks.md: emulation, one process, no network. Run it under softnic:
 //   softnic run --mode deterministic -- softnic_bench
 #include "verbs_pair.hpp"
 

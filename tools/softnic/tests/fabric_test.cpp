@@ -126,9 +126,8 @@ TEST(fabric, goes_with_its_last_process) {
     auto other = fabric::join(name.get(), 7);
     one->remove_if_last();
     EXPECT_TRUE(name.exists()) << "the other is still there";
-    other.reset();
-    one->remove_if_last();
-    EXPECT_FALSE(name.exists());
+    other->remove_if_last();
+    EXPECT_FALSE(name.exists()) << "both are about to go";
     const auto next = fabric::join(name.get(), 8);
     EXPECT_EQ(next->node(), 0) << "a new file, not the old one";
 }
@@ -143,8 +142,11 @@ TEST(fabric, of_killed_processes_is_removed_by_the_next) {
         ::kill(::getpid(), SIGKILL);
     }
     ::waitpid(child, nullptr, 0);
-    ASSERT_TRUE(stale.exists());
-    fabric::remove_unused();
+    // Programs of other tests may be looking at the same file just now, and have it locked or removed.
+    for (int tries = 0; tries < 1000 && stale.exists(); ++tries) {
+        fabric::remove_unused();
+        ::usleep(1000);
+    }
     EXPECT_FALSE(stale.exists());
     EXPECT_TRUE(used.exists());
 }

@@ -97,8 +97,8 @@ perf_shapes() {
     for program in ib_send_lat ib_read_lat ib_atomic_lat; do pair $program $common -e -n 100; done
     for program in ib_send_bw ib_read_bw; do pair $program $common -e -q 4 -n 100; done
     pair ib_write_bw $common -q 4 -n 100
-    for program in ib_write_bw ib_send_bw; do pair $program $common -q 4 -l 8 -n 200 -s 1024; done
-    for program in ib_write_bw ib_send_lat; do pair $program $common -D 5; done
+    for program in ib_write_bw ib_send_bw ib_read_bw; do pair $program $common -q 4 -l 8 -n 200 -s 1024; done
+    for program in ib_write_bw ib_send_lat ib_read_bw; do pair $program $common -D 5; done
     pair ib_send_bw -d mlx5_0 -F -c UD -s 2048 -n 200
 }
 
@@ -106,10 +106,11 @@ perf_large() {
     need ib_write_lat
     port_option=-p
     for program in ib_write_bw ib_send_bw ib_read_bw; do pair $program -d mlx5_0 -F -s 8388608 -n 10; done
-    pair ib_write_lat -d mlx5_0 -F -s 8388608 -n 10
+    for program in ib_write_lat ib_send_lat ib_read_lat; do pair $program -d mlx5_0 -F -s 8388608 -n 10; done
     pair ib_write_bw -d mlx5_0 -F -a -n 20
 }
 
+# The shapes again, smaller: a lost packet costs a timeout.
 perf_loss() {
     need ib_write_lat
     port_option=-p
@@ -117,6 +118,11 @@ perf_loss() {
     for program in ib_write_lat ib_send_lat ib_read_lat ib_atomic_lat ib_write_bw ib_send_bw ib_read_bw ib_atomic_bw; do
         pair $program $common -n 200
     done
+    pair ib_send_bw $common -e -q 4 -n 100
+    for program in ib_write_bw ib_read_bw; do pair $program $common -q 4 -n 100; done
+    pair ib_write_bw $common -q 4 -l 8 -n 200 -s 1024
+    for program in ib_write_bw ib_send_bw ib_read_bw; do pair $program $common -s 8388608 -n 5; done
+    pair ib_write_bw $common -D 5
 }
 
 # rc_x: rc_mlx5, with ud_mlx5 for the connection only. ucx_perftest does not check its data; ucx_data does that.

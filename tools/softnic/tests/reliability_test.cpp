@@ -258,6 +258,31 @@ TEST_F(lossy, a_port_that_goes_down_and_comes_back) {
     EXPECT_GT(on.now, 200'000'000u);
 }
 
+/// Answers to repetitions wait beside the first ones; only new requests count against the limit.
+TEST_F(lossy, many_atomics_at_once_are_not_too_many) {
+    link_options how;
+    how.reads = 16;
+    connect_pair(on.adapter, qp, other, how);
+    add_fault("drop p=0.05 seed=21");
+    alignas(8) std::uint64_t counter = 0;
+    alignas(8) std::uint64_t brought = 0;
+    work what;
+    what.opcode = MLX5_OPCODE_ATOMIC_FA;
+    what.pieces = {piece(&brought, 8, on.add_region(&brought, 8, 1, 0xf))};
+    what.remote = reinterpret_cast<std::uint64_t>(&counter);
+    what.rkey = on.add_region(&counter, 8, 1, 0xf);
+    what.swap_or_add = 1;
+    constexpr std::uint64_t rounds = 100;
+    constexpr std::uint64_t together = 60;
+    for (std::uint64_t round = 0; round < rounds; ++round) {
+        for (std::uint64_t at = 0; at < together; ++at) qp.post(what);
+        qp.ring();
+        ASSERT_TRUE(on.settle());
+        while (cq.poll(seen)) ASSERT_EQ(seen.kind, MLX5_CQE_REQ) << "syndrome " << int{seen.syndrome};
+    }
+    EXPECT_EQ(counter, rounds * together);
+}
+
 TEST_F(lossy, a_port_comes_up_when_its_rule_says) {
     link_options how;
     how.timeout = 11;  // 8.4 ms

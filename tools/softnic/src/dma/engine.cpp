@@ -88,16 +88,16 @@ std::shared_ptr<dma_engine> map_dmabuf(int descriptor, std::uint64_t offset, std
 }
 
 std::shared_ptr<dma_engine> dma_registry::for_range(std::uint64_t address, std::uint64_t size_bytes) const {
-    for (auto plugin = plugins_.rbegin(); plugin != plugins_.rend(); ++plugin) {
-        if (auto engine = (*plugin)->claim_range(address, size_bytes)) return engine;
+    for (const auto& plugin : plugins_) {
+        if (auto engine = plugin->claim_range(address, size_bytes)) return engine;
     }
     return host_dma();
 }
 
 std::shared_ptr<dma_engine> dma_registry::for_dmabuf(int descriptor, std::uint64_t offset,
                                                      std::uint64_t size_bytes, bool writable) const {
-    for (auto plugin = plugins_.rbegin(); plugin != plugins_.rend(); ++plugin) {
-        if (auto engine = (*plugin)->claim_dmabuf(descriptor)) return engine;
+    for (const auto& plugin : plugins_) {
+        if (auto engine = plugin->claim_dmabuf(descriptor)) return engine;
     }
     return map_dmabuf(descriptor, offset, size_bytes, writable);
 }

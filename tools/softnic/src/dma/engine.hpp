@@ -51,7 +51,7 @@ class dma_plugin {
 /// The plugins of a process, and the order in which they are asked.
 class dma_registry {
   public:
-    void add(std::shared_ptr<dma_plugin> plugin) { plugins_.push_back(std::move(plugin)); }
+    void add(std::shared_ptr<dma_plugin> plugin) { plugins_.insert(plugins_.begin(), std::move(plugin)); }
 
     [[nodiscard]] std::shared_ptr<dma_engine> for_range(std::uint64_t address,
                                                         std::uint64_t size_bytes) const;

@@ -24,7 +24,6 @@ struct flock all_places() {
     return lock;
 }
 
-/// Removes the file if no place in it is held through another open file description than `file`.
 void remove_if_unused(int file, const std::string& name) {
     if (::flock(file, LOCK_EX | LOCK_NB) != 0) return;
     auto probe = all_places();
@@ -40,9 +39,14 @@ std::string fabric::file_name(std::string_view name) {
 }
 
 void fabric::remove_if_last() {
-    if (node_ < 0 || name_.empty()) return;
-    // Asked through the description that holds our own place: the others' places are what is seen.
-    remove_if_unused(lock_file_, name_);
+    if (node_ < 0 || name_.empty() || ::flock(file_, LOCK_EX) != 0) return;
+    record(node_).leaving = 1;
+    bool last = true;
+    for (int node = 0; node < max_nodes; ++node) {
+        if (node != node_ && !is_dead(node) && record(node).leaving == 0) last = false;
+    }
+    if (last) ::shm_unlink(name_.c_str());
+    ::flock(file_, LOCK_UN);
 }
 
 void fabric::remove_unused() {

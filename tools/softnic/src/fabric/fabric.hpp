@@ -58,7 +58,7 @@ class fabric {
     void reap_dead_nodes();
     /// Gives this node's place back. The destructor does it too; a forked child must not.
     void leave();
-    /// When nobody else is in this fabric, its shared file goes. For the end of a process.
+    /// For the end of a process: when nobody else stays in this fabric, its shared file goes.
     void remove_if_last();
     /// Removes the shared files of all fabrics of this user that nobody is in: their last processes were
     /// killed.

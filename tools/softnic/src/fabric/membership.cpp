@@ -152,6 +152,7 @@ void fabric::take_place() {
     }
     node_record& self = record(node_);
     self.sleeping = 0;
+    self.leaving = 0;
     // What was sent to the place's last owner is not for us.
     for (std::uint64_t senders = self.senders.exchange(0); senders != 0; senders &= senders - 1) {
         packet_ring* ring = inbound(__builtin_ctzll(senders));

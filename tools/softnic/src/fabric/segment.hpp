@@ -13,7 +13,7 @@
 namespace accel::softnic {
 
 inline constexpr std::uint32_t segment_magic = 0x536f664e;
-inline constexpr std::uint32_t segment_version = 1;
+inline constexpr std::uint32_t segment_version = 2;
 inline constexpr int max_nodes = 64;
 inline constexpr int max_devices = 4;
 inline constexpr std::uint32_t qpn_space = 1u << 16;
@@ -37,6 +37,7 @@ struct node_record {
     std::atomic<std::uint64_t> senders;   ///< bit n: node n has mapped its ring to this node
     std::atomic<std::uint32_t> arrivals;  ///< counts commits; futex word of a sleeping receiver
     std::atomic<std::uint32_t> sleeping;
+    std::atomic<std::uint32_t> leaving;  ///< its process is about to end
 };
 
 enum class node_state : std::uint32_t { free, alive, being_reaped };

@@ -82,6 +82,7 @@ struct reply {
     std::uint32_t rkey = 0;
     std::uint32_t length = 0;
     std::uint64_t value = 0;  ///< atomic: what was there before
+    bool again = false;       ///< the request was a repetition
 };
 
 /// Result of an atomic, kept to answer a retry without doing it twice.
@@ -120,8 +121,8 @@ struct responder_state {
 };
 
 struct queue_pair {
-    queue_pair(std::uint32_t number_, int device_, queue_pair_options options_)
-        : number(number_), device(device_), options(std::move(options_)), receives(options.receives) {}
+    queue_pair(std::uint32_t qpn, int device_index, queue_pair_options chosen)
+        : number(qpn), device(device_index), options(std::move(chosen)), receives(options.receives) {}
 
     std::uint32_t number;
     int device;

@@ -23,12 +23,14 @@ std::uint32_t count_responses(std::uint32_t length, std::uint32_t mtu) {
     return std::max(1u, (length + mtu - 1) / mtu);
 }
 
-/// More reads and atomics at once than this side agreed to.
+/// More reads and atomics at once than this side agreed to. Repetitions do not count: while their answers
+/// wait here, the requester may have had the first ones, and gone on.
 bool too_many_outstanding(const queue_pair& qp) {
     const auto& replies = qp.responder.replies;
     std::size_t costly = 0;
     for (std::size_t at = 0; at < replies.size(); ++at) {
         const packet_kind kind = replies[at].kind;
+        if (replies[at].again) continue;
         if (kind == packet_kind::read_response || kind == packet_kind::atomic_response) ++costly;
     }
     return costly >= std::max<std::size_t>(qp.attributes.max_dest_rd_atomic, 1);
@@ -101,6 +103,7 @@ void on_read(hca& nic, queue_pair& qp, const packet_header& in, bool again) {
     memory::flush_posted(nic, qp);
     reply owed;
     owed.kind = packet_kind::read_response;
+    owed.again = again;
     owed.psn = in.psn;
     owed.address = in.address;
     owed.rkey = in.rkey;
@@ -113,6 +116,7 @@ void on_atomic(hca& nic, queue_pair& qp, const packet_header& in, bool again) {
     auto& responder = qp.responder;
     reply owed;
     owed.kind = packet_kind::atomic_response;
+    owed.again = again;
     owed.psn = in.psn;
     if (again) {
         for (const auto& done : responder.atomics) {
