@@ -71,7 +71,8 @@ std::vector<digits::demo_result> run_all(const settings& chosen, const accel::re
     digits::demo_progress show;
     const std::uint64_t all = std::uint64_t{chosen.plan.clients} * chosen.plan.requests;
     std::vector<digits::demo_result> results;
-    for (const auto& [scheme, usable, reason] : schemes) {
+    for (const accel::scheme_report& report : schemes) {
+        const std::string& scheme = report.scheme;
         digits::demo_run run{chosen.plan, keys, scheme};
         const auto both =
             run.run({[&](digits::input_form form, std::uint64_t done) {

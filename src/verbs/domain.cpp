@@ -43,6 +43,8 @@ domain::entry* domain::find(std::uintptr_t begin, std::uintptr_t end, access use
 }
 
 result<domain::entry> domain::make_entry(std::uintptr_t begin, std::uintptr_t end, access use) {
+    // Ranges of unrelated memory are compared, and so kept, as numbers.
+    // NOLINTNEXTLINE(performance-no-int-to-ptr)
     auto handle = register_memory({reinterpret_cast<std::byte*>(begin), end - begin}, use);
     if (!handle) return handle.error();
     return entry{begin, end, use, false, std::move(*handle), {}};
