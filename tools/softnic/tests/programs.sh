@@ -24,6 +24,12 @@ export SOFTNIC_STATS=1
 
 port=$((20000 + $$ % 20000))
 
+# The pingpongs end without a word to each other: if the last acknowledgement is lost, the end that waits for it asks in
+# vain, as on hardware. The other has then seen and checked everything.
+left_early() { # status of the end that left, output and status of the other
+    [ ${#faults[@]} -gt 0 ] && [ "$1" = 0 ] && [ "$3" != 0 ] && grep -q "transport retry counter exceeded" "$2"
+}
+
 # Server and client of one program, on a TCP port of their own for the exchange of addresses.
 pair() {
     port=$((port + 1))
@@ -40,6 +46,8 @@ pair() {
     fired=$((fired + $(cat "$work/client" "$work/server" | sed -n 's/^softnic: .* faults \([0-9]*\) .*/+\1/p' | tr -d '\n') + 0))
     if [ $client_status = 0 ] && [ $server_status = 0 ]; then
         echo "ok   $*"
+    elif left_early $client_status "$work/server" $server_status || left_early $server_status "$work/client" $client_status; then
+        echo "ok   $* (one end left before its last acknowledgement had arrived)"
     else
         echo "FAIL $* (client $client_status, server $server_status)"
         tail -n 5 "$work/client" "$work/server"

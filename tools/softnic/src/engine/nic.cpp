@@ -77,6 +77,7 @@ bool nic::take_doorbells() {
 /// By index: running one may schedule another.
 bool nic::run_queue_pairs() {
     bool moved = false;
+    // NOLINTNEXTLINE(modernize-loop-convert)
     for (std::size_t at = 0; at < state.scheduled.size(); ++at) moved |= run(*state.scheduled[at]);
     std::erase_if(state.scheduled, [](queue_pair* qp) {
         const auto& responder = qp->responder;
