@@ -11,7 +11,7 @@
 namespace accel::softnic {
 namespace {
 
-using std::string_view_literals::operator""sv;
+using namespace std::string_view_literals;
 
 constexpr std::array actions{
     std::pair{"drop"sv, fault_action::drop},
