@@ -86,6 +86,8 @@ int openat_with(Real real, int directory, const char* path, int flags, mode_t mo
         va_end(arguments);                 \
     }
 
+// Named as what they stand in for.
+// NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming)
 SOFTNIC_EXPORT int open(const char* path, int flags, ...) {
     SOFTNIC_MODE_ARGUMENT(mode, flags)
     return open_with(SOFTNIC_REAL(open), path, flags, mode);
@@ -179,3 +181,4 @@ SOFTNIC_EXPORT char* realpath(const char* __restrict path, char* __restrict to) 
 SOFTNIC_EXPORT char* __realpath_chk(const char* path, char* to, size_t) {
     return realpath(path, to);
 }
+// NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming)
