@@ -27,7 +27,9 @@ struct verbs_options {
     std::uint32_t mtu = 0;  ///< URI `mtu`: 256 to 4096 bytes; 0: the port's
     /// URI `ack_timeout`: how long the device waits for an acknowledgement before it sends again.
     std::chrono::nanoseconds ack_timeout = std::chrono::milliseconds{67};
-    std::uint32_t ack_retries = 7;  ///< URI `ack_retries`: how often it does, 0 to 7, before the peer is lost
+    /// URI `ack_retries`: how often it does, 0 to 6, before the peer is lost. (7 is for ever on some
+    /// devices.)
+    std::uint32_t ack_retries = 6;
 };
 
 /// Options of a channel. Each is also a URI key of the same name; the URI wins over the code.

@@ -194,7 +194,7 @@ result<void> check(const verbs_options& options) {
         return out_of_bounds("mtu", "256, 512, 1024, 2048 or 4096");
     if (options.gid_index < -1 || options.gid_index > 255) return out_of_bounds("gid_index", "-1 to 255");
     if (options.ack_timeout <= nanoseconds{0}) return out_of_bounds("ack_timeout", "more than 0");
-    if (options.ack_retries > 7) return out_of_bounds("ack_retries", "0 to 7");
+    if (options.ack_retries > 6) return out_of_bounds("ack_retries", "0 to 6");
     return {};
 }
 

@@ -15,8 +15,6 @@ namespace {
 /// "Receiver not ready" is retried without end: how long a call may take is its own deadline's business, and
 /// a peer that is gone is noticed on the control plane.
 constexpr std::uint8_t rnr_retries_without_end = 7;
-/// Soft-RoCE takes 7 to mean without end, and then never tells that a peer is gone.
-constexpr unsigned most_ack_retries = 6;
 /// 0.64 ms (InfiniBand specification, table 45): what a sender waits when no receive is posted.
 constexpr std::uint8_t rnr_timer_640_us = 12;
 constexpr std::uint8_t hop_limit = 64;
@@ -135,7 +133,7 @@ result<void> queue_pair::to_ready_to_send(const verbs_options& options) {
     ibv_qp_attr attributes{};
     attributes.qp_state = IBV_QPS_RTS;
     attributes.timeout = timeout_exponent(options.ack_timeout);
-    attributes.retry_cnt = static_cast<std::uint8_t>(std::min(options.ack_retries, most_ack_retries));
+    attributes.retry_cnt = static_cast<std::uint8_t>(options.ack_retries);
     attributes.rnr_retry = rnr_retries_without_end;
     attributes.sq_psn = first_psn_;
     attributes.max_rd_atomic = 1;
@@ -143,13 +141,6 @@ result<void> queue_pair::to_ready_to_send(const verbs_options& options) {
                   IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
                       IBV_QP_MAX_QP_RD_ATOMIC,
                   "ready to send");
-}
-
-void queue_pair::fail() noexcept {
-    ibv_qp_attr attributes{};
-    attributes.qp_state = IBV_QPS_ERR;
-    // A queue pair that refuses is in that state already.
-    (void)ibv_modify_qp(handle_.get(), &attributes, IBV_QP_STATE);
 }
 
 }  // namespace accel::verbs

@@ -34,8 +34,6 @@ class queue_pair {
     void describe(endpoint& out) const noexcept;
     /// Brings it up to its peer: INIT → RTR → RTS. Once.
     [[nodiscard]] result<void> connect(const endpoint& peer, const verbs_options& options);
-    /// To the error state: everything posted is flushed.
-    void fail() noexcept;
 
     [[nodiscard]] std::uint32_t number() const noexcept { return handle_->qp_num; }
     [[nodiscard]] const queue_sizes& sizes() const noexcept { return sizes_; }

@@ -66,7 +66,6 @@ class rdma_link final : public core::link, public verbs::async_listener {
 
     // For the poller.
     [[nodiscard]] std::uint32_t number() const noexcept { return queue_pair_->number(); }
-    [[nodiscard]] core::link_role role() const noexcept { return config_.role; }
     /// A message has come; false if it makes no event, else that is written to `out`.
     [[nodiscard]] bool take_arrival(const ibv_wc& completion, core::link_event& out) noexcept;
     /// What else completes.
