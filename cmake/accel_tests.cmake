@@ -2,6 +2,12 @@
 # elsewhere (a sanitized program is run with one that is not); or "machine", whatever this machine has.
 set(ACCEL_TEST_NIC "softnic" CACHE STRING "RDMA device of the tests: softnic, a path to softnic, or machine")
 
+# How much slower than a release build the sanitized ones are; tests read it from their environment (tests/conformance/patience.hpp).
+set(ACCEL_TEST_TIME_FACTOR 1)
+if(ACCEL_SANITIZE)
+  set(ACCEL_TEST_TIME_FACTOR 4)
+endif()
+
 # accel_nic_launcher(VARIABLE FABRIC): what a test that needs an RDMA device is started with, on an emulated network of its own.
 # VARIABLE_MISSING says why there is none.
 function(accel_nic_launcher variable fabric)
@@ -47,7 +53,7 @@ function(accel_test name)
     set_target_properties(${name} PROPERTIES CROSSCOMPILING_EMULATOR "${launcher}")
   endif()
   gtest_discover_tests(${name} TEST_PREFIX ${name}. TEST_FILTER "${arg_FILTER}" DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
-    PROPERTIES LABELS unit TIMEOUT ${arg_TIMEOUT} ${alone})
+    PROPERTIES LABELS unit TIMEOUT ${arg_TIMEOUT} ENVIRONMENT ACCEL_TEST_TIME_FACTOR=${ACCEL_TEST_TIME_FACTOR} ${alone})
 endfunction()
 
 # accel_fuzz(NAME SOURCES...): a libFuzzer program, NAME being fuzz_<subject>. `./run test fuzz` runs each from its

@@ -39,10 +39,21 @@ bool is_scheme(std::string_view text) {
     });
 }
 
+/// A name or an address; in brackets an IPv6 address, with a zone if it has one (RFC 3986 3.2.2, RFC 6874).
+bool is_host(std::string_view text, bool bracketed) {
+    const std::string_view marks = bracketed ? ":.%-_" : ".-_*";
+    return !text.empty() && (!bracketed || text.find(':') != std::string_view::npos) &&
+           std::all_of(text.begin(), text.end(), [marks](unsigned char c) {
+               return (c < 0x80 && std::isalnum(c) != 0) ||
+                      marks.find(static_cast<char>(c)) != std::string_view::npos;
+           });
+}
+
 /// Splits "host:port" or "[v6]:port"; false if the port is missing or no number.
 bool split_authority(std::string_view text, uri& out) {
     std::string_view port;
-    if (text.starts_with('[')) {
+    const bool bracketed = text.starts_with('[');
+    if (bracketed) {
         const auto close = text.find("]:");
         if (close == std::string_view::npos) return false;
         out.host = text.substr(1, close - 1);
@@ -52,10 +63,10 @@ bool split_authority(std::string_view text, uri& out) {
         if (colon == std::string_view::npos) return false;
         out.host = text.substr(0, colon);
         port = text.substr(colon + 1);
-        if (out.host.find(':') != std::string::npos) return false;
     }
+    if (!is_host(out.host, bracketed)) return false;
     const auto [end, failure] = std::from_chars(port.data(), port.data() + port.size(), out.port);
-    return failure == std::errc{} && end == port.data() + port.size() && !out.host.empty();
+    return failure == std::errc{} && end == port.data() + port.size();
 }
 
 bool split_options(std::string_view query, uri& out) {
