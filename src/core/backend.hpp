@@ -132,8 +132,13 @@ class link {
     /// not say so by itself, this asks it to.
     [[nodiscard]] virtual bool flushed() noexcept { return true; }
 
+    /// Lent memory of a GPU is read and written where it is; else the core stages it.
+    [[nodiscard]] virtual bool reaches_gpus() const noexcept { return false; }
+
     /// This end's slots; server: valid after attach.
     [[nodiscard]] virtual slot_memory& send() const noexcept = 0;
+    /// Where messages arrive; server: valid after attach.
+    [[nodiscard]] virtual slot_memory& receive() const noexcept = 0;
 };
 
 /// What one thread polls: all its links of one backend, and their common source of events.
@@ -186,6 +191,8 @@ class backend {
     [[nodiscard]] virtual probe_result probe() = 0;
     /// True: peers are in one process and the server uses the client's slots; no network control plane.
     [[nodiscard]] virtual bool shares_memory() const noexcept { return false; }
+    /// True: a server's slots may have their payloads on a GPU, and messages arrive there.
+    [[nodiscard]] virtual bool fills_gpus() const noexcept { return false; }
     /// Makes a region usable by this backend's links, once, ahead of its first use.
     [[nodiscard]] virtual result<void> register_region(const region_state&) { return {}; }
     virtual void unregister_region(const region_state&) noexcept {}

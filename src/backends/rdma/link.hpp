@@ -63,6 +63,7 @@ class rdma_link final : public core::link, public verbs::async_listener {
     void consumed(std::uint32_t) noexcept override {}
     [[nodiscard]] bool flushed() noexcept override;
     [[nodiscard]] core::slot_memory& send() const noexcept override { return *config_.send; }
+    [[nodiscard]] core::slot_memory& receive() const noexcept override { return *config_.receive; }
 
     // For the poller.
     [[nodiscard]] std::uint32_t number() const noexcept { return queue_pair_->number(); }

@@ -55,6 +55,7 @@ session_request describe_request(const connect_request& request, const link& pat
     out.scheme = request.peer.scheme;
     out.wanted = {request.options.slots, request.options.request_bytes, request.options.response_bytes};
     out.peer_timeout = request.options.peer_timeout;
+    out.priority = request.options.priority;
     out.description = path.describe();
     return out;
 }
@@ -90,11 +91,9 @@ result<connect_request> prepare_connection(std::shared_ptr<context_state> contex
     } else {
         request.why = fmt::format("{}: named by the URI", request.peer.scheme);
     }
-    auto requests =
-        slot_memory::create(request.options.slots, request.options.request_bytes, memory_kind::host());
+    auto requests = slot_memory::create(request.options.slots, request.options.request_bytes);
     if (!requests) return requests.error();
-    auto responses =
-        slot_memory::create(request.options.slots, request.options.response_bytes, memory_kind::host());
+    auto responses = slot_memory::create(request.options.slots, request.options.response_bytes);
     if (!responses) return responses.error();
     request.requests = std::move(*requests);
     request.responses = std::move(*responses);
