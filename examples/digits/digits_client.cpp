@@ -107,8 +107,10 @@ int main(int argc, char** argv) {
     if (!context) return accel::report::complain(program, context.error());
     if (!chosen.serve_here) return run(*context, chosen);
 
+    const auto place = digits::choose_place(*context, chosen.memory);
+    if (!place) return accel::report::complain(program, place.error());
     accel::server_options options;
-    options.memory = digits::choose_place(*context, chosen.memory).memory;
+    options.memory = place.value().memory;
     auto service = digits::make_service(options.memory, options);
     if (!service) return accel::report::complain(program, service.error());
     auto server = accel::server::listen(*context, {chosen.load.uri}, std::move(service).value(), options);

@@ -142,7 +142,9 @@ int main(int argc, char** argv) {
         auto context = accel::context::open();
         if (!context) return accel::report::complain(program, context.error());
         schemes = choose(context->schemes(), chosen.only);
-        place = digits::choose_place(*context, chosen.memory);
+        const auto chosen_place = digits::choose_place(*context, chosen.memory);
+        if (!chosen_place) return accel::report::complain(program, chosen_place.error());
+        place = chosen_place.value();
         chosen.plan.memory = digits::to_text(place.memory);
     }
     if (schemes.usable.empty())

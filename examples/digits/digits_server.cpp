@@ -32,7 +32,9 @@ int main(int argc, char** argv) {
     accel::report::block_stop_signals();
     auto context = accel::context::open();
     if (!context) return accel::report::complain(program, context.error());
-    options.memory = digits::choose_place(*context, memory).memory;
+    const auto place = digits::choose_place(*context, memory);
+    if (!place) return accel::report::complain(program, place.error());
+    options.memory = place.value().memory;
     auto service = digits::make_service(options.memory, options);
     if (!service) return accel::report::complain(program, service.error());
     auto server = accel::server::listen(*context, uris, std::move(service).value(), options);

@@ -51,13 +51,15 @@ std::string check_memory_option(const std::string& text) {
     return fmt::format("'{}' is not host, cuda:0 (or another number) or auto", text);
 }
 
-service_place choose_place(context& ctx, std::string_view option) {
-    if (const auto memory = parse_memory(option)) return {*memory, "as asked for"};
-    const auto first = memory_kind::cuda(0);
-    if (const auto usable = try_gpu(ctx, first); !usable) {
-        return {memory_kind::host(), usable.error().message};
-    }
-    return {first, "this machine has a GPU"};
+result<service_place> choose_place(context& ctx, std::string_view option) {
+    const auto named = parse_memory(option);
+    if (named == memory_kind::host()) return service_place{*named, "as asked for"};
+    const auto memory = named.value_or(memory_kind::cuda(0));
+    const auto usable = try_gpu(ctx, memory);
+    if (named && !usable) return usable.error();
+    if (named) return service_place{memory, "as asked for"};
+    if (!usable) return service_place{memory_kind::host(), usable.error().message};
+    return service_place{memory, "this machine has a GPU"};
 }
 
 result<handler> make_service(memory_kind memory, const server_options& options) {

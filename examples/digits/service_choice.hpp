@@ -21,8 +21,9 @@ struct service_place {
     std::string reason;
 };
 
-/// Of an option as checked. `auto` is cuda:0 where its memory can be had and the kernels run, else the host.
-[[nodiscard]] service_place choose_place(context& ctx, std::string_view option);
+/// Of an option as checked: a GPU by name has to be usable; `auto` is cuda:0 where its memory can be had and
+/// the kernels run, else the host. May block.
+[[nodiscard]] result<service_place> choose_place(context& ctx, std::string_view option);
 
 /// The service for that memory.
 [[nodiscard]] result<handler> make_service(memory_kind memory, const server_options& options);
