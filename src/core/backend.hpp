@@ -132,8 +132,11 @@ class link {
     /// not say so by itself, this asks it to.
     [[nodiscard]] virtual bool flushed() noexcept { return true; }
 
-    /// Lent memory of a GPU is read and written where it is; else the core stages it.
-    [[nodiscard]] virtual bool reaches_gpus() const noexcept { return false; }
+    /// Lent memory of a GPU's region is read (`written`: is written by the peer) where it is; else the core
+    /// stages it. The first time with a region it may take long.
+    [[nodiscard]] virtual bool reaches(const region_state& /*region*/, bool /*written*/) noexcept {
+        return false;
+    }
 
     /// This end's slots; server: valid after attach.
     [[nodiscard]] virtual slot_memory& send() const noexcept = 0;
@@ -187,6 +190,8 @@ class backend {
   public:
     virtual ~backend() = default;
     [[nodiscard]] virtual std::string_view scheme() const noexcept = 0;
+    /// Schemes with the same wire talk to each other; memory and who posts are each end's own business.
+    [[nodiscard]] virtual std::string_view wire() const noexcept { return scheme(); }
     /// Does this machine have what it takes. May block briefly.
     [[nodiscard]] virtual probe_result probe() = 0;
     /// True: peers are in one process and the server uses the client's slots; no network control plane.

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -124,9 +125,11 @@ class fake_device final : public core::accelerator_device {
     [[nodiscard]] result<std::byte*> allocate(std::size_t bytes) override {
         const std::lock_guard lock(mutex_);
         if (allocated_ + bytes > capacity) return error{status::out_of_memory, 0, "the fake GPU is full"};
-        auto memory = std::make_unique<std::byte[]>(bytes + 256);
+        // Zeroed, and of pages that cost nothing before they are touched.
+        block memory(static_cast<std::byte*>(std::calloc(bytes + 256, 1)), &std::free);
+        if (!memory) return error{status::out_of_memory, 0, "no memory for the fake GPU"};
         auto address = reinterpret_cast<std::uintptr_t>(memory.get());
-        auto* const made = memory.get() + (256 - address % 256);
+        std::byte* const made = memory.get() + (256 - address % 256);
         blocks_[made] = {std::move(memory), bytes};
         allocated_ += bytes;
         return made;
@@ -135,7 +138,7 @@ class fake_device final : public core::accelerator_device {
         const std::lock_guard lock(mutex_);
         const auto found = blocks_.find(memory);
         if (found == blocks_.end()) return;
-        allocated_ -= found->second.second;
+        allocated_ -= found->second.bytes;
         blocks_.erase(found);
     }
     [[nodiscard]] result<std::unique_ptr<core::device_stream>> open_stream(stream_priority) override {
@@ -156,7 +159,7 @@ class fake_device final : public core::accelerator_device {
         auto after = blocks_.upper_bound(const_cast<std::byte*>(begin));
         if (after == blocks_.begin()) return false;
         --after;
-        return begin + bytes <= after->first + after->second.second;
+        return begin + bytes <= after->first + after->second.bytes;
     }
 
     std::atomic<bool> failed{false};
@@ -164,10 +167,15 @@ class fake_device final : public core::accelerator_device {
     std::size_t capacity = std::size_t{4} << 30;
 
   private:
+    using block = std::unique_ptr<std::byte, decltype(&std::free)>;
+    struct allocation {
+        block memory{nullptr, &std::free};
+        std::size_t bytes = 0;
+    };
     memory_kind kind_;
     std::string name_ = "a fake GPU";
     mutable std::mutex mutex_;
-    std::map<std::byte*, std::pair<std::unique_ptr<std::byte[]>, std::size_t>> blocks_;
+    std::map<std::byte*, allocation> blocks_;
     std::size_t allocated_ = 0;
 };
 

@@ -34,7 +34,12 @@ result<std::string> choose_scheme(connect_request& request) {
     for (const auto& each : request.context->backends()) {
         for (const std::string& offer : *offers) {
             const std::string name = in_process::accepted_name(offer);
-            if (offer != each->scheme() && !(each->scheme() == "local" && !name.empty())) continue;
+            const backend* offered = request.context->find_backend(offer);
+            // `rdma` reaches what listens as `gdr`, from a machine without a GPU.
+            const bool stands_in =
+                offered != nullptr && offered->wire() == each->wire() && !each->fills_gpus();
+            if (offer != each->scheme() && !stands_in && !(each->scheme() == "local" && !name.empty()))
+                continue;
             auto [usable, reason] = each->probe();
             if (usable) {
                 request.why = fmt::format("{}: best of what both ends offer ({}){}", each->scheme(), reason,

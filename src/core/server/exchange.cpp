@@ -80,7 +80,8 @@ status exchange::reply(slice payload, std::atomic<std::uint32_t>& leases) noexce
     if (payload.size() > state.response_room.size()) return status::message_too_large;
     if (payload.region() == nullptr) return status::invalid_argument;
     const bool on_gpu = payload.region()->gpu() != nullptr;
-    if (on_gpu && state.device == nullptr && !state.owner->path().reaches_gpus()) return status::unsupported;
+    if (on_gpu && state.device == nullptr && !state.owner->path().reaches(*payload.region(), false))
+        return status::unsupported;
     if (payload.empty()) return reply(std::size_t{0});  // nothing is lent
     leases.fetch_add(1, std::memory_order_relaxed);
     state.payload = payload.bytes();

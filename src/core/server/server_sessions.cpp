@@ -47,11 +47,16 @@ result<session_grant> server_core::open_session(entrance& through, const session
     return granted;
 }
 
+/// By the scheme's name, or else by its wire: `rdma` may reach what listens as `gdr`.
 std::optional<server_core::listener> server_core::find_listener(const entrance& through,
                                                                 std::string_view scheme) const {
+    const backend* asked = context_->find_backend(scheme);
     const std::lock_guard lock(mutex_);
     for (const listener& each : through.listeners) {
         if (each.where.scheme == scheme) return each;
+    }
+    for (const listener& each : through.listeners) {
+        if (asked != nullptr && each.scheme->wire() == asked->wire()) return each;
     }
     return std::nullopt;
 }

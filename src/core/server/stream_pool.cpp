@@ -66,7 +66,8 @@ result<std::unique_ptr<stream_pool>> stream_pool::create(accelerator_device& on,
 bool stream_pool::end(nanoseconds deadline) noexcept {
     bool all = true;
     for (stream_lane& lane : lanes_) {
-        if (!lane.finishing) continue;
+        if (lane.working == nullptr) continue;
+        if (!lane.finishing) lane.stream->finish(nullptr, nullptr);  // answered when nobody listened any more
         while (lane.stream->poll() == stream_progress::running && now() < deadline) {
             sleep_on({}, now() + std::chrono::milliseconds{1});
         }

@@ -46,6 +46,7 @@ void worker::on_device_request(exchange_state& request) noexcept {
         request.response_room = place.responses->room(request.slot).first(work.departure.size());
     } else {
         request.response_room = from.path().send().room(request.slot).first(work.departure.size());
+        work.departure = request.response_room;
         work.text = {request.header + header_bytes, std::min(slot_memory::text_room, work.departure.size())};
     }
     stream_lane* lane = streams_->take(request);
@@ -75,9 +76,15 @@ void worker::depart(exchange_state& answered) noexcept {
     device_stream& stream = *work.lane->stream;
     stream.mark(stream_mark::answered);
     const region_state* lent = answered.answer.lent;
-    const bool on_gpu =
-        lent != nullptr ? lent->gpu() != nullptr : answered.payload.data() == answered.response_room.data();
-    if (answered.owner->on_device()->staged() && on_gpu && !answered.payload.empty()) {
+    const bool staged = answered.owner->on_device()->staged();
+    const bool own = answered.payload.data() == answered.response_room.data();
+    // What is lent goes as it is; but a GPU's memory that the transport does not reach, or, into slots on a
+    // GPU, any that it does not.
+    const bool copied = lent == nullptr ? staged && own
+                                        : (!staged || lent->gpu() != nullptr) &&
+                                              !answered.owner->path().reaches(*lent, false);
+    // What a client that is gone had lent may be gone too.
+    if (copied && !answered.payload.empty() && !answered.owner->gone()) {
         stream.copy(work.departure.data(), answered.payload.data(), answered.payload.size());
         work.copied_out = answered.payload;
         answered.payload = within(work.departure, answered.payload.size());
@@ -121,8 +128,12 @@ void worker::arrive(stream_lane& lane, bool done) noexcept {
             expire_waiting();
         }
     }
-    exchange_state* const waited = streams_->next(lane);
+    exchange_state* waited = streams_->next(lane);
     send_answer(answered);
+    while (waited != nullptr && waited->owner->gone()) {
+        refuse(*waited, status::peer_lost);
+        waited = streams_->next(lane);
+    }
     if (waited != nullptr) work_on(*waited, lane);
 }
 
