@@ -38,28 +38,26 @@ ibv_sge segment(const std::byte* bytes, std::size_t length, std::uint32_t key) n
 
 // Sending.
 
-status rdma_link::deliver(const core::outgoing& message) noexcept {
+status rdma_link::deliver_plain(std::uint32_t slot, std::span<const std::byte> payload) noexcept {
+    const bool in_one = slots_[slot].placement.length == 0 && payload.size() <= longest_plain_;
+    if (!in_one) [[unlikely]]
+        return deliver({slot, payload, nullptr, {}});
     if (state_ != state::open) [[unlikely]]
         return status::peer_lost;
-    slot_use& use = slots_[message.slot];
-    const bool plain = message.region == nullptr && message.response_into.empty() &&
-                       use.placement.length == 0 && message.payload.size() <= longest_plain_;
-    if (!plain) [[unlikely]]
-        return deliver_lent(message);
     if (!ledger_.has_room(1)) [[unlikely]]
         return status::again;
-    use.response_into = {};
-    plain_.segment.addr = address_of(config_.send->header(message.slot));
-    plain_.segment.length = static_cast<std::uint32_t>(core::header_bytes + message.payload.size());
+    plain_.segment.addr = address_of(config_.send->header(slot));
+    plain_.segment.length = static_cast<std::uint32_t>(core::header_bytes + payload.size());
     ibv_send_wr& request = plain_.request;
     request.send_flags = plain_.segment.length <= queue_pair_->sizes().inline_bytes ? IBV_SEND_INLINE : 0;
-    request.imm_data = htonl(message.slot);
-    request.wr.rdma.remote_addr = peer_header(message.slot);
-    return post(&request, request, 1, message.slot, false);
+    request.imm_data = htonl(slot);
+    request.wr.rdma.remote_addr = peer_header(slot);
+    return post(&request, request, 1, slot, false);
 }
 
-/// Lent memory, a place of its own for the answer, or a payload longer than one work request may be.
-[[gnu::noinline]] status rdma_link::deliver_lent(const core::outgoing& message) noexcept {
+/// Also lent memory, a place of its own for the answer, or a payload longer than one work request may be.
+status rdma_link::deliver(const core::outgoing& message) noexcept {
+    if (state_ != state::open) return status::peer_lost;
     const std::size_t requests = requests_of(message);
     if (!ledger_.has_room(static_cast<std::uint32_t>(requests))) return status::again;
 
@@ -399,12 +397,13 @@ inline bool rdma_link::take_placement(const core::slot_header& header) noexcept 
 }
 
 /// Client: a response that arrives, or goes from its slot, where the application wanted it.
-[[gnu::noinline]] bool rdma_link::take_elsewhere(core::link_event& event) const noexcept {
-    const slot_use& use = slots_[event.header.slot];
+[[gnu::noinline]] bool rdma_link::take_elsewhere(core::link_event& event) noexcept {
+    slot_use& use = slots_[event.header.slot];
     if (event.header.length > use.response_into.size()) return false;
     const std::span<std::byte> into = use.response_into.first(event.header.length);
     if (use.copies_response) std::copy(event.payload.begin(), event.payload.end(), into.begin());
     event.payload = into;
+    use.response_into = {};
     return true;
 }
 

@@ -59,6 +59,8 @@ class rdma_link final : public core::link, public verbs::async_listener {
     void activate() override;
     [[nodiscard]] bool close() noexcept override;
     [[nodiscard]] status deliver(const core::outgoing& message) noexcept override;
+    [[nodiscard]] status deliver_plain(std::uint32_t slot,
+                                       std::span<const std::byte> payload) noexcept override;
     [[nodiscard]] bool retract(std::uint32_t slot) noexcept override;
     void consumed(std::uint32_t) noexcept override {}
     [[nodiscard]] bool flushed() noexcept override;
@@ -119,7 +121,6 @@ class rdma_link final : public core::link, public verbs::async_listener {
     void end() noexcept;
 
     // Sending.
-    [[nodiscard]] status deliver_lent(const core::outgoing& message) noexcept;
     [[nodiscard]] std::size_t requests_of(const core::outgoing& message) const noexcept;
     [[nodiscard]] status deliver_in_one(std::uint32_t slot, const source& from,
                                         std::size_t extensions) noexcept;
@@ -144,7 +145,7 @@ class rdma_link final : public core::link, public verbs::async_listener {
     [[nodiscard]] bool on_arrival(std::uint32_t slot, core::link_event& out) noexcept;
     [[nodiscard]] bool take_placement(const core::slot_header& header) noexcept;
     [[nodiscard]] bool read_placement(const core::slot_header& header) noexcept;
-    [[nodiscard]] bool take_elsewhere(core::link_event& event) const noexcept;
+    [[nodiscard]] bool take_elsewhere(core::link_event& event) noexcept;
 
     rdma_poller& poller_;
     core::link_config config_;

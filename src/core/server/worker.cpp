@@ -150,7 +150,7 @@ void worker::take_posted() noexcept {
     }
 }
 
-void worker::send_answer(exchange_state& answered) noexcept {
+[[gnu::always_inline]] inline void worker::send_answer(exchange_state& answered) noexcept {
     session& to = *answered.owner;
     now_ = now();
     ++answered_;
@@ -200,9 +200,10 @@ inline status session::send(exchange_state& answered, nanoseconds at) noexcept {
     // Done with the request before the answer leaves: the next one may arrive before deliver returns.
     if (answered.borrowed) [[unlikely]]
         path_->consumed(answered.slot);
-    const outgoing message{answered.slot, answered.payload, lent, {}};
-    const status sent = path_->deliver(message);
-    if (lent != nullptr && sent == status::ok) answered.leases_out = std::exchange(answered.leases, nullptr);
+    if (lent == nullptr) [[likely]]
+        return path_->deliver_plain(answered.slot, answered.payload);
+    const status sent = path_->deliver({answered.slot, answered.payload, lent, {}});
+    if (sent == status::ok) answered.leases_out = std::exchange(answered.leases, nullptr);
     return sent;
 }
 
