@@ -29,6 +29,7 @@ class bare_end {
   public:
     // As deep, and as often, as `rdma` has it for the default of 8 slots.
     static constexpr std::uint32_t send_depth = 16;
+    static constexpr std::uint32_t signal_every = 8;
     static constexpr std::uint32_t shared_receives_at_once = 32;
     static constexpr std::uint32_t own_receives_at_once = 4;
     static constexpr std::uint32_t inline_bytes = 128;
@@ -56,7 +57,7 @@ class bare_end {
         request.num_sge = 1;
         request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
         request.send_flags = length <= inline_bytes ? IBV_SEND_INLINE : 0;
-        if (++unsignalled_ == send_depth / 4) {
+        if (++unsignalled_ == signal_every) {
             request.send_flags |= IBV_SEND_SIGNALED;
             unsignalled_ = 0;
         }

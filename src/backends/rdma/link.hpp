@@ -79,7 +79,7 @@ class rdma_link final : public core::link, public verbs::async_listener {
     [[nodiscard]] bool has_something_to_tell() const noexcept {
         return state_ == state::losing || !let_go_.empty();
     }
-    /// Client: posts the receives that were used up.
+    /// Posts the receives that were used up.
     void refill_receives() noexcept;
     void on_async_event(ibv_event_type type) noexcept override;
     /// On the polling thread, after `on_async_event`.
@@ -154,9 +154,9 @@ class rdma_link final : public core::link, public verbs::async_listener {
     verbs::region_handle receive_memory_;
     std::optional<verbs::queue_pair> queue_pair_;
     verbs::endpoint peer_;
-    verbs::send_ledger ledger_{1};
-    std::uint32_t receives_missing_ = 0;
-    std::uint32_t receives_at_once_ = 1;
+    verbs::send_ledger ledger_{1, 1};
+    verbs::receive_use own_use_;           ///< client
+    verbs::receive_use* use_ = &own_use_;  ///< server: of the receives that all its sessions share
     std::uint32_t completions_admitted_ = 0;
     std::uint64_t longest_write_ = 0;  ///< bytes of one work request
     std::uint64_t longest_plain_ = 0;  ///< payload bytes that one takes behind their header

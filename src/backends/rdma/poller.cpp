@@ -53,7 +53,7 @@ result<void> rdma_poller::make_queues() {
         if (!receives) return receives.error();
         receives_ = std::move(*receives);
         completions_needed_ += receives_->depth();
-        receives_missing_ = receives_->depth();
+        shared_use_.missing = receives_->depth();
         refill_receives();
     }
     auto completions = verbs::completion_queue::create(device_, completions_needed_, this);
@@ -206,8 +206,8 @@ std::size_t rdma_poller::tell(std::span<core::link_event> out) noexcept {
 }
 
 void rdma_poller::refill_receives() noexcept {
-    receives_missing_ -= receive_chain_.post(
-        receives_missing_,
+    shared_use_.missing -= receive_chain_.post(
+        shared_use_.missing,
         [this](ibv_recv_wr* chain, ibv_recv_wr** failed) { return receives_->post(chain, failed); });
 }
 
