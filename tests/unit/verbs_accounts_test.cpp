@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 
 TEST(verbs_send_ledger, never_lets_more_out_than_the_queue_holds_and_never_stops) {
     std::minstd_rand random(3);
-    for (const auto [depth, reserve] : std::vector<std::pair<std::uint32_t, std::uint32_t>>{
+    for (const auto& [depth, reserve] : std::vector<std::pair<std::uint32_t, std::uint32_t>>{
              {4, 1}, {4, 4}, {5, 2}, {16, 4}, {16, 8}, {31, 30}, {256, 64}, {256, 1000}}) {
         send_ledger ledger(depth, reserve);
         std::deque<std::uint32_t> asked;  // numbers of the requests whose completion was asked for
