@@ -215,7 +215,8 @@ bool rdma_poller::arm() noexcept {
     const bool work = news_.load(std::memory_order_seq_cst) || !talkers_.empty();
     if (work || next_fetched_ < last_fetched_) return false;
     if (queue_failed_) return true;  // whoever polls comes back to see its links closed
-    if (!completions_->request_event()) return false;
+    // A look is cheap; to ask for an event may be a system call.
+    if (fetch() || !completions_->request_event()) return false;
     armed_ = true;
     return !fetch();
 }
