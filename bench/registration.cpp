@@ -1,5 +1,6 @@
 #include "registration.hpp"
 
+#include "bare_verbs_domain.hpp"
 #include "report/percentiles.hpp"
 
 #include <accel_transport/accel_transport.hpp>
@@ -8,12 +9,10 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
-
-#include <infiniband/verbs.h>
+#include <vector>
 
 namespace accel::bench {
 namespace {
@@ -32,46 +31,6 @@ double microseconds_of(Action&& action) {
     action();
     return report::microseconds(clock::now() - start);
 }
-
-/// The first device, and a protection domain for `ibv_reg_mr`.
-class bare_domain {
-  public:
-    bare_domain() {
-        int count = 0;
-        ibv_device** const list = ibv_get_device_list(&count);
-        if (list == nullptr) return;
-        if (count > 0) device_ = ibv_open_device(list[0]);
-        ibv_free_device_list(list);
-        if (device_ != nullptr) domain_ = ibv_alloc_pd(device_);
-    }
-    ~bare_domain() {
-        if (domain_ != nullptr) ibv_dealloc_pd(domain_);
-        if (device_ != nullptr) ibv_close_device(device_);
-    }
-    bare_domain(const bare_domain&) = delete;
-    bare_domain& operator=(const bare_domain&) = delete;
-
-    /// How long it takes to register all of them, for sending; nothing where one cannot be.
-    [[nodiscard]] std::optional<double> register_all(std::span<const std::span<std::byte>> ranges) const {
-        std::vector<ibv_mr*> made(ranges.size());
-        if (domain_ == nullptr) return std::nullopt;
-        const double taken = microseconds_of([&] {
-            for (std::size_t i = 0; i < ranges.size(); ++i) {
-                made[i] = ibv_reg_mr(domain_, ranges[i].data(), ranges[i].size(), 0);
-            }
-        });
-        bool all = true;
-        for (ibv_mr* each : made) {
-            all = all && each != nullptr;
-            if (each != nullptr) ibv_dereg_mr(each);
-        }
-        return all ? std::optional{taken} : std::nullopt;
-    }
-
-  private:
-    ibv_context* device_ = nullptr;
-    ibv_pd* domain_ = nullptr;
-};
 
 /// A channel to a server in this process, both driven by this thread.
 class lender {
