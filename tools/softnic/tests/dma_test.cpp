@@ -3,6 +3,7 @@
 #include "dma/guarded.hpp"
 
 #include <array>
+#include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <vector>
@@ -110,21 +111,23 @@ TEST(dmabuf, maps_what_can_be_mapped_and_keeps_bounds) {
 
 class claiming_plugin final : public dma_plugin {
   public:
-    std::shared_ptr<dma_engine> claim_range(std::uint64_t address, std::uint64_t) override {
-        return address >= 1ull << 60 ? host_dma() : nullptr;
+    dma_claim claim_range(std::uint64_t address, std::uint64_t) override {
+        if (address >= 1ull << 61) return {nullptr, EFAULT};
+        return {address >= 1ull << 60 ? host_dma() : nullptr, 0};
     }
-    std::shared_ptr<dma_engine> claim_dmabuf(int descriptor) override {
-        return descriptor == -42 ? host_dma() : nullptr;
+    dma_claim claim_dmabuf(const dmabuf_range& range) override {
+        return {range.descriptor == -42 ? host_dma() : nullptr, 0};
     }
 };
 
 TEST(dma_registry, asks_plugins_first_and_falls_back_to_the_host) {
     dma_registry registry;
-    EXPECT_EQ(registry.for_range(4096, 10), host_dma());
-    EXPECT_EQ(registry.for_dmabuf(-42, 0, 10, true), nullptr);
+    EXPECT_EQ(registry.for_range(4096, 10).engine, host_dma());
+    EXPECT_EQ(registry.for_dmabuf({-42, 0, 10, 0}, true).problem, EOPNOTSUPP);
     registry.add(std::make_shared<claiming_plugin>());
-    EXPECT_NE(registry.for_dmabuf(-42, 0, 10, true), nullptr);
-    EXPECT_NE(registry.for_range(1ull << 60, 10), nullptr);
+    EXPECT_NE(registry.for_dmabuf({-42, 0, 10, 0}, true).engine, nullptr);
+    EXPECT_NE(registry.for_range(1ull << 60, 10).engine, nullptr);
+    EXPECT_EQ(registry.for_range(1ull << 61, 10).problem, EFAULT) << "its own, and refused";
 }
 
 }  // namespace

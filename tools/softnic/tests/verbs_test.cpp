@@ -380,7 +380,9 @@ struct plugin_memory {
     std::vector<std::uint8_t> bytes = std::vector<std::uint8_t>(4096);
 
     static plugin_memory& of(void* self) { return *static_cast<plugin_memory*>(self); }
-    static int claim(void*, std::uint64_t address, std::uint64_t) { return address >= base ? 1 : 0; }
+    static int claim(void*, std::uint64_t address, std::uint64_t, std::uint64_t*) {
+        return address >= base ? 1 : 0;
+    }
     static int read(void* self, std::uint64_t, void* out, std::uint64_t at, std::size_t size) {
         std::memcpy(out, of(self).bytes.data() + (at - base), size);
         return 0;
@@ -393,8 +395,13 @@ struct plugin_memory {
 
 TEST_F(verbs, regions_over_memory_of_a_plugin) {
     static auto& memory = *new plugin_memory;
-    static const softnic_dma_ops ops{&plugin_memory::claim, nullptr, &plugin_memory::read,
-                                     &plugin_memory::write, nullptr, nullptr};
+    static const softnic_dma_ops ops = [] {
+        softnic_dma_ops table{};
+        table.claim_range = &plugin_memory::claim;
+        table.read = &plugin_memory::read;
+        table.write = &plugin_memory::write;
+        return table;
+    }();
     ASSERT_EQ(softnic_dma_register(&ops, &memory), 0);
     const st::mr_owner mr(
         ibv_reg_mr(pd.get(), reinterpret_cast<void*>(plugin_memory::base), 4096, all_access));

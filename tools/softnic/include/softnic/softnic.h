@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 /*
- * For tests and plugins that know they run under softnic. The functions are weak: without softnic they are null, so
- * test one before use (`if (softnic_progress) ...`), and link against nothing.
+ * For tests and plugins that know they run under softnic. The functions are weak: without softnic they are
+ * null, so test one before use (`if (softnic_progress) ...`), and link against nothing.
  */
 
 #ifdef __cplusplus
@@ -33,28 +33,44 @@ SOFTNIC_API void softnic_strict(int on);
 /** Writes the trace to a file ("-": stderr), or stops it (NULL). Returns 0 or -1. */
 SOFTNIC_API int softnic_trace(const char* path);
 
-/** A counter by name: doorbells wqes cqes packets_sent packets_received packets_dropped retransmissions timeouts
- *  naks_sent late_wqes. 0 for an unknown name. */
+/** A counter by name: doorbells wqes cqes packets_sent packets_received packets_dropped retransmissions
+ * timeouts naks_sent late_wqes. 0 for an unknown name. */
 SOFTNIC_API uint64_t softnic_counter(const char* name);
 
 /**
- * Memory that only you can reach (of a GPU, say). Functions return 0, or -1 when the memory cannot be reached: the work
- * request then completes with a protection error. They are called with a lock held, from any thread: do not call verbs.
+ * Memory that only you can reach (of a GPU, say). Functions return 0, or -1 when the memory cannot be
+ * reached: the work request then completes with a protection error. They are called with a lock held, from
+ * any thread: do not call verbs. Those marked "or NULL" may be left out.
  */
 struct softnic_dma_ops {
-    /** 1 if [address, address + size) is yours. */
-    int (*claim_range)(void* self, uint64_t address, uint64_t size);
-    /** 1 if the dma-buf is yours; addresses are then offsets into it, passed with the descriptor's id in `space`. */
-    int (*claim_dmabuf)(void* self, int descriptor, uint64_t* space);
+    /** 1 if [address, address + size) is yours; `space` comes back in later calls. 0: it is not. A negative
+     * errno value: it is yours, but cannot be registered. Or NULL. */
+    int (*claim_range)(void* self, uint64_t address, uint64_t size, uint64_t* space);
+    /** The same for `size` bytes at `offset` of a dma-buf, which work requests will call `iova`. Addresses
+     * are then offsets into the buffer. Or NULL. */
+    int (*claim_dmabuf)(void* self, int descriptor, uint64_t offset, uint64_t size, uint64_t iova,
+                        uint64_t* space);
     int (*read)(void* self, uint64_t space, void* to, uint64_t from, size_t size);
-    /** Ascending; visible before any later write of the device, also one by another plugin. */
+    /** Ascending; visible before any later write of the device, also one by another plugin. With flush():
+     * before flush() returns, and in the order of these calls. */
     int (*write)(void* self, uint64_t space, uint64_t to, const void* from, size_t size);
+    /** Atomics on 8 aligned bytes; or NULL: they are refused. */
     int (*fetch_add)(void* self, uint64_t space, uint64_t at, uint64_t add, uint64_t* previous);
     int (*compare_swap)(void* self, uint64_t space, uint64_t at, uint64_t expected, uint64_t desired,
                         uint64_t* previous);
+    /** Waits until nothing reads or writes the memory any more. -1: a write since the last call was lost. Or
+     * NULL. */
+    int (*flush)(void* self, uint64_t space);
+    /** read() of a part of message `message`, of which `following` more bytes lie behind: they may be fetched
+     * ahead, and kept for this message only. No number comes twice. Or NULL. */
+    int (*read_part)(void* self, uint64_t space, void* to, uint64_t from, size_t size, uint64_t message,
+                     uint64_t following);
+    /** No call with this space will follow. Or NULL. */
+    void (*release)(void* self, uint64_t space);
 };
 
-/** The table and self must live as long as the process. Returns 0, or -1 before the first device is opened. */
+/** The table and self must live as long as the process. Returns 0, or -1 before the first device is opened.
+ */
 SOFTNIC_API int softnic_dma_register(const struct softnic_dma_ops* ops, void* self);
 
 #ifdef __cplusplus

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Protection domains, memory regions, address handles.
 #include "abi/dispatch.hpp"
+#include "dma/guarded.hpp"
+#include "transport/memory.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -54,15 +56,18 @@ bool is_mapped(std::uint64_t start, std::uint64_t length) {
     return true;
 }
 
-struct placement {
-    std::shared_ptr<dma_engine> engine;
-    int problem = 0;
-};
+/// Addresses may be taken without having memory: a GPU's are.
+bool can_be_read(std::uint64_t start, std::uint64_t length) {
+    std::byte probe{};
+    return guarded::copy(&probe, reinterpret_cast<const void*>(start), 1) &&
+           guarded::copy(&probe, reinterpret_cast<const void*>(start + length - 1), 1);
+}
 
-placement find_engine(context& target, std::uint64_t start, std::uint64_t length) {
-    auto engine = target.adapter().state.dma.for_range(start, length);
-    if (engine == host_dma() && !is_mapped(start, length)) return {nullptr, EFAULT};
-    return {std::move(engine), 0};
+dma_claim find_engine(context& target, std::uint64_t start, std::uint64_t length) {
+    auto claim = target.adapter().state.dma.for_range(start, length);
+    if (claim.engine != host_dma()) return claim;
+    if (!is_mapped(start, length) || !can_be_read(start, length)) return {nullptr, EFAULT};
+    return claim;
 }
 
 int check_range(std::uint64_t start, std::uint64_t length, std::uint64_t iova) {
@@ -117,6 +122,7 @@ int reregister_memory(context& target, command& request) {
         changed.length = in.length;
         changed.engine = std::move(place.engine);
     }
+    memory::quiesce(target.adapter().state, *target.own_device().regions.find(found->second));
     *target.own_device().regions.find(found->second) = changed;
     ib_uverbs_rereg_mr_resp answer{};
     answer.lkey = answer.rkey = changed.key;
@@ -135,11 +141,12 @@ int register_dmabuf(context& target, command& request) {
     if (const int problem = check_access(flags); problem != 0) return problem;
     if (const int problem = check_range(offset, length, iova); problem != 0) return problem;
     const bool writable = (flags & IBV_ACCESS_LOCAL_WRITE) != 0;
-    auto engine = target.adapter().state.dma.for_dmabuf(descriptor, offset, length, writable);
-    if (engine == nullptr) return EOPNOTSUPP;
+    if (!target.adapter().state.config.dmabuf) return EOPNOTSUPP;
+    auto place = target.adapter().state.dma.for_dmabuf({descriptor, offset, length, iova}, writable);
+    if (place.problem != 0) return place.problem;
     std::uint32_t key = 0;
     const std::uint32_t handle =
-        add_region(target, {0, pd, iova, length, offset, flags, false, std::move(engine)}, key);
+        add_region(target, {0, pd, iova, length, offset, flags, false, std::move(place.engine)}, key);
     request.out_handle(UVERBS_ATTR_REG_DMABUF_MR_HANDLE, handle);
     request.out(UVERBS_ATTR_REG_DMABUF_MR_RESP_LKEY, key);
     request.out(UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY, key);
@@ -149,6 +156,7 @@ int register_dmabuf(context& target, command& request) {
 int destroy_region(context& target, command& request) {
     const auto found = target.regions.find(request.handle(UVERBS_ATTR_DESTROY_MR_HANDLE));
     if (found == target.regions.end()) return EINVAL;
+    memory::quiesce(target.adapter().state, *target.own_device().regions.find(found->second));
     target.own_device().regions.remove(found->second);
     target.regions.erase(found);
     return 0;

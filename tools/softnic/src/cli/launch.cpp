@@ -53,8 +53,11 @@ void set_environment(const launch_options& options, const std::string& library) 
     set("SOFTNIC_MODE", options.mode);
     set("SOFTNIC_TRACE", options.trace);
     set("SOFTNIC_SEED", options.seed);
+    set("SOFTNIC_CUDA_DMA", options.cuda_dma);
     if (!options.faults.empty()) ::setenv("SOFTNIC_FAULTS", joined(options.faults).c_str(), 1);
     if (options.strict) ::setenv("SOFTNIC_STRICT", "1", 1);
+    if (options.without_peer_memory) ::setenv("SOFTNIC_PEER_MEMORY", "0", 1);
+    if (options.without_dmabuf) ::setenv("SOFTNIC_DMABUF", "0", 1);
 }
 
 int launch(const launch_options& options) {

@@ -15,7 +15,10 @@ struct launch_options {
     std::optional<std::string> trace;
     std::optional<std::string> seed;
     std::vector<std::string> faults;
+    std::optional<std::string> cuda_dma;
     bool strict = false;
+    bool without_peer_memory = false;
+    bool without_dmabuf = false;
     std::vector<std::string> program;
 };
 

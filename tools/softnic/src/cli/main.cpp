@@ -19,6 +19,11 @@ constexpr const char* footer =
   SOFTNIC_FAULTS    rules separated by ;
   SOFTNIC_TRACE     file, directory (one file a process) or - for stderr
   SOFTNIC_STATS     1: a line of counters on stderr at exit
+  SOFTNIC_CUDA_DMA  kernel | memcpy | off: who moves bytes of GPU memory               [kernel]
+  SOFTNIC_PEER_MEMORY  0: ibv_reg_mr refuses GPU memory                                [1]
+  SOFTNIC_DMABUF    0: ibv_reg_dmabuf_mr refuses everything                            [1]
+  SOFTNIC_CUDA_IDLE_US     the copy kernel leaves after this time without work         [500]
+  SOFTNIC_CUDA_TIMEOUT_MS  a copy that takes longer is an error                        [2000]
   SOFTNIC_MIN_TIMEOUT_US  floor of the retry timer                                     [4000]
 Fault rules: ACTION [KEY=VALUE ...]
   actions  drop  duplicate  delay  reorder  nak:rnr|sequence|access|invalid|operation
@@ -57,6 +62,10 @@ void add_run_options(CLI::App& app, cli::launch_options& options) {
     app.add_option("--fault", options.faults, "fault rule; may be given several times")
         ->check(CLI::Validator([](std::string& text) { return check_faults(text); }, ""))
         ->allow_extra_args(false);
+    app.add_option("--cuda-dma", options.cuda_dma, "GPU memory: kernel, memcpy or off")
+        ->check(checked_by(accel::softnic::parse_cuda_dma));
+    app.add_flag("--no-peer-memory", options.without_peer_memory, "ibv_reg_mr refuses GPU memory");
+    app.add_flag("--no-dmabuf", options.without_dmabuf, "ibv_reg_dmabuf_mr refuses everything");
     app.add_flag("--strict", options.strict, "strict mode");
     app.add_option("program", options.program, "program and its arguments, after --")->required();
     app.positionals_at_end();

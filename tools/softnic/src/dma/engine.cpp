@@ -3,6 +3,8 @@
 
 #include "dma/guarded.hpp"
 
+#include <cerrno>
+
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -87,19 +89,20 @@ std::shared_ptr<dma_engine> map_dmabuf(int descriptor, std::uint64_t offset, std
     return std::make_shared<mapped_engine>(mapping, end);
 }
 
-std::shared_ptr<dma_engine> dma_registry::for_range(std::uint64_t address, std::uint64_t size_bytes) const {
+dma_claim dma_registry::for_range(std::uint64_t address, std::uint64_t size_bytes) const {
     for (const auto& plugin : plugins_) {
-        if (auto engine = plugin->claim_range(address, size_bytes)) return engine;
+        if (auto claim = plugin->claim_range(address, size_bytes); claim.made()) return claim;
     }
-    return host_dma();
+    return {host_dma(), 0};
 }
 
-std::shared_ptr<dma_engine> dma_registry::for_dmabuf(int descriptor, std::uint64_t offset,
-                                                     std::uint64_t size_bytes, bool writable) const {
+dma_claim dma_registry::for_dmabuf(const dmabuf_range& range, bool writable) const {
     for (const auto& plugin : plugins_) {
-        if (auto engine = plugin->claim_dmabuf(descriptor)) return engine;
+        if (auto claim = plugin->claim_dmabuf(range); claim.made()) return claim;
     }
-    return map_dmabuf(descriptor, offset, size_bytes, writable);
+    auto mapped = map_dmabuf(range.descriptor, range.offset, range.size_bytes, writable);
+    if (mapped == nullptr) return {nullptr, EOPNOTSUPP};
+    return {std::move(mapped), 0};
 }
 
 }  // namespace accel::softnic

@@ -17,8 +17,18 @@ class dma_engine {
     virtual ~dma_engine() = default;
 
     [[nodiscard]] virtual bool read(void* to, std::uint64_t from, std::size_t size_bytes) = 0;
-    /// Ascending address order; visible before any later write of any engine.
+    /// The same for a part of message number `message`, which goes on with `following` more bytes: they may
+    /// be fetched ahead, and kept for this message only. No number is used twice.
+    [[nodiscard]] virtual bool read_part(void* to, std::uint64_t from, std::size_t size_bytes, std::uint64_t,
+                                         std::uint64_t) {
+        return read(to, from, size_bytes);
+    }
+    /// Ascending address order. Visible before any later write of any engine; if the engine defers, behind
+    /// flush() only, and until then in the order of its own writes.
     [[nodiscard]] virtual bool write(std::uint64_t to, const void* from, std::size_t size_bytes) = 0;
+    [[nodiscard]] virtual bool defers() const { return false; }
+    /// Waits until nothing reads or writes memory any more. False: a write since the last flush() was lost.
+    [[nodiscard]] virtual bool flush() { return true; }
     [[nodiscard]] virtual bool fetch_add(std::uint64_t at, std::uint64_t add, std::uint64_t& previous) = 0;
     [[nodiscard]] virtual bool compare_swap(std::uint64_t at, std::uint64_t expected, std::uint64_t desired,
                                             std::uint64_t& previous) = 0;
@@ -27,16 +37,32 @@ class dma_engine {
     [[nodiscard]] virtual const std::byte* host_view(std::uint64_t, std::size_t) { return nullptr; }
 };
 
+/// A dma-buf, or a part of one, as the program registers it.
+struct dmabuf_range {
+    int descriptor = -1;
+    std::uint64_t offset = 0;
+    std::uint64_t size_bytes = 0;
+    std::uint64_t iova = 0;  ///< of the byte at `offset`; by convention its virtual address
+};
+
+/// What a plugin says to a registration: this engine, or an errno value (the memory is its own, but cannot be
+/// registered), or neither (the memory is somebody else's).
+struct dma_claim {
+    std::shared_ptr<dma_engine> engine;
+    int problem = 0;
+
+    [[nodiscard]] bool made() const { return engine != nullptr || problem != 0; }
+};
+
 /// Finds the engine for memory that the host cannot load from. Asked at registration, newest first.
 class dma_plugin {
   public:
     virtual ~dma_plugin() = default;
 
-    /// The engine for [address, address + size_bytes), or null if this memory is somebody else's.
-    [[nodiscard]] virtual std::shared_ptr<dma_engine> claim_range(std::uint64_t address,
-                                                                  std::uint64_t size_bytes) = 0;
-    /// The engine for a dma-buf, whose addresses are offsets into the buffer; or null.
-    [[nodiscard]] virtual std::shared_ptr<dma_engine> claim_dmabuf(int descriptor) = 0;
+    /// For [address, address + size_bytes).
+    [[nodiscard]] virtual dma_claim claim_range(std::uint64_t address, std::uint64_t size_bytes) = 0;
+    /// For a dma-buf. The engine's addresses are offsets into the buffer.
+    [[nodiscard]] virtual dma_claim claim_dmabuf(const dmabuf_range& range) = 0;
 };
 
 /// Host memory, through guarded access.
@@ -53,10 +79,10 @@ class dma_registry {
   public:
     void add(std::shared_ptr<dma_plugin> plugin) { plugins_.insert(plugins_.begin(), std::move(plugin)); }
 
-    [[nodiscard]] std::shared_ptr<dma_engine> for_range(std::uint64_t address,
-                                                        std::uint64_t size_bytes) const;
-    [[nodiscard]] std::shared_ptr<dma_engine> for_dmabuf(int descriptor, std::uint64_t offset,
-                                                         std::uint64_t size_bytes, bool writable) const;
+    /// Host memory, unless a plugin says otherwise.
+    [[nodiscard]] dma_claim for_range(std::uint64_t address, std::uint64_t size_bytes) const;
+    /// EOPNOTSUPP if no plugin knows it and it cannot be mapped.
+    [[nodiscard]] dma_claim for_dmabuf(const dmabuf_range& range, bool writable) const;
 
   private:
     std::vector<std::shared_ptr<dma_plugin>> plugins_;

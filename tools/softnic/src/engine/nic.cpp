@@ -38,6 +38,7 @@ bool nic::progress(std::uint64_t now_ns) {
         moved |= again;
         if (!again) break;
     }
+    if (!moved && !state.deferring.empty()) static_cast<void>(memory::settle(state));
     if (now_ns >= state.port_up_at) restore_ports();
     if (now_ns >= reap_at_) reap_sometimes();
     return moved;

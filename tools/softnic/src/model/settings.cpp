@@ -50,6 +50,14 @@ bool parse_switch(const char* name, std::string_view text) {
     throw std::invalid_argument(fmt::format("{}: \"{}\" is neither 1 nor 0", name, text));
 }
 
+void read_unsigned(const char* name, std::uint64_t& value) {
+    if (const auto text = variable(name); !text.empty()) value = parse_unsigned(name, text);
+}
+
+void read_switch(const char* name, bool& value) {
+    if (const auto text = variable(name); !text.empty()) value = parse_switch(name, text);
+}
+
 }  // namespace
 
 std::vector<device_plan> parse_devices(std::string_view text) {
@@ -86,6 +94,13 @@ std::string_view to_string(poll_mode mode) {
     return "?";
 }
 
+cuda_dma parse_cuda_dma(std::string_view text) {
+    if (text == "kernel") return cuda_dma::kernel;
+    if (text == "memcpy") return cuda_dma::memcpy;
+    if (text == "off") return cuda_dma::off;
+    throw std::invalid_argument(fmt::format("SOFTNIC_CUDA_DMA: \"{}\" is not kernel, memcpy or off", text));
+}
+
 std::uint64_t settings::configuration_hash() const {
     std::uint64_t hash = 0xcbf29ce484222325;
     const auto mix = [&hash](std::uint64_t value) { hash = (hash ^ value) * 0x100000001b3; };
@@ -101,13 +116,16 @@ settings settings_from_environment() {
     if (const auto text = variable("SOFTNIC_DEVICES"); !text.empty()) from.devices = parse_devices(text);
     if (const auto text = variable("SOFTNIC_FABRIC"); !text.empty()) from.fabric = text;
     if (const auto text = variable("SOFTNIC_MODE"); !text.empty()) from.mode = parse_poll_mode(text);
-    if (const auto text = variable("SOFTNIC_STRICT"); !text.empty())
-        from.strict = parse_switch("SOFTNIC_STRICT", text);
-    if (const auto text = variable("SOFTNIC_SEED"); !text.empty())
-        from.seed = parse_unsigned("SOFTNIC_SEED", text);
+    read_switch("SOFTNIC_STRICT", from.strict);
+    read_unsigned("SOFTNIC_SEED", from.seed);
     if (const auto text = variable("SOFTNIC_MIN_TIMEOUT_US"); !text.empty()) {
         from.shortest_timeout_ns = parse_unsigned("SOFTNIC_MIN_TIMEOUT_US", text) * 1000;
     }
+    if (const auto text = variable("SOFTNIC_CUDA_DMA"); !text.empty()) from.cuda = parse_cuda_dma(text);
+    read_switch("SOFTNIC_PEER_MEMORY", from.peer_memory);
+    read_switch("SOFTNIC_DMABUF", from.dmabuf);
+    read_unsigned("SOFTNIC_CUDA_IDLE_US", from.cuda_idle_us);
+    read_unsigned("SOFTNIC_CUDA_TIMEOUT_MS", from.cuda_timeout_ms);
     from.faults = variable("SOFTNIC_FAULTS");
     from.trace = variable("SOFTNIC_TRACE");
     return from;

@@ -19,6 +19,13 @@ enum class poll_mode : std::uint8_t {
     deterministic,  ///< no thread, virtual time: the device moves only inside the program's calls
 };
 
+/// Who moves bytes to and from the memory of a CUDA GPU.
+enum class cuda_dma : std::uint8_t {
+    kernel,  ///< a copy kernel that stays while there is work; leaves the copy engines to the program
+    memcpy,  ///< the driver's asynchronous copies
+    off,     ///< nobody: GPU memory cannot be registered
+};
+
 /// What the environment says (variables SOFTNIC_*; `softnic help` lists them).
 struct settings {
     std::vector<device_plan> devices{{link_layer::infiniband}};
@@ -28,6 +35,11 @@ struct settings {
     std::uint64_t seed = 1;
     std::string faults;
     std::string trace;
+    cuda_dma cuda = cuda_dma::kernel;
+    bool peer_memory = true;  ///< ibv_reg_mr takes GPU memory, as with nvidia-peermem
+    bool dmabuf = true;       ///< ibv_reg_dmabuf_mr works
+    std::uint64_t cuda_idle_us = 500;
+    std::uint64_t cuda_timeout_ms = 2000;
     std::uint64_t shortest_timeout_ns = 4'000'000;  ///< floor of the retry timer, as adapters have one too
 
     /// Equal for processes that may share a fabric.
@@ -41,5 +53,6 @@ struct settings {
 [[nodiscard]] std::vector<device_plan> parse_devices(std::string_view text);
 [[nodiscard]] poll_mode parse_poll_mode(std::string_view text);
 [[nodiscard]] std::string_view to_string(poll_mode mode);
+[[nodiscard]] cuda_dma parse_cuda_dma(std::string_view text);
 
 }  // namespace accel::softnic

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C API.
 #define SOFTNIC_API __attribute__((visibility("default")))
+#include "shim/foreign_plugin.hpp"
 #include "shim/installation.hpp"
 #include "softnic/softnic.h"
 
@@ -11,8 +12,6 @@
 namespace {
 
 using accel::softnic::counters;
-using accel::softnic::dma_engine;
-using accel::softnic::dma_plugin;
 using accel::softnic::installation;
 using accel::softnic::model_guard;
 using accel::softnic::nic;
@@ -34,50 +33,6 @@ nic* adapter() {
     installation& mine = installation::get();
     return mine.driver() == nullptr ? nullptr : mine.adapter();
 }
-
-class foreign_engine final : public dma_engine {
-  public:
-    foreign_engine(const softnic_dma_ops& ops, void* self, std::uint64_t space)
-        : ops_(ops), self_(self), space_(space) {}
-
-    bool read(void* to, std::uint64_t from, std::size_t size) override {
-        return ops_.read(self_, space_, to, from, size) == 0;
-    }
-    bool write(std::uint64_t to, const void* from, std::size_t size) override {
-        return ops_.write(self_, space_, to, from, size) == 0;
-    }
-    bool fetch_add(std::uint64_t at, std::uint64_t add, std::uint64_t& previous) override {
-        return ops_.fetch_add(self_, space_, at, add, &previous) == 0;
-    }
-    bool compare_swap(std::uint64_t at, std::uint64_t expected, std::uint64_t desired,
-                      std::uint64_t& previous) override {
-        return ops_.compare_swap(self_, space_, at, expected, desired, &previous) == 0;
-    }
-
-  private:
-    const softnic_dma_ops& ops_;
-    void* self_;
-    std::uint64_t space_;
-};
-
-class foreign_plugin final : public dma_plugin {
-  public:
-    foreign_plugin(const softnic_dma_ops& ops, void* self) : ops_(ops), self_(self) {}
-
-    std::shared_ptr<dma_engine> claim_range(std::uint64_t address, std::uint64_t size) override {
-        if (ops_.claim_range == nullptr || ops_.claim_range(self_, address, size) != 1) return nullptr;
-        return std::make_shared<foreign_engine>(ops_, self_, 0);
-    }
-    std::shared_ptr<dma_engine> claim_dmabuf(int descriptor) override {
-        std::uint64_t space = 0;
-        if (ops_.claim_dmabuf == nullptr || ops_.claim_dmabuf(self_, descriptor, &space) != 1) return nullptr;
-        return std::make_shared<foreign_engine>(ops_, self_, space);
-    }
-
-  private:
-    const softnic_dma_ops& ops_;
-    void* self_;
-};
 
 }  // namespace
 
@@ -149,6 +104,6 @@ int softnic_dma_register(const softnic_dma_ops* ops, void* self) {
     nic* target = adapter();
     if (target == nullptr || ops == nullptr) return -1;
     const model_guard guard(*target);
-    target->state.dma.add(std::make_shared<foreign_plugin>(*ops, self));
+    target->state.dma.add(accel::softnic::make_foreign_plugin(*ops, self));
     return 0;
 }

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdarg>
 
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <rdma/rdma_user_ioctl_cmds.h>
@@ -26,6 +27,13 @@ namespace fault_handler = accel::softnic::fault_handler;
 
 constexpr int netlink_rdma = 20;
 
+/// A program that does not wait but asks again moves the device on a bit each time.
+void drive_a_little(runner& driver) {
+    constexpr int most_rounds = 64;
+    for (int round = 0; round < most_rounds && driver.step(); ++round) {
+    }
+}
+
 /// Before the program blocks: let the device do what it can. Without a thread of its own, it must be driven
 /// until the event is there.
 void before_wait(int descriptor) {
@@ -33,6 +41,7 @@ void before_wait(int descriptor) {
     runner* driver = mine.driver();
     if (driver == nullptr || accel::softnic::inside_model()) return;
     if (driver->mode() != poll_mode::deterministic) return driver->help();
+    if ((::fcntl(descriptor, F_GETFL) & O_NONBLOCK) != 0) return drive_a_little(*driver);
     while (!mine.has_event(descriptor)) {
         if (!driver->step()) ::sched_yield();
     }

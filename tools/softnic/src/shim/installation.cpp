@@ -4,6 +4,7 @@
 #include "abi/dispatch.hpp"
 #include "dma/fault_handler.hpp"
 #include "dma/guarded.hpp"
+#include "shim/cuda_plugin.hpp"
 #include "shim/real.hpp"
 
 #include <cerrno>
@@ -71,6 +72,7 @@ bool installation::start() {
         guarded::install_fault_handler();
         fabric::remove_unused();
         nic_ = new nic(*chosen, fabric::join(chosen->fabric, chosen->configuration_hash()));
+        if (chosen->cuda != cuda_dma::off) nic_->state.dma.add(make_cuda_plugin(*chosen));
     } catch (const std::exception& error) {
         fmt::print(stderr, "{}\n", error.what());
         return false;

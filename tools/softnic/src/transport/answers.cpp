@@ -141,7 +141,10 @@ void on_nak(hca& nic, queue_pair& qp, const packet_header& nak) {
 vendor_syndrome take_data(hca& nic, queue_pair& qp, flight& to, const arrival& in) {
     if (in.header.payload_bytes == 0) return vendor_syndrome::none;
     const std::uint64_t offset = std::uint64_t{to.received} * qp.mtu_bytes();
-    return memory::scatter(nic, qp, to.request.segments, offset, in.data);
+    const auto problem = memory::scatter(nic, qp, to.request.segments, offset, in.data);
+    const bool last = to.received + 1 == to.packets;
+    if (problem != vendor_syndrome::none || !last || memory::settle(nic)) return problem;
+    return vendor_syndrome::memory_fault;
 }
 
 void on_data(hca& nic, queue_pair& qp, const arrival& in) {

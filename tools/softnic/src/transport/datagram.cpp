@@ -63,7 +63,8 @@ failure send(hca& nic, queue_pair& qp, const send_request& request, bool& blocke
     if (blocked) return {};
     fill(nic, qp, request, out.contents->header);
     const auto payload = std::span(out.contents->payload).first(request.length);
-    const auto problem = memory::gather(nic, qp, request.segments, request.inlined, 0, payload);
+    const auto problem =
+        memory::gather(nic, qp, request.segments, request.inlined, memory::alone, 0, payload);
     if (problem != vendor_syndrome::none) return {syndrome::local_protection, problem};
     wire::finish(nic, qp, out);
     return {};
@@ -128,7 +129,8 @@ void on_packet(hca& nic, queue_pair& qp, const arrival& in) {
     const take_status taken = qp.take_receive(responder.receive);
     if (taken == take_status::empty) return;
     if (taken != take_status::taken) return completions::fail_queue_pair(nic, qp, IBV_EVENT_QP_FATAL);
-    const vendor_syndrome problem = deliver(nic, qp, responder.receive, in);
+    vendor_syndrome problem = deliver(nic, qp, responder.receive, in);
+    if (!memory::settle(nic)) problem = vendor_syndrome::memory_fault;
     if (problem != vendor_syndrome::none) {
         const bool too_long = problem == vendor_syndrome::local_length;
         completions::fail_receive(nic, qp,

@@ -155,6 +155,7 @@ bool fetch(hca& nic, queue_pair& qp) {
     next.first_psn = requester.next_psn;
     next.packets = next.failed ? 1 : count_packets(next.request, qp.mtu_bytes());
     next.received = 0;
+    next.message = ++nic.messages;
     requester.next_psn = psn::add(requester.next_psn, next.packets);
     requester.consumed = static_cast<std::uint16_t>(requester.consumed + next.request.blocks);
     ++requester.newest;

@@ -64,6 +64,9 @@ struct hca {
     std::vector<held_packet> held;
     std::uint64_t port_up_at = never;  ///< when the next port that a fault took down comes up again
     std::vector<event_listener> listeners;
+    std::vector<std::shared_ptr<dma_engine>>
+        deferring;                       ///< engines with writes that may still be on their way
+    std::uint64_t messages = 0;          ///< numbers of those that may be read ahead
     std::vector<queue_pair*> scheduled;  ///< queue pairs that have or may soon have work
 
     [[nodiscard]] int node() const { return net->node(); }

@@ -33,7 +33,8 @@ vendor_syndrome walk(std::span<const segment> segments, std::uint64_t offset, st
 }  // namespace
 
 vendor_syndrome gather(hca& nic, const queue_pair& qp, std::span<const segment> segments,
-                       std::span<const std::byte> inlined, std::uint64_t offset, std::span<std::byte> to) {
+                       std::span<const std::byte> inlined, std::uint64_t message, std::uint64_t offset,
+                       std::span<std::byte> to) {
     const auto& regions = nic.devices[static_cast<std::size_t>(qp.device)].regions;
     return walk(segments, offset, to, [&](const segment& piece, std::uint64_t at, std::span<std::byte> part) {
         if (piece.inlined) {
@@ -43,10 +44,18 @@ vendor_syndrome gather(hca& nic, const queue_pair& qp, std::span<const segment> 
         const std::uint64_t address = piece.address + at;
         const auto found = regions.check(piece.lkey, qp.options.pd, address, part.size(), 0);
         if (found.status != access_check::ok) return vendor_syndrome::local_key;
-        memory_region& region = *found.region;
-        const bool read = region.engine->read(part.data(), region.engine_address(address), part.size());
-        return read ? vendor_syndrome::none : vendor_syndrome::memory_fault;
+        const bool done = read(*found.region, address, part, message, piece.length - at - part.size());
+        return done ? vendor_syndrome::none : vendor_syndrome::memory_fault;
     });
+}
+
+/// What follows is looked at when its turn comes: until then only the region bounds it.
+bool read(memory_region& region, std::uint64_t address, std::span<std::byte> to, std::uint64_t message,
+          std::uint64_t left) {
+    const std::uint64_t from = region.engine_address(address);
+    if (message == alone) return region.engine->read(to.data(), from, to.size());
+    const std::uint64_t rest = region.iova + region.length - address - to.size();
+    return region.engine->read_part(to.data(), from, to.size(), message, std::min(left, rest));
 }
 
 /// At most two pages: looking at both ends looks at all of them.
@@ -89,11 +98,22 @@ vendor_syndrome scatter(hca& nic, queue_pair& qp, std::span<const segment> segme
                 });
 }
 
+namespace {
+
+bool write(hca& nic, memory_region& region, std::uint64_t address, std::span<const std::byte> from) {
+    if (!region.engine->write(region.engine_address(address), from.data(), from.size())) return false;
+    if (region.engine->defers() &&
+        std::find(nic.deferring.begin(), nic.deferring.end(), region.engine) == nic.deferring.end()) {
+        nic.deferring.push_back(region.engine);
+    }
+    return true;
+}
+
+}  // namespace
+
 bool place(hca& nic, queue_pair& qp, memory_region& region, std::uint64_t address,
            std::span<const std::byte> from) {
-    if (!nic.config.strict) {
-        return region.engine->write(region.engine_address(address), from.data(), from.size());
-    }
+    if (!nic.config.strict) return write(nic, region, address, from);
     auto& responder = qp.responder;
     responder.posted.push_back({region.key, address, {from.begin(), from.end()}});
     if (responder.post_by == 0) responder.post_by = nic.now + nic.random() % longest_posting_ns;
@@ -108,13 +128,25 @@ void flush_posted(hca& nic, queue_pair& qp) {
     for (const posted_write& item : responder.posted) {
         memory_region* region = regions.find(item.key);
         if (region == nullptr) continue;  // deregistered meanwhile: too late for an error, as on hardware
-        if (!region->engine->write(region->engine_address(item.address), item.bytes.data(),
-                                   item.bytes.size())) {
+        if (!write(nic, *region, item.address, item.bytes)) {
             nic.say(qp, "posted", "memory fault at {:#x}", item.address);
         }
     }
     responder.posted.clear();
     responder.post_by = 0;
+    if (!settle(nic)) nic.say(qp, "posted", "memory fault");
+}
+
+bool settle(hca& nic) {
+    bool arrived = true;
+    for (const auto& engine : nic.deferring) arrived &= engine->flush();
+    nic.deferring.clear();
+    return arrived;
+}
+
+void quiesce(hca& nic, const memory_region& region) {
+    static_cast<void>(region.engine->flush());
+    std::erase(nic.deferring, region.engine);
 }
 
 }  // namespace accel::softnic::memory

@@ -8,10 +8,18 @@
 /// Between packets and registered memory.
 namespace accel::softnic::memory {
 
-/// Copies bytes [offset, offset + to.size()) of a message out of its segments.
+/// Number of a message that is never read ahead of what is asked for.
+inline constexpr std::uint64_t alone = 0;
+
+/// Copies bytes [offset, offset + to.size()) of a message out of its segments. `message` numbers it for
+/// engines that fetch ahead.
 [[nodiscard]] vendor_syndrome gather(hca& nic, const queue_pair& qp, std::span<const segment> segments,
-                                     std::span<const std::byte> inlined, std::uint64_t offset,
-                                     std::span<std::byte> to);
+                                     std::span<const std::byte> inlined, std::uint64_t message,
+                                     std::uint64_t offset, std::span<std::byte> to);
+
+/// Reads a part of a message of which `left` more bytes follow, out of a region that the caller has checked.
+[[nodiscard]] bool read(memory_region& region, std::uint64_t address, std::span<std::byte> to,
+                        std::uint64_t message, std::uint64_t left);
 
 /// Where the host finds bytes [offset, offset + size_bytes) of the message, if they are in one piece that it
 /// can load from and that is mapped now. Null otherwise, also when something is wrong with them: gather()
@@ -32,5 +40,12 @@ namespace accel::softnic::memory {
 /// Puts everything that strict mode still keeps back for this queue pair into memory. Called before anything
 /// that hardware orders behind the data: a completion, a read or an atomic on the same queue pair.
 void flush_posted(hca& nic, queue_pair& qp);
+
+/// Waits for engines that defer their writes. Called at the end of each message, before anybody hears of it.
+/// False: some of the data was lost.
+[[nodiscard]] bool settle(hca& nic);
+
+/// Nothing reads or writes the region any more.
+void quiesce(hca& nic, const memory_region& region);
 
 }  // namespace accel::softnic::memory

@@ -64,8 +64,8 @@ bool fill_read_response(hca& nic, queue_pair& qp, const reply& owed, const wire:
         way.refer(memory::locate(*found.region, owed.address, out.header.payload_bytes))) {
         return true;
     }
-    return found.region->engine->read(out.payload.data(), found.region->engine_address(owed.address),
-                                      out.header.payload_bytes);
+    return memory::read(*found.region, owed.address, std::span(out.payload).first(out.header.payload_bytes),
+                        owed.message, owed.length - out.header.payload_bytes);
 }
 
 void fill_small(hca& nic, const queue_pair& qp, const reply& owed, packet& out) {
@@ -108,6 +108,7 @@ void on_read(hca& nic, queue_pair& qp, const packet_header& in, bool again) {
     owed.address = in.address;
     owed.rkey = in.rkey;
     owed.length = in.length;
+    owed.message = ++nic.messages;
     owe(qp, owed);
     if (!again) qp.responder.expected_psn = psn::add(in.psn, count_responses(in.length, qp.mtu_bytes()));
 }

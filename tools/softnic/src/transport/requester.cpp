@@ -99,7 +99,7 @@ vendor_syndrome fill_message(hca& nic, const queue_pair& qp, const flight& from,
         out.refer(memory::locate(nic, qp, from.request.segments, done, header.payload_bytes))) {
         return vendor_syndrome::none;
     }
-    return memory::gather(nic, qp, from.request.segments, from.request.inlined, done,
+    return memory::gather(nic, qp, from.request.segments, from.request.inlined, from.message, done,
                           std::span(out.contents->payload).first(header.payload_bytes));
 }
 

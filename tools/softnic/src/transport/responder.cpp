@@ -115,6 +115,18 @@ bool invalidate(hca& nic, queue_pair& qp, const packet_header& in) {
     return true;
 }
 
+/// All of the message has been placed. False after failing, if some of it did not arrive.
+bool settle_message(hca& nic, queue_pair& qp, std::uint32_t psn) {
+    if (memory::settle(nic)) return true;
+    if (qp.responder.holds_receive) {
+        fail_placing(nic, qp, psn, vendor_syndrome::memory_fault);
+    } else {
+        refuse(nic, qp, psn, nak_code::remote_operation);
+        completions::fail_queue_pair(nic, qp, IBV_EVENT_QP_FATAL);
+    }
+    return false;
+}
+
 void end_message(hca& nic, queue_pair& qp, const packet_header& in) {
     auto& responder = qp.responder;
     responder.in_message = false;
@@ -129,7 +141,7 @@ void on_message_packet(hca& nic, queue_pair& qp, const arrival& in) {
     if (!fits_message(qp, header)) return reject(nic, qp, header.psn, nak_code::invalid_request);
     if (header.has(packet_flag::first)) responder.message_bytes = 0;
     const bool taken = header.kind == packet_kind::write ? take_write(nic, qp, in) : take_send(nic, qp, in);
-    if (!taken) return;
+    if (!taken || (header.has(packet_flag::last) && !settle_message(nic, qp, header.psn))) return;
     if (header.has(packet_flag::invalidate) && !invalidate(nic, qp, header)) return;
     responder.in_message = true;
     responder.message = header.kind;

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gpu/lane.hpp"
+
+#include <cstring>
+
+#include <sched.h>
+
+namespace accel::softnic::gpu {
+namespace {
+
+using steady = std::chrono::steady_clock;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+constexpr microseconds wake_interval{100};
+constexpr milliseconds health_interval{1};
+constexpr microseconds spin_time{50};
+constexpr int looks_between_clocks = 32;
+
+std::uint32_t load(std::uint32_t& word) {
+    return std::atomic_ref(word).load(std::memory_order_acquire);
+}
+void store(std::uint32_t& word, std::uint32_t value, std::memory_order order) {
+    std::atomic_ref(word).store(value, order);
+}
+
+/// Not before `before`, on numbers that wrap.
+bool reached(std::uint32_t number, std::uint32_t before) {
+    return static_cast<std::int32_t>(number - before) >= 0;
+}
+
+void put(std::array<std::uint32_t, content_words>& content, std::size_t at, std::uint64_t value) {
+    content[at] = static_cast<std::uint32_t>(value);
+    content[at + 1] = static_cast<std::uint32_t>(value >> 32);
+}
+
+std::array<std::uint32_t, content_words> encode(const job& what) {
+    std::array<std::uint32_t, content_words> content{};
+    const std::uint32_t in_line = what.payload != nullptr ? 1 : 0;
+    content[0] = static_cast<std::uint32_t>(what.what) | in_line << 3 | what.size << 4;
+    put(content, 1, what.memory);
+    if (what.payload != nullptr) {
+        std::memcpy(&content[3], what.payload, what.size);
+    } else if (what.what == action::write || what.what == action::read) {
+        put(content, 3, what.host);
+    } else {
+        put(content, 3, what.operand);
+        put(content, 5, what.expected);
+    }
+    return content;
+}
+
+std::uint32_t (&line_of(lane_memory& memory, std::uint32_t number))[line_words] {
+    return memory.ring[(number - 1) % lane_depth];
+}
+
+}  // namespace
+
+lane::lane(lane_memory& at, server& by, std::chrono::nanoseconds patience)
+    : memory_(at), server_(by), patience_(patience) {
+    std::memset(&memory_, 0, sizeof memory_);
+}
+
+bool lane::is_done(std::uint32_t number) const {
+    return reached(load(memory_.done), number);
+}
+
+bool lane::unserved() const {
+    return load(memory_.left) == services_.load(std::memory_order_acquire);
+}
+
+std::uint32_t lane::next() const {
+    return load(memory_.done) + 1;
+}
+
+bool lane::has_work() const {
+    const std::uint32_t number = next();
+    return load(line_of(memory_, number)[0]) == number;
+}
+
+std::uint32_t lane::submit(const job& what) {
+    const std::uint32_t number = last_ + 1;
+    if (!wait(number - lane_depth)) return number;
+    last_ = number;
+    const auto content = encode(what);
+    auto& line = line_of(memory_, number);
+    for (std::uint32_t quad = 0; quad < line_words / quad_words; ++quad) {
+        std::uint32_t* words = line + quad * quad_words;
+        for (std::uint32_t at = 0; at < quad_words - 1; ++at) {
+            store(words[at + 1], content[quad * (quad_words - 1) + at], std::memory_order_relaxed);
+        }
+        store(words[0], number, std::memory_order_release);
+    }
+    if (unserved()) server_.wake(*this);
+    return number;
+}
+
+bool lane::wait(std::uint32_t number) {
+    if (is_done(number)) return true;
+    const auto start = steady::now();
+    auto wake_at = start;
+    auto look_at = start + health_interval;
+    while (!broken_) {
+        for (int look = 0; look < looks_between_clocks; ++look) {
+            if (is_done(number)) return true;
+            __builtin_ia32_pause();
+        }
+        const auto now = steady::now();
+        if (now > start + spin_time) ::sched_yield();
+        if (unserved() && now >= wake_at) {
+            server_.wake(*this);
+            wake_at = now + wake_interval;
+        }
+        const bool hopeless = now >= look_at && !server_.alive();
+        if (now >= look_at) look_at = now + health_interval;
+        if (hopeless || now > start + patience_) give_up();
+    }
+    return false;
+}
+
+/// A server that comes late must find nothing: what the jobs are about may be gone by then.
+void lane::give_up() {
+    broken_ = true;
+    for (auto& line : memory_.ring) {
+        for (std::uint32_t at = 0; at < line_words; at += quad_words)
+            store(line[at], 0, std::memory_order_release);
+    }
+}
+
+bool take_job(lane_memory& from, std::uint32_t number, std::array<std::uint32_t, content_words>& content) {
+    auto& line = line_of(from, number);
+    for (std::uint32_t quad = 0; quad < line_words / quad_words; ++quad) {
+        std::uint32_t* words = line + quad * quad_words;
+        if (load(words[0]) != number) return false;
+        for (std::uint32_t at = 0; at < quad_words - 1; ++at) {
+            content[quad * (quad_words - 1) + at] =
+                std::atomic_ref(words[at + 1]).load(std::memory_order_relaxed);
+        }
+    }
+    return true;
+}
+
+void finish_job(lane_memory& of, std::uint32_t number) {
+    store(of.done, number, std::memory_order_release);
+}
+
+void leave(lane_memory& of, std::uint32_t service) {
+    store(of.left, service, std::memory_order_release);
+}
+
+}  // namespace accel::softnic::gpu
