@@ -36,7 +36,12 @@ context quiet_context() {
 
 void echo(exchange one) {
     const std::size_t length = std::min(one.request().size(), one.response().size());
-    put(one.response(), copy_of(one.request().first(length)));
+    const auto asked = one.request().first(length);
+    if (is_elsewhere(asked)) {
+        put(one.response(), copy_of(asked));
+    } else {
+        put(one.response(), asked);  // allocates nothing, which `alloc_tests` count
+    }
     (void)one.reply(length);
 }
 
