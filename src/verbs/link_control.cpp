@@ -105,9 +105,8 @@ result<void> rdma_link::make_queue_pair() {
         sizes.receive =
             static_cast<std::uint32_t>(std::min<std::uint64_t>(slots + own_use_.at_once, deepest));
     }
-    const std::uint32_t messages = slots + slots / 2;
-    const std::uint32_t requests = poller_.fills_gpus() ? messages * 2 : messages;
-    sizes.send = std::min(std::max(requests, least), deepest);
+    const std::uint32_t in_flight = poller_.fills_gpus() ? slots * 2 : slots;
+    sizes.send = std::min(std::max(in_flight + in_flight / 2, least), deepest);
     // Also those that nobody asked for complete when the queue pair fails.
     const std::uint32_t completions = sizes.send + sizes.receive;
     if (auto admitted = poller_.admit(completions); !admitted) return admitted;
@@ -122,7 +121,7 @@ result<void> rdma_link::make_queue_pair() {
         sizes.send /= 2;
         if (sizes.send < least) return made.error();
     }
-    ledger_ = send_ledger(sizes.send, std::max(poller_.fills_gpus() ? slots * 2 : slots, each));
+    ledger_ = send_ledger(sizes.send, std::max(in_flight, each));
     return {};
 }
 

@@ -125,7 +125,7 @@ void worker::refuse(exchange_state& exchange, status why) noexcept {
     send_answer(exchange);
 }
 
-status worker::answer(exchange_state& answered) noexcept {
+[[gnu::flatten]] status worker::answer(exchange_state& answered) noexcept {
     const session& to = *answered.owner;
     const bool gone = to.gone();
     answered.phase = exchange_phase::answered;
