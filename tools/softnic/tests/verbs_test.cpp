@@ -4,12 +4,14 @@
 #include "verbs_pair.hpp"
 
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <numeric>
 #include <vector>
 
 #include <endian.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <infiniband/mlx5dv.h>
 #include <poll.h>
@@ -224,6 +226,24 @@ TEST_F(verbs, completion_events_by_poll) {
     auto what = request(IBV_WR_RDMA_WRITE, piece, 8);
     post(qp.get(), what);
     EXPECT_EQ(::poll(&entry, 1, 5000), 1);
+}
+
+TEST_F(verbs, completion_events_without_blocking) {
+    ASSERT_EQ(::fcntl(channel->fd, F_SETFL, O_NONBLOCK), 0);
+    ASSERT_EQ(ibv_req_notify_cq(cq.get(), 0), 0);
+    ibv_cq* which = nullptr;
+    void* user = nullptr;
+    EXPECT_EQ(ibv_get_cq_event(channel.get(), &which, &user), -1) << "nothing has happened";
+    EXPECT_EQ(errno, EAGAIN);
+    ibv_sge piece{};
+    auto what = request(IBV_WR_RDMA_WRITE, piece, 100'000);
+    post(qp.get(), what);
+    const auto deadline = steady::now() + std::chrono::seconds(10);
+    while (ibv_get_cq_event(channel.get(), &which, &user) != 0 && steady::now() < deadline)
+        ASSERT_EQ(errno, EAGAIN);
+    ASSERT_EQ(which, cq.get());
+    ibv_ack_cq_events(which, 1);
+    EXPECT_EQ(wait(cq.get()).status, IBV_WC_SUCCESS);
 }
 
 TEST_F(verbs, errors_flush_and_tell_the_other_side) {
