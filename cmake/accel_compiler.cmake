@@ -30,5 +30,7 @@ set(ACCEL_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-convers
 
 # accel_warnings(TARGET): the warnings that our own code compiles without.
 function(accel_warnings target)
-  target_compile_options(${target} PRIVATE ${ACCEL_WARNINGS} $<$<BOOL:${ACCEL_WARNINGS_AS_ERRORS}>:-Werror>)
+  target_compile_options(${target} PRIVATE
+    "$<$<COMPILE_LANGUAGE:CXX>:${ACCEL_WARNINGS};$<$<BOOL:${ACCEL_WARNINGS_AS_ERRORS}>:-Werror>>"
+    "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra;$<$<BOOL:${ACCEL_WARNINGS_AS_ERRORS}>:-Werror=all-warnings;-Xcompiler=-Werror>>")
 endfunction()

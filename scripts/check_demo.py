@@ -4,7 +4,7 @@ enough; run on softnic, the schemes that need an RDMA device as well, and they s
 import json
 import sys
 
-FIELDS = {"scheme", "input", "clients", "requests", "correct", "p50_us", "p99_us", "rate_per_s", "stages_us"}
+FIELDS = {"scheme", "input", "memory", "clients", "requests", "correct", "p50_us", "p99_us", "rate_per_s", "stages_us"}
 ALWAYS_USABLE = {"local", "zmq", "tcp"}
 ON_SOFTNIC = {"rdma"}
 LEAST_CORRECT = 0.97
@@ -20,6 +20,8 @@ def offences(report, on_softnic):
             continue
         if row["correct"] < LEAST_CORRECT * row["requests"] or row["requests"] < 1000:
             yield f"{name}: {row['correct']} right of {row['requests']}"
+        if row["memory"] != report["memory"]:
+            yield f"{name}: on {row['memory']}, not {report['memory']}"
         if not 0 < row["p50_us"] <= row["p99_us"]:
             yield f"{name}: p50 {row['p50_us']} us, p99 {row['p99_us']} us"
     for scheme in ALWAYS_USABLE | (ON_SOFTNIC if on_softnic else set()):

@@ -36,6 +36,8 @@ def include_offence(path, bracket, name):
         return "only src/verbs includes libibverbs"
     if path.suffix == ".hpp" and CUDA.match(name):
         return "a .hpp never includes CUDA; a .cuh may"
+    if parts[0] == "src" and CUDA.match(name) and bracket == "<" and parts[1] != "cuda":
+        return "only src/cuda includes CUDA"
     if name.startswith("backends/") and parts[0] in {"src", "include"}:
         if own_backend is None and path.as_posix() != "src/core/registry.cpp":
             return "only src/core/registry.cpp names backends"

@@ -65,6 +65,7 @@ step_format() { source_files | xargs clang-format-14 --dry-run --Werror; }
 step_sources() {
     python3 scripts/check_sources_test.py
     python3 scripts/check_sources.py
+    python3 bench/stage_plot_test.py
 }
 
 step_release() {

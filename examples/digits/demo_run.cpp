@@ -73,6 +73,7 @@ demo_result demo_run::nothing(input_form form) const {
     demo_result result;
     result.row.scheme = scheme_;
     result.row.input = to_string(form);
+    result.row.memory = plan_.memory;
     result.row.clients = plan_.clients;
     return result;
 }
@@ -91,8 +92,8 @@ std::vector<demo_result> demo_run::run(const demo_watcher& watcher) {
         return results;
     }
     const std::string listen = fmt::format("{}://{}:0", scheme_, plan_.host);
-    auto server =
-        child_process::start({report::program_path("digits_server"), listen + keys_.server_options()});
+    auto server = child_process::start(
+        {report::program_path("digits_server"), listen + keys_.server_options(), "--memory", plan_.memory});
     const auto endpoint = server ? server->wait_for("serving ", 20s) : std::nullopt;
     if (!endpoint) {
         for (const input_form form : forms) {
@@ -125,7 +126,7 @@ demo_result demo_run::run_client(input_form form, const std::string& uri, int se
                                      std::string{to_string(form)},
                                      "--json",
                                      output};
-    if (server_process < 0) command.emplace_back("--serve-here");
+    if (server_process < 0) command.insert(command.end(), {"--serve-here", "--memory", plan_.memory});
     auto client = child_process::start(command);
     if (!client) {
         result.failure = client.error().message;
@@ -142,6 +143,7 @@ demo_result demo_run::run_client(input_form form, const std::string& uri, int se
     const auto row = read_row(output);
     if (row) {
         result.row = *row;
+        result.row.memory = plan_.memory;
         const auto answered = static_cast<double>(std::max<std::uint64_t>(row->requests, 1));
         result.row.cpu_us_per_request += report::microseconds(server.spent()) / answered;
     }

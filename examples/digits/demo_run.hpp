@@ -15,6 +15,7 @@ struct demo_plan {
     std::uint32_t clients = 4;
     std::uint32_t requests = 250;  ///< of each client
     std::string host = "127.0.0.1";
+    std::string memory = "host";        ///< of the server: host, cuda:0
     std::chrono::seconds patience{60};  ///< with a run that makes no progress
 };
 

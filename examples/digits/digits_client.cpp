@@ -1,6 +1,6 @@
 /// Sends test images to a digits_server and says how many answers were right and where the time went.
 #include "digits/digits_row.hpp"
-#include "digits/digits_service.hpp"
+#include "digits/service_choice.hpp"
 #include "report/program.hpp"
 
 #include <cstdio>
@@ -23,6 +23,7 @@ struct settings {
     std::string json;
     bool progress = false;
     bool serve_here = false;
+    std::string memory = "host";
 };
 
 std::optional<int> parse(int argc, char** argv, settings& chosen) {
@@ -50,6 +51,8 @@ std::optional<int> parse(int argc, char** argv, settings& chosen) {
         ->type_name("FILE");
     app.add_flag("--progress", chosen.progress, "Print a line every 200 ms, for programs to read");
     app.add_flag("--serve-here", chosen.serve_here, "Serve the URI in this process too (local:// needs it)");
+    app.add_option("--memory", chosen.memory, "With --serve-here, where to work: host, cuda:0 … or auto")
+        ->check(digits::check_memory_option);
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {
@@ -104,11 +107,13 @@ int main(int argc, char** argv) {
     if (!context) return accel::report::complain(program, context.error());
     if (!chosen.serve_here) return run(*context, chosen);
 
-    const auto service = digits::digits_service::load();
+    const auto place = digits::choose_place(*context, chosen.memory);
+    if (!place) return accel::report::complain(program, place.error());
+    accel::server_options options;
+    options.memory = place.value().memory;
+    auto service = digits::make_service(options.memory, options);
     if (!service) return accel::report::complain(program, service.error());
-    auto server = accel::server::listen(*context, {chosen.load.uri}, [&](accel::exchange request) {
-        service.value().serve(std::move(request));
-    });
+    auto server = accel::server::listen(*context, {chosen.load.uri}, std::move(service).value(), options);
     if (!server) return accel::report::complain(program, server.error());
     return run(*context, chosen);
 }

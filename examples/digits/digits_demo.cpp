@@ -3,6 +3,7 @@
 #include "digits/demo_plot.hpp"
 #include "digits/demo_progress.hpp"
 #include "digits/demo_run.hpp"
+#include "digits/service_choice.hpp"
 #include "report/program.hpp"
 
 #include <accel_transport/context.hpp>
@@ -25,6 +26,7 @@ struct settings {
     std::vector<std::string> only;
     std::string json;
     std::string plot;
+    std::string memory = "auto";
 };
 
 std::optional<int> parse(int argc, char** argv, settings& chosen) {
@@ -43,6 +45,9 @@ std::optional<int> parse(int argc, char** argv, settings& chosen) {
     app.add_option("--json", chosen.json, "Write the table to FILE as JSON; - is standard output")
         ->type_name("FILE");
     app.add_option("--plot", chosen.plot, "Draw the stages into FILE (SVG)")->type_name("FILE.svg");
+    app.add_option("--memory", chosen.memory,
+                   "Where the server works: host, cuda:0 …, or auto (default): a GPU where one is usable")
+        ->check(digits::check_memory_option);
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {
@@ -95,15 +100,19 @@ nlohmann::json json_of(const std::vector<accel::scheme_report>& reports) {
     return out;
 }
 
-nlohmann::json json_of(const std::vector<digits::digits_row>& rows, const choice& schemes) {
+nlohmann::json json_of(const std::vector<digits::digits_row>& rows, const choice& schemes,
+                       const digits::service_place& place) {
     nlohmann::json results = nlohmann::json::array();
     for (const digits::digits_row& row : rows) results.push_back(digits::to_json(row));
     return {{"results", results},
+            {"memory", digits::to_text(place.memory)},
+            {"memory_reason", place.reason},
             {"served", json_of(schemes.usable)},
             {"unavailable", json_of(schemes.unavailable)}};
 }
 
-void print(const settings& chosen, const std::vector<digits::digits_row>& rows, const choice& schemes) {
+void print(const settings& chosen, const std::vector<digits::digits_row>& rows, const choice& schemes,
+           const digits::service_place& place) {
     std::FILE* people = chosen.json == "-" ? stderr : stdout;
     fmt::print(people, "\n{}", digits::table_text(rows));
     fmt::print(
@@ -113,6 +122,7 @@ void print(const settings& chosen, const std::vector<digits::digits_row>& rows, 
         "processes "
         "(local: in one), one worker. CPU: of both ends.\n",
         chosen.plan.clients);
+    fmt::print(people, "memory of the server: {} ({})\n", chosen.plan.memory, place.reason);
     for (const auto* reports : {&schemes.usable, &schemes.unavailable}) {
         for (const accel::scheme_report& each : *reports)
             fmt::print(people, "{}: {}{}\n", each.scheme, each.usable ? "" : "not served: ", each.reason);
@@ -127,10 +137,15 @@ int main(int argc, char** argv) {
     const auto keys = accel::report::temporary_keys::make();
     if (!keys) return accel::report::complain(program, keys.error());
     choice schemes;
+    digits::service_place place;
     {
         auto context = accel::context::open();
         if (!context) return accel::report::complain(program, context.error());
         schemes = choose(context->schemes(), chosen.only);
+        const auto chosen_place = digits::choose_place(*context, chosen.memory);
+        if (!chosen_place) return accel::report::complain(program, chosen_place.error());
+        place = chosen_place.value();
+        chosen.plan.memory = digits::to_text(place.memory);
     }
     if (schemes.usable.empty())
         return accel::report::complain(program, "no usable scheme; accel_doctor says why");
@@ -139,11 +154,12 @@ int main(int argc, char** argv) {
     std::vector<digits::digits_row> rows;
     rows.reserve(results.size());
     for (const digits::demo_result& each : results) rows.push_back(each.row);
-    print(chosen, rows, schemes);
+    print(chosen, rows, schemes, place);
     bool good = std::ranges::all_of(results, [&](const auto& each) { return is_good(each, chosen.plan); });
     if (!good)
         accel::report::complain(program, "not every request was answered, or fewer than 97 % were right");
-    if (!chosen.json.empty() && !accel::report::write_json(chosen.json, json_of(rows, schemes))) good = false;
+    if (!chosen.json.empty() && !accel::report::write_json(chosen.json, json_of(rows, schemes, place)))
+        good = false;
     if (!chosen.plot.empty() && !digits::write_plot(chosen.plot, rows)) good = false;
     return good ? 0 : 1;
 }

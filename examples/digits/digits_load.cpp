@@ -62,12 +62,17 @@ bool ask(client& self, std::size_t which) {
         return false;
     }
     digit_answer answer;
-    const bool answered = done[0].status == status::ok && done[0].response.size() == sizeof answer;
+    bool answered = done[0].status == status::ok && done[0].response.size() == sizeof answer;
     if (answered) {
         std::memcpy(&answer, done[0].response.data(), sizeof answer);
+        const failure refused = refusal_of(answer.label);
+        answered = refused == failure::none;
+        if (!answered) self.failure = describe(refused);
+    }
+    if (answered) {
         self.timelines.push_back(done[0].timeline);
         if (answer.label == static_cast<std::uint32_t>(self.inputs.label(which))) ++self.correct;
-    } else {
+    } else if (self.failure.empty()) {
         self.failure = failure_text(done[0]);
     }
     self.to.release(done[0].id);

@@ -51,17 +51,24 @@ digits_row row_of(const load_options& options, const load_outcome& outcome) {
 nlohmann::json to_json(const digits_row& row) {
     nlohmann::json by_stage;
     for (std::size_t i = 0; i < stages.size(); ++i) by_stage[std::string{stages[i].first}] = row.stages_us[i];
-    return {{"scheme", row.scheme},   {"input", row.input},
-            {"clients", row.clients}, {"requests", row.requests},
-            {"correct", row.correct}, {"p50_us", row.p50_us},
-            {"p99_us", row.p99_us},   {"rate_per_s", row.rate_per_s},
-            {"stages_us", by_stage},  {"cpu_us_per_request", row.cpu_us_per_request}};
+    return {{"scheme", row.scheme},
+            {"input", row.input},
+            {"memory", row.memory},
+            {"clients", row.clients},
+            {"requests", row.requests},
+            {"correct", row.correct},
+            {"p50_us", row.p50_us},
+            {"p99_us", row.p99_us},
+            {"rate_per_s", row.rate_per_s},
+            {"stages_us", by_stage},
+            {"cpu_us_per_request", row.cpu_us_per_request}};
 }
 
 digits_row from_json(const nlohmann::json& entry) {
     digits_row row;
     entry.at("scheme").get_to(row.scheme);
     entry.at("input").get_to(row.input);
+    entry.at("memory").get_to(row.memory);
     entry.at("clients").get_to(row.clients);
     entry.at("requests").get_to(row.requests);
     entry.at("correct").get_to(row.correct);
@@ -79,6 +86,7 @@ std::string table_text(const std::vector<digits_row>& rows) {
     using align = report::table::align;
     report::table table{{{"scheme", align::left},
                          {"input", align::left},
+                         {"memory", align::left},
                          {"requests"},
                          {"correct"},
                          {"p50 us"},
@@ -94,6 +102,7 @@ std::string table_text(const std::vector<digits_row>& rows) {
     for (const digits_row& row : rows) {
         std::vector<std::string> cells{row.scheme,
                                        row.input,
+                                       row.memory,
                                        std::to_string(row.requests),
                                        std::to_string(row.correct),
                                        time_text(row.p50_us),

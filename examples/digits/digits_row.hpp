@@ -25,6 +25,7 @@ inline constexpr std::array<std::pair<std::string_view, std::chrono::nanoseconds
 struct digits_row {
     std::string scheme;
     std::string input;
+    std::string memory;  ///< where the server worked: host, cuda:0; empty: not known here
     std::uint32_t clients = 0;
     std::uint64_t requests = 0;  ///< answered
     std::uint64_t correct = 0;

@@ -1,5 +1,5 @@
 /// Recognises handwritten digits for clients on any number of URIs, until SIGINT or SIGTERM.
-#include "digits/digits_service.hpp"
+#include "digits/service_choice.hpp"
 #include "report/program.hpp"
 
 #include <cstdio>
@@ -14,6 +14,7 @@ int main(int argc, char** argv) {
     constexpr const char* program = "digits_server";
     std::vector<std::string> uris;
     accel::server_options options;
+    std::string memory = "host";
     CLI::App app{"Recognises handwritten digits: raw 640x480 RGB frames or 8x8 tensors of floats."};
     app.footer(
         "Examples:\n"
@@ -23,17 +24,23 @@ int main(int argc, char** argv) {
         "Further options go into the URI (workers=2, poll=busy, ...).");
     app.set_version_flag("--version", fmt::format("{} {}", program, accel::report::version_text()));
     app.add_option("URI", uris, "Where to listen, one or several")->required();
+    app.add_option("--memory", memory,
+                   "Where to work: host, cuda:0 …, or auto (a GPU where one is usable). Default: host")
+        ->check(digits::check_memory_option);
     CLI11_PARSE(app, argc, argv);
 
     accel::report::block_stop_signals();
-    const auto service = digits::digits_service::load();
-    if (!service) return accel::report::complain(program, service.error());
     auto context = accel::context::open();
     if (!context) return accel::report::complain(program, context.error());
-    auto server = accel::server::listen(
-        *context, uris, [&](accel::exchange request) { service.value().serve(std::move(request)); }, options);
+    const auto place = digits::choose_place(*context, memory);
+    if (!place) return accel::report::complain(program, place.error());
+    options.memory = place.value().memory;
+    auto service = digits::make_service(options.memory, options);
+    if (!service) return accel::report::complain(program, service.error());
+    auto server = accel::server::listen(*context, uris, std::move(service).value(), options);
     if (!server) return accel::report::complain(program, server.error());
 
+    fmt::print("memory {}\n", digits::to_text(options.memory));
     for (const std::string& endpoint : server->endpoints()) fmt::print("serving {}\n", endpoint);
     std::fflush(stdout);
     accel::report::wait_for_stop_signal();

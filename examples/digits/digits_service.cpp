@@ -9,9 +9,6 @@
 namespace accel::examples::digits {
 namespace {
 
-constexpr std::string_view length_wrong =
-    "send a raw 640x480 RGB frame of 921600 bytes or a tensor of 64 floats, 256 bytes";
-
 using tensor = std::array<float, tensor_values>;
 
 /// Makes the network's input of a request; the reason where it cannot.
@@ -43,12 +40,15 @@ result<digits_service> digits_service::load() {
 }
 
 void digits_service::serve(exchange request) const {
+    if (request.memory() != memory_kind::host()) {
+        request.fail(status::unsupported, 0, "the server's memory is not where its service works");
+        return;
+    }
     tensor input;
     digit_answer answer;
     std::string_view wrong = read_tensor(request, input);
     if (wrong.empty()) wrong = classify(request, model_, input, answer);
-    if (wrong.empty() && request.response().size() < sizeof answer)
-        wrong = "the answer needs response_bytes of 44";
+    if (wrong.empty() && request.response().size() < sizeof answer) wrong = room_too_small;
     if (!wrong.empty()) {
         request.fail(status::invalid_argument, 0, wrong);
         return;

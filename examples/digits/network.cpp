@@ -65,7 +65,7 @@ void convolve(const float* image, const float* weights, const float* bias, float
     for (int row = 0; row < image_side; ++row) {
         for (int column = 0; column < image_side; ++column) {
             float* pixel = out + (row * image_side + column) * Outputs;
-            convolve_pixel<image_side, Inputs, Outputs>(image, weights, bias, row, column, pixel);
+            convolve_lanes<image_side, Inputs, Outputs, Outputs>(image, weights, bias, row, column, pixel);
         }
     }
 }
@@ -74,8 +74,8 @@ void pool(const float* image, float* out) {
     constexpr int channels = shape::conv2_channels;
     for (int row = 0; row < shape::pooled_side; ++row) {
         for (int column = 0; column < shape::pooled_side; ++column) {
-            pool_pixel<image_side, channels>(image, row, column,
-                                             out + (row * shape::pooled_side + column) * channels);
+            for (int c = 0; c < channels; ++c)
+                *out++ = pooled_value<image_side, channels>(image, row, column, c);
         }
     }
 }
@@ -83,6 +83,13 @@ void pool(const float* image, float* out) {
 template <int Inputs, int Outputs>
 void dense(const float* inputs, const float* weights, const float* bias, float* out) {
     dense_lanes<Inputs, Outputs, Outputs>(inputs, weights, bias, 0, out);
+}
+
+void softmax(const float* logits, std::span<float, class_count> scores) {
+    for (int i = 0; i < shape::classes; ++i)
+        scores[static_cast<std::size_t>(i)] = unscaled_probability<shape::classes>(logits, i);
+    const float total = sum_of<shape::classes>(scores.data());
+    for (float& score : scores) score /= total;
 }
 
 }  // namespace
@@ -103,8 +110,7 @@ loaded<network> network::load(std::span<const std::byte> file) noexcept {
 failure network::classify(std::span<const float> tensor,
                           std::span<float, class_count> scores) const noexcept {
     if (tensor.size() != tensor_values) return failure::tensor_size_wrong;
-    const auto within_range = [](float value) { return value >= 0.0f && value <= 1.0f; };
-    if (!std::ranges::all_of(tensor, within_range)) return failure::tensor_value_out_of_range;
+    if (!std::ranges::all_of(tensor, is_tensor_value)) return failure::tensor_value_out_of_range;
 
     float conv1[tensor_values * shape::conv1_channels];
     float conv2[tensor_values * shape::conv2_channels];
@@ -115,14 +121,15 @@ failure network::classify(std::span<const float> tensor,
     convolve<shape::conv1_channels, shape::conv2_channels>(conv1, p.conv2_weights, p.conv2_bias, conv2);
     pool(conv2, pooled);
     dense<shape::pooled_values, shape::hidden_values>(pooled, p.hidden_weights, p.hidden_bias, hidden);
-    rectify<shape::hidden_values>(hidden);
-    dense<shape::hidden_values, shape::classes>(hidden, p.output_weights, p.output_bias, scores.data());
-    softmax<shape::classes>(scores.data());
+    for (float& value : hidden) value = rectified(value);
+    float logits[shape::classes];
+    dense<shape::hidden_values, shape::classes>(hidden, p.output_weights, p.output_bias, logits);
+    softmax(logits, scores);
     return failure::none;
 }
 
 int best_class(std::span<const float, class_count> scores) noexcept {
-    return static_cast<int>(std::ranges::max_element(scores) - scores.begin());
+    return index_of_largest<shape::classes>(scores.data());
 }
 
 }  // namespace accel::examples::digits

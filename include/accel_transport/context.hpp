@@ -40,9 +40,11 @@ class ACCEL_API context {
     context& operator=(context&&) noexcept;
     ~context();
 
-    /// New registered memory, zeroed, at least 64-byte aligned. May block.
+    /// New registered memory, zeroed, at least 64-byte aligned (256 on a GPU). May block. `out_of_memory`;
+    /// `unsupported` names what is missing for a GPU's.
     [[nodiscard]] result<region> allocate(std::size_t size_bytes, memory_kind kind = memory_kind::host());
-    /// Registers memory of the application's own, which must outlive the region. May block.
+    /// Registers memory of the application's own, which must outlive the region; a GPU's may be another
+    /// library's (PyTorch's, say). May block. `invalid_argument` if it is not, or not wholly, of this kind.
     [[nodiscard]] result<region> register_memory(void* data, std::size_t size_bytes,
                                                  memory_kind kind = memory_kind::host());
     /// Every scheme this build knows, best first, with what this machine lacks for it.

@@ -12,6 +12,9 @@ namespace accel {
 /// How a thread waits: spin for ever, spin for `spin` and then sleep, or sleep at once.
 enum class poll_mode : std::uint8_t { busy, adaptive, block };
 
+/// Whose work a GPU does first, where it has a choice.
+enum class stream_priority : std::uint8_t { normal, high };
+
 /// Who may connect. Keys are CURVE key pairs (see `accel_keys`); Z85 text of 40 characters.
 struct security_options {
     std::string key_file{};         ///< URI `key_file`: this end's private key file, mode 0600
@@ -44,6 +47,8 @@ struct channel_options {
     std::chrono::nanoseconds peer_timeout = std::chrono::milliseconds{500};  ///< silence that means lost
     poll_mode poll = poll_mode::adaptive;
     std::chrono::nanoseconds spin = std::chrono::microseconds{50};  ///< of `poll_mode::adaptive`
+    /// A wish: on a server whose memory is a GPU's, this channel's requests go first.
+    stream_priority priority = stream_priority::normal;
     bool reconnect = false;  ///< connect again after a loss; calls in flight still end as `peer_lost`
     std::chrono::nanoseconds backoff_min = std::chrono::milliseconds{50};
     std::chrono::nanoseconds backoff_max = std::chrono::seconds{5};
@@ -63,6 +68,12 @@ struct server_options {
     std::size_t max_memory_bytes = std::size_t{4} << 30;  ///< slots of all sessions together
     std::uint32_t max_exchanges = 4096;                   ///< open at once, a worker; beyond it `overloaded`
     memory_kind memory = memory_kind::host();             ///< where handlers want their bytes
+    /// With `memory` of a GPU: requests that it works on at once, a worker; the others queue, until their
+    /// deadlines.
+    std::uint32_t streams = 8;
+    std::uint32_t priority_streams = 2;  ///< as many again for channels of high priority
+    /// One stream for all requests of a session, in order, instead of any free one for each.
+    bool stream_per_session = false;
     std::chrono::nanoseconds peer_timeout = std::chrono::milliseconds{500};
     std::chrono::nanoseconds drain_timeout = std::chrono::seconds{2};  ///< of `stop` and the destructor
     poll_mode poll = poll_mode::adaptive;

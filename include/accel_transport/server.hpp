@@ -18,6 +18,8 @@
 #include <string_view>
 #include <vector>
 
+struct CUstream_st;
+
 namespace accel {
 
 namespace core {
@@ -36,6 +38,8 @@ class ACCEL_API exchange {
         if (state_ != nullptr) abandon();
     }
 
+    /// Where `request` and `response` lie: as `server_options::memory` says.
+    [[nodiscard]] memory_kind memory() const noexcept;
     /// The request in place; valid until the answer. Bytes of an untrusted peer. At least 8-byte aligned, but
     /// for a slice lent over `local`, which lies as its owner aligned it.
     [[nodiscard]] std::span<const std::byte> request() const noexcept;
@@ -46,6 +50,13 @@ class ACCEL_API exchange {
     [[nodiscard]] std::string_view scheme() const noexcept;
     /// Time until the client gives up; zero once it has.
     [[nodiscard]] std::chrono::nanoseconds time_left() const noexcept;
+    /// On a GPU: the stream (a `cudaStream_t`) that brings the request and takes the response: give it the
+    /// kernels, and answer without waiting for them. The answer leaves when the stream has come that far.
+    /// Null on the host.
+    [[nodiscard]] CUstream_st* stream() const noexcept;
+    /// On a GPU: from this point of the stream on it works at this stage (preprocessing, then inference),
+    /// until the next mark or the answer. Takes its time without waiting for it.
+    void mark(stage what) noexcept;
     /// Adds to a stage of the timeline that travels back to the client.
     void record(stage what, std::chrono::nanoseconds duration) noexcept;
 
@@ -53,7 +64,8 @@ class ACCEL_API exchange {
     /// and leaves the exchange open; any other result ends it. `peer_lost`: the client is gone.
     status reply(std::size_t length) noexcept;
     /// Answers with `payload` from where it lies. `leases` is raised now, and lowered when the transport has
-    /// let go of it.
+    /// let go of it. `unsupported`: it is on a GPU, the handler's memory is not, and the transport cannot
+    /// read it there.
     status reply(slice payload, std::atomic<std::uint32_t>& leases) noexcept;
     /// Answers with a failure: a status other than ok, the handler's own code, and a short message.
     status fail(status reason, std::uint32_t code = 0, std::string_view message = {}) noexcept;
@@ -88,13 +100,16 @@ using handler = std::function<void(exchange)>;
 struct server_statistics {
     std::uint32_t sessions = 0;  ///< open now
     std::uint64_t sessions_opened = 0;
-    std::uint64_t sessions_refused = 0;  ///< by a limit, key or version
-    std::uint64_t sessions_lost = 0;     ///< ended by the peer's death or a protocol error
-    std::uint64_t requests = 0;          ///< handed to the handler
-    std::uint64_t replies = 0;           ///< answers delivered
-    std::uint64_t expired = 0;           ///< requests that were already too late on arrival
-    std::uint64_t overloaded = 0;        ///< requests refused by `max_exchanges`
-    std::size_t memory_bytes = 0;        ///< slots of all sessions now
+    std::uint64_t sessions_refused = 0;     ///< by a limit, key or version
+    std::uint64_t sessions_lost = 0;        ///< ended by the peer's death or a protocol error
+    std::uint64_t requests = 0;             ///< handed to the handler
+    std::uint64_t replies = 0;              ///< answers delivered
+    std::uint64_t expired = 0;              ///< requests too late on arrival, or when a stream was free
+    std::uint64_t overloaded = 0;           ///< requests refused by `max_exchanges`
+    std::size_t memory_bytes = 0;           ///< slots of all sessions now
+    std::size_t gpu_memory_bytes = 0;       ///< of it, and of the handler's slots, on the GPU now
+    std::chrono::nanoseconds cpu_user{};    ///< of the workers' threads
+    std::chrono::nanoseconds cpu_kernel{};  ///< of the workers' threads
 };
 
 /// Serves one handler on any number of URIs. Move-only; its methods may be called from any thread.

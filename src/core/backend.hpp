@@ -132,8 +132,16 @@ class link {
     /// not say so by itself, this asks it to.
     [[nodiscard]] virtual bool flushed() noexcept { return true; }
 
+    /// Lent memory of a GPU's region is read (`written`: is written by the peer) where it is; else the core
+    /// stages it. The first time with a region it may take long.
+    [[nodiscard]] virtual bool reaches(const region_state& /*region*/, bool /*written*/) noexcept {
+        return false;
+    }
+
     /// This end's slots; server: valid after attach.
     [[nodiscard]] virtual slot_memory& send() const noexcept = 0;
+    /// Where messages arrive; server: valid after attach.
+    [[nodiscard]] virtual slot_memory& receive() const noexcept = 0;
 };
 
 /// What one thread polls: all its links of one backend, and their common source of events.
@@ -182,10 +190,14 @@ class backend {
   public:
     virtual ~backend() = default;
     [[nodiscard]] virtual std::string_view scheme() const noexcept = 0;
+    /// Schemes with the same wire talk to each other; memory and who posts are each end's own business.
+    [[nodiscard]] virtual std::string_view wire() const noexcept { return scheme(); }
     /// Does this machine have what it takes. May block briefly.
     [[nodiscard]] virtual probe_result probe() = 0;
     /// True: peers are in one process and the server uses the client's slots; no network control plane.
     [[nodiscard]] virtual bool shares_memory() const noexcept { return false; }
+    /// True: a server's slots may have their payloads on a GPU, and messages arrive there.
+    [[nodiscard]] virtual bool fills_gpus() const noexcept { return false; }
     /// Makes a region usable by this backend's links, once, ahead of its first use.
     [[nodiscard]] virtual result<void> register_region(const region_state&) { return {}; }
     virtual void unregister_region(const region_state&) noexcept {}

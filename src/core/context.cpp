@@ -72,20 +72,22 @@ spdlog::level::level_enum spdlog_level(log_level level) {
     return spdlog::level::warn;
 }
 
-result<region> registered(context_state& context, std::byte* data, std::size_t size, bool owned) {
-    auto state = std::make_unique<region_state>(context, data, size, memory_kind::host(), owned);
+result<region> registered(context_state& context, std::byte* data, std::size_t size, accelerator_device* gpu,
+                          bool owned) {
+    auto state = std::make_unique<region_state>(context, data, size, gpu, owned);
     for (const auto& each : context.backends()) {
         if (auto done = each->register_region(*state); !done) return done.error();
     }
     return region{std::move(state)};
 }
 
-result<void> check_host(memory_kind kind, std::size_t size) {
-    if (kind != memory_kind::host()) {
-        return error{status::unsupported, 0, "GPU memory needs a build with CUDA; use memory_kind::host()"};
-    }
-    if (size == 0) return error{status::invalid_argument, 0, "a region has at least one byte"};
-    return {};
+result<accelerator_device*> device_of(context_state& context, memory_kind kind) {
+    if (kind == memory_kind::host()) return nullptr;
+    return context.gpus()->open(kind);
+}
+
+error empty_region() {
+    return {status::invalid_argument, 0, "a region has at least one byte"};
 }
 
 }  // namespace
@@ -102,18 +104,28 @@ result<context> context::open(const context_options& options) {
 }
 
 result<region> context::allocate(std::size_t size_bytes, memory_kind kind) {
-    if (auto good = core::check_host(kind, size_bytes); !good) return good.error();
+    if (size_bytes == 0) return core::empty_region();
+    auto gpu = core::device_of(*state_, kind);
+    if (!gpu) return gpu.error();
+    if (*gpu != nullptr) {
+        auto memory = (*gpu)->allocate(size_bytes);
+        if (!memory) return memory.error();
+        return core::registered(*state_, *memory, size_bytes, *gpu, true);
+    }
     void* data = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) {
         return error{status::out_of_memory, errno, fmt::format("cannot map {} bytes", size_bytes)};
     }
-    return core::registered(*state_, static_cast<std::byte*>(data), size_bytes, true);
+    return core::registered(*state_, static_cast<std::byte*>(data), size_bytes, nullptr, true);
 }
 
 result<region> context::register_memory(void* data, std::size_t size_bytes, memory_kind kind) {
-    if (auto good = core::check_host(kind, size_bytes); !good) return good.error();
+    if (size_bytes == 0) return core::empty_region();
     if (data == nullptr) return error{status::invalid_argument, 0, "cannot register a null pointer"};
-    return core::registered(*state_, static_cast<std::byte*>(data), size_bytes, false);
+    auto gpu = core::device_of(*state_, kind);
+    if (!gpu) return gpu.error();
+    if (auto right = state_->gpus()->check(data, size_bytes, kind); !right) return right.error();
+    return core::registered(*state_, static_cast<std::byte*>(data), size_bytes, *gpu, false);
 }
 
 std::vector<scheme_report> context::schemes() const {

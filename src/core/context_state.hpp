@@ -1,5 +1,6 @@
 #pragma once
 
+#include "core/accelerator.hpp"
 #include "core/backend.hpp"
 #include "core/region_state.hpp"
 
@@ -8,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace accel::core {
@@ -29,6 +31,10 @@ class context_state : public std::enable_shared_from_this<context_state> {
     [[nodiscard]] control_client& control();
     /// Answers ZAP requests of `zmq()`: started on first use.
     [[nodiscard]] authenticator& auth();
+    /// GPUs, if there are any.
+    [[nodiscard]] const std::shared_ptr<accelerator>& gpus() const noexcept { return gpus_; }
+    /// Tests: a stand-in. Before anything uses the GPUs.
+    void replace_gpus(std::shared_ptr<accelerator> other) noexcept { gpus_ = std::move(other); }
     [[nodiscard]] const std::vector<std::unique_ptr<backend>>& backends() const noexcept { return backends_; }
     [[nodiscard]] backend* find_backend(std::string_view scheme) const noexcept;
 
@@ -37,6 +43,7 @@ class context_state : public std::enable_shared_from_this<context_state> {
     void* zmq_ = nullptr;
     std::unique_ptr<authenticator> authenticator_;
     std::unique_ptr<control_client> control_;
+    std::shared_ptr<accelerator> gpus_ = make_accelerator();  ///< outlives the backends
     std::vector<std::unique_ptr<backend>> backends_;
 };
 

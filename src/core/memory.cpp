@@ -56,18 +56,24 @@ std::uint64_t next_region_id() noexcept {
 
 }  // namespace
 
-region_state::region_state(context_state& context, std::byte* data, std::size_t size, memory_kind kind,
+region_state::region_state(context_state& context, std::byte* data, std::size_t size, accelerator_device* gpu,
                            bool owned) noexcept
     : context_(context.shared_from_this()),
       data_(data),
       size_(size),
-      kind_(kind),
+      gpu_(gpu),
+      kind_(gpu == nullptr ? memory_kind::host() : gpu->kind()),
       id_(next_region_id()),
       owned_(owned) {}
 
 region_state::~region_state() {
     for (const auto& each : context_->backends()) each->unregister_region(*this);
-    if (owned_) ::munmap(data_, size_);
+    if (!owned_) return;
+    if (gpu_ != nullptr) {
+        gpu_->release(data_);
+    } else {
+        ::munmap(data_, size_);
+    }
 }
 
 }  // namespace core

@@ -85,6 +85,10 @@ bool parse_value(std::string_view text, poll_mode& out) {
     }
     return false;
 }
+bool parse_value(std::string_view text, stream_priority& out) {
+    out = text == "high" ? stream_priority::high : stream_priority::normal;
+    return text == "high" || text == "normal";
+}
 bool parse_value(std::string_view text, memory_kind& out) {
     if (text == "host") {
         out = memory_kind::host();
@@ -125,6 +129,7 @@ constexpr std::array channel_keys{
     ACCEL_OPTION(channel_options, peer_timeout),
     ACCEL_OPTION(channel_options, poll),
     ACCEL_OPTION(channel_options, spin),
+    ACCEL_OPTION(channel_options, priority),
     ACCEL_OPTION(channel_options, reconnect),
     ACCEL_OPTION(channel_options, backoff_min),
     ACCEL_OPTION(channel_options, backoff_max),
@@ -148,6 +153,9 @@ constexpr std::array server_keys{
     ACCEL_OPTION(server_options, max_memory_bytes),
     ACCEL_OPTION(server_options, max_exchanges),
     ACCEL_OPTION(server_options, memory),
+    ACCEL_OPTION(server_options, streams),
+    ACCEL_OPTION(server_options, priority_streams),
+    ACCEL_OPTION(server_options, stream_per_session),
     ACCEL_OPTION(server_options, peer_timeout),
     ACCEL_OPTION(server_options, drain_timeout),
     ACCEL_OPTION(server_options, poll),
@@ -176,7 +184,7 @@ result<void> set_option(const std::array<option_key<Options>, Count>& keys, std:
         return error{
             status::invalid_argument, 0,
             fmt::format("option {}: '{}' is no good value (durations 20us 500ms 2s, sizes 64K 1M, switches "
-                        "true false, poll busy adaptive block, memory host cuda:0)",
+                        "true false, poll busy adaptive block, memory host cuda:0, priority normal high)",
                         name, value)};
     }
     std::string known;
@@ -231,6 +239,9 @@ result<server_options> checked(server_options options) {
     if (options.peer_timeout < shortest_peer_timeout) return out_of_bounds("peer_timeout", "at least 20ms");
     if (options.drain_timeout < nanoseconds{0}) return out_of_bounds("drain_timeout", "0 or more");
     if (options.spin < nanoseconds{0}) return out_of_bounds("spin", "0 or more");
+    if (options.streams == 0 || options.streams > 128) return out_of_bounds("streams", "1 to 128");
+    if (options.priority_streams == 0 || options.priority_streams > 128)
+        return out_of_bounds("priority_streams", "1 to 128");
     if (auto good = check(options.verbs); !good) return good.error();
     return options;
 }

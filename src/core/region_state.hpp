@@ -8,12 +8,14 @@
 
 namespace accel::core {
 
+class accelerator_device;
 class context_state;
 
 /// One registered region as the backends see it.
 class region_state {
   public:
-    region_state(context_state& context, std::byte* data, std::size_t size, memory_kind kind,
+    /// `gpu`: null for memory of the host.
+    region_state(context_state& context, std::byte* data, std::size_t size, accelerator_device* gpu,
                  bool owned) noexcept;
     ~region_state();
     region_state(const region_state&) = delete;
@@ -21,6 +23,8 @@ class region_state {
     std::byte* data() const noexcept { return data_; }
     std::size_t size() const noexcept { return size_; }
     memory_kind kind() const noexcept { return kind_; }
+    /// Whose memory this is; null: the host's.
+    accelerator_device* gpu() const noexcept { return gpu_; }
     /// Of this region and no other before or after it, in this process; never 0.
     std::uint64_t id() const noexcept { return id_; }
 
@@ -28,6 +32,7 @@ class region_state {
     std::shared_ptr<context_state> context_;
     std::byte* data_;
     std::size_t size_;
+    accelerator_device* gpu_;
     memory_kind kind_;
     std::uint64_t id_;
     bool owned_;

@@ -1,6 +1,8 @@
 #include "core/slot_memory.hpp"
 
+#include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -9,9 +11,14 @@ namespace accel::core {
 namespace {
 
 constexpr std::size_t cache_line = 64;
+constexpr std::size_t gpu_line = 256;
 
-std::size_t stride_for(std::size_t capacity) noexcept {
-    return (extension_room + header_bytes + capacity + cache_line - 1) / cache_line * cache_line;
+std::size_t round_up(std::size_t value, std::size_t to) noexcept {
+    return (value + to - 1) / to * to;
+}
+
+std::size_t stride_for(std::size_t behind_header) noexcept {
+    return round_up(extension_room + header_bytes + behind_header, cache_line);
 }
 
 }  // namespace
@@ -20,29 +27,56 @@ std::size_t slot_memory::size_bytes(std::uint32_t count, std::size_t capacity) n
     return stride_for(capacity) * count;
 }
 
+slot_memory::slot_memory(std::uint32_t count, std::size_t capacity, slot_place place) noexcept
+    : count_(count),
+      capacity_(capacity),
+      stride_(stride_for(place.gpu == nullptr ? capacity : text_room)),
+      payload_stride_(place.gpu == nullptr ? stride_
+                                           : round_up(std::max<std::size_t>(capacity, 1), gpu_line)),
+      place_(std::move(place)) {}
+
 result<std::shared_ptr<slot_memory>> slot_memory::create(std::uint32_t count, std::size_t capacity,
-                                                         memory_kind kind) {
-    if (kind != memory_kind::host()) {
-        return error{status::unsupported, 0, "slots in GPU memory need a build with CUDA; use memory=host"};
-    }
+                                                         slot_place place) {
     if (count == 0 || count > max_slots || capacity > max_payload_bytes) {
         return error{
             status::invalid_argument, 0,
             fmt::format("slots have to be 1 to {} of at most {} bytes", max_slots, max_payload_bytes)};
     }
-    const std::size_t size = size_bytes(count, capacity);
-    void* base =
-        ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    std::shared_ptr<slot_memory> made(new slot_memory(count, capacity, std::move(place)));
+    if (auto mapped = made->map(); !mapped) return mapped.error();
+    return made;
+}
+
+result<void> slot_memory::map() {
+    void* base = ::mmap(nullptr, size_bytes(), PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) {
-        return error{
-            status::out_of_memory, errno,
-            fmt::format("cannot map {} bytes for {} slots; ask for fewer or smaller ones", size, count)};
+        return error{status::out_of_memory, errno,
+                     fmt::format("cannot map {} bytes for {} slots; ask for fewer or smaller ones",
+                                 size_bytes(), count_)};
     }
-    return std::shared_ptr<slot_memory>(
-        new slot_memory(static_cast<std::byte*>(base), count, capacity, stride_for(capacity)));
+    base_ = static_cast<std::byte*>(base);
+    payloads_ = base_ + extension_room + header_bytes;
+    if (place_.gpu == nullptr) return {};
+    auto payloads = place_.gpu->allocate(payload_bytes());
+    if (!payloads) return payloads.error();
+    payloads_ = *payloads;
+    return {};
+}
+
+result<void> slot_memory::pin(const std::shared_ptr<accelerator>& gpus) {
+    if (pinned_by_ != nullptr) return {};
+    auto pinned = gpus->pin(base_, size_bytes());
+    if (!pinned) return pinned.error();
+    if (*pinned) pinned_by_ = gpus;
+    return {};
 }
 
 slot_memory::~slot_memory() {
+    if (base_ == nullptr) return;
+    if (pinned_by_ != nullptr) pinned_by_->unpin(base_);
+    const bool on_gpu = place_.gpu != nullptr && payloads_ != base_ + extension_room + header_bytes;
+    if (on_gpu) place_.gpu->release(payloads_);
     ::munmap(base_, size_bytes());
 }
 

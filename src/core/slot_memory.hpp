@@ -1,5 +1,6 @@
 #pragma once
 
+#include "core/accelerator.hpp"
 #include "core/protocol.hpp"
 
 #include <accel_transport/memory.hpp>
@@ -11,13 +12,21 @@
 
 namespace accel::core {
 
-/// The slots of one direction of one session, in one registered mapping. Slot i is
-/// [extension room 192 | header 64 | payload `capacity`], so header and payload leave in one piece.
-/// Pages are touched on first use: an idle session costs address space, not memory.
+/// Where the slots' payloads lie, if not on the host.
+struct slot_place {
+    std::shared_ptr<accelerator> gpus;
+    accelerator_device* gpu = nullptr;
+};
+
+/// The slots of one direction of one session. On the host they are one mapping, and slot i is
+/// [extension room 192 | header 64 | payload `capacity`], so that header and payload leave in one piece; its
+/// pages are touched on first use: an idle session costs address space, not memory. With payloads on a GPU
+/// the headers stay on the host, and behind each there is room for a short text (`text_room`).
 class slot_memory {
   public:
     [[nodiscard]] static result<std::shared_ptr<slot_memory>> create(std::uint32_t count,
-                                                                     std::size_t capacity, memory_kind kind);
+                                                                     std::size_t capacity,
+                                                                     slot_place place = {});
     ~slot_memory();
     slot_memory(const slot_memory&) = delete;
     slot_memory& operator=(const slot_memory&) = delete;
@@ -27,24 +36,46 @@ class slot_memory {
     [[nodiscard]] std::byte* header(std::uint32_t i) const noexcept {
         return base_ + i * stride_ + extension_room;
     }
-    [[nodiscard]] std::byte* payload(std::uint32_t i) const noexcept { return header(i) + header_bytes; }
+    [[nodiscard]] std::byte* payload(std::uint32_t i) const noexcept {
+        return payloads_ + i * payload_stride_;
+    }
     [[nodiscard]] std::span<std::byte> room(std::uint32_t i) const noexcept {
         return {payload(i), capacity_};
     }
 
+    /// Header and payload are not in one piece.
+    [[nodiscard]] bool split() const noexcept { return place_.gpu != nullptr; }
+    [[nodiscard]] accelerator_device* gpu() const noexcept { return place_.gpu; }
+    /// Behind a header on the host, where the payloads are on a GPU.
+    static constexpr std::size_t text_room = 192;
+
+    /// The part on the host: all of it, or the headers.
     [[nodiscard]] std::byte* base() const noexcept { return base_; }
     [[nodiscard]] std::size_t stride() const noexcept { return stride_; }
     [[nodiscard]] std::size_t size_bytes() const noexcept { return stride_ * count_; }
-    /// What `create` would map, for checking a limit first.
+    /// The payloads, where they are on a GPU.
+    [[nodiscard]] std::byte* payloads() const noexcept { return payloads_; }
+    [[nodiscard]] std::size_t payload_stride() const noexcept { return payload_stride_; }
+    [[nodiscard]] std::size_t payload_bytes() const noexcept { return payload_stride_ * count_; }
+
+    /// Locks the part on the host into RAM, for the copies of GPUs, as long as it lives. Touches every page.
+    [[nodiscard]] result<void> pin(const std::shared_ptr<accelerator>& gpus);
+
+    /// What `create` would map on the host, for checking a limit first.
     [[nodiscard]] static std::size_t size_bytes(std::uint32_t count, std::size_t capacity) noexcept;
 
   private:
-    slot_memory(std::byte* base, std::uint32_t count, std::size_t capacity, std::size_t stride) noexcept
-        : base_(base), count_(count), capacity_(capacity), stride_(stride) {}
-    std::byte* base_;
+    slot_memory(std::uint32_t count, std::size_t capacity, slot_place place) noexcept;
+    [[nodiscard]] result<void> map();
+
+    std::byte* base_ = nullptr;
+    std::byte* payloads_ = nullptr;
     std::uint32_t count_;
     std::size_t capacity_;
     std::size_t stride_;
+    std::size_t payload_stride_;
+    slot_place place_;
+    std::shared_ptr<accelerator> pinned_by_;
 };
 
 }  // namespace accel::core

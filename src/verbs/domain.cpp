@@ -4,7 +4,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
+#include <string>
 #include <utility>
+
+#include <fmt/format.h>
+#include <unistd.h>
 
 namespace accel::verbs {
 namespace {
@@ -28,10 +33,36 @@ result<std::shared_ptr<domain>> domain::create(std::shared_ptr<device> on) {
 domain::domain(std::shared_ptr<device> on, domain_handle handle) noexcept
     : device_(std::move(on)), handle_(std::move(handle)) {}
 
-result<region_handle> domain::register_memory(std::span<std::byte> range, access use) {
+result<region_handle> domain::register_memory(std::span<std::byte> range, access use,
+                                              core::accelerator_device* gpu) {
+    if (gpu != nullptr) return register_gpu(range, use, *gpu);
     region_handle made(ibv_reg_mr(handle_.get(), range.data(), range.size(), flags_of(use)));
     if (!made) return registration_failed(range.size(), errno);
     return made;
+}
+
+result<region_handle> domain::register_gpu(std::span<std::byte> range, access use,
+                                           core::accelerator_device& gpu) {
+    const unsigned flags = flags_of(use);
+    std::string why;
+    if (auto exported = gpu.export_memory(range.data(), range.size())) {
+        region_handle made(ibv_reg_dmabuf_mr(handle_.get(), exported->offset, range.size(), address_of(range),
+                                             exported->fd, static_cast<int>(flags)));
+        const int failure = errno;
+        ::close(exported->fd);
+        if (made) return made;
+        why = fmt::format("as a dma-buf: {} (needs Linux 5.12 and a driver that takes dma-bufs)",
+                          std::strerror(failure));
+    } else {
+        why = exported.error().message;
+    }
+    region_handle made(ibv_reg_mr(handle_.get(), range.data(), range.size(), flags));
+    if (made) return made;
+    const int failure = errno;
+    return error{
+        status::unsupported, failure,
+        fmt::format("{} bytes of {} cannot be registered; {}; as peer memory: {} (load nvidia-peermem)",
+                    range.size(), gpu.name(), why, std::strerror(failure))};
 }
 
 domain::entry* domain::find(std::uintptr_t begin, std::uintptr_t end, access use) noexcept {
@@ -42,15 +73,17 @@ domain::entry* domain::find(std::uintptr_t begin, std::uintptr_t end, access use
     return found == entries_.end() ? nullptr : &*found;
 }
 
-result<domain::entry> domain::make_entry(std::uintptr_t begin, std::uintptr_t end, access use) {
+result<domain::entry> domain::make_entry(std::uintptr_t begin, std::uintptr_t end, access use,
+                                         core::accelerator_device* gpu) {
     // Ranges of unrelated memory are compared, and so kept, as numbers.
     // NOLINTNEXTLINE(performance-no-int-to-ptr)
-    auto handle = register_memory({reinterpret_cast<std::byte*>(begin), end - begin}, use);
+    auto handle = register_memory({reinterpret_cast<std::byte*>(begin), end - begin}, use, gpu);
     if (!handle) return handle.error();
-    return entry{begin, end, use, false, std::move(*handle), {}};
+    return entry{begin, end, use, false, gpu, std::move(*handle), {}};
 }
 
-result<memory_keys> domain::acquire(std::uint64_t user, std::span<std::byte> range, access use) {
+result<memory_keys> domain::acquire(std::uint64_t user, std::span<std::byte> range, access use,
+                                    core::accelerator_device* gpu) {
     const std::uintptr_t begin = address_of(range);
     const std::uintptr_t end = begin + range.size();
     const std::lock_guard lock(mutex_);
@@ -60,13 +93,13 @@ result<memory_keys> domain::acquire(std::uint64_t user, std::span<std::byte> ran
         std::uintptr_t all_end = end;
         for (const entry& each : entries_) {
             const bool touches = each.begin <= all_end && all_begin <= each.end;
-            if (each.retired || each.use != use || !touches) continue;
+            if (each.retired || each.use != use || each.gpu != gpu || !touches) continue;
             all_begin = std::min(all_begin, each.begin);
             all_end = std::max(all_end, each.end);
         }
-        auto made = make_entry(all_begin, all_end, use);
+        auto made = make_entry(all_begin, all_end, use, gpu);
         // Neighbours may be of different kinds, which do not register as one.
-        if (!made && (all_begin != begin || all_end != end)) made = make_entry(begin, end, use);
+        if (!made && (all_begin != begin || all_end != end)) made = make_entry(begin, end, use, gpu);
         if (!made) return made.error();
         covering = &entries_.emplace_back(std::move(*made));
     }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "core/accelerator.hpp"
 #include "verbs/device.hpp"
 #include "verbs/handles.hpp"
 
@@ -35,11 +36,14 @@ class domain {
     domain(std::shared_ptr<device> on, domain_handle handle) noexcept;
 
     [[nodiscard]] ibv_pd* get() const noexcept { return handle_.get(); }
-    /// A registration of its own, that no other range is merged with.
-    [[nodiscard]] result<region_handle> register_memory(std::span<std::byte> range, access use);
+    /// A registration of its own, that no other range is merged with. `gpu`: whose memory it is; null: the
+    /// host's. A GPU's is registered as a dma-buf, else as peer memory; the error names what both lack.
+    [[nodiscard]] result<region_handle> register_memory(std::span<std::byte> range, access use,
+                                                        core::accelerator_device* gpu = nullptr);
 
     /// Keys that reach all of `range`, until `forget(user)`.
-    [[nodiscard]] result<memory_keys> acquire(std::uint64_t user, std::span<std::byte> range, access use);
+    [[nodiscard]] result<memory_keys> acquire(std::uint64_t user, std::span<std::byte> range, access use,
+                                              core::accelerator_device* gpu = nullptr);
     /// The user's memory may be unmapped after this: a range that held any of it serves nobody new, and goes
     /// when its last user does.
     void forget(std::uint64_t user, std::span<std::byte> range) noexcept;
@@ -52,11 +56,15 @@ class domain {
         std::uintptr_t end = 0;
         access use = access::send;
         bool retired = false;
+        core::accelerator_device* gpu = nullptr;
         region_handle handle;
         std::vector<std::uint64_t> users;
     };
     [[nodiscard]] entry* find(std::uintptr_t begin, std::uintptr_t end, access use) noexcept;
-    [[nodiscard]] result<entry> make_entry(std::uintptr_t begin, std::uintptr_t end, access use);
+    [[nodiscard]] result<entry> make_entry(std::uintptr_t begin, std::uintptr_t end, access use,
+                                           core::accelerator_device* gpu);
+    [[nodiscard]] result<region_handle> register_gpu(std::span<std::byte> range, access use,
+                                                     core::accelerator_device& gpu);
 
     std::shared_ptr<device> device_;
     domain_handle handle_;

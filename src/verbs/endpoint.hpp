@@ -13,7 +13,10 @@ namespace accel::verbs {
 
 enum class link_layer : std::uint8_t { infiniband = 1, ethernet = 2 };
 
-/// 64 bytes, little-endian. Travels on the control plane only.
+/// Set in `endpoint::flags`: payloads do not lie behind their headers but in slots of their own.
+inline constexpr std::uint8_t payloads_apart = 1;
+
+/// Little-endian: 64 bytes, and with `payloads_apart` 32 more. Travels on the control plane only.
 struct endpoint {
     std::uint8_t format = 1;
     link_layer layer = link_layer::infiniband;
@@ -29,8 +32,19 @@ struct endpoint {
     std::uint32_t slots_key = 0;      ///< remote key of all slots
     std::uint32_t slots = 0;
     std::uint64_t padding = 0;
+    // With `payloads_apart`.
+    std::uint64_t payloads_address = 0;  ///< of the first slot's payload
+    std::uint64_t payloads_stride = 0;   ///< bytes from payload to payload
+    std::uint32_t payloads_key = 0;      ///< remote key of all payloads
+    std::uint32_t reserved_apart = 0;
+    std::uint64_t padding_apart = 0;
+
+    [[nodiscard]] bool apart() const noexcept { return (flags & payloads_apart) != 0; }
+    /// How much of this travels.
+    [[nodiscard]] std::size_t size_bytes() const noexcept { return apart() ? sizeof(endpoint) : 64; }
 };
-static_assert(sizeof(endpoint) == 64 && std::is_trivially_copyable_v<endpoint>);
+static_assert(sizeof(endpoint) == 96 && offsetof(endpoint, payloads_address) == 64 &&
+              std::is_trivially_copyable_v<endpoint>);
 
 /// Reads a peer's description. Checks all that does not depend on this end: `protocol_error`, or
 /// `version_mismatch` for a format that is not known.

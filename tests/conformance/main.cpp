@@ -1,4 +1,7 @@
+#include "handler_memory.hpp"
+
 #include <iostream>
+#include <string>
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -23,6 +26,10 @@ bool everything_was_skipped() {
 int main(int argc, char** argv) {
     constexpr int skipped = 77;
     raise_descriptor_limit();
+    if (const std::string missing = accel::tests::missing_handler_memory(); !missing.empty()) {
+        std::cerr << "skipped: " << missing << '\n';
+        return skipped;
+    }
     ::testing::InitGoogleTest(&argc, argv);
     const int outcome = RUN_ALL_TESTS();
     if (::testing::UnitTest::GetInstance()->test_to_run_count() == 0 && !GTEST_FLAG_GET(list_tests)) {

@@ -2,6 +2,7 @@
 //   conformance_peer serve URI echo|hold PEER_TIMEOUT_MS     writes its URI; then for each line "count" a
 //   number conformance_peer client URI CALLS BYTES once|stream      writes "in_flight" when its calls are on
 //   their way
+#include "handler_memory.hpp"
 #include "held_exchanges.hpp"
 #include "patience.hpp"
 #include "payload.hpp"
@@ -31,7 +32,7 @@ int fail(const std::string& message) {
 
 void echo(exchange one) {
     const std::size_t length = std::min(one.request().size(), one.response().size());
-    std::copy_n(one.request().begin(), length, one.response().begin());
+    tests::put(one.response(), tests::copy_of(one.request().first(length)));
     (void)one.reply(length);
 }
 
@@ -42,6 +43,7 @@ int serve(context& ctx, const std::string& uri, bool hold, std::chrono::millisec
     options.peer_timeout = peer_timeout;
     options.drain_timeout = 10ms;
     options.security.insecure = true;
+    tests::prepare(options);
     auto listening = server::listen(
         ctx, {uri},
         [&](exchange one) {
@@ -96,6 +98,7 @@ int main(int argc, char** argv) {
     const std::vector<std::string> arguments(argv + 1, argv + argc);
     auto opened = context::open({.log = log_level::off});
     if (!opened) return fail(opened.error().message);
+    tests::prepare(*opened);
     if (arguments.size() == 4 && arguments[0] == "serve")
         return serve(*opened, arguments[1], arguments[2] == "hold",
                      std::chrono::milliseconds{std::atol(arguments[3].c_str())});

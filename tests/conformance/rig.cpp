@@ -1,5 +1,7 @@
 #include "rig.hpp"
 
+#include "handler_memory.hpp"
+
 #include <algorithm>
 #include <stdexcept>
 #include <utility>
@@ -10,6 +12,7 @@ server_options calm_server() {
     server_options options;
     options.peer_timeout = patience(5s);
     options.security.insecure = true;
+    prepare(options);
     return options;
 }
 
@@ -27,12 +30,13 @@ channel_options calm_client() {
 context quiet_context() {
     result<context> opened = context::open({.log = log_level::off});
     if (!opened) throw std::runtime_error("context: " + opened.error().message);
+    prepare(*opened);
     return std::move(opened).value();
 }
 
 void echo(exchange one) {
     const std::size_t length = std::min(one.request().size(), one.response().size());
-    std::copy_n(one.request().begin(), length, one.response().begin());
+    put(one.response(), copy_of(one.request().first(length)));
     (void)one.reply(length);
 }
 

@@ -2,6 +2,7 @@
 
 #include "backends.hpp"
 #include "checked_channel.hpp"
+#include "handler_memory.hpp"
 #include "held_exchanges.hpp"
 #include "patience.hpp"
 #include "payload.hpp"

@@ -154,7 +154,7 @@ TEST_P(sizes, response_room_is_what_the_client_accepts) {
     rig r(GetParam(), [&](exchange one) {
         room = one.response().size();
         EXPECT_EQ(one.reply(one.response().size() + 1), status::message_too_large);
-        std::fill(one.response().begin(), one.response().end(), std::byte{1});
+        put(one.response(), std::vector<std::byte>(one.response().size(), std::byte{1}));
         EXPECT_EQ(one.reply(one.response().size()), status::ok);
     });
     channel_options options = calm_client();

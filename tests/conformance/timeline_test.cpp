@@ -34,7 +34,8 @@ TEST_P(timelines, stages_come_back_and_fit_into_the_total) {
         const timeline& t = c.timeline;
         EXPECT_GE(t.total, 10ms);
         EXPECT_LE(t.total, elapsed);
-        EXPECT_NEAR(static_cast<double>(t.copy.count()), 1.5e6, 1e3);
+        EXPECT_GE(t.copy, 1500us - 1us);
+        EXPECT_LE(t.copy, handlers_on_gpu() ? t.server + 1500us : 1501us);
         EXPECT_GE(t.preprocessing, 3ms);
         EXPECT_GE(t.inference, 5ms);
         EXPECT_GE(t.server, t.queue + t.preprocessing + t.inference);

@@ -38,9 +38,7 @@ bool lies_in(std::span<const std::byte> part, std::span<const std::byte> whole) 
 
 struct reading_end {
     explicit reading_end(core::message_kind kind)
-        : kind_(kind),
-          memory_(core::slot_memory::create(slots, capacity, memory_kind::host()).value()),
-          reader_(kind, memory_) {
+        : kind_(kind), memory_(core::slot_memory::create(slots, capacity).value()), reader_(kind, memory_) {
         if (kind_ == core::message_kind::request) return;
         for (std::uint32_t i = 0; i < slots; ++i)
             reader_.expect(

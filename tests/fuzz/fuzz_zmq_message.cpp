@@ -59,7 +59,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     static wire w;
     tests::input_reader input(data, size);
     const auto kind = input.byte() % 2 == 0 ? core::message_kind::request : core::message_kind::response;
-    auto memory = core::slot_memory::create(slots, capacity, memory_kind::host()).value();
+    auto memory = core::slot_memory::create(slots, capacity).value();
     zmq::arrival_slots arrivals(slots, capacity, memory);
     std::array<std::byte, 64> own{};
     while (!input.empty()) {

@@ -35,8 +35,8 @@ class bare_client {
         own.slots_stride = 8192;
         own.slots_key = registered_->rkey;
         own.slots = shape_.slots;
-        core::link_description out(sizeof own);
-        std::memcpy(out.data(), &own, sizeof own);
+        core::link_description out(own.size_bytes());
+        std::memcpy(out.data(), &own, out.size());
         return out;
     }
     void connect(const core::link_description& server) {
@@ -278,15 +278,20 @@ TEST_F(rdma_hostile, descriptions_that_do_not_fit_are_refused) {
     const auto good = client->describe();
     const auto refused = [&](const std::function<void(endpoint&)>& spoil) {
         endpoint e;
-        std::memcpy(&e, good.data(), sizeof e);
+        std::memcpy(&e, good.data(), good.size());
         spoil(e);
-        core::link_description bytes(sizeof e);
-        std::memcpy(bytes.data(), &e, sizeof e);
+        core::link_description bytes(e.size_bytes());
+        std::memcpy(bytes.data(), &e, bytes.size());
         return accept(bytes, small).code();
     };
     EXPECT_EQ(refused([](endpoint& e) { e.slots = 5; }), status::protocol_error);
     EXPECT_EQ(refused([](endpoint& e) { e.slots_stride = 64; }), status::protocol_error);
     EXPECT_EQ(refused([](endpoint& e) { e.mtu = 9; }), status::protocol_error);
+    EXPECT_EQ(refused([](endpoint& e) {
+                  e.flags = verbs::payloads_apart;
+                  e.payloads_stride = 64;
+              }),
+              status::protocol_error);
     EXPECT_EQ(refused([](endpoint& e) {
                   e.layer = e.layer == verbs::link_layer::ethernet ? verbs::link_layer::infiniband
                                                                    : verbs::link_layer::ethernet;

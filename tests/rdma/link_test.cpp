@@ -15,7 +15,7 @@ struct registered {
     std::vector<std::byte> bytes;
     core::region_state state;
     registered(core::context_state& context, std::vector<std::byte> content)
-        : bytes(std::move(content)), state(context, bytes.data(), bytes.size(), memory_kind::host(), false) {}
+        : bytes(std::move(content)), state(context, bytes.data(), bytes.size(), nullptr, false) {}
 };
 
 TEST_F(rdma_link, carries_every_size_both_ways) {

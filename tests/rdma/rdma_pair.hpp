@@ -28,7 +28,7 @@ using namespace std::chrono_literals;
 inline constexpr core::link_geometry small{4, 4096, 4096};
 
 inline std::shared_ptr<core::slot_memory> make_slots(std::uint32_t count, std::size_t capacity) {
-    return core::slot_memory::create(count, capacity, memory_kind::host()).value();
+    return core::slot_memory::create(count, capacity).value();
 }
 
 inline std::vector<std::byte> pattern(std::size_t size, unsigned seed) {

@@ -10,7 +10,7 @@ namespace {
 
 TEST(slot_memory, slots_do_not_overlap) {
     for (const std::size_t capacity : {0U, 1U, 63U, 64U, 65U, 1001U, 4096U}) {
-        const auto made = slot_memory::create(5, capacity, memory_kind::host());
+        const auto made = slot_memory::create(5, capacity);
         ASSERT_TRUE(made) << made.error().message;
         const slot_memory& slots = *made.value();
         EXPECT_EQ(slots.count(), 5U);
@@ -29,7 +29,7 @@ TEST(slot_memory, slots_do_not_overlap) {
 }
 
 TEST(slot_memory, can_be_written_to_its_last_byte) {
-    const auto made = slot_memory::create(3, 1001, memory_kind::host());
+    const auto made = slot_memory::create(3, 1001);
     ASSERT_TRUE(made);
     const slot_memory& slots = *made.value();
     for (std::uint32_t i = 0; i < slots.count(); ++i)
@@ -41,16 +41,14 @@ TEST(slot_memory, can_be_written_to_its_last_byte) {
 }
 
 TEST(slot_memory, refuses_what_no_peer_may_have) {
-    EXPECT_EQ(slot_memory::create(0, 1, memory_kind::host()).code(), status::invalid_argument);
-    EXPECT_EQ(slot_memory::create(max_slots + 1, 1, memory_kind::host()).code(), status::invalid_argument);
-    EXPECT_EQ(slot_memory::create(1, max_payload_bytes + 1, memory_kind::host()).code(),
-              status::invalid_argument);
-    EXPECT_EQ(slot_memory::create(1, 64, memory_kind::cuda(0)).code(), status::unsupported);
+    EXPECT_EQ(slot_memory::create(0, 1).code(), status::invalid_argument);
+    EXPECT_EQ(slot_memory::create(max_slots + 1, 1).code(), status::invalid_argument);
+    EXPECT_EQ(slot_memory::create(1, max_payload_bytes + 1).code(), status::invalid_argument);
 }
 
 TEST(slot_memory, an_idle_session_costs_no_memory) {
     // 64 GiB of address space on a machine that may well have less.
-    const auto made = slot_memory::create(64, max_payload_bytes, memory_kind::host());
+    const auto made = slot_memory::create(64, max_payload_bytes);
     if (!made) GTEST_SKIP() << "this system does not overcommit: " << made.error().message;
     made.value()->room(63).back() = std::byte{1};
 }

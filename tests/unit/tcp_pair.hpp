@@ -47,7 +47,7 @@ inline std::size_t open_descriptors() {
 }
 
 inline std::shared_ptr<core::slot_memory> make_slots(std::uint32_t count, std::size_t capacity) {
-    auto made = core::slot_memory::create(count, capacity, memory_kind::host());
+    auto made = core::slot_memory::create(count, capacity);
     EXPECT_TRUE(made.ok());
     return std::move(made).value();
 }

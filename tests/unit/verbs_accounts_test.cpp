@@ -1,5 +1,5 @@
 // The accounts a verbs link keeps: its send queue, its receives, its links by queue pair number.
-#include "backends/rdma/link_table.hpp"
+#include "verbs/link_table.hpp"
 #include "verbs/queue_pair.hpp"
 #include "verbs/receive_queue.hpp"
 #include "verbs/send_ledger.hpp"
@@ -97,19 +97,19 @@ TEST(verbs_timeout, is_the_next_power_of_two) {
 }
 
 /// Pointers that are told apart and never followed.
-rdma::rdma_link& link_at(std::uint32_t i) {
+verbs::rdma_link& link_at(std::uint32_t i) {
     static std::array<std::byte, 4096> places;
-    return *reinterpret_cast<rdma::rdma_link*>(&places.at(i));
+    return *reinterpret_cast<verbs::rdma_link*>(&places.at(i));
 }
 
 TEST(rdma_link_table, finds_what_a_map_finds) {
-    rdma::link_table table;
-    std::map<std::uint32_t, rdma::rdma_link*> model;
+    verbs::link_table table;
+    std::map<std::uint32_t, verbs::rdma_link*> model;
     std::minstd_rand random(11);
     for (int step = 0; step < 50'000; ++step) {
         const auto number = static_cast<std::uint32_t>((random() % 600) * (random() % 2 == 0 ? 1 : 16));
         if (random() % 2 == 0 && !model.contains(number)) {
-            rdma::rdma_link& link = link_at(static_cast<std::uint32_t>(random() % 4096));
+            verbs::rdma_link& link = link_at(static_cast<std::uint32_t>(random() % 4096));
             table.add(number, link);
             model[number] = &link;
         } else {
@@ -123,7 +123,7 @@ TEST(rdma_link_table, finds_what_a_map_finds) {
     }
     for (const auto& [number, link] : model) EXPECT_EQ(table.find(number), link);
     std::size_t visited = 0;
-    table.for_each([&](rdma::rdma_link&) { ++visited; });
+    table.for_each([&](verbs::rdma_link&) { ++visited; });
     EXPECT_EQ(visited, model.size());
 }
 

@@ -24,24 +24,38 @@ endpoint good_endpoint() {
 }
 
 std::vector<std::byte> bytes_of(const endpoint& e) {
-    std::vector<std::byte> out(sizeof e);
-    std::memcpy(out.data(), &e, sizeof e);
+    std::vector<std::byte> out(e.size_bytes());
+    std::memcpy(out.data(), &e, out.size());
     return out;
 }
 
+endpoint good_endpoint_with_payloads_apart() {
+    endpoint e = good_endpoint();
+    e.flags = payloads_apart;
+    e.payloads_address = 0x7e0000000000;
+    e.payloads_stride = 65536;
+    e.payloads_key = 78;
+    return e;
+}
+
 TEST(verbs_endpoint, comes_back_as_it_was_sent) {
-    const auto bytes = bytes_of(good_endpoint());
-    auto parsed = parse_endpoint(bytes);
-    ASSERT_TRUE(parsed.ok()) << parsed.error().message;
-    EXPECT_EQ(bytes_of(*parsed), bytes);
+    for (const endpoint& sent : {good_endpoint(), good_endpoint_with_payloads_apart()}) {
+        const auto bytes = bytes_of(sent);
+        EXPECT_EQ(bytes.size(), sent.apart() ? 96U : 64U);
+        auto parsed = parse_endpoint(bytes);
+        ASSERT_TRUE(parsed.ok()) << parsed.error().message;
+        EXPECT_EQ(bytes_of(*parsed), bytes);
+    }
 }
 
 TEST(verbs_endpoint, every_other_length_is_refused) {
-    auto bytes = bytes_of(good_endpoint());
-    bytes.resize(130);
-    for (std::size_t length = 0; length < bytes.size(); ++length) {
-        if (length == sizeof(endpoint)) continue;
-        EXPECT_EQ(parse_endpoint({bytes.data(), length}).code(), status::protocol_error) << length;
+    for (const endpoint& sent : {good_endpoint(), good_endpoint_with_payloads_apart()}) {
+        auto bytes = bytes_of(sent);
+        bytes.resize(130);
+        for (std::size_t length = 0; length < bytes.size(); ++length) {
+            if (length == sent.size_bytes()) continue;
+            EXPECT_EQ(parse_endpoint({bytes.data(), length}).code(), status::protocol_error) << length;
+        }
     }
 }
 
@@ -58,7 +72,8 @@ TEST(verbs_endpoint, each_field_out_of_range_is_refused) {
         {"layer 3", [](endpoint& e) { e.layer = static_cast<link_layer>(3); }, status::protocol_error},
         {"mtu 0", [](endpoint& e) { e.mtu = 0; }, status::protocol_error},
         {"mtu 6", [](endpoint& e) { e.mtu = 6; }, status::protocol_error},
-        {"flags", [](endpoint& e) { e.flags = 1; }, status::protocol_error},
+        {"flags", [](endpoint& e) { e.flags = 2; }, status::protocol_error},
+        {"no stride of payloads", [](endpoint& e) { e.flags = payloads_apart; }, status::protocol_error},
         {"queue pair", [](endpoint& e) { e.queue_pair = 1U << 24; }, status::protocol_error},
         {"psn", [](endpoint& e) { e.first_psn = 1U << 24; }, status::protocol_error},
         {"no slots", [](endpoint& e) { e.slots = 0; }, status::protocol_error},

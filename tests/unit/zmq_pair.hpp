@@ -34,7 +34,7 @@ inline std::vector<std::byte> random_bytes(std::size_t size, std::uint32_t seed)
 }
 
 inline std::shared_ptr<core::slot_memory> make_slots(std::uint32_t count, std::size_t capacity) {
-    auto made = core::slot_memory::create(count, capacity, memory_kind::host());
+    auto made = core::slot_memory::create(count, capacity);
     EXPECT_TRUE(made.ok());
     return made.ok() ? *made : nullptr;
 }

@@ -60,6 +60,10 @@ core::slot_memory& local_link::send() const noexcept {
     return *outgoing_slots_;
 }
 
+core::slot_memory& local_link::receive() const noexcept {
+    return *incoming_slots_;
+}
+
 bool local_link::something_to_take() const noexcept {
     if (mine_->closed.load(std::memory_order_relaxed)) return false;
     return !mine_->inbox.empty() || (!loss_told_ && peer_->closed.load(std::memory_order_seq_cst));

@@ -26,6 +26,7 @@ class local_link final : public core::link {
     [[nodiscard]] bool retract(std::uint32_t slot) noexcept override;
     void consumed(std::uint32_t slot) noexcept override;
     [[nodiscard]] core::slot_memory& send() const noexcept override;
+    [[nodiscard]] core::slot_memory& receive() const noexcept override;
 
     /// Takes what has arrived; returns how many events it wrote.
     [[nodiscard]] std::size_t take(std::span<core::link_event> out) noexcept;

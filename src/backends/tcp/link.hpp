@@ -33,6 +33,7 @@ class tcp_link final : public core::link {
     void consumed(std::uint32_t slot) noexcept override;
     [[nodiscard]] bool flushed() noexcept override { return queue_.empty(); }
     [[nodiscard]] core::slot_memory& send() const noexcept override { return *config_.send; }
+    [[nodiscard]] core::slot_memory& receive() const noexcept override { return *config_.receive; }
 
     // For the poller.
     [[nodiscard]] std::uint64_t session_id() const noexcept { return config_.session_id; }

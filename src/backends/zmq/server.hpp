@@ -80,6 +80,7 @@ class server_link final : public core::link {
     void consumed(std::uint32_t slot) noexcept override { arrivals_.consumed(slot); }
     [[nodiscard]] bool flushed() noexcept override { return frames_->idle(); }
     [[nodiscard]] core::slot_memory& send() const noexcept override { return *config_.send; }
+    [[nodiscard]] core::slot_memory& receive() const noexcept override { return *config_.receive; }
 
     // For the hub and the poller:
     [[nodiscard]] const client_identity& identity() const noexcept { return identity_; }

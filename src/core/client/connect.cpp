@@ -34,7 +34,12 @@ result<std::string> choose_scheme(connect_request& request) {
     for (const auto& each : request.context->backends()) {
         for (const std::string& offer : *offers) {
             const std::string name = in_process::accepted_name(offer);
-            if (offer != each->scheme() && !(each->scheme() == "local" && !name.empty())) continue;
+            const backend* offered = request.context->find_backend(offer);
+            // `rdma` reaches what listens as `gdr`, from a machine without a GPU.
+            const bool stands_in =
+                offered != nullptr && offered->wire() == each->wire() && !each->fills_gpus();
+            if (offer != each->scheme() && !stands_in && !(each->scheme() == "local" && !name.empty()))
+                continue;
             auto [usable, reason] = each->probe();
             if (usable) {
                 request.why = fmt::format("{}: best of what both ends offer ({}){}", each->scheme(), reason,
@@ -55,6 +60,7 @@ session_request describe_request(const connect_request& request, const link& pat
     out.scheme = request.peer.scheme;
     out.wanted = {request.options.slots, request.options.request_bytes, request.options.response_bytes};
     out.peer_timeout = request.options.peer_timeout;
+    out.priority = request.options.priority;
     out.description = path.describe();
     return out;
 }
@@ -90,11 +96,9 @@ result<connect_request> prepare_connection(std::shared_ptr<context_state> contex
     } else {
         request.why = fmt::format("{}: named by the URI", request.peer.scheme);
     }
-    auto requests =
-        slot_memory::create(request.options.slots, request.options.request_bytes, memory_kind::host());
+    auto requests = slot_memory::create(request.options.slots, request.options.request_bytes);
     if (!requests) return requests.error();
-    auto responses =
-        slot_memory::create(request.options.slots, request.options.response_bytes, memory_kind::host());
+    auto responses = slot_memory::create(request.options.slots, request.options.response_bytes);
     if (!responses) return responses.error();
     request.requests = std::move(*requests);
     request.responses = std::move(*responses);

@@ -136,6 +136,13 @@ nanoseconds get_peer_timeout(reader& in) {
     return value;
 }
 
+stream_priority get_priority(reader& in) {
+    const auto value = in.number<std::uint8_t>();
+    in.require(value <= static_cast<std::uint8_t>(stream_priority::high));
+    return value == static_cast<std::uint8_t>(stream_priority::high) ? stream_priority::high
+                                                                     : stream_priority::normal;
+}
+
 void put_description(writer& out, const link_description& description) {
     const auto length = std::min(description.size(), max_description_bytes);
     out.number(static_cast<std::uint16_t>(length));
@@ -168,6 +175,7 @@ kind put(writer& out, const hello& m) {
     out.number(m.request.version_max);
     put_geometry(out, m.request.wanted);
     put_peer_timeout(out, m.request.peer_timeout);
+    out.number(static_cast<std::uint8_t>(m.request.priority));
     out.time(m.sent);
     out.text<std::uint8_t>(m.request.scheme, max_scheme_bytes);
     put_description(out, m.request.description);
@@ -181,6 +189,7 @@ hello get_hello(reader& in) {
     in.require(m.request.version_min <= m.request.version_max);
     m.request.wanted = get_geometry(in);
     m.request.peer_timeout = get_peer_timeout(in);
+    m.request.priority = get_priority(in);
     m.sent = in.time();
     m.request.scheme = in.text<std::uint8_t>(max_scheme_bytes);
     m.request.description = get_description(in);

@@ -21,6 +21,7 @@ struct session_request {
     std::string scheme;
     link_geometry wanted;
     nanoseconds peer_timeout{};
+    stream_priority priority = stream_priority::normal;
     link_description description;
 };
 

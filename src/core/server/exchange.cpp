@@ -1,4 +1,6 @@
+#include "core/region_state.hpp"
 #include "core/server/session.hpp"
+#include "core/server/stream_pool.hpp"
 #include "core/server/worker.hpp"
 
 #include <accel_transport/server.hpp>
@@ -56,10 +58,30 @@ void exchange::record(stage what, std::chrono::nanoseconds duration) noexcept {
     open_state(state_).answer.stages[static_cast<std::size_t>(what)] += duration;
 }
 
+memory_kind exchange::memory() const noexcept {
+    const core::exchange_state& state = open_state(state_);
+    return state.device == nullptr ? memory_kind::host() : state.owner->owner().streams()->device().kind();
+}
+
+CUstream_st* exchange::stream() const noexcept {
+    const core::exchange_state& state = open_state(state_);
+    return state.device == nullptr ? nullptr : state.device->lane->stream->native();
+}
+
+void exchange::mark(stage what) noexcept {
+    const core::exchange_state& state = open_state(state_);
+    if (state.device == nullptr || what == stage::copy) return;
+    state.device->lane->stream->mark(what == stage::inference ? core::stream_mark::inference
+                                                              : core::stream_mark::preprocessing);
+}
+
 status exchange::reply(slice payload, std::atomic<std::uint32_t>& leases) noexcept {
     core::exchange_state& state = open_state(state_);
     if (payload.size() > state.response_room.size()) return status::message_too_large;
     if (payload.region() == nullptr) return status::invalid_argument;
+    const bool on_gpu = payload.region()->gpu() != nullptr;
+    if (on_gpu && state.device == nullptr && !state.owner->path().reaches(*payload.region(), false))
+        return status::unsupported;
     if (payload.empty()) return reply(std::size_t{0});  // nothing is lent
     leases.fetch_add(1, std::memory_order_relaxed);
     state.payload = payload.bytes();
@@ -73,9 +95,10 @@ status exchange::fail(status reason, std::uint32_t code, std::string_view messag
     core::exchange_state& state = open_state(state_);
     state.answer.code = reason == status::ok ? status::application_error : reason;
     state.answer.application_code = code;
-    const std::size_t length = std::min(message.size(), state.response_room.size());
-    if (length > 0) std::memcpy(state.response_room.data(), message.data(), length);
-    state.payload = state.response_room.first(length);
+    const std::span<std::byte> room = state.device == nullptr ? state.response_room : state.device->text;
+    const std::size_t length = std::min(message.size(), room.size());
+    if (length > 0) std::memcpy(room.data(), message.data(), length);
+    state.payload = room.first(length);
     state_ = nullptr;
     return core::worker::answer(state);
 }

@@ -14,6 +14,7 @@ namespace accel::core {
 
 class session;
 class region_state;
+struct device_work;
 
 /// Life of a server's slot: idle → open (the handler has it) → answered → idle.
 enum class exchange_phase : std::uint8_t { idle, open, answered };
@@ -25,7 +26,8 @@ struct exchange_state {
     std::uint32_t slot = 0;
     std::uint32_t generation = 0;
     exchange_phase phase = exchange_phase::idle;
-    bool borrowed = false;  ///< the link has to be told when the request has been read
+    device_work* device = nullptr;  ///< null: the handler's bytes are on the host
+    bool borrowed = false;          ///< the link has to be told when the request has been read
 
     // The request.
     std::uint64_t trace_id = 0;

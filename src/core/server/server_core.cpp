@@ -4,6 +4,7 @@
 #include "core/event_signal.hpp"
 #include "core/log.hpp"
 #include "core/server/server_entrance.hpp"
+#include "core/server/thread_times.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -30,9 +31,6 @@ result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context
     }
     auto effective = apply_options(parsed, options);
     if (!effective) return effective.error();
-    if (effective->memory != memory_kind::host()) {
-        return error{status::unsupported, 0, "memory in a GPU needs a build with CUDA; use memory=host"};
-    }
     std::shared_ptr<const security_identity> security;
     const bool network =
         std::any_of(parsed.begin(), parsed.end(), [](const uri& u) { return u.scheme != "local"; });
@@ -42,6 +40,7 @@ result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context
         security = std::move(*loaded);
     }
     std::shared_ptr<server_core> made(new server_core(std::move(context), std::move(*effective), service));
+    if (auto ready = made->open_device(); !ready) return ready.error();
     for (const uri& where : parsed) {
         if (auto added = made->add_listener(where, security); !added) return added.error();
     }
@@ -60,6 +59,18 @@ server_core::server_core(std::shared_ptr<context_state> context, server_options 
         workers_.back()->observe(this);
     }
     if (options_.workers == 0) driven_ = workers_.front();
+}
+
+/// Where handlers want their bytes, if that is not the host.
+result<void> server_core::open_device() {
+    if (options_.memory == memory_kind::host()) return {};
+    auto opened = context_->gpus()->open(options_.memory);
+    if (!opened) return opened.error();
+    gpu_ = *opened;
+    for (worker* each : workers_) {
+        if (auto ready = each->use(*gpu_); !ready) return ready;
+    }
+    return {};
 }
 
 server_core::~server_core() {
@@ -81,6 +92,12 @@ result<void> server_core::add_listener(const uri& where,
     }
     if (auto [usable, reason] = added.scheme->probe(); !usable) {
         return error{status::unsupported, 0, fmt::format("{}: {}", where.scheme, reason)};
+    }
+    if (added.scheme->fills_gpus() && gpu_ == nullptr) {
+        return error{status::invalid_argument, 0,
+                     fmt::format("{0}:// brings requests into GPU memory: give memory=cuda:0, or listen on "
+                                 "another scheme",
+                                 where.scheme)};
     }
     if (auto opened = open_pollers(added, security); !opened) return opened;
     return join_entrance(std::move(added), security);
@@ -147,7 +164,13 @@ server_statistics server_core::statistics() const {
     out.sessions_refused = refused_;
     out.sessions_lost = lost_;
     out.memory_bytes = memory_bytes_;
-    for (const worker* each : workers_) each->counters().add_to(out);
+    if (gpu_ != nullptr) out.gpu_memory_bytes = gpu_memory_bytes_;
+    for (const worker* each : workers_) {
+        each->counters().add_to(out);
+        const thread_times used = times_of(each->thread_id());
+        out.cpu_user += used.user;
+        out.cpu_kernel += used.kernel;
+    }
     return out;
 }
 

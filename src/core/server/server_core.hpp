@@ -50,10 +50,12 @@ class server_core : private session_observer {
         worker* owner = nullptr;
         entrance* through = nullptr;
         std::size_t memory_bytes = 0;
+        std::size_t gpu_memory_bytes = 0;
         bool counted = true;  ///< not lost yet
     };
 
     server_core(std::shared_ptr<context_state> context, server_options options, const handler& service);
+    result<void> open_device();
     result<void> add_listener(const uri& where, const std::shared_ptr<const security_identity>& security);
     result<void> open_pollers(listener& added, const std::shared_ptr<const security_identity>& security);
     result<void> join_entrance(listener added, const std::shared_ptr<const security_identity>& security);
@@ -62,6 +64,8 @@ class server_core : private session_observer {
                                        std::string_view peer);
     std::optional<listener> find_listener(const entrance& through, std::string_view scheme) const;
     result<void> check_limits(const session_request& request, std::size_t memory_bytes) const;
+    result<void> make_slots(const listener& on, const link_geometry& wanted, link_config& config) const;
+    result<void> put_on_device(session& made, const session_request& request) const;
     result<session_grant> make_session(entrance& through, const listener& on, worker& owner,
                                        const session_request& request, std::string_view peer,
                                        std::size_t memory_bytes);
@@ -72,8 +76,9 @@ class server_core : private session_observer {
 
     std::shared_ptr<context_state> context_;
     server_options options_;
-    std::vector<worker*> workers_;  ///< each held once
-    worker* driven_ = nullptr;      ///< the only one, where the caller drives it
+    accelerator_device* gpu_ = nullptr;  ///< where handlers want their bytes; null: the host
+    std::vector<worker*> workers_;       ///< each held once
+    worker* driven_ = nullptr;           ///< the only one, where the caller drives it
     std::vector<std::unique_ptr<entrance>> entrances_;
     std::vector<std::string> endpoints_;
     std::uint16_t next_data_port_ = 0;
@@ -82,6 +87,7 @@ class server_core : private session_observer {
     std::map<std::uint64_t, open_entry> sessions_;
     std::uint64_t next_id_ = 1;
     std::size_t memory_bytes_ = 0;
+    std::size_t gpu_memory_bytes_ = 0;
     std::uint32_t open_sessions_ = 0;
     std::uint64_t opened_ = 0;
     std::uint64_t refused_ = 0;

@@ -1,6 +1,8 @@
+#include "core/context_state.hpp"
 #include "core/log.hpp"
 #include "core/server/server_core.hpp"
 #include "core/server/server_entrance.hpp"
+#include "core/server/stream_pool.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -45,11 +47,16 @@ result<session_grant> server_core::open_session(entrance& through, const session
     return granted;
 }
 
+/// By the scheme's name, or else by its wire: `rdma` may reach what listens as `gdr`.
 std::optional<server_core::listener> server_core::find_listener(const entrance& through,
                                                                 std::string_view scheme) const {
+    const backend* asked = context_->find_backend(scheme);
     const std::lock_guard lock(mutex_);
     for (const listener& each : through.listeners) {
         if (each.where.scheme == scheme) return each;
+    }
+    for (const listener& each : through.listeners) {
+        if (asked != nullptr && each.scheme->wire() == asked->wire()) return each;
     }
     return std::nullopt;
 }
@@ -111,14 +118,7 @@ result<session_grant> server_core::make_session(entrance& through, const listene
     config.session_id = grant.session_id;
     config.token = grant.token;
     if (!on.scheme->shares_memory()) {
-        auto requests =
-            slot_memory::create(request.wanted.slots, request.wanted.request_bytes, options_.memory);
-        if (!requests) return requests.error();
-        auto responses =
-            slot_memory::create(request.wanted.slots, request.wanted.response_bytes, options_.memory);
-        if (!responses) return responses.error();
-        config.receive = std::move(*requests);
-        config.send = std::move(*responses);
+        if (auto slots = make_slots(on, request.wanted, config); !slots) return slots.error();
         made->memory_bytes = memory_bytes;
     }
     auto path = owner.poller_at(on.poller_index).open_link(config);
@@ -129,16 +129,55 @@ result<session_grant> server_core::make_session(entrance& through, const listene
     }
     grant.description = (*path)->describe();
     made->set_link(std::move(*path));
+    if (gpu_ != nullptr) {
+        if (auto placed = put_on_device(*made, request); !placed) return placed.error();
+    }
     {
         const std::lock_guard lock(mutex_);
-        sessions_[grant.session_id] = {&owner, &through, made->memory_bytes, true};
+        const std::size_t gpu_bytes = made->gpu_memory_bytes();
+        sessions_[grant.session_id] = {&owner, &through, made->memory_bytes, gpu_bytes, true};
         memory_bytes_ += made->memory_bytes;
+        gpu_memory_bytes_ += gpu_bytes;
         ++open_sessions_;
         ++opened_;
     }
     made->path().activate();
     owner.install(std::move(made));
     return grant;
+}
+
+result<void> server_core::make_slots(const listener& on, const link_geometry& wanted,
+                                     link_config& config) const {
+    const slot_place place = on.scheme->fills_gpus() ? slot_place{context_->gpus(), gpu_} : slot_place{};
+    auto requests = slot_memory::create(wanted.slots, wanted.request_bytes, place);
+    if (!requests) return requests.error();
+    auto responses = slot_memory::create(wanted.slots, wanted.response_bytes, place);
+    if (!responses) return responses.error();
+    config.receive = std::move(*requests);
+    config.send = std::move(*responses);
+    return {};
+}
+
+/// The handler's bytes on the GPU: the transport's own slots, or others that those are copied to and from.
+result<void> server_core::put_on_device(session& made, const session_request& request) const {
+    device_session place;
+    place.priority = request.priority;
+    place.lane = made.owner().streams()->assign(request.priority);
+    slot_memory& arriving = made.path().receive();
+    slot_memory& leaving = made.path().send();
+    if (!arriving.split()) {
+        for (slot_memory* each : {&arriving, &leaving}) {
+            if (auto pinned = each->pin(context_->gpus()); !pinned) return pinned;
+        }
+        auto requests = slot_memory::create(arriving.count(), arriving.capacity(), {context_->gpus(), gpu_});
+        if (!requests) return requests.error();
+        auto responses = slot_memory::create(leaving.count(), leaving.capacity(), {context_->gpus(), gpu_});
+        if (!responses) return responses.error();
+        place.requests = std::move(*requests);
+        place.responses = std::move(*responses);
+    }
+    made.put_on_device(std::move(place));
+    return {};
 }
 
 worker& server_core::least_loaded() const noexcept {
@@ -175,6 +214,7 @@ void server_core::session_freed(const session& which) noexcept {
     const auto found = sessions_.find(which.id());
     if (found == sessions_.end()) return;
     memory_bytes_ -= found->second.memory_bytes;
+    gpu_memory_bytes_ -= found->second.gpu_memory_bytes;
     sessions_.erase(found);
 }
 

@@ -26,6 +26,18 @@ void session::set_link(std::unique_ptr<link> made) noexcept {
     for (exchange_state& each : exchanges_) each.header = answers.header(each.slot);
 }
 
+void session::put_on_device(device_session place) {
+    device_ = std::make_unique<device_session>(std::move(place));
+    device_work_.resize(exchanges_.size());
+    for (exchange_state& each : exchanges_) each.device = &device_work_[each.slot];
+}
+
+std::size_t session::gpu_memory_bytes() const noexcept {
+    if (device_ == nullptr) return 0;
+    if (device_->staged()) return device_->requests->payload_bytes() + device_->responses->payload_bytes();
+    return path_->receive().payload_bytes() + path_->send().payload_bytes();
+}
+
 void session::let_go(std::uint32_t slot) noexcept {
     if (slot >= exchanges_.size() || exchanges_[slot].leases_out == nullptr) return;
     std::exchange(exchanges_[slot].leases_out, nullptr)->fetch_sub(1, std::memory_order_release);

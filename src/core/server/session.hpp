@@ -1,6 +1,7 @@
 #pragma once
 
 #include "core/backend.hpp"
+#include "core/server/device_work.hpp"
 #include "core/server/exchange_state.hpp"
 
 #include <atomic>
@@ -48,7 +49,12 @@ class session {
     /// Once, before the session is installed; the link is attached.
     void set_link(std::unique_ptr<link> made) noexcept;
     [[nodiscard]] link& path() const noexcept { return *path_; }
+    /// Once, after `set_link`: its handler wants its bytes on a GPU.
+    void put_on_device(device_session place);
+    /// Null: they are on the host.
+    [[nodiscard]] const device_session* on_device() const noexcept { return device_.get(); }
     std::size_t memory_bytes = 0;
+    [[nodiscard]] std::size_t gpu_memory_bytes() const noexcept;
 
   private:
     void write_header(const exchange_state& answered, nanoseconds at) const noexcept;
@@ -60,6 +66,8 @@ class session {
     std::string_view scheme_;
     std::string peer_;
     link_geometry geometry_;
+    std::unique_ptr<device_session> device_;
+    std::vector<device_work> device_work_;
     std::vector<exchange_state> exchanges_;
     std::uint32_t open_ = 0;
     std::atomic<bool> gone_{false};

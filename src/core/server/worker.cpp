@@ -1,5 +1,8 @@
 #include "core/server/worker.hpp"
 
+#include "core/server/device_work.hpp"
+#include "core/server/stream_pool.hpp"
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -39,6 +42,10 @@ std::size_t worker::turn() noexcept {
         ++total;
     }
     if (!waiting_.empty()) retry_waiting();
+    if (streams_ != nullptr && streams_->working() > 0) [[unlikely]] {
+        if (total == 0) now_ = now();
+        if (poll_streams()) ++total;
+    }
     if (!closing_.empty()) settle_closing();
     current = outer;
     return total;
@@ -66,6 +73,12 @@ inline void worker::on_request(session& from, const link_event& event) noexcept 
     const bool too_many = open > most_open_.load(std::memory_order_relaxed);
     if (too_many || request.deadline <= now_) [[unlikely]]
         return refuse_late_or_too_many(request, too_many);
+    if (request.device != nullptr) [[unlikely]]
+        return on_device_request(request);
+    serve(request);
+}
+
+void worker::serve(exchange_state& request) noexcept {
     count(counters_.requests);
     hold();
     const std::uint64_t answered = answered_;
@@ -151,9 +164,11 @@ void worker::take_posted() noexcept {
 }
 
 void worker::send_answer(exchange_state& answered) noexcept {
-    session& to = *answered.owner;
     now_ = now();
     ++answered_;
+    if (answered.device != nullptr && answered.device->lane != nullptr) [[unlikely]]
+        return depart(answered);
+    session& to = *answered.owner;
     const status sent = to.gone() ? to.drop(answered) : to.send(answered, now_);
     if (sent != status::ok) [[unlikely]]
         return end_answer(answered, sent);

@@ -15,9 +15,13 @@
 #include <thread>
 #include <vector>
 
+#include <sys/types.h>
+
 namespace accel::core {
 
 class context_state;
+class stream_pool;
+struct stream_lane;
 
 /// Told by a worker what happened to its sessions. Control path; called on the worker's thread.
 class session_observer {
@@ -59,6 +63,8 @@ class worker {
     void add_poller(std::unique_ptr<poller> source) { pollers_.push_back(std::move(source)); }
     [[nodiscard]] poller& poller_at(std::size_t index) noexcept { return *pollers_[index]; }
     void observe(session_observer* observer) noexcept { observer_ = observer; }
+    /// Handlers want their bytes on this device.
+    [[nodiscard]] result<void> use(accelerator_device& device);
     void start();
 
     // Control path, any thread.
@@ -71,6 +77,10 @@ class worker {
     /// Closes all sessions, waits for the thread. The observer is not called any more afterwards.
     void stop();
     [[nodiscard]] const worker_counters& counters() const noexcept { return counters_; }
+    /// Of this worker's own thread; 0 where the application drives it.
+    [[nodiscard]] pid_t thread_id() const noexcept { return thread_id_.load(std::memory_order_relaxed); }
+    /// Null: handlers want their bytes on the host. Its control path is any thread's.
+    [[nodiscard]] stream_pool* streams() const noexcept { return streams_.get(); }
 
     // Data path.
     /// One round over everything; returns how many events there were. On the worker's thread.
@@ -100,6 +110,15 @@ class worker {
     void end_answer(exchange_state& answered, status sent) noexcept;
     void take_posted() noexcept;
     void retry_waiting() noexcept;
+    void serve(exchange_state& request) noexcept;
+
+    // The data path over a GPU.
+    void on_device_request(exchange_state& request) noexcept;
+    void work_on(exchange_state& request, stream_lane& lane) noexcept;
+    void depart(exchange_state& answered) noexcept;
+    [[nodiscard]] bool poll_streams() noexcept;
+    void arrive(stream_lane& lane, bool done) noexcept;
+    void expire_waiting() noexcept;
 
     // Control path.
     void run() noexcept;
@@ -110,6 +129,7 @@ class worker {
     void lose(session& which, status why) noexcept;
     void settle_closing() noexcept;
     void close_all(nanoseconds deadline) noexcept;
+    void tell_device_lost() noexcept;
     [[nodiscard]] bool flushed() const noexcept;
 
     std::shared_ptr<context_state> context_;
@@ -129,7 +149,11 @@ class worker {
     worker_counters counters_;
     spinner spinner_;
     int wake_fd_;
+    std::unique_ptr<stream_pool> streams_;
+    nanoseconds next_expiry_{};  ///< when to look again for requests that have waited too long for a stream
+    bool device_lost_told_ = false;
     std::thread thread_;
+    std::atomic<pid_t> thread_id_{0};
 
     std::atomic<std::uint64_t> holds_{1};
     std::atomic<bool> stopping_{false};

@@ -1,6 +1,7 @@
 #include "core/context_state.hpp"
 #include "core/event_signal.hpp"
 #include "core/log.hpp"
+#include "core/server/stream_pool.hpp"
 #include "core/server/worker.hpp"
 
 #include <algorithm>
@@ -29,7 +30,30 @@ worker::worker(std::shared_ptr<context_state> context, const server_options& opt
       wake_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
 
 worker::~worker() {
+    if (streams_ != nullptr && !streams_->end(deadline_after(close_patience))) {
+        // A kernel may still write to these slots. They stay, rather than become somebody else's memory.
+        log().error("{}: a stream is still at work at the end of its server; its memory is left to it",
+                    streams_->device().name());
+        for (auto* list : {&sessions_, &closing_}) {
+            for (auto& each : *list) (void)each.release();
+        }
+    }
     ::close(wake_fd_);
+}
+
+result<void> worker::use(accelerator_device& device) {
+    auto made = stream_pool::create(device, options_, wake_fd_);
+    if (!made) return made.error();
+    streams_ = std::move(*made);
+    return {};
+}
+
+void worker::tell_device_lost() noexcept {
+    if (std::exchange(device_lost_told_, true)) return;
+    log().error(
+        "{} has failed (a kernel faulted, or the GPU is gone): requests are refused with device_lost "
+        "until this process starts anew",
+        streams_->device().name());
 }
 
 void worker::start() {
@@ -37,6 +61,7 @@ void worker::start() {
 }
 
 void worker::run() noexcept {
+    thread_id_.store(::gettid(), std::memory_order_relaxed);
     nanoseconds idle_since = now();
     while (!stopping_.load(std::memory_order_acquire)) {
         const bool idle = turn() == 0;
@@ -63,9 +88,12 @@ void worker::sleep() noexcept {
                         stopping_.load(std::memory_order_seq_cst);
     bool quiet = !wanted;
     for (const auto& source : pollers_) quiet = quiet && source->arm();
+    // A stream that ends after this makes `wake_fd_` readable.
+    if (quiet && streams_ != nullptr && streams_->finishing > 0) quiet = !poll_streams();
     bool woken = false;
     if (quiet) {
-        const bool busy = !closing_.empty() || !waiting_.empty();
+        const bool on_gpu = streams_ != nullptr && streams_->finishing + streams_->waiting() > 0;
+        const bool busy = !closing_.empty() || !waiting_.empty() || on_gpu;
         const nanoseconds until = now() + (busy ? closing_interval : longest_sleep);
         woken = pollers_.size() == 1 ? pollers_.front()->sleep(wake_fd_, until) : sleep_on_all(until);
     }
@@ -169,6 +197,7 @@ void worker::close_all(nanoseconds deadline) noexcept {
     }
     while (!sessions_.empty()) lose(*sessions_.back(), status::closed);
     const auto only_held = [this] {
+        if (streams_ != nullptr && streams_->finishing > 0) return false;
         return std::all_of(closing_.begin(), closing_.end(),
                            [](const auto& each) { return each->open() > 0 && each->path().close(); });
     };

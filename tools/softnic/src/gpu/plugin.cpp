@@ -6,6 +6,7 @@
 #include "softnic/softnic.h"
 
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <map>

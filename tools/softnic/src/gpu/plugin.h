@@ -4,7 +4,8 @@
 
 #include <stdint.h>
 
-/* Between libsoftnic.so and libsoftnic_cuda.so, which it loads when a program with a CUDA driver registers memory. */
+/* Between libsoftnic.so and libsoftnic_cuda.so, which it loads when a program with a CUDA driver registers
+ * memory. */
 
 struct softnic_dma_ops;
 
@@ -19,6 +20,7 @@ struct softnic_cuda_options {
 #define SOFTNIC_CUDA_OPEN "softnic_cuda_open"
 
 /* The functions and their `self`, or NULL if this process has no usable CUDA driver. Called once. */
-typedef const struct softnic_dma_ops* softnic_cuda_open_function(const struct softnic_cuda_options* options, void** self);
+typedef const struct softnic_dma_ops* softnic_cuda_open_function(const struct softnic_cuda_options* options,
+                                                                 void** self);
 
 #endif

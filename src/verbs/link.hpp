@@ -18,7 +18,7 @@
 #include <span>
 #include <vector>
 
-namespace accel::rdma {
+namespace accel::verbs {
 
 class rdma_poller;
 
@@ -28,10 +28,10 @@ class key_cache {
   public:
     struct entry {
         std::uint64_t region = 0;  ///< 0: none
-        verbs::access use = verbs::access::send;
-        verbs::memory_keys keys;
+        access use = access::send;
+        memory_keys keys;
     };
-    [[nodiscard]] const verbs::memory_keys* find(std::uint64_t region, verbs::access use) const noexcept {
+    [[nodiscard]] const memory_keys* find(std::uint64_t region, access use) const noexcept {
         for (const entry& each : entries_) {
             if (each.region == region && each.use == use) return &each.keys;
         }
@@ -46,7 +46,7 @@ class key_cache {
 
 /// One reliable connection and the slots it writes from and receives into. control.cpp makes and ends it,
 /// datapath.cpp sends and receives.
-class rdma_link final : public core::link, public verbs::async_listener {
+class rdma_link final : public core::link, public async_listener {
   public:
     [[nodiscard]] static result<std::unique_ptr<core::link>> create(rdma_poller& owner,
                                                                     const core::link_config& config);
@@ -62,7 +62,9 @@ class rdma_link final : public core::link, public verbs::async_listener {
     [[nodiscard]] bool retract(std::uint32_t slot) noexcept override;
     void consumed(std::uint32_t) noexcept override {}
     [[nodiscard]] bool flushed() noexcept override;
+    [[nodiscard]] bool reaches(const core::region_state& region, bool written) noexcept override;
     [[nodiscard]] core::slot_memory& send() const noexcept override { return *config_.send; }
+    [[nodiscard]] core::slot_memory& receive() const noexcept override { return *config_.receive; }
 
     // For the poller.
     [[nodiscard]] std::uint32_t number() const noexcept { return queue_pair_->number(); }
@@ -106,15 +108,16 @@ class rdma_link final : public core::link, public verbs::async_listener {
         std::span<const std::byte> payload;
         std::uint32_t key = 0;
         bool lent = false;
+        bool behind = false;  ///< its header, in one piece with it
+        bool on_gpu = false;
     };
-    rdma_link(rdma_poller& owner, const core::link_config& config, std::shared_ptr<verbs::domain> domain);
+    rdma_link(rdma_poller& owner, const core::link_config& config, std::shared_ptr<domain> domain);
     [[nodiscard]] result<void> prepare();
     [[nodiscard]] result<void> make_queue_pair();
     [[nodiscard]] result<void> connect(std::span<const std::byte> description);
     void prepare_plain_message() noexcept;
     [[nodiscard]] result<void> knock(core::nanoseconds deadline);
-    [[nodiscard]] const verbs::memory_keys* acquire_keys(const core::region_state& region,
-                                                         verbs::access use) noexcept;
+    [[nodiscard]] const memory_keys* acquire_keys(const core::region_state& region, access use) noexcept;
     [[nodiscard]] bool is_server() const noexcept { return config_.role == core::link_role::server; }
     void end() noexcept;
 
@@ -133,9 +136,13 @@ class rdma_link final : public core::link, public verbs::async_listener {
                               bool lent) noexcept;
     [[nodiscard]] status post(ibv_send_wr* chain, std::uint32_t count, bool signalled) noexcept;
     [[nodiscard]] bool post_marker() noexcept;
+    [[nodiscard]] source own_source(const core::outgoing& message) const noexcept;
+    [[nodiscard]] std::uint64_t peer_payload(std::uint32_t slot) const noexcept {
+        return peer_.apart() ? peer_.payloads_address + slot * peer_.payloads_stride
+                             : peer_header(slot) + core::header_bytes;
+    }
     [[nodiscard]] source lent_source(const core::outgoing& message) noexcept;
-    [[nodiscard]] const verbs::memory_keys* keys_of(const core::region_state& region,
-                                                    verbs::access use) noexcept;
+    [[nodiscard]] const memory_keys* keys_of(const core::region_state& region, access use) noexcept;
     [[nodiscard]] std::size_t write_placement(const core::outgoing& message) noexcept;
     void on_sent(std::uint64_t id) noexcept;
     void push_let_go(std::uint32_t slot) noexcept;
@@ -148,12 +155,14 @@ class rdma_link final : public core::link, public verbs::async_listener {
 
     rdma_poller& poller_;
     core::link_config config_;
-    std::shared_ptr<verbs::domain> domain_;
-    verbs::region_handle send_memory_;
-    verbs::region_handle receive_memory_;
-    std::optional<verbs::queue_pair> queue_pair_;
-    verbs::endpoint peer_;
-    verbs::send_ledger ledger_{1};
+    std::shared_ptr<domain> domain_;
+    region_handle send_memory_;
+    region_handle receive_memory_;
+    region_handle send_payloads_;     ///< of slots with their payloads on a GPU
+    region_handle receive_payloads_;  ///< … likewise
+    std::optional<queue_pair> queue_pair_;
+    endpoint peer_;
+    send_ledger ledger_{1};
     std::uint32_t receives_missing_ = 0;
     std::uint32_t receives_at_once_ = 1;
     std::uint32_t completions_admitted_ = 0;
@@ -175,4 +184,4 @@ class rdma_link final : public core::link, public verbs::async_listener {
     std::vector<std::uint32_t> let_go_;  ///< capacity for all slots
 };
 
-}  // namespace accel::rdma
+}  // namespace accel::verbs

@@ -1,12 +1,12 @@
 #pragma once
 
-#include "backends/rdma/link.hpp"
-#include "backends/rdma/link_table.hpp"
 #include "core/backend.hpp"
 #include "verbs/async_events.hpp"
 #include "verbs/completion_queue.hpp"
 #include "verbs/device.hpp"
 #include "verbs/domain_list.hpp"
+#include "verbs/link.hpp"
+#include "verbs/link_table.hpp"
 #include "verbs/receive_queue.hpp"
 
 #include <array>
@@ -18,14 +18,15 @@
 #include <span>
 #include <vector>
 
-namespace accel::rdma {
+namespace accel::verbs {
 
 /// All links of one thread over one completion queue; on a server also one shared receive queue.
-class rdma_poller final : public core::poller, public verbs::async_listener {
+class rdma_poller final : public core::poller, public async_listener {
   public:
-    [[nodiscard]] static result<std::unique_ptr<core::poller>> open(
-        std::shared_ptr<verbs::device> on, std::shared_ptr<verbs::domain_list> domains,
-        const core::poller_options& options);
+    [[nodiscard]] static result<std::unique_ptr<core::poller>> open(std::shared_ptr<verbs::device> on,
+                                                                    std::shared_ptr<domain_list> domains,
+                                                                    const core::poller_options& options,
+                                                                    bool fills_gpus);
     ~rdma_poller() override;
     rdma_poller(const rdma_poller&) = delete;
     rdma_poller& operator=(const rdma_poller&) = delete;
@@ -39,12 +40,14 @@ class rdma_poller final : public core::poller, public verbs::async_listener {
 
     // For the links.
     [[nodiscard]] const std::shared_ptr<verbs::device>& device() const noexcept { return device_; }
-    [[nodiscard]] verbs::domain_list& domains() const noexcept { return *domains_; }
-    [[nodiscard]] verbs::completion_queue& completions() noexcept { return *completions_; }
+    [[nodiscard]] domain_list& domains() const noexcept { return *domains_; }
+    [[nodiscard]] completion_queue& completions() noexcept { return *completions_; }
     [[nodiscard]] ibv_srq* receives() const noexcept { return receives_ ? receives_->get() : nullptr; }
     [[nodiscard]] const verbs_options& options() const noexcept { return options_; }
+    /// Payloads travel apart from their headers, to or from a GPU.
+    [[nodiscard]] bool fills_gpus() const noexcept { return fills_gpus_; }
     /// Of this poller's thread.
-    [[nodiscard]] verbs::empty_receives& receive_chain() noexcept { return receive_chain_; }
+    [[nodiscard]] empty_receives& receive_chain() noexcept { return receive_chain_; }
     /// Before a link makes its queue pair: room for its completions. Any thread.
     [[nodiscard]] result<void> admit(std::uint32_t completions);
     /// After its queue pair is gone. Any thread.
@@ -60,8 +63,8 @@ class rdma_poller final : public core::poller, public verbs::async_listener {
     void on_async_event(ibv_event_type type) noexcept override;
 
   private:
-    rdma_poller(std::shared_ptr<verbs::device> on, std::shared_ptr<verbs::domain_list> domains,
-                const core::poller_options& options);
+    rdma_poller(std::shared_ptr<verbs::device> on, std::shared_ptr<domain_list> domains,
+                const core::poller_options& options, bool fills_gpus);
     /// Receives are posted anew when so many have been used up.
     static constexpr std::uint32_t receives_at_once = 32;
 
@@ -84,14 +87,15 @@ class rdma_poller final : public core::poller, public verbs::async_listener {
     void fail_queue() noexcept;
 
     std::shared_ptr<verbs::device> device_;
-    std::shared_ptr<verbs::domain_list> domains_;
+    std::shared_ptr<domain_list> domains_;
     core::link_role role_;
+    bool fills_gpus_;
     verbs_options options_;
     int epoll_fd_;
     int wake_fd_;
-    std::unique_ptr<verbs::completion_queue> completions_;
-    std::unique_ptr<verbs::receive_queue> receives_;  ///< server
-    verbs::empty_receives receive_chain_;
+    std::unique_ptr<completion_queue> completions_;
+    std::unique_ptr<receive_queue> receives_;  ///< server
+    empty_receives receive_chain_;
     std::uint32_t receives_missing_ = 0;
 
     std::array<ibv_wc, 16> fetched_{};
@@ -116,4 +120,4 @@ class rdma_poller final : public core::poller, public verbs::async_listener {
     std::uint32_t completions_needed_ = 0;
 };
 
-}  // namespace accel::rdma
+}  // namespace accel::verbs

@@ -1,4 +1,4 @@
-#include "backends/rdma/poller.hpp"
+#include "verbs/poller.hpp"
 
 #include "core/event_signal.hpp"
 #include "core/log.hpp"
@@ -10,7 +10,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
-namespace accel::rdma {
+namespace accel::verbs {
 namespace {
 
 /// Receives of all sessions of a worker. A burst beyond them waits in the senders' devices (RNR).
@@ -20,18 +20,21 @@ constexpr std::uint32_t least_completions = 64;
 }  // namespace
 
 result<std::unique_ptr<core::poller>> rdma_poller::open(std::shared_ptr<verbs::device> on,
-                                                        std::shared_ptr<verbs::domain_list> domains,
-                                                        const core::poller_options& options) {
-    std::unique_ptr<rdma_poller> made(new rdma_poller(std::move(on), std::move(domains), options));
+                                                        std::shared_ptr<domain_list> domains,
+                                                        const core::poller_options& options,
+                                                        bool fills_gpus) {
+    std::unique_ptr<rdma_poller> made(
+        new rdma_poller(std::move(on), std::move(domains), options, fills_gpus));
     if (auto ready = made->make_queues(); !ready) return ready.error();
     return std::unique_ptr<core::poller>(std::move(made));
 }
 
-rdma_poller::rdma_poller(std::shared_ptr<verbs::device> on, std::shared_ptr<verbs::domain_list> domains,
-                         const core::poller_options& options)
+rdma_poller::rdma_poller(std::shared_ptr<verbs::device> on, std::shared_ptr<domain_list> domains,
+                         const core::poller_options& options, bool fills_gpus)
     : device_(std::move(on)),
       domains_(std::move(domains)),
       role_(options.role),
+      fills_gpus_(fills_gpus),
       options_(options.verbs),
       epoll_fd_(::epoll_create1(EPOLL_CLOEXEC)),
       wake_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
@@ -49,14 +52,14 @@ rdma_poller::~rdma_poller() {
 result<void> rdma_poller::make_queues() {
     completions_needed_ = least_completions;
     if (role_ == core::link_role::server) {
-        auto receives = verbs::receive_queue::create(device_, shared_receives);
+        auto receives = receive_queue::create(device_, shared_receives);
         if (!receives) return receives.error();
         receives_ = std::move(*receives);
         completions_needed_ += receives_->depth();
         receives_missing_ = receives_->depth();
         refill_receives();
     }
-    auto completions = verbs::completion_queue::create(device_, completions_needed_, this);
+    auto completions = completion_queue::create(device_, completions_needed_, this);
     if (!completions) return completions.error();
     completions_ = std::move(*completions);
     for (const int fd : {completions_->event_fd(), wake_fd_}) {
@@ -237,4 +240,4 @@ void rdma_poller::disarm() noexcept {
     armed_ = false;
 }
 
-}  // namespace accel::rdma
+}  // namespace accel::verbs

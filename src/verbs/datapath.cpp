@@ -1,7 +1,7 @@
-#include "backends/rdma/link.hpp"
-#include "backends/rdma/poller.hpp"
 #include "core/region_state.hpp"
 #include "verbs/failure.hpp"
+#include "verbs/link.hpp"
+#include "verbs/poller.hpp"
 
 #include <algorithm>
 #include <array>
@@ -11,7 +11,7 @@
 #include <arpa/inet.h>
 
 /// The data path of `rdma`: one work request a message, where it can be one.
-namespace accel::rdma {
+namespace accel::verbs {
 namespace {
 
 /// Id of a work request: this bit for every send (receives have 0), the next for one that reads lent memory,
@@ -64,8 +64,7 @@ status rdma_link::deliver(const core::outgoing& message) noexcept {
     if (!ledger_.has_room(static_cast<std::uint32_t>(requests))) return status::again;
 
     slot_use& use = slots_[message.slot];
-    source from{message.payload, send_memory_->lkey, false};
-    if (message.region != nullptr) from = lent_source(message);
+    const source from = message.region == nullptr ? own_source(message) : lent_source(message);
     std::size_t extensions = 0;
     if (!is_server()) {
         use.response_into = message.response_into.bytes();
@@ -78,7 +77,7 @@ status rdma_link::deliver(const core::outgoing& message) noexcept {
 /// Header and payload arrive in one write; in the peer's slot they lie behind each other.
 std::size_t rdma_link::requests_of(const core::outgoing& message) const noexcept {
     const std::uint64_t length = message.payload.size();
-    const bool placed = slots_[message.slot].placement.length > 0 && length > 0;
+    const bool placed = (slots_[message.slot].placement.length > 0 || peer_.apart()) && length > 0;
     if (!placed && core::extension_room + core::header_bytes + length <= longest_write_) return 1;
     return 1 + (length + longest_write_ - 1) / longest_write_;
 }
@@ -86,11 +85,10 @@ std::size_t rdma_link::requests_of(const core::outgoing& message) const noexcept
 status rdma_link::deliver_in_one(std::uint32_t slot, const source& from, std::size_t extensions) noexcept {
     std::byte* const first = config_.send->header(slot) - extensions;
     const std::size_t head = core::header_bytes + extensions;
-    const bool behind = !from.lent;
     std::array<ibv_sge, 2> segments;
-    segments[0] = segment(first, head + (behind ? from.payload.size() : 0), send_memory_->lkey);
+    segments[0] = segment(first, head + (from.behind ? from.payload.size() : 0), send_memory_->lkey);
     int count = 1;
-    if (!behind && !from.payload.empty()) {
+    if (!from.behind && !from.payload.empty()) {
         segments[1] = segment(from.payload.data(), from.payload.size(), from.key);
         count = 2;
     }
@@ -98,8 +96,8 @@ status rdma_link::deliver_in_one(std::uint32_t slot, const source& from, std::si
     request.next = nullptr;
     request.sg_list = segments.data();
     request.num_sge = count;
-    request.send_flags =
-        head + from.payload.size() <= queue_pair_->sizes().inline_bytes ? IBV_SEND_INLINE : 0;
+    const bool carried = head + from.payload.size() <= queue_pair_->sizes().inline_bytes && !from.on_gpu;
+    request.send_flags = carried ? IBV_SEND_INLINE : 0;
     address_header(request, slot, extensions);
     return post(&request, request, 1, slot, from.lent);
 }
@@ -111,8 +109,8 @@ status rdma_link::deliver_in_pieces(std::uint32_t slot, const source& from, std:
     std::array<ibv_sge, most_at_once> segments;
     const verbs::placement& placed = slots_[slot].placement;
     const bool elsewhere = placed.length > 0;
-    const std::uint64_t target = elsewhere ? placed.address : peer_header(slot) + core::header_bytes;
-    const std::uint32_t key = elsewhere ? placed.key : peer_.slots_key;
+    const std::uint64_t target = elsewhere ? placed.address : peer_payload(slot);
+    const std::uint32_t key = elsewhere ? placed.key : peer_.apart() ? peer_.payloads_key : peer_.slots_key;
 
     std::size_t count = 0;
     for (std::uint64_t offset = 0; offset < from.payload.size(); ++count) {
@@ -196,20 +194,35 @@ bool rdma_link::post_marker() noexcept {
     return true;
 }
 
-/// Lent memory, under its key. What cannot be registered is copied into the slot instead.
+/// A payload in its slot: behind its header, or on a GPU.
+rdma_link::source rdma_link::own_source(const core::outgoing& message) const noexcept {
+    const bool behind = !config_.send->split() ||
+                        message.payload.data() == config_.send->header(message.slot) + core::header_bytes;
+    if (behind) return {message.payload, send_memory_->lkey, false, true, false};
+    if (message.payload.empty()) return {message.payload, send_memory_->lkey, false, false, false};
+    return {message.payload, send_payloads_->lkey, false, false, true};
+}
+
+/// Lent memory, under its key. Memory of the host that cannot be registered is copied into the slot instead;
+/// a GPU's has been asked for by `reaches`.
 rdma_link::source rdma_link::lent_source(const core::outgoing& message) noexcept {
-    if (message.payload.empty()) return {message.payload, send_memory_->lkey, true};
-    if (const auto* keys = keys_of(*message.region, verbs::access::send); keys != nullptr) {
-        return {message.payload, keys->local, true};
+    if (message.payload.empty()) return {message.payload, send_memory_->lkey, true, false, false};
+    const bool on_gpu = message.region->gpu() != nullptr;
+    if (const auto* keys = keys_of(*message.region, access::send); keys != nullptr) {
+        return {message.payload, keys->local, true, false, on_gpu};
     }
     std::byte* const room = config_.send->payload(message.slot);
     std::copy(message.payload.begin(), message.payload.end(), room);
     if (is_server()) push_let_go(message.slot);
-    return {{room, message.payload.size()}, send_memory_->lkey, false};
+    return {{room, message.payload.size()}, send_memory_->lkey, false, true, false};
+}
+
+bool rdma_link::reaches(const core::region_state& region, bool written) noexcept {
+    return keys_of(region, written ? access::peer_writes : access::send) != nullptr;
 }
 
 /// The first use of a region registers it; all others find its keys.
-const verbs::memory_keys* rdma_link::keys_of(const core::region_state& region, verbs::access use) noexcept {
+const memory_keys* rdma_link::keys_of(const core::region_state& region, access use) noexcept {
     if (const auto* known = keys_.find(region.id(), use); known != nullptr) return known;
     return acquire_keys(region, use);
 }
@@ -217,10 +230,10 @@ const verbs::memory_keys* rdma_link::keys_of(const core::region_state& region, v
 /// Client: tells the server where the answer goes. Returns how many bytes of extensions there are.
 std::size_t rdma_link::write_placement(const core::outgoing& message) noexcept {
     slot_use& use = slots_[message.slot];
-    const auto* keys = keys_of(*message.response_into.region(), verbs::access::peer_writes);
+    const auto* keys = keys_of(*message.response_into.region(), access::peer_writes);
     use.copies_response = keys == nullptr;
     if (keys == nullptr) return 0;
-    verbs::placement_extension extension;
+    placement_extension extension;
     extension.value.address = address_of(use.response_into.data());
     extension.value.length = use.response_into.size();
     extension.value.key = keys->remote;
@@ -361,7 +374,7 @@ void rdma_poller::keep(int got) noexcept {
 void rdma_link::on_other_completion(const ibv_wc& completion) noexcept {
     if (completion.status == IBV_WC_SUCCESS) return on_sent(completion.wr_id);
     if (closing_) close_by_ = {};  // nothing more will leave
-    fail(verbs::meaning(completion.status));
+    fail(meaning(completion.status));
 }
 
 /// False: not what a correct peer sends.
@@ -376,7 +389,7 @@ void rdma_link::on_other_completion(const ibv_wc& completion) noexcept {
     out.borrowed = false;
     out.reason = status::ok;
     out.owner = config_.owner;
-    out.payload = {bytes + core::header_bytes, out.header.length};
+    out.payload = {received.payload(slot), out.header.length};
     out.response_room = {};
     if (is_server()) return take_placement(out.header);
     return slots_[slot].response_into.empty() || take_elsewhere(out);
@@ -394,7 +407,7 @@ inline bool rdma_link::take_placement(const core::slot_header& header) noexcept 
     std::array<std::byte, core::extension_room> copy;
     std::memcpy(copy.data(), config_.receive->header(header.slot) - header.extension_bytes,
                 header.extension_bytes);
-    return verbs::find_placement({copy.data(), header.extension_bytes}, placed) &&
+    return find_placement({copy.data(), header.extension_bytes}, placed) &&
            (placed.length == 0 || header.response_room <= placed.length);
 }
 
@@ -435,4 +448,4 @@ std::size_t rdma_link::tell(std::span<core::link_event> out) noexcept {
         [this](ibv_recv_wr* chain, ibv_recv_wr** failed) { return queue_pair_->post(chain, failed); });
 }
 
-}  // namespace accel::rdma
+}  // namespace accel::verbs

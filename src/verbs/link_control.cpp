@@ -1,9 +1,9 @@
-#include "backends/rdma/link.hpp"
-#include "backends/rdma/poller.hpp"
 #include "core/event_signal.hpp"
 #include "core/log.hpp"
 #include "core/region_state.hpp"
 #include "verbs/failure.hpp"
+#include "verbs/link.hpp"
+#include "verbs/poller.hpp"
 
 #include <algorithm>
 #include <array>
@@ -13,7 +13,7 @@
 #include <fmt/format.h>
 
 /// Making and ending a connection.
-namespace accel::rdma {
+namespace accel::verbs {
 namespace {
 
 /// How long a server's link goes on sending answers after `close`.
@@ -34,14 +34,27 @@ std::uint32_t requests_of_a_message(std::uint64_t capacity, std::uint64_t longes
     return static_cast<std::uint32_t>(divide_up(std::max<std::uint64_t>(capacity, 1), longest_write)) + 1;
 }
 
-std::span<std::byte> whole(const core::slot_memory& slots) {
+std::span<std::byte> host_part(const core::slot_memory& slots) {
     return {slots.base(), slots.size_bytes()};
+}
+
+/// Slots are registered as what they are: in one piece, or headers and payloads.
+result<void> register_slots(domain& within, const core::slot_memory& slots, access use, region_handle& all,
+                            region_handle& payloads) {
+    auto made = within.register_memory(host_part(slots), use);
+    if (!made) return made.error();
+    all = std::move(*made);
+    if (!slots.split()) return {};
+    auto apart = within.register_memory({slots.payloads(), slots.payload_bytes()}, use, slots.gpu());
+    if (!apart) return apart.error();
+    payloads = std::move(*apart);
+    return {};
 }
 
 }  // namespace
 
 result<std::unique_ptr<core::link>> rdma_link::create(rdma_poller& owner, const core::link_config& config) {
-    auto domain = verbs::domain::create(owner.device());
+    auto domain = domain::create(owner.device());
     if (!domain) return domain.error();
     owner.domains().add(*domain);
     std::unique_ptr<rdma_link> made(new rdma_link(owner, config, std::move(*domain)));
@@ -49,8 +62,7 @@ result<std::unique_ptr<core::link>> rdma_link::create(rdma_poller& owner, const 
     return std::unique_ptr<core::link>(std::move(made));
 }
 
-rdma_link::rdma_link(rdma_poller& owner, const core::link_config& config,
-                     std::shared_ptr<verbs::domain> domain)
+rdma_link::rdma_link(rdma_poller& owner, const core::link_config& config, std::shared_ptr<domain> domain)
     : poller_(owner), config_(config), domain_(std::move(domain)), slots_(config.geometry.slots) {
     let_go_.reserve(config.geometry.slots);
 }
@@ -64,12 +76,15 @@ rdma_link::~rdma_link() {
 result<void> rdma_link::prepare() {
     const std::uint64_t most_a_write = std::uint64_t{1} << 30;
     longest_write_ = std::min(poller_.device()->port().max_message_bytes, most_a_write);
-    auto sent_from = domain_->register_memory(whole(*config_.send), verbs::access::send);
-    if (!sent_from) return sent_from.error();
-    send_memory_ = std::move(*sent_from);
-    auto received_into = domain_->register_memory(whole(*config_.receive), verbs::access::peer_writes);
-    if (!received_into) return received_into.error();
-    receive_memory_ = std::move(*received_into);
+    if (auto sent_from = register_slots(*domain_, *config_.send, access::send, send_memory_, send_payloads_);
+        !sent_from) {
+        return sent_from;
+    }
+    if (auto received_into = register_slots(*domain_, *config_.receive, access::peer_writes, receive_memory_,
+                                            receive_payloads_);
+        !received_into) {
+        return received_into;
+    }
     return make_queue_pair();
 }
 
@@ -81,21 +96,23 @@ result<void> rdma_link::make_queue_pair() {
     const std::uint32_t each = requests_of_a_message(config_.send->capacity(), longest_write_);
     const auto deepest = static_cast<std::uint32_t>(poller_.device()->limits().max_qp_wr);
     const std::uint32_t least = std::max(4 * each, least_send_depth);
-    verbs::queue_sizes sizes;
+    queue_sizes sizes;
     sizes.inline_bytes = inline_bytes;
     if (poller_.receives() == nullptr) {
         receives_at_once_ = std::clamp(slots / 2, 1U, most_receives_at_once);
         sizes.receive =
             static_cast<std::uint32_t>(std::min<std::uint64_t>(slots + receives_at_once_, deepest));
     }
-    sizes.send = std::min(std::max(slots + slots / 2, least), deepest);
+    const std::uint32_t messages = slots + slots / 2;
+    const std::uint32_t requests = poller_.fills_gpus() ? messages * 2 : messages;
+    sizes.send = std::min(std::max(requests, least), deepest);
     // Also those that nobody asked for complete when the queue pair fails.
     const std::uint32_t completions = sizes.send + sizes.receive;
     if (auto admitted = poller_.admit(completions); !admitted) return admitted;
     completions_admitted_ = completions;
     while (true) {
-        auto made = verbs::queue_pair::create(poller_.device(), domain_->get(), poller_.completions().get(),
-                                              poller_.receives(), sizes, this);
+        auto made = queue_pair::create(poller_.device(), domain_->get(), poller_.completions().get(),
+                                       poller_.receives(), sizes, this);
         if (made) {
             queue_pair_.emplace(std::move(*made));
             break;
@@ -103,19 +120,25 @@ result<void> rdma_link::make_queue_pair() {
         sizes.send /= 2;
         if (sizes.send < least) return made.error();
     }
-    ledger_ = verbs::send_ledger(sizes.send);
+    ledger_ = send_ledger(sizes.send);
     return {};
 }
 
 core::link_description rdma_link::describe() const {
-    verbs::endpoint own;
+    endpoint own;
     queue_pair_->describe(own);
     own.slots_address = reinterpret_cast<std::uintptr_t>(config_.receive->base());
     own.slots_stride = config_.receive->stride();
     own.slots_key = receive_memory_->rkey;
     own.slots = config_.receive->count();
-    core::link_description out(sizeof own);
-    std::memcpy(out.data(), &own, sizeof own);
+    if (config_.receive->split()) {
+        own.flags |= payloads_apart;
+        own.payloads_address = reinterpret_cast<std::uintptr_t>(config_.receive->payloads());
+        own.payloads_stride = config_.receive->payload_stride();
+        own.payloads_key = receive_payloads_->rkey;
+    }
+    core::link_description out(own.size_bytes());
+    std::memcpy(out.data(), &own, out.size());
     return out;
 }
 
@@ -128,10 +151,13 @@ result<void> rdma_link::attach(const core::link_grant& grant, core::nanoseconds 
 }
 
 result<void> rdma_link::connect(std::span<const std::byte> description) {
-    auto peer = verbs::parse_endpoint(description);
+    auto peer = parse_endpoint(description);
     if (!peer) return peer.error();
-    const std::size_t slot_bytes = core::extension_room + core::header_bytes + config_.send->capacity();
-    if (peer->slots != config_.geometry.slots || peer->slots_stride < slot_bytes) {
+    const std::size_t capacity = config_.send->capacity();
+    const std::size_t behind_header = peer->apart() ? core::slot_memory::text_room : capacity;
+    const bool fits = peer->slots_stride >= core::extension_room + core::header_bytes + behind_header &&
+                      (!peer->apart() || peer->payloads_stride >= capacity);
+    if (peer->slots != config_.geometry.slots || !fits) {
         return error{status::protocol_error, 0, "the peer's slots are not those that were agreed on"};
     }
     peer_ = *peer;
@@ -144,7 +170,8 @@ result<void> rdma_link::connect(std::span<const std::byte> description) {
 
 void rdma_link::prepare_plain_message() noexcept {
     constexpr std::uint64_t in_front = core::extension_room + core::header_bytes;
-    longest_plain_ = std::max(longest_write_, in_front) - in_front;
+    const bool in_one_piece = !peer_.apart() && !config_.send->split();
+    longest_plain_ = in_one_piece ? std::max(longest_write_, in_front) - in_front : 0;
     plain_.segment.lkey = send_memory_->lkey;
     plain_.request.sg_list = &plain_.segment;
     plain_.request.num_sge = 1;
@@ -170,11 +197,11 @@ result<void> rdma_link::knock(core::nanoseconds deadline) {
         }
         ibv_gid gid{};
         std::memcpy(gid.raw, peer_.gid.data(), peer_.gid.size());
-        return error{verbs::meaning(completion.status), completion.status,
-                     fmt::format("rdma: {} does not reach the server's port at {} ({}); are both on one "
-                                 "network? device=NAME:PORT and gid_index choose another way",
-                                 poller_.device()->describe(), verbs::to_text(gid),
-                                 ibv_wc_status_str(completion.status))};
+        return error{
+            meaning(completion.status), completion.status,
+            fmt::format("rdma: {} does not reach the server's port at {} ({}); are both on one "
+                        "network? device=NAME:PORT and gid_index choose another way",
+                        poller_.device()->describe(), to_text(gid), ibv_wc_status_str(completion.status))};
     }
     return error{status::timed_out, 0,
                  fmt::format("rdma: {} has no answer of the server's port before the deadline",
@@ -182,9 +209,8 @@ result<void> rdma_link::knock(core::nanoseconds deadline) {
 }
 
 /// Not on the way of a call but its first with this region: takes a lock, and the device's time.
-const verbs::memory_keys* rdma_link::acquire_keys(const core::region_state& region,
-                                                  verbs::access use) noexcept {
-    auto keys = domain_->acquire(region.id(), {region.data(), region.size()}, use);
+const memory_keys* rdma_link::acquire_keys(const core::region_state& region, access use) noexcept {
+    auto keys = domain_->acquire(region.id(), {region.data(), region.size()}, use, region.gpu());
     if (!keys) {
         core::log().warn("rdma: lent memory is copied instead: {}", keys.error().message);
         return nullptr;
@@ -242,4 +268,4 @@ void rdma_link::end() noexcept {
     polled_ = false;
 }
 
-}  // namespace accel::rdma
+}  // namespace accel::verbs

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace accel::rdma {
+namespace accel::verbs {
 
 class rdma_link;
 
@@ -80,4 +80,4 @@ class link_table {
     entry last_ = none;  ///< what was looked up last; most often it is the next one too
 };
 
-}  // namespace accel::rdma
+}  // namespace accel::verbs

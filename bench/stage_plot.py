@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+"""Draws where the time of a request goes, from what `./run gpu-bench` wrote: stage_plot.py FILE.json FOLDER.
+
+One SVG for each payload and number of clients, with a bar for each backend, its stages stacked."""
+import argparse
+import json
+import math
+import sys
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+# Colour-blind safe (Okabe and Ito); the rest of the total, no stage of its own, is grey.
+STAGES = [
+    ("request_us", "request", "#56b4e9"),
+    ("copy_us", "copy", "#d55e00"),
+    ("preprocessing_us", "preprocessing", "#e69f00"),
+    ("inference_us", "inference", "#009e73"),
+    ("response_us", "response", "#0072b2"),
+]
+REST = ("queue and rest", "#c8c8c8")
+NUMBERS = [key for key, _, _ in STAGES] + ["total_us", "cpu_us_per_request", "ram_bytes", "gpu_bytes"]
+
+LEFT, RIGHT, TOP, BAR, STEP = 120, 150, 84, 26, 46
+WIDTH = 820
+SPAN = WIDTH - LEFT - RIGHT
+INK, FAINT, GRID = "#222222", "#666666", "#dddddd"
+
+
+class Malformed(Exception):
+    """The file is not what gpu-bench writes; the text says where."""
+
+
+def check_row(row, number):
+    """The row, its numbers being finite and not negative."""
+    if not isinstance(row, dict) or not isinstance(row.get("backend"), str):
+        raise Malformed(f"row {number}: without a backend")
+    for key in ["payload_bytes", "clients"] + NUMBERS:
+        value = row.get(key)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
+            raise Malformed(f"row {number}: {key} is {value!r}, not a number of at least 0")
+    return row
+
+
+def read_rows(text):
+    try:
+        rows = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise Malformed(f"no JSON: {error}") from error
+    if not isinstance(rows, list) or not rows:
+        raise Malformed("not an array of rows")
+    return [check_row(row, number) for number, row in enumerate(rows, 1)]
+
+
+def groups(rows):
+    """Rows of one plot: {(payload_bytes, clients): rows}, in the order of these two."""
+    found = {}
+    for row in rows:
+        found.setdefault((row["payload_bytes"], row["clients"]), []).append(row)
+    return dict(sorted(found.items()))
+
+
+def segments(row):
+    """(name, colour, microseconds) from left to right. Medians need not add up: what is missing to the total is the last."""
+    parts = [(name, colour, row[key]) for key, name, colour in STAGES]
+    return parts + [(*REST, max(0.0, row["total_us"] - sum(part[2] for part in parts)))]
+
+
+def length_of(row):
+    return sum(part[2] for part in segments(row))
+
+
+def tick_step(longest):
+    """A step of 1, 2 or 5 times a power of ten that makes three to nine ticks."""
+    rough = longest / 8
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
+
+
+def time_text(microseconds):
+    if microseconds >= 1000:
+        return f"{microseconds / 1000:.3g} ms" if microseconds < 1e6 else f"{microseconds / 1e6:.3g} s"
+    return f"{microseconds:.3g} µs"
+
+
+def size_text(size):
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if size >= factor:
+            return f"{size / factor:.3g} {unit}"
+    return f"{size:g} B"
+
+
+def text(x, y, content, anchor="start", size=13, colour=INK, weight="normal"):
+    return (f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" fill="{colour}" '
+            f'font-weight="{weight}" stroke="white" stroke-width="4" paint-order="stroke">{escape(content)}</text>')
+
+
+def rectangle(x, y, width, height, colour, title=""):
+    inner = f"<title>{escape(title)}</title>" if title else ""
+    return f'<rect x="{x:.2f}" y="{y:.1f}" width="{width:.2f}" height="{height:.1f}" fill="{colour}">{inner}</rect>'
+
+
+def axis(longest, bottom):
+    """Grid lines with their times, behind the bars."""
+    step = tick_step(longest)
+    out = []
+    for i in range(int(longest / step * (1 + 1e-9)) + 1):
+        x = LEFT + i * step / longest * SPAN
+        out.append(f'<line x1="{x:.1f}" y1="{TOP - 8}" x2="{x:.1f}" y2="{bottom:.1f}" stroke="{GRID}"/>')
+        out.append(text(x, bottom + 18, time_text(i * step) if i else "0", "middle", 12, FAINT))
+    return out
+
+
+def bar(row, y, longest):
+    out = [text(LEFT - 12, y + BAR / 2 + 5, row["backend"], "end", 14)]
+    x = LEFT
+    for name, colour, microseconds in segments(row):
+        width = microseconds / longest * SPAN
+        if width > 0:
+            out.append(rectangle(x, y, width, BAR, colour, f"{name} {time_text(microseconds)}"))
+        x += width
+    out.append(text(x + 8, y + BAR / 2, time_text(row["total_us"]), size=13, weight="bold"))
+    out.append(text(x + 8, y + BAR / 2 + 14, f"CPU {time_text(row['cpu_us_per_request'])}", size=11, colour=FAINT))
+    return out
+
+
+def legend(y):
+    out = []
+    x = LEFT
+    for name, colour in [(name, colour) for _, name, colour in STAGES] + [REST]:
+        out += [rectangle(x, y, 12, 12, colour), text(x + 17, y + 11, name, size=12)]
+        x += 40 + 6.6 * len(name)
+    return out
+
+
+def plot(payload, clients, rows):
+    """The SVG's text. Rows without any time have bars of no length."""
+    longest = max(length_of(row) for row in rows) or 1.0
+    bottom = TOP + STEP * len(rows) - (STEP - BAR) + 8
+    body = [text(LEFT, 28, f"{size_text(payload)} requests, {clients:g} client{'' if clients == 1 else 's'}", size=17,
+                 weight="bold"),
+            text(LEFT, 47, "time of a request by stage; at the bars: total, and CPU time per request", size=12,
+                 colour=FAINT)]
+    body += legend(57)
+    body += axis(longest, bottom)
+    for i, row in enumerate(rows):
+        body += bar(row, TOP + i * STEP, longest)
+    body.append(f'<line x1="{LEFT}" y1="{TOP - 8}" x2="{LEFT}" y2="{bottom}" stroke="{INK}"/>')
+    height = bottom + 30
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
+            'font-family="Helvetica, Arial, sans-serif">\n<rect width="100%" height="100%" fill="white"/>\n'
+            + "\n".join(body) + "\n</svg>\n")
+
+
+def file_name(payload, clients):
+    return f"stages-{payload:.0f}-bytes-{clients:g}-clients.svg"
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("file", help="JSON of ./run gpu-bench; - is standard input")
+    parser.add_argument("folder", type=Path, help="where the plots go; made if it is not there")
+    chosen = parser.parse_args(arguments)
+    try:
+        rows = read_rows(sys.stdin.read() if chosen.file == "-" else Path(chosen.file).read_text(encoding="utf-8"))
+        chosen.folder.mkdir(parents=True, exist_ok=True)
+        for (payload, clients), members in groups(rows).items():
+            path = chosen.folder / file_name(payload, clients)
+            path.write_text(plot(payload, clients, members), encoding="utf-8")
+            print(path)
+    except (Malformed, OSError, UnicodeDecodeError) as error:
+        print(f"stage_plot: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+#pragma once
+
+#include "core/clock.hpp"
+
+#include <accel_transport/memory.hpp>
+#include <accel_transport/options.hpp>
+#include <accel_transport/status.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+/// The internal contract for memory that is not the host's: what src/cuda implements, and a stand-in in the
+/// tests. Everything that says `noexcept` and returns nothing is asynchronous; its failure shows in
+/// `device_stream::poll`.
+struct CUstream_st;
+
+namespace accel::core {
+
+/// Points in the work of one exchange whose times are taken on its stream.
+enum class stream_mark : std::uint8_t { start, copied_in, preprocessing, inference, answered, finished };
+inline constexpr std::size_t stream_mark_count = 6;
+
+enum class stream_progress : std::uint8_t { running, done, failed };
+
+/// One stream of a device. It works for one exchange at a time: `begin`, the exchange's work, `finish`, then
+/// `poll` until it is done. Calls of one exchange come one after another, from any thread.
+class device_stream {
+  public:
+    virtual ~device_stream() = default;
+    /// What users give their kernels to (a `cudaStream_t`).
+    [[nodiscard]] virtual CUstream_st* native() const noexcept = 0;
+
+    /// Forgets all marks; makes the device the calling thread's current one.
+    virtual void begin() noexcept = 0;
+    /// Between any two of host memory and memory of a device. Long copies go in pieces, so that those of
+    /// several streams take turns.
+    virtual void copy(std::byte* to, const std::byte* from, std::size_t bytes) noexcept = 0;
+    virtual void mark(stream_mark what) noexcept = 0;
+    /// The exchange's last. `done(argument)`, unless null, is called on a thread of the driver's when the
+    /// stream has come this far; if the device fails it may never be called.
+    virtual void finish(void (*done)(void*), void* argument) noexcept = 0;
+    /// After `finish`. `failed`: some of the exchange's work was refused or went wrong, and nothing runs now.
+    [[nodiscard]] virtual stream_progress poll() noexcept = 0;
+    /// After `poll` said done; 0 where one of the two was not marked.
+    [[nodiscard]] virtual nanoseconds between(stream_mark from, stream_mark to) noexcept = 0;
+};
+
+/// Memory that was exported as a dma-buf, for a device driver to register.
+struct dma_buf {
+    int fd = -1;               ///< the caller closes it
+    std::uint64_t offset = 0;  ///< of the memory within it, bytes
+};
+
+/// One device. Lives as long as its `accelerator`. Thread-safe.
+class accelerator_device {
+  public:
+    virtual ~accelerator_device() = default;
+    [[nodiscard]] virtual memory_kind kind() const noexcept = 0;
+    /// For people: name and number.
+    [[nodiscard]] virtual const std::string& name() const noexcept = 0;
+
+    // Control path.
+    /// Zeroed, at least 256-byte aligned. `out_of_memory` leaves everything else as it is.
+    [[nodiscard]] virtual result<std::byte*> allocate(std::size_t bytes) = 0;
+    virtual void release(std::byte* memory) noexcept = 0;
+    [[nodiscard]] virtual result<std::unique_ptr<device_stream>> open_stream(stream_priority priority) = 0;
+    /// `range` as a dma-buf; `unsupported` with what is missing.
+    [[nodiscard]] virtual result<dma_buf> export_memory(const std::byte* memory, std::size_t bytes) = 0;
+    /// Bytes that `allocate` gave and `release` has not taken back.
+    [[nodiscard]] virtual std::size_t allocated() const noexcept = 0;
+
+    // Data path.
+    /// False after a failure that ends all work in this process (a kernel that faulted).
+    [[nodiscard]] virtual bool alive() const noexcept = 0;
+    /// What an RDMA device has written, as told by a completion, is seen by kernels launched from now on.
+    virtual void make_inbound_visible() noexcept = 0;
+};
+
+/// All devices of this machine. One for each context, alive as long as any memory of it; thread-safe; control
+/// path.
+class accelerator {
+  public:
+    virtual ~accelerator() = default;
+    /// Usable or not, and one sentence why.
+    [[nodiscard]] virtual result<std::string> probe() = 0;
+    /// `unsupported` names what is missing: the build, the driver, the device.
+    [[nodiscard]] virtual result<accelerator_device*> open(memory_kind kind) = 0;
+    /// Is all of this memory of the kind that it is said to be. `invalid_argument` says what it is.
+    [[nodiscard]] virtual result<void> check(const void* memory, std::size_t bytes, memory_kind said) = 0;
+    /// Locks host memory into RAM for fast asynchronous copies, until `unpin`. It may be pinned already:
+    /// false, and there is nothing to unpin.
+    [[nodiscard]] virtual result<bool> pin(void* memory, std::size_t bytes) = 0;
+    virtual void unpin(void* memory) noexcept = 0;
+};
+
+/// As this build has it: CUDA's, or one that says that there is none.
+[[nodiscard]] std::shared_ptr<accelerator> make_accelerator();
+
+}  // namespace accel::core

@@ -1,0 +1,99 @@
+#pragma once
+
+#include "core/accelerator.hpp"
+#include "core/server/exchange_state.hpp"
+
+#include <accel_transport/options.hpp>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace accel::core {
+
+/// Exchanges that wait, oldest first, linked through `next`.
+class exchange_queue {
+  public:
+    [[nodiscard]] bool empty() const noexcept { return first_ == nullptr; }
+    void push(exchange_state& added) noexcept;
+    /// Null: there is none.
+    [[nodiscard]] exchange_state* pop() noexcept;
+    /// Takes one out whose deadline is not after `when`. Null: there is none.
+    [[nodiscard]] exchange_state* pop_expired(nanoseconds when) noexcept;
+
+  private:
+    exchange_state* first_ = nullptr;
+    exchange_state* last_ = nullptr;
+};
+
+/// Makes a worker's descriptor readable from a thread of the driver's, which may outlive the worker.
+class stream_waker {
+  public:
+    explicit stream_waker(int wake_fd) noexcept;
+    ~stream_waker();
+    stream_waker(const stream_waker&) = delete;
+    stream_waker& operator=(const stream_waker&) = delete;
+    static void wake(void* self) noexcept;
+
+  private:
+    int fd_;
+};
+
+/// One stream of a worker and the exchange that it works for.
+struct stream_lane {
+    std::unique_ptr<device_stream> stream;
+    stream_priority priority = stream_priority::normal;
+    exchange_state* working = nullptr;
+    bool finishing = false;  ///< the exchange is answered; the stream has not come so far
+    exchange_queue queue;    ///< of the sessions that have this stream for themselves
+};
+
+/// The streams of one worker: handed out, taken back, queued for. Belongs to the worker's thread, but for its
+/// making. No allocation after that.
+class stream_pool {
+  public:
+    [[nodiscard]] static result<std::unique_ptr<stream_pool>> create(accelerator_device& on,
+                                                                     const server_options& options,
+                                                                     int wake_fd);
+    stream_pool(const stream_pool&) = delete;
+    stream_pool& operator=(const stream_pool&) = delete;
+
+    /// Waits for the streams until `deadline`. False: one has not ended; it is left to the driver. Last call.
+    [[nodiscard]] bool end(nanoseconds deadline) noexcept;
+
+    [[nodiscard]] accelerator_device& device() const noexcept { return device_; }
+    /// The lane of a new session that has one for itself; null where any free one serves. Any thread.
+    [[nodiscard]] stream_lane* assign(stream_priority priority) noexcept;
+    /// A free lane for it, which works for it from now on; null: it waits, and `next` will bring it.
+    [[nodiscard]] stream_lane* take(exchange_state& wanted) noexcept;
+    /// The lane has done its work. The exchange that it works for next, or null.
+    [[nodiscard]] exchange_state* next(stream_lane& free) noexcept;
+    /// One that waits and whose deadline is not after `when`, or null.
+    [[nodiscard]] exchange_state* take_overdue(nanoseconds when) noexcept;
+
+    [[nodiscard]] std::vector<stream_lane>& lanes() noexcept { return lanes_; }
+    [[nodiscard]] std::uint32_t waiting() const noexcept { return waiting_; }
+    /// Exchanges that a stream works for.
+    [[nodiscard]] std::uint32_t working() const noexcept { return working_; }
+    /// … and that are answered.
+    std::uint32_t finishing = 0;
+    /// What `device_stream::finish` is given so that a sleeping worker hears of it.
+    [[nodiscard]] stream_waker* waker() const noexcept { return waker_.get(); }
+
+  private:
+    stream_pool(accelerator_device& on, bool one_for_each_session) noexcept
+        : device_(on), one_for_each_session_(one_for_each_session) {}
+    [[nodiscard]] stream_lane* free_lane(stream_priority priority) noexcept;
+
+    accelerator_device& device_;
+    bool one_for_each_session_;
+    std::unique_ptr<stream_waker> waker_;
+    std::vector<stream_lane> lanes_;
+    std::array<exchange_queue, 2> queues_;  ///< by priority
+    std::uint32_t waiting_ = 0;
+    std::uint32_t working_ = 0;
+    std::array<std::uint32_t, 2> assigned_{};  ///< sessions so far, by priority
+};
+
+}  // namespace accel::core

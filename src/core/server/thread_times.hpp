@@ -1,0 +1,18 @@
+#pragma once
+
+#include "core/clock.hpp"
+
+#include <sys/types.h>
+
+namespace accel::core {
+
+struct thread_times {
+    nanoseconds user{};
+    nanoseconds kernel{};
+};
+
+/// Processor time of a thread of this process so far, in the kernel's ticks (10 ms). Zeroes for one that has
+/// ended.
+[[nodiscard]] thread_times times_of(pid_t thread);
+
+}  // namespace accel::core

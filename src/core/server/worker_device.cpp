@@ -1,0 +1,155 @@
+#include "core/region_state.hpp"
+#include "core/server/device_work.hpp"
+#include "core/server/stream_pool.hpp"
+#include "core/server/worker.hpp"
+
+#include <algorithm>
+#include <utility>
+
+/// The part of a request's way that leads over a GPU: a stream for it, its bytes there, the handler, its
+/// answer back once the stream has come that far. As in worker.cpp nothing allocates, locks or logs.
+namespace accel::core {
+namespace {
+
+std::span<const std::byte> within(std::span<const std::byte> room, std::size_t length) noexcept {
+    return room.first(length);
+}
+
+void add_stages(exchange_state& answered, device_stream& stream) noexcept {
+    auto& stages = answered.answer.stages;
+    const auto add = [&](stage what, stream_mark from, stream_mark to) {
+        stages[static_cast<std::size_t>(what)] += stream.between(from, to);
+    };
+    add(stage::copy, stream_mark::start, stream_mark::copied_in);
+    add(stage::preprocessing, stream_mark::preprocessing, stream_mark::inference);
+    add(stage::inference, stream_mark::inference, stream_mark::answered);
+    if (answered.device->copied_out.data() != nullptr) {
+        add(stage::copy, stream_mark::answered, stream_mark::finished);
+    }
+}
+
+}  // namespace
+
+void worker::on_device_request(exchange_state& request) noexcept {
+    if (!streams_->device().alive()) [[unlikely]] {
+        return refuse(request, status::device_lost);
+    }
+    session& from = *request.owner;
+    device_work& work = *request.device;
+    const device_session& place = *from.on_device();
+    work.arrived = request.request;
+    work.departure = request.response_room;
+    work.copied_out = {};
+    if (place.staged()) {
+        work.text = work.departure;
+        request.request = within(place.requests->room(request.slot), request.request.size());
+        request.response_room = place.responses->room(request.slot).first(work.departure.size());
+    } else {
+        request.response_room = from.path().send().room(request.slot).first(work.departure.size());
+        work.departure = request.response_room;
+        work.text = {request.header + header_bytes, std::min(slot_memory::text_room, work.departure.size())};
+    }
+    stream_lane* lane = streams_->take(request);
+    if (lane != nullptr) work_on(request, *lane);
+}
+
+/// Gives the stream what comes before the handler, and then the handler its exchange.
+void worker::work_on(exchange_state& request, stream_lane& lane) noexcept {
+    device_work& work = *request.device;
+    device_stream& stream = *lane.stream;
+    work.lane = &lane;
+    stream.begin();
+    if (request.owner->on_device()->staged()) {
+        stream.mark(stream_mark::start);
+        stream.copy(const_cast<std::byte*>(request.request.data()), work.arrived.data(), work.arrived.size());
+        stream.mark(stream_mark::copied_in);
+    } else {
+        streams_->device().make_inbound_visible();
+    }
+    request.handler_start = now_ = now();
+    serve(request);
+}
+
+/// An answer: what the handler gave the stream runs, or is yet to run. The rest of the way follows it.
+void worker::depart(exchange_state& answered) noexcept {
+    device_work& work = *answered.device;
+    device_stream& stream = *work.lane->stream;
+    stream.mark(stream_mark::answered);
+    const region_state* lent = answered.answer.lent;
+    const bool staged = answered.owner->on_device()->staged();
+    const bool own = answered.payload.data() == answered.response_room.data();
+    // What is lent goes as it is; but a GPU's memory that the transport does not reach, or, into slots on a
+    // GPU, any that it does not.
+    const bool copied = lent == nullptr ? staged && own
+                                        : (!staged || lent->gpu() != nullptr) &&
+                                              !answered.owner->path().reaches(*lent, false);
+    // What a client that is gone had lent may be gone too.
+    if (copied && !answered.payload.empty() && !answered.owner->gone()) {
+        stream.copy(work.departure.data(), answered.payload.data(), answered.payload.size());
+        work.copied_out = answered.payload;
+        answered.payload = within(work.departure, answered.payload.size());
+        // What was lent is read by the copy; its lease ends with the exchange.
+        answered.answer.lent = nullptr;
+    }
+    stream_waker* waker = streams_->waker();
+    stream.finish(waker == nullptr ? nullptr : &stream_waker::wake, waker);
+    work.lane->finishing = true;
+    ++streams_->finishing;
+}
+
+/// Answers whose streams have come to their end; requests that waited for a stream, in their place.
+[[gnu::noinline]] bool worker::poll_streams() noexcept {
+    bool progress = false;
+    for (stream_lane& lane : streams_->lanes()) {
+        if (!lane.finishing) continue;
+        const stream_progress state = lane.stream->poll();
+        if (state == stream_progress::running) continue;
+        progress = true;
+        arrive(lane, state == stream_progress::done);
+    }
+    if (streams_->waiting() > 0) expire_waiting();
+    return progress;
+}
+
+void worker::arrive(stream_lane& lane, bool done) noexcept {
+    exchange_state& answered = *lane.working;
+    lane.finishing = false;
+    --streams_->finishing;
+    answered.device->lane = nullptr;
+    if (done) {
+        add_stages(answered, *lane.stream);
+    } else {
+        const bool alive = streams_->device().alive();
+        answered.answer = {};
+        answered.answer.code = alive ? status::system_error : status::device_lost;
+        answered.payload = {};
+        if (!alive) {
+            tell_device_lost();
+            expire_waiting();
+        }
+    }
+    exchange_state* waited = streams_->next(lane);
+    send_answer(answered);
+    while (waited != nullptr && waited->owner->gone()) {
+        refuse(*waited, status::peer_lost);
+        waited = streams_->next(lane);
+    }
+    if (waited != nullptr) work_on(*waited, lane);
+}
+
+/// Requests that wait for a stream until it is too late; all of them, once there will be none.
+void worker::expire_waiting() noexcept {
+    const bool alive = streams_->device().alive();
+    if (alive && now_ < next_expiry_) return;
+    next_expiry_ = now_ + std::chrono::milliseconds{1};
+    const nanoseconds when = alive ? now_ : never;
+    while (exchange_state* late = streams_->take_overdue(when)) {
+        if (alive) {
+            refuse_late_or_too_many(*late, false);
+        } else {
+            refuse(*late, status::device_lost);
+        }
+    }
+}
+
+}  // namespace accel::core

@@ -1,0 +1,118 @@
+#include "cuda/device.hpp"
+
+#include "cuda/driver.hpp"
+#include "cuda/failure.hpp"
+#include "cuda/stream.hpp"
+
+#include <utility>
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+namespace accel::cuda {
+namespace {
+
+/// Allocations are whole pages of a dma-buf, whatever the host's page size.
+constexpr std::size_t granularity = std::size_t{64} << 10;
+
+std::size_t round_up(std::size_t value, std::size_t to) noexcept {
+    return (value + to - 1) / to * to;
+}
+
+}  // namespace
+
+result<std::unique_ptr<device>> device::open(int ordinal) {
+    int count = 0;
+    if (const auto code = cudaGetDeviceCount(&count); code != cudaSuccess) {
+        return call_failed("no GPU can be used", code);
+    }
+    if (ordinal < 0 || ordinal >= count) {
+        return error{status::unsupported, 0,
+                     fmt::format("there is no cuda:{}; this process sees {} GPU{}", ordinal, count,
+                                 count == 1 ? "" : "s")};
+    }
+    cudaDeviceProp properties{};
+    if (const auto code = cudaGetDeviceProperties(&properties, ordinal); code != cudaSuccess) {
+        return call_failed("no properties of the GPU", code);
+    }
+    if (const auto code = cudaSetDevice(ordinal); code != cudaSuccess)
+        return call_failed("the GPU cannot be used", code);
+    std::unique_ptr<device> made(new device(ordinal, fmt::format("cuda:{} ({})", ordinal, properties.name)));
+    int ordering = cudaGPUDirectRDMAWritesOrderingNone;
+    (void)cudaDeviceGetAttribute(&ordering, cudaDevAttrGPUDirectRDMAWritesOrdering, ordinal);
+    int options = 0;
+    (void)cudaDeviceGetAttribute(&options, cudaDevAttrGPUDirectRDMAFlushWritesOptions, ordinal);
+    const bool can_flush = (options & cudaFlushGPUDirectRDMAWritesOptionHost) != 0;
+    made->flush_needed_ = ordering < cudaGPUDirectRDMAWritesOrderingOwner && can_flush;
+    return made;
+}
+
+result<std::byte*> device::allocate(std::size_t bytes) {
+    const std::size_t size = round_up(bytes, granularity);
+    void* memory = nullptr;
+    if (const auto code = cudaSetDevice(ordinal_); code != cudaSuccess) return call_failed(name_, code);
+    if (const auto code = cudaMalloc(&memory, size); code != cudaSuccess) {
+        return call_failed(fmt::format("{} has no {} bytes of memory", name_, size), code);
+    }
+    // Not on the legacy stream, which would wait for kernels that never end.
+    auto zeroed = stream::create(ordinal_, stream_priority::normal, failed_);
+    cudaError_t code = cudaErrorUnknown;
+    if (zeroed) {
+        code = cudaMemsetAsync(memory, 0, size, (*zeroed)->native());
+        if (code == cudaSuccess) code = cudaStreamSynchronize((*zeroed)->native());
+    }
+    if (code != cudaSuccess) {
+        (void)cudaFree(memory);
+        return call_failed(fmt::format("{}: memory cannot be cleared", name_), code);
+    }
+    auto* const made = static_cast<std::byte*>(memory);
+    const std::lock_guard lock(mutex_);
+    sizes_[made] = size;
+    allocated_.fetch_add(size, std::memory_order_relaxed);
+    return made;
+}
+
+void device::release(std::byte* memory) noexcept {
+    {
+        const std::lock_guard lock(mutex_);
+        const auto found = sizes_.find(memory);
+        if (found == sizes_.end()) return;
+        allocated_.fetch_sub(found->second, std::memory_order_relaxed);
+        sizes_.erase(found);
+    }
+    (void)cudaFree(memory);
+}
+
+result<std::unique_ptr<core::device_stream>> device::open_stream(stream_priority priority) {
+    auto made = stream::create(ordinal_, priority, failed_);
+    if (!made) return made.error();
+    return std::unique_ptr<core::device_stream>(std::move(*made));
+}
+
+result<core::dma_buf> device::export_memory(const std::byte* memory, std::size_t bytes) {
+    (void)cudaSetDevice(ordinal_);
+    const auto address = reinterpret_cast<std::uintptr_t>(memory);
+    auto all = find_allocation(address);
+    if (!all) return all.error();
+    if (address + bytes > all->base + all->bytes) {
+        return error{status::invalid_argument, 0,
+                     fmt::format("{} bytes of GPU memory end behind their allocation", bytes)};
+    }
+    // A dma-buf covers whole pages; allocations do too, though they may be handed out in smaller pieces.
+    constexpr std::size_t page = 4096;
+    const std::uintptr_t begin = address / page * page;
+    const std::size_t size = round_up(address + bytes - begin, page);
+    auto fd = export_dma_buf(begin, size, true);
+    if (!fd) fd = export_dma_buf(begin, size, false);
+    if (!fd) return fd.error();
+    return core::dma_buf{*fd, address - begin};
+}
+
+void device::make_inbound_visible() noexcept {
+    if (!flush_needed_) return;
+    (void)cudaSetDevice(ordinal_);
+    (void)cudaDeviceFlushGPUDirectRDMAWrites(cudaFlushGPUDirectRDMAWritesTargetCurrentDevice,
+                                             cudaFlushGPUDirectRDMAWritesToOwner);
+}
+
+}  // namespace accel::cuda

@@ -1,0 +1,48 @@
+#pragma once
+
+#include "core/accelerator.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+namespace accel::cuda {
+
+/// One GPU, used through its primary context, as the CUDA runtime does.
+class device final : public core::accelerator_device {
+  public:
+    [[nodiscard]] static result<std::unique_ptr<device>> open(int ordinal);
+    ~device() override = default;
+    device(const device&) = delete;
+    device& operator=(const device&) = delete;
+
+    [[nodiscard]] memory_kind kind() const noexcept override {
+        return memory_kind::cuda(static_cast<std::int16_t>(ordinal_));
+    }
+    [[nodiscard]] const std::string& name() const noexcept override { return name_; }
+    [[nodiscard]] result<std::byte*> allocate(std::size_t bytes) override;
+    void release(std::byte* memory) noexcept override;
+    [[nodiscard]] result<std::unique_ptr<core::device_stream>> open_stream(stream_priority priority) override;
+    [[nodiscard]] result<core::dma_buf> export_memory(const std::byte* memory, std::size_t bytes) override;
+    [[nodiscard]] std::size_t allocated() const noexcept override {
+        return allocated_.load(std::memory_order_relaxed);
+    }
+    [[nodiscard]] bool alive() const noexcept override { return !failed_.load(std::memory_order_relaxed); }
+    void make_inbound_visible() noexcept override;
+
+  private:
+    device(int ordinal, std::string name) noexcept : ordinal_(ordinal), name_(std::move(name)) {}
+
+    int ordinal_;
+    std::string name_;
+    bool flush_needed_ = false;  ///< kernels do not see an RDMA device's writes by themselves
+    std::atomic<bool> failed_{false};
+    std::atomic<std::size_t> allocated_{0};
+    std::mutex mutex_;
+    std::unordered_map<std::byte*, std::size_t> sizes_;
+};
+
+}  // namespace accel::cuda

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <accel_transport/status.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+/// The few calls that only the CUDA driver has. It is found when the program runs: nothing links against it.
+namespace accel::cuda {
+
+/// Whether this process has loaded the driver; no pointer can be a GPU's before that.
+[[nodiscard]] bool driver_loaded() noexcept;
+
+struct allocation {
+    std::uintptr_t base = 0;
+    std::size_t bytes = 0;
+};
+/// The allocation that holds an address of a GPU's memory.
+[[nodiscard]] result<allocation> find_allocation(std::uintptr_t address);
+
+/// A dma-buf over a range of whole host pages; the caller closes it. `pcie`: reached over PCIe, also where
+/// the default would be another way.
+[[nodiscard]] result<int> export_dma_buf(std::uintptr_t begin, std::size_t bytes, bool pcie);
+
+}  // namespace accel::cuda

@@ -1,0 +1,104 @@
+#include "verbs/rdma_backend.hpp"
+
+#include "core/context_state.hpp"
+#include "core/region_state.hpp"
+#include "verbs/device.hpp"
+#include "verbs/domain_list.hpp"
+#include "verbs/poller.hpp"
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+namespace accel::verbs {
+namespace {
+
+/// Registers a little memory for trial: where the limit of locked memory is too low, nothing else works
+/// either.
+result<void> try_to_register(const std::shared_ptr<verbs::device>& on) {
+    auto trial = domain::create(on);
+    if (!trial) return trial.error();
+    std::vector<std::byte> memory(std::size_t{256} << 10);
+    auto registered = (*trial)->register_memory(memory, access::peer_writes);
+    if (!registered) return registered.error();
+    return {};
+}
+
+class rdma_backend final : public core::backend {
+  public:
+    rdma_backend(core::context_state& context, const rdma_scheme& scheme)
+        : context_(context), scheme_(scheme) {}
+    [[nodiscard]] std::string_view scheme() const noexcept override { return scheme_.name; }
+    [[nodiscard]] std::string_view wire() const noexcept override { return "rdma"; }
+    [[nodiscard]] bool fills_gpus() const noexcept override { return scheme_.fills_gpus; }
+
+    [[nodiscard]] core::probe_result probe() override {
+        auto found = open_device({}, {});
+        if (!found) return {false, found.error().message};
+        if (auto registered = try_to_register(*found); !registered) {
+            return {false, fmt::format("{}: {}", (*found)->name(), registered.error().message)};
+        }
+        if (scheme_.fills_gpus) return probe_gpu(*found);
+        return {true, (*found)->describe() + "; payloads are not encrypted"};
+    }
+
+    void unregister_region(const core::region_state& region) noexcept override {
+        domains_->forget(region.id(), {region.data(), region.size()});
+    }
+
+    [[nodiscard]] result<std::unique_ptr<core::poller>> open_poller(
+        const core::poller_options& options) override {
+        auto on = open_device(options.verbs, options.host);
+        if (!on) return on.error();
+        return rdma_poller::open(std::move(*on), domains_, options, scheme_.fills_gpus);
+    }
+
+  private:
+    /// Registers a little memory of the first GPU for trial.
+    [[nodiscard]] core::probe_result probe_gpu(const std::shared_ptr<verbs::device>& on) {
+        auto gpu = context_.gpus()->open(memory_kind::cuda(0));
+        if (!gpu) return {false, gpu.error().message};
+        constexpr std::size_t bytes = std::size_t{64} << 10;
+        auto memory = (*gpu)->allocate(bytes);
+        if (!memory) return {false, memory.error().message};
+        std::string failure;
+        if (auto trial = domain::create(on); !trial) {
+            failure = trial.error().message;
+        } else if (auto registered = (*trial)->register_memory({*memory, bytes}, access::peer_writes, *gpu);
+                   !registered) {
+            failure = registered.error().message;
+        }
+        (*gpu)->release(*memory);
+        if (!failure.empty()) return {false, fmt::format("{}: {}", on->name(), failure)};
+        return {true, fmt::format("{}, into the memory of {}; payloads are not encrypted", on->describe(),
+                                  (*gpu)->name())};
+    }
+
+    /// All pollers of a context that ask for the same share one.
+    result<std::shared_ptr<verbs::device>> open_device(const verbs_options& wanted, const std::string& near) {
+        const std::string key = fmt::format("{}|{}|{}|{}", wanted.device, wanted.gid_index, wanted.mtu, near);
+        const std::lock_guard lock(mutex_);
+        if (auto open = devices_[key].lock()) return open;
+        auto made = device::open(wanted, near);
+        if (made) devices_[key] = *made;
+        return made;
+    }
+
+    core::context_state& context_;
+    rdma_scheme scheme_;
+    std::shared_ptr<domain_list> domains_ = std::make_shared<domain_list>();
+    std::mutex mutex_;
+    std::map<std::string, std::weak_ptr<device>> devices_;
+};
+
+}  // namespace
+
+std::unique_ptr<core::backend> make_rdma_backend(core::context_state& context, const rdma_scheme& scheme) {
+    return std::make_unique<rdma_backend>(context, scheme);
+}
+
+}  // namespace accel::verbs

@@ -1,0 +1,25 @@
+#pragma once
+
+#include "core/backend.hpp"
+
+#include <memory>
+#include <string_view>
+
+namespace accel::core {
+class context_state;
+}
+
+namespace accel::verbs {
+
+/// What a scheme over verbs is, beyond its name.
+struct rdma_scheme {
+    std::string_view name;    ///< static storage
+    bool fills_gpus = false;  ///< a server's payloads lie on a GPU
+};
+
+/// Writes between registered memory over reliable connections, posted by the CPU. All such schemes are one
+/// wire: a client of one talks to a server of another.
+[[nodiscard]] std::unique_ptr<core::backend> make_rdma_backend(core::context_state& context,
+                                                               const rdma_scheme& scheme);
+
+}  // namespace accel::verbs

@@ -1,0 +1,331 @@
+#pragma once
+
+#include "conformance/patience.hpp"
+#include "conformance/payload.hpp"
+#include "core/context_state.hpp"
+#include "gpu/fake_gpu.hpp"
+
+#include <accel_transport/accel_transport.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+/// Handlers whose bytes are on a GPU: staging, streams, queueing and failures, with a stand-in for the GPU.
+namespace accel::tests {
+
+using namespace std::chrono_literals;
+/// As a kernel would: later, on the exchange's stream.
+inline void echo_on_gpu(exchange one) {
+    const std::size_t length = std::min(one.request().size(), one.response().size());
+    fake_stream& stream = fake_stream::of(one.stream());
+    one.mark(stage::preprocessing);
+    one.mark(stage::inference);
+    stream.copy(one.response().data(), one.request().data(), length);
+    (void)one.reply(length);
+}
+
+class gpu_service : public ::testing::TestWithParam<std::string> {
+  protected:
+    void serve(handler service, server_options options = {}) {
+        auto opened = context::open({.log = log_level::off});
+        context_ = std::make_unique<context>(std::move(*opened));
+        context_->state()->replace_gpus(gpus_);
+        options.memory = memory_kind::cuda(0);
+        options.security.insecure = true;
+        options.peer_timeout = patience(5s);
+        const std::string uri = GetParam() == "local" ? "local://gpu-service" : GetParam() + "://127.0.0.1:0";
+        auto listening = server::listen(*context_, {uri}, std::move(service), options);
+        ASSERT_TRUE(listening) << listening.error().message;
+        server_ = std::make_unique<server>(std::move(*listening));
+    }
+    result<channel> try_connect(channel_options options = {}) {
+        options.security.insecure = true;
+        options.peer_timeout = patience(5s);
+        options.request_bytes = options.response_bytes = 64 << 10;
+        return channel::connect(*context_, server_->endpoints().at(0), options);
+    }
+    channel connect(const channel_options& options = {}) {
+        auto made = try_connect(options);
+        EXPECT_TRUE(made) << made.error().message;
+        return std::move(*made);
+    }
+    static call_id send(channel& through, std::size_t length, std::uint64_t seed,
+                        const submit_options& options = {}) {
+        call_view call;
+        EXPECT_EQ(through.begin(call), status::ok);
+        fill(call.request.first(length), seed);
+        EXPECT_EQ(through.submit(call.id, length, options), status::ok);
+        return call.id;
+    }
+    static completion next(channel& through) {
+        std::array<completion, 1> one;
+        EXPECT_EQ(through.wait(one, patience(10s)), 1U);
+        return one[0];
+    }
+
+    std::shared_ptr<fake_accelerator> gpus_ = std::make_shared<fake_accelerator>();
+    std::unique_ptr<context> context_;
+    std::unique_ptr<server> server_;
+};
+
+TEST_P(gpu_service, gets_its_bytes_on_the_gpu_and_answers_from_there) {
+    std::atomic<int> wrong{0};
+    serve([&](exchange one) {
+        if (one.memory() != memory_kind::cuda(0) || one.stream() == nullptr) ++wrong;
+        if (!gpus_->device().holds(one.request().data(), one.request().size())) ++wrong;
+        if (!gpus_->device().holds(one.response().data(), one.response().size())) ++wrong;
+        echo_on_gpu(std::move(one));
+    });
+    channel client = connect();
+    for (std::size_t length : {std::size_t{0}, std::size_t{1}, std::size_t{1000}, std::size_t{64 << 10}}) {
+        send(client, length, length + 1);
+        const completion got = next(client);
+        EXPECT_EQ(got.status, status::ok);
+        EXPECT_EQ(got.response.size(), length);
+        EXPECT_TRUE(matches(got.response, length + 1));
+        EXPECT_EQ(client.release(got.id), status::ok);
+    }
+    EXPECT_EQ(wrong, 0);
+    EXPECT_GT(server_->statistics().gpu_memory_bytes, 0U);
+    client.close();
+    EXPECT_TRUE(eventually(patience(5s), [&] { return server_->statistics().gpu_memory_bytes == 0; }));
+    EXPECT_EQ(gpus_->device().allocated(), 0U);
+}
+
+TEST_P(gpu_service, answers_when_the_stream_has_come_that_far_and_tells_the_stages) {
+    for (const poll_mode mode : {poll_mode::block, poll_mode::adaptive, poll_mode::busy}) {
+        server_options options;
+        options.poll = mode;
+        serve(
+            [](exchange one) {
+                fake_stream& stream = fake_stream::of(one.stream());
+                one.mark(stage::preprocessing);
+                stream.launch([] { std::this_thread::sleep_for(5ms); });
+                one.mark(stage::inference);
+                stream.launch([] { std::this_thread::sleep_for(20ms); });
+                (void)one.reply(0);
+            },
+            options);
+        channel client = connect();
+        send(client, 1000, 1);
+        const completion got = next(client);
+        EXPECT_EQ(got.status, status::ok);
+        EXPECT_GE(got.timeline.preprocessing, 5ms);
+        EXPECT_GE(got.timeline.inference, 20ms);
+        EXPECT_GE(got.timeline.server, 25ms);
+        if (GetParam() == "gdr") {
+            EXPECT_EQ(got.timeline.copy, 0ns) << "the RDMA device has put it there";
+        } else {
+            EXPECT_GT(got.timeline.copy, 0ns);
+        }
+        server_.reset();
+    }
+}
+
+TEST_P(gpu_service, works_on_several_requests_at_once_and_queues_the_others) {
+    std::atomic<int> at_once{0};
+    std::atomic<int> most{0};
+    server_options options;
+    options.streams = 2;
+    serve(
+        [&](exchange one) {
+            fake_stream::of(one.stream()).launch([&] {
+                const int now_at = ++at_once;
+                if (now_at > most) most = now_at;
+                std::this_thread::sleep_for(10ms);
+                --at_once;
+            });
+            echo_on_gpu(std::move(one));
+        },
+        options);
+    channel client = connect();
+    for (std::uint64_t seed = 1; seed <= 8; ++seed) send(client, 5000, seed, {.tag = seed});
+    for (int i = 0; i < 8; ++i) {
+        const completion got = next(client);
+        EXPECT_EQ(got.status, status::ok);
+        EXPECT_TRUE(matches(got.response, got.tag));
+        (void)client.release(got.id);
+    }
+    EXPECT_EQ(most, 2);
+}
+
+TEST_P(gpu_service, refuses_a_request_that_waited_for_a_stream_until_its_deadline) {
+    server_options options;
+    options.streams = 1;
+    std::atomic<bool> go_on{false};
+    serve(
+        [&](exchange one) {
+            fake_stream::of(one.stream()).launch([&] {
+                while (!go_on) std::this_thread::sleep_for(1ms);
+            });
+            echo_on_gpu(std::move(one));
+        },
+        options);
+    channel client = connect();
+    send(client, 100, 1, {.timeout = patience(20s), .tag = 1});
+    send(client, 100, 2, {.timeout = 50ms, .tag = 2});
+    const completion late = next(client);
+    EXPECT_EQ(late.tag, 2U);
+    EXPECT_EQ(late.status, status::timed_out);
+    EXPECT_TRUE(eventually(patience(5s), [&] { return server_->statistics().expired == 1; }));
+    EXPECT_EQ(server_->statistics().requests, 1U) << "the handler has not seen it";
+    go_on = true;
+    const completion first = next(client);
+    EXPECT_EQ(first.tag, 1U);
+    EXPECT_EQ(first.status, status::ok);
+}
+
+TEST_P(gpu_service, serves_a_high_priority_while_the_normal_streams_are_taken) {
+    server_options options;
+    options.streams = 1;
+    std::atomic<bool> go_on{false};
+    serve(
+        [&](exchange one) {
+            if (one.trace_id() == 1) {
+                fake_stream::of(one.stream()).launch([&] {
+                    while (!go_on) std::this_thread::sleep_for(1ms);
+                });
+            }
+            echo_on_gpu(std::move(one));
+        },
+        options);
+    channel normal = connect();
+    channel_options wish;
+    wish.priority = stream_priority::high;
+    channel high = connect(wish);
+    send(normal, 100, 1, {.trace_id = 1});
+    send(high, 100, 2);
+    EXPECT_EQ(next(high).status, status::ok);
+    go_on = true;
+    EXPECT_EQ(next(normal).status, status::ok);
+}
+
+TEST_P(gpu_service, may_keep_the_requests_of_a_session_in_order) {
+    server_options options;
+    options.streams = 4;
+    options.stream_per_session = true;
+    std::mutex mutex;
+    std::vector<std::uint64_t> order;
+    serve(
+        [&](exchange one) {
+            const std::uint64_t number = one.trace_id();
+            fake_stream::of(one.stream()).launch([&, number] {
+                if (number == 0) std::this_thread::sleep_for(20ms);
+                const std::lock_guard lock(mutex);
+                order.push_back(number);
+            });
+            echo_on_gpu(std::move(one));
+        },
+        options);
+    channel client = connect();
+    for (std::uint64_t i = 0; i < 6; ++i) send(client, 100, i, {.trace_id = i});
+    for (int i = 0; i < 6; ++i) EXPECT_EQ(next(client).status, status::ok);
+    EXPECT_EQ(order, (std::vector<std::uint64_t>{0, 1, 2, 3, 4, 5}));
+}
+
+TEST_P(gpu_service, completes_everything_with_device_lost_once_the_gpu_is) {
+    std::atomic<int> served{0};
+    server_options options;
+    options.streams = 1;
+    serve(
+        [&](exchange one) {
+            ++served;
+            fake_stream::of(one.stream()).launch([&] {
+                std::this_thread::sleep_for(20ms);
+                gpus_->device().failed = true;
+            });
+            echo_on_gpu(std::move(one));
+        },
+        options);
+    channel client = connect();
+    for (std::uint64_t i = 0; i < 4; ++i) send(client, 100, i);
+    for (int i = 0; i < 4; ++i) {
+        const completion got = next(client);
+        EXPECT_EQ(got.status, status::device_lost);
+        (void)client.release(got.id);
+    }
+    send(client, 100, 9);
+    EXPECT_EQ(next(client).status, status::device_lost);
+    EXPECT_EQ(served, 1) << "the handler saw no request after the failure";
+}
+
+TEST_P(gpu_service, refuses_a_session_that_the_gpu_has_no_memory_for) {
+    serve(echo_on_gpu);
+    channel first = connect();
+    gpus_->device().capacity = gpus_->device().allocated() + 100'000;
+    const auto second = try_connect();
+    ASSERT_FALSE(second);
+    EXPECT_EQ(second.error().code, status::out_of_memory) << second.error().message;
+    send(first, 100, 1);
+    EXPECT_EQ(next(first).status, status::ok);
+    gpus_->device().capacity = std::size_t{4} << 30;
+    EXPECT_TRUE(try_connect());
+}
+
+TEST_P(gpu_service, tells_why_it_failed_and_answers_from_lent_memory) {
+    region on_gpu;
+    region on_host;
+    std::atomic<std::uint32_t> leases{0};
+    serve([&](exchange one) {
+        switch (one.trace_id()) {
+            case 1:
+                (void)one.fail(status::application_error, 7, "no digit");
+                break;
+            case 2:
+                (void)one.reply(on_gpu.whole(), leases);
+                break;
+            default:
+                (void)one.reply(on_host.whole(), leases);
+        }
+    });
+    on_gpu = context_->allocate(3000, memory_kind::cuda(0)).value();
+    on_host = context_->allocate(2000).value();
+    fill({on_gpu.data(), on_gpu.size()}, 2);
+    fill({on_host.data(), on_host.size()}, 3);
+    channel client = connect();
+    for (std::uint64_t trace = 1; trace <= 3; ++trace) {
+        send(client, 10, 1, {.trace_id = trace});
+        const completion got = next(client);
+        if (trace == 1) {
+            EXPECT_EQ(got.status, status::application_error);
+            EXPECT_EQ(got.code, 7U);
+            EXPECT_EQ(std::memcmp(got.response.data(), "no digit", got.response.size()), 0);
+        } else {
+            EXPECT_EQ(got.status, status::ok);
+            EXPECT_EQ(got.response.size(), trace == 2 ? 3000U : 2000U);
+            EXPECT_TRUE(matches(got.response, trace));
+        }
+        EXPECT_EQ(client.release(got.id), status::ok);
+    }
+    EXPECT_TRUE(eventually(patience(5s), [&] { return leases == 0; }));
+    client.close();
+    server_.reset();
+}
+
+TEST_P(gpu_service, drops_the_answer_of_a_client_that_left_and_frees_its_slots) {
+    std::atomic<bool> go_on{false};
+    serve([&](exchange one) {
+        fake_stream::of(one.stream()).launch([&] {
+            while (!go_on) std::this_thread::sleep_for(1ms);
+        });
+        echo_on_gpu(std::move(one));
+    });
+    {
+        channel client = connect();
+        send(client, 100, 1);
+        EXPECT_TRUE(eventually(patience(5s), [&] { return server_->statistics().requests == 1; }));
+    }
+    EXPECT_GT(gpus_->device().allocated(), 0U) << "the stream still uses them";
+    go_on = true;
+    EXPECT_TRUE(eventually(patience(5s), [&] { return gpus_->device().allocated() == 0; }));
+}
+
+}  // namespace accel::tests
