@@ -3,6 +3,7 @@
 // memory.
 #include "gpu/copy_engine.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -66,7 +67,7 @@ class stand_in final : public server {
         const std::size_t size = content[0] >> 4;
         auto* there = reinterpret_cast<void*>(pair(content, 1));
         auto* here = reinterpret_cast<void*>(pair(content, 3));
-        auto& word = *static_cast<std::uint64_t*>(there);
+        auto* word = static_cast<std::uint64_t*>(there);
         switch (static_cast<action>(content[0] & 7)) {
             case action::write:
                 std::memcpy(there, (content[0] & 8) != 0 ? &content[3] : here, size);
@@ -75,11 +76,11 @@ class stand_in final : public server {
                 std::memcpy(here, there, size);
                 break;
             case action::fetch_add:
-                memory.previous = std::exchange(word, word + pair(content, 3));
+                memory.previous = std::exchange(*word, *word + pair(content, 3));
                 break;
             case action::compare_swap:
-                memory.previous = word;
-                if (word == pair(content, 5)) word = pair(content, 3);
+                memory.previous = *word;
+                if (*word == pair(content, 5)) *word = pair(content, 3);
                 break;
         }
     }
@@ -130,7 +131,8 @@ TEST_F(copies, sizes_and_offsets_of_all_kinds) {
             const auto message = pattern(size, static_cast<unsigned>(size + shift));
             ASSERT_TRUE(engine.write(at(64 + shift), message.data(), size));
             ASSERT_TRUE(engine.flush());
-            EXPECT_EQ(std::memcmp(device.data() + 64 + shift, message.data(), size), 0);
+            EXPECT_TRUE(std::equal(message.begin(), message.end(),
+                                   device.begin() + 64 + static_cast<std::ptrdiff_t>(shift)));
             EXPECT_EQ(device[63 + shift], std::byte{7});
             EXPECT_EQ(device[64 + shift + size], std::byte{7});
             std::vector<std::byte> back(size);
@@ -165,8 +167,8 @@ TEST_F(copies, a_read_sees_the_writes_before_it) {
 
 TEST_F(copies, messages_are_read_ahead_each_on_its_own) {
     device = pattern(device_bytes, 9);
-    constexpr std::size_t packet = 1024;
-    constexpr std::size_t size = 1 << 20;
+    constexpr std::size_t packet = 4096;
+    constexpr std::size_t size = 1 << 19;
     std::vector<std::byte> back[6];
     for (auto& each : back) each.resize(size);
     for (std::size_t done = 0; done < size; done += packet) {
@@ -190,6 +192,7 @@ TEST_F(copies, one_message_alone_takes_few_jobs) {
 TEST_F(copies, what_was_fetched_for_one_message_does_not_serve_the_next) {
     std::vector<std::byte> back(4096);
     ASSERT_TRUE(engine.read_part(back.data(), at(0), 4096, 1, 100'000));
+    ASSERT_TRUE(engine.flush());
     std::fill(device.begin(), device.end(), std::byte{0x33});
     ASSERT_TRUE(engine.read_part(back.data(), at(4096), 4096, 2, 100'000));
     EXPECT_EQ(back, std::vector<std::byte>(4096, std::byte{0x33}));
