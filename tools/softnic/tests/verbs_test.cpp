@@ -405,13 +405,14 @@ TEST_F(verbs, addresses_without_memory_are_refused) {
 struct plugin_memory {
     static constexpr std::uint64_t base = 1ull << 52;
     static constexpr std::uint64_t refused = 1ull << 53;
+    static constexpr std::uint64_t range_space = 7;
     std::vector<std::uint8_t> bytes = std::vector<std::uint8_t>(1 << 16);
     std::vector<std::pair<std::uint64_t, std::vector<std::uint8_t>>> waiting;
     int released = 0;
 
     static plugin_memory& of(void* self) { return *static_cast<plugin_memory*>(self); }
     static int claim(void*, std::uint64_t address, std::uint64_t, std::uint64_t* space) {
-        *space = 0;
+        *space = range_space;
         if (address >= refused) return -EFAULT;
         return address >= base ? 1 : 0;
     }
@@ -421,14 +422,19 @@ struct plugin_memory {
         *space = iova - offset;
         return iova >= base ? 1 : 0;
     }
+    /// The space is what the claim said.
+    static std::uint64_t index(std::uint64_t space, std::uint64_t at) {
+        EXPECT_TRUE(space == range_space || space >= base) << space;
+        return space == range_space ? at - base : space + at - base;
+    }
     static int read(void* self, std::uint64_t space, void* out, std::uint64_t at, std::size_t size) {
         flush(self, space);
-        std::memcpy(out, of(self).bytes.data() + (space + at - base), size);
+        std::memcpy(out, of(self).bytes.data() + index(space, at), size);
         return 0;
     }
     static int write(void* self, std::uint64_t space, std::uint64_t at, const void* in, std::size_t size) {
         const auto* first = static_cast<const std::uint8_t*>(in);
-        of(self).waiting.push_back({space + at - base, {first, first + size}});
+        of(self).waiting.push_back({index(space, at), {first, first + size}});
         return 0;
     }
     static int flush(void* self, std::uint64_t) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gpu/worker.cuh"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -19,6 +20,7 @@ using steady = std::chrono::steady_clock;
 
 constexpr unsigned kernel_threads = 1024;
 constexpr std::uint64_t longest_stay_ns = 20'000'000;
+constexpr std::uint64_t crowded_idle_ns = 5'000;
 constexpr std::chrono::seconds longest_start{20};
 constexpr std::chrono::seconds longest_stop{1};
 constexpr std::chrono::microseconds linger{50};
@@ -171,7 +173,8 @@ bool worker::launch(lane& which, CUstream stream) {
     lane_memory* memory = &which.memory();
     std::uint32_t number = which.next();
     std::uint32_t service = which.begin_service();
-    unsigned long long idle_ns = options_.idle_us * 1000;
+    unsigned long long idle_ns =
+        which.crowded() ? std::min(crowded_idle_ns, options_.idle_us * 1000) : options_.idle_us * 1000;
     unsigned long long stay_ns = longest_stay_ns;
     void* arguments[]{&memory, &number, &service, &idle_ns, &stay_ns};
     return check(calls_.cuLaunchKernel(kernel_, 1, 1, 1, kernel_threads, 1, 1, 0, stream, arguments, nullptr),
