@@ -83,7 +83,7 @@ step_softnic() {
 step_tidy() {
     cmake --preset clang >/dev/null
     python3 -c 'import json; print(*sorted({c["file"] for c in json.load(open("build/clang/compile_commands.json"))}), sep="\n")' |
-        grep -E "^$root/(src|tools|examples)/" | grep -vE "/(tests|fuzz)/" |
+        grep -E "^$root/(src|tools|examples)/" | grep -vE "/(tests|fuzz)/|\.cu$" |
         xargs -P "$CMAKE_BUILD_PARALLEL_LEVEL" -n 2 clang-tidy -p build/clang --quiet --warnings-as-errors='*'
 }
 

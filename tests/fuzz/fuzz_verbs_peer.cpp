@@ -12,7 +12,8 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     const auto peer = verbs::parse_endpoint(bytes);
     if (peer) {
         const verbs::endpoint& e = peer.value();
-        tests::require(size == e.size_bytes() && std::memcmp(&e, data, size) == 0, "it is read as it lies there");
+        tests::require(size == e.size_bytes() && std::memcmp(&e, data, size) == 0,
+                       "it is read as it lies there");
         tests::require(e.mtu >= 1 && e.mtu <= 5, "the MTU is one there is");
         tests::require(e.queue_pair < (1U << 24) && e.first_psn < (1U << 24), "numbers have 24 bits");
         tests::require(e.slots > 0 && e.slots_stride > 0, "there are slots");
