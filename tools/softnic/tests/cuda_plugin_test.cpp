@@ -31,7 +31,9 @@ Function* in_driver(const char* name, Function*) {
     return reinterpret_cast<Function*>(::dlsym(driver, name));
 }
 fake_cuda::allocation allocate() {
-    return in_driver("fake_cuda_allocate", &fake_cuda_allocate)(bytes);
+    fake_cuda::allocation made;
+    in_driver("fake_cuda_allocate", &fake_cuda_allocate)(bytes, &made);
+    return made;
 }
 
 struct cuda_plugin : ::testing::Test {

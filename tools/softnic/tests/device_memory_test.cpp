@@ -11,7 +11,6 @@ namespace {
 
 using testing::hidden_memory;
 using testing::piece;
-using testing::seen_completion;
 using testing::work;
 
 /// Mode: 0 as always; else strict, with this seed.

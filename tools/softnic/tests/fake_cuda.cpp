@@ -51,7 +51,7 @@ T handle() {
 
 }  // namespace
 
-allocation fake_cuda_allocate(std::size_t size) {
+void fake_cuda_allocate(std::size_t size, allocation* result) {
     const int file = ::memfd_create("device", MFD_CLOEXEC);
     allocation made;
     made.size = size;
@@ -61,7 +61,7 @@ allocation fake_cuda_allocate(std::size_t size) {
     ::close(file);
     allocations[count] = made;
     ++count;
-    return made;
+    *result = made;
 }
 
 void fake_cuda_fail() {

@@ -15,7 +15,7 @@ struct allocation {
 }  // namespace fake_cuda
 
 extern "C" {
-__attribute__((visibility("default"))) fake_cuda::allocation fake_cuda_allocate(std::size_t size);
+__attribute__((visibility("default"))) void fake_cuda_allocate(std::size_t size, fake_cuda::allocation* made);
 /// From now on every copy fails.
 __attribute__((visibility("default"))) void fake_cuda_fail();
 }

@@ -85,9 +85,9 @@ std::uint32_t lane::submit(const job& what) {
     last_ = number;
     const auto content = encode(what);
     auto& line = line_of(memory_, number);
-    for (std::uint32_t quad = 0; quad < line_words / quad_words; ++quad) {
+    for (std::size_t quad = 0; quad < line_words / quad_words; ++quad) {
         std::uint32_t* words = line + quad * quad_words;
-        for (std::uint32_t at = 0; at < quad_words - 1; ++at) {
+        for (std::size_t at = 0; at < quad_words - 1; ++at) {
             store(words[at + 1], content[quad * (quad_words - 1) + at], std::memory_order_relaxed);
         }
         store(words[0], number, std::memory_order_release);
@@ -144,10 +144,10 @@ void lane::give_up() {
 
 bool take_job(lane_memory& from, std::uint32_t number, std::array<std::uint32_t, content_words>& content) {
     auto& line = line_of(from, number);
-    for (std::uint32_t quad = 0; quad < line_words / quad_words; ++quad) {
+    for (std::size_t quad = 0; quad < line_words / quad_words; ++quad) {
         std::uint32_t* words = line + quad * quad_words;
         if (load(words[0]) != number) return false;
-        for (std::uint32_t at = 0; at < quad_words - 1; ++at) {
+        for (std::size_t at = 0; at < quad_words - 1; ++at) {
             content[quad * (quad_words - 1) + at] =
                 std::atomic_ref(words[at + 1]).load(std::memory_order_relaxed);
         }

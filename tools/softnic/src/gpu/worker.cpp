@@ -107,14 +107,14 @@ bool worker::prepare() {
         if (!check(calls_.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, highest), "no stream"))
             return false;
     }
-    if (options_.copies_by_driver == 0 && !prepare_kernel()) return false;
+    if (!options_.copies_by_driver && !prepare_kernel()) return false;
     const std::chrono::milliseconds patience(options_.timeout_ms);
     for (std::size_t at = 0; at < lanes_.size(); ++at) {
         auto* memory = reinterpret_cast<lane_memory*>(pinned_) + at;
         lanes_[at] = std::make_unique<lane>(*memory, *this, patience);
     }
     engine_ = std::make_unique<copy_engine>(*lanes_[0], *lanes_[1], bounce_ + bounce_bytes,
-                                            options_.copies_by_driver == 0);
+                                            !options_.copies_by_driver);
     return true;
 }
 
@@ -154,7 +154,7 @@ void worker::work() {
         const bool look = look_;
         wanted_ = look_ = false;
         lock.unlock();
-        if (options_.copies_by_driver != 0) {
+        if (options_.copies_by_driver) {
             copy_until_quiet();
         } else {
             for (std::size_t at = 0; at < lanes_.size() && !dead_; ++at) {
