@@ -27,12 +27,12 @@ constexpr std::size_t bytes = 1 << 20;
 void* driver = nullptr;
 
 template <class Function>
-Function* in_driver(const char* name, Function*) {
+Function* in_driver(const char* name) {
     return reinterpret_cast<Function*>(::dlsym(driver, name));
 }
 fake_cuda::allocation allocate() {
     fake_cuda::allocation made;
-    in_driver("fake_cuda_allocate", &fake_cuda_allocate)(bytes, &made);
+    in_driver<decltype(fake_cuda_allocate)>("fake_cuda_allocate")(bytes, &made);
     return made;
 }
 
@@ -108,7 +108,7 @@ TEST_F(cuda_plugin, work_on_a_device_that_failed_ends_with_an_error) {
     const auto source = enrol(from);
     const auto target = enrol(to);
     ASSERT_EQ(run(IBV_WR_RDMA_WRITE, 1000, *source, *target).status, IBV_WC_SUCCESS);
-    in_driver("fake_cuda_fail", &fake_cuda_fail)();
+    in_driver<decltype(fake_cuda_fail)>("fake_cuda_fail")();
     EXPECT_EQ(run(IBV_WR_RDMA_WRITE, 1000, *source, *target).status, IBV_WC_LOC_PROT_ERR);
 }
 
