@@ -30,16 +30,17 @@ left_early() { # status of the end that left, output and status of the other
     [ ${#faults[@]} -gt 0 ] && [ "$1" = 0 ] && [ "$3" != 0 ] && grep -q "transport retry counter exceeded" "$2"
 }
 
-# Server and client of one program, on a TCP port of their own for the exchange of addresses.
+# Server and client of one program, on a TCP port of their own for the exchange of addresses. $only_server and $only_client:
+# further arguments of one of them.
 pair() {
     port=$((port + 1))
-    run "$@" "$port_option" "$port" > "$work/server" 2>&1 &
+    run "$@" ${only_server:-} "$port_option" "$port" > "$work/server" 2>&1 &
     local server=$!
     for _ in $(seq 100); do
         grep -q ":$(printf %04X "$port") .* 0A " /proc/net/tcp /proc/net/tcp6 2> /dev/null && break
         sleep 0.05
     done
-    run "$@" "$port_option" "$port" 127.0.0.1 > "$work/client" 2>&1
+    run "$@" ${only_client:-} "$port_option" "$port" 127.0.0.1 > "$work/client" 2>&1
     local client_status=$?
     wait "$server"
     local server_status=$?
@@ -260,6 +261,12 @@ case $group in
         port_option=-p
         pair ibv_rc_pingpong -c -g 1 -n 200
         pair ibv_ud_pingpong -g 3 -n 100
+        rm -f "/dev/shm/softnic-$(id -u)-$fabric"
+        fabric=$fabric-two options="--devices ib,ib+ib" only_server="-d mlx5_0" only_client="-d mlx5_1 -i 2"
+        pair ibv_rc_pingpong -c -n 100
+        pair ibv_ud_pingpong -c -n 100
+        only_server="-d mlx5_1 -i 1"
+        pair ibv_srq_pingpong -c -n 100
         rm -f "/dev/shm/softnic-$(id -u)-$fabric"
         ;;
     pingpong_loss) faults=(--fault "drop p=0.01 seed=$RANDOM") && reliable_pingpongs ;;
