@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // GPU memory between two processes, a GPU that faults, and figures. Run under `softnic run`:
 //   softnic_gpu_pair check | bench | alone | fault      (exit status 77 without a GPU)
-#include "gpu_rig.hpp"
+#include "gpu_rig.cuh"
 
 #include <algorithm>
 #include <array>

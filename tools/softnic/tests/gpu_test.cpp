@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // GPU memory through stock libibverbs, in one process. Run under `softnic run` on a machine with a CUDA GPU;
 // exit status 77 without one.
-#include "gpu_rig.hpp"
+#include "gpu_rig.cuh"
 #include "softnic/softnic.h"
 
 #include <algorithm>

@@ -4,12 +4,14 @@
 #include "verbs_pair.hpp"
 
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <numeric>
 #include <vector>
 
 #include <endian.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <infiniband/mlx5dv.h>
 #include <poll.h>
@@ -226,6 +228,24 @@ TEST_F(verbs, completion_events_by_poll) {
     EXPECT_EQ(::poll(&entry, 1, 5000), 1);
 }
 
+TEST_F(verbs, completion_events_without_blocking) {
+    ASSERT_EQ(::fcntl(channel->fd, F_SETFL, O_NONBLOCK), 0);
+    ASSERT_EQ(ibv_req_notify_cq(cq.get(), 0), 0);
+    ibv_cq* which = nullptr;
+    void* user = nullptr;
+    EXPECT_EQ(ibv_get_cq_event(channel.get(), &which, &user), -1) << "nothing has happened";
+    EXPECT_EQ(errno, EAGAIN);
+    ibv_sge piece{};
+    auto what = request(IBV_WR_RDMA_WRITE, piece, 100'000);
+    post(qp.get(), what);
+    const auto deadline = steady::now() + std::chrono::seconds(10);
+    while (ibv_get_cq_event(channel.get(), &which, &user) != 0 && steady::now() < deadline)
+        ASSERT_EQ(errno, EAGAIN);
+    ASSERT_EQ(which, cq.get());
+    ibv_ack_cq_events(which, 1);
+    EXPECT_EQ(wait(cq.get()).status, IBV_WC_SUCCESS);
+}
+
 TEST_F(verbs, errors_flush_and_tell_the_other_side) {
     ibv_sge piece{};
     auto bad = request(IBV_WR_RDMA_WRITE, piece, 8);
@@ -374,45 +394,120 @@ TEST_F(verbs, strict_mode_still_delivers) {
     EXPECT_EQ(softnic_counter("late_wqes"), 0u);
 }
 
-/// Memory that only a plugin reaches: addresses nobody has mapped.
+TEST_F(verbs, addresses_without_memory_are_refused) {
+    void* reserved = ::mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    EXPECT_EQ(ibv_reg_mr(pd.get(), reserved, 4096, all_access), nullptr);
+    EXPECT_EQ(errno, EFAULT);
+    ::munmap(reserved, 4096);
+}
+
+/// Memory that only a plugin reaches: addresses nobody has mapped. What is written waits for flush().
 struct plugin_memory {
     static constexpr std::uint64_t base = 1ull << 52;
-    std::vector<std::uint8_t> bytes = std::vector<std::uint8_t>(4096);
+    static constexpr std::uint64_t refused = 1ull << 53;
+    static constexpr std::uint64_t range_space = 7;
+    std::vector<std::uint8_t> bytes = std::vector<std::uint8_t>(1 << 16);
+    std::vector<std::pair<std::uint64_t, std::vector<std::uint8_t>>> waiting;
+    int released = 0;
 
     static plugin_memory& of(void* self) { return *static_cast<plugin_memory*>(self); }
-    static int claim(void*, std::uint64_t address, std::uint64_t, std::uint64_t*) {
+    static int claim(void*, std::uint64_t address, std::uint64_t, std::uint64_t* space) {
+        *space = range_space;
+        if (address >= refused) return -EFAULT;
         return address >= base ? 1 : 0;
     }
-    static int read(void* self, std::uint64_t, void* out, std::uint64_t at, std::size_t size) {
-        std::memcpy(out, of(self).bytes.data() + (at - base), size);
+    /// By convention the address of what is in the buffer.
+    static int claim_dmabuf(void*, int, std::uint64_t offset, std::uint64_t, std::uint64_t iova,
+                            std::uint64_t* space) {
+        *space = iova - offset;
+        return iova >= base ? 1 : 0;
+    }
+    /// The space is what the claim said.
+    static std::uint64_t index(std::uint64_t space, std::uint64_t at) {
+        EXPECT_TRUE(space == range_space || space >= base) << space;
+        return space == range_space ? at - base : space + at - base;
+    }
+    static int read(void* self, std::uint64_t space, void* out, std::uint64_t at, std::size_t size) {
+        flush(self, space);
+        std::memcpy(out, of(self).bytes.data() + index(space, at), size);
         return 0;
     }
-    static int write(void* self, std::uint64_t, std::uint64_t at, const void* in, std::size_t size) {
-        std::memcpy(of(self).bytes.data() + (at - base), in, size);
+    static int write(void* self, std::uint64_t space, std::uint64_t at, const void* in, std::size_t size) {
+        const auto* first = static_cast<const std::uint8_t*>(in);
+        of(self).waiting.push_back({index(space, at), {first, first + size}});
         return 0;
+    }
+    static int flush(void* self, std::uint64_t) {
+        for (const auto& [at, data] : of(self).waiting)
+            std::memcpy(of(self).bytes.data() + at, data.data(), data.size());
+        of(self).waiting.clear();
+        return 0;
+    }
+    static void release(void* self, std::uint64_t) { ++of(self).released; }
+
+    static plugin_memory& registered() {
+        static softnic_dma_ops operations{};
+        static auto& only = *new plugin_memory;
+        if (operations.read == nullptr) {
+            operations.claim_range = &claim;
+            operations.claim_dmabuf = &claim_dmabuf;
+            operations.read = &read;
+            operations.write = &write;
+            operations.flush = &flush;
+            operations.release = &release;
+            EXPECT_EQ(softnic_dma_register(&operations, &only), 0);
+        }
+        return only;
     }
 };
 
 TEST_F(verbs, regions_over_memory_of_a_plugin) {
-    static auto& memory = *new plugin_memory;
-    static const softnic_dma_ops ops = [] {
-        softnic_dma_ops table{};
-        table.claim_range = &plugin_memory::claim;
-        table.read = &plugin_memory::read;
-        table.write = &plugin_memory::write;
-        return table;
-    }();
-    ASSERT_EQ(softnic_dma_register(&ops, &memory), 0);
+    auto& memory = plugin_memory::registered();
+    EXPECT_EQ(ibv_reg_mr(pd.get(), reinterpret_cast<void*>(plugin_memory::refused), 4096, all_access),
+              nullptr);
+    EXPECT_EQ(errno, EFAULT) << "the plugin's answer";
+    for (const bool strict : {false, true}) {
+        softnic_strict(strict ? 1 : 0);
+        std::fill(memory.bytes.begin(), memory.bytes.end(), std::uint8_t{0});
+        st::mr_owner mr(
+            ibv_reg_mr(pd.get(), reinterpret_cast<void*>(plugin_memory::base), 1 << 16, all_access));
+        ASSERT_NE(mr, nullptr);
+        receive(other.get(), 0, 1);
+        ibv_sge piece{};
+        auto what = request(IBV_WR_RDMA_WRITE_WITH_IMM, piece, 60'000);
+        what.wr.rdma.remote_addr = plugin_memory::base + 3;
+        what.wr.rdma.rkey = mr->rkey;
+        post(qp.get(), what);
+        ASSERT_EQ(wait(other_cq.get()).status, IBV_WC_SUCCESS);
+        EXPECT_EQ(std::memcmp(memory.bytes.data() + 3, from.data(), 60'000), 0);
+        ASSERT_EQ(wait(cq.get()).status, IBV_WC_SUCCESS);
+        auto write = request(IBV_WR_RDMA_WRITE, piece, 100);
+        write.wr.rdma.remote_addr = plugin_memory::base;
+        write.wr.rdma.rkey = mr->rkey;
+        post(qp.get(), write);
+        ASSERT_EQ(wait(cq.get()).status, IBV_WC_SUCCESS);
+        const int before = memory.released;
+        mr.reset();
+        EXPECT_TRUE(memory.waiting.empty()) << "a write to memory that the program may give back";
+        EXPECT_EQ(memory.released, before + 1);
+    }
+}
+
+TEST_F(verbs, dmabufs_of_a_plugin) {
+    auto& memory = plugin_memory::registered();
+    const int file = ::memfd_create("buffer", MFD_CLOEXEC);
+    ASSERT_EQ(::ftruncate(file, 1 << 16), 0);
     const st::mr_owner mr(
-        ibv_reg_mr(pd.get(), reinterpret_cast<void*>(plugin_memory::base), 4096, all_access));
+        ibv_reg_dmabuf_mr(pd.get(), 4096, 8192, plugin_memory::base + 4096, file, all_access));
+    ::close(file);
     ASSERT_NE(mr, nullptr);
     ibv_sge piece{};
-    auto what = request(IBV_WR_RDMA_WRITE, piece, 4096);
-    what.wr.rdma.remote_addr = plugin_memory::base;
+    auto what = request(IBV_WR_RDMA_WRITE, piece, 5000);
+    what.wr.rdma.remote_addr = plugin_memory::base + 5000;
     what.wr.rdma.rkey = mr->rkey;
     post(qp.get(), what);
     ASSERT_EQ(wait(cq.get()).status, IBV_WC_SUCCESS);
-    EXPECT_EQ(std::memcmp(memory.bytes.data(), from.data(), 4096), 0);
+    EXPECT_EQ(std::memcmp(memory.bytes.data() + 5000, from.data(), 5000), 0);
 }
 
 TEST_F(verbs, a_forked_child_may_exit_and_use_nothing) {

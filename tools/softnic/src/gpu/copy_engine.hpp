@@ -27,8 +27,8 @@ class copy_engine {
 
   private:
     [[nodiscard]] bool run_atomic(const job& what, std::uint64_t& previous);
-    /// A read must see what was written before it.
-    [[nodiscard]] bool before_read() { return !combiner_.pending() || combiner_.flush(); }
+    /// A read must see what was written before it; what goes elsewhere need not be waited for.
+    [[nodiscard]] bool before_read(std::uint64_t from, std::uint64_t size);
 
     lane& writes_;
     lane& reads_;
@@ -36,6 +36,9 @@ class copy_engine {
     read_ahead ahead_;
     bool atomics_;
     bool wrote_ = false;
+    // All that was written since nothing was on its way lies in [first_, end_).
+    std::uint64_t first_ = 0;
+    std::uint64_t end_ = 0;
 };
 
 }  // namespace accel::softnic::gpu

@@ -61,11 +61,11 @@ __device__ void move_vectors(char* to, const char* from, unsigned count) {
     for (; at < count; at += blockDim.x) out[at] = __ldcv(in + at);
 }
 
-/// By the whole block. The last word of up to 8 bytes goes behind all others: programs poll it.
-__device__ void copy(char* to, const char* from, unsigned size) {
+/// By the whole block. `flag_last`: the last word of up to 8 bytes goes behind all others, as programs poll
+/// it.
+__device__ void copy(char* to, const char* from, unsigned size, bool flag_last) {
     const auto start = reinterpret_cast<unsigned long long>(to);
-    const unsigned long long end = start + size;
-    const unsigned long long last_word = (end - 1) & ~7ull;
+    const unsigned long long last_word = (start + size - 1) & ~7ull;
     const unsigned long long tail = last_word > start ? last_word : start;
     const unsigned body = static_cast<unsigned>(tail - start);
     const unsigned to_vectors = static_cast<unsigned>(-start & 15);
@@ -75,10 +75,11 @@ __device__ void copy(char* to, const char* from, unsigned size) {
     if (threadIdx.x == 32) move_words(to, from, head);
     if (threadIdx.x == 64) move_words(to + rest, from + rest, body - rest);
     move_vectors(to + head, from + head, vectors);
-    __syncthreads();
-    if (threadIdx.x != 0) return;
-    if (body != 0) __threadfence_system();
-    move_words(to + body, from + body, size - body);
+    if (flag_last && body != 0) {
+        __syncthreads();
+        if (threadIdx.x == 0) __threadfence_system();
+    }
+    if (threadIdx.x == 0) move_words(to + body, from + body, size - body);
 }
 
 __device__ unsigned long long pair_of(const unsigned* words) {
@@ -122,9 +123,9 @@ __device__ void serve(lane_memory* lane, const unsigned* content, char* payload)
         if (body != 0) __threadfence_system();
         move_words(memory + body, aligned + body, size - body);
     } else if (what == action::write) {
-        copy(memory, host, size);
+        copy(memory, host, size, true);
     } else if (what == action::read) {
-        copy(host, memory, size);
+        copy(host, memory, size, false);
     } else if (threadIdx.x == 0) {
         auto* word = reinterpret_cast<unsigned long long*>(memory);
         const unsigned long long before =

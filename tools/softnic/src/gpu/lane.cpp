@@ -15,6 +15,7 @@ using std::chrono::milliseconds;
 constexpr microseconds wake_interval{100};
 constexpr milliseconds health_interval{1};
 constexpr microseconds spin_time{50};
+constexpr microseconds late_start{100};
 constexpr int looks_between_clocks = 32;
 
 std::uint32_t load(std::uint32_t& word) {
@@ -84,9 +85,9 @@ std::uint32_t lane::submit(const job& what) {
     last_ = number;
     const auto content = encode(what);
     auto& line = line_of(memory_, number);
-    for (std::uint32_t quad = 0; quad < line_words / quad_words; ++quad) {
+    for (std::size_t quad = 0; quad < line_words / quad_words; ++quad) {
         std::uint32_t* words = line + quad * quad_words;
-        for (std::uint32_t at = 0; at < quad_words - 1; ++at) {
+        for (std::size_t at = 0; at < quad_words - 1; ++at) {
             store(words[at + 1], content[quad * (quad_words - 1) + at], std::memory_order_relaxed);
         }
         store(words[0], number, std::memory_order_release);
@@ -100,15 +101,20 @@ bool lane::wait(std::uint32_t number) {
     const auto start = steady::now();
     auto wake_at = start;
     auto look_at = start + health_interval;
+    bool woken = unserved();
     while (!broken_) {
         for (int look = 0; look < looks_between_clocks; ++look) {
-            if (is_done(number)) return true;
+            if (is_done(number)) {
+                if (woken) note_start(steady::now() - start);
+                return true;
+            }
             __builtin_ia32_pause();
         }
         const auto now = steady::now();
         if (now > start + spin_time) ::sched_yield();
         if (unserved() && now >= wake_at) {
             server_.wake(*this);
+            woken = true;
             wake_at = now + wake_interval;
         }
         const bool hopeless = now >= look_at && !server_.alive();
@@ -116,6 +122,15 @@ bool lane::wait(std::uint32_t number) {
         if (hopeless || now > start + patience_) give_up();
     }
     return false;
+}
+
+void lane::note_start(std::chrono::nanoseconds took) {
+    constexpr int remembered = 64;
+    if (took > late_start) {
+        crowded_.store(remembered, std::memory_order_relaxed);
+    } else if (crowded()) {
+        crowded_.fetch_sub(1, std::memory_order_relaxed);
+    }
 }
 
 /// A server that comes late must find nothing: what the jobs are about may be gone by then.
@@ -129,10 +144,10 @@ void lane::give_up() {
 
 bool take_job(lane_memory& from, std::uint32_t number, std::array<std::uint32_t, content_words>& content) {
     auto& line = line_of(from, number);
-    for (std::uint32_t quad = 0; quad < line_words / quad_words; ++quad) {
+    for (std::size_t quad = 0; quad < line_words / quad_words; ++quad) {
         std::uint32_t* words = line + quad * quad_words;
         if (load(words[0]) != number) return false;
-        for (std::uint32_t at = 0; at < quad_words - 1; ++at) {
+        for (std::size_t at = 0; at < quad_words - 1; ++at) {
             content[quad * (quad_words - 1) + at] =
                 std::atomic_ref(words[at + 1]).load(std::memory_order_relaxed);
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // libsoftnic_cuda.so: memory of CUDA GPUs, as a DMA plugin.
-#include "gpu/plugin.h"
+#include "gpu/plugin.hpp"
 
 #include "gpu/worker.cuh"
 #include "softnic/softnic.h"
@@ -32,7 +32,7 @@ class plugin {
     int claim_range(std::uint64_t address, std::uint64_t size, std::uint64_t& space) {
         gpu::gpu_range where;
         if (!gpu::find_gpu_range(calls_, address, size, where)) return 0;
-        return options_.peer_memory == 0 ? -EFAULT : make_view(where, 0, space);
+        return options_.peer_memory ? make_view(where, 0, space) : -EFAULT;
     }
 
     /// A dma-buf does not say whose it is. By convention `iova` is the address of what was exported: taken,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gpu/worker.cuh"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -19,6 +20,7 @@ using steady = std::chrono::steady_clock;
 
 constexpr unsigned kernel_threads = 1024;
 constexpr std::uint64_t longest_stay_ns = 20'000'000;
+constexpr std::uint64_t crowded_idle_ns = 5'000;
 constexpr std::chrono::seconds longest_start{20};
 constexpr std::chrono::seconds longest_stop{1};
 constexpr std::chrono::microseconds linger{50};
@@ -105,14 +107,14 @@ bool worker::prepare() {
         if (!check(calls_.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, highest), "no stream"))
             return false;
     }
-    if (options_.copies_by_driver == 0 && !prepare_kernel()) return false;
+    if (!options_.copies_by_driver && !prepare_kernel()) return false;
     const std::chrono::milliseconds patience(options_.timeout_ms);
     for (std::size_t at = 0; at < lanes_.size(); ++at) {
         auto* memory = reinterpret_cast<lane_memory*>(pinned_) + at;
         lanes_[at] = std::make_unique<lane>(*memory, *this, patience);
     }
     engine_ = std::make_unique<copy_engine>(*lanes_[0], *lanes_[1], bounce_ + bounce_bytes,
-                                            options_.copies_by_driver == 0);
+                                            !options_.copies_by_driver);
     return true;
 }
 
@@ -152,7 +154,7 @@ void worker::work() {
         const bool look = look_;
         wanted_ = look_ = false;
         lock.unlock();
-        if (options_.copies_by_driver != 0) {
+        if (options_.copies_by_driver) {
             copy_until_quiet();
         } else {
             for (std::size_t at = 0; at < lanes_.size() && !dead_; ++at) {
@@ -171,7 +173,8 @@ bool worker::launch(lane& which, CUstream stream) {
     lane_memory* memory = &which.memory();
     std::uint32_t number = which.next();
     std::uint32_t service = which.begin_service();
-    unsigned long long idle_ns = options_.idle_us * 1000;
+    unsigned long long idle_ns =
+        which.crowded() ? std::min(crowded_idle_ns, options_.idle_us * 1000) : options_.idle_us * 1000;
     unsigned long long stay_ns = longest_stay_ns;
     void* arguments[]{&memory, &number, &service, &idle_ns, &stay_ns};
     return check(calls_.cuLaunchKernel(kernel_, 1, 1, 1, kernel_threads, 1, 1, 0, stream, arguments, nullptr),

@@ -3,7 +3,7 @@
 
 #include "gpu/copy_engine.hpp"
 #include "gpu/driver.cuh"
-#include "gpu/plugin.h"
+#include "gpu/plugin.hpp"
 
 #include <array>
 #include <atomic>

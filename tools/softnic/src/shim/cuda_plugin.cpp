@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/cuda_plugin.hpp"
 
-#include "gpu/plugin.h"
+#include "gpu/plugin.hpp"
 #include "shim/foreign_plugin.hpp"
 
 #include <string>
@@ -15,17 +15,17 @@ namespace {
 /// The file beside this library.
 std::string find_library() {
     Dl_info info{};
-    if (::dladdr(reinterpret_cast<const void*>(&make_cuda_plugin), &info) == 0) return SOFTNIC_CUDA_LIBRARY;
+    if (::dladdr(reinterpret_cast<const void*>(&make_cuda_plugin), &info) == 0) return softnic_cuda_library;
     const std::string self = info.dli_fname;
     const std::size_t slash = self.rfind('/');
-    return slash == std::string::npos ? SOFTNIC_CUDA_LIBRARY
-                                      : self.substr(0, slash + 1) + SOFTNIC_CUDA_LIBRARY;
+    return slash == std::string::npos ? softnic_cuda_library
+                                      : self.substr(0, slash + 1) + softnic_cuda_library;
 }
 
 class cuda_plugin final : public dma_plugin {
   public:
     explicit cuda_plugin(const settings& chosen)
-        : options_{chosen.cuda == cuda_dma::memcpy ? 1 : 0, chosen.peer_memory ? 1 : 0, chosen.cuda_idle_us,
+        : options_{chosen.cuda == cuda_dma::memcpy, chosen.peer_memory, chosen.cuda_idle_us,
                    chosen.cuda_timeout_ms} {}
 
     dma_claim claim_range(std::uint64_t address, std::uint64_t size_bytes) override {
@@ -43,9 +43,10 @@ class cuda_plugin final : public dma_plugin {
         ::dlclose(driver);
         const std::string path = find_library();
         void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-        auto* open = library == nullptr
-                         ? nullptr
-                         : reinterpret_cast<softnic_cuda_open_function*>(::dlsym(library, SOFTNIC_CUDA_OPEN));
+        auto* open =
+            library == nullptr
+                ? nullptr
+                : reinterpret_cast<softnic_cuda_open_function*>(::dlsym(library, softnic_cuda_entry));
         void* self = nullptr;
         const softnic_dma_ops* operations = open == nullptr ? nullptr : open(&options_, &self);
         failed_ = operations == nullptr;

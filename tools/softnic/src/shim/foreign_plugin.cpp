@@ -51,7 +51,8 @@ class foreign_plugin final : public dma_plugin {
     dma_claim claim_range(std::uint64_t address, std::uint64_t size) override {
         if (ops_.claim_range == nullptr) return {};
         std::uint64_t space = 0;
-        return made(ops_.claim_range(self_, address, size, &space), space);
+        const int answer = ops_.claim_range(self_, address, size, &space);
+        return made(answer, space);
     }
     dma_claim claim_dmabuf(const dmabuf_range& range) override {
         if (ops_.claim_dmabuf == nullptr) return {};

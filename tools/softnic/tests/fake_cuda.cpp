@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// In the place of libcuda.so.1, for machines without a GPU: "device memory" is memory whose addresses the
+// program cannot use, and copies are done at once. Only what libsoftnic_cuda.so calls; it cannot run kernels.
+#include "fake_cuda.hpp"
+
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+
+#include <cuda.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace {
+
+using fake_cuda::allocation;
+
+std::array<allocation, 64> allocations;
+std::atomic<std::size_t> count{0};
+std::atomic<bool> failed{false};
+
+char* real_memory(CUdeviceptr at, std::size_t size) {
+    for (std::size_t index = 0; index < count; ++index) {
+        const allocation& one = allocations[index];
+        if (at >= one.address && at + size <= one.address + one.size)
+            return static_cast<char*>(one.inside) + (at - one.address);
+    }
+    return nullptr;
+}
+
+const allocation* find(CUdeviceptr at) {
+    for (std::size_t index = 0; index < count; ++index) {
+        if (at >= allocations[index].address && at < allocations[index].address + allocations[index].size)
+            return &allocations[index];
+    }
+    return nullptr;
+}
+
+CUresult copy(void* to, const void* from, std::size_t size) {
+    if (failed || to == nullptr || from == nullptr) return CUDA_ERROR_ILLEGAL_ADDRESS;
+    std::memcpy(to, from, size);
+    return CUDA_SUCCESS;
+}
+
+template <class T>
+T handle() {
+    static int something = 0;
+    return reinterpret_cast<T>(&something);
+}
+
+}  // namespace
+
+void fake_cuda_allocate(std::size_t size, allocation* result) {
+    const int file = ::memfd_create("device", MFD_CLOEXEC);
+    allocation made;
+    made.size = size;
+    if (::ftruncate(file, static_cast<off_t>(size)) != 0) std::abort();
+    made.address = reinterpret_cast<std::uint64_t>(::mmap(nullptr, size, PROT_NONE, MAP_SHARED, file, 0));
+    made.inside = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    ::close(file);
+    allocations[count] = made;
+    ++count;
+    *result = made;
+}
+
+void fake_cuda_fail() {
+    failed = true;
+}
+
+CUresult cuGetErrorName(CUresult, const char** name) {
+    *name = "CUDA_ERROR_OF_THE_FAKE";
+    return CUDA_SUCCESS;
+}
+
+/// As the real one: what it does not know is no error, and has no type.
+CUresult cuPointerGetAttributes(unsigned number, CUpointer_attribute* wanted, void** values, CUdeviceptr at) {
+    const allocation* found = find(at);
+    for (unsigned index = 0; index < number; ++index) {
+        switch (wanted[index]) {
+            case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+                *static_cast<unsigned*>(values[index]) = found != nullptr ? CU_MEMORYTYPE_DEVICE : 0;
+                break;
+            case CU_POINTER_ATTRIBUTE_CONTEXT:
+                *static_cast<CUcontext*>(values[index]) = nullptr;
+                break;
+            case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+                *static_cast<int*>(values[index]) = found != nullptr ? 0 : -2;
+                break;
+            case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+                *static_cast<unsigned*>(values[index]) = 0;
+                break;
+            case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+                *static_cast<CUdeviceptr*>(values[index]) = found != nullptr ? found->address : 0;
+                break;
+            case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+                *static_cast<std::size_t*>(values[index]) = found != nullptr ? found->size : 0;
+                break;
+            default:
+                return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGet(CUdevice* device, int ordinal) {
+    *device = ordinal;
+    return CUDA_SUCCESS;
+}
+CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice) {
+    *context = handle<CUcontext>();
+    return CUDA_SUCCESS;
+}
+CUresult cuCtxSetCurrent(CUcontext) {
+    return CUDA_SUCCESS;
+}
+CUresult cuCtxGetStreamPriorityRange(int* lowest, int* highest) {
+    *lowest = *highest = 0;
+    return CUDA_SUCCESS;
+}
+CUresult cuModuleLoadData(CUmodule*, const void*) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+CUresult cuModuleGetFunction(CUfunction*, CUmodule, const char*) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+CUresult cuFuncGetAttribute(int*, CUfunction_attribute, CUfunction) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+CUresult cuLaunchKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                        CUstream, void**, void**) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+CUresult cuMemHostAlloc(void** memory, std::size_t size, unsigned) {
+    *memory = std::aligned_alloc(4096, (size + 4095) / 4096 * 4096);
+    return *memory != nullptr ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned, int) {
+    *stream = handle<CUstream>();
+    return CUDA_SUCCESS;
+}
+CUresult cuStreamQuery(CUstream) {
+    return failed ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_SUCCESS;
+}
+CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void* from, std::size_t size, CUstream) {
+    return copy(real_memory(to, size), from, size);
+}
+CUresult cuMemcpyDtoHAsync(void* to, CUdeviceptr from, std::size_t size, CUstream) {
+    return copy(to, real_memory(from, size), size);
+}

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace fake_cuda {
+
+struct allocation {
+    std::uint64_t address = 0;  ///< what the program has; cannot be read or written
+    void* inside = nullptr;     ///< the same bytes, for tests to look at
+    std::size_t size = 0;
+};
+
+}  // namespace fake_cuda
+
+extern "C" {
+__attribute__((visibility("default"))) void fake_cuda_allocate(std::size_t size, fake_cuda::allocation* made);
+/// From now on every copy fails.
+__attribute__((visibility("default"))) void fake_cuda_fail();
+}
