@@ -1,6 +1,7 @@
 /// Our transports against what they stand on: ratios of medians, measured in one run, in turn.
 #include "comparison.hpp"
 #include "placement.hpp"
+#include "registration.hpp"
 #include "report/program.hpp"
 #include "report/sizes.hpp"
 #include "report/table.hpp"
@@ -32,6 +33,7 @@ constexpr std::uint32_t rdma_depth = 8;
 
 struct settings {
     bool quick = false;
+    std::size_t rounds = 0;
     bool strict = false;
     bool anywhere = false;
     bool rdma = false;
@@ -115,6 +117,8 @@ class report_sheet {
                              {"ratio", seen.ratio},
                              {"ratio_low", seen.ratio_low},
                              {"ratio_high", seen.ratio_high},
+                             {"baseline_rounds_us", seen.baseline_rounds},
+                             {"subject_rounds_us", seen.subject_rounds},
                              {"target", nullptr},
                              {"met", nullptr}};
         if (what.target) {
@@ -131,7 +135,31 @@ class report_sheet {
                                 instructions, what, target, said);
         json_[scheme] = {{"instructions_per_call", instructions}, {"target", target}, {"met", said == "ok"}};
     }
-    [[nodiscard]] std::string text() const { return table_.text() + counted_; }
+    void add_registration(const registration_report& seen) {
+        accel::report::table rows{
+            {{"a region of"}, {"first use us"}, {"another slice us"}, {"ibv_reg_mr us"}}};
+        for (const registration_cost& each : seen.sizes) {
+            rows.add_row({accel::report::size_text(each.size_bytes), fmt::format("{:.1f}", each.first_us),
+                          fmt::format("{:.1f}", each.further_us), fmt::format("{:.1f}", each.bare_us)});
+            json_["registration"].push_back({{"size_bytes", each.size_bytes},
+                                             {"first_use_us", each.first_us},
+                                             {"another_slice_us", each.further_us},
+                                             {"ibv_reg_mr_us", each.bare_us}});
+        }
+        const small_regions_cost& small = seen.small;
+        registered_ = fmt::format(
+            "\n{}{} regions of {} behind each other: first use {:.0f} us, {:.0f} us where a region around "
+            "them "
+            "was lent before, ibv_reg_mr of each {:.0f} us\n\n",
+            rows.text(), small.regions, accel::report::size_text(small.size_bytes), small.alone_us,
+            small.covered_us, small.bare_us);
+        json_["small_regions"] = {{"regions", small.regions},
+                                  {"size_bytes", small.size_bytes},
+                                  {"first_use_us", small.alone_us},
+                                  {"covered_us", small.covered_us},
+                                  {"ibv_reg_mr_us", small.bare_us}};
+    }
+    [[nodiscard]] std::string text() const { return table_.text() + registered_ + counted_; }
     [[nodiscard]] const nlohmann::json& json() const noexcept { return json_; }
     [[nodiscard]] bool missed() const noexcept { return missed_; }
 
@@ -146,6 +174,7 @@ class report_sheet {
                                  {"lowest-highest"},
                                  {"target"},
                                  {"", align::left}}};
+    std::string registered_;
     std::string counted_;
     nlohmann::json json_{{"results", nlohmann::json::array()}};
     bool missed_ = false;
@@ -156,17 +185,24 @@ int run(const settings& chosen) {
     if (!keys) return accel::report::complain(program, keys.error());
     effort how;
     if (chosen.quick) how = {3, 500, std::chrono::milliseconds{100}, nullptr};
+    if (chosen.rounds > 0) how.rounds = chosen.rounds;
     const placement cores;
     const bool pinned = !chosen.anywhere && cores.can_pin();
     if (pinned) how.cores = &cores;
     report_sheet sheet{pinned};
     for (const comparison& each : chosen.rdma ? rdma_comparisons() : all_comparisons(keys.value())) {
-        if (each.subject.name.find(chosen.only) == std::string::npos) continue;
+        const std::string name = each.subject.name + ", " + accel::report::size_text(each.size_bytes);
+        if (name.find(chosen.only) == std::string::npos) continue;
         fmt::print(stderr, "{} against {}, {}\n", each.subject.name, each.baseline.name,
                    accel::report::size_text(each.size_bytes));
         const auto seen = compare(each, how);
         if (!seen) return accel::report::complain(program, seen.error());
         sheet.add(each, seen.value());
+    }
+    if (chosen.rdma && (chosen.only.empty() || chosen.only == "registration")) {
+        const auto registered = measure_registration(how.rounds);
+        if (!registered) return accel::report::complain(program, registered.error());
+        sheet.add_registration(registered.value());
     }
     if (chosen.local_instructions > 0)
         sheet.add_count("local", "instructions a call", chosen.local_instructions, most_local_instructions);
@@ -195,11 +231,14 @@ int main(int argc, char** argv) {
     app.footer("Examples:\n  accel_bench --quick\n  accel_bench --only 'tcp block' --json bench.json");
     app.set_version_flag("--version", fmt::format("{} {}", program, accel::report::version_text()));
     app.add_flag("--quick", chosen.quick, "Fewer and shorter rounds: a look, not a figure to quote");
+    app.add_option("--rounds", chosen.rounds, "So many rounds of each comparison")->type_name("N");
     app.add_flag("--anywhere", chosen.anywhere,
                  "Let the scheduler place both ends, instead of half of the cores each");
     app.add_flag("--rdma", chosen.rdma, "Only rdma, against bare verbs, on this machine's RDMA device");
     app.add_flag("--strict", chosen.strict, "Exit status 1 where a target is missed");
-    app.add_option("--only", chosen.only, "Only subjects whose name holds this text")->type_name("TEXT");
+    app.add_option("--only", chosen.only,
+                   "Only rows whose subject and size ('rdma busy, 64 B') hold this text, or 'registration'")
+        ->type_name("TEXT");
     app.add_option("--json", chosen.json, "Write the results to FILE; - is standard output")
         ->type_name("FILE");
     app.add_option("--local-instructions", chosen.local_instructions,

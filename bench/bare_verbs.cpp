@@ -13,7 +13,6 @@ namespace {
 using clock = std::chrono::steady_clock;
 constexpr int no_more_patience_ms = 10'000;
 constexpr std::uint32_t polls_between_looks = 4096;
-constexpr int most_at_once = 16;
 
 std::span<std::byte> bytes_of(verbs_address& address) noexcept {
     return std::as_writable_bytes(std::span{&address, 1});
@@ -45,14 +44,12 @@ class verbs_echo final : public echo {
         for (; started_ < in_flight_; ++started_) {
             if (!link_->send(started_)) return false;
         }
-        if (arrived_ > 0) return answered();
         const auto until = clock::now() + std::chrono::milliseconds{no_more_patience_ms};
         for (std::uint32_t polls = 1;; ++polls) {
-            arrived_ = link_->poll(slots_.data(), most_at_once);
-            if (arrived_ != 0) return arrived_ > 0 && answered();
+            std::uint32_t slot = 0;
+            if (const int got = link_->poll(slot); got != 0) return got > 0 && answered(slot);
             if (blocks_) {
-                if (!link_->sleep(socket_.get(), no_more_patience_ms) || has_gone(socket_.get()))
-                    return false;
+                if (!link_->sleep(socket_.get(), no_more_patience_ms)) return false;
             } else if (polls % polls_between_looks == 0 && clock::now() > until) {
                 return false;
             }
@@ -61,8 +58,7 @@ class verbs_echo final : public echo {
 
   private:
     /// The slot is free for the next request, which with one in flight begins with the next round trip.
-    bool answered() {
-        const std::uint32_t slot = slots_[static_cast<std::size_t>(--arrived_)];
+    bool answered(std::uint32_t slot) {
         if (in_flight_ > 1) return link_->send(slot);
         started_ = 0;
         return true;
@@ -73,8 +69,6 @@ class verbs_echo final : public echo {
     std::uint32_t in_flight_;
     bool blocks_;
     std::uint32_t started_ = 0;
-    std::array<std::uint32_t, most_at_once> slots_{};
-    int arrived_ = 0;
 };
 
 }  // namespace
@@ -86,7 +80,7 @@ side bare_verbs(std::size_t size_bytes, std::uint32_t in_flight, bool blocks) {
                                 std::size_t payload_bytes) -> result<std::unique_ptr<echo>> {
                 auto socket = connect_on_loopback(port);
                 if (!socket) return socket.error();
-                auto link = verbs_link::open(in_flight, payload_bytes, blocks);
+                auto link = verbs_link::open({in_flight, payload_bytes, false, blocks});
                 if (!link) return link.error();
                 if (auto met = meet(**link, socket->get()); !met) return met.error();
                 return std::unique_ptr<echo>{
@@ -95,20 +89,18 @@ side bare_verbs(std::size_t size_bytes, std::uint32_t in_flight, bool blocks) {
 }
 
 int serve_bare_verbs(std::size_t size_bytes, std::uint32_t in_flight, bool blocks) {
-    auto link = verbs_link::open(in_flight, size_bytes, blocks);
+    auto link = verbs_link::open({in_flight, size_bytes, true, blocks});
     if (!link) return 1;
     const descriptor client = serve_one_on_loopback();
     if (client.get() < 0 || !meet(**link, client.get())) return 1;
-    std::array<std::uint32_t, most_at_once> slots;
     for (std::uint32_t polls = 1;; ++polls) {
-        const int arrived = (*link)->poll(slots.data(), most_at_once);
-        for (int i = 0; i < arrived; ++i) {
-            if (!(*link)->send(slots[static_cast<std::size_t>(i)])) return 1;
-        }
-        if (arrived < 0) return 1;
-        if (arrived > 0) continue;
-        if (blocks && !(*link)->sleep(client.get(), no_more_patience_ms)) return 1;
-        if ((blocks || polls % polls_between_looks == 0) && has_gone(client.get())) return 0;
+        std::uint32_t slot = 0;
+        const int got = (*link)->poll(slot);
+        if (got < 0 || (got > 0 && !(*link)->send(slot))) return 1;
+        if (got > 0) continue;
+        const bool gone = blocks ? !(*link)->sleep(client.get(), no_more_patience_ms)
+                                 : polls % polls_between_looks == 0 && has_gone(client.get());
+        if (gone) return 0;
     }
 }
 

@@ -5,8 +5,8 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <utility>
 
-#include <arpa/inet.h>
 #include <poll.h>
 
 namespace accel::bench {
@@ -14,8 +14,7 @@ namespace {
 
 constexpr std::size_t header_bytes = 64;
 constexpr std::size_t page_bytes = 4096;
-constexpr std::uint32_t wanted_inline_bytes = 128;
-constexpr std::uint32_t signal_every = 16;
+constexpr unsigned events_acknowledged_at_once = 256;
 constexpr int access_bits = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 
 error failed(const char* what, int native) {
@@ -33,19 +32,30 @@ std::byte* next_page(std::byte* at) noexcept {
 
 }  // namespace
 
-verbs_link::verbs_link(std::uint32_t slots, std::size_t payload_bytes)
-    : slots_(slots),
-      message_bytes_(header_bytes + payload_bytes),
+verbs_link::verbs_link(const verbs_link_options& options)
+    : options_(options),
+      message_bytes_(header_bytes + options.payload_bytes),
       stride_((message_bytes_ + page_bytes - 1) / page_bytes * page_bytes),
-      memory_(2 * slots * stride_ + page_bytes),
+      depth_(std::max(options.slots + options.slots / 2, least_depth)),
+      receives_(shared_receives),
+      receives_at_once_(shared_receives_at_once),
+      memory_(2 * options.slots * stride_ + page_bytes),
       out_(next_page(memory_.data())),
-      in_(out_ + slots * stride_) {}
+      in_(out_ + options.slots * stride_),
+      signal_every_(depth_ - options.slots) {
+    if (options.serves) return;
+    receives_at_once_ = std::clamp(options.slots / 2, 1U, shared_receives_at_once);
+    receives_ = options.slots + receives_at_once_;
+}
 
-result<std::unique_ptr<verbs_link>> verbs_link::open(std::uint32_t slots, std::size_t payload_bytes,
-                                                     bool blocks) {
-    std::unique_ptr<verbs_link> made(new verbs_link(slots, payload_bytes));
+verbs_link::~verbs_link() {
+    if (events_ > 0) ibv_ack_cq_events(completions_.get(), events_);
+}
+
+result<std::unique_ptr<verbs_link>> verbs_link::open(const verbs_link_options& options) {
+    std::unique_ptr<verbs_link> made(new verbs_link(options));
     if (auto done = made->open_port(); !done) return done.error();
-    if (auto done = made->create(blocks); !done) return done.error();
+    if (auto done = made->create(); !done) return done.error();
     return made;
 }
 
@@ -82,22 +92,29 @@ bool verbs_link::take_port(ibv_context& context, std::uint8_t number) {
     return !ethernet;
 }
 
-result<void> verbs_link::create(bool blocks) {
+result<void> verbs_link::create() {
     domain_.reset(ibv_alloc_pd(context_.get()));
     if (!domain_) return failed("ibv_alloc_pd", errno);
-    memory_keys_.reset(ibv_reg_mr(domain_.get(), out_, 2 * slots_ * stride_, access_bits));
+    memory_keys_.reset(ibv_reg_mr(domain_.get(), out_, 2 * options_.slots * stride_, access_bits));
     if (!memory_keys_) return failed("ibv_reg_mr", errno);
-    if (blocks) channel_.reset(ibv_create_comp_channel(context_.get()));
-    if (blocks && !channel_) return failed("ibv_create_comp_channel", errno);
-    const std::uint32_t depth = 2 * slots_ + 2 * signal_every;
+    if (options_.blocks) channel_.reset(ibv_create_comp_channel(context_.get()));
+    if (options_.blocks && !channel_) return failed("ibv_create_comp_channel", errno);
     completions_.reset(
-        ibv_create_cq(context_.get(), static_cast<int>(2 * depth), nullptr, channel_.get(), 0));
+        ibv_create_cq(context_.get(), static_cast<int>(depth_ + receives_), nullptr, channel_.get(), 0));
     if (!completions_) return failed("ibv_create_cq", errno);
+    return create_queues();
+}
 
+result<void> verbs_link::create_queues() {
+    ibv_srq_init_attr receives{};
+    receives.attr = {receives_, 1, 0};
+    if (options_.serves) shared_.reset(ibv_create_srq(domain_.get(), &receives));
+    if (options_.serves && !shared_) return failed("ibv_create_srq", errno);
     ibv_qp_init_attr wanted{};
     wanted.send_cq = wanted.recv_cq = completions_.get();
+    wanted.srq = shared_.get();
     wanted.qp_type = IBV_QPT_RC;
-    wanted.cap = {depth, depth, 1, 1, wanted_inline_bytes};
+    wanted.cap = {depth_, options_.serves ? 0 : receives_, 2, options_.serves ? 0U : 1U, wanted_inline_bytes};
     queue_pair_.reset(ibv_create_qp(domain_.get(), &wanted));
     if (!queue_pair_) return failed("ibv_create_qp", errno);
     inline_bytes_ = std::min(wanted_inline_bytes, wanted.cap.max_inline_data);
@@ -112,8 +129,9 @@ verbs_address verbs_link::address() const noexcept {
 result<void> verbs_link::connect(const verbs_address& peer) {
     peer_ = peer;
     if (!to_ready(peer)) return failed("ibv_modify_qp", errno);
-    for (std::uint32_t i = 0; i < 2 * slots_; ++i) {
-        if (!post_receive()) return failed("ibv_post_recv", errno);
+    for (std::uint32_t i = 0; i + 1 < receives_at_once_; ++i) chain_[i].next = &chain_[i + 1];
+    for (std::uint32_t posted = 0; posted + receives_at_once_ <= receives_; posted += receives_at_once_) {
+        if (!post_receives()) return failed("ibv_post_recv", errno);
     }
     if (channel_ && ibv_req_notify_cq(completions_.get(), 0) != 0) return failed("ibv_req_notify_cq", errno);
     return {};
@@ -156,52 +174,22 @@ bool verbs_link::to_ready(const verbs_address& peer) {
                              IBV_QP_MAX_QP_RD_ATOMIC) == 0;
 }
 
-bool verbs_link::post_receive() noexcept {
-    ibv_recv_wr empty{};
+bool verbs_link::post_receives() noexcept {
+    missing_receives_ = 0;
     ibv_recv_wr* refused = nullptr;
-    return ibv_post_recv(queue_pair_.get(), &empty, &refused) == 0;
-}
-
-bool verbs_link::send(std::uint32_t slot) noexcept {
-    const std::size_t offset = slot * stride_;
-    ibv_sge segment{reinterpret_cast<std::uintptr_t>(out_ + offset),
-                    static_cast<std::uint32_t>(message_bytes_), memory_keys_->lkey};
-    ibv_send_wr request{};
-    request.sg_list = &segment;
-    request.num_sge = 1;
-    request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-    request.imm_data = htonl(slot);
-    request.send_flags = message_bytes_ <= inline_bytes_ ? IBV_SEND_INLINE : 0;
-    if (++sent_ % signal_every == 0) request.send_flags |= IBV_SEND_SIGNALED;
-    request.wr.rdma.remote_addr = peer_.address + offset;
-    request.wr.rdma.rkey = peer_.key;
-    ibv_send_wr* refused = nullptr;
-    return ibv_post_send(queue_pair_.get(), &request, &refused) == 0;
-}
-
-int verbs_link::poll(std::uint32_t* slots, int most) noexcept {
-    std::array<ibv_wc, 16> completions;
-    const int count = ibv_poll_cq(completions_.get(), std::min(most, static_cast<int>(completions.size())),
-                                  completions.data());
-    int arrived = 0;
-    for (std::size_t i = 0; static_cast<int>(i) < count; ++i) {
-        if (completions[i].status != IBV_WC_SUCCESS) return -1;
-        if (completions[i].opcode != IBV_WC_RECV_RDMA_WITH_IMM) continue;
-        const std::uint32_t slot = ntohl(completions[i].imm_data);
-        if (slot >= slots_ || !post_receive()) return -1;
-        slots[arrived++] = slot;
-    }
-    return count < 0 ? -1 : arrived;
+    if (shared_) return ibv_post_srq_recv(shared_.get(), chain_.data(), &refused) == 0;
+    return ibv_post_recv(queue_pair_.get(), chain_.data(), &refused) == 0;
 }
 
 bool verbs_link::sleep(int other_fd, int milliseconds) noexcept {
     std::array<pollfd, 2> watched{{{channel_->fd, POLLIN, 0}, {other_fd, POLLIN, 0}}};
-    if (::poll(watched.data(), watched.size(), milliseconds) <= 0) return false;
-    if ((watched[0].revents & POLLIN) == 0) return true;
+    if (::poll(watched.data(), watched.size(), milliseconds) <= 0 || watched[1].revents != 0) return false;
     ibv_cq* told = nullptr;
     void* unused = nullptr;
     if (ibv_get_cq_event(channel_.get(), &told, &unused) != 0) return false;
-    ibv_ack_cq_events(told, 1);
+    if (++events_ == events_acknowledged_at_once) {
+        ibv_ack_cq_events(told, std::exchange(events_, 0));
+    }
     return ibv_req_notify_cq(told, 0) == 0;
 }
 

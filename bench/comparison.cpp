@@ -66,8 +66,13 @@ result<verdict> compare(const comparison& what, const effort& how) {
         subjects.push_back(subject_first ? first.value() : second.value());
         ratios.push_back(subjects.back() / baselines.back());
     }
-    return verdict{report::median(baselines), report::median(subjects), report::median(ratios),
-                   std::ranges::min(ratios), std::ranges::max(ratios)};
+    return verdict{report::median(baselines),
+                   report::median(subjects),
+                   report::median(ratios),
+                   std::ranges::min(ratios),
+                   std::ranges::max(ratios),
+                   baselines,
+                   subjects};
 }
 
 }  // namespace accel::bench

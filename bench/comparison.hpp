@@ -34,6 +34,7 @@ struct verdict {
     double ratio = 0;      ///< median of the ratios of each round
     double ratio_low = 0;  ///< the lowest and highest of them
     double ratio_high = 0;
+    std::vector<double> baseline_rounds, subject_rounds;  ///< microseconds, round by round
 };
 
 /// Measures both sides in turn (A B, B A, …), each time with a new server process and a new connection.

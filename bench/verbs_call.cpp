@@ -1,7 +1,7 @@
 /// verbs_call bare|ours COUNT: COUNT round trips of 64 bytes of payload behind a header of 64, both ends
 /// driven by one thread. `bare` uses libibverbs itself, `ours` a channel and a server over `rdma`.
 /// callgrind_rdma.sh counts the instructions of the two functions `measured_…`.
-#include "verbs_call_bare.hpp"
+#include "bare_verbs_link.hpp"
 
 #include <accel_transport/accel_transport.hpp>
 
@@ -10,11 +10,12 @@
 #include <cstdlib>
 #include <span>
 #include <string_view>
+#include <utility>
 
 namespace {
 
 constexpr std::size_t payload_bytes = 64;
-constexpr std::size_t header_bytes = 64;
+constexpr std::uint32_t slots = 8;
 constexpr int patience = 1'000;
 /// Until both ends have reached a state that repeats: batches of receives, completions of sends.
 constexpr long warm_up = 1'024;
@@ -24,25 +25,25 @@ int fail(const char* why) {
     return 1;
 }
 
-bool await_message(accel::bench::bare_end& end) {
+bool await_message(accel::bench::verbs_link& end) {
+    std::uint32_t slot = 0;
     int got = 0;
-    for (int tries = 0; got == 0 && tries < patience; ++tries) got = end.poll();
-    return got == 1;
+    for (int tries = 0; got == 0 && tries < patience; ++tries) got = end.poll(slot);
+    return got == 1 && slot == 0;
 }
 
-bool round_trip(accel::bench::bare_end& client, accel::bench::bare_end& server) {
-    return client.send(header_bytes + payload_bytes) && await_message(server) &&
-           server.send(header_bytes + payload_bytes) && await_message(client);
+bool round_trip(accel::bench::verbs_link& client, accel::bench::verbs_link& server) {
+    return client.send(0) && await_message(server) && server.send(0) && await_message(client);
 }
 
-bool many(accel::bench::bare_end& client, accel::bench::bare_end& server, long count) {
+bool many(accel::bench::verbs_link& client, accel::bench::verbs_link& server, long count) {
     for (long i = 0; i < count; ++i) {
         if (!round_trip(client, server)) return false;
     }
     return true;
 }
 
-[[gnu::noinline]] bool measured_bare(accel::bench::bare_end& client, accel::bench::bare_end& server,
+[[gnu::noinline]] bool measured_bare(accel::bench::verbs_link& client, accel::bench::verbs_link& server,
                                      long count) {
     return many(client, server, count);
 }
@@ -74,13 +75,15 @@ bool many(accel::channel& channel, accel::server& server, long count) {
 }
 
 int run_bare(long count) {
-    const auto client = accel::bench::bare_end::open(false, header_bytes + payload_bytes);
-    const auto server = accel::bench::bare_end::open(true, header_bytes + payload_bytes);
-    if (!client || !server) return fail("no bare connection");
-    if (!client->connect(server->address()) || !server->connect(client->address()))
-        return fail("no bare connection");
-    if (!many(*client, *server, warm_up)) return fail("a bare round trip failed");
-    return measured_bare(*client, *server, count) ? 0 : fail("a bare round trip failed");
+    auto client = accel::bench::verbs_link::open({slots, payload_bytes, false, false});
+    if (!client) return fail(client.error().message.c_str());
+    auto server = accel::bench::verbs_link::open({slots, payload_bytes, true, false});
+    if (!server) return fail(server.error().message.c_str());
+    for (const auto& [end, peer] : {std::pair{&*client, &*server}, std::pair{&*server, &*client}}) {
+        if (auto met = (*end)->connect((*peer)->address()); !met) return fail(met.error().message.c_str());
+    }
+    if (!many(**client, **server, warm_up)) return fail("a bare round trip failed");
+    return measured_bare(**client, **server, count) ? 0 : fail("a bare round trip failed");
 }
 
 int run_ours(long count) {

@@ -122,6 +122,9 @@ class link {
     /// they are until the answer (client) or the next request in that slot (server). `again`: nothing was
     /// done. `peer_lost`.
     [[nodiscard]] virtual status deliver(const outgoing& message) noexcept = 0;
+    /// The same where nothing is lent and the answer goes into its slot, as in most messages.
+    [[nodiscard]] virtual status deliver_plain(std::uint32_t slot,
+                                               std::span<const std::byte> payload) noexcept = 0;
     /// Client: stop touching what was lent for this slot (payload and response_into). True: done, now. False:
     /// a `let_go` event or the late response says when.
     [[nodiscard]] virtual bool retract(std::uint32_t slot) noexcept = 0;

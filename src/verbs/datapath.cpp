@@ -38,28 +38,26 @@ ibv_sge segment(const std::byte* bytes, std::size_t length, std::uint32_t key) n
 
 // Sending.
 
-status rdma_link::deliver(const core::outgoing& message) noexcept {
+status rdma_link::deliver_plain(std::uint32_t slot, std::span<const std::byte> payload) noexcept {
+    const bool in_one = slots_[slot].placement.length == 0 && payload.size() <= longest_plain_;
+    if (!in_one) [[unlikely]]
+        return deliver({slot, payload, nullptr, {}});
     if (state_ != state::open) [[unlikely]]
         return status::peer_lost;
-    slot_use& use = slots_[message.slot];
-    const bool plain = message.region == nullptr && message.response_into.empty() &&
-                       use.placement.length == 0 && message.payload.size() <= longest_plain_;
-    if (!plain) [[unlikely]]
-        return deliver_lent(message);
     if (!ledger_.has_room(1)) [[unlikely]]
         return status::again;
-    use.response_into = {};
-    plain_.segment.addr = address_of(config_.send->header(message.slot));
-    plain_.segment.length = static_cast<std::uint32_t>(core::header_bytes + message.payload.size());
+    plain_.segment.addr = address_of(config_.send->header(slot));
+    plain_.segment.length = static_cast<std::uint32_t>(core::header_bytes + payload.size());
     ibv_send_wr& request = plain_.request;
     request.send_flags = plain_.segment.length <= queue_pair_->sizes().inline_bytes ? IBV_SEND_INLINE : 0;
-    request.imm_data = htonl(message.slot);
-    request.wr.rdma.remote_addr = peer_header(message.slot);
-    return post(&request, request, 1, message.slot, false);
+    request.imm_data = htonl(slot);
+    request.wr.rdma.remote_addr = peer_header(slot);
+    return post(&request, request, 1, slot, false);
 }
 
-/// Lent memory, a place of its own for the answer, or a payload longer than one work request may be.
-[[gnu::noinline]] status rdma_link::deliver_lent(const core::outgoing& message) noexcept {
+/// Also lent memory, a place of its own for the answer, or a payload longer than one work request may be.
+status rdma_link::deliver(const core::outgoing& message) noexcept {
+    if (state_ != state::open) return status::peer_lost;
     const std::size_t requests = requests_of(message);
     if (!ledger_.has_room(static_cast<std::uint32_t>(requests))) return status::again;
 
@@ -272,30 +270,32 @@ void rdma_link::push_let_go(std::uint32_t slot) noexcept {
 // Receiving.
 
 std::size_t rdma_poller::poll(std::span<core::link_event> out) noexcept {
-    const bool simple = !busy_ && !news_.load(std::memory_order_acquire);
+    const bool simple = single_looks_ > 0 && !busy_ && !news_.load(std::memory_order_acquire);
     if (!simple) [[unlikely]]
         return poll_all(out);
-    constexpr int most_looks = 4;  // one that makes no event, of a send, may stand before one that does
-    for (int looks = 0; looks < most_looks && !busy_; ++looks) {
-        const int got = completions_->poll({fetched_.data(), batch()});
-        several_ = false;
-        if (got == 0) return 0;
-        if (got != 1) [[unlikely]] {
-            keep(got);
-            return poll_all(out);
-        }
-        if (const std::size_t made = take(fetched_.front(), out.front()); made != 0) [[likely]]
-            return made;
-    }
-    return 0;
+    --single_looks_;
+    const int got = completions_->poll({fetched_.data(), 1});
+    if (got == 0) return 0;
+    const ibv_wc& completion = fetched_.front();
+    rdma_link* const link = got > 0 ? links_.find(completion.qp_num) : nullptr;
+    if (is_arrival(completion, link)) [[likely]]
+        return link->take_arrival(completion, out.front()) ? 1 : 0;
+    return poll_on(got, out);
 }
 
-/// How many completions to ask for. Each look for one that is not there costs, so while they come one by one,
-/// only every eighth time more are asked for.
-inline std::uint32_t rdma_poller::batch() noexcept {
-    constexpr std::uint32_t between_tries = 8;
-    const bool one = !several_ && ++single_polls_ % between_tries != 0;
-    return one ? 1 : static_cast<std::uint32_t>(fetched_.size());
+/// After a look that found no message, but a completion of a send or a failure: a message may stand behind
+/// it. As long as looks ask for one completion.
+[[gnu::noinline]] std::size_t rdma_poller::poll_on(int got, std::span<core::link_event> out) noexcept {
+    if (got < 0) {
+        keep(got);
+    } else if (take(fetched_.front(), out.front()) > 0) {
+        return 1;
+    }
+    return poll(out);
+}
+
+inline bool rdma_poller::is_arrival(const ibv_wc& completion, const rdma_link* link) noexcept {
+    return link != nullptr && completion.wr_id == 0 && completion.status == IBV_WC_SUCCESS;
 }
 
 /// With news, something to tell, or more completions than one.
@@ -304,47 +304,51 @@ inline std::uint32_t rdma_poller::batch() noexcept {
     std::size_t count = talkers_.empty() ? 0 : tell(out);
     if (queue_failed_) {
         replace_queues();
-    } else if (next_fetched_ < last_fetched_ || fetch()) {
-        while (next_fetched_ < last_fetched_ && count < out.size()) {
-            count += take(fetched_[next_fetched_++], out[count]);
-        }
+    } else {
+        count += take_completions(out.subspan(count));
     }
     settle_busy();
     return count;
 }
 
-/// Returns how many events a completion makes: none or one, written to `out`.
-[[gnu::always_inline]] inline std::size_t rdma_poller::take(const ibv_wc& completion,
-                                                            core::link_event& out) noexcept {
-    rdma_link* const link = links_.find(completion.qp_num);
-    const bool arrival = link != nullptr && completion.wr_id == 0 && completion.status == IBV_WC_SUCCESS;
-    if (!arrival) [[unlikely]]
-        return take_other(completion, out);
-    if (receives_ && ++receives_missing_ >= receives_at_once) [[unlikely]]
-        refill_receives();
-    return link->take_arrival(completion, out) ? 1 : 0;
+std::size_t rdma_poller::take_completions(std::span<core::link_event> out) noexcept {
+    constexpr int most_looks = 4;  // those that make no event, of sends, may stand before one that does
+    std::size_t count = 0;
+    for (int looks = 0; looks < most_looks && count == 0 && !out.empty(); ++looks) {
+        if (next_fetched_ == last_fetched_ && !fetch()) break;
+        while (next_fetched_ < last_fetched_ && count < out.size()) {
+            count += take(fetched_[next_fetched_++], out[count]);
+        }
+    }
+    return count;
 }
 
-/// Of a send, of a queue pair that is new here or gone, or a failure.
-[[gnu::noinline]] std::size_t rdma_poller::take_other(const ibv_wc& completion,
-                                                      core::link_event& out) noexcept {
-    if (completion.wr_id == 0 && receives_ && ++receives_missing_ >= receives_at_once) refill_receives();
+/// Returns how many events a completion makes: none or one, written to `out`.
+std::size_t rdma_poller::take(const ibv_wc& completion, core::link_event& out) noexcept {
     rdma_link* link = links_.find(completion.qp_num);
     if (link == nullptr && news_.load(std::memory_order_acquire)) {
         take_news();
         link = links_.find(completion.qp_num);
     }
-    if (link == nullptr) return 0;
-    if (completion.wr_id == 0 && completion.status == IBV_WC_SUCCESS) {
-        return link->take_arrival(completion, out) ? 1 : 0;
-    }
-    link->on_other_completion(completion);
+    if (is_arrival(completion, link)) return link->take_arrival(completion, out) ? 1 : 0;
+    const bool lost_receive = completion.wr_id == 0 && receives_ != nullptr;
+    if (lost_receive && shared_use_.one_more()) refill_receives();
+    if (link != nullptr) link->on_other_completion(completion);
     return 0;
 }
 
 /// False: there is nothing.
 bool rdma_poller::fetch() noexcept {
-    const int got = completions_->poll(fetched_);
+    // Each look for one that is not there costs, so while they come one by one, only now and then more are
+    // asked for.
+    constexpr std::uint32_t looks_for_one = 15;
+    const std::size_t most = single_looks_ > 0 ? 1 : fetched_.size();
+    const int got = completions_->poll({fetched_.data(), most});
+    if (most == 1) {
+        --single_looks_;
+    } else if (got <= 1) {
+        single_looks_ = looks_for_one;
+    }
     keep(got);
     return got > 0;
 }
@@ -352,14 +356,13 @@ bool rdma_poller::fetch() noexcept {
 void rdma_poller::keep(int got) noexcept {
     next_fetched_ = 0;
     last_fetched_ = got > 0 ? static_cast<std::uint32_t>(got) : 0;
-    several_ = got > 1;
     if (got < 0) fail_queue();
     settle_busy();
 }
 
 [[gnu::always_inline]] inline bool rdma_link::take_arrival(const ibv_wc& completion,
                                                            core::link_event& out) noexcept {
-    if (!is_server() && ++receives_missing_ >= receives_at_once_) [[unlikely]]
+    if (use_->one_more()) [[unlikely]]
         refill_receives();
     if (state_ != state::open || closing_) [[unlikely]]
         return false;
@@ -412,12 +415,13 @@ inline bool rdma_link::take_placement(const core::slot_header& header) noexcept 
 }
 
 /// Client: a response that arrives, or goes from its slot, where the application wanted it.
-[[gnu::noinline]] bool rdma_link::take_elsewhere(core::link_event& event) const noexcept {
-    const slot_use& use = slots_[event.header.slot];
+[[gnu::noinline]] bool rdma_link::take_elsewhere(core::link_event& event) noexcept {
+    slot_use& use = slots_[event.header.slot];
     if (event.header.length > use.response_into.size()) return false;
     const std::span<std::byte> into = use.response_into.first(event.header.length);
     if (use.copies_response) std::copy(event.payload.begin(), event.payload.end(), into.begin());
     event.payload = into;
+    use.response_into = {};
     return true;
 }
 
@@ -443,8 +447,9 @@ std::size_t rdma_link::tell(std::span<core::link_event> out) noexcept {
 }
 
 [[gnu::noinline]] void rdma_link::refill_receives() noexcept {
-    receives_missing_ -= poller_.receive_chain().post(
-        receives_missing_,
+    if (is_server()) return poller_.refill_receives();
+    own_use_.missing -= poller_.receive_chain().post(
+        own_use_.missing,
         [this](ibv_recv_wr* chain, ibv_recv_wr** failed) { return queue_pair_->post(chain, failed); });
 }
 

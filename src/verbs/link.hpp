@@ -59,6 +59,8 @@ class rdma_link final : public core::link, public async_listener {
     void activate() override;
     [[nodiscard]] bool close() noexcept override;
     [[nodiscard]] status deliver(const core::outgoing& message) noexcept override;
+    [[nodiscard]] status deliver_plain(std::uint32_t slot,
+                                       std::span<const std::byte> payload) noexcept override;
     [[nodiscard]] bool retract(std::uint32_t slot) noexcept override;
     void consumed(std::uint32_t) noexcept override {}
     [[nodiscard]] bool flushed() noexcept override;
@@ -79,7 +81,7 @@ class rdma_link final : public core::link, public async_listener {
     [[nodiscard]] bool has_something_to_tell() const noexcept {
         return state_ == state::losing || !let_go_.empty();
     }
-    /// Client: posts the receives that were used up.
+    /// Posts the receives that were used up.
     void refill_receives() noexcept;
     void on_async_event(ibv_event_type type) noexcept override;
     /// On the polling thread, after `on_async_event`.
@@ -122,7 +124,6 @@ class rdma_link final : public core::link, public async_listener {
     void end() noexcept;
 
     // Sending.
-    [[nodiscard]] status deliver_lent(const core::outgoing& message) noexcept;
     [[nodiscard]] std::size_t requests_of(const core::outgoing& message) const noexcept;
     [[nodiscard]] status deliver_in_one(std::uint32_t slot, const source& from,
                                         std::size_t extensions) noexcept;
@@ -151,7 +152,7 @@ class rdma_link final : public core::link, public async_listener {
     [[nodiscard]] bool on_arrival(std::uint32_t slot, core::link_event& out) noexcept;
     [[nodiscard]] bool take_placement(const core::slot_header& header) noexcept;
     [[nodiscard]] bool read_placement(const core::slot_header& header) noexcept;
-    [[nodiscard]] bool take_elsewhere(core::link_event& event) const noexcept;
+    [[nodiscard]] bool take_elsewhere(core::link_event& event) noexcept;
 
     rdma_poller& poller_;
     core::link_config config_;
@@ -162,9 +163,9 @@ class rdma_link final : public core::link, public async_listener {
     region_handle receive_payloads_;  ///< … likewise
     std::optional<queue_pair> queue_pair_;
     endpoint peer_;
-    send_ledger ledger_{1};
-    std::uint32_t receives_missing_ = 0;
-    std::uint32_t receives_at_once_ = 1;
+    send_ledger ledger_{1, 1};
+    receive_use own_use_;           ///< client
+    receive_use* use_ = &own_use_;  ///< server: of the receives that all its sessions share
     std::uint32_t completions_admitted_ = 0;
     std::uint64_t longest_write_ = 0;  ///< bytes of one work request
     std::uint64_t longest_plain_ = 0;  ///< payload bytes that one takes behind their header

@@ -98,14 +98,15 @@ result<void> rdma_link::make_queue_pair() {
     const std::uint32_t least = std::max(4 * each, least_send_depth);
     queue_sizes sizes;
     sizes.inline_bytes = inline_bytes;
-    if (poller_.receives() == nullptr) {
-        receives_at_once_ = std::clamp(slots / 2, 1U, most_receives_at_once);
+    if (is_server()) {
+        use_ = &poller_.shared_use();
+    } else {
+        own_use_.at_once = std::clamp(slots / 2, 1U, most_receives_at_once);
         sizes.receive =
-            static_cast<std::uint32_t>(std::min<std::uint64_t>(slots + receives_at_once_, deepest));
+            static_cast<std::uint32_t>(std::min<std::uint64_t>(slots + own_use_.at_once, deepest));
     }
-    const std::uint32_t messages = slots + slots / 2;
-    const std::uint32_t requests = poller_.fills_gpus() ? messages * 2 : messages;
-    sizes.send = std::min(std::max(requests, least), deepest);
+    const std::uint32_t in_flight = poller_.fills_gpus() ? slots * 2 : slots;
+    sizes.send = std::min(std::max(in_flight + in_flight / 2, least), deepest);
     // Also those that nobody asked for complete when the queue pair fails.
     const std::uint32_t completions = sizes.send + sizes.receive;
     if (auto admitted = poller_.admit(completions); !admitted) return admitted;
@@ -120,7 +121,7 @@ result<void> rdma_link::make_queue_pair() {
         sizes.send /= 2;
         if (sizes.send < least) return made.error();
     }
-    ledger_ = send_ledger(sizes.send);
+    ledger_ = send_ledger(sizes.send, std::max(in_flight, each));
     return {};
 }
 
@@ -145,7 +146,7 @@ core::link_description rdma_link::describe() const {
 result<void> rdma_link::attach(const core::link_grant& grant, core::nanoseconds deadline) {
     if (auto done = connect(grant.description); !done) return done;
     if (is_server()) return {};
-    receives_missing_ = queue_pair_->sizes().receive;
+    own_use_.missing = queue_pair_->sizes().receive;
     refill_receives();
     return knock(deadline);
 }

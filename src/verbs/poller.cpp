@@ -56,7 +56,7 @@ result<void> rdma_poller::make_queues() {
         if (!receives) return receives.error();
         receives_ = std::move(*receives);
         completions_needed_ += receives_->depth();
-        receives_missing_ = receives_->depth();
+        shared_use_.missing = receives_->depth();
         refill_receives();
     }
     auto completions = completion_queue::create(device_, completions_needed_, this);
@@ -209,8 +209,8 @@ std::size_t rdma_poller::tell(std::span<core::link_event> out) noexcept {
 }
 
 void rdma_poller::refill_receives() noexcept {
-    receives_missing_ -= receive_chain_.post(
-        receives_missing_,
+    shared_use_.missing -= receive_chain_.post(
+        shared_use_.missing,
         [this](ibv_recv_wr* chain, ibv_recv_wr** failed) { return receives_->post(chain, failed); });
 }
 
@@ -218,7 +218,8 @@ bool rdma_poller::arm() noexcept {
     const bool work = news_.load(std::memory_order_seq_cst) || !talkers_.empty();
     if (work || next_fetched_ < last_fetched_) return false;
     if (queue_failed_) return true;  // whoever polls comes back to see its links closed
-    if (!completions_->request_event()) return false;
+    // A look is cheap; to ask for an event may be a system call.
+    if (fetch() || !completions_->request_event()) return false;
     armed_ = true;
     return !fetch();
 }

@@ -48,6 +48,9 @@ class rdma_poller final : public core::poller, public async_listener {
     [[nodiscard]] bool fills_gpus() const noexcept { return fills_gpus_; }
     /// Of this poller's thread.
     [[nodiscard]] empty_receives& receive_chain() noexcept { return receive_chain_; }
+    [[nodiscard]] receive_use& shared_use() noexcept { return shared_use_; }
+    /// Server: posts the shared receives that were used up.
+    void refill_receives() noexcept;
     /// Before a link makes its queue pair: room for its completions. Any thread.
     [[nodiscard]] result<void> admit(std::uint32_t completions);
     /// After its queue pair is gone. Any thread.
@@ -73,16 +76,16 @@ class rdma_poller final : public core::poller, public async_listener {
     void announce() noexcept;
     void take_news() noexcept;
     [[nodiscard]] std::size_t tell(std::span<core::link_event> out) noexcept;
-    [[nodiscard]] std::uint32_t batch() noexcept;
+    [[nodiscard]] std::size_t poll_on(int got, std::span<core::link_event> out) noexcept;
     [[nodiscard]] std::size_t poll_all(std::span<core::link_event> out) noexcept;
     [[nodiscard]] std::size_t take(const ibv_wc& completion, core::link_event& out) noexcept;
-    [[nodiscard]] std::size_t take_other(const ibv_wc& completion, core::link_event& out) noexcept;
+    [[nodiscard]] std::size_t take_completions(std::span<core::link_event> out) noexcept;
+    [[nodiscard]] static bool is_arrival(const ibv_wc& completion, const rdma_link* link) noexcept;
     [[nodiscard]] bool fetch() noexcept;
     void keep(int got) noexcept;
     void settle_busy() noexcept {
         busy_ = !talkers_.empty() || next_fetched_ < last_fetched_ || queue_failed_;
     }
-    void refill_receives() noexcept;
     void fail_all(status reason) noexcept;
     void fail_queue() noexcept;
 
@@ -96,7 +99,7 @@ class rdma_poller final : public core::poller, public async_listener {
     std::unique_ptr<completion_queue> completions_;
     std::unique_ptr<receive_queue> receives_;  ///< server
     empty_receives receive_chain_;
-    std::uint32_t receives_missing_ = 0;
+    receive_use shared_use_{0, receives_at_once};
 
     std::array<ibv_wc, 16> fetched_{};
     std::uint32_t next_fetched_ = 0;
@@ -105,8 +108,7 @@ class rdma_poller final : public core::poller, public async_listener {
     std::vector<rdma_link*> talkers_;  ///< capacity for all links
     bool queue_failed_ = false;        ///< as `mutex_` guards it for other threads
     bool busy_ = false;                ///< there is more to `poll` than a look at the completion queue
-    bool several_ = false;             ///< completions came at the last look
-    std::uint32_t single_polls_ = 0;
+    std::uint32_t single_looks_ = 0;   ///< so many looks ask for one completion, the next one for more
     core::nanoseconds replace_at_{};
     bool armed_ = false;  ///< an event of the completion queue may be there to be taken
 

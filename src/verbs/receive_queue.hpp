@@ -49,6 +49,15 @@ class empty_receives {
     std::array<ibv_recv_wr, longest> chain_{};
 };
 
+/// How many receives were used up; they are posted anew when there are enough.
+struct receive_use {
+    std::uint32_t missing = 0;
+    std::uint32_t at_once = 1;
+
+    /// True: it is time to post.
+    [[nodiscard]] bool one_more() noexcept { return ++missing >= at_once; }
+};
+
 /// A shared receive queue of empty receives: one for all sessions of a worker, so that a session costs none.
 class receive_queue {
   public:

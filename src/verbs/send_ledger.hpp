@@ -6,12 +6,15 @@
 namespace accel::verbs {
 
 /// Which work requests of a send queue are still the device's. Most are posted without asking for a
-/// completion; one that has asked completes all before it (InfiniBand specification, section 10.8.5). Often
-/// enough one asks, so that the queue never fills with requests of which nobody will hear.
+/// completion; one that has asked completes all before it (InfiniBand specification, section 10.8.5). One
+/// asks often enough that the queue never fills with requests of which nobody will hear, and no more often:
+/// each such completion costs its receiver a look, and wakes it if it sleeps.
 class send_ledger {
   public:
-    explicit send_ledger(std::uint32_t depth) noexcept
-        : depth_(depth), signal_every_(std::max(depth / 4, 1U)) {}
+    /// `reserve` requests, but at most three quarters of the queue, find room without a completion that was
+    /// not asked for. No chain is longer than that.
+    send_ledger(std::uint32_t depth, std::uint32_t reserve) noexcept
+        : depth_(depth), signal_every_(std::max({depth - std::min(reserve, depth), depth / 4, 1U})) {}
 
     [[nodiscard]] bool has_room(std::uint32_t count) const noexcept { return depth_ - in_queue() >= count; }
     /// True if the last of the next `count` requests has to ask for its completion.

@@ -49,6 +49,12 @@ inline void put(std::span<std::byte> to, std::span<const std::byte> from) {
     return value ^ (value >> 31);
 }
 
+/// Between any two places; on the host without an allocation.
+inline void copy(std::span<std::byte> to, std::span<const std::byte> from) {
+    if (is_elsewhere(to)) return put(to, copy_of(from));
+    if (!from.empty()) std::memcpy(to.data(), from.data(), from.size());
+}
+
 /// Bytes that follow from `seed` alone, so that the other end can check all of them.
 inline void fill(std::span<std::byte> out, std::uint64_t seed) {
     if (is_elsewhere(out)) {

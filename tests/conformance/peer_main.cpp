@@ -32,7 +32,7 @@ int fail(const std::string& message) {
 
 void echo(exchange one) {
     const std::size_t length = std::min(one.request().size(), one.response().size());
-    tests::put(one.response(), tests::copy_of(one.request().first(length)));
+    tests::copy(one.response(), one.request().first(length));
     (void)one.reply(length);
 }
 

@@ -36,7 +36,7 @@ context quiet_context() {
 
 void echo(exchange one) {
     const std::size_t length = std::min(one.request().size(), one.response().size());
-    put(one.response(), copy_of(one.request().first(length)));
+    copy(one.response(), one.request().first(length));
     (void)one.reply(length);
 }
 

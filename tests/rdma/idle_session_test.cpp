@@ -27,7 +27,9 @@ std::size_t heap_bytes() {
 class rdma_idle_session : public rdma_test {};
 
 TEST_F(rdma_idle_session, costs_a_server_little_beside_its_slots) {
-    if (tests::time_factor() > 1) GTEST_SKIP() << "sanitizers keep books of their own";
+#ifdef ACCEL_SANITIZED
+    GTEST_SKIP() << "sanitizers keep books of their own";
+#endif
     constexpr std::size_t sessions = 1000;
     constexpr core::link_geometry shape{8, 64 << 10, 64 << 10};
     listen();
@@ -49,10 +51,13 @@ TEST_F(rdma_idle_session, costs_a_server_little_beside_its_slots) {
     std::array<link_event, 16> none;
     EXPECT_EQ(server_events->poll(none), 0U);
     const std::size_t heap = (heap_bytes() - heap_before) / sessions;
-    const std::size_t resident = (resident_bytes() - resident_before) / sessions;
+    // Nobody has touched the slots; but a device that pins what is registered has made their pages.
+    const std::size_t grown = (resident_bytes() - resident_before) / sessions;
+    const std::size_t pinned = grown >= slots ? slots : 0;
+    const std::size_t resident = grown - pinned;
     std::cout << "an idle session at the server: " << heap << " bytes of heap, " << resident
-              << " resident (emulated device included), " << slots
-              << " of slots registered (8 of 64 KiB each way)\n";
+              << " resident (emulated device included), " << slots << " of slots registered, "
+              << (pinned > 0 ? "and pinned" : "not touched") << " (8 of 64 KiB each way)\n";
     RecordProperty("heap_bytes", static_cast<int>(heap));
     RecordProperty("resident_bytes", static_cast<int>(resident));
     // An emulated device keeps its own books in the same process.

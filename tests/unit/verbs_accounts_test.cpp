@@ -19,8 +19,9 @@ using namespace std::chrono_literals;
 
 TEST(verbs_send_ledger, never_lets_more_out_than_the_queue_holds_and_never_stops) {
     std::minstd_rand random(3);
-    for (const std::uint32_t depth : {4U, 5U, 16U, 31U, 256U}) {
-        send_ledger ledger(depth);
+    for (const auto& [depth, reserve] : std::vector<std::pair<std::uint32_t, std::uint32_t>>{
+             {4, 1}, {4, 4}, {5, 2}, {16, 4}, {16, 8}, {31, 30}, {256, 64}, {256, 1000}}) {
+        send_ledger ledger(depth, reserve);
         std::deque<std::uint32_t> asked;  // numbers of the requests whose completion was asked for
         std::uint32_t posted = 0;
         std::uint32_t completed = 0;
@@ -44,8 +45,21 @@ TEST(verbs_send_ledger, never_lets_more_out_than_the_queue_holds_and_never_stops
     }
 }
 
+TEST(verbs_send_ledger, asks_as_seldom_as_the_reserve_allows) {
+    send_ledger ledger(16, 8);
+    std::uint32_t asked = 0;
+    for (std::uint32_t i = 0; i < 64; ++i) {
+        const bool signalled = ledger.signal_due(1);
+        ledger.post(1, signalled);
+        if (signalled) ++asked;
+        if (signalled) ledger.complete(ledger.number_of_last(0));
+        EXPECT_LE(ledger.in_queue(), 8U);
+    }
+    EXPECT_EQ(asked, 8U);
+}
+
 TEST(verbs_send_ledger, goes_on_past_the_end_of_its_counters) {
-    send_ledger ledger(8);
+    send_ledger ledger(8, 2);
     ledger.post(0xffff'fff0, true);
     ledger.complete(0xffff'fff0);
     for (int i = 0; i < 64; ++i) {

@@ -18,7 +18,7 @@ KVM_CREATE_VM = 0xAE01
 # The guest's clock, its console and its speed; a broken kernel ends the machine.
 KERNEL_LINE = ("console=ttyS0 quiet loglevel=4 panic=-1 oops=panic nokaslr mitigations=off tsc=reliable no_timer_check "
                "audit=0 apparmor=0 selinux=0 random.trust_cpu=on cryptomgr.notests net.ifnames=0 rcupdate.rcu_expedited=1")
-BOOT_SECONDS = {"tcg": 180, "kvm": 20}
+BOOT_SECONDS = {"tcg": 180, "counted": 180, "kvm": 20}
 
 
 def run(boot, chosen):
@@ -145,14 +145,18 @@ class Attempt:
             (self.job / "results").write_text(str(self.chosen.results.resolve()))
 
     def command_line(self):
-        accelerator = "kvm" if self.accelerator == "kvm" else "tcg,thread=multi,tb-size=256"
+        accelerator = {"kvm": "kvm", "tcg": "tcg,thread=multi,tb-size=256",
+                       "counted": "tcg,thread=single,tb-size=256"}[self.accelerator]
+        cpus = 1 if self.accelerator == "counted" else self.chosen.cpus
         line = ["qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
                 "-machine", "pc,usb=off,vmport=off,hpet=off,smbus=off", "-accel", accelerator, "-cpu", "max",
-                "-smp", str(self.chosen.cpus), "-m", str(self.chosen.memory),
+                "-smp", str(cpus), "-m", str(self.chosen.memory),
                 "-kernel", str(self.boot.kernel), "-initrd", str(self.folder / "initramfs"), "-append", KERNEL_LINE,
                 "-serial", f"file:{self.console}",
                 "-device", "virtio-serial", "-chardev", "stdio,id=output,signal=off",
                 "-device", "virtserialport,chardev=output,name=output"]
+        if self.accelerator == "counted":
+            line += ["-icount", "shift=0,sleep=on"]
         line += share("host", "/", "readonly=on,multidevs=remap")
         line += share("job", self.job)
         if self.chosen.results is not None:

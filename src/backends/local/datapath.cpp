@@ -7,28 +7,27 @@ namespace accel::local {
 
 using core::link_role;
 
-status local_link::deliver(const core::outgoing& message) noexcept {
+status local_link::deliver_plain(std::uint32_t slot, std::span<const std::byte> payload) noexcept {
     if (peer_->closed.load(std::memory_order_relaxed)) [[unlikely]]
         return status::peer_lost;
+    put(slot, payload, false, {});
+    return status::ok;
+}
+
+status local_link::deliver(const core::outgoing& message) noexcept {
+    if (peer_->closed.load(std::memory_order_relaxed)) return status::peer_lost;
     const bool lent = message.region != nullptr || !message.response_into.empty();
-    if (lent) [[unlikely]]
-        return deliver_lent(message);
-    put(message, false);
+    if (lent) lend(message.slot);
+    put(message.slot, message.payload, lent, message.response_into.bytes());
     return status::ok;
 }
 
-inline void local_link::put(const core::outgoing& message, bool lent) noexcept {
+inline void local_link::put(std::uint32_t slot, std::span<const std::byte> payload, bool lent,
+                            std::span<std::byte> response_room) noexcept {
     side& peer = *peer_;
-    peer.inbox.push(event_kind::arrived, lent, message.slot,
-                    {const_cast<std::byte*>(message.payload.data()), message.payload.size()},
-                    lent ? message.response_into.bytes() : std::span<std::byte>{});
+    peer.inbox.push(event_kind::arrived, lent, slot, {const_cast<std::byte*>(payload.data()), payload.size()},
+                    response_room);
     peer.owner->notify();
-}
-
-[[gnu::noinline]] status local_link::deliver_lent(const core::outgoing& message) noexcept {
-    lend(message.slot);
-    put(message, true);
-    return status::ok;
 }
 
 /// Before delivery: the peer may touch memory of this end's application until it says that it is done.

@@ -23,6 +23,8 @@ class local_link final : public core::link {
     void activate() override;
     [[nodiscard]] bool close() noexcept override;
     [[nodiscard]] status deliver(const core::outgoing& message) noexcept override;
+    [[nodiscard]] status deliver_plain(std::uint32_t slot,
+                                       std::span<const std::byte> payload) noexcept override;
     [[nodiscard]] bool retract(std::uint32_t slot) noexcept override;
     void consumed(std::uint32_t slot) noexcept override;
     [[nodiscard]] core::slot_memory& send() const noexcept override;
@@ -36,8 +38,8 @@ class local_link final : public core::link {
     void fill(core::link_event& event, const entry& from) const noexcept;
     [[nodiscard]] std::size_t take_several(std::span<core::link_event> out) noexcept;
     [[nodiscard]] std::size_t take_last(std::span<core::link_event> out) noexcept;
-    void put(const core::outgoing& message, bool lent) noexcept;
-    [[nodiscard]] status deliver_lent(const core::outgoing& message) noexcept;
+    void put(std::uint32_t slot, std::span<const std::byte> payload, bool lent,
+             std::span<std::byte> response_room) noexcept;
     void lend(std::uint32_t slot) noexcept;
     void release_peer_memory(std::uint32_t slot) noexcept;
 

@@ -29,6 +29,10 @@ class tcp_link final : public core::link {
     void activate() override;
     [[nodiscard]] bool close() noexcept override;
     [[nodiscard]] status deliver(const core::outgoing& message) noexcept override;
+    [[nodiscard]] status deliver_plain(std::uint32_t slot,
+                                       std::span<const std::byte> payload) noexcept override {
+        return deliver({slot, payload, nullptr, {}});
+    }
     [[nodiscard]] bool retract(std::uint32_t slot) noexcept override;
     void consumed(std::uint32_t slot) noexcept override;
     [[nodiscard]] bool flushed() noexcept override { return queue_.empty(); }

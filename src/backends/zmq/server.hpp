@@ -76,6 +76,10 @@ class server_link final : public core::link {
     [[nodiscard]] bool close() noexcept override;
 
     [[nodiscard]] status deliver(const core::outgoing& message) noexcept override;
+    [[nodiscard]] status deliver_plain(std::uint32_t slot,
+                                       std::span<const std::byte> payload) noexcept override {
+        return deliver({slot, payload, nullptr, {}});
+    }
     [[nodiscard]] bool retract(std::uint32_t slot) noexcept override { return frames_->want(slot); }
     void consumed(std::uint32_t slot) noexcept override { arrivals_.consumed(slot); }
     [[nodiscard]] bool flushed() noexcept override { return frames_->idle(); }

@@ -82,15 +82,17 @@ inline void channel_core::write_header(const client_slot& slot, std::size_t leng
     slot.deadline = deadline;
     write_header(slot, payload.size(), deadline, options);
 
-    const outgoing message{slot.content.id.slot, payload, lent, options.response_into};
-    const status sent = connection_.path->deliver(message);
+    const bool lends = lent != nullptr || !options.response_into.empty();
+    const std::uint32_t index = slot.content.id.slot;
+    const status sent = lends ? connection_.path->deliver({index, payload, lent, options.response_into})
+                              : connection_.path->deliver_plain(index, payload);
     if (sent != status::ok) [[unlikely]] {
         if (sent == status::again) return sent;
         lose(sent);
         return status::peer_lost;
     }
     slot.owed = true;
-    slot.lent = lent != nullptr || !options.response_into.empty();
+    slot.lent = lends;
     slot.epoch = epoch_;
     slot.content.tag = options.tag;
     slot.content.trace_id = options.trace_id;
@@ -100,11 +102,11 @@ inline void channel_core::write_header(const client_slot& slot, std::size_t leng
 }
 
 std::size_t channel_core::poll(std::span<completion> out) noexcept {
-    completion_room left{out.data(), out.data() + out.size()};
-    hand_out(left);
-    progress(left);
-    hand_out(left);
-    const auto count = static_cast<std::size_t>(left.next - out.data());
+    completion_room room{out.data(), out.size()};
+    hand_out(room);
+    progress(room);
+    hand_out(room);
+    const std::size_t count = out.size() - room.left;
     statistics_.completed += count;
     return count;
 }
@@ -113,11 +115,10 @@ std::size_t channel_core::poll(std::span<completion> out) noexcept {
 /// far as there is room and none is waiting before them.
 [[gnu::always_inline]] inline void channel_core::progress(completion_room& out) noexcept {
     if (state_ == state::connected) [[likely]] {
-        take_events(out);
+        const bool goes_on = take_events(out);
         if (now_ >= slots_.next_deadline()) [[unlikely]]
             expire();
-        const bool goes_on = connection_.watch->ended() == status::ok && state_ == state::connected;
-        if (goes_on) [[likely]]
+        if (goes_on && connection_.watch->ended() == status::ok) [[likely]]
             return;
     }
     out = end_session(out);
@@ -136,18 +137,21 @@ std::size_t channel_core::poll(std::span<completion> out) noexcept {
     return out;
 }
 
-[[gnu::always_inline]] inline void channel_core::take_events(completion_room& out) noexcept {
-    const std::size_t count = connection_.events->poll(events_);
+/// False: the connection is lost.
+[[gnu::always_inline]] inline bool channel_core::take_events(completion_room& out) noexcept {
+    const link_event* event = events_.data();
+    std::size_t left = connection_.events->poll(events_);
     now_ = now();
-    for (const link_event *event = events_.data(), *end = event + count; event != end; ++event) {
+    for (; left > 0; --left, ++event) {
         if (event->kind == event_kind::arrived) [[likely]] {
             on_response(*event, out);
         } else {
             on_event(*event);
         }
         if (state_ != state::connected) [[unlikely]]
-            return;
+            return false;
     }
+    return true;
 }
 
 [[gnu::noinline]] void channel_core::on_event(const link_event& event) noexcept {
@@ -168,7 +172,8 @@ inline void channel_core::on_response(const link_event& event, completion_room& 
         return on_late_response(slot, header);
     slot.owed = false;
     slot.holds_response = event.borrowed;
-    if (out.next != out.end && slots_.ready() == 0) [[likely]] {
+    if (out.left > 0 && slots_.ready() == 0) [[likely]] {
+        --out.left;
         fill(*out.next++, slot, event);
         slots_.finish_taken(slot);
     } else {
@@ -257,7 +262,7 @@ void channel_core::expire() noexcept {
 inline void channel_core::hand_out(completion_room& out) noexcept {
     if (slots_.ready() == 0) [[likely]]
         return;
-    while (out.next != out.end) {
+    for (; out.left > 0; --out.left) {
         const client_slot* slot = slots_.take_done();
         if (slot == nullptr) break;
         *out.next++ = slot->content;
@@ -334,9 +339,9 @@ std::size_t channel_core::wait(std::span<completion> out, nanoseconds timeout) n
         const bool nothing_to_come = state_ != state::connected && slots_.open() == 0 && !reconnector_;
         return slots_.ready() > 0 || nothing_to_come;
     });
-    completion_room left{out.data(), out.data() + out.size()};
-    hand_out(left);
-    const auto count = static_cast<std::size_t>(left.next - out.data());
+    completion_room room{out.data(), out.size()};
+    hand_out(room);
+    const std::size_t count = out.size() - room.left;
     statistics_.completed += count;
     return count;
 }

@@ -60,7 +60,7 @@ class channel_core {
     /// What is left of the room that `poll` was given.
     struct completion_room {
         completion* next = nullptr;
-        completion* end = nullptr;
+        std::size_t left = 0;
     };
 
     // Data path, in order.
@@ -71,7 +71,7 @@ class channel_core {
     status submit_payload(client_slot& slot, std::span<const std::byte> payload, const region_state* lent,
                           const submit_options& options) noexcept;
     void progress(completion_room& out) noexcept;
-    void take_events(completion_room& out) noexcept;
+    bool take_events(completion_room& out) noexcept;
     completion_room end_session(completion_room out) noexcept;
     void on_event(const link_event& event) noexcept;
     void on_response(const link_event& event, completion_room& out) noexcept;

@@ -125,7 +125,7 @@ void worker::refuse(exchange_state& exchange, status why) noexcept {
     send_answer(exchange);
 }
 
-status worker::answer(exchange_state& answered) noexcept {
+[[gnu::flatten]] status worker::answer(exchange_state& answered) noexcept {
     const session& to = *answered.owner;
     const bool gone = to.gone();
     answered.phase = exchange_phase::answered;
@@ -163,7 +163,7 @@ void worker::take_posted() noexcept {
     }
 }
 
-void worker::send_answer(exchange_state& answered) noexcept {
+[[gnu::always_inline]] inline void worker::send_answer(exchange_state& answered) noexcept {
     now_ = now();
     ++answered_;
     if (answered.device != nullptr && answered.device->lane != nullptr) [[unlikely]]
@@ -175,6 +175,11 @@ void worker::send_answer(exchange_state& answered) noexcept {
     count(counters_.replies);
     open_.store(open_.load(std::memory_order_relaxed) - 1, std::memory_order_release);
     to.finish(answered);
+}
+
+/// … for those who are not in this file.
+void worker::send_settled(exchange_state& answered) noexcept {
+    send_answer(answered);
 }
 
 /// Of an answer that did not leave: now, or not at all.
@@ -215,9 +220,10 @@ inline status session::send(exchange_state& answered, nanoseconds at) noexcept {
     // Done with the request before the answer leaves: the next one may arrive before deliver returns.
     if (answered.borrowed) [[unlikely]]
         path_->consumed(answered.slot);
-    const outgoing message{answered.slot, answered.payload, lent, {}};
-    const status sent = path_->deliver(message);
-    if (lent != nullptr && sent == status::ok) answered.leases_out = std::exchange(answered.leases, nullptr);
+    if (lent == nullptr) [[likely]]
+        return path_->deliver_plain(answered.slot, answered.payload);
+    const status sent = path_->deliver({answered.slot, answered.payload, lent, {}});
+    if (sent == status::ok) answered.leases_out = std::exchange(answered.leases, nullptr);
     return sent;
 }
 

@@ -117,6 +117,7 @@ class worker {
     void work_on(exchange_state& request, stream_lane& lane) noexcept;
     void depart(exchange_state& answered) noexcept;
     [[nodiscard]] bool poll_streams() noexcept;
+    void send_settled(exchange_state& answered) noexcept;
     void arrive(stream_lane& lane, bool done) noexcept;
     void expire_waiting() noexcept;
 

@@ -129,7 +129,7 @@ void worker::arrive(stream_lane& lane, bool done) noexcept {
         }
     }
     exchange_state* waited = streams_->next(lane);
-    send_answer(answered);
+    send_settled(answered);
     while (waited != nullptr && waited->owner->gone()) {
         refuse(*waited, status::peer_lost);
         waited = streams_->next(lane);

@@ -27,7 +27,8 @@ count_faults() { # outputs
 }
 export SOFTNIC_STATS=1
 
-port=$((20000 + $$ % 20000))
+# Below those that the kernel gives to others.
+port=$((10000 + $$ % 20000))
 
 # The pingpongs end without a word to each other: if the last acknowledgement is lost, the end that waits for it asks in
 # vain, as on hardware. The other has then seen and checked everything.
