@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/launch.hpp"
+#include "gpu/plugin.hpp"
 
 #include <cstdio>
 #include <cstdlib>
@@ -58,6 +59,20 @@ void describe_machine() {
     }
 }
 
+/// GPU memory is an extra: without it the rest runs.
+void describe_gpu_memory(const std::string& library) {
+    std::error_code ignored;
+    const auto plugin = std::filesystem::path(library).parent_path() / softnic_cuda_library;
+    if (!std::filesystem::exists(plugin, ignored)) {
+        fmt::print("[info] GPU memory cannot be registered: {} was not built (it needs a CUDA toolkit)\n",
+                   softnic_cuda_library);
+    } else if (::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) == nullptr) {
+        fmt::print("[info] GPU memory cannot be registered: there is no CUDA driver here\n");
+    } else {
+        fmt::print("[info] GPU memory can be registered: {}\n", plugin.string());
+    }
+}
+
 /// In a child under softnic: do the stock libraries find the device?
 bool check_device(const std::string& library) {
     const pid_t child = ::fork();
@@ -82,6 +97,7 @@ int doctor() {
     good &= check_library("libibverbs.so.1", "libibverbs1");
     good &= check_library("libmlx5.so.1", "ibverbs-providers");
     describe_machine();
+    describe_gpu_memory(library);
     std::fflush(stdout);  // the probe prints too
     if (good) good = check_device(library);
     fmt::print("{}\n", good ? "softnic can run programs here" : "softnic cannot run programs here");
