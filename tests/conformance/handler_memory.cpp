@@ -42,6 +42,8 @@ void use_cuda() {
     const auto settled_copy = [](std::byte* to, const std::byte* from, std::size_t bytes) {
         (void)cudaDeviceSynchronize();
         if (cudaMemcpy(to, from, bytes, cudaMemcpyDefault) != cudaSuccess) std::abort();
+        // From pageable memory it may return before the bytes are there.
+        (void)cudaDeviceSynchronize();
     };
     elsewhere.read = elsewhere.write = settled_copy;
 }

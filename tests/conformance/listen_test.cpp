@@ -20,7 +20,8 @@ TEST_P(listening, several_uris_with_one_handler) {
     context ctx = quiet_context();
     std::vector<std::string> uris;
     for (const backend_case& one : all_backends()) {
-        if (usable(ctx, one.scheme)) uris.push_back(one.listen_uri());
+        const bool has_memory = one.scheme != "gdr" || handlers_on_gpu();
+        if (has_memory && usable(ctx, one.scheme)) uris.push_back(one.listen_uri());
     }
     uris.push_back(GetParam().listen_uri());
     auto served = server::listen(ctx, uris, echo, calm_server());
