@@ -37,7 +37,8 @@ class IncludeRules(unittest.TestCase):
 
     def test_cuda(self):
         self.assert_offence("CUDA", "src/core/a.hpp", HEADER, "#include <cuda_runtime.h>")
-        self.assert_clean("src/core/a.cpp", "#include <cuda_runtime.h>")
+        self.assert_clean("src/cuda/a.cpp", "#include <cuda_runtime.h>")
+        self.assert_offence("only src/cuda", "src/core/a.cpp", "#include <cuda_runtime.h>")
         self.assert_clean("include/accel_transport/device/a.cuh", HEADER, "#include <cuda/atomic>")
 
     def test_backends(self):
