@@ -59,8 +59,8 @@ TEST_P(blocking, leaves_other_completions_for_poll) {
     for (std::uint64_t i = 0; i < 4; ++i) {
         const completion c = client.next();
         EXPECT_EQ(c.status, status::ok);
-        EXPECT_EQ(c.tag, i);
-        EXPECT_TRUE(matches(c.response, i));
+        EXPECT_TRUE(c.tag == i || handlers_on_gpu()) << c.tag;
+        EXPECT_TRUE(matches(c.response, c.tag));
         EXPECT_EQ(client.release(c.id), status::ok);
     }
 }

@@ -310,6 +310,36 @@ TEST_P(gpu_service, tells_why_it_failed_and_answers_from_lent_memory) {
     server_.reset();
 }
 
+TEST_P(gpu_service, takes_and_leaves_bytes_on_the_clients_gpu_where_the_transport_reaches_it) {
+    serve(echo_on_gpu);
+    region memory = context_->allocate(20'000, memory_kind::cuda(0)).value();
+    channel client = connect();
+    const bool reached = GetParam() == "rdma" || GetParam() == "gdr";
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+        fill({memory.data(), 10'000}, seed);
+        std::memset(memory.data() + 10'000, 0, 10'000);
+        call_view call;
+        ASSERT_EQ(client.begin(call), status::ok);
+        const slice from = memory.part(0, 10'000).value();
+        const submit_options into{.response_into = memory.part(10'000, 10'000).value()};
+        if (!reached) {
+            EXPECT_EQ(client.submit(call.id, from), status::unsupported);
+            EXPECT_EQ(client.submit(call.id, 10, into), status::unsupported);
+            EXPECT_EQ(client.submit(call.id, 10), status::ok) << "the call stays begun";
+        } else {
+            ASSERT_EQ(client.submit(call.id, from, into), status::ok);
+        }
+        const completion got = next(client);
+        EXPECT_EQ(got.status, status::ok);
+        if (reached) {
+            EXPECT_EQ(got.response.data(), memory.data() + 10'000);
+            EXPECT_TRUE(matches({memory.data() + 10'000, 10'000}, seed));
+        }
+        EXPECT_EQ(client.release(got.id), status::ok);
+    }
+    client.close();
+}
+
 TEST_P(gpu_service, drops_the_answer_of_a_client_that_left_and_frees_its_slots) {
     std::atomic<bool> go_on{false};
     serve([&](exchange one) {

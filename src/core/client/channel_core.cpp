@@ -1,6 +1,7 @@
 #include "core/client/channel_core.hpp"
 
 #include "core/event_signal.hpp"
+#include "core/region_state.hpp"
 
 #include <algorithm>
 #include <new>
@@ -39,6 +40,7 @@ status channel_core::submit(call_id id, slice payload, const submit_options& opt
     client_slot* slot = slots_.find(id);
     if (const status bad = check_submit(slot, payload.size(), options); bad != status::ok) return bad;
     if (payload.region() == nullptr) return status::invalid_argument;
+    if (!reaches(payload, false)) return status::unsupported;
     return submit_payload(*slot, payload.bytes(), payload.region(), options);
 }
 
@@ -48,9 +50,16 @@ inline status channel_core::check_submit(const client_slot* slot, std::size_t le
     if (state_ != state::connected) return state_ == state::closed ? status::closed : status::peer_lost;
     if (length > request_.options.request_bytes) return status::message_too_large;
     if (options.timeout < nanoseconds{0}) return status::invalid_argument;
-    if (!options.response_into.empty() && options.response_into.region() == nullptr)
-        return status::invalid_argument;
+    if (!options.response_into.empty()) {
+        if (options.response_into.region() == nullptr) return status::invalid_argument;
+        if (!reaches(options.response_into, true)) return status::unsupported;
+    }
     return status::ok;
+}
+
+/// Memory of the host always; a GPU's where the transport has it registered, or can.
+inline bool channel_core::reaches(slice lent, bool written) const noexcept {
+    return lent.region()->gpu() == nullptr || connection_.path->reaches(*lent.region(), written);
 }
 
 inline void channel_core::write_header(const client_slot& slot, std::size_t length, nanoseconds deadline,

@@ -66,6 +66,7 @@ class channel_core {
     // Data path, in order.
     status check_submit(const client_slot* slot, std::size_t length,
                         const submit_options& options) const noexcept;
+    [[nodiscard]] bool reaches(slice lent, bool written) const noexcept;
     void write_header(const client_slot& slot, std::size_t length, nanoseconds deadline,
                       const submit_options& options) const noexcept;
     status submit_payload(client_slot& slot, std::span<const std::byte> payload, const region_state* lent,
