@@ -3,6 +3,8 @@
 // memory.
 #include "gpu/copy_engine.hpp"
 
+#include "gpu/neighbours.hpp"
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -13,6 +15,7 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 namespace accel::softnic::gpu {
 namespace {
@@ -282,6 +285,23 @@ TEST(lane, its_ring_is_used_again_and_again) {
     }
     ASSERT_TRUE(only.wait(only.last()));
     EXPECT_EQ(target, 5u * lane_depth - 1);
+}
+
+TEST(neighbours, see_each_other_while_they_are_there) {
+    const std::string name = "test-" + std::to_string(::getpid());
+    neighbours first(name);
+    EXPECT_FALSE(first.any());
+    {
+        neighbours second(name);
+        EXPECT_TRUE(second.any());
+        std::this_thread::sleep_for(10ms);
+        EXPECT_TRUE(first.any());
+        const neighbours elsewhere(name + "-other");
+    }
+    std::this_thread::sleep_for(10ms);
+    EXPECT_FALSE(first.any());
+    for (const char* of : {"", "-other"})
+        ::unlink(("/dev/shm/softnic-gpu-" + std::to_string(::getuid()) + "-" + name + of).c_str());
 }
 
 }  // namespace

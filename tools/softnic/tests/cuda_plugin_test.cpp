@@ -107,6 +107,7 @@ TEST_F(cuda_plugin, takes_no_more_than_there_is) {
 TEST_F(cuda_plugin, work_on_a_device_that_failed_ends_with_an_error) {
     const auto source = enrol(from);
     const auto target = enrol(to);
+    ASSERT_TRUE(source != nullptr && target != nullptr) << std::strerror(errno);
     ASSERT_EQ(run(IBV_WR_RDMA_WRITE, 1000, *source, *target).status, IBV_WC_SUCCESS);
     in_driver<decltype(fake_cuda_fail)>("fake_cuda_fail")();
     EXPECT_EQ(run(IBV_WR_RDMA_WRITE, 1000, *source, *target).status, IBV_WC_LOC_PROT_ERR);

@@ -16,7 +16,7 @@ struct driver {
         each(cuCtxSetCurrent) each(cuCtxGetStreamPriorityRange) each(cuModuleLoadData)                   \
             each(cuModuleGetFunction) each(cuMemHostAlloc) each(cuStreamCreateWithPriority)              \
                 each(cuStreamQuery) each(cuLaunchKernel) each(cuMemcpyHtoDAsync) each(cuMemcpyDtoHAsync) \
-                    each(cuFuncGetAttribute)
+                    each(cuFuncGetAttribute) each(cuDeviceGetPCIBusId)
 #define SOFTNIC_DRIVER_MEMBER(name) decltype(&::name) name = nullptr;
     SOFTNIC_DRIVER_CALLS(SOFTNIC_DRIVER_MEMBER)
 #undef SOFTNIC_DRIVER_MEMBER

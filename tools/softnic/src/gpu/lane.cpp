@@ -15,7 +15,6 @@ using std::chrono::milliseconds;
 constexpr microseconds wake_interval{100};
 constexpr milliseconds health_interval{1};
 constexpr microseconds spin_time{50};
-constexpr microseconds late_start{100};
 constexpr int looks_between_clocks = 32;
 
 std::uint32_t load(std::uint32_t& word) {
@@ -101,20 +100,15 @@ bool lane::wait(std::uint32_t number) {
     const auto start = steady::now();
     auto wake_at = start;
     auto look_at = start + health_interval;
-    bool woken = unserved();
     while (!broken_) {
         for (int look = 0; look < looks_between_clocks; ++look) {
-            if (is_done(number)) {
-                if (woken) note_start(steady::now() - start);
-                return true;
-            }
+            if (is_done(number)) return true;
             __builtin_ia32_pause();
         }
         const auto now = steady::now();
         if (now > start + spin_time) ::sched_yield();
         if (unserved() && now >= wake_at) {
             server_.wake(*this);
-            woken = true;
             wake_at = now + wake_interval;
         }
         const bool hopeless = now >= look_at && !server_.alive();
@@ -122,15 +116,6 @@ bool lane::wait(std::uint32_t number) {
         if (hopeless || now > start + patience_) give_up();
     }
     return false;
-}
-
-void lane::note_start(std::chrono::nanoseconds took) {
-    constexpr int remembered = 64;
-    if (took > late_start) {
-        crowded_.store(remembered, std::memory_order_relaxed);
-    } else if (crowded()) {
-        crowded_.fetch_sub(1, std::memory_order_relaxed);
-    }
 }
 
 /// A server that comes late must find nothing: what the jobs are about may be gone by then.

@@ -56,20 +56,15 @@ class lane {
     /// The first job that is not done.
     [[nodiscard]] std::uint32_t next() const;
     [[nodiscard]] bool has_work() const;
-    /// Services began late lately: the device is busy, or other processes use it, and who stays without work
-    /// keeps them waiting.
-    [[nodiscard]] bool crowded() const { return crowded_.load(std::memory_order_relaxed) > 0; }
 
   private:
     void give_up();
-    void note_start(std::chrono::nanoseconds took);
 
     lane_memory& memory_;
     server& server_;
     std::chrono::nanoseconds patience_;
     std::uint32_t last_ = 0;
     std::atomic<std::uint32_t> services_{0};
-    std::atomic<int> crowded_{0};
     bool broken_ = false;
 };
 

@@ -34,6 +34,11 @@ void block_signals() {
     ::pthread_sigmask(SIG_SETMASK, &all, nullptr);
 }
 
+bool is_copy(const std::array<std::uint32_t, content_words>& content) {
+    const auto what = static_cast<action>(content[0] & 7);
+    return what == action::write || what == action::read;
+}
+
 std::uint64_t pair_of(const std::array<std::uint32_t, content_words>& content, std::size_t at) {
     return content[at] | static_cast<std::uint64_t>(content[at + 1]) << 32;
 }
@@ -86,9 +91,14 @@ bool worker::check(CUresult result, const char* what) {
 }
 
 bool worker::prepare() {
+    CUdevice device = 0;
+    std::array<char, 32> bus{};
+    if (!check(calls_.cuDeviceGet(&device, where_.device), "no such device")) return false;
+    if (!check(calls_.cuDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), device),
+               "it has no name"))
+        return false;
+    neighbours_.emplace(bus.data());
     if (where_.context == nullptr) {
-        CUdevice device = 0;
-        if (!check(calls_.cuDeviceGet(&device, where_.device), "no such device")) return false;
         if (!check(calls_.cuDevicePrimaryCtxRetain(&where_.context, device), "no context")) return false;
     }
     if (!check(calls_.cuCtxSetCurrent(where_.context), "the context cannot be used")) return false;
@@ -154,12 +164,9 @@ void worker::work() {
         const bool look = look_;
         wanted_ = look_ = false;
         lock.unlock();
-        if (options_.copies_by_driver) {
-            copy_until_quiet();
-        } else {
-            for (std::size_t at = 0; at < lanes_.size() && !dead_; ++at) {
-                if (lanes_[at]->unserved() && lanes_[at]->has_work()) launch(*lanes_[at], streams_[at]);
-            }
+        copy_until_quiet();
+        for (std::size_t at = 0; at < lanes_.size() && kernel_ != nullptr && !dead_; ++at) {
+            if (lanes_[at]->unserved() && lanes_[at]->has_work()) launch(*lanes_[at], streams_[at]);
         }
         for (CUstream stream : streams_) {
             const CUresult state = look ? calls_.cuStreamQuery(stream) : CUDA_SUCCESS;
@@ -173,36 +180,61 @@ bool worker::launch(lane& which, CUstream stream) {
     lane_memory* memory = &which.memory();
     std::uint32_t number = which.next();
     std::uint32_t service = which.begin_service();
-    unsigned long long idle_ns =
-        which.crowded() ? std::min(crowded_idle_ns, options_.idle_us * 1000) : options_.idle_us * 1000;
+    const std::uint64_t chosen_ns = options_.idle_us * 1000;
+    unsigned long long idle_ns = neighbours_->any() ? std::min(crowded_idle_ns, chosen_ns) : chosen_ns;
     unsigned long long stay_ns = longest_stay_ns;
     void* arguments[]{&memory, &number, &service, &idle_ns, &stay_ns};
     return check(calls_.cuLaunchKernel(kernel_, 1, 1, 1, kernel_threads, 1, 1, 0, stream, arguments, nullptr),
                  "the copy kernel cannot be launched");
 }
 
-/// Stays a little, as jobs come in rows.
-void worker::copy_until_quiet() {
-    std::array<std::uint32_t, 2> services{};
-    for (std::size_t at = 0; at < lanes_.size(); ++at) services[at] = lanes_[at]->begin_service();
-    auto quiet_at = steady::now() + linger;
-    while (!dead_ && steady::now() < quiet_at) {
-        bool any = false;
-        for (const auto& each : lanes_) copy_for(*each, any);
-        if (any) quiet_at = steady::now() + linger;
-    }
-    for (std::size_t at = 0; at < lanes_.size(); ++at) leave(lanes_[at]->memory(), services[at]);
+/// While others use the GPU their kernels and ours would have to take turns, which copies need not. The
+/// driver has no atomics: those are the kernel's in any case.
+bool worker::prefers_copies(lane& which) {
+    if (options_.copies_by_driver) return true;
+    std::array<std::uint32_t, content_words> content{};
+    if (!neighbours_->any() || !take_job(which.memory(), which.next(), content)) return false;
+    return is_copy(content);
 }
 
-void worker::copy_for(lane& which, bool& any) {
+void worker::take_over(std::size_t at) {
+    lane& which = *lanes_[at];
+    if (services_[at] == 0 && which.unserved() && which.has_work() && prefers_copies(which))
+        services_[at] = which.begin_service();
+}
+
+void worker::give_up_service(std::size_t at) {
+    if (services_[at] != 0) leave(lanes_[at]->memory(), services_[at]);
+    services_[at] = 0;
+}
+
+/// Stays a little, as jobs come in rows.
+void worker::copy_until_quiet() {
+    auto quiet_at = steady::now() + linger;
+    bool any = true;
+    while (!dead_ && (any || steady::now() < quiet_at)) {
+        any = false;
+        for (std::size_t at = 0; at < lanes_.size(); ++at) {
+            take_over(at);
+            if (services_[at] != 0) copy_for(at, any);
+        }
+        if (any) quiet_at = steady::now() + linger;
+        if (!any && services_ == std::array<std::uint32_t, 2>{}) break;
+    }
+    for (std::size_t at = 0; at < lanes_.size(); ++at) give_up_service(at);
+}
+
+void worker::copy_for(std::size_t at, bool& any) {
     std::array<std::uint32_t, content_words> content{};
+    lane& which = *lanes_[at];
     const std::uint32_t number = which.next();
     if (dead_ || !take_job(which.memory(), number, content)) return;
     any = true;
-    if (copy_one(content)) finish_job(which.memory(), number);
+    if (!is_copy(content)) return give_up_service(at);
+    if (copy_one(content, streams_[at])) finish_job(which.memory(), number);
 }
 
-bool worker::copy_one(const std::array<std::uint32_t, content_words>& content) {
+bool worker::copy_one(const std::array<std::uint32_t, content_words>& content, CUstream stream) {
     const std::size_t size = content[0] >> 4;
     const CUdeviceptr memory = pair_of(content, 1);
     auto* host = reinterpret_cast<void*>(pair_of(content, 3));
@@ -211,15 +243,15 @@ bool worker::copy_one(const std::array<std::uint32_t, content_words>& content) {
         host = bounce_;
     }
     const bool in = static_cast<action>(content[0] & 7) == action::write;
-    const CUresult result = in ? calls_.cuMemcpyHtoDAsync(memory, host, size, streams_[0])
-                               : calls_.cuMemcpyDtoHAsync(host, memory, size, streams_[0]);
-    return check(result, "a copy was refused") && wait_for_copy();
+    const CUresult result = in ? calls_.cuMemcpyHtoDAsync(memory, host, size, stream)
+                               : calls_.cuMemcpyDtoHAsync(host, memory, size, stream);
+    return check(result, "a copy was refused") && wait_for_copy(stream);
 }
 
-bool worker::wait_for_copy() {
+bool worker::wait_for_copy(CUstream stream) {
     const auto end = steady::now() + std::chrono::milliseconds(options_.timeout_ms);
     CUresult state = CUDA_ERROR_NOT_READY;
-    while (state == CUDA_ERROR_NOT_READY && steady::now() < end) state = calls_.cuStreamQuery(streams_[0]);
+    while (state == CUDA_ERROR_NOT_READY && steady::now() < end) state = calls_.cuStreamQuery(stream);
     return check(state, "a copy failed");
 }
 

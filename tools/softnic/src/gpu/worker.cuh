@@ -3,6 +3,7 @@
 
 #include "gpu/copy_engine.hpp"
 #include "gpu/driver.cuh"
+#include "gpu/neighbours.hpp"
 #include "gpu/plugin.hpp"
 
 #include <array>
@@ -11,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 namespace accel::softnic::gpu {
@@ -39,11 +41,14 @@ class worker final : public server {
     bool prepare_kernel();
     void work();
     bool launch(lane& which, CUstream stream);
-    void copy_for(lane& which, bool& any);
-    bool copy_one(const std::array<std::uint32_t, content_words>& content);
+    [[nodiscard]] bool prefers_copies(lane& which);
+    void take_over(std::size_t at);
+    void give_up_service(std::size_t at);
+    void copy_for(std::size_t at, bool& any);
+    bool copy_one(const std::array<std::uint32_t, content_words>& content, CUstream stream);
     void copy_until_quiet();
     bool check(CUresult result, const char* what);
-    [[nodiscard]] bool wait_for_copy();
+    [[nodiscard]] bool wait_for_copy(CUstream stream);
 
     const driver& calls_;
     gpu_range where_;
@@ -54,6 +59,8 @@ class worker final : public server {
     std::byte* bounce_ = nullptr;
     std::array<std::unique_ptr<lane>, 2> lanes_;
     std::unique_ptr<copy_engine> engine_;
+    std::optional<neighbours> neighbours_;
+    std::array<std::uint32_t, 2> services_{};  ///< by this thread; 0: the lane is not its own now
 
     std::mutex mutex_;
     std::condition_variable changed_;
