@@ -24,7 +24,12 @@ def offences(report, on_softnic):
             yield f"{name}: on {row['memory']}, not {report['memory']}"
         if not 0 < row["p50_us"] <= row["p99_us"]:
             yield f"{name}: p50 {row['p50_us']} us, p99 {row['p99_us']} us"
-    for scheme in ALWAYS_USABLE | (ON_SOFTNIC if on_softnic else set()):
+        if row["scheme"] == "gdr" and row["stages_us"]["copy"] != 0:
+            yield f"{name}: {row['stages_us']['copy']} us of copies, where there are none"
+    needed = ALWAYS_USABLE | (ON_SOFTNIC if on_softnic else set())
+    if on_softnic and report["memory"] != "host":
+        needed = needed | {"gdr"}
+    for scheme in needed:
         for kind in ("raw", "tensor"):
             if (scheme, kind) not in seen:
                 yield f"{scheme} {kind}: not served"

@@ -18,7 +18,13 @@ declare -A step_about=(
     [tsan]="all tests under ThreadSanitizer"
     [fuzz]="each fuzz target for ACCEL_FUZZ_SECONDS ($fuzz_seconds)"
     [install]="installed, static and shared; used by CMake and by pkg-config; exported symbols"
-    [manual]="doxygen has nothing to complain of")
+    [manual]="doxygen has nothing to complain of"
+    [gpu]="on a GPU: conformance with handlers' memory there over every transport, kernels, softnic's copies"
+    [gpucheck]="on a GPU: compute-sanitizer (memcheck, racecheck, initcheck) finds nothing"
+    [gpudemo]="on a GPU: every image served over every transport, gdr and rdma on softnic, the emulated mlx5 device")
+
+# Only where there is a GPU: ./run gpu-test.
+gpu_steps=(gpu gpucheck gpudemo)
 
 # A step is a function step_NAME. It runs in a shell of its own that ends at the first failure, with its output in a log.
 # One that runs several tests says how many with `counted`; else the step itself is the one test.
@@ -166,6 +172,38 @@ step_demo() {
     python3 scripts/check_demo.py "$logs/demo-softnic.json" --softnic
 }
 
+gpu_build=build/gpu
+configure_gpu() {
+    cmake -S . -B $gpu_build -G Ninja -DCMAKE_BUILD_TYPE=Release -DACCEL_CUDA=ON -DACCEL_TEST_GPU=cuda:0 \
+        -DCMAKE_CUDA_ARCHITECTURES=native -DACCEL_BUILD_BENCH=OFF
+}
+
+# Tests that share a GPU share its time: few at once, or their bounds break.
+step_gpu() {
+    configure_gpu
+    cmake --build $gpu_build
+    local report=$root/$gpu_build/tests.xml status=0
+    ctest --test-dir $gpu_build -j 2 --no-tests=error --timeout 300 --repeat until-pass:2 --output-junit "$report" \
+        --tests-regex 'on_gpu|conformance\.gdr|digits_gpu|softnic\.gpu|gpu_service' --label-exclude leak || status=$?
+    count_report "$report"
+    return "$status"
+}
+
+step_gpucheck() {
+    local tool check='compute-sanitizer --error-exitcode 9 --tool' failed=0
+    for tool in memcheck racecheck initcheck; do
+        timeout 300 $check $tool $gpu_build/bin/digits_gpu_tests --gtest_filter='*alignment*:*refuses*:*survives*:*scratch*' || failed=1
+    done
+    ACCEL_TEST_MEMORY=cuda:0 timeout 300 $check memcheck $gpu_build/bin/conformance_tests \
+        --gtest_filter='backends/sizes.*/tcp:backends/random_calls.*/local:backends/deadlines.*/tcp' || failed=1
+    return "$failed"
+}
+
+step_gpudemo() {
+    timeout 200 $gpu_build/bin/softnic run --mode spin -- $gpu_build/bin/digits_demo --memory cuda:0 --json "$logs/gpudemo.json"
+    python3 scripts/check_demo.py "$logs/gpudemo.json" --softnic
+}
+
 # Without a virtual machine it is skipped, but not where all has to run.
 step_rxe() {
     local vm=tools/rxe-vm/rxe-vm results=$root/build/rxe status=0
@@ -223,6 +261,7 @@ run_tests() {
     ((${#steps[@]})) || steps=("${all_steps[@]}")
 
     case ${steps[*]} in
+        gpu*) ;;  # such a machine may have no network: what is missing is said by the build
         release | rxe) need_packages "${packages_for_tests[@]}" ;;
         *) need_packages "${packages_to_check[@]}" ;;
     esac
