@@ -175,7 +175,7 @@ step_demo() {
 gpu_build=build/gpu
 configure_gpu() {
     cmake -S . -B $gpu_build -G Ninja -DCMAKE_BUILD_TYPE=Release -DACCEL_CUDA=ON -DACCEL_TEST_GPU=cuda:0 \
-        -DCMAKE_CUDA_ARCHITECTURES=native -DACCEL_BUILD_BENCH=OFF
+        -DCMAKE_CUDA_ARCHITECTURES=native
 }
 
 # Tests that share a GPU share its time: few at once, or their bounds break.
@@ -202,6 +202,19 @@ step_gpucheck() {
 step_gpudemo() {
     timeout 200 $gpu_build/bin/softnic run --mode spin -- $gpu_build/bin/digits_demo --memory cuda:0 --json "$logs/gpudemo.json"
     python3 scripts/check_demo.py "$logs/gpudemo.json" --softnic
+}
+
+# The RDMA device is emulated: what is measured is what the library and the GPU do around it.
+run_gpu_bench() {
+    cd "$root" || return
+    mkdir -p build/gpu-bench "$logs"
+    say "building (log: $logs/gpu-bench.log)"
+    { configure_gpu && cmake --build $gpu_build --target gpu_bench softnic_cli; } >"$logs/gpu-bench.log" 2>&1 || {
+        tail -n 40 "$logs/gpu-bench.log" >&2
+        end_with "the build failed; its whole log is $logs/gpu-bench.log"
+    }
+    $gpu_build/bin/softnic run --mode spin -- $gpu_build/bin/gpu_bench --json build/gpu-bench/gpu-bench.json "$@"
+    python3 bench/stage_plot.py build/gpu-bench/gpu-bench.json build/gpu-bench
 }
 
 # Without a virtual machine it is skipped, but not where all has to run.
