@@ -28,8 +28,17 @@ struct settings {
     std::string serve;
 };
 
-nlohmann::json to_json(const bench::gpu_case& what, const bench::gpu_row& row) {
+/// Whether the scheme's device says that it is none.
+bool is_emulated(const context& ctx, const std::string& scheme) {
+    const auto all = ctx.schemes();
+    return std::any_of(all.begin(), all.end(), [&](const scheme_report& each) {
+        return each.scheme == scheme && each.reason.find("emulated") != std::string::npos;
+    });
+}
+
+nlohmann::json to_json(const bench::gpu_case& what, const bench::gpu_row& row, bool emulated) {
     return {{"backend", what.scheme},
+            {"emulated", emulated},
             {"payload_bytes", what.payload_bytes},
             {"clients", what.clients},
             {"calls", row.calls},
@@ -99,14 +108,16 @@ int run(const settings& wanted) {
         std::cerr << fmt::format("{} x {} over {}: {:.0f} us\n", each.clients,
                                  report::size_text(each.payload_bytes), each.scheme, row->total_us);
         good = good && row->wrong == 0;
-        rows.push_back(to_json(each, *row));
+        const bool emulated = is_emulated(*ctx, each.scheme);
+        rows.push_back(to_json(each, *row, emulated));
         const auto number = [](double value) { return fmt::format("{:.1f}", value); };
-        table.add_row({report::size_text(each.payload_bytes), std::to_string(each.clients), each.scheme,
-                       std::to_string(row->calls), std::to_string(row->wrong), number(row->total_us),
-                       number(row->p99_us), number(row->request_us), number(row->queue_us),
-                       number(row->copy_us), number(row->inference_us), number(row->response_us),
-                       number(row->cpu_us_per_request), fmt::format("{:.0f}", row->calls_per_s),
-                       std::to_string(row->ram_bytes >> 20), std::to_string(row->gpu_bytes >> 20)});
+        table.add_row({report::size_text(each.payload_bytes), std::to_string(each.clients),
+                       each.scheme + (emulated ? " (emulated)" : ""), std::to_string(row->calls),
+                       std::to_string(row->wrong), number(row->total_us), number(row->p99_us),
+                       number(row->request_us), number(row->queue_us), number(row->copy_us),
+                       number(row->inference_us), number(row->response_us), number(row->cpu_us_per_request),
+                       fmt::format("{:.0f}", row->calls_per_s), std::to_string(row->ram_bytes >> 20),
+                       std::to_string(row->gpu_bytes >> 20)});
     }
     std::cout << table.text()
               << "Means in microseconds, p99 beside them. compute: a kernel that adds up the request. CPU: "

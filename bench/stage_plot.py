@@ -20,7 +20,7 @@ STAGES = [
 REST = ("queue and rest", "#c8c8c8")
 NUMBERS = [key for key, _, _ in STAGES] + ["total_us", "cpu_us_per_request", "ram_bytes", "gpu_bytes"]
 
-LEFT, RIGHT, TOP, BAR, STEP = 120, 150, 84, 26, 46
+LEFT, RIGHT, TOP, BAR, STEP = 150, 150, 84, 26, 46
 WIDTH = 820
 SPAN = WIDTH - LEFT - RIGHT
 INK, FAINT, GRID = "#222222", "#666666", "#dddddd"
@@ -111,7 +111,8 @@ def axis(longest, bottom):
 
 
 def bar(row, y, longest):
-    out = [text(LEFT - 12, y + BAR / 2 + 5, row["backend"], "end", 14)]
+    name = row["backend"] + (" (emulated)" if row.get("emulated") else "")
+    out = [text(LEFT - 12, y + BAR / 2 + 5, name, "end", 14)]
     x = LEFT
     for name, colour, microseconds in segments(row):
         width = microseconds / longest * SPAN
