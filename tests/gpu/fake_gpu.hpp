@@ -165,7 +165,7 @@ class fake_device final : public core::accelerator_device {
 
     std::atomic<bool> failed{false};
     std::atomic<int> at_work{0};
-    std::size_t capacity = std::size_t{4} << 30;
+    std::atomic<std::size_t> capacity{std::size_t{4} << 30};
 
   private:
     using block = std::unique_ptr<std::byte, decltype(&std::free)>;

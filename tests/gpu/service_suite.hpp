@@ -228,6 +228,7 @@ TEST_P(gpu_service, may_keep_the_requests_of_a_session_in_order) {
     channel client = connect();
     for (std::uint64_t i = 0; i < 6; ++i) send(client, 100, i, {.trace_id = i});
     for (int i = 0; i < 6; ++i) EXPECT_EQ(next(client).status, status::ok);
+    const std::lock_guard lock(mutex);
     EXPECT_EQ(order, (std::vector<std::uint64_t>{0, 1, 2, 3, 4, 5}));
 }
 
@@ -274,7 +275,9 @@ TEST_P(gpu_service, tells_why_it_failed_and_answers_from_lent_memory) {
     region on_gpu;
     region on_host;
     std::atomic<std::uint32_t> leases{0};
+    std::atomic<bool> allocated{false};
     serve([&](exchange one) {
+        if (!allocated) return;
         switch (one.trace_id()) {
             case 1:
                 (void)one.fail(status::application_error, 7, "no digit");
@@ -290,6 +293,7 @@ TEST_P(gpu_service, tells_why_it_failed_and_answers_from_lent_memory) {
     on_host = context_->allocate(2000).value();
     fill({on_gpu.data(), on_gpu.size()}, 2);
     fill({on_host.data(), on_host.size()}, 3);
+    allocated = true;
     channel client = connect();
     for (std::uint64_t trace = 1; trace <= 3; ++trace) {
         send(client, 10, 1, {.trace_id = trace});
