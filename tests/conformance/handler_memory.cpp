@@ -28,7 +28,7 @@ void use_fake() {
     elsewhere.holds = [](const std::byte* bytes) { return fake()->device().holds(bytes, 1); };
     const auto settled_copy = [](std::byte* to, const std::byte* from, std::size_t bytes) {
         while (fake()->device().at_work > 0) std::this_thread::yield();
-        std::memcpy(to, from, bytes);
+        if (bytes > 0) std::memcpy(to, from, bytes);
     };
     elsewhere.read = elsewhere.write = settled_copy;
 }

@@ -40,7 +40,8 @@ class bare_client {
         return out;
     }
     void connect(const core::link_description& server) {
-        std::memcpy(&server_, server.data(), sizeof server_);
+        ASSERT_LE(server.size(), sizeof server_);
+        std::memcpy(&server_, server.data(), server.size());
         ASSERT_TRUE(pair_.connect(server_, {}).ok());
     }
 
