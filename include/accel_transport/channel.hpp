@@ -88,7 +88,9 @@ class ACCEL_API channel {
 
     /// Sends `payload` from where it lies, without a copy. It is lent until the completion, and must not
     /// change until then; an expiry or cancellation completes only when the transport has let go of it.
-    /// `unsupported`: it, or `response_into`, is a GPU's, which only transports over verbs reach.
+    /// A GPU's memory, here or as `response_into`, is copied through the slot where the transport does not
+    /// reach it (the timeline's `copy`): work that writes it must be done, kernels launched after the
+    /// completion see the response. The first use of a slot so may take long. `device_lost`.
     [[nodiscard]] status submit(call_id id, slice payload, const submit_options& options = {}) noexcept;
 
     /// Ends a submitted call early: it completes with `cancelled`, unless its completion is already due.

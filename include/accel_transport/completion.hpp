@@ -25,7 +25,7 @@ struct completion {
     std::uint64_t tag = 0;       ///< as given to submit
     std::uint64_t trace_id = 0;  ///< as given to submit
     /// The response in place: in its slot, or in the slice given as `response_into`. Valid until
-    /// `channel::release(id)`. On a failure it holds the handler's message, if any.
+    /// `channel::release(id)`. On a failure it holds the handler's message, if any, on the host.
     std::span<const std::byte> response;
     accel::timeline timeline;
 };

@@ -33,8 +33,10 @@ class device_stream {
     /// What users give their kernels to (a `cudaStream_t`).
     [[nodiscard]] virtual CUstream_st* native() const noexcept = 0;
 
-    /// Forgets all marks; makes the device the calling thread's current one.
+    /// Forgets all marks.
     virtual void begin() noexcept = 0;
+    /// After `begin`: makes the device the calling thread's current one, and leaves it so.
+    virtual void make_current() noexcept = 0;
     /// Between any two of host memory and memory of a device. Long copies go in pieces, so that those of
     /// several streams take turns.
     virtual void copy(std::byte* to, const std::byte* from, std::size_t bytes) noexcept = 0;

@@ -1,5 +1,6 @@
 #include "core/accelerator.hpp"
 
+#include "cuda/current_device.hpp"
 #include "cuda/device.hpp"
 #include "cuda/driver.hpp"
 #include "cuda/failure.hpp"
@@ -83,7 +84,7 @@ result<void> cuda_accelerator::check(const void* memory, std::size_t bytes, memo
     }
     if (said == memory_kind::host()) return {};
     const auto address = reinterpret_cast<std::uintptr_t>(memory);
-    (void)cudaSetDevice(said.ordinal);
+    const current_device current(said.ordinal);
     const auto all = find_allocation(address);
     if (!all) return all.error();
     if (bytes > all.value().base + all.value().bytes - address) {

@@ -1,5 +1,6 @@
 #include "cuda/device.hpp"
 
+#include "cuda/current_device.hpp"
 #include "cuda/driver.hpp"
 #include "cuda/failure.hpp"
 #include "cuda/stream.hpp"
@@ -35,8 +36,8 @@ result<std::unique_ptr<device>> device::open(int ordinal) {
     if (const auto code = cudaGetDeviceProperties(&properties, ordinal); code != cudaSuccess) {
         return call_failed("no properties of the GPU", code);
     }
-    if (const auto code = cudaSetDevice(ordinal); code != cudaSuccess)
-        return call_failed("the GPU cannot be used", code);
+    const current_device current(ordinal);
+    if (current.code() != cudaSuccess) return call_failed("the GPU cannot be used", current.code());
     std::unique_ptr<device> made(new device(ordinal, fmt::format("cuda:{} ({})", ordinal, properties.name)));
     int ordering = cudaGPUDirectRDMAWritesOrderingNone;
     (void)cudaDeviceGetAttribute(&ordering, cudaDevAttrGPUDirectRDMAWritesOrdering, ordinal);
@@ -50,7 +51,8 @@ result<std::unique_ptr<device>> device::open(int ordinal) {
 result<std::byte*> device::allocate(std::size_t bytes) {
     const std::size_t size = round_up(bytes, granularity);
     void* memory = nullptr;
-    if (const auto code = cudaSetDevice(ordinal_); code != cudaSuccess) return call_failed(name_, code);
+    const current_device current(ordinal_);
+    if (current.code() != cudaSuccess) return call_failed(name_, current.code());
     if (const auto code = cudaMalloc(&memory, size); code != cudaSuccess) {
         return call_failed(fmt::format("{} has no {} bytes of memory", name_, size), code);
     }
@@ -90,7 +92,7 @@ result<std::unique_ptr<core::device_stream>> device::open_stream(stream_priority
 }
 
 result<core::dma_buf> device::export_memory(const std::byte* memory, std::size_t bytes) {
-    (void)cudaSetDevice(ordinal_);
+    const current_device current(ordinal_);
     const auto address = reinterpret_cast<std::uintptr_t>(memory);
     auto all = find_allocation(address);
     if (!all) return all.error();
@@ -110,7 +112,7 @@ result<core::dma_buf> device::export_memory(const std::byte* memory, std::size_t
 
 void device::make_inbound_visible() noexcept {
     if (!flush_needed_) return;
-    (void)cudaSetDevice(ordinal_);
+    const current_device current(ordinal_);
     (void)cudaDeviceFlushGPUDirectRDMAWrites(cudaFlushGPUDirectRDMAWritesTargetCurrentDevice,
                                              cudaFlushGPUDirectRDMAWritesToOwner);
 }

@@ -37,6 +37,18 @@ bool driver_loaded() noexcept {
     return true;
 }
 
+CUctx_st* current_context() noexcept {
+    static auto* const call = entry_point<decltype(::cuCtxGetCurrent)>("cuCtxGetCurrent");
+    CUcontext current = nullptr;
+    if (call == nullptr || call(&current) != CUDA_SUCCESS) return nullptr;
+    return current;
+}
+
+void set_current_context(CUctx_st* context) noexcept {
+    static auto* const call = entry_point<decltype(::cuCtxSetCurrent)>("cuCtxSetCurrent");
+    if (call != nullptr) (void)call(context);
+}
+
 result<allocation> find_allocation(std::uintptr_t address) {
     static auto* const call = entry_point<decltype(::cuMemGetAddressRange)>("cuMemGetAddressRange");
     if (call == nullptr) return too_old("cuMemGetAddressRange");

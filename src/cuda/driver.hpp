@@ -5,11 +5,17 @@
 #include <cstddef>
 #include <cstdint>
 
+struct CUctx_st;
+
 /// The few calls that only the CUDA driver has. It is found when the program runs: nothing links against it.
 namespace accel::cuda {
 
 /// Whether this process has loaded the driver; no pointer can be a GPU's before that.
 [[nodiscard]] bool driver_loaded() noexcept;
+
+/// The calling thread's; null if it has none, or where the driver has not been used.
+[[nodiscard]] CUctx_st* current_context() noexcept;
+void set_current_context(CUctx_st* context) noexcept;
 
 struct allocation {
     std::uintptr_t base = 0;

@@ -1,5 +1,6 @@
 #include "cuda/stream.hpp"
 
+#include "cuda/current_device.hpp"
 #include "cuda/failure.hpp"
 
 #include <algorithm>
@@ -22,9 +23,8 @@ constexpr std::size_t index_of(core::stream_mark what) noexcept {
 result<std::unique_ptr<stream>> stream::create(int ordinal, stream_priority priority,
                                                std::atomic<bool>& failed) {
     std::unique_ptr<stream> made(new stream(ordinal, failed));
-    if (const auto code = cudaSetDevice(ordinal); code != cudaSuccess) {
-        return call_failed("no such GPU", code);
-    }
+    const current_device current(ordinal);
+    if (current.code() != cudaSuccess) return call_failed("no such GPU", current.code());
     int lowest = 0;
     int highest = 0;
     (void)cudaDeviceGetStreamPriorityRange(&lowest, &highest);
@@ -42,7 +42,7 @@ result<std::unique_ptr<stream>> stream::create(int ordinal, stream_priority prio
 }
 
 stream::~stream() {
-    (void)cudaSetDevice(ordinal_);
+    const current_device current(ordinal_);
     if (stream_ != nullptr) {
         // What was finished may still be about to call back.
         (void)cudaStreamSynchronize(stream_);
@@ -63,6 +63,9 @@ void stream::check(int code) noexcept {
 void stream::begin() noexcept {
     broken_ = false;
     marked_ = {};
+}
+
+void stream::make_current() noexcept {
     check(cudaSetDevice(ordinal_));
 }
 

@@ -22,6 +22,7 @@ class stream final : public core::device_stream {
 
     [[nodiscard]] CUstream_st* native() const noexcept override { return stream_; }
     void begin() noexcept override;
+    void make_current() noexcept override;
     void copy(std::byte* to, const std::byte* from, std::size_t bytes) noexcept override;
     void mark(core::stream_mark what) noexcept override;
     void finish(void (*done)(void*), void* argument) noexcept override;

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include <arpa/inet.h>
 
@@ -58,10 +59,11 @@ status rdma_link::deliver_plain(std::uint32_t slot, std::span<const std::byte> p
 /// Also lent memory, a place of its own for the answer, or a payload longer than one work request may be.
 status rdma_link::deliver(const core::outgoing& message) noexcept {
     if (state_ != state::open) return status::peer_lost;
+    slot_use& use = slots_[message.slot];
+    if (is_server() && is_failure(message.slot)) use.placement.length = 0;
     const std::size_t requests = requests_of(message);
     if (!ledger_.has_room(static_cast<std::uint32_t>(requests))) return status::again;
 
-    slot_use& use = slots_[message.slot];
     const source from = message.region == nullptr ? own_source(message) : lent_source(message);
     std::size_t extensions = 0;
     if (!is_server()) {
@@ -70,6 +72,13 @@ status rdma_link::deliver(const core::outgoing& message) noexcept {
     }
     if (requests == 1) return deliver_in_one(message.slot, from, extensions);
     return deliver_in_pieces(message.slot, from, extensions);
+}
+
+/// Why a call failed is for people: it goes into the slot, not where the answer was wanted, on a GPU perhaps.
+bool rdma_link::is_failure(std::uint32_t slot) const noexcept {
+    core::slot_header header;
+    core::read_header(header, config_.send->header(slot));
+    return header.code != status::ok;
 }
 
 /// Header and payload arrive in one write; in the peer's slot they lie behind each other.
@@ -417,11 +426,12 @@ inline bool rdma_link::take_placement(const core::slot_header& header) noexcept 
 /// Client: a response that arrives, or goes from its slot, where the application wanted it.
 [[gnu::noinline]] bool rdma_link::take_elsewhere(core::link_event& event) noexcept {
     slot_use& use = slots_[event.header.slot];
-    if (event.header.length > use.response_into.size()) return false;
-    const std::span<std::byte> into = use.response_into.first(event.header.length);
+    const std::span<std::byte> wanted = std::exchange(use.response_into, {});
+    if (event.header.code != status::ok) return true;  // why it failed stands in the slot
+    if (event.header.length > wanted.size()) return false;
+    const std::span<std::byte> into = wanted.first(event.header.length);
     if (use.copies_response) std::copy(event.payload.begin(), event.payload.end(), into.begin());
     event.payload = into;
-    use.response_into = {};
     return true;
 }
 

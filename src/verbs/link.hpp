@@ -124,6 +124,7 @@ class rdma_link final : public core::link, public async_listener {
     void end() noexcept;
 
     // Sending.
+    [[nodiscard]] bool is_failure(std::uint32_t slot) const noexcept;
     [[nodiscard]] std::size_t requests_of(const core::outgoing& message) const noexcept;
     [[nodiscard]] status deliver_in_one(std::uint32_t slot, const source& from,
                                         std::size_t extensions) noexcept;

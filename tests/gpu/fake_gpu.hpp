@@ -3,7 +3,9 @@
 #include "core/accelerator.hpp"
 #include "core/event_signal.hpp"
 
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <cstdlib>
@@ -24,8 +26,8 @@ namespace accel::tests {
 
 class fake_stream final : public core::device_stream {
   public:
-    fake_stream(std::atomic<bool>& failed, std::atomic<int>& at_work)
-        : failed_(failed), at_work_(at_work), thread_([this] { run(); }) {}
+    fake_stream(std::atomic<bool>& failed, std::atomic<bool>& held, std::atomic<int>& at_work)
+        : failed_(failed), held_(held), at_work_(at_work), thread_([this] { run(); }) {}
     ~fake_stream() override {
         {
             const std::lock_guard lock(mutex_);
@@ -58,9 +60,11 @@ class fake_stream final : public core::device_stream {
         times_ = {};
         finished_ = false;
     }
+    void make_current() noexcept override {}
     void copy(std::byte* to, const std::byte* from, std::size_t bytes) noexcept override {
-        launch([=] {
-            if (bytes > 0) std::memcpy(to, from, bytes);
+        launch([this, to, from, bytes] {
+            while (held_ && !failed_) std::this_thread::sleep_for(std::chrono::microseconds{100});
+            if (bytes > 0 && !failed_) std::memcpy(to, from, bytes);
         });
     }
     void mark(core::stream_mark what) noexcept override {
@@ -107,6 +111,7 @@ class fake_stream final : public core::device_stream {
     }
 
     std::atomic<bool>& failed_;
+    std::atomic<bool>& held_;
     std::atomic<int>& at_work_;
     std::mutex mutex_;
     std::condition_variable changed_;
@@ -143,7 +148,7 @@ class fake_device final : public core::accelerator_device {
         blocks_.erase(found);
     }
     [[nodiscard]] result<std::unique_ptr<core::device_stream>> open_stream(stream_priority) override {
-        return std::unique_ptr<core::device_stream>(std::make_unique<fake_stream>(failed, at_work));
+        return std::unique_ptr<core::device_stream>(std::make_unique<fake_stream>(failed, held, at_work));
     }
     [[nodiscard]] result<core::dma_buf> export_memory(const std::byte*, std::size_t) override {
         return error{status::unsupported, 0, "a fake GPU exports nothing"};
@@ -164,6 +169,7 @@ class fake_device final : public core::accelerator_device {
     }
 
     std::atomic<bool> failed{false};
+    std::atomic<bool> held{false};  ///< copies wait
     std::atomic<int> at_work{0};
     std::atomic<std::size_t> capacity{std::size_t{4} << 30};
 
@@ -202,7 +208,9 @@ class fake_accelerator final : public core::accelerator {
         return true;
     }
     void unpin(void*) noexcept override { --pins; }
-    [[nodiscard]] fake_device& device() { return static_cast<fake_device&>(**open(memory_kind::cuda(0))); }
+    [[nodiscard]] fake_device& device(std::int16_t ordinal = 0) {
+        return static_cast<fake_device&>(**open(memory_kind::cuda(ordinal)));
+    }
     std::atomic<int> pins{0};
 
   private:

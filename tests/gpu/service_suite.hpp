@@ -1,80 +1,9 @@
 #pragma once
 
-#include "conformance/patience.hpp"
-#include "conformance/payload.hpp"
-#include "core/context_state.hpp"
-#include "gpu/fake_gpu.hpp"
-
-#include <accel_transport/accel_transport.hpp>
-
-#include <atomic>
-#include <chrono>
-#include <cstdint>
-#include <cstring>
-#include <memory>
-#include <string>
-#include <thread>
-#include <vector>
-
-#include <gtest/gtest.h>
+#include "gpu/service_rig.hpp"
 
 /// Handlers whose bytes are on a GPU: staging, streams, queueing and failures, with a stand-in for the GPU.
 namespace accel::tests {
-
-using namespace std::chrono_literals;
-/// As a kernel would: later, on the exchange's stream.
-inline void echo_on_gpu(exchange one) {
-    const std::size_t length = std::min(one.request().size(), one.response().size());
-    fake_stream& stream = fake_stream::of(one.stream());
-    one.mark(stage::preprocessing);
-    one.mark(stage::inference);
-    stream.copy(one.response().data(), one.request().data(), length);
-    (void)one.reply(length);
-}
-
-class gpu_service : public ::testing::TestWithParam<std::string> {
-  protected:
-    void serve(handler service, server_options options = {}) {
-        auto opened = context::open({.log = log_level::off});
-        context_ = std::make_unique<context>(std::move(*opened));
-        context_->state()->replace_gpus(gpus_);
-        options.memory = memory_kind::cuda(0);
-        options.security.insecure = true;
-        options.peer_timeout = patience(5s);
-        const std::string uri = GetParam() == "local" ? "local://gpu-service" : GetParam() + "://127.0.0.1:0";
-        auto listening = server::listen(*context_, {uri}, std::move(service), options);
-        ASSERT_TRUE(listening) << listening.error().message;
-        server_ = std::make_unique<server>(std::move(*listening));
-    }
-    result<channel> try_connect(channel_options options = {}) {
-        options.security.insecure = true;
-        options.peer_timeout = patience(5s);
-        options.request_bytes = options.response_bytes = 64 << 10;
-        return channel::connect(*context_, server_->endpoints().at(0), options);
-    }
-    channel connect(const channel_options& options = {}) {
-        auto made = try_connect(options);
-        EXPECT_TRUE(made) << made.error().message;
-        return std::move(*made);
-    }
-    static call_id send(channel& through, std::size_t length, std::uint64_t seed,
-                        const submit_options& options = {}) {
-        call_view call;
-        EXPECT_EQ(through.begin(call), status::ok);
-        fill(call.request.first(length), seed);
-        EXPECT_EQ(through.submit(call.id, length, options), status::ok);
-        return call.id;
-    }
-    static completion next(channel& through) {
-        std::array<completion, 1> one;
-        EXPECT_EQ(through.wait(one, patience(10s)), 1U);
-        return one[0];
-    }
-
-    std::shared_ptr<fake_accelerator> gpus_ = std::make_shared<fake_accelerator>();
-    std::unique_ptr<context> context_;
-    std::unique_ptr<server> server_;
-};
 
 TEST_P(gpu_service, gets_its_bytes_on_the_gpu_and_answers_from_there) {
     std::atomic<int> wrong{0};
@@ -312,36 +241,6 @@ TEST_P(gpu_service, tells_why_it_failed_and_answers_from_lent_memory) {
     EXPECT_TRUE(eventually(patience(5s), [&] { return leases == 0; }));
     client.close();
     server_.reset();
-}
-
-TEST_P(gpu_service, takes_and_leaves_bytes_on_the_clients_gpu_where_the_transport_reaches_it) {
-    serve(echo_on_gpu);
-    region memory = context_->allocate(20'000, memory_kind::cuda(0)).value();
-    channel client = connect();
-    const bool reached = GetParam() == "rdma" || GetParam() == "gdr";
-    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
-        fill({memory.data(), 10'000}, seed);
-        std::memset(memory.data() + 10'000, 0, 10'000);
-        call_view call;
-        ASSERT_EQ(client.begin(call), status::ok);
-        const slice from = memory.part(0, 10'000).value();
-        const submit_options into{.response_into = memory.part(10'000, 10'000).value()};
-        if (!reached) {
-            EXPECT_EQ(client.submit(call.id, from), status::unsupported);
-            EXPECT_EQ(client.submit(call.id, 10, into), status::unsupported);
-            EXPECT_EQ(client.submit(call.id, 10), status::ok) << "the call stays begun";
-        } else {
-            ASSERT_EQ(client.submit(call.id, from, into), status::ok);
-        }
-        const completion got = next(client);
-        EXPECT_EQ(got.status, status::ok);
-        if (reached) {
-            EXPECT_EQ(got.response.data(), memory.data() + 10'000);
-            EXPECT_TRUE(matches({memory.data() + 10'000, 10'000}, seed));
-        }
-        EXPECT_EQ(client.release(got.id), status::ok);
-    }
-    client.close();
 }
 
 TEST_P(gpu_service, drops_the_answer_of_a_client_that_left_and_frees_its_slots) {

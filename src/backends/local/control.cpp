@@ -23,7 +23,7 @@ local_link::local_link(local_poller& owner, const core::link_config& config)
 
 local_link::~local_link() {
     (void)close();
-    owner_.remove(*this);
+    if (activated_) owner_.remove(*this);
 }
 
 core::link_description local_link::describe() const {
@@ -51,6 +51,7 @@ result<void> local_link::attach(const core::link_grant& grant, core::nanoseconds
 }
 
 void local_link::activate() {
+    activated_ = true;
     owner_.add(*this);
 }
 

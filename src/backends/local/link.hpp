@@ -56,6 +56,7 @@ class local_link final : public core::link {
     core::slot_memory* outgoing_slots_ = nullptr;
     core::slot_memory* incoming_slots_ = nullptr;
     bool loss_told_ = false;
+    bool activated_ = false;  ///< until then the poller's thread does not know it, and another may end it
 };
 
 /// The links of one thread. Looks at each in turn.

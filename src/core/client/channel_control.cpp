@@ -40,6 +40,7 @@ channel_core::channel_core(connect_request request, connection made)
 
 channel_core::~channel_core() {
     close();
+    if (copied_fd_ >= 0) ::close(copied_fd_);
     ::close(timer_fd_);
     ::close(epoll_fd_);
 }
@@ -99,7 +100,8 @@ void channel_core::settle_lost() noexcept {
 void channel_core::settle_calls() noexcept {
     for (client_slot& slot : slots_.all()) {
         slot.owed = false;
-        if (slot.state == slot_state::settling) slots_.finish(slot);
+        const bool copied = slot.staged && (*staging_)[slot.content.id.slot].copying();
+        if (slot.state == slot_state::settling && !copied) slots_.finish(slot);
         if (slot.state == slot_state::quarantined) slots_.put_free(slot);
     }
     statistics_.quarantined = 0;
@@ -129,19 +131,32 @@ void channel_core::consumed_late(client_slot& slot) noexcept {
 }
 
 void channel_core::sleep(nanoseconds deadline) noexcept {
-    const nanoseconds until = std::min(deadline, slots_.next_deadline());
+    nanoseconds until = std::min(deadline, slots_.next_deadline());
+    const bool copying = staging_ != nullptr && staging_->active();
+    // What waits for room in the link, or a link that is still closing, has no descriptor to wait on.
+    if (state_ == state::losing || (copying && staging_->waits_for_link())) {
+        until = std::min(until, now() + std::chrono::milliseconds{1});
+    }
+    if (state_ == state::connected && copying) {
+        pollfd all{epoll_fd_, POLLIN, 0};
+        sleep_on({&all, 1}, until);
+        return connection_.events->disarm();
+    }
     if (state_ == state::connected) {
         (void)connection_.events->sleep(connection_.watch->event_fd(), until);
         return connection_.events->disarm();
     }
-    pollfd reconnected{reconnector_ ? reconnector_->event_fd() : -1, POLLIN, 0};
-    // A link that is still closing has no descriptor to wait on.
-    const bool closing = state_ == state::losing;
-    sleep_on({&reconnected, 1}, closing ? std::min(until, now() + std::chrono::milliseconds{1}) : until);
+    std::array<pollfd, 2> fds{
+        {{reconnector_ ? reconnector_->event_fd() : -1, POLLIN, 0}, {copying ? copied_fd_ : -1, POLLIN, 0}}};
+    sleep_on(fds, until);
 }
 
 bool channel_core::arm() noexcept {
     if (slots_.ready() > 0) return false;
+    const bool copying = staging_ != nullptr && staging_->active();
+    if (copying && (staging_->waits_for_link() || !staging_->wakes())) return false;
+    // A copy's end may be told after it was seen.
+    if (!copying && copied_fd_ >= 0) clear_event(copied_fd_);
     arm_timer();
     if (state_ != state::connected) return state_ != state::losing;
     connection_.events->disarm();
@@ -178,6 +193,9 @@ void channel_core::close() noexcept {
             break;
         }
         sleep_on({}, now_ + std::chrono::microseconds{200});
+    }
+    if (!end_staging(deadline)) {
+        log().warn("{}: a GPU still copies lent memory after close_timeout", request_.peer.text());
     }
     reconnector_.reset();
     state_ = state::closed;

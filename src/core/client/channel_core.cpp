@@ -10,15 +10,6 @@
 /// The data path of a channel, in the order a call travels. Nothing here allocates, locks or logs.
 namespace accel::core {
 
-namespace {
-
-/// A difference of clocks of two hosts may come out below zero.
-std::chrono::nanoseconds not_negative(std::chrono::nanoseconds value) noexcept {
-    return std::max(value, std::chrono::nanoseconds{0});
-}
-
-}  // namespace
-
 status channel_core::begin(call_view& out) noexcept {
     if (state_ != state::connected) [[unlikely]]
         return state_ == state::closed ? status::closed : status::peer_lost;
@@ -33,14 +24,19 @@ status channel_core::submit(call_id id, std::size_t length, const submit_options
     client_slot* slot = slots_.find(id);
     if (const status bad = check_submit(slot, length, options); bad != status::ok) [[unlikely]]
         return bad;
-    return submit_payload(*slot, {slot->header + header_bytes, length}, nullptr, options);
+    const std::span<const std::byte> payload{slot->header + header_bytes, length};
+    if (!options.response_into.empty() && is_staged(options.response_into, true)) [[unlikely]]
+        return submit_staged(*slot, payload, nullptr, false, options);
+    return submit_payload(*slot, payload, nullptr, options);
 }
 
 status channel_core::submit(call_id id, slice payload, const submit_options& options) noexcept {
     client_slot* slot = slots_.find(id);
     if (const status bad = check_submit(slot, payload.size(), options); bad != status::ok) return bad;
     if (payload.region() == nullptr) return status::invalid_argument;
-    if (!reaches(payload, false)) return status::unsupported;
+    const bool payload_staged = !payload.empty() && is_staged(payload, false);
+    const bool staged = payload_staged || is_staged(options.response_into, true);
+    if (staged) return submit_staged(*slot, payload.bytes(), payload.region(), payload_staged, options);
     return submit_payload(*slot, payload.bytes(), payload.region(), options);
 }
 
@@ -50,16 +46,8 @@ inline status channel_core::check_submit(const client_slot* slot, std::size_t le
     if (state_ != state::connected) return state_ == state::closed ? status::closed : status::peer_lost;
     if (length > request_.options.request_bytes) return status::message_too_large;
     if (options.timeout < nanoseconds{0}) return status::invalid_argument;
-    if (!options.response_into.empty()) {
-        if (options.response_into.region() == nullptr) return status::invalid_argument;
-        if (!reaches(options.response_into, true)) return status::unsupported;
-    }
-    return status::ok;
-}
-
-/// Memory of the host always; a GPU's where the transport has it registered, or can.
-inline bool channel_core::reaches(slice lent, bool written) const noexcept {
-    return lent.region()->gpu() == nullptr || connection_.path->reaches(*lent.region(), written);
+    const bool nobodys = !options.response_into.empty() && options.response_into.region() == nullptr;
+    return nobodys ? status::invalid_argument : status::ok;
 }
 
 inline void channel_core::write_header(const client_slot& slot, std::size_t length, nanoseconds deadline,
@@ -79,17 +67,30 @@ inline void channel_core::write_header(const client_slot& slot, std::size_t leng
     header.deadline_ns = deadline == never ? never.count() : deadline.count() + offset;
 }
 
-[[gnu::always_inline]] inline status channel_core::submit_payload(client_slot& slot,
-                                                                  std::span<const std::byte> payload,
-                                                                  const region_state* lent,
-                                                                  const submit_options& options) noexcept {
+[[gnu::always_inline]] inline void channel_core::stamp(client_slot& slot, std::size_t length,
+                                                       const submit_options& options) const noexcept {
     const nanoseconds submitted = now();
     const nanoseconds timeout =
         options.timeout > nanoseconds{0} ? options.timeout : request_.options.call_timeout;
     const nanoseconds deadline = timeout >= never - submitted ? never : submitted + timeout;
     slot.submitted = submitted;
     slot.deadline = deadline;
-    write_header(slot, payload.size(), deadline, options);
+    write_header(slot, length, deadline, options);
+}
+
+[[gnu::always_inline]] inline void channel_core::accept(client_slot& slot,
+                                                        const submit_options& options) noexcept {
+    slot.content.tag = options.tag;
+    slot.content.trace_id = options.trace_id;
+    slots_.set_in_flight(slot);
+    ++statistics_.submitted;
+}
+
+[[gnu::always_inline]] inline status channel_core::submit_payload(client_slot& slot,
+                                                                  std::span<const std::byte> payload,
+                                                                  const region_state* lent,
+                                                                  const submit_options& options) noexcept {
+    stamp(slot, payload.size(), options);
 
     const bool lends = lent != nullptr || !options.response_into.empty();
     const std::uint32_t index = slot.content.id.slot;
@@ -102,12 +103,22 @@ inline void channel_core::write_header(const client_slot& slot, std::size_t leng
     }
     slot.owed = true;
     slot.lent = lends;
+    slot.staged = false;
     slot.epoch = epoch_;
-    slot.content.tag = options.tag;
-    slot.content.trace_id = options.trace_id;
-    slots_.set_in_flight(slot);
-    ++statistics_.submitted;
+    accept(slot, options);
     return status::ok;
+}
+
+// … for those who are not in this file.
+void channel_core::stamp_staged(client_slot& slot, std::size_t length,
+                                const submit_options& options) const noexcept {
+    stamp(slot, length, options);
+}
+void channel_core::accept_staged(client_slot& slot, const submit_options& options) noexcept {
+    accept(slot, options);
+}
+void channel_core::fill_staged(client_slot& slot, const link_event& event) const noexcept {
+    fill(slot.content, slot, event);
 }
 
 std::size_t channel_core::poll(std::span<completion> out) noexcept {
@@ -123,6 +134,8 @@ std::size_t channel_core::poll(std::span<completion> out) noexcept {
 /// Takes what the transport has, then what time and the control plane say. Answers go straight into `out`, as
 /// far as there is room and none is waiting before them.
 [[gnu::always_inline]] inline void channel_core::progress(completion_room& out) noexcept {
+    if (staging_ != nullptr && staging_->active()) [[unlikely]]
+        poll_staging();
     if (state_ == state::connected) [[likely]] {
         const bool goes_on = take_events(out);
         if (now_ >= slots_.next_deadline()) [[unlikely]]
@@ -179,6 +192,8 @@ inline void channel_core::on_response(const link_event& event, completion_room& 
         slot.owed && slot.content.id.generation == header.generation && slot.state == slot_state::in_flight;
     if (!awaited) [[unlikely]]
         return on_late_response(slot, header);
+    if (slot.staged) [[unlikely]]
+        return on_staged_response(slot, event);
     slot.owed = false;
     slot.holds_response = event.borrowed;
     if (out.left > 0 && slots_.ready() == 0) [[likely]] {
@@ -249,8 +264,10 @@ void channel_core::end_early(client_slot& slot, status why) noexcept {
     slot.content.response = {};
     slot.content.timeline = {};
     slot.content.timeline.total = now_ - slot.submitted;
+    const bool copied = slot.staged && abandon_staging(slot);
     const bool free_now =
-        !slot.lent || (state_ == state::connected && connection_.path->retract(slot.content.id.slot));
+        !copied &&
+        (!slot.lent || (state_ == state::connected && connection_.path->retract(slot.content.id.slot)));
     if (free_now) return slots_.finish(slot);
     slot.state = slot_state::settling;
 }

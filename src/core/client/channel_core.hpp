@@ -2,11 +2,13 @@
 
 #include "core/client/client_slots.hpp"
 #include "core/client/connect.hpp"
+#include "core/client/gpu_staging.hpp"
 #include "core/client/reconnector.hpp"
 #include "core/event_signal.hpp"
 
 #include <accel_transport/channel.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -18,7 +20,7 @@
 namespace accel::core {
 
 /// A channel's state machine. channel_core.cpp is the data path, in the order a call travels;
-/// channel_control.cpp makes, loses and ends connections.
+/// channel_staging.cpp its way over a GPU; channel_control.cpp makes, loses and ends connections.
 class channel_core {
   public:
     [[nodiscard]] static result<std::unique_ptr<channel_core>> connect(std::shared_ptr<context_state> context,
@@ -66,11 +68,12 @@ class channel_core {
     // Data path, in order.
     status check_submit(const client_slot* slot, std::size_t length,
                         const submit_options& options) const noexcept;
-    [[nodiscard]] bool reaches(slice lent, bool written) const noexcept;
+    void stamp(client_slot& slot, std::size_t length, const submit_options& options) const noexcept;
     void write_header(const client_slot& slot, std::size_t length, nanoseconds deadline,
                       const submit_options& options) const noexcept;
     status submit_payload(client_slot& slot, std::span<const std::byte> payload, const region_state* lent,
                           const submit_options& options) noexcept;
+    void accept(client_slot& slot, const submit_options& options) noexcept;
     void progress(completion_room& out) noexcept;
     bool take_events(completion_room& out) noexcept;
     completion_room end_session(completion_room out) noexcept;
@@ -90,6 +93,21 @@ class channel_core {
     void sleep(nanoseconds deadline) noexcept;
     template <class Done>
     void spin_then_sleep(nanoseconds deadline, Done done) noexcept;
+
+    // Over a GPU.
+    [[nodiscard]] bool is_staged(slice lent, bool written) const noexcept;
+    [[nodiscard]] status prepare_staging(std::uint32_t index, accelerator_device& gpu);
+    status submit_staged(client_slot& slot, std::span<const std::byte> payload, const region_state* lent,
+                         bool payload_staged, const submit_options& options) noexcept;
+    void stamp_staged(client_slot& slot, std::size_t length, const submit_options& options) const noexcept;
+    void accept_staged(client_slot& slot, const submit_options& options) noexcept;
+    void fill_staged(client_slot& slot, const link_event& event) const noexcept;
+    [[nodiscard]] status deliver_staged(client_slot& slot, staged_call& call) noexcept;
+    void poll_staging() noexcept;
+    void on_copied(client_slot& slot, staged_call& call, bool done) noexcept;
+    void on_staged_response(client_slot& slot, const link_event& event) noexcept;
+    [[nodiscard]] bool abandon_staging(const client_slot& slot) noexcept;
+    [[nodiscard]] bool end_staging(nanoseconds deadline) noexcept;
 
     // Control path.
     void lose(status why) noexcept;
@@ -114,7 +132,9 @@ class channel_core {
     channel_statistics statistics_;
     int epoll_fd_;
     int timer_fd_;
+    int copied_fd_ = -1;  ///< readable when a copy of `staging_` has ended
     nanoseconds timer_set_ = never;
+    std::unique_ptr<gpu_staging> staging_;  ///< null until a call needs it
     std::unique_ptr<reconnector> reconnector_;
     /// A lost connection whose responses the application still holds.
     struct retired {
@@ -123,5 +143,10 @@ class channel_core {
     };
     std::vector<retired> retired_;
 };
+
+/// A difference of clocks of two hosts may come out below zero.
+[[nodiscard]] inline nanoseconds not_negative(nanoseconds value) noexcept {
+    return std::max(value, nanoseconds{0});
+}
 
 }  // namespace accel::core

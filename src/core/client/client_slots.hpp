@@ -27,6 +27,7 @@ struct alignas(64) client_slot {
     slot_state state = slot_state::free;
     bool owed = false;            ///< the server still has to answer this generation
     bool lent = false;            ///< the payload or the response's room belongs to the application
+    bool staged = false;          ///< its bytes go through `gpu_staging`
     bool holds_response = false;  ///< the link has to be told when the response is released
     std::uint32_t epoch = 0;      ///< of the connection that carries it
     std::byte* header = nullptr;  ///< of its request, set once by the channel; the payload lies behind it

@@ -7,9 +7,6 @@
 #include <algorithm>
 #include <utility>
 
-#include <fcntl.h>
-#include <unistd.h>
-
 namespace accel::core {
 
 void exchange_queue::push(exchange_state& added) noexcept {
@@ -36,16 +33,6 @@ exchange_state* exchange_queue::pop_expired(nanoseconds when) noexcept {
         return each;
     }
     return nullptr;
-}
-
-stream_waker::stream_waker(int wake_fd) noexcept : fd_(::fcntl(wake_fd, F_DUPFD_CLOEXEC, 0)) {}
-
-stream_waker::~stream_waker() {
-    ::close(fd_);
-}
-
-void stream_waker::wake(void* self) noexcept {
-    signal_event(static_cast<stream_waker*>(self)->fd_);
 }
 
 result<std::unique_ptr<stream_pool>> stream_pool::create(accelerator_device& on,

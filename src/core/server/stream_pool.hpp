@@ -2,6 +2,7 @@
 
 #include "core/accelerator.hpp"
 #include "core/server/exchange_state.hpp"
+#include "core/stream_waker.hpp"
 
 #include <accel_transport/options.hpp>
 
@@ -25,19 +26,6 @@ class exchange_queue {
   private:
     exchange_state* first_ = nullptr;
     exchange_state* last_ = nullptr;
-};
-
-/// Makes a worker's descriptor readable from a thread of the driver's, which may outlive the worker.
-class stream_waker {
-  public:
-    explicit stream_waker(int wake_fd) noexcept;
-    ~stream_waker();
-    stream_waker(const stream_waker&) = delete;
-    stream_waker& operator=(const stream_waker&) = delete;
-    static void wake(void* self) noexcept;
-
-  private:
-    int fd_;
 };
 
 /// One stream of a worker and the exchange that it works for.

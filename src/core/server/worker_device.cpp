@@ -59,6 +59,7 @@ void worker::work_on(exchange_state& request, stream_lane& lane) noexcept {
     device_stream& stream = *lane.stream;
     work.lane = &lane;
     stream.begin();
+    stream.make_current();
     if (request.owner->on_device()->staged()) {
         stream.mark(stream_mark::start);
         stream.copy(const_cast<std::byte*>(request.request.data()), work.arrived.data(), work.arrived.size());

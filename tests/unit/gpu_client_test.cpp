@@ -1,0 +1,85 @@
+#include "gpu/client_suite.hpp"
+
+namespace accel::tests {
+namespace {
+
+/// Where the transport does not reach the client's GPU.
+class gpu_copies : public gpu_client {};
+
+TEST_P(gpu_copies, ends_a_call_early_only_when_the_copy_has_ended) {
+    std::atomic<int> requests{0};
+    start([&](exchange one) {
+        ++requests;
+        echo_on_host(std::move(one));
+    });
+    gpus_->device(1).held = true;
+    submit_options soon = into();
+    soon.timeout = 20ms;
+    ASSERT_EQ(client_->submit(begin().id, from(), soon), status::ok);
+    const call_id cancelled = begin().id;
+    ASSERT_EQ(client_->submit(cancelled, from(), into()), status::ok);
+    EXPECT_EQ(client_->cancel(cancelled), status::ok);
+    std::array<completion, 2> got;
+    EXPECT_EQ(client_->wait(got, 60ms), 0U) << "the GPU still reads the payloads";
+    gpus_->device(1).held = false;
+    for (int i = 0; i < 2; ++i) {
+        const completion one = next(*client_);
+        EXPECT_EQ(one.status, one.id == cancelled ? status::cancelled : status::timed_out);
+        EXPECT_EQ(client_->release(one.id), status::ok);
+    }
+    EXPECT_EQ(requests, 0) << "neither was sent";
+    ASSERT_EQ(client_->submit(begin().id, from(), into()), status::ok);
+    EXPECT_EQ(next(*client_).status, status::ok);
+}
+
+TEST_P(gpu_copies, waits_for_the_copy_of_a_response_that_came_too_late) {
+    start([&](exchange one) {
+        gpus_->device(1).held = true;
+        echo_on_host(std::move(one));
+    });
+    submit_options soon = into();
+    soon.timeout = patience(200ms);
+    const call_view call = begin();
+    ASSERT_EQ(client_->submit(call.id, 100, soon), status::ok);
+    std::array<completion, 1> got;
+    EXPECT_EQ(client_->wait(got, 2 * patience(200ms)), 0U) << "the GPU still writes the response";
+    gpus_->device(1).held = false;
+    const completion late = next(*client_);
+    EXPECT_EQ(late.status, status::timed_out);
+    EXPECT_EQ(client_->release(late.id), status::ok);
+    EXPECT_EQ(client_->statistics().quarantined, 0U);
+}
+
+TEST_P(gpu_copies, completes_with_device_lost_once_its_gpu_is) {
+    start(echo_on_host);
+    gpus_->device(1).held = true;
+    ASSERT_EQ(client_->submit(begin().id, from(), into()), status::ok);
+    gpus_->device(1).failed = true;
+    const completion got = next(*client_);
+    EXPECT_EQ(got.status, status::device_lost);
+    EXPECT_EQ(client_->release(got.id), status::ok);
+    const call_view call = begin();
+    EXPECT_EQ(client_->submit(call.id, from(), into()), status::device_lost);
+    EXPECT_EQ(client_->submit(call.id, 10), status::ok) << "it stays begun, and the host's memory goes on";
+    EXPECT_EQ(next(*client_).status, status::ok);
+}
+
+TEST_P(gpu_copies, settles_what_is_copied_when_the_server_goes) {
+    start(echo_on_host);
+    gpus_->device(1).held = true;
+    ASSERT_EQ(client_->submit(begin().id, from(), into()), status::ok);
+    server_.reset();
+    std::array<completion, 1> got;
+    EXPECT_EQ(client_->wait(got, 100ms), 0U) << "the GPU still reads the payload";
+    gpus_->device(1).held = false;
+    const status told = next(*client_).status;
+    EXPECT_TRUE(told == status::closed || told == status::peer_lost) << to_string(told);
+}
+
+const auto schemes = ::testing::Values("local", "tcp", "zmq");
+const auto name = [](const auto& row) { return row.param; };
+INSTANTIATE_TEST_SUITE_P(schemes, gpu_client, schemes, name);
+INSTANTIATE_TEST_SUITE_P(schemes, gpu_copies, schemes, name);
+
+}  // namespace
+}  // namespace accel::tests
