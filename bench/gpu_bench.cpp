@@ -24,6 +24,7 @@ struct settings {
     std::uint64_t calls = 200;
     std::uint64_t checked = 0;
     std::int16_t gpu = 0;
+    bool pageable = false;
     std::string json;
     std::string serve;
 };
@@ -41,6 +42,7 @@ nlohmann::json to_json(const bench::gpu_case& what, const bench::gpu_row& row, b
             {"emulated", emulated},
             {"payload_bytes", what.payload_bytes},
             {"clients", what.clients},
+            {"pinned", what.pinned},
             {"calls", row.calls},
             {"wrong", row.wrong},
             {"total_us", row.total_us},
@@ -68,7 +70,7 @@ std::vector<bench::gpu_case> cases_of(const settings& wanted, const std::vector<
             const std::uint64_t calls =
                 wanted.checked > 0 ? wanted.checked / clients : std::min(wanted.calls, most);
             for (const std::string& scheme : wanted.schemes)
-                all.push_back({scheme, payload / 8 * 8, clients, calls});
+                all.push_back({scheme, payload / 8 * 8, clients, calls, !wanted.pageable});
         }
     }
     return all;
@@ -141,9 +143,11 @@ int main(int argc, char** argv) {
     app.add_option("--calls", wanted.calls, "calls of each client at most");
     app.add_option("--checked", wanted.checked, "instead: so many calls in all, every sum checked");
     app.add_option("--gpu", wanted.gpu, "number of the server's GPU");
+    app.add_flag("--pageable", wanted.pageable, "the server's slots on the host are not pinned");
     app.add_option("--json", wanted.json, "writes the rows to FILE");
     app.add_option("--serve", wanted.serve, "is the server of another process")->group("");
     CLI11_PARSE(app, argc, argv);
-    if (!wanted.serve.empty()) return bench::serve_until_stopped(wanted.serve, memory_kind::cuda(wanted.gpu));
+    if (!wanted.serve.empty())
+        return bench::serve_until_stopped(wanted.serve, memory_kind::cuda(wanted.gpu), !wanted.pageable);
     return run(wanted);
 }

@@ -105,7 +105,7 @@ std::vector<tally> run_all(std::vector<client>& clients, std::uint64_t calls, bo
 }  // namespace
 
 result<gpu_row> measure(context& ctx, const gpu_case& what, memory_kind memory) {
-    auto served = gpu_server::start(ctx, what.scheme, memory);
+    auto served = gpu_server::start(ctx, what, memory);
     if (!served) return served.error();
     auto clients = connect_all(ctx, served->uri(), what);
     if (!clients) return clients.error();

@@ -22,6 +22,7 @@ struct gpu_case {
     std::size_t payload_bytes = 0;
     unsigned clients = 1;
     std::uint64_t calls = 0;  ///< of each client, after a few to warm up
+    bool pinned = true;       ///< the server's slots on the host; else the copies are the driver's affair
 };
 
 /// Means in microseconds a call, over all clients, but for the medians.
@@ -39,8 +40,7 @@ struct gpu_row {
 class gpu_server {
   public:
     /// `local`: in this process, else in one of its own, which runs `serve_until_stopped`.
-    [[nodiscard]] static result<gpu_server> start(context& ctx, const std::string& scheme,
-                                                  memory_kind memory);
+    [[nodiscard]] static result<gpu_server> start(context& ctx, const gpu_case& what, memory_kind memory);
     gpu_server(gpu_server&&) noexcept;
     gpu_server& operator=(gpu_server&&) noexcept;
     ~gpu_server();
@@ -60,7 +60,7 @@ class gpu_server {
 };
 
 /// The other process: prints where it listens, its GPU memory at each SIGUSR1, and ends at SIGTERM.
-int serve_until_stopped(const std::string& uri, memory_kind memory);
+int serve_until_stopped(const std::string& uri, memory_kind memory, bool pinned);
 
 [[nodiscard]] result<gpu_row> measure(context& ctx, const gpu_case& what, memory_kind memory);
 

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iostream>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -28,9 +29,10 @@ void answer_with_sum(exchange one) {
     (void)one.reply(answer_bytes);
 }
 
-result<server> listen(context& ctx, const std::string& uri, memory_kind memory) {
+result<server> listen(context& ctx, const std::string& uri, memory_kind memory, bool pinned) {
     server_options options;
     options.memory = memory;
+    options.pin_slots = pinned;
     options.max_request_bytes = options.max_response_bytes = std::size_t{1} << 30;
     options.max_memory_bytes = std::size_t{32} << 30;
     options.security.insecure = true;
@@ -55,21 +57,23 @@ gpu_server::~gpu_server() {
     if (there_) (void)there_->stop(patience);
 }
 
-result<gpu_server> gpu_server::start(context& ctx, const std::string& scheme, memory_kind memory) {
+result<gpu_server> gpu_server::start(context& ctx, const gpu_case& what, memory_kind memory) {
     gpu_server made;
-    if (scheme == "local") {
-        auto here = listen(ctx, "local://gpu-bench", memory);
+    if (what.scheme == "local") {
+        auto here = listen(ctx, "local://gpu-bench", memory, what.pinned);
         if (!here) return here.error();
         made.here_ = std::make_unique<server>(std::move(*here));
         made.uri_ = made.here_->endpoints().at(0);
         return made;
     }
-    auto there = report::child_process::start({report::program_path(), "--serve", scheme + "://127.0.0.1:0",
-                                               "--gpu", std::to_string(memory.ordinal)});
+    std::vector<std::string> command{report::program_path(), "--serve", what.scheme + "://127.0.0.1:0",
+                                     "--gpu", std::to_string(memory.ordinal)};
+    if (!what.pinned) command.emplace_back("--pageable");
+    auto there = report::child_process::start(command);
     if (!there) return there.error();
     made.there_ = std::make_unique<report::child_process>(std::move(*there));
     auto uri = made.there_->wait_for("listens ", patience);
-    if (!uri) return error{status::system_error, 0, scheme + ": the server did not start"};
+    if (!uri) return error{status::system_error, 0, what.scheme + ": the server did not start"};
     made.uri_ = std::move(*uri);
     return made;
 }
@@ -92,14 +96,14 @@ result<gpu_server::usage> gpu_server::used() const {
     return out;
 }
 
-int serve_until_stopped(const std::string& uri, memory_kind memory) {
+int serve_until_stopped(const std::string& uri, memory_kind memory, bool pinned) {
     sigset_t signals{};
     sigemptyset(&signals);
     for (const int number : {SIGUSR1, SIGTERM, SIGINT}) sigaddset(&signals, number);
     pthread_sigmask(SIG_BLOCK, &signals, nullptr);
     auto ctx = context::open();
     if (!ctx) return report::complain("gpu_bench", ctx.error());
-    auto served = listen(*ctx, uri, memory);
+    auto served = listen(*ctx, uri, memory, pinned);
     if (!served) return report::complain("gpu_bench", served.error());
     std::cout << "listens " << served->endpoints().at(0) << std::endl;
     for (int number = 0; sigwait(&signals, &number) == 0 && number == SIGUSR1;) {

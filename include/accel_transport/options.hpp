@@ -74,6 +74,8 @@ struct server_options {
     std::uint32_t priority_streams = 2;  ///< as many again for channels of high priority
     /// One stream for all requests of a session, in order, instead of any free one for each.
     bool stream_per_session = false;
+    /// Slots on the host are locked into RAM, so that the GPU copies them fast, and without a thread's help.
+    bool pin_slots = true;
     std::chrono::nanoseconds peer_timeout = std::chrono::milliseconds{500};
     std::chrono::nanoseconds drain_timeout = std::chrono::seconds{2};  ///< of `stop` and the destructor
     poll_mode poll = poll_mode::adaptive;

@@ -156,6 +156,7 @@ constexpr std::array server_keys{
     ACCEL_OPTION(server_options, streams),
     ACCEL_OPTION(server_options, priority_streams),
     ACCEL_OPTION(server_options, stream_per_session),
+    ACCEL_OPTION(server_options, pin_slots),
     ACCEL_OPTION(server_options, peer_timeout),
     ACCEL_OPTION(server_options, drain_timeout),
     ACCEL_OPTION(server_options, poll),

@@ -1,5 +1,6 @@
 #include "verbs/domain.hpp"
 
+#include "verbs/data_direct.hpp"
 #include "verbs/failure.hpp"
 
 #include <algorithm>
@@ -41,13 +42,24 @@ result<region_handle> domain::register_memory(std::span<std::byte> range, access
     return made;
 }
 
+region_handle domain::register_dma_buf(std::span<std::byte> range, access use,
+                                       const core::dma_buf& from) noexcept {
+    const unsigned flags = flags_of(use);
+    if (use == access::send && has_data_direct(device_->context())) {
+        region_handle made(
+            register_data_direct(*handle_, from.offset, range.size(), address_of(range), from.fd, flags));
+        if (made) return made;
+    }
+    return region_handle(ibv_reg_dmabuf_mr(handle_.get(), from.offset, range.size(), address_of(range),
+                                           from.fd, static_cast<int>(flags)));
+}
+
 result<region_handle> domain::register_gpu(std::span<std::byte> range, access use,
                                            core::accelerator_device& gpu) {
     const unsigned flags = flags_of(use);
     std::string why;
     if (auto exported = gpu.export_memory(range.data(), range.size())) {
-        region_handle made(ibv_reg_dmabuf_mr(handle_.get(), exported->offset, range.size(), address_of(range),
-                                             exported->fd, static_cast<int>(flags)));
+        auto made = register_dma_buf(range, use, *exported);
         const int failure = errno;
         ::close(exported->fd);
         if (made) return made;

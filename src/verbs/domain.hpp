@@ -63,6 +63,8 @@ class domain {
     [[nodiscard]] entry* find(std::uintptr_t begin, std::uintptr_t end, access use) noexcept;
     [[nodiscard]] result<entry> make_entry(std::uintptr_t begin, std::uintptr_t end, access use,
                                            core::accelerator_device* gpu);
+    [[nodiscard]] region_handle register_dma_buf(std::span<std::byte> range, access use,
+                                                 const core::dma_buf& from) noexcept;
     [[nodiscard]] result<region_handle> register_gpu(std::span<std::byte> range, access use,
                                                      core::accelerator_device& gpu);
 
