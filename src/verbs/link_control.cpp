@@ -18,8 +18,8 @@ namespace {
 
 /// How long a server's link goes on sending answers after `close`.
 constexpr std::chrono::milliseconds close_grace{250};
-/// How often a knock looks for its answer.
-constexpr std::chrono::microseconds knock_interval{20};
+/// How often a knock looks for its answer if nothing wakes it.
+constexpr std::chrono::microseconds knock_interval{500};
 /// Header and a short payload travel in the work request itself.
 constexpr std::uint32_t inline_bytes = 128;
 constexpr std::uint32_t least_send_depth = 16;
@@ -49,6 +49,12 @@ result<void> register_slots(domain& within, const core::slot_memory& slots, acce
     if (!apart) return apart.error();
     payloads = std::move(*apart);
     return {};
+}
+
+void await_event(completion_queue& completions) noexcept {
+    std::array<pollfd, 1> fds{{{completions.event_fd(), POLLIN, 0}}};
+    core::sleep_on(fds, core::now() + knock_interval);
+    completions.take_events();
 }
 
 }  // namespace
@@ -186,15 +192,18 @@ void rdma_link::prepare_plain_message() noexcept {
 /// call.
 result<void> rdma_link::knock(core::nanoseconds deadline) {
     if (!post_marker()) return error{status::system_error, 0, "rdma: the queue pair takes no work request"};
+    bool armed = false;
     while (core::now() < deadline) {
         work_completion completion;
         const int got = completions_->poll({&completion, 1});
         if (got < 0) return error{status::system_error, 0, "rdma: the completion queue has failed"};
         if (got == 0) {
-            core::sleep_on({}, core::now() + knock_interval);
+            if (armed) await_event(*completions_);
+            armed = completions_->request_event();
             continue;
         }
         if (completion.queue_pair != number()) continue;  // of one before, that is gone
+        if (armed) completions_->take_events();
         if (completion.status == IBV_WC_SUCCESS) {
             on_other_completion(completion);
             return {};
