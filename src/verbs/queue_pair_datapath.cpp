@@ -42,7 +42,7 @@ bool translate(const ibv_send_wr& from, mlx5::work_request& to) noexcept {
 
 /// Requests are written one behind the other; one doorbell tells of all.
 int queue_pair::post_directly(ibv_send_wr* chain, ibv_send_wr** failed) noexcept {
-    const mlx5::send_queue_ref& queue = direct_->at.sends;
+    const mlx5::send_queue_ref queue = direct_->at.sends;
     std::array<mlx5::local_range, send_segments> ranges;
     std::uint32_t last = 0;
     bool any = false;
@@ -57,14 +57,14 @@ int queue_pair::post_directly(ibv_send_wr* chain, ibv_send_wr** failed) noexcept
         }
         request.ranges = count;
         request.first = ranges.data();
-        const std::uint32_t units = sane ? mlx5::units_of(request) : 0;
-        sane = sane && units <= mlx5::most_units;
-        if (!sane || mlx5::reserve(queue, mlx5::blocks_of(units), last) != status::ok) [[unlikely]] {
+        const mlx5::request_size size = sane ? mlx5::size_of(request) : mlx5::request_size{};
+        sane = sane && size.units <= mlx5::most_units;
+        if (!sane || mlx5::reserve(queue, mlx5::blocks_of(size.units), last) != status::ok) [[unlikely]] {
             *failed = each;
             error = sane ? ENOMEM : EINVAL;
             break;
         }
-        mlx5::fill(queue, last, request, units);
+        mlx5::fill(queue, last, request, size);
         direct_->ids[last & (queue.blocks - 1)] = each->wr_id;
         any = true;
     }

@@ -213,9 +213,9 @@ TEST_F(mlx5_queues, work_requests_are_those_of_libmlx5_to_the_byte) {
             operations[i].finish(i + 1 == count);
             if (i > 0) operations[i - 1].wr.next = &operations[i].wr;
             const mlx5::work_request& request = operations[i].request;
-            const std::uint32_t units = mlx5::units_of(request);
-            ASSERT_EQ(mlx5::reserve(ours, mlx5::blocks_of(units), last), status::ok) << batch;
-            mlx5::fill(ours, last, request, units);
+            const mlx5::request_size size = mlx5::size_of(request);
+            ASSERT_EQ(mlx5::reserve(ours, mlx5::blocks_of(size.units), last), status::ok) << batch;
+            mlx5::fill(ours, last, request, size);
         }
         mlx5::publish(ours, state.reserved);
         mlx5::ring(ours, last);
@@ -266,7 +266,7 @@ TEST_F(mlx5_queues, a_full_ring_says_again_and_takes_nothing) {
     request.ranges = 1;
     request.first = &payload;
     request.carries_bytes = true;
-    ASSERT_EQ(mlx5::blocks_of(mlx5::units_of(request)), 3U);
+    ASSERT_EQ(mlx5::blocks_of(mlx5::size_of(request).units), 3U);
     EXPECT_EQ(mlx5::post(queue, request), status::ok);
     EXPECT_EQ(mlx5::post(queue, request), status::ok);
     EXPECT_EQ(mlx5::free_blocks(queue), 2U);

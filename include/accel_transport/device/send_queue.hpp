@@ -48,12 +48,6 @@ struct send_queue_ref {
     send_queue_state* state = nullptr;
 };
 
-/// Bytes that the ranges hold together.
-ACCEL_HOST_DEVICE inline std::uint32_t bytes_of(const work_request& request) noexcept {
-    std::uint32_t bytes = 0;
-    for (std::uint32_t i = 0; i < request.ranges; ++i) bytes += request.first[i].length;
-    return bytes;
-}
 ACCEL_HOST_DEVICE inline bool is_atomic(opcode operation) noexcept {
     return operation == opcode::compare_swap || operation == opcode::fetch_add;
 }
@@ -65,17 +59,24 @@ ACCEL_HOST_DEVICE inline bool has_immediate(opcode operation) noexcept {
     return operation == opcode::write_immediate || operation == opcode::send_immediate;
 }
 
-/// Length of a request; ranges without bytes take no room.
-ACCEL_HOST_DEVICE inline std::uint32_t units_of(const work_request& request) noexcept {
-    std::uint32_t units = 1;
-    if (names_remote_memory(request.operation)) ++units;
-    if (is_atomic(request.operation)) ++units;
+/// How much room a request takes.
+struct request_size {
+    std::uint32_t units = 0;    ///< at most `most_units`, or it cannot be posted
+    std::uint32_t carried = 0;  ///< bytes that lie in it
+};
+
+/// Ranges without bytes take no room.
+ACCEL_HOST_DEVICE inline request_size size_of(const work_request& request) noexcept {
+    request_size size;
+    size.units =
+        1U + (names_remote_memory(request.operation) ? 1U : 0U) + (is_atomic(request.operation) ? 1U : 0U);
     if (request.carries_bytes) {
-        const std::uint32_t bytes = bytes_of(request);
-        return bytes == 0 ? units : units + (bytes + 4 + unit_bytes - 1) / unit_bytes;
+        for (std::uint32_t i = 0; i < request.ranges; ++i) size.carried += request.first[i].length;
+        if (size.carried != 0) size.units += (size.carried + 4 + unit_bytes - 1) / unit_bytes;
+        return size;
     }
-    for (std::uint32_t i = 0; i < request.ranges; ++i) units += request.first[i].length != 0 ? 1U : 0U;
-    return units;
+    for (std::uint32_t i = 0; i < request.ranges; ++i) size.units += request.first[i].length != 0 ? 1U : 0U;
+    return size;
 }
 ACCEL_HOST_DEVICE inline std::uint32_t blocks_of(std::uint32_t units) noexcept {
     return (units * unit_bytes + block_bytes - 1) / block_bytes;
@@ -98,7 +99,8 @@ ACCEL_HOST_DEVICE inline std::uint32_t free_blocks(const send_queue_ref& queue) 
 
 namespace detail {
 
-/// Writes a request unit by unit and goes on at the start of the ring where it ends.
+/// Writes a request unit by unit; if it `Wraps`, goes on at the start of the ring where that ends.
+template <bool Wraps>
 class ring_writer {
   public:
     ACCEL_HOST_DEVICE ring_writer(const send_queue_ref& queue, std::uint32_t block) noexcept
@@ -123,7 +125,7 @@ class ring_writer {
     }
     ACCEL_HOST_DEVICE void put_bytes(const std::byte* from, std::uint32_t bytes) noexcept {
         const auto room = static_cast<std::uint32_t>(end_ - at_);
-        if (bytes >= room) {
+        if (Wraps && bytes >= room) {
             copy(at_, from, room);
             at_ = begin_;
             from += room;
@@ -136,7 +138,7 @@ class ring_writer {
   private:
     ACCEL_HOST_DEVICE void advance(std::uint32_t bytes) noexcept {
         at_ += bytes;
-        if (at_ == end_) at_ = begin_;
+        if (Wraps && at_ == end_) at_ = begin_;
     }
     /// In pieces that need no call: most requests carry a few dozen bytes. A GPU's loads must be aligned, and
     /// bytes that are carried lie at multiples of 4 only.
@@ -159,16 +161,13 @@ class ring_writer {
     std::byte* at_;
 };
 
-}  // namespace detail
-
-/// Step 2: writes a request of `units` units at block `first`, which has been reserved. Ring memory only: the
-/// adapter does not look yet.
+template <bool Wraps>
 ACCEL_HOST_DEVICE inline void fill(const send_queue_ref& queue, std::uint32_t first,
-                                   const work_request& request, std::uint32_t units) noexcept {
-    detail::ring_writer out(queue, first);
+                                   const work_request& request, const request_size& size) noexcept {
+    ring_writer<Wraps> out(queue, first);
     control_segment control{};
     control.index_opcode = to_be32(((first & 0xffffU) << 8) | static_cast<std::uint32_t>(request.operation));
-    control.queue_units = to_be32((queue.queue_pair << 8) | units);
+    control.queue_units = to_be32((queue.queue_pair << 8) | size.units);
     control.flags = request.flags;
     if (has_immediate(request.operation)) control.immediate = request.immediate;
     out.put(control);
@@ -180,24 +179,30 @@ ACCEL_HOST_DEVICE inline void fill(const send_queue_ref& queue, std::uint32_t fi
     } else if (request.operation == opcode::fetch_add) {
         out.put_addend(to_be64(request.swap_or_add));
     }
-    if (request.carries_bytes) {
-        const std::uint32_t bytes = bytes_of(request);
-        if (bytes == 0) return;
-        out.put_length_of_bytes(bytes);
-        for (std::uint32_t i = 0; i < request.ranges; ++i) {
-            // The ranges are memory of the poster, named as numbers like those of the adapter.
-            // NOLINTNEXTLINE(performance-no-int-to-ptr)
-            out.put_bytes(reinterpret_cast<const std::byte*>(request.first[i].address),
-                          request.first[i].length);
-        }
-        return;
-    }
+    if (size.carried != 0) out.put_length_of_bytes(size.carried);
     for (std::uint32_t i = 0; i < request.ranges; ++i) {
         const local_range& range = request.first[i];
         if (range.length == 0) continue;
+        if (request.carries_bytes) {
+            // The ranges are memory of the poster, named as numbers like those of the adapter.
+            // NOLINTNEXTLINE(performance-no-int-to-ptr)
+            out.put_bytes(reinterpret_cast<const std::byte*>(range.address), range.length);
+            continue;
+        }
         const std::uint32_t length = is_atomic(request.operation) ? 8U : range.length;
         out.put(data_segment{to_be32(length), to_be32(range.key), to_be64(range.address)});
     }
+}
+
+}  // namespace detail
+
+/// Step 2: writes a request of `size` at block `first`, which has been reserved. Ring memory only: the
+/// adapter does not look yet.
+ACCEL_HOST_DEVICE inline void fill(const send_queue_ref& queue, std::uint32_t first,
+                                   const work_request& request, const request_size& size) noexcept {
+    const bool wraps = (first & (queue.blocks - 1)) + blocks_of(size.units) > queue.blocks;
+    wraps ? detail::fill<true>(queue, first, request, size)
+          : detail::fill<false>(queue, first, request, size);
 }
 
 /// Step 3: all requests before block `end` are the adapter's.
@@ -217,12 +222,13 @@ ACCEL_HOST_DEVICE inline void ring(const send_queue_ref& queue, std::uint32_t la
 /// All four steps, for one request.
 [[nodiscard]] ACCEL_HOST_DEVICE inline status post(const send_queue_ref& queue,
                                                    const work_request& request) noexcept {
-    const std::uint32_t units = units_of(request);
-    if (units > most_units) return status::message_too_large;
+    const request_size size = size_of(request);
+    if (size.units > most_units) return status::message_too_large;
+    const std::uint32_t blocks = blocks_of(size.units);
     std::uint32_t first = 0;
-    if (const status taken = reserve(queue, blocks_of(units), first); taken != status::ok) return taken;
-    fill(queue, first, request, units);
-    publish(queue, first + blocks_of(units));
+    if (const status taken = reserve(queue, blocks, first); taken != status::ok) return taken;
+    fill(queue, first, request, size);
+    publish(queue, first + blocks);
     ring(queue, first);
     return status::ok;
 }
