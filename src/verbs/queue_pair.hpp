@@ -70,6 +70,7 @@ class queue_pair {
         : device_(std::move(on)), handle_(std::move(handle)), sizes_(sizes), first_psn_(first_psn) {}
     [[nodiscard]] result<void> drive_directly();
     [[nodiscard]] int post_directly(ibv_send_wr* chain, ibv_send_wr** failed) noexcept;
+    [[nodiscard]] int post_chain(ibv_send_wr* chain, ibv_send_wr** failed) noexcept;
     [[nodiscard]] bool take_sent_directly(const work_completion& completion, std::uint64_t& id) noexcept;
     [[nodiscard]] result<void> check_peer(const endpoint& peer) const;
     [[nodiscard]] result<void> to_init();
