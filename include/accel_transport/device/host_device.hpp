@@ -6,3 +6,10 @@
 #else
 #define ACCEL_HOST_DEVICE
 #endif
+
+/// The same for what has to become part of its caller, where most of its branches are decided.
+#if defined(__CUDACC__)
+#define ACCEL_HOST_DEVICE_INLINE __host__ __device__ __forceinline__
+#else
+#define ACCEL_HOST_DEVICE_INLINE inline __attribute__((always_inline))
+#endif

@@ -66,7 +66,7 @@ struct request_size {
 };
 
 /// Ranges without bytes take no room.
-ACCEL_HOST_DEVICE inline request_size size_of(const work_request& request) noexcept {
+ACCEL_HOST_DEVICE_INLINE request_size size_of(const work_request& request) noexcept {
     request_size size;
     size.units =
         1U + (names_remote_memory(request.operation) ? 1U : 0U) + (is_atomic(request.operation) ? 1U : 0U);
@@ -162,7 +162,7 @@ class ring_writer {
 };
 
 template <bool Wraps>
-ACCEL_HOST_DEVICE inline void fill(const send_queue_ref& queue, std::uint32_t first,
+ACCEL_HOST_DEVICE_INLINE void fill(const send_queue_ref& queue, std::uint32_t first,
                                    const work_request& request, const request_size& size) noexcept {
     ring_writer<Wraps> out(queue, first);
     control_segment control{};
@@ -194,15 +194,21 @@ ACCEL_HOST_DEVICE inline void fill(const send_queue_ref& queue, std::uint32_t fi
     }
 }
 
+/// Seldom: not worth a place in every caller.
+ACCEL_HOST_DEVICE inline void fill_round(const send_queue_ref& queue, std::uint32_t first,
+                                         const work_request& request, const request_size& size) noexcept {
+    fill<true>(queue, first, request, size);
+}
+
 }  // namespace detail
 
 /// Step 2: writes a request of `size` at block `first`, which has been reserved. Ring memory only: the
 /// adapter does not look yet.
-ACCEL_HOST_DEVICE inline void fill(const send_queue_ref& queue, std::uint32_t first,
+ACCEL_HOST_DEVICE_INLINE void fill(const send_queue_ref& queue, std::uint32_t first,
                                    const work_request& request, const request_size& size) noexcept {
     const bool wraps = (first & (queue.blocks - 1)) + blocks_of(size.units) > queue.blocks;
-    wraps ? detail::fill<true>(queue, first, request, size)
-          : detail::fill<false>(queue, first, request, size);
+    if (wraps) return detail::fill_round(queue, first, request, size);
+    detail::fill<false>(queue, first, request, size);
 }
 
 /// Step 3: all requests before block `end` are the adapter's.
@@ -220,7 +226,7 @@ ACCEL_HOST_DEVICE inline void ring(const send_queue_ref& queue, std::uint32_t la
 }
 
 /// All four steps, for one request.
-[[nodiscard]] ACCEL_HOST_DEVICE inline status post(const send_queue_ref& queue,
+[[nodiscard]] ACCEL_HOST_DEVICE_INLINE status post(const send_queue_ref& queue,
                                                    const work_request& request) noexcept {
     const request_size size = size_of(request);
     if (size.units > most_units) return status::message_too_large;
