@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,7 +41,7 @@ struct settings {
     std::string only;
     std::string json;
     double local_instructions = 0;
-    double rdma_instructions = 0;
+    std::optional<double> rdma_instructions;  ///< fewer than bare verbs: below 0
 };
 
 /// On an RDMA device, which may be emulated: softnic run -- accel_bench --rdma, or tools/rxe-vm.
@@ -206,9 +207,9 @@ int run(const settings& chosen) {
     }
     if (chosen.local_instructions > 0)
         sheet.add_count("local", "instructions a call", chosen.local_instructions, most_local_instructions);
-    if (chosen.rdma_instructions > 0)
+    if (chosen.rdma_instructions)
         sheet.add_count("rdma", "instructions a call more than bare verbs (emulated device)",
-                        chosen.rdma_instructions, most_rdma_instructions);
+                        *chosen.rdma_instructions, most_rdma_instructions);
     std::FILE* people = chosen.json == "-" ? stderr : stdout;
     fmt::print(
         people,

@@ -33,6 +33,9 @@ struct verbs_options {
     /// URI `ack_retries`: how often it does, 0 to 6, before the peer is lost. (7 is for ever on some
     /// devices.)
     std::uint32_t ack_retries = 6;
+    /// URI `direct`: on mlx5 devices, write work requests and read completions where the device does, not by
+    /// way of its driver's library. Other devices are always used by way of libibverbs.
+    bool direct = true;
 };
 
 /// Options of a channel. Each is also a URI key of the same name; the URI wins over the code.

@@ -283,12 +283,16 @@ std::size_t rdma_poller::poll(std::span<core::link_event> out) noexcept {
     if (!simple) [[unlikely]]
         return poll_all(out);
     --single_looks_;
+    if (queues_polled_ > 1) [[unlikely]]
+        completions_ = &next_queue();
     const int got = completions_->poll({fetched_.data(), 1});
     if (got == 0) return 0;
-    const ibv_wc& completion = fetched_.front();
-    rdma_link* const link = got > 0 ? links_.find(completion.qp_num) : nullptr;
-    if (is_arrival(completion, link)) [[likely]]
+    const work_completion& completion = fetched_.front();
+    rdma_link* const link = got > 0 ? links_.find(completion.queue_pair) : nullptr;
+    if (is_arrival(completion, link)) [[likely]] {
+        if (receives_) receives_->take_back(completion);
         return link->take_arrival(completion, out.front()) ? 1 : 0;
+    }
     return poll_on(got, out);
 }
 
@@ -303,8 +307,13 @@ std::size_t rdma_poller::poll(std::span<core::link_event> out) noexcept {
     return poll(out);
 }
 
-inline bool rdma_poller::is_arrival(const ibv_wc& completion, const rdma_link* link) noexcept {
-    return link != nullptr && completion.wr_id == 0 && completion.status == IBV_WC_SUCCESS;
+inline bool rdma_poller::is_arrival(const work_completion& completion, const rdma_link* link) noexcept {
+    return link != nullptr && completion.kind == completed::arrived;
+}
+
+completion_queue& rdma_poller::next_queue() noexcept {
+    turn_ = turn_ + 1 < queues_polled_ ? turn_ + 1 : 0;
+    return *queues_[turn_].queue;
 }
 
 /// With news, something to tell, or more completions than one.
@@ -333,15 +342,16 @@ std::size_t rdma_poller::take_completions(std::span<core::link_event> out) noexc
 }
 
 /// Returns how many events a completion makes: none or one, written to `out`.
-std::size_t rdma_poller::take(const ibv_wc& completion, core::link_event& out) noexcept {
-    rdma_link* link = links_.find(completion.qp_num);
+std::size_t rdma_poller::take(const work_completion& completion, core::link_event& out) noexcept {
+    rdma_link* link = links_.find(completion.queue_pair);
     if (link == nullptr && news_.load(std::memory_order_acquire)) {
         take_news();
-        link = links_.find(completion.qp_num);
+        link = links_.find(completion.queue_pair);
     }
+    const bool shared_receive = completion.kind != completed::sent && receives_ != nullptr;
+    if (shared_receive) receives_->take_back(completion);
     if (is_arrival(completion, link)) return link->take_arrival(completion, out) ? 1 : 0;
-    const bool lost_receive = completion.wr_id == 0 && receives_ != nullptr;
-    if (lost_receive && shared_use_.one_more()) refill_receives();
+    if (shared_receive && shared_use_.one_more()) refill_receives();
     if (link != nullptr) link->on_other_completion(completion);
     return 0;
 }
@@ -352,7 +362,11 @@ bool rdma_poller::fetch() noexcept {
     // asked for.
     constexpr std::uint32_t looks_for_one = 15;
     const std::size_t most = single_looks_ > 0 ? 1 : fetched_.size();
-    const int got = completions_->poll({fetched_.data(), most});
+    int got = 0;
+    for (std::uint32_t i = 0; i < queues_polled_ && got == 0; ++i) {
+        if (queues_polled_ > 1) completions_ = &next_queue();
+        got = completions_->poll({fetched_.data(), most});
+    }
     if (most == 1) {
         --single_looks_;
     } else if (got <= 1) {
@@ -369,22 +383,26 @@ void rdma_poller::keep(int got) noexcept {
     settle_busy();
 }
 
-[[gnu::always_inline]] inline bool rdma_link::take_arrival(const ibv_wc& completion,
+[[gnu::always_inline]] inline bool rdma_link::take_arrival(const work_completion& completion,
                                                            core::link_event& out) noexcept {
     if (use_->one_more()) [[unlikely]]
         refill_receives();
     if (state_ != state::open || closing_) [[unlikely]]
         return false;
-    const bool sane =
-        completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM && on_arrival(ntohl(completion.imm_data), out);
+    const bool sane = on_arrival(completion.immediate, out);
     if (!sane) [[unlikely]]
         fail(status::protocol_error);
     return sane;
 }
 
 /// Of a send, or a failure.
-void rdma_link::on_other_completion(const ibv_wc& completion) noexcept {
-    if (completion.status == IBV_WC_SUCCESS) return on_sent(completion.wr_id);
+void rdma_link::on_other_completion(const work_completion& completion) noexcept {
+    if (completion.status == IBV_WC_SUCCESS) {
+        if (completion.kind != completed::sent) return fail(status::protocol_error);  // no write of ours
+        std::uint64_t id = 0;
+        if (!queue_pair_->take_sent(completion, id)) return fail(status::system_error);
+        return on_sent(id);
+    }
     if (closing_) close_by_ = {};  // nothing more will leave
     fail(meaning(completion.status));
 }
@@ -458,9 +476,7 @@ std::size_t rdma_link::tell(std::span<core::link_event> out) noexcept {
 
 [[gnu::noinline]] void rdma_link::refill_receives() noexcept {
     if (is_server()) return poller_.refill_receives();
-    own_use_.missing -= poller_.receive_chain().post(
-        own_use_.missing,
-        [this](ibv_recv_wr* chain, ibv_recv_wr** failed) { return queue_pair_->post(chain, failed); });
+    own_use_.missing -= queue_pair_->post_receives(own_use_.missing, poller_.receive_chain());
 }
 
 }  // namespace accel::verbs

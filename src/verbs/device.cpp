@@ -1,6 +1,7 @@
 #include "verbs/device.hpp"
 
 #include "verbs/failure.hpp"
+#include "verbs/mlx5_driver.hpp"
 
 #include <algorithm>
 #include <array>
@@ -113,16 +114,20 @@ result<std::shared_ptr<device>> open_port(ibv_device& candidate, const wanted_de
         if (reasons.empty()) reasons = fmt::format("it has no port {}", which.port);
         return error{status::unsupported, 0, reasons};
     }
-    return std::make_shared<device>(std::move(context), *best, limits);
+    const mlx5_driver* driver = nullptr;
+    if (auto found = mlx5_driver::of(*context); wanted.direct && found) driver = *found;
+    return std::make_shared<device>(std::move(context), *best, limits, driver);
 }
 
 }  // namespace
 
-device::device(context_handle context, const port_address& port, const ibv_device_attr& limits)
+device::device(context_handle context, const port_address& port, const ibv_device_attr& limits,
+               const mlx5_driver* driver)
     : context_(std::move(context)),
       port_(port),
       limits_(limits),
       emulation_(emulation_of(*context_->device)),
+      driver_(driver),
       events_(std::in_place, *context_) {}
 
 result<std::shared_ptr<device>> device::open(const verbs_options& wanted, const std::string& near_host) {
@@ -153,10 +158,11 @@ result<std::shared_ptr<device>> device::open(const verbs_options& wanted, const 
 }
 
 std::string device::describe() const {
-    return fmt::format("{} port {}, {} at {} (GID {}), MTU {}{}{}", name(), port_.number,
+    return fmt::format("{} port {}, {} at {} (GID {}), MTU {}{}{}, queues driven {}", name(), port_.number,
                        port_.ethernet ? "RoCE" : fmt::format("InfiniBand LID {}", port_.lid),
                        to_text(port_.gid), port_.gid_index, mtu_bytes(port_.mtu),
-                       emulation_.empty() ? "" : ", ", emulation_);
+                       emulation_.empty() ? "" : ", ", emulation_,
+                       driver_ != nullptr ? "directly" : "by libibverbs");
 }
 
 }  // namespace accel::verbs

@@ -12,6 +12,8 @@
 
 namespace accel::verbs {
 
+class mlx5_driver;
+
 /// An open RDMA device, one of its ports, and the thread that hears its asynchronous events. Shared by all
 /// queue pairs of a context that use this port.
 class device {
@@ -32,13 +34,18 @@ class device {
     /// "emulated by softnic" or the like for a device that is made of software; empty for others.
     [[nodiscard]] std::string_view emulation() const noexcept { return emulation_; }
 
-    device(context_handle context, const port_address& port, const ibv_device_attr& limits);
+    /// Where this device's queues lie, which are then driven directly; null: by libibverbs.
+    [[nodiscard]] const mlx5_driver* driver() const noexcept { return driver_; }
+
+    device(context_handle context, const port_address& port, const ibv_device_attr& limits,
+           const mlx5_driver* driver);
 
   private:
     context_handle context_;
     port_address port_;
     ibv_device_attr limits_;
     std::string_view emulation_;
+    const mlx5_driver* driver_;
     std::optional<async_events> events_;
 };
 

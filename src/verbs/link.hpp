@@ -71,9 +71,9 @@ class rdma_link final : public core::link, public async_listener {
     // For the poller.
     [[nodiscard]] std::uint32_t number() const noexcept { return queue_pair_->number(); }
     /// A message has come; false if it makes no event, else that is written to `out`.
-    [[nodiscard]] bool take_arrival(const ibv_wc& completion, core::link_event& out) noexcept;
+    [[nodiscard]] bool take_arrival(const work_completion& completion, core::link_event& out) noexcept;
     /// What else completes.
-    void on_other_completion(const ibv_wc& completion) noexcept;
+    void on_other_completion(const work_completion& completion) noexcept;
     /// The link is of no more use; the next `tell` says so.
     void fail(status reason) noexcept;
     /// What is not bound to a completion: `let_go` and `lost`. Returns how many events it wrote.
@@ -165,8 +165,9 @@ class rdma_link final : public core::link, public async_listener {
     std::optional<queue_pair> queue_pair_;
     endpoint peer_;
     send_ledger ledger_{1, 1};
-    receive_use own_use_;           ///< client
-    receive_use* use_ = &own_use_;  ///< server: of the receives that all its sessions share
+    receive_use own_use_;                      ///< client
+    receive_use* use_ = &own_use_;             ///< server: of the receives that all its sessions share
+    completion_queue* completions_ = nullptr;  ///< one of the poller's, with room for as many:
     std::uint32_t completions_admitted_ = 0;
     std::uint64_t longest_write_ = 0;  ///< bytes of one work request
     std::uint64_t longest_plain_ = 0;  ///< payload bytes that one takes behind their header

@@ -18,8 +18,8 @@ namespace {
 
 /// How long a server's link goes on sending answers after `close`.
 constexpr std::chrono::milliseconds close_grace{250};
-/// How often a knock looks for its answer.
-constexpr std::chrono::microseconds knock_interval{20};
+/// How often a knock looks for its answer if nothing wakes it.
+constexpr std::chrono::microseconds knock_interval{500};
 /// Header and a short payload travel in the work request itself.
 constexpr std::uint32_t inline_bytes = 128;
 constexpr std::uint32_t least_send_depth = 16;
@@ -51,6 +51,12 @@ result<void> register_slots(domain& within, const core::slot_memory& slots, acce
     return {};
 }
 
+void await_event(completion_queue& completions) noexcept {
+    std::array<pollfd, 1> fds{{{completions.event_fd(), POLLIN, 0}}};
+    core::sleep_on(fds, core::now() + knock_interval);
+    completions.take_events();
+}
+
 }  // namespace
 
 result<std::unique_ptr<core::link>> rdma_link::create(rdma_poller& owner, const core::link_config& config) {
@@ -69,7 +75,7 @@ rdma_link::rdma_link(rdma_poller& owner, const core::link_config& config, std::s
 
 rdma_link::~rdma_link() {
     end();
-    if (completions_admitted_ > 0) poller_.dismiss(completions_admitted_);
+    if (completions_ != nullptr) poller_.dismiss(*completions_, completions_admitted_);
 }
 
 /// Registers the slots and makes the queue pair, not yet connected.
@@ -109,10 +115,12 @@ result<void> rdma_link::make_queue_pair() {
     sizes.send = std::min(std::max(in_flight + in_flight / 2, least), deepest);
     // Also those that nobody asked for complete when the queue pair fails.
     const std::uint32_t completions = sizes.send + sizes.receive;
-    if (auto admitted = poller_.admit(completions); !admitted) return admitted;
+    auto admitted = poller_.admit(completions);
+    if (!admitted) return admitted.error();
+    completions_ = *admitted;
     completions_admitted_ = completions;
     while (true) {
-        auto made = queue_pair::create(poller_.device(), domain_->get(), poller_.completions().get(),
+        auto made = queue_pair::create(poller_.device(), domain_->get(), completions_->get(),
                                        poller_.receives(), sizes, this);
         if (made) {
             queue_pair_.emplace(std::move(*made));
@@ -184,16 +192,20 @@ void rdma_link::prepare_plain_message() noexcept {
 /// call.
 result<void> rdma_link::knock(core::nanoseconds deadline) {
     if (!post_marker()) return error{status::system_error, 0, "rdma: the queue pair takes no work request"};
+    bool armed = false;
     while (core::now() < deadline) {
-        ibv_wc completion{};
-        const int got = poller_.completions().poll({&completion, 1});
+        work_completion completion;
+        const int got = completions_->poll({&completion, 1});
         if (got < 0) return error{status::system_error, 0, "rdma: the completion queue has failed"};
         if (got == 0) {
-            core::sleep_on({}, core::now() + knock_interval);
+            if (armed) await_event(*completions_);
+            armed = completions_->request_event();
             continue;
         }
+        if (completion.queue_pair != number()) continue;  // of one before, that is gone
+        if (armed) completions_->take_events();
         if (completion.status == IBV_WC_SUCCESS) {
-            on_sent(completion.wr_id);
+            on_other_completion(completion);
             return {};
         }
         ibv_gid gid{};

@@ -43,32 +43,49 @@ rdma_poller::rdma_poller(std::shared_ptr<verbs::device> on, std::shared_ptr<doma
 
 rdma_poller::~rdma_poller() {
     device_->events().unsubscribe(*this);
-    completions_.reset();
+    for (queue_share& each : queues_) each.queue.reset();
     receives_.reset();
     ::close(wake_fd_);
     ::close(epoll_fd_);
 }
 
 result<void> rdma_poller::make_queues() {
-    completions_needed_ = least_completions;
     if (role_ == core::link_role::server) {
         auto receives = receive_queue::create(device_, shared_receives);
         if (!receives) return receives.error();
         receives_ = std::move(*receives);
-        completions_needed_ += receives_->depth();
         shared_use_.missing = receives_->depth();
         refill_receives();
     }
-    auto completions = completion_queue::create(device_, completions_needed_, this);
-    if (!completions) return completions.error();
-    completions_ = std::move(*completions);
-    for (const int fd : {completions_->event_fd(), wake_fd_}) {
-        epoll_event interest{};
-        interest.events = EPOLLIN;
-        if (::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &interest) != 0 && errno != EEXIST) {
-            return error{status::system_error, errno, "rdma: epoll does not take the completion channel"};
-        }
+    epoll_event interest{};
+    interest.events = EPOLLIN;
+    if (::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, wake_fd_, &interest) != 0 && errno != EEXIST) {
+        return error{status::system_error, errno, "rdma: epoll does not take an event descriptor"};
     }
+    if (auto first = add_queue(0); !first) return first;
+    completions_ = queues_[0].queue.get();
+    queues_polled_ = 1;
+    return {};
+}
+
+/// Any of the receives may complete there.
+result<void> rdma_poller::add_queue(std::uint32_t completions) {
+    const std::uint32_t at_first = least_completions + (receives_ ? receives_->depth() : 0);
+    const std::uint32_t needed = at_first + completions;
+    const auto most = static_cast<std::uint32_t>(device_->limits().max_cqe);
+    if (needed > most || queues_made_ == most_queues) {
+        return error{status::overloaded, 0,
+                     "the completion queues cannot hold the slots of one more session; use more workers"};
+    }
+    const std::uint32_t doubled = queues_made_ == 0 ? 0 : queues_[queues_made_ - 1].queue->depth() * 2;
+    auto made = completion_queue::create(device_, std::min(std::max(needed, doubled), most), this);
+    if (!made) return made.error();
+    epoll_event interest{};
+    interest.events = EPOLLIN;
+    if (::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, (*made)->event_fd(), &interest) != 0) {
+        return error{status::system_error, errno, "rdma: epoll does not take the completion channel"};
+    }
+    queues_[queues_made_++] = {std::move(*made), at_first};
     return {};
 }
 
@@ -78,26 +95,31 @@ result<std::unique_ptr<core::link>> rdma_poller::open_link(const core::link_conf
 
 // Links that come, go and fail.
 
-result<void> rdma_poller::admit(std::uint32_t completions) {
+result<completion_queue*> rdma_poller::admit(std::uint32_t completions) {
     const std::lock_guard lock(mutex_);
     if (queue_failed_ || overrun_ || device_failed_) {
         return error{status::overloaded, 0,
                      "rdma: the completion queue has failed and is replaced; try again"};
     }
-    const std::uint32_t needed = completions_needed_ + completions;
-    if (needed > completions_->depth()) {
-        const auto most = static_cast<std::uint32_t>(device_->limits().max_cqe);
-        const std::uint32_t doubled = std::min(completions_->depth() * 2, most);
-        if (auto grown = completions_->grow(std::max(needed, doubled)); !grown) return grown;
+    const auto has_room = [completions](const queue_share& each) {
+        return each.queue && each.needed + completions <= each.queue->depth();
+    };
+    auto found = std::find_if(queues_.begin(), queues_.end(), has_room);
+    if (found == queues_.end()) {
+        if (auto added = add_queue(completions); !added) return added.error();
+        found = queues_.begin() + queues_made_ - 1;
+        announce();
     }
-    completions_needed_ = needed;
+    found->needed += completions;
     ++links_alive_;
-    return {};
+    return found->queue.get();
 }
 
-void rdma_poller::dismiss(std::uint32_t completions) noexcept {
+void rdma_poller::dismiss(const completion_queue& from, std::uint32_t completions) noexcept {
     const std::lock_guard lock(mutex_);
-    completions_needed_ -= completions;
+    for (queue_share& each : queues_) {
+        if (each.queue.get() == &from) each.needed -= completions;
+    }
     --links_alive_;
     if (links_alive_ == 0 && queue_failed_) announce();  // to be replaced now
 }
@@ -129,6 +151,7 @@ void rdma_poller::take_news() noexcept {
     core::clear_event(wake_fd_);
     const std::lock_guard lock(mutex_);
     news_.store(false, std::memory_order_relaxed);
+    queues_polled_ = queues_made_;
     for (rdma_link* each : added_) links_.add(each->number(), *each);
     talkers_.reserve(links_.size());
     added_.clear();
@@ -147,11 +170,22 @@ void rdma_poller::remove(rdma_link& link, std::uint32_t number, bool polled) noe
         std::erase(failed_, &link);
         if (!polled) return;
         std::erase(added_, &link);
+        disown(number);
     }
     links_.remove(number);
     std::erase(talkers_, &link);
     link.talks = false;
     settle_busy();
+}
+
+/// Completions of a queue pair that is gone are nobody's, even if there is another of its number.
+void rdma_poller::disown(std::uint32_t number) noexcept {
+    for (const queue_share& each : queues_) {
+        if (each.queue) each.queue->disown(number);
+    }
+    for (std::uint32_t i = next_fetched_; i < last_fetched_; ++i) {
+        if (fetched_[i].queue_pair == number) fetched_[i].queue_pair = mlx5::no_queue_pair;
+    }
 }
 
 void rdma_poller::make_talk(rdma_link& link) noexcept {
@@ -182,7 +216,9 @@ void rdma_poller::replace_queues() noexcept {
     replace_at_ = now + pause;
     const std::lock_guard lock(mutex_);
     if (links_alive_ > 0 || device_failed_) return;
-    completions_.reset();
+    for (queue_share& each : queues_) each = {};
+    queues_made_ = queues_polled_ = turn_ = 0;
+    completions_ = nullptr;
     receives_.reset();
     next_fetched_ = last_fetched_ = 0;
     armed_ = false;
@@ -209,9 +245,7 @@ std::size_t rdma_poller::tell(std::span<core::link_event> out) noexcept {
 }
 
 void rdma_poller::refill_receives() noexcept {
-    shared_use_.missing -= receive_chain_.post(
-        shared_use_.missing,
-        [this](ibv_recv_wr* chain, ibv_recv_wr** failed) { return receives_->post(chain, failed); });
+    shared_use_.missing -= receives_->post(shared_use_.missing, receive_chain_);
 }
 
 bool rdma_poller::arm() noexcept {
@@ -219,25 +253,31 @@ bool rdma_poller::arm() noexcept {
     if (work || next_fetched_ < last_fetched_) return false;
     if (queue_failed_) return true;  // whoever polls comes back to see its links closed
     // A look is cheap; to ask for an event may be a system call.
-    if (fetch() || !completions_->request_event()) return false;
-    armed_ = true;
+    if (fetch()) return false;
+    for (std::uint32_t i = 0; i < queues_polled_; ++i) {
+        if (!queues_[i].queue->request_event()) return false;
+        armed_ = true;
+    }
     return !fetch();
 }
 
 bool rdma_poller::sleep(int other_fd, core::nanoseconds until) noexcept {
-    std::array<pollfd, 3> fds{
-        {{completions_->event_fd(), POLLIN, 0}, {other_fd, POLLIN, 0}, {wake_fd_, POLLIN, 0}}};
-    core::sleep_on(fds, until);
-    if ((fds[0].revents & POLLIN) != 0) {
-        completions_->take_event();
-        armed_ = false;
+    std::array<pollfd, most_queues + 2> fds;
+    fds[0] = {other_fd, POLLIN, 0};
+    fds[1] = {wake_fd_, POLLIN, 0};
+    for (std::uint32_t i = 0; i < queues_polled_; ++i) fds[i + 2] = {queues_[i].queue->event_fd(), POLLIN, 0};
+    core::sleep_on(std::span{fds}.first(queues_polled_ + 2), until);
+    for (std::uint32_t i = 0; i < queues_polled_; ++i) {
+        if ((fds[i + 2].revents & POLLIN) == 0) continue;
+        queues_[i].queue->take_event();
+        armed_ = queues_polled_ > 1;
     }
-    return (fds[1].revents & POLLIN) != 0;
+    return (fds[0].revents & POLLIN) != 0;
 }
 
 void rdma_poller::disarm() noexcept {
     if (!armed_) return;
-    if (completions_) completions_->take_events();
+    for (std::uint32_t i = 0; i < queues_polled_; ++i) queues_[i].queue->take_events();
     armed_ = false;
 }
 

@@ -20,7 +20,8 @@
 
 namespace accel::verbs {
 
-/// All links of one thread over one completion queue; on a server also one shared receive queue.
+/// All links of one thread over one completion queue, or a few when there are many links; on a server also
+/// one shared receive queue.
 class rdma_poller final : public core::poller, public async_listener {
   public:
     [[nodiscard]] static result<std::unique_ptr<core::poller>> open(std::shared_ptr<verbs::device> on,
@@ -41,7 +42,6 @@ class rdma_poller final : public core::poller, public async_listener {
     // For the links.
     [[nodiscard]] const std::shared_ptr<verbs::device>& device() const noexcept { return device_; }
     [[nodiscard]] domain_list& domains() const noexcept { return *domains_; }
-    [[nodiscard]] completion_queue& completions() noexcept { return *completions_; }
     [[nodiscard]] ibv_srq* receives() const noexcept { return receives_ ? receives_->get() : nullptr; }
     [[nodiscard]] const verbs_options& options() const noexcept { return options_; }
     /// Payloads travel apart from their headers, to or from a GPU.
@@ -51,10 +51,10 @@ class rdma_poller final : public core::poller, public async_listener {
     [[nodiscard]] receive_use& shared_use() noexcept { return shared_use_; }
     /// Server: posts the shared receives that were used up.
     void refill_receives() noexcept;
-    /// Before a link makes its queue pair: room for its completions. Any thread.
-    [[nodiscard]] result<void> admit(std::uint32_t completions);
+    /// Before a link makes its queue pair: a completion queue with room for its completions. Any thread.
+    [[nodiscard]] result<completion_queue*> admit(std::uint32_t completions);
     /// After its queue pair is gone. Any thread.
-    void dismiss(std::uint32_t completions) noexcept;
+    void dismiss(const completion_queue& from, std::uint32_t completions) noexcept;
     /// From now on the link's completions are its own. Any thread.
     void add(rdma_link& link);
     /// After the queue pair is gone; if the link is polled, on the polling thread. Idempotent.
@@ -71,16 +71,26 @@ class rdma_poller final : public core::poller, public async_listener {
     /// Receives are posted anew when so many have been used up.
     static constexpr std::uint32_t receives_at_once = 32;
 
+    /// Each holds twice as much as the one before.
+    static constexpr std::size_t most_queues = 12;
+    struct queue_share {
+        std::unique_ptr<completion_queue> queue;
+        std::uint32_t needed = 0;  ///< completions that may come
+    };
+
     [[nodiscard]] result<void> make_queues();
+    [[nodiscard]] result<void> add_queue(std::uint32_t completions);
+    [[nodiscard]] completion_queue& next_queue() noexcept;
+    void disown(std::uint32_t number) noexcept;
     void replace_queues() noexcept;
     void announce() noexcept;
     void take_news() noexcept;
     [[nodiscard]] std::size_t tell(std::span<core::link_event> out) noexcept;
     [[nodiscard]] std::size_t poll_on(int got, std::span<core::link_event> out) noexcept;
     [[nodiscard]] std::size_t poll_all(std::span<core::link_event> out) noexcept;
-    [[nodiscard]] std::size_t take(const ibv_wc& completion, core::link_event& out) noexcept;
+    [[nodiscard]] std::size_t take(const work_completion& completion, core::link_event& out) noexcept;
     [[nodiscard]] std::size_t take_completions(std::span<core::link_event> out) noexcept;
-    [[nodiscard]] static bool is_arrival(const ibv_wc& completion, const rdma_link* link) noexcept;
+    [[nodiscard]] static bool is_arrival(const work_completion& completion, const rdma_link* link) noexcept;
     [[nodiscard]] bool fetch() noexcept;
     void keep(int got) noexcept;
     void settle_busy() noexcept {
@@ -96,12 +106,14 @@ class rdma_poller final : public core::poller, public async_listener {
     verbs_options options_;
     int epoll_fd_;
     int wake_fd_;
-    std::unique_ptr<completion_queue> completions_;
+    completion_queue* completions_ = nullptr;  ///< the one looked at last
+    std::uint32_t queues_polled_ = 0;
+    std::uint32_t turn_ = 0;                   ///< whose turn it was, with several
     std::unique_ptr<receive_queue> receives_;  ///< server
     empty_receives receive_chain_;
     receive_use shared_use_{0, receives_at_once};
 
-    std::array<ibv_wc, 16> fetched_{};
+    std::array<work_completion, 16> fetched_{};
     std::uint32_t next_fetched_ = 0;
     std::uint32_t last_fetched_ = 0;
     link_table links_;
@@ -119,7 +131,8 @@ class rdma_poller final : public core::poller, public async_listener {
     bool device_failed_ = false;
     bool overrun_ = false;
     std::uint32_t links_alive_ = 0;
-    std::uint32_t completions_needed_ = 0;
+    std::array<queue_share, most_queues> queues_;  ///< those polled change with none polling only
+    std::uint32_t queues_made_ = 0;
 };
 
 }  // namespace accel::verbs

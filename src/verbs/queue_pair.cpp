@@ -67,7 +67,22 @@ result<queue_pair> queue_pair::create(const std::shared_ptr<device>& on, ibv_pd*
     if (!handle) return verb_failed("no queue pair", errno);
     queue_sizes got = sizes;
     got.inline_bytes = std::min(sizes.inline_bytes, wanted.cap.max_inline_data);
-    return queue_pair(on, std::move(handle), got, *psn);
+    queue_pair made(on, std::move(handle), got, *psn);
+    if (on->driver() != nullptr) {
+        if (auto driven = made.drive_directly(); !driven) return driven.error();
+    }
+    return made;
+}
+
+result<void> queue_pair::drive_directly() {
+    auto located = device_->driver()->locate(*handle_);
+    if (!located) return located.error();
+    direct_ = std::make_unique<direct_queues>();
+    direct_->at = *located;
+    direct_->at.sends.state = &direct_->state;
+    direct_->ids.resize(direct_->at.sends.blocks);
+    if (direct_->at.receives.ring != nullptr) mlx5::write_empty_receives(direct_->at.receives);
+    return {};
 }
 
 void queue_pair::describe(endpoint& out) const noexcept {

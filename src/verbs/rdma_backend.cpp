@@ -80,7 +80,8 @@ class rdma_backend final : public core::backend {
 
     /// All pollers of a context that ask for the same share one.
     result<std::shared_ptr<verbs::device>> open_device(const verbs_options& wanted, const std::string& near) {
-        const std::string key = fmt::format("{}|{}|{}|{}", wanted.device, wanted.gid_index, wanted.mtu, near);
+        const std::string key =
+            fmt::format("{}|{}|{}|{}|{}", wanted.device, wanted.gid_index, wanted.mtu, wanted.direct, near);
         const std::lock_guard lock(mutex_);
         if (auto open = devices_[key].lock()) return open;
         auto made = device::open(wanted, near);

@@ -1,6 +1,7 @@
 #include "verbs/receive_queue.hpp"
 
 #include "verbs/failure.hpp"
+#include "verbs/mlx5_driver.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -17,8 +18,21 @@ result<std::unique_ptr<receive_queue>> receive_queue::create(const std::shared_p
     wanted.attr.max_sge = 1;
     srq_handle srq(ibv_create_srq((*owner)->get(), &wanted));
     if (!srq) return verb_failed("no shared receive queue", errno);
-    const std::uint32_t got = std::min(depth, wanted.attr.max_wr);
-    return std::unique_ptr<receive_queue>(new receive_queue(std::move(*owner), std::move(srq), got));
+    std::uint32_t got = std::min(depth, wanted.attr.max_wr);
+    mlx5::shared_receive_queue_ref direct;
+    if (on->driver() != nullptr) {
+        auto located = on->driver()->locate(*srq);
+        if (!located) return located.error();
+        direct = *located;
+        got = std::min(got, mlx5::write_empty_receives(direct));
+    }
+    return std::unique_ptr<receive_queue>(new receive_queue(std::move(*owner), std::move(srq), got, direct));
+}
+
+std::uint32_t receive_queue::post_by_verbs(std::uint32_t count, empty_receives& chain) noexcept {
+    return chain.post(count, [this](ibv_recv_wr* first, ibv_recv_wr** failed) {
+        return ibv_post_srq_recv(srq_.get(), first, failed);
+    });
 }
 
 }  // namespace accel::verbs

@@ -3,7 +3,9 @@
 #include "verbs/device.hpp"
 #include "verbs/domain.hpp"
 #include "verbs/handles.hpp"
+#include "verbs/work_completion.hpp"
 
+#include <accel_transport/device/receive_queue.hpp>
 #include <accel_transport/status.hpp>
 
 #include <array>
@@ -59,22 +61,35 @@ struct receive_use {
 };
 
 /// A shared receive queue of empty receives: one for all sessions of a worker, so that a session costs none.
+/// Posted by libibverbs, or on a device that is driven directly where it lies.
 class receive_queue {
   public:
     [[nodiscard]] static result<std::unique_ptr<receive_queue>> create(const std::shared_ptr<device>& on,
                                                                        std::uint32_t depth);
     [[nodiscard]] ibv_srq* get() const noexcept { return srq_.get(); }
     [[nodiscard]] std::uint32_t depth() const noexcept { return depth_; }
-    [[nodiscard]] int post(ibv_recv_wr* chain, ibv_recv_wr** failed) noexcept {
-        return ibv_post_srq_recv(srq_.get(), chain, failed);
+    /// Posts `count`, of which no more than `depth` are out; returns how many were accepted.
+    [[nodiscard]] std::uint32_t post(std::uint32_t count, empty_receives& chain) noexcept {
+        if (!is_direct()) return post_by_verbs(count, chain);
+        mlx5::post_empty(direct_, count);
+        return count;
+    }
+    /// A completion has used one up. Before it is posted anew.
+    void take_back(const work_completion& completion) noexcept {
+        if (is_direct()) mlx5::take_back(direct_, completion.counter);
     }
 
   private:
-    receive_queue(std::shared_ptr<domain> owner, srq_handle srq, std::uint32_t depth) noexcept
-        : domain_(std::move(owner)), srq_(std::move(srq)), depth_(depth) {}
+    receive_queue(std::shared_ptr<domain> owner, srq_handle srq, std::uint32_t depth,
+                  const mlx5::shared_receive_queue_ref& direct) noexcept
+        : domain_(std::move(owner)), srq_(std::move(srq)), depth_(depth), direct_(direct) {}
+    [[nodiscard]] bool is_direct() const noexcept { return direct_.ring != nullptr; }
+    [[nodiscard]] std::uint32_t post_by_verbs(std::uint32_t count, empty_receives& chain) noexcept;
+
     std::shared_ptr<domain> domain_;
     srq_handle srq_;
     std::uint32_t depth_;
+    mlx5::shared_receive_queue_ref direct_;  ///< without a ring: libibverbs posts
 };
 
 }  // namespace accel::verbs

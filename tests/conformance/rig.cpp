@@ -1,6 +1,7 @@
 #include "rig.hpp"
 
 #include "handler_memory.hpp"
+#include "verbs_way.hpp"
 
 #include <algorithm>
 #include <stdexcept>
@@ -12,6 +13,7 @@ server_options calm_server() {
     server_options options;
     options.peer_timeout = patience(5s);
     options.security.insecure = true;
+    options.verbs.direct = drives_directly();
     prepare(options);
     return options;
 }
@@ -24,6 +26,7 @@ channel_options calm_client() {
     options.request_bytes = 64 << 10;
     options.response_bytes = 64 << 10;
     options.security.insecure = true;
+    options.verbs.direct = drives_directly();
     return options;
 }
 

@@ -60,6 +60,19 @@ TEST(verbs_choice, unknown_names_are_told_apart) {
     EXPECT_EQ(open(first + ":0").code(), status::invalid_argument);
 }
 
+TEST(verbs_choice, mlx5_queues_are_driven_directly_unless_asked_otherwise) {
+    verbs_options wanted;
+    const auto chosen = device::open(wanted, "").value();
+    const bool mlx5 = chosen->name().starts_with("mlx5");
+    EXPECT_EQ(chosen->driver() != nullptr, mlx5);
+    const std::string_view way = mlx5 ? "queues driven directly" : "queues driven by libibverbs";
+    EXPECT_NE(chosen->describe().find(way), std::string::npos) << chosen->describe();
+    wanted.direct = false;
+    const auto asked = device::open(wanted, "").value();
+    EXPECT_EQ(asked->driver(), nullptr);
+    EXPECT_NE(asked->describe().find("queues driven by libibverbs"), std::string::npos) << asked->describe();
+}
+
 TEST(verbs_devices, roce_v2_with_an_ipv4_address) {
     ACCEL_NEEDS_DEVICES("roce");
     const auto chosen = open("").value();

@@ -85,7 +85,7 @@ class bare_client {
         ASSERT_EQ(pair_.post(&wr, &failed), 0);
     }
     [[nodiscard]] ibv_wc_status outcome() {
-        ibv_wc completion{};
+        verbs::work_completion completion;
         const bool came = eventually(
             patience(5s),
             [&] {

@@ -107,6 +107,44 @@ TEST_F(rdma_link, wakes_whoever_sleeps_and_never_loses_a_wake_up) {
     }
 }
 
+TEST_F(rdma_link, many_links_of_one_thread_need_more_completion_queues_than_one) {
+    listen();
+    const auto client_events = open_poller(core::link_role::client);
+    constexpr std::uint32_t links = 24;
+    std::vector<std::unique_ptr<core::link>> clients;
+    std::vector<std::unique_ptr<core::link>> servers;
+    for (std::uint32_t i = 0; i < links; ++i) {
+        clients.push_back(client_events->open_link(config_of(core::link_role::client, small)).value());
+        servers.push_back(accept(clients[i]->describe(), small).value());
+        ASSERT_TRUE(
+            clients[i]
+                ->attach({1, {}, "127.0.0.1", servers[i]->describe()}, core::deadline_after(patience(5s)))
+                .ok());
+        clients[i]->activate();
+    }
+    for (std::uint32_t round = 0; round < 10; ++round) {
+        for (std::uint32_t i = 0; i < links; ++i) {
+            ASSERT_EQ(send(*clients[i], message_kind::request, 1, pattern(200, i)), status::ok);
+            expect_payload(next(*server_events), pattern(200, i));
+            const bool asleep = client_events->arm();
+            ASSERT_EQ(send(*servers[i], message_kind::response, 1, pattern(300, i + round)), status::ok);
+            if (asleep) {
+                const auto until = core::deadline_after(patience(5s));
+                (void)client_events->sleep(-1, until);
+                ASSERT_LT(core::now(), until) << "asleep for ever, link " << i;
+            }
+            client_events->disarm();
+            expect_payload(next(*client_events), pattern(300, i + round));
+        }
+    }
+    // From all queues at once.
+    for (std::uint32_t i = 0; i < links; ++i)
+        ASSERT_EQ(send(*servers[i], message_kind::response, 2, pattern(64, i)), status::ok);
+    for (std::uint32_t i = 0; i < links; ++i) EXPECT_EQ(next(*client_events).payload.size(), 64U);
+    clients.clear();
+    servers.clear();
+}
+
 TEST_F(rdma_link, a_slot_of_a_gibibyte) {
     listen();
     constexpr std::size_t gibibyte = std::size_t{1} << 30;

@@ -2,6 +2,7 @@
 
 #include "backends/rdma/backend.hpp"
 #include "conformance/patience.hpp"
+#include "conformance/verbs_way.hpp"
 #include "core/context_state.hpp"
 #include "core/protocol.hpp"
 
@@ -60,6 +61,7 @@ class rdma_test : public ::testing::Test {
         wanted.role = role;
         wanted.host = "127.0.0.1";
         wanted.verbs = options;
+        wanted.verbs.direct = options.direct && tests::drives_directly();
         auto opened = backend->open_poller(wanted);
         if (!opened) throw std::runtime_error(opened.error().message);
         return std::move(*opened);

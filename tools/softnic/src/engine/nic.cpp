@@ -18,7 +18,7 @@ namespace {
 
 constexpr int rounds_per_progress = 8;
 constexpr int steps_per_round = 16;
-constexpr int packets_per_round = 32;
+constexpr int packets_per_round = 256;
 constexpr std::uint64_t reap_interval_ns = 100'000'000;
 
 }  // namespace

@@ -18,6 +18,7 @@ constexpr std::uint64_t longest_sleep_busy_ns = 200'000;
 constexpr std::uint64_t longest_sleep_idle_ns = 1'000'000;
 constexpr std::uint64_t longest_sleep_unused_ns = 20'000'000;
 constexpr std::uint64_t virtual_step_ns = 1'000;
+constexpr std::uint64_t longest_step_ns = 2'000'000;  ///< longer than any sleep of a device that has work
 
 thread_local int depth = 0;
 
@@ -52,9 +53,15 @@ model_guard::~model_guard() {
     --depth;
 }
 
-/// Deterministic time goes on by one step a round, whatever the machine does meanwhile.
+/// The device's own clock. Deterministic time goes on by one step a round, whatever the machine does
+/// meanwhile. Else it is the machine's, but stands still where the device was kept from running: an adapter
+/// always runs, and nobody's acknowledgement is late because of a busy processor.
 std::uint64_t runner::clock() {
-    return mode() == poll_mode::deterministic ? virtual_time_ns_.fetch_add(virtual_step_ns) : monotonic_ns();
+    if (mode() == poll_mode::deterministic) return virtual_time_ns_.fetch_add(virtual_step_ns);
+    const std::uint64_t now = monotonic_ns();
+    if (last_ns_ != 0 && now > last_ns_ + longest_step_ns) lost_ns_ += now - last_ns_ - longest_step_ns;
+    last_ns_ = now;
+    return now - lost_ns_;
 }
 
 bool runner::step() {

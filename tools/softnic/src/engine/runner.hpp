@@ -30,6 +30,8 @@ class runner {
 
     nic& nic_;
     std::atomic<std::uint64_t> virtual_time_ns_{1};
+    std::uint64_t last_ns_ = 0;  ///< of the machine's clock, in the last round; under the device's lock
+    std::uint64_t lost_ns_ = 0;  ///< for which the device did not run
 };
 
 /// True on a thread that is inside the device model: what it calls must not be intercepted again.

@@ -1,0 +1,110 @@
+#pragma once
+
+#include <accel_transport/device/host_device.hpp>
+
+#include <cstdint>
+
+/// Fences between a program (or kernel) and an adapter that reads and writes the same memory, named by what
+/// they order. On a GPU all of them have system scope. x86-64 keeps stores to memory in order, and loads;
+/// what it does not order are stores to memory and to a doorbell page, which is mapped write-combining.
+namespace accel::mlx5 {
+
+namespace detail {
+
+ACCEL_HOST_DEVICE inline void order_stores_to_memory() noexcept {
+#if defined(__CUDA_ARCH__)
+    __threadfence_system();
+#elif defined(__x86_64__)
+    asm volatile("" ::: "memory");
+#elif defined(__aarch64__)
+    asm volatile("dmb oshst" ::: "memory");
+#else
+    __sync_synchronize();
+#endif
+}
+
+ACCEL_HOST_DEVICE inline void order_stores_to_device() noexcept {
+#if defined(__CUDA_ARCH__)
+    __threadfence_system();
+#elif defined(__x86_64__)
+    asm volatile("sfence" ::: "memory");
+#elif defined(__aarch64__)
+    asm volatile("dsb st" ::: "memory");
+#else
+    __sync_synchronize();
+#endif
+}
+
+ACCEL_HOST_DEVICE inline void order_loads() noexcept {
+#if defined(__CUDA_ARCH__)
+    __threadfence_system();
+#elif defined(__x86_64__)
+    asm volatile("" ::: "memory");
+#elif defined(__aarch64__)
+    asm volatile("dmb oshld" ::: "memory");
+#else
+    __sync_synchronize();
+#endif
+}
+
+}  // namespace detail
+
+/// A work request is whole in memory before the doorbell record counts it.
+ACCEL_HOST_DEVICE inline void order_wqe_before_doorbell_record() noexcept {
+    detail::order_stores_to_memory();
+}
+/// A receive is whole in memory before the doorbell record counts it.
+ACCEL_HOST_DEVICE inline void order_receive_before_doorbell_record() noexcept {
+    detail::order_stores_to_memory();
+}
+/// The doorbell record is in memory before the doorbell rings: they are different destinations.
+ACCEL_HOST_DEVICE inline void order_doorbell_record_before_doorbell() noexcept {
+    detail::order_stores_to_device();
+}
+/// The doorbell leaves the processor now, and before the next one.
+ACCEL_HOST_DEVICE inline void flush_doorbell() noexcept {
+#if !defined(__CUDA_ARCH__)
+    detail::order_stores_to_device();
+#endif
+}
+/// A completion is read after the byte that says whose it is.
+ACCEL_HOST_DEVICE inline void order_owner_before_completion() noexcept {
+    detail::order_loads();
+}
+/// What the adapter wrote before a flag, of a slot or in a completion, is read after the flag.
+ACCEL_HOST_DEVICE inline void order_flag_before_payload() noexcept {
+    detail::order_loads();
+}
+/// A completion has been read before its place is given back.
+ACCEL_HOST_DEVICE inline void order_completion_before_consumer_record() noexcept {
+#if defined(__CUDA_ARCH__)
+    __threadfence_system();
+#elif defined(__x86_64__)
+    asm volatile("" ::: "memory");
+#else
+    __sync_synchronize();
+#endif
+}
+
+/// One store that the adapter sees whole.
+template <class Word>
+ACCEL_HOST_DEVICE inline void store_whole(Word* where, Word value) noexcept {
+#if defined(__CUDA_ARCH__)
+    *const_cast<volatile Word*>(where) = value;
+#else
+    __atomic_store(where, &value, __ATOMIC_RELAXED);
+#endif
+}
+/// One load of what the adapter may be writing.
+template <class Word>
+ACCEL_HOST_DEVICE inline Word load_whole(const Word* where) noexcept {
+#if defined(__CUDA_ARCH__)
+    return *const_cast<const volatile Word*>(where);
+#else
+    Word value;
+    __atomic_load(where, &value, __ATOMIC_RELAXED);
+    return value;
+#endif
+}
+
+}  // namespace accel::mlx5

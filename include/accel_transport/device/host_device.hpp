@@ -1,0 +1,15 @@
+#pragma once
+
+/// Marks a function that a CUDA kernel and the host may call alike. Without a CUDA compiler it says nothing.
+#if defined(__CUDACC__)
+#define ACCEL_HOST_DEVICE __host__ __device__
+#else
+#define ACCEL_HOST_DEVICE
+#endif
+
+/// The same for what has to become part of its caller, where most of its branches are decided.
+#if defined(__CUDACC__)
+#define ACCEL_HOST_DEVICE_INLINE __host__ __device__ __forceinline__
+#else
+#define ACCEL_HOST_DEVICE_INLINE inline __attribute__((always_inline))
+#endif

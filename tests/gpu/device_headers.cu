@@ -1,0 +1,28 @@
+// The posting functions as a CUDA kernel has them: compiled for the device, with warnings as errors.
+#include <accel_transport/device/completion_queue.hpp>
+#include <accel_transport/device/receive_queue.hpp>
+#include <accel_transport/device/send_queue.hpp>
+
+namespace accel::tests {
+
+__global__ void post_and_poll(mlx5::send_queue_ref sends, mlx5::completion_queue_ref completions,
+                              mlx5::work_request request, status* outcome) {
+    *outcome = mlx5::post(sends, request);
+    mlx5::completion done;
+    if (!mlx5::take(completions, done)) return;
+    mlx5::publish_taken(completions);
+    if (!mlx5::release(sends, done.counter)) *outcome = status::protocol_error;
+    mlx5::arm(completions);
+    mlx5::count_event(completions);
+    mlx5::disown(completions, sends.queue_pair);
+}
+
+__global__ void receive(mlx5::receive_queue_ref* own, mlx5::shared_receive_queue_ref* shared) {
+    mlx5::write_empty_receives(*own);
+    mlx5::post_empty(*own, 1);
+    mlx5::post_empty(*shared, mlx5::write_empty_receives(*shared));
+    mlx5::take_back(*shared, 0);
+    mlx5::order_flag_before_payload();
+}
+
+}  // namespace accel::tests
