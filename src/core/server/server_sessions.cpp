@@ -166,14 +166,14 @@ result<void> server_core::put_on_device(session& made, const session_request& re
     slot_memory& arriving = made.path().receive();
     slot_memory& leaving = made.path().send();
     if (!arriving.split()) {
-        for (slot_memory* each : {&arriving, &leaving}) {
-            if (!options_.pin_slots) break;
-            if (auto pinned = each->pin(context_->gpus()); !pinned) return pinned;
-        }
         auto requests = slot_memory::create(arriving.count(), arriving.capacity(), {context_->gpus(), gpu_});
         if (!requests) return requests.error();
         auto responses = slot_memory::create(leaving.count(), leaving.capacity(), {context_->gpus(), gpu_});
         if (!responses) return responses.error();
+        for (slot_memory* each : {&arriving, &leaving}) {
+            if (!options_.pin_slots) break;
+            if (auto pinned = each->pin(context_->gpus()); !pinned) return pinned;
+        }
         place.requests = std::move(*requests);
         place.responses = std::move(*responses);
     }
