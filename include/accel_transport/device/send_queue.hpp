@@ -110,7 +110,7 @@ class ring_writer {
 
     template <class Segment>
     ACCEL_HOST_DEVICE void put(const Segment& segment) noexcept {
-        static_assert(sizeof(Segment) == unit_bytes && alignof(Segment) <= 8);
+        static_assert(sizeof(Segment) == unit_bytes);
         *reinterpret_cast<Segment*>(at_) = segment;
         advance(unit_bytes);
     }
