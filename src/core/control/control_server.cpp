@@ -271,8 +271,8 @@ void control_server::impl::welcome_peer(opened_session& opened) {
                         "older end",
                         grant.version, job.wish.version_min, job.wish.version_max)};
         log().warn("refused a session of {}: {}", job.peer_name, why.message);
-        refuse_opened(opened, why);
-        return host_.close_session(session_id, status::closed);
+        host_.close_session(session_id, status::closed);
+        return refuse_opened(opened, why);
     }
     peer* to = find_peer(job.peer_id);
     if (to == nullptr) return host_.close_session(session_id, status::peer_lost);
