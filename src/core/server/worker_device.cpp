@@ -59,9 +59,9 @@ void worker::work_on(exchange_state& request, stream_lane& lane) noexcept {
     device_stream& stream = *lane.stream;
     work.lane = &lane;
     stream.begin();
-    stream.make_current();
     if (!request.owner->on_device()->staged()) {
         streams_->device().make_inbound_visible();
+        stream.make_current();
         request.handler_start = now_ = now();
         return serve(request);
     }
@@ -74,6 +74,7 @@ void worker::work_on(exchange_state& request, stream_lane& lane) noexcept {
 /// The stream has been given all of the request: what the handler gives it comes behind that.
 void worker::brought(stream_lane& lane) noexcept {
     lane.stream->mark(stream_mark::copied_in);
+    lane.stream->make_current();
     exchange_state& request = *lane.working;
     request.handler_start = now_ = now();
     serve(request);
