@@ -37,9 +37,16 @@ class device_stream {
     virtual void begin() noexcept = 0;
     /// After `begin`: makes the device the calling thread's current one, and leaves it so.
     virtual void make_current() noexcept = 0;
-    /// Between any two of host memory and memory of a device. Long copies go in pieces, so that those of
-    /// several streams take turns.
+    /// Between any two of host memory and memory of a device, at most `piece_bytes`. A device takes the
+    /// copies of one direction in the order in which all streams gave them to it, so a long one is given in
+    /// pieces, one after the other (`long_copy`).
     virtual void copy(std::byte* to, const std::byte* from, std::size_t bytes) noexcept = 0;
+    static constexpr std::size_t piece_bytes = std::size_t{2} << 20;  ///< 40 µs at 50 GB/s
+    /// The same, and counted; while fewer than `most_pieces` are under way.
+    virtual void copy_piece(std::byte* to, const std::byte* from, std::size_t bytes) noexcept = 0;
+    static constexpr unsigned most_pieces = 4;
+    /// Pieces that have not ended. None, once the device has failed.
+    [[nodiscard]] virtual unsigned pieces_under_way() noexcept = 0;
     virtual void mark(stream_mark what) noexcept = 0;
     /// The exchange's last. `done(argument)`, unless null, is called on a thread of the driver's when the
     /// stream has come this far; if the device fails it may never be called.

@@ -24,6 +24,8 @@ class stream final : public core::device_stream {
     void begin() noexcept override;
     void make_current() noexcept override;
     void copy(std::byte* to, const std::byte* from, std::size_t bytes) noexcept override;
+    void copy_piece(std::byte* to, const std::byte* from, std::size_t bytes) noexcept override;
+    [[nodiscard]] unsigned pieces_under_way() noexcept override;
     void mark(core::stream_mark what) noexcept override;
     void finish(void (*done)(void*), void* argument) noexcept override;
     [[nodiscard]] core::stream_progress poll() noexcept override;
@@ -39,6 +41,9 @@ class stream final : public core::device_stream {
     CUstream_st* stream_ = nullptr;
     std::array<CUevent_st*, core::stream_mark_count> events_{};
     std::array<bool, core::stream_mark_count> marked_{};
+    std::array<CUevent_st*, most_pieces> piece_events_{};  ///< a ring
+    unsigned first_piece_ = 0;                             ///< the oldest that has not ended, as far as known
+    unsigned pieces_ = 0;                                  ///< from there on
 };
 
 }  // namespace accel::cuda

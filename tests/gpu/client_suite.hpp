@@ -137,6 +137,26 @@ TEST_P(gpu_client, has_several_calls_on_their_way) {
     EXPECT_EQ(std::memcmp(memory_.data(), memory_.data() + half, 8 * piece), 0);
 }
 
+TEST_P(gpu_client, copies_long_payloads_and_responses) {
+    slot_bytes_ = 9 << 20;
+    for (const poll_mode mode : {poll_mode::block, poll_mode::adaptive, poll_mode::busy}) {
+        channel_options asked;
+        asked.poll = mode;
+        start(echo_on_host, {}, asked);
+        region large = context_->allocate(2 * slot_bytes_, memory_kind::cuda(1)).value();
+        fill({large.data(), slot_bytes_}, 6);
+        submit_options back;
+        back.response_into = large.part(slot_bytes_, slot_bytes_).value();
+        ASSERT_EQ(client_->submit(begin().id, large.part(0, slot_bytes_).value(), back), status::ok);
+        const completion got = next(*client_);
+        EXPECT_EQ(got.status, status::ok);
+        EXPECT_TRUE(matches({large.data() + slot_bytes_, slot_bytes_}, 6));
+        EXPECT_EQ(client_->release(got.id), status::ok);
+        client_->close();
+        server_.reset();
+    }
+}
+
 TEST_P(gpu_client, reads_why_it_failed_on_the_host) {
     start([](exchange one) { (void)one.fail(status::application_error, 7, "no digit"); });
     ASSERT_EQ(client_->submit(begin().id, from(), into()), status::ok);

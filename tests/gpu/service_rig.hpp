@@ -52,7 +52,7 @@ class gpu_service : public ::testing::TestWithParam<std::string> {
     result<channel> try_connect(channel_options options = {}) {
         options.security.insecure = true;
         options.peer_timeout = patience(5s);
-        options.request_bytes = options.response_bytes = 64 << 10;
+        options.request_bytes = options.response_bytes = slot_bytes_;
         return channel::connect(*context_, server_->endpoints().at(0), options);
     }
     channel connect(const channel_options& options = {}) {
@@ -74,6 +74,7 @@ class gpu_service : public ::testing::TestWithParam<std::string> {
         return one[0];
     }
 
+    std::size_t slot_bytes_ = 64 << 10;
     std::shared_ptr<fake_accelerator> gpus_ = std::make_shared<fake_accelerator>();
     std::unique_ptr<context> context_;
     std::unique_ptr<server> server_;

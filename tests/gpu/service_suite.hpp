@@ -86,6 +86,35 @@ TEST_P(gpu_service, works_on_several_requests_at_once_and_queues_the_others) {
     EXPECT_EQ(most, 2);
 }
 
+/// Over gdr there are no copies, and everything else is the same.
+TEST_P(gpu_service, gives_long_copies_to_the_gpu_in_a_few_pieces_at_a_time) {
+    for (const poll_mode mode : {poll_mode::block, poll_mode::adaptive, poll_mode::busy}) {
+        server_options options;
+        options.poll = mode;
+        serve(echo_on_gpu, options);
+        slot_bytes_ = 11 << 20;
+        fake_stream::most_pieces_seen = 0;
+        channel client = connect();
+        const std::array<std::size_t, 4> lengths{slot_bytes_, 3 << 20, (2 << 20) + 1, 2 << 20};
+        for (const std::size_t length : lengths) send(client, length, length, {.tag = length});
+        for (std::size_t left = lengths.size(); left > 0; --left) {
+            const completion got = next(client);
+            EXPECT_EQ(got.status, status::ok);
+            EXPECT_EQ(got.response.size(), got.tag);
+            EXPECT_TRUE(matches(got.response, got.tag));
+            EXPECT_EQ(client.release(got.id), status::ok);
+        }
+        if (GetParam() == "gdr") {
+            EXPECT_EQ(fake_stream::most_pieces_seen, 0U);
+        } else {
+            EXPECT_GT(fake_stream::most_pieces_seen, 1U);
+            EXPECT_LE(fake_stream::most_pieces_seen, core::device_stream::most_pieces);
+        }
+        client.close();
+        server_.reset();
+    }
+}
+
 TEST_P(gpu_service, refuses_a_request_that_waited_for_a_stream_until_its_deadline) {
     server_options options;
     options.streams = 1;

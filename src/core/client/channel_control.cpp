@@ -133,10 +133,9 @@ void channel_core::consumed_late(client_slot& slot) noexcept {
 void channel_core::sleep(nanoseconds deadline) noexcept {
     nanoseconds until = std::min(deadline, slots_.next_deadline());
     const bool copying = staging_ != nullptr && staging_->active();
-    // What waits for room in the link, or a link that is still closing, has no descriptor to wait on.
-    if (state_ == state::losing || (copying && staging_->waits_for_link())) {
-        until = std::min(until, now() + std::chrono::milliseconds{1});
-    }
+    // A link that is still closing has no descriptor to wait on; nor has all that calls may wait for.
+    if (state_ == state::losing) until = std::min(until, now() + std::chrono::milliseconds{1});
+    if (copying && !staging_->wakes()) until = std::min(until, now() + std::chrono::microseconds{50});
     if (state_ == state::connected && copying) {
         pollfd all{epoll_fd_, POLLIN, 0};
         sleep_on({&all, 1}, until);
@@ -154,7 +153,7 @@ void channel_core::sleep(nanoseconds deadline) noexcept {
 bool channel_core::arm() noexcept {
     if (slots_.ready() > 0) return false;
     const bool copying = staging_ != nullptr && staging_->active();
-    if (copying && (staging_->waits_for_link() || !staging_->wakes())) return false;
+    if (copying && !staging_->wakes()) return false;
     // A copy's end may be told after it was seen.
     if (!copying && copied_fd_ >= 0) clear_event(copied_fd_);
     arm_timer();

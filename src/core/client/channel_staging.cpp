@@ -85,7 +85,7 @@ void channel_core::poll_staging() noexcept {
     staging_->poll([this](std::uint32_t index, staged_call& call) noexcept {
         client_slot& slot = slots_[index];
         if (call.copying()) {
-            const stream_progress far = call.stream->poll();
+            const stream_progress far = staging_->go_on(call);
             if (far != stream_progress::running) on_copied(slot, call, far == stream_progress::done);
         }
         if (call.phase != staging_phase::copied_out) return;

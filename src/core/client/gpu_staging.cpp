@@ -28,17 +28,31 @@ void gpu_staging::start(std::uint32_t slot, staging_phase phase, std::byte* to, 
     device_stream& stream = *call.stream;
     stream.begin();
     stream.mark(stream_mark::start);
-    stream.copy(to, from, bytes);
-    stream.mark(stream_mark::copied_in);
-    stream.finish(waker_ == nullptr ? nullptr : &stream_waker::wake, waker_.get());
+    call.copy = {to, from, bytes};
+    call.fed = false;
+    feed(call);
     if (!call.listed) listed_.push_back(slot);
     call.listed = true;
 }
 
-bool gpu_staging::waits_for_link() const noexcept {
-    return std::any_of(listed_.begin(), listed_.end(), [this](std::uint32_t slot) {
-        return calls_[slot].phase == staging_phase::copied_out;
-    });
+void gpu_staging::feed(staged_call& call) noexcept {
+    device_stream& stream = *call.stream;
+    call.fed = call.copy.feed(stream);
+    if (!call.fed) return;
+    stream.mark(stream_mark::copied_in);
+    stream.finish(waker_ == nullptr ? nullptr : &stream_waker::wake, waker_.get());
+}
+
+stream_progress gpu_staging::go_on(staged_call& call) noexcept {
+    if (!call.fed) feed(call);
+    return call.fed ? call.stream->poll() : stream_progress::running;
+}
+
+bool gpu_staging::wakes() const noexcept {
+    return waker_ != nullptr && std::all_of(listed_.begin(), listed_.end(), [this](std::uint32_t slot) {
+               const staged_call& call = calls_[slot];
+               return call.phase != staging_phase::copied_out && (call.fed || !call.copying());
+           });
 }
 
 }  // namespace accel::core

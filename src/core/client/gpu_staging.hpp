@@ -2,6 +2,7 @@
 
 #include "core/accelerator.hpp"
 #include "core/backend.hpp"
+#include "core/long_copy.hpp"
 #include "core/stream_waker.hpp"
 
 #include <accel_transport/memory.hpp>
@@ -29,6 +30,8 @@ struct staged_call {
     bool listed = false;                    ///< `gpu_staging::poll` looks at it
     outgoing message;                       ///< what the link is given once the payload is in its slot
     slice into;                             ///< where the response is copied to; empty: it stays
+    long_copy copy;                         ///< while `copying()`
+    bool fed = false;                       ///< the stream has all of it
     nanoseconds copied_out{};               ///< how long that took
     accelerator_device* gpu = nullptr;      ///< of the stream
     std::unique_ptr<device_stream> stream;  ///< kept for later calls of this slot
@@ -55,11 +58,14 @@ class gpu_staging {
     void start(std::uint32_t slot, staging_phase phase, std::byte* to, const std::byte* from,
                std::size_t bytes) noexcept;
 
+    /// Goes on with a copy. How far it is.
+    [[nodiscard]] stream_progress go_on(staged_call& call) noexcept;
+
     /// Some call waits for a copy, or for the link.
     [[nodiscard]] bool active() const noexcept { return !listed_.empty(); }
-    /// …for the link, which says by itself when it has room, but not by `wake_fd`.
-    [[nodiscard]] bool waits_for_link() const noexcept;
-    [[nodiscard]] bool wakes() const noexcept { return waker_ != nullptr; }
+    /// `wake_fd` will say when there is more to do, for all of them: none waits for the link, none has pieces
+    /// of a copy yet to be given.
+    [[nodiscard]] bool wakes() const noexcept;
 
     /// Calls `look(slot, call)` for each call that waits; it moves the phase on, or not.
     template <class Look>
@@ -76,6 +82,8 @@ class gpu_staging {
     }
 
   private:
+    void feed(staged_call& call) noexcept;
+
     std::unique_ptr<stream_waker> waker_;  ///< outlives the streams
     std::vector<staged_call> calls_;
     std::vector<std::uint32_t> listed_;

@@ -54,7 +54,8 @@ bool stream_pool::end(nanoseconds deadline) noexcept {
     bool all = true;
     for (stream_lane& lane : lanes_) {
         if (lane.working == nullptr) continue;
-        if (!lane.finishing) lane.stream->finish(nullptr, nullptr);  // answered when nobody listened any more
+        // Answered when nobody listened any more.
+        if (lane.phase != lane_phase::finishing) lane.stream->finish(nullptr, nullptr);
         while (lane.stream->poll() == stream_progress::running && now() < deadline) {
             sleep_on({}, now() + std::chrono::milliseconds{1});
         }
@@ -64,6 +65,12 @@ bool stream_pool::end(nanoseconds deadline) noexcept {
     }
     if (!all) (void)waker_.release();
     return all;
+}
+
+bool stream_pool::feed(stream_lane& lane) noexcept {
+    const unsigned share =
+        lane.priority == stream_priority::high ? 1U : std::clamp(copying_, 1U, device_stream::most_pieces);
+    return lane.copy.feed(*lane.stream, device_stream::most_pieces / share);
 }
 
 stream_lane* stream_pool::assign(stream_priority priority) noexcept {

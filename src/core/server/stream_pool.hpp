@@ -1,6 +1,7 @@
 #pragma once
 
 #include "core/accelerator.hpp"
+#include "core/long_copy.hpp"
 #include "core/server/exchange_state.hpp"
 #include "core/stream_waker.hpp"
 
@@ -28,13 +29,21 @@ class exchange_queue {
     exchange_state* last_ = nullptr;
 };
 
+enum class lane_phase : std::uint8_t {
+    working,    ///< for the handler, or for nobody
+    bringing,   ///< the request is being copied to the device
+    leaving,    ///< the response is being copied from there
+    finishing,  ///< the exchange is answered and the stream has been given all of it
+};
+
 /// One stream of a worker and the exchange that it works for.
 struct stream_lane {
     std::unique_ptr<device_stream> stream;
     stream_priority priority = stream_priority::normal;
+    lane_phase phase = lane_phase::working;
     exchange_state* working = nullptr;
-    bool finishing = false;  ///< the exchange is answered; the stream has not come so far
-    exchange_queue queue;    ///< of the sessions that have this stream for themselves
+    long_copy copy;
+    exchange_queue queue;  ///< of the sessions that have this stream for themselves
 };
 
 /// The streams of one worker: handed out, taken back, queued for. Belongs to the worker's thread, but for its
@@ -64,8 +73,29 @@ class stream_pool {
     [[nodiscard]] std::uint32_t waiting() const noexcept { return waiting_; }
     /// Exchanges that a stream works for.
     [[nodiscard]] std::uint32_t working() const noexcept { return working_; }
-    /// … and that are answered.
-    std::uint32_t finishing = 0;
+    /// Lanes whose stream has not been given all of their copy.
+    [[nodiscard]] std::uint32_t copying() const noexcept { return copying_; }
+    /// Lanes in another phase than `working`.
+    [[nodiscard]] std::uint32_t moving() const noexcept { return copying_ + finishing_; }
+
+    /// Gives the lane's stream its share of pieces. True: it has all of `copy`.
+    [[nodiscard]] bool feed(stream_lane& lane) noexcept;
+    void set_copying(stream_lane& lane, lane_phase phase) noexcept {
+        lane.phase = phase;
+        ++copying_;
+    }
+    void end_copying(stream_lane& lane) noexcept {
+        lane.phase = lane_phase::working;
+        --copying_;
+    }
+    void set_finishing(stream_lane& lane) noexcept {
+        lane.phase = lane_phase::finishing;
+        ++finishing_;
+    }
+    void end_finishing(stream_lane& lane) noexcept {
+        lane.phase = lane_phase::working;
+        --finishing_;
+    }
     /// What `device_stream::finish` is given so that a sleeping worker hears of it.
     [[nodiscard]] stream_waker* waker() const noexcept { return waker_.get(); }
 
@@ -81,6 +111,8 @@ class stream_pool {
     std::array<exchange_queue, 2> queues_;  ///< by priority
     std::uint32_t waiting_ = 0;
     std::uint32_t working_ = 0;
+    std::uint32_t copying_ = 0;
+    std::uint32_t finishing_ = 0;
     std::array<std::uint32_t, 2> assigned_{};  ///< sessions so far, by priority
 };
 

@@ -115,7 +115,10 @@ class worker {
     // The data path over a GPU.
     void on_device_request(exchange_state& request) noexcept;
     void work_on(exchange_state& request, stream_lane& lane) noexcept;
+    void brought(stream_lane& lane) noexcept;
     void depart(exchange_state& answered) noexcept;
+    void finish(stream_lane& lane) noexcept;
+    [[nodiscard]] bool feed(stream_lane& lane) noexcept;
     [[nodiscard]] bool poll_streams() noexcept;
     void send_settled(exchange_state& answered) noexcept;
     void arrive(stream_lane& lane, bool done) noexcept;

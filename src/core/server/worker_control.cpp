@@ -17,6 +17,8 @@ namespace {
 /// How long a sleep lasts at most, and how often a session that is still closing is looked at.
 constexpr nanoseconds longest_sleep = std::chrono::seconds{1};
 constexpr nanoseconds closing_interval = std::chrono::milliseconds{1};
+/// While a long copy is given to a GPU in pieces: less than what it has of them takes.
+constexpr nanoseconds feeding_interval = std::chrono::microseconds{50};
 constexpr nanoseconds close_patience = std::chrono::seconds{1};
 
 }  // namespace
@@ -89,12 +91,15 @@ void worker::sleep() noexcept {
     bool quiet = !wanted;
     for (const auto& source : pollers_) quiet = quiet && source->arm();
     // A stream that ends after this makes `wake_fd_` readable.
-    if (quiet && streams_ != nullptr && streams_->finishing > 0) quiet = !poll_streams();
+    if (quiet && streams_ != nullptr && streams_->moving() > 0) quiet = !poll_streams();
     bool woken = false;
     if (quiet) {
-        const bool on_gpu = streams_ != nullptr && streams_->finishing + streams_->waiting() > 0;
+        const bool on_gpu = streams_ != nullptr && streams_->moving() + streams_->waiting() > 0;
         const bool busy = !closing_.empty() || !waiting_.empty() || on_gpu;
-        const nanoseconds until = now() + (busy ? closing_interval : longest_sleep);
+        const bool copying = streams_ != nullptr && streams_->copying() > 0;
+        const nanoseconds until = now() + (copying ? feeding_interval
+                                           : busy  ? closing_interval
+                                                   : longest_sleep);
         woken = pollers_.size() == 1 ? pollers_.front()->sleep(wake_fd_, until) : sleep_on_all(until);
     }
     asleep_.store(false, std::memory_order_relaxed);
@@ -197,7 +202,7 @@ void worker::close_all(nanoseconds deadline) noexcept {
     }
     while (!sessions_.empty()) lose(*sessions_.back(), status::closed);
     const auto only_held = [this] {
-        if (streams_ != nullptr && streams_->finishing > 0) return false;
+        if (streams_ != nullptr && streams_->moving() > 0) return false;
         return std::all_of(closing_.begin(), closing_.end(),
                            [](const auto& each) { return each->open() > 0 && each->path().close(); });
     };

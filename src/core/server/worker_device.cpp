@@ -59,14 +59,23 @@ void worker::work_on(exchange_state& request, stream_lane& lane) noexcept {
     device_stream& stream = *lane.stream;
     work.lane = &lane;
     stream.begin();
-    stream.make_current();
-    if (request.owner->on_device()->staged()) {
-        stream.mark(stream_mark::start);
-        stream.copy(const_cast<std::byte*>(request.request.data()), work.arrived.data(), work.arrived.size());
-        stream.mark(stream_mark::copied_in);
-    } else {
+    if (!request.owner->on_device()->staged()) {
         streams_->device().make_inbound_visible();
+        stream.make_current();
+        request.handler_start = now_ = now();
+        return serve(request);
     }
+    stream.mark(stream_mark::start);
+    lane.copy = {const_cast<std::byte*>(request.request.data()), work.arrived.data(), work.arrived.size()};
+    if (streams_->feed(lane)) return brought(lane);
+    streams_->set_copying(lane, lane_phase::bringing);
+}
+
+/// The stream has been given all of the request: what the handler gives it comes behind that.
+void worker::brought(stream_lane& lane) noexcept {
+    lane.stream->mark(stream_mark::copied_in);
+    lane.stream->make_current();
+    exchange_state& request = *lane.working;
     request.handler_start = now_ = now();
     serve(request);
 }
@@ -85,24 +94,34 @@ void worker::depart(exchange_state& answered) noexcept {
                                         : (!staged || lent->gpu() != nullptr) &&
                                               !answered.owner->path().reaches(*lent, false);
     // What a client that is gone had lent may be gone too.
+    stream_lane& lane = *work.lane;
     if (copied && !answered.payload.empty() && !answered.owner->gone()) {
-        stream.copy(work.departure.data(), answered.payload.data(), answered.payload.size());
+        lane.copy = {work.departure.data(), answered.payload.data(), answered.payload.size()};
         work.copied_out = answered.payload;
         answered.payload = within(work.departure, answered.payload.size());
         // What was lent is read by the copy; its lease ends with the exchange.
         answered.answer.lent = nullptr;
+        if (!streams_->feed(lane)) return streams_->set_copying(lane, lane_phase::leaving);
     }
+    finish(lane);
+}
+
+/// The stream has been given all that it has to do for this exchange.
+void worker::finish(stream_lane& lane) noexcept {
     stream_waker* waker = streams_->waker();
-    stream.finish(waker == nullptr ? nullptr : &stream_waker::wake, waker);
-    work.lane->finishing = true;
-    ++streams_->finishing;
+    lane.stream->finish(waker == nullptr ? nullptr : &stream_waker::wake, waker);
+    streams_->set_finishing(lane);
 }
 
 /// Answers whose streams have come to their end; requests that waited for a stream, in their place.
 [[gnu::noinline]] bool worker::poll_streams() noexcept {
     bool progress = false;
     for (stream_lane& lane : streams_->lanes()) {
-        if (!lane.finishing) continue;
+        if (lane.phase == lane_phase::working) continue;
+        if (lane.phase != lane_phase::finishing) {
+            progress = feed(lane) || progress;
+            continue;
+        }
         const stream_progress state = lane.stream->poll();
         if (state == stream_progress::running) continue;
         progress = true;
@@ -112,10 +131,18 @@ void worker::depart(exchange_state& answered) noexcept {
     return progress;
 }
 
+/// A long copy goes on. True: the stream has been given the last of it.
+bool worker::feed(stream_lane& lane) noexcept {
+    if (!streams_->feed(lane)) return false;
+    const bool bringing = lane.phase == lane_phase::bringing;
+    streams_->end_copying(lane);
+    bringing ? brought(lane) : finish(lane);
+    return true;
+}
+
 void worker::arrive(stream_lane& lane, bool done) noexcept {
     exchange_state& answered = *lane.working;
-    lane.finishing = false;
-    --streams_->finishing;
+    streams_->end_finishing(lane);
     answered.device->lane = nullptr;
     if (done) {
         add_stages(answered, *lane.stream);
