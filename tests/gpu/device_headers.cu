@@ -2,6 +2,7 @@
 #include <accel_transport/device/completion_queue.hpp>
 #include <accel_transport/device/receive_queue.hpp>
 #include <accel_transport/device/send_queue.hpp>
+#include <accel_transport/device/shared_send_queue.hpp>
 
 namespace accel::tests {
 
@@ -15,6 +16,14 @@ __global__ void post_and_poll(mlx5::send_queue_ref sends, mlx5::completion_queue
     mlx5::arm(completions);
     mlx5::count_event(completions);
     mlx5::disown(completions, sends.queue_pair);
+}
+
+__global__ void share(mlx5::shared_send_queue_ref shared, mlx5::work_request request, std::uint16_t done,
+                      status* outcome) {
+    if (threadIdx.x == 0) mlx5::clear_ends(shared);
+    __syncthreads();
+    *outcome = mlx5::post(shared, request);
+    if (!mlx5::release(shared, done)) *outcome = status::protocol_error;
 }
 
 __global__ void receive(mlx5::receive_queue_ref* own, mlx5::shared_receive_queue_ref* shared) {

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <accel_transport/device/host_device.hpp>
+
+#include <cstdint>
+
+/// Atomic steps between threads of one processor: of the host, or of one GPU. What is exchanged with an
+/// adapter or the other processor goes by `fences.hpp`.
+namespace accel::device {
+
+/// What the storing thread wrote before is seen behind it.
+[[nodiscard]] ACCEL_HOST_DEVICE inline std::uint32_t load_acquire(const std::uint32_t* where) noexcept {
+#if defined(__CUDA_ARCH__)
+    std::uint32_t value = 0;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(where) : "memory");
+    return value;
+#else
+    return __atomic_load_n(where, __ATOMIC_ACQUIRE);
+#endif
+}
+[[nodiscard]] ACCEL_HOST_DEVICE inline std::uint32_t load_relaxed(const std::uint32_t* where) noexcept {
+#if defined(__CUDA_ARCH__)
+    return *const_cast<const volatile std::uint32_t*>(where);
+#else
+    return __atomic_load_n(where, __ATOMIC_RELAXED);
+#endif
+}
+ACCEL_HOST_DEVICE inline void store_release(std::uint32_t* where, std::uint32_t value) noexcept {
+#if defined(__CUDA_ARCH__)
+    asm volatile("st.release.gpu.global.u32 [%0], %1;" : : "l"(where), "r"(value) : "memory");
+#else
+    __atomic_store_n(where, value, __ATOMIC_RELEASE);
+#endif
+}
+
+/// Steps that all threads see in one and the same order, and whatever was stored before them as well.
+ACCEL_HOST_DEVICE inline void store_ordered(std::uint32_t* where, std::uint32_t value) noexcept {
+#if defined(__CUDA_ARCH__)
+    asm volatile("fence.sc.gpu;" ::: "memory");
+    *const_cast<volatile std::uint32_t*>(where) = value;
+#else
+    __atomic_store_n(where, value, __ATOMIC_SEQ_CST);
+#endif
+}
+[[nodiscard]] ACCEL_HOST_DEVICE inline std::uint32_t load_ordered(const std::uint32_t* where) noexcept {
+#if defined(__CUDA_ARCH__)
+    asm volatile("fence.sc.gpu;" ::: "memory");
+    return load_acquire(where);
+#else
+    return __atomic_load_n(where, __ATOMIC_SEQ_CST);
+#endif
+}
+/// False: the word is not `expected`, which becomes what it is.
+[[nodiscard]] ACCEL_HOST_DEVICE inline bool compare_exchange(std::uint32_t* where, std::uint32_t& expected,
+                                                             std::uint32_t desired) noexcept {
+#if defined(__CUDA_ARCH__)
+    const std::uint32_t wanted = expected;
+    asm volatile("fence.sc.gpu;" ::: "memory");
+    expected = atomicCAS(where, wanted, desired);
+    __threadfence();
+    return expected == wanted;
+#else
+    return __atomic_compare_exchange_n(where, &expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+#endif
+}
+
+}  // namespace accel::device

@@ -1,0 +1,120 @@
+#pragma once
+
+#include <accel_transport/device/atomics.hpp>
+#include <accel_transport/device/send_queue.hpp>
+
+/// One mlx5 send queue for many threads of a GPU, or of the host. Each reserves and fills by itself, at once
+/// with the others; doorbells are rung by one at a time, and in the order of the ring: whoever finds nobody
+/// ringing tells the adapter of all requests that are whole, up to the first that is not. Nobody waits for
+/// another; `again` is the only way not to succeed.
+namespace accel::mlx5 {
+
+/// Counters in blocks, free-running.
+struct shared_send_queue_state {
+    std::uint32_t reserved = 0;
+    std::uint32_t published = 0;  ///< the adapter has been told of all before; of whoever rings
+    std::uint32_t ringing = 0;    ///< 1: a thread rings
+    std::uint32_t released = 0;   ///< of whoever takes completions
+};
+
+/// A send queue as all its posters see it. Owns nothing.
+struct shared_send_queue_ref {
+    /// Ring, doorbell and the number of the queue pair; its own `state` is not used.
+    send_queue_ref queue;
+    shared_send_queue_state* state = nullptr;
+    /// One word a block: where the request ends that begins there, once it is whole.
+    std::uint32_t* ends = nullptr;
+};
+
+/// Before the first request: no block begins a request that is whole.
+ACCEL_HOST_DEVICE inline void clear_ends(const shared_send_queue_ref& shared) noexcept {
+    const std::uint32_t first = shared.state->reserved;
+    for (std::uint32_t block = first; block - first < shared.queue.blocks; ++block) {
+        shared.ends[block & (shared.queue.blocks - 1)] = block;
+    }
+}
+
+/// Step 1, as for a queue of one poster.
+[[nodiscard]] ACCEL_HOST_DEVICE inline status reserve(const shared_send_queue_ref& shared,
+                                                      std::uint32_t blocks, std::uint32_t& first) noexcept {
+    std::uint32_t seen = device::load_relaxed(&shared.state->reserved);
+    do {
+        const std::uint32_t released = device::load_acquire(&shared.state->released);
+        if (shared.queue.blocks - (seen - released) < blocks) return status::again;
+    } while (!device::compare_exchange(&shared.state->reserved, seen, seen + blocks));
+    first = seen;
+    return status::ok;
+}
+
+namespace detail {
+
+/// Where the request ends that begins at `block`, if it is whole: the word holds a number of this time round.
+/// Else `block` itself.
+[[nodiscard]] ACCEL_HOST_DEVICE inline std::uint32_t end_of(const shared_send_queue_ref& shared,
+                                                            std::uint32_t block) noexcept {
+    constexpr std::uint32_t most_blocks = most_units * unit_bytes / block_bytes + 1;
+    const std::uint32_t end = device::load_ordered(&shared.ends[block & (shared.queue.blocks - 1)]);
+    return end - block <= most_blocks ? end : block;
+}
+
+/// Tells the adapter of everything that is whole.
+ACCEL_HOST_DEVICE inline void publish_whole(const shared_send_queue_ref& shared) noexcept {
+    const std::uint32_t from = device::load_relaxed(&shared.state->published);
+    std::uint32_t last = from;
+    std::uint32_t end = end_of(shared, from);
+    if (end == from) return;
+    for (std::uint32_t next = end_of(shared, end); next != end; next = end_of(shared, end)) {
+        last = end;
+        end = next;
+    }
+    device::store_release(&shared.state->published, end);  // before a completion can come
+    publish(shared.queue, end);
+    ring(shared.queue, last);
+}
+
+}  // namespace detail
+
+/// Steps 3 and 4: the request at blocks [first, end), which this thread has reserved and filled, is whole.
+/// Returns when the adapter has been told of it, or a thread that rings will tell it.
+ACCEL_HOST_DEVICE inline void publish(const shared_send_queue_ref& shared, std::uint32_t first,
+                                      std::uint32_t end) noexcept {
+    device::store_ordered(&shared.ends[first & (shared.queue.blocks - 1)], end);
+    // Either this thread sees that nobody rings, or the one that does sees the request.
+    for (;;) {
+        std::uint32_t nobody = 0;
+        if (!device::compare_exchange(&shared.state->ringing, nobody, 1)) return;
+        detail::publish_whole(shared);
+        const std::uint32_t next = device::load_relaxed(&shared.state->published);
+        device::store_ordered(&shared.state->ringing, 0);
+        if (detail::end_of(shared, next) == next) return;
+    }
+}
+
+/// All steps, for one request.
+[[nodiscard]] ACCEL_HOST_DEVICE inline status post(const shared_send_queue_ref& shared,
+                                                   const work_request& request) noexcept {
+    const request_size size = size_of(request);
+    if (size.units > most_units) return status::message_too_large;
+    const std::uint32_t blocks = blocks_of(size.units);
+    std::uint32_t first = 0;
+    if (const status taken = reserve(shared, blocks, first); taken != status::ok) return taken;
+    fill(shared.queue, first, request, size);
+    publish(shared, first, first + blocks);
+    return status::ok;
+}
+
+/// Step 5, by one thread at a time: the request that begins at block `counter` (16 bits, from its completion)
+/// and all before it are done. False: no request that is under way begins there.
+[[nodiscard]] ACCEL_HOST_DEVICE inline bool release(const shared_send_queue_ref& shared,
+                                                    std::uint16_t counter) noexcept {
+    const std::uint32_t released = device::load_relaxed(&shared.state->released);
+    const auto distance = static_cast<std::uint16_t>(counter - static_cast<std::uint16_t>(released));
+    if (distance >= device::load_acquire(&shared.state->published) - released) return false;
+    const std::uint32_t first = released + distance;
+    const std::uint32_t end = detail::end_of(shared, first);
+    if (end == first) return false;
+    device::store_release(&shared.state->released, end);
+    return true;
+}
+
+}  // namespace accel::mlx5
