@@ -65,7 +65,7 @@ use_with_pkg_config() {
 
 # What a shared library exports, other programs come to depend on.
 check_exports() {
-    local library=$prefix/lib/libaccel_transport.so exports foreign
+    local library=$prefix/lib/libaccel_transport.so exports foreign headers
     exports=$(nm -D --defined-only -C "$library")
     grep -q ' T accel::channel::connect(' <<<"$exports" || fail "accel::channel::connect is not exported"
     foreign=$(grep -vE '^[0-9a-f]+ [A-Za-z] ((vtable|typeinfo|typeinfo name) for )?accel::' <<<"$exports" || true)
@@ -73,7 +73,8 @@ check_exports() {
     if grep -E ' accel::(core|local|tcp|zmq)::' <<<"$exports"; then
         fail "the internals above are exported"
     fi
-    objdump -p "$library" | grep -qE 'SONAME +libaccel_transport\.so\.0\.1$' || fail "the soname is not libaccel_transport.so.0.1"
+    headers=$(objdump -p "$library")
+    grep -qE 'SONAME +libaccel_transport\.so\.0\.1$' <<<"$headers" || fail "the soname is not libaccel_transport.so.0.1"
     echo "ok: $(wc -l <<<"$exports") symbols exported, all of accel"
 }
 

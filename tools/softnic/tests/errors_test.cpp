@@ -106,6 +106,8 @@ TEST_F(pair, unmapped_memory_is_an_error_on_either_side) {
         ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     const std::uint32_t key = on.add_region(gone, size, 1, 0xf);
     ::munmap(gone, size);
+    // Nobody else gets these addresses meanwhile.
+    ::mmap(gone, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
     work remote = message(MLX5_OPCODE_RDMA_WRITE, 100);
     remote.remote = reinterpret_cast<std::uint64_t>(gone);
     remote.rkey = key;
@@ -122,6 +124,7 @@ TEST_F(pair, unmapped_memory_is_an_error_on_either_side) {
     ASSERT_TRUE(cq.poll(seen));
     EXPECT_EQ(seen.syndrome, static_cast<std::uint8_t>(syndrome::local_protection));
     EXPECT_EQ(seen.vendor, static_cast<std::uint8_t>(vendor_syndrome::memory_fault));
+    ::munmap(gone, size);
 }
 
 TEST_F(pair, garbage_work_requests_are_errors) {
