@@ -217,12 +217,22 @@ ACCEL_HOST_DEVICE inline void publish(const send_queue_ref& queue, std::uint32_t
     store_whole(queue.doorbell_record, to_be32(end & 0xffffU));
 }
 
+/// What the doorbell takes: the first 8 bytes of the last request, which begins at block `last`. They may
+/// change as soon as others post to the same queue and the request has been published.
+[[nodiscard]] ACCEL_HOST_DEVICE inline std::uint64_t doorbell_of(const send_queue_ref& queue,
+                                                                 std::uint32_t last) noexcept {
+    const std::byte* const start = queue.ring + std::size_t{last & (queue.blocks - 1)} * block_bytes;
+    return *reinterpret_cast<const std::uint64_t*>(start);
+}
+ACCEL_HOST_DEVICE inline void ring_with(const send_queue_ref& queue, std::uint64_t value) noexcept {
+    order_doorbell_record_before_doorbell();
+    store_whole(queue.doorbell, value);
+    flush_doorbell();
+}
+
 /// Step 4: tells the adapter. `last` is the first block of the last request that was published.
 ACCEL_HOST_DEVICE inline void ring(const send_queue_ref& queue, std::uint32_t last) noexcept {
-    const std::byte* const start = queue.ring + std::size_t{last & (queue.blocks - 1)} * block_bytes;
-    order_doorbell_record_before_doorbell();
-    store_whole(queue.doorbell, *reinterpret_cast<const std::uint64_t*>(start));
-    flush_doorbell();
+    ring_with(queue, doorbell_of(queue, last));
 }
 
 /// All four steps, for one request.

@@ -67,9 +67,12 @@ ACCEL_HOST_DEVICE inline void publish_whole(const shared_send_queue_ref& shared)
         last = end;
         end = next;
     }
-    device::store_release(&shared.state->published, end);  // before a completion can come
+    // Once the record counts them, an earlier doorbell may make the adapter execute them, and others may
+    // write where they were: all that is needed of them is read before.
+    const std::uint64_t doorbell = doorbell_of(shared.queue, last);
+    device::store_release(&shared.state->published, end);
     publish(shared.queue, end);
-    ring(shared.queue, last);
+    ring_with(shared.queue, doorbell);
 }
 
 }  // namespace detail
