@@ -71,8 +71,7 @@ class gpu_staging {
     template <class Look>
     void poll(Look look) noexcept {
         std::size_t kept = 0;
-        for (std::size_t i = 0; i < listed_.size(); ++i) {
-            const std::uint32_t slot = listed_[i];
+        for (const std::uint32_t slot : listed_) {
             staged_call& call = calls_[slot];
             if (call.waiting()) look(slot, call);
             call.listed = call.waiting();
