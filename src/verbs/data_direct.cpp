@@ -1,9 +1,9 @@
 #include "verbs/data_direct.hpp"
 
+#include "verbs/mlx5_library.hpp"
+
 #include <array>
 #include <cerrno>
-
-#include <dlfcn.h>
 
 namespace accel::verbs {
 namespace {
@@ -14,27 +14,17 @@ using register_dma_buf = ibv_mr*(ibv_pd*, std::uint64_t, std::size_t, std::uint6
 /// MLX5DV_REG_DMABUF_ACCESS_DATA_DIRECT of rdma-core 54; older headers do not have it.
 constexpr int data_direct_flag = 1;
 
-/// A call of the provider's library, if it is loaded and new enough; nothing links against it.
-template <class Function>
-Function* provider_call(const char* name) noexcept {
-    void* provider = ::dlopen("libmlx5.so.1", RTLD_LAZY | RTLD_NOLOAD);
-    if (provider == nullptr) return nullptr;
-    // It stays loaded for as long as its devices are open.
-    ::dlclose(provider);
-    return reinterpret_cast<Function*>(::dlsym(provider, name));
-}
-
 }  // namespace
 
 bool has_data_direct(ibv_context& device) noexcept {
-    auto* const find = provider_call<find_path>("mlx5dv_get_data_direct_sysfs_path");
+    auto* const find = mlx5_function<find_path>("mlx5dv_get_data_direct_sysfs_path");
     std::array<char, 4096> path{};
     return find != nullptr && find(&device, path.data(), path.size()) == 0;
 }
 
 ibv_mr* register_data_direct(ibv_pd& domain, std::uint64_t offset, std::size_t bytes, std::uint64_t address,
                              int dma_buf, unsigned access) noexcept {
-    auto* const call = provider_call<register_dma_buf>("mlx5dv_reg_dmabuf_mr");
+    auto* const call = mlx5_function<register_dma_buf>("mlx5dv_reg_dmabuf_mr");
     if (call == nullptr) {
         errno = ENOSYS;
         return nullptr;

@@ -1,11 +1,10 @@
 #include "verbs/mlx5_driver.hpp"
 
 #include "verbs/failure.hpp"
+#include "verbs/mlx5_library.hpp"
 
 #include <cstdlib>
 #include <string>
-
-#include <dlfcn.h>
 
 #if __has_include(<infiniband/mlx5dv.h>)
 #include <infiniband/mlx5dv.h>
@@ -16,12 +15,6 @@
 
 namespace accel::verbs {
 namespace {
-
-/// A function of libmlx5.
-template <class Function>
-Function* find(void* library, const char* name) noexcept {
-    return reinterpret_cast<Function*>(::dlsym(library, name));
-}
 
 bool is_set(const char* variable) noexcept {
     const char* const value = std::getenv(variable);
@@ -34,13 +27,9 @@ error unsupported(std::string why) {
 
 }  // namespace
 
-mlx5_driver::mlx5_driver() noexcept {
-    // The provider is loaded, under another name of the same file, or there is no such device.
-    void* const library = ::dlopen("libmlx5.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
-    if (library == nullptr) return;
-    is_supported_ = find<is_supported_function>(library, "mlx5dv_is_supported");
-    init_object_ = find<init_object_function>(library, "mlx5dv_init_obj");
-}
+mlx5_driver::mlx5_driver() noexcept
+    : is_supported_(mlx5_function<is_supported_function>("mlx5dv_is_supported")),
+      init_object_(mlx5_function<init_object_function>("mlx5dv_init_obj")) {}
 
 result<const mlx5_driver*> mlx5_driver::of(ibv_context& context) {
     if (!ACCEL_HAS_MLX5_HEADER) return unsupported("built without infiniband/mlx5dv.h");
@@ -88,7 +77,8 @@ result<mlx5_queue_pair> mlx5_driver::locate(ibv_qp& of) const {
     }
     const bool known = found.sq.buf != nullptr && found.sq.stride == mlx5::block_bytes &&
                        is_power_of_two(found.sq.wqe_cnt) && found.dbrec != nullptr && found.bf.reg != nullptr;
-    if (!known) return unsupported("the driver describes its send queue in a way unknown here");
+    if (!known)
+        return unsupported("the driver describes its send queue in a way unknown here; use direct=false");
     mlx5_queue_pair out;
     out.sends.ring = static_cast<std::byte*>(found.sq.buf);
     out.sends.blocks = found.sq.wqe_cnt;
@@ -114,7 +104,9 @@ result<mlx5::completion_queue_ref> mlx5_driver::locate(ibv_cq& of) const {
     constexpr std::uint32_t arm_register = MLX5_CQ_DOORBELL;
     const bool known = found.buf != nullptr && (found.cqe_size == 64 || found.cqe_size == 128) &&
                        is_power_of_two(found.cqe_cnt) && found.dbrec != nullptr && found.cq_uar != nullptr;
-    if (!known) return unsupported("the driver describes its completion queue in a way unknown here");
+    if (!known)
+        return unsupported(
+            "the driver describes its completion queue in a way unknown here; use direct=false");
     mlx5::completion_queue_ref out;
     out.entries = static_cast<std::byte*>(found.buf);
     out.count = found.cqe_cnt;
@@ -136,7 +128,9 @@ result<mlx5::shared_receive_queue_ref> mlx5_driver::locate(ibv_srq& of) const {
     constexpr std::uint32_t least_stride = sizeof(mlx5::next_segment) + sizeof(mlx5::data_segment);
     const bool known = found.buf != nullptr && found.dbrec != nullptr && found.stride >= least_stride &&
                        found.head <= 0xffff && found.tail <= 0xffff;
-    if (!known) return unsupported("the driver describes its shared receive queue in a way unknown here");
+    if (!known)
+        return unsupported(
+            "the driver describes its shared receive queue in a way unknown here; use direct=false");
     mlx5::shared_receive_queue_ref out;
     out.ring = static_cast<std::byte*>(found.buf);
     out.stride = found.stride;

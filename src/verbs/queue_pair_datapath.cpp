@@ -43,13 +43,7 @@ bool translate(const ibv_send_wr& from, mlx5::work_request& to) noexcept {
         default:
             return false;
     }
-    to.flags =
-        static_cast<std::uint8_t>(((from.send_flags & IBV_SEND_SIGNALED) != 0 ? mlx5::flag_signalled : 0) |
-                                  ((from.send_flags & IBV_SEND_FENCE) != 0 ? mlx5::flag_fence : 0));
-    to.carries_bytes = (from.send_flags & IBV_SEND_INLINE) != 0;
-    to.immediate = mlx5::be32{from.imm_data};
-    to.remote_address = from.wr.rdma.remote_addr;
-    to.remote_key = from.wr.rdma.rkey;
+    take_rest(from, to);
     return true;
 }
 

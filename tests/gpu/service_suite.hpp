@@ -86,6 +86,25 @@ TEST_P(gpu_service, works_on_several_requests_at_once_and_queues_the_others) {
     EXPECT_EQ(most, 2);
 }
 
+TEST_P(gpu_service, pins_the_slots_on_the_host_unless_it_is_told_not_to) {
+    for (const bool pin : {true, false}) {
+        server_options options;
+        options.pin_slots = pin;
+        serve(echo_on_gpu, options);
+        channel client = connect();
+        // Over gdr there is nothing to be copied from the host.
+        EXPECT_EQ(gpus_->pins > 0, pin && GetParam() != "gdr");
+        send(client, 1000, 5);
+        const completion got = next(client);
+        EXPECT_EQ(got.status, status::ok);
+        EXPECT_TRUE(matches(got.response, 5));
+        EXPECT_EQ(client.release(got.id), status::ok);
+        client.close();
+        server_.reset();
+        EXPECT_TRUE(eventually(patience(5s), [&] { return gpus_->device().allocated() == 0; }));
+    }
+}
+
 /// Over gdr there are no copies, and everything else is the same.
 TEST_P(gpu_service, gives_long_copies_to_the_gpu_in_a_few_pieces_at_a_time) {
     for (const poll_mode mode : {poll_mode::block, poll_mode::adaptive, poll_mode::busy}) {

@@ -52,9 +52,8 @@ namespace detail {
 /// Else `block` itself.
 [[nodiscard]] ACCEL_HOST_DEVICE inline std::uint32_t end_of(const shared_send_queue_ref& shared,
                                                             std::uint32_t block) noexcept {
-    constexpr std::uint32_t most_blocks = most_units * unit_bytes / block_bytes + 1;
     const std::uint32_t end = device::load_ordered(&shared.ends[block & (shared.queue.blocks - 1)]);
-    return end - block <= most_blocks ? end : block;
+    return end - block <= blocks_of(most_units) ? end : block;
 }
 
 /// Tells the adapter of everything that is whole.

@@ -25,8 +25,8 @@ status channel_core::submit(call_id id, std::size_t length, const submit_options
     if (const status bad = check_submit(slot, length, options); bad != status::ok) [[unlikely]]
         return bad;
     const std::span<const std::byte> payload{slot->header + header_bytes, length};
-    if (!options.response_into.empty() && is_staged(options.response_into, true)) [[unlikely]]
-        return submit_staged(*slot, payload, nullptr, false, options);
+    if (is_staged(options.response_into, true)) [[unlikely]]
+        return submit_staged(*slot, payload, nullptr, {false, true}, options);
     return submit_payload(*slot, payload, nullptr, options);
 }
 
@@ -34,9 +34,10 @@ status channel_core::submit(call_id id, slice payload, const submit_options& opt
     client_slot* slot = slots_.find(id);
     if (const status bad = check_submit(slot, payload.size(), options); bad != status::ok) return bad;
     if (payload.region() == nullptr) return status::invalid_argument;
-    const bool payload_staged = !payload.empty() && is_staged(payload, false);
-    const bool staged = payload_staged || is_staged(options.response_into, true);
-    if (staged) return submit_staged(*slot, payload.bytes(), payload.region(), payload_staged, options);
+    const staged_parts staged{is_staged(payload, false), is_staged(options.response_into, true)};
+    if (staged.payload || staged.response) {
+        return submit_staged(*slot, payload.bytes(), payload.region(), staged, options);
+    }
     return submit_payload(*slot, payload.bytes(), payload.region(), options);
 }
 
@@ -48,6 +49,12 @@ inline status channel_core::check_submit(const client_slot* slot, std::size_t le
     if (options.timeout < nanoseconds{0}) return status::invalid_argument;
     const bool nobodys = !options.response_into.empty() && options.response_into.region() == nullptr;
     return nobodys ? status::invalid_argument : status::ok;
+}
+
+/// Lent memory of a GPU that the link does not reach.
+inline bool channel_core::is_staged(slice lent, bool written) const noexcept {
+    return !lent.empty() && lent.region()->gpu() != nullptr &&
+           !connection_.path->reaches(*lent.region(), written);
 }
 
 inline void channel_core::write_header(const client_slot& slot, std::size_t length, nanoseconds deadline,

@@ -65,6 +65,12 @@ class channel_core {
         std::size_t left = 0;
     };
 
+    /// What of a call is copied over its slot.
+    struct staged_parts {
+        bool payload = false;
+        bool response = false;
+    };
+
     // Data path, in order.
     status check_submit(const client_slot* slot, std::size_t length,
                         const submit_options& options) const noexcept;
@@ -98,7 +104,7 @@ class channel_core {
     [[nodiscard]] bool is_staged(slice lent, bool written) const noexcept;
     [[nodiscard]] status prepare_staging(std::uint32_t index, accelerator_device& gpu);
     status submit_staged(client_slot& slot, std::span<const std::byte> payload, const region_state* lent,
-                         bool payload_staged, const submit_options& options) noexcept;
+                         staged_parts staged, const submit_options& options) noexcept;
     void stamp_staged(client_slot& slot, std::size_t length, const submit_options& options) const noexcept;
     void accept_staged(client_slot& slot, const submit_options& options) noexcept;
     void fill_staged(client_slot& slot, const link_event& event) const noexcept;

@@ -10,11 +10,6 @@
 /// logs, but for the first use of a slot.
 namespace accel::core {
 
-bool channel_core::is_staged(slice lent, bool written) const noexcept {
-    return lent.region() != nullptr && lent.region()->gpu() != nullptr &&
-           !connection_.path->reaches(*lent.region(), written);
-}
-
 /// The first use of all: streams for each slot as it comes, and slots that GPUs copy fast.
 status channel_core::prepare_staging(std::uint32_t index, accelerator_device& gpu) {
     if (staging_ == nullptr) {
@@ -36,19 +31,18 @@ status channel_core::prepare_staging(std::uint32_t index, accelerator_device& gp
 
 /// `payload` is in its slot unless it says whose it is.
 status channel_core::submit_staged(client_slot& slot, std::span<const std::byte> payload,
-                                   const region_state* lent, bool payload_staged,
+                                   const region_state* lent, staged_parts staged,
                                    const submit_options& options) noexcept {
     const std::uint32_t index = slot.content.id.slot;
-    const bool response_staged = is_staged(options.response_into, true);
-    accelerator_device& gpu = payload_staged ? *lent->gpu() : *options.response_into.region()->gpu();
+    accelerator_device& gpu = staged.payload ? *lent->gpu() : *options.response_into.region()->gpu();
     if (const status bad = prepare_staging(index, gpu); bad != status::ok) return bad;
     staged_call& call = (*staging_)[index];
-    call.into = response_staged ? options.response_into : slice{};
+    call.into = staged.response ? options.response_into : slice{};
     call.copied_out = {};
-    call.message = {index, payload, lent, response_staged ? slice{} : options.response_into};
+    call.message = {index, payload, lent, staged.response ? slice{} : options.response_into};
 
     stamp_staged(slot, payload.size(), options);
-    if (payload_staged) {
+    if (staged.payload) {
         std::byte* const room = slot.header + header_bytes;
         call.message.payload = {room, payload.size()};
         call.message.region = nullptr;
