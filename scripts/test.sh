@@ -64,6 +64,12 @@ count_report() {
     counted $((total - failed - skipped - disabled)) "$failed" $((skipped + disabled))
 }
 
+# show_failures LOG: what was expected and what a sanitizer found, then the end of the log.
+show_failures() {
+    grep -E -A 5 ': Failure$|ERROR: [A-Za-z]+Sanitizer|WARNING: ThreadSanitizer|runtime error:' "$1" | cut -c1-240 | head -n 60 || true
+    tail -n 30 "$1"
+}
+
 source_files() { find include src tools examples tests bench -name '*.[ch]pp' -o -name '*.cu' -o -name '*.cuh'; }
 
 step_format() { source_files | xargs clang-format-14 --dry-run --Werror; }
@@ -291,7 +297,7 @@ run_tests() {
         run_step
         table+=("$(printf '%-9s %6d passed %4d failed %4d skipped %6d s' "$step" "$passed" "$failed" "$skipped" "$seconds")")
         if ((failed)); then
-            tail -n 80 "$logs/$step.log"
+            show_failures "$logs/$step.log"
             echo "      FAILED after $seconds s; the whole log is $logs/$step.log"
         else
             echo "      ok after $seconds s"

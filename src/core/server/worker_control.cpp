@@ -152,7 +152,8 @@ void worker::run_commands() noexcept {
         if (each.installed != nullptr) {
             // It may have been lost before it was installed.
             auto& list = each.installed->gone() ? closing_ : sessions_;
-            waiting_.reserve(waiting_.capacity() + each.installed->geometry().slots);
+            slots_ += each.installed->geometry().slots;
+            waiting_.reserve(slots_);
             list.push_back(std::move(each.installed));
             continue;
         }
@@ -184,6 +185,7 @@ void worker::settle_closing() noexcept {
         each->let_go_all();
         if (each->open() > 0) return false;
         if (observer_ != nullptr) observer_->session_freed(*each);
+        slots_ -= each->geometry().slots;
         return true;
     };
     closing_.erase(std::remove_if(closing_.begin(), closing_.end(), settled), closing_.end());
