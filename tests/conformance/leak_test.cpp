@@ -28,7 +28,8 @@ std::size_t resident_bytes() {
     return read == 2 ? resident * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) : 0;
 }
 
-// What the process holds of its heap, whatever pages that is scattered over. 0 under a sanitizer, whose heap is another.
+// What the process holds of its heap, whatever pages that is scattered over. 0 under a sanitizer, whose heap
+// is another.
 std::size_t heap_bytes() {
     const struct mallinfo2 heap = mallinfo2();
     return heap.uordblks + heap.hblkhd;
