@@ -160,9 +160,19 @@ class ring_writer {
 #if defined(__CUDA_ARCH__)
         const bool words =
             ((reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from)) & 3U) == 0;
-        for (; words && bytes >= 4; bytes -= 4, to += 4, from += 4) {
+        const auto put_word = [&] {
             *reinterpret_cast<std::uint32_t*>(to) = *reinterpret_cast<const std::uint32_t*>(from);
+            to += 4;
+            from += 4;
+            bytes -= 4;
+        };
+        while (words && bytes >= 4 && (reinterpret_cast<std::uintptr_t>(to) & (unit_bytes - 1)) != 0)
+            put_word();
+        for (; words && bytes >= unit_bytes; bytes -= unit_bytes, to += unit_bytes, from += unit_bytes) {
+            const auto* const four = reinterpret_cast<const std::uint32_t*>(from);
+            *reinterpret_cast<uint4*>(to) = uint4{four[0], four[1], four[2], four[3]};
         }
+        while (words && bytes >= 4) put_word();
 #else
         for (; bytes >= 32; bytes -= 32, to += 32, from += 32) __builtin_memcpy(to, from, 32);
         for (; bytes >= 8; bytes -= 8, to += 8, from += 8) __builtin_memcpy(to, from, 8);
