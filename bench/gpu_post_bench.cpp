@@ -61,13 +61,14 @@ class bench_run {
   private:
     [[nodiscard]] bool on_gpu(const std::vector<bench::post_case>& cases);
     void on_cpu(const std::vector<bench::post_case>& cases);
-    void on_device();
-    void stock(bench::verbs_post& on);
-    void rounds(bench::verbs_post& on);
+    [[nodiscard]] bool on_device();
+    [[nodiscard]] bool stock(bench::verbs_post& on);
+    [[nodiscard]] bool rounds(bench::verbs_post& on);
     void print() const;
     [[nodiscard]] nlohmann::json document() const;
-    void skip(const std::string& what, const std::string& why) {
+    [[nodiscard]] static bool fail(const std::string& what, const std::string& why) {
         std::cerr << fmt::format("gpu_post_bench: {}: {}\n", what, why);
+        return false;
     }
 
     const settings& wanted_;
@@ -81,12 +82,11 @@ bool bench_run::on_gpu(const std::vector<bench::post_case>& cases) {
     for (const bench::post_case& each : cases) {
         auto row = rings_->measure(each, wanted_.milliseconds, wanted_.repeats);
         if (!row) {
-            skip(bench::text_of(each), row.error().message);
-            good = false;
+            good = fail(bench::text_of(each), row.error().message);
             continue;
         }
-        if (!row->as_on_cpu) skip(bench::text_of(each), "the ring does not hold what the CPU would post");
-        good = good && row->as_on_cpu;
+        if (!row->as_on_cpu)
+            good = fail(bench::text_of(each), "the ring does not hold what the CPU would post");
         line out;
         out.poster = bench::poster_text(each);
         out.memory = each.where == bench::place::gpu ? "GPU" : "host";
@@ -114,8 +114,9 @@ void bench_run::on_cpu(const std::vector<bench::post_case>& cases) {
     }
 }
 
-void bench_run::stock(bench::verbs_post& on) {
+bool bench_run::stock(bench::verbs_post& on) {
     constexpr std::uint32_t payload_bytes = 64;
+    bool good = true;
     for (const std::uint32_t batch : bench::thread_batches) {
         for (const bool own : {false, true}) {
             const auto requests = std::max<std::uint64_t>(wanted_.rounds, std::uint64_t{batch} * 100);
@@ -124,7 +125,8 @@ void bench_run::stock(bench::verbs_post& on) {
             line out;
             out.poster = own ? "CPU thread" : "ibv_post_send";
             if (!took) {
-                skip(out.poster, took.error().message);
+                // Its queues are driven directly only on an mlx5 device.
+                if (took.code() != status::unsupported) good = fail(out.poster, took.error().message);
                 continue;
             }
             out.memory = "host";
@@ -138,16 +140,17 @@ void bench_run::stock(bench::verbs_post& on) {
             lines_.push_back(out);
         }
     }
+    return good;
 }
 
-void bench_run::rounds(bench::verbs_post& on) {
+bool bench_run::rounds(bench::verbs_post& on) {
     constexpr std::uint32_t payload_bytes = 64;
     auto queues = on.queues();
-    if (!queues) return skip("rounds", queues.error().message);
+    if (!queues) return fail("rounds", queues.error().message) || queues.code() == status::unsupported;
     static_cast<void>(on.has_arrived(payload_bytes));
     auto row = bench::measure_rounds(*queues, payload_bytes, wanted_.rounds);
-    if (!row) return skip("rounds", row.error().message);
-    if (!on.has_arrived(payload_bytes)) return skip("rounds", "what was written did not arrive");
+    if (!row) return fail("rounds", row.error().message);
+    if (!on.has_arrived(payload_bytes)) return fail("rounds", "what was written did not arrive");
     for (const bool whole : {false, true}) {
         line out;
         out.poster = whole ? "thread, until completed" : "thread";
@@ -160,14 +163,17 @@ void bench_run::rounds(bench::verbs_post& on) {
         out.rate = 1e9 / row->round_ns;
         lines_.push_back(out);
     }
+    return true;
 }
 
-void bench_run::on_device() {
+bool bench_run::on_device() {
     auto opened = bench::verbs_post::open(wanted_.device);
-    if (!opened) return skip("no device", opened.error().message);
+    // Without one there is nothing to measure, unless it was asked for.
+    if (!opened) return fail("no RDMA device", opened.error().message) || wanted_.device.empty();
     device_ = (*opened)->describe();
-    stock(**opened);
-    if (rings_) rounds(**opened);
+    bool good = stock(**opened);
+    if (rings_) good = rounds(**opened) && good;
+    return good;
 }
 
 void bench_run::print() const {
@@ -236,7 +242,7 @@ int bench_run::run() {
     if (wanted_.wants("payload"))
         good = on_gpu(bench::payload_cases(*payloads, rings_->processors())) && good;
     if (wanted_.wants("cpu")) on_cpu(bench::cpu_cases(*payloads));
-    if (wanted_.wants("device")) on_device();
+    if (wanted_.wants("device")) good = on_device() && good;
     print();
     if (!wanted_.json.empty() && !report::write_json(wanted_.json, document())) return 1;
     if (lines_.empty()) return report::complain("gpu_post_bench", "nothing could be measured");

@@ -3,11 +3,54 @@
 #include <accel_transport/device/scopes.hpp>
 
 #include <array>
+#include <barrier>
 #include <cstring>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+namespace accel::tests {
+namespace {
+
+/// Threads of the host in the place of a warp's lanes: their ranks add up and meet as those do.
+struct team_scope {
+    static constexpr std::uint32_t threads = 4;
+    static thread_local std::uint32_t own_rank;
+    static std::array<std::uint64_t, threads> told;
+    static std::barrier<> meeting;
+
+    static std::uint32_t rank() noexcept { return own_rank; }
+    static void meet() noexcept { meeting.arrive_and_wait(); }
+    static mlx5::block_sum add(std::uint32_t mine) noexcept {
+        told[own_rank] = mine;
+        meet();
+        mlx5::block_sum out;
+        for (std::uint32_t i = 0; i < threads; ++i) {
+            out.before += i < own_rank ? static_cast<std::uint32_t>(told[i]) : 0;
+            out.all += static_cast<std::uint32_t>(told[i]);
+        }
+        meet();
+        return out;
+    }
+    static std::uint64_t of_first(std::uint64_t value) noexcept {
+        if (own_rank == 0) told[0] = value;
+        meet();
+        const std::uint64_t out = told[0];
+        meet();
+        return out;
+    }
+};
+thread_local std::uint32_t team_scope::own_rank = 0;
+std::array<std::uint64_t, team_scope::threads> team_scope::told{};
+std::barrier<> team_scope::meeting{team_scope::threads};
+
+}  // namespace
+}  // namespace accel::tests
+
+template <>
+inline constexpr bool accel::mlx5::is_scope_of_host<accel::tests::team_scope> = true;
 
 namespace accel::tests {
 namespace {
@@ -152,6 +195,61 @@ TEST(send_scopes, no_more_is_released_than_is_under_way) {
     EXPECT_TRUE(mlx5::release_to(queue.ref, 1));
     EXPECT_FALSE(mlx5::release_to(queue.ref, 0)) << "released before";
     EXPECT_EQ(mlx5::free_blocks(queue.ref), 7U);
+}
+
+/// What the threads of a team say when each posts its share, one behind another.
+std::array<status, team_scope::threads> post_as_team(
+    const mlx5::send_queue_ref& queue, const std::vector<mlx5::work_request>& all,
+    const std::array<std::uint32_t, team_scope::threads>& shares) {
+    std::array<status, team_scope::threads> said{};
+    std::vector<std::thread> threads;
+    std::uint32_t first = 0;
+    for (std::uint32_t rank = 0; rank < team_scope::threads; ++rank) {
+        threads.emplace_back([&, rank, first] {
+            team_scope::own_rank = rank;
+            said[rank] = mlx5::post<team_scope>(queue, all.data() + first, shares[rank]);
+        });
+        first += shares[rank];
+    }
+    for (std::thread& each : threads) each.join();
+    return said;
+}
+
+TEST(send_scopes, the_shares_of_a_team_lie_in_the_order_of_its_ranks) {
+    plain_queue team(128, 0xffff'ffa0);
+    plain_queue alone(128, 0xffff'ffa0);
+    std::mt19937 dice(10);
+    for (int batch = 0; batch < 200; ++batch) {
+        std::array<std::uint32_t, team_scope::threads> shares{};
+        for (std::uint32_t& each : shares) each = static_cast<std::uint32_t>(dice() % 4);
+        const random_writes requests(dice, shares[0] + shares[1] + shares[2] + shares[3], 200);
+        for (const status said : post_as_team(team.ref, requests.all, shares)) {
+            ASSERT_EQ(said, status::ok) << batch;
+        }
+        ASSERT_EQ(mlx5::post<thread_scope>(alone.ref, requests.all.data(), as_count(requests.all.size())),
+                  status::ok);
+        ASSERT_EQ(team.ring, alone.ring) << batch;
+        ASSERT_EQ(team.record, alone.record);
+        ASSERT_EQ(team.doorbell, alone.doorbell) << "of the last that has any";
+        ASSERT_TRUE(mlx5::release_to(team.ref, team.state.reserved));
+        ASSERT_TRUE(mlx5::release_to(alone.ref, alone.state.reserved));
+    }
+}
+
+TEST(send_scopes, all_of_a_team_hear_that_it_does_not_fit) {
+    plain_queue queue(8);
+    std::mt19937 dice(11);
+    random_writes requests(dice, 9, 2);
+    for (mlx5::work_request& each : requests.all) each.carries_bytes = false;
+    for (const status said : post_as_team(queue.ref, requests.all, {3, 0, 3, 3})) {
+        EXPECT_EQ(said, status::message_too_large);
+    }
+    for (const status said : post_as_team(queue.ref, requests.all, {0, 5, 0, 0})) EXPECT_EQ(said, status::ok);
+    for (const status said : post_as_team(queue.ref, requests.all, {1, 1, 1, 1})) {
+        EXPECT_EQ(said, status::again);
+    }
+    EXPECT_EQ(queue.counted(), 5U);
+    EXPECT_EQ(mlx5::free_blocks(queue.ref), 3U);
 }
 
 TEST(owed_doorbell, rings_with_the_next_request_or_when_told) {
