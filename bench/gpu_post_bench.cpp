@@ -7,7 +7,6 @@
 #include "verbs_post.hpp"
 
 #include <algorithm>
-#include <array>
 #include <iostream>
 #include <string>
 #include <vector>

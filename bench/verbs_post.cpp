@@ -7,6 +7,7 @@
 #include <accel_transport/device/scopes.hpp>
 
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <optional>
