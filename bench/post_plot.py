@@ -8,12 +8,13 @@ import math
 import sys
 from pathlib import Path
 
-from stage_plot import FAINT, GRID, INK, Malformed, rectangle, size_text, text
+from stage_plot import FAINT, GRID, INK, Malformed, rectangle, text
 
 WIDTH, LEFT, RIGHT, TOP, BAR, STEP = 900, 360, 110, 84, 18, 26
 HEIGHT = 460
 # Colour-blind safe (Okabe and Ito).
 COLOURS = ["#0072b2", "#d55e00", "#009e73", "#e69f00", "#56b4e9", "#cc79a7", "#222222"]
+CARRIED = ", carried"
 NUMBERS = ["queues", "batch", "payload_bytes", "ns_per_request", "requests_per_s", "gbit_per_s"]
 WORDS = ["poster", "memory", "order", "device"]
 
@@ -81,7 +82,18 @@ def at(value, first, last, begin, end):
 
 
 def power_text(power):
-    return f"{10.0 ** power:g}"
+    return f"{10 ** power:,}" if power >= 0 else f"{10.0 ** power:g}"
+
+
+def figure_text(value):
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def size_text(size):
+    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size >= factor:
+            return f"{size / factor:.3g} {unit}"
+    return f"{size:g} B"
 
 
 def svg(height, body):
@@ -108,13 +120,13 @@ def plot_times(rows):
         unsound = "UNSOUND" in name
         body.append(text(LEFT - 10, y + 13, name, "end", 12, FAINT if unsound else INK))
         body.append(rectangle(LEFT, y, x - LEFT, BAR, "#c8c8c8" if unsound else COLOURS[0], f"{name}: {ns:.1f} ns"))
-        body.append(text(x + 6, y + 13, f"{ns:.3g}", size=12, weight="bold"))
+        body.append(text(x + 6, y + 13, figure_text(ns), size=12, weight="bold"))
     return svg(bottom + 34, body)
 
 
 def curve_name(row):
     queues = f" × {row['queues']}" if row["queues"] > 1 else ""
-    return f"{row['poster']}{queues}, {row['batch']} a doorbell{', carried' if row['carried'] else ''}{wire(row)}"
+    return f"{row['poster']}{queues}, {row['batch']} a doorbell{CARRIED if row['carried'] else ''}{wire(row)}"
 
 
 def curves_of(rows):
@@ -145,14 +157,17 @@ def plot_rates(rows):
     for size in sorted(set(sizes)):
         x = at(size, x_first, x_last, left, right)
         body.append(text(x, bottom + 18, size_text(size), "middle", 12, FAINT))
+    colours = {}
     for i, (name, points) in enumerate(curves.items()):
-        colour = COLOURS[i % len(COLOURS)]
+        # What is carried is dashed, in the colour of the same that is named.
+        colour = colours.setdefault(name.replace(CARRIED, ""), COLOURS[len(colours) % len(COLOURS)])
         places = [(at(size, x_first, x_last, left, right), at(rate, y_first, y_last, bottom, top)) for size, rate in points]
-        dashes = ' stroke-dasharray="6 4"' if i >= len(COLOURS) else ""
+        dashes = ' stroke-dasharray="6 4"' if CARRIED in name else ""
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
         body.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"{dashes}/>')
-        body.append(rectangle(right + 16, top + 22 * i, 12, 12, colour))
-        body.append(text(right + 34, top + 22 * i + 11, name, size=12))
+        body.append(f'<line x1="{right + 12}" y1="{top + 22 * i + 7}" x2="{right + 34}" y2="{top + 22 * i + 7}" '
+                    f'stroke="{colour}" stroke-width="3"{dashes}/>')
+        body.append(text(right + 40, top + 22 * i + 11, name, size=12))
     return svg(max(HEIGHT, top + 22 * len(curves) + 20), body)
 
 
