@@ -33,6 +33,41 @@ ACCEL_HOST_DEVICE inline void store_release(std::uint32_t* where, std::uint32_t 
 #endif
 }
 
+/// What was there before.
+ACCEL_HOST_DEVICE inline std::uint32_t fetch_add(std::uint32_t* where, std::uint32_t addend) noexcept {
+#if defined(__CUDA_ARCH__)
+    __threadfence();
+    const std::uint32_t before = atomicAdd(where, addend);
+    __threadfence();
+    return before;
+#else
+    return __atomic_fetch_add(where, addend, __ATOMIC_ACQ_REL);
+#endif
+}
+
+/// The same, of a word that orders nothing: a counter.
+ACCEL_HOST_DEVICE inline std::uint32_t count_up(std::uint32_t* where) noexcept {
+#if defined(__CUDA_ARCH__)
+    return atomicAdd(where, 1U);
+#else
+    return __atomic_fetch_add(where, 1U, __ATOMIC_RELAXED);
+#endif
+}
+ACCEL_HOST_DEVICE inline std::uint64_t count_up(std::uint64_t* where) noexcept {
+#if defined(__CUDA_ARCH__)
+    return atomicAdd(reinterpret_cast<unsigned long long*>(where), 1ULL);
+#else
+    return __atomic_fetch_add(where, 1U, __ATOMIC_RELAXED);
+#endif
+}
+[[nodiscard]] ACCEL_HOST_DEVICE inline std::uint64_t load_relaxed(const std::uint64_t* where) noexcept {
+#if defined(__CUDA_ARCH__)
+    return *const_cast<const volatile std::uint64_t*>(where);
+#else
+    return __atomic_load_n(where, __ATOMIC_RELAXED);
+#endif
+}
+
 /// Steps that all threads see in one and the same order, and whatever was stored before them as well.
 ACCEL_HOST_DEVICE inline void store_ordered(std::uint32_t* where, std::uint32_t value) noexcept {
 #if defined(__CUDA_ARCH__)
