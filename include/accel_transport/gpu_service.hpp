@@ -40,8 +40,8 @@ struct gpu_service_statistics {
 /// Move-only; its methods may be called from any thread.
 class ACCEL_API gpu_service {
   public:
-    /// Options for `listen`, sized for a service whose slots are all made beforehand: 64 sessions of 32 slots
-    /// with 64 KiB each way, on cuda:0.
+    /// Options for `listen`, sized for a service whose slots are all made beforehand: 64 sessions of 8 slots
+    /// with 1 MiB each way, as channels ask for by default, on cuda:0: 1 GiB.
     [[nodiscard]] static server_options defaults();
     /// Listens on `gpu://host:port?key=value…`. Makes everything that sessions and kernels will need, before
     /// any kernel runs: `max_sessions` × `max_slots` × (`max_request_bytes` + `max_response_bytes`) of GPU

@@ -39,6 +39,7 @@ class service_rig {
         options.memory = on_gpu ? memory_kind::cuda(0) : memory_kind::host();
         options.max_sessions = 16;
         options.max_slots = 16;
+        options.max_request_bytes = options.max_response_bytes = std::size_t{64} << 10;
         options.security.insecure = true;
         options.peer_timeout = patience(500ms);
     }

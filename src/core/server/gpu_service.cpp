@@ -70,8 +70,8 @@ gpu_service::~gpu_service() {
 server_options gpu_service::defaults() {
     server_options out;
     out.max_sessions = 64;
-    out.max_slots = 32;
-    out.max_request_bytes = out.max_response_bytes = std::size_t{64} << 10;
+    out.max_slots = 8;
+    out.max_request_bytes = out.max_response_bytes = std::size_t{1} << 20;
     out.max_memory_bytes = std::size_t{64} << 30;
     out.memory = memory_kind::cuda(0);
     return out;
