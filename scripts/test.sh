@@ -78,6 +78,7 @@ step_sources() {
     python3 scripts/check_sources_test.py
     python3 scripts/check_sources.py
     python3 bench/stage_plot_test.py
+    python3 bench/post_plot_test.py
 }
 
 step_release() {
@@ -199,6 +200,7 @@ step_gpucheck() {
     local tool check='compute-sanitizer --error-exitcode 9 --tool' failed=0
     for tool in memcheck racecheck initcheck; do
         timeout 300 $check $tool $gpu_build/bin/digits_gpu_tests --gtest_filter='*alignment*:*refuses*:*survives*:*scratch*' || failed=1
+        timeout 300 $check $tool $gpu_build/bin/send_scopes_gpu_tests || failed=1
     done
     ACCEL_TEST_MEMORY=cuda:0 timeout 300 $check memcheck $gpu_build/bin/conformance_tests \
         --gtest_filter='backends/sizes.*/tcp:backends/random_calls.*/local:backends/deadlines.*/tcp' || failed=1
@@ -210,17 +212,27 @@ step_gpudemo() {
     python3 scripts/check_demo.py "$logs/gpudemo.json" --softnic
 }
 
-# The RDMA device is emulated: what is measured is what the library and the GPU do around it.
+# The RDMA device is emulated: what is measured is what the library and the GPU do around it. With `girondi` first: only
+# what posting costs, from the GPU and from the CPU.
 run_gpu_bench() {
     cd "$root" || return
+    local program=gpu_bench plot=bench/stage_plot.py
+    if [[ ${1:-} == girondi ]]; then
+        shift
+        program=gpu_post_bench plot=bench/post_plot.py
+    fi
+    local json=build/gpu-bench/${program//_/-}.json status=0
     mkdir -p build/gpu-bench "$logs"
     say "building (log: $logs/gpu-bench.log)"
-    { configure_gpu && cmake --build $gpu_build --target gpu_bench softnic_cli; } >"$logs/gpu-bench.log" 2>&1 || {
+    { configure_gpu && cmake --build $gpu_build --target $program softnic_cli; } >"$logs/gpu-bench.log" 2>&1 || {
         tail -n 40 "$logs/gpu-bench.log" >&2
         end_with "the build failed; its whole log is $logs/gpu-bench.log"
     }
-    $gpu_build/bin/softnic run --mode spin -- $gpu_build/bin/gpu_bench --json build/gpu-bench/gpu-bench.json "$@"
-    python3 bench/stage_plot.py build/gpu-bench/gpu-bench.json build/gpu-bench
+    rm -f "$json"
+    $gpu_build/bin/softnic run --mode spin -- "$gpu_build/bin/$program" --json "$json" "$@" || status=$?
+    # What could be measured is drawn, whatever else went wrong.
+    if [[ -e $json ]]; then python3 "$plot" "$json" build/gpu-bench; fi
+    return "$status"
 }
 
 # Without a virtual machine it is skipped, but not where all has to run.

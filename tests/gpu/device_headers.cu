@@ -1,6 +1,8 @@
 // The posting functions as a CUDA kernel has them: compiled for the device, with warnings as errors.
 #include <accel_transport/device/completion_queue.hpp>
+#include <accel_transport/device/owed_doorbell.hpp>
 #include <accel_transport/device/receive_queue.hpp>
+#include <accel_transport/device/scopes.cuh>
 #include <accel_transport/device/send_queue.hpp>
 #include <accel_transport/device/shared_send_queue.hpp>
 
@@ -20,10 +22,33 @@ __global__ void post_and_poll(mlx5::send_queue_ref sends, mlx5::completion_queue
 
 __global__ void share(mlx5::shared_send_queue_ref shared, mlx5::work_request request, std::uint16_t done,
                       status* outcome) {
-    if (threadIdx.x == 0) mlx5::clear_ends(shared);
+    if (threadIdx.x == 0) mlx5::clear_whole(shared);
     __syncthreads();
     *outcome = mlx5::post(shared, request);
     if (!mlx5::release(shared, done)) *outcome = status::protocol_error;
+}
+
+/// As many requests as the thread's rank is odd: some of the scope have none.
+template <class Scope>
+__global__ void post_together(mlx5::send_queue_ref sends, mlx5::work_request request, status* outcome) {
+    *outcome = mlx5::post<Scope>(sends, &request, Scope::rank() & 1U);
+    const mlx5::request_size size = mlx5::size_of(request);
+    mlx5::batch_share share;
+    *outcome = mlx5::reserve<Scope>(sends, mlx5::blocks_of(size.units), share);
+    if (*outcome != status::ok) return;
+    mlx5::fill(sends, share.first, request, size);
+    mlx5::publish<Scope>(sends, share);
+    mlx5::ring<Scope>(sends, share, mlx5::doorbell_of(sends, share.first, request, size));
+    if (share.closes && !mlx5::release_to(sends, share.end)) *outcome = status::protocol_error;
+}
+template __global__ void post_together<mlx5::thread_scope>(mlx5::send_queue_ref, mlx5::work_request, status*);
+template __global__ void post_together<mlx5::warp_scope>(mlx5::send_queue_ref, mlx5::work_request, status*);
+template __global__ void post_together<mlx5::block_scope>(mlx5::send_queue_ref, mlx5::work_request, status*);
+
+__global__ void post_owing(mlx5::send_queue_ref sends, mlx5::work_request request, status* outcome) {
+    mlx5::owed_doorbell owed;
+    for (int i = 0; i < 2; ++i) *outcome = mlx5::post(sends, request, owed);
+    mlx5::ring(sends, owed);
 }
 
 __global__ void receive(mlx5::receive_queue_ref* own, mlx5::shared_receive_queue_ref* shared) {

@@ -1,6 +1,8 @@
 // The posting functions on the device: full rings, what it answers, read without libmlx5.
 #include "mlx5_queues.hpp"
 
+#include <accel_transport/device/owed_doorbell.hpp>
+
 #include <cstring>
 
 namespace accel::verbs {
@@ -121,6 +123,37 @@ TEST_F(mlx5_queue, messages_go_round_all_rings) {
         ASSERT_EQ(mlx5::free_blocks(from.queues.sends), from.queues.sends.blocks);
     }
     EXPECT_EQ(client.taken.first_failure, 0U);
+}
+
+TEST_F(mlx5_queue, requests_whose_doorbells_were_owed_are_all_done_once_it_has_rung) {
+    const end one = make_end();
+    const end other = make_end();
+    connect(*one.pair, *other.pair);
+    driven client(*driver_, *one.pair, *one.completions);
+    mlx5::owed_doorbell owed;
+    mlx5::work_request request;
+    request.flags = mlx5::flag_signalled;
+    request.remote_key = registered_->rkey;
+    request.ranges = 1;
+    for (std::uint32_t i = 0; i < 3'000;) {
+        const std::uint32_t batch = 1 + i % 5;
+        for (std::uint32_t each = 0; each < batch; ++each, ++i) {
+            const mlx5::local_range payload = range(8 * each, 8);
+            std::memcpy(memory_.data() + 8 * each, &i, sizeof i);
+            request.first = &payload;
+            request.remote_address = address(4096 + 8 * each);
+            ASSERT_EQ(mlx5::post(client.queues.sends, request, owed), status::ok) << i;
+        }
+        mlx5::ring(client.queues.sends, owed);
+        for (std::uint32_t each = 0; each < batch; ++each) {
+            mlx5::completion sent;
+            ASSERT_TRUE(take(client.done, sent)) << i;
+            ASSERT_EQ(sent.failure, mlx5::syndrome::none);
+            ASSERT_TRUE(mlx5::release(client.queues.sends, sent.counter));
+        }
+        ASSERT_EQ(std::memcmp(memory_.data(), memory_.data() + 4096, std::size_t{8} * batch), 0) << i;
+        ASSERT_EQ(mlx5::free_blocks(client.queues.sends), client.queues.sends.blocks);
+    }
 }
 
 TEST_F(mlx5_queue, the_first_failure_stays_and_names_its_reason) {

@@ -5,15 +5,25 @@
 #include <cstdint>
 
 /// Fences between a program (or kernel) and an adapter that reads and writes the same memory, named by what
-/// they order. On a GPU all of them have system scope. x86-64 keeps stores to memory in order, and loads;
-/// what it does not order are stores to memory and to a doorbell page, which is mapped write-combining.
+/// they order. x86-64 keeps stores to memory in order, and loads; what it does not order are stores to memory
+/// and to a doorbell page, which is mapped write-combining. A GPU orders nothing by itself: each fence is one
+/// of system scope, cumulative (what other threads stored, and this one knows of by a barrier, is ordered
+/// too), and costs a way to the host and back if stores to its memory are under way.
 namespace accel::mlx5 {
 
 namespace detail {
 
+#if defined(__CUDA_ARCH__)
+/// With a strong access on its other side this is a release or an acquire pattern, all that is needed. What
+/// `__threadfence_system` does, a sequentially consistent fence, is more.
+__device__ inline void order_for_system() noexcept {
+    asm volatile("fence.acq_rel.sys;" ::: "memory");
+}
+#endif
+
 ACCEL_HOST_DEVICE inline void order_stores_to_memory() noexcept {
 #if defined(__CUDA_ARCH__)
-    __threadfence_system();
+    order_for_system();
 #elif defined(__x86_64__)
     asm volatile("" ::: "memory");
 #elif defined(__aarch64__)
@@ -25,7 +35,7 @@ ACCEL_HOST_DEVICE inline void order_stores_to_memory() noexcept {
 
 ACCEL_HOST_DEVICE inline void order_stores_to_device() noexcept {
 #if defined(__CUDA_ARCH__)
-    __threadfence_system();
+    order_for_system();
 #elif defined(__x86_64__)
     asm volatile("sfence" ::: "memory");
 #elif defined(__aarch64__)
@@ -37,7 +47,7 @@ ACCEL_HOST_DEVICE inline void order_stores_to_device() noexcept {
 
 ACCEL_HOST_DEVICE inline void order_loads() noexcept {
 #if defined(__CUDA_ARCH__)
-    __threadfence_system();
+    order_for_system();
 #elif defined(__x86_64__)
     asm volatile("" ::: "memory");
 #elif defined(__aarch64__)
@@ -61,6 +71,11 @@ ACCEL_HOST_DEVICE inline void order_receive_before_doorbell_record() noexcept {
 ACCEL_HOST_DEVICE inline void order_doorbell_record_before_doorbell() noexcept {
     detail::order_stores_to_device();
 }
+/// Both at once, for requests that follow each other: the next one is whole before the doorbell record counts
+/// it, and the record that counts the one before is in memory before that one's doorbell rings.
+ACCEL_HOST_DEVICE inline void order_wqe_before_record_and_record_before_doorbell() noexcept {
+    detail::order_stores_to_device();
+}
 /// The doorbell leaves the processor now, and before the next one.
 ACCEL_HOST_DEVICE inline void flush_doorbell() noexcept {
 #if !defined(__CUDA_ARCH__)
@@ -78,7 +93,7 @@ ACCEL_HOST_DEVICE inline void order_flag_before_payload() noexcept {
 /// A completion has been read before its place is given back.
 ACCEL_HOST_DEVICE inline void order_completion_before_consumer_record() noexcept {
 #if defined(__CUDA_ARCH__)
-    __threadfence_system();
+    detail::order_for_system();
 #elif defined(__x86_64__)
     asm volatile("" ::: "memory");
 #else
@@ -93,6 +108,24 @@ ACCEL_HOST_DEVICE inline void store_whole(Word* where, Word value) noexcept {
     *const_cast<volatile Word*>(where) = value;
 #else
     __atomic_store(where, &value, __ATOMIC_RELAXED);
+#endif
+}
+/// A flag that the adapter, or the host, writes last: what it wrote before is read behind it.
+template <class Word>
+ACCEL_HOST_DEVICE inline Word load_flag(const Word* where) noexcept {
+#if defined(__CUDA_ARCH__)
+    static_assert(sizeof(Word) == 1 || sizeof(Word) == 4);
+    std::uint32_t value = 0;
+    if constexpr (sizeof(Word) == 1) {
+        asm volatile("ld.acquire.sys.u8 %0, [%1];" : "=r"(value) : "l"(where) : "memory");
+    } else {
+        asm volatile("ld.acquire.sys.u32 %0, [%1];" : "=r"(value) : "l"(where) : "memory");
+    }
+    return static_cast<Word>(value);
+#else
+    Word value;
+    __atomic_load(where, &value, __ATOMIC_ACQUIRE);
+    return value;
 #endif
 }
 /// One load of what the adapter may be writing.

@@ -99,6 +99,13 @@ ACCEL_HOST_DEVICE inline std::uint32_t free_blocks(const send_queue_ref& queue) 
 
 namespace detail {
 
+ACCEL_HOST_DEVICE inline be32 index_opcode_of(std::uint32_t first, opcode operation) noexcept {
+    return to_be32(((first & 0xffffU) << 8) | static_cast<std::uint32_t>(operation));
+}
+ACCEL_HOST_DEVICE inline be32 queue_units_of(const send_queue_ref& queue, std::uint32_t units) noexcept {
+    return to_be32((queue.queue_pair << 8) | units);
+}
+
 /// Writes a request unit by unit; if it `Wraps`, goes on at the start of the ring where that ends.
 template <bool Wraps>
 class ring_writer {
@@ -111,7 +118,14 @@ class ring_writer {
     template <class Segment>
     ACCEL_HOST_DEVICE void put(const Segment& segment) noexcept {
         static_assert(sizeof(Segment) == unit_bytes);
+#if defined(__CUDA_ARCH__)
+        // In one store: over a bus each is a packet.
+        uint4 words;
+        __builtin_memcpy(&words, &segment, unit_bytes);
+        *reinterpret_cast<uint4*>(at_) = words;
+#else
         *reinterpret_cast<Segment*>(at_) = segment;
+#endif
         advance(unit_bytes);
     }
     /// Of an atomic segment that compares nothing: its second half is not looked at, and stays as it is.
@@ -146,9 +160,19 @@ class ring_writer {
 #if defined(__CUDA_ARCH__)
         const bool words =
             ((reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from)) & 3U) == 0;
-        for (; words && bytes >= 4; bytes -= 4, to += 4, from += 4) {
+        const auto put_word = [&] {
             *reinterpret_cast<std::uint32_t*>(to) = *reinterpret_cast<const std::uint32_t*>(from);
+            to += 4;
+            from += 4;
+            bytes -= 4;
+        };
+        while (words && bytes >= 4 && (reinterpret_cast<std::uintptr_t>(to) & (unit_bytes - 1)) != 0)
+            put_word();
+        for (; words && bytes >= unit_bytes; bytes -= unit_bytes, to += unit_bytes, from += unit_bytes) {
+            const auto* const four = reinterpret_cast<const std::uint32_t*>(from);
+            *reinterpret_cast<uint4*>(to) = uint4{four[0], four[1], four[2], four[3]};
         }
+        while (words && bytes >= 4) put_word();
 #else
         for (; bytes >= 32; bytes -= 32, to += 32, from += 32) __builtin_memcpy(to, from, 32);
         for (; bytes >= 8; bytes -= 8, to += 8, from += 8) __builtin_memcpy(to, from, 8);
@@ -166,8 +190,8 @@ ACCEL_HOST_DEVICE_INLINE void fill(const send_queue_ref& queue, std::uint32_t fi
                                    const work_request& request, const request_size& size) noexcept {
     ring_writer<Wraps> out(queue, first);
     control_segment control{};
-    control.index_opcode = to_be32(((first & 0xffffU) << 8) | static_cast<std::uint32_t>(request.operation));
-    control.queue_units = to_be32((queue.queue_pair << 8) | size.units);
+    control.index_opcode = index_opcode_of(first, request.operation);
+    control.queue_units = queue_units_of(queue, size.units);
     control.flags = request.flags;
     if (has_immediate(request.operation)) control.immediate = request.immediate;
     out.put(control);
@@ -224,6 +248,15 @@ ACCEL_HOST_DEVICE inline void publish(const send_queue_ref& queue, std::uint32_t
     const std::byte* const start = queue.ring + std::size_t{last & (queue.blocks - 1)} * block_bytes;
     return *reinterpret_cast<const std::uint64_t*>(start);
 }
+/// The same without reading the ring, for whoever still has the request: a GPU would read host memory.
+[[nodiscard]] ACCEL_HOST_DEVICE inline std::uint64_t doorbell_of(const send_queue_ref& queue,
+                                                                 std::uint32_t last,
+                                                                 const work_request& request,
+                                                                 const request_size& size) noexcept {
+    const auto low = static_cast<std::uint32_t>(detail::index_opcode_of(last, request.operation));
+    const auto high = static_cast<std::uint32_t>(detail::queue_units_of(queue, size.units));
+    return (std::uint64_t{high} << 32) | low;
+}
 ACCEL_HOST_DEVICE inline void ring_with(const send_queue_ref& queue, std::uint64_t value) noexcept {
     order_doorbell_record_before_doorbell();
     store_whole(queue.doorbell, value);
@@ -245,7 +278,7 @@ ACCEL_HOST_DEVICE inline void ring(const send_queue_ref& queue, std::uint32_t la
     if (const status taken = reserve(queue, blocks, first); taken != status::ok) return taken;
     fill(queue, first, request, size);
     publish(queue, first + blocks);
-    ring(queue, first);
+    ring_with(queue, doorbell_of(queue, first, request, size));
     return status::ok;
 }
 
@@ -260,6 +293,16 @@ ACCEL_HOST_DEVICE inline void ring(const send_queue_ref& queue, std::uint32_t la
     const std::byte* const start = queue.ring + std::size_t{first & (queue.blocks - 1)} * block_bytes;
     const auto* const control = reinterpret_cast<const control_segment*>(start);
     queue.state->released = first + blocks_of(from_be(control->queue_units) & most_units);
+    return true;
+}
+
+/// Step 5 for whoever knows where the request ends that is done, and need not read the ring: all before block
+/// `end` is. False: that much is not under way.
+[[nodiscard]] ACCEL_HOST_DEVICE inline bool release_to(const send_queue_ref& queue,
+                                                       std::uint32_t end) noexcept {
+    const std::uint32_t released = queue.state->released;
+    if (end - released > queue.state->reserved - released) return false;
+    queue.state->released = end;
     return true;
 }
 

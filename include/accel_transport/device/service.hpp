@@ -53,12 +53,11 @@ ACCEL_HOST_DEVICE inline bool read_header(const std::byte* from, std::uint32_t l
     constexpr std::int64_t patience_ns = 1'000'000;
     const auto* const generation =
         reinterpret_cast<const std::uint32_t*>(from + offsetof(wire::slot_header, generation));
-    const std::int64_t start = clock_ns();
-    while (mlx5::load_whole(generation) == last_generation) {
-        if (clock_ns() - start > patience_ns) return false;
-        pause();
+    for (std::int64_t start = 0; mlx5::load_flag(generation) == last_generation; pause()) {
+        const std::int64_t now = clock_ns();
+        if (start == 0) start = now;
+        if (now - start > patience_ns) return false;
     }
-    mlx5::order_flag_before_payload();
     static_assert(sizeof out % sizeof(std::uint64_t) == 0);
     std::uint64_t words[sizeof out / sizeof(std::uint64_t)];
     for (std::size_t i = 0; i < sizeof out / sizeof(std::uint64_t); ++i) {
@@ -218,11 +217,12 @@ ACCEL_HOST_DEVICE inline bool take_on(const service_ref& service, const ready_en
 /// The same, and waits for one, at most `timeout_ns`: then `timed_out`.
 [[nodiscard]] ACCEL_HOST_DEVICE inline status wait(const service_ref& service, exchange_ref& out,
                                                    std::int64_t timeout_ns) noexcept {
-    const std::int64_t start = clock_ns();
-    for (;;) {
+    for (std::int64_t start = 0;;) {
         const status found = take(service, out);
         if (found != status::again) return found;
-        if (clock_ns() - start >= timeout_ns) return status::timed_out;
+        const std::int64_t now = clock_ns();
+        if (start == 0) start = now;
+        if (now - start >= timeout_ns) return status::timed_out;
     }
 }
 

@@ -43,8 +43,6 @@ ACCEL_HOST_DEVICE inline void fail_session(const service_ref& service, std::uint
     mlx5::store_whole(&service.session_reports[index].failure, static_cast<std::uint32_t>(why));
 }
 
-/// Receives are given back so many at a time.
-inline constexpr std::uint32_t receives_at_once = 16;
 /// Commands are looked for, which is a read of the host's memory, once in so many looks that find nothing.
 inline constexpr std::uint32_t looks_a_command = 16;
 /// … or of all looks, when they always find something.
@@ -72,7 +70,7 @@ ACCEL_HOST_DEVICE inline void open_session(const service_ref& service, std::uint
     session_entry& session = service.sessions[index];
     session.is = service.offers[index];
     *session.sends.state = {};
-    mlx5::clear_ends(session.sends);
+    mlx5::clear_whole(session.sends);
     for (std::uint32_t i = 0; i < session.is.slots; ++i) session.generations[i] = session.busy[i] = 0;
     session.posted = 0;
     ++session.epoch;
@@ -111,8 +109,7 @@ ACCEL_HOST_DEVICE inline void end_closing(const service_ref& service) noexcept {
 ACCEL_HOST_DEVICE inline bool take_command(const service_ref& service) noexcept {
     service_state& state = *service.state;
     const command& next = service.commands[state.commands_taken & service.command_mask];
-    if (mlx5::load_whole(&next.number) != state.commands_taken + 1) return false;
-    mlx5::order_flag_before_payload();
+    if (mlx5::load_flag(&next.number) != state.commands_taken + 1) return false;
     const command order = next;
     ++state.commands_taken;
     if (order.session >= service.session_count) return true;
@@ -126,10 +123,9 @@ ACCEL_HOST_DEVICE inline void look_at_clock(const service_ref& service) noexcept
     constexpr std::int64_t at_once_ns = 20'000;
     service_state& state = *service.state;
     const std::int64_t before = state.last_look;
-    const std::uint32_t tick = mlx5::load_whole(&service.orders->clock_tick);
+    const std::uint32_t tick = mlx5::load_flag(&service.orders->clock_tick);
     state.last_look = clock_ns();
     if (tick == state.clock_seen) return;
-    mlx5::order_flag_before_payload();
     if (state.last_look - before < at_once_ns) {
         state.clock_offset = mlx5::load_whole(&service.orders->clock_ns) - state.last_look;
         state.clock_seen = tick;
@@ -161,6 +157,7 @@ ACCEL_HOST_DEVICE inline void take_commands(const service_ref& service) noexcept
 ACCEL_HOST_DEVICE inline void give_receives_back(const service_ref& service) noexcept {
     service_state& state = *service.state;
     if (state.receives_owed == 0) return;
+    for (std::uint32_t i = 0; i < state.receives_owed; ++i) mlx5::take_back(state.receives, state.owed[i]);
     mlx5::post_empty(state.receives, state.receives_owed);
     state.receives_owed = 0;
     mlx5::publish_taken(service.completions);
@@ -197,8 +194,7 @@ ACCEL_HOST_DEVICE inline void on_completion(const service_ref& service,
                                             const mlx5::completion& completion) noexcept {
     service_state& state = *service.state;
     if (is_receive(completion.kind)) {
-        mlx5::take_back(state.receives, completion.counter);
-        ++state.receives_owed;
+        state.owed[state.receives_owed++] = completion.counter;
     }
     const std::uint32_t index = find_session(service, completion.queue_pair);
     if (index == no_session) return;
@@ -211,14 +207,16 @@ ACCEL_HOST_DEVICE inline void on_completion(const service_ref& service,
     }
 }
 
-/// Whatever has completed, as far as there is room for what it brings.
+/// What has completed, up to the first arrival: whoever took that one works on it, and the next one looks on.
 ACCEL_HOST_DEVICE inline bool take_completions(const service_ref& service) noexcept {
     constexpr int most = 16;
     service_state& state = *service.state;
+    const std::uint32_t before = state.ready_tail;
     int count = 0;
-    for (mlx5::completion completion; count < most && mlx5::take(service.completions, completion); ++count) {
+    for (mlx5::completion completion; count < most && state.ready_tail == before; ++count) {
+        if (!mlx5::take(service.completions, completion)) break;
+        if (state.receives_owed == receives_at_once) give_receives_back(service);
         on_completion(service, completion);
-        if (state.receives_owed >= receives_at_once) give_receives_back(service);
     }
     return count > 0;
 }
@@ -267,10 +265,10 @@ ACCEL_HOST_DEVICE inline status post(const service_ref& service, session_entry& 
     const std::uint32_t quarter = session.sends.queue.blocks / 4;
     const bool due = count_up(&session.posted) % quarter == quarter - 1;
     request.flags = due ? mlx5::flag_signalled : std::uint8_t{0};
-    const std::int64_t start = clock_ns();
-    for (;;) {
+    for (std::int64_t start = 0;;) {
         const status posted = mlx5::post(session.sends, request);
         if (posted != status::again) return posted;
+        if (start == 0) start = clock_ns();
         // Completions of this queue stand behind arrivals, for which there is room.
         if (try_lock(&service.state->lock)) {
             (void)take_completions(service);

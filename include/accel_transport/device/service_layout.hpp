@@ -102,6 +102,9 @@ struct ready_entry {
     std::int64_t arrival = 0;  ///< by `clock_ns`
 };
 
+/// Receives are given back so many at a time.
+inline constexpr std::uint32_t receives_at_once = 16;
+
 /// What all threads of a service share.
 struct service_state {
     std::uint32_t lock = 0;  ///< of all that follows
@@ -118,6 +121,7 @@ struct service_state {
     std::int64_t clock_offset = 0;  ///< from `clock_ns` to the clock that deadlines are on
     mlx5::completion_queue_state completions;
     mlx5::shared_receive_queue_ref receives;
+    std::uint16_t owed[receives_at_once] = {};  ///< receives that were used, to be given back
     // Not under the lock.
     std::uint64_t requests = 0;
     std::uint64_t replies = 0;

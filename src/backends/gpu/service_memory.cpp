@@ -36,7 +36,7 @@ struct kernel_parts {
         ready_size = std::bit_ceil(sizes.sessions * sizes.slots);
         ready = carve.take<device::ready_entry>(ready_size);
         send_states = carve.take<mlx5::shared_send_queue_state>(sizes.sessions);
-        ends = carve.take<std::uint32_t>(std::size_t{sizes.sessions} * sizes.send_blocks);
+        whole = carve.take<mlx5::whole_request>(std::size_t{sizes.sessions} * sizes.send_blocks);
         generations = carve.take<std::uint32_t>(std::size_t{sizes.sessions} * sizes.slots);
         busy = carve.take<std::uint32_t>(std::size_t{sizes.sessions} * sizes.slots);
     }
@@ -48,7 +48,7 @@ struct kernel_parts {
     std::uint32_t ready_size;
     device::ready_entry* ready;
     mlx5::shared_send_queue_state* send_states;
-    std::uint32_t* ends;
+    mlx5::whole_request* whole;
     std::uint32_t* generations;
     std::uint32_t* busy;
 };
@@ -112,7 +112,7 @@ result<void> service_memory::prepare(std::span<const mlx5::send_queue_ref> sends
         device::session_entry& entry = here.sessions[i];
         entry.sends.queue = sends[i];
         entry.sends.state = there.send_states + i;
-        entry.sends.ends = there.ends + std::size_t{i} * sizes_.send_blocks;
+        entry.sends.whole = there.whole + std::size_t{i} * sizes_.send_blocks;
         entry.generations = there.generations + std::size_t{i} * sizes_.slots;
         entry.busy = there.busy + std::size_t{i} * sizes_.slots;
         put_number(table, sends[i].queue_pair, i);

@@ -1,0 +1,287 @@
+// Batches with one doorbell, and doorbells that are owed, on rings that no adapter reads.
+#include <accel_transport/device/owed_doorbell.hpp>
+#include <accel_transport/device/scopes.hpp>
+
+#include <array>
+#include <barrier>
+#include <cstring>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace accel::tests {
+namespace {
+
+/// Threads of the host in the place of a warp's lanes: their ranks add up and meet as those do.
+struct team_scope {
+    static constexpr std::uint32_t threads = 4;
+    static thread_local std::uint32_t own_rank;
+    static std::array<std::uint64_t, threads> told;
+    static std::barrier<> meeting;
+
+    static std::uint32_t rank() noexcept { return own_rank; }
+    static void meet() noexcept { meeting.arrive_and_wait(); }
+    static mlx5::block_sum add(std::uint32_t mine) noexcept {
+        told[own_rank] = mine;
+        meet();
+        mlx5::block_sum out;
+        for (std::uint32_t i = 0; i < threads; ++i) {
+            out.before += i < own_rank ? static_cast<std::uint32_t>(told[i]) : 0;
+            out.all += static_cast<std::uint32_t>(told[i]);
+        }
+        meet();
+        return out;
+    }
+    static std::uint64_t of_first(std::uint64_t value) noexcept {
+        if (own_rank == 0) told[0] = value;
+        meet();
+        const std::uint64_t out = told[0];
+        meet();
+        return out;
+    }
+};
+thread_local std::uint32_t team_scope::own_rank = 0;
+std::array<std::uint64_t, team_scope::threads> team_scope::told{};
+std::barrier<> team_scope::meeting{team_scope::threads};
+
+}  // namespace
+}  // namespace accel::tests
+
+template <>
+inline constexpr bool accel::mlx5::is_scope_of_host<accel::tests::team_scope> = true;
+
+namespace accel::tests {
+namespace {
+
+using mlx5::thread_scope;
+
+struct plain_queue {
+    explicit plain_queue(std::uint32_t blocks, std::uint32_t start = 0)
+        : ring(std::size_t{blocks} * mlx5::block_bytes), state{start, start} {
+        ref = {ring.data(), blocks, 0x1234, &record, &doorbell, &state};
+    }
+    [[nodiscard]] std::uint32_t counted() const { return mlx5::from_be(record); }
+    std::vector<std::byte> ring;
+    mlx5::be32 record{};
+    std::uint64_t doorbell = 0;
+    mlx5::send_queue_state state;
+    mlx5::send_queue_ref ref;
+};
+
+/// Writes of any length up to `most`, half of them with their bytes in the request.
+class random_writes {
+  public:
+    random_writes(std::mt19937& dice, std::size_t count, std::uint32_t most) : ranges_(count), all(count) {
+        for (std::size_t i = 0; i < count; ++i) {
+            ranges_[i] = {reinterpret_cast<std::uintptr_t>(bytes().data()) + dice() % 64,
+                          static_cast<std::uint32_t>(dice() % most), static_cast<std::uint32_t>(dice())};
+            all[i].operation = dice() % 2 == 0 ? mlx5::opcode::write : mlx5::opcode::write_immediate;
+            all[i].carries_bytes = dice() % 2 == 0;
+            all[i].flags = dice() % 2 == 0 ? mlx5::flag_signalled : 0;
+            all[i].ranges = 1;
+            all[i].first = &ranges_[i];
+            all[i].immediate = mlx5::be32{static_cast<std::uint32_t>(dice())};
+            all[i].remote_address = dice();
+            all[i].remote_key = static_cast<std::uint32_t>(dice());
+        }
+    }
+
+  private:
+    static const std::array<std::uint8_t, 1024>& bytes() {
+        static const auto made = [] {
+            std::array<std::uint8_t, 1024> out{};
+            for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<std::uint8_t>(i * 7 + 1);
+            return out;
+        }();
+        return made;
+    }
+    std::vector<mlx5::local_range> ranges_;
+
+  public:
+    std::vector<mlx5::work_request> all;
+};
+
+std::uint32_t as_count(std::size_t size) {
+    return static_cast<std::uint32_t>(size);
+}
+
+TEST(send_scopes, a_batch_is_what_its_requests_are_one_by_one_and_rings_once) {
+    constexpr std::uint32_t start = 0xffff'ffd3;  // soon to wrap
+    plain_queue together(64, start);
+    plain_queue singly(64, start);
+    std::mt19937 dice(6);
+    std::uint32_t posted = 0;
+    for (int batch = 0; batch < 20'000; ++batch) {
+        const random_writes requests(dice, 1 + dice() % 5, 200);
+        const status outcome =
+            mlx5::post<thread_scope>(together.ref, requests.all.data(), as_count(requests.all.size()));
+        if (outcome == status::again) {
+            ASSERT_GT(together.state.reserved - together.state.released, 0U);
+            ASSERT_TRUE(mlx5::release_to(together.ref, together.state.reserved));
+            ASSERT_TRUE(mlx5::release_to(singly.ref, singly.state.reserved));
+            continue;
+        }
+        ASSERT_EQ(outcome, status::ok);
+        posted += as_count(requests.all.size());
+        for (const mlx5::work_request& each : requests.all) {
+            ASSERT_EQ(mlx5::post(singly.ref, each), status::ok);
+        }
+        ASSERT_EQ(together.ring, singly.ring) << batch;
+        ASSERT_EQ(together.record, singly.record);
+        ASSERT_EQ(together.doorbell, singly.doorbell) << "of the last request";
+        ASSERT_EQ(together.state.reserved, singly.state.reserved);
+    }
+    EXPECT_GT(posted, 20'000U);
+}
+
+TEST(send_scopes, a_batch_that_does_not_fit_takes_nothing) {
+    plain_queue queue(8);
+    std::mt19937 dice(7);
+    random_writes requests(dice, 9, 2);
+    for (mlx5::work_request& each : requests.all) each.carries_bytes = false;
+    EXPECT_EQ(mlx5::post<thread_scope>(queue.ref, requests.all.data(), 9), status::message_too_large)
+        << "than the ring ever will";
+    ASSERT_EQ(mlx5::post<thread_scope>(queue.ref, requests.all.data(), 5), status::ok);
+    const std::vector<std::byte> before = queue.ring;
+    const std::uint64_t rung = queue.doorbell;
+    EXPECT_EQ(mlx5::post<thread_scope>(queue.ref, requests.all.data(), 4), status::again);
+    EXPECT_EQ(queue.ring, before);
+    EXPECT_EQ(queue.doorbell, rung);
+    EXPECT_EQ(queue.counted(), 5U);
+    EXPECT_EQ(mlx5::free_blocks(queue.ref), 3U);
+}
+
+TEST(send_scopes, one_request_that_is_too_long_stops_the_batch) {
+    plain_queue queue(64);
+    std::mt19937 dice(8);
+    random_writes requests(dice, 3, 2);
+    const mlx5::local_range longest{0, 1000, 0};
+    requests.all[1].carries_bytes = true;
+    requests.all[1].first = &longest;
+    EXPECT_EQ(mlx5::post<thread_scope>(queue.ref, requests.all.data(), 3), status::message_too_large);
+    EXPECT_EQ(mlx5::free_blocks(queue.ref), 64U);
+    EXPECT_EQ(queue.counted(), 0U);
+}
+
+TEST(send_scopes, a_batch_of_nothing_rings_nothing) {
+    plain_queue queue(8);
+    EXPECT_EQ(mlx5::post<thread_scope>(queue.ref, nullptr, 0), status::ok);
+    EXPECT_EQ(queue.doorbell, 0U);
+    EXPECT_EQ(queue.counted(), 0U);
+    EXPECT_EQ(mlx5::free_blocks(queue.ref), 8U);
+}
+
+TEST(send_scopes, what_the_doorbell_takes_is_known_without_the_ring) {
+    plain_queue queue(16, 0xfff9);
+    std::mt19937 dice(9);
+    for (int i = 0; i < 100; ++i) {
+        const random_writes one(dice, 1, 60);
+        const mlx5::request_size size = mlx5::size_of(one.all[0]);
+        std::uint32_t first = 0;
+        ASSERT_EQ(mlx5::reserve(queue.ref, mlx5::blocks_of(size.units), first), status::ok);
+        mlx5::fill(queue.ref, first, one.all[0], size);
+        ASSERT_EQ(mlx5::doorbell_of(queue.ref, first, one.all[0], size), mlx5::doorbell_of(queue.ref, first));
+        ASSERT_TRUE(mlx5::release_to(queue.ref, queue.state.reserved));
+    }
+}
+
+TEST(send_scopes, no_more_is_released_than_is_under_way) {
+    plain_queue queue(8, 0xffff'fffe);
+    mlx5::work_request nothing;
+    for (int i = 0; i < 4; ++i) ASSERT_EQ(mlx5::post(queue.ref, nothing), status::ok);
+    EXPECT_FALSE(mlx5::release_to(queue.ref, 3)) << "not reserved yet";
+    EXPECT_TRUE(mlx5::release_to(queue.ref, 1));
+    EXPECT_FALSE(mlx5::release_to(queue.ref, 0)) << "released before";
+    EXPECT_EQ(mlx5::free_blocks(queue.ref), 7U);
+}
+
+/// What the threads of a team say when each posts its share, one behind another.
+std::array<status, team_scope::threads> post_as_team(
+    const mlx5::send_queue_ref& queue, const std::vector<mlx5::work_request>& all,
+    const std::array<std::uint32_t, team_scope::threads>& shares) {
+    std::array<status, team_scope::threads> said{};
+    std::vector<std::thread> threads;
+    std::uint32_t first = 0;
+    for (std::uint32_t rank = 0; rank < team_scope::threads; ++rank) {
+        threads.emplace_back([&, rank, first] {
+            team_scope::own_rank = rank;
+            said[rank] = mlx5::post<team_scope>(queue, all.data() + first, shares[rank]);
+        });
+        first += shares[rank];
+    }
+    for (std::thread& each : threads) each.join();
+    return said;
+}
+
+TEST(send_scopes, the_shares_of_a_team_lie_in_the_order_of_its_ranks) {
+    plain_queue team(128, 0xffff'ffa0);
+    plain_queue alone(128, 0xffff'ffa0);
+    std::mt19937 dice(10);
+    for (int batch = 0; batch < 200; ++batch) {
+        std::array<std::uint32_t, team_scope::threads> shares{};
+        for (std::uint32_t& each : shares) each = static_cast<std::uint32_t>(dice() % 4);
+        const random_writes requests(dice, shares[0] + shares[1] + shares[2] + shares[3], 200);
+        for (const status said : post_as_team(team.ref, requests.all, shares)) {
+            ASSERT_EQ(said, status::ok) << batch;
+        }
+        ASSERT_EQ(mlx5::post<thread_scope>(alone.ref, requests.all.data(), as_count(requests.all.size())),
+                  status::ok);
+        ASSERT_EQ(team.ring, alone.ring) << batch;
+        ASSERT_EQ(team.record, alone.record);
+        ASSERT_EQ(team.doorbell, alone.doorbell) << "of the last that has any";
+        ASSERT_TRUE(mlx5::release_to(team.ref, team.state.reserved));
+        ASSERT_TRUE(mlx5::release_to(alone.ref, alone.state.reserved));
+    }
+}
+
+TEST(send_scopes, all_of_a_team_hear_that_it_does_not_fit) {
+    plain_queue queue(8);
+    std::mt19937 dice(11);
+    random_writes requests(dice, 9, 2);
+    for (mlx5::work_request& each : requests.all) each.carries_bytes = false;
+    for (const status said : post_as_team(queue.ref, requests.all, {3, 0, 3, 3})) {
+        EXPECT_EQ(said, status::message_too_large);
+    }
+    for (const status said : post_as_team(queue.ref, requests.all, {0, 5, 0, 0})) EXPECT_EQ(said, status::ok);
+    for (const status said : post_as_team(queue.ref, requests.all, {1, 1, 1, 1})) {
+        EXPECT_EQ(said, status::again);
+    }
+    EXPECT_EQ(queue.counted(), 5U);
+    EXPECT_EQ(mlx5::free_blocks(queue.ref), 3U);
+}
+
+TEST(owed_doorbell, rings_with_the_next_request_or_when_told) {
+    plain_queue queue(8);
+    mlx5::owed_doorbell owed;
+    mlx5::work_request nothing;
+    mlx5::ring(queue.ref, owed);
+    EXPECT_EQ(queue.doorbell, 0U) << "nothing is owed";
+    for (std::uint32_t i = 0; i < 4; ++i) {
+        const std::uint64_t before = i == 0 ? 0 : mlx5::doorbell_of(queue.ref, i - 1);
+        ASSERT_EQ(mlx5::post(queue.ref, nothing, owed), status::ok);
+        EXPECT_EQ(queue.counted(), i + 1) << "the record does not wait";
+        EXPECT_EQ(queue.doorbell, before);
+    }
+    mlx5::ring(queue.ref, owed);
+    EXPECT_EQ(queue.doorbell, mlx5::doorbell_of(queue.ref, 3));
+    queue.doorbell = 0;
+    mlx5::ring(queue.ref, owed);
+    EXPECT_EQ(queue.doorbell, 0U) << "once";
+}
+
+TEST(owed_doorbell, stays_owed_while_the_ring_is_full) {
+    plain_queue queue(2);
+    mlx5::owed_doorbell owed;
+    mlx5::work_request nothing;
+    ASSERT_EQ(mlx5::post(queue.ref, nothing, owed), status::ok);
+    ASSERT_EQ(mlx5::post(queue.ref, nothing, owed), status::ok);
+    EXPECT_EQ(mlx5::post(queue.ref, nothing, owed), status::again);
+    EXPECT_EQ(queue.doorbell, mlx5::doorbell_of(queue.ref, 0));
+    mlx5::ring(queue.ref, owed);
+    EXPECT_EQ(queue.doorbell, mlx5::doorbell_of(queue.ref, 1));
+}
+
+}  // namespace
+}  // namespace accel::tests
