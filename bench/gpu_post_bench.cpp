@@ -21,6 +21,7 @@ namespace {
 using namespace accel;
 
 constexpr int nothing_to_run_on = 77;
+constexpr std::size_t most_payload_bytes = std::size_t{1} << 30;
 
 struct settings {
     std::vector<std::string> only{"post", "payload", "cpu", "device"};
@@ -147,7 +148,7 @@ bool bench_run::rounds(bench::verbs_post& on) {
     constexpr std::uint32_t payload_bytes = 64;
     auto queues = on.queues();
     if (!queues) return fail("rounds", queues.error().message) || queues.code() == status::unsupported;
-    static_cast<void>(on.has_arrived(payload_bytes));
+    on.clear();
     auto row = bench::measure_rounds(*queues, payload_bytes, wanted_.rounds);
     if (!row) return fail("rounds", row.error().message);
     if (!on.has_arrived(payload_bytes)) return fail("rounds", "what was written did not arrive");
@@ -227,9 +228,11 @@ nlohmann::json bench_run::document() const {
 
 int bench_run::run() {
     const auto payloads = report::parse_sizes(wanted_.payloads);
-    if (!payloads) return report::complain("gpu_post_bench", "--payload takes sizes, as in 64,1K");
-    if (payloads->back() > (1U << 30) || *std::max_element(payloads->begin(), payloads->end()) > (1U << 30))
-        return report::complain("gpu_post_bench", "--payload takes sizes of at most 1G");
+    const bool in_range = payloads && std::all_of(payloads->begin(), payloads->end(), [](std::size_t bytes) {
+                              return bytes > 0 && bytes <= most_payload_bytes;
+                          });
+    if (!in_range)
+        return report::complain("gpu_post_bench", "--payload takes sizes from 1 to 1G, as in 64,1K");
     const bool needs_gpu = wanted_.wants("post") || wanted_.wants("payload");
     auto opened = bench::post_rings::open(wanted_.gpu);
     if (opened) rings_ = std::move(*opened);
@@ -243,9 +246,9 @@ int bench_run::run() {
         good = on_gpu(bench::payload_cases(*payloads, rings_->processors())) && good;
     if (wanted_.wants("cpu")) on_cpu(bench::cpu_cases(*payloads));
     if (wanted_.wants("device")) good = on_device() && good;
+    if (lines_.empty()) return report::complain("gpu_post_bench", "nothing could be measured");
     print();
     if (!wanted_.json.empty() && !report::write_json(wanted_.json, document())) return 1;
-    if (lines_.empty()) return report::complain("gpu_post_bench", "nothing could be measured");
     return good ? 0 : report::complain("gpu_post_bench", "not all that was wanted could be measured");
 }
 

@@ -137,14 +137,18 @@ class device_post final : public verbs_post {
     [[nodiscard]] result<double> own_post_ns(std::uint32_t batch, std::uint32_t payload_bytes,
                                              std::uint64_t requests) override;
     [[nodiscard]] result<stock_queues> queues() override;
-    [[nodiscard]] bool has_arrived(std::uint32_t payload_bytes) override {
-        const bool same = std::memcmp(memory_.data(), target(), payload_bytes) == 0;
-        std::memset(target(), 0, most_posted_bytes);
+    void clear() override { std::memset(memory_.data() + most_posted_bytes, 0, most_posted_bytes); }
+    [[nodiscard]] bool has_arrived(std::uint32_t payload_bytes) const override {
+        // The completion says that the peer has it, not that it is in memory yet.
+        const auto until = clock::now() + std::chrono::milliseconds{100};
+        bool same = false;
+        while (!same && clock::now() < until)
+            same = std::memcmp(memory_.data(), target(), payload_bytes) == 0;
         return same;
     }
 
   private:
-    [[nodiscard]] std::byte* target() { return memory_.data() + most_posted_bytes; }
+    [[nodiscard]] const std::byte* target() const { return memory_.data() + most_posted_bytes; }
     [[nodiscard]] std::uint64_t local() const { return reinterpret_cast<std::uintptr_t>(memory_.data()); }
     [[nodiscard]] std::uint64_t remote() const { return local() + most_posted_bytes; }
     [[nodiscard]] result<stock_queues> locate(way& on);

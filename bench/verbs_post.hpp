@@ -28,8 +28,10 @@ class verbs_post {
                                                      std::uint64_t requests) = 0;
     /// For `measure_rounds`; only once. `unsupported`: not an mlx5 device.
     [[nodiscard]] virtual result<stock_queues> queues() = 0;
-    /// Whether the peer's memory holds the first `payload_bytes` of what was written; clears it.
-    [[nodiscard]] virtual bool has_arrived(std::uint32_t payload_bytes) = 0;
+    /// Clears what the peer is to be written to.
+    virtual void clear() = 0;
+    /// Whether it holds the first `payload_bytes` of what was written, at once or soon.
+    [[nodiscard]] virtual bool has_arrived(std::uint32_t payload_bytes) const = 0;
 };
 
 /// Longest payload.

@@ -3,9 +3,10 @@
 
 #include <accel_transport/device/scopes.hpp>
 
-#include <algorithm>
 #include <cstring>
 #include <memory>
+#include <ostream>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -31,10 +32,21 @@ constexpr std::uint32_t blocks = 4096;
 constexpr std::uint32_t most_threads = 1024;
 constexpr std::uint32_t most_requests = most_threads;
 
-struct send_scopes_on_gpu : ::testing::TestWithParam<together> {};
+struct shape {
+    const char* name;
+    gpu_scope who;
+    std::uint32_t x, y, z;
+    std::uint32_t times;
+};
+void PrintTo(const shape& what, std::ostream* out) {
+    *out << what.name;
+}
+
+struct send_scopes_on_gpu : ::testing::TestWithParam<shape> {};
 
 TEST_P(send_scopes_on_gpu, a_batch_is_what_the_cpu_posts) {
-    together what = GetParam();
+    const shape& asked = GetParam();
+    together what{asked.who, asked.x, asked.y, asked.z, asked.times, {}, nullptr, nullptr};
     const auto ring = make_shared_with_gpu<std::byte>(std::size_t{blocks} * mlx5::block_bytes);
     if (!ring) GTEST_SKIP() << "there is no GPU";
     const auto words = make_shared_with_gpu<std::uint64_t>(2);
@@ -81,12 +93,13 @@ TEST_P(send_scopes_on_gpu, a_batch_is_what_the_cpu_posts) {
 }
 
 INSTANTIATE_TEST_SUITE_P(shapes, send_scopes_on_gpu,
-                         ::testing::Values(together{gpu_scope::warp, 32, 1, 1, 1, {}, nullptr, nullptr},
-                                           together{gpu_scope::warp, 32, 1, 1, 300, {}, nullptr, nullptr},
-                                           together{gpu_scope::block, 2, 1, 1, 3, {}, nullptr, nullptr},
-                                           together{gpu_scope::block, 48, 1, 1, 50, {}, nullptr, nullptr},
-                                           together{gpu_scope::block, 7, 5, 3, 50, {}, nullptr, nullptr},
-                                           together{gpu_scope::block, 1024, 1, 1, 20, {}, nullptr, nullptr}));
+                         ::testing::Values(shape{"warp_once", gpu_scope::warp, 32, 1, 1, 1},
+                                           shape{"warp_often", gpu_scope::warp, 32, 1, 1, 300},
+                                           shape{"block_of_two", gpu_scope::block, 2, 1, 1, 3},
+                                           shape{"block_of_48", gpu_scope::block, 48, 1, 1, 50},
+                                           shape{"block_of_7x5x3", gpu_scope::block, 7, 5, 3, 50},
+                                           shape{"block_of_1024", gpu_scope::block, 1024, 1, 1, 20}),
+                         [](const auto& of) { return std::string{of.param.name}; });
 
 }  // namespace
 }  // namespace accel::tests

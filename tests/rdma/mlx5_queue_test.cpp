@@ -135,23 +135,29 @@ TEST_F(mlx5_queue, requests_whose_doorbells_were_owed_are_all_done_once_it_has_r
     request.flags = mlx5::flag_signalled;
     request.remote_key = registered_->rkey;
     request.ranges = 1;
-    for (std::uint32_t i = 0; i < 3'000;) {
-        const std::uint32_t batch = 1 + i % 5;
-        for (std::uint32_t each = 0; each < batch; ++each, ++i) {
-            const mlx5::local_range payload = range(8 * each, 8);
-            std::memcpy(memory_.data() + 8 * each, &i, sizeof i);
-            request.first = &payload;
-            request.remote_address = address(4096 + 8 * each);
-            ASSERT_EQ(mlx5::post(client.queues.sends, request, owed), status::ok) << i;
+    const auto post = [&](mlx5::opcode operation, const mlx5::local_range& here, std::size_t there) {
+        request.operation = operation;
+        request.first = &here;
+        request.remote_address = address(there);
+        return mlx5::post(client.queues.sends, request, owed);
+    };
+    for (std::uint32_t i = 0; i < 3'000; ++i) {
+        const std::uint32_t writes = 1 + i % 5;
+        for (std::uint32_t each = 0; each < writes; ++each) {
+            const std::uint32_t content = i * 8 + each;
+            std::memcpy(memory_.data() + 8 * each, &content, sizeof content);
+            ASSERT_EQ(post(mlx5::opcode::write, range(8 * each, 8), 4096 + 8 * each), status::ok) << i;
         }
+        // A completed write need not be in memory yet; what is read behind it is.
+        ASSERT_EQ(post(mlx5::opcode::read, range(8192, 8 * writes), 4096), status::ok) << i;
         mlx5::ring(client.queues.sends, owed);
-        for (std::uint32_t each = 0; each < batch; ++each) {
+        for (std::uint32_t each = 0; each < writes + 1; ++each) {
             mlx5::completion sent;
             ASSERT_TRUE(take(client.done, sent)) << i;
             ASSERT_EQ(sent.failure, mlx5::syndrome::none);
             ASSERT_TRUE(mlx5::release(client.queues.sends, sent.counter));
         }
-        ASSERT_EQ(std::memcmp(memory_.data(), memory_.data() + 4096, std::size_t{8} * batch), 0) << i;
+        ASSERT_EQ(std::memcmp(memory_.data(), memory_.data() + 8192, std::size_t{8} * writes), 0) << i;
         ASSERT_EQ(mlx5::free_blocks(client.queues.sends), client.queues.sends.blocks);
     }
 }
