@@ -81,6 +81,11 @@ class accelerator_device {
     /// Bytes that `allocate` gave and `release` has not taken back.
     [[nodiscard]] virtual std::size_t allocated() const noexcept = 0;
 
+    /// Calls `done(argument)` on a thread of the driver's when what has been given to this stream of the
+    /// application's has ended.
+    [[nodiscard]] virtual result<void> when_ended(CUstream_st* stream, void (*done)(void*),
+                                                  void* argument) = 0;
+
     // Data path.
     /// False after a failure that ends all work in this process (a kernel that faulted).
     [[nodiscard]] virtual bool alive() const noexcept = 0;
@@ -103,6 +108,8 @@ class accelerator {
     /// false, and there is nothing to unpin.
     [[nodiscard]] virtual result<bool> pin(void* memory, std::size_t bytes) = 0;
     virtual void unpin(void* memory) noexcept = 0;
+    /// The same for a page of an adapter's registers, for kernels to write to.
+    [[nodiscard]] virtual result<bool> pin_registers(void* page, std::size_t bytes) = 0;
 };
 
 /// As this build has it: CUDA's, or one that says that there is none.

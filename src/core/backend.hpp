@@ -13,10 +13,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+namespace accel::device {
+struct service_ref;
+}
 
 /// The internal contract: what a backend implements. One data-path primitive, `deliver`: put header and
 /// payload into slot i of the peer and tell the peer. Everything else is control path.
@@ -171,6 +176,21 @@ class poller {
     }
     /// After waking. Cheap.
     virtual void disarm() noexcept {}
+
+    /// With `poller_options::resident`: what its kernels need.
+    [[nodiscard]] virtual const device::service_ref* service() const noexcept { return nullptr; }
+    /// … and they are to end. Any thread.
+    virtual void request_stop() noexcept {}
+    /// … and they have all ended: nothing waits for them any more.
+    virtual void kernels_ended() noexcept {}
+};
+
+/// A service that lives on a GPU: all that its sessions will need is made before its kernels run.
+struct resident_options {
+    std::shared_ptr<accelerator> gpus;
+    accelerator_device* gpu = nullptr;  ///< null: a thread of the host in a kernel's place
+    std::uint32_t sessions = 0;
+    link_geometry most{};  ///< of a session
 };
 
 struct poller_options {
@@ -181,6 +201,8 @@ struct poller_options {
     std::shared_ptr<const security_identity> security;  ///< null for in-process backends
     bool zerocopy = false;
     verbs_options verbs{};
+    /// Server: its requests are taken by kernels, not by `poll`.
+    std::optional<resident_options> resident{};
 };
 
 struct probe_result {
@@ -199,6 +221,8 @@ class backend {
     [[nodiscard]] virtual probe_result probe() = 0;
     /// True: peers are in one process and the server uses the client's slots; no network control plane.
     [[nodiscard]] virtual bool shares_memory() const noexcept { return false; }
+    /// True: links bring their slots themselves; a server's are for kernels (`poller_options::resident`).
+    [[nodiscard]] virtual bool serves_kernels() const noexcept { return false; }
     /// True: a server's slots may have their payloads on a GPU, and messages arrive there.
     [[nodiscard]] virtual bool fills_gpus() const noexcept { return false; }
     /// Makes a region usable by this backend's links, once, ahead of its first use.

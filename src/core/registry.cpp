@@ -1,6 +1,7 @@
 #include "core/registry.hpp"
 
 #include "backends/gdr/backend.hpp"
+#include "backends/gpu/backend.hpp"
 #include "backends/local/backend.hpp"
 #include "backends/rdma/backend.hpp"
 #include "backends/tcp/backend.hpp"
@@ -13,6 +14,7 @@ std::vector<std::unique_ptr<backend>> make_backends(context_state& context) {
     all.push_back(local::make_backend(context));
     all.push_back(gdr::make_backend(context));
     all.push_back(rdma::make_backend(context));
+    all.push_back(gpu::make_backend(context));
     all.push_back(tcp::make_backend(context));
     all.push_back(zmq::make_backend(context));
     return all;

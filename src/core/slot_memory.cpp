@@ -47,6 +47,16 @@ result<std::shared_ptr<slot_memory>> slot_memory::create(std::uint32_t count, st
     return made;
 }
 
+std::shared_ptr<slot_memory> slot_memory::over(std::byte* base, std::uint32_t count, std::size_t capacity,
+                                               std::size_t stride) {
+    std::shared_ptr<slot_memory> made(new slot_memory(count, capacity, {}));
+    made->owned_ = false;
+    made->base_ = base;
+    made->payloads_ = base + extension_room + header_bytes;
+    made->stride_ = made->payload_stride_ = stride;
+    return made;
+}
+
 result<void> slot_memory::map() {
     void* base = ::mmap(nullptr, size_bytes(), PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -73,7 +83,7 @@ result<void> slot_memory::pin(const std::shared_ptr<accelerator>& gpus) {
 }
 
 slot_memory::~slot_memory() {
-    if (base_ == nullptr) return;
+    if (base_ == nullptr || !owned_) return;
     if (pinned_by_ != nullptr) pinned_by_->unpin(base_);
     const bool on_gpu = place_.gpu != nullptr && payloads_ != base_ + extension_room + header_bytes;
     if (on_gpu) place_.gpu->release(payloads_);

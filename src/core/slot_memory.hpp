@@ -27,6 +27,10 @@ class slot_memory {
     [[nodiscard]] static result<std::shared_ptr<slot_memory>> create(std::uint32_t count,
                                                                      std::size_t capacity,
                                                                      slot_place place = {});
+    /// Over memory of another owner, on the host or a GPU: slot i begins at `base + i * stride`, in one
+    /// piece.
+    [[nodiscard]] static std::shared_ptr<slot_memory> over(std::byte* base, std::uint32_t count,
+                                                           std::size_t capacity, std::size_t stride);
     ~slot_memory();
     slot_memory(const slot_memory&) = delete;
     slot_memory& operator=(const slot_memory&) = delete;
@@ -76,6 +80,7 @@ class slot_memory {
     std::size_t payload_stride_;
     slot_place place_;
     std::shared_ptr<accelerator> pinned_by_;
+    bool owned_ = true;
 };
 
 }  // namespace accel::core

@@ -14,6 +14,7 @@ class no_accelerator final : public accelerator {
     }
     result<bool> pin(void*, std::size_t) override { return missing(); }
     void unpin(void*) noexcept override {}
+    result<bool> pin_registers(void*, std::size_t) override { return missing(); }
 
   private:
     static error missing() {

@@ -43,6 +43,7 @@ class cuda_accelerator final : public core::accelerator {
     result<void> check(const void* memory, std::size_t bytes, memory_kind said) override;
     result<bool> pin(void* memory, std::size_t bytes) override;
     void unpin(void* memory) noexcept override;
+    result<bool> pin_registers(void* page, std::size_t bytes) override;
 
   private:
     std::mutex mutex_;
@@ -96,13 +97,23 @@ result<void> cuda_accelerator::check(const void* memory, std::size_t bytes, memo
 }
 
 result<bool> cuda_accelerator::pin(void* memory, std::size_t bytes) {
-    const auto code = cudaHostRegister(memory, bytes, cudaHostRegisterPortable);
+    const auto code = cudaHostRegister(memory, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
     if (code == cudaSuccess) return true;
     if (code == cudaErrorHostMemoryAlreadyRegistered) {
         (void)cudaGetLastError();
         return false;
     }
     return call_failed(fmt::format("{} bytes of host memory cannot be pinned for the GPU", bytes), code);
+}
+
+/// What an emulated adapter has for registers is memory.
+result<bool> cuda_accelerator::pin_registers(void* page, std::size_t bytes) {
+    const auto code = cudaHostRegister(
+        page, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped | cudaHostRegisterIoMemory);
+    if (code == cudaSuccess) return true;
+    (void)cudaGetLastError();
+    if (code == cudaErrorHostMemoryAlreadyRegistered) return false;
+    return pin(page, bytes);
 }
 
 void cuda_accelerator::unpin(void* memory) noexcept {

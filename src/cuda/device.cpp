@@ -110,6 +110,14 @@ result<core::dma_buf> device::export_memory(const std::byte* memory, std::size_t
     return core::dma_buf{*fd, address - begin};
 }
 
+result<void> device::when_ended(CUstream_st* stream, void (*done)(void*), void* argument) {
+    const current_device current(ordinal_);
+    if (const auto code = cudaLaunchHostFunc(stream, done, argument); code != cudaSuccess) {
+        return call_failed(fmt::format("{} does not tell when a stream ends", name_), code);
+    }
+    return {};
+}
+
 void device::make_inbound_visible() noexcept {
     if (!flush_needed_) return;
     const current_device current(ordinal_);

@@ -51,6 +51,8 @@ class completion_queue {
     }
 
     [[nodiscard]] ibv_cq* get() const noexcept { return cq_.get(); }
+    /// Where it lies, for others to take completions from; without entries where libibverbs reads it.
+    [[nodiscard]] const mlx5::completion_queue_ref& located() const noexcept { return direct_; }
 
   private:
     completion_queue(std::shared_ptr<device> on, channel_handle channel, cq_handle cq,

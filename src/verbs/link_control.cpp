@@ -111,7 +111,8 @@ result<void> rdma_link::make_queue_pair() {
         sizes.receive =
             static_cast<std::uint32_t>(std::min<std::uint64_t>(slots + own_use_.at_once, deepest));
     }
-    const std::uint32_t in_flight = poller_.fills_gpus() ? slots * 2 : slots;
+    // Payloads apart from their headers, at this end or, as a client learns later, at the server's.
+    const std::uint32_t in_flight = poller_.fills_gpus() || !is_server() ? slots * 2 : slots;
     sizes.send = std::min(std::max(in_flight + in_flight / 2, least), deepest);
     // Also those that nobody asked for complete when the queue pair fails.
     const std::uint32_t completions = sizes.send + sizes.receive;

@@ -102,6 +102,19 @@ result<void> queue_pair::connect(const endpoint& peer, const verbs_options& opti
     return to_ready_to_send(options);
 }
 
+/// By way of the error state, in which receives of messages that were under way are given back.
+result<void> queue_pair::reset() {
+    auto psn = random_psn();
+    if (!psn) return psn.error();
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_ERR;
+    if (auto done = modify(*handle_, attributes, IBV_QP_STATE, "quiet"); !done) return done;
+    attributes.qp_state = IBV_QPS_RESET;
+    if (auto done = modify(*handle_, attributes, IBV_QP_STATE, "new"); !done) return done;
+    first_psn_ = *psn;
+    return {};
+}
+
 result<void> queue_pair::check_peer(const endpoint& peer) const {
     const link_layer own = device_->port().ethernet ? link_layer::ethernet : link_layer::infiniband;
     if (peer.layer == own) return {};

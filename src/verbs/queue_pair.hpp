@@ -39,10 +39,17 @@ class queue_pair {
 
     /// Fills in what is the queue pair's own: address, number, first PSN (random).
     void describe(endpoint& out) const noexcept;
-    /// Brings it up to its peer: INIT → RTR → RTS. Once.
+    /// Brings it up to its peer: INIT → RTR → RTS. Once, or once after each `reset`.
     [[nodiscard]] result<void> connect(const endpoint& peer, const verbs_options& options);
 
+    /// Ends all access to memory, by either end, before it returns; then `connect` may be called again.
+    [[nodiscard]] result<void> reset();
+
     [[nodiscard]] std::uint32_t number() const noexcept { return handle_->qp_num; }
+    /// Where the queues lie, for others to post to; null where libibverbs posts.
+    [[nodiscard]] const mlx5_queue_pair* located() const noexcept {
+        return direct_ == nullptr ? nullptr : &direct_->at;
+    }
     [[nodiscard]] const queue_sizes& sizes() const noexcept { return sizes_; }
     /// All or, with the errno returned, those before `*failed`. No allocation, lock or system call but what
     /// the device's driver makes.

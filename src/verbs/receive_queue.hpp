@@ -68,6 +68,9 @@ class receive_queue {
                                                                        std::uint32_t depth);
     [[nodiscard]] ibv_srq* get() const noexcept { return srq_.get(); }
     [[nodiscard]] std::uint32_t depth() const noexcept { return depth_; }
+    /// Where it lies and how far it has been posted, for others to go on; without a ring where libibverbs
+    /// posts.
+    [[nodiscard]] const mlx5::shared_receive_queue_ref& located() const noexcept { return direct_; }
     /// Posts `count`, of which no more than `depth` are out; returns how many were accepted.
     [[nodiscard]] std::uint32_t post(std::uint32_t count, empty_receives& chain) noexcept {
         if (!is_direct()) return post_by_verbs(count, chain);

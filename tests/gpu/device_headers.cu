@@ -22,7 +22,7 @@ __global__ void post_and_poll(mlx5::send_queue_ref sends, mlx5::completion_queue
 
 __global__ void share(mlx5::shared_send_queue_ref shared, mlx5::work_request request, std::uint16_t done,
                       status* outcome) {
-    if (threadIdx.x == 0) mlx5::clear_ends(shared);
+    if (threadIdx.x == 0) mlx5::clear_whole(shared);
     __syncthreads();
     *outcome = mlx5::post(shared, request);
     if (!mlx5::release(shared, done)) *outcome = status::protocol_error;

@@ -164,6 +164,10 @@ class fake_device final : public core::accelerator_device {
     [[nodiscard]] result<core::dma_buf> export_memory(const std::byte*, std::size_t) override {
         return error{status::unsupported, 0, "a fake GPU exports nothing"};
     }
+    [[nodiscard]] result<void> when_ended(CUstream_st* stream, void (*done)(void*), void* argument) override {
+        fake_stream::of(stream).launch([done, argument] { done(argument); });
+        return {};
+    }
     [[nodiscard]] std::size_t allocated() const noexcept override {
         const std::lock_guard lock(mutex_);
         return allocated_;
@@ -219,6 +223,9 @@ class fake_accelerator final : public core::accelerator {
         return true;
     }
     void unpin(void*) noexcept override { --pins; }
+    [[nodiscard]] result<bool> pin_registers(void* page, std::size_t bytes) override {
+        return pin(page, bytes);
+    }
     [[nodiscard]] fake_device& device(std::int16_t ordinal = 0) {
         return static_cast<fake_device&>(**open(memory_kind::cuda(ordinal)));
     }

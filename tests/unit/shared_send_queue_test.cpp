@@ -22,14 +22,14 @@ struct mark {
 
 struct shared_queue {
     explicit shared_queue(std::uint32_t blocks, std::uint32_t start = 0)
-        : ring(std::size_t{blocks} * mlx5::block_bytes), ends(blocks) {
+        : ring(std::size_t{blocks} * mlx5::block_bytes), whole(blocks) {
         state = {start, start, 0, start};
         record = mlx5::to_be32(start & 0xffffU);
-        ref = {{ring.data(), blocks, 0x42, &record, &doorbell, nullptr}, &state, ends.data()};
-        mlx5::clear_ends(ref);
+        ref = {{ring.data(), blocks, 0x42, &record, &doorbell, nullptr}, &state, whole.data()};
+        mlx5::clear_whole(ref);
     }
     std::vector<std::byte> ring;
-    std::vector<std::uint32_t> ends;
+    std::vector<mlx5::whole_request> whole;
     mlx5::be32 record{};
     std::uint64_t doorbell = 0;
     mlx5::shared_send_queue_state state;
@@ -128,12 +128,17 @@ TEST(shared_send_queue, tells_the_adapter_of_nothing_behind_a_request_that_is_no
     ASSERT_EQ(mlx5::reserve(of.ref, 1, first), status::ok);
     ASSERT_EQ(mlx5::reserve(of.ref, 1, second), status::ok);
     mlx5::work_request request;
+    const auto finish = [&](std::uint32_t block) {
+        const auto size = mlx5::size_of(request);
+        mlx5::mark_whole(of.ref, block, block + 1, mlx5::doorbell_of(of.ref.queue, block, request, size));
+        mlx5::announce(of.ref);
+    };
     mlx5::fill(of.ref.queue, second, request, mlx5::size_of(request));
-    mlx5::publish(of.ref, second, second + 1);
+    finish(second);
     EXPECT_EQ(mlx5::from_be(of.record), 0U);
     EXPECT_EQ(of.doorbell, 0U);
     mlx5::fill(of.ref.queue, first, request, mlx5::size_of(request));
-    mlx5::publish(of.ref, first, first + 1);
+    finish(first);
     EXPECT_EQ(mlx5::from_be(of.record), 2U);
     std::uint64_t last = 0;
     std::memcpy(&last, of.ring.data() + mlx5::block_bytes, sizeof last);

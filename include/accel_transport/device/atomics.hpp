@@ -25,6 +25,13 @@ namespace accel::device {
     return __atomic_load_n(where, __ATOMIC_RELAXED);
 #endif
 }
+ACCEL_HOST_DEVICE inline void store_relaxed(std::uint32_t* where, std::uint32_t value) noexcept {
+#if defined(__CUDA_ARCH__)
+    *const_cast<volatile std::uint32_t*>(where) = value;
+#else
+    __atomic_store_n(where, value, __ATOMIC_RELAXED);
+#endif
+}
 ACCEL_HOST_DEVICE inline void store_release(std::uint32_t* where, std::uint32_t value) noexcept {
 #if defined(__CUDA_ARCH__)
     asm volatile("st.release.gpu.global.u32 [%0], %1;" : : "l"(where), "r"(value) : "memory");
@@ -33,34 +40,69 @@ ACCEL_HOST_DEVICE inline void store_release(std::uint32_t* where, std::uint32_t 
 #endif
 }
 
-/// Steps that all threads see in one and the same order, and whatever was stored before them as well.
-ACCEL_HOST_DEVICE inline void store_ordered(std::uint32_t* where, std::uint32_t value) noexcept {
+/// What was there before. What the threads that added before had written is seen, and what this one has
+/// written is seen by those that add after it.
+ACCEL_HOST_DEVICE inline std::uint32_t fetch_add(std::uint32_t* where, std::uint32_t addend) noexcept {
 #if defined(__CUDA_ARCH__)
-    asm volatile("fence.sc.gpu;" ::: "memory");
-    *const_cast<volatile std::uint32_t*>(where) = value;
+    std::uint32_t before = 0;
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;"
+                 : "=r"(before)
+                 : "l"(where), "r"(addend)
+                 : "memory");
+    return before;
 #else
-    __atomic_store_n(where, value, __ATOMIC_SEQ_CST);
+    return __atomic_fetch_add(where, addend, __ATOMIC_ACQ_REL);
 #endif
 }
-[[nodiscard]] ACCEL_HOST_DEVICE inline std::uint32_t load_ordered(const std::uint32_t* where) noexcept {
+
+/// The same, of a word that orders nothing: a counter.
+ACCEL_HOST_DEVICE inline std::uint32_t count_up(std::uint32_t* where) noexcept {
 #if defined(__CUDA_ARCH__)
-    asm volatile("fence.sc.gpu;" ::: "memory");
-    return load_acquire(where);
+    return atomicAdd(where, 1U);
 #else
-    return __atomic_load_n(where, __ATOMIC_SEQ_CST);
+    return __atomic_fetch_add(where, 1U, __ATOMIC_RELAXED);
 #endif
 }
-/// False: the word is not `expected`, which becomes what it is.
+ACCEL_HOST_DEVICE inline std::uint64_t count_up(std::uint64_t* where) noexcept {
+#if defined(__CUDA_ARCH__)
+    return atomicAdd(reinterpret_cast<unsigned long long*>(where), 1ULL);
+#else
+    return __atomic_fetch_add(where, 1U, __ATOMIC_RELAXED);
+#endif
+}
+[[nodiscard]] ACCEL_HOST_DEVICE inline std::uint64_t load_relaxed(const std::uint64_t* where) noexcept {
+#if defined(__CUDA_ARCH__)
+    return *const_cast<const volatile std::uint64_t*>(where);
+#else
+    return __atomic_load_n(where, __ATOMIC_RELAXED);
+#endif
+}
+
+/// False: the word is not `expected`, which becomes what it is. True: what the thread that stored it had
+/// written before is seen.
 [[nodiscard]] ACCEL_HOST_DEVICE inline bool compare_exchange(std::uint32_t* where, std::uint32_t& expected,
                                                              std::uint32_t desired) noexcept {
 #if defined(__CUDA_ARCH__)
     const std::uint32_t wanted = expected;
-    asm volatile("fence.sc.gpu;" ::: "memory");
-    expected = atomicCAS(where, wanted, desired);
-    __threadfence();
+    asm volatile("atom.acquire.gpu.global.cas.b32 %0, [%1], %2, %3;"
+                 : "=r"(expected)
+                 : "l"(where), "r"(wanted), "r"(desired)
+                 : "memory");
     return expected == wanted;
 #else
-    return __atomic_compare_exchange_n(where, &expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    return __atomic_compare_exchange_n(where, &expected, desired, false, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE);
+#endif
+}
+/// The same, of a word that orders nothing.
+[[nodiscard]] ACCEL_HOST_DEVICE inline bool compare_exchange_relaxed(std::uint32_t* where,
+                                                                     std::uint32_t& expected,
+                                                                     std::uint32_t desired) noexcept {
+#if defined(__CUDA_ARCH__)
+    const std::uint32_t wanted = expected;
+    expected = atomicCAS(where, wanted, desired);
+    return expected == wanted;
+#else
+    return __atomic_compare_exchange_n(where, &expected, desired, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 #endif
 }
 

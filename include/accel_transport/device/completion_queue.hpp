@@ -67,9 +67,8 @@ ACCEL_HOST_DEVICE inline bool is_written(const completion_queue_ref& queue, std:
                                                  completion& out) noexcept {
     completion_queue_state& state = *queue.state;
     const completion_entry* const entry = detail::entry_at(queue, state.taken);
-    const std::uint8_t owner_kind = load_whole(&entry->owner_kind);
+    const std::uint8_t owner_kind = load_flag(&entry->owner_kind);
     if (!detail::is_written(queue, state.taken, owner_kind)) return false;
-    order_owner_before_completion();
     state.taken = state.taken + 1;
     const std::uint32_t opcode_queue = from_be(entry->opcode_queue);
     out.queue_pair = opcode_queue & 0xff'ffffU;
@@ -123,8 +122,7 @@ ACCEL_HOST_DEVICE inline void count_event(const completion_queue_ref& queue) noe
 ACCEL_HOST_DEVICE inline void disown(const completion_queue_ref& queue, std::uint32_t queue_pair) noexcept {
     for (std::uint32_t i = queue.state->taken; i - queue.state->taken < queue.count; ++i) {
         completion_entry* const entry = detail::entry_at(queue, i);
-        if (!detail::is_written(queue, i, load_whole(&entry->owner_kind))) return;
-        order_owner_before_completion();
+        if (!detail::is_written(queue, i, load_flag(&entry->owner_kind))) return;
         const std::uint32_t opcode_queue = from_be(entry->opcode_queue);
         if ((opcode_queue & 0xff'ffffU) != queue_pair) continue;
         entry->opcode_queue = to_be32(opcode_queue | no_queue_pair);

@@ -110,6 +110,24 @@ ACCEL_HOST_DEVICE inline void store_whole(Word* where, Word value) noexcept {
     __atomic_store(where, &value, __ATOMIC_RELAXED);
 #endif
 }
+/// A flag that the adapter, or the host, writes last: what it wrote before is read behind it.
+template <class Word>
+ACCEL_HOST_DEVICE inline Word load_flag(const Word* where) noexcept {
+#if defined(__CUDA_ARCH__)
+    static_assert(sizeof(Word) == 1 || sizeof(Word) == 4);
+    std::uint32_t value = 0;
+    if constexpr (sizeof(Word) == 1) {
+        asm volatile("ld.acquire.sys.u8 %0, [%1];" : "=r"(value) : "l"(where) : "memory");
+    } else {
+        asm volatile("ld.acquire.sys.u32 %0, [%1];" : "=r"(value) : "l"(where) : "memory");
+    }
+    return static_cast<Word>(value);
+#else
+    Word value;
+    __atomic_load(where, &value, __ATOMIC_ACQUIRE);
+    return value;
+#endif
+}
 /// One load of what the adapter may be writing.
 template <class Word>
 ACCEL_HOST_DEVICE inline Word load_whole(const Word* where) noexcept {

@@ -4,17 +4,24 @@
 #include <accel_transport/device/send_queue.hpp>
 
 /// One mlx5 send queue for many threads of a GPU, or of the host. Each reserves and fills by itself, at once
-/// with the others; doorbells are rung by one at a time, and in the order of the ring: whoever finds nobody
-/// ringing tells the adapter of all requests that are whole, up to the first that is not. Nobody waits for
-/// another; `again` is the only way not to succeed.
+/// with the others; doorbells are rung by one at a time, and in the order of the ring: the first to announce
+/// a request tells the adapter of all that are whole, up to the first that is not, until nobody has announced
+/// another meanwhile. Nobody waits for another; `again` is the only way not to succeed.
 namespace accel::mlx5 {
 
 /// Counters in blocks, free-running.
 struct shared_send_queue_state {
     std::uint32_t reserved = 0;
     std::uint32_t published = 0;  ///< the adapter has been told of all before; of whoever rings
-    std::uint32_t ringing = 0;    ///< 1: a thread rings
+    std::uint32_t announced = 0;  ///< requests, since somebody rings; 0: nobody does
     std::uint32_t released = 0;   ///< of whoever takes completions
+};
+
+/// What is known of a request that is whole, by its first block.
+struct whole_request {
+    std::uint64_t doorbell = 0;  ///< so that nobody has to read the ring, which a GPU would do over PCIe
+    std::uint32_t end = 0;       ///< of its blocks
+    std::uint32_t reserved = 0;
 };
 
 /// A send queue as all its posters see it. Owns nothing.
@@ -22,15 +29,14 @@ struct shared_send_queue_ref {
     /// Ring, doorbell and the number of the queue pair; its own `state` is not used.
     send_queue_ref queue;
     shared_send_queue_state* state = nullptr;
-    /// One word a block: where the request ends that begins there, once it is whole.
-    std::uint32_t* ends = nullptr;
+    whole_request* whole = nullptr;  ///< one a block
 };
 
 /// Before the first request: no block begins a request that is whole.
-ACCEL_HOST_DEVICE inline void clear_ends(const shared_send_queue_ref& shared) noexcept {
+ACCEL_HOST_DEVICE inline void clear_whole(const shared_send_queue_ref& shared) noexcept {
     const std::uint32_t first = shared.state->reserved;
     for (std::uint32_t block = first; block - first < shared.queue.blocks; ++block) {
-        shared.ends[block & (shared.queue.blocks - 1)] = block;
+        shared.whole[block & (shared.queue.blocks - 1)].end = block;
     }
 }
 
@@ -41,22 +47,28 @@ ACCEL_HOST_DEVICE inline void clear_ends(const shared_send_queue_ref& shared) no
     do {
         const std::uint32_t released = device::load_acquire(&shared.state->released);
         if (shared.queue.blocks - (seen - released) < blocks) return status::again;
-    } while (!device::compare_exchange(&shared.state->reserved, seen, seen + blocks));
+    } while (!device::compare_exchange_relaxed(&shared.state->reserved, seen, seen + blocks));
     first = seen;
     return status::ok;
 }
 
 namespace detail {
 
+ACCEL_HOST_DEVICE inline whole_request& whole_at(const shared_send_queue_ref& shared,
+                                                 std::uint32_t block) noexcept {
+    return shared.whole[block & (shared.queue.blocks - 1)];
+}
+
 /// Where the request ends that begins at `block`, if it is whole: the word holds a number of this time round.
 /// Else `block` itself.
 [[nodiscard]] ACCEL_HOST_DEVICE inline std::uint32_t end_of(const shared_send_queue_ref& shared,
                                                             std::uint32_t block) noexcept {
-    const std::uint32_t end = device::load_ordered(&shared.ends[block & (shared.queue.blocks - 1)]);
+    const std::uint32_t end = device::load_acquire(&whole_at(shared, block).end);
     return end - block <= blocks_of(most_units) ? end : block;
 }
 
-/// Tells the adapter of everything that is whole.
+/// Tells the adapter of everything that is whole. Requests of other threads happened before, by their
+/// announcement, so the fence before the record orders them as well.
 ACCEL_HOST_DEVICE inline void publish_whole(const shared_send_queue_ref& shared) noexcept {
     const std::uint32_t from = device::load_relaxed(&shared.state->published);
     std::uint32_t last = from;
@@ -68,28 +80,36 @@ ACCEL_HOST_DEVICE inline void publish_whole(const shared_send_queue_ref& shared)
     }
     // Once the record counts them, an earlier doorbell may make the adapter execute them, and others may
     // write where they were: all that is needed of them is read before.
-    const std::uint64_t doorbell = doorbell_of(shared.queue, last);
+    const std::uint64_t doorbell = whole_at(shared, last).doorbell;
     device::store_release(&shared.state->published, end);
     publish(shared.queue, end);
     ring_with(shared.queue, doorbell);
 }
 
+/// Rings, as the one who does: `announced` requests have been announced since.
+ACCEL_HOST_DEVICE inline void ring_until_quiet(const shared_send_queue_ref& shared,
+                                               std::uint32_t announced) noexcept {
+    while (announced != 0) {
+        publish_whole(shared);
+        announced = device::fetch_add(&shared.state->announced, 0U - announced) - announced;
+    }
+}
+
 }  // namespace detail
 
-/// Steps 3 and 4: the request at blocks [first, end), which this thread has reserved and filled, is whole.
-/// Returns when the adapter has been told of it, or a thread that rings will tell it.
-ACCEL_HOST_DEVICE inline void publish(const shared_send_queue_ref& shared, std::uint32_t first,
-                                      std::uint32_t end) noexcept {
-    device::store_ordered(&shared.ends[first & (shared.queue.blocks - 1)], end);
-    // Either this thread sees that nobody rings, or the one that does sees the request.
-    for (;;) {
-        std::uint32_t nobody = 0;
-        if (!device::compare_exchange(&shared.state->ringing, nobody, 1)) return;
-        detail::publish_whole(shared);
-        const std::uint32_t next = device::load_relaxed(&shared.state->published);
-        device::store_ordered(&shared.state->ringing, 0);
-        if (detail::end_of(shared, next) == next) return;
-    }
+/// Between steps 2 and 3: the request at blocks [first, end), which this thread has reserved and filled, is
+/// whole.
+ACCEL_HOST_DEVICE inline void mark_whole(const shared_send_queue_ref& shared, std::uint32_t first,
+                                         std::uint32_t end, std::uint64_t doorbell) noexcept {
+    whole_request& mine = detail::whole_at(shared, first);
+    mine.doorbell = doorbell;
+    device::store_release(&mine.end, end);
+}
+
+/// Steps 3 and 4, after `mark_whole`. Returns when the adapter has been told of the request, or a thread that
+/// rings will tell it.
+ACCEL_HOST_DEVICE inline void announce(const shared_send_queue_ref& shared) noexcept {
+    if (device::fetch_add(&shared.state->announced, 1) == 0) detail::ring_until_quiet(shared, 1);
 }
 
 /// All steps, for one request.
@@ -98,11 +118,27 @@ ACCEL_HOST_DEVICE inline void publish(const shared_send_queue_ref& shared, std::
     const request_size size = size_of(request);
     if (size.units > most_units) return status::message_too_large;
     const std::uint32_t blocks = blocks_of(size.units);
+    // Whoever is to ring says so before its stores to the ring are under way: what they cost is then paid
+    // once, at the fence before the record.
+    const bool rings = device::fetch_add(&shared.state->announced, 1) == 0;
     std::uint32_t first = 0;
-    if (const status taken = reserve(shared, blocks, first); taken != status::ok) return taken;
-    fill(shared.queue, first, request, size);
-    publish(shared, first, first + blocks);
-    return status::ok;
+    const status taken = reserve(shared, blocks, first);
+    if (taken == status::ok) {
+        fill(shared.queue, first, request, size);
+        whole_request& mine = detail::whole_at(shared, first);
+        mine.doorbell = doorbell_of(shared.queue, first, request, size);
+        if (rings) {
+            device::store_relaxed(&mine.end, first + blocks);
+        } else {
+            device::store_release(&mine.end, first + blocks);
+        }
+    }
+    if (rings) {
+        detail::ring_until_quiet(shared, 1);
+    } else if (taken == status::ok) {
+        announce(shared);
+    }
+    return taken;
 }
 
 /// Step 5, by one thread at a time: the request that begins at block `counter` (16 bits, from its completion)

@@ -16,7 +16,7 @@ namespace accel::core {
 result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context_state> context,
                                                          const std::vector<std::string>& uris,
                                                          const handler& service,
-                                                         const server_options& options) {
+                                                         const server_options& options, bool resident) {
     if (uris.empty())
         return error{status::invalid_argument, 0, "a server needs at least one URI to listen on"};
     if (uris.size() > worker::max_pollers)
@@ -39,7 +39,8 @@ result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context
         if (!loaded) return loaded.error();
         security = std::move(*loaded);
     }
-    std::shared_ptr<server_core> made(new server_core(std::move(context), std::move(*effective), service));
+    std::shared_ptr<server_core> made(
+        new server_core(std::move(context), std::move(*effective), service, resident));
     if (auto ready = made->open_device(); !ready) return ready.error();
     for (const uri& where : parsed) {
         if (auto added = made->add_listener(where, security); !added) return added.error();
@@ -51,8 +52,11 @@ result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context
 }
 
 server_core::server_core(std::shared_ptr<context_state> context, server_options options,
-                         const handler& service)
-    : context_(std::move(context)), options_(std::move(options)), next_data_port_(options_.data_port) {
+                         const handler& service, bool resident)
+    : context_(std::move(context)),
+      options_(std::move(options)),
+      resident_(resident),
+      next_data_port_(options_.data_port) {
     const std::uint32_t count = std::max(options_.workers, 1U);
     for (std::uint32_t i = 0; i < count; ++i) {
         workers_.push_back(new worker(context_, options_, service));
@@ -67,6 +71,7 @@ result<void> server_core::open_device() {
     auto opened = context_->gpus()->open(options_.memory);
     if (!opened) return opened.error();
     gpu_ = *opened;
+    if (resident_) return {};  // its kernels bring their own streams
     for (worker* each : workers_) {
         if (auto ready = each->use(*gpu_); !ready) return ready;
     }
@@ -93,6 +98,10 @@ result<void> server_core::add_listener(const uri& where,
     if (auto [usable, reason] = added.scheme->probe(); !usable) {
         return error{status::unsupported, 0, fmt::format("{}: {}", where.scheme, reason)};
     }
+    if (resident_ && !added.scheme->serves_kernels()) {
+        return error{status::invalid_argument, 0,
+                     fmt::format("{}:// has no services on a GPU; listen on gpu://", where.scheme)};
+    }
     if (added.scheme->fills_gpus() && gpu_ == nullptr) {
         return error{status::invalid_argument, 0,
                      fmt::format("{0}:// brings requests into GPU memory: give memory=cuda:0, or listen on "
@@ -110,9 +119,14 @@ result<void> server_core::open_pollers(listener& added,
         const bool network = !added.scheme->shares_memory();
         const std::uint16_t port = network ? next_data_port_ : std::uint16_t{0};
         if (network && next_data_port_ != 0) ++next_data_port_;
-        auto source =
-            added.scheme->open_poller({link_role::server, added.where.host, port,
-                                       network ? security : nullptr, options_.zerocopy, options_.verbs});
+        poller_options wanted{link_role::server, added.where.host, port, network ? security : nullptr,
+                              options_.zerocopy, options_.verbs,   {}};
+        if (resident_) {
+            const link_geometry most{options_.max_slots, options_.max_request_bytes,
+                                     options_.max_response_bytes};
+            wanted.resident = resident_options{context_->gpus(), gpu_, options_.max_sessions, most};
+        }
+        auto source = added.scheme->open_poller(wanted);
         if (!source) return source.error();
         each->add_poller(std::move(*source));
     }

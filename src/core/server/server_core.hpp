@@ -25,7 +25,8 @@ class server_core : private session_observer {
     [[nodiscard]] static result<std::shared_ptr<server_core>> listen(std::shared_ptr<context_state> context,
                                                                      const std::vector<std::string>& uris,
                                                                      const handler& service,
-                                                                     const server_options& options);
+                                                                     const server_options& options,
+                                                                     bool resident = false);
     ~server_core() override;
     server_core(const server_core&) = delete;
     server_core& operator=(const server_core&) = delete;
@@ -36,6 +37,9 @@ class server_core : private session_observer {
     std::size_t poll() noexcept { return driven_ != nullptr ? driven_->turn() : 0; }
     status drain(nanoseconds timeout);
     void stop();
+    /// Resident: what its kernels need, and the place where the host hears of them.
+    [[nodiscard]] poller& kernels() const noexcept { return workers_.front()->poller_at(0); }
+    [[nodiscard]] accelerator_device* gpu() const noexcept { return gpu_; }
 
   private:
     /// One URI: its scheme's poller has the same index in every worker.
@@ -54,7 +58,8 @@ class server_core : private session_observer {
         bool counted = true;  ///< not lost yet
     };
 
-    server_core(std::shared_ptr<context_state> context, server_options options, const handler& service);
+    server_core(std::shared_ptr<context_state> context, server_options options, const handler& service,
+                bool resident);
     result<void> open_device();
     result<void> add_listener(const uri& where, const std::shared_ptr<const security_identity>& security);
     result<void> open_pollers(listener& added, const std::shared_ptr<const security_identity>& security);
@@ -76,6 +81,7 @@ class server_core : private session_observer {
 
     std::shared_ptr<context_state> context_;
     server_options options_;
+    bool resident_;                      ///< kernels serve, no handler
     accelerator_device* gpu_ = nullptr;  ///< where handlers want their bytes; null: the host
     std::vector<worker*> workers_;       ///< each held once
     worker* driven_ = nullptr;           ///< the only one, where the caller drives it

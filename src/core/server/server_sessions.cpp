@@ -117,7 +117,9 @@ result<session_grant> server_core::make_session(entrance& through, const listene
     config.zerocopy = options_.zerocopy;
     config.session_id = grant.session_id;
     config.token = grant.token;
-    if (!on.scheme->shares_memory()) {
+    if (on.scheme->serves_kernels()) {
+        made->memory_bytes = memory_bytes;
+    } else if (!on.scheme->shares_memory()) {
         if (auto slots = make_slots(on, request.wanted, config); !slots) return slots.error();
         made->memory_bytes = memory_bytes;
     }
@@ -129,7 +131,7 @@ result<session_grant> server_core::make_session(entrance& through, const listene
     }
     grant.description = (*path)->describe();
     made->set_link(std::move(*path));
-    if (gpu_ != nullptr) {
+    if (gpu_ != nullptr && !resident_) {
         if (auto placed = put_on_device(*made, request); !placed) return placed.error();
     }
     {

@@ -1,0 +1,245 @@
+#pragma once
+
+#include <accel_transport/device/clock.hpp>
+#include <accel_transport/device/service_intake.hpp>
+#include <accel_transport/device/service_layout.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+/// Services that live on a GPU: a kernel waits for a request, computes, and posts the response to the adapter
+/// itself. The same code serves on a thread of the host, where no GPU is.
+namespace accel::device {
+
+/// One request, as a kernel has it. Plain data: keep it in a register, or in shared memory for a block.
+/// Belongs to the service until `reply` or `fail`, and has to be ended by one of them.
+struct exchange_ref {
+    const std::byte* request = nullptr;  ///< in place, 8-byte aligned at least; bytes of an untrusted peer
+    std::uint64_t request_bytes = 0;
+    std::byte* response = nullptr;  ///< room for the response, to be written in place
+    std::uint64_t response_room = 0;
+    std::uint64_t trace_id = 0;
+    std::uint64_t session_id = 0;
+    std::int64_t deadline = 0;  ///< by `clock_ns`: the client gives up
+    // Internal.
+    std::int64_t arrival = 0;
+    std::uint32_t session = 0;
+    std::uint32_t slot = 0;
+    std::uint32_t generation = 0;
+    wire::placement placement;
+};
+
+/// Time until the client gives up; zero once it has.
+[[nodiscard]] ACCEL_HOST_DEVICE inline std::int64_t time_left_ns(const exchange_ref& exchange) noexcept {
+    const std::int64_t left = exchange.deadline - clock_ns();
+    return left > 0 ? left : 0;
+}
+
+namespace detail {
+
+/// The request is no longer with the service; its session may end.
+ACCEL_HOST_DEVICE inline void let_go(session_entry& session) noexcept {
+    (void)fetch_add(&session.open, 0xffff'ffffU);
+}
+
+ACCEL_HOST_DEVICE inline bool is_open(const session_entry& session) noexcept {
+    return load_acquire(&session.phase) == static_cast<std::uint32_t>(session_phase::open);
+}
+
+/// The header of a request that has been announced, once it can be seen: its announcement lies elsewhere, and
+/// may overtake it by a moment. False: it does not come.
+ACCEL_HOST_DEVICE inline bool read_header(const std::byte* from, std::uint32_t last_generation,
+                                          wire::slot_header& out) noexcept {
+    constexpr std::int64_t patience_ns = 1'000'000;
+    const auto* const generation =
+        reinterpret_cast<const std::uint32_t*>(from + offsetof(wire::slot_header, generation));
+    for (std::int64_t start = 0; mlx5::load_flag(generation) == last_generation; pause()) {
+        const std::int64_t now = clock_ns();
+        if (start == 0) start = now;
+        if (now - start > patience_ns) return false;
+    }
+    static_assert(sizeof out % sizeof(std::uint64_t) == 0);
+    std::uint64_t words[sizeof out / sizeof(std::uint64_t)];
+    for (std::size_t i = 0; i < sizeof out / sizeof(std::uint64_t); ++i) {
+        words[i] = mlx5::load_whole(reinterpret_cast<const std::uint64_t*>(from) + i);
+    }
+    __builtin_memcpy(&out, words, sizeof out);
+    return true;
+}
+
+/// Everything that a correct client keeps to.
+ACCEL_HOST_DEVICE inline bool is_sane(const session_offer& session, std::uint32_t slot,
+                                      const wire::slot_header& header) noexcept {
+    return wire::is_well_formed(header, wire::message_kind::request) && header.slot == slot &&
+           header.length <= session.requests.capacity && header.response_room <= session.responses.capacity;
+}
+
+ACCEL_HOST_DEVICE inline std::byte* header_of(const slots_layout& slots, std::uint32_t slot) noexcept {
+    return slots.headers + slots.stride * slot;
+}
+
+/// Looks at a request that has arrived. False: it is not what a correct client sends.
+ACCEL_HOST_DEVICE inline bool admit(const service_ref& service, const ready_entry& arrived,
+                                    exchange_ref& out) noexcept {
+    session_entry& session = service.sessions[arrived.session];
+    const std::byte* const from = header_of(session.is.requests, arrived.slot);
+    wire::slot_header header;
+    if (!read_header(from, session.generations[arrived.slot], header)) return false;
+    if (!is_sane(session.is, arrived.slot, header)) return false;
+    out.placement = {};
+    if (header.extension_bytes > 0) {
+        const bool known =
+            wire::find_placement(from - header.extension_bytes, header.extension_bytes, out.placement) &&
+            (out.placement.length == 0 || header.response_room <= out.placement.length);
+        if (!known) return false;
+    }
+    session.generations[arrived.slot] = header.generation;
+    out.request = from + wire::header_bytes;
+    out.request_bytes = header.length;
+    out.response = header_of(session.is.responses, arrived.slot) + wire::header_bytes;
+    out.response_room = header.response_room;
+    out.trace_id = header.trace_id;
+    out.session_id = session.is.id;
+    out.deadline = header.deadline_ns - service.state->clock_offset;
+    out.arrival = arrived.arrival;
+    out.session = arrived.session;
+    out.slot = arrived.slot;
+    out.generation = header.generation;
+    return true;
+}
+
+struct answer {
+    status code = status::ok;
+    std::uint32_t application_code = 0;
+    std::uint64_t length = 0;
+};
+
+ACCEL_HOST_DEVICE inline std::uint32_t ticks_of(std::int64_t nanoseconds) noexcept {
+    const std::int64_t ticks = nanoseconds < 0 ? 0 : nanoseconds >> 6;
+    return ticks > 0xffff'ffffLL ? 0xffff'ffffU : static_cast<std::uint32_t>(ticks);
+}
+
+ACCEL_HOST_DEVICE inline void write_header(const service_ref& service, const exchange_ref& exchange,
+                                           const answer& with) noexcept {
+    wire::slot_header header;
+    header.kind = wire::message_kind::response;
+    header.slot = exchange.slot;
+    header.generation = exchange.generation;
+    header.code = with.code;
+    header.length = with.length;
+    header.trace_id = exchange.trace_id;
+    header.server_ticks = ticks_of(clock_ns() - exchange.arrival);
+    header.application_code = with.application_code;
+    header.arrival_ns = exchange.arrival + service.state->clock_offset;
+    const slots_layout& responses = service.sessions[exchange.session].is.responses;
+    std::uint64_t words[sizeof header / sizeof(std::uint64_t)];
+    __builtin_memcpy(words, &header, sizeof header);
+    auto* const to = reinterpret_cast<std::uint64_t*>(header_of(responses, exchange.slot));
+    for (std::size_t i = 0; i < sizeof header / sizeof(std::uint64_t); ++i) to[i] = words[i];
+}
+
+/// The work requests of one response: the payload on its own, if it goes elsewhere than behind its header.
+ACCEL_HOST_DEVICE inline status post_response(const service_ref& service, const exchange_ref& exchange,
+                                              const answer& with) noexcept {
+    session_entry& session = service.sessions[exchange.session];
+    const session_offer& is = session.is;
+    const auto header = reinterpret_cast<std::uint64_t>(header_of(is.responses, exchange.slot));
+    const bool placed = exchange.placement.length > 0 && with.code == status::ok;
+    const bool apart = with.length > 0 && (placed || is.peer.payloads != 0);
+    mlx5::local_range range{header, static_cast<std::uint32_t>(wire::header_bytes + with.length),
+                            is.responses.key};
+    mlx5::work_request request;
+    request.ranges = 1;
+    request.first = &range;
+    if (apart) {
+        range = {header + wire::header_bytes, static_cast<std::uint32_t>(with.length), is.responses.key};
+        request.remote_address =
+            placed ? exchange.placement.address : is.peer.payloads + is.peer.payloads_stride * exchange.slot;
+        request.remote_key = placed ? exchange.placement.key : is.peer.payloads_key;
+        if (const status sent = post(service, session, request); sent != status::ok) return sent;
+        range = {header, static_cast<std::uint32_t>(wire::header_bytes), is.responses.key};
+    }
+    request.operation = mlx5::opcode::write_immediate;
+    request.immediate = mlx5::to_be32(exchange.slot);
+    request.remote_address = is.peer.headers + is.peer.headers_stride * exchange.slot;
+    request.remote_key = is.peer.headers_key;
+    return post(service, session, request);
+}
+
+/// Ends the exchange, whatever becomes of the answer.
+ACCEL_HOST_DEVICE inline status answer_with(const service_ref& service, const exchange_ref& exchange,
+                                            const answer& with) noexcept {
+    session_entry& session = service.sessions[exchange.session];
+    status sent = status::peer_lost;
+    if (is_open(session)) {
+        write_header(service, exchange, with);
+        // Before it leaves: the client's next request may be here before this returns.
+        store_release(&session.busy[exchange.slot], 0);
+        sent = post_response(service, exchange, with);
+        if (sent != status::ok) fail_session(service, exchange.session, sent);
+    }
+    (void)count_up(sent == status::ok ? &service.state->replies : &service.state->dropped);
+    let_go(session);
+    return sent == status::ok ? status::ok : status::peer_lost;
+}
+
+/// What arrived is with the service now, or has been refused.
+ACCEL_HOST_DEVICE inline bool take_on(const service_ref& service, const ready_entry& arrived,
+                                      exchange_ref& out) noexcept {
+    session_entry& session = service.sessions[arrived.session];
+    if (!is_open(session) || !admit(service, arrived, out)) {
+        fail_session(service, arrived.session, status::protocol_error);
+        (void)count_up(&service.state->dropped);
+        let_go(session);
+        return false;
+    }
+    if (service.state->clock_seen != 0 && out.deadline <= clock_ns()) {
+        (void)count_up(&service.state->expired);
+        (void)answer_with(service, out, {status::timed_out, 0, 0});
+        return false;
+    }
+    (void)count_up(&service.state->requests);
+    return true;
+}
+
+}  // namespace detail
+
+/// Takes the oldest request that is ready, without waiting. `again`: there is none. `closed`: the service has
+/// been told to stop. `system_error`: the adapter's queue has failed, and nothing will come any more.
+/// Any number of threads may take at once.
+[[nodiscard]] ACCEL_HOST_DEVICE inline status take(const service_ref& service, exchange_ref& out) noexcept {
+    ready_entry arrived;
+    const status found = detail::next_ready(service, arrived);
+    if (found != status::ok) return found;
+    return detail::take_on(service, arrived, out) ? status::ok : status::again;
+}
+
+/// The same, and waits for one, at most `timeout_ns`: then `timed_out`.
+[[nodiscard]] ACCEL_HOST_DEVICE inline status wait(const service_ref& service, exchange_ref& out,
+                                                   std::int64_t timeout_ns) noexcept {
+    for (std::int64_t start = 0;;) {
+        const status found = take(service, out);
+        if (found != status::again) return found;
+        const std::int64_t now = clock_ns();
+        if (start == 0) start = now;
+        if (now - start >= timeout_ns) return status::timed_out;
+    }
+}
+
+/// Answers with the first `length` bytes of `response`. By one thread; what others have written of the
+/// response has to be ordered before (`__syncthreads`, say). `message_too_large` answers nothing, and leaves
+/// the exchange as it is; any other result ends it. `peer_lost`: the client is gone.
+ACCEL_HOST_DEVICE inline status reply(const service_ref& service, const exchange_ref& exchange,
+                                      std::uint64_t length) noexcept {
+    if (length > exchange.response_room) return status::message_too_large;
+    return detail::answer_with(service, exchange, {status::ok, 0, length});
+}
+
+/// Answers with a failure: a status other than ok, and the service's own code.
+ACCEL_HOST_DEVICE inline status fail(const service_ref& service, const exchange_ref& exchange, status reason,
+                                     std::uint32_t code = 0) noexcept {
+    const bool failure = reason != status::ok && static_cast<std::uint16_t>(reason) < status_count;
+    return detail::answer_with(service, exchange, {failure ? reason : status::application_error, code, 0});
+}
+
+}  // namespace accel::device

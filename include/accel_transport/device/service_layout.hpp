@@ -1,0 +1,132 @@
+#pragma once
+
+#include <accel_transport/device/completion_queue.hpp>
+#include <accel_transport/device/placement.hpp>
+#include <accel_transport/device/receive_queue.hpp>
+#include <accel_transport/device/shared_send_queue.hpp>
+#include <accel_transport/device/slot_header.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+/// A service that lives on a GPU, as it lies in memory. Three places: what only kernels touch (the GPU's
+/// memory), what the host tells kernels and what kernels tell the host (the host's memory, pinned). None of
+/// it is for applications, which use `service_ref`.
+namespace accel::device {
+
+/// Slots of one direction of a session: header i is at `headers + i * stride`, its payload right behind it.
+struct slots_layout {
+    std::byte* headers = nullptr;
+    std::uint64_t stride = 0;
+    std::uint64_t capacity = 0;  ///< payload bytes agreed on
+    std::uint32_t key = 0;       ///< the adapter's, of all of it
+};
+
+/// Slots of the client, where responses are written.
+struct peer_slots_layout {
+    std::uint64_t headers = 0;
+    std::uint64_t headers_stride = 0;
+    std::uint64_t payloads = 0;  ///< 0: right behind their headers
+    std::uint64_t payloads_stride = 0;
+    std::uint32_t headers_key = 0;
+    std::uint32_t payloads_key = 0;
+};
+
+/// What the host tells of a session before it opens it. Stays as it is while the session is open.
+struct session_offer {
+    std::uint64_t id = 0;
+    std::uint32_t slots = 0;
+    std::uint32_t reserved = 0;
+    slots_layout requests;
+    slots_layout responses;
+    peer_slots_layout peer;
+};
+
+enum class command_kind : std::uint32_t { none, open, close };
+
+/// The host's commands to the service, taken in order. `number` counts from 1 and is written last.
+struct command {
+    std::uint32_t number = 0;
+    command_kind kind = command_kind::none;
+    std::uint32_t session = 0;  ///< index
+    std::uint32_t reserved = 0;
+};
+
+/// Written by the host.
+struct orders_layout {
+    std::uint32_t stop = 0;
+    std::uint32_t clock_tick = 0;  ///< counts, after `clock_ns` has been written
+    std::int64_t clock_ns = 0;     ///< the host's clock, now and then
+};
+
+/// Written by kernels.
+struct report_layout {
+    std::uint64_t requests = 0;        ///< handed to the service
+    std::uint64_t replies = 0;         ///< posted
+    std::uint64_t expired = 0;         ///< too late on arrival
+    std::uint64_t dropped = 0;         ///< of clients that were gone, or broke the protocol
+    std::uint32_t commands_taken = 0;  ///< also says that somebody serves
+    std::uint32_t clock_seen = 0;      ///< the last `clock_tick`
+    std::uint64_t queue_failure = 0;   ///< first failure of any queue, as `completion_queue_state` tells it
+};
+struct session_report {
+    std::uint32_t closed = 0;   ///< number of the command that closed it, once nothing of it is in use
+    std::uint32_t failure = 0;  ///< a `status`, with the syndrome above it: it is of no more use. Stays.
+};
+
+enum class session_phase : std::uint32_t {
+    none,
+    open,
+    failed,   ///< takes and sends nothing more; the host has been told
+    closing,  ///< likewise, and ends with its last exchange
+};
+
+/// A session, in the memory of those who serve it.
+struct session_entry {
+    mlx5::shared_send_queue_ref sends;     ///< the same for all sessions of this index
+    std::uint32_t* generations = nullptr;  ///< one a slot: of the last request
+    std::uint32_t* busy = nullptr;         ///< one a slot: 1 from its arrival to its answer
+    session_offer is;
+    std::uint32_t phase = 0;   ///< of `session_phase`
+    std::uint32_t open = 0;    ///< arrivals that have been taken, and are not ended
+    std::uint32_t epoch = 0;   ///< which session of this index it is
+    std::uint32_t posted = 0;  ///< work requests, to ask for a completion now and then
+    std::uint32_t closing_number = 0;
+};
+
+struct ready_entry {
+    std::uint32_t session = 0;
+    std::uint32_t slot = 0;
+    std::uint32_t epoch = 0;
+    std::uint32_t reserved = 0;
+    std::int64_t arrival = 0;  ///< by `clock_ns`
+};
+
+/// Receives are given back so many at a time.
+inline constexpr std::uint32_t receives_at_once = 16;
+
+/// What all threads of a service share.
+struct service_state {
+    std::uint32_t lock = 0;  ///< of all that follows
+    std::uint32_t ready_head = 0;
+    std::uint32_t ready_tail = 0;
+    std::uint32_t commands_taken = 0;
+    std::uint32_t looks = 0;
+    std::uint32_t empty_looks = 0;  ///< one after another
+    std::uint32_t stopping = 0;
+    std::uint32_t receives_owed = 0;
+    std::uint32_t clock_seen = 0;
+    std::uint32_t failed = 0;  ///< the queue itself: nothing will ever come
+    std::int64_t last_look = 0;
+    std::int64_t clock_offset = 0;  ///< from `clock_ns` to the clock that deadlines are on
+    mlx5::completion_queue_state completions;
+    mlx5::shared_receive_queue_ref receives;
+    std::uint16_t owed[receives_at_once] = {};  ///< receives that were used, to be given back
+    // Not under the lock.
+    std::uint64_t requests = 0;
+    std::uint64_t replies = 0;
+    std::uint64_t expired = 0;
+    std::uint64_t dropped = 0;
+};
+
+}  // namespace accel::device

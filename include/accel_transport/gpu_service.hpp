@@ -1,0 +1,78 @@
+#pragma once
+
+#include <accel_transport/config.hpp>
+#include <accel_transport/context.hpp>
+#include <accel_transport/options.hpp>
+#include <accel_transport/status.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+struct CUstream_st;
+
+namespace accel {
+
+namespace device {
+struct service_ref;
+}
+
+/// Counters of a service that lives on a GPU, as far as its kernels have told them.
+struct gpu_service_statistics {
+    std::uint32_t sessions = 0;  ///< open now
+    std::uint64_t sessions_opened = 0;
+    std::uint64_t sessions_refused = 0;
+    std::uint64_t sessions_lost = 0;
+    std::uint64_t requests = 0;           ///< taken by the kernels
+    std::uint64_t replies = 0;            ///< posted by the kernels
+    std::uint64_t expired = 0;            ///< too late on arrival
+    std::uint64_t dropped = 0;            ///< of clients that were gone, or broke the protocol
+    std::chrono::nanoseconds cpu_user{};  ///< of the service's one thread, which sleeps
+    std::chrono::nanoseconds cpu_kernel{};
+};
+
+/// A service that lives on a GPU: kernels of the application take requests, compute and post the responses
+/// to the adapter themselves (device/service.hpp), and no thread of the host takes part. This is the host's
+/// end: it lets clients in and out. Clients are ordinary channels, over `gpu`, `rdma` or `gdr`.
+/// Move-only; its methods may be called from any thread.
+class ACCEL_API gpu_service {
+  public:
+    /// Options for `listen`, sized for a service whose slots are all made beforehand: 64 sessions of 8 slots
+    /// with 1 MiB each way, as channels ask for by default, on cuda:0: 1 GiB.
+    [[nodiscard]] static server_options defaults();
+    /// Listens on `gpu://host:port?key=value…`. Makes everything that sessions and kernels will need, before
+    /// any kernel runs: `max_sessions` × `max_slots` × (`max_request_bytes` + `max_response_bytes`) of GPU
+    /// memory. With `memory` of the host, threads of the host may serve with the same functions.
+    /// `unsupported` names what is missing. May block.
+    [[nodiscard]] static result<gpu_service> listen(context& ctx, std::string_view uri,
+                                                    const server_options& options = defaults());
+    gpu_service(gpu_service&&) noexcept;
+    gpu_service& operator=(gpu_service&&) noexcept;
+    /// As `stop()`: no kernel may be using it any more.
+    ~gpu_service();
+
+    /// What kernels are given, by value. Good until `stop` has returned. Clients may connect before the
+    /// first kernel runs; their requests wait for it.
+    [[nodiscard]] const device::service_ref& ref() const noexcept;
+    /// What clients connect to, with the real port; without keys and options.
+    [[nodiscard]] std::string endpoint() const;
+    [[nodiscard]] gpu_service_statistics statistics() const;
+
+    /// `take` and `wait` say `closed` from now on, once nothing is ready. Does not wait.
+    void request_stop() noexcept;
+    /// Requests the stop and sleeps until everything that was given to `stream` has ended; then ends all
+    /// sessions. `timed_out`: it still runs, and nothing has been ended; call it again.
+    status stop(CUstream_st* stream, std::chrono::nanoseconds timeout);
+    /// The same where no kernel uses the service any more.
+    void stop();
+
+  private:
+    struct state;
+    explicit gpu_service(std::unique_ptr<state> made) noexcept;
+    std::unique_ptr<state> state_;
+};
+
+}  // namespace accel

@@ -1,0 +1,48 @@
+#include "backends/gpu/backend.hpp"
+
+#include "backends/gpu/poller.hpp"
+#include "verbs/rdma_backend.hpp"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace accel::gpu {
+namespace {
+
+class gpu_backend final : public core::backend {
+  public:
+    explicit gpu_backend(core::context_state& context)
+        : client_(verbs::make_rdma_backend(context, {.name = "gpu", .fills_gpus = false})) {}
+    [[nodiscard]] std::string_view scheme() const noexcept override { return "gpu"; }
+    [[nodiscard]] std::string_view wire() const noexcept override { return client_->wire(); }
+    [[nodiscard]] bool serves_kernels() const noexcept override { return true; }
+    [[nodiscard]] core::probe_result probe() override { return client_->probe(); }
+    void unregister_region(const core::region_state& region) noexcept override {
+        client_->unregister_region(region);
+    }
+
+    [[nodiscard]] result<std::unique_ptr<core::poller>> open_poller(
+        const core::poller_options& options) override {
+        if (options.role == core::link_role::client) return client_->open_poller(options);
+        if (!options.resident) {
+            return error{status::unsupported, 0,
+                         "gpu:// is for services that live on a GPU (gpu_service::listen); a handler of the "
+                         "host's listens on gdr:// or rdma://, and gpu:// clients reach it there"};
+        }
+        auto on = verbs::device::open(options.verbs, options.host);
+        if (!on) return on.error();
+        return resident_poller::open(std::move(*on), options);
+    }
+
+  private:
+    std::unique_ptr<core::backend> client_;
+};
+
+}  // namespace
+
+std::unique_ptr<core::backend> make_backend(core::context_state& context) {
+    return std::make_unique<gpu_backend>(context);
+}
+
+}  // namespace accel::gpu

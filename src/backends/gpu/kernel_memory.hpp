@@ -1,0 +1,56 @@
+#pragma once
+
+#include "core/accelerator.hpp"
+
+#include <accel_transport/status.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <span>
+#include <vector>
+
+namespace accel::gpu {
+
+/// Memory that kernels work with: the GPU's own, the host's that they share, and pages of an adapter's
+/// queues. All of it is made before the kernels run, and given back after they have ended: some of the calls
+/// would wait for them. Without a GPU a thread of the host is in a kernel's place, and all is the host's.
+class kernel_memory {
+  public:
+    /// `on` may be null.
+    kernel_memory(std::shared_ptr<core::accelerator> gpus, core::accelerator_device* on) noexcept;
+    ~kernel_memory();
+    kernel_memory(const kernel_memory&) = delete;
+    kernel_memory& operator=(const kernel_memory&) = delete;
+
+    /// The kernels' own, zeroed, 256-byte aligned.
+    [[nodiscard]] result<std::byte*> allocate(std::size_t bytes);
+    /// The host's, zeroed, page-aligned, that both use.
+    [[nodiscard]] result<std::byte*> allocate_shared(std::size_t bytes);
+    /// Kernels may use the pages of this memory of somebody else's. Pages may be named more than once.
+    [[nodiscard]] result<void> share(const void* memory, std::size_t bytes);
+    /// The same for registers of an adapter.
+    [[nodiscard]] result<void> share_registers(const void* where, std::size_t bytes);
+    /// Writes what has been allocated, before the kernels run.
+    [[nodiscard]] result<void> upload(std::byte* to, std::span<const std::byte> bytes);
+
+    [[nodiscard]] core::accelerator_device* gpu() const noexcept { return gpu_; }
+
+  private:
+    struct mapping {
+        void* base = nullptr;
+        std::size_t bytes = 0;
+    };
+    template <class Pin>
+    [[nodiscard]] result<void> share_pages(const void* memory, std::size_t bytes, Pin&& pin);
+
+    std::shared_ptr<core::accelerator> gpus_;
+    core::accelerator_device* gpu_;
+    std::vector<std::byte*> on_gpu_;
+    std::vector<mapping> on_host_;
+    std::set<std::uintptr_t> known_;  ///< pages
+    std::vector<void*> pinned_;
+};
+
+}  // namespace accel::gpu

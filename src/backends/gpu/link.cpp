@@ -1,0 +1,172 @@
+#include "backends/gpu/link.hpp"
+
+#include "core/log.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace accel::gpu {
+namespace {
+
+/// How long answers that were posted last have to leave, when a service ends.
+constexpr std::chrono::milliseconds flush_grace{20};
+
+}  // namespace
+
+result<std::unique_ptr<core::link>> resident_link::create(resident_poller& owner,
+                                                          const core::link_config& config) {
+    const core::link_geometry& most = owner.most();
+    const core::link_geometry& wanted = config.geometry;
+    if (wanted.slots > most.slots || wanted.request_bytes > most.request_bytes ||
+        wanted.response_bytes > most.response_bytes) {
+        return error{status::message_too_large, 0,
+                     fmt::format("{} slots of {} and {} bytes asked for, this service has {} of {} and {}",
+                                 wanted.slots, wanted.request_bytes, wanted.response_bytes, most.slots,
+                                 most.request_bytes, most.response_bytes)};
+    }
+    auto index = owner.take_connection();
+    if (!index) return index.error();
+    return std::unique_ptr<core::link>(new resident_link(owner, config, *index));
+}
+
+resident_link::resident_link(resident_poller& owner, const core::link_config& config,
+                             std::uint32_t index) noexcept
+    : poller_(owner), config_(config), index_(index) {
+    const service_sizes& sizes = owner.sizes();
+    const core::link_geometry& geometry = config.geometry;
+    receive_ = core::slot_memory::over(owner.memory().requests(index).data(), geometry.slots,
+                                       geometry.request_bytes, sizes.request_stride);
+    send_ = core::slot_memory::over(owner.memory().responses(index).data(), geometry.slots,
+                                    geometry.response_bytes, sizes.response_stride);
+}
+
+/// A session that kernels still work for keeps its place for good: they may write there.
+resident_link::~resident_link() {
+    poller_.remove(*this);
+    if (!close() && !poller_.have_kernels_ended()) {
+        core::log().error("gpu: a session ended while kernels hold its requests; its slots are left to them");
+    }
+}
+
+core::link_description resident_link::describe() const {
+    connection& mine = poller_.connection_at(index_);
+    verbs::endpoint own;
+    mine.queue_pair->describe(own);
+    own.slots_address = reinterpret_cast<std::uintptr_t>(receive_->base());
+    own.slots_stride = receive_->stride();
+    own.slots_key = mine.requests->rkey;
+    own.slots = receive_->count();
+    if (poller_.on_gpu()) {
+        // The announcement of a request lies in the host's memory and may overtake it; a header that is
+        // written behind its payload may not.
+        own.flags |= verbs::payloads_apart;
+        own.payloads_address = reinterpret_cast<std::uintptr_t>(receive_->payload(0));
+        own.payloads_stride = receive_->stride();
+        own.payloads_key = mine.requests->rkey;
+    }
+    core::link_description out(own.size_bytes());
+    std::memcpy(out.data(), &own, out.size());
+    return out;
+}
+
+result<verbs::endpoint> resident_link::check_peer(std::span<const std::byte> description) const {
+    auto peer = verbs::parse_endpoint(description);
+    if (!peer) return peer;
+    const std::size_t capacity = config_.geometry.response_bytes;
+    const std::size_t behind_header = peer->apart() ? core::slot_memory::text_room : capacity;
+    const bool fits = peer->slots_stride >= core::extension_room + core::header_bytes + behind_header &&
+                      (!peer->apart() || peer->payloads_stride >= capacity);
+    if (peer->slots != config_.geometry.slots || !fits) {
+        return error{status::protocol_error, 0, "the peer's slots are not those that were agreed on"};
+    }
+    return peer;
+}
+
+result<void> resident_link::attach(const core::link_grant& grant, core::nanoseconds /*deadline*/) {
+    auto peer = check_peer(grant.description);
+    if (!peer) return peer.error();
+    if (auto done = poller_.connection_at(index_).queue_pair->connect(*peer, poller_.options()); !done) {
+        return error{done.error().code, done.error().native,
+                     fmt::format("gpu: from {}: {}", poller_.device()->describe(), done.error().message)};
+    }
+    offer(*peer);
+    return {};
+}
+
+/// Kernels know of the session before its client learns that it has one.
+void resident_link::offer(const verbs::endpoint& peer) noexcept {
+    const connection& mine = poller_.connection_at(index_);
+    device::session_offer& out = poller_.memory().offer(index_);
+    out = {};
+    out.id = config_.session_id;
+    out.slots = config_.geometry.slots;
+    out.requests = {receive_->header(0), receive_->stride(), config_.geometry.request_bytes,
+                    mine.requests->lkey};
+    out.responses = {send_->header(0), send_->stride(), config_.geometry.response_bytes,
+                     mine.responses->lkey};
+    out.peer.headers = peer.slots_address + core::extension_room;
+    out.peer.headers_stride = peer.slots_stride;
+    out.peer.headers_key = peer.slots_key;
+    if (peer.apart()) {
+        out.peer.payloads = peer.payloads_address;
+        out.peer.payloads_stride = peer.payloads_stride;
+        out.peer.payloads_key = peer.payloads_key;
+    }
+    device::session_report& report = poller_.memory().report_of(index_);
+    report = {};
+    poller_.connection_at(index_).failed.store(false, std::memory_order_relaxed);
+    (void)poller_.command(device::command_kind::open, index_);
+    offered_ = true;
+}
+
+void resident_link::activate() {
+    phase_ = phase::open;
+    poller_.add(*this);
+}
+
+bool resident_link::take_loss(core::link_event& out) noexcept {
+    if (phase_ != phase::open) return false;
+    const std::uint32_t told = __atomic_load_n(&poller_.memory().report_of(index_).failure, __ATOMIC_RELAXED);
+    const bool failed = poller_.connection_at(index_).failed.load(std::memory_order_acquire);
+    if (told == 0 && !failed) return false;
+    phase_ = phase::lost;
+    out = {};
+    out.kind = core::event_kind::lost;
+    out.owner = config_.owner;
+    out.reason = told != 0 ? static_cast<status>(told) : status::peer_lost;
+    return true;
+}
+
+bool resident_link::flushed() noexcept {
+    if (phase_ != phase::open) return true;
+    if (flushed_at_ == core::nanoseconds{}) flushed_at_ = core::now() + flush_grace;
+    return core::now() >= flushed_at_;
+}
+
+bool resident_link::close() noexcept {
+    if (phase_ == phase::closed) return true;
+    if (phase_ != phase::closing) {
+        poller_.remove(*this);
+        phase_ = phase::closing;
+    }
+    if (!quiet_) {
+        if (auto done = poller_.connection_at(index_).queue_pair->reset(); !done) {
+            core::log().error("gpu: {}", done.error().message);
+            return false;
+        }
+        quiet_ = true;
+        if (offered_) closing_number_ = poller_.command(device::command_kind::close, index_);
+    }
+    const auto& report = poller_.memory().report_of(index_);
+    const bool let_go = !offered_ || __atomic_load_n(&report.closed, __ATOMIC_ACQUIRE) == closing_number_ ||
+                        poller_.have_kernels_ended();
+    if (!let_go) return false;
+    phase_ = phase::closed;
+    poller_.give_connection_back(index_);
+    return true;
+}
+
+}  // namespace accel::gpu

@@ -1,0 +1,58 @@
+#pragma once
+
+#include "backends/gpu/poller.hpp"
+#include "core/backend.hpp"
+#include "verbs/endpoint.hpp"
+
+#include <cstdint>
+#include <memory>
+
+namespace accel::gpu {
+
+/// One client of a service that lives on a GPU. Its messages are the kernels' business; here it is made and
+/// ended.
+class resident_link final : public core::link {
+  public:
+    [[nodiscard]] static result<std::unique_ptr<core::link>> create(resident_poller& owner,
+                                                                    const core::link_config& config);
+    ~resident_link() override;
+    resident_link(const resident_link&) = delete;
+    resident_link& operator=(const resident_link&) = delete;
+
+    [[nodiscard]] core::link_description describe() const override;
+    [[nodiscard]] result<void> attach(const core::link_grant& grant, core::nanoseconds deadline) override;
+    void activate() override;
+    [[nodiscard]] bool close() noexcept override;
+    [[nodiscard]] status deliver(const core::outgoing&) noexcept override { return status::peer_lost; }
+    [[nodiscard]] status deliver_plain(std::uint32_t, std::span<const std::byte>) noexcept override {
+        return status::peer_lost;
+    }
+    [[nodiscard]] bool retract(std::uint32_t) noexcept override { return true; }
+    void consumed(std::uint32_t) noexcept override {}
+    [[nodiscard]] bool flushed() noexcept override;
+    [[nodiscard]] core::slot_memory& send() const noexcept override { return *send_; }
+    [[nodiscard]] core::slot_memory& receive() const noexcept override { return *receive_; }
+
+    // For the poller, on its thread.
+    /// True, once: the session is of no more use, and this is why.
+    [[nodiscard]] bool take_loss(core::link_event& out) noexcept;
+
+  private:
+    enum class phase : std::uint8_t { idle, open, lost, closing, closed };
+    resident_link(resident_poller& owner, const core::link_config& config, std::uint32_t index) noexcept;
+    [[nodiscard]] result<verbs::endpoint> check_peer(std::span<const std::byte> description) const;
+    void offer(const verbs::endpoint& peer) noexcept;
+
+    resident_poller& poller_;
+    core::link_config config_;
+    std::uint32_t index_;
+    std::shared_ptr<core::slot_memory> send_;
+    std::shared_ptr<core::slot_memory> receive_;
+    phase phase_ = phase::idle;
+    bool offered_ = false;
+    bool quiet_ = false;  ///< its queue pair has been reset
+    std::uint32_t closing_number_ = 0;
+    core::nanoseconds flushed_at_{};
+};
+
+}  // namespace accel::gpu

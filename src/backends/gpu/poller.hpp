@@ -1,0 +1,102 @@
+#pragma once
+
+#include "backends/gpu/kernel_memory.hpp"
+#include "backends/gpu/service_memory.hpp"
+#include "core/backend.hpp"
+#include "verbs/async_events.hpp"
+#include "verbs/completion_queue.hpp"
+#include "verbs/device.hpp"
+#include "verbs/domain.hpp"
+#include "verbs/queue_pair.hpp"
+#include "verbs/receive_queue.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+namespace accel::gpu {
+
+class resident_link;
+
+/// A queue pair with its slots, made before the kernels run, for one session after another.
+struct connection final : public verbs::async_listener {
+    explicit connection(int wake) noexcept : wake_fd(wake) {}
+    void on_async_event(ibv_event_type type) noexcept override;
+
+    std::shared_ptr<verbs::domain> domain;
+    std::optional<verbs::queue_pair> queue_pair;
+    verbs::region_handle requests;
+    verbs::region_handle responses;
+    std::atomic<bool> failed{false};
+    int wake_fd;
+};
+
+/// The host's side of a service that lives on a GPU: connections come and go here, and requests never do.
+/// One for each service. `poll` has events of sessions that were lost, nothing else; it hardly ever wakes.
+class resident_poller final : public core::poller {
+  public:
+    [[nodiscard]] static result<std::unique_ptr<core::poller>> open(std::shared_ptr<verbs::device> on,
+                                                                    const core::poller_options& options);
+    ~resident_poller() override;
+    resident_poller(const resident_poller&) = delete;
+    resident_poller& operator=(const resident_poller&) = delete;
+
+    [[nodiscard]] result<std::unique_ptr<core::link>> open_link(const core::link_config& config) override;
+    [[nodiscard]] std::size_t poll(std::span<core::link_event> out) noexcept override;
+    [[nodiscard]] int event_fd() const noexcept override { return wake_fd_; }
+    [[nodiscard]] bool arm() noexcept override { return !news_.load(std::memory_order_seq_cst); }
+    [[nodiscard]] bool sleep(int other_fd, core::nanoseconds until) noexcept override;
+    [[nodiscard]] const device::service_ref* service() const noexcept override { return &memory_->service(); }
+    void request_stop() noexcept override;
+    void kernels_ended() noexcept override { kernels_ended_.store(true, std::memory_order_seq_cst); }
+
+    // For the links. Those marked so from any thread.
+    [[nodiscard]] const std::shared_ptr<verbs::device>& device() const noexcept { return device_; }
+    [[nodiscard]] const verbs_options& options() const noexcept { return options_; }
+    [[nodiscard]] const core::link_geometry& most() const noexcept { return most_; }
+    [[nodiscard]] bool on_gpu() const noexcept { return kernel_memory_.gpu() != nullptr; }
+    [[nodiscard]] connection& connection_at(std::uint32_t index) noexcept { return *connections_[index]; }
+    [[nodiscard]] service_memory& memory() noexcept { return *memory_; }
+    [[nodiscard]] const service_sizes& sizes() const noexcept { return sizes_; }
+    /// Any thread: a connection that no session has. `overloaded`.
+    [[nodiscard]] result<std::uint32_t> take_connection();
+    void give_connection_back(std::uint32_t index) noexcept;
+    /// Any thread.
+    std::uint32_t command(device::command_kind kind, std::uint32_t session) noexcept;
+    void add(resident_link& link);
+    void remove(resident_link& link) noexcept;
+    [[nodiscard]] bool have_kernels_ended() const noexcept {
+        return kernels_ended_.load(std::memory_order_seq_cst);
+    }
+
+  private:
+    resident_poller(std::shared_ptr<verbs::device> on, const core::poller_options& options);
+    [[nodiscard]] result<void> prepare();
+    [[nodiscard]] result<void> make_queues();
+    [[nodiscard]] result<void> make_connection(std::uint32_t index);
+    [[nodiscard]] result<void> share_queues();
+    void tick(core::nanoseconds now) noexcept;
+
+    std::shared_ptr<verbs::device> device_;
+    verbs_options options_;
+    core::link_geometry most_;
+    kernel_memory kernel_memory_;
+    service_sizes sizes_;
+    std::unique_ptr<service_memory> memory_;
+    std::unique_ptr<verbs::completion_queue> completions_;
+    std::unique_ptr<verbs::receive_queue> receives_;
+    std::vector<std::unique_ptr<connection>> connections_;
+    int wake_fd_;
+    core::nanoseconds next_tick_{};
+    std::atomic<bool> kernels_ended_{false};
+
+    std::atomic<bool> news_{false};
+    std::mutex mutex_;  ///< of what follows; met when a link comes or goes
+    std::vector<std::uint32_t> free_;
+    std::vector<resident_link*> links_;
+};
+
+}  // namespace accel::gpu

@@ -1,0 +1,146 @@
+#include "backends/gpu/service_memory.hpp"
+
+#include <bit>
+#include <cstring>
+#include <vector>
+
+/// Where everything lies: one block of the kernels' memory and one of the host's.
+namespace accel::gpu {
+namespace {
+
+/// Hands out parts of a block one behind the other; with a null base it only adds up their sizes.
+class carver {
+  public:
+    explicit carver(std::byte* base) noexcept : base_(base) {}
+    template <class Part>
+    Part* take(std::size_t count) noexcept {
+        constexpr std::size_t line = 128;  // so that no two parts share one
+        const std::size_t at = used_;
+        used_ += (count * sizeof(Part) + line - 1) / line * line;
+        return base_ == nullptr ? nullptr : reinterpret_cast<Part*>(base_ + at);
+    }
+    [[nodiscard]] std::size_t used() const noexcept { return used_; }
+
+  private:
+    std::byte* base_;
+    std::size_t used_ = 0;
+};
+
+/// What only kernels touch.
+struct kernel_parts {
+    kernel_parts(std::byte* base, const service_sizes& sizes) noexcept : carve(base) {
+        state = carve.take<device::service_state>(1);
+        sessions = carve.take<device::session_entry>(sizes.sessions);
+        table_size = std::bit_ceil(sizes.sessions * 2 + 1);
+        table = carve.take<std::uint32_t>(table_size);
+        ready_size = std::bit_ceil(sizes.sessions * sizes.slots);
+        ready = carve.take<device::ready_entry>(ready_size);
+        send_states = carve.take<mlx5::shared_send_queue_state>(sizes.sessions);
+        whole = carve.take<mlx5::whole_request>(std::size_t{sizes.sessions} * sizes.send_blocks);
+        generations = carve.take<std::uint32_t>(std::size_t{sizes.sessions} * sizes.slots);
+        busy = carve.take<std::uint32_t>(std::size_t{sizes.sessions} * sizes.slots);
+    }
+    carver carve;
+    device::service_state* state;
+    device::session_entry* sessions;
+    std::uint32_t table_size;
+    std::uint32_t* table;
+    std::uint32_t ready_size;
+    device::ready_entry* ready;
+    mlx5::shared_send_queue_state* send_states;
+    mlx5::whole_request* whole;
+    std::uint32_t* generations;
+    std::uint32_t* busy;
+};
+
+void put_number(std::span<std::uint32_t> table, std::uint32_t number, std::uint32_t index) noexcept {
+    std::size_t i = number & (table.size() - 1);
+    while (table[i] != device::no_session) i = (i + 1) & (table.size() - 1);
+    table[i] = index;
+}
+
+}  // namespace
+
+result<void> service_memory::allocate() {
+    const std::size_t a_session = sizes_.slots * (sizes_.request_stride + sizes_.response_stride);
+    auto slots = memory_.allocate(a_session * sizes_.sessions);
+    if (!slots) return slots.error();
+    slots_ = *slots;
+    // Each session has one command to open and one to close it under way at most.
+    command_count_ = std::bit_ceil(sizes_.sessions * 4);
+    const auto lay_out = [this](carver& carve) {
+        orders_ = carve.take<device::orders_layout>(1);
+        report_ = carve.take<device::report_layout>(1);
+        commands_ = carve.take<device::command>(command_count_);
+        offers_ = carve.take<device::session_offer>(sizes_.sessions);
+        session_reports_ = carve.take<device::session_report>(sizes_.sessions);
+    };
+    carver measure(nullptr);
+    lay_out(measure);
+    auto shared = memory_.allocate_shared(measure.used());
+    if (!shared) return shared.error();
+    carver carve(*shared);
+    lay_out(carve);
+    return {};
+}
+
+std::span<std::byte> service_memory::requests(std::uint32_t session) const noexcept {
+    const std::size_t bytes = sizes_.slots * sizes_.request_stride;
+    return {slots_ + session * bytes, bytes};
+}
+
+std::span<std::byte> service_memory::responses(std::uint32_t session) const noexcept {
+    const std::size_t bytes = sizes_.slots * sizes_.response_stride;
+    std::byte* const first = slots_ + std::size_t{sizes_.sessions} * sizes_.slots * sizes_.request_stride;
+    return {first + session * bytes, bytes};
+}
+
+result<void> service_memory::prepare(std::span<const mlx5::send_queue_ref> sends,
+                                     const mlx5::completion_queue_ref& completions,
+                                     const mlx5::shared_receive_queue_ref& receives) {
+    const std::size_t bytes = kernel_parts(nullptr, sizes_).carve.used();
+    auto block = memory_.allocate(bytes);
+    if (!block) return block.error();
+    std::vector<std::byte> content(bytes);
+    const kernel_parts there(*block, sizes_);
+    const kernel_parts here(content.data(), sizes_);
+
+    here.state->receives = receives;
+    const std::span<std::uint32_t> table(here.table, here.table_size);
+    std::fill(table.begin(), table.end(), device::no_session);
+    for (std::uint32_t i = 0; i < sizes_.sessions; ++i) {
+        device::session_entry& entry = here.sessions[i];
+        entry.sends.queue = sends[i];
+        entry.sends.state = there.send_states + i;
+        entry.sends.whole = there.whole + std::size_t{i} * sizes_.send_blocks;
+        entry.generations = there.generations + std::size_t{i} * sizes_.slots;
+        entry.busy = there.busy + std::size_t{i} * sizes_.slots;
+        put_number(table, sends[i].queue_pair, i);
+    }
+    service_.state = there.state;
+    service_.sessions = there.sessions;
+    service_.session_count = sizes_.sessions;
+    service_.session_of = there.table;
+    service_.session_of_mask = here.table_size - 1;
+    service_.ready = there.ready;
+    service_.ready_mask = here.ready_size - 1;
+    service_.completions = completions;
+    service_.completions.state = &there.state->completions;
+    service_.orders = orders_;
+    service_.commands = commands_;
+    service_.command_mask = command_count_ - 1;
+    service_.offers = offers_;
+    service_.report = report_;
+    service_.session_reports = session_reports_;
+    return memory_.upload(*block, content);
+}
+
+std::uint32_t service_memory::command(device::command_kind kind, std::uint32_t session) noexcept {
+    const std::uint32_t place = commands_given_++ & (command_count_ - 1);
+    commands_[place].kind = kind;
+    commands_[place].session = session;
+    __atomic_store_n(&commands_[place].number, commands_given_, __ATOMIC_RELEASE);
+    return commands_given_;
+}
+
+}  // namespace accel::gpu

@@ -1,0 +1,67 @@
+#pragma once
+
+#include "backends/gpu/kernel_memory.hpp"
+
+#include <accel_transport/device/service.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace accel::gpu {
+
+/// What a service is made for; nothing of it changes while kernels run.
+struct service_sizes {
+    std::uint32_t sessions = 0;
+    std::uint32_t slots = 0;  ///< of a session, at most
+    std::size_t request_stride = 0;
+    std::size_t response_stride = 0;
+    std::uint32_t send_blocks = 0;  ///< of a queue pair
+    std::uint32_t receives = 0;     ///< of all sessions
+};
+
+/// The memory of one service: slots, what kernels keep, and what kernels and the host tell each other.
+class service_memory {
+  public:
+    service_memory(kernel_memory& from, const service_sizes& sizes) noexcept : memory_(from), sizes_(sizes) {}
+    [[nodiscard]] result<void> allocate();
+    /// Of one session: requests, or responses.
+    [[nodiscard]] std::span<std::byte> requests(std::uint32_t session) const noexcept;
+    [[nodiscard]] std::span<std::byte> responses(std::uint32_t session) const noexcept;
+
+    /// Writes what kernels start from. `sends` has one for each session; `completions` and `receives` are
+    /// the service's.
+    [[nodiscard]] result<void> prepare(std::span<const mlx5::send_queue_ref> sends,
+                                       const mlx5::completion_queue_ref& completions,
+                                       const mlx5::shared_receive_queue_ref& receives);
+    [[nodiscard]] const device::service_ref& service() const noexcept { return service_; }
+
+    // The host's part.
+    [[nodiscard]] device::session_offer& offer(std::uint32_t session) const noexcept {
+        return offers_[session];
+    }
+    [[nodiscard]] device::session_report& report_of(std::uint32_t session) const noexcept {
+        return session_reports_[session];
+    }
+    [[nodiscard]] const device::report_layout& report() const noexcept { return *report_; }
+    [[nodiscard]] device::orders_layout& orders() const noexcept { return *orders_; }
+    /// Gives a command; returns its number. One thread at a time.
+    std::uint32_t command(device::command_kind kind, std::uint32_t session) noexcept;
+
+  private:
+    kernel_memory& memory_;
+    service_sizes sizes_;
+    std::byte* slots_ = nullptr;
+    std::byte* shared_ = nullptr;
+    device::orders_layout* orders_ = nullptr;
+    device::report_layout* report_ = nullptr;
+    device::command* commands_ = nullptr;
+    device::session_offer* offers_ = nullptr;
+    device::session_report* session_reports_ = nullptr;
+    std::uint32_t command_count_ = 0;
+    std::uint32_t commands_given_ = 0;
+    device::service_ref service_;
+};
+
+}  // namespace accel::gpu

@@ -1,0 +1,152 @@
+#include "core/context_state.hpp"
+#include "core/event_signal.hpp"
+#include "core/server/server_core.hpp"
+
+#include <accel_transport/device/service.hpp>
+#include <accel_transport/gpu_service.hpp>
+
+#include <array>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+/// The host's end of a service that lives on a GPU.
+namespace accel {
+namespace {
+
+/// Lowers itself when the stream has ended, which may be after nobody waits any more.
+struct end_signal {
+    int fd = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    end_signal() = default;
+    end_signal(const end_signal&) = delete;
+    end_signal& operator=(const end_signal&) = delete;
+    ~end_signal() { ::close(fd); }
+};
+using shared_signal = std::shared_ptr<end_signal>;
+
+void tell(void* argument) {
+    const std::unique_ptr<shared_signal> held(static_cast<shared_signal*>(argument));
+    core::signal_event((*held)->fd);
+}
+
+status wait_for(core::accelerator_device& gpu, CUstream_st* stream, core::nanoseconds deadline) {
+    auto signal = std::make_shared<end_signal>();
+    auto held = std::make_unique<shared_signal>(signal);
+    if (auto asked = gpu.when_ended(stream, tell, held.get()); !asked) return asked.error().code;
+    (void)held.release();  // NOLINT(bugprone-unused-return-value): `tell` has it now
+    std::array<pollfd, 1> fds{{{signal->fd, POLLIN, 0}}};
+    while (core::now() < deadline) {
+        core::sleep_on(fds, deadline);
+        if ((fds[0].revents & POLLIN) != 0) return status::ok;
+    }
+    return status::timed_out;
+}
+
+}  // namespace
+
+struct gpu_service::state {
+    std::shared_ptr<core::server_core> core;
+    std::mutex mutex;
+    std::optional<gpu_service_statistics> last;  ///< once it has ended
+};
+
+gpu_service::gpu_service(std::unique_ptr<state> made) noexcept : state_(std::move(made)) {}
+gpu_service::gpu_service(gpu_service&&) noexcept = default;
+gpu_service& gpu_service::operator=(gpu_service&& other) noexcept {
+    if (this == &other) return *this;
+    stop();
+    state_ = std::move(other.state_);
+    return *this;
+}
+gpu_service::~gpu_service() {
+    stop();
+}
+
+server_options gpu_service::defaults() {
+    server_options out;
+    out.max_sessions = 64;
+    out.max_slots = 8;
+    out.max_request_bytes = out.max_response_bytes = std::size_t{1} << 20;
+    out.max_memory_bytes = std::size_t{64} << 30;
+    out.memory = memory_kind::cuda(0);
+    return out;
+}
+
+result<gpu_service> gpu_service::listen(context& ctx, std::string_view uri, const server_options& options) {
+    server_options effective = options;
+    effective.workers = 1;
+    effective.poll = poll_mode::block;
+    const auto nobody = [](exchange request) { (void)request.fail(status::unsupported); };
+    auto made = core::server_core::listen(ctx.state(), std::vector<std::string>{std::string{uri}}, nobody,
+                                          effective, true);
+    if (!made) return made.error();
+    auto kept = std::make_unique<state>();
+    kept->core = std::move(*made);
+    return gpu_service{std::move(kept)};
+}
+
+const device::service_ref& gpu_service::ref() const noexcept {
+    return *state_->core->kernels().service();
+}
+
+std::string gpu_service::endpoint() const {
+    return state_->core->endpoints().front();
+}
+
+namespace {
+
+gpu_service_statistics statistics_of(const core::server_core& core) {
+    gpu_service_statistics out;
+    const server_statistics seen = core.statistics();
+    out.sessions = seen.sessions;
+    out.sessions_opened = seen.sessions_opened;
+    out.sessions_refused = seen.sessions_refused;
+    out.sessions_lost = seen.sessions_lost;
+    out.cpu_user = seen.cpu_user;
+    out.cpu_kernel = seen.cpu_kernel;
+    const device::report_layout& report = *core.kernels().service()->report;
+    out.requests = mlx5::load_whole(&report.requests);
+    out.replies = mlx5::load_whole(&report.replies);
+    out.expired = mlx5::load_whole(&report.expired);
+    out.dropped = mlx5::load_whole(&report.dropped);
+    return out;
+}
+
+}  // namespace
+
+gpu_service_statistics gpu_service::statistics() const {
+    const std::lock_guard lock(state_->mutex);
+    return state_->last ? *state_->last : statistics_of(*state_->core);
+}
+
+void gpu_service::request_stop() noexcept {
+    const std::lock_guard lock(state_->mutex);
+    if (!state_->last) state_->core->kernels().request_stop();
+}
+
+status gpu_service::stop(CUstream_st* stream, std::chrono::nanoseconds timeout) {
+    request_stop();
+    if (state_->core->gpu() != nullptr) {
+        const status ended = wait_for(*state_->core->gpu(), stream, core::deadline_after(timeout));
+        if (ended != status::ok) return ended;
+    }
+    stop();
+    return status::ok;
+}
+
+void gpu_service::stop() {
+    if (state_ == nullptr) return;
+    request_stop();
+    const std::lock_guard lock(state_->mutex);
+    if (state_->last) return;
+    state_->core->kernels().kernels_ended();
+    state_->last = statistics_of(*state_->core);
+    state_->core->stop();
+}
+
+}  // namespace accel

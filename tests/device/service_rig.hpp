@@ -1,0 +1,116 @@
+#pragma once
+
+#include "conformance/patience.hpp"
+#include "core/context_state.hpp"
+#include "gpu/fake_gpu.hpp"
+#include "loopback.hpp"
+
+#include <accel_transport/accel_transport.hpp>
+#include <accel_transport/device/service.hpp>
+#include <accel_transport/gpu_service.hpp>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace accel::tests {
+
+/// What a kernel does with a request. Ends it.
+using kernel = std::function<void(const device::service_ref&, const device::exchange_ref&)>;
+
+inline void echo(const device::service_ref& service, const device::exchange_ref& exchange) {
+    const std::uint64_t length = std::min(exchange.request_bytes, exchange.response_room);
+    std::memcpy(exchange.response, exchange.request, length);
+    (void)device::reply(service, exchange, length);
+}
+
+/// A service, threads in its kernels' place, and clients.
+class service_rig {
+  public:
+    explicit service_rig(bool on_gpu) : fake_(on_gpu ? std::make_shared<fake_accelerator>() : nullptr) {
+        if (fake_) server_context.state()->replace_gpus(fake_);
+        options = gpu_service::defaults();
+        options.memory = on_gpu ? memory_kind::cuda(0) : memory_kind::host();
+        options.max_sessions = 16;
+        options.max_slots = 16;
+        options.max_request_bytes = options.max_response_bytes = std::size_t{64} << 10;
+        options.security.insecure = true;
+        options.peer_timeout = patience(500ms);
+    }
+    ~service_rig() { stop(); }
+    service_rig(const service_rig&) = delete;
+    service_rig& operator=(const service_rig&) = delete;
+
+    void listen() {
+        auto made = gpu_service::listen(server_context, "gpu://" + own_loopback() + ":0", options);
+        ASSERT_TRUE(made.ok()) << made.error().message;
+        service = std::make_unique<gpu_service>(std::move(*made));
+    }
+    /// Starts `threads` more kernels.
+    void serve(kernel work, int threads = 1) {
+        for (int i = 0; i < threads; ++i) kernels_.emplace_back([this, work] { run(work); });
+    }
+    void end_kernels() {
+        if (service) service->request_stop();
+        for (std::thread& each : kernels_) each.join();
+        kernels_.clear();
+    }
+    void stop() {
+        end_kernels();
+        if (service) service->stop();
+    }
+
+    [[nodiscard]] result<channel> try_connect(channel_options wanted = small(),
+                                              const std::string& scheme = "gpu") {
+        wanted.security.insecure = true;
+        wanted.connect_timeout = patience(5s);
+        wanted.peer_timeout = patience(500ms);
+        const std::string there = service->endpoint();
+        return channel::connect(client_context, scheme + there.substr(there.find(':')), wanted);
+    }
+    [[nodiscard]] channel connect(const channel_options& wanted = small()) {
+        auto made = try_connect(wanted);
+        if (!made) throw std::runtime_error(made.error().message);
+        return std::move(*made);
+    }
+    [[nodiscard]] static channel_options small() {
+        channel_options out;
+        out.slots = 8;
+        out.request_bytes = out.response_bytes = 4096;
+        out.call_timeout = patience(10s);
+        return out;
+    }
+
+    context server_context = context::open().value();
+    context client_context = context::open().value();
+    server_options options;
+    std::unique_ptr<gpu_service> service;
+    std::atomic<int> closed_kernels{0};
+
+  private:
+    void run(const kernel& work) {
+        const device::service_ref mine = service->ref();
+        for (;;) {
+            device::exchange_ref exchange;
+            const status found = device::wait(mine, exchange, 10'000'000);
+            if (found == status::ok) {
+                work(mine, exchange);
+            } else if (found != status::timed_out) {
+                break;
+            } else {
+                std::this_thread::sleep_for(100us);  // two cores, and an emulated device that needs one
+            }
+        }
+        closed_kernels.fetch_add(1);
+    }
+    std::shared_ptr<fake_accelerator> fake_;
+    std::vector<std::thread> kernels_;
+};
+
+}  // namespace accel::tests

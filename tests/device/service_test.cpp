@@ -1,0 +1,266 @@
+// A service that lives on a GPU, with threads of the host in its kernels' place. `fake`: slots in the memory
+// of a stand-in for a GPU, with headers and payloads written apart; `host`: all of it the host's.
+#include "device/service_rig.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <span>
+
+namespace accel::tests {
+namespace {
+
+class device_service : public ::testing::TestWithParam<bool> {};
+
+std::vector<std::byte> bytes_of(std::size_t count, std::uint64_t seed) {
+    std::mt19937_64 random(seed);
+    std::vector<std::byte> out(count);
+    for (std::byte& each : out) each = static_cast<std::byte>(random());
+    return out;
+}
+
+bool same(std::span<const std::byte> a, std::span<const std::byte> b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end());
+}
+
+TEST_P(device_service, echoes_every_size) {
+    service_rig rig(GetParam());
+    rig.listen();
+    rig.serve(echo);
+    channel client = rig.connect();
+    for (const std::size_t size : {0U, 1U, 7U, 64U, 65U, 255U, 1000U, 4095U, 4096U}) {
+        const auto request = bytes_of(size, size);
+        auto answer = client.call(request);
+        ASSERT_TRUE(answer.ok()) << size << ": " << answer.error().message;
+        EXPECT_TRUE(same(answer->bytes(), request)) << size;
+    }
+    EXPECT_TRUE(eventually(patience(2s), [&] { return rig.service->statistics().replies == 9; }));
+    EXPECT_EQ(rig.service->statistics().requests, 9U);
+    EXPECT_EQ(rig.service->statistics().dropped, 0U);
+}
+
+/// Keeps all slots of a channel full; returns how many answers were right.
+std::uint64_t run_calls(channel& client, std::uint64_t total, std::uint64_t seed) {
+    std::uint64_t submitted = 0;
+    std::uint64_t right = 0;
+    std::uint64_t ended = 0;
+    std::array<completion, 16> done;
+    const auto deadline = std::chrono::steady_clock::now() + patience(60s);
+    while (ended < total && std::chrono::steady_clock::now() < deadline) {
+        call_view call;
+        while (submitted < total && client.begin(call) == status::ok) {
+            const std::size_t size = (submitted * 37 + seed) % 2048;
+            const auto content = bytes_of(size, seed + submitted);
+            std::copy(content.begin(), content.end(), call.request.begin());
+            submit_options with;
+            with.tag = submitted;
+            if (client.submit(call.id, size, with) != status::ok) return right;
+            ++submitted;
+        }
+        const std::size_t got = client.wait(done, patience(5s));
+        if (got == 0) return right;
+        for (std::size_t i = 0; i < got; ++i) {
+            const std::size_t size = (done[i].tag * 37 + seed) % 2048;
+            if (done[i].status == status::ok && same(done[i].response, bytes_of(size, seed + done[i].tag)))
+                ++right;
+            (void)client.release(done[i].id);
+            ++ended;
+        }
+    }
+    return right;
+}
+
+TEST_P(device_service, serves_many_sessions_with_many_threads) {
+    service_rig rig(GetParam());
+    rig.listen();
+    rig.serve(echo, 3);
+    const auto calls = static_cast<std::uint64_t>(effort(2000));
+    constexpr int clients = 6;
+    std::atomic<std::uint64_t> right{0};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < clients; ++i) {
+        threads.emplace_back([&, i] {
+            channel client = rig.connect();
+            right.fetch_add(run_calls(client, calls, static_cast<std::uint64_t>(i) * 1'000'003));
+        });
+    }
+    for (std::thread& each : threads) each.join();
+    EXPECT_EQ(right.load(), calls * clients);
+    EXPECT_TRUE(eventually(patience(5s), [&] { return rig.service->statistics().sessions == 0; }));
+}
+
+TEST_P(device_service, sessions_come_and_go_while_it_runs) {
+    service_rig rig(GetParam());
+    rig.options.max_sessions = 3;
+    rig.listen();
+    rig.serve(echo, 2);
+    channel stays = rig.connect();
+    for (int i = 0; i < effort(60); ++i) {
+        // Places are used again as soon as the kernels have let go of them.
+        result<channel> comes = rig.try_connect();
+        ASSERT_TRUE(eventually(patience(5s), [&] {
+            if (!comes) comes = rig.try_connect();
+            return comes.ok();
+        })) << comes.error().message;
+        EXPECT_EQ(run_calls(*comes, 20, static_cast<std::uint64_t>(i)), 20U);
+        EXPECT_EQ(run_calls(stays, 5, static_cast<std::uint64_t>(i)), 5U);
+    }
+}
+
+TEST_P(device_service, full_service_refuses) {
+    service_rig rig(GetParam());
+    rig.options.max_sessions = 1;
+    rig.listen();
+    rig.serve(echo);
+    channel first = rig.connect();
+    auto second = rig.try_connect();
+    ASSERT_FALSE(second.ok());
+    EXPECT_EQ(second.error().code, status::overloaded);
+    EXPECT_EQ(run_calls(first, 5, 1), 5U);
+}
+
+TEST_P(device_service, more_than_it_was_made_for_is_refused) {
+    service_rig rig(GetParam());
+    rig.options.max_request_bytes = 1000;
+    rig.listen();
+    auto asks = service_rig::small();
+    asks.request_bytes = 1001;
+    auto refused = rig.try_connect(asks);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, status::message_too_large);
+    asks.request_bytes = 1000;
+    asks.slots = 17;
+    EXPECT_EQ(rig.try_connect(asks).error().code, status::overloaded);
+}
+
+TEST_P(device_service, failures_reach_the_client) {
+    service_rig rig(GetParam());
+    rig.listen();
+    rig.serve([](const device::service_ref& service, const device::exchange_ref& exchange) {
+        EXPECT_EQ(device::reply(service, exchange, exchange.response_room + 1), status::message_too_large);
+        (void)device::fail(service, exchange, status::application_error, 77);
+    });
+    channel client = rig.connect();
+    call_view call;
+    ASSERT_EQ(client.begin(call), status::ok);
+    ASSERT_EQ(client.submit(call.id, 10), status::ok);
+    std::array<completion, 1> done;
+    ASSERT_EQ(client.wait(done, patience(5s)), 1U);
+    EXPECT_EQ(done[0].status, status::application_error);
+    EXPECT_EQ(done[0].code, 77U);
+}
+
+TEST_P(device_service, a_late_request_is_not_handed_over) {
+    service_rig rig(GetParam());
+    rig.listen();
+    std::atomic<int> served{0};
+    channel client = rig.connect();
+    // Nobody serves yet: the request waits, and its client gives up.
+    call_view call;
+    ASSERT_EQ(client.begin(call), status::ok);
+    submit_options hasty;
+    hasty.timeout = 50ms;
+    ASSERT_EQ(client.submit(call.id, 10, hasty), status::ok);
+    std::array<completion, 1> done;
+    ASSERT_EQ(client.wait(done, patience(5s)), 1U);
+    EXPECT_EQ(done[0].status, status::timed_out);
+    (void)client.release(done[0].id);
+    rig.serve([&](const device::service_ref& service, const device::exchange_ref& exchange) {
+        ++served;
+        echo(service, exchange);
+    });
+    // The kernel does not know the time at first; what it then takes on is answered, and not delivered.
+    EXPECT_TRUE(eventually(patience(5s), [&] {
+        const auto seen = rig.service->statistics();
+        return seen.expired + seen.replies > 0;
+    }));
+    EXPECT_EQ(run_calls(client, 10, 3), 10U);
+    for (int i = 0; i < 200 && rig.service->statistics().expired == 0; ++i) {
+        std::this_thread::sleep_for(10ms);
+        ASSERT_EQ(client.begin(call), status::ok);
+        hasty.timeout = 1ns;
+        ASSERT_EQ(client.submit(call.id, 10, hasty), status::ok);
+        ASSERT_EQ(client.wait(done, patience(5s)), 1U);
+        (void)client.release(done[0].id);
+    }
+    EXPECT_GT(rig.service->statistics().expired, 0U);
+}
+
+TEST_P(device_service, a_response_goes_where_the_client_wants_it) {
+    service_rig rig(GetParam());
+    rig.listen();
+    rig.serve(echo);
+    channel client = rig.connect();
+    region memory = rig.client_context.allocate(8192).value();
+    const slice into = memory.part(1024, 4096).value();
+    const auto request = bytes_of(4000, 5);
+    call_view call;
+    ASSERT_EQ(client.begin(call), status::ok);
+    std::copy(request.begin(), request.end(), call.request.begin());
+    submit_options with;
+    with.response_into = into;
+    ASSERT_EQ(client.submit(call.id, request.size(), with), status::ok);
+    std::array<completion, 1> done;
+    ASSERT_EQ(client.wait(done, patience(5s)), 1U);
+    ASSERT_EQ(done[0].status, status::ok);
+    EXPECT_EQ(done[0].response.data(), into.data());
+    EXPECT_TRUE(same(done[0].response, request));
+}
+
+TEST_P(device_service, clients_of_rdma_reach_it) {
+    service_rig rig(GetParam());
+    rig.listen();
+    rig.serve(echo);
+    auto client = rig.try_connect(service_rig::small(), "rdma");
+    ASSERT_TRUE(client.ok()) << client.error().message;
+    EXPECT_EQ(run_calls(*client, 20, 9), 20U);
+}
+
+TEST_P(device_service, stops_under_load) {
+    service_rig rig(GetParam());
+    rig.listen();
+    rig.serve(echo, 2);
+    std::atomic<bool> enough{false};
+    std::vector<std::thread> clients;
+    for (int i = 0; i < 3; ++i) {
+        clients.emplace_back([&, i] {
+            channel client = rig.connect();
+            while (!enough) {
+                if (run_calls(client, 50, static_cast<std::uint64_t>(i)) < 50) break;
+            }
+        });
+    }
+    std::this_thread::sleep_for(200ms);
+    const auto begin = std::chrono::steady_clock::now();
+    rig.end_kernels();
+    EXPECT_EQ(rig.closed_kernels.load(), 2);
+    rig.stop();
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, patience(3s));
+    enough = true;
+    for (std::thread& each : clients) each.join();
+    const auto seen = rig.service->statistics();
+    EXPECT_GT(seen.replies, 0U);
+    EXPECT_EQ(seen.requests, seen.replies + seen.dropped);
+}
+
+TEST_P(device_service, handlers_of_the_host_are_told_to_go_elsewhere) {
+    service_rig rig(GetParam());
+    server_options options;
+    options.security.insecure = true;
+    auto made = server::listen(
+        rig.server_context, {"gpu://" + own_loopback() + ":0"},
+        [](exchange request) { (void)request.reply(0); }, options);
+    ASSERT_FALSE(made.ok());
+    EXPECT_EQ(made.error().code, status::unsupported);
+    auto wrong = gpu_service::listen(rig.server_context, "rdma://" + own_loopback() + ":0", rig.options);
+    ASSERT_FALSE(wrong.ok());
+    EXPECT_EQ(wrong.error().code, status::invalid_argument);
+}
+
+INSTANTIATE_TEST_SUITE_P(memory, device_service, ::testing::Bool(),
+                         [](const auto& kind) { return kind.param ? "fake" : "host"; });
+
+}  // namespace
+}  // namespace accel::tests

@@ -1,0 +1,83 @@
+#include "gpu/resident_kernels.hpp"
+
+#include <accel_transport/device/block.cuh>
+
+#include <cstring>
+
+namespace accel::tests {
+namespace {
+
+__device__ void record(resident_times* times, std::int64_t arrival) {
+    if (times == nullptr || threadIdx.x != 0) return;
+    resident_times& mine = times[blockIdx.x];
+    const auto took = static_cast<std::uint64_t>(device::clock_ns() - arrival);
+    if (mine.served == 0 || took < mine.least_ns) mine.least_ns = took;
+    if (took > mine.most_ns) mine.most_ns = took;
+    mine.total_ns += took;
+    ++mine.served;
+}
+
+__device__ void copy(std::byte* to, const std::byte* from, std::uint64_t bytes) {
+    const std::uint64_t words = bytes / 8;
+    auto* const wide_to = reinterpret_cast<std::uint64_t*>(to);
+    const auto* const wide_from = reinterpret_cast<const volatile std::uint64_t*>(from);
+    for (std::uint64_t i = threadIdx.x; i < words; i += blockDim.x) wide_to[i] = wide_from[i];
+    for (std::uint64_t i = words * 8 + threadIdx.x; i < bytes; i += blockDim.x) {
+        to[i] = *const_cast<const volatile std::byte*>(from + i);
+    }
+}
+
+__global__ void resident(device::service_ref service, resident_work work, resident_times* times) {
+    __shared__ device::block_turn turn;
+    constexpr std::int64_t a_second = 1'000'000'000;
+    for (;;) {
+        const status found = device::block_wait(service, turn, a_second);
+        if (found == status::timed_out) continue;
+        if (found != status::ok) return;
+        const device::exchange_ref& exchange = turn.exchange;
+        if (work == resident_work::fail) {
+            (void)device::block_fail(service, turn, status::application_error, 7);
+            continue;
+        }
+        const std::uint64_t length =
+            exchange.request_bytes < exchange.response_room ? exchange.request_bytes : exchange.response_room;
+        copy(exchange.response, exchange.request, length);
+        (void)device::block_reply(service, turn, length);
+        record(times, exchange.arrival);
+    }
+}
+
+}  // namespace
+
+bool launch_resident(const device::service_ref& service, resident_work work, int blocks, int threads,
+                     resident_times* times, CUstream_st* stream) {
+    resident<<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads), 0, stream>>>(service, work,
+                                                                                           times);
+    return cudaGetLastError() == cudaSuccess;
+}
+
+CUstream_st* open_stream() {
+    int count = 0;
+    cudaStream_t made = nullptr;
+    if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) return nullptr;
+    if (cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking) != cudaSuccess) return nullptr;
+    return made;
+}
+void close_stream(CUstream_st* stream) {
+    (void)cudaStreamDestroy(stream);
+}
+
+const char* stream_failure(CUstream_st* stream) {
+    const cudaError_t code = cudaStreamSynchronize(stream);
+    return code == cudaSuccess ? "" : cudaGetErrorString(code);
+}
+
+resident_times* allocate_times(int count) {
+    void* made = nullptr;
+    const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(resident_times);
+    if (cudaMallocHost(&made, bytes) != cudaSuccess) return nullptr;
+    std::memset(made, 0, bytes);
+    return static_cast<resident_times*>(made);
+}
+
+}  // namespace accel::tests

@@ -1,0 +1,241 @@
+// Services that live on a GPU, with real kernels: what tests/device does with threads in their place.
+#include "conformance/patience.hpp"
+#include "gpu/resident_kernels.hpp"
+#include "loopback.hpp"
+
+#include <accel_transport/accel_transport.hpp>
+#include <accel_transport/gpu_service.hpp>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace accel::tests {
+namespace {
+
+class resident : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        stream_ = open_stream();
+        if (stream_ == nullptr) GTEST_SKIP() << "there is no GPU";
+        options_.max_slots = 16;
+        options_.max_request_bytes = options_.max_response_bytes = std::size_t{64} << 10;
+        options_.security.insecure = true;
+        options_.peer_timeout = patience(2s);
+    }
+    void TearDown() override {
+        if (stream_ == nullptr) return;
+        if (service_) {
+            EXPECT_EQ(service_->stop(stream_, patience(10s)), status::ok);
+        }
+        EXPECT_STREQ(stream_failure(stream_), "");
+        close_stream(stream_);
+    }
+    void serve(resident_work work, int blocks, int threads, resident_times* times = nullptr) {
+        auto made = gpu_service::listen(server_context_, "gpu://" + own_loopback() + ":0", options_);
+        if (!made && made.error().code == status::unsupported) GTEST_SKIP() << made.error().message;
+        ASSERT_TRUE(made.ok()) << made.error().message;
+        service_ = std::make_unique<gpu_service>(std::move(*made));
+        ASSERT_TRUE(launch_resident(service_->ref(), work, blocks, threads, times, stream_));
+    }
+    [[nodiscard]] channel connect(std::uint32_t slots = 8) {
+        channel_options wanted;
+        wanted.slots = slots;
+        wanted.request_bytes = wanted.response_bytes = 4096;
+        wanted.security.insecure = true;
+        wanted.peer_timeout = patience(2s);
+        wanted.call_timeout = patience(10s);
+        auto made = channel::connect(client_context_, service_->endpoint(), wanted);
+        if (!made) throw std::runtime_error(made.error().message);
+        return std::move(*made);
+    }
+
+    context server_context_ = context::open().value();
+    context client_context_ = context::open().value();
+    server_options options_ = gpu_service::defaults();
+    std::unique_ptr<gpu_service> service_;
+    CUstream_st* stream_ = nullptr;
+};
+
+/// Another one in each word of each request.
+void fill(std::span<std::byte> out, std::uint64_t seed) {
+    for (std::size_t i = 0; i < out.size(); ++i)
+        out[i] = static_cast<std::byte>((seed + i) * 0x9e3779b97f4a7c15U >> 56);
+}
+bool is_filled(std::span<const std::byte> bytes, std::uint64_t seed) {
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+        if (bytes[i] != static_cast<std::byte>((seed + i) * 0x9e3779b97f4a7c15U >> 56)) return false;
+    }
+    return true;
+}
+
+struct tally {
+    std::uint64_t right = 0;
+    std::uint64_t wrong = 0;
+    std::uint64_t failed = 0;
+};
+
+/// Keeps all slots of a channel full.
+tally run_calls(channel& client, std::uint64_t total, std::uint64_t seed, std::size_t largest) {
+    tally out;
+    std::uint64_t submitted = 0;
+    std::array<completion, 16> done;
+    while (out.right + out.wrong + out.failed < total) {
+        call_view call;
+        while (submitted < total && client.begin(call) == status::ok) {
+            const std::size_t size = submitted * 37 % (largest + 1);
+            fill(call.request.first(size), seed + submitted);
+            submit_options with;
+            with.tag = submitted;
+            if (client.submit(call.id, size, with) != status::ok) {
+                (void)client.release(call.id);
+                break;
+            }
+            ++submitted;
+        }
+        const std::size_t got = client.wait(done, patience(10s));
+        if (got == 0) return out;
+        for (std::size_t i = 0; i < got; ++i) {
+            const std::size_t size = done[i].tag * 37 % (largest + 1);
+            const bool equal =
+                done[i].response.size() == size && is_filled(done[i].response, seed + done[i].tag);
+            ++(done[i].status != status::ok ? out.failed : equal ? out.right : out.wrong);
+            (void)client.release(done[i].id);
+        }
+    }
+    return out;
+}
+
+TEST_F(resident, echoes_every_size) {
+    serve(resident_work::echo, 1, 64);
+    if (IsSkipped()) return;
+    channel client = connect();
+    for (const std::size_t size : {0U, 1U, 7U, 64U, 65U, 255U, 1000U, 4095U, 4096U}) {
+        std::vector<std::byte> request(size);
+        fill(request, size);
+        auto answer = client.call(request);
+        ASSERT_TRUE(answer.ok()) << size << ": " << answer.error().message;
+        EXPECT_EQ(answer->bytes().size(), size);
+        EXPECT_TRUE(is_filled(answer->bytes(), size)) << size;
+    }
+}
+
+TEST_F(resident, failures_reach_the_client) {
+    serve(resident_work::fail, 1, 32);
+    if (IsSkipped()) return;
+    channel client = connect();
+    auto answer = client.call({});
+    ASSERT_FALSE(answer.ok());
+    EXPECT_EQ(answer.error().code, status::application_error);
+}
+
+TEST_F(resident, a_call_one_after_the_other) {
+    resident_times* const times = allocate_times(1);
+    serve(resident_work::echo, 1, 64, times);
+    if (IsSkipped()) return;
+    channel client = connect();
+    constexpr int calls = 20'000;
+    const auto begin = std::chrono::steady_clock::now();
+    const tally got = run_calls(client, 1000, 1, 64);
+    EXPECT_EQ(got.right, 1000U);
+    std::array<std::byte, 64> request{};
+    for (int i = 0; i < calls; ++i) ASSERT_TRUE(client.call(request).ok());
+    const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
+    const auto seen = service_->statistics();
+    std::cout << "64 bytes there and back: " << took.count() / (calls + 1000)
+              << " us; on the GPU, from arrival to the response posted: "
+              << static_cast<double>(times->total_ns) / static_cast<double>(times->served) / 1000
+              << " us, at least " << static_cast<double>(times->least_ns) / 1000 << ", at most "
+              << static_cast<double>(times->most_ns) / 1000 << "; CPU of the service's thread: "
+              << static_cast<double>((seen.cpu_user + seen.cpu_kernel).count()) / 1e6 << " ms\n";
+}
+
+class resident_sessions : public resident, public ::testing::WithParamInterface<int> {};
+
+TEST_P(resident_sessions, all_answers_right) {
+    serve(resident_work::echo, 8, 64);
+    if (IsSkipped()) return;
+    const int sessions = GetParam();
+    const std::uint64_t each = 200'000U / static_cast<std::uint64_t>(sessions);
+    std::atomic<std::uint64_t> right{0};
+    std::atomic<std::uint64_t> others{0};
+    const auto begin = std::chrono::steady_clock::now();
+    std::vector<std::thread> threads;
+    constexpr int most_threads = 8;
+    const int count = std::min(sessions, most_threads);
+    for (int t = 0; t < count; ++t) {
+        threads.emplace_back([&, t] {
+            std::vector<channel> clients;
+            for (int i = t; i < sessions; i += count) clients.push_back(connect(16));
+            for (std::size_t i = 0; i < clients.size(); ++i) {
+                const tally got = run_calls(clients[i], each, i * 77 + static_cast<std::uint64_t>(t), 512);
+                right += got.right;
+                others += got.wrong + got.failed;
+            }
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    EXPECT_EQ(right.load(), each * static_cast<std::uint64_t>(sessions));
+    EXPECT_EQ(others.load(), 0U);
+    std::cout << sessions << " sessions: " << static_cast<double>(right.load()) / took.count()
+              << " requests/s\n";
+}
+INSTANTIATE_TEST_SUITE_P(sessions, resident_sessions, ::testing::Values(1, 4, 16, 64));
+
+TEST_F(resident, sessions_come_and_go_while_it_runs) {
+    options_.max_sessions = 4;
+    serve(resident_work::echo, 4, 64);
+    if (IsSkipped()) return;
+    channel stays = connect();
+    for (int i = 0; i < 40; ++i) {
+        std::unique_ptr<channel> comes;
+        ASSERT_TRUE(eventually(patience(5s), [&] {
+            try {
+                comes = std::make_unique<channel>(connect());
+            } catch (const std::runtime_error&) {
+                return false;
+            }
+            return true;
+        })) << i;
+        EXPECT_EQ(run_calls(*comes, 50, 1, 4096).right, 50U);
+        EXPECT_EQ(run_calls(stays, 20, 2, 4096).right, 20U);
+    }
+}
+
+TEST_F(resident, stops_within_a_bound_while_clients_call) {
+    serve(resident_work::echo, 4, 64);
+    if (IsSkipped()) return;
+    std::atomic<std::uint64_t> right{0};
+    std::vector<std::thread> clients;
+    for (int i = 0; i < 3; ++i) {
+        clients.emplace_back([&] {
+            channel client = connect();
+            for (;;) {
+                const tally got = run_calls(client, 100, 5, 256);
+                right += got.right;
+                if (got.right < 100) return;
+            }
+        });
+    }
+    std::this_thread::sleep_for(500ms);
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_EQ(service_->stop(stream_, patience(5s)), status::ok);
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
+    for (std::thread& each : clients) each.join();
+    std::cout << "stopped in " << took.count() << " ms, after " << right.load() << " requests\n";
+    EXPECT_GT(right.load(), 0U);
+    EXPECT_LT(took.count(), 3000.0);
+}
+
+}  // namespace
+}  // namespace accel::tests
