@@ -9,6 +9,7 @@
 /// Where a response is to be placed: an extension of the request's header (docs/protocol.md, section 3).
 namespace accel::wire {
 
+/// Memory of the client's, opened for this.
 struct placement {
     std::uint64_t address = 0;
     std::uint64_t length = 0;  ///< bytes; 0: none, the response goes into its slot
@@ -16,6 +17,7 @@ struct placement {
     std::uint32_t reserved = 0;
 };
 
+/// Precedes the value of every extension, which is padded to 8 bytes.
 struct extension_head {
     std::uint16_t type = 0;
     std::uint16_t length = 0;  ///< of the value, bytes
@@ -24,6 +26,7 @@ struct extension_head {
 
 inline constexpr std::uint16_t placement_type = 1;
 
+/// A placement as it travels.
 struct placement_extension {
     extension_head head{placement_type, sizeof(placement), 0};
     placement value;

@@ -12,6 +12,7 @@ namespace accel::wire {
 
 inline constexpr std::uint8_t protocol_version = 1;
 
+/// What a header precedes.
 enum class message_kind : std::uint8_t { request = 1, response = 2, fragment = 3 };
 
 namespace header_flag {
