@@ -43,6 +43,7 @@ class queue_pair {
     [[nodiscard]] result<void> connect(const endpoint& peer, const verbs_options& options);
 
     [[nodiscard]] std::uint32_t number() const noexcept { return handle_->qp_num; }
+    [[nodiscard]] ibv_qp* get() const noexcept { return handle_.get(); }
     [[nodiscard]] const queue_sizes& sizes() const noexcept { return sizes_; }
     /// All or, with the errno returned, those before `*failed`. No allocation, lock or system call but what
     /// the device's driver makes.

@@ -52,6 +52,17 @@ struct completion_queue_ref {
     completion_queue_state* state = nullptr;
 };
 
+/// Why the proxy did not post a descriptor: the vendor's syndrome beside `mlx5::syndrome::local_queue_pair`.
+enum class refusal : std::uint8_t {
+    none = 0,
+    operation = 0xe1,   ///< none that it knows
+    flags = 0xe2,       ///< none that it knows, or something where there should be nothing
+    queue_pair = 0xe3,  ///< it lay in another queue pair's ring
+    length = 0xe4,      ///< longer than the device sends
+    device = 0xe5,      ///< the device's driver did not take it
+    lost = 0xe6,        ///< the completion queue or the device has failed
+};
+
 /// What the host's thread knows how to post.
 [[nodiscard]] ACCEL_HOST_DEVICE inline bool is_known(mlx5::opcode operation) noexcept {
     return operation == mlx5::opcode::write || operation == mlx5::opcode::write_immediate ||
