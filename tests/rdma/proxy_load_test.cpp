@@ -1,0 +1,274 @@
+// Kernels, played by a thread, and their peers, played by another, with the proxy's thread between them.
+#include "rdma/proxy_rig.hpp"
+
+#include <atomic>
+#include <cstring>
+#include <random>
+#include <thread>
+
+namespace accel::verbs {
+namespace {
+
+constexpr std::uint32_t window = 8;
+constexpr std::uint32_t slot_bytes = 2048;
+
+struct message_header {
+    std::uint64_t seed;
+    std::uint64_t length;  ///< of the words behind it
+    std::uint64_t checksum;
+};
+
+std::uint64_t mixed(std::uint64_t value) noexcept {
+    value = (value ^ (value >> 30)) * 0xbf58'476d'1ce4'e5b9;
+    value = (value ^ (value >> 27)) * 0x94d0'49bb'1331'11eb;
+    return value ^ (value >> 31);
+}
+
+/// Writes message `seed`; how long it is in all.
+std::uint32_t write_message(std::byte* to, std::uint64_t seed) noexcept {
+    message_header header{seed, mixed(seed) % 240, 0};
+    std::byte* at = to + sizeof header;
+    for (std::uint64_t i = 0; i < header.length; ++i, at += 8) {
+        const std::uint64_t word = mixed(seed + i * 0x9e37'79b9);
+        header.checksum = header.checksum * 31 + word;
+        std::memcpy(at, &word, sizeof word);
+    }
+    std::memcpy(to, &header, sizeof header);
+    return static_cast<std::uint32_t>(at - to);
+}
+
+/// The bytes there are all of message `seed`.
+bool is_message(const std::byte* at, std::uint64_t seed) noexcept {
+    message_header header{};
+    std::memcpy(&header, at, sizeof header);
+    if (header.seed != seed || header.length != mixed(seed) % 240) return false;
+    at += sizeof header;
+    std::uint64_t checksum = 0;
+    for (std::uint64_t i = 0; i < header.length; ++i, at += 8) {
+        std::uint64_t word = 0;
+        std::memcpy(&word, at, sizeof word);
+        checksum = checksum * 31 + word;
+    }
+    return checksum == header.checksum;
+}
+
+class proxy_load : public proxy_test {
+  protected:
+    static std::uint64_t seed_of(std::uint32_t session, std::uint32_t slot, std::uint32_t round) noexcept {
+        return (std::uint64_t{session + 1} << 48) | (std::uint64_t{slot} << 32) | round;
+    }
+    /// Requests lie in area 0 before they are sent and arrive in area 1; answers in 2 and 3.
+    static std::size_t place(std::uint32_t session, std::uint32_t area, std::uint32_t slot) noexcept {
+        return ((std::size_t{session} * 4 + area) * window + slot) * slot_bytes;
+    }
+
+    /// The kernel's side of one session.
+    struct asker {
+        std::array<bool, window> busy{};
+        std::array<std::uint32_t, window> round{};
+        std::uint32_t begun = 0;
+        std::uint32_t answered = 0;
+        std::uint32_t asked = 0;
+        std::uint32_t told = 0;
+    };
+    void ask(std::uint32_t which, asker& of, std::uint32_t total, std::mt19937& random) {
+        for (std::uint32_t slot = 0; slot < window && of.begun < total; ++slot) {
+            if (of.busy[slot]) continue;
+            const std::uint64_t seed = seed_of(which, slot, of.round[slot]);
+            const auto from = range(place(which, 0, slot), write_message(at(place(which, 0, slot)), seed));
+            const bool asks = random() % 4 == 0;
+            const auto request = write(from, place(which, 1, slot), slot, asks);
+            if (proxy::post(sessions_[which]->ref(), request) != status::ok) return;
+            of.busy[slot] = true;
+            ++of.begun;
+            of.asked += asks ? 1 : 0;
+        }
+    }
+    void take_all(std::vector<asker>& askers) {
+        mlx5::completion done;
+        while (proxy::take(taker_->ref(), done)) {
+            std::uint32_t which = 0;
+            while (which < askers.size() && sessions_[which]->pair->number() != done.queue_pair) ++which;
+            if (which == askers.size()) {
+                ++wrong_;
+            } else if (done.kind == mlx5::entry_kind::request) {
+                ++askers[which].told;
+                wrong_ += proxy::release(sessions_[which]->ref(), done.counter) ? 0 : 1;
+            } else {
+                take_answer(which, askers[which], mlx5::from_be(done.immediate), done.kind);
+            }
+        }
+        proxy::publish_taken(taker_->ref());
+    }
+    void take_answer(std::uint32_t which, asker& of, std::uint32_t slot, mlx5::entry_kind kind) {
+        const bool expected = kind == mlx5::entry_kind::write_immediate && slot < window && of.busy[slot];
+        if (!expected || !is_message(at(place(which, 3, slot)), ~seed_of(which, slot, of.round[slot]))) {
+            ++wrong_;
+            return;
+        }
+        of.busy[slot] = false;
+        ++of.round[slot];
+        ++of.answered;
+    }
+
+    /// The peer's side of one session: answers what has arrived.
+    void answer(std::uint32_t which, std::array<std::uint32_t, window>& rounds) {
+        for (const std::uint32_t slot : arrivals_at(*sessions_[which])) {
+            if (slot >= window ||
+                !is_message(at(place(which, 1, slot)), seed_of(which, slot, rounds[slot]))) {
+                ++wrong_;
+                continue;
+            }
+            const std::uint32_t length =
+                write_message(at(place(which, 2, slot)), ~seed_of(which, slot, rounds[slot]++));
+            ibv_sge from{address(place(which, 2, slot)), length, registered_->lkey};
+            ibv_send_wr request{};
+            request.wr_id = 1;
+            request.sg_list = &from;
+            request.num_sge = 1;
+            request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+            request.send_flags = IBV_SEND_SIGNALED;
+            request.imm_data = static_cast<std::uint32_t>(mlx5::to_be32(slot));
+            request.wr.rdma.remote_addr = address(place(which, 3, slot));
+            request.wr.rdma.rkey = registered_->rkey;
+            ibv_send_wr* failed = nullptr;
+            if (sessions_[which]->peer->post(&request, &failed) != 0) ++wrong_;
+        }
+    }
+    std::atomic<std::uint32_t> wrong_{0};
+};
+
+TEST_F(proxy_load, a_hundred_thousand_answers_none_wrong_and_none_lost) {
+    constexpr std::uint32_t sessions = 3;
+    const auto each = static_cast<std::uint32_t>(tests::effort(100'000)) / sessions + 1;
+    proxy_options options;
+    options.receives = 64;
+    make_engine(options, 32);
+    must(engine_->start());
+    for (std::uint32_t i = 0; i < sessions; ++i) connect();
+    std::atomic<bool> over{false};
+    std::thread peers([&] {
+        std::array<std::array<std::uint32_t, window>, sessions> rounds{};
+        while (!over) {
+            for (std::uint32_t i = 0; i < sessions; ++i) answer(i, rounds[i]);
+            std::this_thread::yield();
+        }
+    });
+    std::vector<asker> askers(sessions);
+    std::mt19937 random(17);
+    const auto all_done = [&] {
+        for (std::uint32_t i = 0; i < sessions; ++i) ask(i, askers[i], each, random);
+        take_all(askers);
+        for (const asker& one : askers)
+            if (one.answered < each || one.told < one.asked) return false;
+        return true;
+    };
+    EXPECT_TRUE(tests::eventually(patience(60s), all_done, 0ns));
+    over = true;
+    peers.join();
+    for (const asker& one : askers) {
+        EXPECT_EQ(one.answered, each);
+        EXPECT_EQ(one.told, one.asked);
+    }
+    EXPECT_EQ(wrong_, 0U);
+    EXPECT_EQ(taker_->state.first_failure, 0U);
+}
+
+TEST_F(proxy_load, after_removal_under_load_nothing_is_posted_or_told_any_more) {
+    make_engine({}, 64);
+    must(engine_->start());
+    proxy_session& stays = connect();
+    const auto from = range(0, 64);
+    std::uint32_t sent_by_stays = 0;
+    std::uint32_t told_of_stays = 0;
+    for (int round = 0; round < tests::effort(40); ++round) {
+        proxy_session& goes = connect();
+        std::atomic<bool> over{false};
+        std::thread kernel([&, ref = goes.ref()] {
+            for (std::uint32_t i = 0; !over; ++i) {
+                if (proxy::post(ref, write(from, 4096, i, i % 3 == 0)) != status::ok)
+                    std::this_thread::yield();
+            }
+        });
+        std::atomic<bool> taking{true};
+        std::atomic<bool> gone{false};
+        std::atomic<std::uint32_t> told_of_gone{0};
+        const std::uint32_t number = goes.pair->number();
+        const std::uint32_t staying = stays.pair->number();
+        std::thread taker([&] {
+            while (taking) {
+                // Read before anything is taken: what is found behind it had been told by then.
+                const bool was_gone = gone;
+                mlx5::completion done;
+                while (proxy::take(taker_->ref(), done)) {
+                    told_of_stays += done.queue_pair == staying ? 1 : 0;
+                    if (was_gone && done.queue_pair == number) ++told_of_gone;
+                    proxy::publish_taken(taker_->ref());
+                }
+                std::this_thread::yield();
+            }
+        });
+        const auto begun = std::chrono::steady_clock::now();
+        for (int i = 0; i < 50; ++i) {
+            if (proxy::post(stays.ref(), write(from, 4096, sent_by_stays, true)) == status::ok)
+                ++sent_by_stays;
+            (void)arrivals_at(stays);
+            (void)arrivals_at(goes);
+            std::this_thread::sleep_for(20us);
+        }
+        const auto removing = std::chrono::steady_clock::now();
+        engine_->remove(*goes.pair);
+        EXPECT_LT(std::chrono::steady_clock::now() - removing, patience(1s));
+        EXPECT_GT(goes.released_now() - goes.first, 0U) << (removing - begun).count();
+        std::this_thread::sleep_for(2ms);  // the taker takes what had been told, what was on its way arrives
+        gone = true;
+        const std::uint32_t released = goes.released_now();
+        while (!arrivals_at(goes).empty()) continue;
+        std::this_thread::sleep_for(5ms);
+        EXPECT_EQ(goes.released_now(), released);
+        EXPECT_TRUE(arrivals_at(goes).empty()) << "the kernel still posts, the proxy does not";
+        over = true;
+        kernel.join();
+        taking = false;
+        taker.join();
+        EXPECT_EQ(told_of_gone, 0U);
+        disconnect(goes);
+    }
+    mlx5::completion done;
+    EXPECT_TRUE(eventually(patience(5s),
+                           [&] {
+                               while (proxy::take(taker_->ref(), done)) ++told_of_stays;
+                               proxy::publish_taken(taker_->ref());
+                               return told_of_stays == sent_by_stays;
+                           }))
+        << told_of_stays << " of " << sent_by_stays;
+    expect_sound(stays, 1);
+}
+
+TEST_F(proxy_load, stops_under_load) {
+    make_engine();
+    must(engine_->start());
+    proxy_session& session = connect();
+    const auto from = range(0, 64);
+    std::atomic<bool> over{false};
+    std::thread kernel([&, ref = session.ref()] {
+        mlx5::completion done;
+        while (!over) {
+            if (proxy::post(ref, write(from, 4096, 1, false)) != status::ok) std::this_thread::yield();
+            while (proxy::take(taker_->ref(), done)) continue;
+            proxy::publish_taken(taker_->ref());
+        }
+    });
+    EXPECT_FALSE(wait_for_arrivals(session, 1000).empty());
+    const auto begun = std::chrono::steady_clock::now();
+    engine_->stop();
+    EXPECT_LT(std::chrono::steady_clock::now() - begun, patience(1s));
+    while (!arrivals_at(session).empty()) std::this_thread::sleep_for(5ms);
+    std::this_thread::sleep_for(5ms);
+    EXPECT_TRUE(arrivals_at(session).empty());
+    over = true;
+    kernel.join();
+}
+
+}  // namespace
+}  // namespace accel::verbs
