@@ -54,7 +54,7 @@ bool is_message(const std::byte* at, std::uint64_t seed) noexcept {
     return checksum == header.checksum;
 }
 
-class proxy_load : public proxy_test {
+class verbs_proxy_load : public proxy_rig {
   protected:
     static std::uint64_t seed_of(std::uint32_t session, std::uint32_t slot, std::uint32_t round) noexcept {
         return (std::uint64_t{session + 1} << 48) | (std::uint64_t{slot} << 32) | round;
@@ -155,7 +155,7 @@ class proxy_load : public proxy_test {
     std::atomic<std::uint32_t> wrong_{0};
 };
 
-TEST_F(proxy_load, a_hundred_thousand_answers_none_wrong_and_none_lost) {
+TEST_F(verbs_proxy_load, a_hundred_thousand_answers_none_wrong_and_none_lost) {
     constexpr std::uint32_t sessions = 3;
     const auto each = static_cast<std::uint32_t>(tests::effort(100'000)) / sessions + 1;
     proxy_options options;
@@ -249,7 +249,7 @@ class posting_thread {
     std::thread thread_;
 };
 
-TEST_F(proxy_load, after_removal_under_load_nothing_is_posted_or_told_any_more) {
+TEST_F(verbs_proxy_load, after_removal_under_load_nothing_is_posted_or_told_any_more) {
     make_engine({}, 64);
     must(engine_->start());
     proxy_session& stays = connect();
@@ -295,7 +295,7 @@ TEST_F(proxy_load, after_removal_under_load_nothing_is_posted_or_told_any_more) 
     EXPECT_TRUE(eventually(patience(5s), take_arrivals)) << arrived << " of " << sent;
 }
 
-TEST_F(proxy_load, stops_under_load) {
+TEST_F(verbs_proxy_load, stops_under_load) {
     make_engine();
     must(engine_->start());
     proxy_session& session = connect();

@@ -67,12 +67,12 @@ struct proxy_session {
     empty_receives peer_receives;
 };
 
-class proxy_test : public ::testing::Test {
+class proxy_rig : public ::testing::Test {
   protected:
     static constexpr std::uint32_t depth = 64;
     static constexpr std::uint32_t memory_bytes = 1U << 20;
 
-    ~proxy_test() override {
+    ~proxy_rig() override {
         if (engine_) {
             for (const auto& each : sessions_) engine_->remove(*each->pair);
         }

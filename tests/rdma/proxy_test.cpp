@@ -1,14 +1,15 @@
 // The proxy engine on the device, turn by turn or with its thread; this program's threads play the kernels.
 #include "rdma/proxy_rig.hpp"
 
-#include <atomic>
 #include <random>
 #include <thread>
 
 namespace accel::verbs {
 namespace {
 
-TEST_F(proxy_test, posts_in_order_and_tells_of_what_was_asked_for) {
+class verbs_proxy : public proxy_rig {};
+
+TEST_F(verbs_proxy, posts_in_order_and_tells_of_what_was_asked_for) {
     make_engine();
     must(engine_->start());
     proxy_session& session = connect();
@@ -41,7 +42,7 @@ TEST_F(proxy_test, posts_in_order_and_tells_of_what_was_asked_for) {
     EXPECT_EQ(taker_->state.first_failure, 0U);
 }
 
-TEST_F(proxy_test, room_comes_back_at_completion_not_at_posting) {
+TEST_F(verbs_proxy, room_comes_back_at_completion_not_at_posting) {
     make_engine();
     proxy_session& session = connect(16, 0);  // nothing can arrive
     const auto from = range(0, 8);
@@ -64,7 +65,7 @@ TEST_F(proxy_test, room_comes_back_at_completion_not_at_posting) {
     EXPECT_FALSE(proxy::take(taker_->ref(), none));
 }
 
-TEST_F(proxy_test, a_busy_ring_takes_no_more_than_its_turn) {
+TEST_F(verbs_proxy, a_busy_ring_takes_no_more_than_its_turn) {
     proxy_options options;
     options.batch = 8;
     make_engine(options);
@@ -81,7 +82,7 @@ TEST_F(proxy_test, a_busy_ring_takes_no_more_than_its_turn) {
     EXPECT_TRUE(arrivals_at(busy).empty());
 }
 
-TEST_F(proxy_test, holds_completions_back_while_the_ring_has_no_room) {
+TEST_F(verbs_proxy, holds_completions_back_while_the_ring_has_no_room) {
     make_engine({}, 4);
     proxy_session& session = connect();
     const auto from = range(0, 8);
@@ -121,7 +122,7 @@ TEST_F(proxy_test, holds_completions_back_while_the_ring_has_no_room) {
         << sent << " and " << failed;
 }
 
-TEST_F(proxy_test, an_error_ends_its_queue_pair_and_no_other) {
+TEST_F(verbs_proxy, an_error_ends_its_queue_pair_and_no_other) {
     make_engine();
     must(engine_->start());
     proxy_session& broken = connect();
@@ -149,7 +150,7 @@ TEST_F(proxy_test, an_error_ends_its_queue_pair_and_no_other) {
     EXPECT_EQ(taker_->state.first_failure, told);
 }
 
-TEST_F(proxy_test, requests_behind_a_failed_one_come_back_flushed) {
+TEST_F(verbs_proxy, requests_behind_a_failed_one_come_back_flushed) {
     make_engine();
     proxy_session& broken = connect();
     const auto from = range(0, 64);
@@ -174,7 +175,7 @@ TEST_F(proxy_test, requests_behind_a_failed_one_come_back_flushed) {
     EXPECT_FALSE(next(20ms));
 }
 
-TEST_F(proxy_test, a_descriptor_that_makes_no_sense_ends_its_queue_pair_and_no_other) {
+TEST_F(verbs_proxy, a_descriptor_that_makes_no_sense_ends_its_queue_pair_and_no_other) {
     make_engine();
     must(engine_->start());
     proxy_session& sound = connect();
@@ -214,7 +215,7 @@ TEST_F(proxy_test, a_descriptor_that_makes_no_sense_ends_its_queue_pair_and_no_o
 }
 
 /// Rings full of noise that carries the right tags.
-TEST_F(proxy_test, no_descriptor_at_all_harms_the_engine) {
+TEST_F(verbs_proxy, no_descriptor_at_all_harms_the_engine) {
     make_engine();
     must(engine_->start());
     proxy_session& sound = connect();
@@ -244,7 +245,7 @@ TEST_F(proxy_test, no_descriptor_at_all_harms_the_engine) {
     }
 }
 
-TEST_F(proxy_test, refuses_memory_and_queue_pairs_that_will_not_do) {
+TEST_F(verbs_proxy, refuses_memory_and_queue_pairs_that_will_not_do) {
     proxy_options few;
     few.sends = depth + depth / 2;
     make_engine(few);
@@ -261,7 +262,7 @@ TEST_F(proxy_test, refuses_memory_and_queue_pairs_that_will_not_do) {
     expect_sound(connect(), 1);
 }
 
-TEST_F(proxy_test, stops_and_hears_of_news_while_it_naps) {
+TEST_F(verbs_proxy, stops_and_hears_of_news_while_it_naps) {
     proxy_options sleepy;
     sleepy.spin = 0ns;
     sleepy.nap = sleepy.longest_nap = 60s;

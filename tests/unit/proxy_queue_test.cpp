@@ -129,6 +129,22 @@ TEST(proxy_queue, a_full_ring_says_again_until_requests_have_completed) {
     }
 }
 
+/// One poster may note what it saw of `released` after another has noted more.
+TEST(proxy_queue, an_old_note_of_what_has_completed_makes_no_room) {
+    send_ring ring(8, 0xffff'fffc);
+    const mlx5::local_range range{1, 2, 3};
+    for (int i = 0; i < 8; ++i) ASSERT_EQ(proxy::post(ring.ref, numbered(0, &range)), status::ok);
+    device::store_release_system(&ring.released, 4);
+    for (int i = 0; i < 8; ++i) ASSERT_EQ(proxy::post(ring.ref, numbered(0, &range)), status::ok);
+    ring.state.released = 0xffff'fffc;
+    EXPECT_EQ(proxy::free_descriptors(ring.ref), 0U);
+    ring.state.released = 0xffff'fffc;
+    EXPECT_EQ(proxy::post(ring.ref, numbered(0, &range)), status::again);
+    device::store_release_system(&ring.released, 5);
+    EXPECT_EQ(proxy::post(ring.ref, numbered(0, &range)), status::ok);
+    EXPECT_EQ(proxy::post(ring.ref, numbered(0, &range)), status::again);
+}
+
 TEST(proxy_queue, refuses_what_the_proxy_does_not_post) {
     send_ring ring(4);
     const mlx5::local_range ranges[2]{{1, 2, 3}, {4, 5, 6}};
