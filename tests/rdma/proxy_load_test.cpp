@@ -153,6 +153,7 @@ class verbs_proxy_load : public proxy_rig {
         return arrived;
     }
     std::atomic<std::uint32_t> wrong_{0};
+    std::vector<std::unique_ptr<proxy_session>> gone_;
 };
 
 TEST_F(verbs_proxy_load, a_hundred_thousand_answers_none_wrong_and_none_lost) {
@@ -293,6 +294,48 @@ TEST_F(verbs_proxy_load, after_removal_under_load_nothing_is_posted_or_told_any_
         }
     }
     EXPECT_TRUE(eventually(patience(5s), take_arrivals)) << arrived << " of " << sent;
+}
+
+/// A turn that has begun knows nothing of the removal: what is put into the ring behind it must not go out.
+TEST_F(verbs_proxy_load, removal_waits_for_the_turn_that_is_under_way) {
+    proxy_options options;
+    options.batch = 64;
+    make_engine(options);
+    const auto from = range(0, 64);
+    mlx5::work_request plain = write(from, 4096, 0, false);
+    plain.operation = mlx5::opcode::write;
+    for (int i = 0; i < 8; ++i) connect(64);
+    std::uint32_t met = 0;
+    for (std::uint32_t round = 0; round < 200; ++round) {
+        proxy_session& goes = connect();
+        while (round % 2 == 0 && engine_->turn()) continue;  // it is known, or is still news
+        for (std::size_t i = 0; i + 1 < sessions_.size(); ++i) {
+            while (proxy::post(sessions_[i]->ref(), plain) == status::ok) continue;
+        }
+        std::atomic<bool> begun{false};
+        std::atomic<bool> ended{false};
+        std::thread turning([&] {
+            begun = true;
+            for (int i = 0; i < 3; ++i) engine_->turn();
+            ended = true;
+        });
+        while (!begun) std::this_thread::yield();
+        const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds{round % 100};
+        while (std::chrono::steady_clock::now() < until) continue;
+        met += ended ? 0U : 1U;
+        engine_->remove(*goes.pair);
+        EXPECT_EQ(proxy::post(goes.ref(), write(from, 4096, round, false)), status::ok);
+        turning.join();
+        while (engine_->turn()) continue;
+        EXPECT_EQ(goes.released_now(), goes.first);
+        gone_.push_back(std::move(sessions_.back()));
+        sessions_.pop_back();
+        if (gone_.size() < 20) continue;
+        std::this_thread::sleep_for(5ms);
+        for (const auto& each : gone_) EXPECT_TRUE(arrivals_at(*each).empty()) << round;
+        gone_.clear();
+    }
+    EXPECT_GT(met, 0U) << "turns that were under way";
 }
 
 TEST_F(verbs_proxy_load, stops_under_load) {
