@@ -1,8 +1,8 @@
 // Kernels, played by a thread, and their peers, played by another, with the proxy's thread between them.
+#include "rdma/proxy_messages.hpp"
 #include "rdma/proxy_rig.hpp"
 
 #include <atomic>
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <random>
@@ -12,47 +12,7 @@ namespace accel::verbs {
 namespace {
 
 constexpr std::uint32_t window = 8;
-constexpr std::uint32_t slot_bytes = 2048;
-
-struct message_header {
-    std::uint64_t seed;
-    std::uint64_t length;  ///< of the words behind it
-    std::uint64_t checksum;
-};
-
-std::uint64_t mixed(std::uint64_t value) noexcept {
-    value = (value ^ (value >> 30)) * 0xbf58'476d'1ce4'e5b9;
-    value = (value ^ (value >> 27)) * 0x94d0'49bb'1331'11eb;
-    return value ^ (value >> 31);
-}
-
-/// Writes message `seed`; how long it is in all.
-std::uint32_t write_message(std::byte* to, std::uint64_t seed) noexcept {
-    message_header header{seed, mixed(seed) % 240, 0};
-    std::byte* at = to + sizeof header;
-    for (std::uint64_t i = 0; i < header.length; ++i, at += 8) {
-        const std::uint64_t word = mixed(seed + i * 0x9e37'79b9);
-        header.checksum = header.checksum * 31 + word;
-        std::memcpy(at, &word, sizeof word);
-    }
-    std::memcpy(to, &header, sizeof header);
-    return static_cast<std::uint32_t>(at - to);
-}
-
-/// The bytes there are all of message `seed`.
-bool is_message(const std::byte* at, std::uint64_t seed) noexcept {
-    message_header header{};
-    std::memcpy(&header, at, sizeof header);
-    if (header.seed != seed || header.length != mixed(seed) % 240) return false;
-    at += sizeof header;
-    std::uint64_t checksum = 0;
-    for (std::uint64_t i = 0; i < header.length; ++i, at += 8) {
-        std::uint64_t word = 0;
-        std::memcpy(&word, at, sizeof word);
-        checksum = checksum * 31 + word;
-    }
-    return checksum == header.checksum;
-}
+constexpr std::uint32_t slot_bytes = tests::most_message_bytes;
 
 class verbs_proxy_load : public proxy_rig {
   protected:
@@ -77,7 +37,8 @@ class verbs_proxy_load : public proxy_rig {
         for (std::uint32_t slot = 0; slot < window && of.begun < total; ++slot) {
             if (of.busy[slot]) continue;
             const std::uint64_t seed = seed_of(which, slot, of.round[slot]);
-            const auto from = range(place(which, 0, slot), write_message(at(place(which, 0, slot)), seed));
+            const auto from =
+                range(place(which, 0, slot), tests::write_message(at(place(which, 0, slot)), seed));
             const bool asks = random() % 4 == 0;
             const auto request = write(from, place(which, 1, slot), slot, asks);
             if (proxy::post(sessions_[which]->ref(), request) != status::ok) return;
@@ -104,7 +65,8 @@ class verbs_proxy_load : public proxy_rig {
     }
     void take_answer(std::uint32_t which, asker& of, std::uint32_t slot, mlx5::entry_kind kind) {
         const bool expected = kind == mlx5::entry_kind::write_immediate && slot < window && of.busy[slot];
-        if (!expected || !is_message(at(place(which, 3, slot)), ~seed_of(which, slot, of.round[slot]))) {
+        if (!expected ||
+            !tests::is_message(at(place(which, 3, slot)), ~seed_of(which, slot, of.round[slot]))) {
             ++wrong_;
             return;
         }
@@ -117,12 +79,12 @@ class verbs_proxy_load : public proxy_rig {
     void answer(std::uint32_t which, std::array<std::uint32_t, window>& rounds) {
         for (const std::uint32_t slot : arrivals_at(*sessions_[which])) {
             if (slot >= window ||
-                !is_message(at(place(which, 1, slot)), seed_of(which, slot, rounds[slot]))) {
+                !tests::is_message(at(place(which, 1, slot)), seed_of(which, slot, rounds[slot]))) {
                 ++wrong_;
                 continue;
             }
             const std::uint32_t length =
-                write_message(at(place(which, 2, slot)), ~seed_of(which, slot, rounds[slot]++));
+                tests::write_message(at(place(which, 2, slot)), ~seed_of(which, slot, rounds[slot]++));
             ibv_sge from{address(place(which, 2, slot)), length, registered_->lkey};
             ibv_send_wr request{};
             request.wr_id = 1;
@@ -147,7 +109,7 @@ class verbs_proxy_load : public proxy_rig {
         while (std::chrono::steady_clock::now() < until || from.released_now() - before < 1000) {
             arrived += arrivals_at(from).size();
             const std::uint32_t reserved = accel::device::load_relaxed(&from.state.reserved);
-            accel::device::store_release_system(&from.released, reserved);
+            accel::device::store_release_system(from.ring.word(), reserved);
             std::this_thread::yield();
         }
         return arrived;

@@ -11,6 +11,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <span>
@@ -35,30 +37,54 @@ inline void must(const result<void>& outcome) {
     if (!outcome) throw std::runtime_error(outcome.error().message);
 }
 
+/// A word and a ring, each on pages of its own, so that a GPU's driver can pin them.
+template <class Entry>
+class shared_ring {
+  public:
+    explicit shared_ring(std::uint32_t count)
+        : count_(count), block_(static_cast<std::byte*>(std::aligned_alloc(page, size_bytes())), &std::free) {
+        std::memset(block_.get(), 0, size_bytes());
+    }
+    [[nodiscard]] std::uint32_t* word() const { return reinterpret_cast<std::uint32_t*>(block_.get()); }
+    [[nodiscard]] Entry* entries() const { return reinterpret_cast<Entry*>(block_.get() + page); }
+    [[nodiscard]] std::uint32_t count() const { return count_; }
+    [[nodiscard]] std::size_t size_bytes() const {
+        return page + (count_ * sizeof(Entry) + page - 1) / page * page;
+    }
+
+  private:
+    static constexpr std::size_t page = 4096;
+    std::uint32_t count_;
+    std::unique_ptr<std::byte, decltype(&std::free)> block_;
+};
+
 /// What a kernel has of all its queue pairs.
 struct proxy_taker {
-    explicit proxy_taker(std::uint32_t count) : entries(count) {}
-    [[nodiscard]] proxy_completion_ring memory() { return {entries, &consumed, 0}; }
-    [[nodiscard]] proxy::completion_queue_ref ref() {
-        return {entries.data(), static_cast<std::uint32_t>(entries.size()), &consumed, &state};
+    explicit proxy_taker(std::uint32_t count) : ring(count) {}
+    [[nodiscard]] proxy_completion_ring memory() const {
+        return {{ring.entries(), ring.count()}, ring.word(), 0};
     }
-    std::vector<proxy::completion_entry> entries;
-    std::uint32_t consumed = 0;
+    [[nodiscard]] proxy::completion_queue_ref ref() {
+        return {ring.entries(), ring.count(), ring.word(), &state};
+    }
+    shared_ring<proxy::completion_entry> ring;
     proxy::completion_queue_state state;
 };
 
 /// A queue pair whose sends go by the proxy, and its peer.
 struct proxy_session {
-    explicit proxy_session(std::uint32_t count) : descriptors(count) {}
-    [[nodiscard]] proxy_send_ring memory() { return {descriptors, &released, first}; }
-    [[nodiscard]] proxy::send_queue_ref ref() {
-        return {descriptors.data(), static_cast<std::uint32_t>(descriptors.size()), pair->number(), &state,
-                &released};
+    explicit proxy_session(std::uint32_t count) : ring(count) {}
+    [[nodiscard]] proxy_send_ring memory() const {
+        return {{ring.entries(), ring.count()}, ring.word(), first};
     }
-    [[nodiscard]] std::uint32_t released_now() const { return accel::device::load_acquire_system(&released); }
+    [[nodiscard]] proxy::send_queue_ref ref() {
+        return {ring.entries(), ring.count(), pair->number(), &state, ring.word()};
+    }
+    [[nodiscard]] std::uint32_t released_now() const {
+        return accel::device::load_acquire_system(ring.word());
+    }
     std::uint32_t first = 0xffff'fff0;  // soon to wrap
-    std::vector<proxy::send_descriptor> descriptors;
-    std::uint32_t released = 0;
+    shared_ring<proxy::send_descriptor> ring;
     proxy::send_queue_state state{first, first};
     std::optional<queue_pair> pair;
 
@@ -184,7 +210,8 @@ class proxy_rig : public ::testing::Test {
         out.direct = tests::drives_directly();
         return out;
     }
-    std::vector<std::byte> memory_ = std::vector<std::byte>(memory_bytes);
+    shared_ring<std::byte> block_{memory_bytes};
+    std::span<std::byte> memory_{block_.entries(), memory_bytes};
     std::shared_ptr<device> device_ = must(device::open(wanted(), {}));
     std::shared_ptr<domain> domain_ = must(domain::create(device_));
     region_handle registered_;

@@ -232,7 +232,7 @@ TEST_F(verbs_proxy, no_descriptor_at_all_harms_the_engine) {
                 if (quad == 0 && random() % 4 != 0) noise.content[2] &= 0xfff;
                 if (quad == 3 && random() % 4 != 0) noise = {{broken.pair->number(), 0, 0}, 0};
                 noise.tag = accel::device::tag_of(number);
-                accel::device::store_quad(&broken.descriptors[number & 15].quads[quad], noise);
+                accel::device::store_quad(&broken.ring.entries()[number & 15].quads[quad], noise);
             }
         }
         const auto failed = next();
