@@ -151,7 +151,7 @@ TEST_F(verbs_proxy_load, a_hundred_thousand_answers_none_wrong_and_none_lost) {
         EXPECT_EQ(one.told, one.asked);
     }
     EXPECT_EQ(wrong_, 0U);
-    EXPECT_EQ(taker_->state.first_failure, 0U);
+    EXPECT_EQ(taker_->first_failure, 0U);
 }
 
 /// Takes completions on a thread of its own.

@@ -65,10 +65,11 @@ struct proxy_taker {
         return {{ring.entries(), ring.count()}, ring.word(), 0};
     }
     [[nodiscard]] proxy::completion_queue_ref ref() {
-        return {ring.entries(), ring.count(), ring.word(), &state};
+        return {ring.entries(), ring.count(), ring.word(), &state, &first_failure};
     }
     shared_ring<proxy::completion_entry> ring;
     proxy::completion_queue_state state;
+    std::uint64_t first_failure = 0;
 };
 
 /// A queue pair whose sends go by the proxy, and its peer.

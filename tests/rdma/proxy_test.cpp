@@ -39,7 +39,7 @@ TEST_F(verbs_proxy, posts_in_order_and_tells_of_what_was_asked_for) {
         50us);
     EXPECT_TRUE(all) << posted << " posted, " << arrived.size() << " arrived, " << told << " told";
     for (std::uint32_t i = 0; i < arrived.size(); ++i) EXPECT_EQ(arrived[i], i);
-    EXPECT_EQ(taker_->state.first_failure, 0U);
+    EXPECT_EQ(taker_->first_failure, 0U);
 }
 
 TEST_F(verbs_proxy, room_comes_back_at_completion_not_at_posting) {
@@ -138,7 +138,7 @@ TEST_F(verbs_proxy, an_error_ends_its_queue_pair_and_no_other) {
     EXPECT_EQ(first->operation, mlx5::opcode::write_immediate);
     EXPECT_EQ(first->queue_pair, broken.pair->number());
     EXPECT_EQ(first->counter, static_cast<std::uint16_t>(broken.first));
-    const std::uint64_t told = taker_->state.first_failure;
+    const std::uint64_t told = taker_->first_failure;
     EXPECT_EQ((told >> 24) & 0xff'ffff, broken.pair->number());
     EXPECT_EQ((told >> 8) & 0xff, static_cast<std::uint64_t>(mlx5::syndrome::remote_access));
     EXPECT_EQ((told >> 16) & 0xff, first->vendor_syndrome);
@@ -147,7 +147,7 @@ TEST_F(verbs_proxy, an_error_ends_its_queue_pair_and_no_other) {
     EXPECT_EQ(proxy::post(broken.ref(), write(from, 4096, 0, true)), status::again);
     for (std::uint32_t i = 0; i < 100; ++i) expect_sound(sound, i);
     EXPECT_TRUE(arrivals_at(broken).empty());
-    EXPECT_EQ(taker_->state.first_failure, told);
+    EXPECT_EQ(taker_->first_failure, told);
 }
 
 TEST_F(verbs_proxy, requests_behind_a_failed_one_come_back_flushed) {

@@ -37,11 +37,9 @@ struct send_queue_ref {
     const std::uint32_t* released = nullptr;  ///< pinned: all before have completed; the proxy writes it
 };
 
-/// Counters of a completion ring, and the first failure it told of. Memory that the host can read.
+/// Memory of the taker: on a GPU its own.
 struct completion_queue_state {
     std::uint32_t taken = 0;  ///< free-running
-    /// As in `mlx5::completion_queue_state`: the first error completion; stays, and may be read at any time.
-    std::uint64_t first_failure = 0;
 };
 
 /// A completion ring as its taker sees it: one thread at a time. Owns nothing.
@@ -50,6 +48,8 @@ struct completion_queue_ref {
     std::uint32_t count = 0;              ///< a power of two
     std::uint32_t* consumed = nullptr;    ///< pinned: the proxy reads it, and never writes past it
     completion_queue_state* state = nullptr;
+    /// Pinned: the first failure, as in `mlx5::completion_queue_state`. Stays, and may be read at any time.
+    std::uint64_t* first_failure = nullptr;
 };
 
 /// Why the proxy did not post a descriptor: the vendor's syndrome beside `mlx5::syndrome::local_queue_pair`.
@@ -202,12 +202,12 @@ ACCEL_HOST_DEVICE inline void fill(const send_queue_ref& queue, std::uint32_t nu
     if (!failed) return true;
     out.failure = static_cast<mlx5::syndrome>((detail >> 16) & 0xffU);
     out.vendor_syndrome = static_cast<std::uint8_t>(detail >> 24);
-    if (state.first_failure == 0) {
+    if (mlx5::load_whole(queue.first_failure) == 0) {
         const std::uint64_t operation = entry.content[2] & 0xffU;
         const std::uint64_t told = (operation << 48) | (std::uint64_t{out.queue_pair} << 24) |
                                    (std::uint64_t{out.vendor_syndrome} << 16) |
                                    (static_cast<std::uint64_t>(out.failure) << 8) | 1U;
-        mlx5::store_whole(&state.first_failure, told);
+        mlx5::store_whole(queue.first_failure, told);
     }
     return true;
 }
