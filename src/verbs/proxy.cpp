@@ -78,6 +78,7 @@ result<void> proxy_engine::make_queues() {
     auto receives = receive_queue::create(device_, options_.receives);
     if (!receives) return receives.error();
     receives_ = std::move(*receives);
+    use_.at_once = std::clamp(receives_->depth() / 4, 1U, receives_at_once);
     const std::uint32_t of_receives = receives_->depth() * completions_per_receive;
     auto completions = completion_queue::create(device_, of_receives + options_.sends, this);
     if (!completions) return completions.error();

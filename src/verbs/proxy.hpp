@@ -86,6 +86,7 @@ class proxy_engine final : public async_listener {
 
   private:
     static constexpr std::uint32_t most_batch = 64;
+    /// So many are posted anew at once, or a quarter of all.
     static constexpr std::uint32_t receives_at_once = 32;
 
     /// One queue pair and its ring.

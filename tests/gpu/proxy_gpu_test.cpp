@@ -83,18 +83,8 @@ class gpu_proxy : public proxy_rig {
             };
             const std::uint64_t seed = (std::uint64_t{slot + 1} << 32) | rounds.at(slot)++;
             if (!tests::is_message(at(place(1)), seed)) ++wrong_;
-            ibv_sge from{address(place(2)), tests::write_message(at(place(2)), ~seed), registered_->lkey};
-            ibv_send_wr request{};
-            request.wr_id = 1;
-            request.sg_list = &from;
-            request.num_sge = 1;
-            request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-            request.send_flags = IBV_SEND_SIGNALED;
-            request.imm_data = static_cast<std::uint32_t>(mlx5::to_be32(slot));
-            request.wr.rdma.remote_addr = address(place(3));
-            request.wr.rdma.rkey = registered_->rkey;
-            ibv_send_wr* failed = nullptr;
-            if (session.peer->post(&request, &failed) != 0) ++wrong_;
+            const auto from = range(place(2), tests::write_message(at(place(2)), ~seed));
+            if (!write_back(session, from, place(3), slot)) ++wrong_;
         }
     }
     void ask(std::uint32_t slots, std::uint32_t rounds) {

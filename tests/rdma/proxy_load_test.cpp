@@ -83,20 +83,10 @@ class verbs_proxy_load : public proxy_rig {
                 ++wrong_;
                 continue;
             }
-            const std::uint32_t length =
-                tests::write_message(at(place(which, 2, slot)), ~seed_of(which, slot, rounds[slot]++));
-            ibv_sge from{address(place(which, 2, slot)), length, registered_->lkey};
-            ibv_send_wr request{};
-            request.wr_id = 1;
-            request.sg_list = &from;
-            request.num_sge = 1;
-            request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-            request.send_flags = IBV_SEND_SIGNALED;
-            request.imm_data = static_cast<std::uint32_t>(mlx5::to_be32(slot));
-            request.wr.rdma.remote_addr = address(place(which, 3, slot));
-            request.wr.rdma.rkey = registered_->rkey;
-            ibv_send_wr* failed = nullptr;
-            if (sessions_[which]->peer->post(&request, &failed) != 0) ++wrong_;
+            const std::uint64_t answer = ~seed_of(which, slot, rounds[slot]++);
+            const auto from =
+                range(place(which, 2, slot), tests::write_message(at(place(which, 2, slot)), answer));
+            if (!write_back(*sessions_[which], from, place(which, 3, slot), slot)) ++wrong_;
         }
     }
     /// A ring of 16 descriptors, and what has arrived and not been looked at.

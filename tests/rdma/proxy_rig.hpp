@@ -174,6 +174,22 @@ class proxy_rig : public ::testing::Test {
         }
         return out;
     }
+    /// The peer writes to the proxy's end. False: its queue is full.
+    [[nodiscard]] bool write_back(proxy_session& session, const mlx5::local_range& from, std::size_t offset,
+                                  std::uint32_t immediate) {
+        ibv_sge segment{from.address, from.length, from.key};
+        ibv_send_wr request{};
+        request.wr_id = 1;
+        request.sg_list = &segment;
+        request.num_sge = 1;
+        request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+        request.send_flags = IBV_SEND_SIGNALED;
+        request.imm_data = static_cast<std::uint32_t>(mlx5::to_be32(immediate));
+        request.wr.rdma.remote_addr = address(offset);
+        request.wr.rdma.rkey = registered_->rkey;
+        ibv_send_wr* failed = nullptr;
+        return session.peer->post(&request, &failed) == 0;
+    }
     /// Waits for `count` arrivals at the peer.
     static std::vector<std::uint32_t> wait_for_arrivals(proxy_session& session, std::size_t count) {
         std::vector<std::uint32_t> all;

@@ -245,6 +245,30 @@ TEST_F(verbs_proxy, no_descriptor_at_all_harms_the_engine) {
     }
 }
 
+/// Drivers drop the completions of a queue pair that ends, and with them the news that receives were used up.
+TEST_F(verbs_proxy, receives_that_ended_queue_pairs_had_used_up_come_back) {
+    proxy_options few;
+    few.receives = 8;
+    make_engine(few, 2);
+    const auto from = range(0, 8);
+    for (std::uint32_t round = 0; round < 20; ++round) {
+        proxy_session& session = connect();
+        for (std::uint32_t i = 0; i < 4; ++i) ASSERT_TRUE(write_back(session, from, 4096, i));
+        std::array<work_completion, 4> sent;
+        std::size_t acknowledged = 0;
+        EXPECT_TRUE(eventually(patience(5s), [&] {
+            engine_->turn();  // two are told
+            const int got = session.peer_completions->poll(sent);
+            acknowledged += got > 0 ? static_cast<std::size_t>(got) : 0;
+            return acknowledged == 4;
+        })) << round;
+        disconnect(session);
+        mlx5::completion left;
+        while (proxy::take(taker_->ref(), left)) EXPECT_EQ(left.queue_pair, mlx5::no_queue_pair);
+        proxy::publish_taken(taker_->ref());
+    }
+}
+
 TEST_F(verbs_proxy, refuses_memory_and_queue_pairs_that_will_not_do) {
     proxy_options few;
     few.sends = depth + depth / 2;
