@@ -44,6 +44,7 @@ proxy_engine::sender::sender(const queue_pair& of, const proxy_send_ring& from,
 result<std::unique_ptr<proxy_engine>> proxy_engine::create(std::shared_ptr<device> on,
                                                            const proxy_completion_ring& ring,
                                                            const proxy_options& options) {
+    if (on->driver() != nullptr) return misused("a device that is not driven directly (direct=false)");
     if (!is_ring(ring.entries.size()) || ring.consumed == nullptr)
         return misused(fmt::format("a ring of 2 to {} completions, a power of two", proxy::most_entries));
     if (options.batch < 1 || options.batch > most_batch)

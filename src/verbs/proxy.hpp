@@ -56,6 +56,8 @@ struct proxy_send_ring {
 /// many wake-ups a second as fit in that. Nothing is taken from the device for which the ring has no room.
 class proxy_engine final : public async_listener {
   public:
+    /// `on` is not driven directly: only then does libmlx5 drop what a queue pair that ends has left in the
+    /// completion queue, before its number comes again.
     [[nodiscard]] static result<std::unique_ptr<proxy_engine>> create(std::shared_ptr<device> on,
                                                                       const proxy_completion_ring& ring,
                                                                       const proxy_options& options);

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "conformance/patience.hpp"
-#include "conformance/verbs_way.hpp"
 #include "verbs/completion_queue.hpp"
 #include "verbs/device.hpp"
 #include "verbs/domain.hpp"
@@ -21,7 +20,7 @@
 
 #include <gtest/gtest.h>
 
-/// A proxy engine, what a kernel has of it, and peers that are posted to by libibverbs or directly.
+/// A proxy engine, what a kernel has of it, and peers.
 namespace accel::verbs {
 
 using tests::eventually;
@@ -224,7 +223,7 @@ class proxy_rig : public ::testing::Test {
 
     static verbs_options wanted() {
         verbs_options out;
-        out.direct = tests::drives_directly();
+        out.direct = false;
         return out;
     }
     shared_ring<std::byte> block_{memory_bytes};

@@ -256,7 +256,7 @@ TEST_F(verbs_proxy, receives_that_ended_queue_pairs_had_used_up_come_back) {
         for (std::uint32_t i = 0; i < 4; ++i) ASSERT_TRUE(write_back(session, from, 4096, i));
         std::array<work_completion, 4> sent;
         std::size_t acknowledged = 0;
-        EXPECT_TRUE(eventually(patience(5s), [&] {
+        ASSERT_TRUE(eventually(patience(5s), [&] {
             engine_->turn();  // two are told
             const int got = session.peer_completions->poll(sent);
             acknowledged += got > 0 ? static_cast<std::size_t>(got) : 0;
@@ -284,6 +284,15 @@ TEST_F(verbs_proxy, refuses_memory_and_queue_pairs_that_will_not_do) {
     disconnect(session);
     must(engine_->start());
     expect_sound(connect(), 1);
+}
+
+TEST_F(verbs_proxy, refuses_a_device_that_is_driven_directly) {
+    const auto other = must(device::open({}, {}));
+    if (other->driver() == nullptr) GTEST_SKIP() << "there is none";
+    proxy_taker taker(16);
+    const auto made = proxy_engine::create(other, taker.memory(), {});
+    ASSERT_FALSE(made);
+    EXPECT_EQ(made.error().code, status::invalid_argument);
 }
 
 TEST_F(verbs_proxy, stops_and_hears_of_news_while_it_naps) {
