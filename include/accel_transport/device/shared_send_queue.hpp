@@ -59,7 +59,9 @@ ACCEL_HOST_DEVICE inline whole_request& whole_at(const shared_send_queue_ref& sh
     do {
         const std::uint32_t released = device::load_acquire(&shared.state->released);
         const auto first = static_cast<std::uint32_t>(word);
-        if (shared.queue.blocks - (first - released) < blocks) return status::again;
+        // Signed: `released` may be older than `word`, or newer.
+        const auto used = static_cast<std::int32_t>(first - released);
+        if (static_cast<std::int32_t>(shared.queue.blocks - blocks) < used) return status::again;
         // A carry out of the lower half is none of the upper one's.
         next = ((word & ~std::uint64_t{0xffff'ffffU}) | (first + blocks)) + announced;
     } while (!device::compare_exchange(&shared.state->reserved, word, next));
