@@ -50,6 +50,7 @@ class queue_pair {
     [[nodiscard]] const mlx5_queue_pair* located() const noexcept {
         return direct_ == nullptr ? nullptr : &direct_->at;
     }
+    [[nodiscard]] ibv_qp* get() const noexcept { return handle_.get(); }
     [[nodiscard]] const queue_sizes& sizes() const noexcept { return sizes_; }
     /// All or, with the errno returned, those before `*failed`. No allocation, lock or system call but what
     /// the device's driver makes.

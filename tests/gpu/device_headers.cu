@@ -1,6 +1,7 @@
 // The posting functions as a CUDA kernel has them: compiled for the device, with warnings as errors.
 #include <accel_transport/device/completion_queue.hpp>
 #include <accel_transport/device/owed_doorbell.hpp>
+#include <accel_transport/device/proxy_queue.hpp>
 #include <accel_transport/device/receive_queue.hpp>
 #include <accel_transport/device/scopes.cuh>
 #include <accel_transport/device/send_queue.hpp>
@@ -57,6 +58,24 @@ __global__ void receive(mlx5::receive_queue_ref* own, mlx5::shared_receive_queue
     mlx5::post_empty(*shared, mlx5::write_empty_receives(*shared));
     mlx5::take_back(*shared, 0);
     mlx5::order_flag_before_payload();
+}
+
+__global__ void post_by_proxy(proxy::send_queue_ref sends, proxy::completion_queue_ref completions,
+                              mlx5::work_request request, status* outcome) {
+    *outcome = proxy::post(sends, request);
+    std::uint32_t first = 0;
+    if (proxy::reserve(sends, 2, first) == status::ok) {
+        proxy::order_payload_before_descriptor();
+        proxy::fill(sends, first, request);
+        proxy::fill(sends, first + 1, request);
+    }
+    mlx5::completion done;
+    if (!proxy::take(completions, done)) return;
+    proxy::publish_taken(completions);
+    if (!proxy::release(sends, done.counter)) *outcome = status::protocol_error;
+    if (proxy::free_descriptors(sends) == sends.count) proxy::disown(completions, sends.queue_pair);
+    proxy::clear(sends.ring, sends.count);
+    proxy::clear(completions.entries, completions.count);
 }
 
 }  // namespace accel::tests

@@ -55,6 +55,19 @@ ACCEL_HOST_DEVICE inline std::uint32_t fetch_add(std::uint32_t* where, std::uint
 #endif
 }
 
+ACCEL_HOST_DEVICE inline std::uint64_t fetch_add(std::uint64_t* where, std::uint64_t addend) noexcept {
+#if defined(__CUDA_ARCH__)
+    std::uint64_t before = 0;
+    asm volatile("atom.acq_rel.gpu.global.add.u64 %0, [%1], %2;"
+                 : "=l"(before)
+                 : "l"(where), "l"(addend)
+                 : "memory");
+    return before;
+#else
+    return __atomic_fetch_add(where, addend, __ATOMIC_ACQ_REL);
+#endif
+}
+
 /// The same, of a word that orders nothing: a counter.
 ACCEL_HOST_DEVICE inline std::uint32_t count_up(std::uint32_t* where) noexcept {
 #if defined(__CUDA_ARCH__)
@@ -93,16 +106,17 @@ ACCEL_HOST_DEVICE inline std::uint64_t count_up(std::uint64_t* where) noexcept {
     return __atomic_compare_exchange_n(where, &expected, desired, false, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE);
 #endif
 }
-/// The same, of a word that orders nothing.
-[[nodiscard]] ACCEL_HOST_DEVICE inline bool compare_exchange_relaxed(std::uint32_t* where,
-                                                                     std::uint32_t& expected,
-                                                                     std::uint32_t desired) noexcept {
+[[nodiscard]] ACCEL_HOST_DEVICE inline bool compare_exchange(std::uint64_t* where, std::uint64_t& expected,
+                                                             std::uint64_t desired) noexcept {
 #if defined(__CUDA_ARCH__)
-    const std::uint32_t wanted = expected;
-    expected = atomicCAS(where, wanted, desired);
+    const std::uint64_t wanted = expected;
+    asm volatile("atom.acquire.gpu.global.cas.b64 %0, [%1], %2, %3;"
+                 : "=l"(expected)
+                 : "l"(where), "l"(wanted), "l"(desired)
+                 : "memory");
     return expected == wanted;
 #else
-    return __atomic_compare_exchange_n(where, &expected, desired, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    return __atomic_compare_exchange_n(where, &expected, desired, false, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE);
 #endif
 }
 

@@ -100,7 +100,7 @@ ACCEL_HOST_DEVICE inline bool admit(const service_ref& service, const ready_entr
     out.response_room = header.response_room;
     out.trace_id = header.trace_id;
     out.session_id = session.is.id;
-    out.deadline = header.deadline_ns - service.state->clock_offset;
+    out.deadline = header.deadline_ns - mlx5::load_whole(&service.state->clock_offset);
     out.arrival = arrived.arrival;
     out.session = arrived.session;
     out.slot = arrived.slot;
@@ -130,7 +130,7 @@ ACCEL_HOST_DEVICE inline void write_header(const service_ref& service, const exc
     header.trace_id = exchange.trace_id;
     header.server_ticks = ticks_of(clock_ns() - exchange.arrival);
     header.application_code = with.application_code;
-    header.arrival_ns = exchange.arrival + service.state->clock_offset;
+    header.arrival_ns = exchange.arrival + mlx5::load_whole(&service.state->clock_offset);
     const slots_layout& responses = service.sessions[exchange.session].is.responses;
     std::uint64_t words[sizeof header / sizeof(std::uint64_t)];
     __builtin_memcpy(words, &header, sizeof header);
@@ -193,7 +193,7 @@ ACCEL_HOST_DEVICE inline bool take_on(const service_ref& service, const ready_en
         let_go(session);
         return false;
     }
-    if (service.state->clock_seen != 0 && out.deadline <= clock_ns()) {
+    if (load_relaxed(&service.state->clock_seen) != 0 && out.deadline <= clock_ns()) {
         (void)count_up(&service.state->expired);
         (void)answer_with(service, out, {status::timed_out, 0, 0});
         return false;

@@ -16,9 +16,8 @@ struct service_ref {
     service_state* state = nullptr;
     session_entry* sessions = nullptr;
     std::uint32_t session_count = 0;
-    /// By the number of a queue pair, with linear probing: its session's index, or `no_session`.
-    const std::uint32_t* session_of = nullptr;
-    std::uint32_t session_of_mask = 0;
+    const session_number* numbers = nullptr;  ///< a hash table with linear probing
+    std::uint32_t numbers_mask = 0;
     ready_entry* ready = nullptr;  ///< a ring, with room for every receive
     std::uint32_t ready_mask = 0;
     mlx5::completion_queue_ref completions;
@@ -29,8 +28,6 @@ struct service_ref {
     report_layout* report = nullptr;
     session_report* session_reports = nullptr;
 };
-
-inline constexpr std::uint32_t no_session = 0xffff'ffffU;
 
 namespace detail {
 
@@ -59,8 +56,8 @@ ACCEL_HOST_DEVICE inline void unlock(std::uint32_t* lock) noexcept {
 ACCEL_HOST_DEVICE inline std::uint32_t find_session(const service_ref& service,
                                                     std::uint32_t queue_pair) noexcept {
     for (std::uint32_t i = queue_pair;; ++i) {
-        const std::uint32_t index = service.session_of[i & service.session_of_mask];
-        if (index == no_session || service.sessions[index].sends.queue.queue_pair == queue_pair) return index;
+        const session_number entry = service.numbers[i & service.numbers_mask];
+        if (entry.session == no_session || entry.queue_pair == queue_pair) return entry.session;
     }
 }
 
@@ -72,8 +69,6 @@ ACCEL_HOST_DEVICE inline void open_session(const service_ref& service, std::uint
     *session.sends.state = {};
     mlx5::clear_whole(session.sends);
     for (std::uint32_t i = 0; i < session.is.slots; ++i) session.generations[i] = session.busy[i] = 0;
-    session.posted = 0;
-    ++session.epoch;
     store_release(&session.phase, static_cast<std::uint32_t>(session_phase::open));
 }
 
@@ -81,6 +76,7 @@ ACCEL_HOST_DEVICE inline void open_session(const service_ref& service, std::uint
 ACCEL_HOST_DEVICE inline void end_session(const service_ref& service, std::uint32_t index) noexcept {
     session_entry& session = service.sessions[index];
     if (load_acquire(&session.open) != 0) return;
+    --service.state->closing;
     for (std::uint32_t i = 0; i < session.is.slots; ++i) {
         std::byte* const header = session.is.requests.headers + session.is.requests.stride * i;
         *reinterpret_cast<std::uint32_t*>(header + offsetof(wire::slot_header, generation)) = 0;
@@ -95,13 +91,14 @@ ACCEL_HOST_DEVICE inline void close_session(const service_ref& service, const co
     session_entry& session = service.sessions[order.session];
     store_release(&session.phase, static_cast<std::uint32_t>(session_phase::closing));
     session.closing_number = order.number;
+    ++service.state->closing;
     mlx5::disown(service.completions, session.sends.queue.queue_pair);
     end_session(service, order.session);
 }
 
 ACCEL_HOST_DEVICE inline void end_closing(const service_ref& service) noexcept {
     const auto closing = static_cast<std::uint32_t>(session_phase::closing);
-    for (std::uint32_t i = 0; i < service.session_count; ++i) {
+    for (std::uint32_t i = 0; service.state->closing != 0 && i < service.session_count; ++i) {
         if (load_relaxed(&service.sessions[i].phase) == closing) end_session(service, i);
     }
 }
@@ -118,18 +115,21 @@ ACCEL_HOST_DEVICE inline bool take_command(const service_ref& service) noexcept 
     return true;
 }
 
-/// A tick that is seen at once tells how the two clocks differ.
+/// A tick that is seen soon tells how the two clocks differ. The longer ago the last one was, the more they
+/// may have drifted apart, and the less exact a tick may be.
 ACCEL_HOST_DEVICE inline void look_at_clock(const service_ref& service) noexcept {
-    constexpr std::int64_t at_once_ns = 20'000;
+    constexpr std::int64_t soon_ns = 100'000;
+    constexpr std::int64_t drift_shift = 10;  // a thousandth: no clock is that bad
     service_state& state = *service.state;
     const std::int64_t before = state.last_look;
     const std::uint32_t tick = mlx5::load_flag(&service.orders->clock_tick);
     state.last_look = clock_ns();
     if (tick == state.clock_seen) return;
-    if (state.last_look - before < at_once_ns) {
-        state.clock_offset = mlx5::load_whole(&service.orders->clock_ns) - state.last_look;
-        state.clock_seen = tick;
-    }
+    const std::int64_t age = state.last_look - state.clock_set_at;
+    if (state.last_look - before > soon_ns + (age >> drift_shift)) return;
+    mlx5::store_whole(&state.clock_offset, mlx5::load_whole(&service.orders->clock_ns) - state.last_look);
+    state.clock_set_at = state.last_look;
+    store_release(&state.clock_seen, tick);
     mlx5::store_whole(&service.report->clock_seen, tick);
 }
 
@@ -164,77 +164,83 @@ ACCEL_HOST_DEVICE inline void give_receives_back(const service_ref& service) noe
 }
 
 /// A message for a slot. Commands are taken first if its session is not known: it may have been opened just
-/// now.
-ACCEL_HOST_DEVICE inline void on_arrival(const service_ref& service, const mlx5::completion& completion,
-                                         std::uint32_t index) noexcept {
-    service_state& state = *service.state;
+/// now. False: it is dropped.
+ACCEL_HOST_DEVICE inline bool on_arrival(const service_ref& service, const mlx5::completion& completion,
+                                         std::uint32_t index, ready_entry& out) noexcept {
     session_entry& session = service.sessions[index];
     const auto open = static_cast<std::uint32_t>(session_phase::open);
     if (load_relaxed(&session.phase) != open) take_commands(service);
-    if (load_relaxed(&session.phase) != open) return;
+    if (load_relaxed(&session.phase) != open) return false;
     const std::uint32_t slot = mlx5::from_be(completion.immediate);
     const bool sane = completion.kind == mlx5::entry_kind::write_immediate && slot < session.is.slots &&
                       load_acquire(&session.busy[slot]) == 0;
-    if (!sane) return fail_session(service, index, status::protocol_error);
-    session.busy[slot] = 1;
+    if (!sane) {
+        fail_session(service, index, status::protocol_error);
+        return false;
+    }
+    store_relaxed(&session.busy[slot], 1);
     (void)count_up(&session.open);
-    ready_entry& made = service.ready[state.ready_tail & service.ready_mask];
-    made.session = index;
-    made.slot = slot;
-    made.epoch = session.epoch;
-    made.arrival = clock_ns();
-    ++state.ready_tail;
+    out = {index, slot, clock_ns()};
+    return true;
 }
 
 ACCEL_HOST_DEVICE inline bool is_receive(mlx5::entry_kind kind) noexcept {
     return kind != mlx5::entry_kind::request && kind != mlx5::entry_kind::request_error;
 }
 
-ACCEL_HOST_DEVICE inline void on_completion(const service_ref& service,
-                                            const mlx5::completion& completion) noexcept {
+/// True: a request has arrived.
+ACCEL_HOST_DEVICE inline bool on_completion(const service_ref& service, const mlx5::completion& completion,
+                                            ready_entry& out) noexcept {
     service_state& state = *service.state;
-    if (is_receive(completion.kind)) {
+    const bool receive = is_receive(completion.kind);
+    if (receive) {
+        if (state.receives_owed == receives_at_once) give_receives_back(service);
         state.owed[state.receives_owed++] = completion.counter;
     }
     const std::uint32_t index = find_session(service, completion.queue_pair);
-    if (index == no_session) return;
+    if (index == no_session) return false;
     if (completion.failure != mlx5::syndrome::none) {
-        return fail_session(service, index, status::peer_lost);
-    }
-    if (is_receive(completion.kind)) return on_arrival(service, completion, index);
-    if (!mlx5::release(service.sessions[index].sends, completion.counter)) {
+        fail_session(service, index, status::peer_lost);
+    } else if (receive) {
+        return on_arrival(service, completion, index, out);
+    } else if (!mlx5::release(service.sessions[index].sends, completion.counter)) {
         fail_session(service, index, status::system_error);
     }
+    return false;
 }
 
-/// What has completed, up to the first arrival: whoever took that one works on it, and the next one looks on.
-ACCEL_HOST_DEVICE inline bool take_completions(const service_ref& service) noexcept {
+/// Completions up to the first request, and no further: whoever has taken that one works on it, and the next
+/// one looks on. `took`: there were any.
+ACCEL_HOST_DEVICE inline bool next_arrival(const service_ref& service, ready_entry& out,
+                                           bool& took) noexcept {
     constexpr int most = 16;
-    service_state& state = *service.state;
-    const std::uint32_t before = state.ready_tail;
-    int count = 0;
-    for (mlx5::completion completion; count < most && state.ready_tail == before; ++count) {
-        if (!mlx5::take(service.completions, completion)) break;
-        if (state.receives_owed == receives_at_once) give_receives_back(service);
-        on_completion(service, completion);
+    took = false;
+    for (int count = 0; count < most; ++count) {
+        mlx5::completion completion;
+        if (!mlx5::take(service.completions, completion)) return false;
+        took = true;
+        if (on_completion(service, completion, out)) return true;
     }
-    return count > 0;
+    return false;
 }
 
-/// Under the lock.
-ACCEL_HOST_DEVICE inline void look(const service_ref& service) noexcept {
+/// Under the lock. True: a request has arrived.
+ACCEL_HOST_DEVICE inline bool look(const service_ref& service, ready_entry& out) noexcept {
     service_state& state = *service.state;
     if (++state.looks % looks_a_busy_command == 0) take_commands(service);
-    if (take_completions(service)) {
+    bool took = false;
+    if (next_arrival(service, out, took)) {
         state.empty_looks = 0;
-        return;
+        return true;
     }
+    if (took) return false;
     // While there is time.
     if (state.empty_looks == 0) {
         give_receives_back(service);
         mlx5::publish_taken(service.completions);
     }
     if (state.empty_looks++ % looks_a_command == 0) take_commands(service);
+    return false;
 }
 
 /// The oldest arrival that has not been taken.
@@ -245,10 +251,10 @@ ACCEL_HOST_DEVICE inline status next_ready(const service_ref& service, ready_ent
         return status::again;
     }
     status found = status::again;
-    if (state.ready_head == state.ready_tail) look(service);
     if (state.ready_head != state.ready_tail) {
-        out = service.ready[state.ready_head & service.ready_mask];
-        ++state.ready_head;
+        out = service.ready[state.ready_head++ & service.ready_mask];
+        found = status::ok;
+    } else if (look(service, out)) {
         found = status::ok;
     } else if (state.stopping != 0) {
         report(service);
@@ -258,23 +264,29 @@ ACCEL_HOST_DEVICE inline status next_ready(const service_ref& service, ready_ent
     return found;
 }
 
-/// One work request of a session. What nobody asks for completes with a later one.
+/// Takes completions for the sake of those of sends; requests that stand before them are kept for later.
+ACCEL_HOST_DEVICE inline void make_room(const service_ref& service) noexcept {
+    service_state& state = *service.state;
+    if (!try_lock(&state.lock)) return;
+    ready_entry arrived;
+    bool took = false;
+    if (next_arrival(service, arrived, took))
+        service.ready[state.ready_tail++ & service.ready_mask] = arrived;
+    unlock(&state.lock);
+}
+
+/// One work request of a session. Now and then one asks for a completion, for all before it.
 ACCEL_HOST_DEVICE inline status post(const service_ref& service, session_entry& session,
                                      mlx5::work_request& request) noexcept {
     constexpr std::int64_t patience_ns = 100'000'000;
-    const std::uint32_t quarter = session.sends.queue.blocks / 4;
-    const bool due = count_up(&session.posted) % quarter == quarter - 1;
-    request.flags = due ? mlx5::flag_signalled : std::uint8_t{0};
+    const std::uint32_t signal_every = session.sends.queue.blocks / 4;
     for (std::int64_t start = 0;;) {
-        const status posted = mlx5::post(session.sends, request);
+        const status posted = mlx5::post(session.sends, request, signal_every);
         if (posted != status::again) return posted;
-        if (start == 0) start = clock_ns();
-        // Completions of this queue stand behind arrivals, for which there is room.
-        if (try_lock(&service.state->lock)) {
-            (void)take_completions(service);
-            unlock(&service.state->lock);
-        }
-        if (clock_ns() - start > patience_ns) return status::peer_lost;
+        const std::int64_t now = clock_ns();
+        if (start == 0) start = now;
+        if (now - start > patience_ns) return status::peer_lost;
+        make_room(service);
     }
 }
 

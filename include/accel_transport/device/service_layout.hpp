@@ -87,18 +87,21 @@ struct session_entry {
     std::uint32_t* generations = nullptr;  ///< one a slot: of the last request
     std::uint32_t* busy = nullptr;         ///< one a slot: 1 from its arrival to its answer
     session_offer is;
-    std::uint32_t phase = 0;   ///< of `session_phase`
-    std::uint32_t open = 0;    ///< arrivals that have been taken, and are not ended
-    std::uint32_t epoch = 0;   ///< which session of this index it is
-    std::uint32_t posted = 0;  ///< work requests, to ask for a completion now and then
+    std::uint32_t phase = 0;  ///< of `session_phase`
+    std::uint32_t open = 0;   ///< arrivals that have been taken, and are not ended
     std::uint32_t closing_number = 0;
 };
+
+/// The session of a queue pair, or `no_session`.
+struct session_number {
+    std::uint32_t queue_pair = 0;
+    std::uint32_t session = 0;
+};
+inline constexpr std::uint32_t no_session = 0xffff'ffffU;
 
 struct ready_entry {
     std::uint32_t session = 0;
     std::uint32_t slot = 0;
-    std::uint32_t epoch = 0;
-    std::uint32_t reserved = 0;
     std::int64_t arrival = 0;  ///< by `clock_ns`
 };
 
@@ -114,10 +117,12 @@ struct service_state {
     std::uint32_t looks = 0;
     std::uint32_t empty_looks = 0;  ///< one after another
     std::uint32_t stopping = 0;
+    std::uint32_t closing = 0;  ///< sessions
     std::uint32_t receives_owed = 0;
     std::uint32_t clock_seen = 0;
     std::uint32_t failed = 0;  ///< the queue itself: nothing will ever come
     std::int64_t last_look = 0;
+    std::int64_t clock_set_at = 0;
     std::int64_t clock_offset = 0;  ///< from `clock_ns` to the clock that deadlines are on
     mlx5::completion_queue_state completions;
     mlx5::shared_receive_queue_ref receives;

@@ -11,9 +11,10 @@ namespace accel::mlx5 {
 
 /// Counters in blocks, free-running.
 struct shared_send_queue_state {
-    std::uint32_t reserved = 0;
+    /// Below: what is reserved. Above: requests announced since somebody rings; 0: nobody does. One word, so
+    /// that one step takes both.
+    std::uint64_t reserved = 0;
     std::uint32_t published = 0;  ///< the adapter has been told of all before; of whoever rings
-    std::uint32_t announced = 0;  ///< requests, since somebody rings; 0: nobody does
     std::uint32_t released = 0;   ///< of whoever takes completions
 };
 
@@ -32,24 +33,14 @@ struct shared_send_queue_ref {
     whole_request* whole = nullptr;  ///< one a block
 };
 
+inline constexpr std::uint64_t one_announced = std::uint64_t{1} << 32;
+
 /// Before the first request: no block begins a request that is whole.
 ACCEL_HOST_DEVICE inline void clear_whole(const shared_send_queue_ref& shared) noexcept {
-    const std::uint32_t first = shared.state->reserved;
+    const auto first = static_cast<std::uint32_t>(shared.state->reserved);
     for (std::uint32_t block = first; block - first < shared.queue.blocks; ++block) {
         shared.whole[block & (shared.queue.blocks - 1)].end = block;
     }
-}
-
-/// Step 1, as for a queue of one poster.
-[[nodiscard]] ACCEL_HOST_DEVICE inline status reserve(const shared_send_queue_ref& shared,
-                                                      std::uint32_t blocks, std::uint32_t& first) noexcept {
-    std::uint32_t seen = device::load_relaxed(&shared.state->reserved);
-    do {
-        const std::uint32_t released = device::load_acquire(&shared.state->released);
-        if (shared.queue.blocks - (seen - released) < blocks) return status::again;
-    } while (!device::compare_exchange_relaxed(&shared.state->reserved, seen, seen + blocks));
-    first = seen;
-    return status::ok;
 }
 
 namespace detail {
@@ -57,6 +48,24 @@ namespace detail {
 ACCEL_HOST_DEVICE inline whole_request& whole_at(const shared_send_queue_ref& shared,
                                                  std::uint32_t block) noexcept {
     return shared.whole[block & (shared.queue.blocks - 1)];
+}
+
+/// Takes blocks, and with `announced` of `one_announced` announces a request at once. `word`: what was there.
+[[nodiscard]] ACCEL_HOST_DEVICE inline status reserve(const shared_send_queue_ref& shared,
+                                                      std::uint32_t blocks, std::uint64_t announced,
+                                                      std::uint64_t& word) noexcept {
+    word = device::load_relaxed(&shared.state->reserved);
+    std::uint64_t next = 0;
+    do {
+        const std::uint32_t released = device::load_acquire(&shared.state->released);
+        const auto first = static_cast<std::uint32_t>(word);
+        // Signed: `released` may be older than `word`, or newer.
+        const auto used = static_cast<std::int32_t>(first - released);
+        if (static_cast<std::int32_t>(shared.queue.blocks - blocks) < used) return status::again;
+        // A carry out of the lower half is none of the upper one's.
+        next = ((word & ~std::uint64_t{0xffff'ffffU}) | (first + blocks)) + announced;
+    } while (!device::compare_exchange(&shared.state->reserved, word, next));
+    return status::ok;
 }
 
 /// Where the request ends that begins at `block`, if it is whole: the word holds a number of this time round.
@@ -86,16 +95,38 @@ ACCEL_HOST_DEVICE inline void publish_whole(const shared_send_queue_ref& shared)
     ring_with(shared.queue, doorbell);
 }
 
-/// Rings, as the one who does: `announced` requests have been announced since.
+/// The same for one request, if it is the next one: its thread knows it.
+ACCEL_HOST_DEVICE inline bool publish_next(const shared_send_queue_ref& shared, std::uint32_t first,
+                                           const whole_request& request) noexcept {
+    if (device::load_relaxed(&shared.state->published) != first) return false;
+    device::store_relaxed(&shared.state->published, request.end);
+    publish(shared.queue, request.end);
+    ring_with(shared.queue, request.doorbell);
+    return true;
+}
+
+/// Rings, as the one who does; `announced` requests have been announced, and those are done.
 ACCEL_HOST_DEVICE inline void ring_until_quiet(const shared_send_queue_ref& shared,
-                                               std::uint32_t announced) noexcept {
-    while (announced != 0) {
+                                               std::uint64_t announced) noexcept {
+    for (;;) {
+        const std::uint64_t before =
+            device::fetch_add(&shared.state->reserved, 0U - announced * one_announced);
+        announced = (before >> 32) - announced;
+        if (announced == 0) return;
         publish_whole(shared);
-        announced = device::fetch_add(&shared.state->announced, 0U - announced) - announced;
     }
 }
 
 }  // namespace detail
+
+/// Step 1, as for a queue of one poster.
+[[nodiscard]] ACCEL_HOST_DEVICE inline status reserve(const shared_send_queue_ref& shared,
+                                                      std::uint32_t blocks, std::uint32_t& first) noexcept {
+    std::uint64_t word = 0;
+    const status taken = detail::reserve(shared, blocks, 0, word);
+    first = static_cast<std::uint32_t>(word);
+    return taken;
+}
 
 /// Between steps 2 and 3: the request at blocks [first, end), which this thread has reserved and filled, is
 /// whole.
@@ -109,36 +140,45 @@ ACCEL_HOST_DEVICE inline void mark_whole(const shared_send_queue_ref& shared, st
 /// Steps 3 and 4, after `mark_whole`. Returns when the adapter has been told of the request, or a thread that
 /// rings will tell it.
 ACCEL_HOST_DEVICE inline void announce(const shared_send_queue_ref& shared) noexcept {
-    if (device::fetch_add(&shared.state->announced, 1) == 0) detail::ring_until_quiet(shared, 1);
+    if ((device::fetch_add(&shared.state->reserved, one_announced) >> 32) != 0) return;
+    detail::publish_whole(shared);
+    detail::ring_until_quiet(shared, 1);
 }
 
-/// All steps, for one request.
-[[nodiscard]] ACCEL_HOST_DEVICE inline status post(const shared_send_queue_ref& shared,
-                                                   const work_request& request) noexcept {
+/// All steps, for one request. With `signal_every`, one request of about so many blocks asks for a
+/// completion, whatever `request` says.
+[[nodiscard]] ACCEL_HOST_DEVICE inline status post(const shared_send_queue_ref& shared, work_request& request,
+                                                   std::uint32_t signal_every) noexcept {
     const request_size size = size_of(request);
     if (size.units > most_units) return status::message_too_large;
     const std::uint32_t blocks = blocks_of(size.units);
-    // Whoever is to ring says so before its stores to the ring are under way: what they cost is then paid
-    // once, at the fence before the record.
-    const bool rings = device::fetch_add(&shared.state->announced, 1) == 0;
-    std::uint32_t first = 0;
-    const status taken = reserve(shared, blocks, first);
-    if (taken == status::ok) {
-        fill(shared.queue, first, request, size);
-        whole_request& mine = detail::whole_at(shared, first);
-        mine.doorbell = doorbell_of(shared.queue, first, request, size);
-        if (rings) {
-            device::store_relaxed(&mine.end, first + blocks);
-        } else {
-            device::store_release(&mine.end, first + blocks);
-        }
+    // Announced at once with the reservation: where nobody else posts, that is the only step before the ring.
+    std::uint64_t word = 0;
+    const status taken = detail::reserve(shared, blocks, one_announced, word);
+    if (taken != status::ok) return taken;
+    const auto first = static_cast<std::uint32_t>(word);
+    if (signal_every != 0) {
+        const bool due = first / signal_every != (first + blocks) / signal_every;
+        request.flags = due ? flag_signalled : std::uint8_t{0};
     }
-    if (rings) {
-        detail::ring_until_quiet(shared, 1);
-    } else if (taken == status::ok) {
+    fill(shared.queue, first, request, size);
+    const whole_request mine{doorbell_of(shared.queue, first, request, size), first + blocks, 0};
+    if ((word >> 32) != 0) {
+        mark_whole(shared, first, mine.end, mine.doorbell);
         announce(shared);
+        return status::ok;
     }
-    return taken;
+    whole_request& told = detail::whole_at(shared, first);
+    told.doorbell = mine.doorbell;
+    device::store_relaxed(&told.end, mine.end);  // ordered by what follows
+    if (!detail::publish_next(shared, first, mine)) detail::publish_whole(shared);
+    detail::ring_until_quiet(shared, 1);
+    return status::ok;
+}
+[[nodiscard]] ACCEL_HOST_DEVICE inline status post(const shared_send_queue_ref& shared,
+                                                   const work_request& request) noexcept {
+    work_request copy = request;
+    return post(shared, copy, 0);
 }
 
 /// Step 5, by one thread at a time: the request that begins at block `counter` (16 bits, from its completion)

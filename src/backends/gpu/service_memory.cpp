@@ -32,7 +32,7 @@ struct kernel_parts {
         state = carve.take<device::service_state>(1);
         sessions = carve.take<device::session_entry>(sizes.sessions);
         table_size = std::bit_ceil(sizes.sessions * 2 + 1);
-        table = carve.take<std::uint32_t>(table_size);
+        table = carve.take<device::session_number>(table_size);
         ready_size = std::bit_ceil(sizes.sessions * sizes.slots);
         ready = carve.take<device::ready_entry>(ready_size);
         send_states = carve.take<mlx5::shared_send_queue_state>(sizes.sessions);
@@ -44,7 +44,7 @@ struct kernel_parts {
     device::service_state* state;
     device::session_entry* sessions;
     std::uint32_t table_size;
-    std::uint32_t* table;
+    device::session_number* table;
     std::uint32_t ready_size;
     device::ready_entry* ready;
     mlx5::shared_send_queue_state* send_states;
@@ -53,10 +53,10 @@ struct kernel_parts {
     std::uint32_t* busy;
 };
 
-void put_number(std::span<std::uint32_t> table, std::uint32_t number, std::uint32_t index) noexcept {
+void put_number(std::span<device::session_number> table, std::uint32_t number, std::uint32_t index) noexcept {
     std::size_t i = number & (table.size() - 1);
-    while (table[i] != device::no_session) i = (i + 1) & (table.size() - 1);
-    table[i] = index;
+    while (table[i].session != device::no_session) i = (i + 1) & (table.size() - 1);
+    table[i] = {number, index};
 }
 
 }  // namespace
@@ -106,8 +106,8 @@ result<void> service_memory::prepare(std::span<const mlx5::send_queue_ref> sends
     const kernel_parts here(content.data(), sizes_);
 
     here.state->receives = receives;
-    const std::span<std::uint32_t> table(here.table, here.table_size);
-    std::fill(table.begin(), table.end(), device::no_session);
+    const std::span<device::session_number> table(here.table, here.table_size);
+    std::fill(table.begin(), table.end(), device::session_number{0, device::no_session});
     for (std::uint32_t i = 0; i < sizes_.sessions; ++i) {
         device::session_entry& entry = here.sessions[i];
         entry.sends.queue = sends[i];
@@ -120,8 +120,8 @@ result<void> service_memory::prepare(std::span<const mlx5::send_queue_ref> sends
     service_.state = there.state;
     service_.sessions = there.sessions;
     service_.session_count = sizes_.sessions;
-    service_.session_of = there.table;
-    service_.session_of_mask = here.table_size - 1;
+    service_.numbers = there.table;
+    service_.numbers_mask = here.table_size - 1;
     service_.ready = there.ready;
     service_.ready_mask = here.ready_size - 1;
     service_.completions = completions;

@@ -1,0 +1,244 @@
+#include "verbs/proxy.hpp"
+
+#include "core/event_signal.hpp"
+#include "core/log.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <csignal>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+
+namespace accel::verbs {
+namespace {
+
+/// What a device makes of the depth that is asked for may be twice as much, and while queue pairs come and go
+/// some receives are posted before the completions of others have been taken.
+constexpr std::uint32_t completions_per_receive = 3;
+
+error misused(std::string what) {
+    return {status::invalid_argument, 0, "proxy: " + std::move(what)};
+}
+bool is_ring(std::size_t count) {
+    return std::has_single_bit(count) && count >= 2 && count <= proxy::most_entries;
+}
+
+}  // namespace
+
+proxy_engine::sender::sender(const queue_pair& of, const proxy_send_ring& from,
+                             std::uint32_t serial_number) noexcept
+    : pair(of.get()),
+      number(of.number()),
+      serial(serial_number),
+      ring(from),
+      count(static_cast<std::uint32_t>(from.descriptors.size())),
+      next(from.first),
+      ledger(std::min(count, of.sizes().send), std::min(count, of.sizes().send) / 2) {}
+
+result<std::unique_ptr<proxy_engine>> proxy_engine::create(std::shared_ptr<device> on,
+                                                           const proxy_completion_ring& ring,
+                                                           const proxy_options& options) {
+    if (on->driver() != nullptr) return misused("a device that is not driven directly (direct=false)");
+    if (!is_ring(ring.entries.size()) || ring.consumed == nullptr)
+        return misused(fmt::format("a ring of 2 to {} completions, a power of two", proxy::most_entries));
+    if (options.batch < 1 || options.batch > most_batch)
+        return misused(fmt::format("a batch of 1 to {} descriptors", most_batch));
+    if (options.receives < 1 || options.sends < 1) return misused("neither receives nor sends may be 0");
+    std::unique_ptr<proxy_engine> made(new proxy_engine(std::move(on), ring, options));
+    if (auto ready = made->make_queues(); !ready) return ready.error();
+    return made;
+}
+
+proxy_engine::proxy_engine(std::shared_ptr<device> on, const proxy_completion_ring& ring,
+                           const proxy_options& options) noexcept
+    : device_(std::move(on)),
+      ring_(ring),
+      options_(options),
+      ring_count_(static_cast<std::uint32_t>(ring.entries.size())),
+      wake_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      told_(ring.first) {
+    device_->events().subscribe(*this);
+}
+
+proxy_engine::~proxy_engine() {
+    stop();
+    device_->events().unsubscribe(*this);
+    completions_.reset();
+    receives_.reset();
+    ::close(wake_fd_);
+}
+
+result<void> proxy_engine::make_queues() {
+    if (wake_fd_ < 0) return error{status::system_error, errno, "proxy: no event descriptor"};
+    auto receives = receive_queue::create(device_, options_.receives);
+    if (!receives) return receives.error();
+    receives_ = std::move(*receives);
+    use_.at_once = std::clamp(receives_->depth() / 4, 1U, receives_at_once);
+    const std::uint32_t of_receives = receives_->depth() * completions_per_receive;
+    auto completions = completion_queue::create(device_, of_receives + options_.sends, this);
+    if (!completions) return completions.error();
+    completions_ = std::move(*completions);
+    if (completions_->depth() <= of_receives) {
+        return error{status::unsupported, 0,
+                     fmt::format("proxy: {} has completion queues of {} entries only; ask for fewer receives",
+                                 device_->name(), completions_->depth())};
+    }
+    sends_left_ = std::min(completions_->depth() - of_receives, options_.sends);
+    proxy::clear(ring_.entries.data(), ring_count_, ring_.first);
+    accel::device::store_release_system(ring_.consumed, ring_.first);
+    refill(receives_->depth());
+    return {};
+}
+
+// Queue pairs that come and go.
+
+result<void> proxy_engine::check(const queue_pair& pair, const proxy_send_ring& ring) const {
+    if (!is_ring(ring.descriptors.size()) || ring.released == nullptr)
+        return misused(fmt::format("a ring of 2 to {} descriptors, a power of two", proxy::most_entries));
+    if (pair.sizes().send < 2) return misused("the queue pair takes fewer than 2 work requests");
+    if (pair.get()->send_cq != completions() || pair.get()->recv_cq != completions())
+        return misused("the queue pair has another completion queue");
+    return {};
+}
+
+result<void> proxy_engine::add(const queue_pair& pair, const proxy_send_ring& ring) {
+    if (auto good = check(pair, ring); !good) return good;
+    const std::lock_guard lock(mutex_);
+    const std::uint32_t share = pair.sizes().send;
+    if (device_failed_) return error{status::system_error, 0, "proxy: the device has failed"};
+    if (shares_.contains(pair.number())) return misused("the queue pair has been added before");
+    if (share > sends_left_) {
+        return error{
+            status::overloaded, 0,
+            fmt::format("proxy: the completion queue has room for {} more work requests, not {}; raise "
+                        "the engine's limit of sends",
+                        sends_left_, share)};
+    }
+    proxy::clear(ring.descriptors.data(), static_cast<std::uint32_t>(ring.descriptors.size()), ring.first);
+    accel::device::store_release_system(ring.released, ring.first);
+    serial_ = serial_ + 1;
+    added_.push_back(std::make_unique<sender>(pair, ring, serial_));
+    shares_.emplace(pair.number(), share);
+    sends_left_ -= share;
+    announce();
+    return {};
+}
+
+void proxy_engine::remove(const queue_pair& pair) noexcept {
+    {
+        const std::lock_guard lock(mutex_);
+        const auto share = shares_.find(pair.number());
+        if (share == shares_.end()) return;
+        sends_left_ += share->second;
+        shares_.erase(share);
+        const auto is_it = [&](const auto& each) { return each->pair == pair.get(); };
+        if (std::erase_if(added_, is_it) > 0) return;  // it never had a turn
+        removed_.push_back(pair.number());
+        announce();
+    }
+    wait_for_turn();
+}
+
+void proxy_engine::announce() noexcept {
+    news_.store(true, std::memory_order_seq_cst);
+    core::signal_event(wake_fd_);
+}
+
+/// A turn that begins now sees the news; one that is under way may not have.
+void proxy_engine::wait_for_turn() const noexcept {
+    const std::uint32_t seen = turn_.load(std::memory_order_seq_cst);
+    if (seen % 2 == 0) return;
+    core::spinner spinner(poll_mode::adaptive);
+    while (turn_.load(std::memory_order_acquire) == seen) spinner.turn();
+}
+
+void proxy_engine::on_async_event(ibv_event_type) noexcept {
+    const std::lock_guard lock(mutex_);
+    device_failed_ = true;
+    announce();
+}
+
+void proxy_engine::take_news() noexcept {
+    const std::lock_guard lock(mutex_);
+    news_.store(false, std::memory_order_relaxed);
+    for (const std::uint32_t number : removed_) {
+        const sender* const gone = find(number);
+        if (gone->untold) --untold_;
+        by_number_.erase(number);
+        std::erase_if(senders_, [&](const auto& each) { return each.get() == gone; });
+        any_removed_ = true;
+    }
+    removed_.clear();
+    for (std::unique_ptr<sender>& each : added_) {
+        by_number_.emplace(each->number, each.get());
+        senders_.push_back(std::move(each));
+    }
+    added_.clear();
+    lost_ = lost_ || device_failed_;
+    if (lost_) fail_all();
+    top_up();
+}
+
+// The thread.
+
+result<void> proxy_engine::start() {
+    if (thread_.joinable()) return error{status::invalid_state, 0, "proxy: it has been started"};
+    stop_.store(false, std::memory_order_relaxed);
+    // The application's signals are not for this thread.
+    sigset_t all;
+    sigset_t before;
+    ::sigfillset(&all);
+    ::sigdelset(&all, SIGSEGV);
+    ::sigdelset(&all, SIGBUS);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    result<void> outcome;
+    try {
+        thread_ = std::thread([this] { run(); });
+    } catch (const std::system_error& none) {
+        outcome = error{status::system_error, none.code().value(), "proxy: no thread could be started"};
+    }
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return outcome;
+}
+
+void proxy_engine::stop() noexcept {
+    if (!thread_.joinable()) return;
+    stop_.store(true, std::memory_order_release);
+    core::signal_event(wake_fd_);
+    thread_.join();
+}
+
+void proxy_engine::run() noexcept {
+    ::pthread_setname_np(::pthread_self(), "accel-proxy");
+    ::prctl(PR_SET_TIMERSLACK, 1);  // naps are as long as they say
+    core::spinner spinner(poll_mode::adaptive);
+    core::nanoseconds busy_until = core::now() + options_.spin;
+    core::nanoseconds next_nap = options_.nap;
+    while (!stop_.load(std::memory_order_acquire)) {
+        if (turn()) {
+            spinner.restart();
+            busy_until = core::now() + options_.spin;
+            next_nap = options_.nap;
+        } else if (core::now() < busy_until) {
+            spinner.turn();
+        } else {
+            nap(next_nap);
+            next_nap = std::min(next_nap * 2, options_.longest_nap);
+        }
+    }
+}
+
+void proxy_engine::nap(core::nanoseconds bound) noexcept {
+    top_up();
+    std::array<pollfd, 1> wake{{{wake_fd_, POLLIN, 0}}};
+    core::sleep_on(wake, core::now() + bound);
+    if ((wake[0].revents & POLLIN) != 0) core::clear_event(wake_fd_);
+}
+
+}  // namespace accel::verbs

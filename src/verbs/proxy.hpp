@@ -1,0 +1,172 @@
+#pragma once
+
+#include "core/clock.hpp"
+#include "verbs/completion_queue.hpp"
+#include "verbs/device.hpp"
+#include "verbs/queue_pair.hpp"
+#include "verbs/receive_queue.hpp"
+#include "verbs/send_ledger.hpp"
+
+#include <accel_transport/device/proxy_queue.hpp>
+#include <accel_transport/status.hpp>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+namespace accel::verbs {
+
+struct proxy_options {
+    std::uint32_t receives = 1024;  ///< of the shared receive queue
+    std::uint32_t sends = 8192;     ///< work requests of all queue pairs together
+    std::uint32_t batch = 32;       ///< descriptors of one ring before the next has its turn; 1 … 64
+    core::nanoseconds spin = std::chrono::milliseconds{1};  ///< without anything to do, before the first nap
+    core::nanoseconds nap =
+        std::chrono::microseconds{50};  ///< the first; each is twice as long as that before
+    core::nanoseconds longest_nap = std::chrono::milliseconds{1};
+};
+
+/// Memory of the completion ring: the caller's, pinned if a GPU takes from it, and longer-lived than the
+/// engine. A power of two of entries.
+struct proxy_completion_ring {
+    std::span<proxy::completion_entry> entries;
+    std::uint32_t* consumed = nullptr;
+    std::uint32_t first = 0;  ///< number of the first completion
+};
+/// Memory of one queue pair's send ring: likewise, until the queue pair has been removed.
+struct proxy_send_ring {
+    std::span<proxy::send_descriptor> descriptors;
+    std::uint32_t* released = nullptr;
+    std::uint32_t first = 0;  ///< number of the first descriptor
+};
+
+/// Posts for GPUs that cannot: takes descriptors out of send rings, posts them by libibverbs on any device,
+/// and tells of completions and arrivals through one ring, from which its queue pairs' room comes back too.
+///
+/// One thread. It spins while there is something to do and for a while after; then it naps, since no GPU can
+/// wake it: a message that ends a long silence waits up to `longest_nap` more, and a silent engine costs as
+/// many wake-ups a second as fit in that. Nothing is taken from the device for which the ring has no room.
+class proxy_engine final : public async_listener {
+  public:
+    /// `on` is not driven directly: only then does libmlx5 drop what a queue pair that ends has left in the
+    /// completion queue, before its number comes again.
+    [[nodiscard]] static result<std::unique_ptr<proxy_engine>> create(std::shared_ptr<device> on,
+                                                                      const proxy_completion_ring& ring,
+                                                                      const proxy_options& options);
+    /// Stops. Its queue pairs have ended before.
+    ~proxy_engine() override;
+    proxy_engine(const proxy_engine&) = delete;
+    proxy_engine& operator=(const proxy_engine&) = delete;
+
+    /// With which queue pairs for `add` are made.
+    [[nodiscard]] ibv_cq* completions() const noexcept { return completions_->get(); }
+    [[nodiscard]] ibv_srq* receives() const noexcept { return receives_->get(); }
+
+    /// From now on what is put into `ring`, which is cleared, goes out by `pair`. Any thread.
+    [[nodiscard]] result<void> add(const queue_pair& pair, const proxy_send_ring& ring);
+    /// When it returns, nothing of the ring is posted or looked at any more, and completions that come for
+    /// the queue pair are dropped; what the completion ring holds already is its taker's (`proxy::disown`).
+    /// Waits for one turn at most. The queue pair ends before another is added. Any thread.
+    void remove(const queue_pair& pair) noexcept;
+
+    /// Runs `turn` on a thread of its own until `stop`, which waits for one turn at most.
+    [[nodiscard]] result<void> start();
+    void stop() noexcept;
+    /// Takes what has completed, posts a batch of each ring. False: there was nothing to do. By one thread at
+    /// a time, and by no other once started.
+    bool turn() noexcept;
+
+    void on_async_event(ibv_event_type type) noexcept override;
+
+  private:
+    static constexpr std::uint32_t most_batch = 64;
+    /// So many are posted anew at once, or a quarter of all.
+    static constexpr std::uint32_t receives_at_once = 32;
+
+    /// One queue pair and its ring.
+    struct sender {
+        sender(const queue_pair& of, const proxy_send_ring& ring, std::uint32_t serial_number) noexcept;
+        ibv_qp* pair;
+        std::uint32_t number;
+        std::uint32_t serial;  ///< tells it from an earlier one of the same number
+        proxy_send_ring ring;
+        std::uint32_t count;
+        std::uint32_t next;   ///< the descriptor looked at next
+        send_ledger ledger;   ///< its numbers start with 0, whatever the first descriptor's
+        bool failed = false;  ///< nothing is posted any more
+        std::optional<mlx5::completion> untold;
+    };
+
+    proxy_engine(std::shared_ptr<device> on, const proxy_completion_ring& ring,
+                 const proxy_options& options) noexcept;
+    [[nodiscard]] result<void> make_queues();
+    [[nodiscard]] result<void> check(const queue_pair& pair, const proxy_send_ring& ring) const;
+    void announce() noexcept;
+    void wait_for_turn() const noexcept;
+    void take_news() noexcept;
+    void run() noexcept;
+    void nap(core::nanoseconds bound) noexcept;
+
+    // The data path.
+    [[nodiscard]] sender* find(std::uint32_t number) noexcept;
+    [[nodiscard]] std::uint32_t room() const noexcept;
+    [[nodiscard]] bool take_completions() noexcept;
+    void take(const ibv_wc& completion) noexcept;
+    void take_sent(sender& from, const ibv_wc& completion) noexcept;
+    void take_arrived(sender& to, const ibv_wc& completion) noexcept;
+    void tell(const mlx5::completion& what) noexcept;
+    [[nodiscard]] bool post_all() noexcept;
+    [[nodiscard]] bool post_some(sender& from) noexcept;
+    [[nodiscard]] proxy::refusal prepare(sender& from, std::uint32_t place,
+                                         const proxy::request& what) noexcept;
+    [[nodiscard]] bool post_chain(sender& from, std::uint32_t count) noexcept;
+    void fail(sender& which, proxy::refusal why, std::uint32_t number, std::uint8_t operation) noexcept;
+    void fail_all() noexcept;
+    void tell_failures() noexcept;
+    void refill(std::uint32_t receives) noexcept;
+    void top_up() noexcept;
+
+    std::shared_ptr<device> device_;
+    proxy_completion_ring ring_;
+    proxy_options options_;
+    std::uint32_t ring_count_;
+    int wake_fd_;
+    std::unique_ptr<receive_queue> receives_;
+    std::unique_ptr<completion_queue> completions_;
+    empty_receives receive_chain_;
+    receive_use use_{0, receives_at_once};
+
+    // Of the turning thread.
+    std::vector<std::unique_ptr<sender>> senders_;
+    std::unordered_map<std::uint32_t, sender*> by_number_;
+    std::size_t first_ = 0;     ///< whose turn it is first
+    std::uint32_t told_ = 0;    ///< completions, free-running
+    std::uint32_t untold_ = 0;  ///< failures for which there was no room yet
+    bool lost_ = false;         ///< the completion queue has failed
+    bool any_removed_ = false;  ///< … ever
+    std::array<ibv_wc, 32> fetched_{};
+    std::array<ibv_send_wr, most_batch> chain_{};
+    std::array<ibv_sge, most_batch> segments_{};
+
+    std::atomic<std::uint32_t> turn_{0};  ///< odd: in one
+    std::atomic<bool> news_{false};
+    std::atomic<bool> stop_{false};
+    std::mutex mutex_;  ///< of what follows; met only when a queue pair comes or goes
+    std::vector<std::unique_ptr<sender>> added_;
+    std::vector<std::uint32_t> removed_;
+    std::unordered_map<std::uint32_t, std::uint32_t> shares_;  ///< of `sends`, by queue pair
+    std::uint32_t sends_left_ = 0;
+    std::uint32_t serial_ = 0;
+    bool device_failed_ = false;
+    std::thread thread_;
+};
+
+}  // namespace accel::verbs
