@@ -16,18 +16,18 @@ constexpr std::uint32_t slots = 4;
 constexpr std::size_t capacity = 300;
 
 /// Two ends of one in-process connection, kept over all inputs.
-struct wire {
+struct socket_pair {
     void* context = zmq_ctx_new();
     void* from = zmq_socket(context, ZMQ_PAIR);
     void* to = zmq_socket(context, ZMQ_PAIR);
-    wire() {
+    socket_pair() {
         const int unbounded = 0;
         zmq_setsockopt(from, ZMQ_SNDHWM, &unbounded, sizeof unbounded);
         zmq_setsockopt(to, ZMQ_RCVHWM, &unbounded, sizeof unbounded);
         require(zmq_bind(to, "inproc://fuzz") == 0 && zmq_connect(from, "inproc://fuzz") == 0,
                 "inproc works");
     }
-    ~wire() {
+    ~socket_pair() {
         zmq_close(from);
         zmq_close(to);
         zmq_ctx_term(context);
@@ -56,7 +56,7 @@ void check(const zmq::incoming& in, std::span<const std::byte> payload, std::spa
 }  // namespace
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-    static wire w;
+    static socket_pair w;
     tests::input_reader input(data, size);
     const auto kind = input.byte() % 2 == 0 ? core::message_kind::request : core::message_kind::response;
     auto memory = core::slot_memory::create(slots, capacity).value();

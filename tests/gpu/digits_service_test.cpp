@@ -101,8 +101,8 @@ class digits_on_stand_in : public testing::TestWithParam<std::string> {
 
     std::unique_ptr<context> context_ =
         std::make_unique<context>(context::open({.log = log_level::off}).value());
-    std::unique_ptr<gpu_service> service_ =
-        std::make_unique<gpu_service>(gpu_service::load(memory_kind::cuda(0)).value());
+    std::unique_ptr<examples::digits::gpu_service> service_ = std::make_unique<examples::digits::gpu_service>(
+        examples::digits::gpu_service::load(memory_kind::cuda(0)).value());
     std::unique_ptr<server> server_;
 };
 
@@ -149,7 +149,7 @@ INSTANTIATE_TEST_SUITE_P(schemes, digits_on_stand_in, testing::Values("local", "
                          [](const auto& row) { return row.param; });
 
 TEST(digits_gpu_service, is_for_gpus) {
-    const auto made = gpu_service::load(memory_kind::host());
+    const auto made = examples::digits::gpu_service::load(memory_kind::host());
     ASSERT_FALSE(made);
     EXPECT_EQ(made.error().code, status::invalid_argument);
 }

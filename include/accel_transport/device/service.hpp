@@ -78,6 +78,13 @@ ACCEL_HOST_DEVICE inline std::byte* header_of(const slots_layout& slots, std::ui
     return slots.headers + slots.stride * slot;
 }
 
+/// A deadline by this end's own clock; one that never comes until that is known to differ by how much.
+ACCEL_HOST_DEVICE inline std::int64_t own_deadline(const service_ref& service, std::int64_t told) noexcept {
+    constexpr std::int64_t never = std::int64_t{1} << 62;  // no sum with a clock's reading overflows
+    if (load_acquire(&service.state->clock_seen) == 0 || told >= never) return never;
+    return (told < 0 ? 0 : told) - mlx5::load_whole(&service.state->clock_offset);
+}
+
 /// Looks at a request that has arrived. False: it is not what a correct client sends.
 ACCEL_HOST_DEVICE inline bool admit(const service_ref& service, const ready_entry& arrived,
                                     exchange_ref& out) noexcept {
@@ -100,7 +107,7 @@ ACCEL_HOST_DEVICE inline bool admit(const service_ref& service, const ready_entr
     out.response_room = header.response_room;
     out.trace_id = header.trace_id;
     out.session_id = session.is.id;
-    out.deadline = header.deadline_ns - mlx5::load_whole(&service.state->clock_offset);
+    out.deadline = own_deadline(service, header.deadline_ns);
     out.arrival = arrived.arrival;
     out.session = arrived.session;
     out.slot = arrived.slot;
@@ -108,6 +115,7 @@ ACCEL_HOST_DEVICE inline bool admit(const service_ref& service, const ready_entr
     return true;
 }
 
+/// What travels back, beside the bytes.
 struct answer {
     status code = status::ok;
     std::uint32_t application_code = 0;
@@ -193,7 +201,7 @@ ACCEL_HOST_DEVICE inline bool take_on(const service_ref& service, const ready_en
         let_go(session);
         return false;
     }
-    if (load_relaxed(&service.state->clock_seen) != 0 && out.deadline <= clock_ns()) {
+    if (out.deadline <= clock_ns()) {
         (void)count_up(&service.state->expired);
         (void)answer_with(service, out, {status::timed_out, 0, 0});
         return false;
@@ -205,7 +213,7 @@ ACCEL_HOST_DEVICE inline bool take_on(const service_ref& service, const ready_en
 }  // namespace detail
 
 /// Takes the oldest request that is ready, without waiting. `again`: there is none. `closed`: the service has
-/// been told to stop. `system_error`: the adapter's queue has failed, and nothing will come any more.
+/// been told to stop.
 /// Any number of threads may take at once.
 [[nodiscard]] ACCEL_HOST_DEVICE inline status take(const service_ref& service, exchange_ref& out) noexcept {
     ready_entry arrived;

@@ -42,8 +42,8 @@ ACCEL_HOST_DEVICE inline void fail_session(const service_ref& service, std::uint
 
 /// Commands are looked for, which is a read of the host's memory, once in so many looks that find nothing.
 inline constexpr std::uint32_t looks_a_command = 16;
-/// … or of all looks, when they always find something.
-inline constexpr std::uint32_t looks_a_busy_command = 1024;
+/// … or when so much time has passed, if looks always find something.
+inline constexpr std::int64_t most_between_commands_ns = 1'000'000;
 
 ACCEL_HOST_DEVICE inline bool try_lock(std::uint32_t* lock) noexcept {
     std::uint32_t open = 0;
@@ -124,7 +124,8 @@ ACCEL_HOST_DEVICE inline void look_at_clock(const service_ref& service) noexcept
     const std::int64_t before = state.last_look;
     const std::uint32_t tick = mlx5::load_flag(&service.orders->clock_tick);
     state.last_look = clock_ns();
-    if (tick == state.clock_seen) return;
+    if (tick == state.tick_looked_at) return;
+    state.tick_looked_at = tick;
     const std::int64_t age = state.last_look - state.clock_set_at;
     if (state.last_look - before > soon_ns + (age >> drift_shift)) return;
     mlx5::store_whole(&state.clock_offset, mlx5::load_whole(&service.orders->clock_ns) - state.last_look);
@@ -227,7 +228,7 @@ ACCEL_HOST_DEVICE inline bool next_arrival(const service_ref& service, ready_ent
 /// Under the lock. True: a request has arrived.
 ACCEL_HOST_DEVICE inline bool look(const service_ref& service, ready_entry& out) noexcept {
     service_state& state = *service.state;
-    if (++state.looks % looks_a_busy_command == 0) take_commands(service);
+    if (clock_ns() - state.last_look > most_between_commands_ns) take_commands(service);
     bool took = false;
     if (next_arrival(service, out, took)) {
         state.empty_looks = 0;
@@ -251,14 +252,14 @@ ACCEL_HOST_DEVICE inline status next_ready(const service_ref& service, ready_ent
         return status::again;
     }
     status found = status::again;
-    if (state.ready_head != state.ready_tail) {
+    if (state.stopping != 0) {
+        report(service);
+        found = status::closed;
+    } else if (state.ready_head != state.ready_tail) {
         out = service.ready[state.ready_head++ & service.ready_mask];
         found = status::ok;
     } else if (look(service, out)) {
         found = status::ok;
-    } else if (state.stopping != 0) {
-        report(service);
-        found = status::closed;
     }
     unlock(&state.lock);
     return found;

@@ -42,6 +42,7 @@ struct session_offer {
     peer_slots_layout peer;
 };
 
+/// What the host asks for.
 enum class command_kind : std::uint32_t { none, open, close };
 
 /// The host's commands to the service, taken in order. `number` counts from 1 and is written last.
@@ -69,11 +70,13 @@ struct report_layout {
     std::uint32_t clock_seen = 0;      ///< the last `clock_tick`
     std::uint64_t queue_failure = 0;   ///< first failure of any queue, as `completion_queue_state` tells it
 };
+/// Written by kernels, one a session.
 struct session_report {
     std::uint32_t closed = 0;   ///< number of the command that closed it, once nothing of it is in use
     std::uint32_t failure = 0;  ///< a `status`, with the syndrome above it: it is of no more use. Stays.
 };
 
+/// Where a session stands, for kernels.
 enum class session_phase : std::uint32_t {
     none,
     open,
@@ -99,6 +102,7 @@ struct session_number {
 };
 inline constexpr std::uint32_t no_session = 0xffff'ffffU;
 
+/// A request that has arrived.
 struct ready_entry {
     std::uint32_t session = 0;
     std::uint32_t slot = 0;
@@ -114,13 +118,12 @@ struct service_state {
     std::uint32_t ready_head = 0;
     std::uint32_t ready_tail = 0;
     std::uint32_t commands_taken = 0;
-    std::uint32_t looks = 0;
     std::uint32_t empty_looks = 0;  ///< one after another
     std::uint32_t stopping = 0;
     std::uint32_t closing = 0;  ///< sessions
     std::uint32_t receives_owed = 0;
-    std::uint32_t clock_seen = 0;
-    std::uint32_t failed = 0;  ///< the queue itself: nothing will ever come
+    std::uint32_t tick_looked_at = 0;
+    std::uint32_t clock_seen = 0;  ///< the last tick that was of use; 0: none yet
     std::int64_t last_look = 0;
     std::int64_t clock_set_at = 0;
     std::int64_t clock_offset = 0;  ///< from `clock_ns` to the clock that deadlines are on

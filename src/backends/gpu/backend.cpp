@@ -1,6 +1,7 @@
 #include "backends/gpu/backend.hpp"
 
 #include "backends/gpu/poller.hpp"
+#include "core/context_state.hpp"
 #include "verbs/rdma_backend.hpp"
 
 #include <utility>
@@ -13,11 +14,12 @@ namespace {
 class gpu_backend final : public core::backend {
   public:
     explicit gpu_backend(core::context_state& context)
-        : client_(verbs::make_rdma_backend(context, {.name = "gpu", .fills_gpus = false})) {}
+        : context_(context),
+          client_(verbs::make_rdma_backend(context, {.name = "gpu", .fills_gpus = false})) {}
     [[nodiscard]] std::string_view scheme() const noexcept override { return "gpu"; }
     [[nodiscard]] std::string_view wire() const noexcept override { return client_->wire(); }
     [[nodiscard]] bool serves_kernels() const noexcept override { return true; }
-    [[nodiscard]] core::probe_result probe() override { return client_->probe(); }
+    [[nodiscard]] core::probe_result probe() override;
     void unregister_region(const core::region_state& region) noexcept override {
         client_->unregister_region(region);
     }
@@ -36,8 +38,20 @@ class gpu_backend final : public core::backend {
     }
 
   private:
+    core::context_state& context_;
     std::unique_ptr<core::backend> client_;
 };
+
+/// Clients need no GPU.
+core::probe_result gpu_backend::probe() {
+    core::probe_result out = client_->probe();
+    if (!out.usable) return out;
+    const auto gpu = context_.gpus()->open(memory_kind::cuda(0));
+    out.reason = gpu ? fmt::format("{}; services live on {}", out.reason, gpu.value()->name())
+                     : fmt::format("{}; reaches services on GPUs elsewhere, for none can live here: {}",
+                                   out.reason, gpu.error().message);
+    return out;
+}
 
 }  // namespace
 

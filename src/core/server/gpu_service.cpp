@@ -78,12 +78,9 @@ server_options gpu_service::defaults() {
 }
 
 result<gpu_service> gpu_service::listen(context& ctx, std::string_view uri, const server_options& options) {
-    server_options effective = options;
-    effective.workers = 1;
-    effective.poll = poll_mode::block;
     const auto nobody = [](exchange request) { (void)request.fail(status::unsupported); };
     auto made = core::server_core::listen(ctx.state(), std::vector<std::string>{std::string{uri}}, nobody,
-                                          effective, true);
+                                          options, true);
     if (!made) return made.error();
     auto kept = std::make_unique<state>();
     kept->core = std::move(*made);

@@ -31,6 +31,11 @@ result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context
     }
     auto effective = apply_options(parsed, options);
     if (!effective) return effective.error();
+    if (resident) {
+        // Its one thread lets clients in and out, whatever an URI says, and sleeps else.
+        effective->workers = 1;
+        effective->poll = poll_mode::block;
+    }
     std::shared_ptr<const security_identity> security;
     const bool network =
         std::any_of(parsed.begin(), parsed.end(), [](const uri& u) { return u.scheme != "local"; });
