@@ -40,6 +40,15 @@ ACCEL_HOST_DEVICE inline void store_release(std::uint32_t* where, std::uint32_t 
 #endif
 }
 
+/// A store that a fence orders, one that stands before it or is still to come: a GPU needs no other.
+ACCEL_HOST_DEVICE inline void store_fenced(std::uint32_t* where, std::uint32_t value) noexcept {
+#if defined(__CUDA_ARCH__)
+    store_relaxed(where, value);
+#else
+    store_release(where, value);
+#endif
+}
+
 /// What was there before. What the threads that added before had written is seen, and what this one has
 /// written is seen by those that add after it.
 ACCEL_HOST_DEVICE inline std::uint32_t fetch_add(std::uint32_t* where, std::uint32_t addend) noexcept {

@@ -128,6 +128,16 @@ ACCEL_HOST_DEVICE inline Word load_flag(const Word* where) noexcept {
     return value;
 #endif
 }
+/// The other way: what was written before is read behind it, by the adapter or the host.
+template <class Word>
+ACCEL_HOST_DEVICE inline void store_flag(Word* where, Word value) noexcept {
+#if defined(__CUDA_ARCH__)
+    static_assert(sizeof(Word) == 4);
+    asm volatile("st.release.sys.u32 [%0], %1;" : : "l"(where), "r"(value) : "memory");
+#else
+    __atomic_store(where, &value, __ATOMIC_RELEASE);
+#endif
+}
 /// One load of what the adapter may be writing.
 template <class Word>
 ACCEL_HOST_DEVICE inline Word load_whole(const Word* where) noexcept {

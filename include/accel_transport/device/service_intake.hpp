@@ -82,8 +82,7 @@ ACCEL_HOST_DEVICE inline void end_session(const service_ref& service, std::uint3
         *reinterpret_cast<std::uint32_t*>(header + offsetof(wire::slot_header, generation)) = 0;
     }
     store_release(&session.phase, static_cast<std::uint32_t>(session_phase::none));
-    mlx5::order_wqe_before_doorbell_record();
-    mlx5::store_whole(&service.session_reports[index].closed, session.closing_number);
+    mlx5::store_flag(&service.session_reports[index].closed, session.closing_number);
 }
 
 /// Its queue pair has been reset: it makes no more completions, and those that are left are nobody's.

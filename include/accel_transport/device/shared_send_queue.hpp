@@ -99,8 +99,9 @@ ACCEL_HOST_DEVICE inline void publish_whole(const shared_send_queue_ref& shared)
 ACCEL_HOST_DEVICE inline bool publish_next(const shared_send_queue_ref& shared, std::uint32_t first,
                                            const whole_request& request) noexcept {
     if (device::load_relaxed(&shared.state->published) != first) return false;
-    device::store_relaxed(&shared.state->published, request.end);
-    publish(shared.queue, request.end);
+    order_wqe_before_doorbell_record();
+    device::store_fenced(&shared.state->published, request.end);
+    store_whole(shared.queue.doorbell_record, to_be32(request.end & 0xffffU));
     ring_with(shared.queue, request.doorbell);
     return true;
 }
@@ -170,7 +171,7 @@ ACCEL_HOST_DEVICE inline void announce(const shared_send_queue_ref& shared) noex
     }
     whole_request& told = detail::whole_at(shared, first);
     told.doorbell = mine.doorbell;
-    device::store_relaxed(&told.end, mine.end);  // ordered by what follows
+    device::store_fenced(&told.end, mine.end);
     if (!detail::publish_next(shared, first, mine)) detail::publish_whole(shared);
     detail::ring_until_quiet(shared, 1);
     return status::ok;
@@ -187,7 +188,11 @@ ACCEL_HOST_DEVICE inline void announce(const shared_send_queue_ref& shared) noex
                                                     std::uint16_t counter) noexcept {
     const std::uint32_t released = device::load_relaxed(&shared.state->released);
     const auto distance = static_cast<std::uint16_t>(counter - static_cast<std::uint16_t>(released));
-    if (distance >= device::load_acquire(&shared.state->published) - released) return false;
+    // What has completed was reserved; that it was published may not be known here yet. But whatever those
+    // did that published the requests before is behind them for whoever gets their blocks next.
+    (void)device::load_acquire(&shared.state->published);
+    const auto reserved = static_cast<std::uint32_t>(device::load_relaxed(&shared.state->reserved));
+    if (distance >= reserved - released) return false;
     const std::uint32_t first = released + distance;
     const std::uint32_t end = detail::end_of(shared, first);
     if (end == first) return false;
