@@ -28,18 +28,18 @@ class carver {
 
 /// What only kernels touch.
 struct kernel_parts {
-    kernel_parts(std::byte* base, const service_sizes& sizes) noexcept : carve(base) {
-        state = carve.take<device::service_state>(1);
-        sessions = carve.take<device::session_entry>(sizes.sessions);
-        table_size = std::bit_ceil(sizes.sessions * 2 + 1);
-        table = carve.take<device::session_number>(table_size);
-        ready_size = std::bit_ceil(sizes.sessions * sizes.slots);
-        ready = carve.take<device::ready_entry>(ready_size);
-        send_states = carve.take<mlx5::shared_send_queue_state>(sizes.sessions);
-        whole = carve.take<mlx5::whole_request>(std::size_t{sizes.sessions} * sizes.send_blocks);
-        generations = carve.take<std::uint32_t>(std::size_t{sizes.sessions} * sizes.slots);
-        busy = carve.take<std::uint32_t>(std::size_t{sizes.sessions} * sizes.slots);
-    }
+    kernel_parts(std::byte* base, const service_sizes& sizes) noexcept
+        : carve(base),
+          state(carve.take<device::service_state>(1)),
+          sessions(carve.take<device::session_entry>(sizes.sessions)),
+          table_size(std::bit_ceil(sizes.sessions * 2 + 1)),
+          table(carve.take<device::session_number>(table_size)),
+          ready_size(std::bit_ceil(sizes.sessions * sizes.slots)),
+          ready(carve.take<device::ready_entry>(ready_size)),
+          send_states(carve.take<mlx5::shared_send_queue_state>(sizes.sessions)),
+          whole(carve.take<mlx5::whole_request>(std::size_t{sizes.sessions} * sizes.send_blocks)),
+          generations(carve.take<std::uint32_t>(std::size_t{sizes.sessions} * sizes.slots)),
+          busy(carve.take<std::uint32_t>(std::size_t{sizes.sessions} * sizes.slots)) {}
     carver carve;
     device::service_state* state;
     device::session_entry* sessions;

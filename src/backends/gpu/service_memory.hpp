@@ -53,7 +53,6 @@ class service_memory {
     kernel_memory& memory_;
     service_sizes sizes_;
     std::byte* slots_ = nullptr;
-    std::byte* shared_ = nullptr;
     device::orders_layout* orders_ = nullptr;
     device::report_layout* report_ = nullptr;
     device::command* commands_ = nullptr;
