@@ -61,7 +61,7 @@ class ACCEL_API gpu_service {
     [[nodiscard]] std::string endpoint() const;
     [[nodiscard]] gpu_service_statistics statistics() const;
 
-    /// `take` and `wait` say `closed` from now on, once nothing is ready. Does not wait.
+    /// `take` and `wait` say `closed` from about now on. Does not wait.
     void request_stop() noexcept;
     /// Requests the stop and sleeps until everything that was given to `stream` has ended; then ends all
     /// sessions. `timed_out`: it still runs, and nothing has been ended; call it again.

@@ -48,7 +48,7 @@ class service_rig {
     service_rig& operator=(const service_rig&) = delete;
 
     void listen() {
-        auto made = gpu_service::listen(server_context, "gpu://" + own_loopback() + ":0", options);
+        auto made = gpu_service::listen(server_context, "gpu://" + own_loopback() + ":0" + query, options);
         ASSERT_TRUE(made.ok()) << made.error().message;
         service = std::make_unique<gpu_service>(std::move(*made));
     }
@@ -90,6 +90,7 @@ class service_rig {
     context server_context = context::open().value();
     context client_context = context::open().value();
     server_options options;
+    std::string query;  ///< of the URI
     std::unique_ptr<gpu_service> service;
     std::atomic<int> closed_kernels{0};
 

@@ -245,6 +245,50 @@ TEST_P(device_service, stops_under_load) {
     EXPECT_EQ(seen.requests, seen.replies + seen.dropped);
 }
 
+TEST_P(device_service, stops_though_there_is_always_more_to_do) {
+    service_rig rig(GetParam());
+    rig.listen();
+    rig.serve([](const device::service_ref& service, const device::exchange_ref& exchange) {
+        std::this_thread::sleep_for(2ms);
+        echo(service, exchange);
+    });
+    std::vector<std::thread> clients;
+    for (int i = 0; i < 2; ++i) {
+        clients.emplace_back([&, i] {
+            channel client = rig.connect();
+            (void)run_calls(client, 100'000, static_cast<std::uint64_t>(i));
+        });
+    }
+    EXPECT_TRUE(eventually(patience(5s), [&] { return rig.service->statistics().replies > 20; }));
+    const auto begin = std::chrono::steady_clock::now();
+    rig.stop();
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, patience(2s));
+    for (std::thread& each : clients) each.join();
+}
+
+TEST_P(device_service, has_one_thread_whatever_the_uri_says) {
+    service_rig rig(GetParam());
+    rig.query = "?workers=4";
+    rig.listen();
+    rig.serve(echo);
+    std::vector<channel> clients;
+    for (int i = 0; i < 4; ++i) clients.push_back(rig.connect());
+    for (channel& each : clients) EXPECT_EQ(run_calls(each, 10, 1), 10U);
+}
+
+TEST_P(device_service, a_request_without_a_deadline_is_served) {
+    service_rig rig(GetParam());
+    rig.listen();
+    rig.serve(echo);
+    channel client = rig.connect();
+    for (int i = 0; i < 10; ++i) {
+        submit_options with;
+        with.timeout = std::chrono::nanoseconds::max();
+        EXPECT_TRUE(client.call(bytes_of(100, 1), with).ok());
+    }
+    EXPECT_EQ(rig.service->statistics().expired, 0U);
+}
+
 TEST_P(device_service, handlers_of_the_host_are_told_to_go_elsewhere) {
     service_rig rig(GetParam());
     server_options options;

@@ -10,6 +10,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <iostream>
 #include <memory>
@@ -159,13 +160,19 @@ TEST_F(resident, a_call_one_after_the_other) {
               << static_cast<double>((seen.cpu_user + seen.cpu_kernel).count()) / 1e6 << " ms\n";
 }
 
+/// Of all sessions of a test; more with ACCEL_TEST_REQUESTS.
+std::uint64_t requests_wanted() {
+    const char* const text = std::getenv("ACCEL_TEST_REQUESTS");
+    return text == nullptr ? 200'000U : std::strtoull(text, nullptr, 10);
+}
+
 class resident_sessions : public resident, public ::testing::WithParamInterface<int> {};
 
 TEST_P(resident_sessions, all_answers_right) {
     serve(resident_work::echo, 8, 64);
     if (IsSkipped()) return;
     const int sessions = GetParam();
-    const std::uint64_t each = 200'000U / static_cast<std::uint64_t>(sessions);
+    const std::uint64_t each = requests_wanted() / static_cast<std::uint64_t>(sessions);
     std::atomic<std::uint64_t> right{0};
     std::atomic<std::uint64_t> others{0};
     const auto begin = std::chrono::steady_clock::now();
@@ -187,8 +194,11 @@ TEST_P(resident_sessions, all_answers_right) {
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     EXPECT_EQ(right.load(), each * static_cast<std::uint64_t>(sessions));
     EXPECT_EQ(others.load(), 0U);
+    const auto seen = service_->statistics();
     std::cout << sessions << " sessions: " << static_cast<double>(right.load()) / took.count()
-              << " requests/s\n";
+              << " requests/s, " << right.load() << " right; CPU of the service's thread: "
+              << static_cast<double>((seen.cpu_user + seen.cpu_kernel).count()) / 1e6 << " ms in "
+              << took.count() << " s\n";
 }
 INSTANTIATE_TEST_SUITE_P(sessions, resident_sessions, ::testing::Values(1, 4, 16, 64));
 
