@@ -40,6 +40,14 @@ ACCEL_HOST_DEVICE inline void store_release(std::uint32_t* where, std::uint32_t 
 #endif
 }
 
+/// A load of what stands before a flag that has been read: a GPU needs no other.
+[[nodiscard]] ACCEL_HOST_DEVICE inline std::uint32_t load_fenced(const std::uint32_t* where) noexcept {
+#if defined(__CUDA_ARCH__)
+    return load_relaxed(where);
+#else
+    return load_acquire(where);
+#endif
+}
 /// A store that a fence orders, one that stands before it or is still to come: a GPU needs no other.
 ACCEL_HOST_DEVICE inline void store_fenced(std::uint32_t* where, std::uint32_t value) noexcept {
 #if defined(__CUDA_ARCH__)
@@ -74,6 +82,15 @@ ACCEL_HOST_DEVICE inline std::uint64_t fetch_add(std::uint64_t* where, std::uint
     return before;
 #else
     return __atomic_fetch_add(where, addend, __ATOMIC_ACQ_REL);
+#endif
+}
+
+/// Takes one away. What this thread has written is seen by whoever finds the word so, by an acquiring load.
+ACCEL_HOST_DEVICE inline void count_down(std::uint32_t* where) noexcept {
+#if defined(__CUDA_ARCH__)
+    asm volatile("red.release.gpu.global.add.u32 [%0], %1;" : : "l"(where), "r"(0xffff'ffffU) : "memory");
+#else
+    __atomic_fetch_sub(where, 1U, __ATOMIC_RELEASE);
 #endif
 }
 

@@ -27,6 +27,11 @@ struct exchange_ref {
     std::uint32_t slot = 0;
     std::uint32_t generation = 0;
     wire::placement placement;
+    /// What an answer needs, read all at once when the request was taken.
+    mlx5::shared_send_queue_ref sends;
+    mlx5::send_queue_sight seen;
+    std::uint32_t response_key = 0;
+    peer_slots_layout peer;
 };
 
 /// Time until the client gives up; zero once it has.
@@ -39,11 +44,11 @@ namespace detail {
 
 /// The request is no longer with the service; its session may end.
 ACCEL_HOST_DEVICE inline void let_go(session_entry& session) noexcept {
-    (void)fetch_add(&session.open, 0xffff'ffffU);
+    count_down(&session.open);
 }
 
 ACCEL_HOST_DEVICE inline bool is_open(const session_entry& session) noexcept {
-    return load_acquire(&session.phase) == static_cast<std::uint32_t>(session_phase::open);
+    return load_relaxed(&session.phase) == static_cast<std::uint32_t>(session_phase::open);
 }
 
 /// The header of a request that has been announced, once it can be seen: its announcement lies elsewhere, and
@@ -81,8 +86,18 @@ ACCEL_HOST_DEVICE inline std::byte* header_of(const slots_layout& slots, std::ui
 /// A deadline by this end's own clock; one that never comes until that is known to differ by how much.
 ACCEL_HOST_DEVICE inline std::int64_t own_deadline(const service_ref& service, std::int64_t told) noexcept {
     constexpr std::int64_t never = std::int64_t{1} << 62;  // no sum with a clock's reading overflows
-    if (load_acquire(&service.state->clock_seen) == 0 || told >= never) return never;
-    return (told < 0 ? 0 : told) - mlx5::load_whole(&service.state->clock_offset);
+    const std::int64_t offset = mlx5::load_whole(&service.state->clock_offset);
+    if (offset == unknown_offset || told >= never) return never;
+    return (told < 0 ? 0 : told) - offset;
+}
+
+ACCEL_HOST_DEVICE inline void prepare_answer(const session_entry& session, std::uint32_t slot,
+                                             exchange_ref& out) noexcept {
+    out.sends = session.sends;
+    out.response = header_of(session.is.responses, slot) + wire::header_bytes;
+    out.response_key = session.is.responses.key;
+    out.peer = session.is.peer;
+    out.seen.reserved = load_relaxed(&session.sends.state->reserved);
 }
 
 /// Looks at a request that has arrived. False: it is not what a correct client sends.
@@ -90,8 +105,12 @@ ACCEL_HOST_DEVICE inline bool admit(const service_ref& service, const ready_entr
                                     exchange_ref& out) noexcept {
     session_entry& session = service.sessions[arrived.session];
     const std::byte* const from = header_of(session.is.requests, arrived.slot);
+    const std::uint32_t last_generation = session.generations[arrived.slot];
+    // What lies in the service's own memory comes while the header is on its way.
+    prepare_answer(session, arrived.slot, out);
+    out.seen.released = arrived.released;
     wire::slot_header header;
-    if (!read_header(from, session.generations[arrived.slot], header)) return false;
+    if (!read_header(from, last_generation, header)) return false;
     if (!is_sane(session.is, arrived.slot, header)) return false;
     out.placement = {};
     if (header.extension_bytes > 0) {
@@ -103,7 +122,6 @@ ACCEL_HOST_DEVICE inline bool admit(const service_ref& service, const ready_entr
     session.generations[arrived.slot] = header.generation;
     out.request = from + wire::header_bytes;
     out.request_bytes = header.length;
-    out.response = header_of(session.is.responses, arrived.slot) + wire::header_bytes;
     out.response_room = header.response_room;
     out.trace_id = header.trace_id;
     out.session_id = session.is.id;
@@ -138,40 +156,41 @@ ACCEL_HOST_DEVICE inline void write_header(const service_ref& service, const exc
     header.trace_id = exchange.trace_id;
     header.server_ticks = ticks_of(clock_ns() - exchange.arrival);
     header.application_code = with.application_code;
-    header.arrival_ns = exchange.arrival + mlx5::load_whole(&service.state->clock_offset);
-    const slots_layout& responses = service.sessions[exchange.session].is.responses;
+    const std::int64_t offset = mlx5::load_whole(&service.state->clock_offset);
+    header.arrival_ns = offset == unknown_offset ? 0 : exchange.arrival + offset;
     std::uint64_t words[sizeof header / sizeof(std::uint64_t)];
     __builtin_memcpy(words, &header, sizeof header);
-    auto* const to = reinterpret_cast<std::uint64_t*>(header_of(responses, exchange.slot));
+    auto* const to = reinterpret_cast<std::uint64_t*>(exchange.response - wire::header_bytes);
     for (std::size_t i = 0; i < sizeof header / sizeof(std::uint64_t); ++i) to[i] = words[i];
 }
 
 /// The work requests of one response: the payload on its own, if it goes elsewhere than behind its header.
 ACCEL_HOST_DEVICE inline status post_response(const service_ref& service, const exchange_ref& exchange,
                                               const answer& with) noexcept {
-    session_entry& session = service.sessions[exchange.session];
-    const session_offer& is = session.is;
-    const auto header = reinterpret_cast<std::uint64_t>(header_of(is.responses, exchange.slot));
+    const auto payload = reinterpret_cast<std::uint64_t>(exchange.response);
+    const std::uint64_t header = payload - wire::header_bytes;
     const bool placed = exchange.placement.length > 0 && with.code == status::ok;
-    const bool apart = with.length > 0 && (placed || is.peer.payloads != 0);
+    const bool apart = with.length > 0 && (placed || exchange.peer.payloads != 0);
     mlx5::local_range range{header, static_cast<std::uint32_t>(wire::header_bytes + with.length),
-                            is.responses.key};
+                            exchange.response_key};
     mlx5::work_request request;
     request.ranges = 1;
     request.first = &range;
+    mlx5::send_queue_sight seen = exchange.seen;
     if (apart) {
-        range = {header + wire::header_bytes, static_cast<std::uint32_t>(with.length), is.responses.key};
-        request.remote_address =
-            placed ? exchange.placement.address : is.peer.payloads + is.peer.payloads_stride * exchange.slot;
-        request.remote_key = placed ? exchange.placement.key : is.peer.payloads_key;
-        if (const status sent = post(service, session, request); sent != status::ok) return sent;
-        range = {header, static_cast<std::uint32_t>(wire::header_bytes), is.responses.key};
+        range = {payload, static_cast<std::uint32_t>(with.length), exchange.response_key};
+        request.remote_address = placed
+                                     ? exchange.placement.address
+                                     : exchange.peer.payloads + exchange.peer.payloads_stride * exchange.slot;
+        request.remote_key = placed ? exchange.placement.key : exchange.peer.payloads_key;
+        if (const status sent = post(service, exchange.sends, request, seen); sent != status::ok) return sent;
+        range = {header, static_cast<std::uint32_t>(wire::header_bytes), exchange.response_key};
     }
     request.operation = mlx5::opcode::write_immediate;
     request.immediate = mlx5::to_be32(exchange.slot);
-    request.remote_address = is.peer.headers + is.peer.headers_stride * exchange.slot;
-    request.remote_key = is.peer.headers_key;
-    return post(service, session, request);
+    request.remote_address = exchange.peer.headers + exchange.peer.headers_stride * exchange.slot;
+    request.remote_key = exchange.peer.headers_key;
+    return post(service, exchange.sends, request, seen);
 }
 
 /// Ends the exchange, whatever becomes of the answer.
@@ -182,7 +201,7 @@ ACCEL_HOST_DEVICE inline status answer_with(const service_ref& service, const ex
     if (is_open(session)) {
         write_header(service, exchange, with);
         // Before it leaves: the client's next request may be here before this returns.
-        store_release(&session.busy[exchange.slot], 0);
+        store_fenced(&session.busy[exchange.slot], 0);
         sent = post_response(service, exchange, with);
         if (sent != status::ok) fail_session(service, exchange.session, sent);
     }

@@ -47,7 +47,7 @@ inline constexpr std::int64_t most_between_commands_ns = 1'000'000;
 
 ACCEL_HOST_DEVICE inline bool try_lock(std::uint32_t* lock) noexcept {
     std::uint32_t open = 0;
-    return load_relaxed(lock) == 0 && compare_exchange(lock, open, 1);
+    return compare_exchange(lock, open, 1);
 }
 ACCEL_HOST_DEVICE inline void unlock(std::uint32_t* lock) noexcept {
     store_release(lock, 0);
@@ -129,7 +129,7 @@ ACCEL_HOST_DEVICE inline void look_at_clock(const service_ref& service) noexcept
     if (state.last_look - before > soon_ns + (age >> drift_shift)) return;
     mlx5::store_whole(&state.clock_offset, mlx5::load_whole(&service.orders->clock_ns) - state.last_look);
     state.clock_set_at = state.last_look;
-    store_release(&state.clock_seen, tick);
+    state.clock_seen = tick;
     mlx5::store_whole(&service.report->clock_seen, tick);
 }
 
@@ -173,14 +173,14 @@ ACCEL_HOST_DEVICE inline bool on_arrival(const service_ref& service, const mlx5:
     if (load_relaxed(&session.phase) != open) return false;
     const std::uint32_t slot = mlx5::from_be(completion.immediate);
     const bool sane = completion.kind == mlx5::entry_kind::write_immediate && slot < session.is.slots &&
-                      load_acquire(&session.busy[slot]) == 0;
+                      load_fenced(&session.busy[slot]) == 0;
     if (!sane) {
         fail_session(service, index, status::protocol_error);
         return false;
     }
     store_relaxed(&session.busy[slot], 1);
     (void)count_up(&session.open);
-    out = {index, slot, clock_ns()};
+    out = {index, slot, load_relaxed(&session.sends.state->released), 0, clock_ns()};
     return true;
 }
 
@@ -276,12 +276,12 @@ ACCEL_HOST_DEVICE inline void make_room(const service_ref& service) noexcept {
 }
 
 /// One work request of a session. Now and then one asks for a completion, for all before it.
-ACCEL_HOST_DEVICE inline status post(const service_ref& service, session_entry& session,
-                                     mlx5::work_request& request) noexcept {
+ACCEL_HOST_DEVICE inline status post(const service_ref& service, const mlx5::shared_send_queue_ref& to,
+                                     mlx5::work_request& request, mlx5::send_queue_sight& seen) noexcept {
     constexpr std::int64_t patience_ns = 100'000'000;
-    const std::uint32_t signal_every = session.sends.queue.blocks / 4;
+    const std::uint32_t signal_every = to.queue.blocks / 4;
     for (std::int64_t start = 0;;) {
-        const status posted = mlx5::post(session.sends, request, signal_every);
+        const status posted = mlx5::post(to, request, signal_every, seen);
         if (posted != status::again) return posted;
         const std::int64_t now = clock_ns();
         if (start == 0) start = now;

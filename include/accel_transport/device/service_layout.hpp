@@ -106,11 +106,16 @@ inline constexpr std::uint32_t no_session = 0xffff'ffffU;
 struct ready_entry {
     std::uint32_t session = 0;
     std::uint32_t slot = 0;
+    std::uint32_t released = 0;  ///< of its session's send queue
+    std::uint32_t reserved = 0;
     std::int64_t arrival = 0;  ///< by `clock_ns`
 };
 
 /// Receives are given back so many at a time.
 inline constexpr std::uint32_t receives_at_once = 16;
+
+/// Until the kernels' clock has been compared with the host's.
+inline constexpr std::int64_t unknown_offset = INT64_MIN;
 
 /// What all threads of a service share.
 struct service_state {
@@ -126,7 +131,7 @@ struct service_state {
     std::uint32_t clock_seen = 0;  ///< the last tick that was of use; 0: none yet
     std::int64_t last_look = 0;
     std::int64_t clock_set_at = 0;
-    std::int64_t clock_offset = 0;  ///< from `clock_ns` to the clock that deadlines are on
+    std::int64_t clock_offset = unknown_offset;  ///< from `clock_ns` to the clock that deadlines are on
     mlx5::completion_queue_state completions;
     mlx5::shared_receive_queue_ref receives;
     std::uint16_t owed[receives_at_once] = {};  ///< receives that were used, to be given back

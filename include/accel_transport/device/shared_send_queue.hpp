@@ -35,6 +35,18 @@ struct shared_send_queue_ref {
 
 inline constexpr std::uint64_t one_announced = std::uint64_t{1} << 32;
 
+/// What a poster has seen of the counters, lately: read ahead of time, it makes posting quicker. `released`
+/// has to have been read behind what made it so (by an acquiring load, or under a lock with it).
+struct send_queue_sight {
+    std::uint64_t reserved = 0;
+    std::uint32_t released = 0;
+};
+[[nodiscard]] ACCEL_HOST_DEVICE inline send_queue_sight look_at(
+    const shared_send_queue_ref& shared) noexcept {
+    const std::uint32_t released = device::load_acquire(&shared.state->released);
+    return {device::load_relaxed(&shared.state->reserved), released};
+}
+
 /// Before the first request: no block begins a request that is whole.
 ACCEL_HOST_DEVICE inline void clear_whole(const shared_send_queue_ref& shared) noexcept {
     const auto first = static_cast<std::uint32_t>(shared.state->reserved);
@@ -50,21 +62,28 @@ ACCEL_HOST_DEVICE inline whole_request& whole_at(const shared_send_queue_ref& sh
     return shared.whole[block & (shared.queue.blocks - 1)];
 }
 
-/// Takes blocks, and with `announced` of `one_announced` announces a request at once. `word`: what was there.
+/// Signed: `released` may be older than what is reserved, or newer.
+ACCEL_HOST_DEVICE inline bool has_room(const shared_send_queue_ref& shared, std::uint32_t blocks,
+                                       std::uint32_t reserved, std::uint32_t released) noexcept {
+    const auto used = static_cast<std::int32_t>(reserved - released);
+    return used <= static_cast<std::int32_t>(shared.queue.blocks - blocks);
+}
+
+/// Takes blocks, and with `announced` of `one_announced` announces a request at once. `seen` becomes what was
+/// there; it may be a guess.
 [[nodiscard]] ACCEL_HOST_DEVICE inline status reserve(const shared_send_queue_ref& shared,
                                                       std::uint32_t blocks, std::uint64_t announced,
-                                                      std::uint64_t& word) noexcept {
-    word = device::load_relaxed(&shared.state->reserved);
+                                                      send_queue_sight& seen) noexcept {
     std::uint64_t next = 0;
     do {
-        const std::uint32_t released = device::load_acquire(&shared.state->released);
-        const auto first = static_cast<std::uint32_t>(word);
-        // Signed: `released` may be older than `word`, or newer.
-        const auto used = static_cast<std::int32_t>(first - released);
-        if (static_cast<std::int32_t>(shared.queue.blocks - blocks) < used) return status::again;
+        const auto first = static_cast<std::uint32_t>(seen.reserved);
+        if (!has_room(shared, blocks, first, seen.released)) {
+            seen.released = device::load_acquire(&shared.state->released);
+            if (!has_room(shared, blocks, first, seen.released)) return status::again;
+        }
         // A carry out of the lower half is none of the upper one's.
-        next = ((word & ~std::uint64_t{0xffff'ffffU}) | (first + blocks)) + announced;
-    } while (!device::compare_exchange(&shared.state->reserved, word, next));
+        next = ((seen.reserved & ~std::uint64_t{0xffff'ffffU}) | (first + blocks)) + announced;
+    } while (!device::compare_exchange(&shared.state->reserved, seen.reserved, next));
     return status::ok;
 }
 
@@ -95,15 +114,13 @@ ACCEL_HOST_DEVICE inline void publish_whole(const shared_send_queue_ref& shared)
     ring_with(shared.queue, doorbell);
 }
 
-/// The same for one request, if it is the next one: its thread knows it.
-ACCEL_HOST_DEVICE inline bool publish_next(const shared_send_queue_ref& shared, std::uint32_t first,
+/// The same for one request, which is the next one: its thread knows it.
+ACCEL_HOST_DEVICE inline void publish_next(const shared_send_queue_ref& shared,
                                            const whole_request& request) noexcept {
-    if (device::load_relaxed(&shared.state->published) != first) return false;
     order_wqe_before_doorbell_record();
     device::store_fenced(&shared.state->published, request.end);
     store_whole(shared.queue.doorbell_record, to_be32(request.end & 0xffffU));
     ring_with(shared.queue, request.doorbell);
-    return true;
 }
 
 /// Rings, as the one who does; `announced` requests have been announced, and those are done.
@@ -123,9 +140,9 @@ ACCEL_HOST_DEVICE inline void ring_until_quiet(const shared_send_queue_ref& shar
 /// Step 1, as for a queue of one poster.
 [[nodiscard]] ACCEL_HOST_DEVICE inline status reserve(const shared_send_queue_ref& shared,
                                                       std::uint32_t blocks, std::uint32_t& first) noexcept {
-    std::uint64_t word = 0;
-    const status taken = detail::reserve(shared, blocks, 0, word);
-    first = static_cast<std::uint32_t>(word);
+    send_queue_sight seen = look_at(shared);
+    const status taken = detail::reserve(shared, blocks, 0, seen);
+    first = static_cast<std::uint32_t>(seen.reserved);
     return taken;
 }
 
@@ -147,24 +164,28 @@ ACCEL_HOST_DEVICE inline void announce(const shared_send_queue_ref& shared) noex
 }
 
 /// All steps, for one request. With `signal_every`, one request of about so many blocks asks for a
-/// completion, whatever `request` says.
+/// completion, whatever `request` says. `seen` may be old, and is kept up.
 [[nodiscard]] ACCEL_HOST_DEVICE inline status post(const shared_send_queue_ref& shared, work_request& request,
-                                                   std::uint32_t signal_every) noexcept {
+                                                   std::uint32_t signal_every,
+                                                   send_queue_sight& seen) noexcept {
     const request_size size = size_of(request);
     if (size.units > most_units) return status::message_too_large;
     const std::uint32_t blocks = blocks_of(size.units);
     // Announced at once with the reservation: where nobody else posts, that is the only step before the ring.
-    std::uint64_t word = 0;
-    const status taken = detail::reserve(shared, blocks, one_announced, word);
+    const status taken = detail::reserve(shared, blocks, one_announced, seen);
     if (taken != status::ok) return taken;
-    const auto first = static_cast<std::uint32_t>(word);
+    const auto first = static_cast<std::uint32_t>(seen.reserved);
+    const bool rings = (seen.reserved >> 32) == 0;
+    // Where nobody else posts this is the next one; asked before the stores, which are in the way.
+    const std::uint32_t published = rings ? device::load_relaxed(&shared.state->published) : 0;
     if (signal_every != 0) {
         const bool due = first / signal_every != (first + blocks) / signal_every;
         request.flags = due ? flag_signalled : std::uint8_t{0};
     }
     fill(shared.queue, first, request, size);
     const whole_request mine{doorbell_of(shared.queue, first, request, size), first + blocks, 0};
-    if ((word >> 32) != 0) {
+    seen.reserved = (seen.reserved & ~std::uint64_t{0xffff'ffffU}) | mine.end;
+    if (!rings) {
         mark_whole(shared, first, mine.end, mine.doorbell);
         announce(shared);
         return status::ok;
@@ -172,14 +193,19 @@ ACCEL_HOST_DEVICE inline void announce(const shared_send_queue_ref& shared) noex
     whole_request& told = detail::whole_at(shared, first);
     told.doorbell = mine.doorbell;
     device::store_fenced(&told.end, mine.end);
-    if (!detail::publish_next(shared, first, mine)) detail::publish_whole(shared);
+    if (published == first) {
+        detail::publish_next(shared, mine);
+    } else {
+        detail::publish_whole(shared);
+    }
     detail::ring_until_quiet(shared, 1);
     return status::ok;
 }
 [[nodiscard]] ACCEL_HOST_DEVICE inline status post(const shared_send_queue_ref& shared,
                                                    const work_request& request) noexcept {
     work_request copy = request;
-    return post(shared, copy, 0);
+    send_queue_sight seen = look_at(shared);
+    return post(shared, copy, 0, seen);
 }
 
 /// Step 5, by one thread at a time: the request that begins at block `counter` (16 bits, from its completion)

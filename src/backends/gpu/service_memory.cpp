@@ -105,6 +105,7 @@ result<void> service_memory::prepare(std::span<const mlx5::send_queue_ref> sends
     const kernel_parts there(*block, sizes_);
     const kernel_parts here(content.data(), sizes_);
 
+    *here.state = {};
     here.state->receives = receives;
     const std::span<device::session_number> table(here.table, here.table_size);
     std::fill(table.begin(), table.end(), device::session_number{0, device::no_session});
