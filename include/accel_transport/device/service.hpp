@@ -238,7 +238,11 @@ ACCEL_HOST_DEVICE inline bool take_on(const service_ref& service, const ready_en
     ready_entry arrived;
     const status found = detail::next_ready(service, arrived);
     if (found != status::ok) return found;
-    return detail::take_on(service, arrived, out) ? status::ok : status::again;
+    // In registers until it is whole: each store to `out` would wait for the load before it.
+    exchange_ref taken;
+    if (!detail::take_on(service, arrived, taken)) return status::again;
+    out = taken;
+    return status::ok;
 }
 
 /// The same, and waits for one, at most `timeout_ns`: then `timed_out`.
