@@ -108,7 +108,9 @@ result<void> queue_pair::reset() {
     if (!psn) return psn.error();
     ibv_qp_attr attributes{};
     attributes.qp_state = IBV_QPS_ERR;
-    if (auto done = modify(*handle_, attributes, IBV_QP_STATE, "quiet"); !done) return done;
+    if (handle_->state != IBV_QPS_RESET) {
+        if (auto done = modify(*handle_, attributes, IBV_QP_STATE, "quiet"); !done) return done;
+    }
     attributes.qp_state = IBV_QPS_RESET;
     if (auto done = modify(*handle_, attributes, IBV_QP_STATE, "new"); !done) return done;
     first_psn_ = *psn;

@@ -1,4 +1,5 @@
 // A client that does with its queue pair what no correct client does. Its session ends; nothing else does.
+#include "bare_client.hpp"
 #include "rdma_pair.hpp"
 #include "verbs/completion_queue.hpp"
 #include "verbs/domain.hpp"
@@ -13,102 +14,6 @@ namespace accel::rdma::testing {
 namespace {
 
 using verbs::endpoint;
-
-/// A client's end made of bare verbs, connected to a server's link.
-class bare_client {
-  public:
-    explicit bare_client(core::link_geometry shape)
-        : shape_(shape),
-          device_(verbs::device::open({}, {}).value()),
-          domain_(verbs::domain::create(device_).value()),
-          completions_(verbs::completion_queue::create(device_, 64, nullptr).value()),
-          pair_(verbs::queue_pair::create(device_, domain_->get(), completions_->get(), nullptr, {16, 16, 0},
-                                          nullptr)
-                    .value()),
-          memory_(64 << 10),
-          registered_(domain_->register_memory(memory_, verbs::access::peer_writes).value()) {}
-
-    [[nodiscard]] core::link_description describe() const {
-        endpoint own;
-        pair_.describe(own);
-        own.slots_address = reinterpret_cast<std::uintptr_t>(memory_.data());
-        own.slots_stride = 8192;
-        own.slots_key = registered_->rkey;
-        own.slots = shape_.slots;
-        core::link_description out(own.size_bytes());
-        std::memcpy(out.data(), &own, out.size());
-        return out;
-    }
-    void connect(const core::link_description& server) {
-        ASSERT_LE(server.size(), sizeof server_);
-        std::memcpy(&server_, server.data(), server.size());
-        ASSERT_TRUE(pair_.connect(server_, {}).ok());
-    }
-
-    /// A request as a correct client sends it, to be spoilt.
-    struct request {
-        ibv_wr_opcode opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-        std::uint32_t immediate = 0;
-        std::uint64_t address = 0;
-        std::uint32_t key = 0;
-        slot_header header;
-        verbs::placement_extension placed;
-        std::size_t extensions = 0;
-        std::uint32_t length = sizeof(slot_header);
-    };
-    [[nodiscard]] request correct(std::uint32_t slot) const {
-        request out;
-        out.immediate = slot;
-        out.address = server_.slots_address + slot * server_.slots_stride + core::extension_room;
-        out.key = server_.slots_key;
-        out.header.slot = slot;
-        out.header.generation = 1;
-        out.header.response_room = 64;
-        return out;
-    }
-    void post(const request& what) {
-        std::byte* const head = memory_.data() + 4096;
-        std::memcpy(head, &what.header, sizeof what.header);
-        std::memcpy(head - sizeof what.placed, &what.placed, sizeof what.placed);
-        ibv_sge segment{reinterpret_cast<std::uintptr_t>(head) - what.extensions,
-                        static_cast<std::uint32_t>(what.length + what.extensions), registered_->lkey};
-        ibv_send_wr wr{};
-        wr.wr_id = 1;
-        wr.sg_list = &segment;
-        wr.num_sge = segment.length == 0 ? 0 : 1;
-        wr.opcode = what.opcode;
-        wr.send_flags = IBV_SEND_SIGNALED;
-        wr.imm_data = htonl(what.immediate);
-        wr.wr.rdma.remote_addr = what.address - what.extensions;
-        wr.wr.rdma.rkey = what.key;
-        ibv_send_wr* failed = nullptr;
-        ASSERT_EQ(pair_.post(&wr, &failed), 0);
-    }
-    [[nodiscard]] ibv_wc_status outcome() {
-        verbs::work_completion completion;
-        const bool came = eventually(
-            patience(5s),
-            [&] {
-                return completions_->poll({&completion, 1}) > 0;
-            },
-            50us);
-        EXPECT_TRUE(came);
-        return completion.status;
-    }
-    [[nodiscard]] const endpoint& server() const { return server_; }
-    /// Soft-RoCE refuses a read to whoever asked, and does not tell the side that was asked.
-    [[nodiscard]] bool is_told_of_reads() const { return !device_->name().starts_with("rxe"); }
-
-  private:
-    core::link_geometry shape_;
-    std::shared_ptr<verbs::device> device_;
-    std::shared_ptr<verbs::domain> domain_;
-    std::unique_ptr<verbs::completion_queue> completions_;
-    verbs::queue_pair pair_;
-    std::vector<std::byte> memory_;
-    verbs::region_handle registered_;
-    endpoint server_;
-};
 
 class rdma_hostile : public rdma_test {
   protected:

@@ -40,9 +40,14 @@ kernel_memory::kernel_memory(std::shared_ptr<core::accelerator> gpus, core::acce
     : gpus_(std::move(gpus)), gpu_(on) {}
 
 kernel_memory::~kernel_memory() {
-    for (void* each : pinned_) gpus_->unpin(each);
+    end_sharing();
     for (std::byte* each : on_gpu_) gpu_->release(each);
     for (const mapping& each : on_host_) ::munmap(each.base, each.bytes);
+}
+
+void kernel_memory::end_sharing() noexcept {
+    for (void* each : pinned_) gpus_->unpin(each);
+    pinned_.clear();
 }
 
 result<std::byte*> kernel_memory::allocate(std::size_t bytes) {

@@ -32,6 +32,8 @@ class kernel_memory {
     [[nodiscard]] result<void> share(const void* memory, std::size_t bytes);
     /// The same for registers of an adapter.
     [[nodiscard]] result<void> share_registers(const void* where, std::size_t bytes);
+    /// Ends all sharing. Before the queues that were shared go.
+    void end_sharing() noexcept;
     /// Writes what has been allocated, before the kernels run.
     [[nodiscard]] result<void> upload(std::byte* to, std::span<const std::byte> bytes);
 

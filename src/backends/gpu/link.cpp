@@ -154,7 +154,7 @@ bool resident_link::close() noexcept {
     }
     if (!quiet_) {
         if (auto done = poller_.connection_at(index_).queue_pair->reset(); !done) {
-            core::log().error("gpu: {}", done.error().message);
+            if (!std::exchange(told_off_, true)) core::log().error("gpu: {}", done.error().message);
             return false;
         }
         quiet_ = true;

@@ -71,6 +71,7 @@ resident_poller::resident_poller(std::shared_ptr<verbs::device> on, const core::
 }
 
 resident_poller::~resident_poller() {
+    kernel_memory_.end_sharing();
     connections_.clear();
     receives_.reset();
     completions_.reset();
