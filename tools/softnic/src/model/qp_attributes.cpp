@@ -69,6 +69,7 @@ std::string_view to_string(qp_state state) {
 
 bool transition_allowed(qp_type type, qp_state from, qp_state to, std::uint32_t mask) {
     constexpr std::uint32_t always = IBV_QP_STATE;
+    if (from == reset && to == error) return false;  // as the kernel says, whatever the specification allows
     if (to == reset || to == error) return (mask & ~(always | IBV_QP_CUR_STATE)) == 0;
     for (const auto& row : transitions) {
         if (row.type != type || row.from != from || row.to != to) continue;
