@@ -59,8 +59,9 @@ struct hca {
     trace log;
     counters count;
     dma_registry dma;
-    std::uint64_t now = 0;   ///< nanoseconds; set by who drives it
-    std::mt19937_64 random;  ///< strict mode's dice
+    std::uint64_t now = 0;               ///< nanoseconds; set by who drives it
+    std::uint64_t own_ring_full_at = 0;  ///< when a packet to this node itself last found no room
+    std::mt19937_64 random;              ///< strict mode's dice
     std::vector<held_packet> held;
     std::uint64_t port_up_at = never;  ///< when the next port that a fault took down comes up again
     std::vector<event_listener> listeners;

@@ -88,7 +88,10 @@ bool outgoing::refer(const std::byte* bytes) const {
 outgoing begin(hca& nic, const queue_pair& from, port_address to, std::uint32_t to_qpn) {
     const int node = nic.net->owner_of(to.device, to_qpn);
     packet* contents = node < 0 ? &nowhere() : nic.net->reserve(node);
-    if (contents == nullptr) return {};
+    if (contents == nullptr) {
+        if (node == nic.node()) nic.own_ring_full_at = nic.now;
+        return {};
+    }
     contents->header = packet_header{};
     contents->header.from = {static_cast<std::uint8_t>(from.device), from.attributes.port};
     contents->header.to = to;
