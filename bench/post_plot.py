@@ -3,12 +3,11 @@
 
 Two SVGs: the time of a request by who posts it, and the bits that requests are worth by their payload."""
 import argparse
-import json
 import math
 import sys
 from pathlib import Path
 
-from stage_plot import FAINT, GRID, INK, Malformed, rectangle, text
+from stage_plot import FAINT, GRID, INK, Malformed, read_rows, rectangle, text
 
 WIDTH, LEFT, RIGHT, TOP, BAR, STEP = 900, 360, 110, 84, 18, 26
 HEIGHT = 460
@@ -32,16 +31,6 @@ def check_row(row, number):
     if not isinstance(row.get("carried"), bool) or not isinstance(row.get("emulated"), bool):
         raise Malformed(f"row {number}: carried or emulated is not true or false")
     return row
-
-
-def read_rows(content):
-    try:
-        rows = json.loads(content)
-    except json.JSONDecodeError as error:
-        raise Malformed(f"no JSON: {error}") from error
-    if not isinstance(rows, list) or not rows:
-        raise Malformed("not an array of rows")
-    return [check_row(row, number) for number, row in enumerate(rows, 1)]
 
 
 def wire(row):
@@ -177,7 +166,8 @@ def main(arguments=None):
     parser.add_argument("folder", type=Path, help="where the plots go; made if it is not there")
     chosen = parser.parse_args(arguments)
     try:
-        rows = read_rows(sys.stdin.read() if chosen.file == "-" else Path(chosen.file).read_text(encoding="utf-8"))
+        rows = read_rows(sys.stdin.read() if chosen.file == "-" else Path(chosen.file).read_text(encoding="utf-8"),
+                         check_row)
         chosen.folder.mkdir(parents=True, exist_ok=True)
         for name, drawn in (("post-times.svg", plot_times(rows)), ("post-rates.svg", plot_rates(rows))):
             if drawn is None:

@@ -1,5 +1,8 @@
 #include "verbs/endpoint.hpp"
 
+#include "core/protocol.hpp"
+#include "core/slot_memory.hpp"
+
 #include <cstring>
 
 #include <infiniband/verbs.h>
@@ -27,6 +30,20 @@ result<endpoint> parse_endpoint(std::span<const std::byte> bytes) {
         return error{status::protocol_error, 0, "the peer's description of its queue pair is malformed"};
     }
     return out;
+}
+
+std::vector<std::byte> to_bytes(const endpoint& own) {
+    std::vector<std::byte> out(own.size_bytes());
+    std::memcpy(out.data(), &own, out.size());
+    return out;
+}
+
+result<void> check_slots(const endpoint& peer, std::uint32_t slots, std::size_t capacity) {
+    const std::size_t behind_header = peer.apart() ? core::slot_memory::text_room : capacity;
+    const bool fits = peer.slots_stride >= core::extension_room + core::header_bytes + behind_header &&
+                      (!peer.apart() || peer.payloads_stride >= capacity);
+    if (peer.slots == slots && fits) return {};
+    return error{status::protocol_error, 0, "the peer's slots are not those that were agreed on"};
 }
 
 }  // namespace accel::verbs

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 #include <type_traits>
+#include <vector>
 
 /// How the two ends of a verbs link describe themselves to each other: docs/protocol.md, section 7.
 namespace accel::verbs {
@@ -49,5 +50,10 @@ static_assert(sizeof(endpoint) == 96 && offsetof(endpoint, payloads_address) == 
 /// Reads a peer's description. Checks all that does not depend on this end: `protocol_error`, or
 /// `version_mismatch` for a format that is not known.
 [[nodiscard]] result<endpoint> parse_endpoint(std::span<const std::byte> bytes);
+/// As it travels.
+[[nodiscard]] std::vector<std::byte> to_bytes(const endpoint& own);
+/// Whether the peer has the slots that were agreed on, for payloads of `capacity` bytes; else
+/// `protocol_error`.
+[[nodiscard]] result<void> check_slots(const endpoint& peer, std::uint32_t slots, std::size_t capacity);
 
 }  // namespace accel::verbs

@@ -147,9 +147,7 @@ core::link_description rdma_link::describe() const {
         own.payloads_stride = config_.receive->payload_stride();
         own.payloads_key = receive_payloads_->rkey;
     }
-    core::link_description out(own.size_bytes());
-    std::memcpy(out.data(), &own, out.size());
-    return out;
+    return to_bytes(own);
 }
 
 result<void> rdma_link::attach(const core::link_grant& grant, core::nanoseconds deadline) {
@@ -163,13 +161,7 @@ result<void> rdma_link::attach(const core::link_grant& grant, core::nanoseconds 
 result<void> rdma_link::connect(std::span<const std::byte> description) {
     auto peer = parse_endpoint(description);
     if (!peer) return peer.error();
-    const std::size_t capacity = config_.send->capacity();
-    const std::size_t behind_header = peer->apart() ? core::slot_memory::text_room : capacity;
-    const bool fits = peer->slots_stride >= core::extension_room + core::header_bytes + behind_header &&
-                      (!peer->apart() || peer->payloads_stride >= capacity);
-    if (peer->slots != config_.geometry.slots || !fits) {
-        return error{status::protocol_error, 0, "the peer's slots are not those that were agreed on"};
-    }
+    if (auto good = check_slots(*peer, config_.geometry.slots, config_.send->capacity()); !good) return good;
     peer_ = *peer;
     prepare_plain_message();
     auto done = queue_pair_->connect(*peer, poller_.options());

@@ -91,7 +91,7 @@ result<void> proxy_engine::make_queues() {
     }
     sends_left_ = std::min(completions_->depth() - of_receives, options_.sends);
     proxy::clear(ring_.entries.data(), ring_count_, ring_.first);
-    accel::device::store_release_system(ring_.consumed, ring_.first);
+    mlx5::store_flag(ring_.consumed, ring_.first);
     refill(receives_->depth());
     return {};
 }
@@ -121,7 +121,7 @@ result<void> proxy_engine::add(const queue_pair& pair, const proxy_send_ring& ri
                         sends_left_, share)};
     }
     proxy::clear(ring.descriptors.data(), static_cast<std::uint32_t>(ring.descriptors.size()), ring.first);
-    accel::device::store_release_system(ring.released, ring.first);
+    mlx5::store_flag(ring.released, ring.first);
     serial_ = serial_ + 1;
     added_.push_back(std::make_unique<sender>(pair, ring, serial_));
     shares_.emplace(pair.number(), share);

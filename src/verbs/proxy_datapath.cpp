@@ -158,7 +158,7 @@ void proxy_engine::take(const ibv_wc& completion) noexcept {
 void proxy_engine::take_sent(sender& from, const ibv_wc& completion) noexcept {
     const auto number = static_cast<std::uint32_t>(completion.wr_id);
     from.ledger.complete(number);
-    accel::device::store_release_system(from.ring.released, from.ring.first + number);
+    mlx5::store_flag(from.ring.released, from.ring.first + number);
     const bool failed = completion.status != IBV_WC_SUCCESS;
     const bool asked = (completion.wr_id & asked_for) != 0;
     const bool first_failure = failed && !from.failed;

@@ -66,6 +66,9 @@ class service_rig {
         if (service) service->stop();
     }
 
+    /// By a stand-in for a GPU.
+    [[nodiscard]] int pages_pinned() const { return fake_ ? fake_->pins.load() : 0; }
+
     [[nodiscard]] result<channel> try_connect(channel_options wanted = small(),
                                               const std::string& scheme = "gpu") {
         wanted.security.insecure = true;

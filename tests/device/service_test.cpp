@@ -1,12 +1,10 @@
 // A service that lives on a GPU, with threads of the host in its kernels' place. `fake`: slots in the memory
 // of a stand-in for a GPU, with headers and payloads written apart; `host`: all of it the host's.
+#include "conformance/payload.hpp"
 #include "device/service_rig.hpp"
 
 #include <algorithm>
 #include <array>
-#include <cstring>
-#include <numeric>
-#include <random>
 #include <span>
 
 namespace accel::tests {
@@ -15,14 +13,9 @@ namespace {
 class device_service : public ::testing::TestWithParam<bool> {};
 
 std::vector<std::byte> bytes_of(std::size_t count, std::uint64_t seed) {
-    std::mt19937_64 random(seed);
     std::vector<std::byte> out(count);
-    for (std::byte& each : out) each = static_cast<std::byte>(random());
+    fill(out, seed);
     return out;
-}
-
-bool same(std::span<const std::byte> a, std::span<const std::byte> b) {
-    return std::equal(a.begin(), a.end(), b.begin(), b.end());
 }
 
 TEST_P(device_service, echoes_every_size) {
@@ -34,7 +27,8 @@ TEST_P(device_service, echoes_every_size) {
         const auto request = bytes_of(size, size);
         auto answer = client.call(request);
         ASSERT_TRUE(answer.ok()) << size << ": " << answer.error().message;
-        EXPECT_TRUE(same(answer->bytes(), request)) << size;
+        EXPECT_EQ(answer->bytes().size(), size);
+        EXPECT_TRUE(matches(answer->bytes(), size)) << size;
     }
     EXPECT_TRUE(eventually(patience(2s), [&] { return rig.service->statistics().replies == 9; }));
     EXPECT_EQ(rig.service->statistics().requests, 9U);
@@ -52,8 +46,7 @@ std::uint64_t run_calls(channel& client, std::uint64_t total, std::uint64_t seed
         call_view call;
         while (submitted < total && client.begin(call) == status::ok) {
             const std::size_t size = (submitted * 37 + seed) % 2048;
-            const auto content = bytes_of(size, seed + submitted);
-            std::copy(content.begin(), content.end(), call.request.begin());
+            fill(call.request.first(size), seed + submitted);
             submit_options with;
             with.tag = submitted;
             if (client.submit(call.id, size, with) != status::ok) return right;
@@ -63,8 +56,9 @@ std::uint64_t run_calls(channel& client, std::uint64_t total, std::uint64_t seed
         if (got == 0) return right;
         for (std::size_t i = 0; i < got; ++i) {
             const std::size_t size = (done[i].tag * 37 + seed) % 2048;
-            if (done[i].status == status::ok && same(done[i].response, bytes_of(size, seed + done[i].tag)))
-                ++right;
+            const bool equal =
+                done[i].response.size() == size && matches(done[i].response, seed + done[i].tag);
+            if (done[i].status == status::ok && equal) ++right;
             (void)client.release(done[i].id);
             ++ended;
         }
@@ -206,7 +200,8 @@ TEST_P(device_service, a_response_goes_where_the_client_wants_it) {
     ASSERT_EQ(client.wait(done, patience(5s)), 1U);
     ASSERT_EQ(done[0].status, status::ok);
     EXPECT_EQ(done[0].response.data(), into.data());
-    EXPECT_TRUE(same(done[0].response, request));
+    EXPECT_EQ(done[0].response.size(), request.size());
+    EXPECT_TRUE(matches(done[0].response, 5));
 }
 
 TEST_P(device_service, clients_of_rdma_reach_it) {
@@ -287,6 +282,24 @@ TEST_P(device_service, a_request_without_a_deadline_is_served) {
         EXPECT_TRUE(client.call(bytes_of(100, 1), with).ok());
     }
     EXPECT_EQ(rig.service->statistics().expired, 0U);
+}
+
+TEST_P(device_service, a_service_without_or_with_too_many_slots_is_refused) {
+    service_rig rig(GetParam());
+    for (const std::uint32_t sessions : {0U, 1U << 31}) {
+        rig.options.max_sessions = sessions;
+        auto made = gpu_service::listen(rig.server_context, "gpu://" + own_loopback() + ":0", rig.options);
+        ASSERT_FALSE(made.ok());
+        EXPECT_EQ(made.error().code, status::invalid_argument) << made.error().message;
+    }
+}
+
+TEST_P(device_service, what_was_pinned_is_let_go) {
+    service_rig rig(GetParam());
+    rig.listen();
+    EXPECT_EQ(rig.pages_pinned() > 0, GetParam());
+    rig.stop();
+    EXPECT_EQ(rig.pages_pinned(), 0);
 }
 
 TEST_P(device_service, handlers_of_the_host_are_told_to_go_elsewhere) {

@@ -1,5 +1,6 @@
 // Services that live on a GPU, with real kernels: what tests/device does with threads in their place.
 #include "conformance/patience.hpp"
+#include "conformance/payload.hpp"
 #include "gpu/resident_kernels.hpp"
 #include "loopback.hpp"
 
@@ -67,18 +68,6 @@ class resident : public ::testing::Test {
     CUstream_st* stream_ = nullptr;
 };
 
-/// Another one in each word of each request.
-void fill(std::span<std::byte> out, std::uint64_t seed) {
-    for (std::size_t i = 0; i < out.size(); ++i)
-        out[i] = static_cast<std::byte>((seed + i) * 0x9e3779b97f4a7c15U >> 56);
-}
-bool is_filled(std::span<const std::byte> bytes, std::uint64_t seed) {
-    for (std::size_t i = 0; i < bytes.size(); ++i) {
-        if (bytes[i] != static_cast<std::byte>((seed + i) * 0x9e3779b97f4a7c15U >> 56)) return false;
-    }
-    return true;
-}
-
 struct tally {
     std::uint64_t right = 0;
     std::uint64_t wrong = 0;
@@ -108,7 +97,7 @@ tally run_calls(channel& client, std::uint64_t total, std::uint64_t seed, std::s
         for (std::size_t i = 0; i < got; ++i) {
             const std::size_t size = done[i].tag * 37 % (largest + 1);
             const bool equal =
-                done[i].response.size() == size && is_filled(done[i].response, seed + done[i].tag);
+                done[i].response.size() == size && matches(done[i].response, seed + done[i].tag);
             ++(done[i].status != status::ok ? out.failed : equal ? out.right : out.wrong);
             (void)client.release(done[i].id);
         }
@@ -126,7 +115,7 @@ TEST_F(resident, echoes_every_size) {
         auto answer = client.call(request);
         ASSERT_TRUE(answer.ok()) << size << ": " << answer.error().message;
         EXPECT_EQ(answer->bytes().size(), size);
-        EXPECT_TRUE(is_filled(answer->bytes(), size)) << size;
+        EXPECT_TRUE(matches(answer->bytes(), size)) << size;
     }
 }
 

@@ -45,9 +45,7 @@ class bare_client {
         own.slots_stride = slots_stride;
         own.slots_key = registered_->rkey;
         own.slots = shape_.slots;
-        core::link_description out(own.size_bytes());
-        std::memcpy(out.data(), &own, out.size());
-        return out;
+        return verbs::to_bytes(own);
     }
     void connect(const core::link_description& server) {
         ASSERT_LE(server.size(), sizeof server_);

@@ -99,7 +99,7 @@ class verbs_proxy_load : public proxy_rig {
         while (std::chrono::steady_clock::now() < until || from.released_now() - before < 1000) {
             arrived += arrivals_at(from).size();
             const std::uint32_t reserved = accel::device::load_relaxed(&from.state.reserved);
-            accel::device::store_release_system(from.ring.word(), reserved);
+            mlx5::store_flag(from.ring.word(), reserved);
             std::this_thread::yield();
         }
         return arrived;

@@ -80,9 +80,7 @@ struct proxy_session {
     [[nodiscard]] proxy::send_queue_ref ref() {
         return {ring.entries(), ring.count(), pair->number(), &state, ring.word()};
     }
-    [[nodiscard]] std::uint32_t released_now() const {
-        return accel::device::load_acquire_system(ring.word());
-    }
+    [[nodiscard]] std::uint32_t released_now() const { return mlx5::load_flag(ring.word()); }
     std::uint32_t first = 0xffff'fff0;  // soon to wrap
     shared_ring<proxy::send_descriptor> ring;
     proxy::send_queue_state state{first, first};

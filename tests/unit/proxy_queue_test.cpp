@@ -119,14 +119,14 @@ TEST(proxy_queue, a_full_ring_says_again_until_requests_have_completed) {
             ASSERT_EQ(mlx5::from_be(seen.immediate), number);
             ASSERT_EQ(seen.remote_address, ~std::uint64_t{number});
         }
-        device::store_release_system(&ring.released, posted - 5);
+        mlx5::store_flag(&ring.released, posted - 5);
         std::uint32_t first = 0;
         ASSERT_EQ(proxy::reserve(ring.ref, 4, first), status::again);
         ASSERT_EQ(proxy::free_descriptors(ring.ref), 3U);
         ASSERT_EQ(proxy::reserve(ring.ref, 3, first), status::ok);
         ASSERT_EQ(first, posted);
         posted += 3;
-        device::store_release_system(&ring.released, posted);
+        mlx5::store_flag(&ring.released, posted);
     }
 }
 
@@ -135,13 +135,13 @@ TEST(proxy_queue, an_old_note_of_what_has_completed_makes_no_room) {
     send_ring ring(8, 0xffff'fffc);
     const mlx5::local_range range{1, 2, 3};
     for (int i = 0; i < 8; ++i) ASSERT_EQ(proxy::post(ring.ref, numbered(0, &range)), status::ok);
-    device::store_release_system(&ring.released, 4);
+    mlx5::store_flag(&ring.released, 4U);
     for (int i = 0; i < 8; ++i) ASSERT_EQ(proxy::post(ring.ref, numbered(0, &range)), status::ok);
     ring.state.released = 0xffff'fffc;
     EXPECT_EQ(proxy::free_descriptors(ring.ref), 0U);
     ring.state.released = 0xffff'fffc;
     EXPECT_EQ(proxy::post(ring.ref, numbered(0, &range)), status::again);
-    device::store_release_system(&ring.released, 5);
+    mlx5::store_flag(&ring.released, 5U);
     EXPECT_EQ(proxy::post(ring.ref, numbered(0, &range)), status::ok);
     EXPECT_EQ(proxy::post(ring.ref, numbered(0, &range)), status::again);
 }
@@ -218,7 +218,7 @@ TEST(proxy_queue, many_post_at_once_and_every_descriptor_is_read_whole_and_once)
             ++wrong;
         }
         ++at;
-        if (++seen % 7 == 0) device::store_release_system(&ring.released, at);
+        if (++seen % 7 == 0) mlx5::store_flag(&ring.released, at);
     }
     giving_up = true;
     for (std::thread& one : threads) one.join();

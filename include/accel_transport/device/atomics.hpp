@@ -94,7 +94,7 @@ ACCEL_HOST_DEVICE inline void count_down(std::uint32_t* where) noexcept {
 #endif
 }
 
-/// The same, of a word that orders nothing: a counter.
+/// Adds one to a counter, which orders nothing; what was there before.
 ACCEL_HOST_DEVICE inline std::uint32_t count_up(std::uint32_t* where) noexcept {
 #if defined(__CUDA_ARCH__)
     return atomicAdd(where, 1U);

@@ -102,7 +102,7 @@ namespace detail {
     std::uint32_t released = device::load_acquire(&queue.state->released);
     const std::uint32_t reserved = device::load_relaxed(&queue.state->reserved);
     if (detail::room(queue, reserved, released) <= 0) {
-        released = device::load_acquire_system(queue.released);
+        released = mlx5::load_flag(queue.released);
         device::store_release(&queue.state->released, released);
     }
     const std::int32_t room = detail::room(queue, reserved, released);
@@ -119,7 +119,7 @@ namespace detail {
     do {
         // What others have noted may be old, and so may `seen` be: the exchange fails then.
         if (detail::room(queue, seen, device::load_acquire(&queue.state->released)) >= wanted) continue;
-        const std::uint32_t released = device::load_acquire_system(queue.released);
+        const std::uint32_t released = mlx5::load_flag(queue.released);
         if (detail::room(queue, seen, released) < wanted) return status::again;
         device::store_release(&queue.state->released, released);
     } while (!device::compare_exchange(&queue.state->reserved, seen, seen + descriptors));
@@ -214,7 +214,7 @@ ACCEL_HOST_DEVICE inline void fill(const send_queue_ref& queue, std::uint32_t nu
 
 /// Gives the places of all completions taken so far back to the proxy.
 ACCEL_HOST_DEVICE inline void publish_taken(const completion_queue_ref& queue) noexcept {
-    device::store_release_system(queue.consumed, queue.state->taken);
+    mlx5::store_flag(queue.consumed, queue.state->taken);
 }
 
 /// As for an adapter's queue: what has been told of `queue_pair` and not been taken becomes
@@ -271,7 +271,7 @@ struct request {
 /// taker's word makes no sense.
 [[nodiscard]] inline std::uint32_t room(std::uint32_t count, const std::uint32_t* consumed,
                                         std::uint32_t told) noexcept {
-    const std::uint32_t out = told - device::load_acquire_system(consumed);
+    const std::uint32_t out = told - mlx5::load_flag(consumed);
     return out <= count ? count - out : 0;
 }
 

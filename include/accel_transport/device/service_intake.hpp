@@ -32,12 +32,13 @@ struct service_ref {
 namespace detail {
 
 /// The peer broke the protocol, or its queue pair is of no more use: this session ends, and no other.
-ACCEL_HOST_DEVICE inline void fail_session(const service_ref& service, std::uint32_t index,
-                                           status why) noexcept {
+ACCEL_HOST_DEVICE inline void fail_session(const service_ref& service, std::uint32_t index, status why,
+                                           mlx5::syndrome syndrome = mlx5::syndrome::none) noexcept {
     std::uint32_t open = static_cast<std::uint32_t>(session_phase::open);
     const auto failed = static_cast<std::uint32_t>(session_phase::failed);
     if (!compare_exchange(&service.sessions[index].phase, open, failed)) return;
-    mlx5::store_whole(&service.session_reports[index].failure, static_cast<std::uint32_t>(why));
+    const std::uint32_t told = static_cast<std::uint32_t>(why) | static_cast<std::uint32_t>(syndrome) << 16;
+    mlx5::store_whole(&service.session_reports[index].failure, told);
 }
 
 /// Commands are looked for, which is a read of the host's memory, once in so many looks that find nothing.
@@ -72,7 +73,8 @@ ACCEL_HOST_DEVICE inline void open_session(const service_ref& service, std::uint
     store_release(&session.phase, static_cast<std::uint32_t>(session_phase::open));
 }
 
-/// Once nothing of it is in use. Headers that stay behind must not be taken for a later client's.
+/// Once nothing of it is in use. Headers that stay behind must not be taken for a later client's, and neither
+/// must requests that were posted after the queue pair had been reset.
 ACCEL_HOST_DEVICE inline void end_session(const service_ref& service, std::uint32_t index) noexcept {
     session_entry& session = service.sessions[index];
     if (load_acquire(&session.open) != 0) return;
@@ -81,6 +83,7 @@ ACCEL_HOST_DEVICE inline void end_session(const service_ref& service, std::uint3
         std::byte* const header = session.is.requests.headers + session.is.requests.stride * i;
         *reinterpret_cast<std::uint32_t*>(header + offsetof(wire::slot_header, generation)) = 0;
     }
+    mlx5::store_whole(session.sends.queue.doorbell_record, mlx5::be32{});
     store_release(&session.phase, static_cast<std::uint32_t>(session_phase::none));
     mlx5::store_flag(&service.session_reports[index].closed, session.closing_number);
 }
@@ -140,8 +143,6 @@ ACCEL_HOST_DEVICE inline void report(const service_ref& service) noexcept {
     mlx5::store_whole(&out.replies, load_relaxed(&state.replies));
     mlx5::store_whole(&out.expired, load_relaxed(&state.expired));
     mlx5::store_whole(&out.dropped, load_relaxed(&state.dropped));
-    mlx5::store_whole(&out.commands_taken, state.commands_taken);
-    mlx5::store_whole(&out.queue_failure, state.completions.first_failure);
 }
 
 ACCEL_HOST_DEVICE inline void take_commands(const service_ref& service) noexcept {
@@ -200,7 +201,7 @@ ACCEL_HOST_DEVICE inline bool on_completion(const service_ref& service, const ml
     const std::uint32_t index = find_session(service, completion.queue_pair);
     if (index == no_session) return false;
     if (completion.failure != mlx5::syndrome::none) {
-        fail_session(service, index, status::peer_lost);
+        fail_session(service, index, status::peer_lost, completion.failure);
     } else if (receive) {
         return on_arrival(service, completion, index, out);
     } else if (!mlx5::release(service.sessions[index].sends, completion.counter)) {

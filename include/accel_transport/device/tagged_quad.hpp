@@ -92,24 +92,4 @@ ACCEL_HOST_DEVICE inline void order_rest_before_quad() noexcept {
 #endif
 }
 
-/// A counter that the other processor writes. What it had done before is seen.
-[[nodiscard]] ACCEL_HOST_DEVICE inline std::uint32_t load_acquire_system(
-    const std::uint32_t* where) noexcept {
-#if defined(__CUDA_ARCH__)
-    std::uint32_t value = 0;
-    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(where) : "memory");
-    return value;
-#else
-    return __atomic_load_n(where, __ATOMIC_ACQUIRE);
-#endif
-}
-/// A counter that the other processor reads, and with it that all before is done.
-ACCEL_HOST_DEVICE inline void store_release_system(std::uint32_t* where, std::uint32_t value) noexcept {
-#if defined(__CUDA_ARCH__)
-    asm volatile("st.release.sys.global.u32 [%0], %1;" : : "l"(where), "r"(value) : "memory");
-#else
-    __atomic_store_n(where, value, __ATOMIC_RELEASE);
-#endif
-}
-
 }  // namespace accel::device

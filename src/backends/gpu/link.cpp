@@ -2,8 +2,6 @@
 
 #include "core/log.hpp"
 
-#include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include <fmt/format.h>
@@ -67,27 +65,14 @@ core::link_description resident_link::describe() const {
         own.payloads_stride = receive_->stride();
         own.payloads_key = mine.requests->rkey;
     }
-    core::link_description out(own.size_bytes());
-    std::memcpy(out.data(), &own, out.size());
-    return out;
-}
-
-result<verbs::endpoint> resident_link::check_peer(std::span<const std::byte> description) const {
-    auto peer = verbs::parse_endpoint(description);
-    if (!peer) return peer;
-    const std::size_t capacity = config_.geometry.response_bytes;
-    const std::size_t behind_header = peer->apart() ? core::slot_memory::text_room : capacity;
-    const bool fits = peer->slots_stride >= core::extension_room + core::header_bytes + behind_header &&
-                      (!peer->apart() || peer->payloads_stride >= capacity);
-    if (peer->slots != config_.geometry.slots || !fits) {
-        return error{status::protocol_error, 0, "the peer's slots are not those that were agreed on"};
-    }
-    return peer;
+    return verbs::to_bytes(own);
 }
 
 result<void> resident_link::attach(const core::link_grant& grant, core::nanoseconds /*deadline*/) {
-    auto peer = check_peer(grant.description);
+    auto peer = verbs::parse_endpoint(grant.description);
     if (!peer) return peer.error();
+    const core::link_geometry& agreed = config_.geometry;
+    if (auto good = verbs::check_slots(*peer, agreed.slots, agreed.response_bytes); !good) return good;
     if (auto done = poller_.connection_at(index_).queue_pair->connect(*peer, poller_.options()); !done) {
         return error{done.error().code, done.error().native,
                      fmt::format("gpu: from {}: {}", poller_.device()->describe(), done.error().message)};
@@ -130,13 +115,18 @@ void resident_link::activate() {
 bool resident_link::take_loss(core::link_event& out) noexcept {
     if (phase_ != phase::open) return false;
     const std::uint32_t told = __atomic_load_n(&poller_.memory().report_of(index_).failure, __ATOMIC_RELAXED);
-    const bool failed = poller_.connection_at(index_).failed.load(std::memory_order_acquire);
+    const bool failed =
+        poller_.connection_at(index_).failed.load(std::memory_order_acquire) || poller_.has_failed();
     if (told == 0 && !failed) return false;
     phase_ = phase::lost;
     out = {};
     out.kind = core::event_kind::lost;
     out.owner = config_.owner;
-    out.reason = told != 0 ? static_cast<status>(told) : status::peer_lost;
+    out.reason = told != 0 ? static_cast<status>(told & 0xffffU) : status::peer_lost;
+    if (const std::uint32_t syndrome = told >> 16; syndrome != 0) {
+        core::log().warn("gpu: session {} ends: a work request failed with syndrome {:#04x}",
+                         config_.session_id, syndrome);
+    }
     return true;
 }
 

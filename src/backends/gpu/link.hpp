@@ -40,7 +40,6 @@ class resident_link final : public core::link {
   private:
     enum class phase : std::uint8_t { idle, open, lost, closing, closed };
     resident_link(resident_poller& owner, const core::link_config& config, std::uint32_t index) noexcept;
-    [[nodiscard]] result<verbs::endpoint> check_peer(std::span<const std::byte> description) const;
     void offer(const verbs::endpoint& peer) noexcept;
 
     resident_poller& poller_;

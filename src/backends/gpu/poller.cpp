@@ -18,13 +18,20 @@ namespace {
 constexpr std::size_t slot_line = 256;
 constexpr std::uint32_t least_send_requests = 64;
 constexpr std::uint32_t least_receives = 64;
-/// Room in the completion queue beside receives, for sends that asked for a completion or failed.
-constexpr std::uint32_t registers_bytes = 8;
+/// Of all sessions together: more than any device has completions for.
+constexpr std::uint64_t most_slots = 1U << 22;
+/// What a doorbell takes.
+constexpr std::uint32_t doorbell_bytes = 8;
 /// How long a session that has failed may go unnoticed.
 constexpr std::chrono::milliseconds look_interval{50};
 /// How often kernels are told the time; often, until they have heard it once.
 constexpr std::chrono::seconds tick_interval{1};
 constexpr std::chrono::milliseconds first_tick_interval{2};
+
+/// A response may take two requests, and what is not heard of yet takes room too.
+std::uint32_t send_requests(std::uint32_t slots) noexcept {
+    return std::max(slots * 4, least_send_requests);
+}
 
 std::size_t stride_for(std::size_t capacity) noexcept {
     const std::size_t bytes =
@@ -47,8 +54,16 @@ result<std::unique_ptr<core::poller>> resident_poller::open(std::shared_ptr<verb
             fmt::format("gpu: kernels post to mlx5 queues, and {} has none, or direct=false hides them",
                         on->describe())};
     }
+    const core::resident_options& wanted = *options.resident;
+    const std::uint64_t slots = std::uint64_t{wanted.sessions} * wanted.most.slots;
+    if (slots == 0 || slots > most_slots) {
+        return error{status::invalid_argument, 0,
+                     fmt::format("gpu: a service has 1 to {} slots in all; {} sessions of {} were asked for "
+                                 "(max_sessions, max_slots)",
+                                 most_slots, wanted.sessions, wanted.most.slots)};
+    }
     const auto longest = on->port().max_message_bytes;
-    if (core::header_bytes + options.resident->most.response_bytes > longest) {
+    if (core::header_bytes + wanted.most.response_bytes > longest) {
         return error{status::invalid_argument, 0,
                      fmt::format("gpu: responses of at most {} bytes fit into one message of {}",
                                  longest - core::header_bytes, on->describe())};
@@ -68,9 +83,11 @@ resident_poller::resident_poller(std::shared_ptr<verbs::device> on, const core::
     sizes_.slots = most_.slots;
     sizes_.request_stride = stride_for(most_.request_bytes);
     sizes_.response_stride = stride_for(most_.response_bytes);
+    device_->events().subscribe(*this);
 }
 
 resident_poller::~resident_poller() {
+    device_->events().unsubscribe(*this);
     kernel_memory_.end_sharing();
     connections_.clear();
     receives_.reset();
@@ -80,7 +97,6 @@ resident_poller::~resident_poller() {
 
 /// Everything is made here: beside a kernel that stays, much of this would wait for its end.
 result<void> resident_poller::prepare() {
-    memory_ = std::make_unique<service_memory>(kernel_memory_, sizes_);
     if (auto made = make_queues(); !made) return made;
     for (std::uint32_t i = 0; i < sizes_.sessions; ++i) free_.push_back(sizes_.sessions - 1 - i);
     links_.reserve(sizes_.sessions);
@@ -102,11 +118,9 @@ result<void> resident_poller::make_queues() {
     }
     verbs::empty_receives chain;
     (void)receives_->post(receives_->depth(), chain);
-    // A response may take two requests, and what is not heard of yet takes room too. Also those that nobody
-    // asked for complete when a queue pair fails.
-    const std::uint32_t send_requests = std::max(sizes_.slots * 4, least_send_requests);
-    const std::uint32_t needed = receives_->depth() + sizes_.sessions * send_requests;
-    auto completions = verbs::completion_queue::create(device_, needed, nullptr);
+    // Also those that nobody asked for complete when a queue pair fails.
+    const std::uint32_t needed = receives_->depth() + sizes_.sessions * send_requests(sizes_.slots);
+    auto completions = verbs::completion_queue::create(device_, needed, this);
     if (!completions) return completions.error();
     completions_ = std::move(*completions);
     if (completions_->depth() < needed) {
@@ -127,7 +141,7 @@ result<void> resident_poller::make_connection(std::uint32_t index) {
     if (!domain) return domain.error();
     made->domain = std::move(*domain);
     verbs::queue_sizes wanted;
-    wanted.send = std::max(sizes_.slots * 4, least_send_requests);
+    wanted.send = send_requests(sizes_.slots);
     auto queue_pair = verbs::queue_pair::create(device_, made->domain->get(), completions_->get(),
                                                 receives_->get(), wanted, made.get());
     if (!queue_pair) return queue_pair.error();
@@ -135,7 +149,6 @@ result<void> resident_poller::make_connection(std::uint32_t index) {
     if (index == 0) {
         // All are alike, so the first tells how much memory they need.
         sizes_.send_blocks = made->queue_pair->located()->sends.blocks;
-        sizes_.receives = receives_->depth();
         memory_ = std::make_unique<service_memory>(kernel_memory_, sizes_);
         if (auto allocated = memory_->allocate(); !allocated) return allocated;
     } else if (made->queue_pair->located()->sends.blocks != sizes_.send_blocks) {
@@ -173,7 +186,7 @@ result<void> resident_poller::share_queues() {
         if (!ring) return ring;
         auto record = kernel_memory_.share(sends.doorbell_record, sizeof(mlx5::be32));
         if (!record) return record;
-        auto registers = kernel_memory_.share_registers(sends.doorbell, registers_bytes);
+        auto registers = kernel_memory_.share_registers(sends.doorbell, doorbell_bytes);
         if (!registers) return registers;
     }
     return {};
@@ -184,6 +197,11 @@ result<std::unique_ptr<core::link>> resident_poller::open_link(const core::link_
 }
 
 result<std::uint32_t> resident_poller::take_connection() {
+    if (has_failed()) {
+        return error{
+            status::system_error, 0,
+            fmt::format("gpu: {} or a queue of it has failed; start the service anew", device_->describe())};
+    }
     const std::lock_guard lock(mutex_);
     if (free_.empty()) {
         return error{
@@ -208,6 +226,11 @@ std::uint32_t resident_poller::command(device::command_kind kind, std::uint32_t 
 
 void resident_poller::request_stop() noexcept {
     __atomic_store_n(&memory_->orders().stop, 1U, __ATOMIC_RELEASE);
+}
+
+void resident_poller::on_async_event(ibv_event_type /*type*/) noexcept {
+    failed_.store(true, std::memory_order_release);
+    core::signal_event(wake_fd_);
 }
 
 void resident_poller::add(resident_link& link) {

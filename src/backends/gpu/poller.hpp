@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -36,7 +37,7 @@ struct connection final : public verbs::async_listener {
 
 /// The host's side of a service that lives on a GPU: connections come and go here, and requests never do.
 /// One for each service. `poll` has events of sessions that were lost, nothing else; it hardly ever wakes.
-class resident_poller final : public core::poller {
+class resident_poller final : public core::poller, public verbs::async_listener {
   public:
     [[nodiscard]] static result<std::unique_ptr<core::poller>> open(std::shared_ptr<verbs::device> on,
                                                                     const core::poller_options& options);
@@ -51,6 +52,7 @@ class resident_poller final : public core::poller {
     [[nodiscard]] bool sleep(int other_fd, core::nanoseconds until) noexcept override;
     [[nodiscard]] const device::service_ref* service() const noexcept override { return &memory_->service(); }
     void request_stop() noexcept override;
+    void on_async_event(ibv_event_type type) noexcept override;
     void kernels_ended() noexcept override { kernels_ended_.store(true, std::memory_order_seq_cst); }
 
     // For the links. Those marked so from any thread.
@@ -68,6 +70,8 @@ class resident_poller final : public core::poller {
     std::uint32_t command(device::command_kind kind, std::uint32_t session) noexcept;
     void add(resident_link& link);
     void remove(resident_link& link) noexcept;
+    /// The device or the completion queue has: no session is of any more use.
+    [[nodiscard]] bool has_failed() const noexcept { return failed_.load(std::memory_order_acquire); }
     [[nodiscard]] bool have_kernels_ended() const noexcept {
         return kernels_ended_.load(std::memory_order_seq_cst);
     }
@@ -92,6 +96,7 @@ class resident_poller final : public core::poller {
     int wake_fd_;
     core::nanoseconds next_tick_{};
     std::atomic<bool> kernels_ended_{false};
+    std::atomic<bool> failed_{false};
 
     std::atomic<bool> news_{false};
     std::mutex mutex_;  ///< of what follows; met when a link comes or goes

@@ -18,7 +18,6 @@ struct service_sizes {
     std::size_t request_stride = 0;
     std::size_t response_stride = 0;
     std::uint32_t send_blocks = 0;  ///< of a queue pair
-    std::uint32_t receives = 0;     ///< of all sessions
 };
 
 /// The memory of one service: slots, what kernels keep, and what kernels and the host tell each other.

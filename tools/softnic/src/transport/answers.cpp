@@ -27,10 +27,8 @@ void note_progress(hca& nic, queue_pair& qp) {
     requester.retries = 0;
     requester.rnr_retries = 0;
     requester.rewound_to = psn_mask + 1;
-    const std::uint64_t timeout = acknowledge_timeout_ns(qp.attributes.timeout);
-    const bool idle = requester.oldest == requester.newest;
-    requester.retry_at =
-        idle || timeout == 0 ? 0 : nic.now + std::max(timeout, nic.config.shortest_timeout_ns);
+    requester.retry_at = 0;
+    if (requester.oldest != requester.newest) start_retry_timer(nic, qp);
 }
 
 void retire_oldest(hca& nic, queue_pair& qp) {
@@ -227,8 +225,7 @@ void on_time(hca& nic, queue_pair& qp) {
     // then, and nobody is dead.
     constexpr std::uint64_t lately_ns = 2'000'000;
     if (nic.own_ring_full_at != 0 && nic.now - nic.own_ring_full_at < lately_ns) {
-        requester.retry_at =
-            nic.now + std::max(acknowledge_timeout_ns(qp.attributes.timeout), nic.config.shortest_timeout_ns);
+        start_retry_timer(nic, qp);
         return;
     }
     ++nic.count.timeouts;
@@ -239,8 +236,7 @@ void on_time(hca& nic, queue_pair& qp) {
     }
     nic.say(qp, "timeout", "retry {} of {}", requester.retries, qp.attributes.retry_count);
     requester.rewound_to = psn_mask + 1;
-    requester.retry_at =
-        nic.now + std::max(acknowledge_timeout_ns(qp.attributes.timeout), nic.config.shortest_timeout_ns);
+    start_retry_timer(nic, qp);
     rewind(nic, qp, resume_psn(qp));
 }
 

@@ -103,11 +103,6 @@ vendor_syndrome fill_message(hca& nic, const queue_pair& qp, const flight& from,
                           std::span(out.contents->payload).first(header.payload_bytes));
 }
 
-void start_retry_timer(hca& nic, queue_pair& qp) {
-    const std::uint64_t timeout = acknowledge_timeout_ns(qp.attributes.timeout);
-    qp.requester.retry_at = timeout == 0 ? 0 : nic.now + std::max(timeout, nic.config.shortest_timeout_ns);
-}
-
 step send_packet(hca& nic, queue_pair& qp, flight& from) {
     auto& requester = qp.requester;
     const auto out = wire::begin(nic, qp, qp.attributes.remote, qp.attributes.remote_qpn);
@@ -137,6 +132,11 @@ step send_packet(hca& nic, queue_pair& qp, flight& from) {
 }
 
 }  // namespace
+
+void start_retry_timer(hca& nic, queue_pair& qp) {
+    const std::uint64_t timeout = acknowledge_timeout_ns(qp.attributes.timeout);
+    qp.requester.retry_at = timeout == 0 ? 0 : nic.now + std::max(timeout, nic.config.shortest_timeout_ns);
+}
 
 bool advance(hca& nic, queue_pair& qp) {
     auto& requester = qp.requester;

@@ -20,6 +20,9 @@ bool advance(hca& nic, queue_pair& qp);
 /// An ACK, NAK, read or atomic response.
 void on_response(hca& nic, queue_pair& qp, const arrival& in);
 
+/// The retry timer, from now; none where the program asked for none.
+void start_retry_timer(hca& nic, queue_pair& qp);
+
 /// Retry and RNR timers.
 void on_time(hca& nic, queue_pair& qp);
 
