@@ -70,6 +70,7 @@ class ACCEL_API gpu_service {
     void stop();
 
   private:
+    friend class gpu_graph;
     struct state;
     explicit gpu_service(std::unique_ptr<state> made) noexcept;
     std::unique_ptr<state> state_;

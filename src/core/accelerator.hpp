@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -16,6 +17,11 @@
 /// tests. Everything that says `noexcept` and returns nothing is asynchronous; its failure shows in
 /// `device_stream::poll`.
 struct CUstream_st;
+
+namespace accel::device {
+struct graph_memory;
+struct service_ref;
+}  // namespace accel::device
 
 namespace accel::core {
 
@@ -63,6 +69,17 @@ struct dma_buf {
     std::uint64_t offset = 0;  ///< of the memory within it, bytes
 };
 
+/// Work that has been recorded once and then runs turn after turn: gather requests, the work, send responses.
+class recorded_turns {
+  public:
+    /// After the last turn.
+    virtual ~recorded_turns() = default;
+    [[nodiscard]] virtual CUstream_st* native() const noexcept = 0;
+    [[nodiscard]] virtual std::size_t nodes() const noexcept = 0;
+    /// Begins the first turn; the last one is that in which the service stops. Once.
+    [[nodiscard]] virtual result<void> start() = 0;
+};
+
 /// One device. Lives as long as its `accelerator`. Thread-safe.
 class accelerator_device {
   public:
@@ -85,6 +102,11 @@ class accelerator_device {
     /// application's has ended.
     [[nodiscard]] virtual result<void> when_ended(CUstream_st* stream, void (*done)(void*),
                                                   void* argument) = 0;
+
+    /// Records what `work` gives to a stream, between the library's own steps for `memory`'s turns.
+    [[nodiscard]] virtual result<std::unique_ptr<recorded_turns>> record(
+        const device::service_ref& service, const device::graph_memory& memory,
+        const std::function<result<void>(CUstream_st*)>& work) = 0;
 
     // Data path.
     /// False after a failure that ends all work in this process (a kernel that faulted).

@@ -3,6 +3,7 @@
 #include "cuda/current_device.hpp"
 #include "cuda/driver.hpp"
 #include "cuda/failure.hpp"
+#include "cuda/recorded_turns.hpp"
 #include "cuda/stream.hpp"
 
 #include <utility>
@@ -116,6 +117,12 @@ result<void> device::when_ended(CUstream_st* stream, void (*done)(void*), void* 
         return call_failed(fmt::format("{} does not tell when a stream ends", name_), code);
     }
     return {};
+}
+
+result<std::unique_ptr<core::recorded_turns>> device::record(
+    const accel::device::service_ref& service, const accel::device::graph_memory& memory,
+    const std::function<result<void>(CUstream_st*)>& work) {
+    return recorded_turns::record(ordinal_, service, memory, work);
 }
 
 void device::make_inbound_visible() noexcept {

@@ -1,0 +1,218 @@
+#include "core/event_signal.hpp"
+#include "core/server/gpu_service_state.hpp"
+#include "core/server/stream_end.hpp"
+
+#include <accel_transport/device/graph_steps.hpp>
+#include <accel_transport/gpu_graph.hpp>
+
+#include <algorithm>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+/// Services made of recorded kernels: memory and recordings. How they are recorded is the GPU's business.
+namespace accel {
+namespace {
+
+constexpr std::uint32_t most_batch = 1024;
+constexpr std::uint32_t most_instances = 64;
+
+/// One recording, and what it works on.
+struct instance {
+    core::accelerator_device* gpu = nullptr;
+    std::byte* memory = nullptr;
+    std::unique_ptr<core::recorded_turns> turns;
+    bool started = false;
+    bool ended = false;
+    device::graph_state last;  ///< once it has
+
+    explicit instance(core::accelerator_device* of) noexcept : gpu(of) {}
+    instance(const instance&) = delete;
+    instance& operator=(const instance&) = delete;
+    ~instance() {
+        turns.reset();
+        if (memory != nullptr) gpu->release(memory);
+    }
+};
+
+/// Parts of one block of memory, each on lines of its own.
+struct parts {
+    explicit parts(std::byte* base) noexcept : base_(base) {}
+    template <class Part>
+    Part* take(std::size_t count) noexcept {
+        constexpr std::size_t line = 256;
+        const std::size_t at = used;
+        used += (count * sizeof(Part) + line - 1) / line * line;
+        return base_ == nullptr ? nullptr : reinterpret_cast<Part*>(base_ + at);
+    }
+    std::size_t used = 0;
+
+  private:
+    std::byte* base_;
+};
+
+std::size_t lay_out(std::byte* base, const gpu_graph_options& options, device::graph_memory& out) noexcept {
+    parts carve(base);
+    out.state = carve.take<device::graph_state>(1);
+    out.exchanges = carve.take<device::exchange_ref>(options.batch);
+    out.turn.answers = carve.take<device::turn_answer>(options.batch);
+    std::byte* const input = carve.take<std::byte>(options.input_bytes * options.batch);
+    std::byte* const output = carve.take<std::byte>(options.output_bytes * options.batch);
+    out.turn.input = options.input_bytes > 0 ? input : nullptr;
+    out.turn.output = options.output_bytes > 0 ? output : nullptr;
+    out.turn.input_bytes = options.input_bytes;
+    out.turn.output_bytes = options.output_bytes;
+    out.turn.batch = options.batch;
+    if (base != nullptr) out.turn.count = &out.state->count;
+    out.turn.exchanges = out.exchanges;
+    return carve.used;
+}
+
+result<void> check(const gpu_graph_options& options) {
+    if (options.batch < 1 || options.batch > most_batch || options.instances < 1 ||
+        options.instances > most_instances) {
+        return error{status::invalid_argument, 0,
+                     fmt::format("gpu_graph: 1 to {} requests a turn, and 1 to {} instances", most_batch,
+                                 most_instances)};
+    }
+    const std::size_t largest = std::max(options.input_bytes, options.output_bytes);
+    if (largest > wire::max_payload_bytes) {
+        return error{status::invalid_argument, 0,
+                     fmt::format("gpu_graph: {} bytes are more than a message has", largest)};
+    }
+    return {};
+}
+
+/// What the last turn has left.
+status read_state(instance& of, core::nanoseconds deadline) {
+    auto stream = of.gpu->open_stream(stream_priority::normal);
+    if (!stream) return stream.error().code;
+    (*stream)->begin();
+    (*stream)->copy(reinterpret_cast<std::byte*>(&of.last), of.memory, sizeof of.last);
+    (*stream)->finish(nullptr, nullptr);
+    while (core::now() < deadline) {
+        const core::stream_progress seen = (*stream)->poll();
+        if (seen == core::stream_progress::failed) return status::device_lost;
+        if (seen == core::stream_progress::done) return status::ok;
+        core::sleep_on({}, core::now() + std::chrono::microseconds{50});
+    }
+    return status::timed_out;
+}
+
+}  // namespace
+
+struct gpu_graph::state {
+    std::shared_ptr<core::server_core> core;
+    std::vector<std::unique_ptr<instance>> instances;
+    mutable std::mutex mutex;  ///< of what instances have ended
+
+    [[nodiscard]] result<void> record(const gpu_graph_options& options, const recorder& work,
+                                      std::uint32_t number);
+    [[nodiscard]] result<void> start();
+    status stop(core::nanoseconds deadline);
+};
+
+result<void> gpu_graph::state::record(const gpu_graph_options& options, const recorder& work,
+                                      std::uint32_t number) {
+    auto made = std::make_unique<instance>(core->gpu());
+    device::graph_memory memory;
+    const std::size_t bytes = lay_out(nullptr, options, memory);
+    auto block = core->gpu()->allocate(bytes);
+    if (!block) return block.error();
+    made->memory = *block;
+    (void)lay_out(made->memory, options, memory);
+    memory.turn.instance = number;
+    auto turns =
+        core->gpu()->record(*core->kernels().service(), memory,
+                            [&work, &memory](CUstream_st* stream) { return work(stream, memory.turn); });
+    if (!turns) return turns.error();
+    made->turns = std::move(*turns);
+    instances.push_back(std::move(made));
+    return {};
+}
+
+result<void> gpu_graph::state::start() {
+    for (const auto& each : instances) {
+        if (auto started = each->turns->start(); !started) return started;
+        each->started = true;
+    }
+    return {};
+}
+
+status gpu_graph::state::stop(core::nanoseconds deadline) {
+    const std::lock_guard lock(mutex);
+    for (const auto& each : instances) {
+        if (!each->started || each->ended) continue;
+        core->kernels().request_stop();
+        const status ended = core::wait_for_end(*core->gpu(), each->turns->native(), deadline);
+        if (ended != status::ok) return ended;
+        if (const status seen = read_state(*each, deadline); seen != status::ok) return seen;
+        each->ended = true;
+    }
+    return status::ok;
+}
+
+gpu_graph::gpu_graph(std::unique_ptr<state> made) noexcept : state_(std::move(made)) {}
+gpu_graph::gpu_graph(gpu_graph&&) noexcept = default;
+gpu_graph& gpu_graph::operator=(gpu_graph&& other) noexcept {
+    if (this == &other) return *this;
+    gpu_graph ended(std::move(*this));
+    state_ = std::move(other.state_);
+    return *this;
+}
+
+/// An instance that goes waits for the end of its stream.
+gpu_graph::~gpu_graph() {
+    if (state_ == nullptr) return;
+    const auto runs = [](const auto& each) { return each->started && !each->ended; };
+    if (std::any_of(state_->instances.begin(), state_->instances.end(), runs)) {
+        state_->core->kernels().request_stop();
+    }
+}
+
+result<gpu_graph> gpu_graph::start(gpu_service& service, const gpu_graph_options& options,
+                                   const recorder& record) {
+    if (auto good = check(options); !good) return good.error();
+    auto made = std::make_unique<state>();
+    made->core = service.state_->core;
+    if (made->core->gpu() == nullptr) {
+        return error{status::invalid_argument, 0,
+                     "gpu_graph: a service with its memory on a GPU is needed (server_options::memory)"};
+    }
+    for (std::uint32_t i = 0; i < options.instances; ++i) {
+        if (auto recorded = made->record(options, record, i); !recorded) return recorded.error();
+    }
+    if (auto started = made->start(); !started) {
+        gpu_graph ended(std::move(made));
+        return started.error();
+    }
+    return gpu_graph{std::move(made)};
+}
+
+gpu_graph_statistics gpu_graph::statistics() const {
+    const std::lock_guard lock(state_->mutex);
+    gpu_graph_statistics out;
+    out.nodes = state_->instances.front()->turns->nodes();
+    std::uint64_t total = 0;
+    std::uint64_t least = ~std::uint64_t{0};
+    for (const auto& each : state_->instances) {
+        out.running += each->ended ? 0U : 1U;
+        if (!each->ended) continue;
+        out.turns += each->last.turns;
+        out.requests += each->last.requests;
+        total += each->last.total_ns;
+        if (each->last.least_ns != 0) least = std::min(least, each->last.least_ns);
+    }
+    if (out.turns == 0) return out;
+    out.mean = std::chrono::nanoseconds{total / out.turns};
+    out.least = std::chrono::nanoseconds{least};
+    return out;
+}
+
+status gpu_graph::stop(std::chrono::nanoseconds timeout) {
+    return state_->stop(core::deadline_after(timeout));
+}
+
+}  // namespace accel

@@ -1,0 +1,19 @@
+#pragma once
+
+#include "core/server/server_core.hpp"
+
+#include <accel_transport/gpu_service.hpp>
+
+#include <memory>
+#include <mutex>
+#include <optional>
+
+namespace accel {
+
+struct gpu_service::state {
+    std::shared_ptr<core::server_core> core;
+    std::mutex mutex;
+    std::optional<gpu_service_statistics> last;  ///< once it has ended
+};
+
+}  // namespace accel

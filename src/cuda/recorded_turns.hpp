@@ -1,0 +1,48 @@
+#pragma once
+
+#include "core/accelerator.hpp"
+#include "cuda/turn_kernels.hpp"
+
+#include <functional>
+#include <memory>
+
+struct CUgraph_st;
+struct CUgraphExec_st;
+
+namespace accel::cuda {
+
+/// A CUDA graph that begins itself anew on the GPU.
+class recorded_turns final : public core::recorded_turns {
+  public:
+    using recorder = std::function<result<void>(CUstream_st*)>;
+    [[nodiscard]] static result<std::unique_ptr<core::recorded_turns>> record(
+        int ordinal, const accel::device::service_ref& service, const accel::device::graph_memory& memory,
+        const recorder& work);
+    ~recorded_turns() override;
+    recorded_turns(const recorded_turns&) = delete;
+    recorded_turns& operator=(const recorded_turns&) = delete;
+
+    [[nodiscard]] CUstream_st* native() const noexcept override { return stream_; }
+    [[nodiscard]] std::size_t nodes() const noexcept override { return nodes_; }
+    [[nodiscard]] result<void> start() override;
+
+  private:
+    explicit recorded_turns(int ordinal) noexcept : ordinal_(ordinal) {}
+    [[nodiscard]] result<void> capture(const accel::device::service_ref& service,
+                                       const accel::device::graph_memory& memory, const recorder& work);
+    [[nodiscard]] result<void> fill(const accel::device::service_ref& service,
+                                    const accel::device::graph_memory& memory, const recorder& work);
+    [[nodiscard]] result<void> make_loop();
+    [[nodiscard]] result<void> instantiate();
+
+    int ordinal_;
+    next_turn next_ = next_turn::relaunch;
+    CUstream_st* stream_ = nullptr;
+    CUgraph_st* graph_ = nullptr;
+    CUgraph_st* body_ = nullptr;  ///< of the loop; the graph's
+    unsigned long long loop_ = 0;
+    CUgraphExec_st* ready_ = nullptr;
+    std::size_t nodes_ = 0;
+};
+
+}  // namespace accel::cuda

@@ -1,0 +1,81 @@
+#include "cuda/turn_kernels.hpp"
+
+#include <algorithm>
+
+namespace accel::cuda {
+namespace {
+
+constexpr unsigned block = 256;
+/// What one block copies before a grid of its own is the quicker way.
+constexpr std::size_t small_copy = std::size_t{32} << 10;
+constexpr std::size_t bytes_a_block = std::size_t{16} << 10;
+constexpr std::size_t most_blocks = 64;
+
+/// One thread waits; with `copies` all bring the requests to where they are looked for.
+__global__ void gather_turn(accel::device::service_ref service, accel::device::graph_memory memory,
+                            bool copies) {
+    if (threadIdx.x == 0) accel::device::gather(service, memory);
+    if (!copies) return;
+    __syncthreads();
+    accel::device::copy_in(memory, threadIdx.x, blockDim.x);
+}
+
+__global__ void copy_turn_in(accel::device::graph_memory memory) {
+    accel::device::copy_in(memory, std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x,
+                           std::uint64_t{gridDim.x} * blockDim.x);
+}
+
+__global__ void copy_turn_out(accel::device::graph_memory memory) {
+    accel::device::copy_out(memory, std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x,
+                            std::uint64_t{gridDim.x} * blockDim.x);
+}
+
+__device__ void begin_next(const accel::device::graph_state& state, next_turn next, unsigned long long loop) {
+    if (next == next_turn::relaunch) {
+        if (state.stopped == 0) (void)cudaGraphLaunch(cudaGetCurrentGraphExec(), cudaStreamGraphTailLaunch);
+    } else if (state.stopped != 0) {
+        cudaGraphSetConditional(loop, 0);
+    }
+}
+
+__global__ void send_turn(accel::device::service_ref service, accel::device::graph_memory memory, bool copies,
+                          next_turn next, unsigned long long loop) {
+    if (copies) {
+        accel::device::copy_out(memory, threadIdx.x, blockDim.x);
+        __syncthreads();
+    }
+    accel::device::end_requests(service, memory, threadIdx.x, blockDim.x);
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    begin_next(*memory.state, next, loop);
+    accel::device::count_turn(memory);
+}
+
+unsigned grid_for(std::size_t bytes) {
+    return static_cast<unsigned>(std::clamp<std::size_t>(bytes / bytes_a_block, 1, most_blocks));
+}
+
+}  // namespace
+
+int begin_turn(CUstream_st* stream, const accel::device::service_ref& service,
+               const accel::device::graph_memory& memory) noexcept {
+    const std::size_t bytes = memory.turn.input_bytes * memory.turn.batch;
+    const bool apart = bytes > small_copy;
+    const bool copies = bytes > 0 && !apart;
+    gather_turn<<<1, copies ? block : 1, 0, stream>>>(service, memory, copies);
+    if (apart) copy_turn_in<<<grid_for(bytes), block, 0, stream>>>(memory);
+    return cudaGetLastError();
+}
+
+int end_turn(CUstream_st* stream, const accel::device::service_ref& service,
+             const accel::device::graph_memory& memory, next_turn next, unsigned long long loop) noexcept {
+    const std::size_t bytes = memory.turn.output_bytes * memory.turn.batch;
+    const bool apart = bytes > small_copy;
+    const bool copies = bytes > 0 && !apart;
+    if (apart) copy_turn_out<<<grid_for(bytes), block, 0, stream>>>(memory);
+    const unsigned threads = copies ? block : std::min(memory.turn.batch, block);
+    send_turn<<<1, threads, 0, stream>>>(service, memory, copies, next, loop);
+    return cudaGetLastError();
+}
+
+}  // namespace accel::cuda

@@ -1,0 +1,221 @@
+// Services of recorded work, on a stand-in for a GPU: memory, turns, batches and stops. What CUDA makes of a
+// recording is tested in tests/gpu.
+#include "conformance/payload.hpp"
+#include "device/service_rig.hpp"
+#include "gpu/fake_stream.hpp"
+
+#include <accel_transport/device/graph_turn.hpp>
+#include <accel_transport/gpu_graph.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
+
+namespace accel::tests {
+namespace {
+
+constexpr std::size_t tensor = 1000;
+
+class recorded_service : public ::testing::Test {
+  protected:
+    using step = std::function<void(const device::graph_turn&)>;
+    void listen() { rig_.listen(); }
+    void start(const gpu_graph_options& options, const step& work) {
+        auto made = gpu_graph::start(*rig_.service, options,
+                                     [work](CUstream_st* stream, const device::graph_turn& turn) {
+                                         fake_stream::of(stream).launch([work, turn] { work(turn); });
+                                         return result<void>{};
+                                     });
+        ASSERT_TRUE(made.ok()) << made.error().message;
+        graph_.emplace(std::move(*made));
+    }
+    [[nodiscard]] static gpu_graph_options tensors(std::uint32_t batch = 1, std::uint32_t instances = 1) {
+        return {batch, tensor, tensor, instances};
+    }
+    static void copy_tensors(const device::graph_turn& turn) {
+        std::memcpy(turn.output, turn.input, *turn.count * tensor);
+    }
+
+    service_rig rig_{true};
+    std::optional<gpu_graph> graph_;  ///< goes before the service does
+};
+
+result<std::size_t> echo_of(channel& client, std::size_t bytes, std::uint64_t seed) {
+    std::vector<std::byte> request(bytes);
+    fill(request, seed);
+    auto answer = client.call(request);
+    if (!answer) return answer.error();
+    if (!matches(answer->bytes(), seed)) return error{status::protocol_error, 0, "other bytes"};
+    return answer->bytes().size();
+}
+
+TEST_F(recorded_service, answers_with_what_was_recorded) {
+    listen();
+    start(tensors(), copy_tensors);
+    channel client = rig_.connect();
+    for (std::uint64_t i = 0; i < 50; ++i) {
+        auto got = echo_of(client, tensor, i);
+        ASSERT_TRUE(got.ok()) << got.error().message;
+        EXPECT_EQ(*got, tensor);
+    }
+    EXPECT_EQ(graph_->statistics().running, 1U);
+    EXPECT_EQ(graph_->stop(patience(5s)), status::ok);
+    EXPECT_EQ(graph_->statistics().running, 0U);
+    EXPECT_EQ(rig_.service->statistics().replies, 50U);
+}
+
+TEST_F(recorded_service, other_lengths_are_refused) {
+    listen();
+    start(tensors(), copy_tensors);
+    channel client = rig_.connect();
+    for (const std::size_t bytes : {std::size_t{0}, tensor - 1, tensor + 1}) {
+        auto got = echo_of(client, bytes, 1);
+        ASSERT_FALSE(got.ok()) << bytes;
+        EXPECT_EQ(got.error().code, status::invalid_argument);
+    }
+    EXPECT_TRUE(echo_of(client, tensor, 1).ok());
+    auto narrow = service_rig::small();
+    narrow.response_bytes = tensor - 1;
+    channel other = rig_.connect(narrow);
+    EXPECT_EQ(echo_of(other, tensor, 1).error().code, status::message_too_large);
+}
+
+TEST_F(recorded_service, reads_and_writes_in_place) {
+    listen();
+    start({4, 0, 0, 1}, [](const device::graph_turn& turn) {
+        for (std::uint32_t i = 0; i < *turn.count; ++i) {
+            const device::exchange_ref& exchange = turn.exchanges[i];
+            std::memcpy(exchange.response, exchange.request, exchange.request_bytes);
+            turn.answers[i].length = exchange.request_bytes;
+        }
+    });
+    channel client = rig_.connect();
+    for (const std::size_t bytes : {0U, 1U, 64U, 4096U}) {
+        auto got = echo_of(client, bytes, bytes);
+        ASSERT_TRUE(got.ok()) << got.error().message;
+        EXPECT_EQ(*got, bytes);
+    }
+}
+
+TEST_F(recorded_service, kernels_fail_single_requests) {
+    listen();
+    start({1, 0, 0, 1}, [](const device::graph_turn& turn) {
+        if (*turn.count == 0) return;
+        turn.answers[0].reason = status::application_error;
+        turn.answers[0].code = 42;
+    });
+    channel client = rig_.connect();
+    call_view call;
+    ASSERT_EQ(client.begin(call), status::ok);
+    ASSERT_EQ(client.submit(call.id, 10), status::ok);
+    std::array<completion, 1> done;
+    ASSERT_EQ(client.wait(done, patience(5s)), 1U);
+    EXPECT_EQ(done[0].status, status::application_error);
+    EXPECT_EQ(done[0].code, 42U);
+}
+
+TEST_F(recorded_service, a_response_longer_than_its_room_is_a_failure) {
+    listen();
+    start({1, 0, 0, 1}, [](const device::graph_turn& turn) { turn.answers[0].length = 1U << 30; });
+    channel client = rig_.connect();
+    EXPECT_EQ(echo_of(client, 10, 1).error().code, status::message_too_large);
+}
+
+/// Several requests of several clients in one turn.
+TEST_F(recorded_service, serves_batches_of_many_sessions) {
+    listen();
+    std::atomic<std::uint32_t> most{0};
+    start(tensors(8), [&most](const device::graph_turn& turn) {
+        most = std::max(most.load(), *turn.count);
+        std::this_thread::sleep_for(2ms);
+        copy_tensors(turn);
+    });
+    constexpr int clients = 4;
+    const auto calls = effort(100);
+    std::atomic<int> right{0};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < clients; ++t) {
+        threads.emplace_back([&, t] {
+            channel client = rig_.connect();
+            for (int i = 0; i < calls; ++i) {
+                if (echo_of(client, tensor, static_cast<std::uint64_t>(t * 1000 + i)).ok()) ++right;
+            }
+        });
+    }
+    for (std::thread& each : threads) each.join();
+    EXPECT_EQ(right.load(), clients * calls);
+    EXPECT_GT(most.load(), 1U);
+    EXPECT_LE(most.load(), 8U);
+}
+
+TEST_F(recorded_service, instances_share_the_requests) {
+    listen();
+    std::array<std::atomic<int>, 3> served{};
+    start(tensors(1, 3), [&served](const device::graph_turn& turn) {
+        served[turn.instance] += static_cast<int>(*turn.count);
+        std::this_thread::sleep_for(1ms);
+        copy_tensors(turn);
+    });
+    std::atomic<int> right{0};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 3; ++t) {
+        threads.emplace_back([&, t] {
+            channel client = rig_.connect();
+            for (int i = 0; i < 100; ++i) {
+                if (echo_of(client, tensor, static_cast<std::uint64_t>(t * 1000 + i)).ok()) ++right;
+            }
+        });
+    }
+    for (std::thread& each : threads) each.join();
+    EXPECT_EQ(right.load(), 300);
+    for (const auto& each : served) EXPECT_GT(each.load(), 0);
+    EXPECT_EQ(graph_->statistics().running, 3U);
+    EXPECT_EQ(graph_->stop(patience(5s)), status::ok);
+    EXPECT_EQ(graph_->statistics().running, 0U);
+}
+
+TEST_F(recorded_service, stops_under_load) {
+    listen();
+    start(tensors(4), copy_tensors);
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 2; ++t) {
+        threads.emplace_back([&] {
+            channel client = rig_.connect();
+            while (echo_of(client, tensor, 1).ok()) continue;
+        });
+    }
+    EXPECT_TRUE(eventually(patience(5s), [&] { return rig_.service->statistics().replies > 100; }));
+    EXPECT_EQ(graph_->stop(patience(5s)), status::ok);
+    rig_.stop();
+    for (std::thread& each : threads) each.join();
+    const auto seen = rig_.service->statistics();
+    EXPECT_EQ(seen.requests, seen.replies + seen.dropped);
+}
+
+TEST_F(recorded_service, what_cannot_be_is_refused) {
+    listen();
+    const auto nothing = [](CUstream_st*, const device::graph_turn&) { return result<void>{}; };
+    for (const gpu_graph_options& wrong :
+         {gpu_graph_options{0, 0, 0, 1}, gpu_graph_options{1 << 20, 0, 0, 1}, gpu_graph_options{1, 0, 0, 0},
+          gpu_graph_options{1, std::size_t{1} << 40, 0, 1}}) {
+        auto made = gpu_graph::start(*rig_.service, wrong, nothing);
+        ASSERT_FALSE(made.ok());
+        EXPECT_EQ(made.error().code, status::invalid_argument);
+    }
+    const auto refuses = [](CUstream_st*, const device::graph_turn&) {
+        return result<void>{error{status::application_error, 0, "no such model"}};
+    };
+    auto made = gpu_graph::start(*rig_.service, {}, refuses);
+    ASSERT_FALSE(made.ok());
+    EXPECT_EQ(made.error().message, "no such model");
+
+    service_rig on_host(false);
+    on_host.listen();
+    auto elsewhere = gpu_graph::start(*on_host.service, {}, nothing);
+    ASSERT_FALSE(elsewhere.ok());
+    EXPECT_EQ(elsewhere.error().code, status::invalid_argument);
+}
+
+}  // namespace
+}  // namespace accel::tests

@@ -1,0 +1,270 @@
+// Services of recorded kernels on a GPU: graphs that begin anew by themselves.
+#include "conformance/patience.hpp"
+#include "conformance/payload.hpp"
+#include "digits/dataset.hpp"
+#include "digits/digit_answer.hpp"
+#include "digits/embedded.hpp"
+#include "digits/frame.hpp"
+#include "digits/gpu_network.hpp"
+#include "digits/preprocess.hpp"
+#include "gpu/tensor_kernels.hpp"
+#include "loopback.hpp"
+
+#include <accel_transport/accel_transport.hpp>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <iostream>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace accel::tests {
+namespace {
+
+namespace digits = examples::digits;
+
+class recorded : public ::testing::Test {
+  protected:
+    void TearDown() override {
+        if (graph_) {
+            EXPECT_EQ(graph_->stop(patience(10s)), status::ok);
+            const auto seen = graph_->statistics();
+            const auto host = service_->statistics();
+            std::cout << seen.requests << " requests in " << seen.turns << " turns of " << seen.nodes
+                      << " nodes; from arrival to the response posted "
+                      << static_cast<double>(seen.mean.count()) / 1000 << " us, at least "
+                      << static_cast<double>(seen.least.count()) / 1000 << "; CPU of the service's thread: "
+                      << static_cast<double>((host.cpu_user + host.cpu_kernel).count()) / 1e6 << " ms\n";
+        }
+    }
+    void listen(std::size_t most_bytes = std::size_t{64} << 10) {
+        options_.max_slots = 16;
+        options_.max_request_bytes = options_.max_response_bytes = most_bytes;
+        options_.security.insecure = true;
+        options_.peer_timeout = patience(2s);
+        auto made = gpu_service::listen(context_, "gpu://" + own_loopback() + ":0", options_);
+        if (!made && made.error().code == status::unsupported) GTEST_SKIP() << made.error().message;
+        ASSERT_TRUE(made.ok()) << made.error().message;
+        service_.emplace(std::move(*made));
+    }
+    void start(const gpu_graph_options& options, const gpu_graph::recorder& record) {
+        auto made = gpu_graph::start(*service_, options, record);
+        ASSERT_TRUE(made.ok()) << made.error().message;
+        graph_.emplace(std::move(*made));
+    }
+    [[nodiscard]] channel connect(std::size_t bytes, std::uint32_t slots = 8) {
+        channel_options wanted;
+        wanted.slots = slots;
+        wanted.request_bytes = wanted.response_bytes = std::max<std::size_t>(bytes, 64);
+        wanted.security.insecure = true;
+        wanted.peer_timeout = patience(2s);
+        wanted.call_timeout = patience(10s);
+        auto made = channel::connect(client_context_, service_->endpoint(), wanted);
+        if (!made) throw std::runtime_error(made.error().message);
+        return std::move(*made);
+    }
+
+    context context_ = context::open().value();
+    context client_context_ = context::open().value();
+    server_options options_ = gpu_service::defaults();
+    std::optional<gpu_service> service_;
+    std::optional<gpu_graph> graph_;  ///< goes before the service does
+};
+
+gpu_graph::recorder sums(int nodes) {
+    return [nodes](CUstream_st* stream, const device::graph_turn& turn) {
+        if (record_sums(stream, turn, nodes)) return result<void>{};
+        return result<void>{error{status::system_error, 0, "the kernels cannot be recorded"}};
+    };
+}
+
+/// Whether each byte of the answer is the request's and `more`.
+bool is_sum(std::span<const std::byte> answer, std::span<const std::byte> request, int more) {
+    return std::equal(answer.begin(), answer.end(), request.begin(), request.end(), [more](auto a, auto r) {
+        return a == static_cast<std::byte>(static_cast<int>(r) + more);
+    });
+}
+
+/// Calls one after the other; how many were right.
+int call_sums(channel& client, int calls, std::size_t bytes, int nodes, std::uint64_t seed) {
+    std::vector<std::byte> request(bytes);
+    int right = 0;
+    for (int i = 0; i < calls; ++i) {
+        fill(request, seed + static_cast<std::uint64_t>(i));
+        auto answer = client.call(request);
+        if (!answer) return right;
+        right += is_sum(answer->bytes(), request, nodes) ? 1 : 0;
+    }
+    return right;
+}
+
+class recorded_nodes : public recorded, public ::testing::WithParamInterface<int> {};
+
+/// With the library's two: 3, 4, 6 and 10.
+TEST_P(recorded_nodes, answer_with_what_was_recorded) {
+    listen();
+    if (IsSkipped()) return;
+    constexpr std::size_t bytes = 1024;
+    start({1, bytes, bytes, 1}, sums(GetParam()));
+    channel client = connect(bytes);
+    constexpr int calls = 5000;
+    EXPECT_EQ(call_sums(client, calls, bytes, GetParam(), 7), calls);
+}
+INSTANTIATE_TEST_SUITE_P(nodes, recorded_nodes, ::testing::Values(1, 2, 4, 8));
+
+TEST_F(recorded, works_in_place) {
+    listen();
+    if (IsSkipped()) return;
+    start({4, 0, 0, 1}, sums(2));
+    channel client = connect(4096);
+    for (const std::size_t bytes : {1U, 7U, 64U, 1000U, 4096U}) {
+        EXPECT_EQ(call_sums(client, 20, bytes, 2, bytes), 20) << bytes;
+    }
+}
+
+TEST_F(recorded, copies_long_tensors_with_many_blocks) {
+    constexpr std::size_t bytes = std::size_t{3} << 20;
+    options_.max_sessions = 4;
+    listen(bytes);
+    if (IsSkipped()) return;
+    start({1, bytes, bytes, 1}, sums(1));
+    channel client = connect(bytes, 2);
+    EXPECT_EQ(call_sums(client, 20, bytes, 1, 3), 20);
+}
+
+TEST_F(recorded, single_requests_fail) {
+    listen();
+    if (IsSkipped()) return;
+    start({8, 64, 64, 1}, [](CUstream_st* stream, const device::graph_turn& turn) {
+        const bool done = record_sums(stream, turn, 1) && record_failures(stream, turn, 9);
+        return done ? result<void>{} : result<void>{error{status::system_error, 0, "not recorded"}};
+    });
+    channel client = connect(64);
+    std::array<std::byte, 64> request{};
+    for (int i = 0; i < 60; ++i) {
+        request[0] = static_cast<std::byte>(i);
+        const auto answer = client.call(request);
+        EXPECT_EQ(answer.ok(), i % 3 != 0) << i;
+        if (!answer) {
+            EXPECT_EQ(answer.error().code, status::application_error);
+        }
+    }
+    EXPECT_EQ(client.call(std::span(request).first(63)).error().code, status::invalid_argument);
+}
+
+class recorded_sessions : public recorded, public ::testing::WithParamInterface<int> {};
+
+TEST_P(recorded_sessions, all_answers_right) {
+    listen();
+    if (IsSkipped()) return;
+    constexpr std::size_t bytes = 256;
+    start({16, bytes, bytes, 4}, sums(2));
+    const int sessions = GetParam();
+    const int calls = 40'000 / sessions;
+    std::atomic<int> right{0};
+    const auto begin = std::chrono::steady_clock::now();
+    std::vector<std::thread> threads;
+    const int count = std::min(sessions, 8);
+    for (int t = 0; t < count; ++t) {
+        threads.emplace_back([&, t] {
+            std::vector<channel> clients;
+            for (int i = t; i < sessions; i += count) clients.push_back(connect(bytes));
+            for (channel& each : clients)
+                right += call_sums(each, calls, bytes, 2, static_cast<std::uint64_t>(t));
+        });
+    }
+    for (std::thread& each : threads) each.join();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    EXPECT_EQ(right.load(), calls * sessions);
+    std::cout << sessions << " sessions: " << right.load() / took.count() << " requests/s\n";
+}
+INSTANTIATE_TEST_SUITE_P(sessions, recorded_sessions, ::testing::Values(1, 4, 16, 64));
+
+TEST_F(recorded, stops_within_a_bound_while_clients_call) {
+    listen();
+    if (IsSkipped()) return;
+    start({4, 256, 256, 2}, sums(1));
+    std::vector<std::thread> clients;
+    for (int t = 0; t < 3; ++t) {
+        clients.emplace_back([&] {
+            channel client = connect(256);
+            (void)call_sums(client, 1'000'000, 256, 1, 5);
+        });
+    }
+    std::this_thread::sleep_for(300ms);
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_EQ(graph_->stop(patience(5s)), status::ok);
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
+    EXPECT_LT(took.count(), 3000.0);
+    service_->stop();
+    for (std::thread& each : clients) each.join();
+    EXPECT_GT(graph_->statistics().requests, 0U);
+}
+
+TEST_F(recorded, what_no_graph_can_do_is_refused) {
+    listen();
+    if (IsSkipped()) return;
+    auto made = gpu_graph::start(*service_, {}, [](CUstream_st* stream, const device::graph_turn&) {
+        return record_host_function(stream) ? result<void>{}
+                                            : result<void>{error{status::system_error, 0, "?"}};
+    });
+    ASSERT_FALSE(made.ok());
+    std::cout << made.error().message << '\n';
+}
+
+digits::digit_answer on_host(const digits::network& model, std::span<const float> tensor) {
+    digits::digit_answer answer;
+    const digits::failure why = model.classify(tensor, answer.scores);
+    answer.label = why == digits::failure::none
+                       ? static_cast<std::uint32_t>(digits::best_class(answer.scores))
+                       : digits::label_of(why);
+    return answer;
+}
+
+class recorded_digits : public recorded, public ::testing::WithParamInterface<bool> {};
+
+/// Tensors, and raw frames, all test images: the same bits as on the host.
+TEST_P(recorded_digits, are_those_of_the_host) {
+    const bool raw = GetParam();
+    const std::size_t bytes = raw ? digits::frame_bytes : digits::tensor_bytes;
+    options_.max_sessions = 4;
+    listen(bytes);
+    if (IsSkipped()) return;
+    const auto model = digits::network::load(digits::embedded_weights()).value.value();
+    auto on_gpu = digits::gpu_network::create(0, model, 1);
+    ASSERT_TRUE(on_gpu.ok()) << on_gpu.error().message;
+    start({1, bytes, sizeof(digits::digit_answer), 1}, [&](CUstream_st* stream, const auto& turn) {
+        digits::gpu_scratch* const scratch = on_gpu->scratch_for(stream);
+        if (raw) on_gpu->preprocess(stream, turn.input, scratch);
+        raw ? on_gpu->infer(stream, scratch, turn.output) : on_gpu->infer(stream, turn.input, turn.output);
+        return result<void>{};
+    });
+    const auto images = digits::dataset::load(digits::embedded_test_images()).value.value();
+    channel client = connect(bytes, 2);
+    std::vector<std::byte> request(bytes);
+    std::array<float, digits::tensor_values> tensor{};
+    for (std::size_t i = 0; i < images.size(); ++i) {
+        if (raw) {
+            ASSERT_EQ(digits::draw_frame(images[i], i, request), digits::failure::none);
+            ASSERT_EQ(digits::preprocess(request, tensor), digits::failure::none);
+        } else {
+            digits::to_tensor(images[i], tensor);
+            std::memcpy(request.data(), tensor.data(), bytes);
+        }
+        auto answer = client.call(request);
+        ASSERT_TRUE(answer.ok()) << answer.error().message;
+        const auto expected = on_host(model, tensor);
+        ASSERT_EQ(answer->bytes().size(), sizeof expected);
+        EXPECT_EQ(std::memcmp(answer->bytes().data(), &expected, sizeof expected), 0) << i;
+    }
+}
+INSTANTIATE_TEST_SUITE_P(input, recorded_digits, ::testing::Bool(),
+                         [](const auto& kind) { return kind.param ? "raw" : "tensor"; });
+
+}  // namespace
+}  // namespace accel::tests
