@@ -111,9 +111,9 @@ result<void> service_memory::prepare(std::span<const mlx5::send_queue_ref> sends
     std::fill(table.begin(), table.end(), device::session_number{0, device::no_session});
     for (std::uint32_t i = 0; i < sizes_.sessions; ++i) {
         device::session_entry& entry = here.sessions[i];
-        entry.sends.queue = sends[i];
-        entry.sends.state = there.send_states + i;
-        entry.sends.whole = there.whole + std::size_t{i} * sizes_.send_blocks;
+        entry.sends.direct.queue = sends[i];
+        entry.sends.direct.state = there.send_states + i;
+        entry.sends.direct.whole = there.whole + std::size_t{i} * sizes_.send_blocks;
         entry.generations = there.generations + std::size_t{i} * sizes_.slots;
         entry.busy = there.busy + std::size_t{i} * sizes_.slots;
         put_number(table, sends[i].queue_pair, i);
@@ -125,8 +125,8 @@ result<void> service_memory::prepare(std::span<const mlx5::send_queue_ref> sends
     service_.numbers_mask = here.table_size - 1;
     service_.ready = there.ready;
     service_.ready_mask = here.ready_size - 1;
-    service_.completions = completions;
-    service_.completions.state = &there.state->completions;
+    service_.completions.direct = completions;
+    service_.completions.direct.state = &there.state->completions;
     service_.orders = orders_;
     service_.commands = commands_;
     service_.command_mask = command_count_ - 1;
