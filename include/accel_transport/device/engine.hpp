@@ -11,6 +11,7 @@
 /// for all of its ports, so it is one branch that all threads take alike. No step waits.
 namespace accel::device {
 
+/// How it is done.
 enum class engine : std::uint32_t {
     direct,  ///< mlx5 queues where they lie; the GPU rings the doorbell
     proxy,   ///< descriptors into a ring in pinned memory; `verbs/proxy.hpp` posts them
