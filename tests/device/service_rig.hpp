@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace accel::tests {
@@ -76,8 +77,11 @@ class service_rig {
     service_rig(const service_rig&) = delete;
     service_rig& operator=(const service_rig&) = delete;
 
+    [[nodiscard]] result<gpu_service> try_listen() {
+        return gpu_service::listen(server_context, "gpu://" + own_loopback() + ":0" + query, options);
+    }
     void listen() {
-        auto made = gpu_service::listen(server_context, "gpu://" + own_loopback() + ":0" + query, options);
+        auto made = try_listen();
         ASSERT_TRUE(made.ok()) << made.error().message;
         service = std::make_unique<gpu_service>(std::move(*made));
     }
