@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <iostream>
 
 namespace accel::tests {
 namespace {
@@ -39,6 +40,23 @@ TEST_P(device_engine, is_what_was_asked_for) {
                              return rig.service->statistics().cpu_proxy > 0ns;
                          }),
               proxied);
+}
+
+/// Says what it took: engines are compared within one run.
+TEST_P(device_engine, serves_calls_one_after_the_other) {
+    service_rig rig(GetParam());
+    rig.listen();
+    rig.serve(echo);
+    channel client = rig.connect();
+    expect_calls(client, 100);
+    const int calls = effort(2000);
+    const auto begin = std::chrono::steady_clock::now();
+    expect_calls(client, calls);
+    const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
+    const auto seen = rig.service->statistics();
+    std::cout << "100 bytes there and back: " << took.count() / calls << " us; CPU of the proxy's thread: "
+              << std::chrono::duration<double, std::milli>(seen.cpu_proxy).count() << " ms in "
+              << took.count() / 1000 << " ms\n";
 }
 
 /// A client goes while a kernel works for it: its place is not given to another before the kernel has ended.
