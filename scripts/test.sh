@@ -10,7 +10,7 @@ declare -A step_about=(
     [sources]="include rules, leftovers, paths of one machine"
     [release]="gcc, optimised, warnings are errors; all tests"
     [softnic]="stock programs on softnic, the emulated mlx5 device: ibv_*, perftest, UCX; also with 1 % loss"
-    [rxe]="on the kernel's RDMA (Soft-RoCE) in a virtual machine: stock programs, rdma's tests, bare verbs beside rdma"
+    [rxe]="on the kernel's RDMA (Soft-RoCE) in a virtual machine: stock programs, rdma's tests, services by proxy, bare verbs beside rdma"
     [demo]="every image served over every transport, at least 97 % right; the doctor"
     [tidy]="clang-tidy finds nothing"
     [asan]="clang, warnings are errors; all tests under AddressSanitizer and UndefinedBehaviorSanitizer"
@@ -249,7 +249,7 @@ step_rxe() {
     counted "$(grep -c ' \.\.\. ok$' "$logs/rxe.log")" 0 0
 
     cmake --preset release -DACCEL_BUILD_TESTS=ON -DACCEL_BUILD_BENCH=ON
-    cmake --build build/release --target rdma_tests conformance_tests conformance_peer accel_bench accel_keys accel_doctor
+    cmake --build build/release --target rdma_tests service_tests conformance_tests conformance_peer accel_bench accel_keys accel_doctor
     rm -rf "$results"
     $vm run --memory 4096 --timeout 1800 --results "$results" -- bash tests/rxe/job.sh "$root/build/release/bin" "$results" || status=$?
     cat "$results/counts" >>"$logs/rxe.counts" || status=1

@@ -47,7 +47,8 @@ class ACCEL_API context {
     /// library's (PyTorch's, say). May block. `invalid_argument` if it is not, or not wholly, of this kind.
     [[nodiscard]] result<region> register_memory(void* data, std::size_t size_bytes,
                                                  memory_kind kind = memory_kind::host());
-    /// Every scheme this build knows, best first, with what this machine lacks for it.
+    /// Every scheme this build knows, best first, with what this machine lacks for it. Tries things out: not
+    /// while kernels of a `gpu_service` run.
     [[nodiscard]] std::vector<scheme_report> schemes() const;
 
     /// Internal.

@@ -32,11 +32,13 @@ struct gpu_service_statistics {
     std::uint64_t dropped = 0;            ///< of clients that were gone, or broke the protocol
     std::chrono::nanoseconds cpu_user{};  ///< of the service's one thread, which sleeps
     std::chrono::nanoseconds cpu_kernel{};
+    std::chrono::nanoseconds cpu_proxy{};  ///< of the thread that posts for kernels, `gpu_engine::proxy`
 };
 
 /// A service that lives on a GPU: kernels of the application take requests, compute and post the responses
-/// to the adapter themselves (device/service.hpp), and no thread of the host takes part. This is the host's
-/// end: it lets clients in and out. Clients are ordinary channels, over `gpu`, `rdma` or `gdr`.
+/// to the adapter themselves (device/service.hpp), and no thread of the host takes part; or, where a GPU
+/// cannot reach the adapter, one that posts for them (`gpu_engine`). This is the host's end: it lets clients
+/// in and out. Clients are ordinary channels, over `gpu`, `rdma` or `gdr`.
 /// Move-only; its methods may be called from any thread.
 class ACCEL_API gpu_service {
   public:
@@ -60,6 +62,9 @@ class ACCEL_API gpu_service {
     /// What clients connect to, with the real port; without keys and options.
     [[nodiscard]] std::string endpoint() const;
     [[nodiscard]] gpu_service_statistics statistics() const;
+    /// How its kernels reach the RDMA device, never `automatic`, and a sentence that says why.
+    [[nodiscard]] gpu_engine engine() const noexcept;
+    [[nodiscard]] const std::string& engine_reason() const noexcept;
 
     /// `take` and `wait` say `closed` from about now on. Does not wait.
     void request_stop() noexcept;

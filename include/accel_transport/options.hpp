@@ -23,6 +23,13 @@ struct security_options {
     bool insecure = false;          ///< URI `insecure`: no keys, no encryption; has to be asked for by name
 };
 
+/// How a service that lives on a GPU reaches its RDMA device.
+enum class gpu_engine : std::uint8_t {
+    automatic,  ///< URI `auto`: `direct` where it works, else `proxy`
+    direct,     ///< its kernels post to the device's own queues (mlx5), which the GPU has to map
+    proxy,      ///< a thread of the host, which spins under load, posts for them by libibverbs; any device
+};
+
 /// Which RDMA port `rdma` uses, and how patient its hardware is. The defaults suit one network.
 struct verbs_options {
     std::string device{};  ///< URI `device`: NAME or NAME:PORT, as in mlx5_0:1; empty: the first that is up
@@ -36,6 +43,9 @@ struct verbs_options {
     /// URI `direct`: on mlx5 devices, write work requests and read completions where the device does, not by
     /// way of its driver's library. Other devices are always used by way of libibverbs.
     bool direct = true;
+    /// URI `engine`, servers of `gpu` only: auto, direct or proxy. `direct=false` leaves no choice but the
+    /// proxy.
+    gpu_engine engine = gpu_engine::automatic;
 };
 
 /// Options of a channel. Each is also a URI key of the same name; the URI wins over the code.

@@ -152,6 +152,13 @@ class link {
     [[nodiscard]] virtual slot_memory& receive() const noexcept = 0;
 };
 
+/// How a service that lives on a GPU reaches its device.
+struct resident_engine {
+    gpu_engine engine = gpu_engine::automatic;
+    std::string reason;
+    nanoseconds cpu_time{};  ///< that it has taken from the host, beside the poller
+};
+
 /// What one thread polls: all its links of one backend, and their common source of events.
 class poller {
   public:
@@ -179,6 +186,8 @@ class poller {
 
     /// With `poller_options::resident`: what its kernels need.
     [[nodiscard]] virtual const device::service_ref* service() const noexcept { return nullptr; }
+    /// … and how they reach the device.
+    [[nodiscard]] virtual resident_engine engine() const { return {}; }
     /// … and they are to end. Any thread.
     virtual void request_stop() noexcept {}
     /// … and they have all ended: nothing waits for them any more.
@@ -219,6 +228,8 @@ class backend {
     [[nodiscard]] virtual std::string_view wire() const noexcept { return scheme(); }
     /// Does this machine have what it takes. May block briefly.
     [[nodiscard]] virtual probe_result probe() = 0;
+    /// The same, and looks closer, for people: while no kernel of a service runs.
+    [[nodiscard]] virtual probe_result examine() { return probe(); }
     /// True: peers are in one process and the server uses the client's slots; no network control plane.
     [[nodiscard]] virtual bool shares_memory() const noexcept { return false; }
     /// True: links bring their slots themselves; a server's are for kernels (`poller_options::resident`).

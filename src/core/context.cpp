@@ -131,7 +131,7 @@ result<region> context::register_memory(void* data, std::size_t size_bytes, memo
 std::vector<scheme_report> context::schemes() const {
     std::vector<scheme_report> reports;
     for (const auto& each : state_->backends()) {
-        auto [usable, reason] = each->probe();
+        auto [usable, reason] = each->examine();
         reports.push_back({std::string{each->scheme()}, usable, std::move(reason)});
     }
     return reports;

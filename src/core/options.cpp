@@ -89,6 +89,12 @@ bool parse_value(std::string_view text, stream_priority& out) {
     out = text == "high" ? stream_priority::high : stream_priority::normal;
     return text == "high" || text == "normal";
 }
+bool parse_value(std::string_view text, gpu_engine& out) {
+    if (text == "auto") out = gpu_engine::automatic;
+    if (text == "direct") out = gpu_engine::direct;
+    if (text == "proxy") out = gpu_engine::proxy;
+    return text == "auto" || text == "direct" || text == "proxy";
+}
 bool parse_value(std::string_view text, memory_kind& out) {
     if (text == "host") {
         out = memory_kind::host();
@@ -170,6 +176,7 @@ constexpr std::array server_keys{
     ACCEL_VERBS_OPTION(server_options, ack_timeout),
     ACCEL_VERBS_OPTION(server_options, ack_retries),
     ACCEL_VERBS_OPTION(server_options, direct),
+    ACCEL_VERBS_OPTION(server_options, engine),
     ACCEL_SECURITY_OPTION(server_options, key_file),
     ACCEL_SECURITY_OPTION(server_options, authorized_keys),
     ACCEL_SECURITY_OPTION(server_options, insecure),
@@ -187,7 +194,8 @@ result<void> set_option(const std::array<option_key<Options>, Count>& keys, std:
         return error{
             status::invalid_argument, 0,
             fmt::format("option {}: '{}' is no good value (durations 20us 500ms 2s, sizes 64K 1M, switches "
-                        "true false, poll busy adaptive block, memory host cuda:0, priority normal high)",
+                        "true false, poll busy adaptive block, memory host cuda:0, priority normal high, "
+                        "engine auto direct proxy)",
                         name, value)};
     }
     std::string known;
@@ -206,6 +214,8 @@ result<void> check(const verbs_options& options) {
     if (options.gid_index < -1 || options.gid_index > 255) return out_of_bounds("gid_index", "-1 to 255");
     if (options.ack_timeout <= nanoseconds{0}) return out_of_bounds("ack_timeout", "more than 0");
     if (options.ack_retries > 6) return out_of_bounds("ack_retries", "0 to 6");
+    if (options.engine == gpu_engine::direct && !options.direct)
+        return out_of_bounds("engine", "auto or proxy with direct=false");
     return {};
 }
 

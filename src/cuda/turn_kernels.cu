@@ -33,8 +33,8 @@ __global__ void copy_turn_out(accel::device::graph_memory memory) {
 __device__ void begin_next(const accel::device::graph_state& state, next_turn next, unsigned long long loop) {
     if (next == next_turn::relaunch) {
         if (state.stopped == 0) (void)cudaGraphLaunch(cudaGetCurrentGraphExec(), cudaStreamGraphTailLaunch);
-    } else if (state.stopped != 0) {
-        cudaGraphSetConditional(loop, 0);
+    } else {
+        cudaGraphSetConditional(loop, state.stopped == 0 ? 1 : 0);
     }
 }
 

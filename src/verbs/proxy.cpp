@@ -14,6 +14,7 @@
 #include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 namespace accel::verbs {
 namespace {
@@ -35,6 +36,7 @@ proxy_engine::sender::sender(const queue_pair& of, const proxy_send_ring& from,
                              std::uint32_t serial_number) noexcept
     : pair(of.get()),
       number(of.number()),
+      name(from.name.value_or(of.number())),
       serial(serial_number),
       ring(from),
       count(static_cast<std::uint32_t>(from.descriptors.size())),
@@ -89,7 +91,7 @@ result<void> proxy_engine::make_queues() {
                      fmt::format("proxy: {} has completion queues of {} entries only; ask for fewer receives",
                                  device_->name(), completions_->depth())};
     }
-    sends_left_ = std::min(completions_->depth() - of_receives, options_.sends);
+    sends_ = sends_left_ = std::min(completions_->depth() - of_receives, options_.sends);
     proxy::clear(ring_.entries.data(), ring_count_, ring_.first);
     mlx5::store_flag(ring_.consumed, ring_.first);
     refill(receives_->depth());
@@ -102,6 +104,8 @@ result<void> proxy_engine::check(const queue_pair& pair, const proxy_send_ring& 
     if (!is_ring(ring.descriptors.size()) || ring.released == nullptr)
         return misused(fmt::format("a ring of 2 to {} descriptors, a power of two", proxy::most_entries));
     if (pair.sizes().send < 2) return misused("the queue pair takes fewer than 2 work requests");
+    if (ring.name.value_or(0) >= mlx5::no_queue_pair)
+        return misused("a name has 24 bits, not all of them set");
     if (pair.get()->send_cq != completions() || pair.get()->recv_cq != completions())
         return misused("the queue pair has another completion queue");
     return {};
@@ -216,6 +220,7 @@ void proxy_engine::stop() noexcept {
 
 void proxy_engine::run() noexcept {
     ::pthread_setname_np(::pthread_self(), "accel-proxy");
+    thread_id_.store(::gettid(), std::memory_order_relaxed);
     ::prctl(PR_SET_TIMERSLACK, 1);  // naps are as long as they say
     core::spinner spinner(poll_mode::adaptive);
     core::nanoseconds busy_until = core::now() + options_.spin;

@@ -22,6 +22,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include <sys/types.h>
+
 namespace accel::verbs {
 
 struct proxy_options {
@@ -46,6 +48,8 @@ struct proxy_send_ring {
     std::span<proxy::send_descriptor> descriptors;
     std::uint32_t* released = nullptr;
     std::uint32_t first = 0;  ///< number of the first descriptor
+    /// What descriptors and completions name it by, 24 bits; nothing: the queue pair's number.
+    std::optional<std::uint32_t> name{};
 };
 
 /// Posts for GPUs that cannot: takes descriptors out of send rings, posts them by libibverbs on any device,
@@ -86,6 +90,12 @@ class proxy_engine final : public async_listener {
 
     void on_async_event(ibv_event_type type) noexcept override;
 
+    /// What there is room for: receives, and work requests of all queue pairs that can be added.
+    [[nodiscard]] std::uint32_t receive_depth() const noexcept { return receives_->depth(); }
+    [[nodiscard]] std::uint32_t send_depth() const noexcept { return sends_; }
+    /// Of `start`, once it runs; 0 before. Any thread.
+    [[nodiscard]] pid_t thread_id() const noexcept { return thread_id_.load(std::memory_order_relaxed); }
+
   private:
     static constexpr std::uint32_t most_batch = 64;
     /// So many are posted anew at once, or a quarter of all.
@@ -96,6 +106,7 @@ class proxy_engine final : public async_listener {
         sender(const queue_pair& of, const proxy_send_ring& ring, std::uint32_t serial_number) noexcept;
         ibv_qp* pair;
         std::uint32_t number;
+        std::uint32_t name;
         std::uint32_t serial;  ///< tells it from an earlier one of the same number
         proxy_send_ring ring;
         std::uint32_t count;
@@ -139,6 +150,7 @@ class proxy_engine final : public async_listener {
     proxy_options options_;
     std::uint32_t ring_count_;
     int wake_fd_;
+    std::uint32_t sends_ = 0;
     std::unique_ptr<receive_queue> receives_;
     std::unique_ptr<completion_queue> completions_;
     empty_receives receive_chain_;
@@ -159,6 +171,7 @@ class proxy_engine final : public async_listener {
     std::atomic<std::uint32_t> turn_{0};  ///< odd: in one
     std::atomic<bool> news_{false};
     std::atomic<bool> stop_{false};
+    std::atomic<pid_t> thread_id_{0};
     std::mutex mutex_;  ///< of what follows; met only when a queue pair comes or goes
     std::vector<std::unique_ptr<sender>> added_;
     std::vector<std::uint32_t> removed_;

@@ -144,9 +144,14 @@ bool proxy_engine::take_completions() noexcept {
     return got > 0;
 }
 
-/// Of what has failed libibverbs tells the id and the queue pair, no more.
+/// Of what has failed libibverbs tells the id and the queue pair, no more. A queue pair may have been added,
+/// and its peer have written, since the turn began.
 void proxy_engine::take(const ibv_wc& completion) noexcept {
-    sender* const whose = find(completion.qp_num);
+    sender* whose = find(completion.qp_num);
+    if (whose == nullptr && news_.load(std::memory_order_seq_cst)) {
+        take_news();
+        whose = find(completion.qp_num);
+    }
     if (completion.wr_id == 0) {
         ++use_.missing;
         if (whose != nullptr) take_arrived(*whose, completion);
@@ -165,7 +170,7 @@ void proxy_engine::take_sent(sender& from, const ibv_wc& completion) noexcept {
     if (!asked && !first_failure) return;
     from.failed = from.failed || failed;
     mlx5::completion out;
-    out.queue_pair = from.number;
+    out.queue_pair = from.name;
     out.kind = failed ? mlx5::entry_kind::request_error : mlx5::entry_kind::request;
     out.operation = static_cast<mlx5::opcode>(operation_of(completion.wr_id));
     out.counter = static_cast<std::uint16_t>(from.ring.first + number - 1);
@@ -176,7 +181,7 @@ void proxy_engine::take_sent(sender& from, const ibv_wc& completion) noexcept {
 
 void proxy_engine::take_arrived(sender& to, const ibv_wc& completion) noexcept {
     mlx5::completion out;
-    out.queue_pair = to.number;
+    out.queue_pair = to.name;
     out.kind = kind_of(completion);
     if (out.kind == mlx5::entry_kind::receive_error) {
         if (to.failed) return;
@@ -197,7 +202,7 @@ void proxy_engine::fail(sender& which, proxy::refusal why, std::uint32_t number,
     if (which.failed) return;
     which.failed = true;
     mlx5::completion out;
-    out.queue_pair = which.number;
+    out.queue_pair = which.name;
     out.kind = mlx5::entry_kind::request_error;
     out.operation = static_cast<mlx5::opcode>(operation);
     out.counter = static_cast<std::uint16_t>(number);
@@ -253,7 +258,7 @@ bool proxy_engine::post_some(sender& from) noexcept {
 proxy::refusal proxy_engine::prepare(sender& from, std::uint32_t place, const proxy::request& what) noexcept {
     ibv_send_wr& out = chain_[place];
     out = {};
-    if (what.queue_pair != from.number) return proxy::refusal::queue_pair;
+    if (what.queue_pair != from.name) return proxy::refusal::queue_pair;
     if (!translate(what.operation, out.opcode)) return proxy::refusal::operation;
     if (!what.known_bits_only || (what.flags & ~known_flags) != 0) return proxy::refusal::flags;
     if (what.from.length > device_->port().max_message_bytes) return proxy::refusal::length;

@@ -17,8 +17,11 @@ namespace {
 
 constexpr std::size_t tensor = 1000;
 
-class recorded_service : public ::testing::Test {
+class recorded_service : public ::testing::TestWithParam<gpu_engine> {
   protected:
+    void SetUp() override {
+        if (!has(GetParam())) GTEST_SKIP() << "this device has no queues to drive";
+    }
     using step = std::function<void(const device::graph_turn&)>;
     void listen() { rig_.listen(); }
     void start(const gpu_graph_options& options, const step& work) {
@@ -37,7 +40,7 @@ class recorded_service : public ::testing::Test {
         std::memcpy(turn.output, turn.input, *turn.count * tensor);
     }
 
-    service_rig rig_{true};
+    service_rig rig_{{true, GetParam()}};
     std::optional<gpu_graph> graph_;  ///< goes before the service does
 };
 
@@ -50,7 +53,7 @@ result<std::size_t> echo_of(channel& client, std::size_t bytes, std::uint64_t se
     return answer->bytes().size();
 }
 
-TEST_F(recorded_service, answers_with_what_was_recorded) {
+TEST_P(recorded_service, answers_with_what_was_recorded) {
     listen();
     start(tensors(), copy_tensors);
     channel client = rig_.connect();
@@ -65,7 +68,7 @@ TEST_F(recorded_service, answers_with_what_was_recorded) {
     EXPECT_EQ(rig_.service->statistics().replies, 50U);
 }
 
-TEST_F(recorded_service, other_lengths_are_refused) {
+TEST_P(recorded_service, other_lengths_are_refused) {
     listen();
     start(tensors(), copy_tensors);
     channel client = rig_.connect();
@@ -81,7 +84,7 @@ TEST_F(recorded_service, other_lengths_are_refused) {
     EXPECT_EQ(echo_of(other, tensor, 1).error().code, status::message_too_large);
 }
 
-TEST_F(recorded_service, reads_and_writes_in_place) {
+TEST_P(recorded_service, reads_and_writes_in_place) {
     listen();
     start({4, 0, 0, 1}, [](const device::graph_turn& turn) {
         for (std::uint32_t i = 0; i < *turn.count; ++i) {
@@ -98,7 +101,7 @@ TEST_F(recorded_service, reads_and_writes_in_place) {
     }
 }
 
-TEST_F(recorded_service, kernels_fail_single_requests) {
+TEST_P(recorded_service, kernels_fail_single_requests) {
     listen();
     start({1, 0, 0, 1}, [](const device::graph_turn& turn) {
         if (*turn.count == 0) return;
@@ -115,7 +118,7 @@ TEST_F(recorded_service, kernels_fail_single_requests) {
     EXPECT_EQ(done[0].code, 42U);
 }
 
-TEST_F(recorded_service, a_response_longer_than_its_room_is_a_failure) {
+TEST_P(recorded_service, a_response_longer_than_its_room_is_a_failure) {
     listen();
     start({1, 0, 0, 1}, [](const device::graph_turn& turn) { turn.answers[0].length = 1U << 30; });
     channel client = rig_.connect();
@@ -123,7 +126,7 @@ TEST_F(recorded_service, a_response_longer_than_its_room_is_a_failure) {
 }
 
 /// Several requests of several clients in one turn.
-TEST_F(recorded_service, serves_batches_of_many_sessions) {
+TEST_P(recorded_service, serves_batches_of_many_sessions) {
     listen();
     std::atomic<std::uint32_t> most{0};
     start(tensors(8), [&most](const device::graph_turn& turn) {
@@ -149,7 +152,7 @@ TEST_F(recorded_service, serves_batches_of_many_sessions) {
     EXPECT_LE(most.load(), 8U);
 }
 
-TEST_F(recorded_service, instances_share_the_requests) {
+TEST_P(recorded_service, instances_share_the_requests) {
     listen();
     std::array<std::atomic<int>, 3> served{};
     start(tensors(1, 3), [&served](const device::graph_turn& turn) {
@@ -175,7 +178,7 @@ TEST_F(recorded_service, instances_share_the_requests) {
     EXPECT_EQ(graph_->statistics().running, 0U);
 }
 
-TEST_F(recorded_service, stops_under_load) {
+TEST_P(recorded_service, stops_under_load) {
     listen();
     start(tensors(4), copy_tensors);
     std::vector<std::thread> threads;
@@ -193,7 +196,7 @@ TEST_F(recorded_service, stops_under_load) {
     EXPECT_EQ(seen.requests, seen.replies + seen.dropped);
 }
 
-TEST_F(recorded_service, what_cannot_be_is_refused) {
+TEST_P(recorded_service, what_cannot_be_is_refused) {
     listen();
     const auto nothing = [](CUstream_st*, const device::graph_turn&) { return result<void>{}; };
     for (const gpu_graph_options& wrong :
@@ -210,12 +213,15 @@ TEST_F(recorded_service, what_cannot_be_is_refused) {
     ASSERT_FALSE(made.ok());
     EXPECT_EQ(made.error().message, "no such model");
 
-    service_rig on_host(false);
+    service_rig on_host({false, GetParam()});
     on_host.listen();
     auto elsewhere = gpu_graph::start(*on_host.service, {}, nothing);
     ASSERT_FALSE(elsewhere.ok());
     EXPECT_EQ(elsewhere.error().code, status::invalid_argument);
 }
+
+INSTANTIATE_TEST_SUITE_P(engine, recorded_service, ::testing::Values(gpu_engine::direct, gpu_engine::proxy),
+                         [](const auto& kind) { return kind.param == gpu_engine::direct ? "direct" : "proxy"; });
 
 }  // namespace
 }  // namespace accel::tests

@@ -2,6 +2,7 @@
 // thread is in the kernel's place). Their session ends; nothing else does.
 #include "core/context_state.hpp"
 #include "core/registry.hpp"
+#include "device/service_rig.hpp"
 #include "rdma/bare_client.hpp"
 
 #include <accel_transport/device/service.hpp>
@@ -19,10 +20,12 @@ using rdma::testing::bare_client;
 
 constexpr core::link_geometry shape{2, 256, 256};
 
-class device_hostile : public ::testing::Test {
+class device_hostile : public ::testing::TestWithParam<gpu_engine> {
   protected:
     void SetUp() override {
+        if (!has(GetParam())) GTEST_SKIP() << "this device has no queues to drive";
         core::poller_options wanted;
+        wanted.verbs.engine = GetParam();
         wanted.role = core::link_role::server;
         wanted.host = "127.0.0.1";
         wanted.resident = core::resident_options{nullptr, nullptr, 2, shape};
@@ -30,6 +33,7 @@ class device_hostile : public ::testing::Test {
         kernel_ = std::thread([this, service = *poller_->service()] { serve(service); });
     }
     void TearDown() override {
+        if (!poller_) return;
         ending_ = true;
         kernel_.join();
         poller_->kernels_ended();
@@ -113,7 +117,7 @@ class device_hostile : public ::testing::Test {
     std::atomic<bool> ending_{false};
 };
 
-TEST_F(device_hostile, a_slot_that_is_not_there) {
+TEST_P(device_hostile, a_slot_that_is_not_there) {
     expect_only_its_own_session_ends([](bare_client& client) {
         auto request = client.correct(0);
         request.immediate = shape.slots;
@@ -121,7 +125,7 @@ TEST_F(device_hostile, a_slot_that_is_not_there) {
     });
 }
 
-TEST_F(device_hostile, a_header_of_another_slot) {
+TEST_P(device_hostile, a_header_of_another_slot) {
     expect_only_its_own_session_ends([](bare_client& client) {
         auto request = client.correct(0);
         request.header.slot = 1;
@@ -129,7 +133,7 @@ TEST_F(device_hostile, a_header_of_another_slot) {
     });
 }
 
-TEST_F(device_hostile, another_version) {
+TEST_P(device_hostile, another_version) {
     expect_only_its_own_session_ends([](bare_client& client) {
         auto request = client.correct(0);
         request.header.version = 9;
@@ -137,7 +141,7 @@ TEST_F(device_hostile, another_version) {
     });
 }
 
-TEST_F(device_hostile, a_request_longer_than_agreed) {
+TEST_P(device_hostile, a_request_longer_than_agreed) {
     expect_only_its_own_session_ends([](bare_client& client) {
         auto request = client.correct(0);
         request.header.length = shape.request_bytes + 1;
@@ -145,7 +149,7 @@ TEST_F(device_hostile, a_request_longer_than_agreed) {
     });
 }
 
-TEST_F(device_hostile, more_room_for_the_answer_than_agreed) {
+TEST_P(device_hostile, more_room_for_the_answer_than_agreed) {
     expect_only_its_own_session_ends([](bare_client& client) {
         auto request = client.correct(0);
         request.header.response_room = static_cast<std::uint32_t>(shape.response_bytes) + 1;
@@ -153,7 +157,7 @@ TEST_F(device_hostile, more_room_for_the_answer_than_agreed) {
     });
 }
 
-TEST_F(device_hostile, an_announcement_without_a_header) {
+TEST_P(device_hostile, an_announcement_without_a_header) {
     expect_only_its_own_session_ends([](bare_client& client) {
         auto request = client.correct(0);
         request.length = 0;
@@ -161,7 +165,7 @@ TEST_F(device_hostile, an_announcement_without_a_header) {
     });
 }
 
-TEST_F(device_hostile, a_generation_twice) {
+TEST_P(device_hostile, a_generation_twice) {
     expect_only_its_own_session_ends([](bare_client& client) {
         expect_served(client, 5);
         auto request = client.correct(1);
@@ -170,7 +174,7 @@ TEST_F(device_hostile, a_generation_twice) {
     });
 }
 
-TEST_F(device_hostile, extensions_that_are_none) {
+TEST_P(device_hostile, extensions_that_are_none) {
     expect_only_its_own_session_ends([](bare_client& client) {
         auto request = client.correct(0);
         request.extensions = sizeof request.placed;
@@ -180,7 +184,7 @@ TEST_F(device_hostile, extensions_that_are_none) {
     });
 }
 
-TEST_F(device_hostile, a_placement_shorter_than_the_answer) {
+TEST_P(device_hostile, a_placement_shorter_than_the_answer) {
     expect_only_its_own_session_ends([](bare_client& client) {
         auto request = client.correct(0);
         request.extensions = sizeof request.placed;
@@ -191,7 +195,7 @@ TEST_F(device_hostile, a_placement_shorter_than_the_answer) {
     });
 }
 
-TEST_F(device_hostile, descriptions_that_are_wrong_take_no_place) {
+TEST_P(device_hostile, descriptions_that_are_wrong_take_no_place) {
     for (int i = 0; i < 10; ++i) {
         EXPECT_FALSE(accept(core::link_description(7)).ok());
         bare_client other({1, 256, 256});
@@ -204,7 +208,7 @@ TEST_F(device_hostile, descriptions_that_are_wrong_take_no_place) {
     end(good_);
 }
 
-TEST_F(device_hostile, places_are_used_again_and_again) {
+TEST_P(device_hostile, places_are_used_again_and_again) {
     for (std::uint32_t i = 0; i < 50; ++i) {
         bare_client friendly(shape);
         good_ = accept(friendly.describe()).value();
@@ -213,6 +217,9 @@ TEST_F(device_hostile, places_are_used_again_and_again) {
         end(good_);
     }
 }
+
+INSTANTIATE_TEST_SUITE_P(by, device_hostile, ::testing::Values(gpu_engine::direct, gpu_engine::proxy),
+                         [](const auto& by) { return by.param == gpu_engine::proxy ? "proxy" : "direct"; });
 
 }  // namespace
 }  // namespace accel::tests

@@ -4,6 +4,7 @@
 #include "core/context_state.hpp"
 #include "gpu/fake_gpu.hpp"
 #include "loopback.hpp"
+#include "verbs/device.hpp"
 
 #include <accel_transport/accel_transport.hpp>
 #include <accel_transport/device/service.hpp>
@@ -17,9 +18,35 @@
 #include <utility>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace accel::tests {
+
+/// What stands in for a GPU, and how that reaches the device.
+struct service_setting {
+    bool on_gpu = false;
+    gpu_engine engine = gpu_engine::automatic;
+};
+[[nodiscard]] inline std::string name_of(const service_setting& which) {
+    return std::string{which.on_gpu ? "fake_" : "host_"} +
+           (which.engine == gpu_engine::proxy ? "proxy" : "direct");
+}
+inline auto service_settings() {
+    return ::testing::Values(
+        service_setting{false, gpu_engine::direct}, service_setting{false, gpu_engine::proxy},
+        service_setting{true, gpu_engine::direct}, service_setting{true, gpu_engine::proxy});
+}
+
+/// softnic's device is an mlx5 one, others have no queues that kernels could drive.
+[[nodiscard]] inline bool has(gpu_engine engine) {
+    if (engine != gpu_engine::direct) return true;
+    static const bool direct = [] {
+        auto found = verbs::device::open({}, {});
+        return found.ok() && (*found)->driver() != nullptr;
+    }();
+    return direct;
+}
 
 /// What a kernel does with a request. Ends it.
 using kernel = std::function<void(const device::service_ref&, const device::exchange_ref&)>;
@@ -33,7 +60,9 @@ inline void echo(const device::service_ref& service, const device::exchange_ref&
 /// A service, threads in its kernels' place, and clients.
 class service_rig {
   public:
-    explicit service_rig(bool on_gpu) : fake_(on_gpu ? std::make_shared<fake_accelerator>() : nullptr) {
+    explicit service_rig(const service_setting& setting)
+        : fake_(setting.on_gpu ? std::make_shared<fake_accelerator>() : nullptr) {
+        const bool on_gpu = setting.on_gpu;
         if (fake_) server_context.state()->replace_gpus(fake_);
         options = gpu_service::defaults();
         options.memory = on_gpu ? memory_kind::cuda(0) : memory_kind::host();
@@ -42,13 +71,17 @@ class service_rig {
         options.max_request_bytes = options.max_response_bytes = std::size_t{64} << 10;
         options.security.insecure = true;
         options.peer_timeout = patience(500ms);
+        options.verbs.engine = setting.engine;
     }
     ~service_rig() { stop(); }
     service_rig(const service_rig&) = delete;
     service_rig& operator=(const service_rig&) = delete;
 
+    [[nodiscard]] result<gpu_service> try_listen() {
+        return gpu_service::listen(server_context, "gpu://" + own_loopback() + ":0" + query, options);
+    }
     void listen() {
-        auto made = gpu_service::listen(server_context, "gpu://" + own_loopback() + ":0" + query, options);
+        auto made = try_listen();
         ASSERT_TRUE(made.ok()) << made.error().message;
         service = std::make_unique<gpu_service>(std::move(*made));
     }
@@ -68,6 +101,7 @@ class service_rig {
 
     /// By a stand-in for a GPU.
     [[nodiscard]] int pages_pinned() const { return fake_ ? fake_->pins.load() : 0; }
+    [[nodiscard]] fake_accelerator& gpus() { return *fake_; }
 
     [[nodiscard]] result<channel> try_connect(channel_options wanted = small(),
                                               const std::string& scheme = "gpu") {

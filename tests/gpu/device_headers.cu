@@ -1,5 +1,6 @@
 // The posting functions as a CUDA kernel has them: compiled for the device, with warnings as errors.
 #include <accel_transport/device/completion_queue.hpp>
+#include <accel_transport/device/engine.hpp>
 #include <accel_transport/device/owed_doorbell.hpp>
 #include <accel_transport/device/proxy_queue.hpp>
 #include <accel_transport/device/receive_queue.hpp>
@@ -76,6 +77,18 @@ __global__ void post_by_proxy(proxy::send_queue_ref sends, proxy::completion_que
     if (proxy::free_descriptors(sends) == sends.count) proxy::disown(completions, sends.queue_pair);
     proxy::clear(sends.ring, sends.count);
     proxy::clear(completions.entries, completions.count);
+}
+
+__global__ void post_by_either(device::send_port sends, device::completion_port completions,
+                               mlx5::work_request request, status* outcome) {
+    device::begin(sends);
+    *outcome = device::post(sends, request);
+    mlx5::completion done;
+    if (!device::take(completions, done)) return;
+    device::publish_taken(completions);
+    if (!device::release(sends, done.counter)) *outcome = status::protocol_error;
+    device::disown(completions, device::name_of(sends));
+    device::end(sends);
 }
 
 }  // namespace accel::tests

@@ -124,12 +124,14 @@ class fake_accelerator final : public core::accelerator {
     }
     void unpin(void*) noexcept override { --pins; }
     [[nodiscard]] result<bool> pin_registers(void* page, std::size_t bytes) override {
+        if (refuses_registers) return error{status::unsupported, 0, "a fake GPU that maps no registers"};
         return pin(page, bytes);
     }
     [[nodiscard]] fake_device& device(std::int16_t ordinal = 0) {
         return static_cast<fake_device&>(**open(memory_kind::cuda(ordinal)));
     }
     std::atomic<int> pins{0};
+    std::atomic<bool> refuses_registers{false};
 
   private:
     std::mutex mutex_;

@@ -73,7 +73,8 @@ class recorded : public ::testing::Test {
     context client_context_ = context::open().value();
     server_options options_ = gpu_service::defaults();
     std::optional<gpu_service> service_;
-    std::optional<gpu_graph> graph_;  ///< goes before the service does
+    std::optional<digits::gpu_network> on_gpu_;
+    std::optional<gpu_graph> graph_;  ///< goes before what it uses does
 };
 
 gpu_graph::recorder sums(int nodes) {
@@ -236,12 +237,13 @@ TEST_P(recorded_digits, are_those_of_the_host) {
     listen(bytes);
     if (IsSkipped()) return;
     const auto model = digits::network::load(digits::embedded_weights()).value.value();
-    auto on_gpu = digits::gpu_network::create(0, model, 1);
-    ASSERT_TRUE(on_gpu.ok()) << on_gpu.error().message;
+    auto made = digits::gpu_network::create(0, model, 1);
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    on_gpu_.emplace(std::move(*made));
     start({1, bytes, sizeof(digits::digit_answer), 1}, [&](CUstream_st* stream, const auto& turn) {
-        digits::gpu_scratch* const scratch = on_gpu->scratch_for(stream);
-        if (raw) on_gpu->preprocess(stream, turn.input, scratch);
-        raw ? on_gpu->infer(stream, scratch, turn.output) : on_gpu->infer(stream, turn.input, turn.output);
+        digits::gpu_scratch* const scratch = on_gpu_->scratch_for(stream);
+        if (raw) on_gpu_->preprocess(stream, turn.input, scratch);
+        raw ? on_gpu_->infer(stream, scratch, turn.output) : on_gpu_->infer(stream, turn.input, turn.output);
         return result<void>{};
     });
     const auto images = digits::dataset::load(digits::embedded_test_images()).value.value();

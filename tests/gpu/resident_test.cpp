@@ -1,4 +1,5 @@
-// Services that live on a GPU, with real kernels: what tests/device does with threads in their place.
+// Services that live on a GPU, with real kernels: what tests/device does with threads in their place. By both
+// engines: the GPU drives the device's queues, or a thread of the host posts for it.
 #include "conformance/patience.hpp"
 #include "conformance/payload.hpp"
 #include "gpu/resident_kernels.hpp"
@@ -17,6 +18,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -24,7 +26,7 @@
 namespace accel::tests {
 namespace {
 
-class resident : public ::testing::Test {
+class resident_service : public ::testing::Test {
   protected:
     void SetUp() override {
         stream_ = open_stream();
@@ -42,12 +44,24 @@ class resident : public ::testing::Test {
         EXPECT_STREQ(stream_failure(stream_), "");
         close_stream(stream_);
     }
+    /// How kernels reach the device.
+    [[nodiscard]] virtual gpu_engine engine() const = 0;
     void serve(resident_work work, int blocks, int threads, resident_times* times = nullptr) {
+        options_.verbs.engine = engine();
         auto made = gpu_service::listen(server_context_, "gpu://" + own_loopback() + ":0", options_);
         if (!made && made.error().code == status::unsupported) GTEST_SKIP() << made.error().message;
         ASSERT_TRUE(made.ok()) << made.error().message;
         service_ = std::make_unique<gpu_service>(std::move(*made));
+        ASSERT_EQ(service_->engine(), engine());
         ASSERT_TRUE(launch_resident(service_->ref(), work, blocks, threads, times, stream_));
+    }
+    [[nodiscard]] std::string cpu_used() const {
+        const auto seen = service_->statistics();
+        const auto ms = [](std::chrono::nanoseconds time) {
+            return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(time).count());
+        };
+        return "CPU of the service's thread: " + ms(seen.cpu_user + seen.cpu_kernel) +
+               " ms, of the proxy's: " + ms(seen.cpu_proxy) + " ms";
     }
     [[nodiscard]] channel connect(std::uint32_t slots = 8) {
         channel_options wanted;
@@ -66,6 +80,10 @@ class resident : public ::testing::Test {
     server_options options_ = gpu_service::defaults();
     std::unique_ptr<gpu_service> service_;
     CUstream_st* stream_ = nullptr;
+};
+
+class resident : public resident_service, public ::testing::WithParamInterface<gpu_engine> {
+    [[nodiscard]] gpu_engine engine() const override { return GetParam(); }
 };
 
 struct tally {
@@ -105,7 +123,7 @@ tally run_calls(channel& client, std::uint64_t total, std::uint64_t seed, std::s
     return out;
 }
 
-TEST_F(resident, echoes_every_size) {
+TEST_P(resident, echoes_every_size) {
     serve(resident_work::echo, 1, 64);
     if (IsSkipped()) return;
     channel client = connect();
@@ -119,7 +137,7 @@ TEST_F(resident, echoes_every_size) {
     }
 }
 
-TEST_F(resident, failures_reach_the_client) {
+TEST_P(resident, failures_reach_the_client) {
     serve(resident_work::fail, 1, 32);
     if (IsSkipped()) return;
     channel client = connect();
@@ -128,7 +146,7 @@ TEST_F(resident, failures_reach_the_client) {
     EXPECT_EQ(answer.error().code, status::application_error);
 }
 
-TEST_F(resident, a_call_one_after_the_other) {
+TEST_P(resident, a_call_one_after_the_other) {
     resident_times* const times = allocate_times(1);
     serve(resident_work::echo, 1, 64, times);
     if (IsSkipped()) return;
@@ -140,13 +158,11 @@ TEST_F(resident, a_call_one_after_the_other) {
     std::array<std::byte, 64> request{};
     for (int i = 0; i < calls; ++i) ASSERT_TRUE(client.call(request).ok());
     const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
-    const auto seen = service_->statistics();
     std::cout << "64 bytes there and back: " << took.count() / (calls + 1000)
               << " us; on the GPU, from arrival to the response posted: "
               << static_cast<double>(times->total_ns) / static_cast<double>(times->served) / 1000
               << " us, at least " << static_cast<double>(times->least_ns) / 1000 << ", at most "
-              << static_cast<double>(times->most_ns) / 1000 << "; CPU of the service's thread: "
-              << static_cast<double>((seen.cpu_user + seen.cpu_kernel).count()) / 1e6 << " ms\n";
+              << static_cast<double>(times->most_ns) / 1000 << "; " << cpu_used() << '\n';
 }
 
 /// Of all sessions of a test; more with ACCEL_TEST_REQUESTS.
@@ -155,12 +171,15 @@ std::uint64_t requests_wanted() {
     return text == nullptr ? 200'000U : std::strtoull(text, nullptr, 10);
 }
 
-class resident_sessions : public resident, public ::testing::WithParamInterface<int> {};
+class resident_sessions : public resident_service,
+                          public ::testing::WithParamInterface<std::tuple<gpu_engine, int>> {
+    [[nodiscard]] gpu_engine engine() const override { return std::get<0>(GetParam()); }
+};
 
 TEST_P(resident_sessions, all_answers_right) {
     serve(resident_work::echo, 8, 64);
     if (IsSkipped()) return;
-    const int sessions = GetParam();
+    const int sessions = std::get<1>(GetParam());
     const std::uint64_t each = requests_wanted() / static_cast<std::uint64_t>(sessions);
     std::atomic<std::uint64_t> right{0};
     std::atomic<std::uint64_t> others{0};
@@ -183,15 +202,23 @@ TEST_P(resident_sessions, all_answers_right) {
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     EXPECT_EQ(right.load(), each * static_cast<std::uint64_t>(sessions));
     EXPECT_EQ(others.load(), 0U);
-    const auto seen = service_->statistics();
     std::cout << sessions << " sessions: " << static_cast<double>(right.load()) / took.count()
-              << " requests/s, " << right.load() << " right; CPU of the service's thread: "
-              << static_cast<double>((seen.cpu_user + seen.cpu_kernel).count()) / 1e6 << " ms in "
-              << took.count() << " s\n";
+              << " requests/s, " << right.load() << " right; " << cpu_used() << " in " << took.count()
+              << " s\n";
 }
-INSTANTIATE_TEST_SUITE_P(sessions, resident_sessions, ::testing::Values(1, 4, 16, 64));
 
-TEST_F(resident, sessions_come_and_go_while_it_runs) {
+std::string name_of(gpu_engine engine) {
+    return engine == gpu_engine::proxy ? "proxy" : "direct";
+}
+const auto engines = ::testing::Values(gpu_engine::direct, gpu_engine::proxy);
+INSTANTIATE_TEST_SUITE_P(by, resident, engines, [](const auto& row) { return name_of(row.param); });
+INSTANTIATE_TEST_SUITE_P(by, resident_sessions, ::testing::Combine(engines, ::testing::Values(1, 4, 16, 64)),
+                         [](const auto& row) {
+                             return name_of(std::get<0>(row.param)) + "_" +
+                                    std::to_string(std::get<1>(row.param));
+                         });
+
+TEST_P(resident, sessions_come_and_go_while_it_runs) {
     options_.max_sessions = 4;
     serve(resident_work::echo, 4, 64);
     if (IsSkipped()) return;
@@ -211,7 +238,7 @@ TEST_F(resident, sessions_come_and_go_while_it_runs) {
     }
 }
 
-TEST_F(resident, stops_within_a_bound_while_clients_call) {
+TEST_P(resident, stops_within_a_bound_while_clients_call) {
     serve(resident_work::echo, 4, 64);
     if (IsSkipped()) return;
     std::atomic<std::uint64_t> right{0};

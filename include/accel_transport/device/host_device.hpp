@@ -21,3 +21,11 @@
 #else
 #define ACCEL_UNCHECKED_CALLS
 #endif
+
+/// For what is seldom called: kept apart from what often is, which then stays small enough for a GPU's
+/// instruction cache. What is passed to it by reference would have to lie in memory; pass it by value.
+#if defined(__CUDACC__)
+#define ACCEL_SELDOM __noinline__
+#else
+#define ACCEL_SELDOM __attribute__((noinline, cold))
+#endif

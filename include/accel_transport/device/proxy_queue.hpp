@@ -32,7 +32,7 @@ struct send_queue_state {
 struct send_queue_ref {
     send_descriptor* ring = nullptr;  ///< pinned
     std::uint32_t count = 0;          ///< a power of two, at most `most_entries`
-    std::uint32_t queue_pair = 0;
+    std::uint32_t queue_pair = 0;     ///< its number, or the name under which the proxy was given it
     send_queue_state* state = nullptr;
     const std::uint32_t* released = nullptr;  ///< pinned: all before have completed; the proxy writes it
 };
@@ -57,7 +57,7 @@ enum class refusal : std::uint8_t {
     none = 0,
     operation = 0xe1,   ///< none that it knows
     flags = 0xe2,       ///< none that it knows, or something where there should be nothing
-    queue_pair = 0xe3,  ///< it lay in another queue pair's ring
+    queue_pair = 0xe3,  ///< it names another queue pair than the ring's
     length = 0xe4,      ///< longer than the device sends
     device = 0xe5,      ///< the device's driver did not take it
     lost = 0xe6,        ///< the completion queue or the device has failed

@@ -27,7 +27,7 @@ struct exchange_ref {
     std::uint32_t slot = 0;
     std::uint32_t generation = 0;
     wire::placement placement;
-    /// What an answer needs, read all at once when the request was taken.
+    /// What an answer needs, read all at once when the request was taken. The next two: `engine::direct`.
     mlx5::shared_send_queue_ref sends;
     mlx5::send_queue_sight seen;
     std::uint32_t response_key = 0;
@@ -91,13 +91,14 @@ ACCEL_HOST_DEVICE inline std::int64_t own_deadline(const service_ref& service, s
     return (told < 0 ? 0 : told) - offset;
 }
 
-ACCEL_HOST_DEVICE inline void prepare_answer(const session_entry& session, std::uint32_t slot,
-                                             exchange_ref& out) noexcept {
-    out.sends = session.sends;
+ACCEL_HOST_DEVICE inline void prepare_answer(const service_ref& service, const session_entry& session,
+                                             std::uint32_t slot, exchange_ref& out) noexcept {
+    const bool direct = engine_of(service) == engine::direct;
+    if (direct) out.sends = session.sends.direct;
     out.response = header_of(session.is.responses, slot) + wire::header_bytes;
     out.response_key = session.is.responses.key;
     out.peer = session.is.peer;
-    out.seen.reserved = load_relaxed(&session.sends.state->reserved);
+    if (direct) out.seen.reserved = load_relaxed(&session.sends.direct.state->reserved);
 }
 
 /// Looks at a request that has arrived. False: it is not what a correct client sends.
@@ -107,7 +108,7 @@ ACCEL_HOST_DEVICE inline bool admit(const service_ref& service, const ready_entr
     const std::byte* const from = header_of(session.is.requests, arrived.slot);
     const std::uint32_t last_generation = session.generations[arrived.slot];
     // What lies in the service's own memory comes while the header is on its way.
-    prepare_answer(session, arrived.slot, out);
+    prepare_answer(service, session, arrived.slot, out);
     out.seen.released = arrived.released;
     wire::slot_header header;
     if (!read_header(from, last_generation, header)) return false;
@@ -183,14 +184,16 @@ ACCEL_HOST_DEVICE inline status post_response(const service_ref& service, const 
                                      ? exchange.placement.address
                                      : exchange.peer.payloads + exchange.peer.payloads_stride * exchange.slot;
         request.remote_key = placed ? exchange.placement.key : exchange.peer.payloads_key;
-        if (const status sent = post(service, exchange.sends, request, seen); sent != status::ok) return sent;
+        if (const status sent = post(service, exchange.session, exchange.sends, request, seen);
+            sent != status::ok)
+            return sent;
         range = {header, static_cast<std::uint32_t>(wire::header_bytes), exchange.response_key};
     }
     request.operation = mlx5::opcode::write_immediate;
     request.immediate = mlx5::to_be32(exchange.slot);
     request.remote_address = exchange.peer.headers + exchange.peer.headers_stride * exchange.slot;
     request.remote_key = exchange.peer.headers_key;
-    return post(service, exchange.sends, request, seen);
+    return post(service, exchange.session, exchange.sends, request, seen);
 }
 
 /// Ends the exchange, whatever becomes of the answer.
@@ -210,6 +213,10 @@ ACCEL_HOST_DEVICE inline status answer_with(const service_ref& service, const ex
     return sent == status::ok ? status::ok : status::peer_lost;
 }
 
+ACCEL_HOST_DEVICE ACCEL_SELDOM inline void answer_late(service_ref service, exchange_ref exchange) noexcept {
+    (void)answer_with(service, exchange, {status::timed_out, 0, 0});
+}
+
 /// What arrived is with the service now, or has been refused.
 ACCEL_HOST_DEVICE inline bool take_on(const service_ref& service, const ready_entry& arrived,
                                       exchange_ref& out) noexcept {
@@ -222,7 +229,7 @@ ACCEL_HOST_DEVICE inline bool take_on(const service_ref& service, const ready_en
     }
     if (out.deadline <= clock_ns()) {
         (void)count_up(&service.state->expired);
-        (void)answer_with(service, out, {status::timed_out, 0, 0});
+        answer_late(service, out);
         return false;
     }
     (void)count_up(&service.state->requests);

@@ -16,11 +16,11 @@ struct service_ref {
     service_state* state = nullptr;
     session_entry* sessions = nullptr;
     std::uint32_t session_count = 0;
-    const session_number* numbers = nullptr;  ///< a hash table with linear probing
+    const session_number* numbers = nullptr;  ///< a hash table with linear probing; `engine::direct`
     std::uint32_t numbers_mask = 0;
     ready_entry* ready = nullptr;  ///< a ring, with room for every receive
     std::uint32_t ready_mask = 0;
-    mlx5::completion_queue_ref completions;
+    completion_port completions;  ///< whose engine is the service's
     const orders_layout* orders = nullptr;
     const command* commands = nullptr;  ///< a ring
     std::uint32_t command_mask = 0;
@@ -29,11 +29,17 @@ struct service_ref {
     session_report* session_reports = nullptr;
 };
 
+/// How the service reaches its device.
+[[nodiscard]] ACCEL_HOST_DEVICE inline engine engine_of(const service_ref& service) noexcept {
+    return service.completions.by;
+}
+
 namespace detail {
 
 /// The peer broke the protocol, or its queue pair is of no more use: this session ends, and no other.
-ACCEL_HOST_DEVICE inline void fail_session(const service_ref& service, std::uint32_t index, status why,
-                                           mlx5::syndrome syndrome = mlx5::syndrome::none) noexcept {
+ACCEL_HOST_DEVICE ACCEL_SELDOM inline void fail_session(
+    service_ref service, std::uint32_t index, status why,
+    mlx5::syndrome syndrome = mlx5::syndrome::none) noexcept {
     std::uint32_t open = static_cast<std::uint32_t>(session_phase::open);
     const auto failed = static_cast<std::uint32_t>(session_phase::failed);
     if (!compare_exchange(&service.sessions[index].phase, open, failed)) return;
@@ -56,6 +62,9 @@ ACCEL_HOST_DEVICE inline void unlock(std::uint32_t* lock) noexcept {
 
 ACCEL_HOST_DEVICE inline std::uint32_t find_session(const service_ref& service,
                                                     std::uint32_t queue_pair) noexcept {
+    if (engine_of(service) == engine::proxy) {
+        return queue_pair < service.session_count ? queue_pair : no_session;
+    }
     for (std::uint32_t i = queue_pair;; ++i) {
         const session_number entry = service.numbers[i & service.numbers_mask];
         if (entry.session == no_session || entry.queue_pair == queue_pair) return entry.session;
@@ -67,14 +76,13 @@ ACCEL_HOST_DEVICE inline std::uint32_t find_session(const service_ref& service,
 ACCEL_HOST_DEVICE inline void open_session(const service_ref& service, std::uint32_t index) noexcept {
     session_entry& session = service.sessions[index];
     session.is = service.offers[index];
-    *session.sends.state = {};
-    mlx5::clear_whole(session.sends);
+    begin(session.sends);
     for (std::uint32_t i = 0; i < session.is.slots; ++i) session.generations[i] = session.busy[i] = 0;
     store_release(&session.phase, static_cast<std::uint32_t>(session_phase::open));
 }
 
 /// Once nothing of it is in use. Headers that stay behind must not be taken for a later client's, and neither
-/// must requests that were posted after the queue pair had been reset.
+/// must requests that were posted after its queue pair had gone.
 ACCEL_HOST_DEVICE inline void end_session(const service_ref& service, std::uint32_t index) noexcept {
     session_entry& session = service.sessions[index];
     if (load_acquire(&session.open) != 0) return;
@@ -83,18 +91,18 @@ ACCEL_HOST_DEVICE inline void end_session(const service_ref& service, std::uint3
         std::byte* const header = session.is.requests.headers + session.is.requests.stride * i;
         *reinterpret_cast<std::uint32_t*>(header + offsetof(wire::slot_header, generation)) = 0;
     }
-    mlx5::store_whole(session.sends.queue.doorbell_record, mlx5::be32{});
+    end(session.sends);
     store_release(&session.phase, static_cast<std::uint32_t>(session_phase::none));
     mlx5::store_flag(&service.session_reports[index].closed, session.closing_number);
 }
 
-/// Its queue pair has been reset: it makes no more completions, and those that are left are nobody's.
+/// Its queue pair has gone: it makes no more completions, and those that are left are nobody's.
 ACCEL_HOST_DEVICE inline void close_session(const service_ref& service, const command& order) noexcept {
     session_entry& session = service.sessions[order.session];
     store_release(&session.phase, static_cast<std::uint32_t>(session_phase::closing));
     session.closing_number = order.number;
     ++service.state->closing;
-    mlx5::disown(service.completions, session.sends.queue.queue_pair);
+    disown(service.completions, name_of(session.sends));
     end_session(service, order.session);
 }
 
@@ -145,7 +153,7 @@ ACCEL_HOST_DEVICE inline void report(const service_ref& service) noexcept {
     mlx5::store_whole(&out.dropped, load_relaxed(&state.dropped));
 }
 
-ACCEL_HOST_DEVICE inline void take_commands(const service_ref& service) noexcept {
+ACCEL_HOST_DEVICE ACCEL_SELDOM inline void take_commands(service_ref service) noexcept {
     while (take_command(service)) continue;
     end_closing(service);
     look_at_clock(service);
@@ -155,13 +163,17 @@ ACCEL_HOST_DEVICE inline void take_commands(const service_ref& service) noexcept
 
 // Completions.
 
-ACCEL_HOST_DEVICE inline void give_receives_back(const service_ref& service) noexcept {
+/// Under load; the proxy has receives of its own.
+ACCEL_HOST_DEVICE ACCEL_SELDOM inline void give_back(service_ref service) noexcept {
     service_state& state = *service.state;
-    if (state.receives_owed == 0) return;
-    for (std::uint32_t i = 0; i < state.receives_owed; ++i) mlx5::take_back(state.receives, state.owed[i]);
-    mlx5::post_empty(state.receives, state.receives_owed);
-    state.receives_owed = 0;
-    mlx5::publish_taken(service.completions);
+    if (state.arrivals_owed == 0) return;
+    if (engine_of(service) == engine::direct) {
+        for (std::uint32_t i = 0; i < state.arrivals_owed; ++i)
+            mlx5::take_back(state.receives, state.owed[i]);
+        mlx5::post_empty(state.receives, state.arrivals_owed);
+    }
+    state.arrivals_owed = 0;
+    publish_taken(service.completions);
 }
 
 /// A message for a slot. Commands are taken first if its session is not known: it may have been opened just
@@ -181,7 +193,9 @@ ACCEL_HOST_DEVICE inline bool on_arrival(const service_ref& service, const mlx5:
     }
     store_relaxed(&session.busy[slot], 1);
     (void)count_up(&session.open);
-    out = {index, slot, load_relaxed(&session.sends.state->released), 0, clock_ns()};
+    out = {index, slot, 0, 0, clock_ns()};
+    if (engine_of(service) == engine::direct)
+        out.released = load_relaxed(&session.sends.direct.state->released);
     return true;
 }
 
@@ -195,8 +209,8 @@ ACCEL_HOST_DEVICE inline bool on_completion(const service_ref& service, const ml
     service_state& state = *service.state;
     const bool receive = is_receive(completion.kind);
     if (receive) {
-        if (state.receives_owed == receives_at_once) give_receives_back(service);
-        state.owed[state.receives_owed++] = completion.counter;
+        if (state.arrivals_owed == arrivals_at_once) give_back(service);
+        state.owed[state.arrivals_owed++] = completion.counter;
     }
     const std::uint32_t index = find_session(service, completion.queue_pair);
     if (index == no_session) return false;
@@ -204,7 +218,7 @@ ACCEL_HOST_DEVICE inline bool on_completion(const service_ref& service, const ml
         fail_session(service, index, status::peer_lost, completion.failure);
     } else if (receive) {
         return on_arrival(service, completion, index, out);
-    } else if (!mlx5::release(service.sessions[index].sends, completion.counter)) {
+    } else if (!release(service.sessions[index].sends, completion.counter)) {
         fail_session(service, index, status::system_error);
     }
     return false;
@@ -218,7 +232,7 @@ ACCEL_HOST_DEVICE inline bool next_arrival(const service_ref& service, ready_ent
     took = false;
     for (int count = 0; count < most; ++count) {
         mlx5::completion completion;
-        if (!mlx5::take(service.completions, completion)) return false;
+        if (!device::take(service.completions, completion)) return false;
         took = true;
         if (on_completion(service, completion, out)) return true;
     }
@@ -237,8 +251,8 @@ ACCEL_HOST_DEVICE inline bool look(const service_ref& service, ready_entry& out)
     if (took) return false;
     // While there is time.
     if (state.empty_looks == 0) {
-        give_receives_back(service);
-        mlx5::publish_taken(service.completions);
+        give_back(service);
+        publish_taken(service.completions);
     }
     if (state.empty_looks++ % looks_a_command == 0) take_commands(service);
     return false;
@@ -266,7 +280,7 @@ ACCEL_HOST_DEVICE inline status next_ready(const service_ref& service, ready_ent
 }
 
 /// Takes completions for the sake of those of sends; requests that stand before them are kept for later.
-ACCEL_HOST_DEVICE inline void make_room(const service_ref& service) noexcept {
+ACCEL_HOST_DEVICE ACCEL_SELDOM inline void make_room(service_ref service) noexcept {
     service_state& state = *service.state;
     if (!try_lock(&state.lock)) return;
     ready_entry arrived;
@@ -276,13 +290,21 @@ ACCEL_HOST_DEVICE inline void make_room(const service_ref& service) noexcept {
     unlock(&state.lock);
 }
 
-/// One work request of a session. Now and then one asks for a completion, for all before it.
-ACCEL_HOST_DEVICE inline status post(const service_ref& service, const mlx5::shared_send_queue_ref& to,
-                                     mlx5::work_request& request, mlx5::send_queue_sight& seen) noexcept {
+/// One work request of a session, by its send queue: `to` holds that where the engine is direct.
+ACCEL_HOST_DEVICE inline status try_post(const service_ref& service, std::uint32_t session,
+                                         const mlx5::shared_send_queue_ref& to, mlx5::work_request& request,
+                                         mlx5::send_queue_sight& seen) noexcept {
+    if (engine_of(service) == engine::direct) return mlx5::post(to, request, signal_interval(to), seen);
+    return proxy::post(service.sessions[session].sends.proxied, request);
+}
+
+/// The same, and waits for room.
+ACCEL_HOST_DEVICE inline status post(const service_ref& service, std::uint32_t session,
+                                     const mlx5::shared_send_queue_ref& to, mlx5::work_request& request,
+                                     mlx5::send_queue_sight& seen) noexcept {
     constexpr std::int64_t patience_ns = 100'000'000;
-    const std::uint32_t signal_every = to.queue.blocks / 4;
     for (std::int64_t start = 0;;) {
-        const status posted = mlx5::post(to, request, signal_every, seen);
+        const status posted = try_post(service, session, to, request, seen);
         if (posted != status::again) return posted;
         const std::int64_t now = clock_ns();
         if (start == 0) start = now;

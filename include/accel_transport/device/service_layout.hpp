@@ -1,9 +1,8 @@
 #pragma once
 
-#include <accel_transport/device/completion_queue.hpp>
+#include <accel_transport/device/engine.hpp>
 #include <accel_transport/device/placement.hpp>
 #include <accel_transport/device/receive_queue.hpp>
-#include <accel_transport/device/shared_send_queue.hpp>
 #include <accel_transport/device/slot_header.hpp>
 
 #include <cstddef>
@@ -86,7 +85,7 @@ enum class session_phase : std::uint32_t {
 
 /// A session, in the memory of those who serve it.
 struct session_entry {
-    mlx5::shared_send_queue_ref sends;     ///< the same for all sessions of this index
+    send_port sends;                       ///< the same for all sessions of this index
     std::uint32_t* generations = nullptr;  ///< one a slot: of the last request
     std::uint32_t* busy = nullptr;         ///< one a slot: 1 from its arrival to its answer
     session_offer is;
@@ -95,7 +94,7 @@ struct session_entry {
     std::uint32_t closing_number = 0;
 };
 
-/// The session of a queue pair, or `no_session`.
+/// The session of a queue pair, or `no_session`. The proxy tells of sessions by their index.
 struct session_number {
     std::uint32_t queue_pair = 0;
     std::uint32_t session = 0;
@@ -106,13 +105,13 @@ inline constexpr std::uint32_t no_session = 0xffff'ffffU;
 struct ready_entry {
     std::uint32_t session = 0;
     std::uint32_t slot = 0;
-    std::uint32_t released = 0;  ///< of its session's send queue
+    std::uint32_t released = 0;  ///< of its session's send queue; `engine::direct`
     std::uint32_t reserved = 0;
     std::int64_t arrival = 0;  ///< by `clock_ns`
 };
 
-/// Receives are given back so many at a time.
-inline constexpr std::uint32_t receives_at_once = 16;
+/// What arrivals have used up is given back for so many at a time.
+inline constexpr std::uint32_t arrivals_at_once = 16;
 
 /// Until the kernels' clock has been compared with the host's.
 inline constexpr std::int64_t unknown_offset = INT64_MIN;
@@ -125,16 +124,17 @@ struct service_state {
     std::uint32_t commands_taken = 0;
     std::uint32_t empty_looks = 0;  ///< one after another
     std::uint32_t stopping = 0;
-    std::uint32_t closing = 0;  ///< sessions
-    std::uint32_t receives_owed = 0;
+    std::uint32_t closing = 0;        ///< sessions
+    std::uint32_t arrivals_owed = 0;  ///< places, and `direct` receives, to be given back
     std::uint32_t tick_looked_at = 0;
     std::uint32_t clock_seen = 0;  ///< the last tick that was of use; 0: none yet
     std::int64_t last_look = 0;
     std::int64_t clock_set_at = 0;
     std::int64_t clock_offset = unknown_offset;  ///< from `clock_ns` to the clock that deadlines are on
     mlx5::completion_queue_state completions;
-    mlx5::shared_receive_queue_ref receives;
-    std::uint16_t owed[receives_at_once] = {};  ///< receives that were used, to be given back
+    proxy::completion_queue_state proxied_completions;
+    mlx5::shared_receive_queue_ref receives;    ///< `engine::direct`
+    std::uint16_t owed[arrivals_at_once] = {};  ///< … that were used
     // Not under the lock.
     std::uint64_t requests = 0;
     std::uint64_t replies = 0;

@@ -97,7 +97,7 @@ ACCEL_HOST_DEVICE inline bool has_room(const shared_send_queue_ref& shared, std:
 
 /// Tells the adapter of everything that is whole. Requests of other threads happened before, by their
 /// announcement, so the fence before the record orders them as well.
-ACCEL_HOST_DEVICE inline void publish_whole(const shared_send_queue_ref& shared) noexcept {
+ACCEL_HOST_DEVICE ACCEL_SELDOM inline void publish_whole(shared_send_queue_ref shared) noexcept {
     const std::uint32_t from = device::load_relaxed(&shared.state->published);
     std::uint32_t last = from;
     std::uint32_t end = end_of(shared, from);
@@ -171,13 +171,14 @@ ACCEL_HOST_DEVICE inline void announce(const shared_send_queue_ref& shared) noex
     const request_size size = size_of(request);
     if (size.units > most_units) return status::message_too_large;
     const std::uint32_t blocks = blocks_of(size.units);
+    // Where nobody else posts this request is the next one. Asked on the way to the reservation: an answer
+    // that is old by then is another number.
+    const std::uint32_t published = device::load_relaxed(&shared.state->published);
     // Announced at once with the reservation: where nobody else posts, that is the only step before the ring.
     const status taken = detail::reserve(shared, blocks, one_announced, seen);
     if (taken != status::ok) return taken;
     const auto first = static_cast<std::uint32_t>(seen.reserved);
     const bool rings = (seen.reserved >> 32) == 0;
-    // Where nobody else posts this is the next one; asked before the stores, which are in the way.
-    const std::uint32_t published = rings ? device::load_relaxed(&shared.state->published) : 0;
     if (signal_every != 0) {
         const bool due = first / signal_every != (first + blocks) / signal_every;
         request.flags = due ? flag_signalled : std::uint8_t{0};

@@ -1,5 +1,6 @@
 #include "backends/gpu/backend.hpp"
 
+#include "backends/gpu/engine_choice.hpp"
 #include "backends/gpu/poller.hpp"
 #include "core/context_state.hpp"
 #include "verbs/rdma_backend.hpp"
@@ -20,6 +21,7 @@ class gpu_backend final : public core::backend {
     [[nodiscard]] std::string_view wire() const noexcept override { return client_->wire(); }
     [[nodiscard]] bool serves_kernels() const noexcept override { return true; }
     [[nodiscard]] core::probe_result probe() override;
+    [[nodiscard]] core::probe_result examine() override;
     void unregister_region(const core::region_state& region) noexcept override {
         client_->unregister_region(region);
     }
@@ -32,9 +34,7 @@ class gpu_backend final : public core::backend {
                          "gpu:// is for services that live on a GPU (gpu_service::listen); a handler of the "
                          "host's listens on gdr:// or rdma://, and gpu:// clients reach it there"};
         }
-        auto on = verbs::device::open(options.verbs, options.host);
-        if (!on) return on.error();
-        return resident_poller::open(std::move(*on), options);
+        return resident_poller::open(options);
     }
 
   private:
@@ -50,6 +50,23 @@ core::probe_result gpu_backend::probe() {
     out.reason = gpu ? fmt::format("{}; services live on {}", out.reason, gpu.value()->name())
                      : fmt::format("{}; reaches services on GPUs elsewhere, for none can live here: {}",
                                    out.reason, gpu.error().message);
+    return out;
+}
+
+/// The same, with the engine that a service with nothing but defaults would have.
+core::probe_result gpu_backend::examine() {
+    core::probe_result out = probe();
+    auto gpu = context_.gpus()->open(memory_kind::cuda(0));
+    if (!out.usable || !gpu) return out;
+    auto chosen = choose_engine({}, {}, context_.gpus(), *gpu);
+    if (!chosen) {
+        out.reason += fmt::format(", but none can be made: {}", chosen.error().message);
+    } else if (chosen->engine == gpu_engine::direct) {
+        out.reason += ", which drives the device's queues itself (engine direct)";
+    } else {
+        out.reason +=
+            fmt::format(", and a thread of the host posts for it (engine proxy): {}", chosen->reason);
+    }
     return out;
 }
 

@@ -27,6 +27,10 @@ result<std::unique_ptr<core::link>> resident_link::create(resident_poller& owner
     }
     auto index = owner.take_connection();
     if (!index) return index.error();
+    if (auto opened = owner.queues().open(owner.connection_at(*index)); !opened) {
+        owner.give_connection_back(*index);
+        return opened.error();
+    }
     return std::unique_ptr<core::link>(new resident_link(owner, config, *index));
 }
 
@@ -143,7 +147,7 @@ bool resident_link::close() noexcept {
         phase_ = phase::closing;
     }
     if (!quiet_) {
-        if (auto done = poller_.connection_at(index_).queue_pair->reset(); !done) {
+        if (auto done = poller_.queues().close(poller_.connection_at(index_)); !done) {
             if (!std::exchange(told_off_, true)) core::log().error("gpu: {}", done.error().message);
             return false;
         }

@@ -49,7 +49,7 @@ class resident_link final : public core::link {
     std::shared_ptr<core::slot_memory> receive_;
     phase phase_ = phase::idle;
     bool offered_ = false;
-    bool quiet_ = false;     ///< its queue pair has been reset
+    bool quiet_ = false;     ///< its queue pair reaches nothing any more
     bool told_off_ = false;  ///< that this failed has been logged
     std::uint32_t closing_number_ = 0;
     core::nanoseconds flushed_at_{};

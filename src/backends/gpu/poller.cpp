@@ -1,11 +1,12 @@
 #include "backends/gpu/poller.hpp"
 
+#include "backends/gpu/direct_queues.hpp"
 #include "backends/gpu/link.hpp"
+#include "backends/gpu/proxy_queues.hpp"
 #include "core/event_signal.hpp"
-#include "verbs/mlx5_driver.hpp"
+#include "core/log.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <chrono>
 #include <utility>
 
@@ -16,22 +17,13 @@ namespace accel::gpu {
 namespace {
 
 constexpr std::size_t slot_line = 256;
-constexpr std::uint32_t least_send_requests = 64;
-constexpr std::uint32_t least_receives = 64;
 /// Of all sessions together: more than any device has completions for.
 constexpr std::uint64_t most_slots = 1U << 22;
-/// What a doorbell takes.
-constexpr std::uint32_t doorbell_bytes = 8;
 /// How long a session that has failed may go unnoticed.
 constexpr std::chrono::milliseconds look_interval{50};
 /// How often kernels are told the time; often, until they have heard it once.
 constexpr std::chrono::seconds tick_interval{1};
 constexpr std::chrono::milliseconds first_tick_interval{2};
-
-/// A response may take two requests, and what is not heard of yet takes room too.
-std::uint32_t send_requests(std::uint32_t slots) noexcept {
-    return std::max(slots * 4, least_send_requests);
-}
 
 std::size_t stride_for(std::size_t capacity) noexcept {
     const std::size_t bytes =
@@ -46,14 +38,7 @@ void connection::on_async_event(ibv_event_type /*type*/) noexcept {
     core::signal_event(wake_fd);
 }
 
-result<std::unique_ptr<core::poller>> resident_poller::open(std::shared_ptr<verbs::device> on,
-                                                            const core::poller_options& options) {
-    if (on->driver() == nullptr) {
-        return error{
-            status::unsupported, 0,
-            fmt::format("gpu: kernels post to mlx5 queues, and {} has none, or direct=false hides them",
-                        on->describe())};
-    }
+result<std::unique_ptr<core::poller>> resident_poller::open(const core::poller_options& options) {
     const core::resident_options& wanted = *options.resident;
     const std::uint64_t slots = std::uint64_t{wanted.sessions} * wanted.most.slots;
     if (slots == 0 || slots > most_slots) {
@@ -62,19 +47,27 @@ result<std::unique_ptr<core::poller>> resident_poller::open(std::shared_ptr<verb
                                  "(max_sessions, max_slots)",
                                  most_slots, wanted.sessions, wanted.most.slots)};
     }
-    const auto longest = on->port().max_message_bytes;
+    auto chosen = choose_engine(options.verbs, options.host, wanted.gpus, wanted.gpu);
+    if (!chosen) return chosen.error();
+    const verbs::device& on = *chosen->on;
+    const auto longest = on.port().max_message_bytes;
     if (core::header_bytes + wanted.most.response_bytes > longest) {
         return error{status::invalid_argument, 0,
                      fmt::format("gpu: responses of at most {} bytes fit into one message of {}",
-                                 longest - core::header_bytes, on->describe())};
+                                 longest - core::header_bytes, on.describe())};
     }
-    std::unique_ptr<resident_poller> made(new resident_poller(std::move(on), options));
+    const auto level = chosen->fell_back ? spdlog::level::warn : spdlog::level::info;
+    core::log().log(level, "gpu: engine {}: {}", chosen->engine == gpu_engine::direct ? "direct" : "proxy",
+                    chosen->reason);
+    std::unique_ptr<resident_poller> made(new resident_poller(std::move(*chosen), options));
     if (auto ready = made->prepare(); !ready) return ready.error();
     return std::unique_ptr<core::poller>(std::move(made));
 }
 
-resident_poller::resident_poller(std::shared_ptr<verbs::device> on, const core::poller_options& options)
-    : device_(std::move(on)),
+resident_poller::resident_poller(engine_choice choice, const core::poller_options& options)
+    : device_(std::move(choice.on)),
+      engine_(choice.engine),
+      reason_(std::move(choice.reason)),
       options_(options.verbs),
       most_(options.resident->most),
       kernel_memory_(options.resident->gpus, options.resident->gpu),
@@ -86,109 +79,61 @@ resident_poller::resident_poller(std::shared_ptr<verbs::device> on, const core::
     device_->events().subscribe(*this);
 }
 
+/// Queue pairs that were made for a session ended with it.
 resident_poller::~resident_poller() {
     device_->events().unsubscribe(*this);
     kernel_memory_.end_sharing();
     connections_.clear();
-    receives_.reset();
-    completions_.reset();
+    queues_.reset();
     ::close(wake_fd_);
+}
+
+core::resident_engine resident_poller::engine() const {
+    return {engine_, reason_, queues_->cpu_time()};
 }
 
 /// Everything is made here: beside a kernel that stays, much of this would wait for its end.
 result<void> resident_poller::prepare() {
     if (auto made = make_queues(); !made) return made;
+    memory_ = std::make_unique<service_memory>(kernel_memory_, sizes_);
+    if (auto allocated = memory_->allocate(); !allocated) return allocated;
+    std::vector<device::send_port> sends;
+    for (const auto& each : connections_) {
+        if (auto registered = register_slots(*each); !registered) return registered;
+        sends.push_back(queues_->send_port(*each));
+    }
     for (std::uint32_t i = 0; i < sizes_.sessions; ++i) free_.push_back(sizes_.sessions - 1 - i);
     links_.reserve(sizes_.sessions);
-    std::vector<mlx5::send_queue_ref> sends;
-    for (const auto& each : connections_) sends.push_back(each->queue_pair->located()->sends);
-    if (auto shared = share_queues(); !shared) return shared;
-    return memory_->prepare(sends, completions_->located(), receives_->located());
+    if (auto written = memory_->prepare(sends, queues_->completion_port(), queues_->receives()); !written)
+        return written;
+    return queues_->start(kernel_memory_);
 }
 
 result<void> resident_poller::make_queues() {
-    const std::uint32_t in_flight = sizes_.sessions * sizes_.slots;
-    auto receives = verbs::receive_queue::create(device_, std::max(in_flight * 2, least_receives));
-    if (!receives) return receives.error();
-    receives_ = std::move(*receives);
-    if (receives_->depth() < in_flight) {
-        return error{status::invalid_argument, 0,
-                     fmt::format("gpu: {} sessions of {} slots are more than the {} receives of {}",
-                                 sizes_.sessions, sizes_.slots, receives_->depth(), device_->describe())};
-    }
-    verbs::empty_receives chain;
-    (void)receives_->post(receives_->depth(), chain);
-    // Also those that nobody asked for complete when a queue pair fails.
-    const std::uint32_t needed = receives_->depth() + sizes_.sessions * send_requests(sizes_.slots);
-    auto completions = verbs::completion_queue::create(device_, needed, this);
-    if (!completions) return completions.error();
-    completions_ = std::move(*completions);
-    if (completions_->depth() < needed) {
-        return error{
-            status::invalid_argument, 0,
-            fmt::format("gpu: {} sessions of {} slots need {} completions, and {} has {}; ask for fewer",
-                        sizes_.sessions, sizes_.slots, needed, device_->describe(), completions_->depth())};
-    }
+    auto made = engine_ == gpu_engine::direct ? direct_queues::create(device_, sizes_, this)
+                                              : proxy_queues::create(device_, sizes_, kernel_memory_);
+    if (!made) return made.error();
+    queues_ = std::move(*made);
     for (std::uint32_t i = 0; i < sizes_.sessions; ++i) {
-        if (auto made = make_connection(i); !made) return made;
+        auto place = std::make_unique<connection>(i, wake_fd_);
+        auto domain = verbs::domain::create(device_);
+        if (!domain) return domain.error();
+        place->domain = std::move(*domain);
+        if (auto prepared = queues_->prepare(*place); !prepared) return prepared;
+        connections_.push_back(std::move(place));
     }
     return {};
 }
 
-result<void> resident_poller::make_connection(std::uint32_t index) {
-    auto made = std::make_unique<connection>(wake_fd_);
-    auto domain = verbs::domain::create(device_);
-    if (!domain) return domain.error();
-    made->domain = std::move(*domain);
-    verbs::queue_sizes wanted;
-    wanted.send = send_requests(sizes_.slots);
-    auto queue_pair = verbs::queue_pair::create(device_, made->domain->get(), completions_->get(),
-                                                receives_->get(), wanted, made.get());
-    if (!queue_pair) return queue_pair.error();
-    made->queue_pair.emplace(std::move(*queue_pair));
-    if (index == 0) {
-        // All are alike, so the first tells how much memory they need.
-        sizes_.send_blocks = made->queue_pair->located()->sends.blocks;
-        memory_ = std::make_unique<service_memory>(kernel_memory_, sizes_);
-        if (auto allocated = memory_->allocate(); !allocated) return allocated;
-    } else if (made->queue_pair->located()->sends.blocks != sizes_.send_blocks) {
-        return error{status::unsupported, 0, "gpu: the driver makes send queues of different sizes"};
-    }
-    auto requests = made->domain->register_memory(memory_->requests(index), verbs::access::peer_writes,
+result<void> resident_poller::register_slots(connection& place) {
+    auto requests = place.domain->register_memory(memory_->requests(place.index), verbs::access::peer_writes,
                                                   kernel_memory_.gpu());
     if (!requests) return requests.error();
-    made->requests = std::move(*requests);
-    auto responses =
-        made->domain->register_memory(memory_->responses(index), verbs::access::send, kernel_memory_.gpu());
+    place.requests = std::move(*requests);
+    auto responses = place.domain->register_memory(memory_->responses(place.index), verbs::access::send,
+                                                   kernel_memory_.gpu());
     if (!responses) return responses.error();
-    made->responses = std::move(*responses);
-    connections_.push_back(std::move(made));
-    return {};
-}
-
-/// Kernels post to, and read, the queues where they lie.
-result<void> resident_poller::share_queues() {
-    const auto& completions = completions_->located();
-    const auto& receives = receives_->located();
-    const std::size_t receive_ring = std::size_t{std::bit_ceil(receives_->depth() + 1)} * receives.stride;
-    const auto all = {
-        kernel_memory_.share(completions.entries, std::size_t{completions.count} * completions.entry_bytes),
-        kernel_memory_.share(completions.doorbell_record, 2 * sizeof(mlx5::be32)),
-        kernel_memory_.share(receives.ring, receive_ring),
-        kernel_memory_.share(receives.doorbell_record, sizeof(mlx5::be32)),
-    };
-    for (const auto& each : all) {
-        if (!each) return each;
-    }
-    for (const auto& each : connections_) {
-        const mlx5::send_queue_ref& sends = each->queue_pair->located()->sends;
-        auto ring = kernel_memory_.share(sends.ring, std::size_t{sends.blocks} * mlx5::block_bytes);
-        if (!ring) return ring;
-        auto record = kernel_memory_.share(sends.doorbell_record, sizeof(mlx5::be32));
-        if (!record) return record;
-        auto registers = kernel_memory_.share_registers(sends.doorbell, doorbell_bytes);
-        if (!registers) return registers;
-    }
+    place.responses = std::move(*responses);
     return {};
 }
 

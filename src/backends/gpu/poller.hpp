@@ -1,46 +1,31 @@
 #pragma once
 
+#include "backends/gpu/connection.hpp"
+#include "backends/gpu/engine_choice.hpp"
 #include "backends/gpu/kernel_memory.hpp"
 #include "backends/gpu/service_memory.hpp"
+#include "backends/gpu/service_queues.hpp"
 #include "core/backend.hpp"
 #include "verbs/async_events.hpp"
-#include "verbs/completion_queue.hpp"
 #include "verbs/device.hpp"
-#include "verbs/domain.hpp"
-#include "verbs/queue_pair.hpp"
-#include "verbs/receive_queue.hpp"
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace accel::gpu {
 
 class resident_link;
 
-/// A queue pair with its slots, made before the kernels run, for one session after another.
-struct connection final : public verbs::async_listener {
-    explicit connection(int wake) noexcept : wake_fd(wake) {}
-    void on_async_event(ibv_event_type type) noexcept override;
-
-    std::shared_ptr<verbs::domain> domain;
-    std::optional<verbs::queue_pair> queue_pair;
-    verbs::region_handle requests;
-    verbs::region_handle responses;
-    std::atomic<bool> failed{false};
-    int wake_fd;
-};
-
 /// The host's side of a service that lives on a GPU: connections come and go here, and requests never do.
 /// One for each service. `poll` has events of sessions that were lost, nothing else; it hardly ever wakes.
 class resident_poller final : public core::poller, public verbs::async_listener {
   public:
-    [[nodiscard]] static result<std::unique_ptr<core::poller>> open(std::shared_ptr<verbs::device> on,
-                                                                    const core::poller_options& options);
+    [[nodiscard]] static result<std::unique_ptr<core::poller>> open(const core::poller_options& options);
     ~resident_poller() override;
     resident_poller(const resident_poller&) = delete;
     resident_poller& operator=(const resident_poller&) = delete;
@@ -51,6 +36,7 @@ class resident_poller final : public core::poller, public verbs::async_listener 
     [[nodiscard]] bool arm() noexcept override { return !news_.load(std::memory_order_seq_cst); }
     [[nodiscard]] bool sleep(int other_fd, core::nanoseconds until) noexcept override;
     [[nodiscard]] const device::service_ref* service() const noexcept override { return &memory_->service(); }
+    [[nodiscard]] core::resident_engine engine() const override;
     void request_stop() noexcept override;
     void on_async_event(ibv_event_type type) noexcept override;
     void kernels_ended() noexcept override { kernels_ended_.store(true, std::memory_order_seq_cst); }
@@ -62,6 +48,7 @@ class resident_poller final : public core::poller, public verbs::async_listener 
     [[nodiscard]] bool on_gpu() const noexcept { return kernel_memory_.gpu() != nullptr; }
     [[nodiscard]] connection& connection_at(std::uint32_t index) noexcept { return *connections_[index]; }
     [[nodiscard]] service_memory& memory() noexcept { return *memory_; }
+    [[nodiscard]] service_queues& queues() noexcept { return *queues_; }
     [[nodiscard]] const service_sizes& sizes() const noexcept { return sizes_; }
     /// Any thread: a connection that no session has. `overloaded`.
     [[nodiscard]] result<std::uint32_t> take_connection();
@@ -77,21 +64,21 @@ class resident_poller final : public core::poller, public verbs::async_listener 
     }
 
   private:
-    resident_poller(std::shared_ptr<verbs::device> on, const core::poller_options& options);
+    resident_poller(engine_choice choice, const core::poller_options& options);
     [[nodiscard]] result<void> prepare();
     [[nodiscard]] result<void> make_queues();
-    [[nodiscard]] result<void> make_connection(std::uint32_t index);
-    [[nodiscard]] result<void> share_queues();
+    [[nodiscard]] result<void> register_slots(connection& place);
     void tick(core::nanoseconds now) noexcept;
 
     std::shared_ptr<verbs::device> device_;
+    gpu_engine engine_;
+    std::string reason_;  ///< why it is that one
     verbs_options options_;
     core::link_geometry most_;
     kernel_memory kernel_memory_;
     service_sizes sizes_;
     std::unique_ptr<service_memory> memory_;
-    std::unique_ptr<verbs::completion_queue> completions_;
-    std::unique_ptr<verbs::receive_queue> receives_;
+    std::unique_ptr<service_queues> queues_;
     std::vector<std::unique_ptr<connection>> connections_;
     int wake_fd_;
     core::nanoseconds next_tick_{};

@@ -28,18 +28,20 @@ class carver {
 
 /// What only kernels touch.
 struct kernel_parts {
-    kernel_parts(std::byte* base, const service_sizes& sizes) noexcept
+    /// `blocks`: of each send queue.
+    kernel_parts(std::byte* base, const service_sizes& sizes, std::uint32_t blocks) noexcept
         : carve(base),
           state(carve.take<device::service_state>(1)),
           sessions(carve.take<device::session_entry>(sizes.sessions)),
           table_size(std::bit_ceil(sizes.sessions * 2 + 1)),
           table(carve.take<device::session_number>(table_size)),
-          ready_size(std::bit_ceil(sizes.sessions * sizes.slots)),
+          ready_size(std::bit_ceil(sizes.in_flight())),
           ready(carve.take<device::ready_entry>(ready_size)),
           send_states(carve.take<mlx5::shared_send_queue_state>(sizes.sessions)),
-          whole(carve.take<mlx5::whole_request>(std::size_t{sizes.sessions} * sizes.send_blocks)),
-          generations(carve.take<std::uint32_t>(std::size_t{sizes.sessions} * sizes.slots)),
-          busy(carve.take<std::uint32_t>(std::size_t{sizes.sessions} * sizes.slots)) {}
+          whole(carve.take<mlx5::whole_request>(std::size_t{sizes.sessions} * blocks)),
+          proxied_states(carve.take<proxy::send_queue_state>(sizes.sessions)),
+          generations(carve.take<std::uint32_t>(sizes.in_flight())),
+          busy(carve.take<std::uint32_t>(sizes.in_flight())) {}
     carver carve;
     device::service_state* state;
     device::session_entry* sessions;
@@ -49,6 +51,7 @@ struct kernel_parts {
     device::ready_entry* ready;
     mlx5::shared_send_queue_state* send_states;
     mlx5::whole_request* whole;
+    proxy::send_queue_state* proxied_states;
     std::uint32_t* generations;
     std::uint32_t* busy;
 };
@@ -95,15 +98,16 @@ std::span<std::byte> service_memory::responses(std::uint32_t session) const noex
     return {first + session * bytes, bytes};
 }
 
-result<void> service_memory::prepare(std::span<const mlx5::send_queue_ref> sends,
-                                     const mlx5::completion_queue_ref& completions,
+result<void> service_memory::prepare(std::span<const device::send_port> sends,
+                                     const device::completion_port& completions,
                                      const mlx5::shared_receive_queue_ref& receives) {
-    const std::size_t bytes = kernel_parts(nullptr, sizes_).carve.used();
+    const std::uint32_t blocks = sends.front().direct.queue.blocks;
+    const std::size_t bytes = kernel_parts(nullptr, sizes_, blocks).carve.used();
     auto block = memory_.allocate(bytes);
     if (!block) return block.error();
     std::vector<std::byte> content(bytes);
-    const kernel_parts there(*block, sizes_);
-    const kernel_parts here(content.data(), sizes_);
+    const kernel_parts there(*block, sizes_, blocks);
+    const kernel_parts here(content.data(), sizes_, blocks);
 
     *here.state = {};
     here.state->receives = receives;
@@ -111,12 +115,13 @@ result<void> service_memory::prepare(std::span<const mlx5::send_queue_ref> sends
     std::fill(table.begin(), table.end(), device::session_number{0, device::no_session});
     for (std::uint32_t i = 0; i < sizes_.sessions; ++i) {
         device::session_entry& entry = here.sessions[i];
-        entry.sends.queue = sends[i];
-        entry.sends.state = there.send_states + i;
-        entry.sends.whole = there.whole + std::size_t{i} * sizes_.send_blocks;
+        entry.sends = sends[i];
+        entry.sends.direct.state = there.send_states + i;
+        entry.sends.direct.whole = there.whole + std::size_t{i} * blocks;
+        entry.sends.proxied.state = there.proxied_states + i;
         entry.generations = there.generations + std::size_t{i} * sizes_.slots;
         entry.busy = there.busy + std::size_t{i} * sizes_.slots;
-        put_number(table, sends[i].queue_pair, i);
+        if (entry.sends.by == device::engine::direct) put_number(table, device::name_of(sends[i]), i);
     }
     service_.state = there.state;
     service_.sessions = there.sessions;
@@ -126,7 +131,8 @@ result<void> service_memory::prepare(std::span<const mlx5::send_queue_ref> sends
     service_.ready = there.ready;
     service_.ready_mask = here.ready_size - 1;
     service_.completions = completions;
-    service_.completions.state = &there.state->completions;
+    service_.completions.direct.state = &there.state->completions;
+    service_.completions.proxied.state = &there.state->proxied_completions;
     service_.orders = orders_;
     service_.commands = commands_;
     service_.command_mask = command_count_ - 1;

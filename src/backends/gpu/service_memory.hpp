@@ -1,6 +1,7 @@
 #pragma once
 
 #include "backends/gpu/kernel_memory.hpp"
+#include "backends/gpu/service_sizes.hpp"
 
 #include <accel_transport/device/service.hpp>
 
@@ -10,15 +11,6 @@
 #include <vector>
 
 namespace accel::gpu {
-
-/// What a service is made for; nothing of it changes while kernels run.
-struct service_sizes {
-    std::uint32_t sessions = 0;
-    std::uint32_t slots = 0;  ///< of a session, at most
-    std::size_t request_stride = 0;
-    std::size_t response_stride = 0;
-    std::uint32_t send_blocks = 0;  ///< of a queue pair
-};
 
 /// The memory of one service: slots, what kernels keep, and what kernels and the host tell each other.
 class service_memory {
@@ -31,8 +23,8 @@ class service_memory {
 
     /// Writes what kernels start from. `sends` has one for each session; `completions` and `receives` are
     /// the service's.
-    [[nodiscard]] result<void> prepare(std::span<const mlx5::send_queue_ref> sends,
-                                       const mlx5::completion_queue_ref& completions,
+    [[nodiscard]] result<void> prepare(std::span<const device::send_port> sends,
+                                       const device::completion_port& completions,
                                        const mlx5::shared_receive_queue_ref& receives);
     [[nodiscard]] const device::service_ref& service() const noexcept { return service_; }
 

@@ -39,11 +39,20 @@ result<gpu_service> gpu_service::listen(context& ctx, std::string_view uri, cons
     if (!made) return made.error();
     auto kept = std::make_unique<state>();
     kept->core = std::move(*made);
+    kept->engine = kept->core->kernels().engine();
     return gpu_service{std::move(kept)};
 }
 
 const device::service_ref& gpu_service::ref() const noexcept {
     return *state_->core->kernels().service();
+}
+
+gpu_engine gpu_service::engine() const noexcept {
+    return state_->engine.engine;
+}
+
+const std::string& gpu_service::engine_reason() const noexcept {
+    return state_->engine.reason;
 }
 
 std::string gpu_service::endpoint() const {
@@ -61,6 +70,7 @@ gpu_service_statistics statistics_of(const core::server_core& core) {
     out.sessions_lost = seen.sessions_lost;
     out.cpu_user = seen.cpu_user;
     out.cpu_kernel = seen.cpu_kernel;
+    out.cpu_proxy = core.kernels().engine().cpu_time;
     const device::report_layout& report = *core.kernels().service()->report;
     out.requests = mlx5::load_whole(&report.requests);
     out.replies = mlx5::load_whole(&report.replies);

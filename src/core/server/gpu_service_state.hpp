@@ -12,6 +12,7 @@ namespace accel {
 
 struct gpu_service::state {
     std::shared_ptr<core::server_core> core;
+    core::resident_engine engine;
     std::mutex mutex;
     std::optional<gpu_service_statistics> last;  ///< once it has ended
 };

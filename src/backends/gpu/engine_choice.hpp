@@ -1,0 +1,29 @@
+#pragma once
+
+#include "core/accelerator.hpp"
+#include "verbs/device.hpp"
+
+#include <accel_transport/options.hpp>
+#include <accel_transport/status.hpp>
+
+#include <memory>
+#include <string>
+
+namespace accel::gpu {
+
+/// How a service reaches a device, and why it is that way.
+struct engine_choice {
+    std::shared_ptr<verbs::device> on;  ///< opened as the engine needs it
+    gpu_engine engine = gpu_engine::automatic;
+    std::string reason;      ///< a sentence for people, which names the device
+    bool fell_back = false;  ///< the proxy, though the device has queues that a GPU could drive
+};
+
+/// Opens the device that `wanted` names and tries what is left to choose: whether `gpu` (null: kernels are
+/// threads of the host) maps the registers of its queues. Before kernels run: some of it would wait for them.
+/// An engine that was asked for by name and does not work is an error.
+[[nodiscard]] result<engine_choice> choose_engine(const verbs_options& wanted, const std::string& near_host,
+                                                  const std::shared_ptr<core::accelerator>& gpus,
+                                                  core::accelerator_device* gpu);
+
+}  // namespace accel::gpu

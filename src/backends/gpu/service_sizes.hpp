@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace accel::gpu {
+
+/// What a service is made for; nothing of it changes while kernels run.
+struct service_sizes {
+    std::uint32_t sessions = 0;
+    std::uint32_t slots = 0;  ///< of a session, at most
+    std::size_t request_stride = 0;
+    std::size_t response_stride = 0;
+
+    /// Requests that are under way, of all sessions together.
+    [[nodiscard]] std::uint32_t in_flight() const noexcept { return sessions * slots; }
+    /// Arrivals that a queue has room for.
+    [[nodiscard]] std::uint32_t receives() const noexcept {
+        constexpr std::uint32_t least = 64;
+        return in_flight() * 2 > least ? in_flight() * 2 : least;
+    }
+    /// Work requests of a session: a response may take two, and what is not heard of yet takes room too.
+    [[nodiscard]] std::uint32_t sends() const noexcept {
+        constexpr std::uint32_t least = 64;
+        return slots * 4 > least ? slots * 4 : least;
+    }
+};
+
+}  // namespace accel::gpu

@@ -1,0 +1,197 @@
+// How a service that lives on a GPU reaches its device: what is chosen, why, and what only the proxy has.
+#include "device/service_rig.hpp"
+
+#include <array>
+#include <atomic>
+#include <iostream>
+
+namespace accel::tests {
+namespace {
+
+class device_engine : public ::testing::TestWithParam<service_setting> {
+  protected:
+    void SetUp() override {
+        if (!has(GetParam().engine)) GTEST_SKIP() << "this device has no queues to drive";
+    }
+};
+
+void expect_calls(channel& client, int count) {
+    const std::array<std::byte, 100> request{};
+    for (int i = 0; i < count; ++i) {
+        auto answer = client.call(request);
+        ASSERT_TRUE(answer.ok()) << answer.error().message;
+        ASSERT_EQ(answer->bytes().size(), request.size());
+    }
+}
+
+TEST_P(device_engine, is_what_was_asked_for) {
+    service_rig rig(GetParam());
+    rig.listen();
+    EXPECT_EQ(rig.service->engine(), GetParam().engine);
+    EXPECT_FALSE(rig.service->engine_reason().empty());
+    rig.serve(echo);
+    channel client = rig.connect();
+    expect_calls(client, 20);
+    const bool proxied = GetParam().engine == gpu_engine::proxy;
+    // Its first millisecond is spent spinning, and so is the one after each request; ticks are 10 ms long.
+    EXPECT_EQ(eventually(patience(proxied ? 10s : 50ms),
+                         [&] {
+                             expect_calls(client, 20);
+                             return rig.service->statistics().cpu_proxy > 0ns;
+                         }),
+              proxied);
+}
+
+/// Says what it took: engines are compared within one run.
+TEST_P(device_engine, serves_calls_one_after_the_other) {
+    service_rig rig(GetParam());
+    rig.listen();
+    rig.serve(echo);
+    channel client = rig.connect();
+    expect_calls(client, 100);
+    const int calls = effort(2000);
+    const auto begin = std::chrono::steady_clock::now();
+    expect_calls(client, calls);
+    const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
+    const auto seen = rig.service->statistics();
+    std::cout << "100 bytes there and back: " << took.count() / calls << " us; CPU of the proxy's thread: "
+              << std::chrono::duration<double, std::milli>(seen.cpu_proxy).count() << " ms in "
+              << took.count() / 1000 << " ms\n";
+}
+
+/// A client goes while a kernel works for it: its place is not given to another before the kernel has ended.
+TEST_P(device_engine, a_kernel_that_keeps_a_request_keeps_its_place) {
+    service_rig rig(GetParam());
+    rig.options.max_sessions = 1;
+    rig.listen();
+    std::atomic<bool> holds{false};
+    std::atomic<bool> may_end{false};
+    rig.serve([&](const device::service_ref& service, const device::exchange_ref& exchange) {
+        if (may_end) return echo(service, exchange);
+        holds = true;
+        while (!may_end) std::this_thread::sleep_for(1ms);
+        (void)device::reply(service, exchange, 0);  // which may be told to leave, and does not arrive
+    });
+    rig.serve(echo);  // takes commands meanwhile
+    {
+        channel goes = rig.connect();
+        call_view call;
+        while (!holds) {
+            ASSERT_EQ(goes.begin(call), status::ok);
+            ASSERT_EQ(goes.submit(call.id, 10), status::ok);
+            std::array<completion, 1> done;
+            if (goes.wait(done, 10ms) == 1) (void)goes.release(done[0].id);
+        }
+    }
+    EXPECT_TRUE(eventually(patience(5s), [&] { return rig.service->statistics().sessions == 0; }));
+    EXPECT_EQ(rig.try_connect().error().code, status::overloaded);
+    may_end = true;
+    result<channel> next = rig.try_connect();
+    EXPECT_TRUE(eventually(patience(5s), [&] {
+        if (!next) next = rig.try_connect();
+        return next.ok();
+    }));
+    ASSERT_TRUE(next.ok());
+    expect_calls(*next, 20);
+}
+
+/// More answers than the send queue has room for, none of which anybody waits for.
+TEST_P(device_engine, room_for_answers_comes_back) {
+    service_rig rig(GetParam());
+    rig.options.max_slots = 4;
+    rig.listen();
+    rig.serve(echo, 2);
+    auto wanted = service_rig::small();
+    wanted.slots = 4;
+    channel client = rig.connect(wanted);
+    const auto rounds = static_cast<std::uint64_t>(effort(600));
+    std::uint64_t ended = 0;
+    std::array<completion, 4> done;
+    while (ended < rounds) {
+        call_view call;
+        while (client.begin(call) == status::ok) ASSERT_EQ(client.submit(call.id, 8), status::ok);
+        const std::size_t got = client.wait(done, patience(5s));
+        ASSERT_GT(got, 0U);
+        for (std::size_t i = 0; i < got; ++i) {
+            EXPECT_EQ(done[i].status, status::ok);
+            (void)client.release(done[i].id);
+        }
+        ended += got;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(on, device_engine, service_settings(),
+                         [](const auto& setting) { return name_of(setting.param); });
+
+TEST(device_engine_choice, is_the_device_s_own_where_that_works) {
+    for (const bool on_gpu : {false, true}) {
+        service_rig rig({on_gpu, gpu_engine::automatic});
+        rig.listen();
+        const bool direct = has(gpu_engine::direct);
+        EXPECT_EQ(rig.service->engine(), direct ? gpu_engine::direct : gpu_engine::proxy)
+            << rig.service->engine_reason();
+    }
+}
+
+TEST(device_engine_choice, falls_back_where_the_gpu_maps_no_registers) {
+    if (!has(gpu_engine::direct)) GTEST_SKIP() << "this device has no queues to drive";
+    service_rig rig({true, gpu_engine::automatic});
+    rig.gpus().refuses_registers = true;
+    rig.listen();
+    EXPECT_EQ(rig.service->engine(), gpu_engine::proxy);
+    EXPECT_THAT(rig.service->engine_reason(), ::testing::HasSubstr("a fake GPU that maps no registers"));
+    rig.serve(echo);
+    channel client = rig.connect();
+    expect_calls(client, 20);
+    rig.stop();
+    EXPECT_EQ(rig.pages_pinned(), 0);
+}
+
+TEST(device_engine_choice, what_was_asked_for_and_does_not_work_is_an_error) {
+    if (!has(gpu_engine::direct)) GTEST_SKIP() << "this device has no queues to drive";
+    service_rig rig({true, gpu_engine::direct});
+    rig.gpus().refuses_registers = true;
+    auto made = rig.try_listen();
+    ASSERT_FALSE(made.ok());
+    EXPECT_EQ(made.error().code, status::unsupported);
+    EXPECT_THAT(made.error().message, ::testing::HasSubstr("maps no registers"));
+    EXPECT_EQ(rig.pages_pinned(), 0);
+    rig.gpus().refuses_registers = false;
+    rig.listen();
+    EXPECT_EQ(rig.service->engine(), gpu_engine::direct);
+}
+
+TEST(device_engine_choice, is_made_by_the_uri) {
+    service_rig rig({false, gpu_engine::automatic});
+    for (const std::string query : {"?engine=proxy", "?direct=false", "?engine=auto&direct=false"}) {
+        rig.query = query;
+        rig.listen();
+        EXPECT_EQ(rig.service->engine(), gpu_engine::proxy) << query;
+        rig.stop();
+    }
+    for (const std::string query : {"?engine=direct&direct=false", "?engine=magic"}) {
+        rig.query = query;
+        auto made = rig.try_listen();
+        ASSERT_FALSE(made.ok()) << query;
+        EXPECT_EQ(made.error().code, status::invalid_argument) << made.error().message;
+    }
+}
+
+/// As the doctor has it.
+TEST(device_engine_choice, is_told_of_beforehand) {
+    service_rig rig({true, gpu_engine::automatic});
+    const auto told = [&] {
+        for (const auto& each : rig.server_context.schemes()) {
+            if (each.scheme == "gpu") return each.reason;
+        }
+        return std::string{};
+    };
+    const bool direct = has(gpu_engine::direct);
+    EXPECT_THAT(told(), ::testing::HasSubstr(direct ? "engine direct" : "engine proxy"));
+    rig.gpus().refuses_registers = true;
+    EXPECT_THAT(told(), ::testing::HasSubstr("engine proxy"));
+    EXPECT_EQ(rig.pages_pinned(), 0);
+}
+
+}  // namespace
+}  // namespace accel::tests
