@@ -328,7 +328,7 @@ TEST_P(device_service, handlers_of_the_host_serve_the_same_clients) {
         wanted.security.insecure = true;
         auto client = channel::connect(rig.client_context, scheme + there.substr(there.find(':')), wanted);
         ASSERT_TRUE(client.ok()) << scheme << ": " << client.error().message;
-        const auto answer = client->call(sent);
+        auto answer = client->call(sent);
         ASSERT_TRUE(answer.ok()) << scheme << ": " << answer.error().message;
         EXPECT_TRUE(std::equal(sent.begin(), sent.end(), answer->bytes().begin(), answer->bytes().end()));
     }

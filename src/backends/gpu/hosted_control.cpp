@@ -65,10 +65,10 @@ result<void> hosted_link::prepare() {
     auto responses = domain_->register_memory(bytes_of(*config_.send), verbs::access::send);
     if (!responses) return responses.error();
     responses_ = std::move(*responses);
-    auto made = poller_.engine().connect(domain_->get(), config_.geometry.slots, this);
+    auto made = poller_.queues().connect(domain_->get(), config_.geometry.slots, this);
     if (!made) return made.error();
     connection_ = std::move(*made);
-    auto place = poller_.service().take_place();
+    auto place = poller_.sessions().take_place();
     if (!place) return place.error();
     place_ = *place;
     return {};
@@ -90,6 +90,7 @@ result<void> hosted_link::attach(const core::link_grant& grant, core::nanosecond
     const core::link_geometry& agreed = config_.geometry;
     if (auto good = verbs::check_slots(*peer, agreed.slots, agreed.response_bytes); !good) return good;
     peer_ = *peer;
+    if (auto known = connection_->open(*place_); !known) return known;
     if (auto done = connection_->queue_pair().connect(*peer, poller_.options()); !done) {
         return error{done.error().code, done.error().native,
                      fmt::format("gpu: from {}: {}", poller_.device()->describe(), done.error().message)};
@@ -129,7 +130,7 @@ void hosted_link::fail(status reason) noexcept {
 }
 
 void hosted_link::note_failure() noexcept {
-    const std::uint32_t told = poller_.service().failure(*place_);
+    const std::uint32_t told = poller_.sessions().failure(*place_);
     if (told == 0 || state_ != state::open) return;
     if (const std::uint32_t syndrome = told >> 16; syndrome != 0) {
         core::log().warn("gpu: session {} ends: a work request failed with syndrome {:#04x}",
@@ -169,7 +170,7 @@ bool hosted_link::close() noexcept {
 
 /// Handlers may go on reading requests and writing responses: their slots stay until the session goes.
 void hosted_link::let_exchanges_go() noexcept {
-    device::session_entry& session = poller_.service().entry(*place_);
+    device::session_entry& session = poller_.sessions().entry(*place_);
     for (device::exchange_ref& each : exchanges_) {
         if (each.request != nullptr) device::detail::let_go(session);
         each.request = nullptr;
@@ -184,12 +185,12 @@ void hosted_link::end() noexcept {
     if (opened_) {
         connection_->quiet();
         let_exchanges_go();
-        free = poller_.service().close(*place_);
+        free = poller_.sessions().close(*place_);
         if (!free) core::log().error("gpu: a session has ended with a request that nobody took");
     }
     connection_.reset();
     poller_.remove(*this, opened_);
-    if (free) poller_.service().give_place_back(*place_);
+    if (free) poller_.sessions().give_place_back(*place_);
 }
 
 }  // namespace accel::gpu

@@ -25,7 +25,7 @@ bool hosted_link::take(const device::ready_entry& arrived, core::link_event& out
     device::exchange_ref& exchange = exchanges_[arrived.slot];
     exchange.request = nullptr;
     core::slot_header header;
-    if (!device::detail::look_into(poller_.service().ref(), arrived, header, exchange)) {
+    if (!device::detail::look_into(poller_.sessions().ref(), arrived, header, exchange)) {
         exchange.request = nullptr;
         return false;
     }
@@ -76,8 +76,8 @@ status hosted_link::deliver(const core::outgoing& message) noexcept {
 
 status hosted_link::send_from(std::uint32_t slot, const device::detail::answer_bytes& from,
                               std::size_t length) noexcept {
-    const device::service_ref& service = poller_.service().ref();
-    device::session_entry& session = poller_.service().entry(*place_);
+    const device::service_ref& service = poller_.sessions().ref();
+    device::session_entry& session = poller_.sessions().entry(*place_);
     if (state_ != state::open || !device::detail::is_open(session)) return status::peer_lost;
     if (!device::has_room(connection_->sends(), requests_of_an_answer)) return status::again;
     core::slot_header header;
@@ -93,7 +93,7 @@ status hosted_link::send_from(std::uint32_t slot, const device::detail::answer_b
 status hosted_link::post_marker() noexcept {
     if (!device::has_room(connection_->sends(), 1)) return status::again;
     mlx5::work_request request;
-    const device::peer_slots_layout& peer = poller_.service().entry(*place_).is.peer;
+    const device::peer_slots_layout& peer = poller_.sessions().entry(*place_).is.peer;
     request.remote_address = peer.headers;
     request.remote_key = peer.headers_key;
     return device::post_and_tell(connection_->sends(), request);

@@ -26,11 +26,7 @@ std::uint32_t places_for(std::uint32_t sessions) noexcept {
 result<std::unique_ptr<hosted_engine>> make_engine(const std::shared_ptr<verbs::device>& on,
                                                    verbs::async_listener* listener) {
     if (on->driver() != nullptr) return make_direct_engine(on, listener);
-    return error{
-        status::unsupported, 0,
-        fmt::format("gpu: requests are taken from mlx5 queues, and {} has none, or direct=false hides "
-                    "them",
-                    on->describe())};
+    return make_proxied_engine(on);
 }
 
 }  // namespace
@@ -157,7 +153,7 @@ void hosted_poller::note_failures() noexcept {
 // The data path.
 
 std::size_t hosted_poller::poll(std::span<core::link_event> out) noexcept {
-    engine_->turn();
+    (void)engine_->turn();
     if (news_.load(std::memory_order_acquire)) take_news();
     const std::size_t count = talkers_.empty() ? 0 : tell(out);
     return count < out.size() ? count + take(out[count]) : count;
@@ -185,16 +181,14 @@ std::size_t hosted_poller::tell(std::span<core::link_event> out) noexcept {
 }
 
 bool hosted_poller::arm() noexcept {
-    engine_->turn();
-    if (news_.load(std::memory_order_seq_cst)) return false;
+    if (engine_->turn() || news_.load(std::memory_order_seq_cst)) return false;
     const auto has_news = [](const hosted_link* each) { return each->has_something_to_tell(); };
     if (std::any_of(talkers_.begin(), talkers_.end(), has_news)) return false;
     const device::service_ref& service = service_->ref();
     // What is owed is given back while there is time.
     device::detail::give_back(service);
     publish_taken(service.completions);
-    if (!engine_->arm()) return false;
-    engine_->turn();
+    if (!engine_->arm() || engine_->turn()) return false;
     return !device::is_next_there(service.completions);
 }
 

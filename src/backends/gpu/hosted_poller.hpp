@@ -40,8 +40,8 @@ class hosted_poller final : public core::poller, public verbs::async_listener {
     [[nodiscard]] const std::shared_ptr<verbs::device>& device() const noexcept { return device_; }
     [[nodiscard]] verbs::domain_list& domains() const noexcept { return *domains_; }
     [[nodiscard]] const verbs_options& options() const noexcept { return options_; }
-    [[nodiscard]] hosted_engine& engine() noexcept { return *engine_; }
-    [[nodiscard]] hosted_service& service() noexcept { return *service_; }
+    [[nodiscard]] hosted_engine& queues() noexcept { return *engine_; }
+    [[nodiscard]] hosted_service& sessions() noexcept { return *service_; }
     /// Any thread: from now on the link's session is served.
     void open(hosted_link& link, const device::session_entry& entry, const device::session_offer& offer);
     /// After its queue pair is gone; if it has been opened, on the polling thread.
