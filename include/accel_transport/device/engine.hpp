@@ -98,8 +98,8 @@ ACCEL_HOST_DEVICE inline void end(const send_port& port) noexcept {
 }
 /// So many requests of one range would not be refused with `again`.
 [[nodiscard]] ACCEL_HOST_DEVICE inline bool has_room(const send_port& port, std::uint32_t requests) noexcept {
-    if (port.by == engine::proxy) return proxy::free_descriptors(port.proxied) >= requests;
-    return port.direct.queue.blocks - (posted_by(port) - sent_by(port)) >= requests;
+    const std::uint32_t all = port.by == engine::direct ? port.direct.queue.blocks : port.proxied.count;
+    return all - (posted_by(port) - sent_by(port)) >= requests;
 }
 
 /// A completion of a send has been taken: its room is free. False: nothing that is under way has its number.

@@ -95,7 +95,7 @@ result<void> hosted_link::attach(const core::link_grant& grant, core::nanosecond
         return error{done.error().code, done.error().native,
                      fmt::format("gpu: from {}: {}", poller_.device()->describe(), done.error().message)};
     }
-    return connection_->open(*place_);
+    return {};
 }
 
 device::session_offer hosted_link::offer() const noexcept {
