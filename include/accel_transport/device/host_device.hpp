@@ -21,15 +21,3 @@
 #else
 #define ACCEL_UNCHECKED_CALLS
 #endif
-
-/// For what is seldom called: kept apart from what often is, which then stays small enough for a GPU's
-/// instruction cache. What is passed to it by reference would have to lie in memory; pass it by value.
-#if defined(__CUDACC__)
-#ifdef NOSELDOM
-#define ACCEL_SELDOM
-#else
-#define ACCEL_SELDOM __noinline__
-#endif
-#else
-#define ACCEL_SELDOM __attribute__((noinline, cold))
-#endif

@@ -30,6 +30,8 @@ struct exchange_ref {
     /// What an answer needs, read all at once when the request was taken. The next two: `engine::direct`.
     mlx5::shared_send_queue_ref sends;
     mlx5::send_queue_sight seen;
+    std::uint32_t* busy = nullptr;
+    std::int64_t clock_offset = unknown_offset;
     std::uint32_t response_key = 0;
     peer_slots_layout peer;
 };
@@ -72,11 +74,11 @@ ACCEL_HOST_DEVICE inline bool read_header(const std::byte* from, std::uint32_t l
     return true;
 }
 
-/// Everything that a correct client keeps to.
-ACCEL_HOST_DEVICE inline bool is_sane(const session_offer& session, std::uint32_t slot,
-                                      const wire::slot_header& header) noexcept {
+/// Everything that a correct client keeps to. Capacities, in bytes: of requests and of responses.
+ACCEL_HOST_DEVICE inline bool is_sane(std::uint64_t request_bytes, std::uint64_t response_bytes,
+                                      std::uint32_t slot, const wire::slot_header& header) noexcept {
     return wire::is_well_formed(header, wire::message_kind::request) && header.slot == slot &&
-           header.length <= session.requests.capacity && header.response_room <= session.responses.capacity;
+           header.length <= request_bytes && header.response_room <= response_bytes;
 }
 
 ACCEL_HOST_DEVICE inline std::byte* header_of(const slots_layout& slots, std::uint32_t slot) noexcept {
@@ -84,9 +86,8 @@ ACCEL_HOST_DEVICE inline std::byte* header_of(const slots_layout& slots, std::ui
 }
 
 /// A deadline by this end's own clock; one that never comes until that is known to differ by how much.
-ACCEL_HOST_DEVICE inline std::int64_t own_deadline(const service_ref& service, std::int64_t told) noexcept {
+ACCEL_HOST_DEVICE inline std::int64_t own_deadline(std::int64_t offset, std::int64_t told) noexcept {
     constexpr std::int64_t never = std::int64_t{1} << 62;  // no sum with a clock's reading overflows
-    const std::int64_t offset = mlx5::load_whole(&service.state->clock_offset);
     if (offset == unknown_offset || told >= never) return never;
     return (told < 0 ? 0 : told) - offset;
 }
@@ -98,6 +99,8 @@ ACCEL_HOST_DEVICE inline void prepare_answer(const service_ref& service, const s
     out.response = header_of(session.is.responses, slot) + wire::header_bytes;
     out.response_key = session.is.responses.key;
     out.peer = session.is.peer;
+    out.busy = session.busy + slot;
+    out.clock_offset = mlx5::load_whole(&service.state->clock_offset);
     if (direct) out.seen.reserved = load_relaxed(&session.sends.direct.state->reserved);
 }
 
@@ -107,11 +110,15 @@ ACCEL_HOST_DEVICE inline bool admit(const service_ref& service, const ready_entr
     session_entry& session = service.sessions[arrived.session];
     const std::byte* const from = header_of(session.is.requests, arrived.slot);
     const std::uint32_t last_generation = session.generations[arrived.slot];
-    // What lies in the service's own memory comes while the header is on its way.
+    // All at once, and before the header, for a GPU reads nothing ahead of an acquire.
+    const std::uint64_t request_bytes = session.is.requests.capacity;
+    const std::uint64_t response_bytes = session.is.responses.capacity;
+    out.session_id = session.is.id;
     prepare_answer(service, session, arrived.slot, out);
     out.seen.released = arrived.released;
+    if (!is_open(session)) return false;
     if (!read_header(from, last_generation, header)) return false;
-    if (!is_sane(session.is, arrived.slot, header)) return false;
+    if (!is_sane(request_bytes, response_bytes, arrived.slot, header)) return false;
     out.placement = {};
     if (header.extension_bytes > 0) {
         const bool known =
@@ -124,8 +131,7 @@ ACCEL_HOST_DEVICE inline bool admit(const service_ref& service, const ready_entr
     out.request_bytes = header.length;
     out.response_room = header.response_room;
     out.trace_id = header.trace_id;
-    out.session_id = session.is.id;
-    out.deadline = own_deadline(service, header.deadline_ns);
+    out.deadline = own_deadline(out.clock_offset, header.deadline_ns);
     out.arrival = arrived.arrival;
     out.session = arrived.session;
     out.slot = arrived.slot;
@@ -145,8 +151,7 @@ ACCEL_HOST_DEVICE inline std::uint32_t ticks_of(std::int64_t nanoseconds) noexce
     return ticks > 0xffff'ffffLL ? 0xffff'ffffU : static_cast<std::uint32_t>(ticks);
 }
 
-ACCEL_HOST_DEVICE inline void write_header(const service_ref& service, const exchange_ref& exchange,
-                                           const answer& with) noexcept {
+ACCEL_HOST_DEVICE inline void write_header(const exchange_ref& exchange, const answer& with) noexcept {
     wire::slot_header header;
     header.kind = wire::message_kind::response;
     header.slot = exchange.slot;
@@ -156,7 +161,7 @@ ACCEL_HOST_DEVICE inline void write_header(const service_ref& service, const exc
     header.trace_id = exchange.trace_id;
     header.server_ticks = ticks_of(clock_ns() - exchange.arrival);
     header.application_code = with.application_code;
-    const std::int64_t offset = mlx5::load_whole(&service.state->clock_offset);
+    const std::int64_t offset = exchange.clock_offset;
     header.arrival_ns = offset == unknown_offset ? 0 : exchange.arrival + offset;
     std::uint64_t words[sizeof header / sizeof(std::uint64_t)];
     __builtin_memcpy(words, &header, sizeof header);
@@ -229,7 +234,7 @@ ACCEL_HOST_DEVICE inline status post_response(const service_ref& service, const 
 ACCEL_HOST_DEVICE inline status send_off(const service_ref& service, const exchange_ref& exchange,
                                          const answer& with, const answer_bytes& from) noexcept {
     // Before it leaves: the client's next request may be here before this returns.
-    store_fenced(&service.sessions[exchange.session].busy[exchange.slot], 0);
+    store_fenced(exchange.busy, 0);
     const status sent = post_response(service, exchange, with, from);
     if (sent != status::ok) fail_session(service, exchange.session, sent);
     return sent;
@@ -240,8 +245,10 @@ ACCEL_HOST_DEVICE inline status answer_with(const service_ref& service, const ex
                                             const answer& with) noexcept {
     session_entry& session = service.sessions[exchange.session];
     status sent = status::peer_lost;
-    if (is_open(session)) {
-        write_header(service, exchange, with);
+    // Asked before, needed after: the header stays here if nobody is there to read it.
+    const bool open = is_open(session);
+    write_header(exchange, with);
+    if (open) {
         sent = send_off(service, exchange, with, bytes_in_slot(exchange));
     }
     (void)count_up(sent == status::ok ? &service.state->replies : &service.state->dropped);
@@ -249,17 +256,11 @@ ACCEL_HOST_DEVICE inline status answer_with(const service_ref& service, const ex
     return sent == status::ok ? status::ok : status::peer_lost;
 }
 
-/// The same, for answers that are seldom given.
-ACCEL_HOST_DEVICE ACCEL_SELDOM inline status answer_seldom(service_ref service, exchange_ref exchange,
-                                                           answer with) noexcept {
-    return answer_with(service, exchange, with);
-}
-
 /// What arrived, as its client meant it. False: it is dropped, and its session with it.
 ACCEL_HOST_DEVICE inline bool look_into(const service_ref& service, const ready_entry& arrived,
                                         wire::slot_header& header, exchange_ref& out) noexcept {
     session_entry& session = service.sessions[arrived.session];
-    if (is_open(session) && admit(service, arrived, header, out)) return true;
+    if (admit(service, arrived, header, out)) return true;
     fail_session(service, arrived.session, status::protocol_error);
     (void)count_up(&service.state->dropped);
     let_go(session);
@@ -273,7 +274,7 @@ ACCEL_HOST_DEVICE inline bool take_on(const service_ref& service, const ready_en
     if (!look_into(service, arrived, header, out)) return false;
     if (out.deadline <= clock_ns()) {
         (void)count_up(&service.state->expired);
-        (void)answer_seldom(service, out, {status::timed_out, 0, 0});
+        (void)answer_with(service, out, {status::timed_out, 0, 0});
         return false;
     }
     (void)count_up(&service.state->requests);
@@ -321,7 +322,7 @@ ACCEL_HOST_DEVICE inline status reply(const service_ref& service, const exchange
 ACCEL_HOST_DEVICE inline status fail(const service_ref& service, const exchange_ref& exchange, status reason,
                                      std::uint32_t code = 0) noexcept {
     const bool failure = reason != status::ok && static_cast<std::uint16_t>(reason) < status_count;
-    return detail::answer_seldom(service, exchange, {failure ? reason : status::application_error, code, 0});
+    return detail::answer_with(service, exchange, {failure ? reason : status::application_error, code, 0});
 }
 
 }  // namespace accel::device

@@ -37,9 +37,8 @@ struct service_ref {
 namespace detail {
 
 /// The peer broke the protocol, or its queue pair is of no more use: this session ends, and no other.
-ACCEL_HOST_DEVICE ACCEL_SELDOM inline void fail_session(
-    service_ref service, std::uint32_t index, status why,
-    mlx5::syndrome syndrome = mlx5::syndrome::none) noexcept {
+ACCEL_HOST_DEVICE inline void fail_session(service_ref service, std::uint32_t index, status why,
+                                           mlx5::syndrome syndrome = mlx5::syndrome::none) noexcept {
     std::uint32_t open = static_cast<std::uint32_t>(session_phase::open);
     const auto failed = static_cast<std::uint32_t>(session_phase::failed);
     if (!compare_exchange(&service.sessions[index].phase, open, failed)) return;
@@ -163,7 +162,7 @@ ACCEL_HOST_DEVICE inline void report(const service_ref& service) noexcept {
     mlx5::store_whole(&out.dropped, load_relaxed(&state.dropped));
 }
 
-ACCEL_HOST_DEVICE ACCEL_SELDOM inline void take_commands(service_ref service) noexcept {
+ACCEL_HOST_DEVICE inline void take_commands(const service_ref& service) noexcept {
     while (take_command(service)) continue;
     end_closing(service);
     look_at_clock(service);
@@ -174,7 +173,7 @@ ACCEL_HOST_DEVICE ACCEL_SELDOM inline void take_commands(service_ref service) no
 // Completions.
 
 /// Under load; the proxy has receives of its own.
-ACCEL_HOST_DEVICE ACCEL_SELDOM inline void give_back(service_ref service) noexcept {
+ACCEL_HOST_DEVICE inline void give_back(const service_ref& service) noexcept {
     service_state& state = *service.state;
     if (state.arrivals_owed == 0) return;
     if (engine_of(service) == engine::direct) {
@@ -190,22 +189,27 @@ ACCEL_HOST_DEVICE ACCEL_SELDOM inline void give_back(service_ref service) noexce
 /// now. False: it is dropped.
 ACCEL_HOST_DEVICE inline bool on_arrival(const service_ref& service, const mlx5::completion& completion,
                                          std::uint32_t index, ready_entry& out) noexcept {
+    const std::int64_t arrival = clock_ns();
     session_entry& session = service.sessions[index];
     const auto open = static_cast<std::uint32_t>(session_phase::open);
     if (load_relaxed(&session.phase) != open) take_commands(service);
-    if (load_relaxed(&session.phase) != open) return false;
+    // All at once: each is a way through the GPU's memory.
+    const std::uint32_t phase = load_relaxed(&session.phase);
+    const std::uint32_t slots = session.is.slots;
+    std::uint32_t* const all_busy = session.busy;
+    const std::uint32_t released =
+        engine_of(service) == engine::direct ? load_relaxed(&session.sends.direct.state->released) : 0;
+    if (phase != open) return false;
     const std::uint32_t slot = mlx5::from_be(completion.immediate);
-    const bool sane = completion.kind == mlx5::entry_kind::write_immediate && slot < session.is.slots &&
-                      load_fenced(&session.busy[slot]) == 0;
+    const bool sane = completion.kind == mlx5::entry_kind::write_immediate && slot < slots &&
+                      load_fenced(&all_busy[slot]) == 0;
     if (!sane) {
         fail_session(service, index, status::protocol_error);
         return false;
     }
-    store_relaxed(&session.busy[slot], 1);
+    store_relaxed(&all_busy[slot], 1);
     (void)count_up(&session.open);
-    out = {index, slot, 0, 0, clock_ns()};
-    if (engine_of(service) == engine::direct)
-        out.released = load_relaxed(&session.sends.direct.state->released);
+    out = {index, slot, released, 0, arrival};
     return true;
 }
 
@@ -290,7 +294,7 @@ ACCEL_HOST_DEVICE inline status next_ready(const service_ref& service, ready_ent
 }
 
 /// Takes completions for the sake of those of sends; requests that stand before them are kept for later.
-ACCEL_HOST_DEVICE ACCEL_SELDOM inline void make_room(service_ref service) noexcept {
+ACCEL_HOST_DEVICE inline void make_room(const service_ref& service) noexcept {
     service_state& state = *service.state;
     if (!try_lock(&state.lock)) return;
     ready_entry arrived;

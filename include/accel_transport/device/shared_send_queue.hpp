@@ -97,7 +97,7 @@ ACCEL_HOST_DEVICE inline bool has_room(const shared_send_queue_ref& shared, std:
 
 /// Tells the adapter of everything that is whole. Requests of other threads happened before, by their
 /// announcement, so the fence before the record orders them as well.
-ACCEL_HOST_DEVICE ACCEL_SELDOM inline void publish_whole(shared_send_queue_ref shared) noexcept {
+ACCEL_HOST_DEVICE inline void publish_whole(const shared_send_queue_ref& shared) noexcept {
     const std::uint32_t from = device::load_relaxed(&shared.state->published);
     std::uint32_t last = from;
     std::uint32_t end = end_of(shared, from);
