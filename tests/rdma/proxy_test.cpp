@@ -322,6 +322,30 @@ TEST_F(verbs_proxy, refuses_a_device_that_is_driven_directly) {
     EXPECT_EQ(made.error().code, status::invalid_argument);
 }
 
+TEST_F(verbs_proxy, is_woken_by_what_arrives) {
+    proxy_options sleepy;
+    sleepy.spin = 0ns;
+    sleepy.nap = sleepy.longest_nap = patience(30s);
+    make_engine(sleepy);
+    must(engine_->start());
+    proxy_session& session = connect();
+    const auto from = range(0, 8);
+    const auto begin = std::chrono::steady_clock::now();
+    for (std::uint32_t i = 0; i < 20; ++i) {
+        std::this_thread::sleep_for(i % 2 * 2ms);  // it may nap by then, or not yet
+        ASSERT_TRUE(write_back(session, from, 4096, i));
+        const auto told = next(patience(10s));
+        ASSERT_TRUE(told) << i;
+        EXPECT_EQ(told->immediate, mlx5::to_be32(i));
+        std::array<work_completion, 4> sent;
+        std::uint64_t id = 0;
+        ASSERT_TRUE(eventually(patience(5s), [&] {
+            return session.peer_completions->poll(sent) == 1 && session.peer->take_sent(sent[0], id);
+        }));
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, sleepy.nap);
+}
+
 TEST_F(verbs_proxy, stops_and_hears_of_news_while_it_naps) {
     proxy_options sleepy;
     sleepy.spin = 0ns;
