@@ -123,6 +123,23 @@ TEST_P(device_engine, room_for_answers_comes_back) {
 INSTANTIATE_TEST_SUITE_P(on, device_engine, service_settings(),
                          [](const auto& setting) { return name_of(setting.param); });
 
+TEST(device_engine_proxy, naps_while_nobody_calls) {
+    service_rig rig({false, gpu_engine::proxy});
+    rig.listen();
+    rig.serve(echo);
+    channel client = rig.connect();
+    expect_calls(client, 20);
+    const auto cpu = [&] { return rig.service->statistics().cpu_proxy; };
+    std::this_thread::sleep_for(100ms);
+    const auto before = cpu();
+    std::this_thread::sleep_for(2s);
+    const auto used = cpu() - before;
+    std::cout << "CPU of the proxy's thread in two idle seconds: "
+              << std::chrono::duration<double, std::milli>(used).count() << " ms\n";
+    EXPECT_LT(used, 500ms);
+    expect_calls(client, 20);
+}
+
 TEST(device_engine_choice, is_the_device_s_own_where_that_works) {
     for (const bool on_gpu : {false, true}) {
         service_rig rig({on_gpu, gpu_engine::automatic});
