@@ -44,6 +44,7 @@ class device_hostile : public ::testing::TestWithParam<gpu_engine> {
         while (!ending_) {
             device::exchange_ref exchange;
             if (device::wait(service, exchange, 1'000'000) == status::ok) {
+                while (held_) std::this_thread::sleep_for(100us);
                 (void)device::reply(service, exchange, exchange.response_room);
             } else {
                 std::this_thread::sleep_for(100us);
@@ -115,6 +116,7 @@ class device_hostile : public ::testing::TestWithParam<gpu_engine> {
     std::unique_ptr<core::link> bad_;
     std::thread kernel_;
     std::atomic<bool> ending_{false};
+    std::atomic<bool> held_{false};  ///< answers
 };
 
 TEST_P(device_hostile, a_slot_that_is_not_there) {
@@ -193,6 +195,33 @@ TEST_P(device_hostile, a_placement_shorter_than_the_answer) {
         request.placed.value.length = request.header.response_room - 1;
         client.post(request);
     });
+}
+
+TEST_P(device_hostile, a_client_that_is_gone_when_its_answer_comes) {
+    bare_client friendly(shape);
+    good_ = accept(friendly.describe()).value();
+    friendly.connect(good_->describe());
+    auto leaves = std::make_unique<bare_client>(shape);
+    int owner = 0;
+    bad_ = accept(leaves->describe(), &owner).value();
+    leaves->connect(bad_->describe());
+    held_ = true;
+    auto request = leaves->correct(1);
+    request.header.deadline_ns = INT64_MAX;
+    leaves->post(request);
+    EXPECT_EQ(leaves->outcome(), IBV_WC_SUCCESS);
+    leaves.reset();
+    held_ = false;
+    std::array<core::link_event, 16> events;
+    std::size_t count = 0;
+    EXPECT_TRUE(eventually(patience(20s), [&] { return (count = poller_->poll(events)) > 0; }));
+    ASSERT_EQ(count, 1U);
+    EXPECT_EQ(events[0].kind, core::event_kind::lost);
+    EXPECT_EQ(events[0].reason, status::peer_lost);
+    EXPECT_EQ(events[0].owner, &owner);
+    expect_served(friendly, 1);
+    end(bad_);
+    end(good_);
 }
 
 TEST_P(device_hostile, descriptions_that_are_wrong_take_no_place) {
