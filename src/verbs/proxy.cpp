@@ -232,18 +232,31 @@ void proxy_engine::run() noexcept {
             next_nap = options_.nap;
         } else if (core::now() < busy_until) {
             spinner.turn();
+        } else if (nap(next_nap)) {
+            busy_until = core::now() + options_.spin;
+            next_nap = options_.nap;
         } else {
-            nap(next_nap);
             next_nap = std::min(next_nap * 2, options_.longest_nap);
         }
     }
 }
 
-void proxy_engine::nap(core::nanoseconds bound) noexcept {
+/// True: there was something to do before it began. What had completed before the queue was armed makes no
+/// event.
+bool proxy_engine::nap(core::nanoseconds bound) noexcept {
     top_up();
-    std::array<pollfd, 1> wake{{{wake_fd_, POLLIN, 0}}};
+    if (!armed_) {
+        armed_ = completions_->request_event();
+        if (turn()) return true;
+    }
+    std::array<pollfd, 2> wake{{{wake_fd_, POLLIN, 0}, {completions_->event_fd(), POLLIN, 0}}};
     core::sleep_on(wake, core::now() + bound);
     if ((wake[0].revents & POLLIN) != 0) core::clear_event(wake_fd_);
+    if ((wake[1].revents & POLLIN) != 0) {
+        completions_->take_events();
+        armed_ = false;
+    }
+    return false;
 }
 
 }  // namespace accel::verbs

@@ -55,9 +55,10 @@ struct proxy_send_ring {
 /// Posts for GPUs that cannot: takes descriptors out of send rings, posts them by libibverbs on any device,
 /// and tells of completions and arrivals through one ring, from which its queue pairs' room comes back too.
 ///
-/// One thread. It spins while there is something to do and for a while after; then it naps, since no GPU can
-/// wake it: a message that ends a long silence waits up to `longest_nap` more, and a silent engine costs as
-/// many wake-ups a second as fit in that. Nothing is taken from the device for which the ring has no room.
+/// One thread. It spins while there is something to do and for a while after; then it naps. What arrives
+/// wakes it, but no GPU can: what a kernel sends after a long silence waits up to `longest_nap`, and a silent
+/// engine costs as many wake-ups a second as fit in that. Nothing is taken from the device for which the ring
+/// has no room.
 class proxy_engine final : public async_listener {
   public:
     /// `on` is not driven directly: only then does libmlx5 drop what a queue pair that ends has left in the
@@ -131,7 +132,7 @@ class proxy_engine final : public async_listener {
     void wait_for_turn() const noexcept;
     void take_news() noexcept;
     void run() noexcept;
-    void nap(core::nanoseconds bound) noexcept;
+    [[nodiscard]] bool nap(core::nanoseconds bound) noexcept;
 
     // The data path.
     [[nodiscard]] sender* find(std::uint32_t number) noexcept;
@@ -170,6 +171,7 @@ class proxy_engine final : public async_listener {
     std::uint32_t told_ = 0;    ///< completions, free-running
     std::uint32_t untold_ = 0;  ///< failures for which there was no room yet
     bool lost_ = false;         ///< the completion queue has failed
+    bool armed_ = false;        ///< what completes next makes an event
     bool any_removed_ = false;  ///< … ever
     std::array<ibv_wc, 32> fetched_{};
     std::array<ibv_send_wr, most_batch> chain_{};

@@ -109,7 +109,11 @@ TEST_P(device_engine, room_for_answers_comes_back) {
     std::array<completion, 4> done;
     while (ended < rounds) {
         call_view call;
-        while (client.begin(call) == status::ok) ASSERT_EQ(client.submit(call.id, 8), status::ok);
+        while (client.begin(call) == status::ok) {
+            if (client.submit(call.id, 8) == status::ok) continue;
+            (void)client.release(call.id);
+            break;
+        }
         const std::size_t got = client.wait(done, patience(5s));
         ASSERT_GT(got, 0U);
         for (std::size_t i = 0; i < got; ++i) {
@@ -122,6 +126,23 @@ TEST_P(device_engine, room_for_answers_comes_back) {
 
 INSTANTIATE_TEST_SUITE_P(on, device_engine, service_settings(),
                          [](const auto& setting) { return name_of(setting.param); });
+
+TEST(device_engine_proxy, naps_while_nobody_calls) {
+    service_rig rig({false, gpu_engine::proxy});
+    rig.listen();
+    rig.serve(echo);
+    channel client = rig.connect();
+    expect_calls(client, 20);
+    const auto cpu = [&] { return rig.service->statistics().cpu_proxy; };
+    std::this_thread::sleep_for(100ms);
+    const auto before = cpu();
+    std::this_thread::sleep_for(2s);
+    const auto used = cpu() - before;
+    std::cout << "CPU of the proxy's thread in two idle seconds: "
+              << std::chrono::duration<double, std::milli>(used).count() << " ms\n";
+    EXPECT_LT(used, 500ms);
+    expect_calls(client, 20);
+}
 
 TEST(device_engine_choice, is_the_device_s_own_where_that_works) {
     for (const bool on_gpu : {false, true}) {

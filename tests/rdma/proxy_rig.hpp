@@ -75,13 +75,14 @@ struct proxy_taker {
 struct proxy_session {
     explicit proxy_session(std::uint32_t count) : ring(count) {}
     [[nodiscard]] proxy_send_ring memory() const {
-        return {{ring.entries(), ring.count()}, ring.word(), first};
+        return {{ring.entries(), ring.count()}, ring.word(), first, name};
     }
     [[nodiscard]] proxy::send_queue_ref ref() {
-        return {ring.entries(), ring.count(), pair->number(), &state, ring.word()};
+        return {ring.entries(), ring.count(), name.value_or(pair->number()), &state, ring.word()};
     }
     [[nodiscard]] std::uint32_t released_now() const { return mlx5::load_flag(ring.word()); }
     std::uint32_t first = 0xffff'fff0;  // soon to wrap
+    std::optional<std::uint32_t> name;
     shared_ring<proxy::send_descriptor> ring;
     proxy::send_queue_state state{first, first};
     std::optional<queue_pair> pair;
@@ -107,8 +108,10 @@ class proxy_rig : public ::testing::Test {
         taker_ = std::make_unique<proxy_taker>(completions);
         engine_ = must(proxy_engine::create(device_, taker_->memory(), options));
     }
-    proxy_session& connect(std::uint32_t descriptors = 16, std::uint32_t peer_receives = depth) {
+    proxy_session& connect(std::uint32_t descriptors = 16, std::uint32_t peer_receives = depth,
+                           std::optional<std::uint32_t> name = std::nullopt) {
         auto made = std::make_unique<proxy_session>(descriptors);
+        made->name = name;
         made->peer_completions = must(completion_queue::create(device_, 4 * depth, nullptr));
         made->peer.emplace(must(queue_pair::create(device_, domain_->get(), made->peer_completions->get(),
                                                    nullptr, {depth, depth, 0}, nullptr)));

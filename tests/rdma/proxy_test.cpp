@@ -42,6 +42,33 @@ TEST_F(verbs_proxy, posts_in_order_and_tells_of_what_was_asked_for) {
     EXPECT_EQ(taker_->first_failure, 0U);
 }
 
+TEST_F(verbs_proxy, goes_by_the_name_it_was_given) {
+    make_engine();
+    must(engine_->start());
+    constexpr std::uint32_t name = 7;
+    proxy_session& session = connect(16, depth, name);
+    const auto from = range(0, 8);
+    ASSERT_EQ(proxy::post(session.ref(), write(from, 4096, 1, true)), status::ok);
+    auto told = next();
+    ASSERT_TRUE(told);
+    EXPECT_EQ(told->queue_pair, name);
+    EXPECT_EQ(told->kind, mlx5::entry_kind::request);
+    ASSERT_TRUE(write_back(session, from, 8192, 2));
+    told = next();
+    ASSERT_TRUE(told);
+    EXPECT_EQ(told->queue_pair, name);
+    EXPECT_EQ(told->kind, mlx5::entry_kind::write_immediate);
+    auto by_number = session.ref();
+    by_number.queue_pair = session.pair->number();
+    ASSERT_EQ(proxy::post(by_number, write(from, 4096, 3, false)), status::ok);
+    told = next();
+    ASSERT_TRUE(told);
+    EXPECT_EQ(told->queue_pair, name);
+    EXPECT_EQ(told->vendor_syndrome, static_cast<std::uint8_t>(proxy::refusal::queue_pair));
+    EXPECT_THROW(connect(16, depth, mlx5::no_queue_pair), std::runtime_error);
+    expect_sound(connect(), 4);
+}
+
 TEST_F(verbs_proxy, room_comes_back_at_completion_not_at_posting) {
     make_engine();
     proxy_session& session = connect(16, 0);  // nothing can arrive
@@ -293,6 +320,30 @@ TEST_F(verbs_proxy, refuses_a_device_that_is_driven_directly) {
     const auto made = proxy_engine::create(other, taker.memory(), {});
     ASSERT_FALSE(made);
     EXPECT_EQ(made.error().code, status::invalid_argument);
+}
+
+TEST_F(verbs_proxy, is_woken_by_what_arrives) {
+    proxy_options sleepy;
+    sleepy.spin = 0ns;
+    sleepy.nap = sleepy.longest_nap = patience(30s);
+    make_engine(sleepy);
+    must(engine_->start());
+    proxy_session& session = connect();
+    const auto from = range(0, 8);
+    const auto begin = std::chrono::steady_clock::now();
+    for (std::uint32_t i = 0; i < 20; ++i) {
+        std::this_thread::sleep_for(i % 2 * 2ms);  // it may nap by then, or not yet
+        ASSERT_TRUE(write_back(session, from, 4096, i));
+        const auto told = next(patience(10s));
+        ASSERT_TRUE(told) << i;
+        EXPECT_EQ(told->immediate, mlx5::to_be32(i));
+        std::array<work_completion, 4> sent;
+        std::uint64_t id = 0;
+        ASSERT_TRUE(eventually(patience(5s), [&] {
+            return session.peer_completions->poll(sent) == 1 && session.peer->take_sent(sent[0], id);
+        }));
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, sleepy.nap);
 }
 
 TEST_F(verbs_proxy, stops_and_hears_of_news_while_it_naps) {

@@ -1,0 +1,114 @@
+#pragma once
+
+#include "core/context_state.hpp"
+#include "core/registry.hpp"
+#include "device/service_rig.hpp"
+#include "rdma/bare_client.hpp"
+
+#include <accel_transport/device/service.hpp>
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <thread>
+
+namespace accel::tests {
+
+using rdma::testing::bare_client;
+
+inline constexpr core::link_geometry shape{2, 256, 256};
+
+/// A service of two places with a thread in its kernel's place, and clients that are made of bare verbs.
+class bare_service : public ::testing::Test {
+  protected:
+    [[nodiscard]] virtual gpu_engine engine() const = 0;
+    void SetUp() override {
+        if (!has(engine())) GTEST_SKIP() << "this device has no queues to drive";
+        core::poller_options wanted;
+        wanted.verbs.engine = engine();
+        wanted.verbs.ack_timeout = 8ms;
+        wanted.verbs.ack_retries = 3;
+        wanted.role = core::link_role::server;
+        wanted.host = "127.0.0.1";
+        wanted.resident = core::resident_options{nullptr, nullptr, 2, shape};
+        poller_ = backend_.open_poller(wanted).value();
+        kernel_ = std::thread([this, service = *poller_->service()] { serve(service); });
+    }
+    void TearDown() override {
+        if (!poller_) return;
+        ending_ = true;
+        kernel_.join();
+        poller_->kernels_ended();
+        good_.reset();
+        bad_.reset();
+    }
+    void serve(const device::service_ref& service) {
+        while (!ending_) {
+            device::exchange_ref exchange;
+            if (device::wait(service, exchange, 1'000'000) == status::ok) {
+                while (held_) std::this_thread::sleep_for(100us);
+                (void)device::reply(service, exchange, exchange.response_room);
+            } else {
+                std::this_thread::sleep_for(100us);
+            }
+        }
+    }
+    [[nodiscard]] result<std::unique_ptr<core::link>> accept(const core::link_description& description,
+                                                             void* owner = nullptr) {
+        core::link_config config;
+        config.role = core::link_role::server;
+        config.geometry = shape;
+        config.owner = owner;
+        auto link = poller_->open_link(config);
+        if (!link) return link.error();
+        if (auto attached = (*link)->attach({1, {}, {}, description}, core::never); !attached) {
+            return attached.error();
+        }
+        (*link)->activate();
+        return link;
+    }
+    void end(std::unique_ptr<core::link>& link) {
+        EXPECT_TRUE(eventually(patience(5s), [&] { return link->close(); }));
+        link.reset();
+    }
+    static void expect_served(bare_client& client, std::uint32_t generation) {
+        auto request = client.correct(1);
+        request.header.generation = generation;
+        request.header.deadline_ns = INT64_MAX;
+        client.post(request);
+        EXPECT_EQ(client.outcome(), IBV_WC_SUCCESS);
+        EXPECT_TRUE(eventually(patience(5s), [&] { return client.answer(1).generation == generation; }));
+        EXPECT_EQ(client.answer(1).kind, core::message_kind::response);
+        EXPECT_EQ(client.answer(1).code, status::ok);
+        EXPECT_EQ(client.answer(1).length, request.header.response_room);
+    }
+    /// The bad session, and no other, has ended.
+    void expect_loss(status reason, const void* owner) {
+        std::array<core::link_event, 16> events;
+        std::size_t count = 0;
+        EXPECT_TRUE(eventually(patience(20s), [&] { return (count = poller_->poll(events)) > 0; }));
+        ASSERT_EQ(count, 1U);
+        EXPECT_EQ(events[0].kind, core::event_kind::lost);
+        EXPECT_EQ(events[0].reason, reason);
+        EXPECT_EQ(events[0].owner, owner);
+    }
+    /// A place is good for another session.
+    void expect_place() {
+        bare_client next(shape);
+        bad_ = accept(next.describe()).value();
+        next.connect(bad_->describe());
+        expect_served(next, 1);
+        end(bad_);
+    }
+
+    context context_ = context::open({.log = log_level::off}).value();
+    core::backend& backend_ = *context_.state()->find_backend("gpu");
+    std::unique_ptr<core::poller> poller_;
+    std::unique_ptr<core::link> good_;
+    std::unique_ptr<core::link> bad_;
+    std::thread kernel_;
+    std::atomic<bool> ending_{false};
+    std::atomic<bool> held_{false};  ///< answers
+};
+
+}  // namespace accel::tests
