@@ -210,6 +210,7 @@ struct poller_options {
     std::shared_ptr<const security_identity> security;  ///< null for in-process backends
     bool zerocopy = false;
     verbs_options verbs{};
+    std::uint32_t sessions = 0;  ///< server: at once, of all pollers together
     /// Server: its requests are taken by kernels, not by `poll`.
     std::optional<resident_options> resident{};
 };

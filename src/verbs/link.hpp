@@ -4,12 +4,12 @@
 #include "verbs/async_events.hpp"
 #include "verbs/domain.hpp"
 #include "verbs/endpoint.hpp"
+#include "verbs/key_cache.hpp"
 #include "verbs/placement.hpp"
 #include "verbs/queue_pair.hpp"
 #include "verbs/receive_queue.hpp"
 #include "verbs/send_ledger.hpp"
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -21,28 +21,6 @@
 namespace accel::verbs {
 
 class rdma_poller;
-
-/// Keys of the regions this link has lent lately, for its own thread. Ids of regions are never used again, so
-/// an entry of a region that is gone is never found.
-class key_cache {
-  public:
-    struct entry {
-        std::uint64_t region = 0;  ///< 0: none
-        access use = access::send;
-        memory_keys keys;
-    };
-    [[nodiscard]] const memory_keys* find(std::uint64_t region, access use) const noexcept {
-        for (const entry& each : entries_) {
-            if (each.region == region && each.use == use) return &each.keys;
-        }
-        return nullptr;
-    }
-    void put(const entry& made) noexcept { entries_[next_++ % entries_.size()] = made; }
-
-  private:
-    std::array<entry, 8> entries_{};
-    std::size_t next_ = 0;
-};
 
 /// One reliable connection and the slots it writes from and receives into. control.cpp makes and ends it,
 /// datapath.cpp sends and receives.

@@ -89,6 +89,13 @@ class proxy_engine final : public async_listener {
     /// a time, and by no other once started.
     bool turn() noexcept;
 
+    // Instead of `start`, for a thread that turns it and sleeps.
+    /// Readable when something has completed, provided that `arm` said true and the turn after it did
+    /// nothing.
+    [[nodiscard]] int event_fd() const noexcept { return completions_->event_fd(); }
+    [[nodiscard]] bool arm() noexcept { return completions_->request_event(); }
+    void disarm() noexcept { completions_->take_events(); }
+
     void on_async_event(ibv_event_type type) noexcept override;
 
     /// What there is room for: receives, and work requests of all queue pairs that can be added.

@@ -2,12 +2,10 @@
 
 #include "core/context_state.hpp"
 #include "core/region_state.hpp"
-#include "verbs/device.hpp"
+#include "verbs/device_cache.hpp"
 #include "verbs/domain_list.hpp"
 #include "verbs/poller.hpp"
 
-#include <map>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,7 +35,7 @@ class rdma_backend final : public core::backend {
     [[nodiscard]] bool fills_gpus() const noexcept override { return scheme_.fills_gpus; }
 
     [[nodiscard]] core::probe_result probe() override {
-        auto found = open_device({}, {});
+        auto found = devices_.open({}, {});
         if (!found) return {false, found.error().message};
         if (auto registered = try_to_register(*found); !registered) {
             return {false, fmt::format("{}: {}", (*found)->name(), registered.error().message)};
@@ -52,7 +50,7 @@ class rdma_backend final : public core::backend {
 
     [[nodiscard]] result<std::unique_ptr<core::poller>> open_poller(
         const core::poller_options& options) override {
-        auto on = open_device(options.verbs, options.host);
+        auto on = devices_.open(options.verbs, options.host);
         if (!on) return on.error();
         return rdma_poller::open(std::move(*on), domains_, options, scheme_.fills_gpus);
     }
@@ -78,22 +76,10 @@ class rdma_backend final : public core::backend {
                                   (*gpu)->name())};
     }
 
-    /// All pollers of a context that ask for the same share one.
-    result<std::shared_ptr<verbs::device>> open_device(const verbs_options& wanted, const std::string& near) {
-        const std::string key =
-            fmt::format("{}|{}|{}|{}|{}", wanted.device, wanted.gid_index, wanted.mtu, wanted.direct, near);
-        const std::lock_guard lock(mutex_);
-        if (auto open = devices_[key].lock()) return open;
-        auto made = device::open(wanted, near);
-        if (made) devices_[key] = *made;
-        return made;
-    }
-
     core::context_state& context_;
     rdma_scheme scheme_;
     std::shared_ptr<domain_list> domains_ = std::make_shared<domain_list>();
-    std::mutex mutex_;
-    std::map<std::string, std::weak_ptr<device>> devices_;
+    device_cache devices_;
 };
 
 }  // namespace

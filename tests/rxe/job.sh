@@ -80,6 +80,8 @@ run_tests rdma rdma_tests "-verbs_devices.*:rdma_busy.*:*rdma_faults.*:*rdma_dev
 # It has no queues that a GPU could drive, and no faults to order.
 run_tests services service_tests "*proxy*:device_engine_choice.*-*device_faults*" 300
 run_tests conformance conformance_tests "*/rdma:-backends/leaks.*" 900
+# By the proxy. Sessions, security, faults: as for rdma.
+run_tests conformance_gpu conformance_tests "*/gpu:-backends/leaks.*:backends/sessions.*:backends/security.*:backends/faults.*:backends/waiting.*" 600
 # 250 connects instead of 10,000.
 ACCEL_TEST_TIME_FACTOR=40 run_tests leaks conformance_tests "backends/leaks.*/rdma" 300
 

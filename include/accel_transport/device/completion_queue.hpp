@@ -62,6 +62,12 @@ ACCEL_HOST_DEVICE inline bool is_written(const completion_queue_ref& queue, std:
 
 }  // namespace detail
 
+/// `take` would find one.
+[[nodiscard]] ACCEL_HOST_DEVICE inline bool is_next_there(const completion_queue_ref& queue) noexcept {
+    const std::uint32_t taken = queue.state->taken;
+    return detail::is_written(queue, taken, load_flag(&detail::entry_at(queue, taken)->owner_kind));
+}
+
 /// Takes the next completion, if there is one. Its place is given back by `publish_taken`.
 [[nodiscard]] ACCEL_HOST_DEVICE inline bool take(const completion_queue_ref& queue,
                                                  completion& out) noexcept {

@@ -77,6 +77,31 @@ ACCEL_HOST_DEVICE inline void end(const send_port& port) noexcept {
     return post(to, request, seen);
 }
 
+/// The same, and the host is told when it has been done: `sent_by` then counts it. For a poster that is the
+/// only one.
+[[nodiscard]] ACCEL_HOST_DEVICE inline status post_and_tell(const send_port& to,
+                                                            mlx5::work_request& request) noexcept {
+    mlx5::send_queue_sight seen = look_at(to);
+    request.flags = mlx5::flag_signalled;
+    return to.by == engine::direct ? mlx5::post(to.direct, request, 0, seen)
+                                   : proxy::post(to.proxied, request);
+}
+/// How much has been posted, and how much of that is known to have been done: free-running, in whatever the
+/// engine counts.
+[[nodiscard]] ACCEL_HOST_DEVICE inline std::uint32_t posted_by(const send_port& port) noexcept {
+    if (port.by == engine::proxy) return load_relaxed(&port.proxied.state->reserved);
+    return static_cast<std::uint32_t>(load_relaxed(&port.direct.state->reserved));
+}
+[[nodiscard]] ACCEL_HOST_DEVICE inline std::uint32_t sent_by(const send_port& port) noexcept {
+    return port.by == engine::direct ? load_acquire(&port.direct.state->released)
+                                     : mlx5::load_flag(port.proxied.released);
+}
+/// So many requests of one range would not be refused with `again`.
+[[nodiscard]] ACCEL_HOST_DEVICE inline bool has_room(const send_port& port, std::uint32_t requests) noexcept {
+    const std::uint32_t all = port.by == engine::direct ? port.direct.queue.blocks : port.proxied.count;
+    return all - (posted_by(port) - sent_by(port)) >= requests;
+}
+
 /// A completion of a send has been taken: its room is free. False: nothing that is under way has its number.
 /// By one thread at a time.
 [[nodiscard]] ACCEL_HOST_DEVICE inline bool release(const send_port& port, std::uint16_t counter) noexcept {
@@ -89,6 +114,11 @@ ACCEL_HOST_DEVICE inline void end(const send_port& port) noexcept {
 [[nodiscard]] ACCEL_HOST_DEVICE inline bool take(const completion_port& from,
                                                  mlx5::completion& out) noexcept {
     return from.by == engine::direct ? mlx5::take(from.direct, out) : proxy::take(from.proxied, out);
+}
+
+/// `take` would find one.
+[[nodiscard]] ACCEL_HOST_DEVICE inline bool is_next_there(const completion_port& from) noexcept {
+    return from.by == engine::direct ? mlx5::is_next_there(from.direct) : proxy::is_next_there(from.proxied);
 }
 
 /// Gives the places of all completions taken so far back.

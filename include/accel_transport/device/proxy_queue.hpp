@@ -177,6 +177,13 @@ ACCEL_HOST_DEVICE inline void fill(const send_queue_ref& queue, std::uint32_t nu
     return true;
 }
 
+/// `take` would find one.
+[[nodiscard]] ACCEL_HOST_DEVICE inline bool is_next_there(const completion_queue_ref& queue) noexcept {
+    const std::uint32_t taken = queue.state->taken;
+    device::tagged_quad entry;
+    return device::load_quad(&queue.entries[taken & (queue.count - 1)], device::tag_of(taken), entry);
+}
+
 /// Takes the next completion, if there is one. Its place is given back by `publish_taken`.
 [[nodiscard]] ACCEL_HOST_DEVICE inline bool take(const completion_queue_ref& queue,
                                                  mlx5::completion& out) noexcept {

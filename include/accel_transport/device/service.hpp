@@ -103,14 +103,13 @@ ACCEL_HOST_DEVICE inline void prepare_answer(const service_ref& service, const s
 
 /// Looks at a request that has arrived. False: it is not what a correct client sends.
 ACCEL_HOST_DEVICE inline bool admit(const service_ref& service, const ready_entry& arrived,
-                                    exchange_ref& out) noexcept {
+                                    wire::slot_header& header, exchange_ref& out) noexcept {
     session_entry& session = service.sessions[arrived.session];
     const std::byte* const from = header_of(session.is.requests, arrived.slot);
     const std::uint32_t last_generation = session.generations[arrived.slot];
     // What lies in the service's own memory comes while the header is on its way.
     prepare_answer(service, session, arrived.slot, out);
     out.seen.released = arrived.released;
-    wire::slot_header header;
     if (!read_header(from, last_generation, header)) return false;
     if (!is_sane(session.is, arrived.slot, header)) return false;
     out.placement = {};
@@ -165,35 +164,72 @@ ACCEL_HOST_DEVICE inline void write_header(const service_ref& service, const exc
     for (std::size_t i = 0; i < sizeof header / sizeof(std::uint64_t); ++i) to[i] = words[i];
 }
 
-/// The work requests of one response: the payload on its own, if it goes elsewhere than behind its header.
-ACCEL_HOST_DEVICE inline status post_response(const service_ref& service, const exchange_ref& exchange,
-                                              const answer& with) noexcept {
+/// Where the bytes of an answer lie, and under which keys of the adapter.
+struct answer_bytes {
+    std::uint64_t header = 0;
+    std::uint64_t payload = 0;
+    std::uint32_t header_key = 0;
+    std::uint32_t payload_key = 0;
+};
+
+/// … where there is room for them: one behind the other.
+ACCEL_HOST_DEVICE inline answer_bytes bytes_in_slot(const exchange_ref& exchange) noexcept {
     const auto payload = reinterpret_cast<std::uint64_t>(exchange.response);
-    const std::uint64_t header = payload - wire::header_bytes;
+    return {payload - wire::header_bytes, payload, exchange.response_key, exchange.response_key};
+}
+
+/// Where the client wants a payload that comes on its own.
+ACCEL_HOST_DEVICE inline void address_payload(const exchange_ref& exchange, bool placed,
+                                              mlx5::work_request& out) noexcept {
+    const peer_slots_layout& peer = exchange.peer;
+    if (placed) {
+        out.remote_address = exchange.placement.address;
+        out.remote_key = exchange.placement.key;
+    } else if (peer.payloads != 0) {
+        out.remote_address = peer.payloads + peer.payloads_stride * exchange.slot;
+        out.remote_key = peer.payloads_key;
+    } else {
+        out.remote_address = peer.headers + peer.headers_stride * exchange.slot + wire::header_bytes;
+        out.remote_key = peer.headers_key;
+    }
+}
+
+/// The work requests of one response: the payload on its own, if it does not lie behind its header, or goes
+/// elsewhere.
+ACCEL_HOST_DEVICE inline status post_response(const service_ref& service, const exchange_ref& exchange,
+                                              const answer& with, const answer_bytes& from) noexcept {
     const bool placed = exchange.placement.length > 0 && with.code == status::ok;
-    const bool apart = with.length > 0 && (placed || exchange.peer.payloads != 0);
-    mlx5::local_range range{header, static_cast<std::uint32_t>(wire::header_bytes + with.length),
-                            exchange.response_key};
+    const bool behind = from.payload == from.header + wire::header_bytes;
+    const bool apart = with.length > 0 && (placed || exchange.peer.payloads != 0 || !behind);
+    mlx5::local_range range{from.header, static_cast<std::uint32_t>(wire::header_bytes + with.length),
+                            from.header_key};
     mlx5::work_request request;
     request.ranges = 1;
     request.first = &range;
     mlx5::send_queue_sight seen = exchange.seen;
     if (apart) {
-        range = {payload, static_cast<std::uint32_t>(with.length), exchange.response_key};
-        request.remote_address = placed
-                                     ? exchange.placement.address
-                                     : exchange.peer.payloads + exchange.peer.payloads_stride * exchange.slot;
-        request.remote_key = placed ? exchange.placement.key : exchange.peer.payloads_key;
+        range = {from.payload, static_cast<std::uint32_t>(with.length), from.payload_key};
+        address_payload(exchange, placed, request);
         if (const status sent = post(service, exchange.session, exchange.sends, request, seen);
             sent != status::ok)
             return sent;
-        range = {header, static_cast<std::uint32_t>(wire::header_bytes), exchange.response_key};
+        range = {from.header, static_cast<std::uint32_t>(wire::header_bytes), from.header_key};
     }
     request.operation = mlx5::opcode::write_immediate;
     request.immediate = mlx5::to_be32(exchange.slot);
     request.remote_address = exchange.peer.headers + exchange.peer.headers_stride * exchange.slot;
     request.remote_key = exchange.peer.headers_key;
     return post(service, exchange.session, exchange.sends, request, seen);
+}
+
+/// An answer whose header has been written leaves.
+ACCEL_HOST_DEVICE inline status send_off(const service_ref& service, const exchange_ref& exchange,
+                                         const answer& with, const answer_bytes& from) noexcept {
+    // Before it leaves: the client's next request may be here before this returns.
+    store_fenced(&service.sessions[exchange.session].busy[exchange.slot], 0);
+    const status sent = post_response(service, exchange, with, from);
+    if (sent != status::ok) fail_session(service, exchange.session, sent);
+    return sent;
 }
 
 /// Ends the exchange, whatever becomes of the answer.
@@ -203,26 +239,29 @@ ACCEL_HOST_DEVICE inline status answer_with(const service_ref& service, const ex
     status sent = status::peer_lost;
     if (is_open(session)) {
         write_header(service, exchange, with);
-        // Before it leaves: the client's next request may be here before this returns.
-        store_fenced(&session.busy[exchange.slot], 0);
-        sent = post_response(service, exchange, with);
-        if (sent != status::ok) fail_session(service, exchange.session, sent);
+        sent = send_off(service, exchange, with, bytes_in_slot(exchange));
     }
     (void)count_up(sent == status::ok ? &service.state->replies : &service.state->dropped);
     let_go(session);
     return sent == status::ok ? status::ok : status::peer_lost;
 }
 
+/// What arrived, as its client meant it. False: it is dropped, and its session with it.
+ACCEL_HOST_DEVICE inline bool look_into(const service_ref& service, const ready_entry& arrived,
+                                        wire::slot_header& header, exchange_ref& out) noexcept {
+    session_entry& session = service.sessions[arrived.session];
+    if (is_open(session) && admit(service, arrived, header, out)) return true;
+    fail_session(service, arrived.session, status::protocol_error);
+    (void)count_up(&service.state->dropped);
+    let_go(session);
+    return false;
+}
+
 /// What arrived is with the service now, or has been refused.
 ACCEL_HOST_DEVICE inline bool take_on(const service_ref& service, const ready_entry& arrived,
                                       exchange_ref& out) noexcept {
-    session_entry& session = service.sessions[arrived.session];
-    if (!is_open(session) || !admit(service, arrived, out)) {
-        fail_session(service, arrived.session, status::protocol_error);
-        (void)count_up(&service.state->dropped);
-        let_go(session);
-        return false;
-    }
+    wire::slot_header header;
+    if (!look_into(service, arrived, header, out)) return false;
     if (out.deadline <= clock_ns()) {
         (void)count_up(&service.state->expired);
         (void)answer_with(service, out, {status::timed_out, 0, 0});

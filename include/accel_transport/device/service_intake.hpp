@@ -42,6 +42,7 @@ ACCEL_HOST_DEVICE inline void fail_session(const service_ref& service, std::uint
     std::uint32_t open = static_cast<std::uint32_t>(session_phase::open);
     const auto failed = static_cast<std::uint32_t>(session_phase::failed);
     if (!compare_exchange(&service.sessions[index].phase, open, failed)) return;
+    (void)count_up(&service.state->failures);
     const std::uint32_t told = static_cast<std::uint32_t>(why) | static_cast<std::uint32_t>(syndrome) << 16;
     mlx5::store_whole(&service.session_reports[index].failure, told);
 }
@@ -59,13 +60,22 @@ ACCEL_HOST_DEVICE inline void unlock(std::uint32_t* lock) noexcept {
     store_release(lock, 0);
 }
 
+/// On the host, others may be adding entries meanwhile.
+ACCEL_HOST_DEVICE inline session_number number_at(const service_ref& service, std::uint32_t i) noexcept {
+#if defined(__CUDA_ARCH__)
+    return service.numbers[i & service.numbers_mask];
+#else
+    return mlx5::load_whole(&service.numbers[i & service.numbers_mask]);
+#endif
+}
+
 ACCEL_HOST_DEVICE inline std::uint32_t find_session(const service_ref& service,
                                                     std::uint32_t queue_pair) noexcept {
     if (engine_of(service) == engine::proxy) {
         return queue_pair < service.session_count ? queue_pair : no_session;
     }
     for (std::uint32_t i = queue_pair;; ++i) {
-        const session_number entry = service.numbers[i & service.numbers_mask];
+        const session_number entry = number_at(service, i);
         if (entry.session == no_session || entry.queue_pair == queue_pair) return entry.session;
     }
 }

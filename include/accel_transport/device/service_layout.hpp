@@ -95,7 +95,7 @@ struct session_entry {
 };
 
 /// The session of a queue pair, or `no_session`. The proxy tells of sessions by their index.
-struct session_number {
+struct alignas(8) session_number {
     std::uint32_t queue_pair = 0;
     std::uint32_t session = 0;
 };
@@ -140,6 +140,8 @@ struct service_state {
     std::uint64_t replies = 0;
     std::uint64_t expired = 0;
     std::uint64_t dropped = 0;
+    std::uint32_t failures = 0;  ///< sessions that were open
+    std::uint32_t reserved = 0;
 };
 
 }  // namespace accel::device

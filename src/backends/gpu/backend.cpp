@@ -1,8 +1,12 @@
 #include "backends/gpu/backend.hpp"
 
 #include "backends/gpu/engine_choice.hpp"
+#include "backends/gpu/hosted_poller.hpp"
 #include "backends/gpu/poller.hpp"
 #include "core/context_state.hpp"
+#include "core/region_state.hpp"
+#include "verbs/device_cache.hpp"
+#include "verbs/domain_list.hpp"
 #include "verbs/rdma_backend.hpp"
 
 #include <utility>
@@ -24,22 +28,22 @@ class gpu_backend final : public core::backend {
     [[nodiscard]] core::probe_result examine() override;
     void unregister_region(const core::region_state& region) noexcept override {
         client_->unregister_region(region);
+        domains_->forget(region.id(), {region.data(), region.size()});
     }
 
     [[nodiscard]] result<std::unique_ptr<core::poller>> open_poller(
         const core::poller_options& options) override {
         if (options.role == core::link_role::client) return client_->open_poller(options);
-        if (!options.resident) {
-            return error{status::unsupported, 0,
-                         "gpu:// is for services that live on a GPU (gpu_service::listen); a handler of the "
-                         "host's listens on gdr:// or rdma://, and gpu:// clients reach it there"};
-        }
-        return resident_poller::open(options);
+        return options.resident ? resident_poller::open(options) : open_hosted(options);
     }
 
   private:
+    [[nodiscard]] result<std::unique_ptr<core::poller>> open_hosted(const core::poller_options& options);
+
     core::context_state& context_;
     std::unique_ptr<core::backend> client_;
+    std::shared_ptr<verbs::domain_list> domains_ = std::make_shared<verbs::domain_list>();
+    verbs::device_cache devices_;
 };
 
 /// Clients need no GPU.
@@ -68,6 +72,20 @@ core::probe_result gpu_backend::examine() {
             fmt::format(", and a thread of the host posts for it (engine proxy): {}", chosen->reason);
     }
     return out;
+}
+
+/// A worker of the host takes requests: by the engine that it was asked for, or that the device has.
+result<std::unique_ptr<core::poller>> gpu_backend::open_hosted(const core::poller_options& options) {
+    verbs_options wanted = options.verbs;
+    wanted.direct = wanted.direct && wanted.engine != gpu_engine::proxy;
+    auto on = devices_.open(wanted, options.host);
+    if (!on) return on.error();
+    if (wanted.engine == gpu_engine::direct && (*on)->driver() == nullptr) {
+        return error{
+            status::unsupported, 0,
+            fmt::format("gpu: engine=direct: {} has no queues that could be driven", (*on)->describe())};
+    }
+    return hosted_poller::open(std::move(*on), domains_, options);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "backends/gpu/link.hpp"
 
+#include "backends/gpu/peer_slots.hpp"
 #include "core/log.hpp"
 
 #include <utility>
@@ -96,14 +97,7 @@ void resident_link::offer(const verbs::endpoint& peer) noexcept {
                     mine.requests->lkey};
     out.responses = {send_->header(0), send_->stride(), config_.geometry.response_bytes,
                      mine.responses->lkey};
-    out.peer.headers = peer.slots_address + core::extension_room;
-    out.peer.headers_stride = peer.slots_stride;
-    out.peer.headers_key = peer.slots_key;
-    if (peer.apart()) {
-        out.peer.payloads = peer.payloads_address;
-        out.peer.payloads_stride = peer.payloads_stride;
-        out.peer.payloads_key = peer.payloads_key;
-    }
+    out.peer = peer_slots_of(peer);
     device::session_report& report = poller_.memory().report_of(index_);
     report = {};
     poller_.connection_at(index_).failed.store(false, std::memory_order_relaxed);

@@ -24,6 +24,12 @@ result<backend*> usable_backend(context_state& context, const std::string& schem
     return found;
 }
 
+/// `rdma` reaches what listens as `gdr`, from a machine without a GPU.
+bool can_stand_in(const backend& here, backend* offered) {
+    if (offered == nullptr || offered == &here || offered->wire() != here.wire()) return false;
+    return !here.fills_gpus() && !offered->probe().usable;
+}
+
 /// Takes the server's best offer that this machine can use too, and says what became of the better ones.
 result<std::string> choose_scheme(connect_request& request) {
     auto offers =
@@ -34,10 +40,7 @@ result<std::string> choose_scheme(connect_request& request) {
     for (const auto& each : request.context->backends()) {
         for (const std::string& offer : *offers) {
             const std::string name = in_process::accepted_name(offer);
-            const backend* offered = request.context->find_backend(offer);
-            // `rdma` reaches what listens as `gdr`, from a machine without a GPU.
-            const bool stands_in =
-                offered != nullptr && offered->wire() == each->wire() && !each->fills_gpus();
+            const bool stands_in = can_stand_in(*each, request.context->find_backend(offer));
             if (offer != each->scheme() && !stands_in && !(each->scheme() == "local" && !name.empty()))
                 continue;
             auto [usable, reason] = each->probe();

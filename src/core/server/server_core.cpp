@@ -124,8 +124,9 @@ result<void> server_core::open_pollers(listener& added,
         const bool network = !added.scheme->shares_memory();
         const std::uint16_t port = network ? next_data_port_ : std::uint16_t{0};
         if (network && next_data_port_ != 0) ++next_data_port_;
-        poller_options wanted{link_role::server, added.where.host, port, network ? security : nullptr,
-                              options_.zerocopy, options_.verbs,   {}};
+        poller_options wanted{
+            link_role::server, added.where.host,      port, network ? security : nullptr, options_.zerocopy,
+            options_.verbs,    options_.max_sessions, {}};
         if (resident_) {
             const link_geometry most{options_.max_slots, options_.max_request_bytes,
                                      options_.max_response_bytes};

@@ -117,7 +117,7 @@ result<session_grant> server_core::make_session(entrance& through, const listene
     config.zerocopy = options_.zerocopy;
     config.session_id = grant.session_id;
     config.token = grant.token;
-    if (on.scheme->serves_kernels()) {
+    if (resident_) {
         made->memory_bytes = memory_bytes;
     } else if (!on.scheme->shares_memory()) {
         if (auto slots = make_slots(on, request.wanted, config); !slots) return slots.error();

@@ -1,0 +1,33 @@
+#pragma once
+
+#include "verbs/domain.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace accel::verbs {
+
+/// Keys of the regions a link has lent lately, for its own thread. Ids of regions are never used again, so
+/// an entry of a region that is gone is never found.
+class key_cache {
+  public:
+    struct entry {
+        std::uint64_t region = 0;  ///< 0: none
+        access use = access::send;
+        memory_keys keys;
+    };
+    [[nodiscard]] const memory_keys* find(std::uint64_t region, access use) const noexcept {
+        for (const entry& each : entries_) {
+            if (each.region == region && each.use == use) return &each.keys;
+        }
+        return nullptr;
+    }
+    void put(const entry& made) noexcept { entries_[next_++ % entries_.size()] = made; }
+
+  private:
+    std::array<entry, 8> entries_{};
+    std::size_t next_ = 0;
+};
+
+}  // namespace accel::verbs
