@@ -233,7 +233,7 @@ class backend {
     [[nodiscard]] virtual probe_result examine() { return probe(); }
     /// True: peers are in one process and the server uses the client's slots; no network control plane.
     [[nodiscard]] virtual bool shares_memory() const noexcept { return false; }
-    /// True: links bring their slots themselves; a server's are for kernels (`poller_options::resident`).
+    /// True: with `poller_options::resident` a server's links bring their slots themselves, for kernels.
     [[nodiscard]] virtual bool serves_kernels() const noexcept { return false; }
     /// True: a server's slots may have their payloads on a GPU, and messages arrive there.
     [[nodiscard]] virtual bool fills_gpus() const noexcept { return false; }

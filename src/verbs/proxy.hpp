@@ -93,7 +93,10 @@ class proxy_engine final : public async_listener {
     /// Readable when something has completed, provided that `arm` said true and the turn after it did
     /// nothing.
     [[nodiscard]] int event_fd() const noexcept { return completions_->event_fd(); }
-    [[nodiscard]] bool arm() noexcept { return completions_->request_event(); }
+    [[nodiscard]] bool arm() noexcept {
+        top_up();
+        return completions_->request_event();
+    }
     void disarm() noexcept { completions_->take_events(); }
 
     void on_async_event(ibv_event_type type) noexcept override;

@@ -2,6 +2,7 @@
 // exactly once, with a status that says why and within its bound; the session beside it notices nothing; and
 // the next one is as good as new.
 #include "conformance/rig.hpp"
+#include "conformance/verbs_way.hpp"
 #include "softnic/softnic.h"
 #include "verbs/completion_queue.hpp"
 #include "verbs/domain.hpp"
@@ -90,7 +91,8 @@ class rdma_faults : public ::testing::TestWithParam<device_fault> {
     }
     static backend_case rdma() {
         const auto& all = all_backends();
-        return *std::find_if(all.begin(), all.end(), [](const auto& row) { return row.scheme == "rdma"; });
+        return *std::find_if(all.begin(), all.end(),
+                             [](const auto& row) { return row.scheme == scheme_on_device(); });
     }
 };
 

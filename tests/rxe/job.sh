@@ -80,6 +80,9 @@ run_tests rdma rdma_tests "-verbs_devices.*:rdma_busy.*:*rdma_faults.*:*rdma_dev
 # It has no queues that a GPU could drive, and no faults to order.
 run_tests services service_tests "*proxy*:device_engine_choice.*-*device_faults*" 300
 run_tests conformance conformance_tests "*/rdma:-backends/leaks.*" 900
+# A worker in a kernel's place, by the proxy: what is on the way of a call. A message of rxe0 has at most 8 MiB, and such a response is not divided.
+by_proxy=$(printf 'backends/%s.*/gpu:' sizes slots random_calls answers deadlines cancelling reconnecting)
+run_tests conformance_gpu conformance_tests "$by_proxy-backends/sizes.large_messages*" 400
 # 250 connects instead of 10,000.
 ACCEL_TEST_TIME_FACTOR=40 run_tests leaks conformance_tests "backends/leaks.*/rdma" 300
 

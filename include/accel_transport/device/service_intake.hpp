@@ -37,7 +37,7 @@ struct service_ref {
 namespace detail {
 
 /// The peer broke the protocol, or its queue pair is of no more use: this session ends, and no other.
-ACCEL_HOST_DEVICE inline void fail_session(service_ref service, std::uint32_t index, status why,
+ACCEL_HOST_DEVICE inline void fail_session(const service_ref& service, std::uint32_t index, status why,
                                            mlx5::syndrome syndrome = mlx5::syndrome::none) noexcept {
     std::uint32_t open = static_cast<std::uint32_t>(session_phase::open);
     const auto failed = static_cast<std::uint32_t>(session_phase::failed);

@@ -51,9 +51,11 @@ core::probe_result gpu_backend::probe() {
     core::probe_result out = client_->probe();
     if (!out.usable) return out;
     const auto gpu = context_.gpus()->open(memory_kind::cuda(0));
-    out.reason = gpu ? fmt::format("{}; services live on {}", out.reason, gpu.value()->name())
-                     : fmt::format("{}; reaches services on GPUs elsewhere, for none can live here: {}",
-                                   out.reason, gpu.error().message);
+    out.reason =
+        gpu ? fmt::format("{}; services live on {}", out.reason, gpu.value()->name())
+            : fmt::format(
+                  "{}; reaches services on GPUs elsewhere and serves by handlers, for none can live here: {}",
+                  out.reason, gpu.error().message);
     return out;
 }
 

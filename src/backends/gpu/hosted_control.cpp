@@ -37,6 +37,7 @@ result<std::unique_ptr<core::link>> hosted_link::create(hosted_poller& owner,
     auto domain = verbs::domain::create(owner.device());
     if (!domain) return domain.error();
     owner.domains().add(*domain);
+    if (auto admitted = owner.admit(); !admitted) return admitted.error();
     std::unique_ptr<hosted_link> made(new hosted_link(owner, config, std::move(*domain)));
     if (auto ready = made->prepare(); !ready) return ready.error();
     return std::unique_ptr<core::link>(std::move(made));
@@ -55,6 +56,7 @@ hosted_link::hosted_link(hosted_poller& owner, const core::link_config& config,
 
 hosted_link::~hosted_link() {
     end();
+    poller_.dismiss();
 }
 
 /// Registers the slots and makes the queue pair, not yet connected.

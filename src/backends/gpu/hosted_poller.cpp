@@ -2,9 +2,11 @@
 
 #include "backends/gpu/hosted_link.hpp"
 #include "core/event_signal.hpp"
+#include "core/log.hpp"
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <utility>
 
 #include <fmt/format.h>
@@ -35,7 +37,7 @@ result<std::unique_ptr<core::poller>> hosted_poller::open(std::shared_ptr<verbs:
                                                           std::shared_ptr<verbs::domain_list> domains,
                                                           const core::poller_options& options) {
     std::unique_ptr<hosted_poller> made(new hosted_poller(std::move(on), std::move(domains), options));
-    if (auto ready = made->prepare(); !ready) return ready.error();
+    if (auto ready = made->make_queues(); !ready) return ready.error();
     return std::unique_ptr<core::poller>(std::move(made));
 }
 
@@ -58,7 +60,7 @@ hosted_poller::~hosted_poller() {
     ::close(epoll_fd_);
 }
 
-result<void> hosted_poller::prepare() {
+result<void> hosted_poller::make_queues() {
     auto engine = make_engine(device_, this);
     if (!engine) return engine.error();
     engine_ = std::move(*engine);
@@ -67,7 +69,7 @@ result<void> hosted_poller::prepare() {
     for (const int fd : {wake_fd_, engine_->event_fd()}) {
         epoll_event interest{};
         interest.events = EPOLLIN;
-        if (::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &interest) != 0) {
+        if (::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &interest) != 0 && errno != EEXIST) {
             return error{status::system_error, errno, "gpu: epoll does not take an event descriptor"};
         }
     }
@@ -75,12 +77,27 @@ result<void> hosted_poller::prepare() {
 }
 
 result<std::unique_ptr<core::link>> hosted_poller::open_link(const core::link_config& config) {
-    if (has_failed()) {
-        return error{
-            status::system_error, 0,
-            fmt::format("gpu: {} or a queue of it has failed; start the server anew", device_->describe())};
-    }
     return hosted_link::create(*this, config);
+}
+
+result<void> hosted_poller::admit() {
+    const std::lock_guard lock(mutex_);
+    if (device_failed_) {
+        return error{status::system_error, 0,
+                     fmt::format("gpu: {} has failed; start the server anew", device_->describe())};
+    }
+    if (overrun_) {
+        return error{status::overloaded, 0,
+                     "gpu: the completion queue has failed and is replaced; try again"};
+    }
+    ++links_alive_;
+    return {};
+}
+
+void hosted_poller::dismiss() noexcept {
+    const std::lock_guard lock(mutex_);
+    --links_alive_;
+    if (links_alive_ == 0 && overrun_) announce();  // to be replaced now
 }
 
 // Links that come, go and fail.
@@ -106,9 +123,34 @@ void hosted_poller::report(hosted_link& link) noexcept {
     announce();
 }
 
-void hosted_poller::on_async_event(ibv_event_type /*type*/) noexcept {
-    failed_.store(true, std::memory_order_release);
+void hosted_poller::on_async_event(ibv_event_type type) noexcept {
+    const std::lock_guard lock(mutex_);
+    (type == IBV_EVENT_CQ_ERR ? overrun_ : device_failed_) = true;
     announce();
+}
+
+/// A completion queue that has failed is of no use to anybody. Once all its links have ended there is
+/// another.
+void hosted_poller::replace_queues() noexcept {
+    constexpr std::chrono::milliseconds pause{10};
+    const core::nanoseconds now = core::now();
+    if (now < replace_at_) return;
+    replace_at_ = now + pause;
+    {
+        const std::lock_guard lock(mutex_);
+        if (links_alive_ > 0 || device_failed_) return;
+    }
+    // Until the flags change there is no other link.
+    engine_.reset();
+    service_.reset();
+    failures_seen_ = 0;
+    if (auto made = make_queues(); !made) {
+        core::log().error("gpu: no new completion queue: {}", made.error().message);
+        return;
+    }
+    const std::lock_guard lock(mutex_);
+    overrun_ = failed_ = false;
+    core::log().warn("gpu: a completion queue had failed; there is a new one");
 }
 
 void hosted_poller::take_news() noexcept {
@@ -124,10 +166,12 @@ void hosted_poller::take_news() noexcept {
         if (known) each->settle_async_failure();
         return known;
     });
-    if (has_failed()) {
+    failed_ = device_failed_ || overrun_;
+    if (failed_) {
         for (hosted_link* each : links_) each->fail(status::system_error);
+    } else {
+        note_failures();  // of those added just now, too
     }
-    note_failures();  // of those added just now, too
 }
 
 void hosted_poller::remove(hosted_link& link, bool opened) noexcept {
@@ -153,9 +197,13 @@ void hosted_poller::note_failures() noexcept {
 // The data path.
 
 std::size_t hosted_poller::poll(std::span<core::link_event> out) noexcept {
-    (void)engine_->turn();
     if (news_.load(std::memory_order_acquire)) take_news();
     const std::size_t count = talkers_.empty() ? 0 : tell(out);
+    if (failed_) [[unlikely]] {
+        replace_queues();
+        return count;
+    }
+    (void)engine_->turn();
     return count < out.size() ? count + take(out[count]) : count;
 }
 
@@ -181,9 +229,11 @@ std::size_t hosted_poller::tell(std::span<core::link_event> out) noexcept {
 }
 
 bool hosted_poller::arm() noexcept {
-    if (engine_->turn() || news_.load(std::memory_order_seq_cst)) return false;
+    if (news_.load(std::memory_order_seq_cst)) return false;
     const auto has_news = [](const hosted_link* each) { return each->has_something_to_tell(); };
     if (std::any_of(talkers_.begin(), talkers_.end(), has_news)) return false;
+    if (failed_) return true;  // whoever polls comes back to see its links closed
+    if (engine_->turn()) return false;
     const device::service_ref& service = service_->ref();
     // What is owed is given back while there is time.
     device::detail::give_back(service);
@@ -193,7 +243,7 @@ bool hosted_poller::arm() noexcept {
 }
 
 void hosted_poller::disarm() noexcept {
-    engine_->disarm();
+    if (engine_) engine_->disarm();
 }
 
 }  // namespace accel::gpu

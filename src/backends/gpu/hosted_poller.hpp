@@ -50,14 +50,16 @@ class hosted_poller final : public core::poller, public verbs::async_listener {
     void make_talk(hosted_link& link) noexcept;
     /// Any thread: the link's queue pair has failed.
     void report(hosted_link& link) noexcept;
-    /// The device or the completion queue has: no session is of any more use.
-    [[nodiscard]] bool has_failed() const noexcept { return failed_.load(std::memory_order_acquire); }
+    /// Before a link uses the queues, and after it has ended. Any thread.
+    [[nodiscard]] result<void> admit();
+    void dismiss() noexcept;
     void on_async_event(ibv_event_type type) noexcept override;
 
   private:
     hosted_poller(std::shared_ptr<verbs::device> on, std::shared_ptr<verbs::domain_list> domains,
                   const core::poller_options& options);
-    [[nodiscard]] result<void> prepare();
+    [[nodiscard]] result<void> make_queues();
+    void replace_queues() noexcept;
     void announce() noexcept;
     void take_news() noexcept;
     void note_failures() noexcept;
@@ -76,12 +78,16 @@ class hosted_poller final : public core::poller, public verbs::async_listener {
     std::vector<hosted_link*> links_;    ///< that the polling thread knows
     std::vector<hosted_link*> talkers_;  ///< capacity for all of them
     std::uint32_t failures_seen_ = 0;
+    bool failed_ = false;  ///< the device or the completion queue: no session is of any more use
+    core::nanoseconds replace_at_{};
 
-    std::atomic<bool> failed_{false};
     std::atomic<bool> news_{false};
     std::mutex mutex_;  ///< of what follows; met only when a link comes, goes or fails
     std::vector<hosted_link*> added_;
     std::vector<hosted_link*> reported_;
+    bool device_failed_ = false;
+    bool overrun_ = false;
+    std::uint32_t links_alive_ = 0;  ///< queues change with none only
 };
 
 }  // namespace accel::gpu

@@ -1,6 +1,5 @@
 #include "backends/gpu/hosted_service.hpp"
 
-#include <algorithm>
 #include <bit>
 
 #include <fmt/format.h>
@@ -17,7 +16,7 @@ result<Part*> hosted_service::make(std::size_t count) {
 
 result<void> hosted_service::prepare(const hosted_engine& engine) {
     const std::uint32_t commands = std::bit_ceil(count_ * 2);  // one to open and one to close
-    const std::uint32_t table = std::bit_ceil(count_ * 2 + 1);
+    const std::uint32_t table = number_table::size_for(count_);
     const std::uint32_t ready = std::bit_ceil(engine.most_arrivals());
     auto state = make<device::service_state>(1);
     auto sessions = make<device::session_entry>(count_);
@@ -36,14 +35,13 @@ result<void> hosted_service::prepare(const hosted_engine& engine) {
     **state = {};
     (*state)->clock_offset = 0;  // deadlines are on the clock of whoever takes the requests
     (*state)->receives = engine.receives();
-    numbers_ = *numbers;
-    std::fill_n(numbers_, table, device::session_number{0, device::no_session});
+    numbers_ = number_table({*numbers, table});
     commands_ = *commands_made;
     offers_ = *offers;
     service_.state = *state;
     service_.sessions = *sessions;
     service_.session_count = count_;
-    service_.numbers = numbers_;
+    service_.numbers = *numbers;
     service_.numbers_mask = table - 1;
     service_.ready = *ring;
     service_.ready_mask = ready - 1;
@@ -93,7 +91,7 @@ void hosted_service::open(std::uint32_t place, const device::session_entry& entr
     here.busy = entry.busy;
     offers_[place] = offer;
     service_.session_reports[place] = {};
-    if (here.sends.by == device::engine::direct) put_number(name_of(here.sends), place);
+    if (here.sends.by == device::engine::direct) numbers_.put(name_of(here.sends), place);
     (void)command(device::command_kind::open, place);
 }
 
@@ -102,29 +100,8 @@ bool hosted_service::close(std::uint32_t place) noexcept {
     const std::uint32_t number = command(device::command_kind::close, place);
     device::detail::take_commands(service_);
     const device::send_port& sends = service_.sessions[place].sends;
-    if (sends.by == device::engine::direct) drop_number(name_of(sends));
+    if (sends.by == device::engine::direct) numbers_.drop(name_of(sends));
     return mlx5::load_flag(&service_.session_reports[place].closed) == number;
-}
-
-/// The device code may be looking for another number meanwhile.
-void hosted_service::put_number(std::uint32_t queue_pair, std::uint32_t place) noexcept {
-    std::uint32_t i = queue_pair & service_.numbers_mask;
-    while (numbers_[i].session != device::no_session) i = (i + 1) & service_.numbers_mask;
-    mlx5::store_whole(&numbers_[i], device::session_number{queue_pair, place});
-}
-
-/// Closes the gap: an entry that stands further from its own place than from the gap moves there.
-void hosted_service::drop_number(std::uint32_t queue_pair) noexcept {
-    const std::uint32_t mask = service_.numbers_mask;
-    std::uint32_t gap = queue_pair & mask;
-    while (numbers_[gap].queue_pair != queue_pair) gap = (gap + 1) & mask;
-    for (std::uint32_t i = (gap + 1) & mask; numbers_[i].session != device::no_session; i = (i + 1) & mask) {
-        const std::uint32_t distance = (i - numbers_[i].queue_pair) & mask;
-        if (distance < ((i - gap) & mask)) continue;
-        mlx5::store_whole(&numbers_[gap], numbers_[i]);
-        gap = i;
-    }
-    mlx5::store_whole(&numbers_[gap], device::session_number{0, device::no_session});
 }
 
 }  // namespace accel::gpu

@@ -2,6 +2,7 @@
 
 #include "backends/gpu/hosted_engine.hpp"
 #include "backends/gpu/kernel_memory.hpp"
+#include "backends/gpu/number_table.hpp"
 
 #include <accel_transport/device/service.hpp>
 
@@ -46,13 +47,11 @@ class hosted_service {
     template <class Part>
     [[nodiscard]] result<Part*> make(std::size_t count);
     [[nodiscard]] std::uint32_t command(device::command_kind kind, std::uint32_t place) noexcept;
-    void put_number(std::uint32_t queue_pair, std::uint32_t place) noexcept;
-    void drop_number(std::uint32_t queue_pair) noexcept;
 
     std::uint32_t count_;
     kernel_memory memory_{nullptr, nullptr};
     device::service_ref service_;
-    device::session_number* numbers_ = nullptr;
+    number_table numbers_;
     device::command* commands_ = nullptr;
     device::session_offer* offers_ = nullptr;
 

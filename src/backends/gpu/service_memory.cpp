@@ -1,5 +1,7 @@
 #include "backends/gpu/service_memory.hpp"
 
+#include "backends/gpu/number_table.hpp"
+
 #include <bit>
 #include <cstring>
 #include <vector>
@@ -33,7 +35,7 @@ struct kernel_parts {
         : carve(base),
           state(carve.take<device::service_state>(1)),
           sessions(carve.take<device::session_entry>(sizes.sessions)),
-          table_size(std::bit_ceil(sizes.sessions * 2 + 1)),
+          table_size(number_table::size_for(sizes.sessions)),
           table(carve.take<device::session_number>(table_size)),
           ready_size(std::bit_ceil(sizes.in_flight())),
           ready(carve.take<device::ready_entry>(ready_size)),
@@ -55,12 +57,6 @@ struct kernel_parts {
     std::uint32_t* generations;
     std::uint32_t* busy;
 };
-
-void put_number(std::span<device::session_number> table, std::uint32_t number, std::uint32_t index) noexcept {
-    std::size_t i = number & (table.size() - 1);
-    while (table[i].session != device::no_session) i = (i + 1) & (table.size() - 1);
-    table[i] = {number, index};
-}
 
 }  // namespace
 
@@ -111,8 +107,7 @@ result<void> service_memory::prepare(std::span<const device::send_port> sends,
 
     *here.state = {};
     here.state->receives = receives;
-    const std::span<device::session_number> table(here.table, here.table_size);
-    std::fill(table.begin(), table.end(), device::session_number{0, device::no_session});
+    number_table numbers({here.table, here.table_size});
     for (std::uint32_t i = 0; i < sizes_.sessions; ++i) {
         device::session_entry& entry = here.sessions[i];
         entry.sends = sends[i];
@@ -121,7 +116,7 @@ result<void> service_memory::prepare(std::span<const device::send_port> sends,
         entry.sends.proxied.state = there.proxied_states + i;
         entry.generations = there.generations + std::size_t{i} * sizes_.slots;
         entry.busy = there.busy + std::size_t{i} * sizes_.slots;
-        if (entry.sends.by == device::engine::direct) put_number(table, device::name_of(sends[i]), i);
+        if (entry.sends.by == device::engine::direct) numbers.put(device::name_of(sends[i]), i);
     }
     service_.state = there.state;
     service_.sessions = there.sessions;
