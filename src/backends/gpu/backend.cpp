@@ -1,5 +1,6 @@
 #include "backends/gpu/backend.hpp"
 
+#include "backends/gpu/client_poller.hpp"
 #include "backends/gpu/engine_choice.hpp"
 #include "backends/gpu/poller.hpp"
 #include "core/context_state.hpp"
@@ -28,12 +29,14 @@ class gpu_backend final : public core::backend {
 
     [[nodiscard]] result<std::unique_ptr<core::poller>> open_poller(
         const core::poller_options& options) override {
-        if (options.role == core::link_role::client) return client_->open_poller(options);
+        const bool client = options.role == core::link_role::client;
+        if (client && !options.resident) return client_->open_poller(options);
         if (!options.resident) {
             return error{status::unsupported, 0,
                          "gpu:// is for services that live on a GPU (gpu_service::listen); a handler of the "
                          "host's listens on gdr:// or rdma://, and gpu:// clients reach it there"};
         }
+        if (client) return client_poller::open(options);
         return resident_poller::open(options);
     }
 

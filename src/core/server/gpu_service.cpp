@@ -1,53 +1,18 @@
 #include "core/context_state.hpp"
-#include "core/event_signal.hpp"
 #include "core/server/server_core.hpp"
+#include "core/stream_end.hpp"
 
 #include <accel_transport/device/service.hpp>
 #include <accel_transport/gpu_service.hpp>
 
-#include <array>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
 
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 /// The host's end of a service that lives on a GPU.
 namespace accel {
-namespace {
-
-/// Lowers itself when the stream has ended, which may be after nobody waits any more.
-struct end_signal {
-    int fd = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    end_signal() = default;
-    end_signal(const end_signal&) = delete;
-    end_signal& operator=(const end_signal&) = delete;
-    ~end_signal() { ::close(fd); }
-};
-using shared_signal = std::shared_ptr<end_signal>;
-
-void tell(void* argument) {
-    const std::unique_ptr<shared_signal> held(static_cast<shared_signal*>(argument));
-    core::signal_event((*held)->fd);
-}
-
-status wait_for(core::accelerator_device& gpu, CUstream_st* stream, core::nanoseconds deadline) {
-    auto signal = std::make_shared<end_signal>();
-    auto held = std::make_unique<shared_signal>(signal);
-    if (auto asked = gpu.when_ended(stream, tell, held.get()); !asked) return asked.error().code;
-    (void)held.release();  // NOLINT(bugprone-unused-return-value): `tell` has it now
-    std::array<pollfd, 1> fds{{{signal->fd, POLLIN, 0}}};
-    while (core::now() < deadline) {
-        core::sleep_on(fds, deadline);
-        if ((fds[0].revents & POLLIN) != 0) return status::ok;
-    }
-    return status::timed_out;
-}
-
-}  // namespace
 
 struct gpu_service::state {
     std::shared_ptr<core::server_core> core;
@@ -140,7 +105,7 @@ void gpu_service::request_stop() noexcept {
 status gpu_service::stop(CUstream_st* stream, std::chrono::nanoseconds timeout) {
     request_stop();
     if (state_->core->gpu() != nullptr) {
-        const status ended = wait_for(*state_->core->gpu(), stream, core::deadline_after(timeout));
+        const status ended = core::wait_for_end(*state_->core->gpu(), stream, core::deadline_after(timeout));
         if (ended != status::ok) return ended;
     }
     stop();
