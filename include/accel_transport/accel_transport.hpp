@@ -5,6 +5,7 @@
 #include <accel_transport/completion.hpp>
 #include <accel_transport/config.hpp>
 #include <accel_transport/context.hpp>
+#include <accel_transport/gpu_channel.hpp>
 #include <accel_transport/gpu_graph.hpp>
 #include <accel_transport/gpu_service.hpp>
 #include <accel_transport/memory.hpp>

@@ -23,7 +23,7 @@ struct security_options {
     bool insecure = false;          ///< URI `insecure`: no keys, no encryption; has to be asked for by name
 };
 
-/// How a service that lives on a GPU reaches its RDMA device.
+/// How kernels, of a service or a channel, reach their RDMA device.
 enum class gpu_engine : std::uint8_t {
     automatic,  ///< URI `auto`: `direct` where it works, else `proxy`
     direct,     ///< its kernels post to the device's own queues (mlx5), which the GPU has to map
@@ -43,8 +43,8 @@ struct verbs_options {
     /// URI `direct`: on mlx5 devices, write work requests and read completions where the device does, not by
     /// way of its driver's library. Other devices are always used by way of libibverbs.
     bool direct = true;
-    /// URI `engine`, servers of `gpu` only: auto, direct or proxy. `direct=false` leaves no choice but the
-    /// proxy.
+    /// URI `engine`, `gpu_service` and `gpu_channel` only: auto, direct or proxy. `direct=false` leaves no
+    /// choice but the proxy.
     gpu_engine engine = gpu_engine::automatic;
 };
 
@@ -65,7 +65,8 @@ struct channel_options {
     bool reconnect = false;  ///< connect again after a loss; calls in flight still end as `peer_lost`
     std::chrono::nanoseconds backoff_min = std::chrono::milliseconds{50};
     std::chrono::nanoseconds backoff_max = std::chrono::seconds{5};
-    bool zerocopy = false;  ///< tcp: MSG_ZEROCOPY for large payloads
+    bool zerocopy = false;                     ///< tcp: MSG_ZEROCOPY for large payloads
+    memory_kind memory = memory_kind::host();  ///< of the slots; a GPU's with `gpu_channel` only
     verbs_options verbs{};
     security_options security{};
 };

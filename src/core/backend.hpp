@@ -20,8 +20,9 @@
 #include <vector>
 
 namespace accel::device {
+struct channel_ref;
 struct service_ref;
-}
+}  // namespace accel::device
 
 /// The internal contract: what a backend implements. One data-path primitive, `deliver`: put header and
 /// payload into slot i of the peer and tell the peer. Everything else is control path.
@@ -152,11 +153,26 @@ class link {
     [[nodiscard]] virtual slot_memory& receive() const noexcept = 0;
 };
 
-/// How a service that lives on a GPU reaches its device.
+/// How kernels reach their device.
 struct resident_engine {
     gpu_engine engine = gpu_engine::automatic;
     std::string reason;
     nanoseconds cpu_time{};  ///< that it has taken from the host, beside the poller
+};
+
+/// A channel whose calls come from kernels (`poller_options::resident` of a client), as the host deals with
+/// them. Any thread.
+class kernel_client {
+  public:
+    virtual ~kernel_client() = default;
+    /// What kernels are given; once its link is attached.
+    [[nodiscard]] virtual const device::channel_ref& channel() const noexcept = 0;
+    /// The server's clock minus ours.
+    virtual void set_clock_offset(nanoseconds offset) noexcept = 0;
+    /// Calls end with this from about now on. The first reason stays.
+    virtual void end(status why) noexcept = 0;
+    /// No kernel uses it any more: brings what kernels report up to date.
+    [[nodiscard]] virtual result<void> finish_report() = 0;
 };
 
 /// What one thread polls: all its links of one backend, and their common source of events.
@@ -192,14 +208,18 @@ class poller {
     virtual void request_stop() noexcept {}
     /// … and they have all ended: nothing waits for them any more.
     virtual void kernels_ended() noexcept {}
+    /// … of a client. Lives as long as the poller.
+    [[nodiscard]] virtual kernel_client* client() noexcept { return nullptr; }
 };
 
-/// A service that lives on a GPU: all that its sessions will need is made before its kernels run.
+/// A service that lives on a GPU, or a channel whose calls come from there: all that its sessions will need
+/// is made before its kernels run.
 struct resident_options {
     std::shared_ptr<accelerator> gpus;
     accelerator_device* gpu = nullptr;  ///< null: a thread of the host in a kernel's place
     std::uint32_t sessions = 0;
-    link_geometry most{};  ///< of a session
+    link_geometry most{};        ///< of a session
+    nanoseconds call_timeout{};  ///< client
 };
 
 struct poller_options {
@@ -211,7 +231,8 @@ struct poller_options {
     bool zerocopy = false;
     verbs_options verbs{};
     std::uint32_t sessions = 0;  ///< server: at once, of all pollers together
-    /// Server: its requests are taken by kernels, not by `poll`.
+    /// Kernels take the requests of this server, or make the calls of this client's only link; `poll` does
+    /// not.
     std::optional<resident_options> resident{};
 };
 

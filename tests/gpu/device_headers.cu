@@ -1,4 +1,5 @@
 // The posting functions as a CUDA kernel has them: compiled for the device, with warnings as errors.
+#include <accel_transport/device/client.hpp>
 #include <accel_transport/device/completion_queue.hpp>
 #include <accel_transport/device/engine.hpp>
 #include <accel_transport/device/owed_doorbell.hpp>
@@ -89,6 +90,16 @@ __global__ void post_by_either(device::send_port sends, device::completion_port 
     if (!device::release(sends, done.counter)) *outcome = status::protocol_error;
     device::disown(completions, device::name_of(sends));
     device::end(sends);
+}
+
+__global__ void call(device::channel_ref channel, status* outcome) {
+    device::call_ref one;
+    *outcome = device::begin(channel, one);
+    *outcome = device::submit(channel, one, 0);
+    while (device::poll(channel, one) == status::again) continue;
+    *outcome = device::wait(channel, one);
+    *outcome = device::cancel(channel, one);
+    *outcome = device::release(channel, one);
 }
 
 }  // namespace accel::tests

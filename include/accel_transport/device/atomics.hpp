@@ -146,4 +146,30 @@ ACCEL_HOST_DEVICE inline std::uint64_t count_up(std::uint64_t* where) noexcept {
 #endif
 }
 
+[[nodiscard]] ACCEL_HOST_DEVICE inline std::uint64_t load_acquire(const std::uint64_t* where) noexcept {
+#if defined(__CUDA_ARCH__)
+    std::uint64_t value = 0;
+    asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(where) : "memory");
+    return value;
+#else
+    return __atomic_load_n(where, __ATOMIC_ACQUIRE);
+#endif
+}
+
+/// As `compare_exchange`, and what this thread has written is seen by whoever acquires `desired`, or what
+/// others make of it by a step like this.
+[[nodiscard]] ACCEL_HOST_DEVICE inline bool hand_over(std::uint64_t* where, std::uint64_t& expected,
+                                                      std::uint64_t desired) noexcept {
+#if defined(__CUDA_ARCH__)
+    const std::uint64_t wanted = expected;
+    asm volatile("atom.acq_rel.gpu.global.cas.b64 %0, [%1], %2, %3;"
+                 : "=l"(expected)
+                 : "l"(where), "l"(wanted), "l"(desired)
+                 : "memory");
+    return expected == wanted;
+#else
+    return __atomic_compare_exchange_n(where, &expected, desired, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+#endif
+}
+
 }  // namespace accel::device

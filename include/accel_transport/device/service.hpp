@@ -58,19 +58,13 @@ ACCEL_HOST_DEVICE inline bool is_open(const session_entry& session) noexcept {
 ACCEL_HOST_DEVICE inline bool read_header(const std::byte* from, std::uint32_t last_generation,
                                           wire::slot_header& out) noexcept {
     constexpr std::int64_t patience_ns = 1'000'000;
-    const auto* const generation =
-        reinterpret_cast<const std::uint32_t*>(from + offsetof(wire::slot_header, generation));
+    const std::uint32_t* const generation = generation_of(from);
     for (std::int64_t start = 0; mlx5::load_flag(generation) == last_generation; pause()) {
         const std::int64_t now = clock_ns();
         if (start == 0) start = now;
         if (now - start > patience_ns) return false;
     }
-    static_assert(sizeof out % sizeof(std::uint64_t) == 0);
-    std::uint64_t words[sizeof out / sizeof(std::uint64_t)];
-    for (std::size_t i = 0; i < sizeof out / sizeof(std::uint64_t); ++i) {
-        words[i] = mlx5::load_whole(reinterpret_cast<const std::uint64_t*>(from) + i);
-    }
-    __builtin_memcpy(&out, words, sizeof out);
+    load_header(from, out);
     return true;
 }
 
@@ -79,10 +73,6 @@ ACCEL_HOST_DEVICE inline bool is_sane(std::uint64_t request_bytes, std::uint64_t
                                       std::uint32_t slot, const wire::slot_header& header) noexcept {
     return wire::is_well_formed(header, wire::message_kind::request) && header.slot == slot &&
            header.length <= request_bytes && header.response_room <= response_bytes;
-}
-
-ACCEL_HOST_DEVICE inline std::byte* header_of(const slots_layout& slots, std::uint32_t slot) noexcept {
-    return slots.headers + slots.stride * slot;
 }
 
 /// A deadline by this end's own clock; one that never comes until that is known to differ by how much.
@@ -163,10 +153,7 @@ ACCEL_HOST_DEVICE inline void write_header(const exchange_ref& exchange, const a
     header.application_code = with.application_code;
     const std::int64_t offset = exchange.clock_offset;
     header.arrival_ns = offset == unknown_offset ? 0 : exchange.arrival + offset;
-    std::uint64_t words[sizeof header / sizeof(std::uint64_t)];
-    __builtin_memcpy(words, &header, sizeof header);
-    auto* const to = reinterpret_cast<std::uint64_t*>(exchange.response - wire::header_bytes);
-    for (std::size_t i = 0; i < sizeof header / sizeof(std::uint64_t); ++i) to[i] = words[i];
+    store_header(header, exchange.response - wire::header_bytes);
 }
 
 /// Where the bytes of an answer lie, and under which keys of the adapter.

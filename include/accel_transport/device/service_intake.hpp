@@ -2,6 +2,7 @@
 
 #include <accel_transport/device/clock.hpp>
 #include <accel_transport/device/service_layout.hpp>
+#include <accel_transport/device/try_lock.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -51,14 +52,6 @@ ACCEL_HOST_DEVICE inline void fail_session(const service_ref& service, std::uint
 inline constexpr std::uint32_t looks_a_command = 16;
 /// … or when so much time has passed, if looks always find something.
 inline constexpr std::int64_t most_between_commands_ns = 1'000'000;
-
-ACCEL_HOST_DEVICE inline bool try_lock(std::uint32_t* lock) noexcept {
-    std::uint32_t open = 0;
-    return compare_exchange(lock, open, 1);
-}
-ACCEL_HOST_DEVICE inline void unlock(std::uint32_t* lock) noexcept {
-    store_release(lock, 0);
-}
 
 /// On the host, others may be adding entries meanwhile.
 ACCEL_HOST_DEVICE inline session_number number_at(const service_ref& service, std::uint32_t i) noexcept {
@@ -132,25 +125,6 @@ ACCEL_HOST_DEVICE inline bool take_command(const service_ref& service) noexcept 
     if (order.kind == command_kind::open) open_session(service, order.session);
     if (order.kind == command_kind::close) close_session(service, order);
     return true;
-}
-
-/// A tick that is seen soon tells how the two clocks differ. The longer ago the last one was, the more they
-/// may have drifted apart, and the less exact a tick may be.
-ACCEL_HOST_DEVICE inline void look_at_clock(const service_ref& service) noexcept {
-    constexpr std::int64_t soon_ns = 100'000;
-    constexpr std::int64_t drift_shift = 10;  // a thousandth: no clock is that bad
-    service_state& state = *service.state;
-    const std::int64_t before = state.last_look;
-    const std::uint32_t tick = mlx5::load_flag(&service.orders->clock_tick);
-    state.last_look = clock_ns();
-    if (tick == state.tick_looked_at) return;
-    state.tick_looked_at = tick;
-    const std::int64_t age = state.last_look - state.clock_set_at;
-    if (state.last_look - before > soon_ns + (age >> drift_shift)) return;
-    mlx5::store_whole(&state.clock_offset, mlx5::load_whole(&service.orders->clock_ns) - state.last_look);
-    state.clock_set_at = state.last_look;
-    state.clock_seen = tick;
-    mlx5::store_whole(&service.report->clock_seen, tick);
 }
 
 ACCEL_HOST_DEVICE inline void report(const service_ref& service) noexcept {

@@ -4,6 +4,8 @@
 #include <accel_transport/device/placement.hpp>
 #include <accel_transport/device/receive_queue.hpp>
 #include <accel_transport/device/slot_header.hpp>
+#include <accel_transport/device/slots_layout.hpp>
+#include <accel_transport/device/told_clock.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -12,24 +14,6 @@
 /// memory), what the host tells kernels and what kernels tell the host (the host's memory, pinned). None of
 /// it is for applications, which use `service_ref`.
 namespace accel::device {
-
-/// Slots of one direction of a session: header i is at `headers + i * stride`, its payload right behind it.
-struct slots_layout {
-    std::byte* headers = nullptr;
-    std::uint64_t stride = 0;
-    std::uint64_t capacity = 0;  ///< payload bytes agreed on
-    std::uint32_t key = 0;       ///< the adapter's, of all of it
-};
-
-/// Slots of the client, where responses are written.
-struct peer_slots_layout {
-    std::uint64_t headers = 0;
-    std::uint64_t headers_stride = 0;
-    std::uint64_t payloads = 0;  ///< 0: right behind their headers
-    std::uint64_t payloads_stride = 0;
-    std::uint32_t headers_key = 0;
-    std::uint32_t payloads_key = 0;
-};
 
 /// What the host tells of a session before it opens it. Stays as it is while the session is open.
 struct session_offer {
@@ -112,9 +96,6 @@ struct ready_entry {
 
 /// What arrivals have used up is given back for so many at a time.
 inline constexpr std::uint32_t arrivals_at_once = 16;
-
-/// Until the kernels' clock has been compared with the host's.
-inline constexpr std::int64_t unknown_offset = INT64_MIN;
 
 /// What all threads of a service share.
 struct service_state {

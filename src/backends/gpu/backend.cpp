@@ -1,5 +1,6 @@
 #include "backends/gpu/backend.hpp"
 
+#include "backends/gpu/client_poller.hpp"
 #include "backends/gpu/engine_choice.hpp"
 #include "backends/gpu/hosted_poller.hpp"
 #include "backends/gpu/poller.hpp"
@@ -33,7 +34,9 @@ class gpu_backend final : public core::backend {
 
     [[nodiscard]] result<std::unique_ptr<core::poller>> open_poller(
         const core::poller_options& options) override {
-        if (options.role == core::link_role::client) return client_->open_poller(options);
+        if (options.role == core::link_role::client) {
+            return options.resident ? client_poller::open(options) : client_->open_poller(options);
+        }
         return options.resident ? resident_poller::open(options) : open_hosted(options);
     }
 

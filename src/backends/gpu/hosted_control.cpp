@@ -1,6 +1,6 @@
 #include "backends/gpu/hosted_link.hpp"
 #include "backends/gpu/hosted_poller.hpp"
-#include "backends/gpu/peer_slots.hpp"
+#include "backends/gpu/layout.hpp"
 #include "core/log.hpp"
 #include "core/region_state.hpp"
 
@@ -108,7 +108,7 @@ device::session_offer hosted_link::offer() const noexcept {
     out.requests.capacity = config_.geometry.request_bytes;
     out.responses = layout_of(*config_.send, responses_->lkey);
     out.responses.capacity = config_.geometry.response_bytes;
-    out.peer = peer_slots_of(peer_);
+    out.peer = slots_of(peer_);
     return out;
 }
 

@@ -27,11 +27,11 @@ result<void> wait_for(core::device_stream& stream) {
         const core::stream_progress seen = stream.poll();
         if (seen == core::stream_progress::done) return {};
         if (seen == core::stream_progress::failed) {
-            return error{status::device_lost, 0, "the GPU failed while its memory was written"};
+            return error{status::device_lost, 0, "the GPU failed while its memory was copied"};
         }
         core::sleep_on({}, core::now() + std::chrono::microseconds{50});
     }
-    return error{status::timed_out, 0, "the GPU is busy: its memory could not be written in time"};
+    return error{status::timed_out, 0, "the GPU is busy: its memory could not be copied in time"};
 }
 
 }  // namespace
@@ -94,16 +94,24 @@ result<void> kernel_memory::share_registers(const void* where, std::size_t bytes
 }
 
 result<void> kernel_memory::upload(std::byte* to, std::span<const std::byte> bytes) {
+    return copy(to, bytes.data(), bytes.size());
+}
+
+result<void> kernel_memory::download(std::span<std::byte> to, const std::byte* from) {
+    return copy(to.data(), from, to.size());
+}
+
+result<void> kernel_memory::copy(std::byte* to, const std::byte* from, std::size_t bytes) {
     if (gpu_ == nullptr) {
-        std::memcpy(to, bytes.data(), bytes.size());
+        std::memcpy(to, from, bytes);
         return {};
     }
     auto stream = gpu_->open_stream(stream_priority::normal);
     if (!stream) return stream.error();
     (*stream)->begin();
-    for (std::size_t done = 0; done < bytes.size(); done += core::device_stream::piece_bytes) {
-        const std::size_t piece = std::min(bytes.size() - done, core::device_stream::piece_bytes);
-        (*stream)->copy(to + done, bytes.data() + done, piece);
+    for (std::size_t done = 0; done < bytes; done += core::device_stream::piece_bytes) {
+        const std::size_t piece = std::min(bytes - done, core::device_stream::piece_bytes);
+        (*stream)->copy(to + done, from + done, piece);
     }
     (*stream)->finish(nullptr, nullptr);
     return wait_for(**stream);

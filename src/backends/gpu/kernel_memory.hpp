@@ -36,6 +36,8 @@ class kernel_memory {
     void end_sharing() noexcept;
     /// Writes what has been allocated, before the kernels run.
     [[nodiscard]] result<void> upload(std::byte* to, std::span<const std::byte> bytes);
+    /// Reads it, after the kernels have ended.
+    [[nodiscard]] result<void> download(std::span<std::byte> to, const std::byte* from);
 
     [[nodiscard]] core::accelerator_device* gpu() const noexcept { return gpu_; }
 
@@ -44,6 +46,7 @@ class kernel_memory {
         void* base = nullptr;
         std::size_t bytes = 0;
     };
+    [[nodiscard]] result<void> copy(std::byte* to, const std::byte* from, std::size_t bytes);
     template <class Pin>
     [[nodiscard]] result<void> share_pages(const void* memory, std::size_t bytes, Pin&& pin);
 

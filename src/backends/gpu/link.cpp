@@ -1,6 +1,6 @@
 #include "backends/gpu/link.hpp"
 
-#include "backends/gpu/peer_slots.hpp"
+#include "backends/gpu/layout.hpp"
 #include "core/log.hpp"
 
 #include <utility>
@@ -58,18 +58,7 @@ core::link_description resident_link::describe() const {
     connection& mine = poller_.connection_at(index_);
     verbs::endpoint own;
     mine.queue_pair->describe(own);
-    own.slots_address = reinterpret_cast<std::uintptr_t>(receive_->base());
-    own.slots_stride = receive_->stride();
-    own.slots_key = mine.requests->rkey;
-    own.slots = receive_->count();
-    if (poller_.on_gpu()) {
-        // The announcement of a request lies in the host's memory and may overtake it; a header that is
-        // written behind its payload may not.
-        own.flags |= verbs::payloads_apart;
-        own.payloads_address = reinterpret_cast<std::uintptr_t>(receive_->payload(0));
-        own.payloads_stride = receive_->stride();
-        own.payloads_key = mine.requests->rkey;
-    }
+    describe_slots(*receive_, mine.requests->rkey, poller_.on_gpu(), own);
     return verbs::to_bytes(own);
 }
 
@@ -97,7 +86,7 @@ void resident_link::offer(const verbs::endpoint& peer) noexcept {
                     mine.requests->lkey};
     out.responses = {send_->header(0), send_->stride(), config_.geometry.response_bytes,
                      mine.responses->lkey};
-    out.peer = peer_slots_of(peer);
+    out.peer = slots_of(peer);
     device::session_report& report = poller_.memory().report_of(index_);
     report = {};
     poller_.connection_at(index_).failed.store(false, std::memory_order_relaxed);

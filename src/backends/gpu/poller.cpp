@@ -1,6 +1,7 @@
 #include "backends/gpu/poller.hpp"
 
 #include "backends/gpu/direct_queues.hpp"
+#include "backends/gpu/layout.hpp"
 #include "backends/gpu/link.hpp"
 #include "backends/gpu/proxy_queues.hpp"
 #include "core/event_signal.hpp"
@@ -16,7 +17,6 @@
 namespace accel::gpu {
 namespace {
 
-constexpr std::size_t slot_line = 256;
 /// Of all sessions together: more than any device has completions for.
 constexpr std::uint64_t most_slots = 1U << 22;
 /// How long a session that has failed may go unnoticed.
@@ -24,12 +24,6 @@ constexpr std::chrono::milliseconds look_interval{50};
 /// How often kernels are told the time; often, until they have heard it once.
 constexpr std::chrono::seconds tick_interval{1};
 constexpr std::chrono::milliseconds first_tick_interval{2};
-
-std::size_t stride_for(std::size_t capacity) noexcept {
-    const std::size_t bytes =
-        core::extension_room + core::header_bytes + std::max<std::size_t>(capacity, slot_line);
-    return (bytes + slot_line - 1) / slot_line * slot_line;
-}
 
 }  // namespace
 

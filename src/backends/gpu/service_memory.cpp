@@ -1,5 +1,6 @@
 #include "backends/gpu/service_memory.hpp"
 
+#include "backends/gpu/layout.hpp"
 #include "backends/gpu/number_table.hpp"
 
 #include <bit>
@@ -9,24 +10,6 @@
 /// Where everything lies: one block of the kernels' memory and one of the host's.
 namespace accel::gpu {
 namespace {
-
-/// Hands out parts of a block one behind the other; with a null base it only adds up their sizes.
-class carver {
-  public:
-    explicit carver(std::byte* base) noexcept : base_(base) {}
-    template <class Part>
-    Part* take(std::size_t count) noexcept {
-        constexpr std::size_t line = 128;  // so that no two parts share one
-        const std::size_t at = used_;
-        used_ += (count * sizeof(Part) + line - 1) / line * line;
-        return base_ == nullptr ? nullptr : reinterpret_cast<Part*>(base_ + at);
-    }
-    [[nodiscard]] std::size_t used() const noexcept { return used_; }
-
-  private:
-    std::byte* base_;
-    std::size_t used_ = 0;
-};
 
 /// What only kernels touch.
 struct kernel_parts {

@@ -78,14 +78,14 @@ result<session_grant> ask_server(const connect_request& request, const link& pat
 
 }  // namespace
 
-result<connect_request> prepare_connection(std::shared_ptr<context_state> context, std::string_view text,
+result<connect_request> resolve_connection(std::shared_ptr<context_state> context, std::string_view text,
                                            const channel_options& options) {
     auto peer = parse_uri(text);
     if (!peer) return peer.error();
     auto effective = apply_options(*peer, options);
     if (!effective) return effective.error();
 
-    connect_request request{std::move(context), std::move(*peer), std::move(*effective), {}, {}, {}, {}};
+    connect_request request{std::move(context), std::move(*peer), std::move(*effective), {}, {}, {}, {}, {}};
     if (request.peer.scheme != "local") {
         auto security = load_client_security(request.options.security);
         if (!security) return security.error();
@@ -99,12 +99,24 @@ result<connect_request> prepare_connection(std::shared_ptr<context_state> contex
     } else {
         request.why = fmt::format("{}: named by the URI", request.peer.scheme);
     }
-    auto requests = slot_memory::create(request.options.slots, request.options.request_bytes);
+    return request;
+}
+
+result<connect_request> prepare_connection(std::shared_ptr<context_state> context, std::string_view text,
+                                           const channel_options& options) {
+    auto request = resolve_connection(std::move(context), text, options);
+    if (!request) return request;
+    if (request->options.memory != memory_kind::host()) {
+        return error{status::invalid_argument, 0,
+                     "option memory is a gpu_channel's; a channel of the host has its slots there, and lends "
+                     "slices of a GPU's regions"};
+    }
+    auto requests = slot_memory::create(request->options.slots, request->options.request_bytes);
     if (!requests) return requests.error();
-    auto responses = slot_memory::create(request.options.slots, request.options.response_bytes);
+    auto responses = slot_memory::create(request->options.slots, request->options.response_bytes);
     if (!responses) return responses.error();
-    request.requests = std::move(*requests);
-    request.responses = std::move(*responses);
+    request->requests = std::move(*requests);
+    request->responses = std::move(*responses);
     return request;
 }
 
@@ -114,8 +126,12 @@ result<connection> open_connection(const connect_request& request) {
     if (!chosen) return chosen.error();
 
     connection made;
-    auto events = (*chosen)->open_poller(
-        {link_role::client, {}, 0, request.security, request.options.zerocopy, request.options.verbs});
+    poller_options options;
+    options.security = request.security;
+    options.zerocopy = request.options.zerocopy;
+    options.verbs = request.options.verbs;
+    options.resident = request.kernels;
+    auto events = (*chosen)->open_poller(options);
     if (!events) return events.error();
     made.events = std::move(*events);
 

@@ -6,6 +6,7 @@
 #include "core/uri.hpp"
 
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace accel::core {
@@ -18,7 +19,8 @@ struct connect_request {
     std::shared_ptr<const security_identity> security;  ///< null in process
     std::shared_ptr<slot_memory> requests;
     std::shared_ptr<slot_memory> responses;
-    std::string why;  ///< of the scheme
+    std::string why;                            ///< of the scheme
+    std::optional<resident_options> kernels{};  ///< they make the calls, and the link brings its slots
 };
 
 /// One established connection: the data path and the session behind it.
@@ -40,7 +42,11 @@ struct connection {
     ~connection() { path.reset(); }
 };
 
-/// Reads the URI, loads keys, resolves `auto` and makes the client's slots.
+/// Reads the URI, loads keys and resolves `auto`.
+[[nodiscard]] result<connect_request> resolve_connection(std::shared_ptr<context_state> context,
+                                                         std::string_view text,
+                                                         const channel_options& options);
+/// The same, and makes the slots of a channel of the host's.
 [[nodiscard]] result<connect_request> prepare_connection(std::shared_ptr<context_state> context,
                                                          std::string_view text,
                                                          const channel_options& options);

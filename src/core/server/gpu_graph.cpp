@@ -1,6 +1,7 @@
+#include "core/carver.hpp"
 #include "core/event_signal.hpp"
 #include "core/server/gpu_service_state.hpp"
-#include "core/server/stream_end.hpp"
+#include "core/stream_end.hpp"
 
 #include <accel_transport/device/graph_steps.hpp>
 #include <accel_transport/gpu_graph.hpp>
@@ -37,24 +38,8 @@ struct instance {
     }
 };
 
-/// Parts of one block of memory, each on lines of its own.
-struct parts {
-    explicit parts(std::byte* base) noexcept : base_(base) {}
-    template <class Part>
-    Part* take(std::size_t count) noexcept {
-        constexpr std::size_t line = 256;
-        const std::size_t at = used;
-        used += (count * sizeof(Part) + line - 1) / line * line;
-        return base_ == nullptr ? nullptr : reinterpret_cast<Part*>(base_ + at);
-    }
-    std::size_t used = 0;
-
-  private:
-    std::byte* base_;
-};
-
 std::size_t lay_out(std::byte* base, const gpu_graph_options& options, device::graph_memory& out) noexcept {
-    parts carve(base);
+    core::carver carve(base);
     out.state = carve.take<device::graph_state>(1);
     out.exchanges = carve.take<device::exchange_ref>(options.batch);
     out.turn.answers = carve.take<device::turn_answer>(options.batch);
@@ -67,7 +52,7 @@ std::size_t lay_out(std::byte* base, const gpu_graph_options& options, device::g
     out.turn.batch = options.batch;
     if (base != nullptr) out.turn.count = &out.state->count;
     out.turn.exchanges = out.exchanges;
-    return carve.used;
+    return carve.used();
 }
 
 result<void> check(const gpu_graph_options& options) {

@@ -1,6 +1,6 @@
 #include "core/context_state.hpp"
 #include "core/server/gpu_service_state.hpp"
-#include "core/server/stream_end.hpp"
+#include "core/stream_end.hpp"
 
 #include <accel_transport/device/service.hpp>
 

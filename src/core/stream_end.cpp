@@ -1,4 +1,4 @@
-#include "core/server/stream_end.hpp"
+#include "core/stream_end.hpp"
 
 #include "core/event_signal.hpp"
 

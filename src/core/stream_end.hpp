@@ -7,7 +7,7 @@
 
 namespace accel::core {
 
-/// Sleeps until everything that was given to `stream` has ended: `ok`, `timed_out`, or why nobody can tell.
+/// Sleeps until everything that was given to the application's `stream` has ended; `timed_out` at `deadline`.
 [[nodiscard]] status wait_for_end(accelerator_device& gpu, CUstream_st* stream, nanoseconds deadline);
 
 }  // namespace accel::core

@@ -1,0 +1,61 @@
+// A client that lives on a GPU: the kernel below writes a request, posts it to the NIC itself and waits for
+// the response.
+//   gpu_client gpu://HOST:7000?insecure=true "hello there"
+#include <accel_transport/accel_transport.hpp>
+#include <accel_transport/device/client_block.cuh>
+
+#include <cstdio>
+#include <cstring>
+
+namespace device = accel::device;
+
+struct message {
+    char text[256];
+    std::uint64_t length;
+    accel::status outcome;
+};
+
+/// One block makes one call; `line` is the request, and becomes the response.
+__global__ void ask(device::channel_ref channel, message* line) {
+    __shared__ device::block_call turn;
+    accel::status found = device::block_begin(channel, turn);
+    if (found == accel::status::ok) {
+        for (auto i = threadIdx.x; i < line->length; i += blockDim.x)
+            turn.call.request[i] = static_cast<std::byte>(line->text[i]);
+        found = device::block_submit(channel, turn, line->length, {.most_bytes = sizeof line->text});
+    }
+    if (found == accel::status::ok) found = device::block_wait(channel, turn);
+    line->outcome = found;
+    if (found != accel::status::ok) return;
+    line->length = turn.call.response_bytes;  // at most `most_bytes`, whatever the server does
+    for (auto i = threadIdx.x; i < line->length; i += blockDim.x)
+        line->text[i] = static_cast<char>(turn.call.response[i]);
+    device::block_release(channel, turn);
+}
+
+int fail(const char* why) {
+    std::fprintf(stderr, "gpu_client: %s\n", why);
+    return 1;
+}
+
+int main(int argc, char** argv) {
+    if (argc < 2) return fail("usage: gpu_client gpu://HOST:PORT?insecure=true [TEXT]");
+    auto context = accel::context::open();
+    if (!context) return fail(context.error().message.c_str());
+    auto channel = accel::gpu_channel::connect(*context, argv[1]);
+    if (!channel) return fail(channel.error().message.c_str());
+
+    message* line = nullptr;
+    if (const auto code = cudaMallocHost(&line, sizeof *line); code != cudaSuccess)
+        return fail(cudaGetErrorString(code));
+    std::snprintf(line->text, sizeof line->text, "%s", argc > 2 ? argv[2] : "hello");
+    line->length = std::strlen(line->text);
+    cudaStream_t stream = nullptr;
+    cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    ask<<<1, 64, 0, stream>>>(channel->ref(), line);
+    if (const auto code = cudaStreamSynchronize(stream); code != cudaSuccess)
+        return fail(cudaGetErrorString(code));
+    if (line->outcome != accel::status::ok) return fail(to_string(line->outcome).data());
+    std::printf("%.*s\n", static_cast<int>(line->length), line->text);
+    return channel->close(stream, std::chrono::seconds{5}) == accel::status::ok ? 0 : 1;
+}

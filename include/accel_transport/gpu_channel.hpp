@@ -1,0 +1,85 @@
+#pragma once
+
+#include <accel_transport/config.hpp>
+#include <accel_transport/context.hpp>
+#include <accel_transport/options.hpp>
+#include <accel_transport/status.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+struct CUstream_st;
+
+namespace accel {
+
+namespace device {
+struct channel_ref;
+}
+
+/// Counters of a channel of a GPU, as far as its kernels have told them; complete once it has been closed.
+struct gpu_channel_statistics {
+    std::uint64_t submitted = 0;
+    std::uint64_t completed = 0;    ///< answered by the server, whatever it said
+    std::uint64_t ended_early = 0;  ///< timed out, cancelled, or with the session
+    std::uint64_t stale = 0;        ///< responses of calls that had ended
+    std::uint32_t quarantined = 0;  ///< slots waiting for a late response now
+};
+
+/// Why a channel of a GPU is of no more use.
+struct gpu_channel_failure {
+    status reason = status::ok;  ///< ok while it is good; `peer_lost`, `closed`, `protocol_error` …
+    std::uint8_t syndrome = 0;   ///< of the first work request that failed, as the adapter numbers them; or 0
+};
+
+/// A channel whose calls come from kernels: they write requests, post them to the adapter and read responses
+/// themselves (device/client.hpp). No thread of the host takes part in a call, but where the GPU cannot reach
+/// the adapter, one that posts (`gpu_engine`). This is the host's end: it connects, keeps the session alive
+/// and ends it. The server is any on `gpu`, `rdma` or `gdr`. A lost channel stays lost; connect another.
+/// Move-only; its methods may be called from any thread.
+class ACCEL_API gpu_channel {
+  public:
+    /// Options for `connect`: as a channel's, with slots on cuda:0.
+    [[nodiscard]] static channel_options defaults();
+    /// Connects to `gpu://host:port?key=value…` within `connect_timeout`. Makes everything that kernels will
+    /// need, before any kernel runs: `slots` × (`request_bytes` + `response_bytes`) of GPU memory. With
+    /// `memory` of the host, threads of the host may call with the same functions. `unsupported` names what
+    /// is missing. May block.
+    [[nodiscard]] static result<gpu_channel> connect(context& ctx, std::string_view uri,
+                                                     const channel_options& options = defaults());
+    gpu_channel(gpu_channel&&) noexcept;
+    gpu_channel& operator=(gpu_channel&&) noexcept;
+    /// As `close()`: no kernel may be using it any more. Frees GPU memory, which waits for all kernels of
+    /// that GPU, a service's too: stop that first.
+    ~gpu_channel();
+
+    /// What kernels are given, by value. Good until `close` has returned.
+    [[nodiscard]] const device::channel_ref& ref() const noexcept;
+    [[nodiscard]] std::size_t max_request_bytes() const noexcept;
+    [[nodiscard]] std::size_t max_response_bytes() const noexcept;
+    [[nodiscard]] std::uint32_t slots() const noexcept;
+    /// How its kernels reach the adapter.
+    [[nodiscard]] gpu_engine engine() const noexcept;
+    /// False from some 50 ms after the session was lost, at the latest.
+    [[nodiscard]] bool connected() const noexcept { return failure().reason == status::ok; }
+    /// Also while kernels run.
+    [[nodiscard]] gpu_channel_failure failure() const noexcept;
+    [[nodiscard]] gpu_channel_statistics statistics() const;
+
+    /// `begin` says, and calls in flight end with, `closed` from about now on. Does not wait.
+    void request_stop() noexcept;
+    /// Requests the stop and sleeps until everything that was given to `stream` has ended; then ends the
+    /// session. `timed_out`: it still runs, and nothing has been ended; call it again.
+    status close(CUstream_st* stream, std::chrono::nanoseconds timeout);
+    /// The same where no kernel uses the channel any more.
+    void close();
+
+  private:
+    struct state;
+    explicit gpu_channel(std::unique_ptr<state> made) noexcept;
+    std::unique_ptr<state> state_;
+};
+
+}  // namespace accel

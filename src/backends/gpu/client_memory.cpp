@@ -1,0 +1,116 @@
+#include "backends/gpu/client_memory.hpp"
+
+#include "backends/gpu/layout.hpp"
+
+/// Where everything lies: the slots, one block of the kernels' memory and one of the host's.
+namespace accel::gpu {
+namespace {
+
+/// What only kernels touch.
+struct client_parts {
+    client_parts(std::byte* base, std::uint32_t slots, std::uint32_t send_blocks) noexcept
+        : carve(base),
+          state(carve.take<device::channel_state>(1)),
+          sends(carve.take<mlx5::shared_send_queue_state>(1)),
+          proxied(carve.take<proxy::send_queue_state>(1)),
+          whole(carve.take<mlx5::whole_request>(send_blocks)),
+          calls(carve.take<device::call_entry>(slots)) {}
+    /// Makes `channel` use these.
+    void put_into(device::channel_ref& channel) const noexcept {
+        channel.state = state;
+        channel.calls = calls;
+        channel.sends.direct.state = sends;
+        channel.sends.direct.whole = whole;
+        channel.sends.proxied.state = proxied;
+        channel.completions.direct.state = &state->completions;
+        channel.completions.proxied.state = &state->proxied_completions;
+    }
+    carver carve;
+    device::channel_state* state;
+    mlx5::shared_send_queue_state* sends;
+    proxy::send_queue_state* proxied;
+    mlx5::whole_request* whole;
+    device::call_entry* calls;
+};
+
+/// All are free, the first one on top.
+void write_calls(device::call_entry* calls, std::uint32_t count) noexcept {
+    for (std::uint32_t i = 0; i < count; ++i) {
+        calls[i] = {};
+        calls[i].next = i + 1 < count ? i + 1 : device::no_call;
+    }
+}
+
+}  // namespace
+
+result<void> client_memory::allocate(std::uint32_t send_blocks) {
+    send_blocks_ = send_blocks;
+    auto slots = memory_.allocate(sizes_.slots * (sizes_.request_stride + sizes_.response_stride));
+    if (!slots) return slots.error();
+    slots_ = *slots;
+    content_.resize(client_parts(nullptr, sizes_.slots, send_blocks).carve.used());
+    auto block = memory_.allocate(content_.size());
+    if (!block) return block.error();
+    kernel_block_ = *block;
+    const auto lay_out = [this](carver& carve) {
+        orders_ = carve.take<device::channel_orders>(1);
+        report_ = carve.take<device::channel_report>(1);
+    };
+    carver measure(nullptr);
+    lay_out(measure);
+    auto shared = memory_.allocate_shared(measure.used());
+    if (!shared) return shared.error();
+    carver carve(*shared);
+    lay_out(carve);
+    return {};
+}
+
+std::span<std::byte> client_memory::requests() const noexcept {
+    return {slots_, sizes_.slots * sizes_.request_stride};
+}
+
+std::span<std::byte> client_memory::responses() const noexcept {
+    return {slots_ + sizes_.slots * sizes_.request_stride, sizes_.slots * sizes_.response_stride};
+}
+
+const device::channel_ref& client_memory::prepare(const client_start& from) {
+    const client_parts here(content_.data(), sizes_.slots, send_blocks_);
+    *here.state = {};
+    here.state->receives = from.receives;
+    write_calls(here.calls, sizes_.slots);
+    channel_.slots = sizes_.slots;
+    channel_.requests = {requests().data() + core::extension_room, sizes_.request_stride,
+                         shape_.request_bytes, from.request_key};
+    channel_.responses = {responses().data() + core::extension_room, sizes_.response_stride,
+                          shape_.response_bytes, from.response_key};
+    channel_.peer = from.peer;
+    channel_.sends = from.sends;
+    channel_.completions = from.completions;
+    channel_.orders = orders_;
+    channel_.report = report_;
+    channel_.call_timeout_ns = from.call_timeout.count();
+    here.put_into(channel_);
+    device::begin(channel_.sends);
+    return channel_;
+}
+
+result<void> client_memory::hand_over() {
+    client_parts(kernel_block_, sizes_.slots, send_blocks_).put_into(channel_);
+    auto written = memory_.upload(kernel_block_, content_);
+    content_ = {};
+    return written;
+}
+
+result<void> client_memory::finish_report() {
+    device::channel_state last;
+    const auto bytes = std::as_writable_bytes(std::span{&last, 1});
+    if (auto read = memory_.download(bytes, kernel_block_); !read) return read;
+    mlx5::store_whole(&report_->submitted, last.submitted);
+    mlx5::store_whole(&report_->completed, last.completed);
+    mlx5::store_whole(&report_->ended_early, last.ended_early);
+    mlx5::store_whole(&report_->stale, last.stale);
+    mlx5::store_whole(&report_->quarantined, last.quarantined);
+    return {};
+}
+
+}  // namespace accel::gpu

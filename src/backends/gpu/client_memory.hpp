@@ -1,0 +1,61 @@
+#pragma once
+
+#include "backends/gpu/kernel_memory.hpp"
+#include "backends/gpu/service_sizes.hpp"
+#include "core/backend.hpp"
+
+#include <accel_transport/device/client.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace accel::gpu {
+
+/// What a channel of a GPU starts from: its way out and its peer.
+struct client_start {
+    device::send_port sends;
+    device::completion_port completions;
+    mlx5::shared_receive_queue_ref receives;
+    device::peer_slots_layout peer;
+    std::uint32_t request_key = 0;
+    std::uint32_t response_key = 0;
+    core::nanoseconds call_timeout{};
+};
+
+/// The memory of one channel of a GPU: slots, what kernels keep, and what kernels and the host tell each
+/// other.
+class client_memory {
+  public:
+    client_memory(kernel_memory& from, const core::link_geometry& shape, const service_sizes& sizes) noexcept
+        : memory_(from), shape_(shape), sizes_(sizes) {}
+    /// `send_blocks`: of the send queue, with `engine::direct`.
+    [[nodiscard]] result<void> allocate(std::uint32_t send_blocks);
+    [[nodiscard]] std::span<std::byte> requests() const noexcept;
+    [[nodiscard]] std::span<std::byte> responses() const noexcept;
+
+    /// The channel as it begins, with counters of the host's: the host may use its ports, until `hand_over`.
+    [[nodiscard]] const device::channel_ref& prepare(const client_start& from);
+    /// From here on the ports are the kernels', which go on where the host was.
+    [[nodiscard]] result<void> hand_over();
+    [[nodiscard]] const device::channel_ref& channel() const noexcept { return channel_; }
+    [[nodiscard]] device::channel_orders& orders() const noexcept { return *orders_; }
+    [[nodiscard]] const device::channel_report& report() const noexcept { return *report_; }
+    /// Once no kernel uses the channel any more: makes the report complete.
+    [[nodiscard]] result<void> finish_report();
+
+  private:
+    kernel_memory& memory_;
+    core::link_geometry shape_;
+    service_sizes sizes_;  ///< of one session
+    std::uint32_t send_blocks_ = 0;
+    std::byte* slots_ = nullptr;
+    std::byte* kernel_block_ = nullptr;
+    std::vector<std::byte> content_;  ///< of `kernel_block_`, while it is the host's
+    device::channel_orders* orders_ = nullptr;
+    device::channel_report* report_ = nullptr;
+    device::channel_ref channel_;
+};
+
+}  // namespace accel::gpu

@@ -1,0 +1,275 @@
+#include "backends/gpu/client_poller.hpp"
+
+#include "backends/gpu/direct_queues.hpp"
+#include "backends/gpu/layout.hpp"
+#include "backends/gpu/proxy_queues.hpp"
+#include "core/event_signal.hpp"
+#include "core/log.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+#include <sys/eventfd.h>
+
+namespace accel::gpu {
+namespace {
+
+/// How long it may go unnoticed that kernels have found the connection broken.
+constexpr std::chrono::milliseconds look_interval{50};
+/// How often kernels are told the time; often, until they have heard it once.
+constexpr std::chrono::seconds tick_interval{1};
+constexpr std::chrono::milliseconds first_tick_interval{2};
+/// How often a knock looks for its answer.
+constexpr std::chrono::microseconds knock_interval{20};
+
+/// The thin part: all of a connection is its poller's, which has only one.
+class client_link final : public core::link {
+  public:
+    explicit client_link(client_poller& owner) noexcept : poller_(owner) {}
+    ~client_link() override { (void)close(); }
+    client_link(const client_link&) = delete;
+    client_link& operator=(const client_link&) = delete;
+
+    [[nodiscard]] core::link_description describe() const override { return poller_.describe(); }
+    [[nodiscard]] result<void> attach(const core::link_grant& grant, core::nanoseconds deadline) override {
+        return poller_.connect(grant, deadline);
+    }
+    void activate() override {}
+    [[nodiscard]] bool close() noexcept override {
+        poller_.disconnect();
+        return true;
+    }
+    [[nodiscard]] status deliver(const core::outgoing&) noexcept override { return status::peer_lost; }
+    [[nodiscard]] status deliver_plain(std::uint32_t, std::span<const std::byte>) noexcept override {
+        return status::peer_lost;
+    }
+    [[nodiscard]] bool retract(std::uint32_t) noexcept override { return true; }
+    void consumed(std::uint32_t) noexcept override {}
+    [[nodiscard]] core::slot_memory& send() const noexcept override { return *poller_.send_slots(); }
+    [[nodiscard]] core::slot_memory& receive() const noexcept override { return *poller_.receive_slots(); }
+
+  private:
+    client_poller& poller_;
+};
+
+}  // namespace
+
+result<std::unique_ptr<core::poller>> client_poller::open(const core::poller_options& options) {
+    const core::resident_options& wanted = *options.resident;
+    auto chosen = choose_engine(options.verbs, options.host, wanted.gpus, wanted.gpu);
+    if (!chosen) return chosen.error();
+    const std::uint64_t longest = chosen->on->port().max_message_bytes;
+    if (wanted.most.request_bytes > longest) {
+        return error{status::invalid_argument, 0,
+                     fmt::format("gpu: requests of {} bytes do not fit into one message of {}",
+                                 wanted.most.request_bytes, chosen->on->describe())};
+    }
+    const auto level = chosen->fell_back ? spdlog::level::warn : spdlog::level::debug;
+    core::log().log(level, "gpu: engine {}: {}", chosen->engine == gpu_engine::direct ? "direct" : "proxy",
+                    chosen->reason);
+    std::unique_ptr<client_poller> made(new client_poller(std::move(*chosen), options));
+    if (auto ready = made->prepare(); !ready) return ready.error();
+    return std::unique_ptr<core::poller>(std::move(made));
+}
+
+client_poller::client_poller(engine_choice choice, const core::poller_options& options)
+    : device_(std::move(choice.on)),
+      engine_(choice.engine),
+      reason_(std::move(choice.reason)),
+      options_(options.verbs),
+      shape_(options.resident->most),
+      call_timeout_(options.resident->call_timeout),
+      kernel_memory_(options.resident->gpus, options.resident->gpu),
+      wake_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+    sizes_.sessions = 1;
+    sizes_.slots = shape_.slots;
+    sizes_.request_stride = stride_for(shape_.request_bytes);
+    sizes_.response_stride = stride_for(shape_.response_bytes);
+    device_->events().subscribe(*this);
+}
+
+client_poller::~client_poller() {
+    device_->events().unsubscribe(*this);
+    disconnect();
+    kernel_memory_.end_sharing();
+    place_.reset();
+    queues_.reset();
+    ::close(wake_fd_);
+}
+
+/// Everything is made here: beside a kernel that stays, much of this would wait for its end.
+result<void> client_poller::prepare() {
+    if (auto made = make_queues(); !made) return made;
+    if (auto made = make_slots(); !made) return made;
+    if (auto opened = queues_->open(*place_); !opened) return opened;
+    return queues_->start(kernel_memory_);
+}
+
+/// As for a service of one session.
+result<void> client_poller::make_queues() {
+    auto made = engine_ == gpu_engine::direct ? direct_queues::create(device_, sizes_, this)
+                                              : proxy_queues::create(device_, sizes_, kernel_memory_);
+    if (!made) return made.error();
+    queues_ = std::move(*made);
+    place_ = std::make_unique<connection>(0, wake_fd_);
+    auto domain = verbs::domain::create(device_);
+    if (!domain) return domain.error();
+    place_->domain = std::move(*domain);
+    return queues_->prepare(*place_);
+}
+
+result<void> client_poller::make_slots() {
+    memory_ = std::make_unique<client_memory>(kernel_memory_, shape_, sizes_);
+    const std::uint32_t blocks = queues_->send_port(*place_).direct.queue.blocks;
+    if (auto allocated = memory_->allocate(blocks); !allocated) return allocated;
+    verbs::domain& domain = *place_->domain;
+    auto requests = domain.register_memory(memory_->requests(), verbs::access::send, kernel_memory_.gpu());
+    if (!requests) return requests.error();
+    place_->requests = std::move(*requests);
+    auto responses =
+        domain.register_memory(memory_->responses(), verbs::access::peer_writes, kernel_memory_.gpu());
+    if (!responses) return responses.error();
+    place_->responses = std::move(*responses);
+    send_ = core::slot_memory::over(memory_->requests().data(), shape_.slots, shape_.request_bytes,
+                                    sizes_.request_stride);
+    receive_ = core::slot_memory::over(memory_->responses().data(), shape_.slots, shape_.response_bytes,
+                                       sizes_.response_stride);
+    return {};
+}
+
+result<std::unique_ptr<core::link>> client_poller::open_link(const core::link_config& config) {
+    owner_ = config.owner;
+    return std::unique_ptr<core::link>(std::make_unique<client_link>(*this));
+}
+
+core::link_description client_poller::describe() const {
+    verbs::endpoint own;
+    place_->queue_pair->describe(own);
+    describe_slots(*receive_, place_->responses->rkey, kernel_memory_.gpu() != nullptr, own);
+    return verbs::to_bytes(own);
+}
+
+result<void> client_poller::connect(const core::link_grant& grant, core::nanoseconds deadline) {
+    auto peer = verbs::parse_endpoint(grant.description);
+    if (!peer) return peer.error();
+    if (auto good = verbs::check_slots(*peer, shape_.slots, shape_.request_bytes); !good) return good;
+    if (auto done = place_->queue_pair->connect(*peer, options_); !done) {
+        return error{done.error().code, done.error().native,
+                     fmt::format("gpu: from {}: {}", device_->describe(), done.error().message)};
+    }
+    if (auto answered = knock(memory_->prepare(start_with(*peer)), *peer, deadline); !answered)
+        return answered;
+    return memory_->hand_over();
+}
+
+client_start client_poller::start_with(const verbs::endpoint& peer) const {
+    client_start out;
+    out.sends = queues_->send_port(*place_);
+    out.completions = queues_->completion_port();
+    out.receives = queues_->receives();
+    out.peer = slots_of(peer);
+    out.request_key = place_->requests->lkey;
+    out.response_key = place_->responses->lkey;
+    out.call_timeout = call_timeout_;
+    const std::uint64_t in_one = core::header_bytes + shape_.request_bytes;
+    if (!peer.apart() && in_one > device_->port().max_message_bytes) {
+        out.peer.payloads = out.peer.headers + core::header_bytes;
+        out.peer.payloads_stride = out.peer.headers_stride;
+        out.peer.payloads_key = out.peer.headers_key;
+    }
+    return out;
+}
+
+/// Finds out whether packets reach the server and come back, rather than leave that to the first call: by an
+/// empty write, which the host posts as kernels will.
+result<void> client_poller::knock(const device::channel_ref& channel, const verbs::endpoint& peer,
+                                  core::nanoseconds deadline) {
+    mlx5::work_request request;
+    request.flags = mlx5::flag_signalled;
+    request.remote_address = peer.slots_address;
+    request.remote_key = peer.slots_key;
+    const status posted = engine_ == gpu_engine::direct ? mlx5::post(channel.sends.direct, request)
+                                                        : proxy::post(channel.sends.proxied, request);
+    if (posted != status::ok) return error{posted, 0, "gpu: the queue pair takes no work request"};
+    mlx5::completion answer;
+    while (!device::take(channel.completions, answer)) {
+        if (core::now() >= deadline) {
+            return error{status::timed_out, 0,
+                         fmt::format("gpu: {} has no answer of the server's port before the deadline",
+                                     device_->describe())};
+        }
+        core::sleep_on({}, core::now() + knock_interval);
+    }
+    device::publish_taken(channel.completions);
+    if (answer.kind == mlx5::entry_kind::request && device::release(channel.sends, answer.counter)) return {};
+    if (answer.failure == mlx5::syndrome::none) {
+        return error{status::protocol_error, 0, "gpu: the server wrote before it was asked"};
+    }
+    ibv_gid gid{};
+    std::memcpy(gid.raw, peer.gid.data(), peer.gid.size());
+    return error{
+        status::peer_lost, static_cast<int>(answer.failure),
+        fmt::format("gpu: {} does not reach the server's port at {} (syndrome {:#04x}); are both on "
+                    "one network? device=NAME:PORT and gid_index choose another way",
+                    device_->describe(), verbs::to_text(gid), static_cast<unsigned>(answer.failure))};
+}
+
+void client_poller::disconnect() noexcept {
+    const bool any = place_ != nullptr && place_->queue_pair;
+    if (!any || std::exchange(ended_, true)) return;
+    if (auto closed = queues_->close(*place_); !closed) core::log().error("gpu: {}", closed.error().message);
+}
+
+void client_poller::end(status why) noexcept {
+    std::uint32_t none = 0;
+    __atomic_compare_exchange_n(&memory_->orders().ended, &none, static_cast<std::uint32_t>(why), false,
+                                __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+    core::signal_event(wake_fd_);
+}
+
+void client_poller::on_async_event(ibv_event_type /*type*/) noexcept {
+    failed_.store(true, std::memory_order_release);
+    core::signal_event(wake_fd_);
+}
+
+std::size_t client_poller::poll(std::span<core::link_event> out) noexcept {
+    core::clear_event(wake_fd_);
+    tick(core::now());
+    const std::uint32_t found = mlx5::load_whole(&memory_->report().failure);
+    const bool failed =
+        failed_.load(std::memory_order_acquire) || place_->failed.load(std::memory_order_acquire);
+    if (told_ || out.empty() || (found == 0 && !failed)) return 0;
+    told_ = true;
+    if (const std::uint32_t syndrome = found >> 16; syndrome != 0) {
+        core::log().warn("gpu: a channel ends: a work request failed with syndrome {:#04x}", syndrome);
+    }
+    out[0] = {};
+    out[0].kind = core::event_kind::lost;
+    out[0].owner = owner_;
+    out[0].reason = found != 0 ? static_cast<status>(found & 0xffffU) : status::peer_lost;
+    return 1;
+}
+
+/// Kernels have another clock, and deadlines are on the server's.
+void client_poller::tick(core::nanoseconds now) noexcept {
+    if (now < next_tick_) return;
+    device::channel_orders& orders = memory_->orders();
+    const bool heard = mlx5::load_whole(&memory_->report().clock_seen) != 0;
+    next_tick_ = now + (heard ? core::nanoseconds{tick_interval} : core::nanoseconds{first_tick_interval});
+    const std::int64_t offset = clock_offset_.load(std::memory_order_relaxed);
+    mlx5::store_whole(&orders.clock_ns, core::now().count() + offset);
+    mlx5::store_flag(&orders.clock_tick, orders.clock_tick + 1);
+}
+
+bool client_poller::sleep(int other_fd, core::nanoseconds until) noexcept {
+    const core::nanoseconds now = core::now();
+    std::array<pollfd, 2> fds{{{wake_fd_, POLLIN, 0}, {other_fd, POLLIN, 0}}};
+    core::sleep_on(fds, std::min({until, now + look_interval, std::max(next_tick_, now)}));
+    return (fds[1].revents & POLLIN) != 0;
+}
+
+}  // namespace accel::gpu

@@ -1,0 +1,93 @@
+#pragma once
+
+#include "backends/gpu/client_memory.hpp"
+#include "backends/gpu/connection.hpp"
+#include "backends/gpu/engine_choice.hpp"
+#include "backends/gpu/kernel_memory.hpp"
+#include "backends/gpu/service_queues.hpp"
+#include "core/backend.hpp"
+#include "verbs/async_events.hpp"
+#include "verbs/device.hpp"
+#include "verbs/endpoint.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace accel::gpu {
+
+/// The host's side of one channel of a GPU: its connection is made and ended here, and calls never come by.
+/// `poll` has one event at most: that the connection is of no more use.
+class client_poller final : public core::poller, public core::kernel_client, public verbs::async_listener {
+  public:
+    [[nodiscard]] static result<std::unique_ptr<core::poller>> open(const core::poller_options& options);
+    ~client_poller() override;
+    client_poller(const client_poller&) = delete;
+    client_poller& operator=(const client_poller&) = delete;
+
+    // core::poller.
+    [[nodiscard]] result<std::unique_ptr<core::link>> open_link(const core::link_config& config) override;
+    [[nodiscard]] std::size_t poll(std::span<core::link_event> out) noexcept override;
+    [[nodiscard]] int event_fd() const noexcept override { return wake_fd_; }
+    [[nodiscard]] bool arm() noexcept override { return true; }
+    [[nodiscard]] bool sleep(int other_fd, core::nanoseconds until) noexcept override;
+    [[nodiscard]] core::kernel_client* client() noexcept override { return this; }
+    [[nodiscard]] core::resident_engine engine() const override {
+        return {engine_, reason_, queues_->cpu_time()};
+    }
+
+    // core::kernel_client.
+    [[nodiscard]] const device::channel_ref& channel() const noexcept override { return memory_->channel(); }
+    void set_clock_offset(core::nanoseconds offset) noexcept override {
+        clock_offset_.store(offset.count(), std::memory_order_relaxed);
+    }
+    void end(status why) noexcept override;
+    [[nodiscard]] result<void> finish_report() override { return memory_->finish_report(); }
+
+    void on_async_event(ibv_event_type type) noexcept override;
+
+    // For the link.
+    [[nodiscard]] core::link_description describe() const;
+    [[nodiscard]] result<void> connect(const core::link_grant& grant, core::nanoseconds deadline);
+    /// After this neither end touches any slot.
+    void disconnect() noexcept;
+    [[nodiscard]] const std::shared_ptr<core::slot_memory>& send_slots() const noexcept { return send_; }
+    [[nodiscard]] const std::shared_ptr<core::slot_memory>& receive_slots() const noexcept {
+        return receive_;
+    }
+
+  private:
+    client_poller(engine_choice choice, const core::poller_options& options);
+    [[nodiscard]] result<void> prepare();
+    [[nodiscard]] result<void> make_queues();
+    [[nodiscard]] result<void> make_slots();
+    [[nodiscard]] client_start start_with(const verbs::endpoint& peer) const;
+    [[nodiscard]] result<void> knock(const device::channel_ref& channel, const verbs::endpoint& peer,
+                                     core::nanoseconds deadline);
+    void tick(core::nanoseconds now) noexcept;
+
+    std::shared_ptr<verbs::device> device_;
+    gpu_engine engine_;
+    std::string reason_;  ///< why it is that one
+    verbs_options options_;
+    core::link_geometry shape_;
+    core::nanoseconds call_timeout_;
+    kernel_memory kernel_memory_;
+    service_sizes sizes_;  ///< of one session
+    std::unique_ptr<client_memory> memory_;
+    std::unique_ptr<service_queues> queues_;
+    std::unique_ptr<connection> place_;
+    std::shared_ptr<core::slot_memory> send_;
+    std::shared_ptr<core::slot_memory> receive_;
+    int wake_fd_;
+    core::nanoseconds next_tick_{};
+    std::atomic<std::int64_t> clock_offset_{0};
+    std::atomic<bool> failed_{false};
+    bool told_ = false;   ///< that the connection is lost
+    bool ended_ = false;  ///< and nothing of it is left
+    void* owner_ = nullptr;
+};
+
+}  // namespace accel::gpu

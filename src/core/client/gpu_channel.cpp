@@ -1,0 +1,175 @@
+#include "core/client/connect.hpp"
+#include "core/context_state.hpp"
+#include "core/log.hpp"
+#include "core/stream_end.hpp"
+
+#include <accel_transport/device/client.hpp>
+#include <accel_transport/gpu_channel.hpp>
+
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+
+/// The host's end of a channel whose calls come from a GPU.
+namespace accel {
+
+struct gpu_channel::state {
+    state(core::connect_request wanted, core::connection opened)
+        : request(std::move(wanted)),
+          made(std::move(opened)),
+          kernels(*made.events->client()),
+          channel(kernels.channel()),
+          engine(made.events->engine().engine),
+          watcher([this] { watch(); }) {}
+    ~state() { close(); }
+    state(const state&) = delete;
+    state& operator=(const state&) = delete;
+
+    /// A thread that sleeps: it tells kernels of the session's end and of the time, and hears of theirs.
+    void watch() {
+        made.path->activate();
+        std::array<core::link_event, 16> events;
+        while (!ending) {
+            kernels.set_clock_offset(core::nanoseconds{made.watch->clock_offset_ns.load()});
+            if (made.events->poll(events) > 0) lose(events[0].reason);
+            const status over = made.watch->ended();
+            if (over != status::ok) lose(over == status::closed ? over : status::peer_lost);
+            (void)made.events->sleep(lost ? -1 : made.watch->event_fd(), core::never);
+        }
+    }
+    void lose(status why) {
+        if (std::exchange(lost, true)) return;
+        if (why != status::closed) core::log().info("{} lost: {}", request.peer.text(), to_string(why));
+        end(why);
+        core::close_session(request, made.session_id);
+    }
+    void end(status why) noexcept {
+        status none = status::ok;
+        ended.compare_exchange_strong(none, why);
+        kernels.end(why);
+    }
+    [[nodiscard]] gpu_channel_failure failure() const noexcept {
+        const std::uint32_t told = mlx5::load_whole(&channel.report->failure);
+        if (told == 0) return {ended.load(), 0};
+        return {static_cast<status>(told & 0xffffU), static_cast<std::uint8_t>(told >> 16)};
+    }
+    [[nodiscard]] gpu_channel_statistics statistics() const noexcept {
+        const device::channel_report& report = *channel.report;
+        return {mlx5::load_whole(&report.submitted), mlx5::load_whole(&report.completed),
+                mlx5::load_whole(&report.ended_early), mlx5::load_whole(&report.stale),
+                mlx5::load_whole(&report.quarantined)};
+    }
+    /// No kernel uses it any more.
+    void close() {
+        if (closed) return;
+        ending = true;
+        end(status::closed);
+        watcher.join();
+        if (auto read = kernels.finish_report(); !read) core::log().warn("gpu: {}", read.error().message);
+        (void)made.path->close();
+        if (!lost) core::close_session(request, made.session_id);
+        closed = true;
+    }
+
+    core::connect_request request;
+    core::connection made;
+    core::kernel_client& kernels;
+    device::channel_ref channel;
+    gpu_engine engine;
+    core::accelerator_device* gpu = nullptr;
+    std::mutex mutex;     ///< of `close`
+    bool closed = false;  ///< likewise
+    bool lost = false;    ///< of the watcher
+    std::atomic<status> ended{status::ok};
+    std::atomic<bool> ending{false};
+    std::thread watcher;
+};
+
+gpu_channel::gpu_channel(std::unique_ptr<state> made) noexcept : state_(std::move(made)) {}
+gpu_channel::gpu_channel(gpu_channel&&) noexcept = default;
+gpu_channel& gpu_channel::operator=(gpu_channel&&) noexcept = default;
+gpu_channel::~gpu_channel() = default;
+
+channel_options gpu_channel::defaults() {
+    channel_options out;
+    out.memory = memory_kind::cuda(0);
+    return out;
+}
+
+result<gpu_channel> gpu_channel::connect(context& ctx, std::string_view uri, const channel_options& options) {
+    auto request = core::resolve_connection(ctx.state(), uri, options);
+    if (!request) return request.error();
+    const core::backend* scheme = ctx.state()->find_backend(request->peer.scheme);
+    if (scheme == nullptr || !scheme->serves_kernels()) {
+        return error{
+            status::invalid_argument, 0,
+            fmt::format("{}:// has no channels for kernels; connect to gpu://, which reaches servers "
+                        "on gpu, rdma and gdr",
+                        request->peer.scheme)};
+    }
+    if (request->options.reconnect) {
+        return error{status::invalid_argument, 0,
+                     "kernels cannot be connected again: without reconnect, close a lost gpu_channel and "
+                     "connect another"};
+    }
+    core::resident_options kernels{request->context->gpus(), nullptr, 1, {}, request->options.call_timeout};
+    kernels.most = {request->options.slots, request->options.request_bytes, request->options.response_bytes};
+    if (request->options.memory != memory_kind::host()) {
+        auto opened = request->context->gpus()->open(request->options.memory);
+        if (!opened) return opened.error();
+        kernels.gpu = *opened;
+    }
+    request->kernels = kernels;
+    auto made = core::open_connection(*request);
+    if (!made) return made.error();
+    auto kept = std::make_unique<state>(std::move(*request), std::move(*made));
+    kept->gpu = kernels.gpu;
+    return gpu_channel{std::move(kept)};
+}
+
+const device::channel_ref& gpu_channel::ref() const noexcept {
+    return state_->channel;
+}
+std::size_t gpu_channel::max_request_bytes() const noexcept {
+    return state_->request.options.request_bytes;
+}
+std::size_t gpu_channel::max_response_bytes() const noexcept {
+    return state_->request.options.response_bytes;
+}
+std::uint32_t gpu_channel::slots() const noexcept {
+    return state_->request.options.slots;
+}
+gpu_engine gpu_channel::engine() const noexcept {
+    return state_->engine;
+}
+gpu_channel_failure gpu_channel::failure() const noexcept {
+    return state_->failure();
+}
+gpu_channel_statistics gpu_channel::statistics() const {
+    return state_->statistics();
+}
+
+void gpu_channel::request_stop() noexcept {
+    state_->end(status::closed);
+}
+
+status gpu_channel::close(CUstream_st* stream, std::chrono::nanoseconds timeout) {
+    request_stop();
+    if (state_->gpu != nullptr) {
+        const status ended = core::wait_for_end(*state_->gpu, stream, core::deadline_after(timeout));
+        if (ended != status::ok) return ended;
+    }
+    close();
+    return status::ok;
+}
+
+void gpu_channel::close() {
+    const std::lock_guard lock(state_->mutex);
+    state_->close();
+}
+
+}  // namespace accel

@@ -1,0 +1,134 @@
+#include "gpu/client_kernels.hpp"
+
+#include <accel_transport/device/client_block.cuh>
+
+#include <cstring>
+
+namespace accel::tests {
+namespace {
+
+constexpr std::int64_t a_second = 1'000'000'000;
+
+__device__ std::byte byte_of(std::uint64_t seed, std::uint64_t at) {
+    const std::uint64_t mixed = (seed * 0x9e3779b97f4a7c15ULL + at) * 0xbf58476d1ce4e5b9ULL;
+    return static_cast<std::byte>(mixed >> 56);
+}
+
+__device__ void write(std::byte* to, std::uint64_t bytes, std::uint64_t seed, std::uint32_t rank,
+                      std::uint32_t ranks) {
+    for (std::uint64_t i = rank; i < bytes; i += ranks) to[i] = byte_of(seed, i);
+}
+
+__device__ bool is_right(const std::byte* from, std::uint64_t bytes, std::uint64_t seed, std::uint32_t rank,
+                         std::uint32_t ranks) {
+    bool right = true;
+    for (std::uint64_t i = rank; i < bytes; i += ranks) {
+        right = right && *const_cast<const volatile std::byte*>(from + i) == byte_of(seed, i);
+    }
+    return right;
+}
+
+__device__ std::uint64_t size_of_call(const call_plan& plan, std::uint64_t number) {
+    return plan.all_sizes ? number * 37 % (plan.largest + 1) : plan.largest;
+}
+
+__device__ void record(client_tally& mine, status outcome, bool right, std::int64_t took) {
+    if (outcome != status::ok) {
+        ++mine.failed;
+        mine.last_failure = static_cast<std::uint32_t>(outcome);
+        return;
+    }
+    ++(right ? mine.right : mine.wrong);
+    const auto ns = static_cast<std::uint64_t>(took);
+    mine.total_ns += ns;
+    if (mine.least_ns == 0 || ns < mine.least_ns) mine.least_ns = ns;
+}
+
+/// Its outcome, for all threads alike; `right` is the block's.
+__device__ status call_by_block(const device::channel_ref& channel, device::block_call& turn,
+                                std::uint64_t size, std::uint64_t seed, bool& right) {
+    status found = status::again;
+    while (found == status::again) found = device::block_begin(channel, turn);
+    if (found != status::ok) return found;
+    write(turn.call.request, size, seed, threadIdx.x, blockDim.x);
+    found = device::block_submit(channel, turn, size);
+    if (found == status::ok) {
+        found = status::again;
+        while (found == status::again) found = device::block_wait(channel, turn, a_second);
+    }
+    const bool mine = found == status::ok && turn.call.response_bytes == size &&
+                      is_right(turn.call.response, size, seed, threadIdx.x, blockDim.x);
+    right = __syncthreads_and(mine) != 0;
+    device::block_release(channel, turn);
+    return found;
+}
+
+__global__ void calling_blocks(const __grid_constant__ some_channels channels, call_plan plan,
+                               client_tally* tallies) {
+    __shared__ device::block_call turn;
+    const device::channel_ref& channel = channels.each[blockIdx.x % channels.count];
+    for (std::uint64_t i = 0; plan.calls == 0 || i < plan.calls; ++i) {
+        const std::int64_t begin = device::clock_ns();
+        bool right = false;
+        const std::uint64_t seed = blockIdx.x * 1'000'003ULL + i;
+        const status found = call_by_block(channel, turn, size_of_call(plan, i), seed, right);
+        if (threadIdx.x == 0) record(tallies[blockIdx.x], found, right, device::clock_ns() - begin);
+        if (found != status::ok) return;
+    }
+}
+
+__device__ status call_by_thread(const device::channel_ref& channel, std::uint64_t size, std::uint64_t seed,
+                                 bool& right) {
+    device::call_ref call;
+    status found = status::again;
+    while (found == status::again) found = device::begin(channel, call);
+    if (found != status::ok) return found;
+    write(call.request, size, seed, 0, 1);
+    found = device::submit(channel, call, size);
+    if (found == status::ok) {
+        found = status::again;
+        while (found == status::again) found = device::wait(channel, call, a_second);
+    }
+    right = found == status::ok && call.response_bytes == size && is_right(call.response, size, seed, 0, 1);
+    (void)device::release(channel, call);
+    return found;
+}
+
+__global__ void calling_threads(const __grid_constant__ some_channels channels, call_plan plan,
+                                client_tally* tallies) {
+    const device::channel_ref& channel = channels.each[blockIdx.x % channels.count];
+    const std::uint32_t self = blockIdx.x * blockDim.x + threadIdx.x;
+    for (std::uint64_t i = 0; plan.calls == 0 || i < plan.calls; ++i) {
+        const std::int64_t begin = device::clock_ns();
+        bool right = false;
+        const status found = call_by_thread(channel, size_of_call(plan, i), self * 1'000'003ULL + i, right);
+        record(tallies[self], found, right, device::clock_ns() - begin);
+        if (found != status::ok) return;
+    }
+}
+
+}  // namespace
+
+bool launch_calling_blocks(const some_channels& channels, const call_plan& plan, int blocks, int threads,
+                           client_tally* tallies, CUstream_st* stream) {
+    calling_blocks<<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads), 0, stream>>>(
+        channels, plan, tallies);
+    return cudaGetLastError() == cudaSuccess;
+}
+
+bool launch_calling_threads(const some_channels& channels, const call_plan& plan, int blocks, int threads,
+                            client_tally* tallies, CUstream_st* stream) {
+    calling_threads<<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads), 0, stream>>>(
+        channels, plan, tallies);
+    return cudaGetLastError() == cudaSuccess;
+}
+
+client_tally* allocate_tallies(int count) {
+    void* made = nullptr;
+    const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(client_tally);
+    if (cudaMallocHost(&made, bytes) != cudaSuccess) return nullptr;
+    std::memset(made, 0, bytes);
+    return static_cast<client_tally*>(made);
+}
+
+}  // namespace accel::tests

@@ -1,0 +1,214 @@
+// Kernels as clients: what tests/device does with threads in their place. At a service whose kernels run on
+// the same GPU, and at a handler of the host's.
+#include "conformance/patience.hpp"
+#include "gpu/client_kernels.hpp"
+#include "gpu/resident_kernels.hpp"
+#include "loopback.hpp"
+
+#include <accel_transport/accel_transport.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace accel::tests {
+namespace {
+
+constexpr std::size_t largest = 4096;
+
+/// Of a test; more with ACCEL_TEST_REQUESTS.
+std::uint64_t calls_wanted() {
+    const char* const text = std::getenv("ACCEL_TEST_REQUESTS");
+    return text == nullptr ? 100'000U : std::strtoull(text, nullptr, 10);
+}
+
+class kernel_client : public ::testing::TestWithParam<bool> {
+  protected:
+    void SetUp() override {
+        calls_ = open_stream();
+        if (calls_ == nullptr) GTEST_SKIP() << "there is no GPU";
+        service_stream_ = open_stream();
+        listen();
+    }
+    void TearDown() override {
+        if (calls_ == nullptr) return;
+        for (gpu_channel& each : channels_) EXPECT_EQ(each.close(calls_, patience(10s)), status::ok);
+        if (service_) {
+            EXPECT_EQ(service_->stop(service_stream_, patience(10s)), status::ok);
+        }
+        EXPECT_STREQ(stream_failure(service_stream_), "");
+        EXPECT_STREQ(stream_failure(calls_), "");
+        close_stream(service_stream_);
+        close_stream(calls_);
+        channels_.clear();  // after the service's kernels: freeing memory would wait for them
+    }
+    [[nodiscard]] static bool kernels_answer() { return GetParam(); }
+
+    /// Everything is made before any kernel runs.
+    void listen() {
+        if (kernels_answer()) {
+            server_options options = gpu_service::defaults();
+            options.max_sessions = some_channels::most;
+            options.max_slots = 16;
+            options.max_request_bytes = options.max_response_bytes = largest;
+            options.security.insecure = true;
+            options.peer_timeout = patience(2s);
+            auto made = gpu_service::listen(server_context_, "gpu://" + own_loopback() + ":0", options);
+            if (!made && made.error().code == status::unsupported) GTEST_SKIP() << made.error().message;
+            ASSERT_TRUE(made.ok()) << made.error().message;
+            service_ = std::make_unique<gpu_service>(std::move(*made));
+            return;
+        }
+        server_options options;
+        options.security.insecure = true;
+        options.peer_timeout = patience(2s);
+        options.poll = poll_mode::busy;
+        const auto echo = [](exchange request) {
+            const std::size_t length = std::min(request.request().size(), request.response().size());
+            std::memcpy(request.response().data(), request.request().data(), length);
+            (void)request.reply(length);
+        };
+        auto made = server::listen(server_context_, {"rdma://" + own_loopback() + ":0"}, echo, options);
+        if (!made && made.error().code == status::unsupported) GTEST_SKIP() << made.error().message;
+        ASSERT_TRUE(made.ok()) << made.error().message;
+        handler_ = std::make_unique<server>(std::move(*made));
+    }
+    void connect(int count, std::uint32_t slots) {
+        const std::string there = handler_ ? handler_->endpoints().front() : service_->endpoint();
+        channel_options wanted = gpu_channel::defaults();
+        wanted.slots = slots;
+        wanted.request_bytes = wanted.response_bytes = largest;
+        wanted.security.insecure = true;
+        wanted.peer_timeout = patience(2s);
+        wanted.call_timeout = patience(10s);
+        for (int i = 0; i < count; ++i) {
+            auto made = gpu_channel::connect(client_context_, "gpu" + there.substr(there.find(':')), wanted);
+            if (!made && made.error().code == status::unsupported) GTEST_SKIP() << made.error().message;
+            ASSERT_TRUE(made.ok()) << made.error().message;
+            channels_.push_back(std::move(*made));
+            refs_.each[refs_.count++] = channels_.back().ref();
+        }
+        if (service_) {
+            ASSERT_TRUE(
+                launch_resident(service_->ref(), resident_work::echo, 4, 64, nullptr, service_stream_));
+        }
+    }
+    /// Waits for the calling kernels.
+    [[nodiscard]] client_tally sum(const client_tally* tallies, int count) {
+        EXPECT_STREQ(stream_failure(calls_), "");
+        client_tally out;
+        for (int i = 0; i < count; ++i) {
+            out.right += tallies[i].right;
+            out.wrong += tallies[i].wrong;
+            out.failed += tallies[i].failed;
+            out.total_ns += tallies[i].total_ns;
+            if (tallies[i].last_failure != 0) out.last_failure = tallies[i].last_failure;
+        }
+        return out;
+    }
+
+    context server_context_ = context::open().value();
+    context client_context_ = context::open().value();
+    std::unique_ptr<gpu_service> service_;
+    std::unique_ptr<server> handler_;
+    std::vector<gpu_channel> channels_;
+    some_channels refs_;
+    CUstream_st* calls_ = nullptr;
+    CUstream_st* service_stream_ = nullptr;
+};
+
+TEST_P(kernel_client, blocks_of_several_channels) {
+    connect(some_channels::most, 4);
+    if (IsSkipped()) return;
+    constexpr int blocks = 8;
+    const std::uint64_t each = calls_wanted() / blocks;
+    client_tally* const tallies = allocate_tallies(blocks);
+    const auto begin = std::chrono::steady_clock::now();
+    ASSERT_TRUE(launch_calling_blocks(refs_, {each, largest, true}, blocks, 64, tallies, calls_));
+    const client_tally all = sum(tallies, blocks);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    EXPECT_EQ(all.right, each * blocks);
+    EXPECT_EQ(all.wrong, 0U);
+    EXPECT_EQ(all.failed, 0U) << to_string(static_cast<status>(all.last_failure));
+    std::cout << static_cast<double>(all.right) / took.count() << " calls/s of 0 to 4096 bytes by " << blocks
+              << " blocks\n";
+}
+
+TEST_P(kernel_client, threads_of_a_warp_share_a_channel) {
+    connect(1, 16);
+    if (IsSkipped()) return;
+    constexpr int threads = 64;  // more than slots
+    const std::uint64_t each = calls_wanted() / 4 / threads;
+    client_tally* const tallies = allocate_tallies(threads);
+    ASSERT_TRUE(launch_calling_threads(refs_, {each, 200, true}, 1, threads, tallies, calls_));
+    const client_tally all = sum(tallies, threads);
+    EXPECT_EQ(all.right, each * threads);
+    EXPECT_EQ(all.wrong, 0U);
+    EXPECT_EQ(all.failed, 0U) << to_string(static_cast<status>(all.last_failure));
+}
+
+TEST_P(kernel_client, a_call_one_after_the_other) {
+    connect(1, 4);
+    if (IsSkipped()) return;
+    constexpr std::uint64_t calls = 10'000;
+    client_tally* const tallies = allocate_tallies(2);
+    ASSERT_TRUE(launch_calling_blocks(refs_, {500, 64, false}, 1, 64, tallies, calls_));
+    ASSERT_TRUE(launch_calling_blocks(refs_, {calls, 64, false}, 1, 64, tallies + 1, calls_));
+    EXPECT_EQ(sum(tallies, 2).right, calls + 500);
+    std::cout << "64 bytes there and back: " << static_cast<double>(tallies[1].total_ns) / calls / 1000
+              << " us, at least " << static_cast<double>(tallies[1].least_ns) / 1000 << '\n';
+    const auto seen = channels_[0].statistics();
+    EXPECT_LE(seen.completed, calls + 500);
+    EXPECT_EQ(channels_[0].close(calls_, patience(10s)), status::ok);
+    EXPECT_EQ(channels_[0].statistics().completed, calls + 500);
+}
+
+TEST_P(kernel_client, a_stop_ends_calls_within_a_bound) {
+    connect(2, 4);
+    if (IsSkipped()) return;
+    client_tally* const tallies = allocate_tallies(4);
+    ASSERT_TRUE(launch_calling_blocks(refs_, {0, 256, true}, 4, 64, tallies, calls_));
+    std::this_thread::sleep_for(500ms);
+    const auto begin = std::chrono::steady_clock::now();
+    for (gpu_channel& each : channels_) each.request_stop();
+    const client_tally all = sum(tallies, 4);
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
+    EXPECT_LT(took.count(), 1000.0);
+    EXPECT_GT(all.right, 0U);
+    EXPECT_EQ(all.wrong, 0U);
+    EXPECT_EQ(all.failed, 4U);
+    EXPECT_EQ(static_cast<status>(all.last_failure), status::closed);
+    std::cout << "stopped in " << took.count() << " ms, after " << all.right << " calls\n";
+}
+
+TEST_P(kernel_client, a_server_that_stops_ends_calls) {
+    connect(2, 4);
+    if (IsSkipped()) return;
+    client_tally* const tallies = allocate_tallies(4);
+    ASSERT_TRUE(launch_calling_blocks(refs_, {0, 256, true}, 4, 64, tallies, calls_));
+    std::this_thread::sleep_for(200ms);
+    if (handler_) {
+        handler_->stop();
+    } else {
+        EXPECT_EQ(service_->stop(service_stream_, patience(10s)), status::ok);
+    }
+    const client_tally all = sum(tallies, 4);
+    EXPECT_GT(all.right, 0U);
+    EXPECT_EQ(all.wrong, 0U);
+    EXPECT_EQ(all.failed, 4U);
+    for (const gpu_channel& each : channels_) EXPECT_FALSE(each.connected());
+}
+
+INSTANTIATE_TEST_SUITE_P(server, kernel_client, ::testing::Bool(),
+                         [](const auto& way) { return way.param ? "kernels" : "handler"; });
+
+}  // namespace
+}  // namespace accel::tests
