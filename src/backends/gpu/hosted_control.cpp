@@ -195,4 +195,16 @@ void hosted_link::end() noexcept {
     if (free) poller_.sessions().give_place_back(*place_);
 }
 
+/// The first use of a region registers it; all others find its keys.
+const verbs::memory_keys* hosted_link::keys_of(const core::region_state& region, verbs::access use) noexcept {
+    if (const auto* known = keys_.find(region.id(), use); known != nullptr) return known;
+    auto keys = domain_->acquire(region.id(), {region.data(), region.size()}, use, region.gpu());
+    if (!keys) {
+        core::log().warn("gpu: lent memory is copied instead: {}", keys.error().message);
+        return nullptr;
+    }
+    keys_.put({region.id(), use, *keys});
+    return keys_.find(region.id(), use);
+}
+
 }  // namespace accel::gpu

@@ -1,6 +1,5 @@
 #include "backends/gpu/hosted_link.hpp"
 #include "backends/gpu/hosted_poller.hpp"
-#include "core/log.hpp"
 #include "core/region_state.hpp"
 
 #include <algorithm>
@@ -101,18 +100,6 @@ status hosted_link::post_marker() noexcept {
 
 bool hosted_link::reaches(const core::region_state& region, bool written) noexcept {
     return keys_of(region, written ? verbs::access::peer_writes : verbs::access::send) != nullptr;
-}
-
-/// The first use of a region registers it; all others find its keys.
-const verbs::memory_keys* hosted_link::keys_of(const core::region_state& region, verbs::access use) noexcept {
-    if (const auto* known = keys_.find(region.id(), use); known != nullptr) return known;
-    auto keys = domain_->acquire(region.id(), {region.data(), region.size()}, use, region.gpu());
-    if (!keys) {
-        core::log().warn("gpu: lent memory is copied instead: {}", keys.error().message);
-        return nullptr;
-    }
-    keys_.put({region.id(), use, *keys});
-    return keys_.find(region.id(), use);
 }
 
 std::size_t hosted_link::tell(std::span<core::link_event> out) noexcept {
