@@ -2,8 +2,8 @@
 
 #include "cuda/current_device.hpp"
 #include "cuda/failure.hpp"
+#include "cuda/turn_kernels.hpp"
 
-#include <cstdlib>
 #include <utility>
 
 #include <cuda_runtime_api.h>
@@ -25,13 +25,8 @@ result<std::unique_ptr<core::recorded_turns>> recorded_turns::record(
     const current_device current(ordinal);
     if (current.code() != cudaSuccess) return call_failed("no such GPU", current.code());
     std::unique_ptr<recorded_turns> made(new recorded_turns(ordinal));
-    if (const char* way = std::getenv("ACCEL_GRAPH_LOOP"))
-        made->next_ = *way == 'l' ? next_turn::loop : next_turn::relaunch;
     const auto code = cudaStreamCreateWithFlags(&made->stream_, cudaStreamNonBlocking);
     if (code != cudaSuccess) return call_failed("no CUDA stream", code);
-    if (made->next_ == next_turn::loop) {
-        if (auto looped = made->make_loop(); !looped) return looped.error();
-    }
     if (auto captured = made->capture(service, memory, work); !captured) return captured.error();
     if (auto ready = made->instantiate(); !ready) return ready.error();
     return std::unique_ptr<core::recorded_turns>(std::move(made));
@@ -45,42 +40,16 @@ recorded_turns::~recorded_turns() {
     if (stream_ != nullptr) (void)cudaStreamDestroy(stream_);
 }
 
-result<void> recorded_turns::make_loop() {
-    auto code = cudaGraphCreate(&graph_, 0);
-    if (code == cudaSuccess) {
-        code = cudaGraphConditionalHandleCreate(&loop_, graph_, 1, cudaGraphCondAssignDefault);
-    }
-    if (code != cudaSuccess) return call_failed("no loop can be recorded", code);
-    cudaGraphNodeParams loop{};
-    loop.type = cudaGraphNodeTypeConditional;
-    loop.conditional.handle = loop_;
-    loop.conditional.type = cudaGraphCondTypeWhile;
-    loop.conditional.size = 1;
-    cudaGraphNode_t node = nullptr;
-#if CUDART_VERSION >= 13000
-    code = cudaGraphAddNode(&node, graph_, nullptr, nullptr, 0, &loop);
-#else
-    code = cudaGraphAddNode(&node, graph_, nullptr, 0, &loop);
-#endif
-    if (code != cudaSuccess) return call_failed("no loop can be recorded", code);
-    body_ = loop.conditional.phGraph_out[0];
-    return {};
-}
-
 /// Other threads may allocate meanwhile, and so may `work`, where it has to.
 result<void> recorded_turns::capture(const accel::device::service_ref& service,
                                      const accel::device::graph_memory& memory, const recorder& work) {
-    const auto code = body_ != nullptr ? cudaStreamBeginCaptureToGraph(stream_, body_, nullptr, nullptr, 0,
-                                                                       cudaStreamCaptureModeRelaxed)
-                                       : cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed);
+    const auto code = cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed);
     if (code != cudaSuccess) return call_failed("nothing can be recorded", code);
     result<void> filled = fill(service, memory, work);
-    cudaGraph_t captured = nullptr;
-    const auto ended = cudaStreamEndCapture(stream_, &captured);
-    if (body_ == nullptr) graph_ = captured;
+    const auto ended = cudaStreamEndCapture(stream_, &graph_);
     if (!filled) return filled;
     if (ended != cudaSuccess) return call_failed("what was recorded is no graph", ended);
-    return checked("a graph's nodes cannot be counted", cudaGraphGetNodes(captured, nullptr, &nodes_));
+    return checked("a graph's nodes cannot be counted", cudaGraphGetNodes(graph_, nullptr, &nodes_));
 }
 
 result<void> recorded_turns::fill(const accel::device::service_ref& service,
@@ -88,13 +57,12 @@ result<void> recorded_turns::fill(const accel::device::service_ref& service,
     const auto begun = begin_turn(stream_, service, memory);
     if (begun != cudaSuccess) return call_failed("a turn's beginning cannot be recorded", begun);
     if (auto worked = work(stream_); !worked) return worked;
-    const auto ended = end_turn(stream_, service, memory, next_, loop_);
+    const auto ended = end_turn(stream_, service, memory);
     return checked("a turn's end cannot be recorded", static_cast<cudaError_t>(ended));
 }
 
 result<void> recorded_turns::instantiate() {
-    const unsigned long long flags = next_ == next_turn::relaunch ? cudaGraphInstantiateFlagDeviceLaunch : 0;
-    auto code = cudaGraphInstantiate(&ready_, graph_, flags);
+    auto code = cudaGraphInstantiate(&ready_, graph_, cudaGraphInstantiateFlagDeviceLaunch);
     if (code != cudaSuccess) {
         return call_failed("a service's graph has kernels, copies and memsets on its own GPU, nothing else",
                            code);

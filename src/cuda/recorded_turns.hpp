@@ -1,7 +1,8 @@
 #pragma once
 
 #include "core/accelerator.hpp"
-#include "cuda/turn_kernels.hpp"
+
+#include <accel_transport/device/graph_steps.hpp>
 
 #include <functional>
 #include <memory>
@@ -32,15 +33,11 @@ class recorded_turns final : public core::recorded_turns {
                                        const accel::device::graph_memory& memory, const recorder& work);
     [[nodiscard]] result<void> fill(const accel::device::service_ref& service,
                                     const accel::device::graph_memory& memory, const recorder& work);
-    [[nodiscard]] result<void> make_loop();
     [[nodiscard]] result<void> instantiate();
 
     int ordinal_;
-    next_turn next_ = next_turn::relaunch;
     CUstream_st* stream_ = nullptr;
     CUgraph_st* graph_ = nullptr;
-    CUgraph_st* body_ = nullptr;  ///< of the loop; the graph's
-    unsigned long long loop_ = 0;
     CUgraphExec_st* ready_ = nullptr;
     std::size_t nodes_ = 0;
 };

@@ -30,16 +30,8 @@ __global__ void copy_turn_out(accel::device::graph_memory memory) {
                             std::uint64_t{gridDim.x} * blockDim.x);
 }
 
-__device__ void begin_next(const accel::device::graph_state& state, next_turn next, unsigned long long loop) {
-    if (next == next_turn::relaunch) {
-        if (state.stopped == 0) (void)cudaGraphLaunch(cudaGetCurrentGraphExec(), cudaStreamGraphTailLaunch);
-    } else {
-        cudaGraphSetConditional(loop, state.stopped == 0 ? 1 : 0);
-    }
-}
-
-__global__ void send_turn(accel::device::service_ref service, accel::device::graph_memory memory, bool copies,
-                          next_turn next, unsigned long long loop) {
+__global__ void send_turn(accel::device::service_ref service, accel::device::graph_memory memory,
+                          bool copies) {
     if (copies) {
         accel::device::copy_out(memory, threadIdx.x, blockDim.x);
         __syncthreads();
@@ -47,7 +39,9 @@ __global__ void send_turn(accel::device::service_ref service, accel::device::gra
     accel::device::end_requests(service, memory, threadIdx.x, blockDim.x);
     __syncthreads();
     if (threadIdx.x != 0) return;
-    begin_next(*memory.state, next, loop);
+    if (memory.state->stopped == 0) {
+        (void)cudaGraphLaunch(cudaGetCurrentGraphExec(), cudaStreamGraphTailLaunch);
+    }
     accel::device::count_turn(memory);
 }
 
@@ -68,13 +62,13 @@ int begin_turn(CUstream_st* stream, const accel::device::service_ref& service,
 }
 
 int end_turn(CUstream_st* stream, const accel::device::service_ref& service,
-             const accel::device::graph_memory& memory, next_turn next, unsigned long long loop) noexcept {
+             const accel::device::graph_memory& memory) noexcept {
     const std::size_t bytes = memory.turn.output_bytes * memory.turn.batch;
     const bool apart = bytes > small_copy;
     const bool copies = bytes > 0 && !apart;
     if (apart) copy_turn_out<<<grid_for(bytes), block, 0, stream>>>(memory);
     const unsigned threads = copies ? block : std::min(memory.turn.batch, block);
-    send_turn<<<1, threads, 0, stream>>>(service, memory, copies, next, loop);
+    send_turn<<<1, threads, 0, stream>>>(service, memory, copies);
     return cudaGetLastError();
 }
 
