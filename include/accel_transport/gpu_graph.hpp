@@ -18,6 +18,7 @@ namespace device {
 struct graph_turn;
 }
 
+/// What a service of recorded kernels is made for.
 struct gpu_graph_options {
     std::uint32_t batch = 1;  ///< requests of one turn, at most; as many as are ready then
     /// Each request has exactly so many bytes, and is copied to `graph_turn::input`; others fail with
