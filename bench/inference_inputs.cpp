@@ -37,19 +37,20 @@ std::vector<std::byte> digits_input(bool raw, std::size_t number, std::size_t by
     return out;
 }
 
-/// Numbers of 0 … 1; in half precision of 0.5 … 1, whose bits are simple.
+/// Numbers of 0 … 1; in half precision of 0.5 … 1, whose bits are simple. Each image has half the values of
+/// the one before, so that their logits are far apart.
 std::vector<std::byte> image_input(bool half, std::size_t number, std::size_t bytes) {
     std::vector<std::byte> out(bytes);
     std::mt19937 random{static_cast<std::mt19937::result_type>(number)};
     if (half) {
         for (std::size_t at = 0; at + 2 <= bytes; at += 2) {
-            const auto bits = static_cast<std::uint16_t>(0x3800U | (random() & 0x3ffU));
+            const auto bits = static_cast<std::uint16_t>((0x3800U - number * 0x400U) | (random() & 0x3ffU));
             std::memcpy(out.data() + at, &bits, sizeof bits);
         }
         return out;
     }
     for (std::size_t at = 0; at + 4 <= bytes; at += 4) {
-        const float value = static_cast<float>(random() >> 8U) / static_cast<float>(1U << 24U);
+        const float value = static_cast<float>(random() >> 8U) / static_cast<float>(1U << (24U + number));
         std::memcpy(out.data() + at, &value, sizeof value);
     }
     return out;

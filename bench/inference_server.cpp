@@ -10,7 +10,7 @@
 namespace accel::bench {
 namespace {
 
-constexpr std::chrono::seconds patience{60};
+constexpr std::chrono::seconds patience{30};
 constexpr std::chrono::seconds patience_to_end{15};
 
 }  // namespace
