@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <sys/types.h>
@@ -20,7 +21,10 @@ namespace accel::bench {
 struct serving {
     std::string scheme;
     std::string way;  ///< launched or replayed by a handler, or resident
-    friend auto operator<=>(const serving&, const serving&) = default;
+    friend bool operator==(const serving&, const serving&) = default;
+    friend bool operator<(const serving& a, const serving& b) {
+        return std::tie(a.scheme, a.way) < std::tie(b.scheme, b.way);
+    }
 };
 
 /// What a resident service has counted, in microseconds.
