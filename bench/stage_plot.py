@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Draws where the time of a request goes, from what `./run gpu-bench` wrote: stage_plot.py FILE.json FOLDER.
 
-One SVG for each payload and number of clients, with a bar for each backend, its stages stacked."""
+One SVG for each payload and number of clients, and for each network where rows name one, with a bar for each
+backend and way, its stages stacked."""
 import argparse
 import json
 import math
+import re
 import sys
 from pathlib import Path
 from xml.sax.saxutils import escape
@@ -18,7 +20,8 @@ STAGES = [
     ("response_us", "response", "#0072b2"),
 ]
 REST = ("queue and rest", "#c8c8c8")
-NUMBERS = [key for key, _, _ in STAGES] + ["total_us", "cpu_us_per_request", "ram_bytes", "gpu_bytes"]
+NUMBERS = [key for key, _, _ in STAGES] + ["total_us", "cpu_us_per_request"]
+WORDS = ["network", "way"]  # which a row may have
 
 LEFT, RIGHT, TOP, BAR, STEP = 150, 150, 84, 26, 46
 WIDTH = 820
@@ -38,6 +41,9 @@ def check_row(row, number):
         value = row.get(key)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
             raise Malformed(f"row {number}: {key} is {value!r}, not a number of at least 0")
+    for key in WORDS:
+        if not isinstance(row.get(key, ""), str):
+            raise Malformed(f"row {number}: {key} is {row[key]!r}, not text")
     return row
 
 
@@ -52,10 +58,10 @@ def read_rows(text, check=check_row):
 
 
 def groups(rows):
-    """Rows of one plot: {(payload_bytes, clients): rows}, in the order of these two."""
+    """Rows of one plot: {(payload_bytes, clients, network): rows}, in the order of these three."""
     found = {}
     for row in rows:
-        found.setdefault((row["payload_bytes"], row["clients"]), []).append(row)
+        found.setdefault((row["payload_bytes"], row["clients"], row.get("network", "")), []).append(row)
     return dict(sorted(found.items()))
 
 
@@ -112,7 +118,10 @@ def axis(longest, bottom):
 
 def bar(row, y, longest):
     name = row["backend"] + (" (emulated)" if row.get("emulated") else "")
-    out = [text(LEFT - 12, y + BAR / 2 + 5, name, "end", 14)]
+    way = row.get("way", "")
+    out = [text(LEFT - 12, y + BAR / 2 + (0 if way else 5), name, "end", 14)]
+    if way:
+        out.append(text(LEFT - 12, y + BAR / 2 + 14, way, "end", 11, FAINT))
     x = LEFT
     for name, colour, microseconds in segments(row):
         width = microseconds / longest * SPAN
@@ -133,12 +142,12 @@ def legend(y):
     return out
 
 
-def plot(payload, clients, rows):
+def plot(payload, clients, rows, network=""):
     """The SVG's text. Rows without any time have bars of no length."""
     longest = max(length_of(row) for row in rows) or 1.0
     bottom = TOP + STEP * len(rows) - (STEP - BAR) + 8
-    body = [text(LEFT, 28, f"{size_text(payload)} requests, {clients:g} client{'' if clients == 1 else 's'}", size=17,
-                 weight="bold"),
+    title = f"{size_text(payload)} requests, {clients:g} client{'' if clients == 1 else 's'}"
+    body = [text(LEFT, 28, f"{network}: {title}" if network else title, size=17, weight="bold"),
             text(LEFT, 47, "time of a request by stage; at the bars: total, and CPU time per request", size=12,
                  colour=FAINT)]
     body += legend(57)
@@ -152,8 +161,10 @@ def plot(payload, clients, rows):
             + "\n".join(body) + "\n</svg>\n")
 
 
-def file_name(payload, clients):
-    return f"stages-{payload:.0f}-bytes-{clients:g}-clients.svg"
+def file_name(payload, clients, network=""):
+    """What a file's name should not have in it is left out of the network's."""
+    safe = re.sub(r"[^a-z0-9_]+", "-", network.lower()).strip("-")
+    return f"stages-{safe + '-' if safe else ''}{payload:.0f}-bytes-{clients:g}-clients.svg"
 
 
 def main(arguments=None):
@@ -164,9 +175,9 @@ def main(arguments=None):
     try:
         rows = read_rows(sys.stdin.read() if chosen.file == "-" else Path(chosen.file).read_text(encoding="utf-8"))
         chosen.folder.mkdir(parents=True, exist_ok=True)
-        for (payload, clients), members in groups(rows).items():
-            path = chosen.folder / file_name(payload, clients)
-            path.write_text(plot(payload, clients, members), encoding="utf-8")
+        for (payload, clients, network), members in groups(rows).items():
+            path = chosen.folder / file_name(payload, clients, network)
+            path.write_text(plot(payload, clients, members, network), encoding="utf-8")
             print(path)
     except (Malformed, OSError, UnicodeDecodeError) as error:
         print(f"stage_plot: {error}", file=sys.stderr)

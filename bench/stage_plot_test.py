@@ -15,8 +15,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def row(backend="tcp", **changes):
     made = {"backend": backend, "payload_bytes": 4_000_000, "clients": 4, "request_us": 100, "copy_us": 50,
-            "preprocessing_us": 10, "inference_us": 20, "response_us": 5, "total_us": 200, "cpu_us_per_request": 30,
-            "ram_bytes": 1 << 20, "gpu_bytes": 1 << 24}
+            "preprocessing_us": 10, "inference_us": 20, "response_us": 5, "total_us": 200, "cpu_us_per_request": 30}
     return {**made, **changes}
 
 
@@ -70,6 +69,12 @@ class Plot(unittest.TestCase):
         self.assertIn("922 kB requests, 1 client", said)
         self.assertIn("1.23 ms", said)
 
+    def test_says_network_and_ways(self):
+        said = texts(stage_plot.plot(1000, 1, [row(way="launched"), row(way="resident")], "resnet50"))
+        self.assertIn("resnet50: 1 kB requests, 1 client", said)
+        self.assertIn("launched", said)
+        self.assertIn("resident", said)
+
     def test_ticks_are_few_and_round(self):
         for longest in (0.3, 1, 7, 99, 100, 101, 12_345, 3e7):
             step = stage_plot.tick_step(longest)
@@ -81,10 +86,15 @@ class Rows(unittest.TestCase):
     def test_one_plot_for_each_payload_and_number_of_clients(self):
         rows = [row(clients=16), row(clients=1), row("gdr", clients=1), row(payload_bytes=9)]
         self.assertEqual([(key, len(members)) for key, members in stage_plot.groups(rows).items()],
-                         [((9, 4), 1), ((4_000_000, 1), 2), ((4_000_000, 16), 1)])
+                         [((9, 4, ""), 1), ((4_000_000, 1, ""), 2), ((4_000_000, 16, ""), 1)])
+
+    def test_one_plot_for_each_network(self):
+        rows = [row(network="b"), row(network="a"), row("gdr", network="b")]
+        self.assertEqual([(key[2], len(members)) for key, members in stage_plot.groups(rows).items()],
+                         [("a", 1), ("b", 2)])
 
     def test_what_is_no_row_is_refused_with_its_place(self):
-        for broken in ({**row(), "copy_us": None}, {**row(), "copy_us": -1}, {**row(), "clients": True},
+        for broken in ({**row(), "copy_us": None}, {**row(), "way": 3}, {**row(), "network": ["x"]}, {**row(), "copy_us": -1}, {**row(), "clients": True},
                        {**row(), "total_us": float("nan")}, {**row(), "backend": 3}, [], "row"):
             with self.assertRaisesRegex(stage_plot.Malformed, "row 2"):
                 stage_plot.read_rows(json.dumps([row(), broken]))
@@ -112,6 +122,11 @@ class Program(unittest.TestCase):
             code, _, names = self.run_on(json.dumps([row(), row(clients=16)]), folder)
             self.assertEqual((code, names), (0, ["stages-4000000-bytes-16-clients.svg",
                                                  "stages-4000000-bytes-4-clients.svg"]))
+
+    def test_names_of_networks_stay_in_the_folder(self):
+        with tempfile.TemporaryDirectory() as folder:
+            code, _, names = self.run_on(json.dumps([row(network="../../Res Net/50", way="replayed")]), folder)
+            self.assertEqual((code, names), (0, ["stages-res-net-50-4000000-bytes-4-clients.svg"]))
 
     def test_complains_in_one_line_and_writes_nothing(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -182,7 +182,7 @@ step_demo() {
 gpu_build=build/gpu
 configure_gpu() {
     cmake -S . -B $gpu_build -G Ninja -DCMAKE_BUILD_TYPE=Release -DACCEL_CUDA=ON -DACCEL_TEST_GPU=cuda:0 \
-        -DCMAKE_CUDA_ARCHITECTURES=native
+        -DCMAKE_CUDA_ARCHITECTURES=native "$@"
 }
 
 # Tests that share a GPU share its time: few at once, or their bounds break.
@@ -191,7 +191,7 @@ step_gpu() {
     cmake --build $gpu_build
     local report=$root/$gpu_build/tests.xml status=0
     ctest --test-dir $gpu_build -j 2 --no-tests=error --timeout 300 --repeat until-pass:2 --output-junit "$report" \
-        --tests-regex 'library_gpu|gpu_paths|on_gpu|conformance\.gdr|digits_gpu|softnic\.gpu|gpu_service|service_tests|kernel_client|resident|recorded|send_scopes_gpu|proxy_gpu|example_gpu' --label-exclude leak || status=$?
+        --tests-regex 'library_gpu|gpu_paths|on_gpu|conformance\.gdr|digits_gpu|softnic\.gpu|gpu_service_tests|kernel_client_gpu|resident|recorded|send_scopes_gpu|proxy_gpu|example_gpu' --label-exclude leak || status=$?
     count_report "$report"
     return "$status"
 }
@@ -212,19 +212,38 @@ step_gpudemo() {
     python3 scripts/check_demo.py "$logs/gpudemo.json" --softnic
 }
 
+# find_torch: options of a build with LibTorch, where there is one, in the array `torch`.
+find_torch() {
+    local folder=${ACCEL_TORCH:-}
+    if [[ -z $folder ]]; then
+        folder=$(python3 -c "import importlib.util as i; print(i.find_spec('torch').submodule_search_locations[0])" \
+            2>/dev/null) || folder=
+    fi
+    if [[ -n $folder ]]; then
+        torch=(-DACCEL_EXAMPLES_TORCH=ON "-DACCEL_TORCH=$folder")
+    else
+        say "no PyTorch: the digits network only (ACCEL_TORCH names its folder)"
+    fi
+}
+
 # The RDMA device is emulated: what is measured is what the library and the GPU do around it. With `girondi` first: only
-# what posting costs, from the GPU and from the CPU.
+# what posting costs, from the GPU and from the CPU; with `inference`: only where the time of an inference goes, with
+# networks of LibTorch's where python3 has PyTorch, or ACCEL_TORCH names its folder.
 run_gpu_bench() {
     cd "$root" || return
-    local program=gpu_bench plot=bench/stage_plot.py
+    local program=gpu_bench plot=bench/stage_plot.py torch=()
     if [[ ${1:-} == girondi ]]; then
         shift
         program=gpu_post_bench plot=bench/post_plot.py
+    elif [[ ${1:-} == inference ]]; then
+        shift
+        program=inference_bench
+        find_torch
     fi
     local json=build/gpu-bench/${program//_/-}.json status=0
     mkdir -p build/gpu-bench "$logs"
     say "building (log: $logs/gpu-bench.log)"
-    { configure_gpu && cmake --build $gpu_build --target $program softnic_cli; } >"$logs/gpu-bench.log" 2>&1 || {
+    { configure_gpu "${torch[@]}" && cmake --build $gpu_build --target $program softnic_cli; } >"$logs/gpu-bench.log" 2>&1 || {
         tail -n 40 "$logs/gpu-bench.log" >&2
         end_with "the build failed; its whole log is $logs/gpu-bench.log"
     }

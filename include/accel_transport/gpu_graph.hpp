@@ -31,6 +31,15 @@ struct gpu_graph_options {
     std::uint32_t instances = 1;
 };
 
+/// Where the time of a turn goes, by the GPU's clock. Means; together they are `gpu_graph_statistics::mean`.
+struct gpu_turn_stages {
+    std::chrono::nanoseconds waiting{};   ///< from its first request's arrival until all are taken
+    std::chrono::nanoseconds copy_in{};   ///< requests to `graph_turn::input`
+    std::chrono::nanoseconds work{};      ///< what the application recorded, and launches within the graph
+    std::chrono::nanoseconds copy_out{};  ///< responses from `graph_turn::output`
+    std::chrono::nanoseconds answer{};    ///< until its last response is posted
+};
+
 /// How a service of recorded kernels stands. Of its turns it is known once `stop` has said ok.
 struct gpu_graph_statistics {
     std::size_t nodes = 0;       ///< of one recording: the application's and the library's
@@ -40,6 +49,7 @@ struct gpu_graph_statistics {
     std::chrono::nanoseconds
         mean{};  ///< of a turn, from its first request's arrival to its last response posted
     std::chrono::nanoseconds least{};  ///< likewise
+    gpu_turn_stages stages;            ///< of `mean`
 };
 
 /// A service made of work that is recorded once, as a CUDA graph, and then runs again and again on the GPU by

@@ -5,40 +5,62 @@
 namespace accel::cuda {
 namespace {
 
+using accel::device::turn_point;
+
 constexpr unsigned block = 256;
 /// What one block copies before a grid of its own is the quicker way.
 constexpr std::size_t small_copy = std::size_t{32} << 10;
 constexpr std::size_t bytes_a_block = std::size_t{16} << 10;
 constexpr std::size_t most_blocks = 64;
 
-/// One thread waits; with `copies` all bring the requests to where they are looked for.
+/// Which kernel copies what the application's kernels read or write.
+enum class copying : std::uint8_t { none, within, apart };
+
+copying copying_of(std::size_t bytes) {
+    if (bytes == 0) return copying::none;
+    return bytes > small_copy ? copying::apart : copying::within;
+}
+
+/// One thread waits; with `copying::within` all bring the requests to where they are looked for.
 __global__ void gather_turn(accel::device::service_ref service, accel::device::graph_memory memory,
-                            bool copies) {
+                            copying copies) {
     if (threadIdx.x == 0) accel::device::gather(service, memory);
-    if (!copies) return;
-    __syncthreads();
-    accel::device::copy_in(memory, threadIdx.x, blockDim.x);
+    if (copies == copying::within) {
+        __syncthreads();
+        accel::device::copy_in(memory, threadIdx.x, blockDim.x);
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) accel::device::mark_turn(memory, turn_point::copied_in);
 }
 
 __global__ void copy_turn_in(accel::device::graph_memory memory) {
     accel::device::copy_in(memory, std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x,
                            std::uint64_t{gridDim.x} * blockDim.x);
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    auto* const copied = &memory.state->reached[static_cast<std::uint32_t>(turn_point::copied_in)];
+    atomicMax(reinterpret_cast<unsigned long long*>(copied),
+              static_cast<unsigned long long>(accel::device::clock_ns()));
 }
 
 __global__ void copy_turn_out(accel::device::graph_memory memory) {
+    if (blockIdx.x == 0 && threadIdx.x == 0) accel::device::mark_turn(memory, turn_point::worked);
     accel::device::copy_out(memory, std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x,
                             std::uint64_t{gridDim.x} * blockDim.x);
 }
 
 __global__ void send_turn(accel::device::service_ref service, accel::device::graph_memory memory,
-                          bool copies) {
-    if (copies) {
+                          copying copies) {
+    if (copies != copying::apart && threadIdx.x == 0) accel::device::mark_turn(memory, turn_point::worked);
+    if (copies == copying::within) {
         accel::device::copy_out(memory, threadIdx.x, blockDim.x);
         __syncthreads();
     }
+    if (threadIdx.x == 0) accel::device::mark_turn(memory, turn_point::copied_out);
     accel::device::end_requests(service, memory, threadIdx.x, blockDim.x);
     __syncthreads();
     if (threadIdx.x != 0) return;
+    accel::device::mark_turn(memory, turn_point::answered);
     if (memory.state->stopped == 0) {
         (void)cudaGraphLaunch(cudaGetCurrentGraphExec(), cudaStreamGraphTailLaunch);
     }
@@ -54,20 +76,18 @@ unsigned grid_for(std::size_t bytes) {
 int begin_turn(CUstream_st* stream, const accel::device::service_ref& service,
                const accel::device::graph_memory& memory) noexcept {
     const std::size_t bytes = memory.turn.input_bytes * memory.turn.batch;
-    const bool apart = bytes > small_copy;
-    const bool copies = bytes > 0 && !apart;
-    gather_turn<<<1, copies ? block : 1, 0, stream>>>(service, memory, copies);
-    if (apart) copy_turn_in<<<grid_for(bytes), block, 0, stream>>>(memory);
+    const copying copies = copying_of(bytes);
+    gather_turn<<<1, copies == copying::within ? block : 1, 0, stream>>>(service, memory, copies);
+    if (copies == copying::apart) copy_turn_in<<<grid_for(bytes), block, 0, stream>>>(memory);
     return cudaGetLastError();
 }
 
 int end_turn(CUstream_st* stream, const accel::device::service_ref& service,
              const accel::device::graph_memory& memory) noexcept {
     const std::size_t bytes = memory.turn.output_bytes * memory.turn.batch;
-    const bool apart = bytes > small_copy;
-    const bool copies = bytes > 0 && !apart;
-    if (apart) copy_turn_out<<<grid_for(bytes), block, 0, stream>>>(memory);
-    const unsigned threads = copies ? block : std::min(memory.turn.batch, block);
+    const copying copies = copying_of(bytes);
+    if (copies == copying::apart) copy_turn_out<<<grid_for(bytes), block, 0, stream>>>(memory);
+    const unsigned threads = copies == copying::within ? block : std::min(memory.turn.batch, block);
     send_turn<<<1, threads, 0, stream>>>(service, memory, copies);
     return cudaGetLastError();
 }

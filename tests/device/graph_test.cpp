@@ -125,6 +125,26 @@ TEST_P(recorded_service, a_response_longer_than_its_room_is_a_failure) {
     EXPECT_EQ(echo_of(client, 10, 1).error().code, status::message_too_large);
 }
 
+/// Only the recorded work takes long; each stage's time lies within the turn's.
+TEST_P(recorded_service, tells_where_the_time_of_a_turn_goes) {
+    listen();
+    start(tensors(), [](const device::graph_turn& turn) {
+        if (*turn.count > 0) std::this_thread::sleep_for(5ms);
+        copy_tensors(turn);
+    });
+    channel client = rig_.connect();
+    for (std::uint64_t i = 0; i < 10; ++i) ASSERT_TRUE(echo_of(client, tensor, i).ok());
+    ASSERT_EQ(graph_->stop(patience(5s)), status::ok);
+    const auto seen = graph_->statistics();
+    EXPECT_EQ(seen.turns, 10U);
+    EXPECT_GE(seen.stages.work, 5ms);
+    EXPECT_GE(seen.least, 5ms);
+    const auto& part = seen.stages;
+    const auto sum = part.waiting + part.copy_in + part.work + part.copy_out + part.answer;
+    EXPECT_LE(sum, seen.mean);
+    EXPECT_GE(sum + 5ns, seen.mean);  // each is rounded down
+}
+
 /// Several requests of several clients in one turn.
 TEST_P(recorded_service, serves_batches_of_many_sessions) {
     listen();
@@ -221,7 +241,9 @@ TEST_P(recorded_service, what_cannot_be_is_refused) {
 }
 
 INSTANTIATE_TEST_SUITE_P(engine, recorded_service, ::testing::Values(gpu_engine::direct, gpu_engine::proxy),
-                         [](const auto& kind) { return kind.param == gpu_engine::direct ? "direct" : "proxy"; });
+                         [](const auto& kind) {
+                             return kind.param == gpu_engine::direct ? "direct" : "proxy";
+                         });
 
 }  // namespace
 }  // namespace accel::tests

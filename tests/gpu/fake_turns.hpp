@@ -37,9 +37,13 @@ class fake_turns final : public core::recorded_turns {
     void turn() {
         device::gather(service_, memory_);
         if (memory_.turn.input != nullptr) device::copy_in(memory_, 0, 1);
+        device::mark_turn(memory_, device::turn_point::copied_in);
         for (const auto& each : recorded_) each();
+        device::mark_turn(memory_, device::turn_point::worked);
         if (memory_.turn.output != nullptr) device::copy_out(memory_, 0, 1);
+        device::mark_turn(memory_, device::turn_point::copied_out);
         device::end_requests(service_, memory_, 0, 1);
+        device::mark_turn(memory_, device::turn_point::answered);
         device::count_turn(memory_);
     }
 

@@ -5,6 +5,10 @@
 /// What the library does before and behind recorded kernels. None of it is for applications.
 namespace accel::device {
 
+/// Points of a turn whose times are taken, in this order.
+enum class turn_point : std::uint32_t { taken, copied_in, worked, copied_out, answered };
+inline constexpr std::uint32_t turn_points = 5;
+
 /// Of one recording, in its GPU's memory.
 struct graph_state {
     std::uint32_t count = 0;
@@ -13,7 +17,10 @@ struct graph_state {
     std::uint64_t requests = 0;
     std::uint64_t total_ns =
         0;  ///< of all turns, from the first request's arrival to the last response posted
-    std::uint64_t least_ns = 0;  ///< 0: there was none
+    std::uint64_t least_ns = 0;              ///< 0: there was none
+    std::int64_t reached[turn_points] = {};  ///< in this turn, by `clock_ns`
+    /// Of all turns, from the point before; to the first from the first request's arrival.
+    std::uint64_t spent_ns[turn_points] = {};
 };
 
 /// A turn as the library has it.
@@ -22,6 +29,11 @@ struct graph_memory {
     exchange_ref* exchanges = nullptr;
     graph_turn turn;  ///< of the same memory
 };
+
+/// By one thread, when the turn has come so far.
+ACCEL_HOST_DEVICE inline void mark_turn(const graph_memory& memory, turn_point point) noexcept {
+    memory.state->reached[static_cast<std::uint32_t>(point)] = clock_ns();
+}
 
 namespace detail {
 
@@ -70,6 +82,7 @@ ACCEL_HOST_DEVICE inline void gather(const service_ref& service, const graph_mem
     }
     memory.state->count = count;
     memory.state->stopped = stopped ? 1 : 0;
+    mark_turn(memory, turn_point::taken);
 }
 
 /// Thread `first` of `step` threads that share the copying of a request to where recorded kernels look.
@@ -117,11 +130,19 @@ ACCEL_HOST_DEVICE inline void end_requests(const service_ref& service, const gra
     }
 }
 
-/// The turn's last step, by one thread, when all its requests are ended.
+/// The turn's last step, by one thread, when all points have been marked.
 ACCEL_HOST_DEVICE inline void count_turn(const graph_memory& memory) noexcept {
     graph_state& state = *memory.state;
     if (state.count == 0) return;
-    const auto took = static_cast<std::uint64_t>(clock_ns() - memory.exchanges[0].arrival);
+    std::uint64_t took = 0;
+    std::int64_t before = memory.exchanges[0].arrival;
+    for (std::uint32_t i = 0; i < turn_points; ++i) {
+        if (state.reached[i] < before) continue;  // clocks of processors that differ by a tick
+        const auto spent = static_cast<std::uint64_t>(state.reached[i] - before);
+        state.spent_ns[i] += spent;
+        took += spent;
+        before = state.reached[i];
+    }
     ++state.turns;
     state.requests += state.count;
     state.total_ns += took;

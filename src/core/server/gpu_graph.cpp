@@ -7,6 +7,7 @@
 #include <accel_transport/gpu_graph.hpp>
 
 #include <algorithm>
+#include <array>
 #include <span>
 #include <utility>
 #include <vector>
@@ -182,17 +183,25 @@ gpu_graph_statistics gpu_graph::statistics() const {
     out.nodes = state_->instances.front()->turns->nodes();
     std::uint64_t total = 0;
     std::uint64_t least = ~std::uint64_t{0};
+    std::array<std::uint64_t, device::turn_points> spent{};
     for (const auto& each : state_->instances) {
         out.running += each->ended ? 0U : 1U;
         if (!each->ended) continue;
         out.turns += each->last.turns;
         out.requests += each->last.requests;
         total += each->last.total_ns;
+        for (std::size_t i = 0; i < spent.size(); ++i) spent[i] += each->last.spent_ns[i];
         if (each->last.least_ns != 0) least = std::min(least, each->last.least_ns);
     }
     if (out.turns == 0) return out;
     out.mean = std::chrono::nanoseconds{total / out.turns};
     out.least = std::chrono::nanoseconds{least};
+    const auto mean_until = [&](device::turn_point point) {
+        return std::chrono::nanoseconds{spent[static_cast<std::size_t>(point)] / out.turns};
+    };
+    out.stages = {mean_until(device::turn_point::taken), mean_until(device::turn_point::copied_in),
+                  mean_until(device::turn_point::worked), mean_until(device::turn_point::copied_out),
+                  mean_until(device::turn_point::answered)};
     return out;
 }
 

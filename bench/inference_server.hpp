@@ -1,0 +1,68 @@
+#pragma once
+
+#include "inference_networks.hpp"
+
+#include <chrono>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <sys/types.h>
+
+namespace accel::report {
+class child_process;
+}
+
+namespace accel::bench {
+
+/// One way to serve a network: over which scheme, and how its kernels come to run.
+struct serving {
+    std::string scheme;
+    std::string way;  ///< launched or replayed by a handler, or resident
+    friend bool operator==(const serving&, const serving&) = default;
+    friend bool operator<(const serving& a, const serving& b) {
+        return std::tie(a.scheme, a.way) < std::tie(b.scheme, b.way);
+    }
+};
+
+/// What a resident service has counted, in microseconds.
+struct resident_turns {
+    std::size_t nodes = 0;
+    std::uint64_t turns = 0;
+    double waiting = 0, copy_in = 0, work = 0, copy_out = 0, answer = 0, mean = 0, least = 0;
+};
+
+/// The server of a network in a process of its own, which runs `serve_network`: either all ways of handlers,
+/// or the resident one.
+class inference_server {
+  public:
+    [[nodiscard]] static result<inference_server> start(const network_choice& choice, bool resident);
+    inference_server(inference_server&&) noexcept;
+    inference_server& operator=(inference_server&&) noexcept;
+    ~inference_server();
+
+    [[nodiscard]] std::size_t input_bytes() const noexcept { return input_bytes_; }
+    [[nodiscard]] std::size_t output_bytes() const noexcept { return output_bytes_; }
+    [[nodiscard]] const std::map<serving, std::string>& uris() const noexcept { return uris_; }
+    /// Processor time of the process so far.
+    [[nodiscard]] result<std::chrono::nanoseconds> cpu_time() const;
+    /// Ends it; what a resident service has counted.
+    [[nodiscard]] std::optional<resident_turns> stop();
+
+  private:
+    inference_server();
+    [[nodiscard]] result<void> read_start();
+
+    std::size_t input_bytes_ = 0;
+    std::size_t output_bytes_ = 0;
+    std::map<serving, std::string> uris_;
+    std::unique_ptr<report::child_process> process_;
+};
+
+/// The other process: says what it serves, and ends at SIGTERM. `resident`: over gpu://, else over rdma://
+/// and gdr://. What it cannot serve it says on standard error.
+int serve_network(const network_choice& choice, bool resident);
+
+}  // namespace accel::bench
