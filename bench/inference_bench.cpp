@@ -127,7 +127,8 @@ constexpr const char* legend =
     "gdr: "
     "into GPU memory.\nlaunched, replayed: a handler on the host gives the GPU the kernels one by one, or as "
     "one "
-    "CUDA graph; resident: a graph\nthat takes requests itself. apart: the greatest difference of an answer, "
+    "CUDA graph; resident: a graph\nthat takes requests itself, host_slots: with slots on the host. apart: "
+    "the greatest difference of an answer, "
     "as "
     "a part of the greatest value. ratio: of the total,\nto rdma launched. rest: of the total, what is no "
     "stage. "
@@ -198,5 +199,5 @@ int main(int argc, char** argv) {
     if (wanted.serve.empty()) return run(wanted);
     wanted.served.half = wanted.half;
     wanted.served.gpu = wanted.load.gpu;
-    return bench::serve_network(wanted.served, wanted.serve == "resident");
+    return bench::serve_network(wanted.served, wanted.serve);
 }

@@ -149,9 +149,10 @@ void take_stages(inference_row& row, const resident_turns& turns) {
     row.turns = turns;
 }
 
-void measure_all(context& ctx, const network_choice& choice, bool resident, std::optional<questions>& asks,
-                 const inference_settings& wanted, std::vector<inference_row>& rows) {
-    auto served = inference_server::start(choice, resident);
+void measure_all(context& ctx, const network_choice& choice, const std::string& who,
+                 std::optional<questions>& asks, const inference_settings& wanted,
+                 std::vector<inference_row>& rows) {
+    auto served = inference_server::start(choice, who);
     if (!served) {
         std::cerr << fmt::format("inference_bench: {}: {}\n", choice.text(), served.error().message);
         return;
@@ -175,7 +176,7 @@ void measure_all(context& ctx, const network_choice& choice, bool resident, std:
         rows.push_back(std::move(*row));
     }
     const auto turns = served->stop();
-    if (!resident) return;
+    if (who == by_handlers) return;
     if (!turns) std::cerr << "inference_bench: the resident service did not end as it should\n";
     for (std::size_t i = first; turns && i < rows.size(); ++i) take_stages(rows[i], *turns);
 }
@@ -186,8 +187,8 @@ std::vector<inference_row> measure_network(context& ctx, const network_choice& c
                                            const inference_settings& wanted) {
     std::vector<inference_row> rows;
     std::optional<questions> asks;
-    measure_all(ctx, choice, false, asks, wanted, rows);
-    measure_all(ctx, choice, true, asks, wanted, rows);
+    for (const char* who : {by_handlers, host_slots, resident})
+        measure_all(ctx, choice, who, asks, wanted, rows);
     return rows;
 }
 

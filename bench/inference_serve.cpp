@@ -62,18 +62,19 @@ void say_turns(const gpu_graph_statistics& seen) {
                     us(seen.stages.answer), us(seen.mean), us(seen.least)));
 }
 
-int serve_resident(context& ctx, const network_choice& choice, network& served) {
+int serve_resident(context& ctx, const network_choice& choice, network& served, const std::string& who) {
     auto options = gpu_service::defaults();
     options.memory = memory_kind::cuda(choice.gpu);
     options.security.insecure = true;
     options.peer_timeout = std::chrono::seconds{5};
     options.max_sessions = 4;
+    options.verbs.host_slots = who == host_slots;
     auto service = gpu_service::listen(ctx, "gpu://127.0.0.1:0", options);
     if (!service) return report::complain(program, service.error());
     auto graph =
         gpu_graph::start(*service, {1, served.input_bytes(), served.output_bytes(), 1}, served.recorder());
     if (!graph) return report::complain(program, graph.error());
-    say(fmt::format("serves gpu resident {}", service->endpoint()));
+    say(fmt::format("serves gpu {} {}", who, service->endpoint()));
     say_ready(served);
     if (graph->stop(std::chrono::seconds{10}) != status::ok)
         return report::complain(program, "the GPU does not end its work");
@@ -83,13 +84,14 @@ int serve_resident(context& ctx, const network_choice& choice, network& served) 
 
 }  // namespace
 
-int serve_network(const network_choice& choice, bool resident) {
+int serve_network(const network_choice& choice, const std::string& who) {
     report::block_stop_signals();
     auto ctx = context::open();
     if (!ctx) return report::complain(program, ctx.error());
     auto served = load_network(choice);
     if (!served) return report::complain(program, served.error());
-    return resident ? serve_resident(*ctx, choice, **served) : serve_by_handlers(*ctx, choice, **served);
+    return who == by_handlers ? serve_by_handlers(*ctx, choice, **served)
+                              : serve_resident(*ctx, choice, **served, who);
 }
 
 }  // namespace accel::bench

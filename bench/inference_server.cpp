@@ -22,14 +22,10 @@ inference_server::~inference_server() {
     if (process_) (void)process_->stop(patience_to_end);
 }
 
-result<inference_server> inference_server::start(const network_choice& choice, bool resident) {
-    std::vector<std::string> command{report::program_path(),
-                                     "--serve",
-                                     resident ? "resident" : "handlers",
-                                     "--network",
-                                     choice.name,
-                                     "--gpu",
-                                     std::to_string(choice.gpu)};
+result<inference_server> inference_server::start(const network_choice& choice, const std::string& who) {
+    std::vector<std::string> command{
+        report::program_path(),    "--serve", who, "--network", choice.name, "--gpu",
+        std::to_string(choice.gpu)};
     if (choice.half) command.emplace_back("--half");
     auto process = report::child_process::start(command);
     if (!process) return process.error();

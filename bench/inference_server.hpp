@@ -20,12 +20,18 @@ namespace accel::bench {
 /// One way to serve a network: over which scheme, and how its kernels come to run.
 struct serving {
     std::string scheme;
-    std::string way;  ///< launched or replayed by a handler, or resident
+    std::string way;  ///< launched or replayed by a handler; resident, or with host_slots
     friend bool operator==(const serving&, const serving&) = default;
     friend bool operator<(const serving& a, const serving& b) {
         return std::tie(a.scheme, a.way) < std::tie(b.scheme, b.way);
     }
 };
+
+/// Who serves, as programs are told: handlers in all ways, or a graph that takes requests itself, with slots
+/// on the GPU or on the host.
+inline constexpr const char* by_handlers = "handlers";
+inline constexpr const char* resident = "resident";
+inline constexpr const char* host_slots = "host_slots";
 
 /// What a resident service has counted, in microseconds.
 struct resident_turns {
@@ -34,11 +40,10 @@ struct resident_turns {
     double waiting = 0, copy_in = 0, work = 0, copy_out = 0, answer = 0, mean = 0, least = 0;
 };
 
-/// The server of a network in a process of its own, which runs `serve_network`: either all ways of handlers,
-/// or the resident one.
+/// The server of a network in a process of its own, which runs `serve_network`.
 class inference_server {
   public:
-    [[nodiscard]] static result<inference_server> start(const network_choice& choice, bool resident);
+    [[nodiscard]] static result<inference_server> start(const network_choice& choice, const std::string& who);
     inference_server(inference_server&&) noexcept;
     inference_server& operator=(inference_server&&) noexcept;
     ~inference_server();
@@ -61,8 +66,8 @@ class inference_server {
     std::unique_ptr<report::child_process> process_;
 };
 
-/// The other process: says what it serves, and ends at SIGTERM. `resident`: over gpu://, else over rdma://
-/// and gdr://. What it cannot serve it says on standard error.
-int serve_network(const network_choice& choice, bool resident);
+/// The other process: says what it serves, and ends at SIGTERM. Handlers serve over rdma:// and gdr://, the
+/// others over gpu://. What it cannot serve it says on standard error.
+int serve_network(const network_choice& choice, const std::string& who);
 
 }  // namespace accel::bench

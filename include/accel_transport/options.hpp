@@ -46,6 +46,9 @@ struct verbs_options {
     /// URI `engine`, `gpu_service` and `gpu_channel` only: auto, direct or proxy. `direct=false` leaves no
     /// choice but the proxy.
     gpu_engine engine = gpu_engine::automatic;
+    /// URI `host_slots`, likewise: requests and responses lie in pinned memory of the host, and kernels reach
+    /// them across PCIe. For short messages, and where the adapter does not reach the GPU's memory.
+    bool host_slots = false;
 };
 
 /// Options of a channel. Each is also a URI key of the same name; the URI wins over the code.

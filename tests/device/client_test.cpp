@@ -35,6 +35,13 @@ TEST_P(device_client, echoes_every_size) {
     EXPECT_EQ(seen.stale, 0U);
 }
 
+TEST_P(device_client, slots_may_lie_on_the_host) {
+    rig.wanted.verbs.host_slots = true;
+    open();
+    for (const std::size_t size : {0U, 64U, 4096U})
+        EXPECT_EQ(call_once(ref(), size, size), status::ok) << size;
+}
+
 TEST_P(device_client, the_largest_messages_that_were_agreed_on) {
     if (rig.kind.kernels_answer) {
         rig.services.options.max_sessions = 2;

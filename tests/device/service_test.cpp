@@ -215,6 +215,19 @@ TEST_P(device_service, a_response_goes_where_the_client_wants_it) {
     EXPECT_TRUE(matches(done[0].response, 5));
 }
 
+TEST_P(device_service, slots_may_lie_on_the_host) {
+    service_rig rig(GetParam());
+    rig.options.verbs.host_slots = true;
+    rig.listen();
+    rig.serve(echo, 2);
+    channel client = rig.connect();
+    EXPECT_EQ(run_calls(client, 100, 4), 100U);
+    if (!GetParam().on_gpu) return;
+    const std::size_t of_slots =
+        rig.options.max_sessions * rig.options.max_slots * rig.options.max_request_bytes;
+    EXPECT_LT(rig.gpus().device().allocated(), of_slots);
+}
+
 TEST_P(device_service, clients_of_rdma_reach_it) {
     service_rig rig(GetParam());
     rig.listen();

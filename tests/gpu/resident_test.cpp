@@ -146,6 +146,14 @@ TEST_P(resident, failures_reach_the_client) {
     EXPECT_EQ(answer.error().code, status::application_error);
 }
 
+TEST_P(resident, slots_may_lie_on_the_host) {
+    options_.verbs.host_slots = true;
+    serve(resident_work::echo, 2, 64);
+    if (IsSkipped()) return;
+    channel client = connect();
+    EXPECT_EQ(run_calls(client, 2000, 3, 4096).right, 2000U);
+}
+
 TEST_P(resident, a_call_one_after_the_other) {
     resident_times* const times = allocate_times(1);
     serve(resident_work::echo, 1, 64, times);

@@ -23,13 +23,14 @@ result<server_options> serving(std::string query, const server_options& from = {
 
 TEST(options, verbs_have_keys_at_both_ends) {
     const std::string query =
-        "device=mlx5_1:2&gid_index=3&mtu=2048&ack_timeout=16ms&ack_retries=5&direct=false";
+        "device=mlx5_1:2&gid_index=3&mtu=2048&ack_timeout=16ms&ack_retries=5&direct=false&host_slots=true";
     const auto expect_all = [](const verbs_options& o) {
         EXPECT_EQ(o.device, "mlx5_1:2");
         EXPECT_EQ(o.gid_index, 3);
         EXPECT_EQ(o.mtu, 2048U);
         EXPECT_EQ(o.ack_timeout, 16ms);
         EXPECT_EQ(o.ack_retries, 5U);
+        EXPECT_TRUE(o.host_slots);
         EXPECT_FALSE(o.direct);
     };
     auto read = client(query);

@@ -45,7 +45,8 @@ void write_calls(device::call_entry* calls, std::uint32_t count) noexcept {
 
 result<void> client_memory::allocate(std::uint32_t send_blocks) {
     send_blocks_ = send_blocks;
-    auto slots = memory_.allocate(sizes_.slots * (sizes_.request_stride + sizes_.response_stride));
+    auto slots = memory_.allocate_slots(sizes_.slots * (sizes_.request_stride + sizes_.response_stride),
+                                        sizes_.host_slots);
     if (!slots) return slots.error();
     slots_ = *slots;
     content_.resize(client_parts(nullptr, sizes_.slots, send_blocks).carve.used());

@@ -89,6 +89,7 @@ client_poller::client_poller(engine_choice choice, const core::poller_options& o
     sizes_.slots = shape_.slots;
     sizes_.request_stride = stride_for(shape_.request_bytes);
     sizes_.response_stride = stride_for(shape_.response_bytes);
+    sizes_.host_slots = options.verbs.host_slots;
     device_->events().subscribe(*this);
 }
 
@@ -127,11 +128,10 @@ result<void> client_poller::make_slots() {
     const std::uint32_t blocks = queues_->send_port(*place_).direct.queue.blocks;
     if (auto allocated = memory_->allocate(blocks); !allocated) return allocated;
     verbs::domain& domain = *place_->domain;
-    auto requests = domain.register_memory(memory_->requests(), verbs::access::send, kernel_memory_.gpu());
+    auto requests = domain.register_memory(memory_->requests(), verbs::access::send, slots_on());
     if (!requests) return requests.error();
     place_->requests = std::move(*requests);
-    auto responses =
-        domain.register_memory(memory_->responses(), verbs::access::peer_writes, kernel_memory_.gpu());
+    auto responses = domain.register_memory(memory_->responses(), verbs::access::peer_writes, slots_on());
     if (!responses) return responses.error();
     place_->responses = std::move(*responses);
     send_ = core::slot_memory::over(memory_->requests().data(), shape_.slots, shape_.request_bytes,
@@ -149,7 +149,7 @@ result<std::unique_ptr<core::link>> client_poller::open_link(const core::link_co
 core::link_description client_poller::describe() const {
     verbs::endpoint own;
     place_->queue_pair->describe(own);
-    describe_slots(*receive_, place_->responses->rkey, kernel_memory_.gpu() != nullptr, own);
+    describe_slots(*receive_, place_->responses->rkey, slots_on() != nullptr, own);
     return verbs::to_bytes(own);
 }
 

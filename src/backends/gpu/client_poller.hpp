@@ -59,6 +59,10 @@ class client_poller final : public core::poller, public core::kernel_client, pub
     }
 
   private:
+    /// Where its slots are; null: on the host.
+    [[nodiscard]] core::accelerator_device* slots_on() const noexcept {
+        return sizes_.host_slots ? nullptr : kernel_memory_.gpu();
+    }
     client_poller(engine_choice choice, const core::poller_options& options);
     [[nodiscard]] result<void> prepare();
     [[nodiscard]] result<void> make_queues();

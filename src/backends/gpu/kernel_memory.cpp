@@ -65,7 +65,12 @@ result<std::byte*> kernel_memory::allocate_shared(std::size_t bytes) {
         return error{status::out_of_memory, errno, fmt::format("cannot map {} bytes for a service", size)};
     }
     on_host_.push_back({base, size});
-    if (auto shared = share(base, size); !shared) return shared.error();
+    // Nothing else lies on these pages, so they are pinned in one piece.
+    if (gpu_ != nullptr) {
+        auto done = gpus_->pin(base, size);
+        if (!done) return done.error();
+        if (*done) pinned_.push_back(base);
+    }
     return static_cast<std::byte*>(base);
 }
 

@@ -28,6 +28,10 @@ class kernel_memory {
     [[nodiscard]] result<std::byte*> allocate(std::size_t bytes);
     /// The host's, zeroed, page-aligned, that both use.
     [[nodiscard]] result<std::byte*> allocate_shared(std::size_t bytes);
+    /// For slots: one or the other.
+    [[nodiscard]] result<std::byte*> allocate_slots(std::size_t bytes, bool on_host) {
+        return on_host ? allocate_shared(bytes) : allocate(bytes);
+    }
     /// Kernels may use the pages of this memory of somebody else's. Pages may be named more than once.
     [[nodiscard]] result<void> share(const void* memory, std::size_t bytes);
     /// The same for registers of an adapter.

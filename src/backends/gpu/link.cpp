@@ -58,7 +58,7 @@ core::link_description resident_link::describe() const {
     connection& mine = poller_.connection_at(index_);
     verbs::endpoint own;
     mine.queue_pair->describe(own);
-    describe_slots(*receive_, mine.requests->rkey, poller_.on_gpu(), own);
+    describe_slots(*receive_, mine.requests->rkey, poller_.slots_on() != nullptr, own);
     return verbs::to_bytes(own);
 }
 

@@ -70,6 +70,7 @@ resident_poller::resident_poller(engine_choice choice, const core::poller_option
     sizes_.slots = most_.slots;
     sizes_.request_stride = stride_for(most_.request_bytes);
     sizes_.response_stride = stride_for(most_.response_bytes);
+    sizes_.host_slots = options.verbs.host_slots;
     device_->events().subscribe(*this);
 }
 
@@ -120,12 +121,12 @@ result<void> resident_poller::make_queues() {
 }
 
 result<void> resident_poller::register_slots(connection& place) {
-    auto requests = place.domain->register_memory(memory_->requests(place.index), verbs::access::peer_writes,
-                                                  kernel_memory_.gpu());
+    auto requests =
+        place.domain->register_memory(memory_->requests(place.index), verbs::access::peer_writes, slots_on());
     if (!requests) return requests.error();
     place.requests = std::move(*requests);
-    auto responses = place.domain->register_memory(memory_->responses(place.index), verbs::access::send,
-                                                   kernel_memory_.gpu());
+    auto responses =
+        place.domain->register_memory(memory_->responses(place.index), verbs::access::send, slots_on());
     if (!responses) return responses.error();
     place.responses = std::move(*responses);
     return {};

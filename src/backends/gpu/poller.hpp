@@ -45,7 +45,10 @@ class resident_poller final : public core::poller, public verbs::async_listener 
     [[nodiscard]] const std::shared_ptr<verbs::device>& device() const noexcept { return device_; }
     [[nodiscard]] const verbs_options& options() const noexcept { return options_; }
     [[nodiscard]] const core::link_geometry& most() const noexcept { return most_; }
-    [[nodiscard]] bool on_gpu() const noexcept { return kernel_memory_.gpu() != nullptr; }
+    /// Where its slots are; null: on the host.
+    [[nodiscard]] core::accelerator_device* slots_on() const noexcept {
+        return sizes_.host_slots ? nullptr : kernel_memory_.gpu();
+    }
     [[nodiscard]] connection& connection_at(std::uint32_t index) noexcept { return *connections_[index]; }
     [[nodiscard]] service_memory& memory() noexcept { return *memory_; }
     [[nodiscard]] service_queues& queues() noexcept { return *queues_; }

@@ -45,7 +45,7 @@ struct kernel_parts {
 
 result<void> service_memory::allocate() {
     const std::size_t a_session = sizes_.slots * (sizes_.request_stride + sizes_.response_stride);
-    auto slots = memory_.allocate(a_session * sizes_.sessions);
+    auto slots = memory_.allocate_slots(a_session * sizes_.sessions, sizes_.host_slots);
     if (!slots) return slots.error();
     slots_ = *slots;
     // Each session has one command to open and one to close it under way at most.

@@ -11,6 +11,7 @@ struct service_sizes {
     std::uint32_t slots = 0;  ///< of a session, at most
     std::size_t request_stride = 0;
     std::size_t response_stride = 0;
+    bool host_slots = false;  ///< in the host's memory, though kernels of a GPU work with them
 
     /// Requests that are under way, of all sessions together.
     [[nodiscard]] std::uint32_t in_flight() const noexcept { return sessions * slots; }
