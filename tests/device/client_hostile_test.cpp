@@ -220,9 +220,11 @@ TEST_P(device_liar, a_queue_pair_that_is_gone) {
 }
 
 TEST_P(device_liar, descriptions_that_are_wrong) {
-    bare_client other({1, 256, 256});
+    verbs::endpoint narrow = verbs::parse_endpoint(server_.describe()).value();
+    narrow.slots = 1;
     const auto deadline = core::deadline_after(patience(5s));
-    EXPECT_EQ(link_->attach({1, {}, {}, other.describe()}, deadline).error().code, status::protocol_error);
+    EXPECT_EQ(link_->attach({1, {}, {}, verbs::to_bytes(narrow)}, deadline).error().code,
+              status::protocol_error);
     EXPECT_EQ(link_->attach({1, {}, {}, core::link_description(7)}, deadline).error().code,
               status::protocol_error);
 }
