@@ -1,4 +1,5 @@
 // What a request costs whose bytes a GPU works on: by transport, size and number of clients.
+#include "emulated.hpp"
 #include "gpu_load.hpp"
 #include "report/program.hpp"
 #include "report/sizes.hpp"
@@ -28,14 +29,6 @@ struct settings {
     std::string json;
     std::string serve;
 };
-
-/// Whether the scheme's device says that it is none.
-bool is_emulated(const context& ctx, const std::string& scheme) {
-    const auto all = ctx.schemes();
-    return std::any_of(all.begin(), all.end(), [&](const scheme_report& each) {
-        return each.scheme == scheme && each.reason.find("emulated") != std::string::npos;
-    });
-}
 
 nlohmann::json to_json(const bench::gpu_case& what, const bench::gpu_row& row, bool emulated) {
     return {{"backend", what.scheme},
@@ -110,7 +103,7 @@ int run(const settings& wanted) {
         std::cerr << fmt::format("{} x {} over {}: {:.0f} us\n", each.clients,
                                  report::size_text(each.payload_bytes), each.scheme, row->total_us);
         good = good && row->wrong == 0;
-        const bool emulated = is_emulated(*ctx, each.scheme);
+        const bool emulated = bench::is_emulated(*ctx, each.scheme);
         rows.push_back(to_json(each, *row, emulated));
         const auto number = [](double value) { return fmt::format("{:.1f}", value); };
         table.add_row({report::size_text(each.payload_bytes), std::to_string(each.clients),

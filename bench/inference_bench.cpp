@@ -1,5 +1,6 @@
 // Where the time of an inference goes: handlers on the host over rdma, staged, and over gdr, beside a service
 // that lives on the GPU.
+#include "emulated.hpp"
 #include "inference_load.hpp"
 #include "report/program.hpp"
 #include "report/table.hpp"
@@ -25,13 +26,6 @@ struct settings {
     std::string serve;
     bench::network_choice served;
 };
-
-bool is_emulated(const context& ctx, const std::string& scheme) {
-    const auto all = ctx.schemes();
-    return std::any_of(all.begin(), all.end(), [&](const scheme_report& each) {
-        return each.scheme == scheme && each.reason.find("emulated") != std::string::npos;
-    });
-}
 
 /// Of the rows of one network, that which others are compared with: rdma, staged, launched.
 double baseline_of(const std::vector<bench::inference_row>& rows) {
@@ -163,7 +157,7 @@ int run(const settings& wanted) {
             bench::measure_network(*ctx, {name, wanted.half && !digits, wanted.load.gpu}, wanted.load);
         const double baseline = baseline_of(rows);
         for (const auto& row : rows) {
-            const bool emulated = is_emulated(*ctx, row.how.scheme);
+            const bool emulated = bench::is_emulated(*ctx, row.how.scheme);
             table.add_row(cells(row, baseline, emulated));
             document.push_back(to_json(row, baseline, emulated));
             all.push_back(row);

@@ -17,6 +17,13 @@ result<void> checked(std::string_view what, cudaError_t code) {
     return call_failed(what, code);
 }
 
+/// What the application recorded will not do; unless the GPU has failed.
+error refused(std::string_view what, cudaError_t code) {
+    error out = call_failed(what, code);
+    if (out.code == status::system_error) out.code = status::invalid_argument;
+    return out;
+}
+
 }  // namespace
 
 result<std::unique_ptr<core::recorded_turns>> recorded_turns::record(
@@ -48,7 +55,7 @@ result<void> recorded_turns::capture(const accel::device::service_ref& service,
     result<void> filled = fill(service, memory, work);
     const auto ended = cudaStreamEndCapture(stream_, &graph_);
     if (!filled) return filled;
-    if (ended != cudaSuccess) return call_failed("what was recorded is no graph", ended);
+    if (ended != cudaSuccess) return refused("what was recorded is no graph", ended);
     return checked("a graph's nodes cannot be counted", cudaGraphGetNodes(graph_, nullptr, &nodes_));
 }
 
@@ -64,8 +71,8 @@ result<void> recorded_turns::fill(const accel::device::service_ref& service,
 result<void> recorded_turns::instantiate() {
     auto code = cudaGraphInstantiate(&ready_, graph_, cudaGraphInstantiateFlagDeviceLaunch);
     if (code != cudaSuccess) {
-        return call_failed("a service's graph has kernels, copies and memsets on its own GPU, nothing else",
-                           code);
+        return refused("a service's graph has kernels, copies and memsets on its own GPU, nothing else",
+                       code);
     }
     code = cudaGraphUpload(ready_, stream_);
     if (code == cudaSuccess) code = cudaStreamSynchronize(stream_);

@@ -36,8 +36,6 @@ struct call_options {
 
 namespace detail {
 
-inline constexpr std::int64_t never_ns = std::int64_t{1} << 62;  // no sum with a clock's reading overflows
-
 /// The word of a call's slot, if that is still the call's.
 ACCEL_HOST_DEVICE inline bool find_call(const channel_ref& channel, const call_ref& call,
                                         std::uint64_t& word) noexcept {
@@ -108,20 +106,6 @@ ACCEL_HOST_DEVICE inline void write_header(const channel_ref& channel, const cal
     return post(channel, request, until);
 }
 
-/// The header of a response that has been announced, once it can be seen: its announcement lies elsewhere,
-/// and may overtake it by a moment. False: it does not come.
-[[nodiscard]] ACCEL_HOST_DEVICE inline bool await_header(const std::byte* from, std::uint32_t generation,
-                                                         wire::slot_header& out) noexcept {
-    constexpr std::int64_t patience_ns = 1'000'000;
-    for (std::int64_t start = 0; mlx5::load_flag(generation_of(from)) != generation; pause()) {
-        const std::int64_t now = clock_ns();
-        if (start == 0) start = now;
-        if (now - start > patience_ns) return false;
-    }
-    load_header(from, out);
-    return true;
-}
-
 /// Everything that a correct server keeps to. Why a call failed is text, and may need more room than the
 /// response was given.
 [[nodiscard]] ACCEL_HOST_DEVICE inline bool is_answer(const channel_ref& channel, const call_ref& call,
@@ -134,7 +118,7 @@ ACCEL_HOST_DEVICE inline void write_header(const channel_ref& channel, const cal
 ACCEL_HOST_DEVICE inline status take_response(const channel_ref& channel, call_ref& call) noexcept {
     const std::byte* const from = header_of(channel.responses, call.slot);
     wire::slot_header header;
-    if (await_header(from, call.generation, header) && is_answer(channel, call, header)) {
+    if (await_header(from, call.generation, true, header) && is_answer(channel, call, header)) {
         // Only this end says `again`, of calls that go on.
         call.outcome = header.code == status::again ? status::overloaded : header.code;
         call.code = header.application_code;
@@ -219,7 +203,7 @@ ACCEL_HOST_DEVICE inline status end_early(const channel_ref& channel, call_ref& 
     const std::int64_t timeout = with.timeout_ns > 0 ? with.timeout_ns : channel.call_timeout_ns;
     const std::int64_t now = clock_ns();
     const bool bounded = with.most_bytes != 0 && with.most_bytes < channel.responses.capacity;
-    call.deadline = timeout >= detail::never_ns - now ? detail::never_ns : now + timeout;
+    call.deadline = timeout >= never_ns - now ? never_ns : now + timeout;
     call.trace_id = with.trace_id;
     call.response_room = bounded ? with.most_bytes : channel.responses.capacity;
     // Before it leaves: the response may be here before this returns.

@@ -15,8 +15,8 @@ struct graph_state {
     std::uint32_t stopped = 0;  ///< this turn is the last
     std::uint64_t turns = 0;    ///< that had requests
     std::uint64_t requests = 0;
-    std::uint64_t total_ns =
-        0;  ///< of all turns, from the first request's arrival to the last response posted
+    /// Of all turns, from the first request's arrival to the last response posted.
+    std::uint64_t total_ns = 0;
     std::uint64_t least_ns = 0;              ///< 0: there was none
     std::int64_t reached[turn_points] = {};  ///< in this turn, by `clock_ns`
     /// Of all turns, from the point before; to the first from the first request's arrival.

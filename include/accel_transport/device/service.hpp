@@ -53,21 +53,6 @@ ACCEL_HOST_DEVICE inline bool is_open(const session_entry& session) noexcept {
     return load_relaxed(&session.phase) == static_cast<std::uint32_t>(session_phase::open);
 }
 
-/// The header of a request that has been announced, once it can be seen: its announcement lies elsewhere, and
-/// may overtake it by a moment. False: it does not come.
-ACCEL_HOST_DEVICE inline bool read_header(const std::byte* from, std::uint32_t last_generation,
-                                          wire::slot_header& out) noexcept {
-    constexpr std::int64_t patience_ns = 1'000'000;
-    const std::uint32_t* const generation = generation_of(from);
-    for (std::int64_t start = 0; mlx5::load_flag(generation) == last_generation; pause()) {
-        const std::int64_t now = clock_ns();
-        if (start == 0) start = now;
-        if (now - start > patience_ns) return false;
-    }
-    load_header(from, out);
-    return true;
-}
-
 /// Everything that a correct client keeps to. Capacities, in bytes: of requests and of responses.
 ACCEL_HOST_DEVICE inline bool is_sane(std::uint64_t request_bytes, std::uint64_t response_bytes,
                                       std::uint32_t slot, const wire::slot_header& header) noexcept {
@@ -77,8 +62,7 @@ ACCEL_HOST_DEVICE inline bool is_sane(std::uint64_t request_bytes, std::uint64_t
 
 /// A deadline by this end's own clock; one that never comes until that is known to differ by how much.
 ACCEL_HOST_DEVICE inline std::int64_t own_deadline(std::int64_t offset, std::int64_t told) noexcept {
-    constexpr std::int64_t never = std::int64_t{1} << 62;  // no sum with a clock's reading overflows
-    if (offset == unknown_offset || told >= never) return never;
+    if (offset == unknown_offset || told >= never_ns) return never_ns;
     return (told < 0 ? 0 : told) - offset;
 }
 
@@ -107,7 +91,7 @@ ACCEL_HOST_DEVICE inline bool admit(const service_ref& service, const ready_entr
     prepare_answer(service, session, arrived.slot, out);
     out.seen.released = arrived.released;
     if (!is_open(session)) return false;
-    if (!read_header(from, last_generation, header)) return false;
+    if (!await_header(from, last_generation, false, header)) return false;
     if (!is_sane(request_bytes, response_bytes, arrived.slot, header)) return false;
     out.placement = {};
     if (header.extension_bytes > 0) {

@@ -11,6 +11,9 @@ namespace accel::device {
 /// Until the kernels' clock has been compared with it.
 inline constexpr std::int64_t unknown_offset = INT64_MIN;
 
+/// A deadline that never comes: no sum with a clock's reading overflows.
+inline constexpr std::int64_t never_ns = std::int64_t{1} << 62;
+
 namespace detail {
 
 /// A tick that is seen soon tells how the two clocks differ. The longer ago the last one was, the more they

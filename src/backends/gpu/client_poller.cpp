@@ -18,11 +18,6 @@
 namespace accel::gpu {
 namespace {
 
-/// How long it may go unnoticed that kernels have found the connection broken.
-constexpr std::chrono::milliseconds look_interval{50};
-/// How often kernels are told the time; often, until they have heard it once.
-constexpr std::chrono::seconds tick_interval{1};
-constexpr std::chrono::milliseconds first_tick_interval{2};
 /// How often a knock looks for its answer.
 constexpr std::chrono::microseconds knock_interval{20};
 
@@ -189,11 +184,9 @@ client_start client_poller::start_with(const verbs::endpoint& peer) const {
 result<void> client_poller::knock(const device::channel_ref& channel, const verbs::endpoint& peer,
                                   core::nanoseconds deadline) {
     mlx5::work_request request;
-    request.flags = mlx5::flag_signalled;
     request.remote_address = peer.slots_address;
     request.remote_key = peer.slots_key;
-    const status posted = engine_ == gpu_engine::direct ? mlx5::post(channel.sends.direct, request)
-                                                        : proxy::post(channel.sends.proxied, request);
+    const status posted = device::post_and_tell(channel.sends, request);
     if (posted != status::ok) return error{posted, 0, "gpu: the queue pair takes no work request"};
     mlx5::completion answer;
     while (!device::take(channel.completions, answer)) {
@@ -238,7 +231,8 @@ void client_poller::on_async_event(ibv_event_type /*type*/) noexcept {
 
 std::size_t client_poller::poll(std::span<core::link_event> out) noexcept {
     core::clear_event(wake_fd_);
-    tick(core::now());
+    watch_.tick(memory_->orders(), memory_->report(),
+                core::nanoseconds{clock_offset_.load(std::memory_order_relaxed)});
     const std::uint32_t found = mlx5::load_whole(&memory_->report().failure);
     const bool failed =
         failed_.load(std::memory_order_acquire) || place_->failed.load(std::memory_order_acquire);
@@ -254,22 +248,8 @@ std::size_t client_poller::poll(std::span<core::link_event> out) noexcept {
     return 1;
 }
 
-/// Kernels have another clock, and deadlines are on the server's.
-void client_poller::tick(core::nanoseconds now) noexcept {
-    if (now < next_tick_) return;
-    device::channel_orders& orders = memory_->orders();
-    const bool heard = mlx5::load_whole(&memory_->report().clock_seen) != 0;
-    next_tick_ = now + (heard ? core::nanoseconds{tick_interval} : core::nanoseconds{first_tick_interval});
-    const std::int64_t offset = clock_offset_.load(std::memory_order_relaxed);
-    mlx5::store_whole(&orders.clock_ns, core::now().count() + offset);
-    mlx5::store_flag(&orders.clock_tick, orders.clock_tick + 1);
-}
-
 bool client_poller::sleep(int other_fd, core::nanoseconds until) noexcept {
-    const core::nanoseconds now = core::now();
-    std::array<pollfd, 2> fds{{{wake_fd_, POLLIN, 0}, {other_fd, POLLIN, 0}}};
-    core::sleep_on(fds, std::min({until, now + look_interval, std::max(next_tick_, now)}));
-    return (fds[1].revents & POLLIN) != 0;
+    return watch_.sleep(wake_fd_, other_fd, until);
 }
 
 }  // namespace accel::gpu

@@ -4,6 +4,7 @@
 #include "backends/gpu/connection.hpp"
 #include "backends/gpu/engine_choice.hpp"
 #include "backends/gpu/kernel_memory.hpp"
+#include "backends/gpu/kernel_watch.hpp"
 #include "backends/gpu/service_queues.hpp"
 #include "core/backend.hpp"
 #include "verbs/async_events.hpp"
@@ -70,7 +71,6 @@ class client_poller final : public core::poller, public core::kernel_client, pub
     [[nodiscard]] client_start start_with(const verbs::endpoint& peer) const;
     [[nodiscard]] result<void> knock(const device::channel_ref& channel, const verbs::endpoint& peer,
                                      core::nanoseconds deadline);
-    void tick(core::nanoseconds now) noexcept;
 
     std::shared_ptr<verbs::device> device_;
     gpu_engine engine_;
@@ -86,7 +86,7 @@ class client_poller final : public core::poller, public core::kernel_client, pub
     std::shared_ptr<core::slot_memory> send_;
     std::shared_ptr<core::slot_memory> receive_;
     int wake_fd_;
-    core::nanoseconds next_tick_{};
+    kernel_watch watch_;
     std::atomic<std::int64_t> clock_offset_{0};
     std::atomic<bool> failed_{false};
     bool told_ = false;   ///< that the connection is lost

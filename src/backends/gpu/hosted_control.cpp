@@ -79,10 +79,7 @@ result<void> hosted_link::prepare() {
 core::link_description hosted_link::describe() const {
     verbs::endpoint own;
     connection_->queue_pair().describe(own);
-    own.slots_address = reinterpret_cast<std::uintptr_t>(config_.receive->base());
-    own.slots_stride = config_.receive->stride();
-    own.slots_key = requests_->rkey;
-    own.slots = config_.receive->count();
+    describe_slots(*config_.receive, requests_->rkey, false, own);
     return verbs::to_bytes(own);
 }
 

@@ -1,7 +1,7 @@
 #include "backends/gpu/kernel_memory.hpp"
 
 #include "core/clock.hpp"
-#include "core/event_signal.hpp"
+#include "core/device_copy.hpp"
 
 #include <cerrno>
 #include <chrono>
@@ -18,20 +18,6 @@ constexpr std::size_t page_bytes = 4096;
 
 std::size_t whole_pages(std::size_t bytes) noexcept {
     return (bytes + page_bytes - 1) / page_bytes * page_bytes;
-}
-
-result<void> wait_for(core::device_stream& stream) {
-    constexpr std::chrono::seconds patience{10};
-    const core::nanoseconds deadline = core::deadline_after(patience);
-    while (core::now() < deadline) {
-        const core::stream_progress seen = stream.poll();
-        if (seen == core::stream_progress::done) return {};
-        if (seen == core::stream_progress::failed) {
-            return error{status::device_lost, 0, "the GPU failed while its memory was copied"};
-        }
-        core::sleep_on({}, core::now() + std::chrono::microseconds{50});
-    }
-    return error{status::timed_out, 0, "the GPU is busy: its memory could not be copied in time"};
 }
 
 }  // namespace
@@ -111,15 +97,8 @@ result<void> kernel_memory::copy(std::byte* to, const std::byte* from, std::size
         std::memcpy(to, from, bytes);
         return {};
     }
-    auto stream = gpu_->open_stream(stream_priority::normal);
-    if (!stream) return stream.error();
-    (*stream)->begin();
-    for (std::size_t done = 0; done < bytes; done += core::device_stream::piece_bytes) {
-        const std::size_t piece = std::min(bytes - done, core::device_stream::piece_bytes);
-        (*stream)->copy(to + done, from + done, piece);
-    }
-    (*stream)->finish(nullptr, nullptr);
-    return wait_for(**stream);
+    constexpr std::chrono::seconds patience{10};
+    return core::copy_and_wait(*gpu_, to, from, bytes, core::deadline_after(patience));
 }
 
 }  // namespace accel::gpu

@@ -19,11 +19,6 @@ namespace {
 
 /// Of all sessions together: more than any device has completions for.
 constexpr std::uint64_t most_slots = 1U << 22;
-/// How long a session that has failed may go unnoticed.
-constexpr std::chrono::milliseconds look_interval{50};
-/// How often kernels are told the time; often, until they have heard it once.
-constexpr std::chrono::seconds tick_interval{1};
-constexpr std::chrono::milliseconds first_tick_interval{2};
 
 }  // namespace
 
@@ -188,7 +183,7 @@ void resident_poller::remove(resident_link& link) noexcept {
 std::size_t resident_poller::poll(std::span<core::link_event> out) noexcept {
     core::clear_event(wake_fd_);
     news_.store(false, std::memory_order_seq_cst);
-    tick(core::now());
+    watch_.tick(memory_->orders(), memory_->report(), {});
     std::size_t count = 0;
     const std::lock_guard lock(mutex_);
     for (resident_link* each : links_) {
@@ -197,21 +192,8 @@ std::size_t resident_poller::poll(std::span<core::link_event> out) noexcept {
     return count;
 }
 
-/// Kernels have another clock, and learn from this one which deadlines have passed.
-void resident_poller::tick(core::nanoseconds now) noexcept {
-    if (now < next_tick_) return;
-    device::orders_layout& orders = memory_->orders();
-    const bool heard = __atomic_load_n(&memory_->report().clock_seen, __ATOMIC_RELAXED) != 0;
-    next_tick_ = now + (heard ? core::nanoseconds{tick_interval} : core::nanoseconds{first_tick_interval});
-    __atomic_store_n(&orders.clock_ns, core::now().count(), __ATOMIC_RELAXED);
-    __atomic_store_n(&orders.clock_tick, orders.clock_tick + 1, __ATOMIC_RELEASE);
-}
-
 bool resident_poller::sleep(int other_fd, core::nanoseconds until) noexcept {
-    const core::nanoseconds at_most = core::now() + look_interval;
-    std::array<pollfd, 2> fds{{{wake_fd_, POLLIN, 0}, {other_fd, POLLIN, 0}}};
-    core::sleep_on(fds, std::min({until, at_most, std::max(next_tick_, core::now())}));
-    return (fds[1].revents & POLLIN) != 0;
+    return watch_.sleep(wake_fd_, other_fd, until);
 }
 
 }  // namespace accel::gpu

@@ -3,6 +3,7 @@
 #include "backends/gpu/connection.hpp"
 #include "backends/gpu/engine_choice.hpp"
 #include "backends/gpu/kernel_memory.hpp"
+#include "backends/gpu/kernel_watch.hpp"
 #include "backends/gpu/service_memory.hpp"
 #include "backends/gpu/service_queues.hpp"
 #include "core/backend.hpp"
@@ -71,7 +72,6 @@ class resident_poller final : public core::poller, public verbs::async_listener 
     [[nodiscard]] result<void> prepare();
     [[nodiscard]] result<void> make_queues();
     [[nodiscard]] result<void> register_slots(connection& place);
-    void tick(core::nanoseconds now) noexcept;
 
     std::shared_ptr<verbs::device> device_;
     gpu_engine engine_;
@@ -84,7 +84,7 @@ class resident_poller final : public core::poller, public verbs::async_listener 
     std::unique_ptr<service_queues> queues_;
     std::vector<std::unique_ptr<connection>> connections_;
     int wake_fd_;
-    core::nanoseconds next_tick_{};
+    kernel_watch watch_;
     std::atomic<bool> kernels_ended_{false};
     std::atomic<bool> failed_{false};
 

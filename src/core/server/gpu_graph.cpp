@@ -1,5 +1,5 @@
 #include "core/carver.hpp"
-#include "core/event_signal.hpp"
+#include "core/device_copy.hpp"
 #include "core/server/gpu_service_state.hpp"
 #include "core/stream_end.hpp"
 
@@ -7,8 +7,6 @@
 #include <accel_transport/gpu_graph.hpp>
 
 #include <algorithm>
-#include <array>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -72,19 +70,9 @@ result<void> check(const gpu_graph_options& options) {
 }
 
 /// What the last turn has left.
-status read_state(instance& of, core::nanoseconds deadline) {
-    auto stream = of.gpu->open_stream(stream_priority::normal);
-    if (!stream) return stream.error().code;
-    (*stream)->begin();
-    (*stream)->copy(reinterpret_cast<std::byte*>(&of.last), of.memory, sizeof of.last);
-    (*stream)->finish(nullptr, nullptr);
-    while (core::now() < deadline) {
-        const core::stream_progress seen = (*stream)->poll();
-        if (seen == core::stream_progress::failed) return status::device_lost;
-        if (seen == core::stream_progress::done) return status::ok;
-        core::sleep_on({}, core::now() + std::chrono::microseconds{50});
-    }
-    return status::timed_out;
+result<void> read_state(instance& of, core::nanoseconds deadline) {
+    return core::copy_and_wait(*of.gpu, reinterpret_cast<std::byte*>(&of.last), of.memory, sizeof of.last,
+                               deadline);
 }
 
 }  // namespace
@@ -134,7 +122,7 @@ status gpu_graph::state::stop(core::nanoseconds deadline) {
         core->kernels().request_stop();
         const status ended = core::wait_for_end(*core->gpu(), each->turns->native(), deadline);
         if (ended != status::ok) return ended;
-        if (const status seen = read_state(*each, deadline); seen != status::ok) return seen;
+        if (auto read = read_state(*each, deadline); !read) return read.error().code;
         each->ended = true;
     }
     return status::ok;

@@ -1,0 +1,47 @@
+#pragma once
+
+#include "core/clock.hpp"
+#include "core/event_signal.hpp"
+
+#include <accel_transport/device/fences.hpp>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdint>
+
+/// What the host's thread of a service, or of a channel, does beside kernels that stay: it tells them the
+/// time, and looks now and then for what they tell.
+namespace accel::gpu {
+
+/// Kernels have another clock, and learn from this one which deadlines have passed.
+class kernel_watch {
+  public:
+    /// `orders` has the clock that kernels are told of, `report` the last tick that they have heard.
+    template <class Orders, class Report>
+    void tick(Orders& orders, const Report& report, core::nanoseconds offset) noexcept {
+        const core::nanoseconds now = core::now();
+        if (now < next_tick_) return;
+        const bool heard = mlx5::load_whole(&report.clock_seen) != 0;
+        next_tick_ = now + (heard ? core::nanoseconds{tick_interval} : core::nanoseconds{first_interval});
+        mlx5::store_whole(&orders.clock_ns, (core::now() + offset).count());
+        mlx5::store_flag(&orders.clock_tick, orders.clock_tick + 1);
+    }
+    /// Until something wakes it, the next tick, the next look or `until`. True: `other_fd` is readable.
+    [[nodiscard]] bool sleep(int wake_fd, int other_fd, core::nanoseconds until) const noexcept {
+        const core::nanoseconds now = core::now();
+        std::array<pollfd, 2> fds{{{wake_fd, POLLIN, 0}, {other_fd, POLLIN, 0}}};
+        core::sleep_on(fds, std::min({until, now + look_interval, std::max(next_tick_, now)}));
+        return (fds[1].revents & POLLIN) != 0;
+    }
+
+  private:
+    /// How long a failure that kernels have found may go unnoticed.
+    static constexpr std::chrono::milliseconds look_interval{50};
+    /// How often kernels are told the time; often, until they have heard it once.
+    static constexpr std::chrono::seconds tick_interval{1};
+    static constexpr std::chrono::milliseconds first_interval{2};
+    core::nanoseconds next_tick_{};
+};
+
+}  // namespace accel::gpu
