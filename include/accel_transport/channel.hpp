@@ -83,7 +83,8 @@ class ACCEL_API channel {
     [[nodiscard]] status begin(call_view& out) noexcept;
 
     /// Sends the first `length` bytes of the slot's request room. On anything but `ok` the call stays begun.
-    /// Fails with `message_too_large`, `invalid_state`, `peer_lost`, `again`.
+    /// Where the transport has no room now, the call waits for it, within its deadline and before later ones:
+    /// keep polling. Fails with `message_too_large`, `invalid_state`, `peer_lost`, `closed`.
     [[nodiscard]] status submit(call_id id, std::size_t length, const submit_options& options = {}) noexcept;
 
     /// Sends `payload` from where it lies, without a copy. It is lent until the completion, and must not

@@ -65,13 +65,13 @@ const device_fault all_faults[] = {
     {"queue_pair_fails_at_the_server", "qp_error nth=5 count=1", whose::server, false},
 };
 
-class rdma_faults : public ::testing::TestWithParam<device_fault> {
+class faulty_device : public ::testing::Test {
   protected:
-    rdma_faults() {
+    faulty_device() {
         if (softnic_fault_add == nullptr) throw std::runtime_error("these tests need softnic");
         softnic_fault_clear();
     }
-    ~rdma_faults() override { softnic_fault_clear(); }
+    ~faulty_device() override { softnic_fault_clear(); }
 
     static channel_options client_options() {
         channel_options options = calm_client();
@@ -95,6 +95,8 @@ class rdma_faults : public ::testing::TestWithParam<device_fault> {
                              [](const auto& row) { return row.scheme == scheme_on_device(); });
     }
 };
+
+class rdma_faults : public faulty_device, public ::testing::WithParamInterface<device_fault> {};
 
 /// A client that calls all the time, in a thread of its own.
 class bystander {
@@ -188,6 +190,33 @@ TEST_P(rdma_faults, end_in_one_completion_a_call_and_harm_nobody_else) {
 
 INSTANTIATE_TEST_SUITE_P(all, rdma_faults, ::testing::ValuesIn(all_faults),
                          [](const auto& row) { return std::string(row.param.name); });
+
+/// The device keeps the room of what it has sent until that is acknowledged, which may be after the answer
+/// came.
+TEST_F(faulty_device, calls_wait_for_room_in_the_send_queue) {
+    rig r(rdma(), echo, at_server());
+    const std::uint32_t last = last_queue_pair();
+    channel_options few_slots = client_options();
+    few_slots.slots = 4;  // a send queue of 16
+    auto client = r.connect(few_slots);
+    client.send_seed(100, 0);
+    ASSERT_EQ(client.finish(status::ok), 1U);
+    const std::uint64_t before = softnic_fault_count();
+    arm(fmt::format("drop op=ack count=10 qpn={:#x}", last + 2));
+    for (unsigned i = 0; i < 300; ++i) {
+        call_view call;
+        ASSERT_EQ(client.begin(call), status::ok);
+        fill(call.request.first(64), i);
+        ASSERT_EQ(client.submit(call.id, 64, {.trace_id = i}), status::ok) << "call " << i;
+        if (client.open_calls() < few_slots.slots) continue;
+        const completion done = client.next(patience(3s));
+        ASSERT_EQ(done.status, status::ok);
+        EXPECT_TRUE(matches(done.response, done.trace_id));
+        client.release(done.id);
+    }
+    EXPECT_EQ(client.finish(status::ok), 3U);
+    EXPECT_EQ(softnic_fault_count(), before + 10);
+}
 
 class rdma_device_faults : public rdma_faults {};
 

@@ -30,6 +30,7 @@ channel_core::channel_core(connect_request request, connection made)
       epoll_fd_(::epoll_create1(EPOLL_CLOEXEC)),
       timer_fd_(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) {
     for (client_slot& slot : slots_.all()) slot.header = request_.requests->header(slot.content.id.slot);
+    backlog_.reserve(slots_.count());
     watch_fd(timer_fd_);
     if (request_.options.reconnect) {
         reconnector_ = std::make_unique<reconnector>(request_);
@@ -131,7 +132,7 @@ void channel_core::consumed_late(client_slot& slot) noexcept {
 }
 
 void channel_core::sleep(nanoseconds deadline) noexcept {
-    nanoseconds until = std::min(deadline, slots_.next_deadline());
+    nanoseconds until = std::min(deadline, next_look());
     const bool copying = staging_ != nullptr && staging_->active();
     // A link that is still closing has no descriptor to wait on; nor has all that calls may wait for.
     if (state_ == state::losing) until = std::min(until, now() + std::chrono::milliseconds{1});
@@ -150,6 +151,12 @@ void channel_core::sleep(nanoseconds deadline) noexcept {
     sleep_on(fds, until);
 }
 
+/// When there is something to do though nothing says so: a deadline, or a link that may have room by now.
+nanoseconds channel_core::next_look() const noexcept {
+    const nanoseconds deadline = slots_.next_deadline();
+    return backlog_.empty() ? deadline : std::min(deadline, now() + std::chrono::milliseconds{1});
+}
+
 bool channel_core::arm() noexcept {
     if (slots_.ready() > 0) return false;
     const bool copying = staging_ != nullptr && staging_->active();
@@ -162,10 +169,9 @@ bool channel_core::arm() noexcept {
     return connection_.watch->ended() == status::ok && connection_.events->arm();
 }
 
-/// The timer makes `event_fd` readable when a deadline passes. Set again only when the next deadline has
-/// moved.
+/// The timer makes `event_fd` readable. Set again only when the time has moved.
 void channel_core::arm_timer() noexcept {
-    const nanoseconds next = slots_.next_deadline();
+    const nanoseconds next = next_look();
     if (next == timer_set_) return;
     timer_set_ = next;
     itimerspec when{};

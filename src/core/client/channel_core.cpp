@@ -101,10 +101,12 @@ inline void channel_core::write_header(const client_slot& slot, std::size_t leng
 
     const bool lends = lent != nullptr || !options.response_into.empty();
     const std::uint32_t index = slot.content.id.slot;
-    const status sent = lends ? connection_.path->deliver({index, payload, lent, options.response_into})
-                              : connection_.path->deliver_plain(index, payload);
+    const status sent = !backlog_.empty() ? status::again
+                        : lends ? connection_.path->deliver({index, payload, lent, options.response_into})
+                                : connection_.path->deliver_plain(index, payload);
     if (sent != status::ok) [[unlikely]] {
-        if (sent == status::again) return sent;
+        if (sent == status::again)
+            return hold_back(slot, {index, payload, lent, options.response_into}, options);
         lose(sent);
         return status::peer_lost;
     }
@@ -121,7 +123,7 @@ void channel_core::stamp_staged(client_slot& slot, std::size_t length,
                                 const submit_options& options) const noexcept {
     stamp(slot, length, options);
 }
-void channel_core::accept_staged(client_slot& slot, const submit_options& options) noexcept {
+void channel_core::accept_later(client_slot& slot, const submit_options& options) noexcept {
     accept(slot, options);
 }
 void channel_core::fill_staged(client_slot& slot, const link_event& event) const noexcept {
@@ -144,6 +146,8 @@ std::size_t channel_core::poll(std::span<completion> out) noexcept {
     if (staging_ != nullptr && staging_->active()) [[unlikely]]
         poll_staging();
     if (state_ == state::connected) [[likely]] {
+        if (!backlog_.empty()) [[unlikely]]
+            send_backlog();
         const bool goes_on = take_events(out);
         if (now_ >= slots_.next_deadline()) [[unlikely]]
             expire();
@@ -272,6 +276,7 @@ void channel_core::end_early(client_slot& slot, status why) noexcept {
     slot.content.timeline = {};
     slot.content.timeline.total = now_ - slot.submitted;
     const bool copied = slot.staged && abandon_staging(slot);
+    if (!slot.owed && !slot.staged) leave_backlog(slot.content.id.slot);
     const bool free_now =
         !copied &&
         (!slot.lent || (state_ == state::connected && connection_.path->retract(slot.content.id.slot)));

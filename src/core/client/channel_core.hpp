@@ -20,7 +20,8 @@
 namespace accel::core {
 
 /// A channel's state machine. channel_core.cpp is the data path, in the order a call travels;
-/// channel_staging.cpp its way over a GPU; channel_control.cpp makes, loses and ends connections.
+/// channel_backlog.cpp and channel_staging.cpp its detours; channel_control.cpp makes, loses and ends
+/// connections.
 class channel_core {
   public:
     [[nodiscard]] static result<std::unique_ptr<channel_core>> connect(std::shared_ptr<context_state> context,
@@ -100,13 +101,18 @@ class channel_core {
     template <class Done>
     void spin_then_sleep(nanoseconds deadline, Done done) noexcept;
 
+    // When the link has no room.
+    status hold_back(client_slot& slot, const outgoing& message, const submit_options& options) noexcept;
+    void send_backlog() noexcept;
+    void leave_backlog(std::uint32_t index) noexcept;
+
     // Over a GPU.
     [[nodiscard]] bool is_staged(slice lent, bool written) const noexcept;
     [[nodiscard]] status prepare_staging(std::uint32_t index, accelerator_device& gpu);
     status submit_staged(client_slot& slot, std::span<const std::byte> payload, const region_state* lent,
                          staged_parts staged, const submit_options& options) noexcept;
     void stamp_staged(client_slot& slot, std::size_t length, const submit_options& options) const noexcept;
-    void accept_staged(client_slot& slot, const submit_options& options) noexcept;
+    void accept_later(client_slot& slot, const submit_options& options) noexcept;
     void fill_staged(client_slot& slot, const link_event& event) const noexcept;
     [[nodiscard]] status deliver_staged(client_slot& slot, staged_call& call) noexcept;
     void poll_staging() noexcept;
@@ -123,12 +129,14 @@ class channel_core {
     void retire_connection() noexcept;
     void watch_fd(int fd) noexcept;
     void forget_fd(int fd) noexcept;
+    [[nodiscard]] nanoseconds next_look() const noexcept;
     void arm_timer() noexcept;
 
     connect_request request_;
     connection connection_;
     client_slots slots_;
     state state_ = state::connected;
+    std::vector<outgoing> backlog_;      ///< calls the link had no room for, oldest first; room for all slots
     std::uint32_t epoch_ = 0;            ///< of `connection_`; rises with each reconnect
     std::array<link_event, 32> events_;  ///< of the poll under way
     nanoseconds now_{};                  ///< read once a poll

@@ -49,13 +49,15 @@ status channel_core::submit_staged(client_slot& slot, std::span<const std::byte>
         slot.owed = false;
         slot.lent = true;
         staging_->start(index, staging_phase::copying_out, room, payload.data(), payload.size());
-    } else if (const status sent = deliver_staged(slot, call); sent != status::ok) {
-        if (sent == status::again) return sent;
+    } else if (const status sent = deliver_staged(slot, call); sent == status::again) {
+        slot.owed = slot.lent = false;
+        staging_->wait_for_link(index);
+    } else if (sent != status::ok) {
         lose(sent);
         return status::peer_lost;
     }
     slot.staged = true;
-    accept_staged(slot, options);
+    accept_later(slot, options);
     return status::ok;
 }
 
@@ -82,7 +84,7 @@ void channel_core::poll_staging() noexcept {
             const stream_progress far = staging_->go_on(call);
             if (far != stream_progress::running) on_copied(slot, call, far == stream_progress::done);
         }
-        if (call.phase != staging_phase::copied_out) return;
+        if (call.phase != staging_phase::copied_out || state_ != state::connected) return;
         const status sent = deliver_staged(slot, call);
         if (sent != status::ok && sent != status::again) lose(sent);
     });

@@ -31,6 +31,16 @@ void gpu_staging::start(std::uint32_t slot, staging_phase phase, std::byte* to, 
     call.copy = {to, from, bytes};
     call.fed = false;
     feed(call);
+    list(slot);
+}
+
+void gpu_staging::wait_for_link(std::uint32_t slot) noexcept {
+    calls_[slot].phase = staging_phase::copied_out;
+    list(slot);
+}
+
+void gpu_staging::list(std::uint32_t slot) noexcept {
+    staged_call& call = calls_[slot];
     if (!call.listed) listed_.push_back(slot);
     call.listed = true;
 }

@@ -57,6 +57,8 @@ class gpu_staging {
     /// Starts a copy; the call waits for it in `phase`.
     void start(std::uint32_t slot, staging_phase phase, std::byte* to, const std::byte* from,
                std::size_t bytes) noexcept;
+    /// The payload lies where the link can read it, but the link has no room: the call waits in `copied_out`.
+    void wait_for_link(std::uint32_t slot) noexcept;
 
     /// Goes on with a copy. How far it is.
     [[nodiscard]] stream_progress go_on(staged_call& call) noexcept;
@@ -82,6 +84,7 @@ class gpu_staging {
 
   private:
     void feed(staged_call& call) noexcept;
+    void list(std::uint32_t slot) noexcept;
 
     std::unique_ptr<stream_waker> waker_;  ///< outlives the streams
     std::vector<staged_call> calls_;
