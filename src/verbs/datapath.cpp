@@ -333,7 +333,10 @@ std::size_t rdma_poller::take_completions(std::span<core::link_event> out) noexc
     constexpr int most_looks = 4;  // those that make no event, of sends, may stand before one that does
     std::size_t count = 0;
     for (int looks = 0; looks < most_looks && count == 0 && !out.empty(); ++looks) {
-        if (next_fetched_ == last_fetched_ && !fetch()) break;
+        if (next_fetched_ == last_fetched_ && !fetch()) {
+            if (top_up_due_) top_up();
+            break;
+        }
         while (next_fetched_ < last_fetched_ && count < out.size()) {
             count += take(fetched_[next_fetched_++], out[count]);
         }

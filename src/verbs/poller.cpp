@@ -175,6 +175,7 @@ void rdma_poller::remove(rdma_link& link, std::uint32_t number, bool polled) noe
     links_.remove(number);
     std::erase(talkers_, &link);
     link.talks = false;
+    top_up_due_ = receives_ != nullptr && !receives_->is_direct();
     settle_busy();
 }
 
@@ -244,12 +245,22 @@ std::size_t rdma_poller::tell(std::span<core::link_event> out) noexcept {
     return count;
 }
 
+/// Where libibverbs posts, one that is refused finds the queue full: none is missing.
 void rdma_poller::refill_receives() noexcept {
-    shared_use_.missing -= receives_->post(shared_use_.missing, receive_chain_);
+    (void)receives_->post(shared_use_.missing, receive_chain_);
+    shared_use_.missing = 0;
+}
+
+/// What a queue pair had received that was destroyed before its completions were taken does not come back by
+/// them everywhere: some devices' drivers drop them.
+void rdma_poller::top_up() noexcept {
+    top_up_due_ = false;
+    shared_use_.missing = receives_->depth();
+    refill_receives();
 }
 
 bool rdma_poller::arm() noexcept {
-    const bool work = news_.load(std::memory_order_seq_cst) || !talkers_.empty();
+    const bool work = news_.load(std::memory_order_seq_cst) || !talkers_.empty() || top_up_due_;
     if (work || next_fetched_ < last_fetched_) return false;
     if (queue_failed_) return true;  // whoever polls comes back to see its links closed
     // A look is cheap; to ask for an event may be a system call.

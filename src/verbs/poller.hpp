@@ -93,8 +93,9 @@ class rdma_poller final : public core::poller, public async_listener {
     [[nodiscard]] static bool is_arrival(const work_completion& completion, const rdma_link* link) noexcept;
     [[nodiscard]] bool fetch() noexcept;
     void keep(int got) noexcept;
+    void top_up() noexcept;
     void settle_busy() noexcept {
-        busy_ = !talkers_.empty() || next_fetched_ < last_fetched_ || queue_failed_;
+        busy_ = !talkers_.empty() || next_fetched_ < last_fetched_ || queue_failed_ || top_up_due_;
     }
     void fail_all(status reason) noexcept;
     void fail_queue() noexcept;
@@ -112,6 +113,7 @@ class rdma_poller final : public core::poller, public async_listener {
     std::unique_ptr<receive_queue> receives_;  ///< server
     empty_receives receive_chain_;
     receive_use shared_use_{0, receives_at_once};
+    bool top_up_due_ = false;  ///< a session has ended; nobody may hear of the receives it had used up
 
     std::array<work_completion, 16> fetched_{};
     std::uint32_t next_fetched_ = 0;

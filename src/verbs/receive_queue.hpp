@@ -71,6 +71,8 @@ class receive_queue {
     /// Where it lies and how far it has been posted, for others to go on; without a ring where libibverbs
     /// posts.
     [[nodiscard]] const mlx5::shared_receive_queue_ref& located() const noexcept { return direct_; }
+    /// Posted where it lies, and not by libibverbs.
+    [[nodiscard]] bool is_direct() const noexcept { return direct_.ring != nullptr; }
     /// Posts `count`, of which no more than `depth` are out; returns how many were accepted.
     [[nodiscard]] std::uint32_t post(std::uint32_t count, empty_receives& chain) noexcept {
         if (!is_direct()) return post_by_verbs(count, chain);
@@ -86,7 +88,6 @@ class receive_queue {
     receive_queue(std::shared_ptr<domain> owner, srq_handle srq, std::uint32_t depth,
                   const mlx5::shared_receive_queue_ref& direct) noexcept
         : domain_(std::move(owner)), srq_(std::move(srq)), depth_(depth), direct_(direct) {}
-    [[nodiscard]] bool is_direct() const noexcept { return direct_.ring != nullptr; }
     [[nodiscard]] std::uint32_t post_by_verbs(std::uint32_t count, empty_receives& chain) noexcept;
 
     std::shared_ptr<domain> domain_;

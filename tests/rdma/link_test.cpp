@@ -165,6 +165,29 @@ TEST_F(rdma_link, a_slot_of_a_gibibyte) {
     EXPECT_EQ(event.payload[gibibyte - 1], std::byte{0x5a});
 }
 
+/// Some drivers drop what a queue pair had received when it is destroyed: nobody hears of those receives.
+TEST_F(rdma_link, sessions_that_end_with_requests_unread_use_up_no_receives) {
+    constexpr core::link_geometry wide{512, 64, 64};
+    constexpr unsigned sessions = 20;  // more requests in all than a worker has receives
+    listen();
+    for (unsigned i = 0; i < sessions; ++i) {
+        pair p = connect(wide);
+        for (std::uint32_t slot = 0; slot < wide.slots; ++slot)
+            ASSERT_EQ(send(*p.client, message_kind::request, slot, {}), status::ok);
+        std::array<link_event, 16> some;
+        ASSERT_TRUE(eventually(patience(5s), [&] {
+            (void)p.client_events->poll(some);
+            return p.client->flushed();
+        })) << "session " << i;
+        EXPECT_TRUE(eventually(patience(5s), [&] { return p.server->close(); }));
+        for (std::uint32_t look = 0; look < 2 * wide.slots; ++look)
+            ASSERT_EQ(server_events->poll(some), 0U) << "of a session that has ended";
+    }
+    pair last = connect();
+    ASSERT_EQ(send(*last.client, message_kind::request, 0, pattern(100, 1)), status::ok);
+    expect_payload(next(*server_events), pattern(100, 1));
+}
+
 TEST_F(rdma_link, closing_is_final_and_can_be_repeated) {
     listen();
     pair p = connect();
