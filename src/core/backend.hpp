@@ -118,6 +118,9 @@ class link {
     /// From now on this link has events. Client: on the polling thread. Server: from *any* thread while the
     /// poller polls, before the grant is sent: a short lock that polling meets only when a new peer attaches.
     virtual void activate() = 0;
+    /// Server, on the polling thread: the peer is gone, as the control plane says. Nothing need reach it any
+    /// more.
+    virtual void peer_left() noexcept {}
     /// On the polling thread, idempotent: ends the link and tells the peer where the transport can. No events
     /// follow. Returns true when nothing touches any slot or lent memory any more; else call again, until it
     /// does.

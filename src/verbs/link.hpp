@@ -35,6 +35,7 @@ class rdma_link final : public core::link, public async_listener {
     [[nodiscard]] core::link_description describe() const override;
     [[nodiscard]] result<void> attach(const core::link_grant& grant, core::nanoseconds deadline) override;
     void activate() override;
+    void peer_left() noexcept override { peer_left_ = true; }
     [[nodiscard]] bool close() noexcept override;
     [[nodiscard]] status deliver(const core::outgoing& message) noexcept override;
     [[nodiscard]] status deliver_plain(std::uint32_t slot,
@@ -158,6 +159,7 @@ class rdma_link final : public core::link, public async_listener {
     status reason_ = status::ok;
     bool polled_ = false;   ///< the poller knows this link
     bool closing_ = false;  ///< `close` was called; answers may still be on their way
+    bool peer_left_ = false;
     std::atomic<status> async_reason_{status::ok};
     core::nanoseconds close_by_{};
     key_cache keys_;

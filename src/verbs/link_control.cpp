@@ -253,7 +253,7 @@ bool rdma_link::flushed() noexcept {
 
 bool rdma_link::close() noexcept {
     if (state_ == state::closed) return true;
-    const bool answers_first = state_ == state::open && is_server();
+    const bool answers_first = state_ == state::open && is_server() && !peer_left_;
     if (answers_first && !flushed()) {
         if (!closing_) close_by_ = core::now() + close_grace;
         closing_ = true;

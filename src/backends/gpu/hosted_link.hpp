@@ -33,6 +33,7 @@ class hosted_link final : public core::link, public verbs::async_listener {
     [[nodiscard]] core::link_description describe() const override;
     [[nodiscard]] result<void> attach(const core::link_grant& grant, core::nanoseconds deadline) override;
     void activate() override;
+    void peer_left() noexcept override { peer_left_ = true; }
     [[nodiscard]] bool close() noexcept override;
     [[nodiscard]] status deliver(const core::outgoing& message) noexcept override;
     [[nodiscard]] status deliver_plain(std::uint32_t slot,
@@ -106,6 +107,7 @@ class hosted_link final : public core::link, public verbs::async_listener {
     std::atomic<status> async_reason_{status::ok};
     bool opened_ = false;   ///< the device code knows its session
     bool closing_ = false;  ///< `close` was called; answers may still be on their way
+    bool peer_left_ = false;
     std::optional<std::uint32_t> flushing_to_;
     core::nanoseconds close_by_{};
     verbs::key_cache keys_;

@@ -137,7 +137,7 @@ bool tcp_link::close() noexcept {
     }
     if (state_ != state::closing) {
         leave_poller();
-        const bool answers_first = state_ == state::open && is_server();
+        const bool answers_first = state_ == state::open && is_server() && !peer_left_;
         if (state_ == state::open && !is_server()) {
             say_goodbye();
         }

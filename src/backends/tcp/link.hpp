@@ -27,6 +27,7 @@ class tcp_link final : public core::link {
     [[nodiscard]] core::link_description describe() const override;
     [[nodiscard]] result<void> attach(const core::link_grant& grant, core::nanoseconds deadline) override;
     void activate() override;
+    void peer_left() noexcept override { peer_left_ = true; }
     [[nodiscard]] bool close() noexcept override;
     [[nodiscard]] status deliver(const core::outgoing& message) noexcept override;
     [[nodiscard]] status deliver_plain(std::uint32_t slot,
@@ -127,6 +128,7 @@ class tcp_link final : public core::link {
     bool read_ahead_ = false;    ///< `read_asleep` read for the next `progress`
     std::uint32_t first_let_go_ = none;
     std::uint32_t last_let_go_ = none;
+    bool peer_left_ = false;
     core::nanoseconds close_by_{};
     send_queue queue_;
     zerocopy_ledger zerocopy_;

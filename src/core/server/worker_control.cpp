@@ -159,7 +159,9 @@ void worker::run_commands() noexcept {
         }
         const auto found = std::find_if(sessions_.begin(), sessions_.end(),
                                         [&](const auto& candidate) { return candidate->id() == each.id; });
-        if (found != sessions_.end()) lose(**found, each.why);
+        if (found == sessions_.end()) continue;
+        (*found)->path().peer_left();
+        lose(**found, each.why);
     }
 }
 
