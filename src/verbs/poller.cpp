@@ -212,11 +212,11 @@ void rdma_poller::fail_queue() noexcept {
 /// another.
 void rdma_poller::replace_queues() noexcept {
     constexpr std::chrono::milliseconds pause{10};
+    const std::lock_guard lock(mutex_);
+    if (links_alive_ > 0 || device_failed_) return;
     const core::nanoseconds now = core::now();
     if (now < replace_at_) return;
     replace_at_ = now + pause;
-    const std::lock_guard lock(mutex_);
-    if (links_alive_ > 0 || device_failed_) return;
     for (queue_share& each : queues_) each = {};
     queues_made_ = queues_polled_ = turn_ = 0;
     completions_ = nullptr;

@@ -88,6 +88,8 @@ class proxy_engine final : public async_listener {
     /// Takes what has completed, posts a batch of each ring. False: there was nothing to do. By one thread at
     /// a time, and by no other once started.
     bool turn() noexcept;
+    /// The completion queue or the device has failed: it does nothing more. By whoever turns it.
+    [[nodiscard]] bool has_failed() const noexcept { return lost_; }
 
     // Instead of `start`, for a thread that turns it and sleeps.
     /// Readable when something has completed, provided that `arm` said true and the turn after it did
@@ -173,7 +175,7 @@ class proxy_engine final : public async_listener {
     std::size_t first_ = 0;     ///< whose turn it is first
     std::uint32_t told_ = 0;    ///< completions, free-running
     std::uint32_t untold_ = 0;  ///< failures for which there was no room yet
-    bool lost_ = false;         ///< the completion queue has failed
+    bool lost_ = false;         ///< the completion queue or the device has failed
     bool armed_ = false;        ///< what completes next makes an event
     bool any_removed_ = false;  ///< … ever
     std::array<ibv_wc, 32> fetched_{};

@@ -40,6 +40,8 @@ class hosted_engine {
     // On the polling thread.
     /// What a kernel's host has to do for it. Before completions are looked for. False: there was nothing.
     virtual bool turn() noexcept { return false; }
+    /// It is of no use to any session any more. Where nobody but `turn` would notice.
+    [[nodiscard]] virtual bool has_failed() const noexcept { return false; }
     /// Readable when there is a completion, provided that `arm` said true.
     [[nodiscard]] virtual int event_fd() const noexcept = 0;
     [[nodiscard]] virtual bool arm() noexcept = 0;

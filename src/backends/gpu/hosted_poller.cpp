@@ -133,13 +133,13 @@ void hosted_poller::on_async_event(ibv_event_type type) noexcept {
 /// another.
 void hosted_poller::replace_queues() noexcept {
     constexpr std::chrono::milliseconds pause{10};
-    const core::nanoseconds now = core::now();
-    if (now < replace_at_) return;
-    replace_at_ = now + pause;
     {
         const std::lock_guard lock(mutex_);
         if (links_alive_ > 0 || device_failed_) return;
     }
+    const core::nanoseconds now = core::now();
+    if (now < replace_at_) return;
+    replace_at_ = now + pause;
     // Until the flags change there is no other link.
     engine_.reset();
     service_.reset();
@@ -166,6 +166,7 @@ void hosted_poller::take_news() noexcept {
         if (known) each->settle_async_failure();
         return known;
     });
+    overrun_ = overrun_ || (engine_ && engine_->has_failed());
     failed_ = device_failed_ || overrun_;
     if (failed_) {
         for (hosted_link* each : links_) each->fail(status::system_error);
@@ -211,8 +212,10 @@ std::size_t hosted_poller::take(core::link_event& out) noexcept {
     device::ready_entry arrived;
     const bool any = device::detail::next_ready(service_->ref(), arrived) == status::ok;
     const bool taken = any && by_place_[arrived.session]->take(arrived, out);
-    if (service_->failures() != failures_seen_) [[unlikely]]
+    if (service_->failures() != failures_seen_) [[unlikely]] {
         note_failures();
+        if (engine_->has_failed()) announce();
+    }
     return taken ? 1 : 0;
 }
 

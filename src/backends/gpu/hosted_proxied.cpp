@@ -69,6 +69,7 @@ class proxied_engine final : public hosted_engine {
     [[nodiscard]] result<std::unique_ptr<hosted_connection>> connect(
         ibv_pd* domain, std::uint32_t slots, verbs::async_listener* listener) override;
     bool turn() noexcept override { return engine_->turn(); }
+    [[nodiscard]] bool has_failed() const noexcept override { return engine_->has_failed(); }
     [[nodiscard]] int event_fd() const noexcept override { return engine_->event_fd(); }
     [[nodiscard]] bool arm() noexcept override { return engine_->arm(); }
     void disarm() noexcept override { engine_->disarm(); }
