@@ -45,6 +45,7 @@ int main(int argc, char** argv) {
     auto channel = accel::gpu_channel::connect(*context, argv[1]);
     if (!channel) return fail(channel.error().message.c_str());
 
+    cudaSetDevice(channel->memory().ordinal);
     message* line = nullptr;
     if (const auto code = cudaMallocHost(&line, sizeof *line); code != cudaSuccess)
         return fail(cudaGetErrorString(code));

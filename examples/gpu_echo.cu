@@ -40,6 +40,7 @@ int main(int argc, char** argv) {
         accel::gpu_service::listen(*context, argc > 1 ? argv[1] : "gpu://127.0.0.1:0?insecure=true");
     if (!service) return fail(service.error().message.c_str());
 
+    cudaSetDevice(service->memory().ordinal);
     cudaStream_t stream = nullptr;
     cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
     shout<<<8, 128, 0, stream>>>(service->ref());

@@ -65,7 +65,7 @@ int main(int argc, char** argv) {
     auto options = accel::gpu_service::defaults();
     auto service = accel::gpu_service::listen(*context, uri, options);
     if (!service) return accel::report::complain(program, service.error());
-    auto model = digits::gpu_network::create(0, *weights.value, turns.instances);
+    auto model = digits::gpu_network::create(service->memory().ordinal, *weights.value, turns.instances);
     if (!model) return accel::report::complain(program, model.error());
     auto graph = accel::gpu_graph::start(*service, turns, [&](CUstream_st* stream, const auto& turn) {
         return record(*model, raw, stream, turn);

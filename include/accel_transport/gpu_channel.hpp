@@ -57,6 +57,8 @@ class ACCEL_API gpu_channel {
 
     /// What kernels are given, by value. Good until `close` has returned.
     [[nodiscard]] const device::channel_ref& ref() const noexcept;
+    /// Where its slots are and its kernels have to run: of the options or the URI.
+    [[nodiscard]] memory_kind memory() const noexcept;
     [[nodiscard]] std::size_t max_request_bytes() const noexcept;
     [[nodiscard]] std::size_t max_response_bytes() const noexcept;
     [[nodiscard]] std::uint32_t slots() const noexcept;

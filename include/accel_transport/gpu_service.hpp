@@ -59,6 +59,8 @@ class ACCEL_API gpu_service {
     /// What kernels are given, by value. Good until `stop` has returned. Clients may connect before the
     /// first kernel runs; their requests wait for it.
     [[nodiscard]] const device::service_ref& ref() const noexcept;
+    /// Where its slots are and its kernels have to run: of the options or the URI.
+    [[nodiscard]] memory_kind memory() const noexcept;
     /// What clients connect to, with the real port; without keys and options.
     [[nodiscard]] std::string endpoint() const;
     [[nodiscard]] gpu_service_statistics statistics() const;

@@ -40,6 +40,7 @@ TEST_P(device_client, slots_may_lie_on_the_host) {
     open();
     for (const std::size_t size : {0U, 64U, 4096U})
         EXPECT_EQ(call_once(ref(), size, size), status::ok) << size;
+    EXPECT_EQ(rig.channel->memory(), rig.wanted.memory);
 }
 
 TEST_P(device_client, the_largest_messages_that_were_agreed_on) {

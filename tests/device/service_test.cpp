@@ -39,6 +39,7 @@ TEST_P(device_service, echoes_every_size) {
     }
     EXPECT_TRUE(eventually(patience(2s), [&] { return rig.service->statistics().replies == 9; }));
     EXPECT_EQ(rig.service->statistics().requests, 9U);
+    EXPECT_EQ(rig.service->memory(), rig.options.memory);
     EXPECT_EQ(rig.service->statistics().dropped, 0U);
 }
 

@@ -134,6 +134,9 @@ result<gpu_channel> gpu_channel::connect(context& ctx, std::string_view uri, con
 const device::channel_ref& gpu_channel::ref() const noexcept {
     return state_->channel;
 }
+memory_kind gpu_channel::memory() const noexcept {
+    return state_->request.options.memory;
+}
 std::size_t gpu_channel::max_request_bytes() const noexcept {
     return state_->request.options.request_bytes;
 }

@@ -47,6 +47,11 @@ const device::service_ref& gpu_service::ref() const noexcept {
     return *state_->core->kernels().service();
 }
 
+memory_kind gpu_service::memory() const noexcept {
+    const core::accelerator_device* const gpu = state_->core->gpu();
+    return gpu == nullptr ? memory_kind::host() : gpu->kind();
+}
+
 gpu_engine gpu_service::engine() const noexcept {
     return state_->engine.engine;
 }
