@@ -22,8 +22,8 @@ namespace accel::verbs {
 
 class rdma_poller;
 
-/// One reliable connection and the slots it writes from and receives into. control.cpp makes and ends it,
-/// datapath.cpp sends and receives.
+/// One reliable connection and the slots it writes from and receives into. link_control.cpp makes
+/// and ends it, send_datapath.cpp sends, receive_datapath.cpp receives.
 class rdma_link final : public core::link, public async_listener {
   public:
     [[nodiscard]] static result<std::unique_ptr<core::link>> create(rdma_poller& owner,

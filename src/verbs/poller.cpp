@@ -231,7 +231,7 @@ void rdma_poller::replace_queues() noexcept {
     core::log().warn("rdma: a completion queue had failed; there is a new one");
 }
 
-// The data path; `poll` itself is in datapath.cpp.
+// The data path; `poll` itself is in receive_datapath.cpp.
 
 std::size_t rdma_poller::tell(std::span<core::link_event> out) noexcept {
     std::size_t count = 0;

@@ -72,7 +72,7 @@ check_exports() {
     grep -q ' T accel::channel::connect(' <<<"$exports" || fail "accel::channel::connect is not exported"
     foreign=$(grep -vE '^[0-9a-f]+ [A-Za-z] ((vtable|typeinfo|typeinfo name) for )?accel::' <<<"$exports" || true)
     [[ -z $foreign ]] || fail "exported, but not ours: $foreign"
-    if grep -E ' accel::(core|local|tcp|zmq)::' <<<"$exports"; then
+    if grep -E ' accel::(core|cuda|gdr|gpu|local|rdma|tcp|verbs|zmq)::' <<<"$exports"; then
         fail "the internals above are exported"
     fi
     headers=$(objdump -p "$library")

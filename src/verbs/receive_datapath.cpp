@@ -1,0 +1,217 @@
+#include "verbs/failure.hpp"
+#include "verbs/link.hpp"
+#include "verbs/poller.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+/// The way in: from a completion to the event that the core gets.
+namespace accel::verbs {
+
+std::size_t rdma_poller::poll(std::span<core::link_event> out) noexcept {
+    const bool simple = single_looks_ > 0 && !busy_ && !news_.load(std::memory_order_acquire);
+    if (!simple) [[unlikely]]
+        return poll_all(out);
+    --single_looks_;
+    if (queues_polled_ > 1) [[unlikely]]
+        completions_ = &next_queue();
+    const int got = completions_->poll({fetched_.data(), 1});
+    if (got == 0) return 0;
+    const work_completion& completion = fetched_.front();
+    rdma_link* const link = got > 0 ? links_.find(completion.queue_pair) : nullptr;
+    if (is_arrival(completion, link)) [[likely]] {
+        if (receives_) receives_->take_back(completion);
+        return link->take_arrival(completion, out.front()) ? 1 : 0;
+    }
+    return poll_on(got, out);
+}
+
+/// After a look that found no message, but a completion of a send or a failure: a message may stand behind
+/// it. As long as looks ask for one completion.
+[[gnu::noinline]] std::size_t rdma_poller::poll_on(int got, std::span<core::link_event> out) noexcept {
+    if (got < 0) {
+        keep(got);
+    } else if (take(fetched_.front(), out.front()) > 0) {
+        return 1;
+    }
+    return poll(out);
+}
+
+inline bool rdma_poller::is_arrival(const work_completion& completion, const rdma_link* link) noexcept {
+    return link != nullptr && completion.kind == completed::arrived;
+}
+
+completion_queue& rdma_poller::next_queue() noexcept {
+    turn_ = turn_ + 1 < queues_polled_ ? turn_ + 1 : 0;
+    return *queues_[turn_].queue;
+}
+
+/// With news, something to tell, or more completions than one.
+[[gnu::noinline]] std::size_t rdma_poller::poll_all(std::span<core::link_event> out) noexcept {
+    if (news_.load(std::memory_order_acquire)) take_news();
+    std::size_t count = talkers_.empty() ? 0 : tell(out);
+    if (queue_failed_) {
+        replace_queues();
+    } else {
+        count += take_completions(out.subspan(count));
+    }
+    settle_busy();
+    return count;
+}
+
+std::size_t rdma_poller::take_completions(std::span<core::link_event> out) noexcept {
+    constexpr int most_looks = 4;  // those that make no event, of sends, may stand before one that does
+    std::size_t count = 0;
+    for (int looks = 0; looks < most_looks && count == 0 && !out.empty(); ++looks) {
+        if (next_fetched_ == last_fetched_ && !fetch()) {
+            if (top_up_due_) top_up();
+            break;
+        }
+        while (next_fetched_ < last_fetched_ && count < out.size()) {
+            count += take(fetched_[next_fetched_++], out[count]);
+        }
+    }
+    return count;
+}
+
+/// Returns how many events a completion makes: none or one, written to `out`.
+std::size_t rdma_poller::take(const work_completion& completion, core::link_event& out) noexcept {
+    rdma_link* link = links_.find(completion.queue_pair);
+    if (link == nullptr && news_.load(std::memory_order_acquire)) {
+        take_news();
+        link = links_.find(completion.queue_pair);
+    }
+    const bool shared_receive = completion.kind != completed::sent && receives_ != nullptr;
+    if (shared_receive) receives_->take_back(completion);
+    if (is_arrival(completion, link)) return link->take_arrival(completion, out) ? 1 : 0;
+    if (shared_receive && shared_use_.one_more()) refill_receives();
+    if (link != nullptr) link->on_other_completion(completion);
+    return 0;
+}
+
+/// False: there is nothing.
+bool rdma_poller::fetch() noexcept {
+    // Each look for one that is not there costs, so while they come one by one, only now and then more are
+    // asked for.
+    constexpr std::uint32_t looks_for_one = 15;
+    const std::size_t most = single_looks_ > 0 ? 1 : fetched_.size();
+    int got = 0;
+    for (std::uint32_t i = 0; i < queues_polled_ && got == 0; ++i) {
+        if (queues_polled_ > 1) completions_ = &next_queue();
+        got = completions_->poll({fetched_.data(), most});
+    }
+    if (most == 1) {
+        --single_looks_;
+    } else if (got <= 1) {
+        single_looks_ = looks_for_one;
+    }
+    keep(got);
+    return got > 0;
+}
+
+void rdma_poller::keep(int got) noexcept {
+    next_fetched_ = 0;
+    last_fetched_ = got > 0 ? static_cast<std::uint32_t>(got) : 0;
+    if (got < 0) fail_queue();
+    settle_busy();
+}
+
+[[gnu::always_inline]] inline bool rdma_link::take_arrival(const work_completion& completion,
+                                                           core::link_event& out) noexcept {
+    if (use_->one_more()) [[unlikely]]
+        refill_receives();
+    if (state_ != state::open || closing_) [[unlikely]]
+        return false;
+    const bool sane = on_arrival(completion.immediate, out);
+    if (!sane) [[unlikely]]
+        fail(status::protocol_error);
+    return sane;
+}
+
+/// Of a send, or a failure.
+void rdma_link::on_other_completion(const work_completion& completion) noexcept {
+    if (completion.status == IBV_WC_SUCCESS) {
+        if (completion.kind != completed::sent) return fail(status::protocol_error);  // no write of ours
+        std::uint64_t id = 0;
+        if (!queue_pair_->take_sent(completion, id)) return fail(status::system_error);
+        return on_sent(id);
+    }
+    if (closing_) close_by_ = {};  // nothing more will leave
+    fail(meaning(completion.status));
+}
+
+/// False: not what a correct peer sends.
+[[gnu::always_inline]] inline bool rdma_link::on_arrival(std::uint32_t slot, core::link_event& out) noexcept {
+    if (slot >= config_.geometry.slots) return false;
+    const core::slot_memory& received = *config_.receive;
+    std::byte* const bytes = received.header(slot);
+    // Once: the peer can change it while we look.
+    core::read_header(out.header, bytes);
+    if (out.header.slot != slot || out.header.length > received.capacity()) return false;
+    out.kind = core::event_kind::arrived;
+    out.borrowed = false;
+    out.reason = status::ok;
+    out.owner = config_.owner;
+    out.payload = {received.payload(slot), out.header.length};
+    out.response_room = {};
+    if (is_server()) return take_placement(out.header);
+    return slots_[slot].response_into.empty() || take_elsewhere(out);
+}
+
+/// Server: where the client wants its answer. False: not what a correct client sends.
+inline bool rdma_link::take_placement(const core::slot_header& header) noexcept {
+    slots_[header.slot].placement.length = 0;
+    return header.extension_bytes == 0 || read_placement(header);
+}
+
+[[gnu::noinline]] bool rdma_link::read_placement(const core::slot_header& header) noexcept {
+    verbs::placement& placed = slots_[header.slot].placement;
+    if (header.extension_bytes > core::extension_room) return false;
+    std::array<std::byte, core::extension_room> copy;
+    std::memcpy(copy.data(), config_.receive->header(header.slot) - header.extension_bytes,
+                header.extension_bytes);
+    return find_placement({copy.data(), header.extension_bytes}, placed) &&
+           (placed.length == 0 || header.response_room <= placed.length);
+}
+
+/// Client: a response that arrives, or goes from its slot, where the application wanted it.
+[[gnu::noinline]] bool rdma_link::take_elsewhere(core::link_event& event) noexcept {
+    slot_use& use = slots_[event.header.slot];
+    const std::span<std::byte> wanted = std::exchange(use.response_into, {});
+    if (event.header.code != status::ok) return true;  // why it failed stands in the slot
+    if (event.header.length > wanted.size()) return false;
+    const std::span<std::byte> into = wanted.first(event.header.length);
+    if (use.copies_response) std::copy(event.payload.begin(), event.payload.end(), into.begin());
+    event.payload = into;
+    return true;
+}
+
+std::size_t rdma_link::tell(std::span<core::link_event> out) noexcept {
+    std::size_t count = 0;
+    while (!let_go_.empty() && count < out.size()) {
+        core::link_event& event = out[count++];
+        event = {};
+        event.kind = core::event_kind::let_go;
+        event.owner = config_.owner;
+        event.header.slot = let_go_.back();
+        let_go_.pop_back();
+    }
+    if (state_ == state::losing && count < out.size()) {
+        core::link_event& event = out[count++];
+        event = {};
+        event.kind = core::event_kind::lost;
+        event.reason = reason_;
+        event.owner = config_.owner;
+        state_ = state::lost;
+    }
+    return count;
+}
+
+[[gnu::noinline]] void rdma_link::refill_receives() noexcept {
+    if (is_server()) return poller_.refill_receives();
+    own_use_.missing -= queue_pair_->post_receives(own_use_.missing, poller_.receive_chain());
+}
+
+}  // namespace accel::verbs
