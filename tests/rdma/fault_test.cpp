@@ -218,6 +218,76 @@ TEST_F(faulty_device, calls_wait_for_room_in_the_send_queue) {
     EXPECT_EQ(softnic_fault_count(), before + 10);
 }
 
+/// A client whose send queue is full: what it has sent is not acknowledged any more, and its last calls wait.
+struct full_client {
+    static constexpr std::uint32_t slots = 4;  // a send queue of 16
+    checked_channel client;
+    std::vector<call_id> waiting;
+
+    explicit full_client(checked_channel made) : client(std::move(made)) {}
+    /// Submits calls until the last ones, one a slot, have had no answer for a while.
+    void fill_up() {
+        while (true) {
+            call_view call;
+            while (client.begin(call) == status::ok) {
+                ASSERT_EQ(client.submit(call.id, 64), status::ok);
+                waiting.push_back(call.id);
+            }
+            completion done;
+            if (client.wait({&done, 1}, 20ms) == 0) break;
+            ASSERT_EQ(done.status, status::ok);
+            std::erase(waiting, done.id);
+            client.release(done.id);
+        }
+        ASSERT_EQ(waiting.size(), slots);
+    }
+};
+
+TEST_F(faulty_device, calls_that_wait_for_room_can_be_cancelled_and_expire) {
+    channel_options options = client_options();
+    options.slots = full_client::slots;
+    options.verbs.ack_timeout = 268ms;
+    options.verbs.ack_retries = 6;
+    server_options at = at_server();
+    at.verbs = options.verbs;
+    rig r(rdma(), echo, at);
+    const std::uint32_t last = last_queue_pair();
+    full_client full(r.connect(options));
+    arm(fmt::format("drop op=ack qpn={:#x}", last + 1));
+    ASSERT_NO_FATAL_FAILURE(full.fill_up());
+
+    ASSERT_EQ(full.client.cancel(full.waiting[0]), status::ok);
+    const completion cancelled = full.client.next();
+    EXPECT_EQ(cancelled.id, full.waiting[0]);
+    EXPECT_EQ(cancelled.status, status::cancelled);
+    full.client.release(cancelled.id);
+    call_view call;
+    ASSERT_EQ(full.client.begin(call), status::ok) << "nobody owes it an answer";
+    ASSERT_EQ(full.client.submit(call.id, 64, {.timeout = 10ms}), status::ok);
+    const completion expired = full.client.next();
+    EXPECT_EQ(expired.id, call.id);
+    EXPECT_EQ(expired.status, status::timed_out);
+    full.client.release(expired.id);
+
+    softnic_fault_clear();
+    EXPECT_EQ(full.client.finish(status::ok), 3U);
+    EXPECT_TRUE(full.client.all_slots_free());
+    EXPECT_EQ(full.client->statistics().stale, 0U);
+}
+
+TEST_F(faulty_device, calls_that_wait_for_room_end_with_their_session) {
+    rig r(rdma(), echo, at_server());
+    const std::uint32_t last = last_queue_pair();
+    channel_options options = client_options();
+    options.slots = full_client::slots;
+    options.verbs.ack_timeout = 33ms;
+    full_client full(r.connect(options));
+    arm(fmt::format("drop op=ack qpn={:#x}", last + 1));
+    ASSERT_NO_FATAL_FAILURE(full.fill_up());
+    EXPECT_EQ(full.client.finish(status::peer_lost, patience(3s)), 4U);
+    EXPECT_FALSE(full.client->connected());
+}
+
 class rdma_device_faults : public rdma_faults {};
 
 /// Nothing survives these but the library itself, and what is opened afterwards.

@@ -175,10 +175,12 @@ TEST_F(rdma_link, sessions_that_end_with_requests_unread_use_up_no_receives) {
         for (std::uint32_t slot = 0; slot < wide.slots; ++slot)
             ASSERT_EQ(send(*p.client, message_kind::request, slot, {}), status::ok);
         std::array<link_event, 16> some;
-        ASSERT_TRUE(eventually(patience(5s), [&] {
-            (void)p.client_events->poll(some);
-            return p.client->flushed();
-        })) << "session " << i;
+        ASSERT_TRUE(eventually(patience(5s),
+                               [&] {
+                                   (void)p.client_events->poll(some);
+                                   return p.client->flushed();
+                               }))
+            << "session " << i;
         EXPECT_TRUE(eventually(patience(5s), [&] { return p.server->close(); }));
         for (std::uint32_t look = 0; look < 2 * wide.slots; ++look)
             ASSERT_EQ(server_events->poll(some), 0U) << "of a session that has ended";
