@@ -9,6 +9,7 @@ namespace accel::core {
     slot.owed = false;
     slot.lent = false;
     slot.staged = false;
+    detours_ = true;
     backlog_.push_back(message);  // within reserved capacity
     accept_later(slot, options);
     return status::ok;

@@ -133,7 +133,7 @@ void channel_core::consumed_late(client_slot& slot) noexcept {
 
 void channel_core::sleep(nanoseconds deadline) noexcept {
     nanoseconds until = std::min(deadline, next_look());
-    const bool copying = staging_ != nullptr && staging_->active();
+    const bool copying = copies_go_on();
     // A link that is still closing has no descriptor to wait on; nor has all that calls may wait for.
     if (state_ == state::losing) until = std::min(until, now() + std::chrono::milliseconds{1});
     if (copying && !staging_->wakes()) until = std::min(until, now() + std::chrono::microseconds{50});
@@ -159,7 +159,7 @@ nanoseconds channel_core::next_look() const noexcept {
 
 bool channel_core::arm() noexcept {
     if (slots_.ready() > 0) return false;
-    const bool copying = staging_ != nullptr && staging_->active();
+    const bool copying = copies_go_on();
     if (copying && !staging_->wakes()) return false;
     // A copy's end may be told after it was seen.
     if (!copying && copied_fd_ >= 0) clear_event(copied_fd_);

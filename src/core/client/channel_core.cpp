@@ -101,7 +101,7 @@ inline void channel_core::write_header(const client_slot& slot, std::size_t leng
 
     const bool lends = lent != nullptr || !options.response_into.empty();
     const std::uint32_t index = slot.content.id.slot;
-    const status sent = !backlog_.empty() ? status::again
+    const status sent = detours_ && !backlog_.empty() ? status::again
                         : lends ? connection_.path->deliver({index, payload, lent, options.response_into})
                                 : connection_.path->deliver_plain(index, payload);
     if (sent != status::ok) [[unlikely]] {
@@ -143,11 +143,9 @@ std::size_t channel_core::poll(std::span<completion> out) noexcept {
 /// Takes what the transport has, then what time and the control plane say. Answers go straight into `out`, as
 /// far as there is room and none is waiting before them.
 [[gnu::always_inline]] inline void channel_core::progress(completion_room& out) noexcept {
-    if (staging_ != nullptr && staging_->active()) [[unlikely]]
-        poll_staging();
+    if (detours_) [[unlikely]]
+        follow_detours();
     if (state_ == state::connected) [[likely]] {
-        if (!backlog_.empty()) [[unlikely]]
-            send_backlog();
         const bool goes_on = take_events(out);
         if (now_ >= slots_.next_deadline()) [[unlikely]]
             expire();
@@ -155,6 +153,13 @@ std::size_t channel_core::poll(std::span<completion> out) noexcept {
             return;
     }
     out = end_session(out);
+}
+
+/// Calls that wait for a copy, or for room.
+[[gnu::noinline]] void channel_core::follow_detours() noexcept {
+    if (copies_go_on()) poll_staging();
+    if (state_ == state::connected && !backlog_.empty()) send_backlog();
+    detours_ = copies_go_on() || !backlog_.empty();
 }
 
 /// The room by value, so that in `progress` it stays in registers.

@@ -82,6 +82,7 @@ class channel_core {
                           const submit_options& options) noexcept;
     void accept(client_slot& slot, const submit_options& options) noexcept;
     void progress(completion_room& out) noexcept;
+    void follow_detours() noexcept;
     bool take_events(completion_room& out) noexcept;
     completion_room end_session(completion_room out) noexcept;
     void on_event(const link_event& event) noexcept;
@@ -120,6 +121,7 @@ class channel_core {
     void on_staged_response(client_slot& slot, const link_event& event) noexcept;
     [[nodiscard]] bool abandon_staging(const client_slot& slot) noexcept;
     [[nodiscard]] bool end_staging(nanoseconds deadline) noexcept;
+    [[nodiscard]] bool copies_go_on() const noexcept { return staging_ != nullptr && staging_->active(); }
 
     // Control path.
     void lose(status why) noexcept;
@@ -136,6 +138,7 @@ class channel_core {
     connection connection_;
     client_slots slots_;
     state state_ = state::connected;
+    bool detours_ = false;               ///< false: nothing waits in `backlog_` or `staging_`
     std::vector<outgoing> backlog_;      ///< calls the link had no room for, oldest first; room for all slots
     std::uint32_t epoch_ = 0;            ///< of `connection_`; rises with each reconnect
     std::array<link_event, 32> events_;  ///< of the poll under way

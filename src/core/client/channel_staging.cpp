@@ -48,9 +48,11 @@ status channel_core::submit_staged(client_slot& slot, std::span<const std::byte>
         call.message.region = nullptr;
         slot.owed = false;
         slot.lent = true;
+        detours_ = true;
         staging_->start(index, staging_phase::copying_out, room, payload.data(), payload.size());
     } else if (const status sent = deliver_staged(slot, call); sent == status::again) {
         slot.owed = slot.lent = false;
+        detours_ = true;
         staging_->wait_for_link(index);
     } else if (sent != status::ok) {
         lose(sent);
@@ -124,6 +126,7 @@ void channel_core::on_copied(client_slot& slot, staged_call& call, bool done) no
     const std::span<std::byte> into = call.into.bytes().first(event.payload.size());
     slot.content.response = into;
     if (into.empty()) return slots_.finish(slot);
+    detours_ = true;
     staging_->start(slot.content.id.slot, staging_phase::copying_in, into.data(), event.payload.data(),
                     into.size());
 }
