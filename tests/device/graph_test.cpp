@@ -157,10 +157,12 @@ TEST_P(recorded_service, serves_batches_of_many_sessions) {
     constexpr int clients = 4;
     const auto calls = effort(100);
     std::atomic<int> right{0};
+    std::vector<channel> channels;
+    for (int t = 0; t < clients; ++t) channels.push_back(rig_.connect());
     std::vector<std::thread> threads;
     for (int t = 0; t < clients; ++t) {
         threads.emplace_back([&, t] {
-            channel client = rig_.connect();
+            channel& client = channels[static_cast<std::size_t>(t)];
             for (int i = 0; i < calls; ++i) {
                 if (echo_of(client, tensor, static_cast<std::uint64_t>(t * 1000 + i)).ok()) ++right;
             }
