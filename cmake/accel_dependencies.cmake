@@ -6,7 +6,7 @@ find_package(fmt REQUIRED)
 pkg_check_modules(zmq REQUIRED IMPORTED_TARGET libzmq>=4.3)
 # CMake takes `-isystem FOLDER` for an include folder when pkg-config has just said it, and for an option when it comes
 # from the cache: without this the second configuration would have everything built anew.
-set(folders ${zmq_CFLAGS})
+set(folders "${zmq_CFLAGS}")
 list(FILTER folders EXCLUDE REGEX "^-(isystem$|[^Ii])")
 list(TRANSFORM folders REPLACE "^-I" "")
 set_target_properties(PkgConfig::zmq PROPERTIES INTERFACE_COMPILE_OPTIONS "" INTERFACE_INCLUDE_DIRECTORIES "${folders}")

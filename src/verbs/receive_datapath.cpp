@@ -1,3 +1,4 @@
+#include "core/link_events.hpp"
 #include "verbs/failure.hpp"
 #include "verbs/link.hpp"
 #include "verbs/poller.hpp"
@@ -191,19 +192,11 @@ inline bool rdma_link::take_placement(const core::slot_header& header) noexcept 
 std::size_t rdma_link::tell(std::span<core::link_event> out) noexcept {
     std::size_t count = 0;
     while (!let_go_.empty() && count < out.size()) {
-        core::link_event& event = out[count++];
-        event = {};
-        event.kind = core::event_kind::let_go;
-        event.owner = config_.owner;
-        event.header.slot = let_go_.back();
+        out[count++] = core::let_go_event(config_.owner, let_go_.back());
         let_go_.pop_back();
     }
     if (state_ == state::losing && count < out.size()) {
-        core::link_event& event = out[count++];
-        event = {};
-        event.kind = core::event_kind::lost;
-        event.reason = reason_;
-        event.owner = config_.owner;
+        out[count++] = core::lost_event(config_.owner, reason_);
         state_ = state::lost;
     }
     return count;

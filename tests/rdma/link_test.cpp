@@ -203,6 +203,16 @@ TEST_F(rdma_link, closing_is_final_and_can_be_repeated) {
     EXPECT_EQ(lost.reason, status::peer_lost);
 }
 
+TEST_F(rdma_link, a_server_whose_client_has_left_closes_at_once) {
+    listen();
+    pair p = connect();
+    EXPECT_TRUE(p.client->close());
+    ASSERT_EQ(send(*p.server, message_kind::response, 0, {}), status::ok);
+    EXPECT_FALSE(p.server->close()) << "its answer is on its way";
+    p.server->peer_left();
+    EXPECT_TRUE(p.server->close());
+}
+
 TEST_F(rdma_link, a_server_flushes_its_answers_before_it_closes) {
     listen();
     pair p = connect({4, 64, 2U << 20});

@@ -4,6 +4,7 @@
 #include "backends/gpu/layout.hpp"
 #include "backends/gpu/proxy_queues.hpp"
 #include "core/event_signal.hpp"
+#include "core/link_events.hpp"
 #include "core/log.hpp"
 
 #include <algorithm>
@@ -241,10 +242,8 @@ std::size_t client_poller::poll(std::span<core::link_event> out) noexcept {
     if (const std::uint32_t syndrome = found >> 16; syndrome != 0) {
         core::log().warn("gpu: a channel ends: a work request failed with syndrome {:#04x}", syndrome);
     }
-    out[0] = {};
-    out[0].kind = core::event_kind::lost;
-    out[0].owner = owner_;
-    out[0].reason = found != 0 ? static_cast<status>(found & 0xffffU) : status::peer_lost;
+    const auto why = found != 0 ? static_cast<status>(found & 0xffffU) : status::peer_lost;
+    out[0] = core::lost_event(owner_, why);
     return 1;
 }
 

@@ -1,5 +1,6 @@
 #include "backends/gpu/hosted_link.hpp"
 #include "backends/gpu/hosted_poller.hpp"
+#include "core/link_events.hpp"
 #include "core/region_state.hpp"
 
 #include <algorithm>
@@ -105,19 +106,11 @@ bool hosted_link::reaches(const core::region_state& region, bool written) noexce
 std::size_t hosted_link::tell(std::span<core::link_event> out) noexcept {
     std::size_t count = 0;
     while (!lent_.empty() && count < out.size() && has_been_sent(lent_.front().until)) {
-        core::link_event& event = out[count++];
-        event = {};
-        event.kind = core::event_kind::let_go;
-        event.owner = config_.owner;
-        event.header.slot = lent_.front().slot;
+        out[count++] = core::let_go_event(config_.owner, lent_.front().slot);
         lent_.erase(lent_.begin());
     }
     if (state_ == state::losing && count < out.size()) {
-        core::link_event& event = out[count++];
-        event = {};
-        event.kind = core::event_kind::lost;
-        event.reason = reason_;
-        event.owner = config_.owner;
+        out[count++] = core::lost_event(config_.owner, reason_);
         state_ = state::lost;
     }
     return count;

@@ -1,6 +1,7 @@
 #include "backends/gpu/link.hpp"
 
 #include "backends/gpu/layout.hpp"
+#include "core/link_events.hpp"
 #include "core/log.hpp"
 
 #include <utility>
@@ -106,10 +107,8 @@ bool resident_link::take_loss(core::link_event& out) noexcept {
         poller_.connection_at(index_).failed.load(std::memory_order_acquire) || poller_.has_failed();
     if (told == 0 && !failed) return false;
     phase_ = phase::lost;
-    out = {};
-    out.kind = core::event_kind::lost;
-    out.owner = config_.owner;
-    out.reason = told != 0 ? static_cast<status>(told & 0xffffU) : status::peer_lost;
+    const auto why = told != 0 ? static_cast<status>(told & 0xffffU) : status::peer_lost;
+    out = core::lost_event(config_.owner, why);
     if (const std::uint32_t syndrome = told >> 16; syndrome != 0) {
         core::log().warn("gpu: session {} ends: a work request failed with syndrome {:#04x}",
                          config_.session_id, syndrome);

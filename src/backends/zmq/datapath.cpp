@@ -2,6 +2,7 @@
 #include "backends/zmq/frames.hpp"
 #include "backends/zmq/server.hpp"
 #include "core/event_signal.hpp"
+#include "core/link_events.hpp"
 
 #include <algorithm>
 #include <array>
@@ -15,22 +16,6 @@ namespace {
 
 /// A busy poller asks only this often whether its connection still stands.
 constexpr std::uint32_t polls_between_checks = 1'024;
-
-[[nodiscard]] core::link_event let_go_event(void* owner, std::uint32_t slot) noexcept {
-    core::link_event event;
-    event.kind = core::event_kind::let_go;
-    event.owner = owner;
-    event.header.slot = slot;
-    return event;
-}
-
-[[nodiscard]] core::link_event lost_event(void* owner, status why) noexcept {
-    core::link_event event;
-    event.kind = core::event_kind::lost;
-    event.reason = why;
-    event.owner = owner;
-    return event;
-}
 
 /// What a sleeper waits for: the descriptors themselves, because an epoll around them costs a microsecond a
 /// turn.
@@ -105,7 +90,7 @@ std::size_t server_poller::take_returned(std::span<core::link_event> out) noexce
         lent_payload* const each = hub_->returned->next();
         if (each == nullptr) break;
         if (!each->owner->forgotten()) {
-            out[count++] = let_go_event(static_cast<server_link*>(each->link)->owner(), each->slot);
+            out[count++] = core::let_go_event(static_cast<server_link*>(each->link)->owner(), each->slot);
         }
         in_flight::settle(*each);
     }
@@ -117,7 +102,7 @@ void server_link::arrive(incoming& in, status verdict, core::link_event& out) no
     if (verdict == status::ok) verdict = arrivals_.place(in, payload);
     if (verdict != status::ok) {
         ended_ = true;
-        out = lost_event(config_.owner, verdict);
+        out = core::lost_event(config_.owner, verdict);
         return;
     }
     out = {};
@@ -183,7 +168,7 @@ bool client_link::on_returned(const lent_payload& returned, core::link_event& ou
         std::find_if(deferred_.begin(), deferred_.end(),
                      [&](const core::link_event& response) { return response.header.slot == returned.slot; });
     if (waits == deferred_.end()) {
-        out = let_go_event(config_.owner, returned.slot);
+        out = core::let_go_event(config_.owner, returned.slot);
         return true;
     }
     out = *waits;
@@ -239,7 +224,7 @@ bool client_link::retract(std::uint32_t slot) noexcept {
 
 bool client_link::lose(status why, core::link_event& out) noexcept {
     ended_ = true;
-    out = lost_event(config_.owner, why);
+    out = core::lost_event(config_.owner, why);
     return true;
 }
 

@@ -65,6 +65,7 @@ status channel_core::submit_staged(client_slot& slot, std::span<const std::byte>
 
 /// `again` leaves it to be tried later.
 status channel_core::deliver_staged(client_slot& slot, staged_call& call) noexcept {
+    if (!backlog_.empty()) return status::again;
     const outgoing& message = call.message;
     const bool lends = message.region != nullptr || !message.response_into.empty();
     const status sent = lends ? connection_.path->deliver(message)
