@@ -1,8 +1,10 @@
-# What the library and its tools stand on. ZeroMQ, libibverbs, spdlog and fmt are private: no public header includes them.
+# What the library and its tools stand on. ZeroMQ, libibverbs, OpenSSL, spdlog and fmt are private: no public header includes them.
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(fmt REQUIRED)
+find_package(OpenSSL 3.0 REQUIRED COMPONENTS SSL Crypto)
+find_package(OpenSSL 3.0 REQUIRED)
 pkg_check_modules(zmq REQUIRED IMPORTED_TARGET libzmq>=4.3)
 # CMake takes `-isystem FOLDER` for an include folder when pkg-config has just said it, and for an option when it comes
 # from the cache: without this the second configuration would have everything built anew.

@@ -3,7 +3,7 @@
 # What each package is for, in the words shown to whoever is asked to install it.
 declare -A package_use=(
     [g++]="the compiler" [cmake]="the build" [ninja-build]="the build" [pkg-config]="finds ZeroMQ"
-    [libzmq3-dev]="ZeroMQ" [libspdlog-dev]="logging" [libfmt-dev]="formatting"
+    [libzmq3-dev]="ZeroMQ" [libssl-dev]="TLS of the control plane" [libspdlog-dev]="logging" [libfmt-dev]="formatting"
     [libcli11-dev]="command lines" [nlohmann-json3-dev]="JSON reports"
     [libgtest-dev]="the tests" [libgmock-dev]="the tests"
     [libibverbs-dev]="RDMA verbs" [ibverbs-providers]="drivers of RDMA adapters"
@@ -16,7 +16,7 @@ declare -A package_use=(
     [clang-tidy]="checks the source" [clang-format-14]="checks the format" [python3]="checks the source"
     [doxygen]="the reference manual" [valgrind]="counts instructions")
 
-packages_to_run=(g++ cmake ninja-build pkg-config libzmq3-dev libibverbs-dev ibverbs-providers
+packages_to_run=(g++ cmake ninja-build pkg-config libzmq3-dev libssl-dev libibverbs-dev ibverbs-providers
     libspdlog-dev libfmt-dev libcli11-dev nlohmann-json3-dev)
 packages_to_bench=("${packages_to_run[@]}" valgrind)
 packages_for_tests=("${packages_to_run[@]}" libgtest-dev libgmock-dev valgrind)

@@ -15,12 +15,26 @@ enum class poll_mode : std::uint8_t { busy, adaptive, block };
 /// Whose work a GPU does first, where it has a choice.
 enum class stream_priority : std::uint8_t { normal, high };
 
-/// Who may connect. Keys are CURVE key pairs (see `accel_keys`); Z85 text of 40 characters.
+/// Whether bytes are encrypted on the data path. The control plane is encrypted wherever there are keys.
+enum class encryption : std::uint8_t {
+    automatic,  ///< URI `auto`: with keys `tcp` and `zmq` encrypt; `auto://` takes nothing that cannot
+    required,   ///< a transport that cannot encrypt is refused
+    off,        ///< `tcp` sends plain bytes, and `auto://` may take any transport
+};
+
+/// Who may connect (docs/security.md). Either pinned Ed25519 keys, which `accel_keys` makes: `key_file` with
+/// `server_key` (client) or `authorized_keys` (server). Or certificates: `cert_file`, `key_file` and
+/// `ca_file`. Or `insecure`.
 struct security_options {
-    std::string key_file{};         ///< URI `key_file`: this end's private key file, mode 0600
-    std::string server_key{};       ///< URI `server_key`: client only; the server's public key, Z85 or a file
-    std::string authorized_keys{};  ///< URI `authorized_keys`: server only; file of public keys, one a line
-    bool insecure = false;          ///< URI `insecure`: no keys, no encryption; has to be asked for by name
+    std::string key_file{};    ///< URI `key_file`: this end's private key (PEM), mode 0600
+    std::string server_key{};  ///< URI `server_key`: client; the server's public key, `ed25519:…` or a file
+    std::string authorized_keys{};  ///< URI `authorized_keys`: server; file of public keys, one a line
+    std::string
+        cert_file{};  ///< URI `cert_file`: this end's certificate (PEM), and those between it and ca_file's
+    std::string
+        ca_file{};  ///< URI `ca_file`: authorities that sign the peers' certificates, and their CRLs (PEM)
+    encryption encrypt = encryption::automatic;  ///< URI `encrypt`: auto, required or off
+    bool insecure = false;  ///< URI `insecure`: no keys, no encryption; has to be asked for by name
 };
 
 /// How kernels, of a service or a channel, reach their RDMA device.
@@ -84,7 +98,15 @@ struct server_options {
     std::size_t max_response_bytes = 64 << 20;            ///< longest response a client may ask for
     std::size_t max_memory_bytes = std::size_t{4} << 30;  ///< slots of all sessions together
     std::uint32_t max_exchanges = 4096;                   ///< open at once, a worker; beyond it `overloaded`
-    memory_kind memory = memory_kind::host();             ///< where handlers want their bytes
+    /// Limits of one client, so that others are served: a client is a key, or an address where there are no
+    /// keys. 0: three quarters of the server's own limit.
+    std::uint32_t max_client_sessions = 0;
+    std::size_t max_client_memory_bytes = 0;
+    std::uint32_t max_connections = 4096;  ///< control connections at once; fewer where descriptors are few
+    std::uint32_t max_client_connections = 0;  ///< of one client; 0: three quarters of `max_connections`
+    /// New connections from one address: so many at once, then a quarter of that a second.
+    std::uint32_t max_handshakes = 1024;
+    memory_kind memory = memory_kind::host();  ///< where handlers want their bytes
     /// With `memory` of a GPU: requests that it works on at once, a worker; the others queue, until their
     /// deadlines.
     std::uint32_t streams = 8;
@@ -97,7 +119,7 @@ struct server_options {
     std::chrono::nanoseconds drain_timeout = std::chrono::seconds{2};  ///< of `stop` and the destructor
     poll_mode poll = poll_mode::adaptive;
     std::chrono::nanoseconds spin = std::chrono::microseconds{50};
-    std::uint16_t data_port = 0;  ///< tcp, zmq: first port of the data path, a worker each; 0: any
+    std::uint16_t data_port = 0;  ///< zmq: first port of the data path, one a worker; 0: the URI's port + 1
     bool zerocopy = false;        ///< tcp: MSG_ZEROCOPY for large payloads
     verbs_options verbs{};
     security_options security{};

@@ -48,6 +48,9 @@ class ACCEL_API exchange {
     [[nodiscard]] std::uint64_t trace_id() const noexcept;
     [[nodiscard]] std::uint64_t session_id() const noexcept;
     [[nodiscard]] std::string_view scheme() const noexcept;
+    /// Who calls: the client's public key ("ed25519:…"), or its certificate's first DNS name, else its common
+    /// name. Empty where nobody was authenticated: with `insecure`, and over `local`. Valid until the answer.
+    [[nodiscard]] std::string_view peer() const noexcept;
     /// Time until the client gives up; zero once it has.
     [[nodiscard]] std::chrono::nanoseconds time_left() const noexcept;
     /// On a GPU: the stream (a `cudaStream_t`) that brings the request and takes the response: give it the
@@ -129,6 +132,11 @@ class ACCEL_API server {
     /// What clients connect to, one for each URI, with the real ports; without keys and options.
     [[nodiscard]] std::vector<std::string> endpoints() const;
     [[nodiscard]] server_statistics statistics() const;
+
+    /// Reads the key files again, now; that they have changed is noticed anyhow, within half a second. A
+    /// client whose key has gone loses its sessions within a second (`unauthorized`). On failure what was
+    /// loaded stays in force.
+    [[nodiscard]] result<void> reload_keys();
 
     /// Only with `workers = 0`: serves what is ready, returns how many events there were.
     /// One thread at a time.

@@ -2,6 +2,7 @@
 
 #include "core/clock.hpp"
 #include "core/event_signal.hpp"
+#include "core/net/unique_fd.hpp"
 #include "core/protocol.hpp"
 #include "core/slot_memory.hpp"
 
@@ -35,6 +36,7 @@ namespace accel::core {
 
 class context_state;
 class link;
+class tls_stream;
 struct security_identity;
 
 enum class link_role : std::uint8_t { client, server };
@@ -52,6 +54,15 @@ using session_token = std::array<std::byte, 16>;
 /// What one end tells the other about its link, opaque to the core: a port, queue-pair number, keys.
 /// At most 512 bytes. Travels only on the control plane.
 using link_description = std::vector<std::byte>;
+
+/// A connection that a client has made to the server's port for the data path of a session. Nothing behind
+/// its preamble was read, and the preamble is not answered yet.
+struct data_connection {
+    unique_fd socket;
+    std::shared_ptr<tls_stream> tls;  ///< null: plain bytes
+    std::uint64_t session_id = 0;
+    session_token token{};
+};
 
 struct link_config {
     link_role role = link_role::client;
@@ -72,7 +83,8 @@ struct link_config {
 struct link_grant {
     std::uint64_t session_id = 0;
     session_token token{};
-    std::string host;  ///< the host the client reached the control plane under
+    std::string host;  ///< where the client reached the control plane
+    std::uint16_t port = 0;
     link_description description;
 };
 
@@ -184,6 +196,11 @@ class poller {
     virtual ~poller() = default;
     /// Control path, any thread.
     [[nodiscard]] virtual result<std::unique_ptr<link>> open_link(const link_config& config) = 0;
+    /// Server, any thread: a client has connected for one of this poller's links. The connection is answered
+    /// and taken, or refused and left as it is. Does not block.
+    [[nodiscard]] virtual result<void> take_connection(data_connection& /*made*/) {
+        return error{status::unauthorized, 0, "sessions of this transport have no data connection"};
+    }
 
     /// Takes events in order of arrival, fairly over the links; returns how many; never blocks. Also makes
     /// progress on what is being sent. Called with room for at least 16.
@@ -257,6 +274,9 @@ class backend {
     [[nodiscard]] virtual probe_result examine() { return probe(); }
     /// True: peers are in one process and the server uses the client's slots; no network control plane.
     [[nodiscard]] virtual bool shares_memory() const noexcept { return false; }
+    /// True: a server's pollers listen on ports of their own; else all that arrives comes by the port of the
+    /// URI.
+    [[nodiscard]] virtual bool has_data_port() const noexcept { return false; }
     /// True: with `poller_options::resident` a server's links bring their slots themselves, for kernels.
     [[nodiscard]] virtual bool serves_kernels() const noexcept { return false; }
     /// True: a server's slots may have their payloads on a GPU, and messages arrive there.

@@ -1,5 +1,4 @@
 #include "core/context_state.hpp"
-#include "core/control/authenticator.hpp"
 #include "core/control/control_client.hpp"
 #include "core/log.hpp"
 #include "core/registry.hpp"
@@ -20,7 +19,6 @@ context_state::context_state() : backends_(make_backends(*this)) {}
 
 context_state::~context_state() {
     control_.reset();
-    authenticator_.reset();
     backends_.clear();
     if (zmq_ != nullptr) ::zmq_ctx_term(zmq_);
 }
@@ -36,15 +34,8 @@ void* context_state::zmq() {
 
 control_client& context_state::control() {
     const std::lock_guard lock(mutex_);
-    if (!control_) control_ = std::make_unique<control_client>(*this);
+    if (!control_) control_ = std::make_unique<control_client>();
     return *control_;
-}
-
-authenticator& context_state::auth() {
-    void* zmq_context = zmq();
-    const std::lock_guard lock(mutex_);
-    if (!authenticator_) authenticator_ = std::make_unique<authenticator>(zmq_context);
-    return *authenticator_;
 }
 
 backend* context_state::find_backend(std::string_view scheme) const noexcept {

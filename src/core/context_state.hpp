@@ -15,7 +15,6 @@
 namespace accel::core {
 
 class control_client;
-class authenticator;
 
 /// What a context shares between its channels and servers. Thread-safe.
 class context_state : public std::enable_shared_from_this<context_state> {
@@ -29,8 +28,6 @@ class context_state : public std::enable_shared_from_this<context_state> {
     [[nodiscard]] void* zmq();
     /// The client side of the control plane: one thread, started on first use.
     [[nodiscard]] control_client& control();
-    /// Answers ZAP requests of `zmq()`: started on first use.
-    [[nodiscard]] authenticator& auth();
     /// GPUs, if there are any.
     [[nodiscard]] const std::shared_ptr<accelerator>& gpus() const noexcept { return gpus_; }
     /// Tests: a stand-in. Before anything uses the GPUs.
@@ -41,7 +38,6 @@ class context_state : public std::enable_shared_from_this<context_state> {
   private:
     std::recursive_mutex mutex_;  ///< as the control plane asks for `zmq()` while it is made
     void* zmq_ = nullptr;
-    std::unique_ptr<authenticator> authenticator_;
     std::unique_ptr<control_client> control_;
     std::shared_ptr<accelerator> gpus_ = make_accelerator();  ///< outlives the backends
     std::vector<std::unique_ptr<backend>> backends_;

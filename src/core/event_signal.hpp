@@ -11,6 +11,7 @@
 
 #include <poll.h>
 #include <sched.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 namespace accel::core {
@@ -26,6 +27,25 @@ inline void clear_event(int fd) noexcept {
     std::uint64_t count = 0;
     [[maybe_unused]] const auto got = ::read(fd, &count, sizeof count);
 }
+
+/// A descriptor that another thread makes readable.
+class wake_signal {
+  public:
+    wake_signal() noexcept : fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+    wake_signal(const wake_signal&) = delete;
+    wake_signal& operator=(const wake_signal&) = delete;
+    ~wake_signal() {
+        if (fd_ >= 0) ::close(fd_);
+    }
+    void set() noexcept { signal_event(fd_); }
+    void clear() noexcept { clear_event(fd_); }
+    [[nodiscard]] int fd() const noexcept { return fd_; }
+    /// False: there was no descriptor left.
+    [[nodiscard]] bool open() const noexcept { return fd_ >= 0; }
+
+  private:
+    int fd_;
+};
 
 /// Sleeps until one of `fds` is ready or `deadline` has passed; may return early.
 inline void sleep_on(std::span<pollfd> fds, nanoseconds deadline) noexcept {

@@ -95,6 +95,12 @@ bool parse_value(std::string_view text, gpu_engine& out) {
     if (text == "proxy") out = gpu_engine::proxy;
     return text == "auto" || text == "direct" || text == "proxy";
 }
+bool parse_value(std::string_view text, encryption& out) {
+    if (text == "auto") out = encryption::automatic;
+    if (text == "required") out = encryption::required;
+    if (text == "off") out = encryption::off;
+    return text == "auto" || text == "required" || text == "off";
+}
 bool parse_value(std::string_view text, memory_kind& out) {
     if (text == "host") {
         out = memory_kind::host();
@@ -151,6 +157,9 @@ constexpr std::array channel_keys{
     ACCEL_VERBS_OPTION(channel_options, host_slots),
     ACCEL_SECURITY_OPTION(channel_options, key_file),
     ACCEL_SECURITY_OPTION(channel_options, server_key),
+    ACCEL_SECURITY_OPTION(channel_options, cert_file),
+    ACCEL_SECURITY_OPTION(channel_options, ca_file),
+    ACCEL_SECURITY_OPTION(channel_options, encrypt),
     ACCEL_SECURITY_OPTION(channel_options, insecure),
 };
 
@@ -162,6 +171,11 @@ constexpr std::array server_keys{
     ACCEL_OPTION(server_options, max_response_bytes),
     ACCEL_OPTION(server_options, max_memory_bytes),
     ACCEL_OPTION(server_options, max_exchanges),
+    ACCEL_OPTION(server_options, max_client_sessions),
+    ACCEL_OPTION(server_options, max_client_memory_bytes),
+    ACCEL_OPTION(server_options, max_connections),
+    ACCEL_OPTION(server_options, max_client_connections),
+    ACCEL_OPTION(server_options, max_handshakes),
     ACCEL_OPTION(server_options, memory),
     ACCEL_OPTION(server_options, streams),
     ACCEL_OPTION(server_options, priority_streams),
@@ -183,6 +197,9 @@ constexpr std::array server_keys{
     ACCEL_VERBS_OPTION(server_options, host_slots),
     ACCEL_SECURITY_OPTION(server_options, key_file),
     ACCEL_SECURITY_OPTION(server_options, authorized_keys),
+    ACCEL_SECURITY_OPTION(server_options, cert_file),
+    ACCEL_SECURITY_OPTION(server_options, ca_file),
+    ACCEL_SECURITY_OPTION(server_options, encrypt),
     ACCEL_SECURITY_OPTION(server_options, insecure),
 };
 #undef ACCEL_OPTION
@@ -199,7 +216,7 @@ result<void> set_option(const std::array<option_key<Options>, Count>& keys, std:
             status::invalid_argument, 0,
             fmt::format("option {}: '{}' is no good value (durations 20us 500ms 2s, sizes 64K 1M, switches "
                         "true false, poll busy adaptive block, memory host cuda:0, priority normal high, "
-                        "engine auto direct proxy)",
+                        "engine auto direct proxy, encrypt auto required off)",
                         name, value)};
     }
     std::string known;
@@ -209,6 +226,12 @@ result<void> set_option(const std::array<option_key<Options>, Count>& keys, std:
 
 error out_of_bounds(std::string_view what, std::string_view range) {
     return {status::invalid_argument, 0, fmt::format("option {} has to be {}", what, range)};
+}
+
+result<void> check(const security_options& options) {
+    if (options.insecure && options.encrypt == encryption::required)
+        return out_of_bounds("encrypt", "auto or off with insecure: without keys nothing is encrypted");
+    return {};
 }
 
 result<void> check(const verbs_options& options) {
@@ -239,6 +262,7 @@ result<channel_options> checked(channel_options options) {
     if (options.backoff_max < options.backoff_min)
         return out_of_bounds("backoff_max", "at least backoff_min");
     if (options.spin < nanoseconds{0}) return out_of_bounds("spin", "0 or more");
+    if (auto good = check(options.security); !good) return good.error();
     if (auto good = check(options.verbs); !good) return good.error();
     return options;
 }
@@ -253,12 +277,15 @@ result<server_options> checked(server_options options) {
     if (options.max_response_bytes > max_payload_bytes)
         return out_of_bounds("max_response_bytes", "at most 1G");
     if (options.max_exchanges == 0) return out_of_bounds("max_exchanges", "1 or more");
+    if (options.max_connections == 0) return out_of_bounds("max_connections", "1 or more");
+    if (options.max_handshakes < 4) return out_of_bounds("max_handshakes", "4 or more");
     if (options.peer_timeout < shortest_peer_timeout) return out_of_bounds("peer_timeout", "at least 20ms");
     if (options.drain_timeout < nanoseconds{0}) return out_of_bounds("drain_timeout", "0 or more");
     if (options.spin < nanoseconds{0}) return out_of_bounds("spin", "0 or more");
     if (options.streams == 0 || options.streams > 128) return out_of_bounds("streams", "1 to 128");
     if (options.priority_streams == 0 || options.priority_streams > 128)
         return out_of_bounds("priority_streams", "1 to 128");
+    if (auto good = check(options.security); !good) return good.error();
     if (auto good = check(options.verbs); !good) return good.error();
     return options;
 }

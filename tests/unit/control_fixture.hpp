@@ -4,9 +4,11 @@
 #include "core/control/control_client.hpp"
 #include "core/control/control_message.hpp"
 #include "core/control/control_server.hpp"
-#include "core/control/key_file.hpp"
 #include "core/control/security.hpp"
-#include "core/control/zmq_socket.hpp"
+#include "core/control/control_stream.hpp"
+#include "core/control/data_preamble.hpp"
+#include "core/net/socket.hpp"
+#include "core/tls/key_file.hpp"
 #include "core/log.hpp"
 #include "loopback.hpp"
 
@@ -17,12 +19,14 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <spdlog/sinks/ostream_sink.h>
 #include <unistd.h>
 
@@ -54,10 +58,10 @@ inline std::size_t open_descriptors() {
 /// A server that grants what is asked for, or what the test tells it to.
 class fake_host : public session_host {
   public:
-    result<session_grant> open_session(const session_request& request, std::string_view peer) override {
+    result<session_grant> open_session(const session_request& request, const client_identity& client) override {
         std::this_thread::sleep_for(delay);
         const std::lock_guard lock{mutex_};
-        last_peer_ = peer;
+        last_client_ = client;
         last_request_ = request;
         if (refusal.code != status::ok) return refusal;
         session_grant grant;
@@ -74,6 +78,18 @@ class fake_host : public session_host {
         open_[session_id] = why;
     }
     std::vector<std::string> offers() const override { return {"tcp", "zmq"}; }
+    result<void> take_connection(data_connection& made, const client_identity& client) override {
+        const std::lock_guard lock{mutex_};
+        if (open_.find(made.session_id) == open_.end()) return error{status::unauthorized, 0, "no such session"};
+        last_client_ = client;
+        answer_data(made, status::ok, {});
+        taken_.push_back(std::move(made));
+        return {};
+    }
+    [[nodiscard]] std::size_t taken() {
+        const std::lock_guard lock{mutex_};
+        return taken_.size();
+    }
 
     /// Why it was closed; `ok` while it is open or unknown.
     [[nodiscard]] status ended(std::uint64_t session_id) {
@@ -91,9 +107,9 @@ class fake_host : public session_host {
         const std::lock_guard lock{mutex_};
         return last_id_;
     }
-    [[nodiscard]] std::string last_peer() {
+    [[nodiscard]] client_identity last_client() {
         const std::lock_guard lock{mutex_};
-        return last_peer_;
+        return last_client_;
     }
     [[nodiscard]] session_request last_request() {
         const std::lock_guard lock{mutex_};
@@ -109,7 +125,8 @@ class fake_host : public session_host {
     std::mutex mutex_;
     std::map<std::uint64_t, status> open_;
     std::uint64_t last_id_ = 0;
-    std::string last_peer_;
+    client_identity last_client_;
+    std::vector<data_connection> taken_;
     session_request last_request_;
 };
 
@@ -120,20 +137,29 @@ class key_folder {
         std::string name = (std::filesystem::temp_directory_path() / "accel_keys_XXXXXX").string();
         path_ = ::mkdtemp(name.data());
         for (const char* each : {"server", "client", "stranger"}) {
-            auto keys = make_key_pair();
-            EXPECT_TRUE(keys.ok());
-            EXPECT_TRUE(write_key_files(file(each), *keys, false).ok());
-            pairs_[each] = *keys;
+            auto key = make_private_key();
+            EXPECT_TRUE(key.ok());
+            EXPECT_TRUE(write_key_files(file(each), key->get(), false).ok());
+            names_[each] = public_half(key->get())->text();
         }
-        std::ofstream{file("authorized")} << "# who may come\n"
-                                          << pairs_["client"].public_key << " the client\n";
+        authorize({"client"});
     }
     ~key_folder() { std::filesystem::remove_all(path_); }
     key_folder(const key_folder&) = delete;
     key_folder& operator=(const key_folder&) = delete;
 
     [[nodiscard]] std::string file(const std::string& name) const { return (path_ / name).string(); }
-    [[nodiscard]] const key_pair& pair(const std::string& name) { return pairs_[name]; }
+    /// The public key as text.
+    [[nodiscard]] const std::string& key(const std::string& name) { return names_[name]; }
+    /// Writes `authorized` as a whole, as a careful administrator does.
+    void authorize(const std::vector<std::string>& names) {
+        {
+            std::ofstream out{file("authorized.new")};
+            out << "# who may come\n";
+            for (const std::string& each : names) out << names_[each] << ' ' << each << '\n';
+        }
+        std::filesystem::rename(file("authorized.new"), file("authorized"));
+    }
 
     [[nodiscard]] security_options server() const {
         security_options options;
@@ -151,7 +177,7 @@ class key_folder {
 
   private:
     std::filesystem::path path_;
-    std::map<std::string, key_pair> pairs_;
+    std::map<std::string, std::string> names_;
 };
 
 inline security_options insecure() {
@@ -181,9 +207,10 @@ class control_test : public ::testing::Test {
   protected:
     void listen(const security_options& options, nanoseconds peer_timeout = 2s,
                 const std::string& at = own_loopback()) {
-        auto security = load_server_security(*context, options);
-        ASSERT_TRUE(security.ok()) << security.error().message;
-        auto listening = control_server::listen(*context, at, 0, *security, peer_timeout, host);
+        auto loaded = server_security::load(options);
+        ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+        security = *loaded;
+        auto listening = control_server::listen(at, 0, security, peer_timeout, host, limits);
         ASSERT_TRUE(listening.ok()) << listening.error().message;
         server = std::move(*listening);
     }
@@ -195,15 +222,15 @@ class control_test : public ::testing::Test {
         request.description = {std::byte{1}, std::byte{2}};
         return request;
     }
-    [[nodiscard]] std::shared_ptr<const security_identity> keys(const security_options& options) {
-        auto security = load_client_security(options);
-        EXPECT_TRUE(security.ok()) << security.error().message;
-        return security.ok() ? *security : nullptr;
+    [[nodiscard]] static std::shared_ptr<const security_identity> keys(const security_options& options) {
+        auto loaded = load_client_security(options);
+        EXPECT_TRUE(loaded.ok()) << loaded.error().message;
+        return loaded.ok() ? *loaded : nullptr;
     }
-    [[nodiscard]] result<session_grant> open(const std::shared_ptr<const security_identity>& security,
+    [[nodiscard]] result<session_grant> open(const std::shared_ptr<const security_identity>& identity,
                                              const session_request& request,
                                              std::chrono::nanoseconds within = patience) {
-        return context->control().open_session(own_loopback(), server->port(), security, request, watch,
+        return context->control().open_session(own_loopback(), server->port(), identity, request, watch,
                                                deadline_after(within));
     }
 
@@ -211,40 +238,69 @@ class control_test : public ::testing::Test {
     fake_host host;
     std::shared_ptr<context_state> context = std::make_shared<context_state>();
     std::shared_ptr<session_watch> watch = std::make_shared<session_watch>();
+    std::shared_ptr<server_security> security;
+    control_limits limits;
     std::unique_ptr<control_server> server;
 };
 
-/// Speaks to a control server by hand.
-class raw_client {
+/// One end of a control connection by hand: without TLS, and without a thread.
+class raw_stream {
   public:
-    raw_client(context_state& context, std::uint16_t port) {
-        auto opened = zmq_socket::open(context.zmq(), ZMQ_DEALER);
-        EXPECT_TRUE(opened.ok());
-        socket_ = std::move(*opened);
-        socket_.set(ZMQ_RCVTIMEO, 10'000);
-        const std::string endpoint = "tcp://" + own_loopback() + ":" + std::to_string(port);
-        EXPECT_EQ(zmq_connect(socket_.get(), endpoint.c_str()), 0);
-    }
-    void send(const control_message& message) { send(encode_control(message)); }
+    raw_stream() = default;
+    explicit raw_stream(unique_fd socket) : stream_(std::move(socket)) {}
+
+    void send(const control_message& message) { EXPECT_TRUE(stream_.send(message)); }
+    /// A frame of these bytes, whatever they mean.
     void send(const std::vector<std::byte>& bytes) {
-        EXPECT_GE(zmq_send(socket_.get(), bytes.data(), bytes.size(), 0), 0);
+        const auto length = static_cast<std::uint32_t>(bytes.size());
+        EXPECT_TRUE(stream_.send_raw(std::as_bytes(std::span(&length, 1))));
+        EXPECT_TRUE(stream_.send_raw(bytes));
+    }
+    void send_raw(std::string_view text) {
+        EXPECT_TRUE(stream_.send_raw(std::as_bytes(std::span(text.data(), text.size()))));
     }
     /// The next message that is no heartbeat; waits up to ten seconds.
     [[nodiscard]] result<control_message> receive() {
         for (;;) {
-            std::vector<std::byte> bytes(4096);
-            const int got = zmq_recv(socket_.get(), bytes.data(), bytes.size(), 0);
-            if (got < 0) return error{status::timed_out, 0, "no answer"};
-            bytes.resize(static_cast<std::size_t>(got));
-            auto message = decode_control(bytes);
-            if (message.ok() && std::holds_alternative<heartbeat>(message->body)) continue;
-            return message;
+            auto message = next(10s);
+            if (!message) return error{status::timed_out, 0, "no answer"};
+            if (message->ok() && std::holds_alternative<heartbeat>((*message)->body)) continue;
+            return std::move(*message);
         }
     }
-    [[nodiscard]] void* socket() { return socket_.get(); }
+    /// Any message; nothing if none comes in time, or the stream has ended.
+    [[nodiscard]] std::optional<result<control_message>> next(std::chrono::nanoseconds within) {
+        const nanoseconds deadline = deadline_after(within);
+        for (;;) {
+            if (const auto bytes = stream_.next_message()) return decode_control(*bytes);
+            if (wait_ready(stream_.fd(), POLLIN, deadline) != 0) return std::nullopt;
+            const auto read = stream_.fill();
+            ended_ = read == control_stream::outcome::closed || read == control_stream::outcome::failed;
+            if (ended_ && stream_.received().empty()) return std::nullopt;
+        }
+    }
+    /// The other end closes within ten seconds; what it says before is thrown away.
+    [[nodiscard]] bool ends() {
+        while (!ended_ && next(10s)) {}
+        return ended_;
+    }
+    [[nodiscard]] control_stream& stream() { return stream_; }
 
   private:
-    zmq_socket socket_;
+    control_stream stream_{unique_fd{}};
+    bool ended_ = false;
+};
+
+inline unique_fd connect_raw(std::uint16_t port) {
+    auto socket = connect_to(own_loopback(), port, deadline_after(5s));
+    EXPECT_TRUE(socket.ok()) << socket.error().message;
+    return socket.ok() ? std::move(*socket) : unique_fd{};
+}
+
+/// Speaks to a control server by hand.
+class raw_client : public raw_stream {
+  public:
+    explicit raw_client(std::uint16_t port) : raw_stream(connect_raw(port)) { send_raw(control_greeting); }
 };
 
 }  // namespace accel::core::testing

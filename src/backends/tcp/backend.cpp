@@ -1,7 +1,7 @@
 #include "backends/tcp/backend.hpp"
 
 #include "backends/tcp/poller.hpp"
-#include "backends/tcp/socket.hpp"
+#include "core/net/unique_fd.hpp"
 
 #include <cerrno>
 #include <cstring>
@@ -18,7 +18,7 @@ class tcp_backend final : public core::backend {
 
     [[nodiscard]] core::probe_result probe() override {
         for (const int family : {AF_INET, AF_INET6}) {
-            if (unique_fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0)).open()) {
+            if (core::unique_fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0)).open()) {
                 return {true, "kernel TCP sockets; payloads are not encrypted"};
             }
         }

@@ -1,6 +1,8 @@
 #include "backends/tcp/link.hpp"
+#include "backends/tcp/opening.hpp"
 #include "backends/tcp/poller.hpp"
 #include "backends/tcp/wire.hpp"
+#include "core/net/socket.hpp"
 
 #include <cstring>
 #include <utility>
@@ -37,50 +39,66 @@ tcp_link::~tcp_link() {
 }
 
 core::link_description tcp_link::describe() const {
-    if (!is_server()) {
+    if (is_server()) {
         return {};
     }
-    const server_address address{.port = poller_.port()};
-    core::link_description out(sizeof address);
-    std::memcpy(out.data(), &address, sizeof address);
+    const client_wish wish;
+    core::link_description out(sizeof wish);
+    std::memcpy(out.data(), &wish, sizeof wish);
     return out;
 }
 
 result<void> tcp_link::attach(const core::link_grant& grant, core::nanoseconds deadline) {
-    if (is_server()) {
-        return {};
-    }
-    server_address address;
-    if (grant.description.size() != sizeof address) {
+    return is_server() ? read_wish(grant.description) : connect(grant, deadline);
+}
+
+result<void> tcp_link::read_wish(const core::link_description& told) {
+    client_wish wish;
+    if (told.size() != sizeof wish) {
         return error{status::protocol_error, 0,
-                     "tcp: the server's description of its data path is malformed"};
+                     "tcp: the client's description of its data path is malformed"};
     }
-    std::memcpy(&address, grant.description.data(), sizeof address);
-    if (address.format != server_address{}.format || address.port == 0) {
+    std::memcpy(&wish, told.data(), sizeof wish);
+    if (wish.format != client_wish{}.format || (wish.flags & ~client_wish::encrypted) != 0) {
         return error{status::version_mismatch, 0,
-                     "tcp: the server describes its data path in a form unknown here"};
+                     "tcp: the client describes its data path in a form unknown here"};
     }
-    auto socket = connect_to(grant.host, address.port, deadline);
+    if (wish.flags != 0) {
+        return error{status::unsupported, 0, "tcp: this server does not encrypt data connections"};
+    }
+    return {};
+}
+
+/// The data connection goes to the port of the control plane, and is answered there.
+result<void> tcp_link::connect(const core::link_grant& grant, core::nanoseconds deadline) {
+    auto socket = core::connect_to(grant.host, grant.port, deadline);
     if (!socket) {
         return socket.error();
     }
-    attach_preamble preamble;
-    preamble.session_id = grant.session_id;
-    preamble.token = grant.token;
-    if (auto sent = send_all(socket->get(), &preamble, sizeof preamble, deadline); !sent) {
+    data_opening opening(socket->get(), deadline);
+    if (auto sent = opening.show(grant.session_id, grant.token); !sent) {
         return sent;
     }
-    fd_ = std::move(socket).value();
+    if (auto answered = opening.hear(); !answered) {
+        return answered;
+    }
+    fd_ = std::move(*socket);
     return {};
 }
 
 void tcp_link::activate() {
     if (is_server()) {
         polled_ = true;
-        return poller_.await(*this);
+        return poller_.door().expect(*this, config_, false);
     }
     start();
-    poller_.allow_sleeping_reads(fd_.open() && let_reads_sleep(fd_.get()));
+    poller_.allow_sleeping_reads(fd_.open() && core::let_reads_sleep(fd_.get()));
+}
+
+void tcp_link::adopt(core::data_connection made) {
+    fd_ = std::move(made.socket);
+    core::tune_data_socket(fd_.get());
+    start();
 }
 
 void tcp_link::start() {
@@ -92,17 +110,6 @@ void tcp_link::start() {
     if (!poller_.add(*this)) {
         fail(status::system_error);
     }
-}
-
-bool tcp_link::adopt(unique_fd& socket, const core::session_token& token) {
-    if (token_used_ || state_ != state::idle || !equal_in_constant_time(token, config_.token)) {
-        return false;
-    }
-    token_used_ = true;
-    fd_ = std::move(socket);
-    tune_data_socket(fd_.get());
-    start();
-    return true;
 }
 
 /// Does nothing for a link that was never activated: its poller may be another thread's.

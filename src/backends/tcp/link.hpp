@@ -1,7 +1,6 @@
 #pragma once
 
 #include "backends/tcp/send_queue.hpp"
-#include "backends/tcp/socket.hpp"
 #include "backends/tcp/stream_reader.hpp"
 #include "backends/tcp/zerocopy.hpp"
 #include "core/backend.hpp"
@@ -42,8 +41,8 @@ class tcp_link final : public core::link {
 
     // For the poller.
     [[nodiscard]] std::uint64_t session_id() const noexcept { return config_.session_id; }
-    /// Takes the connection that claims this session; false if the token is wrong or was used before.
-    [[nodiscard]] bool adopt(unique_fd& socket, const core::session_token& token);
+    /// Takes the connection that its client has made.
+    void adopt(core::data_connection made);
     /// Moves bytes both ways; returns how many events it wrote. `out` has room for at least 2.
     [[nodiscard]] std::size_t progress(std::span<core::link_event> out) noexcept;
     /// True if `progress` has something to do without any news from the kernel.
@@ -88,6 +87,8 @@ class tcp_link final : public core::link {
     static constexpr std::uint32_t none = send_queue::none;
 
     [[nodiscard]] bool is_server() const noexcept { return config_.role == core::link_role::server; }
+    [[nodiscard]] result<void> read_wish(const core::link_description& told);
+    [[nodiscard]] result<void> connect(const core::link_grant& grant, core::nanoseconds deadline);
     void start();
     void leave_poller() noexcept;
     void fail(status reason) noexcept;
@@ -115,11 +116,10 @@ class tcp_link final : public core::link {
 
     tcp_poller& poller_;
     core::link_config config_;
-    unique_fd fd_;
+    core::unique_fd fd_;
     state state_ = state::idle;
     status reason_ = status::ok;
     bool polled_ = false;  ///< the poller knows this link
-    bool token_used_ = false;
     bool send_failed_ = false;
     bool blocked_ = false;
     bool more_to_read_ = false;

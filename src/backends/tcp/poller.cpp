@@ -1,7 +1,7 @@
 #include "backends/tcp/poller.hpp"
 
 #include "core/event_signal.hpp"
-#include "core/log.hpp"
+#include "core/net/socket.hpp"
 
 #include <algorithm>
 #include <array>
@@ -20,15 +20,14 @@ namespace {
 
 /// Up to this many links are tried one by one, which costs less than asking the epoll first.
 constexpr std::size_t few_links = 4;
-/// How often the epoll is asked while reading directly finds all there is.
-constexpr std::uint32_t polls_between_epolls = 64;
 /// How often it is asked while there is work without asking.
 constexpr std::uint32_t busy_polls_between_epolls = 4;
 constexpr std::size_t epoll_events_at_once = 64;
 /// A link needs room for a `let_go` and the arrival behind it.
 constexpr std::size_t least_room = 2;
-constexpr std::chrono::seconds refusal_log_interval{1};
 constexpr core::nanoseconds at_once{0};
+/// Of an event that tells of arrivals. (Others carry a link's address, or none.)
+constexpr std::uint64_t arrivals_tag = 1;
 constexpr core::nanoseconds longest_wait = std::chrono::minutes{1};
 
 /// As epoll_wait, until a point in time. EINTR ends it early.
@@ -52,25 +51,25 @@ int wait_on(int epoll, std::array<epoll_event, Size>& events, core::nanoseconds 
     return ::epoll_wait(epoll, events.data(), most, static_cast<int>(left_ms));
 }
 
+error no_descriptor() {
+    return {status::system_error, errno,
+            "tcp: no descriptor is left; raise the limit of open files (ulimit -n)"};
+}
+
 }  // namespace
 
 result<std::unique_ptr<core::poller>> tcp_poller::open(const core::poller_options& options) {
-    unique_fd epoll(::epoll_create1(EPOLL_CLOEXEC));
-    if (!epoll.open()) {
-        return error{status::system_error, errno, "tcp: no epoll descriptor; raise the limit of open files"};
-    }
+    core::unique_fd epoll(::epoll_create1(EPOLL_CLOEXEC));
+    if (!epoll.open()) return no_descriptor();
     std::unique_ptr<tcp_poller> made(new tcp_poller(std::move(epoll), options.zerocopy));
     if (options.role == core::link_role::server) {
-        auto listener = listen_on(options.host, options.port);
-        if (!listener) {
-            return listener.error();
-        }
-        auto door = acceptor::open(std::move(listener).value(), made->epoll_.get());
-        if (!door) {
-            return door.error();
-        }
-        made->acceptor_.emplace(std::move(door).value());
-        made->port_ = made->acceptor_->port();
+        made->arrivals_.emplace();
+        epoll_event event{};
+        event.events = EPOLLIN;
+        event.data.u64 = arrivals_tag;
+        const int signal = made->arrivals_->fd();
+        if (signal < 0 || ::epoll_ctl(made->epoll_.get(), EPOLL_CTL_ADD, signal, &event) != 0)
+            return no_descriptor();
     }
     return std::unique_ptr<core::poller>(std::move(made));
 }
@@ -91,9 +90,12 @@ bool tcp_poller::few() const noexcept {
     return links_.size() <= few_links;
 }
 
-void tcp_poller::await(tcp_link& link) {
-    const std::lock_guard lock(sessions_mutex_);
-    sessions_[link.session_id()] = &link;
+result<void> tcp_poller::take_connection(core::data_connection& made) {
+    return arrivals_->take(made);
+}
+
+void tcp_poller::take_arrivals() noexcept {
+    for (arrivals::arrival& each : arrivals_->take_all()) each.link->adopt(std::move(each.connection));
 }
 
 bool tcp_poller::add(tcp_link& link) {
@@ -118,7 +120,7 @@ bool tcp_poller::add(tcp_link& link) {
 }
 
 void tcp_poller::remove(tcp_link& link) noexcept {
-    forget_session(link);
+    if (arrivals_) arrivals_->forget(link.session_id(), link);
     const auto polled = std::find(links_.begin(), links_.end(), &link);
     if (polled == links_.end()) {
         return;
@@ -130,17 +132,6 @@ void tcp_poller::remove(tcp_link& link) noexcept {
         link.hot = false;
     }
     unwatch(link);
-}
-
-void tcp_poller::forget_session(tcp_link& link) noexcept {
-    if (!acceptor_) {
-        return;
-    }
-    const std::lock_guard lock(sessions_mutex_);
-    const auto found = sessions_.find(link.session_id());
-    if (found != sessions_.end() && found->second == &link) {
-        sessions_.erase(found);
-    }
 }
 
 void tcp_poller::unwatch(tcp_link& link) noexcept {
@@ -162,6 +153,7 @@ std::size_t tcp_poller::poll(std::span<link_event> out) noexcept {
 }
 
 std::size_t tcp_poller::poll_few(std::span<link_event> out) noexcept {
+    if (arrivals_ && arrivals_->waiting()) take_arrivals();
     std::size_t count = 0;
     const std::size_t links = links_.size();
     for (std::size_t i = 0; i < links && out.size() - count >= least_room; ++i) {
@@ -170,10 +162,6 @@ std::size_t tcp_poller::poll_few(std::span<link_event> out) noexcept {
         count += link.progress(out.subspan(count));
     }
     ++turn_;
-    if (acceptor_ && ((count == 0 && woken_) || polls_ % polls_between_epolls == 0)) {
-        ask_epoll(at_once);
-    }
-    woken_ = false;
     quiet_ = quiet_ && count == 0;
     return count;
 }
@@ -210,6 +198,7 @@ std::size_t tcp_poller::poll_many(std::span<link_event> out) noexcept {
 bool tcp_poller::ask_epoll(core::nanoseconds until) noexcept {
     std::array<epoll_event, epoll_events_at_once> events;
     bool other = false;
+    bool arrived = false;
     const int count = wait_on(epoll_.get(), events, until);
     for (int i = 0; i < count; ++i) {
         const epoll_event& event = events[static_cast<std::size_t>(i)];
@@ -217,8 +206,8 @@ bool tcp_poller::ask_epoll(core::nanoseconds until) noexcept {
             other = true;
             continue;
         }
-        if (acceptor_ && acceptor::is_tag(event.data.u64)) {
-            acceptor_->on_event(event.data.u64, claims_);
+        if (event.data.u64 == arrivals_tag) {
+            arrived = true;
             continue;
         }
         auto& link = *static_cast<tcp_link*>(event.data.ptr);
@@ -227,8 +216,8 @@ bool tcp_poller::ask_epoll(core::nanoseconds until) noexcept {
         }
         make_hot(link);
     }
-    if (!claims_.empty()) {
-        settle_claims();
+    if (arrived) {
+        take_arrivals();
     }
     return other;
 }
@@ -243,7 +232,6 @@ bool tcp_poller::sleep(int other_fd, core::nanoseconds until) noexcept {
     if (!watch_other(other_fd)) {
         std::array<pollfd, 2> fds{{{epoll_.get(), POLLIN, 0}, {other_fd, POLLIN, 0}}};
         core::sleep_on(fds, until);
-        woken_ = true;
         return (fds[1].revents & POLLIN) != 0;
     }
     return ask_epoll(until);
@@ -253,7 +241,7 @@ bool tcp_poller::sleep(int other_fd, core::nanoseconds until) noexcept {
 /// only a short one is tried, and after one in vain the epoll waits.
 bool tcp_poller::may_read_asleep(core::nanoseconds until) const noexcept {
     return reads_sleep_ && !quiet_ && links_.size() == 1 && links_.front()->only_reads() &&
-           (until == core::never || until - core::now() > 2 * sleeping_read_limit);
+           (until == core::never || until - core::now() > 2 * core::sleeping_read_limit);
 }
 
 bool tcp_poller::watch_other(int fd) noexcept {
@@ -289,8 +277,8 @@ void tcp_poller::sync_output(tcp_link& link) noexcept {
 }
 
 bool tcp_poller::arm() noexcept {
-    if (acceptor_) {
-        acceptor_->expire();
+    if (arrivals_ && arrivals_->waiting()) {
+        return false;
     }
     if (!few()) {
         return hot_.empty();
@@ -308,7 +296,6 @@ void tcp_poller::disarm() noexcept {
     if (std::exchange(slept_, false)) {
         return;
     }
-    woken_ = true;
     disarm_links();
 }
 
@@ -318,48 +305,6 @@ void tcp_poller::disarm_links() noexcept {
             link->after_sleep();
         }
     }
-}
-
-void tcp_poller::settle_claims() noexcept {
-    for (claim& made : claims_) {
-        settle(made);
-    }
-    claims_.clear();
-}
-
-void tcp_poller::settle(claim& made) noexcept {
-    const attach_preamble& shown = made.preamble;
-    if (shown.magic != attach_preamble::magic_text) {
-        return refuse(0, "it does not speak this protocol");
-    }
-    if (shown.version != core::protocol_version) {
-        return refuse(shown.session_id, "its protocol version is not this one's");
-    }
-    tcp_link* claimed = find_session(shown.session_id);
-    if (claimed == nullptr) {
-        return refuse(shown.session_id, "no such session is open here");
-    }
-    if (!claimed->adopt(made.socket, shown.token)) {
-        refuse(shown.session_id, "its token is wrong or was used before");
-    }
-}
-
-tcp_link* tcp_poller::find_session(std::uint64_t id) noexcept {
-    const std::lock_guard lock(sessions_mutex_);
-    const auto found = sessions_.find(id);
-    return found == sessions_.end() ? nullptr : found->second;
-}
-
-void tcp_poller::refuse(std::uint64_t session_id, const char* why) noexcept {
-    ++refusals_unsaid_;
-    const core::nanoseconds now = core::now();
-    if (now - last_refusal_ < refusal_log_interval) {
-        return;
-    }
-    last_refusal_ = now;
-    core::log().warn(
-        "tcp: refused a data connection for session {:#x}: {} ({} refused since the last such line)",
-        session_id, why, std::exchange(refusals_unsaid_, 0));
 }
 
 }  // namespace accel::tcp

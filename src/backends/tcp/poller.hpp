@@ -1,9 +1,9 @@
 #pragma once
 
-#include "backends/tcp/acceptor.hpp"
+#include "backends/tcp/arrivals.hpp"
 #include "backends/tcp/link.hpp"
-#include "backends/tcp/socket.hpp"
 #include "core/backend.hpp"
+#include "core/event_signal.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -17,8 +17,8 @@
 
 namespace accel::tcp {
 
-/// All links of one thread over one epoll; on a server also the socket that clients connect to. Few links are
-/// read directly, one system call each; of many, only those that the epoll names.
+/// All links of one thread over one epoll; on a server also the way by which connections arrive. Few links
+/// are read directly, one system call each; of many, only those that the epoll names.
 class tcp_poller final : public core::poller {
   public:
     [[nodiscard]] static result<std::unique_ptr<core::poller>> open(const core::poller_options& options);
@@ -30,13 +30,14 @@ class tcp_poller final : public core::poller {
     void disarm() noexcept override;
     [[nodiscard]] bool sleep(int other_fd, core::nanoseconds until) noexcept override;
 
+    [[nodiscard]] result<void> take_connection(core::data_connection& made) override;
+
     // For the links.
-    [[nodiscard]] bool is_server() const noexcept { return acceptor_.has_value(); }
-    [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
+    [[nodiscard]] bool is_server() const noexcept { return arrivals_.has_value(); }
     /// Client: its socket is one of `let_reads_sleep`.
     void allow_sleeping_reads(bool allowed) noexcept { reads_sleep_ = allowed; }
-    /// Server: the link waits for its client. Any thread.
-    void await(tcp_link& link);
+    /// Server: where the link waits for its client.
+    [[nodiscard]] arrivals& door() noexcept { return *arrivals_; }
     /// From now on the link is polled. False: the kernel has no news of it to give.
     [[nodiscard]] bool add(tcp_link& link);
     /// Nothing is polled or awaited for the link any more; its socket is still open. Idempotent.
@@ -49,40 +50,28 @@ class tcp_poller final : public core::poller {
     void output_changed(tcp_link& link) noexcept;
 
   private:
-    tcp_poller(unique_fd epoll, bool zerocopy) : epoll_(std::move(epoll)), zerocopy_(zerocopy) {}
+    tcp_poller(core::unique_fd epoll, bool zerocopy) : epoll_(std::move(epoll)), zerocopy_(zerocopy) {}
     [[nodiscard]] bool few() const noexcept;
     [[nodiscard]] std::size_t poll_few(std::span<core::link_event> out) noexcept;
     [[nodiscard]] std::size_t poll_many(std::span<core::link_event> out) noexcept;
     bool ask_epoll(core::nanoseconds until) noexcept;
     [[nodiscard]] bool may_read_asleep(core::nanoseconds until) const noexcept;
     void sync_output(tcp_link& link) noexcept;
-    void settle_claims() noexcept;
+    void take_arrivals() noexcept;
     void disarm_links() noexcept;
     [[nodiscard]] bool watch_other(int fd) noexcept;
-    [[nodiscard]] tcp_link* find_session(std::uint64_t id) noexcept;
-    void forget_session(tcp_link& link) noexcept;
-    void settle(claim& made) noexcept;
-    void refuse(std::uint64_t session_id, const char* why) noexcept;
 
-    unique_fd epoll_;
+    core::unique_fd epoll_;
     bool zerocopy_;
-    std::uint16_t port_ = 0;
-    std::optional<acceptor> acceptor_;
-    std::mutex sessions_mutex_;  ///< of `sessions_`; met only when a client attaches or ends
-    /// Server: every link from activation to its end.
-    std::unordered_map<std::uint64_t, tcp_link*> sessions_;
-    std::vector<tcp_link*> links_;  ///< connected
-    std::vector<tcp_link*> hot_;    ///< capacity for all links
-    std::vector<claim> claims_;
+    std::optional<arrivals> arrivals_;  ///< server
+    std::vector<tcp_link*> links_;      ///< connected
+    std::vector<tcp_link*> hot_;        ///< capacity for all links
     std::size_t turn_ = 0;
     std::uint32_t polls_ = 0;
-    bool woken_ = false;
     bool slept_ = false;        ///< by `sleep`, which leaves nothing to do for `disarm`
     bool quiet_ = false;        ///< the last read asleep brought nothing
     bool reads_sleep_ = false;  ///< client: a sleep may be a blocking read
     int other_fd_ = -1;         ///< of `sleep`, in the epoll
-    core::nanoseconds last_refusal_{};
-    std::uint64_t refusals_unsaid_ = 0;
 };
 
 }  // namespace accel::tcp

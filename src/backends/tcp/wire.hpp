@@ -14,26 +14,14 @@ namespace accel::tcp {
 /// Payload bytes of one fragment. Longer payloads are cut, so that others can pass between the pieces.
 inline constexpr std::size_t fragment_bytes = 256 << 10;
 
-/// First bytes of a client on its data connection.
-struct attach_preamble {
-    static constexpr std::array<char, 8> magic_text{'A', 'C', 'C', 'L', 'T', 'C', 'P', '\n'};
-
-    std::array<char, 8> magic = magic_text;
-    std::uint8_t version = core::protocol_version;
-    std::array<std::uint8_t, 7> reserved{};
-    std::uint64_t session_id = 0;
-    core::session_token token{};
-    std::array<std::uint8_t, 24> padding{};  ///< zero
+/// What a client's link asks of its server's.
+struct client_wish {
+    std::uint8_t format = 2;
+    std::uint8_t flags = 0;  ///< `encrypted`
+    std::array<std::uint8_t, 2> reserved{};
+    static constexpr std::uint8_t encrypted = 1;
 };
-static_assert(sizeof(attach_preamble) == 64 && std::is_trivially_copyable_v<attach_preamble>);
-
-/// What a server's link tells its client: where the data path listens.
-struct server_address {
-    std::uint8_t format = 1;
-    std::uint8_t reserved = 0;
-    std::uint16_t port = 0;
-};
-static_assert(sizeof(server_address) == 4);
+static_assert(sizeof(client_wish) == 4);
 
 /// The last record of a client that closes: it tells a close from a death, which ends the stream in the same
 /// way.

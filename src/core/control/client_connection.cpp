@@ -1,5 +1,6 @@
 #include "core/control/client_connection.hpp"
 
+#include "core/control/data_preamble.hpp"
 #include "core/log.hpp"
 
 #include <algorithm>
@@ -12,8 +13,9 @@ namespace {
 
 constexpr nanoseconds retry_interval = std::chrono::milliseconds{50};
 constexpr nanoseconds idle_lifetime = std::chrono::seconds{1};
+/// How long one address of several may take to answer.
+constexpr nanoseconds address_patience = std::chrono::seconds{1};
 constexpr nanoseconds answer_grace = std::chrono::milliseconds{250};
-constexpr int goodbye_linger_ms = 100;
 // A handshake cut off without a reason may be a server that is just restarting; several in a row are not.
 constexpr int patience_with_handshakes = 3;
 
@@ -22,9 +24,8 @@ const boot_identity& own_boot() {
     return id;
 }
 
-bool within(const link_geometry& granted, const link_geometry& wanted) {
-    return granted.slots <= wanted.slots && granted.request_bytes <= wanted.request_bytes &&
-           granted.response_bytes <= wanted.response_bytes;
+bool same(const link_geometry& a, const link_geometry& b) {
+    return a.slots == b.slots && a.request_bytes == b.request_bytes && a.response_bytes == b.response_bytes;
 }
 
 }  // namespace
@@ -42,9 +43,8 @@ std::optional<waiting_call::answer> waiting_call::wait() {
     return std::exchange(answer_, std::nullopt);
 }
 
-client_connection::client_connection(void* zmq_context, server_address address,
-                                     const listening_clock& listening)
-    : zmq_(zmq_context), address_(std::move(address)), listening_(listening), idle_since_(now()) {}
+client_connection::client_connection(server_address address, const listening_clock& listening)
+    : address_(std::move(address)), listening_(listening), idle_since_(now()) {}
 
 void client_connection::ask(std::shared_ptr<waiting_call> call) {
     const std::uint64_t request = ++last_request_;
@@ -63,10 +63,8 @@ bool client_connection::close_session(std::uint64_t session_id) {
 }
 
 void client_connection::end() {
-    if (state_ == state::ready) {
-        send({0, goodbye{0, status::closed}});
-        socket_.set(ZMQ_LINGER, goodbye_linger_ms);
-    }
+    send({0, goodbye{0, status::closed}});
+    if (state_ == state::ready) stream_.finish();
     for (auto& [id, session] : sessions_) session.watch->end(status::closed);
     sessions_.clear();
     fail_calls({status::closed, 0, "the context was closed while a channel connected"});
@@ -74,87 +72,156 @@ void client_connection::end() {
 }
 
 void client_connection::connect() {
-    auto opened = zmq_socket::open(zmq_, ZMQ_DEALER);
-    if (!opened) return fail_calls(opened.error());
-    // Retries a refused connection itself; a broken one is replaced by us.
-    opened->set(ZMQ_RECONNECT_IVL, static_cast<int>(retry_interval / std::chrono::milliseconds{1}));
-    opened->set(ZMQ_MAXMSGSIZE, std::int64_t{max_control_bytes});
-    if (auto secured = secure_socket(opened->get(), *address_.security, false); !secured)
-        return fail_calls(secured.error());
-    auto watcher = socket_monitor::open(
-        zmq_, *opened, ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED | handshake_failures);
-    if (!watcher) return fail_calls(watcher.error());
-    if (!opened->connect(address_.endpoint)) {
-        const int native = zmq_errno();
-        return fail_calls({status::system_error, native,
-                           fmt::format("cannot connect to {}: {}", name(), zmq_strerror(native))});
+    next_address_ = 0;
+    connect_next(EADDRNOTAVAIL);
+}
+
+/// Addresses that refuse are passed over; when none is left, all are tried again a little later, until the
+/// questions expire.
+void client_connection::connect_next(int last_failure) {
+    disconnect();
+    while (next_address_ < address_.addresses.size()) {
+        unique_fd socket;
+        last_failure = start_connecting(address_.addresses[next_address_++], socket);
+        if (last_failure != 0) continue;
+        tune_control_socket(socket.get());
+        stream_ = control_stream(std::move(socket));
+        state_ = state::connecting;
+        const bool last = next_address_ == address_.addresses.size();
+        connect_by_ = last ? never : now() + address_patience;
+        return;
     }
-    socket_ = std::move(*opened);
-    monitor_ = std::move(*watcher);
-    state_ = state::connecting;
+    connect_at_ = now() + retry_interval;
+    if (out_of_descriptors(last_failure))
+        fail_calls(
+            {status::system_error, last_failure,
+             fmt::format("no descriptor is left to connect to {}; raise the limit of open files (ulimit -n)",
+                         name())});
+}
+
+pollfd client_connection::poll_item() const noexcept {
+    const bool waits_for_room = state_ == state::connecting || wants_write_ || stream_.wants_to_write();
+    const auto events = static_cast<short>(waits_for_room ? POLLIN | POLLOUT : POLLIN);
+    return {state_ == state::disconnected ? -1 : stream_.fd(), events, 0};
+}
+
+void client_connection::progress(short events) {
+    if (events == 0 && !more_) return;
+    more_ = false;
+    if (state_ == state::connecting) return on_connected();
+    if (state_ == state::shaking) return shake_hands();
+    if (state_ != state::ready) return;
+    if ((events & POLLOUT) != 0 && stream_.flush() == control_stream::outcome::failed) return on_broken();
+    receive();
+}
+
+void client_connection::on_connected() {
+    if (const int failure = connect_outcome(stream_.fd()); failure != 0) return connect_next(failure);
+    if (address_.security->insecure) return greet();
+    auto tls = tls_stream::connect(address_.security->keys, stream_.fd(), address_.host, control_protocol);
+    if (!tls) return refuse(tls.error());
+    stream_.encrypt(std::move(*tls));
+    state_ = state::shaking;
+    shake_hands();
+}
+
+void client_connection::shake_hands() {
+    const tls_outcome outcome = stream_.tls()->handshake();
+    wants_write_ = outcome == tls_outcome::wants_write;
+    if (outcome == tls_outcome::done) return greet();
+    if (outcome == tls_outcome::closed || outcome == tls_outcome::failed) on_broken();
+}
+
+/// Whether the server lets us in we learn from its first answer.
+void client_connection::greet() {
+    state_ = state::ready;
+    heard_ = listening_.listened();
+    if (!stream_.send_raw(std::as_bytes(std::span(control_greeting)))) return on_broken();
+    std::vector<std::uint64_t> asked;
+    for (const auto& [request, call] : calls_) asked.push_back(request);
+    for (const std::uint64_t request : asked) {
+        const auto found = calls_.find(request);
+        if (state_ == state::ready && found != calls_.end()) send_question(request, *found->second);
+    }
 }
 
 void client_connection::disconnect() {
-    monitor_.close();
-    socket_.close();
+    stream_ = control_stream(unique_fd{});
     state_ = state::disconnected;
+    more_ = wants_write_ = false;
+    connect_by_ = never;
     server_timeout_ = {};
     next_beat_ = never;
     echo_ = {};
     clock_ = {};
 }
 
-void client_connection::lose() {
+void client_connection::lose(status why) {
     disconnect();
-    for (auto& [id, session] : sessions_) session.watch->end(status::peer_lost);
+    for (auto& [id, session] : sessions_) session.watch->end(why);
     sessions_.clear();
     idle_since_ = now();
     connect_at_ = now() + retry_interval;
 }
 
-void client_connection::add_poll_items(std::vector<zmq_pollitem_t>& items) {
-    if (state_ == state::disconnected) return;
-    items.push_back({monitor_.socket().get(), 0, ZMQ_POLLIN, 0});
-    items.push_back({socket_.get(), 0, ZMQ_POLLIN, 0});
+void client_connection::refuse(const error& why) {
+    lose(status::peer_lost);
+    fail_calls(why);
+}
+
+/// Why a connection ended is what TLS says, if it is a matter of keys. A server that just restarts breaks off
+/// as well, but not several times in a row.
+void client_connection::on_broken() {
+    const tls_stream* tls = stream_.tls();
+    const bool keys = tls != nullptr && tls->refused();
+    if (keys)
+        return refuse({status::unauthorized, 0,
+                       fmt::format("the server at {} and this client do not let each other in: {}", name(),
+                                   tls->failure())});
+    const bool unheard = server_timeout_ == nanoseconds{0};
+    lose(status::peer_lost);
+    if (!unheard || ++unexplained_failures_ < patience_with_handshakes) return;
+    unexplained_failures_ = 0;
+    fail_calls({status::overloaded, 0,
+                fmt::format("the server at {} closes each connection before it answers: it may have too many "
+                            "connections, or "
+                            "no descriptor left; its log says why",
+                            name())});
 }
 
 void client_connection::receive() {
-    // Messages first: what the server said before it went still counts.
-    for (zmq_frame frame; socket_ && frame.receive(socket_);) {
-        if (frame.more()) continue;
+    const auto read = stream_.fill();
+    while (const auto bytes = stream_.next_message()) {
         heard_ = listening_.listened();
-        auto message = decode_control(frame.bytes());
+        unexplained_failures_ = 0;
+        auto message = decode_control(*bytes);
         if (message) {
             on_message(*message);
-        } else if (limit_.allow(now())) {
-            log().warn("dropped a control message of {}: {}", name(), message.error().message);
+        } else {
+            on_malformed(*bytes, message.error());
         }
+        if (state_ != state::ready) return;
     }
-    while (auto event = monitor_.next()) on_monitor(*event);
+    if (stream_.violated())
+        return refuse({status::protocol_error, 0,
+                       fmt::format("what listens at {} does not speak this protocol", name())});
+    if (read == control_stream::outcome::closed || read == control_stream::outcome::failed)
+        return on_broken();
+    more_ = stream_.holds_input();
 }
 
-void client_connection::on_monitor(const monitor_event& event) {
-    if ((event.what & handshake_failures) != 0) return on_handshake_failure(event);
-    if (event.what == ZMQ_EVENT_DISCONNECTED) return lose();
-    if (event.what != ZMQ_EVENT_HANDSHAKE_SUCCEEDED) return;
-    state_ = state::ready;
-    unexplained_failures_ = 0;
-    heard_ = listening_.listened();
-    for (const auto& [request, call] : calls_) send_question(request, *call);
-}
-
-void client_connection::on_handshake_failure(const monitor_event& event) {
-    lose();
-    const bool unexplained = event.what == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL;
-    if (unexplained && ++unexplained_failures_ < patience_with_handshakes) return;
-    unexplained_failures_ = 0;
-    fail_calls(
-        {status::unauthorized, 0,
-         fmt::format("the server at {} did not let us in: {}", name(), explain_handshake_failure(event))});
+/// The question that it answers, if it answers one, fails: its session could not be used.
+void client_connection::on_malformed(std::span<const std::byte> bytes, const error& why) {
+    if (limit_.allow(now())) log().warn("dropped a control message of {}: {}", name(), why.message);
+    const auto call = take_call(answer_of_malformed(bytes));
+    if (call != nullptr)
+        call->complete(error{
+            status::protocol_error, 0,
+            fmt::format("the server at {} answered with a malformed message: {}", name(), why.message)});
 }
 
 void client_connection::send(const control_message& message) {
-    if (state_ == state::ready) socket_.send(encode_control(message));
+    if (state_ == state::ready && !stream_.send(message)) more_ = true;  // `receive` hears why
 }
 
 void client_connection::send_question(std::uint64_t request, const waiting_call& call) {
@@ -176,10 +243,7 @@ std::shared_ptr<waiting_call> client_connection::take_call(std::uint64_t request
 
 void client_connection::on_message(const control_message& message) {
     if (const auto* opened = std::get_if<welcome>(&message.body)) return on_welcome(message, *opened);
-    if (const auto* no = std::get_if<refused>(&message.body)) {
-        if (const auto call = take_call(message.request)) call->complete(error{no->code, 0, no->why});
-        return;
-    }
+    if (const auto* no = std::get_if<refused>(&message.body)) return on_refused(message, *no);
     if (const auto* list = std::get_if<offers>(&message.body)) {
         const auto call = take_call(message.request);
         if (call && !call->session) call->complete(list->schemes);
@@ -194,6 +258,20 @@ void client_connection::on_message(const control_message& message) {
     if (limit_.allow(now())) log().warn("dropped a control message of {} that only clients send", name());
 }
 
+void client_connection::on_refused(const control_message& message, const refused& body) {
+    error why{body.code, 0, body.why};
+    if (why.code == status::ok) why.code = status::protocol_error;
+    if (message.request == 0) return refuse(why);  // the whole connection
+    if (const auto call = take_call(message.request)) call->complete(std::move(why));
+}
+
+/// What is wrong with a grant; empty if it is what was asked for.
+std::string client_connection::unsound(const session_request& asked, const session_grant& grant) const {
+    if (!same(grant.granted, asked.wanted)) return "slots or sizes";
+    if (grant.version < asked.version_min || grant.version > asked.version_max) return "a protocol version";
+    return sessions_.contains(grant.session_id) ? "a session number" : "";
+}
+
 void client_connection::on_welcome(const control_message& message, const welcome& body) {
     const nanoseconds received = now();
     const session_grant& grant = body.grant;
@@ -203,13 +281,11 @@ void client_connection::on_welcome(const control_message& message, const welcome
         return;
     }
     const session_request& asked = *call->session;
-    const bool sound = within(grant.granted, asked.wanted) && grant.version >= asked.version_min &&
-                       grant.version <= asked.version_max && !sessions_.contains(grant.session_id);
-    if (!sound) {
+    if (const std::string wrong = unsound(asked, grant); !wrong.empty()) {
         send({0, goodbye{grant.session_id, status::protocol_error}});
         call->complete(
             error{status::protocol_error, 0,
-                  fmt::format("the server at {} granted a session that was not asked for", name())});
+                  fmt::format("the server at {} granted {} that were not asked for", name(), wrong)});
         return;
     }
     const boot_identity unknown{};
@@ -223,7 +299,7 @@ void client_connection::on_welcome(const control_message& message, const welcome
 }
 
 void client_connection::on_goodbye(const goodbye& body) {
-    if (body.session_id == 0) return lose();
+    if (body.session_id == 0) return lose(body.why);
     const auto found = sessions_.find(body.session_id);
     if (found == sessions_.end()) return;
     found->second.watch->end(body.why);
@@ -274,7 +350,7 @@ void client_connection::judge_silence() {
         send({0, goodbye{each->first, status::peer_lost}});
         each = sessions_.erase(each);
         // Whoever was silent is not asked again on the same connection.
-        if (sessions_.empty()) return lose();
+        if (sessions_.empty()) return lose(status::peer_lost);
     }
 }
 
@@ -282,6 +358,7 @@ nanoseconds client_connection::run_timers() {
     const nanoseconds at = now();
     expire_calls(at);
     if (state_ == state::ready && !sessions_.empty()) judge_silence();
+    if (state_ == state::connecting && at >= connect_by_) connect_next(ETIMEDOUT);
     if (state_ == state::disconnected && !calls_.empty() && at >= connect_at_) connect();
     if (state_ == state::ready && at >= next_beat_) {
         send_heartbeat();
@@ -293,8 +370,14 @@ nanoseconds client_connection::run_timers() {
         finished_ = true;
         return never;
     }
+    return next_look(at);
+}
+
+nanoseconds client_connection::next_look(nanoseconds at) const {
+    const bool idle = calls_.empty() && sessions_.empty();
     nanoseconds next = idle ? idle_since_ + idle_lifetime : never;
     if (state_ == state::ready) next = std::min(next, next_beat_);
+    if (state_ == state::connecting) next = std::min(next, connect_by_);
     if (state_ == state::disconnected && !calls_.empty()) next = std::min(next, std::max(connect_at_, at));
     for (const auto& [request, call] : calls_) next = std::min(next, call->deadline);
     nanoseconds shortest = never;

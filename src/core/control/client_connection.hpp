@@ -1,10 +1,11 @@
 #pragma once
 
 #include "core/control/control_message.hpp"
+#include "core/control/control_stream.hpp"
 #include "core/control/liveness.hpp"
 #include "core/control/log_limit.hpp"
 #include "core/control/security.hpp"
-#include "core/control/zmq_socket.hpp"
+#include "core/net/socket.hpp"
 
 #include <condition_variable>
 #include <cstdint>
@@ -17,13 +18,15 @@
 #include <variant>
 #include <vector>
 
+#include <poll.h>
+
 namespace accel::core {
 
 /// Where a server is, and with which keys it is spoken to.
 struct server_address {
     std::string host;
     std::uint16_t port = 0;
-    std::string endpoint;  ///< tcp://address:port
+    std::vector<socket_address> addresses;  ///< of the host; tried in turn
     std::shared_ptr<const security_identity> security;
 };
 
@@ -61,7 +64,7 @@ class waiting_call {
 /// The control connection to one server endpoint. Belongs to the control thread.
 class client_connection {
   public:
-    client_connection(void* zmq_context, server_address address, const listening_clock& listening);
+    client_connection(server_address address, const listening_clock& listening);
     client_connection(const client_connection&) = delete;
     client_connection& operator=(const client_connection&) = delete;
 
@@ -71,11 +74,14 @@ class client_connection {
     /// Says goodbye where there is someone to hear it.
     void end();
 
-    void add_poll_items(std::vector<zmq_pollitem_t>& items);
-    /// Takes what has arrived.
-    void receive();
+    /// What to wait for; a descriptor of -1 while there is nothing.
+    [[nodiscard]] pollfd poll_item() const noexcept;
+    /// Takes what has come, a bounded part of it; goes on connecting.
+    void progress(short events);
     /// Sends and judges what time demands; returns when to be called again.
     [[nodiscard]] nanoseconds run_timers();
+    /// TLS or a bound has kept something: `progress` has more to do at once.
+    [[nodiscard]] bool has_more() const noexcept { return more_; }
     /// Nobody has used it for a while.
     [[nodiscard]] bool finished() const noexcept { return finished_; }
     [[nodiscard]] const server_address& address() const noexcept { return address_; }
@@ -85,16 +91,24 @@ class client_connection {
         std::shared_ptr<session_watch> watch;
         nanoseconds peer_timeout;
     };
-    enum class state : std::uint8_t { disconnected, connecting, ready };
+    enum class state : std::uint8_t { disconnected, connecting, shaking, ready };
 
     void connect();
+    void connect_next(int last_failure);
+    void on_connected();
+    void shake_hands();
+    void greet();
     void disconnect();
-    /// The connection broke: its sessions are lost, questions are asked again on the next one.
-    void lose();
-    void on_monitor(const monitor_event& event);
-    void on_handshake_failure(const monitor_event& event);
+    /// The connection broke: its sessions end, questions are asked again on the next one.
+    void lose(status why);
+    void refuse(const error& why);
+    void receive();
+    void on_broken();
+    void on_malformed(std::span<const std::byte> bytes, const error& why);
     void on_message(const control_message& message);
+    void on_refused(const control_message& message, const refused& body);
     void on_welcome(const control_message& message, const welcome& body);
+    [[nodiscard]] std::string unsound(const session_request& asked, const session_grant& grant) const;
     void on_goodbye(const goodbye& body);
     void send(const control_message& message);
     void send_question(std::uint64_t request, const waiting_call& call);
@@ -103,18 +117,21 @@ class client_connection {
     void fail_calls(const error& why);
     void expire_calls(nanoseconds at);
     void judge_silence();
+    [[nodiscard]] nanoseconds next_look(nanoseconds at) const;
     void update_clock(const clock_stamps& stamps, nanoseconds received);
     [[nodiscard]] std::string name() const { return host_and_port(address_.host, address_.port); }
     [[nodiscard]] error no_answer() const;
 
-    void* zmq_;
     server_address address_;
     const listening_clock& listening_;
     state state_ = state::disconnected;
-    zmq_socket socket_;
-    socket_monitor monitor_;  // destroyed before its socket
+    control_stream stream_{unique_fd{}};
+    std::size_t next_address_ = 0;
     nanoseconds connect_at_{};
+    nanoseconds connect_by_ = never;  ///< this address has its chance until then
     int unexplained_failures_ = 0;
+    bool more_ = false;
+    bool wants_write_ = false;  ///< TLS does, while it shakes hands
     std::map<std::uint64_t, std::shared_ptr<waiting_call>> calls_;
     std::uint64_t last_request_ = 0;
     std::unordered_map<std::uint64_t, live_session> sessions_;

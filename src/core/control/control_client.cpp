@@ -1,9 +1,11 @@
 #include "core/control/control_client.hpp"
 
-#include "core/context_state.hpp"
 #include "core/control/client_connection.hpp"
+#include "core/event_signal.hpp"
 
+#include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <list>
 #include <mutex>
 #include <thread>
@@ -25,19 +27,19 @@ struct close_command {
     std::uint64_t session_id;
 };
 
+constexpr nanoseconds longest_sleep = std::chrono::seconds{60};
+
 using command = std::variant<ask_command, close_command>;
 
 bool same_server(const server_address& a, const server_address& b) {
-    return a.endpoint == b.endpoint && a.security->insecure == b.security->insecure &&
-           a.security->public_key == b.security->public_key &&
-           a.security->server_key == b.security->server_key;
+    return a.host == b.host && a.port == b.port && a.security->digest() == b.security->digest();
 }
 
 }  // namespace
 
 class control_client::impl {
   public:
-    explicit impl(context_state& context) : context_(context), thread_([this] { run(); }) {}
+    impl() : thread_([this] { run(); }) {}
 
     ~impl() {
         stopping_.store(true);
@@ -56,9 +58,12 @@ class control_client::impl {
     [[nodiscard]] result<waiting_call::answer> ask(const std::string& host, std::uint16_t port,
                                                    std::shared_ptr<const security_identity> security,
                                                    const std::shared_ptr<waiting_call>& call) {
-        auto endpoint = tcp_endpoint(host, port, false);
-        if (!endpoint) return endpoint.error();
-        post(ask_command{{host, port, std::move(*endpoint), std::move(security)}, call});
+        if (!wake_.open())
+            return error{status::system_error, EMFILE,
+                         "no descriptor is left; raise the limit of open files (ulimit -n)"};
+        auto addresses = resolve(host, port, false);
+        if (!addresses) return addresses.error();
+        post(ask_command{{host, port, std::move(*addresses), std::move(security)}, call});
         auto answer = call->wait();
         if (!answer)
             return error{status::timed_out, 0,
@@ -69,27 +74,35 @@ class control_client::impl {
 
   private:
     void run() {
-        // Here, because the context is locked while it makes us.
-        zmq_ = context_.zmq();
-        std::vector<zmq_pollitem_t> items;
         nanoseconds next = never;
+        std::vector<pollfd> items;
         while (!stopping_.load()) {
-            items.assign(1, {nullptr, wake_.fd(), ZMQ_POLLIN, 0});
-            for (auto& each : connections_) each.add_poll_items(items);
-            const long timeout = poll_timeout(now(), next);
-            if (zmq_poll(items.data(), static_cast<int>(items.size()), timeout) < 0 && zmq_errno() == ETERM)
-                break;
-            if ((items.front().revents & ZMQ_POLLIN) != 0) wake_.clear();
-            listening_.advance(now(), std::chrono::milliseconds{timeout});
-            for (auto& each : connections_) each.receive();
-            run_commands();
-            next = never;
-            for (auto& each : connections_) next = std::min(next, each.run_timers());
-            connections_.remove_if([](const client_connection& each) { return each.finished(); });
+            items.assign(1, {wake_.fd(), POLLIN, 0});
+            for (const auto& each : connections_) items.push_back(each.poll_item());
+            const nanoseconds start = now();
+            const nanoseconds until = std::min(next, start + longest_sleep);
+            sleep_on(items, until);
+            if ((items.front().revents & POLLIN) != 0) wake_.clear();
+            listening_.advance(now(), std::max(until - start, nanoseconds{0}));
+            next = take_turn(items);
         }
         run_commands();
         for (auto& each : connections_) each.end();
         connections_.clear();
+    }
+
+    /// Returns when to take the next one.
+    nanoseconds take_turn(const std::vector<pollfd>& items) {
+        std::size_t place = 1;
+        for (auto& each : connections_) each.progress(items[place++].revents);
+        run_commands();
+        nanoseconds next = never;
+        for (auto& each : connections_) {
+            next = std::min(next, each.run_timers());
+            if (each.has_more()) next = nanoseconds{0};
+        }
+        connections_.remove_if([](const client_connection& each) { return each.finished(); });
+        return next;
     }
 
     void run_commands() {
@@ -117,11 +130,9 @@ class control_client::impl {
         for (auto& each : connections_) {
             if (same_server(each.address(), address)) return each;
         }
-        return connections_.emplace_back(zmq_, std::move(address), listening_);
+        return connections_.emplace_back(std::move(address), listening_);
     }
 
-    context_state& context_;
-    void* zmq_ = nullptr;  ///< of the thread
     wake_signal wake_;
     std::mutex mutex_;
     std::vector<command> commands_;
@@ -131,7 +142,7 @@ class control_client::impl {
     std::thread thread_;
 };
 
-control_client::control_client(context_state& context) : impl_(std::make_unique<impl>(context)) {}
+control_client::control_client() : impl_(std::make_unique<impl>()) {}
 control_client::~control_client() = default;
 
 result<session_grant> control_client::open_session(const std::string& host, std::uint16_t port,

@@ -11,12 +11,12 @@
 
 namespace accel::core {
 
-/// The client side of the control plane of a context: one thread, one CURVE connection to each server
-/// endpoint, shared by all sessions with it. Sends and expects heartbeats; ends the watches of sessions whose
-/// server went silent. Thread-safe.
+/// The client side of the control plane of a context: one thread, one connection to each server endpoint,
+/// with TLS where there are keys, shared by all sessions with it. Sends and expects heartbeats; ends the
+/// watches of sessions whose server went silent. Thread-safe.
 class control_client {
   public:
-    explicit control_client(context_state& context);
+    control_client();
     ~control_client();
     control_client(const control_client&) = delete;
     control_client& operator=(const control_client&) = delete;

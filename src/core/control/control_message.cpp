@@ -341,14 +341,26 @@ result<control_message> decode_control(std::span<const std::byte> bytes) {
     return message;
 }
 
-std::uint64_t request_of_malformed(std::span<const std::byte> bytes) noexcept {
+namespace {
+
+/// The request number of bytes that begin like a message of one of two kinds; else 0.
+std::uint64_t request_of(std::span<const std::byte> bytes, kind one, kind other) noexcept {
     reader in{bytes};
     const bool ours = in.number<std::uint32_t>() == magic;
     static_cast<void>(in.number<std::uint16_t>());
     const auto what = static_cast<kind>(in.number<std::uint16_t>());
     const auto request = in.number<std::uint64_t>();
-    const bool wants_answer = what == kind::hello || what == kind::query;
-    return in.good() && ours && wants_answer ? request : 0;
+    return in.good() && ours && (what == one || what == other) ? request : 0;
+}
+
+}  // namespace
+
+std::uint64_t question_of_malformed(std::span<const std::byte> bytes) noexcept {
+    return request_of(bytes, kind::hello, kind::query);
+}
+
+std::uint64_t answer_of_malformed(std::span<const std::byte> bytes) noexcept {
+    return request_of(bytes, kind::welcome, kind::offers);
 }
 
 boot_identity read_boot_identity() {

@@ -13,9 +13,9 @@
 #include <variant>
 #include <vector>
 
-/// Messages of the control plane (docs/protocol.md, section 4): little-endian, one ZeroMQ frame each. Every
-/// message starts with the same 16 bytes, whatever its version: u32 magic, u16 version, u16 kind, u64
-/// request.
+/// Messages of the control plane (docs/protocol.md, section 4): little-endian, one frame each
+/// (control_stream.hpp). Every message starts with the same 16 bytes, whatever its version: u32 magic, u16
+/// version, u16 kind, u64 request.
 namespace accel::core {
 
 inline constexpr std::uint16_t control_version = 1;
@@ -77,9 +77,10 @@ struct control_message {
 /// sends.
 [[nodiscard]] result<control_message> decode_control(std::span<const std::byte> bytes);
 
-/// The request number of a message that could not be decoded, if it is a hello or query that wants an answer;
-/// else 0.
-[[nodiscard]] std::uint64_t request_of_malformed(std::span<const std::byte> bytes) noexcept;
+/// The request number of a message that could not be decoded, if it is a question (hello, query); else 0.
+[[nodiscard]] std::uint64_t question_of_malformed(std::span<const std::byte> bytes) noexcept;
+/// The same of an answer (welcome, offers).
+[[nodiscard]] std::uint64_t answer_of_malformed(std::span<const std::byte> bytes) noexcept;
 
 /// All zero if the host does not say; two such hosts are never taken for the same.
 [[nodiscard]] boot_identity read_boot_identity();

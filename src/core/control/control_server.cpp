@@ -1,387 +1,263 @@
 #include "core/control/control_server.hpp"
 
-#include "core/context_state.hpp"
-#include "core/control/control_message.hpp"
-#include "core/control/handshake_log.hpp"
-#include "core/control/liveness.hpp"
-#include "core/control/log_limit.hpp"
-#include "core/control/session_opener.hpp"
-#include "core/control/zmq_socket.hpp"
+#include "core/control/control_server_core.hpp"
 #include "core/log.hpp"
+#include "core/net/socket.hpp"
 
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <mutex>
-#include <thread>
-#include <unordered_map>
-#include <unordered_set>
+#include <cerrno>
 #include <utility>
 
 #include <fmt/format.h>
+#include <sys/epoll.h>
 
+/// Turns of a control server: events, then timers; each turn is bounded.
 namespace accel::core {
 namespace {
 
-constexpr std::size_t most_peers = 65'536;
-constexpr std::uint32_t most_openings = 4'096;  ///< of one peer
-constexpr int listen_backlog = 1'024;
-constexpr int goodbye_linger_ms = 100;
+constexpr std::size_t events_at_once = 64;
+constexpr std::uint64_t door_tag = 0;
+constexpr std::uint64_t wake_tag = ~std::uint64_t{0};
+/// Timers run no more often than this, so that many clients cost no more than one pass over them each time.
+constexpr nanoseconds timer_grain = std::chrono::milliseconds{2};
+constexpr nanoseconds longest_sleep = std::chrono::seconds{60};
 
-/// One control connection of a client.
-struct peer {
-    std::string id;    ///< ZeroMQ's routing id
-    std::string name;  ///< for the log
-    std::unordered_set<std::uint64_t> sessions;
-    std::uint32_t opening = 0;
-    nanoseconds peer_timeout = never;
-    nanoseconds next_beat = never;
-    nanoseconds heard{};  ///< on the listening clock
-    nanoseconds echo{};
-    nanoseconds echo_received{};
-};
+bool watch_fd(int epoll, int fd, std::uint64_t tag) noexcept {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = tag;
+    return ::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0;
+}
 
-struct ended_session {
-    std::uint64_t id;
-    status why;
-};
-
-std::string name_of(const zmq_frame& frame) {
-    const auto key = frame.property("User-Id");
-    const auto address = frame.property("Peer-Address");
-    return key.empty() ? fmt::format("a client at {}", address)
-                       : fmt::format("the client {} at {}", key, address);
+/// As many as the descriptors of this process allow, with most of them left for data paths.
+control_limits fitted(control_limits limits) {
+    const std::uint32_t descriptors = descriptor_limit();
+    limits.max_connections = std::min(limits.max_connections, std::max(descriptors / 3, 1U));
+    limits.max_half_open = std::min(limits.max_half_open, std::max(descriptors / 8, 4U));
+    limits.max_client_connections = std::clamp(limits.max_client_connections, 1U, limits.max_connections);
+    return limits;
 }
 
 }  // namespace
 
-class control_server::impl {
-  public:
-    impl(zmq_socket socket, handshake_log refusals, std::shared_ptr<const security_identity> security,
-         nanoseconds peer_timeout, session_host& host)
-        : host_(host),
-          security_(std::move(security)),
-          peer_timeout_(peer_timeout),
-          boot_(read_boot_identity()),
-          socket_(std::move(socket)),
-          refusals_(std::move(refusals)),
-          port_(socket_.bound_port()),
-          opener_(host, wake_),
-          thread_([this] { run(); }) {}
+control_server::impl::impl(listener door, unique_fd epoll, std::shared_ptr<server_security> security,
+                           nanoseconds peer_timeout, session_host& host, const control_limits& limits)
+    : host_(host),
+      security_(std::move(security)),
+      peer_timeout_(peer_timeout),
+      limits_(fitted(limits)),
+      boot_(read_boot_identity()),
+      door_(std::move(door)),
+      epoll_(std::move(epoll)),
+      opener_(host, wake_),
+      identity_(security_->current()),
+      key_generation_(security_->generation()),
+      handshakes_(limits.max_handshakes, std::max(limits.max_handshakes / 4, 1U)) {
+    static_cast<void>(watch_fd(epoll_.get(), door_.fd(), door_tag));
+    static_cast<void>(watch_fd(epoll_.get(), wake_.fd(), wake_tag));
+    thread_ = std::thread([this] { run(); });
+}
 
-    ~impl() {
-        stopping_.store(true);
-        wake_.set();
-        thread_.join();
+control_server::impl::~impl() {
+    stopping_.store(true);
+    wake_.set();
+    thread_.join();
+}
+
+void control_server::impl::end_session(std::uint64_t id, status why) {
+    {
+        const std::lock_guard lock{mutex_};
+        ended_.push_back({id, why});
     }
-
-    [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
-
-    void end_session(std::uint64_t id, status why) {
-        {
-            const std::lock_guard lock{mutex_};
-            ended_.push_back({id, why});
-        }
-        wake_.set();
-    }
-
-  private:
-    void run();
-    void receive();
-    void on_frame(const std::string& id, zmq_frame& frame);
-    void on_malformed(const std::string& id, zmq_frame& frame, const error& why);
-    void on_hello(const std::string& id, const zmq_frame& frame, std::uint64_t request, hello& body);
-    void on_heartbeat(const std::string& id, const heartbeat& body);
-    void on_goodbye(peer& from, const goodbye& body);
-    void take_opened();
-    void welcome_peer(opened_session& opened);
-    void refuse_opened(const opened_session& opened, const error& why);
-    void take_ended();
-    void run_timers(nanoseconds at);
-    void lose(const std::string& id, status why);
-    void say_goodbye();
-    bool send(const std::string& id, const control_message& message);
-    [[nodiscard]] peer* find_peer(const std::string& id);
-    [[nodiscard]] bool silent(const peer& each) const;
-
-    session_host& host_;
-    const std::shared_ptr<const security_identity> security_;  // its keys count for as long as it lives
-    const nanoseconds peer_timeout_;
-    const boot_identity boot_;
-    zmq_socket socket_;
-    handshake_log refusals_;  // destroyed before the socket it watches
-    const std::uint16_t port_;
-    wake_signal wake_;
-    session_opener opener_;
-    std::mutex mutex_;
-    std::vector<ended_session> ended_;
-    std::atomic<bool> stopping_{false};
-    listening_clock listening_;
-    std::unordered_map<std::string, peer> peers_;
-    std::unordered_map<std::uint64_t, std::string> sessions_;  ///< session id → peer id
-    std::unordered_map<std::uint64_t, status> ended_early_;    ///< before the welcome was sent
-    nanoseconds next_timer_ = never;
-    log_limit limit_;
-    std::thread thread_;
-};
+    wake_.set();
+}
 
 void control_server::impl::run() {
     while (!stopping_.load()) {
-        std::array<zmq_pollitem_t, 3> items{{{nullptr, wake_.fd(), ZMQ_POLLIN, 0},
-                                             {socket_.get(), 0, ZMQ_POLLIN, 0},
-                                             {refusals_.socket().get(), 0, ZMQ_POLLIN, 0}}};
-        const long timeout = poll_timeout(now(), next_timer_);
-        if (zmq_poll(items.data(), static_cast<int>(items.size()), timeout) < 0 && zmq_errno() == ETERM)
-            break;
-        if ((items[0].revents & ZMQ_POLLIN) != 0) wake_.clear();
-        listening_.advance(now(), std::chrono::milliseconds{timeout});
-        receive();
-        refusals_.take_events();
+        const int timeout = time_to_sleep();
+        take_events(timeout);
+        // Before anything that peers ask for: their flood delays no heartbeat.
+        if (const nanoseconds at = now(); at >= next_timer_) run_timers(at);
+        read_again();
+        start_handshakes();
         take_opened();
         take_ended();
-        if (const nanoseconds at = now(); at >= next_timer_) run_timers(at);
+        look_at_keys();
+        dropped_.clear();
     }
     say_goodbye();
 }
 
-void control_server::impl::receive() {
-    for (zmq_frame head; head.receive(socket_);) {
-        const std::string id{head.text()};
-        if (!head.more()) continue;
-        zmq_frame frame;
-        if (!frame.receive(socket_)) continue;
-        if (!frame.more()) {
-            on_frame(id, frame);
+int control_server::impl::time_to_sleep() const noexcept {
+    if (!again_.empty() || (!queued_.empty() && !queue_waits_)) return 0;
+    nanoseconds until = next_timer_;
+    const nanoseconds at = now();
+    if (security_->has_files()) until = std::min(until, at + server_security::look_interval);
+    if (queue_waits_) until = std::min(until, at + std::chrono::milliseconds{5});
+    if (door_closed_until_ > at) until = std::min(until, door_closed_until_);
+    const nanoseconds left = std::clamp(until - at, nanoseconds{0}, longest_sleep);
+    return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count());
+}
+
+void control_server::impl::take_events(int timeout_ms) {
+    std::array<epoll_event, events_at_once> events;
+    const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout_ms);
+    listening_.advance(now(), std::chrono::milliseconds{timeout_ms});
+    for (int i = 0; i < count; ++i) {
+        const epoll_event& event = events[static_cast<std::size_t>(i)];
+        if (event.data.u64 == wake_tag) {
+            wake_.clear();
             continue;
         }
-        for (bool more = true; more;) {
-            zmq_frame rest;
-            more = rest.receive(socket_) && rest.more();
-        }
-        on_malformed(id, frame, {status::protocol_error, 0, "it has more than one frame"});
-    }
-}
-
-void control_server::impl::on_frame(const std::string& id, zmq_frame& frame) {
-    auto message = decode_control(frame.bytes());
-    if (!message) return on_malformed(id, frame, message.error());
-    peer* from = find_peer(id);
-    if (from != nullptr) from->heard = listening_.listened();
-    if (auto* wish = std::get_if<hello>(&message->body)) return on_hello(id, frame, message->request, *wish);
-    if (std::holds_alternative<query>(message->body)) {
-        send(id, {message->request, offers{host_.offers()}});
-        return;
-    }
-    if (const auto* beat = std::get_if<heartbeat>(&message->body)) return on_heartbeat(id, *beat);
-    if (const auto* over = std::get_if<goodbye>(&message->body)) {
-        if (from != nullptr) on_goodbye(*from, *over);
-        return;
-    }
-    on_malformed(id, frame, {status::protocol_error, 0, "only servers send such"});
-}
-
-void control_server::impl::on_malformed(const std::string& id, zmq_frame& frame, const error& why) {
-    if (limit_.allow(now())) log().warn("dropped a control message of {}: {}", name_of(frame), why.message);
-    const std::uint64_t request = request_of_malformed(frame.bytes());
-    if (request != 0)
-        send(id, {request, refused{why.code, fmt::format("the server refused: {}", why.message)}});
-}
-
-void control_server::impl::on_hello(const std::string& id, const zmq_frame& frame, std::uint64_t request,
-                                    hello& body) {
-    const nanoseconds received = now();
-    if (peers_.size() >= most_peers && find_peer(id) == nullptr) {
-        send(id, {request, refused{status::overloaded, "this server has too many clients; try again later"}});
-        return;
-    }
-    peer& from = peers_[id];
-    if (from.id.empty()) {
-        from.id = id;
-        from.name = name_of(frame);
-        from.heard = listening_.listened();
-    }
-    from.peer_timeout = std::min(from.peer_timeout, body.request.peer_timeout);
-    from.next_beat = std::min(from.next_beat, received + beat_interval(from.peer_timeout));
-    next_timer_ = std::min(next_timer_, from.next_beat);
-    open_job job{id, from.name, request, std::move(body.request), body.sent, received};
-    if (from.opening < most_openings && opener_.submit(std::move(job))) {
-        ++from.opening;
-        return;
-    }
-    send(id, {request,
-              refused{status::overloaded, "too many sessions are being opened at once; try again later"}});
-}
-
-void control_server::impl::on_heartbeat(const std::string& id, const heartbeat& body) {
-    peer* from = find_peer(id);
-    if (from == nullptr) {
-        // It was taken for dead, or never had a session: its sessions are over.
-        send(id, {0, goodbye{0, status::peer_lost}});
-        return;
-    }
-    from->echo = body.clocks.sent;
-    from->echo_received = now();
-}
-
-void control_server::impl::on_goodbye(peer& from, const goodbye& body) {
-    const status why = body.why == status::closed ? status::closed : status::peer_lost;
-    if (body.session_id == 0) return lose(from.id, why);
-    if (from.sessions.erase(body.session_id) == 0) {
-        // Both ends may end a session at once; anything else is somebody else's session.
-        const bool foreign = sessions_.contains(body.session_id);
-        if (foreign && limit_.allow(now())) {
-            log().warn("{} tried to close session {}, which is not its own; nothing was done", from.name,
-                       body.session_id);
-        }
-        return;
-    }
-    sessions_.erase(body.session_id);
-    host_.close_session(body.session_id, why);
-}
-
-void control_server::impl::take_opened() {
-    for (opened_session& each : opener_.take()) {
-        peer* to = find_peer(each.job.peer_id);
-        if (to != nullptr && to->opening > 0) --to->opening;
-        if (!each.outcome) {
-            refuse_opened(each, each.outcome.error());
-        } else {
-            welcome_peer(each);
-        }
-    }
-}
-
-void control_server::impl::refuse_opened(const opened_session& opened, const error& why) {
-    send(opened.job.peer_id, {opened.job.request, refused{why.code, why.message}});
-}
-
-void control_server::impl::welcome_peer(opened_session& opened) {
-    const open_job& job = opened.job;
-    session_grant& grant = *opened.outcome;
-    const std::uint64_t session_id = grant.session_id;
-    if (const auto early = ended_early_.find(session_id); early != ended_early_.end()) {
-        refuse_opened(opened, {early->second, 0, "the server ended the session at once"});
-        ended_early_.erase(early);
-        return;
-    }
-    if (grant.version < job.wish.version_min || grant.version > job.wish.version_max) {
-        const error why{
-            status::version_mismatch, 0,
-            fmt::format("this server speaks protocol versions {0} to {0}, the client {1} to {2}; update the "
-                        "older end",
-                        grant.version, job.wish.version_min, job.wish.version_max)};
-        log().warn("refused a session of {}: {}", job.peer_name, why.message);
-        host_.close_session(session_id, status::closed);
-        return refuse_opened(opened, why);
-    }
-    peer* to = find_peer(job.peer_id);
-    if (to == nullptr) return host_.close_session(session_id, status::peer_lost);
-    to->sessions.insert(session_id);
-    sessions_[session_id] = to->id;
-    to->heard = listening_.listened();  // how long the opening took is not its silence
-    grant.peer_timeout = peer_timeout_;
-    const welcome answer{std::move(grant), boot_, {job.sent, job.received, now()}};
-    if (!send(to->id, {job.request, answer})) lose(job.peer_id, status::peer_lost);
-}
-
-void control_server::impl::take_ended() {
-    std::vector<ended_session> taken;
-    {
-        const std::lock_guard lock{mutex_};
-        taken.swap(ended_);
-    }
-    const bool all_welcomed = opener_.idle();
-    if (all_welcomed) ended_early_.clear();
-    for (const ended_session& each : taken) {
-        const auto found = sessions_.find(each.id);
-        if (found == sessions_.end()) {
-            if (!all_welcomed) ended_early_.emplace(each.id, each.why);
+        if (event.data.u64 == door_tag) {
+            accept_some();
             continue;
         }
-        send(found->second, {0, goodbye{each.id, each.why}});
-        if (peer* owner = find_peer(found->second)) owner->sessions.erase(each.id);
-        sessions_.erase(found);
+        server_connection* which = find(event.data.u64);
+        if (which == nullptr) continue;
+        if ((event.events & EPOLLOUT) != 0) sync_output(*which);
+        // A broken connection is read as well: what came first still counts.
+        if ((event.events & ~std::uint32_t{EPOLLOUT}) != 0 && find(event.data.u64) != nullptr)
+            on_readable(*which);
     }
 }
 
-bool control_server::impl::silent(const peer& each) const {
-    const bool waits_for_us = each.opening > 0 && each.sessions.empty();
-    return !waits_for_us && listening_.listened() - each.heard > peer_timeout_;
+/// Connections whose input TLS or a budget has kept.
+void control_server::impl::read_again() {
+    const auto turn = std::exchange(again_, {});
+    for (const std::uint64_t id : turn) {
+        server_connection* which = find(id);
+        if (which == nullptr) continue;
+        which->waits_for_turn = false;
+        on_readable(*which);
+    }
+}
+
+/// A client whose key has gone loses its sessions.
+void control_server::impl::look_at_keys() {
+    security_->look_at_files();
+    if (security_->generation() == key_generation_) return;
+    key_generation_ = security_->generation();
+    identity_ = security_->current();
+    if (identity_->insecure) return;
+    std::vector<server_connection*> gone;
+    for (const auto& [id, each] : connections_) {
+        const tls_stream* tls = each->stream.tls();
+        if (each->stage == connection_stage::serving &&
+            (tls == nullptr || !tls->admitted_by(*identity_->keys)))
+            gone.push_back(each.get());
+    }
+    for (server_connection* each : gone) {
+        log().warn("{} is not authorised any more; its {} sessions are ended", each->client.text(),
+                   each->sessions.size());
+        send(*each, {0, goodbye{0, status::unauthorized}});
+        end_sessions(*each, status::unauthorized);
+        leave(*each);
+    }
 }
 
 void control_server::impl::run_timers(nanoseconds at) {
-    std::vector<std::string> lost;
-    nanoseconds next = peers_.empty() ? never : at + beat_interval(peer_timeout_);
-    for (auto& [id, each] : peers_) {
-        bool alive = !silent(each);
-        if (alive && at >= each.next_beat) {
-            alive = send(id, {0, heartbeat{{each.echo, each.echo_received, now()}}});
-            each.next_beat = at + beat_interval(each.peer_timeout);
-        }
-        if (!alive) lost.push_back(id);
-        next = std::min(next, each.next_beat);
+    nanoseconds next = never;
+    std::vector<std::uint64_t> all;
+    all.reserve(connections_.size());
+    for (const auto& [id, each] : connections_) all.push_back(id);
+    for (const std::uint64_t id : all) {
+        if (server_connection* each = find(id)) next = std::min(next, check_timers(*each, at));
     }
-    next_timer_ = next;
-    for (const std::string& id : lost) {
-        send(id, {0, goodbye{0, status::peer_lost}});
-        if (peer* gone = find_peer(id); gone != nullptr && !gone->sessions.empty())
-            log().warn("{} went silent; its {} sessions are ended", gone->name, gone->sessions.size());
-        lose(id, status::peer_lost);
+    next_timer_ = next == never ? never : std::max(next, at + timer_grain);
+    if (door_closed_until_ != nanoseconds{0} && at >= door_closed_until_) {
+        door_closed_until_ = {};
+        static_cast<void>(watch_fd(epoll_.get(), door_.fd(), door_tag));
     }
+    if (door_closed_until_ != nanoseconds{0}) next_timer_ = std::min(next_timer_, door_closed_until_);
 }
 
-void control_server::impl::lose(const std::string& id, status why) {
-    auto node = peers_.extract(id);
-    if (!node) return;
-    for (const std::uint64_t session : node.mapped().sessions) {
-        sessions_.erase(session);
-        host_.close_session(session, why);
+/// What time demands of one connection; returns when to look again.
+nanoseconds control_server::impl::check_timers(server_connection& each, nanoseconds at) {
+    if (each.half_open()) {
+        const nanoseconds end = each.since + limits_.half_open_timeout;
+        if (at < end) return end;
+        if (each.stage != connection_stage::leaving && may_log())
+            log().warn("closed a connection of {}: it did not say in time what it is for",
+                       each.client.text());
+        drop(each);
+        return never;
     }
+    const bool unused = each.sessions.empty() && each.opening == 0;
+    if (unused && at >= each.idle_since + limits_.idle_timeout) {
+        drop(each);
+        return never;
+    }
+    if (silence_left(each) <= nanoseconds{0}) {
+        if (!each.sessions.empty() && may_log())
+            log().warn("{} went silent; its {} sessions are ended", each.client.text(), each.sessions.size());
+        send(each, {0, goodbye{0, status::peer_lost}});
+        lose(each, status::peer_lost);
+        return never;
+    }
+    if (each.paused_until != nanoseconds{0} && at >= each.paused_until) {
+        each.paused_until = {};
+        watch(each, EPOLLIN);
+        on_readable(each);
+        if (find(each.id) == nullptr) return never;
+    }
+    if (at >= each.next_beat) {
+        send(each, {0, heartbeat{{each.echo, each.echo_received, now()}}});
+        if (find(each.id) == nullptr) return never;
+        each.next_beat = at + beat_interval(each.peer_timeout);
+    }
+    nanoseconds next = each.next_beat;
+    if (each.paused_until != nanoseconds{0}) next = std::min(next, each.paused_until);
+    if (unused) next = std::min(next, each.idle_since + limits_.idle_timeout);
+    const nanoseconds left = silence_left(each);
+    return left == never ? next : std::min(next, at + left + std::chrono::milliseconds{1});
 }
 
-void control_server::impl::say_goodbye() {
-    bool told = false;
-    for (const auto& [id, each] : peers_) told = send(id, {0, goodbye{0, status::closed}}) || told;
-    if (told) socket_.set(ZMQ_LINGER, goodbye_linger_ms);
+void control_server::impl::watch(server_connection& which, std::uint32_t events) noexcept {
+    if (which.watched == events) return;
+    epoll_event event{};
+    event.events = events;
+    event.data.u64 = which.id;
+    // Without events it is taken out, because an epoll tells of broken connections in any case.
+    const int change = which.watched == 0 ? EPOLL_CTL_ADD : events == 0 ? EPOLL_CTL_DEL : EPOLL_CTL_MOD;
+    ::epoll_ctl(epoll_.get(), change, which.stream.fd(), &event);
+    which.watched = events;
 }
 
-/// False: the peer is gone. A message that finds its queue full is dropped: such a peer does not read, and
-/// will be judged.
-bool control_server::impl::send(const std::string& id, const control_message& message) {
-    const bool sent = socket_.send(std::as_bytes(std::span{id.data(), id.size()}), true);
-    if (!sent) return zmq_errno() == EAGAIN;
-    return socket_.send(encode_control(message));
+/// The socket takes bytes again, or has just refused some.
+void control_server::impl::sync_output(server_connection& which) noexcept {
+    if (which.stage == connection_stage::shaking) return shake_hands(which);
+    if (which.stream.wants_to_write() && which.stream.flush() == control_stream::outcome::failed)
+        return lose(which, status::peer_lost);
+    const bool reads = which.paused_until == nanoseconds{0};
+    const std::uint32_t input = reads ? std::uint32_t{EPOLLIN} : 0U;
+    watch(which, input | (which.stream.wants_to_write() ? std::uint32_t{EPOLLOUT} : 0U));
+    if (which.stage == connection_stage::leaving && !which.stream.wants_to_write()) which.stream.finish();
 }
 
-peer* control_server::impl::find_peer(const std::string& id) {
-    const auto found = peers_.find(id);
-    return found != peers_.end() ? &found->second : nullptr;
+server_connection* control_server::impl::find(std::uint64_t id) noexcept {
+    const auto found = connections_.find(id);
+    return found != connections_.end() ? found->second.get() : nullptr;
 }
 
 control_server::control_server(std::unique_ptr<impl> made) noexcept : impl_(std::move(made)) {}
 control_server::~control_server() = default;
 
-result<std::unique_ptr<control_server>> control_server::listen(
-    context_state& context, const std::string& host, std::uint16_t port,
-    std::shared_ptr<const security_identity> security, nanoseconds peer_timeout, session_host& host_core) {
-    auto endpoint = tcp_endpoint(host, port, true);
-    if (!endpoint) return endpoint.error();
-    auto socket = zmq_socket::open(context.zmq(), ZMQ_ROUTER);
-    if (!socket) return socket.error();
-    socket->set(ZMQ_ROUTER_MANDATORY, 1);
-    socket->set(ZMQ_BACKLOG, listen_backlog);
-    socket->set(ZMQ_MAXMSGSIZE, std::int64_t{max_control_bytes});
-    if (auto secured = secure_socket(socket->get(), *security, true); !secured) return secured.error();
-    auto refusals = handshake_log::open(context.zmq(), *socket);
-    if (!refusals) return refusals.error();
-    if (!socket->bind(*endpoint)) {
-        const int native = zmq_errno();
-        return error{native == EADDRINUSE ? status::invalid_argument : status::system_error, native,
-                     fmt::format("cannot listen on {}: {}; choose another host or port",
-                                 host_and_port(host, port), zmq_strerror(native))};
-    }
-    auto made = std::make_unique<impl>(std::move(*socket), std::move(*refusals), std::move(security),
-                                       peer_timeout, host_core);
+result<std::unique_ptr<control_server>> control_server::listen(const std::string& host, std::uint16_t port,
+                                                               std::shared_ptr<server_security> security,
+                                                               nanoseconds peer_timeout,
+                                                               session_host& host_core,
+                                                               const control_limits& limits) {
+    auto door = listener::open(host, port);
+    if (!door) return door.error();
+    unique_fd epoll(::epoll_create1(EPOLL_CLOEXEC));
+    if (!epoll.open())
+        return error{
+            status::system_error, errno,
+            "no descriptor is left for the control plane; raise the limit of open files (ulimit -n)"};
+    auto made = std::make_unique<impl>(std::move(*door), std::move(epoll), std::move(security), peer_timeout,
+                                       host_core, limits);
     return std::unique_ptr<control_server>{new control_server{std::move(made)}};
 }
 
@@ -391,6 +267,10 @@ std::uint16_t control_server::port() const noexcept {
 
 void control_server::end_session(std::uint64_t session_id, status why) noexcept {
     impl_->end_session(session_id, why);
+}
+
+void control_server::wake() noexcept {
+    impl_->wake();
 }
 
 }  // namespace accel::core

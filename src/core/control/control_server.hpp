@@ -10,15 +10,30 @@
 
 namespace accel::core {
 
-/// The server side of the control plane on one host:port: one thread, one CURVE ROUTER socket. Checks what
-/// arrives, opens and closes sessions at its host, exchanges heartbeats, and ends all sessions of a client
-/// that went silent.
+/// What strangers and clients may take of a server's port; `server_options` explains each.
+struct control_limits {
+    std::uint32_t max_connections = 4096;
+    std::uint32_t max_client_connections = 3072;
+    std::uint32_t max_handshakes = 1024;
+    /// Connections that have not said yet who they are. When there are more, the oldest of the address with
+    /// the most goes.
+    std::uint32_t max_half_open = 256;
+    nanoseconds half_open_timeout = std::chrono::seconds{3};
+    /// Without a session.
+    nanoseconds idle_timeout = std::chrono::seconds{10};
+};
+
+/// The server side of the control plane on one host:port: one thread, one listening socket, TLS where there
+/// are keys. Checks what arrives, opens and closes sessions at its host, exchanges heartbeats, ends all
+/// sessions of a client that went silent, and passes data connections on. Each step is bounded, so that no
+/// peer keeps others waiting.
 class control_server {
   public:
-    /// Binds to host:port (0: any free). `host_core` must outlive it. Logs a sentence for each refusal.
+    /// Binds to host:port (0: any free). `host_core` must outlive it. Logs a sentence for each refusal, but
+    /// few a second.
     [[nodiscard]] static result<std::unique_ptr<control_server>> listen(
-        context_state& context, const std::string& host, std::uint16_t port,
-        std::shared_ptr<const security_identity> security, nanoseconds peer_timeout, session_host& host_core);
+        const std::string& host, std::uint16_t port, std::shared_ptr<server_security> security,
+        nanoseconds peer_timeout, session_host& host_core, const control_limits& limits = {});
     ~control_server();
     control_server(const control_server&) = delete;
     control_server& operator=(const control_server&) = delete;
@@ -27,6 +42,8 @@ class control_server {
     /// Tells the client that the server ended its session. Thread-safe; returns at once; unknown ids are
     /// ignored.
     void end_session(std::uint64_t session_id, status why) noexcept;
+    /// Looks soon whether keys have changed. Thread-safe.
+    void wake() noexcept;
 
   private:
     class impl;

@@ -49,7 +49,7 @@ result<session_grant> open_session(const std::string& name, const session_reques
         return error{status::peer_lost, 0,
                      fmt::format("no server listens on local://{} in this process; start it first", name)};
     }
-    return found->second->open_session(request, "this process");
+    return found->second->open_session(request, {});
 }
 
 std::string offer(std::string_view name) {

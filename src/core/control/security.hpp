@@ -1,38 +1,67 @@
 #pragma once
 
 #include "core/clock.hpp"
+#include "core/tls/credentials.hpp"
 
 #include <accel_transport/options.hpp>
 #include <accel_transport/status.hpp>
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
-#include <string_view>
+#include <vector>
 
 namespace accel::core {
 
-/// Keys of one end, loaded and checked. Shared by its control plane and its ZeroMQ data path.
+/// What one end's security options come to. Shared by its control plane and its data paths.
 struct security_identity {
     bool insecure = false;
-    std::string public_key;  ///< Z85, 40 characters
-    std::string secret_key;  ///< Z85, 40 characters
-    std::string server_key;  ///< client: the server's public key
-    std::string zap_domain;  ///< server: under which `authenticator` knows its authorised keys
+    encryption encrypt = encryption::automatic;
+    std::shared_ptr<const credentials> keys;  ///< null when insecure
+
+    /// True: a data path that can encrypt does.
+    [[nodiscard]] bool encrypts() const noexcept { return !insecure && encrypt != encryption::off; }
+    /// Two ends of equal digest may share a control connection.
+    [[nodiscard]] std::string digest() const { return keys ? keys->digest() : std::string{"insecure"}; }
 };
 
-class context_state;
-
 /// Checks and loads what the options name. Neither keys nor `insecure`: `unauthorized`, with a sentence that
-/// says how to make keys. A key file that others can read is refused.
+/// says how to make keys.
 [[nodiscard]] result<std::shared_ptr<const security_identity>> load_client_security(
     const security_options& options);
-/// The same for a server; registers its authorised keys with the context's authenticator until the result is
-/// destroyed.
-[[nodiscard]] result<std::shared_ptr<const security_identity>> load_server_security(
-    context_state& context, const security_options& options);
 
-/// Sets the CURVE options of a ZeroMQ socket before it binds (server) or connects (client). Nothing when
-/// insecure.
-[[nodiscard]] result<void> secure_socket(void* socket, const security_identity& identity, bool as_server);
+/// The keys of a server, which may change while it runs. Thread-safe.
+class server_security {
+  public:
+    [[nodiscard]] static result<std::shared_ptr<server_security>> load(const security_options& options);
+
+    [[nodiscard]] std::shared_ptr<const security_identity> current() const;
+    /// Rises when `current` changes.
+    [[nodiscard]] std::uint64_t generation() const noexcept {
+        return generation_.load(std::memory_order_acquire);
+    }
+    /// Reads the files again. When that fails, what was loaded stays in force.
+    [[nodiscard]] result<void> reload();
+    /// Reloads if a file has changed and then rested for a moment. To be called a few times a second.
+    void look_at_files();
+    [[nodiscard]] bool has_files() const noexcept { return !options_.insecure; }
+
+    /// How often the files are looked at.
+    static constexpr std::chrono::milliseconds look_interval{200};
+
+  private:
+    explicit server_security(const security_options& options) : options_(options) {}
+    [[nodiscard]] std::string stamp_of_files() const;
+
+    const security_options options_;
+    mutable std::mutex mutex_;
+    std::shared_ptr<const security_identity> current_;
+    std::atomic<std::uint64_t> generation_{1};
+    std::string loaded_stamp_;  ///< of the files that were loaded, or could not be
+    std::string last_stamp_;
+    nanoseconds next_look_{};
+};
 
 }  // namespace accel::core

@@ -35,18 +35,34 @@ struct session_grant {
     link_description description;
 };
 
+/// Who a client is.
+struct client_identity {
+    std::string name;     ///< its key, or its certificate's name; empty where there are no keys
+    std::string address;  ///< without a port
+
+    /// Whom limits count for.
+    [[nodiscard]] const std::string& account() const noexcept { return name.empty() ? address : name; }
+    /// For the log.
+    [[nodiscard]] std::string text() const {
+        return name.empty() ? "a client at " + address : "the client " + name + " at " + address;
+    }
+};
+
 /// A server as its control planes see it. Thread-safe.
 class session_host {
   public:
     virtual ~session_host() = default;
-    /// Opens a session for the peer called `peer` (for the log: its key or address). May block; refusals are
-    /// typed.
+    /// Opens a session. May block; refusals are typed.
     [[nodiscard]] virtual result<session_grant> open_session(const session_request& request,
-                                                             std::string_view peer) = 0;
+                                                             const client_identity& client) = 0;
     /// The peer closed (`closed`) or died (`peer_lost`). Idempotent; returns at once.
     virtual void close_session(std::uint64_t session_id, status why) noexcept = 0;
     /// Schemes this server listens for, best first.
     [[nodiscard]] virtual std::vector<std::string> offers() const = 0;
+    /// A client has made a data connection for a session: answers it and passes it on to the session's worker,
+    /// or leaves it as it is. Returns at once.
+    [[nodiscard]] virtual result<void> take_connection(data_connection& made,
+                                                       const client_identity& client) = 0;
 };
 
 /// Shared by a channel and the control plane: how the channel learns of its session's end. The control plane

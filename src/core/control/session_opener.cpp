@@ -31,9 +31,15 @@ bool session_opener::submit(open_job job) {
     return true;
 }
 
-std::vector<opened_session> session_opener::take() {
+std::vector<opened_session> session_opener::take(std::size_t count) {
     const std::lock_guard lock{mutex_};
-    return std::exchange(opened_, {});
+    std::vector<opened_session> taken;
+    for (; count > 0 && !opened_.empty(); --count) {
+        taken.push_back(std::move(opened_.front()));
+        opened_.pop_front();
+    }
+    if (!opened_.empty()) done_.set();
+    return taken;
 }
 
 bool session_opener::idle() {
@@ -50,7 +56,7 @@ void session_opener::run() {
         jobs_.pop_front();
         busy_ = true;
         lock.unlock();
-        auto outcome = host_.open_session(job.wish, job.peer_name);
+        auto outcome = host_.open_session(job.wish, job.client);
         lock.lock();
         opened_.push_back({std::move(job), std::move(outcome)});
         busy_ = false;

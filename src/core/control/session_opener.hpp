@@ -2,7 +2,7 @@
 
 #include "core/clock.hpp"
 #include "core/control/session.hpp"
-#include "core/control/zmq_socket.hpp"
+#include "core/event_signal.hpp"
 
 #include <condition_variable>
 #include <cstdint>
@@ -16,8 +16,8 @@ namespace accel::core {
 
 /// A client's wish for a session, and to whom the answer goes.
 struct open_job {
-    std::string peer_id;
-    std::string peer_name;
+    std::uint64_t connection = 0;
+    client_identity client;
     std::uint64_t request = 0;
     session_request wish;
     nanoseconds sent{};      ///< the client's clock
@@ -41,7 +41,8 @@ class session_opener {
 
     /// False: too many are waiting already.
     [[nodiscard]] bool submit(open_job job);
-    [[nodiscard]] std::vector<opened_session> take();
+    /// At most `count`, oldest first.
+    [[nodiscard]] std::vector<opened_session> take(std::size_t count);
     /// Nothing waits, is under way, or could be taken.
     [[nodiscard]] bool idle();
 
@@ -53,7 +54,7 @@ class session_opener {
     std::mutex mutex_;
     std::condition_variable arrived_;
     std::deque<open_job> jobs_;
-    std::vector<opened_session> opened_;
+    std::deque<opened_session> opened_;
     bool busy_ = false;
     bool stopping_ = false;
     std::thread thread_;

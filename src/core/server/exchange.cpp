@@ -47,6 +47,9 @@ std::uint64_t exchange::session_id() const noexcept {
 std::string_view exchange::scheme() const noexcept {
     return open_state(state_).owner->scheme();
 }
+std::string_view exchange::peer() const noexcept {
+    return open_state(state_).owner->client().name;
+}
 
 std::chrono::nanoseconds exchange::time_left() const noexcept {
     const auto deadline = open_state(state_).deadline;

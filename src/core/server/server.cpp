@@ -36,6 +36,9 @@ server_statistics server::statistics() const {
 std::size_t server::poll() noexcept {
     return core_->poll();
 }
+result<void> server::reload_keys() {
+    return core_->reload_keys();
+}
 status server::drain(std::chrono::nanoseconds timeout) {
     return core_->drain(timeout);
 }

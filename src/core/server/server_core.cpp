@@ -36,19 +36,12 @@ result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context
         effective->workers = 1;
         effective->poll = poll_mode::block;
     }
-    std::shared_ptr<const security_identity> security;
-    const bool network =
-        std::any_of(parsed.begin(), parsed.end(), [](const uri& u) { return u.scheme != "local"; });
-    if (network) {
-        auto loaded = load_server_security(*context, effective->security);
-        if (!loaded) return loaded.error();
-        security = std::move(*loaded);
-    }
     std::shared_ptr<server_core> made(
         new server_core(std::move(context), std::move(*effective), service, resident));
+    if (auto loaded = made->load_keys(parsed); !loaded) return loaded.error();
     if (auto ready = made->open_device(); !ready) return ready.error();
     for (const uri& where : parsed) {
-        if (auto added = made->add_listener(where, security); !added) return added.error();
+        if (auto added = made->add_listener(where); !added) return added.error();
     }
     if (made->options_.workers > 0) {
         for (worker* each : made->workers_) each->start();
@@ -70,6 +63,25 @@ server_core::server_core(std::shared_ptr<context_state> context, server_options 
     if (options_.workers == 0) driven_ = workers_.front();
 }
 
+result<void> server_core::load_keys(const std::vector<uri>& uris) {
+    const bool network =
+        std::any_of(uris.begin(), uris.end(), [](const uri& u) { return u.scheme != "local"; });
+    if (!network) return {};
+    auto loaded = server_security::load(options_.security);
+    if (!loaded) return loaded.error();
+    security_ = std::move(*loaded);
+    return {};
+}
+
+result<void> server_core::reload_keys() {
+    if (security_ == nullptr || !security_->has_files()) return {};
+    if (auto loaded = security_->reload(); !loaded) return loaded;
+    for (const auto& door : entrances_) {
+        if (door->control) door->control->wake();
+    }
+    return {};
+}
+
 /// Where handlers want their bytes, if that is not the host.
 result<void> server_core::open_device() {
     if (options_.memory == memory_kind::host()) return {};
@@ -87,8 +99,7 @@ server_core::~server_core() {
     stop();
 }
 
-result<void> server_core::add_listener(const uri& where,
-                                       const std::shared_ptr<const security_identity>& security) {
+result<void> server_core::add_listener(const uri& where) {
     listener added;
     added.where = where;
     added.scheme = context_->find_backend(where.scheme);
@@ -113,20 +124,31 @@ result<void> server_core::add_listener(const uri& where,
                                  "another scheme",
                                  where.scheme)};
     }
-    if (auto opened = open_pollers(added, security); !opened) return opened;
-    return join_entrance(std::move(added), security);
+    if (auto opened = open_pollers(added); !opened) return opened;
+    return join_entrance(std::move(added));
 }
 
-result<void> server_core::open_pollers(listener& added,
-                                       const std::shared_ptr<const security_identity>& security) {
+/// Of a transport with data ports of its own: the next of `data_port`, else the port behind the URI's, one a
+/// worker. Where the URI leaves the port open, so is this one.
+std::uint16_t server_core::data_port(const listener& of, std::size_t worker_index) noexcept {
+    if (!of.scheme->has_data_port()) return 0;
+    if (next_data_port_ != 0) return next_data_port_++;
+    if (of.where.port == 0) return 0;
+    return static_cast<std::uint16_t>(of.where.port + 1 + worker_index);
+}
+
+result<void> server_core::open_pollers(listener& added) {
     added.poller_index = endpoints_.size();
-    for (worker* each : workers_) {
-        const bool network = !added.scheme->shares_memory();
-        const std::uint16_t port = network ? next_data_port_ : std::uint16_t{0};
-        if (network && next_data_port_ != 0) ++next_data_port_;
-        poller_options wanted{
-            link_role::server, added.where.host,      port, network ? security : nullptr, options_.zerocopy,
-            options_.verbs,    options_.max_sessions, {}};
+    for (std::size_t i = 0; i < workers_.size(); ++i) {
+        worker* each = workers_[i];
+        poller_options wanted;
+        wanted.role = link_role::server;
+        wanted.host = added.where.host;
+        wanted.port = data_port(added, i);
+        if (!added.scheme->shares_memory()) wanted.security = security_->current();
+        wanted.zerocopy = options_.zerocopy;
+        wanted.verbs = options_.verbs;
+        wanted.sessions = options_.max_sessions;
         if (resident_) {
             const link_geometry most{options_.max_slots, options_.max_request_bytes,
                                      options_.max_response_bytes};
@@ -139,8 +161,15 @@ result<void> server_core::open_pollers(listener& added,
     return {};
 }
 
-result<void> server_core::join_entrance(listener added,
-                                        const std::shared_ptr<const security_identity>& security) {
+control_limits server_core::limits() const noexcept {
+    control_limits out;
+    out.max_connections = options_.max_connections;
+    out.max_client_connections = own_or_share(options_.max_client_connections, options_.max_connections);
+    out.max_handshakes = options_.max_handshakes;
+    return out;
+}
+
+result<void> server_core::join_entrance(listener added) {
     uri reached = added.where;
     reached.options.clear();
     const auto same_place = [&](const std::unique_ptr<entrance>& door) {
@@ -160,8 +189,8 @@ result<void> server_core::join_entrance(listener added,
         if (auto named = in_process::add(reached.host, *door); !named) return named;
         door->local_name = reached.host;
     } else {
-        auto control = control_server::listen(*context_, reached.host, reached.port, security,
-                                              options_.peer_timeout, *door);
+        auto control = control_server::listen(reached.host, reached.port, security_, options_.peer_timeout,
+                                              *door, limits());
         if (!control) return control.error();
         door->control = std::move(*control);
         reached.port = door->control->port();

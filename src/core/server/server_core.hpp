@@ -18,6 +18,12 @@
 
 namespace accel::core {
 
+/// A limit for one client: its own, or three quarters of the one for all.
+template <class Number>
+[[nodiscard]] constexpr Number own_or_share(Number own, Number all) noexcept {
+    return own != 0 ? own : static_cast<Number>(all - all / 4);
+}
+
 /// A server: its workers, what it listens on, and who is connected. Control path only; requests go to the
 /// workers directly. Thread-safe.
 class server_core : private session_observer {
@@ -35,6 +41,7 @@ class server_core : private session_observer {
     [[nodiscard]] server_statistics statistics() const;
     /// One turn of the only worker, where the caller drives it.
     std::size_t poll() noexcept { return driven_ != nullptr ? driven_->turn() : 0; }
+    [[nodiscard]] result<void> reload_keys();
     status drain(nanoseconds timeout);
     void stop();
     /// Resident: what its kernels need, and the place where the host hears of them.
@@ -52,7 +59,9 @@ class server_core : private session_observer {
     class entrance;
     struct open_entry {
         worker* owner = nullptr;
+        std::size_t poller_index = 0;
         entrance* through = nullptr;
+        client_identity client;
         std::size_t memory_bytes = 0;
         std::size_t gpu_memory_bytes = 0;
         bool counted = true;  ///< not lost yet
@@ -61,18 +70,24 @@ class server_core : private session_observer {
     server_core(std::shared_ptr<context_state> context, server_options options, const handler& service,
                 bool resident);
     result<void> open_device();
-    result<void> add_listener(const uri& where, const std::shared_ptr<const security_identity>& security);
-    result<void> open_pollers(listener& added, const std::shared_ptr<const security_identity>& security);
-    result<void> join_entrance(listener added, const std::shared_ptr<const security_identity>& security);
+    result<void> load_keys(const std::vector<uri>& uris);
+    result<void> add_listener(const uri& where);
+    result<void> open_pollers(listener& added);
+    [[nodiscard]] std::uint16_t data_port(const listener& of, std::size_t worker_index) noexcept;
+    result<void> join_entrance(listener added);
+    [[nodiscard]] control_limits limits() const noexcept;
 
     result<session_grant> open_session(entrance& through, const session_request& request,
-                                       std::string_view peer);
+                                       const client_identity& client);
+    result<void> take_connection(data_connection& made, const client_identity& client);
     std::optional<listener> find_listener(const entrance& through, std::string_view scheme) const;
-    result<void> check_limits(const session_request& request, std::size_t memory_bytes) const;
+    result<void> check_limits(const session_request& request, const client_identity& client,
+                              std::size_t memory_bytes) const;
+    result<void> check_share(const client_identity& client, std::size_t memory_bytes) const;
     result<void> make_slots(const listener& on, const link_geometry& wanted, link_config& config) const;
     result<void> put_on_device(session& made, const session_request& request) const;
     result<session_grant> make_session(entrance& through, const listener& on, worker& owner,
-                                       const session_request& request, std::string_view peer,
+                                       const session_request& request, const client_identity& client,
                                        std::size_t memory_bytes);
     worker& least_loaded() const noexcept;
     void close_session(std::uint64_t id, status why) noexcept;
@@ -87,10 +102,17 @@ class server_core : private session_observer {
     worker* driven_ = nullptr;           ///< the only one, where the caller drives it
     std::vector<std::unique_ptr<entrance>> entrances_;
     std::vector<std::string> endpoints_;
+    std::shared_ptr<server_security> security_;  ///< null without network
     std::uint16_t next_data_port_ = 0;
 
     mutable std::mutex mutex_;
+    /// What one client has.
+    struct share {
+        std::uint32_t sessions = 0;
+        std::size_t memory_bytes = 0;
+    };
     std::map<std::uint64_t, open_entry> sessions_;
+    std::map<std::string, share, std::less<>> clients_;  ///< by account
     std::uint64_t next_id_ = 1;
     std::size_t memory_bytes_ = 0;
     std::size_t gpu_memory_bytes_ = 0;

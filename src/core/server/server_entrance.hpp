@@ -19,8 +19,12 @@ class server_core::entrance : public session_host {
     entrance(const entrance&) = delete;
     entrance& operator=(const entrance&) = delete;
 
-    result<session_grant> open_session(const session_request& request, std::string_view peer) override {
-        return core_.open_session(*this, request, peer);
+    result<session_grant> open_session(const session_request& request,
+                                       const client_identity& client) override {
+        return core_.open_session(*this, request, client);
+    }
+    result<void> take_connection(data_connection& made, const client_identity& client) override {
+        return core_.take_connection(made, client);
     }
     void close_session(std::uint64_t session_id, status why) noexcept override {
         core_.close_session(session_id, why);

@@ -26,7 +26,7 @@ result<session_token> random_token() {
 }  // namespace
 
 result<session_grant> server_core::open_session(entrance& through, const session_request& request,
-                                                std::string_view peer) {
+                                                const client_identity& client) {
     const std::size_t memory = slot_memory::size_bytes(request.wanted.slots, request.wanted.request_bytes) +
                                slot_memory::size_bytes(request.wanted.slots, request.wanted.response_bytes);
     auto granted = [&]() -> result<session_grant> {
@@ -36,11 +36,11 @@ result<session_grant> server_core::open_session(entrance& through, const session
                          fmt::format("this server does not listen for '{}' here; it offers {}",
                                      request.scheme, fmt::join(through.offers(), ", "))};
         }
-        if (auto within = check_limits(request, memory); !within) return within.error();
-        return make_session(through, *on, least_loaded(), request, peer, memory);
+        if (auto within = check_limits(request, client, memory); !within) return within.error();
+        return make_session(through, *on, least_loaded(), request, client, memory);
     }();
     if (!granted) {
-        log().warn("refused a session of {}: {}", peer, granted.error().message);
+        log().warn("refused a session of {}: {}", client.text(), granted.error().message);
         const std::lock_guard lock(mutex_);
         ++refused_;
     }
@@ -61,7 +61,8 @@ std::optional<server_core::listener> server_core::find_listener(const entrance& 
     return std::nullopt;
 }
 
-result<void> server_core::check_limits(const session_request& request, std::size_t memory_bytes) const {
+result<void> server_core::check_limits(const session_request& request, const client_identity& client,
+                                       std::size_t memory_bytes) const {
     const link_geometry& wanted = request.wanted;
     if (request.version_min > protocol_version || request.version_max < protocol_version) {
         return error{status::version_mismatch, 0,
@@ -92,11 +93,30 @@ result<void> server_core::check_limits(const session_request& request, std::size
             fmt::format("{} bytes of slots asked for, {} of {} are in use; ask for fewer or smaller slots",
                         memory_bytes, memory_bytes_, options_.max_memory_bytes)};
     }
+    return check_share(client, memory_bytes);
+}
+
+/// What one client may have of all, so that others are served. A client of this process is no stranger.
+result<void> server_core::check_share(const client_identity& client, std::size_t memory_bytes) const {
+    const auto found = clients_.find(client.account());
+    if (client.account().empty() || found == clients_.end()) return {};
+    const std::uint32_t sessions = own_or_share(options_.max_client_sessions, options_.max_sessions);
+    const std::size_t memory = own_or_share(options_.max_client_memory_bytes, options_.max_memory_bytes);
+    if (found->second.sessions >= sessions)
+        return error{status::overloaded, 0,
+                     fmt::format("all {} sessions that one client may have are taken (max_client_sessions)",
+                                 sessions)};
+    if (memory_bytes > memory - std::min(found->second.memory_bytes, memory))
+        return error{
+            status::overloaded, 0,
+            fmt::format("{} bytes of slots asked for, {} of the {} that one client may have are in use "
+                        "(max_client_memory_bytes)",
+                        memory_bytes, found->second.memory_bytes, memory)};
     return {};
 }
 
 result<session_grant> server_core::make_session(entrance& through, const listener& on, worker& owner,
-                                                const session_request& request, std::string_view peer,
+                                                const session_request& request, const client_identity& client,
                                                 std::size_t memory_bytes) {
     auto token = random_token();
     if (!token) return token.error();
@@ -108,8 +128,8 @@ result<session_grant> server_core::make_session(entrance& through, const listene
         const std::lock_guard lock(mutex_);
         grant.session_id = next_id_++;
     }
-    auto made = std::make_unique<session>(owner, grant.session_id, on.scheme->scheme(), std::string{peer},
-                                          request.wanted);
+    auto made =
+        std::make_unique<session>(owner, grant.session_id, on.scheme->scheme(), client, request.wanted);
     link_config config;
     config.role = link_role::server;
     config.geometry = request.wanted;
@@ -125,7 +145,7 @@ result<session_grant> server_core::make_session(entrance& through, const listene
     }
     auto path = owner.poller_at(on.poller_index).open_link(config);
     if (!path) return path.error();
-    if (auto attached = (*path)->attach({grant.session_id, grant.token, {}, request.description}, never);
+    if (auto attached = (*path)->attach({grant.session_id, grant.token, {}, 0, request.description}, never);
         !attached) {
         return attached.error();
     }
@@ -137,7 +157,11 @@ result<session_grant> server_core::make_session(entrance& through, const listene
     {
         const std::lock_guard lock(mutex_);
         const std::size_t gpu_bytes = made->gpu_memory_bytes();
-        sessions_[grant.session_id] = {&owner, &through, made->memory_bytes, gpu_bytes, true};
+        sessions_[grant.session_id] = {
+            &owner, on.poller_index, &through, client, made->memory_bytes, gpu_bytes, true};
+        share& had = clients_[client.account()];
+        ++had.sessions;
+        had.memory_bytes += made->memory_bytes;
         memory_bytes_ += made->memory_bytes;
         gpu_memory_bytes_ += gpu_bytes;
         ++open_sessions_;
@@ -196,6 +220,16 @@ worker& server_core::least_loaded() const noexcept {
     return *best;
 }
 
+/// By the client whose session it is, and nobody else.
+result<void> server_core::take_connection(data_connection& made, const client_identity& client) {
+    const std::lock_guard lock(mutex_);
+    const auto found = sessions_.find(made.session_id);
+    const bool own = found != sessions_.end() && found->second.counted &&
+                     (made.tls == nullptr || found->second.client.name == client.name);
+    if (!own) return error{status::unauthorized, 0, "no such session is open here"};
+    return found->second.owner->poller_at(found->second.poller_index).take_connection(made);
+}
+
 void server_core::close_session(std::uint64_t id, status why) noexcept {
     const std::lock_guard lock(mutex_);
     const auto found = sessions_.find(id);
@@ -208,6 +242,7 @@ void server_core::session_lost(const session& which, status why) noexcept {
     if (found == sessions_.end() || !found->second.counted) return;
     found->second.counted = false;
     --open_sessions_;
+    --clients_[found->second.client.account()].sessions;
     if (why != status::closed) ++lost_;
     if (found->second.through->control) found->second.through->control->end_session(which.id(), why);
 }
@@ -217,6 +252,9 @@ void server_core::session_freed(const session& which) noexcept {
     const auto found = sessions_.find(which.id());
     if (found == sessions_.end()) return;
     memory_bytes_ -= found->second.memory_bytes;
+    const auto had = clients_.find(found->second.client.account());
+    had->second.memory_bytes -= found->second.memory_bytes;
+    if (had->second.sessions == 0 && had->second.memory_bytes == 0) clients_.erase(had);
     gpu_memory_bytes_ -= found->second.gpu_memory_bytes;
     sessions_.erase(found);
 }

@@ -5,12 +5,12 @@
 /// What is not on the way of a request; that is in worker.cpp.
 namespace accel::core {
 
-session::session(worker& owner, std::uint64_t id, std::string_view scheme, std::string peer,
+session::session(worker& owner, std::uint64_t id, std::string_view scheme, client_identity client,
                  const link_geometry& geometry)
     : owner_(owner),
       id_(id),
       scheme_(scheme),
-      peer_(std::move(peer)),
+      client_(std::move(client)),
       geometry_(geometry),
       exchanges_(geometry.slots) {
     for (std::uint32_t i = 0; i < geometry.slots; ++i) {

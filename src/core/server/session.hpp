@@ -1,6 +1,7 @@
 #pragma once
 
 #include "core/backend.hpp"
+#include "core/control/session.hpp"
 #include "core/server/device_work.hpp"
 #include "core/server/exchange_state.hpp"
 
@@ -18,7 +19,7 @@ class worker;
 /// One client at the server: its link and its slots. Belongs to its worker's thread, but for what is marked.
 class session {
   public:
-    session(worker& owner, std::uint64_t id, std::string_view scheme, std::string peer,
+    session(worker& owner, std::uint64_t id, std::string_view scheme, client_identity client,
             const link_geometry& geometry);
     session(const session&) = delete;
     session& operator=(const session&) = delete;
@@ -39,7 +40,7 @@ class session {
     [[nodiscard]] worker& owner() const noexcept { return owner_; }
     [[nodiscard]] std::uint64_t id() const noexcept { return id_; }
     [[nodiscard]] std::string_view scheme() const noexcept { return scheme_; }
-    [[nodiscard]] const std::string& peer() const noexcept { return peer_; }
+    [[nodiscard]] const client_identity& client() const noexcept { return client_; }
     [[nodiscard]] const link_geometry& geometry() const noexcept { return geometry_; }
     [[nodiscard]] std::uint32_t open() const noexcept { return open_; }
     /// Any thread: the client is gone, answers go nowhere.
@@ -64,7 +65,7 @@ class session {
     std::size_t answer_bytes_ = 0;  ///< that fit into a slot of `path_`
     std::uint64_t id_;
     std::string_view scheme_;
-    std::string peer_;
+    client_identity client_;
     link_geometry geometry_;
     std::unique_ptr<device_session> device_;
     std::vector<device_work> device_work_;

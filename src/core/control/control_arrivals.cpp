@@ -1,0 +1,306 @@
+#include "core/control/control_server_core.hpp"
+#include "core/control/data_preamble.hpp"
+#include "core/log.hpp"
+#include "core/net/socket.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+/// A control server's connections until it is known who they are and what for. They are few, each has a
+/// deadline, and their handshakes wait for their turns.
+namespace accel::core {
+namespace {
+
+constexpr int accepts_a_turn = 32;
+/// Each takes about a third of a millisecond.
+constexpr int handshakes_a_turn = 4;
+constexpr nanoseconds pause_without_descriptors = std::chrono::milliseconds{50};
+
+bool begins_with(std::span<const std::byte> bytes, std::string_view greeting) noexcept {
+    const std::size_t common = std::min(bytes.size(), greeting.size());
+    return std::memcmp(bytes.data(), greeting.data(), common) == 0;
+}
+
+}  // namespace
+
+void control_server::impl::accept_some() {
+    for (int i = 0; i < accepts_a_turn; ++i) {
+        unique_fd socket;
+        const listener::outcome outcome = door_.accept(socket);
+        if (outcome == listener::outcome::none) return;
+        if (outcome == listener::outcome::shed) return shed();
+        adopt(std::move(socket));
+    }
+}
+
+/// Nothing is accepted for a moment, or this thread would do nothing but turn connections away.
+void control_server::impl::shed() {
+    if (may_log())
+        log().error(
+            "no descriptor is left for a new connection: it was closed; raise the limit of open files "
+            "(ulimit -n) or lower max_connections and max_sessions");
+    make_room({});
+    door_closed_until_ = now() + pause_without_descriptors;
+    next_timer_ = std::min(next_timer_, door_closed_until_);
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, door_.fd(), nullptr);
+}
+
+void control_server::impl::adopt(unique_fd socket) {
+    tune_control_socket(socket.get());
+    std::string address = peer_address(socket.get());
+    if (half_open_ >= limits_.max_half_open) make_room(address);
+    const std::uint64_t id = next_id_++;
+    auto made = std::make_unique<server_connection>(id, std::move(socket), std::move(address), now());
+    server_connection& which = *made;
+    connections_.emplace(id, std::move(made));
+    ++half_open_;
+    next_timer_ = std::min(next_timer_, which.since + limits_.half_open_timeout);
+    watch(which, EPOLLIN);
+    on_readable(which);
+}
+
+/// The oldest connection that has not said who it is gives way: of the address with the most, so that those
+/// of others stay. Equal shares: of the newcomer's own address.
+void control_server::impl::make_room(const std::string& address) {
+    std::unordered_map<std::string_view, std::uint32_t> counts;
+    for (const auto& [id, each] : connections_) {
+        if (each->half_open()) ++counts[each->client.address];
+    }
+    std::string_view most = address;
+    for (const auto& [from, count] : counts) {
+        if (count > counts[most]) most = from;
+    }
+    server_connection* oldest = nullptr;
+    for (const auto& [id, each] : connections_) {
+        const bool candidate = each->half_open() && each->client.address == most;
+        if (candidate && (oldest == nullptr || each->id < oldest->id)) oldest = each.get();
+    }
+    if (oldest == nullptr) return;
+    if (may_log())
+        log().warn("too many connections have not said what they are for; closed the oldest of {}",
+                   oldest->client.text());
+    drop(*oldest);
+}
+
+void control_server::impl::on_readable(server_connection& which) {
+    switch (which.stage) {
+        case connection_stage::opening:
+            return on_first_byte(which);
+        case connection_stage::queued:
+            return;
+        case connection_stage::shaking:
+            return shake_hands(which);
+        case connection_stage::greeting:
+        case connection_stage::attaching:
+            return read_greeting(which);
+        case connection_stage::serving:
+            return read_messages(which);
+        case connection_stage::leaving:
+            return drain(which);
+    }
+}
+
+void control_server::impl::on_first_byte(server_connection& which) {
+    std::byte first{};
+    const ssize_t got = ::recv(which.stream.fd(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (got <= 0) return drop(which);
+    if (first != tls_first_byte) {
+        which.stage = connection_stage::greeting;
+        return read_greeting(which);
+    }
+    if (identity_->insecure) {
+        if (may_log())
+            log().warn("refused {}: it uses keys, and this server is insecure", which.client.text());
+        return leave(which);
+    }
+    which.stage = connection_stage::queued;
+    watch(which, 0);
+    queued_.push_back(which.id);
+    queue_waits_ = false;
+}
+
+void control_server::impl::start_handshakes() {
+    int left = handshakes_a_turn;
+    queue_waits_ = false;
+    for (std::size_t seen = queued_.size(); seen > 0 && left > 0; --seen) {
+        const std::uint64_t id = queued_.front();
+        queued_.pop_front();
+        server_connection* which = find(id);
+        if (which == nullptr || which->stage != connection_stage::queued) continue;
+        if (start_handshake(*which)) {
+            --left;
+        } else {
+            queued_.push_back(id);
+        }
+    }
+    queue_waits_ = !queued_.empty() && left == handshakes_a_turn;
+}
+
+/// False: its address has had its share for now.
+bool control_server::impl::start_handshake(server_connection& which) {
+    if (!handshakes_.take(which.client.address, now())) return false;
+    auto tls = tls_stream::accept(identity_->keys, which.stream.fd());
+    if (!tls) {
+        if (may_log()) log().error("cannot speak TLS with {}: {}", which.client.text(), tls.error().message);
+        drop(which);
+        return true;
+    }
+    which.stream.encrypt(std::move(*tls));
+    which.stage = connection_stage::shaking;
+    watch(which, EPOLLIN);
+    shake_hands(which);
+    return true;
+}
+
+void control_server::impl::shake_hands(server_connection& which) {
+    tls_stream& tls = *which.stream.tls();
+    switch (tls.handshake()) {
+        case tls_outcome::done:
+            return on_shaken(which);
+        case tls_outcome::wants_read:
+            return watch(which, EPOLLIN);
+        case tls_outcome::wants_write:
+            return watch(which, EPOLLOUT);
+        case tls_outcome::closed:
+            return drop(which);
+        case tls_outcome::failed:
+            break;
+    }
+    const std::string name = tls.peer_name();
+    if (may_log())
+        log().warn("refused {}{}{}: {}; add its public key to authorized_keys if it should connect",
+                   which.client.text(), name.empty() ? "" : ", which shows ", name, tls.failure());
+    leave(which);
+}
+
+void control_server::impl::on_shaken(server_connection& which) {
+    which.client.name = which.stream.tls()->peer_name();
+    which.stage = connection_stage::greeting;
+    watch(which, EPOLLIN);
+    read_greeting(which);
+}
+
+/// What a connection is for: a control connection says so in 8 bytes, a data connection in 64.
+void control_server::impl::read_greeting(server_connection& which) {
+    const auto read = which.stream.fill();
+    const auto bytes = which.stream.received();
+    if (begins_with(bytes, data_greeting)) {
+        which.stage = connection_stage::attaching;
+        if (bytes.size() >= sizeof(data_preamble)) return pass_on(which);
+    } else if (!begins_with(bytes, control_greeting)) {
+        return refuse(which, "it does not speak this protocol");
+    } else if (bytes.size() >= greeting_bytes) {
+        return on_control_greeting(which);
+    }
+    const bool ended = read == control_stream::outcome::closed || read == control_stream::outcome::failed;
+    if (!ended) return;
+    const tls_stream* tls = which.stream.tls();
+    if (tls != nullptr && tls->refused() && may_log())
+        log().warn("{} does not accept this server: {}", which.client.text(), tls->failure());
+    drop(which);
+}
+
+void control_server::impl::on_control_greeting(server_connection& which) {
+    which.stream.take(greeting_bytes);
+    if (which.stream.tls() == nullptr && !identity_->insecure) return refuse_plain(which);
+    const tls_stream* tls = which.stream.tls();
+    if (tls != nullptr && !tls->carries(control_protocol))
+        return refuse(which, "it greets as what it is not");
+    const bool too_many = connections_.size() - half_open_ >= limits_.max_connections ||
+                          clients_[which.client.account()] >= limits_.max_client_connections;
+    if (too_many) {
+        send(which,
+             {0, refused{status::overloaded, "this server has too many connections; try again later"}});
+        return refuse(which, "it has too many connections, or all clients together have");
+    }
+    ++clients_[which.client.account()];
+    --half_open_;
+    which.stage = connection_stage::serving;
+    which.heard = listening_.listened();
+    which.idle_since = now();
+    next_timer_ = std::min(next_timer_, which.idle_since + limits_.idle_timeout);
+    read_messages(which);
+}
+
+/// Plain bytes where keys are asked for: the client hears why, in the words that it understands.
+void control_server::impl::refuse_plain(server_connection& which) {
+    send(which, {0, refused{status::unauthorized,
+                            "this server lets in clients with keys only; set key_file and server_key"}});
+    refuse(which, "it has no keys");
+}
+
+/// A data connection belongs to a session's worker from here on.
+void control_server::impl::pass_on(server_connection& which) {
+    std::string why;
+    const auto shown = read_data_preamble(which.stream.received(), why);
+    const tls_stream* tls = which.stream.tls();
+    if (!shown || (tls != nullptr && !tls->carries(data_protocol)) ||
+        which.stream.received().size() > sizeof(data_preamble))
+        return refuse(which, why.empty() ? "it speaks out of turn" : why);
+    const client_identity client = which.client;
+    watch(which, 0);
+    auto parts = which.stream.release();
+    data_connection made{std::move(parts.socket), nullptr, shown->session_id, shown->token};
+    if (parts.tls) made.tls = std::make_shared<tls_stream>(std::move(*parts.tls));
+    drop(which);
+    const auto taken = host_.take_connection(made, client);
+    if (taken) return;
+    answer_data(made, taken.error().code, taken.error().message);
+    if (may_log())
+        log().warn("refused a data connection of {} for session {}: {}", client.text(), shown->session_id,
+                   taken.error().message);
+}
+
+void control_server::impl::refuse(server_connection& which, std::string_view why) {
+    if (may_log()) log().warn("refused {}: {}", which.client.text(), why);
+    leave(which);
+}
+
+/// What was said last leaves first; then the peer's end is waited for, because closing at once could take it
+/// back.
+void control_server::impl::leave(server_connection& which) {
+    if (find(which.id) == nullptr) return;
+    if (!which.half_open()) {
+        ++half_open_;
+        if (auto account = clients_.find(which.client.account());
+            account != clients_.end() && --account->second == 0)
+            clients_.erase(account);
+    }
+    which.stage = connection_stage::leaving;
+    which.since = now() - limits_.half_open_timeout +
+                  std::min<nanoseconds>(limits_.half_open_timeout, std::chrono::seconds{1});
+    which.paused_until = {};
+    next_timer_ = std::min(next_timer_, which.since + limits_.half_open_timeout);
+    sync_output(which);
+    if (server_connection* still = find(which.id)) drain(*still);
+}
+
+void control_server::impl::drain(server_connection& which) {
+    std::array<std::byte, 4096> ignored;
+    const ssize_t got = ::recv(which.stream.fd(), ignored.data(), ignored.size(), MSG_DONTWAIT);
+    const bool later = got < 0 && (errno == EAGAIN || errno == EINTR);
+    if (got == 0 || (got < 0 && !later)) drop(which);
+}
+
+void control_server::impl::drop(server_connection& which) {
+    auto node = connections_.extract(which.id);
+    if (!node) return;
+    if (which.half_open()) {
+        --half_open_;
+    } else if (auto account = clients_.find(which.client.account());
+               account != clients_.end() && --account->second == 0) {
+        clients_.erase(account);
+    }
+    end_sessions(which, status::peer_lost);
+    watch(which, 0);
+    dropped_.push_back(std::move(node.mapped()));
+}
+
+}  // namespace accel::core

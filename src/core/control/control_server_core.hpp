@@ -1,0 +1,132 @@
+#pragma once
+
+#include "core/control/client_limits.hpp"
+#include "core/control/control_message.hpp"
+#include "core/control/control_server.hpp"
+#include "core/control/listener.hpp"
+#include "core/control/liveness.hpp"
+#include "core/control/log_limit.hpp"
+#include "core/control/server_connection.hpp"
+#include "core/control/session_opener.hpp"
+#include "core/event_signal.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+namespace accel::core {
+
+/// A control server's thread. control_server.cpp takes turns; control_arrivals.cpp has connections until it
+/// is known who they are and what for; control_sessions.cpp speaks with clients.
+class control_server::impl {
+  public:
+    impl(listener door, unique_fd epoll, std::shared_ptr<server_security> security, nanoseconds peer_timeout,
+         session_host& host, const control_limits& limits);
+    ~impl();
+    impl(const impl&) = delete;
+    impl& operator=(const impl&) = delete;
+
+    [[nodiscard]] std::uint16_t port() const noexcept { return door_.port(); }
+    void end_session(std::uint64_t id, status why);
+    void wake() noexcept { wake_.set(); }
+
+  private:
+    struct ended_session {
+        std::uint64_t id;
+        status why;
+    };
+
+    // Turns.
+    void run();
+    void take_events(int timeout_ms);
+    void read_again();
+    void look_at_keys();
+    void run_timers(nanoseconds at);
+    [[nodiscard]] nanoseconds check_timers(server_connection& each, nanoseconds at);
+    [[nodiscard]] int time_to_sleep() const noexcept;
+    void watch(server_connection& which, std::uint32_t events) noexcept;
+    void sync_output(server_connection& which) noexcept;
+    [[nodiscard]] server_connection* find(std::uint64_t id) noexcept;
+    [[nodiscard]] bool may_log() noexcept { return limit_.allow(now()); }
+
+    // Arrivals.
+    void accept_some();
+    void adopt(unique_fd socket);
+    void make_room(const std::string& address);
+    void shed();
+    void on_readable(server_connection& which);
+    void on_first_byte(server_connection& which);
+    void start_handshakes();
+    [[nodiscard]] bool start_handshake(server_connection& which);
+    void shake_hands(server_connection& which);
+    void on_shaken(server_connection& which);
+    void read_greeting(server_connection& which);
+    void on_control_greeting(server_connection& which);
+    void pass_on(server_connection& which);
+    void refuse(server_connection& which, std::string_view why);
+    void refuse_plain(server_connection& which);
+    void leave(server_connection& which);
+    void drain(server_connection& which);
+    void drop(server_connection& which);
+
+    // Sessions.
+    void read_messages(server_connection& which);
+    void on_message(server_connection& from, std::span<const std::byte> bytes);
+    void on_malformed(server_connection& from, std::span<const std::byte> bytes, const error& why);
+    void on_hello(server_connection& from, std::uint64_t request, hello& body);
+    void on_heartbeat(server_connection& from, const heartbeat& body) noexcept;
+    void on_goodbye(server_connection& from, const goodbye& body);
+    void pause(server_connection& which, nanoseconds at);
+    void take_opened();
+    void welcome_client(server_connection& to, opened_session& opened);
+    void refuse_opened(server_connection& to, const opened_session& opened, const error& why);
+    void take_ended();
+    void send(server_connection& to, const control_message& message);
+    void lose(server_connection& which, status why);
+    void end_sessions(server_connection& which, status why);
+    void say_goodbye();
+    [[nodiscard]] nanoseconds silence_left(const server_connection& each) const noexcept;
+
+    session_host& host_;
+    const std::shared_ptr<server_security> security_;
+    const nanoseconds peer_timeout_;
+    const control_limits limits_;
+    const boot_identity boot_;
+    listener door_;
+    unique_fd epoll_;
+    wake_signal wake_;
+    session_opener opener_;
+    std::mutex mutex_;
+    std::vector<ended_session> ended_;
+    std::atomic<bool> stopping_{false};
+
+    // Of the thread.
+    listening_clock listening_;
+    std::shared_ptr<const security_identity> identity_;
+    std::uint64_t key_generation_ = 0;
+    std::unordered_map<std::uint64_t, std::unique_ptr<server_connection>> connections_;
+    std::vector<std::unique_ptr<server_connection>>
+        dropped_;  ///< ended in this turn, while somebody may hold them
+    std::unordered_map<std::uint64_t, std::uint64_t> sessions_;  ///< session → connection
+    std::unordered_map<std::uint64_t, status> ended_early_;      ///< before the welcome was sent
+    std::unordered_map<std::string, std::uint32_t> clients_;     ///< control connections of each
+    std::deque<std::uint64_t> queued_;                           ///< for a handshake
+    std::vector<std::uint64_t> again_;                           ///< have more to read than one turn takes
+    handshake_limits handshakes_;
+    std::uint32_t half_open_ = 0;
+    std::uint64_t next_id_ = 1;
+    nanoseconds next_timer_ = never;
+    nanoseconds door_closed_until_{};
+    bool queue_waits_ = false;  ///< nobody in the queue may start now
+    log_limit limit_;
+    std::thread thread_;
+};
+
+}  // namespace accel::core

@@ -1,0 +1,225 @@
+#include "core/control/control_server_core.hpp"
+#include "core/log.hpp"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include <fmt/format.h>
+#include <sys/epoll.h>
+
+/// A control server's conversation with its clients.
+namespace accel::core {
+namespace {
+
+/// Of one client, being opened at once: beyond it the client is not read until some are done.
+constexpr std::uint32_t max_openings = 64;
+constexpr std::size_t welcomes_a_turn = 32;
+/// A client that has said too much is heard again when it may say this much.
+constexpr std::uint32_t messages_after_pause = 64;
+constexpr nanoseconds pause_for_openings = std::chrono::milliseconds{1};
+
+}  // namespace
+
+void control_server::impl::read_messages(server_connection& which) {
+    const std::uint64_t id = which.id;
+    const nanoseconds at = now();
+    const auto read = which.stream.fill();
+    while (const auto message = which.stream.next_message()) {
+        on_message(which, *message);
+        if (find(id) == nullptr || which.stage != connection_stage::serving) return;
+        if (!which.messages.take(at) || which.opening >= max_openings) return pause(which, at);
+    }
+    if (which.stream.violated()) {
+        if (may_log()) log().warn("{} sent a frame that is longer than any message", which.client.text());
+        return lose(which, status::protocol_error);
+    }
+    const bool ended = read == control_stream::outcome::closed || read == control_stream::outcome::failed;
+    if (ended) {
+        const tls_stream* tls = which.stream.tls();
+        if (tls != nullptr && tls->refused() && may_log())
+            log().warn("{} does not accept this server: {}", which.client.text(), tls->failure());
+        return lose(which, status::peer_lost);
+    }
+    const bool more = which.stream.holds_input();
+    if (more && !std::exchange(which.waits_for_turn, true)) again_.push_back(id);
+}
+
+/// Others are heard meanwhile, and the peer's bytes wait in its own buffers.
+void control_server::impl::pause(server_connection& which, nanoseconds at) {
+    const nanoseconds wait =
+        which.opening >= max_openings ? pause_for_openings : which.messages.time_until(messages_after_pause);
+    which.paused_until = at + std::max<nanoseconds>(wait, pause_for_openings);
+    next_timer_ = std::min(next_timer_, which.paused_until);
+    watch(which, which.stream.wants_to_write() ? std::uint32_t{EPOLLOUT} : 0U);
+}
+
+void control_server::impl::on_message(server_connection& from, std::span<const std::byte> bytes) {
+    auto message = decode_control(bytes);
+    if (!message) return on_malformed(from, bytes, message.error());
+    from.heard = listening_.listened();
+    if (auto* wish = std::get_if<hello>(&message->body)) return on_hello(from, message->request, *wish);
+    if (std::holds_alternative<query>(message->body))
+        return send(from, {message->request, offers{host_.offers()}});
+    if (const auto* beat = std::get_if<heartbeat>(&message->body)) return on_heartbeat(from, *beat);
+    if (const auto* over = std::get_if<goodbye>(&message->body)) return on_goodbye(from, *over);
+    on_malformed(from, bytes, {status::protocol_error, 0, "only servers send such"});
+}
+
+void control_server::impl::on_malformed(server_connection& from, std::span<const std::byte> bytes,
+                                        const error& why) {
+    if (may_log()) log().warn("dropped a control message of {}: {}", from.client.text(), why.message);
+    const std::uint64_t request = question_of_malformed(bytes);
+    if (request != 0)
+        send(from, {request, refused{why.code, fmt::format("the server refused: {}", why.message)}});
+}
+
+void control_server::impl::on_hello(server_connection& from, std::uint64_t request, hello& body) {
+    const nanoseconds received = now();
+    from.peer_timeout = std::min(from.peer_timeout, body.request.peer_timeout);
+    from.next_beat = std::min(from.next_beat, received + beat_interval(from.peer_timeout));
+    next_timer_ = std::min(next_timer_, from.next_beat);
+    open_job job{from.id, from.client, request, std::move(body.request), body.sent, received};
+    if (opener_.submit(std::move(job))) {
+        ++from.opening;
+        return;
+    }
+    send(from, {request,
+                refused{status::overloaded, "too many sessions are being opened at once; try again later"}});
+}
+
+void control_server::impl::on_heartbeat(server_connection& from, const heartbeat& body) noexcept {
+    from.echo = body.clocks.sent;
+    from.echo_received = now();
+}
+
+void control_server::impl::on_goodbye(server_connection& from, const goodbye& body) {
+    const status why = body.why == status::closed ? status::closed : status::peer_lost;
+    if (body.session_id == 0) return lose(from, why);
+    if (from.sessions.erase(body.session_id) == 0) {
+        // Both ends may end a session at once; anything else is somebody else's session.
+        if (sessions_.contains(body.session_id) && may_log())
+            log().warn("{} tried to close session {}, which is not its own; nothing was done",
+                       from.client.text(), body.session_id);
+        return;
+    }
+    sessions_.erase(body.session_id);
+    host_.close_session(body.session_id, why);
+    from.idle_since = now();
+}
+
+void control_server::impl::take_opened() {
+    for (opened_session& each : opener_.take(welcomes_a_turn)) {
+        server_connection* to = find(each.job.connection);
+        if (to == nullptr || to->stage != connection_stage::serving) {
+            if (each.outcome) host_.close_session(each.outcome->session_id, status::peer_lost);
+            continue;
+        }
+        --to->opening;
+        to->idle_since = now();
+        if (!each.outcome) {
+            refuse_opened(*to, each, each.outcome.error());
+        } else {
+            welcome_client(*to, each);
+        }
+    }
+}
+
+void control_server::impl::refuse_opened(server_connection& to, const opened_session& opened,
+                                         const error& why) {
+    send(to, {opened.job.request, refused{why.code, why.message}});
+}
+
+void control_server::impl::welcome_client(server_connection& to, opened_session& opened) {
+    const open_job& job = opened.job;
+    session_grant& grant = *opened.outcome;
+    const std::uint64_t session_id = grant.session_id;
+    if (const auto early = ended_early_.find(session_id); early != ended_early_.end()) {
+        refuse_opened(to, opened, {early->second, 0, "the server ended the session at once"});
+        ended_early_.erase(early);
+        return;
+    }
+    if (grant.version < job.wish.version_min || grant.version > job.wish.version_max) {
+        const error why{
+            status::version_mismatch, 0,
+            fmt::format("this server speaks protocol versions {0} to {0}, the client {1} to {2}; update the "
+                        "older end",
+                        grant.version, job.wish.version_min, job.wish.version_max)};
+        if (may_log()) log().warn("refused a session of {}: {}", job.client.text(), why.message);
+        host_.close_session(session_id, status::closed);
+        return refuse_opened(to, opened, why);
+    }
+    to.sessions.insert(session_id);
+    sessions_[session_id] = to.id;
+    to.heard = listening_.listened();  // how long the opening took is not its silence
+    grant.peer_timeout = peer_timeout_;
+    send(to, {job.request, welcome{std::move(grant), boot_, {job.sent, job.received, now()}}});
+}
+
+void control_server::impl::take_ended() {
+    std::vector<ended_session> taken;
+    {
+        const std::lock_guard lock{mutex_};
+        taken.swap(ended_);
+    }
+    const bool all_welcomed = opener_.idle();
+    if (all_welcomed) ended_early_.clear();
+    for (const ended_session& each : taken) {
+        const auto found = sessions_.find(each.id);
+        if (found == sessions_.end()) {
+            if (!all_welcomed) ended_early_.emplace(each.id, each.why);
+            continue;
+        }
+        server_connection* owner = find(found->second);
+        sessions_.erase(found);
+        if (owner == nullptr) continue;
+        owner->sessions.erase(each.id);
+        owner->idle_since = now();
+        send(*owner, {0, goodbye{each.id, each.why}});
+    }
+}
+
+/// Time until the client's silence means that it is dead; `never` while it may be silent.
+nanoseconds control_server::impl::silence_left(const server_connection& each) const noexcept {
+    const bool waits_for_us = each.opening > 0 && each.sessions.empty();
+    // While we do not read, it is not silent.
+    const bool unheard = each.paused_until != nanoseconds{0};
+    if (waits_for_us || unheard || each.peer_timeout == never) return never;
+    return peer_timeout_ - (listening_.listened() - each.heard);
+}
+
+/// A client that does not read loses its sessions, before what waits for it takes much memory.
+void control_server::impl::send(server_connection& to, const control_message& message) {
+    if (!to.stream.send(message)) {
+        if (may_log()) log().warn("{} does not read what it is sent, or is gone", to.client.text());
+        if (to.stage != connection_stage::serving) return;
+        return lose(to, status::peer_lost);
+    }
+    if (to.stream.wants_to_write()) sync_output(to);
+}
+
+void control_server::impl::end_sessions(server_connection& which, status why) {
+    for (const std::uint64_t session : std::exchange(which.sessions, {})) {
+        sessions_.erase(session);
+        host_.close_session(session, why);
+    }
+}
+
+void control_server::impl::lose(server_connection& which, status why) {
+    end_sessions(which, why);
+    drop(which);
+}
+
+void control_server::impl::say_goodbye() {
+    std::vector<server_connection*> all;
+    for (const auto& [id, each] : connections_) {
+        if (each->stage == connection_stage::serving) all.push_back(each.get());
+    }
+    for (server_connection* each : all) {
+        const std::uint64_t id = each->id;
+        send(*each, {0, goodbye{0, status::closed}});
+        if (find(id) != nullptr) each->stream.finish();
+    }
+}
+
+}  // namespace accel::core

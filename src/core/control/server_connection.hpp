@@ -1,0 +1,57 @@
+#pragma once
+
+#include "core/control/client_limits.hpp"
+#include "core/control/control_stream.hpp"
+#include "core/control/session.hpp"
+
+#include <cstdint>
+#include <string>
+#include <unordered_set>
+#include <utility>
+
+namespace accel::core {
+
+/// How far a connection to a server has come.
+enum class connection_stage : std::uint8_t {
+    opening,    ///< its first byte tells whether it speaks TLS
+    queued,     ///< waits for its turn to shake hands
+    shaking,    ///< TLS shakes hands
+    greeting,   ///< its first bytes tell what it is for
+    attaching,  ///< a data connection: the rest of its preamble
+    serving,    ///< a control connection
+    leaving,    ///< refused or lost: what was said last is on its way
+};
+
+/// One connection to a server's port, until it ends or is passed on. Belongs to the control thread.
+struct server_connection {
+    server_connection(std::uint64_t number, unique_fd socket, std::string from, nanoseconds at)
+        : id(number), stream(std::move(socket)), since(at) {
+        client.address = std::move(from);
+    }
+
+    /// True until it has said who it is and what it wants.
+    [[nodiscard]] bool half_open() const noexcept { return stage != connection_stage::serving; }
+
+    const std::uint64_t id;
+    control_stream stream;
+    connection_stage stage = connection_stage::opening;
+    client_identity client;
+    nanoseconds since;            ///< when this stage has to end is counted from here
+    std::uint32_t watched = 0;    ///< events that the epoll looks for
+    bool waits_for_turn = false;  ///< is in the list of those to be read again
+
+    // serving:
+    /// Messages: so many at once, then so many a second.
+    token_bucket messages{4096, 2048};
+    nanoseconds paused_until{};  ///< it has said too much
+    std::unordered_set<std::uint64_t> sessions;
+    std::uint32_t opening = 0;
+    nanoseconds peer_timeout = never;
+    nanoseconds next_beat = never;
+    nanoseconds heard{};  ///< on the listening clock
+    nanoseconds idle_since{};
+    nanoseconds echo{};
+    nanoseconds echo_received{};
+};
+
+}  // namespace accel::core

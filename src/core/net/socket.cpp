@@ -1,0 +1,230 @@
+#include "core/net/socket.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <memory>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <unistd.h>
+
+namespace accel::core {
+namespace {
+
+constexpr int listen_backlog = 4096;
+constexpr std::chrono::hours longest_wait{1};
+
+/// Bytes the kernel holds that it has not sent: what a small message cannot overtake any more.
+constexpr int unsent_bytes_low_water = 512 << 10;
+
+/// A control connection whose peer vanished without a word ends after about 10 + 3 x 5 seconds.
+constexpr int keepalive_idle_s = 10;
+constexpr int keepalive_interval_s = 5;
+constexpr int keepalive_probes = 3;
+constexpr unsigned unacknowledged_ms = 15'000;
+
+struct free_addresses {
+    void operator()(addrinfo* list) const noexcept { ::freeaddrinfo(list); }
+};
+
+std::string system_text(int number) {
+    return std::strerror(number);
+}
+
+int new_socket(int family, unique_fd& out) noexcept {
+    out = unique_fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    return out.open() ? 0 : errno;
+}
+
+int bind_and_listen(const socket_address& address, unique_fd& out) noexcept {
+    if (const int failure = new_socket(address.storage.ss_family, out); failure != 0) return failure;
+    const int on = 1;
+    const bool ready = ::setsockopt(out.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+                       ::bind(out.get(), address.get(), address.length) == 0 &&
+                       ::listen(out.get(), listen_backlog) == 0;
+    return ready ? 0 : errno;
+}
+
+/// An equal part of the time left, so that a silent address leaves some for the others.
+nanoseconds share_of(nanoseconds deadline, std::size_t parts) noexcept {
+    const nanoseconds start = now();
+    return deadline <= start ? deadline : start + (deadline - start) / static_cast<std::int64_t>(parts);
+}
+
+/// 0, or why this address cannot be reached.
+int connect_one(const socket_address& address, nanoseconds deadline, unique_fd& out) noexcept {
+    unique_fd fd;
+    if (const int failure = start_connecting(address, fd); failure != 0) return failure;
+    if (const int failure = wait_ready(fd.get(), POLLOUT, deadline); failure != 0) return failure;
+    if (const int failure = connect_outcome(fd.get()); failure != 0) return failure;
+    out = std::move(fd);
+    return 0;
+}
+
+template <class Value>
+void set_option(int fd, int level, int option, const Value& value) noexcept {
+    // A failure leaves a slower or less watched connection, not a wrong one.
+    ::setsockopt(fd, level, option, &value, sizeof value);
+}
+
+}  // namespace
+
+void unique_fd::reset() noexcept {
+    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+}
+
+result<std::vector<socket_address>> resolve(const std::string& host, std::uint16_t port, bool to_listen) {
+    addrinfo hints{};
+    hints.ai_family = AF_UNSPEC;
+    hints.ai_socktype = SOCK_STREAM;
+    hints.ai_flags = AI_NUMERICSERV | (to_listen ? AI_PASSIVE : 0);
+    const bool any = host.empty() || host == "*";
+    addrinfo* found = nullptr;
+    const int failure =
+        ::getaddrinfo(any ? nullptr : host.c_str(), std::to_string(port).c_str(), &hints, &found);
+    const std::unique_ptr<addrinfo, free_addresses> list(found);
+    if (failure != 0) {
+        return error{status::invalid_argument, failure,
+                     fmt::format("cannot resolve host '{}' ({}); check the name or give an address", host,
+                                 ::gai_strerror(failure))};
+    }
+    std::vector<socket_address> out;
+    for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
+        socket_address& address = out.emplace_back();
+        address.length = each->ai_addrlen;
+        std::memcpy(&address.storage, each->ai_addr, each->ai_addrlen);
+    }
+    return out;
+}
+
+std::string host_and_port(const std::string& host, std::uint16_t port) {
+    const bool bracketed = host.find(':') != std::string::npos;
+    return bracketed ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
+}
+
+result<unique_fd> listen_on(const std::string& host, std::uint16_t port) {
+    auto addresses = resolve(host, port, true);
+    if (!addresses) return addresses.error();
+    int last = EADDRNOTAVAIL;
+    for (const socket_address& each : *addresses) {
+        unique_fd made;
+        last = bind_and_listen(each, made);
+        if (last == 0) return made;
+    }
+    const char* advice = out_of_descriptors(last) ? "raise the limit of open files (ulimit -n)"
+                                                  : "choose another host or port";
+    return error{
+        last == EADDRINUSE ? status::invalid_argument : status::system_error, last,
+        fmt::format("cannot listen on {}: {}; {}", host_and_port(host, port), system_text(last), advice)};
+}
+
+std::uint16_t local_port(int fd) noexcept {
+    sockaddr_storage bound{};
+    socklen_t size = sizeof bound;
+    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &size) != 0) return 0;
+    if (bound.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6&>(bound).sin6_port);
+    return bound.ss_family == AF_INET ? ntohs(reinterpret_cast<const sockaddr_in&>(bound).sin_port)
+                                      : std::uint16_t{0};
+}
+
+std::string peer_address(int fd) {
+    sockaddr_storage address{};
+    socklen_t length = sizeof address;
+    std::array<char, NI_MAXHOST> host{};
+    auto* any = reinterpret_cast<sockaddr*>(&address);
+    if (::getpeername(fd, any, &length) != 0 ||
+        ::getnameinfo(any, length, host.data(), host.size(), nullptr, 0, NI_NUMERICHOST) != 0)
+        return "an unknown address";
+    return host.data();
+}
+
+int start_connecting(const socket_address& address, unique_fd& out) noexcept {
+    unique_fd fd;
+    if (const int failure = new_socket(address.storage.ss_family, fd); failure != 0) return failure;
+    const bool started =
+        ::connect(fd.get(), address.get(), address.length) == 0 || errno == EINPROGRESS || errno == EINTR;
+    if (!started) return errno;
+    out = std::move(fd);
+    return 0;
+}
+
+int connect_outcome(int fd) noexcept {
+    int outcome = 0;
+    socklen_t size = sizeof outcome;
+    return ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &outcome, &size) == 0 ? outcome : errno;
+}
+
+int wait_ready(int fd, short events, nanoseconds deadline) noexcept {
+    for (;;) {
+        const nanoseconds left = std::min<nanoseconds>(deadline - now(), nanoseconds(longest_wait));
+        if (left.count() <= 0) return ETIMEDOUT;
+        pollfd waited{fd, events, 0};
+        const auto left_ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+        const int ready = ::poll(&waited, 1, static_cast<int>(left_ms));
+        if (ready > 0) return 0;
+        if (ready < 0 && errno != EINTR) return errno;
+    }
+}
+
+result<unique_fd> connect_to(const std::string& host, std::uint16_t port, nanoseconds deadline) {
+    auto addresses = resolve(host, port, false);
+    if (!addresses) return addresses.error();
+    int last = EADDRNOTAVAIL;
+    std::size_t left = addresses->size();
+    for (const socket_address& each : *addresses) {
+        unique_fd fd;
+        last = connect_one(each, share_of(deadline, left--), fd);
+        if (last == 0) {
+            tune_data_socket(fd.get());
+            return fd;
+        }
+    }
+    const std::string where = host_and_port(host, port);
+    if (out_of_descriptors(last))
+        return error{
+            status::system_error, last,
+            fmt::format("no descriptor is left to connect to {}; raise the limit of open files (ulimit -n)",
+                        where)};
+    if (last == ETIMEDOUT)
+        return error{status::timed_out, last,
+                     fmt::format("no connection to {} in time; is a firewall in between?", where)};
+    return error{
+        status::peer_lost, last,
+        fmt::format("cannot connect to {} ({}); is the server running there?", where, system_text(last))};
+}
+
+bool let_reads_sleep(int fd) noexcept {
+    const timeval limit{0, std::chrono::microseconds(sleeping_read_limit).count()};
+    const int flags = ::fcntl(fd, F_GETFL);
+    return flags >= 0 && ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0 &&
+           ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) == 0 &&
+           ::fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) == 0;
+}
+
+void tune_data_socket(int fd) noexcept {
+    // Buffer sizes stay with the kernel's autotuning.
+    set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    set_option(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, unsent_bytes_low_water);
+}
+
+void tune_control_socket(int fd) noexcept {
+    set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, keepalive_idle_s);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, keepalive_interval_s);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, keepalive_probes);
+    set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, unacknowledged_ms);
+}
+
+bool out_of_descriptors(int number) noexcept {
+    return number == EMFILE || number == ENFILE;
+}
+
+}  // namespace accel::core

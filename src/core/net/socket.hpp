@@ -1,0 +1,64 @@
+#pragma once
+
+#include "core/clock.hpp"
+#include "core/net/unique_fd.hpp"
+
+#include <accel_transport/status.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <sys/socket.h>
+
+/// TCP sockets, for the control plane and the `tcp` backend.
+namespace accel::core {
+
+/// An address that a socket may bind or connect to.
+struct socket_address {
+    sockaddr_storage storage{};
+    socklen_t length = 0;
+    [[nodiscard]] const sockaddr* get() const noexcept { return reinterpret_cast<const sockaddr*>(&storage); }
+};
+
+/// Every address of host:port. Empty host or "*": any address of this machine (`to_listen`). May block in the
+/// resolver, which has time limits of its own.
+[[nodiscard]] result<std::vector<socket_address>> resolve(const std::string& host, std::uint16_t port,
+                                                          bool to_listen);
+
+/// "host:port", with brackets around an IPv6 address.
+[[nodiscard]] std::string host_and_port(const std::string& host, std::uint16_t port);
+
+/// A listening, non-blocking socket on host:port (port 0: any). May block in the resolver.
+[[nodiscard]] result<unique_fd> listen_on(const std::string& host, std::uint16_t port);
+/// The port a socket is bound to; 0 if it is not.
+[[nodiscard]] std::uint16_t local_port(int fd) noexcept;
+/// The peer's address as text, without its port.
+[[nodiscard]] std::string peer_address(int fd);
+
+/// Starts to connect a non-blocking socket. 0: `out` connects or is connected; else errno.
+[[nodiscard]] int start_connecting(const socket_address& address, unique_fd& out) noexcept;
+/// How connecting ended, once the socket is writable: 0 or errno.
+[[nodiscard]] int connect_outcome(int fd) noexcept;
+
+/// A connected, non-blocking socket to the first address of `host` that answers by `deadline`.
+[[nodiscard]] result<unique_fd> connect_to(const std::string& host, std::uint16_t port, nanoseconds deadline);
+
+/// Waits until `fd` is ready for `events` of poll(2). 0, ETIMEDOUT or errno.
+[[nodiscard]] int wait_ready(int fd, short events, nanoseconds deadline) noexcept;
+
+/// How long a read that sleeps lasts at most, on sockets of `let_reads_sleep`.
+inline constexpr std::chrono::milliseconds sleeping_read_limit{10};
+/// From now on reads and writes block, within that limit, unless they say MSG_DONTWAIT. False: they do not.
+[[nodiscard]] bool let_reads_sleep(int fd) noexcept;
+
+/// Options of every data connection.
+void tune_data_socket(int fd) noexcept;
+/// Options of every control connection: no delay, and the kernel notices a peer that vanished.
+void tune_control_socket(int fd) noexcept;
+
+/// True if errno says that the process or the system has no descriptor left.
+[[nodiscard]] bool out_of_descriptors(int number) noexcept;
+
+}  // namespace accel::core

@@ -1,0 +1,301 @@
+#include "core/tls/credentials.hpp"
+
+#include "core/tls/tls_stream.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/sha.h>
+#include <openssl/x509v3.h>
+
+namespace accel::core {
+namespace {
+
+/// AES-128 first: the fastest where processors have instructions for it, and strong enough for RFC 8446.
+constexpr const char* cipher_suites =
+    "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
+/// As many bytes as one read may bring; four of the longest records.
+constexpr std::size_t read_buffer_bytes = 4 * (SSL3_RT_MAX_PLAIN_LENGTH + SSL3_RT_MAX_ENCRYPTED_OVERHEAD);
+/// A certificate that only carries a pinned key has no end of its own: the pin decides.
+constexpr long far_future_s = 100L * 365 * 24 * 60 * 60;
+
+error openssl_error(const char* what) {
+    return {status::system_error, 0, fmt::format("{}: {}", what, openssl_failure())};
+}
+
+error missing_keys(const char* end, const char* options) {
+    return {status::unauthorized, 0,
+            fmt::format(
+                "the {} has no keys: make a pair with 'accel_keys NAME' and set {}, or ask for a connection "
+                "without keys by name with insecure",
+                end, options)};
+}
+
+bool has_authority(const security_options& options) {
+    return !options.cert_file.empty() || !options.ca_file.empty();
+}
+
+result<void> check_authority(const security_options& options) {
+    const bool whole = !options.cert_file.empty() && !options.ca_file.empty() && !options.key_file.empty();
+    const bool pins = !options.server_key.empty() || !options.authorized_keys.empty();
+    if (whole && !pins) return {};
+    return error{
+        status::invalid_argument, 0,
+        pins ? "cert_file and ca_file exclude server_key and authorized_keys; leave out one or the other"
+             : "certificates need all of cert_file, key_file and ca_file"};
+}
+
+/// Refuses a peer in the middle of the handshake.
+int reject(X509_STORE_CTX* context, int why) {
+    X509_STORE_CTX_set_error(context, why);
+    return 0;
+}
+
+x509_ptr read_certificate(BIO* from) {
+    return x509_ptr(PEM_read_bio_X509(from, nullptr, nullptr, nullptr));
+}
+
+std::string first_dns_name(const X509* certificate) {
+    auto* names =
+        static_cast<GENERAL_NAMES*>(X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr));
+    std::string out;
+    for (int i = 0; names != nullptr && i < sk_GENERAL_NAME_num(names) && out.empty(); ++i) {
+        const GENERAL_NAME* each = sk_GENERAL_NAME_value(names, i);
+        if (each->type != GEN_DNS) continue;
+        const auto* text = reinterpret_cast<const char*>(ASN1_STRING_get0_data(each->d.dNSName));
+        out.assign(text, static_cast<std::size_t>(ASN1_STRING_length(each->d.dNSName)));
+    }
+    GENERAL_NAMES_free(names);
+    return out;
+}
+
+std::string common_name(const X509* certificate) {
+    std::array<char, 256> text{};
+    const int length = X509_NAME_get_text_by_NID(X509_get_subject_name(certificate), NID_commonName,
+                                                 text.data(), static_cast<int>(text.size()));
+    return length > 0 ? std::string(text.data(), static_cast<std::size_t>(length)) : std::string{};
+}
+
+/// It may end in a log or on a terminal.
+std::string printable(std::string text) {
+    for (char& each : text) {
+        if (each < 0x20 || each > 0x7e) each = '?';
+    }
+    return text;
+}
+
+/// The server's choice among what the client offers; nothing in common ends the handshake.
+int choose_protocol(SSL*, const unsigned char** out, unsigned char* length, const unsigned char* offered,
+                    unsigned offered_length, void*) {
+    unsigned char* chosen = nullptr;
+    const auto* ours = reinterpret_cast<const unsigned char*>(all_protocols.data());
+    const int found = SSL_select_next_proto(
+        &chosen, length, ours, static_cast<unsigned>(all_protocols.size()), offered, offered_length);
+    *out = chosen;
+    return found == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL;
+}
+
+SSL_CTX* new_tls(bool server) {
+    SSL_CTX* tls = SSL_CTX_new(server ? TLS_server_method() : TLS_client_method());
+    if (tls == nullptr) return nullptr;
+    SSL_CTX_set_min_proto_version(tls, TLS1_3_VERSION);
+    SSL_CTX_set_ciphersuites(tls, cipher_suites);
+    SSL_CTX_set1_groups_list(tls, "X25519:P-256");
+    // Each connection shows its certificate: a resumed one would outlive a key that was revoked.
+    SSL_CTX_set_session_cache_mode(tls, SSL_SESS_CACHE_OFF);
+    SSL_CTX_set_num_tickets(tls, 0);
+    SSL_CTX_set_options(tls, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION | SSL_OP_IGNORE_UNEXPECTED_EOF);
+    SSL_CTX_set_mode(tls, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    SSL_CTX_set_read_ahead(tls, 1);
+    SSL_CTX_set_default_read_buffer_len(tls, read_buffer_bytes);
+    SSL_CTX_set_max_cert_list(tls, 32 << 10);
+    SSL_CTX_set_verify(tls, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
+    if (server) SSL_CTX_set_alpn_select_cb(tls, choose_protocol, nullptr);
+    return tls;
+}
+
+}  // namespace
+
+credentials::~credentials() {
+    SSL_CTX_free(tls_);
+}
+
+void credentials::add_to_digest(std::string_view text) {
+    std::array<unsigned char, SHA256_DIGEST_LENGTH> sum{};
+    const std::string all = fmt::format("{}{}:{}", digest_, text.size(), text);
+    SHA256(reinterpret_cast<const unsigned char*>(all.data()), all.size(), sum.data());
+    digest_.assign(reinterpret_cast<const char*>(sum.data()), sum.size());
+}
+
+result<std::shared_ptr<credentials>> credentials::load_own(const security_options& options, bool server) {
+    auto key = read_private_key(options.key_file);
+    if (!key) return key.error();
+    const std::shared_ptr<credentials> made(new credentials);
+    made->tls_ = new_tls(server);
+    if (made->tls_ == nullptr) return openssl_error("no TLS");
+    auto shown = has_authority(options) ? made->set_certificate(options, key->get())
+                                        : made->make_certificate(key->get());
+    if (!shown) return shown.error();
+    return made;
+}
+
+/// The certificate that goes with the key, and those between it and the authority.
+result<void> credentials::set_certificate(const security_options& options, EVP_PKEY* key) {
+    auto text = read_trusted_file(options.cert_file, "cert_file");
+    if (!text) return text.error();
+    const bio_ptr memory(BIO_new_mem_buf(text->data(), static_cast<int>(text->size())));
+    x509_ptr own = read_certificate(memory.get());
+    if (!own || SSL_CTX_use_certificate(tls_, own.get()) != 1)
+        return error{status::unauthorized, 0,
+                     fmt::format("cert_file '{}' holds no certificate (PEM)", options.cert_file)};
+    while (x509_ptr between = read_certificate(memory.get()))
+        SSL_CTX_add0_chain_cert(tls_, between.release());
+    ERR_clear_error();
+    if (SSL_CTX_use_PrivateKey(tls_, key) != 1 || SSL_CTX_check_private_key(tls_) != 1) {
+        ERR_clear_error();
+        return error{status::unauthorized, 0,
+                     fmt::format("key_file '{}' is not the key of the certificate in '{}'", options.key_file,
+                                 options.cert_file)};
+    }
+    name_ = name_of(own.get());
+    add_to_digest(*text);
+    return load_authority(options);
+}
+
+/// Certificates of authorities, and perhaps their lists of revoked certificates.
+result<void> credentials::load_authority(const security_options& options) {
+    auto text = read_trusted_file(options.ca_file, "ca_file");
+    if (!text) return text.error();
+    store_.reset(X509_STORE_new());
+    const bio_ptr memory(BIO_new_mem_buf(text->data(), static_cast<int>(text->size())));
+    STACK_OF(X509_INFO)* items = PEM_X509_INFO_read_bio(memory.get(), nullptr, nullptr, nullptr);
+    int authorities = 0;
+    bool revocations = false;
+    for (int i = 0; i < sk_X509_INFO_num(items); ++i) {
+        const X509_INFO* each = sk_X509_INFO_value(items, i);
+        if (each->x509 != nullptr && X509_STORE_add_cert(store_.get(), each->x509) == 1) ++authorities;
+        if (each->crl != nullptr && X509_STORE_add_crl(store_.get(), each->crl) == 1) revocations = true;
+    }
+    sk_X509_INFO_pop_free(items, X509_INFO_free);
+    ERR_clear_error();
+    if (authorities == 0)
+        return error{status::unauthorized, 0,
+                     fmt::format("ca_file '{}' holds no certificate (PEM)", options.ca_file)};
+    if (revocations) X509_STORE_set_flags(store_.get(), X509_V_FLAG_CRL_CHECK);
+    SSL_CTX_set1_cert_store(tls_, store_.get());
+    add_to_digest(*text);
+    return {};
+}
+
+/// A certificate of our own making around the key, because TLS carries no bare keys in OpenSSL 3.0.
+result<void> credentials::make_certificate(EVP_PKEY* key) {
+    const auto half = public_half(key);
+    if (!half)
+        return error{status::unauthorized, 0,
+                     "key_file is no Ed25519 key; make one with accel_keys, or give cert_file and ca_file"};
+    const x509_ptr made(X509_new());
+    X509_set_version(made.get(), X509_VERSION_3);
+    ASN1_INTEGER_set(X509_get_serialNumber(made.get()), 1);
+    X509_NAME* subject = X509_get_subject_name(made.get());
+    const std::string name = half->text();
+    const auto* text = reinterpret_cast<const unsigned char*>(name.data());
+    X509_NAME_add_entry_by_NID(subject, NID_commonName, MBSTRING_ASC, text, static_cast<int>(name.size()), -1,
+                               0);
+    X509_set_issuer_name(made.get(), subject);
+    ASN1_TIME_set(X509_getm_notBefore(made.get()), 0);
+    X509_gmtime_adj(X509_getm_notAfter(made.get()), far_future_s);
+    const bool whole = X509_set_pubkey(made.get(), key) == 1 && X509_sign(made.get(), key, nullptr) > 0 &&
+                       SSL_CTX_use_certificate(tls_, made.get()) == 1 &&
+                       SSL_CTX_use_PrivateKey(tls_, key) == 1;
+    if (!whole) return openssl_error("OpenSSL does not take the key");
+    name_ = name;
+    add_to_digest(name);
+    return {};
+}
+
+void credentials::pin(std::vector<public_key> trusted) {
+    trusted_ = std::move(trusted);
+    std::sort(trusted_.begin(), trusted_.end());
+    for (const public_key& each : trusted_) add_to_digest(each.text());
+    SSL_CTX_set_cert_verify_callback(tls_, verify_pinned, this);
+}
+
+bool credentials::trusts(const X509* certificate) const noexcept {
+    const auto key = public_half(X509_get0_pubkey(certificate));
+    return key && std::binary_search(trusted_.begin(), trusted_.end(), *key);
+}
+
+/// TLS has the peer sign with the key in its certificate; which keys are good is all there is to decide.
+int credentials::verify_pinned(X509_STORE_CTX* context, void* self) {
+    const X509* shown = X509_STORE_CTX_get0_cert(context);
+    if (shown == nullptr) return reject(context, X509_V_ERR_UNSPECIFIED);
+    const bool trusted = static_cast<const credentials*>(self)->trusts(shown);
+    return trusted ? 1 : reject(context, X509_V_ERR_CERT_REJECTED);
+}
+
+bool credentials::still_admits(X509* certificate, STACK_OF(X509) * chain) const {
+    if (certificate == nullptr) return false;
+    if (!by_authority()) return trusts(certificate);
+    X509_STORE_CTX* context = X509_STORE_CTX_new();
+    const bool good = X509_STORE_CTX_init(context, store_.get(), certificate, chain) == 1 &&
+                      X509_STORE_CTX_set_default(context, "ssl_client") == 1 &&
+                      X509_verify_cert(context) == 1;
+    X509_STORE_CTX_free(context);
+    ERR_clear_error();
+    return good;
+}
+
+result<std::shared_ptr<const credentials>> credentials::for_client(const security_options& options) {
+    if (has_authority(options)) {
+        if (auto whole = check_authority(options); !whole) return whole.error();
+    } else if (options.key_file.empty() || options.server_key.empty()) {
+        return missing_keys("client", "key_file (NAME.key) and server_key (the server's .pub file)");
+    }
+    auto made = load_own(options, false);
+    if (!made) return made.error();
+    if (!(*made)->by_authority()) {
+        auto server = read_server_key(options.server_key);
+        if (!server) return server.error();
+        (*made)->pin({*server});
+    }
+    return std::shared_ptr<const credentials>(std::move(*made));
+}
+
+result<std::shared_ptr<const credentials>> credentials::for_server(const security_options& options,
+                                                                   bool reload) {
+    if (has_authority(options)) {
+        if (auto whole = check_authority(options); !whole) return whole.error();
+    } else if (options.key_file.empty() || options.authorized_keys.empty()) {
+        return missing_keys("server",
+                            "key_file (NAME.key) and authorized_keys (a file of the clients' public keys)");
+    }
+    auto made = load_own(options, true);
+    if (!made) return made.error();
+    if (!(*made)->by_authority()) {
+        auto clients = read_authorized_keys(options.authorized_keys);
+        if (!clients) return clients.error();
+        if (clients->empty() && !reload)
+            return error{
+                status::unauthorized, 0,
+                fmt::format("authorized_keys '{}' holds no key, so no client could connect; add the clients' "
+                            ".pub files to it",
+                            options.authorized_keys)};
+        (*made)->pin(std::move(*clients));
+    }
+    return std::shared_ptr<const credentials>(std::move(*made));
+}
+
+std::string name_of(const X509* certificate) {
+    if (certificate == nullptr) return {};
+    const std::string dns = first_dns_name(certificate);
+    return printable(dns.empty() ? common_name(certificate) : dns);
+}
+
+}  // namespace accel::core

@@ -1,0 +1,63 @@
+#pragma once
+
+#include "core/tls/key_file.hpp"
+#include "core/tls/openssl.hpp"
+
+#include <accel_transport/options.hpp>
+#include <accel_transport/status.hpp>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace accel::core {
+
+/// What one end of the network shows of itself and whom it lets in, made from the files that the options
+/// name. Either pinned keys (`key_file` with `server_key` or `authorized_keys`) or certificates (`cert_file`,
+/// `key_file`, `ca_file`). Immutable, so any thread may use it; a reload makes another.
+class credentials {
+  public:
+    credentials(const credentials&) = delete;
+    credentials& operator=(const credentials&) = delete;
+    ~credentials();
+
+    /// For TLS connections of this end.
+    [[nodiscard]] SSL_CTX* tls() const noexcept { return tls_; }
+    /// True: peers show certificates of an authority; false: keys that are pinned.
+    [[nodiscard]] bool by_authority() const noexcept { return store_ != nullptr; }
+    /// How this end is called: "ed25519:…", or its certificate's name.
+    [[nodiscard]] const std::string& name() const noexcept { return name_; }
+    /// Two of equal digest show and trust the same.
+    [[nodiscard]] const std::string& digest() const noexcept { return digest_; }
+    /// Whether a peer that was let in with this certificate would be let in today. Server.
+    [[nodiscard]] bool still_admits(X509* certificate, STACK_OF(X509) * chain) const;
+
+    [[nodiscard]] static result<std::shared_ptr<const credentials>> for_client(
+        const security_options& options);
+    /// `reload`: an empty authorized_keys is no mistake but shuts everybody out.
+    [[nodiscard]] static result<std::shared_ptr<const credentials>> for_server(
+        const security_options& options, bool reload);
+
+  private:
+    credentials() = default;
+    [[nodiscard]] static result<std::shared_ptr<credentials>> load_own(const security_options& options,
+                                                                       bool server);
+    [[nodiscard]] result<void> load_authority(const security_options& options);
+    [[nodiscard]] result<void> set_certificate(const security_options& options, EVP_PKEY* key);
+    [[nodiscard]] result<void> make_certificate(EVP_PKEY* key);
+    void pin(std::vector<public_key> trusted);
+    [[nodiscard]] bool trusts(const X509* certificate) const noexcept;
+    static int verify_pinned(X509_STORE_CTX* context, void* self);
+    void add_to_digest(std::string_view text);
+
+    SSL_CTX* tls_ = nullptr;
+    store_ptr store_;
+    std::vector<public_key> trusted_;  ///< sorted
+    std::string name_;
+    std::string digest_;
+};
+
+/// How a peer is called: its key as text, or its certificate's first DNS name, else its common name.
+[[nodiscard]] std::string name_of(const X509* certificate);
+
+}  // namespace accel::core

@@ -1,0 +1,374 @@
+#include "core/tls/key_file.hpp"
+
+#include "core/net/unique_fd.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <openssl/crypto.h>
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace accel::core {
+namespace {
+
+constexpr std::string_view key_prefix = "ed25519:";
+constexpr std::size_t key_characters = 43;
+constexpr std::size_t max_file_bytes = 1 << 20;
+constexpr std::string_view base64url = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+error file_error(const char* what, const std::filesystem::path& path, int native) {
+    return {status::system_error, native,
+            fmt::format("cannot {} '{}': {}", what, path.string(), std::strerror(native))};
+}
+
+std::string_view trimmed(std::string_view text) {
+    constexpr std::string_view blanks = " \t\r\n";
+    const auto first = text.find_first_not_of(blanks);
+    if (first == std::string_view::npos) return {};
+    return text.substr(first, text.find_last_not_of(blanks) - first + 1);
+}
+
+result<std::string> read_all(int fd, const std::filesystem::path& path) {
+    struct stat info {};
+    if (::fstat(fd, &info) != 0) return file_error("look at", path, errno);
+    if (static_cast<std::size_t>(info.st_size) > max_file_bytes || !S_ISREG(info.st_mode))
+        return error{status::invalid_argument, 0,
+                     fmt::format("'{}' is no key file; name the right file", path.string())};
+    // One allocation, so that no copy of a secret stays behind.
+    std::string text(static_cast<std::size_t>(info.st_size), '\0');
+    std::size_t filled = 0;
+    while (filled < text.size()) {
+        const ssize_t got = ::read(fd, text.data() + filled, text.size() - filled);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return file_error("read", path, errno);
+        if (got == 0) break;
+        filled += static_cast<std::size_t>(got);
+    }
+    text.resize(filled);
+    return text;
+}
+
+bool owned_by_us_or_root(const struct stat& info) {
+    return info.st_uid == ::geteuid() || info.st_uid == 0;
+}
+
+error foreign_file(std::string_view option, const std::filesystem::path& path) {
+    return {status::unauthorized, 0,
+            fmt::format("{} '{}' belongs to another user; run: chown {} '{}'", option, path.string(),
+                        ::geteuid(), path.string())};
+}
+
+/// A private key is its owner's alone.
+result<void> check_private_mode(int fd, const std::filesystem::path& path) {
+    struct stat info {};
+    if (::fstat(fd, &info) != 0) return file_error("look at", path, errno);
+    if (!owned_by_us_or_root(info)) return foreign_file("key_file", path);
+    if ((info.st_mode & 077U) == 0) return {};
+    return error{status::unauthorized, 0,
+                 fmt::format("key_file '{}' may be read by others (mode {:04o}); run: chmod 600 '{}'",
+                             path.string(), info.st_mode & 07777U, path.string())};
+}
+
+/// Whoever can write a file of trusted keys can let anybody in.
+result<void> check_trusted_mode(int fd, const std::filesystem::path& path, std::string_view option) {
+    struct stat info {};
+    if (::fstat(fd, &info) != 0) return file_error("look at", path, errno);
+    if (!owned_by_us_or_root(info)) return foreign_file(option, path);
+    if ((info.st_mode & 022U) == 0) return {};
+    return error{status::unauthorized, 0,
+                 fmt::format("{} '{}' may be changed by others (mode {:04o}); run: chmod go-w '{}'", option,
+                             path.string(), info.st_mode & 07777U, path.string())};
+}
+
+error curve_key(std::string_view option, const std::filesystem::path& path) {
+    return {status::unauthorized, 0,
+            fmt::format(
+                "{} '{}' is a CURVE key of an earlier version; keys are Ed25519 now: make a new pair with "
+                "'accel_keys NAME' at each end",
+                option, path.string())};
+}
+
+/// A file beside its final name, which it gets as a whole or not at all.
+class new_file {
+  public:
+    new_file(std::string path, mode_t mode) : path_(std::move(path)), temporary_(path_ + ".new") {
+        ::unlink(temporary_.c_str());
+        fd_ =
+            unique_fd(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode));
+    }
+    new_file(const new_file&) = delete;
+    new_file& operator=(const new_file&) = delete;
+    ~new_file() {
+        if (fd_.open()) ::unlink(temporary_.c_str());
+    }
+
+    result<void> write(std::string_view text, mode_t mode) {
+        if (!fd_.open()) return file_error("write", path_, errno);
+        while (!text.empty()) {
+            const ssize_t put = ::write(fd_.get(), text.data(), text.size());
+            if (put < 0 && errno == EINTR) continue;
+            if (put < 0) return file_error("write", path_, errno);
+            text.remove_prefix(static_cast<std::size_t>(put));
+        }
+        if (::fchmod(fd_.get(), mode) != 0) return file_error("set the mode of", path_, errno);
+        if (::fsync(fd_.get()) != 0) return file_error("write", path_, errno);
+        return {};
+    }
+    result<void> publish(bool overwrite) {
+        if (overwrite) {
+            if (::rename(temporary_.c_str(), path_.c_str()) != 0) return file_error("write", path_, errno);
+            fd_.reset();
+            return {};
+        }
+        // A link does not replace what exists.
+        if (::link(temporary_.c_str(), path_.c_str()) == 0) return {};
+        if (errno != EEXIST) return file_error("write", path_, errno);
+        return error{
+            status::invalid_state, EEXIST,
+            fmt::format("'{}' exists already; choose another name, or replace it with --force", path_)};
+    }
+
+  private:
+    std::string path_;
+    std::string temporary_;
+    unique_fd fd_;
+};
+
+result<secret_text> private_pem(EVP_PKEY* key) {
+    const bio_ptr memory(BIO_new(BIO_s_secmem()));
+    if (!memory ||
+        PEM_write_bio_PKCS8PrivateKey(memory.get(), key, nullptr, nullptr, 0, nullptr, nullptr) != 1)
+        return error{status::system_error, 0, fmt::format("cannot write the key: {}", openssl_failure())};
+    char* data = nullptr;
+    const long size = BIO_get_mem_data(memory.get(), &data);
+    return secret_text(std::string(data, static_cast<std::size_t>(size)));
+}
+
+/// A pass phrase cannot be asked for.
+int no_pass_phrase(char*, int, int, void*) {
+    return -1;
+}
+
+}  // namespace
+
+std::string openssl_failure() {
+    const unsigned long code = ERR_get_error();
+    ERR_clear_error();
+    const char* reason = code != 0 ? ERR_reason_error_string(code) : nullptr;
+    return reason != nullptr ? reason : "unknown failure of OpenSSL";
+}
+
+secret_text::~secret_text() {
+    OPENSSL_cleanse(text_.data(), text_.size());
+}
+
+std::string public_key::text() const {
+    std::string out{key_prefix};
+    std::uint32_t bits = 0;
+    int count = 0;
+    for (const std::uint8_t byte : bytes) {
+        bits = bits << 8 | byte;
+        for (count += 8; count >= 6; count -= 6) out += base64url[bits >> (count - 6) & 63U];
+    }
+    out += base64url[bits << (6 - count) & 63U];
+    return out;
+}
+
+std::optional<public_key> parse_public_key(std::string_view text) noexcept {
+    if (!text.starts_with(key_prefix)) return std::nullopt;
+    text.remove_prefix(key_prefix.size());
+    if (text.size() != key_characters) return std::nullopt;
+    public_key out;
+    std::uint32_t bits = 0;
+    int count = 0;
+    std::size_t filled = 0;
+    for (const char each : text) {
+        const auto value = base64url.find(each);
+        if (value == std::string_view::npos) return std::nullopt;
+        bits = bits << 6 | static_cast<std::uint32_t>(value);
+        count += 6;
+        if (count < 8) continue;
+        count -= 8;
+        out.bytes[filled++] = static_cast<std::uint8_t>(bits >> count);
+    }
+    const bool no_bits_over = (bits & ((1U << count) - 1)) == 0;
+    return no_bits_over ? std::optional{out} : std::nullopt;
+}
+
+std::optional<public_key> public_half(const EVP_PKEY* key) noexcept {
+    public_key out;
+    std::size_t length = out.bytes.size();
+    const bool taken = key != nullptr && EVP_PKEY_is_a(key, "ED25519") == 1 &&
+                       EVP_PKEY_get_raw_public_key(key, out.bytes.data(), &length) == 1 &&
+                       length == out.bytes.size();
+    return taken ? std::optional{out} : std::nullopt;
+}
+
+result<pkey_ptr> make_private_key() {
+    pkey_ptr made(EVP_PKEY_Q_keygen(nullptr, nullptr, "ED25519"));
+    if (made) return made;
+    return error{status::system_error, 0, fmt::format("OpenSSL made no Ed25519 key: {}", openssl_failure())};
+}
+
+result<void> write_key_files(const std::string& name, EVP_PKEY* key, bool overwrite) {
+    const auto half = public_half(key);
+    if (!half) return error{status::invalid_argument, 0, "only Ed25519 keys are written"};
+    auto pem = private_pem(key);
+    if (!pem) return pem.error();
+    const std::string label = std::filesystem::path(name).filename().string();
+    new_file secret(name + ".key", 0600);
+    new_file open(name + ".pub", 0644);
+    if (auto written = secret.write(pem->view(), 0600); !written) return written;
+    if (auto written = open.write(fmt::format("{} {}\n", half->text(), label), 0644); !written)
+        return written;
+    // Both are looked at first, so that a refusal leaves nothing half done.
+    for (const char* ending : {".key", ".pub"}) {
+        if (struct stat info{}; !overwrite && ::stat((name + ending).c_str(), &info) == 0)
+            return error{status::invalid_state, EEXIST,
+                         fmt::format("'{}{}' exists already; choose another name, or replace it with --force",
+                                     name, ending)};
+    }
+    if (auto published = secret.publish(overwrite); !published) return published;
+    return open.publish(overwrite);
+}
+
+result<pkey_ptr> read_private_key(const std::filesystem::path& path) {
+    const unique_fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!file.open()) {
+        const int native = errno;
+        return error{status::unauthorized, native,
+                     fmt::format("cannot read key_file '{}': {}; make a key pair with accel_keys",
+                                 path.string(), std::strerror(native))};
+    }
+    if (auto checked = check_private_mode(file.get(), path); !checked) return checked.error();
+    auto text = read_all(file.get(), path);
+    if (!text) return text.error();
+    const secret_text secret(std::move(*text));
+    if (is_curve_key(secret.view())) return curve_key("key_file", path);
+    const bio_ptr memory(BIO_new_mem_buf(secret.view().data(), static_cast<int>(secret.view().size())));
+    pkey_ptr key(memory ? PEM_read_bio_PrivateKey(memory.get(), nullptr, no_pass_phrase, nullptr) : nullptr);
+    if (key) return key;
+    ERR_clear_error();
+    return error{
+        status::unauthorized, 0,
+        fmt::format("key_file '{}' holds no private key without a pass phrase; name the .key file that "
+                    "accel_keys wrote",
+                    path.string())};
+}
+
+result<std::string> read_trusted_file(const std::filesystem::path& path, std::string_view option) {
+    const unique_fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!file.open()) {
+        const int native = errno;
+        return error{status::unauthorized, native,
+                     fmt::format("cannot read {} '{}': {}", option, path.string(), std::strerror(native))};
+    }
+    if (auto checked = check_trusted_mode(file.get(), path, option); !checked) return checked.error();
+    auto text = read_all(file.get(), path);
+    if (!text) return text.error();
+    if (text->find("PRIVATE KEY-----") != std::string::npos)
+        return error{status::unauthorized, 0,
+                     fmt::format("{} '{}' is a private key, which stays with its owner; name the .pub file",
+                                 option, path.string())};
+    if (is_curve_key(*text)) return curve_key(option, path);
+    return text;
+}
+
+result<public_key> read_server_key(const std::string& text_or_path) {
+    if (const auto key = parse_public_key(text_or_path)) return *key;
+    if (text_or_path.starts_with(key_prefix))
+        return error{
+            status::unauthorized, 0,
+            fmt::format("server_key '{}' is no key: behind 'ed25519:' stand 43 characters of base64url",
+                        text_or_path)};
+    auto text = read_trusted_file(text_or_path, "server_key");
+    if (!text) return text.error();
+    const std::string_view line = trimmed(*text);
+    if (const auto key = parse_public_key(line.substr(0, line.find_first_of(" \t\r\n")))) return *key;
+    return error{status::unauthorized, 0,
+                 fmt::format("server_key '{}' holds no public key; name the .pub file that accel_keys wrote",
+                             text_or_path)};
+}
+
+result<std::vector<public_key>> read_authorized_keys(const std::filesystem::path& path) {
+    auto text = read_trusted_file(path, "authorized_keys");
+    if (!text) return text.error();
+    return parse_authorized_keys(*text, path);
+}
+
+result<std::vector<public_key>> parse_authorized_keys(std::string_view text,
+                                                      const std::filesystem::path& path) {
+    std::vector<public_key> keys;
+    for (int number = 1; !text.empty(); ++number) {
+        const auto end = text.find('\n');
+        const std::string_view line = trimmed(text.substr(0, end));
+        text = end == std::string_view::npos ? std::string_view{} : text.substr(end + 1);
+        if (line.empty() || line.starts_with('#')) continue;
+        const auto key = parse_public_key(line.substr(0, line.find_first_of(" \t")));
+        if (!key)
+            return error{
+                status::unauthorized, 0,
+                fmt::format("line {} of authorized_keys '{}' is no public key ('ed25519:' and 43 characters)",
+                            number, path.string())};
+        keys.push_back(*key);
+    }
+    return keys;
+}
+
+namespace {
+
+std::optional<public_key> key_in_pem(std::string_view text) {
+    const bio_ptr private_text(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
+    const pkey_ptr key(PEM_read_bio_PrivateKey(private_text.get(), nullptr, no_pass_phrase, nullptr));
+    if (key) return public_half(key.get());
+    const bio_ptr public_text(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
+    const x509_ptr certificate(PEM_read_bio_X509(public_text.get(), nullptr, nullptr, nullptr));
+    ERR_clear_error();
+    return certificate ? public_half(X509_get0_pubkey(certificate.get())) : std::nullopt;
+}
+
+/// The base64 of OpenSSH's holds, each behind its length of 4 bytes, "ssh-ed25519" and the 32 bytes of the
+/// key (RFC 8709).
+std::optional<public_key> key_in_ssh_line(std::string_view line) {
+    constexpr std::string_view kind = "ssh-ed25519 ";
+    constexpr std::size_t characters = 68;
+    constexpr std::size_t key_at = 4 + 11 + 4;
+    if (!line.starts_with(kind) || line.size() < kind.size() + characters) return std::nullopt;
+    std::array<unsigned char, characters / 4 * 3> decoded{};
+    const auto* text = reinterpret_cast<const unsigned char*>(line.data() + kind.size());
+    if (EVP_DecodeBlock(decoded.data(), text, characters) != static_cast<int>(decoded.size()))
+        return std::nullopt;
+    public_key out;
+    std::copy_n(decoded.begin() + key_at, out.bytes.size(), out.bytes.begin());
+    return out;
+}
+
+}  // namespace
+
+result<public_key> public_key_of_file(const std::filesystem::path& path) {
+    const unique_fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!file.open()) return file_error("read", path, errno);
+    auto text = read_all(file.get(), path);
+    if (!text) return text.error();
+    const secret_text whole(std::move(*text));
+    const std::string_view line = trimmed(whole.view());
+    if (is_curve_key(line)) return curve_key("file", path);
+    if (const auto key = parse_public_key(line.substr(0, line.find_first_of(" \t\r\n")))) return *key;
+    if (const auto key = key_in_ssh_line(line)) return *key;
+    if (const auto key = key_in_pem(line)) return *key;
+    return error{status::invalid_argument, 0, fmt::format("'{}' holds no Ed25519 key", path.string())};
+}
+
+bool is_curve_key(std::string_view text) noexcept {
+    return text.find("public-key") != std::string_view::npos ||
+           text.find("secret-key") != std::string_view::npos;
+}
+
+}  // namespace accel::core

@@ -1,0 +1,219 @@
+#include "core/tls/tls_stream.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/x509v3.h>
+#include <sys/socket.h>
+
+namespace accel::core {
+namespace {
+
+// A BIO over a socket that neither blocks nor raises SIGPIPE, as OpenSSL's own may.
+
+int socket_of(BIO* bio) noexcept {
+    return static_cast<int>(reinterpret_cast<std::intptr_t>(BIO_get_data(bio)));
+}
+
+bool try_later(int number) noexcept {
+    return number == EAGAIN || number == EWOULDBLOCK || number == EINTR;
+}
+
+int write_socket(BIO* bio, const char* data, int size) {
+    BIO_clear_retry_flags(bio);
+    const ssize_t put =
+        ::send(socket_of(bio), data, static_cast<std::size_t>(size), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (put < 0 && try_later(errno)) BIO_set_retry_write(bio);
+    return static_cast<int>(put);
+}
+
+int read_socket(BIO* bio, char* data, int size) {
+    BIO_clear_retry_flags(bio);
+    const ssize_t got = ::recv(socket_of(bio), data, static_cast<std::size_t>(size), MSG_DONTWAIT);
+    if (got < 0 && try_later(errno)) BIO_set_retry_read(bio);
+    if (got == 0) BIO_set_flags(bio, BIO_FLAGS_IN_EOF);
+    return static_cast<int>(got);
+}
+
+long control_socket(BIO* bio, int command, long, void*) {
+    if (command == BIO_CTRL_FLUSH) return 1;
+    if (command == BIO_CTRL_EOF) return BIO_test_flags(bio, BIO_FLAGS_IN_EOF) != 0 ? 1 : 0;
+    return 0;
+}
+
+const BIO_METHOD* socket_method() {
+    static const BIO_METHOD* const method = [] {
+        BIO_METHOD* made = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "accel socket");
+        BIO_meth_set_write(made, write_socket);
+        BIO_meth_set_read(made, read_socket);
+        BIO_meth_set_ctrl(made, control_socket);
+        return made;
+    }();
+    return method;
+}
+
+BIO* bio_over(int fd) {
+    BIO* bio = BIO_new(socket_method());
+    if (bio == nullptr) return nullptr;
+    BIO_set_data(bio, reinterpret_cast<void*>(static_cast<std::intptr_t>(fd)));
+    BIO_set_init(bio, 1);
+    return bio;
+}
+
+bool is_address(const std::string& host) {
+    in6_addr any{};
+    return ::inet_pton(AF_INET, host.c_str(), &any) == 1 || ::inet_pton(AF_INET6, host.c_str(), &any) == 1;
+}
+
+/// The server's certificate has to be for this host (RFC 6125).
+void expect_host(SSL* ssl, const std::string& host) {
+    if (is_address(host)) {
+        X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), host.c_str());
+        return;
+    }
+    SSL_set1_host(ssl, host.c_str());
+    SSL_ctrl(ssl, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, const_cast<char*>(host.c_str()));
+}
+
+}  // namespace
+
+result<tls_stream> tls_stream::open(std::shared_ptr<const credentials> own, int fd) {
+    ssl_ptr ssl(SSL_new(own->tls()));
+    BIO* socket = ssl ? bio_over(fd) : nullptr;
+    if (socket == nullptr)
+        return error{status::out_of_memory, 0, fmt::format("no TLS connection: {}", openssl_failure())};
+    SSL_set_bio(ssl.get(), socket, socket);
+    return tls_stream(std::move(own), std::move(ssl));
+}
+
+result<tls_stream> tls_stream::accept(std::shared_ptr<const credentials> own, int fd) {
+    auto made = open(std::move(own), fd);
+    if (made) SSL_set_accept_state(made->ssl_.get());
+    return made;
+}
+
+result<tls_stream> tls_stream::connect(std::shared_ptr<const credentials> own, int fd,
+                                       const std::string& host, std::string_view protocol) {
+    const bool by_authority = own->by_authority();
+    auto made = open(std::move(own), fd);
+    if (!made) return made;
+    SSL* ssl = made->ssl_.get();
+    SSL_set_connect_state(ssl);
+    SSL_set_alpn_protos(ssl, reinterpret_cast<const unsigned char*>(protocol.data()),
+                        static_cast<unsigned>(protocol.size()));
+    if (by_authority) expect_host(ssl, host);
+    return made;
+}
+
+tls_outcome tls_stream::outcome_of(int returned) noexcept {
+    switch (SSL_get_error(ssl_.get(), returned)) {
+        case SSL_ERROR_WANT_READ:
+            return tls_outcome::wants_read;
+        case SSL_ERROR_WANT_WRITE:
+            return tls_outcome::wants_write;
+        case SSL_ERROR_ZERO_RETURN:
+            return tls_outcome::closed;
+        default:
+            break;
+    }
+    const unsigned long code = ERR_peek_error();
+    ERR_clear_error();
+    reason_ = code == 0 ? 0 : ERR_GET_REASON(code);
+    return code == 0 ? tls_outcome::closed : tls_outcome::failed;
+}
+
+tls_outcome tls_stream::handshake() noexcept {
+    ERR_clear_error();
+    const int done = SSL_do_handshake(ssl_.get());
+    return done == 1 ? tls_outcome::done : outcome_of(done);
+}
+
+tls_outcome tls_stream::read(std::span<std::byte> into, std::size_t& count) noexcept {
+    count = 0;
+    const int got = SSL_read_ex(ssl_.get(), into.data(), into.size(), &count);
+    return got == 1 ? tls_outcome::done : outcome_of(got);
+}
+
+tls_outcome tls_stream::write(std::span<const std::byte> from, std::size_t& count) noexcept {
+    count = 0;
+    const int put = SSL_write_ex(ssl_.get(), from.data(), from.size(), &count);
+    return put == 1 ? tls_outcome::done : outcome_of(put);
+}
+
+void tls_stream::shut_down() noexcept {
+    if (SSL_is_init_finished(ssl_.get()) == 1) SSL_shutdown(ssl_.get());
+    ERR_clear_error();
+}
+
+std::string tls_stream::peer_name() const {
+    const X509* shown = SSL_get0_peer_certificate(ssl_.get());
+    if (shown == nullptr) return {};
+    if (own_->by_authority()) return name_of(shown);
+    const auto key = public_half(X509_get0_pubkey(shown));
+    return key ? key->text() : std::string{};
+}
+
+bool tls_stream::carries(std::string_view protocol) const noexcept {
+    const unsigned char* chosen = nullptr;
+    unsigned length = 0;
+    SSL_get0_alpn_selected(ssl_.get(), &chosen, &length);
+    return length + 1 == protocol.size() &&
+           std::equal(protocol.begin() + 1, protocol.end(), reinterpret_cast<const char*>(chosen));
+}
+
+bool tls_stream::admitted_by(const credentials& today) const {
+    return today.still_admits(SSL_get0_peer_certificate(ssl_.get()), SSL_get_peer_cert_chain(ssl_.get()));
+}
+
+bool tls_stream::refused() const noexcept {
+    switch (reason_) {
+        case SSL_R_CERTIFICATE_VERIFY_FAILED:
+        case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE:
+        case SSL_R_WRONG_VERSION_NUMBER:
+        case SSL_R_SSLV3_ALERT_BAD_CERTIFICATE:
+        case SSL_R_SSLV3_ALERT_CERTIFICATE_EXPIRED:
+        case SSL_R_SSLV3_ALERT_CERTIFICATE_REVOKED:
+        case SSL_R_SSLV3_ALERT_CERTIFICATE_UNKNOWN:
+        case SSL_R_TLSV1_ALERT_UNKNOWN_CA:
+        case SSL_R_TLSV1_ALERT_ACCESS_DENIED:
+        case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED:
+        case SSL_R_HTTP_REQUEST:
+            return true;
+        default:
+            return false;
+    }
+}
+
+std::string tls_stream::failure() const {
+    const char* known = ERR_reason_error_string(ERR_PACK(ERR_LIB_SSL, 0, reason_));
+    switch (reason_) {
+        case 0:
+            return "the connection broke off";
+        case SSL_R_CERTIFICATE_VERIFY_FAILED:
+            if (!own_->by_authority()) return "the other end's key is not one that is trusted here";
+            return fmt::format("the other end's certificate is not good here ({})",
+                               X509_verify_cert_error_string(SSL_get_verify_result(ssl_.get())));
+        case SSL_R_WRONG_VERSION_NUMBER:
+        case SSL_R_HTTP_REQUEST:
+            return "one end uses keys and the other does not";
+        case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE:
+            return "the other end shows no key";
+        case SSL_R_SSLV3_ALERT_BAD_CERTIFICATE:
+        case SSL_R_SSLV3_ALERT_CERTIFICATE_UNKNOWN:
+        case SSL_R_TLSV1_ALERT_UNKNOWN_CA:
+        case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED:
+        case SSL_R_SSLV3_ALERT_CERTIFICATE_EXPIRED:
+        case SSL_R_SSLV3_ALERT_CERTIFICATE_REVOKED:
+            return fmt::format("the other end does not accept {} ({})", own_->name(),
+                               known != nullptr ? known : "alert");
+        default:
+            return known != nullptr ? known : fmt::format("TLS failure {}", reason_);
+    }
+}
+
+}  // namespace accel::core
