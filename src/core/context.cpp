@@ -10,7 +10,6 @@
 
 #include <fmt/format.h>
 #include <sys/mman.h>
-#include <zmq.h>
 
 namespace accel {
 namespace core {
@@ -20,16 +19,6 @@ context_state::context_state() : backends_(make_backends(*this)) {}
 context_state::~context_state() {
     control_.reset();
     backends_.clear();
-    if (zmq_ != nullptr) ::zmq_ctx_term(zmq_);
-}
-
-void* context_state::zmq() {
-    const std::lock_guard lock(mutex_);
-    if (zmq_ == nullptr) {
-        zmq_ = ::zmq_ctx_new();
-        ::zmq_ctx_set(zmq_, ZMQ_MAX_SOCKETS, 65'535);
-    }
-    return zmq_;
 }
 
 control_client& context_state::control() {

@@ -24,8 +24,6 @@ class context_state : public std::enable_shared_from_this<context_state> {
     context_state(const context_state&) = delete;
     context_state& operator=(const context_state&) = delete;
 
-    /// The ZeroMQ context (`zmq_ctx_new`), made on first use, terminated with this object.
-    [[nodiscard]] void* zmq();
     /// The client side of the control plane: one thread, started on first use.
     [[nodiscard]] control_client& control();
     /// GPUs, if there are any.
@@ -36,8 +34,7 @@ class context_state : public std::enable_shared_from_this<context_state> {
     [[nodiscard]] backend* find_backend(std::string_view scheme) const noexcept;
 
   private:
-    std::recursive_mutex mutex_;  ///< as the control plane asks for `zmq()` while it is made
-    void* zmq_ = nullptr;
+    std::mutex mutex_;
     std::unique_ptr<control_client> control_;
     std::shared_ptr<accelerator> gpus_ = make_accelerator();  ///< outlives the backends
     std::vector<std::unique_ptr<backend>> backends_;

@@ -12,7 +12,6 @@
 #include <fmt/format.h>
 
 namespace accel::core {
-
 result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context_state> context,
                                                          const std::vector<std::string>& uris,
                                                          const handler& service,
@@ -133,8 +132,8 @@ result<void> server_core::add_listener(const uri& where) {
 std::uint16_t server_core::data_port(const listener& of, std::size_t worker_index) noexcept {
     if (!of.scheme->has_data_port()) return 0;
     if (next_data_port_ != 0) return next_data_port_++;
-    if (of.where.port == 0) return 0;
-    return static_cast<std::uint16_t>(of.where.port + 1 + worker_index);
+    const std::size_t behind = of.where.port + 1U + worker_index;
+    return of.where.port == 0 || behind > 0xffff ? std::uint16_t{0} : static_cast<std::uint16_t>(behind);
 }
 
 result<void> server_core::open_pollers(listener& added) {
@@ -149,6 +148,7 @@ result<void> server_core::open_pollers(listener& added) {
         wanted.zerocopy = options_.zerocopy;
         wanted.verbs = options_.verbs;
         wanted.sessions = options_.max_sessions;
+        wanted.max_request_bytes = options_.max_request_bytes;
         if (resident_) {
             const link_geometry most{options_.max_slots, options_.max_request_bytes,
                                      options_.max_response_bytes};
