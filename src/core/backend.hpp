@@ -84,8 +84,8 @@ struct link_grant {
     std::uint64_t session_id = 0;
     session_token token{};
     std::string host;  ///< where the client reached the control plane
-    std::uint16_t port = 0;
     link_description description;
+    std::uint16_t port = 0;  ///< of the control plane
 };
 
 /// One message for the peer's slot. The header is already in `send` slot memory, complete.

@@ -1,15 +1,35 @@
 #include "keys.hpp"
 
+#include <algorithm>
 #include <array>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <stdexcept>
 
+#include <openssl/evp.h>
+#include <openssl/pem.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <zmq.h>
 
 namespace accel::tests {
+namespace {
+
+/// "ed25519:" and base64url without padding, made with OpenSSL's base64.
+std::string public_text(const EVP_PKEY* key) {
+    std::array<unsigned char, 32> raw{};
+    std::array<unsigned char, 48> text{};
+    std::size_t length = raw.size();
+    EVP_PKEY_get_raw_public_key(key, raw.data(), &length);
+    EVP_EncodeBlock(text.data(), raw.data(), static_cast<int>(raw.size()));
+    std::string out(reinterpret_cast<const char*>(text.data()), 43);
+    std::replace(out.begin(), out.end(), '+', '-');
+    std::replace(out.begin(), out.end(), '/', '_');
+    return "ed25519:" + out;
+}
+
+}  // namespace
 
 key_folder::key_folder() {
     std::string pattern = (std::filesystem::temp_directory_path() / "accel-keys-XXXXXX").string();
@@ -26,16 +46,16 @@ key_folder::~key_folder() {
 }
 
 std::string key_folder::make_pair(const std::string& name) {
-    std::array<char, 41> public_key{};
-    std::array<char, 41> secret_key{};
-    if (zmq_curve_keypair(public_key.data(), secret_key.data()) != 0)
-        throw std::runtime_error("this ZeroMQ has no CURVE");
     const std::string base = path_ + "/" + name;
-    const std::string public_line = std::string("public-key = \"") + public_key.data() + "\"\n";
-    std::ofstream(base + ".pub") << "metadata\ncurve\n    " << public_line;
-    std::ofstream(base + ".key") << "metadata\ncurve\n    " << public_line << "    secret-key = \""
-                                 << secret_key.data() << "\"\n";
+    const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(
+        EVP_PKEY_Q_keygen(nullptr, nullptr, "ED25519"), EVP_PKEY_free);
+    const std::unique_ptr<std::FILE, decltype(&std::fclose)> file(std::fopen((base + ".key").c_str(), "w"),
+                                                                  std::fclose);
+    if (!key || !file ||
+        PEM_write_PrivateKey(file.get(), key.get(), nullptr, nullptr, 0, nullptr, nullptr) != 1)
+        throw std::runtime_error("OpenSSL makes no Ed25519 key");
     chmod((base + ".key").c_str(), 0600);
+    std::ofstream(base + ".pub") << public_text(key.get()) << ' ' << name << '\n';
     return base;
 }
 

@@ -113,7 +113,7 @@ TEST_P(security, two_servers_do_not_share_their_clients) {
     const std::string pair = keys_.make_pair("second_client");
     server_options options = secured();
     options.security.authorized_keys = keys_.authorise("second_authorized", {pair});
-    // In the same context, as both use one authenticator.
+    // In the same context.
     auto second = server::listen(first.ctx(), {GetParam().listen_uri()}, echo, options);
     ASSERT_TRUE(second) << second.error().message;
     expect_refused(channel::connect(first.ctx(), second->endpoints().at(0), client_with(keys_.client())));

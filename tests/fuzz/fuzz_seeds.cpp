@@ -225,18 +225,19 @@ void zmq_description_seeds(const seed_folder& to) {
 
 void key_seeds(const seed_folder& to) {
     // The example pair of ZeroMQ's own documentation (zmq_curve manual page); it protects nothing.
-    const std::string public_key = "Yne@$w-vo<fVvi]a<NY6T1ed:M$fCG*[IaLV{hID";
-    const std::string secret_key = "D:)Q[IlAW!ahhC2ac:9*A}h:p?([4%wOTJ%JR%cs";
-    const std::string public_line = "    public-key = \"" + public_key + "\"\n";
-    to.add("pair",
-           "# a comment\nmetadata\ncurve\n" + public_line + "    secret-key = \"" + secret_key + "\"\n");
-    to.add("public", "metadata\ncurve\n" + public_line);
-    to.add("bare", public_key + "\n");
-    to.add("secret_only", "    secret-key = \"" + secret_key + "\"\n");
-    to.add("list", public_key + " alice\n# a comment\n\n" + secret_key + "\r\n" + public_line);
-    to.add("not_a_key", std::string("public-key = \"short\"\n"));
-    to.add("no_end", "public-key = \"" + public_key);
-    to.add("empty", bytes{});
+    const std::string key = "ed25519:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8";
+    to.add("pair", std::string("metadata\ncurve\n    public-key = \"x\"\n    secret-key = \"y\"\n"));
+    to.add("public", key + " alice\n");
+    to.add("bare", key);
+    to.add("private", std::string("-----BEGIN PRIVATE KEY-----\n"
+                                  "MC4CAQAwBQYDK2VwBCIEIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f\n"
+                                  "-----END PRIVATE KEY-----\n"));
+    to.add(
+        "ssh",
+        std::string("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f me\n"));
+    to.add("list", key + " alice\n# a comment\n\n" + key + "\r\n");
+    to.add("not_a_key", std::string("ed25519:short\n"));
+    to.add("no_end", key.substr(0, key.size() - 1));
 }
 
 void verbs_seeds(const seed_folder& to) {

@@ -4,12 +4,12 @@
 #include "core/control/control_client.hpp"
 #include "core/control/control_message.hpp"
 #include "core/control/control_server.hpp"
-#include "core/control/security.hpp"
 #include "core/control/control_stream.hpp"
 #include "core/control/data_preamble.hpp"
+#include "core/control/security.hpp"
+#include "core/log.hpp"
 #include "core/net/socket.hpp"
 #include "core/tls/key_file.hpp"
-#include "core/log.hpp"
 #include "loopback.hpp"
 
 #include <chrono>
@@ -58,7 +58,8 @@ inline std::size_t open_descriptors() {
 /// A server that grants what is asked for, or what the test tells it to.
 class fake_host : public session_host {
   public:
-    result<session_grant> open_session(const session_request& request, const client_identity& client) override {
+    result<session_grant> open_session(const session_request& request,
+                                       const client_identity& client) override {
         std::this_thread::sleep_for(delay);
         const std::lock_guard lock{mutex_};
         last_client_ = client;
@@ -80,7 +81,8 @@ class fake_host : public session_host {
     std::vector<std::string> offers() const override { return {"tcp", "zmq"}; }
     result<void> take_connection(data_connection& made, const client_identity& client) override {
         const std::lock_guard lock{mutex_};
-        if (open_.find(made.session_id) == open_.end()) return error{status::unauthorized, 0, "no such session"};
+        if (open_.find(made.session_id) == open_.end())
+            return error{status::unauthorized, 0, "no such session"};
         last_client_ = client;
         answer_data(made, status::ok, {});
         taken_.push_back(std::move(made));
@@ -281,7 +283,8 @@ class raw_stream {
     }
     /// The other end closes within ten seconds; what it says before is thrown away.
     [[nodiscard]] bool ends() {
-        while (!ended_ && next(10s)) {}
+        while (!ended_ && next(10s)) {
+        }
         return ended_;
     }
     [[nodiscard]] control_stream& stream() { return stream_; }

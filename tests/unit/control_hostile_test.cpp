@@ -31,7 +31,8 @@ TEST_F(control_hostile_test, an_unauthorised_key_is_refused_quickly_and_named_in
         const auto refused = open(keys(folder.client("stranger")), wish());
         ASSERT_EQ(refused.code(), status::unauthorized) << refused.error().message;
         EXPECT_LT(now() - start, 5s);
-        EXPECT_NE(refused.error().message.find(folder.key("stranger")), std::string::npos) << refused.error().message;
+        EXPECT_NE(refused.error().message.find(folder.key("stranger")), std::string::npos)
+            << refused.error().message;
         server.reset();
         context.reset();
         logged = capture.text();
@@ -168,7 +169,9 @@ TEST_F(control_hostile_test, a_client_that_shows_life_keeps_its_session_and_gets
         std::this_thread::sleep_for(50ms);
         while (const auto message = client.next(0ms)) {
             ASSERT_TRUE(message->ok());
-            beats += std::holds_alternative<heartbeat>(const_cast<result<control_message>&>(*message)->body) ? 1 : 0;
+            beats += std::holds_alternative<heartbeat>(const_cast<result<control_message>&>(*message)->body)
+                         ? 1
+                         : 0;
         }
     }
     EXPECT_EQ(host.ended(id), status::ok);

@@ -1,3 +1,4 @@
+#include "core/tls/credentials.hpp"
 #include "unit/control_fixture.hpp"
 
 #include <sys/stat.h>
@@ -7,11 +8,23 @@ namespace {
 
 class control_keys_test : public ::testing::Test {
   protected:
-    void write(const std::string& name, const std::string& text) { std::ofstream{folder.file(name)} << text; }
+    void write(const std::string& name, const std::string& text, mode_t mode = 0600) {
+        std::ofstream{folder.file(name)} << text;
+        ASSERT_EQ(::chmod(folder.file(name).c_str(), mode), 0);
+    }
     [[nodiscard]] unsigned mode(const std::string& name) const {
         struct stat info {};
         EXPECT_EQ(::stat(folder.file(name).c_str(), &info), 0);
         return info.st_mode & 07777U;
+    }
+    [[nodiscard]] std::string text(const std::string& name) const {
+        std::ifstream file{folder.file(name)};
+        return {std::istreambuf_iterator<char>{file}, {}};
+    }
+    [[nodiscard]] std::string private_half(const std::string& name) const {
+        auto key = read_private_key(folder.file(name));
+        EXPECT_TRUE(key.ok()) << key.error().message;
+        return key.ok() ? public_half(key->get())->text() : "";
     }
     key_folder folder;
 };
@@ -19,93 +32,139 @@ class control_keys_test : public ::testing::Test {
 TEST_F(control_keys_test, a_pair_is_written_and_read) {
     EXPECT_EQ(mode("client.key"), 0600U);
     EXPECT_EQ(mode("client.pub"), 0644U);
-    auto read = read_key_file(folder.file("client.key"));
+    EXPECT_EQ(private_half("client.key"), folder.key("client"));
+    auto read = read_server_key(folder.file("client.pub"));
     ASSERT_TRUE(read.ok()) << read.error().message;
-    EXPECT_EQ(read->secret_key, folder.pair("client").secret_key);
-    EXPECT_EQ(read->public_key, folder.pair("client").public_key);
-    auto read_public = read_public_key(folder.file("client.pub"));
-    ASSERT_TRUE(read_public.ok());
-    EXPECT_EQ(*read_public, folder.pair("client").public_key);
-    EXPECT_TRUE(read_public_key(folder.pair("client").public_key).ok());
+    EXPECT_EQ(read->text(), folder.key("client"));
+    EXPECT_EQ(read_server_key(folder.key("client"))->text(), folder.key("client"));
+}
+
+TEST_F(control_keys_test, the_text_of_a_key_is_taken_in_one_form_only) {
+    const std::string key = folder.key("client");
+    ASSERT_TRUE(parse_public_key(key));
+    EXPECT_FALSE(parse_public_key(key.substr(1)));
+    EXPECT_FALSE(parse_public_key(key + "A"));
+    EXPECT_FALSE(parse_public_key(key.substr(0, key.size() - 1)));
+    std::string odd = key;
+    odd[20] = '+';
+    EXPECT_FALSE(parse_public_key(odd));
+    // The last character has two bits that no key uses.
+    odd = key;
+    odd.back() = odd.back() == 'B' ? 'C' : 'B';
+    EXPECT_FALSE(parse_public_key(odd));
 }
 
 TEST_F(control_keys_test, nothing_is_overwritten_unless_asked_for) {
-    auto keys = make_key_pair();
-    ASSERT_TRUE(keys.ok());
-    const auto refused = write_key_files(folder.file("client"), *keys, false);
+    auto key = make_private_key();
+    ASSERT_TRUE(key.ok());
+    const auto refused = write_key_files(folder.file("client"), key->get(), false);
     ASSERT_EQ(refused.code(), status::invalid_state);
     EXPECT_NE(refused.error().message.find("--force"), std::string::npos);
-    EXPECT_EQ(read_key_file(folder.file("client.key"))->secret_key, folder.pair("client").secret_key);
-    EXPECT_TRUE(write_key_files(folder.file("client"), *keys, true).ok());
-    EXPECT_EQ(read_key_file(folder.file("client.key"))->secret_key, keys->secret_key);
+    EXPECT_EQ(private_half("client.key"), folder.key("client"));
+    EXPECT_TRUE(write_key_files(folder.file("client"), key->get(), true).ok());
+    EXPECT_EQ(private_half("client.key"), public_half(key->get())->text());
     EXPECT_EQ(mode("client.key"), 0600U);
+}
+
+TEST_F(control_keys_test, a_full_disk_leaves_no_empty_key_file) {
+    // A file that cannot be written as a whole: its folder is not there.
+    auto key = make_private_key();
+    EXPECT_FALSE(write_key_files(folder.file("missing/pair"), key->get(), false).ok());
+    // What an interrupted try has left is no hindrance.
+    write("pair.key.new", "");
+    EXPECT_TRUE(write_key_files(folder.file("pair"), key->get(), false).ok());
+    EXPECT_FALSE(std::filesystem::exists(folder.file("pair.key.new")));
 }
 
 TEST_F(control_keys_test, a_key_file_that_others_can_read_is_refused) {
     ASSERT_EQ(::chmod(folder.file("client.key").c_str(), 0640), 0);
-    const auto refused = read_key_file(folder.file("client.key"));
+    const auto refused = read_private_key(folder.file("client.key"));
     ASSERT_EQ(refused.code(), status::unauthorized);
     EXPECT_NE(refused.error().message.find("chmod 600"), std::string::npos);
 }
 
-TEST_F(control_keys_test, key_files_that_are_none_are_refused) {
-    EXPECT_EQ(read_key_file(folder.file("missing.key")).code(), status::unauthorized);
-    write("mixed", "public-key = \"" + folder.pair("server").public_key + "\"\nsecret-key = \"" +
-                       folder.pair("client").secret_key + "\"\n");
-    ASSERT_EQ(::chmod(folder.file("mixed").c_str(), 0600), 0);
-    EXPECT_EQ(read_key_file(folder.file("mixed")).code(), status::unauthorized);
-    ASSERT_EQ(::chmod(folder.file("client.pub").c_str(), 0600), 0);
-    EXPECT_EQ(read_key_file(folder.file("client.pub")).code(), status::unauthorized);
-    EXPECT_EQ(read_public_key("neither key nor file").code(), status::unauthorized);
-    EXPECT_EQ(read_public_key(std::string(40, ' ')).code(), status::unauthorized);
+TEST_F(control_keys_test, a_key_file_of_another_user_is_refused) {
+    if (::geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
+    ASSERT_EQ(::chown(folder.file("client.key").c_str(), 12345, 12345), 0);
+    const auto refused = read_private_key(folder.file("client.key"));
+    ASSERT_EQ(refused.code(), status::unauthorized);
+    EXPECT_NE(refused.error().message.find("another user"), std::string::npos) << refused.error().message;
 }
 
-TEST_F(control_keys_test, authorized_keys_take_bare_keys_and_appended_files) {
-    std::ifstream pub{folder.file("stranger.pub")};
-    const std::string stranger{std::istreambuf_iterator<char>{pub}, {}};
-    write("many", "# comment\n\n  " + folder.pair("client").public_key + "  alice\r\n" + stranger);
+TEST_F(control_keys_test, trusted_keys_that_others_can_change_are_refused) {
+    ASSERT_EQ(::chmod(folder.file("authorized").c_str(), 0666), 0);
+    const auto refused = read_authorized_keys(folder.file("authorized"));
+    ASSERT_EQ(refused.code(), status::unauthorized);
+    EXPECT_NE(refused.error().message.find("chmod go-w"), std::string::npos) << refused.error().message;
+}
+
+TEST_F(control_keys_test, a_private_key_is_not_taken_for_a_public_one) {
+    const auto refused = read_server_key(folder.file("server.key"));
+    ASSERT_EQ(refused.code(), status::unauthorized);
+    EXPECT_NE(refused.error().message.find("private key"), std::string::npos) << refused.error().message;
+    EXPECT_EQ(read_authorized_keys(folder.file("server.key")).code(), status::unauthorized);
+}
+
+TEST_F(control_keys_test, key_files_that_are_none_are_refused) {
+    EXPECT_EQ(read_private_key(folder.file("missing.key")).code(), status::unauthorized);
+    ASSERT_EQ(::chmod(folder.file("client.pub").c_str(), 0600), 0);
+    EXPECT_EQ(read_private_key(folder.file("client.pub")).code(), status::unauthorized);
+    EXPECT_FALSE(read_private_key("/dev/zero").ok());
+    EXPECT_EQ(read_server_key("neither key nor file").code(), status::unauthorized);
+    EXPECT_EQ(read_server_key("ed25519:short").code(), status::unauthorized);
+}
+
+TEST_F(control_keys_test, curve_keys_of_earlier_versions_are_named_as_such) {
+    write("old.key",
+          "metadata\ncurve\n    public-key = \"Yne@$w-vo<fVvi]a<NY6T1ed:M$fCG*[IaLV{hID\"\n"
+          "    secret-key = \"D:)Q[IlAW!ahhC2ac:9*A}h:p?([4%wOTJ%JR%cs\"\n");
+    write("old.pub", "metadata\ncurve\n    public-key = \"Yne@$w-vo<fVvi]a<NY6T1ed:M$fCG*[IaLV{hID\"\n");
+    for (const error& told :
+         {read_private_key(folder.file("old.key")).error(), read_server_key(folder.file("old.pub")).error(),
+          read_authorized_keys(folder.file("old.pub")).error()}) {
+        EXPECT_EQ(told.code, status::unauthorized);
+        EXPECT_NE(told.message.find("CURVE"), std::string::npos) << told.message;
+        EXPECT_NE(told.message.find("accel_keys"), std::string::npos) << told.message;
+    }
+}
+
+TEST_F(control_keys_test, authorized_keys_take_names_comments_and_appended_files) {
+    write("many", "# comment\n\n  " + folder.key("client") + "  alice\r\n" + text("stranger.pub"), 0644);
     auto keys = read_authorized_keys(folder.file("many"));
     ASSERT_TRUE(keys.ok()) << keys.error().message;
-    EXPECT_EQ(*keys, (std::vector{folder.pair("client").public_key, folder.pair("stranger").public_key}));
+    ASSERT_EQ(keys->size(), 2U);
+    EXPECT_EQ(keys->at(0).text(), folder.key("client"));
+    EXPECT_EQ(keys->at(1).text(), folder.key("stranger"));
 }
 
-TEST_F(control_keys_test, authorized_keys_with_a_bad_line_or_no_key_are_refused) {
-    write("bad", folder.pair("client").public_key + "\nnot a key\n");
+TEST_F(control_keys_test, a_bad_line_of_authorized_keys_is_named) {
+    write("bad", folder.key("client") + "\nnot a key\n", 0644);
     const auto refused = read_authorized_keys(folder.file("bad"));
     ASSERT_EQ(refused.code(), status::unauthorized);
     EXPECT_NE(refused.error().message.find("line 2"), std::string::npos);
-    write("empty", "# nobody\n");
-    EXPECT_EQ(read_authorized_keys(folder.file("empty")).code(), status::unauthorized);
     EXPECT_EQ(read_authorized_keys(folder.file("missing")).code(), status::unauthorized);
 }
 
-TEST_F(control_keys_test, neither_keys_nor_insecure_is_refused_with_advice) {
-    const auto context = std::make_shared<context_state>();
-    const auto client = load_client_security({});
-    ASSERT_EQ(client.code(), status::unauthorized);
-    EXPECT_NE(client.error().message.find("accel_keys"), std::string::npos);
-    EXPECT_NE(client.error().message.find("insecure"), std::string::npos);
-    const auto server = load_server_security(*context, {});
-    ASSERT_EQ(server.code(), status::unauthorized);
-    EXPECT_NE(server.error().message.find("authorized_keys"), std::string::npos);
-    // Half of what is needed is not enough either.
-    auto half = folder.server();
-    half.authorized_keys.clear();
-    EXPECT_EQ(load_server_security(*context, half).code(), status::unauthorized);
-    auto other_half = folder.client();
-    other_half.server_key.clear();
-    EXPECT_EQ(load_client_security(other_half).code(), status::unauthorized);
+TEST_F(control_keys_test, a_server_that_would_let_nobody_in_does_not_start) {
+    folder.authorize({});
+    const auto refused = server_security::load(folder.server());
+    ASSERT_EQ(refused.code(), status::unauthorized);
+    EXPECT_NE(refused.error().message.find("no client could connect"), std::string::npos);
 }
 
-TEST_F(control_keys_test, keys_and_insecure_together_are_refused) {
-    const auto context = std::make_shared<context_state>();
-    auto both = folder.client();
-    both.insecure = true;
-    EXPECT_EQ(load_client_security(both).code(), status::invalid_argument);
-    auto both_server = folder.server();
-    both_server.insecure = true;
-    EXPECT_EQ(load_server_security(*context, both_server).code(), status::invalid_argument);
-    EXPECT_TRUE((*load_client_security(insecure()))->insecure);
+TEST_F(control_keys_test, the_public_key_of_many_kinds_of_files_is_told) {
+    const auto key_in = [this](const std::string& name) {
+        auto key = public_key_of_file(folder.file(name));
+        return key.ok() ? key->text() : key.error().message;
+    };
+    EXPECT_EQ(key_in("client.key"), folder.key("client"));
+    EXPECT_EQ(key_in("client.pub"), folder.key("client"));
+    // Made by ssh-keygen; the 32 bytes of the key are those of its text here.
+    write("ssh.pub",
+          "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f me@here\n");
+    EXPECT_EQ(key_in("ssh.pub"), "ed25519:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8");
+    write("none", "nothing\n");
+    EXPECT_NE(key_in("none").find("no Ed25519 key"), std::string::npos);
 }
 
 }  // namespace

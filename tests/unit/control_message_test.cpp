@@ -97,8 +97,10 @@ TEST(control_message_test, another_version_is_told_apart) {
     ASSERT_EQ(got.code(), status::version_mismatch);
     EXPECT_NE(got.error().message.find("version 2"), std::string::npos);
     EXPECT_NE(got.error().message.find("version 1"), std::string::npos);
-    EXPECT_EQ(request_of_malformed(bytes), 42U);
-    EXPECT_EQ(request_of_malformed(encode_control({9, heartbeat{}})), 0U);
+    EXPECT_EQ(question_of_malformed(bytes), 42U);
+    EXPECT_EQ(question_of_malformed(encode_control({9, heartbeat{}})), 0U);
+    EXPECT_EQ(answer_of_malformed(bytes), 0U);
+    EXPECT_EQ(answer_of_malformed(encode_control({9, offers{}})), 9U);
 }
 
 template <class Change>

@@ -180,8 +180,7 @@ TEST_F(control_test, a_caller_that_gave_up_leaves_no_session_behind) {
 
 TEST_F(control_test, a_port_that_is_taken_is_named) {
     listen(insecure());
-    const auto taken =
-        control_server::listen(own_loopback(), server->port(), security, 2s, host);
+    const auto taken = control_server::listen(own_loopback(), server->port(), security, 2s, host);
     ASSERT_EQ(taken.code(), status::invalid_argument);
     EXPECT_NE(taken.error().message.find("in use"), std::string::npos);
 }

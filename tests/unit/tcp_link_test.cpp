@@ -108,7 +108,7 @@ TEST(TcpLink, ShortMessageOvertakesALongOne) {
 
 TEST(TcpLink, WorksOverIpv6AndNames) {
     for (const char* host : {"::1", "localhost"}) {
-        if (!listen_on(host, 0).ok()) {
+        if (!core::listen_on(host, 0).ok()) {
             GTEST_SKIP() << "no " << host << " here";
         }
         tcp_world world(host);

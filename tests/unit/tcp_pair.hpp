@@ -4,18 +4,25 @@
 #include "backends/tcp/wire.hpp"
 #include "core/backend.hpp"
 #include "core/clock.hpp"
+#include "core/control/data_preamble.hpp"
+#include "core/control/listener.hpp"
+#include "core/net/socket.hpp"
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -77,6 +84,14 @@ inline const core::region_state* some_region() {
     return reinterpret_cast<const core::region_state*>(&mark);
 }
 
+/// As every client's link describes itself.
+inline core::link_description client_words() {
+    const client_wish wish;
+    core::link_description out(sizeof wish);
+    std::memcpy(out.data(), &wish, sizeof wish);
+    return out;
+}
+
 struct pair_options {
     std::uint32_t slots = 8;
     std::size_t request_bytes = 1 << 20;
@@ -99,11 +114,75 @@ inline core::link_config make_config(core::link_role role, const pair_options& o
     return config;
 }
 
+/// Stands for the control plane: takes data connections in and passes them on, on a thread of its own.
+class front_door {
+  public:
+    front_door(const std::string& host, core::poller& behind) : behind_(behind) {
+        auto opened = core::listener::open(host, 0);
+        EXPECT_TRUE(opened.ok());
+        door_.emplace(std::move(*opened));
+        thread_ = std::thread([this] { run(); });
+    }
+    ~front_door() {
+        stopping_ = true;
+        wake_.set();
+        thread_.join();
+    }
+    [[nodiscard]] std::uint16_t port() const { return door_->port(); }
+
+  private:
+    struct half_open {
+        core::unique_fd socket;
+        std::vector<std::byte> bytes;
+    };
+
+    void run() {
+        std::vector<half_open> waiting;
+        while (!stopping_) {
+            std::vector<pollfd> items{{wake_.fd(), POLLIN, 0}, {door_->fd(), POLLIN, 0}};
+            for (const half_open& each : waiting) items.push_back({each.socket.get(), POLLIN, 0});
+            ::poll(items.data(), items.size(), 1000);
+            for (half_open& each : waiting) read(each);
+            std::erase_if(waiting, [](const half_open& each) { return !each.socket.open(); });
+            core::unique_fd socket;
+            while (door_->accept(socket) == core::listener::outcome::accepted)
+                waiting.push_back({std::move(socket), {}});
+        }
+    }
+    /// Not one byte behind the preamble.
+    void read(half_open& from) {
+        std::array<std::byte, sizeof(core::data_preamble)> room;
+        const ssize_t got =
+            ::recv(from.socket.get(), room.data(), room.size() - from.bytes.size(), MSG_DONTWAIT);
+        if (got < 0) return;
+        if (got == 0) return from.socket.reset();
+        from.bytes.insert(from.bytes.end(), room.begin(), room.begin() + got);
+        if (from.bytes.size() < room.size()) return;
+        std::string why;
+        const auto shown = core::read_data_preamble(from.bytes, why);
+        core::data_connection made{std::move(from.socket), nullptr, 0, {}};
+        if (shown) {
+            made.session_id = shown->session_id;
+            made.token = shown->token;
+            if (behind_.take_connection(made)) return;
+        }
+        core::answer_data(made, status::unauthorized, "no");
+    }
+
+    core::poller& behind_;
+    std::optional<core::listener> door_;
+    core::wake_signal wake_;
+    std::atomic<bool> stopping_{false};
+    std::thread thread_;
+};
+
 /// A server's poller and links, and clients (one poller each) connected to it.
 class tcp_world {
   public:
     explicit tcp_world(const std::string& host = "127.0.0.1")
-        : host_(host), server_poller(make_poller(core::link_role::server, host)) {}
+        : host_(host),
+          server_poller(make_poller(core::link_role::server, host)),
+          door(host, *server_poller) {}
 
     struct connection {
         std::unique_ptr<end> client = std::make_unique<end>();
@@ -116,7 +195,7 @@ class tcp_world {
         auto link = server_poller->open_link(make_config(core::link_role::server, options, session, *made));
         EXPECT_TRUE(link.ok());
         made->path = std::move(link).value();
-        EXPECT_TRUE(made->path->attach({}, core::never).ok());
+        EXPECT_TRUE(made->path->attach({session, {}, {}, client_words()}, core::never).ok());
         made->path->activate();
         return made;
     }
@@ -130,7 +209,7 @@ class tcp_world {
             make_config(core::link_role::client, options, session, *made.client));
         EXPECT_TRUE(link.ok());
         made.client->path = std::move(link).value();
-        core::link_grant grant{session, {}, host_, made.server->path->describe()};
+        core::link_grant grant{session, {}, host_, {}, door.port()};
         grant.token.fill(std::byte{0x5a});
         auto attached = made.client->path->attach(grant, core::deadline_after(5s));
         EXPECT_TRUE(attached.ok()) << (attached.ok() ? "" : attached.error().message);
@@ -179,6 +258,7 @@ class tcp_world {
 
   public:
     std::unique_ptr<core::poller> server_poller;
+    front_door door;
 };
 
 /// Writes the header and, where the payload is not lent, the payload into the slot, and delivers it.

@@ -150,8 +150,8 @@ result<connection> open_connection(const connect_request& request) {
     if (!grant) return grant.error();
     made.session_id = grant->session_id;
 
-    const link_grant told{grant->session_id, grant->token, request.peer.host, request.peer.port,
-                          std::move(grant->description)};
+    const link_grant told{grant->session_id, grant->token, request.peer.host, std::move(grant->description),
+                          request.peer.port};
     if (auto attached = made.path->attach(told, deadline); !attached) {
         close_session(request, made.session_id);
         return attached.error();

@@ -4,6 +4,7 @@
 #include "core/net/socket.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -21,6 +22,10 @@ constexpr int accepts_a_turn = 32;
 /// Each takes about a third of a millisecond.
 constexpr int handshakes_a_turn = 4;
 constexpr nanoseconds pause_without_descriptors = std::chrono::milliseconds{50};
+
+/// An alert as TLS has them (RFC 8446, section 6), in a record of its own: fatal, access_denied.
+constexpr std::array tls_alert_access_denied{std::byte{21}, std::byte{3}, std::byte{3}, std::byte{0},
+                                             std::byte{2},  std::byte{2}, std::byte{49}};
 
 bool begins_with(std::span<const std::byte> bytes, std::string_view greeting) noexcept {
     const std::size_t common = std::min(bytes.size(), greeting.size());

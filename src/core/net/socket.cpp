@@ -163,13 +163,14 @@ int connect_outcome(int fd) noexcept {
 
 int wait_ready(int fd, short events, nanoseconds deadline) noexcept {
     for (;;) {
-        const nanoseconds left = std::min<nanoseconds>(deadline - now(), nanoseconds(longest_wait));
-        if (left.count() <= 0) return ETIMEDOUT;
+        // Even a deadline that has passed leaves one look.
+        const nanoseconds left = std::clamp<nanoseconds>(deadline - now(), nanoseconds{0}, longest_wait);
         pollfd waited{fd, events, 0};
         const auto left_ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
         const int ready = ::poll(&waited, 1, static_cast<int>(left_ms));
         if (ready > 0) return 0;
         if (ready < 0 && errno != EINTR) return errno;
+        if (now() >= deadline) return ETIMEDOUT;
     }
 }
 

@@ -145,7 +145,7 @@ result<session_grant> server_core::make_session(entrance& through, const listene
     }
     auto path = owner.poller_at(on.poller_index).open_link(config);
     if (!path) return path.error();
-    if (auto attached = (*path)->attach({grant.session_id, grant.token, {}, 0, request.description}, never);
+    if (auto attached = (*path)->attach({grant.session_id, grant.token, {}, request.description}, never);
         !attached) {
         return attached.error();
     }

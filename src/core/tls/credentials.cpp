@@ -236,8 +236,11 @@ bool credentials::trusts(const X509* certificate) const noexcept {
 int credentials::verify_pinned(X509_STORE_CTX* context, void* self) {
     const X509* shown = X509_STORE_CTX_get0_cert(context);
     if (shown == nullptr) return reject(context, X509_V_ERR_UNSPECIFIED);
-    const bool trusted = static_cast<const credentials*>(self)->trusts(shown);
-    return trusted ? 1 : reject(context, X509_V_ERR_CERT_REJECTED);
+    if (static_cast<const credentials*>(self)->trusts(shown)) return 1;
+    auto* ssl = static_cast<SSL*>(X509_STORE_CTX_get_ex_data(context, SSL_get_ex_data_X509_STORE_CTX_idx()));
+    const auto key = public_half(X509_get0_pubkey(shown));
+    if (key) *static_cast<std::string*>(SSL_get_app_data(ssl)) = key->text();
+    return reject(context, X509_V_ERR_CERT_REJECTED);
 }
 
 bool credentials::still_admits(X509* certificate, STACK_OF(X509) * chain) const {

@@ -88,7 +88,9 @@ result<tls_stream> tls_stream::open(std::shared_ptr<const credentials> own, int 
     if (socket == nullptr)
         return error{status::out_of_memory, 0, fmt::format("no TLS connection: {}", openssl_failure())};
     SSL_set_bio(ssl.get(), socket, socket);
-    return tls_stream(std::move(own), std::move(ssl));
+    tls_stream made(std::move(own), std::move(ssl));
+    SSL_set_app_data(made.ssl_.get(), made.shown_.get());
+    return made;
 }
 
 result<tls_stream> tls_stream::accept(std::shared_ptr<const credentials> own, int fd) {
@@ -152,7 +154,7 @@ void tls_stream::shut_down() noexcept {
 
 std::string tls_stream::peer_name() const {
     const X509* shown = SSL_get0_peer_certificate(ssl_.get());
-    if (shown == nullptr) return {};
+    if (shown == nullptr) return *shown_;
     if (own_->by_authority()) return name_of(shown);
     const auto key = public_half(X509_get0_pubkey(shown));
     return key ? key->text() : std::string{};
@@ -200,6 +202,7 @@ std::string tls_stream::failure() const {
                                X509_verify_cert_error_string(SSL_get_verify_result(ssl_.get())));
         case SSL_R_WRONG_VERSION_NUMBER:
         case SSL_R_HTTP_REQUEST:
+        case SSL_R_TLSV1_ALERT_ACCESS_DENIED:
             return "one end uses keys and the other does not";
         case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE:
             return "the other end shows no key";

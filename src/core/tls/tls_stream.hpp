@@ -52,7 +52,7 @@ class tls_stream {
     /// Tells the peer that nothing more comes, if the socket takes it at once.
     void shut_down() noexcept;
 
-    /// After the handshake: how the peer is called; with pinned keys, its key.
+    /// After the handshake, or when it was refused: how the peer is called; with pinned keys, its key.
     [[nodiscard]] std::string peer_name() const;
     [[nodiscard]] bool carries(std::string_view protocol) const noexcept;
     /// Server, after the handshake: whether these would let the peer in.
@@ -70,6 +70,8 @@ class tls_stream {
     [[nodiscard]] tls_outcome outcome_of(int returned) noexcept;
 
     std::shared_ptr<const credentials> own_;  // outlives the connection, which calls it back
+    std::unique_ptr<std::string> shown_ =
+        std::make_unique<std::string>();  ///< the name of a peer that was refused
     ssl_ptr ssl_;
     int reason_ = 0;  ///< OpenSSL's, of the last failure
 };
