@@ -6,7 +6,8 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     using namespace accel;
     using namespace accel::core;
     const std::span<const std::byte> bytes = std::as_bytes(std::span(data, size));
-    (void)request_of_malformed(bytes);
+    (void)question_of_malformed(bytes);
+    (void)answer_of_malformed(bytes);
     const auto decoded = decode_control(bytes);
     if (!decoded) {
         tests::require(!decoded.error().message.empty(), "a refusal has a sentence");

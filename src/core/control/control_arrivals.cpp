@@ -121,9 +121,8 @@ void control_server::impl::on_first_byte(server_connection& which) {
         return read_greeting(which);
     }
     if (identity_->insecure) {
-        if (may_log())
-            log().warn("refused {}: it uses keys, and this server is insecure", which.client.text());
-        return leave(which);
+        static_cast<void>(which.stream.send_raw(tls_alert_access_denied));
+        return refuse(which, "it uses keys, and this server is insecure");
     }
     which.stage = connection_stage::queued;
     watch(which, 0);
