@@ -341,12 +341,11 @@ result<std::unique_ptr<core::link>> server_poller::open_link(const core::link_co
 }
 
 void server_poller::drop_stranger(message_part& identity) noexcept {
-    const bool say = hub_->limit.allow(core::now());
-    const char* const address = say ? zmq_msg_gets(identity.raw(), "Peer-Address") : nullptr;
+    const char* const known = zmq_msg_gets(identity.raw(), "Peer-Address");
+    const std::string_view address = known != nullptr ? known : "an unknown address";
+    core::log().limited(address).warn(
+        "dropped zmq data of a client at {}: its session token is not (or no longer) good", address);
     drop_rest(hub_->router.get(), identity);
-    if (!say) return;
-    core::log().warn("dropped zmq data of a client at {}: its session token is not (or no longer) good",
-                     address != nullptr ? address : "an unknown address");
 }
 
 }  // namespace accel::zmq

@@ -4,7 +4,6 @@
 #include "backends/zmq/in_flight.hpp"
 #include "backends/zmq/message.hpp"
 #include "core/backend.hpp"
-#include "core/control/log_limit.hpp"
 #include "core/control/security.hpp"
 #include "core/control/zmq_socket.hpp"
 
@@ -46,7 +45,6 @@ class server_hub {
     core::zmq_socket router;
     std::shared_ptr<let_go_list> returned = std::make_shared<let_go_list>();
     int router_fd;
-    core::log_limit limit;
     /// The router has said that there is nothing, and nothing was done to it since: its descriptor will tell.
     bool dry = false;
 

@@ -40,7 +40,7 @@ result<session_grant> server_core::open_session(entrance& through, const session
         return make_session(through, *on, least_loaded(), request, peer, memory);
     }();
     if (!granted) {
-        log().warn("refused a session of {}: {}", peer, granted.error().message);
+        log().limited(peer).warn("refused a session of {}: {}", peer, granted.error().message);
         const std::lock_guard lock(mutex_);
         ++refused_;
     }
