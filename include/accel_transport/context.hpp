@@ -1,6 +1,7 @@
 #pragma once
 
 #include <accel_transport/config.hpp>
+#include <accel_transport/log.hpp>
 #include <accel_transport/memory.hpp>
 #include <accel_transport/status.hpp>
 
@@ -16,12 +17,14 @@ namespace core {
 class context_state;
 }
 
-/// What the library logs, to standard error.
-enum class log_level : std::uint8_t { debug, info, warning, error, off };
-
 /// Options of a context.
 struct context_options {
-    log_level log = log_level::warning;  ///< control path only; the data path never logs
+    log_level log = log_level::warning;  ///< of the process: the context opened last decides
+    /// Takes the lines of the process in place of standard error. Each context may bring one: every sink gets
+    /// every line, also those that still wait when it comes. It is called until the context's destructor
+    /// returns, and never after. The destructor waits for a call that is under way: a sink must not wait for
+    /// the thread that destroys its context.
+    log_function log_sink = {};
 };
 
 /// What one scheme can do on this machine, and why.

@@ -36,22 +36,6 @@ backend* context_state::find_backend(std::string_view scheme) const noexcept {
 
 namespace {
 
-spdlog::level::level_enum spdlog_level(log_level level) {
-    switch (level) {
-        case log_level::debug:
-            return spdlog::level::debug;
-        case log_level::info:
-            return spdlog::level::info;
-        case log_level::warning:
-            return spdlog::level::warn;
-        case log_level::error:
-            return spdlog::level::err;
-        case log_level::off:
-            return spdlog::level::off;
-    }
-    return spdlog::level::warn;
-}
-
 result<region> registered(context_state& context, std::byte* data, std::size_t size, accelerator_device* gpu,
                           bool owned) {
     auto state = std::make_unique<region_state>(context, data, size, gpu, owned);
@@ -75,12 +59,24 @@ error empty_region() {
 
 context::context(std::shared_ptr<core::context_state> state) noexcept : state_(std::move(state)) {}
 context::context(context&&) noexcept = default;
-context& context::operator=(context&&) noexcept = default;
-context::~context() = default;
+context& context::operator=(context&& other) noexcept {
+    if (this == &other) return *this;
+    const context before{std::move(*this)};
+    state_ = std::move(other.state_);
+    return *this;
+}
+context::~context() {
+    if (state_ == nullptr) return;
+    const core::log_registration last = state_->take_log_sink();  // gets what the state's end logs
+    state_.reset();
+}
 
 result<context> context::open(const context_options& options) {
-    core::log().set_level(core::spdlog_level(options.log));
-    return context{std::make_shared<core::context_state>()};
+    core::log().set_level(options.log);
+    core::log_registration sink{options.log_sink};
+    auto state = std::make_shared<core::context_state>();
+    state->put_log_sink(std::move(sink));
+    return context{std::move(state)};
 }
 
 result<region> context::allocate(std::size_t size_bytes, memory_kind kind) {

@@ -69,7 +69,8 @@ void channel_core::adopt(connection made) noexcept {
 /// closed.
 void channel_core::lose(status why) noexcept {
     if (state_ != state::connected) return;
-    if (why != status::closed) log().info("{} lost: {}", request_.peer.text(), to_string(why));
+    if (why != status::closed)
+        log().limited(request_.peer.host).info("{} lost: {}", request_.peer.text(), to_string(why));
     state_ = state::losing;
     losing_since_ = now_ = now();
     loss_ = why == status::closed ? status::closed : status::peer_lost;
@@ -192,7 +193,9 @@ void channel_core::close() noexcept {
         settle_lost();
         if (state_ != state::losing) break;
         if (now_ >= deadline) {
-            log().warn("{}: the transport still holds lent memory after close_timeout", request_.peer.text());
+            log()
+                .limited(request_.peer.host)
+                .warn("{}: the transport still holds lent memory after close_timeout", request_.peer.text());
             settle_calls();
             close_session(request_, connection_.session_id);
             break;
@@ -200,7 +203,9 @@ void channel_core::close() noexcept {
         sleep_on({}, now_ + std::chrono::microseconds{200});
     }
     if (!end_staging(deadline)) {
-        log().warn("{}: a GPU still copies lent memory after close_timeout", request_.peer.text());
+        log()
+            .limited(request_.peer.host)
+            .warn("{}: a GPU still copies lent memory after close_timeout", request_.peer.text());
     }
     reconnector_.reset();
     state_ = state::closed;

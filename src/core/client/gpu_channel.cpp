@@ -43,7 +43,8 @@ struct gpu_channel::state {
     }
     void lose(status why) {
         if (std::exchange(lost, true)) return;
-        if (why != status::closed) core::log().info("{} lost: {}", request.peer.text(), to_string(why));
+        if (why != status::closed)
+            core::log().limited(request.peer.host).info("{} lost: {}", request.peer.text(), to_string(why));
         end(why);
         core::close_session(request, made.session_id);
     }
@@ -69,7 +70,8 @@ struct gpu_channel::state {
         ending = true;
         end(status::closed);
         watcher.join();
-        if (auto read = kernels.finish_report(); !read) core::log().warn("gpu: {}", read.error().message);
+        if (auto read = kernels.finish_report(); !read)
+            core::log().limited(request.peer.host).warn("gpu: {}", read.error().message);
         (void)made.path->close();
         if (!lost) core::close_session(request, made.session_id);
         closed = true;

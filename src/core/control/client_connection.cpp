@@ -212,7 +212,7 @@ void client_connection::receive() {
 
 /// The question that it answers, if it answers one, fails: its session could not be used.
 void client_connection::on_malformed(std::span<const std::byte> bytes, const error& why) {
-    if (limit_.allow(now())) log().warn("dropped a control message of {}: {}", name(), why.message);
+    log().limited(address_.host).warn("dropped a control message of {}: {}", name(), why.message);
     const auto call = take_call(answer_of_malformed(bytes));
     if (call != nullptr)
         call->complete(error{
@@ -255,7 +255,7 @@ void client_connection::on_message(const control_message& message) {
         return update_clock(beat->clocks, echo_received_);
     }
     if (const auto* over = std::get_if<goodbye>(&message.body)) return on_goodbye(*over);
-    if (limit_.allow(now())) log().warn("dropped a control message of {} that only clients send", name());
+    log().limited(address_.host).warn("dropped a control message of {} that only clients send", name());
 }
 
 void client_connection::on_refused(const control_message& message, const refused& body) {

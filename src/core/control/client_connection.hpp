@@ -3,7 +3,6 @@
 #include "core/control/control_message.hpp"
 #include "core/control/control_stream.hpp"
 #include "core/control/liveness.hpp"
-#include "core/control/log_limit.hpp"
 #include "core/control/security.hpp"
 #include "core/net/socket.hpp"
 
@@ -142,7 +141,6 @@ class client_connection {
     nanoseconds echo_received_{};
     nanoseconds idle_since_{};
     clock_estimate clock_;
-    log_limit limit_;
     bool finished_ = false;
 };
 

@@ -178,9 +178,10 @@ nanoseconds control_server::impl::check_timers(server_connection& each, nanoseco
     if (each.half_open()) {
         const nanoseconds end = each.since + limits_.half_open_timeout;
         if (at < end) return end;
-        if (each.stage != connection_stage::leaving && may_log())
-            log().warn("closed a connection of {}: it did not say in time what it is for",
-                       each.client.text());
+        if (each.stage != connection_stage::leaving)
+            log()
+                .limited(each.client.account())
+                .warn("closed a connection of {}: it did not say in time what it is for", each.client.text());
         drop(each);
         return never;
     }
@@ -190,8 +191,10 @@ nanoseconds control_server::impl::check_timers(server_connection& each, nanoseco
         return never;
     }
     if (silence_left(each) <= nanoseconds{0}) {
-        if (!each.sessions.empty() && may_log())
-            log().warn("{} went silent; its {} sessions are ended", each.client.text(), each.sessions.size());
+        if (!each.sessions.empty())
+            log()
+                .limited(each.client.account())
+                .warn("{} went silent; its {} sessions are ended", each.client.text(), each.sessions.size());
         send(each, {0, goodbye{0, status::peer_lost}});
         lose(each, status::peer_lost);
         return never;

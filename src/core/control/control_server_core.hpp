@@ -5,7 +5,6 @@
 #include "core/control/control_server.hpp"
 #include "core/control/listener.hpp"
 #include "core/control/liveness.hpp"
-#include "core/control/log_limit.hpp"
 #include "core/control/server_connection.hpp"
 #include "core/control/session_opener.hpp"
 #include "core/event_signal.hpp"
@@ -54,7 +53,6 @@ class control_server::impl {
     void watch(server_connection& which, std::uint32_t events) noexcept;
     void sync_output(server_connection& which) noexcept;
     [[nodiscard]] server_connection* find(std::uint64_t id) noexcept;
-    [[nodiscard]] bool may_log() noexcept { return limit_.allow(now()); }
 
     // Arrivals.
     void accept_some();
@@ -125,7 +123,6 @@ class control_server::impl {
     nanoseconds next_timer_ = never;
     nanoseconds door_closed_until_{};
     bool queue_waits_ = false;  ///< nobody in the queue may start now
-    log_limit limit_;
     std::thread thread_;
 };
 

@@ -169,8 +169,10 @@ void worker::lose(session& which, status why) noexcept {
     if (which.gone()) return;
     which.set_gone();
     if (why == status::protocol_error || why == status::version_mismatch) {
-        log().warn("session {} of {} over {} ended: {}; its client sent what no correct client sends",
-                   which.id(), which.client().text(), which.scheme(), to_string(why));
+        log()
+            .limited(which.client().account())
+            .warn("session {} of {} over {} ended: {}; its client sent what no correct client sends",
+                  which.id(), which.client().text(), which.scheme(), to_string(why));
     }
     if (observer_ != nullptr) observer_->session_lost(which, why);
     const auto found = std::find_if(sessions_.begin(), sessions_.end(),
