@@ -118,6 +118,7 @@ class rdma_link final : public core::link, public async_listener {
     [[nodiscard]] std::size_t write_placement(const core::outgoing& message) noexcept;
     void on_sent(std::uint64_t id) noexcept;
     void push_let_go(std::uint32_t slot) noexcept;
+    void forget_let_go(std::uint32_t slot) noexcept;
 
     rdma_poller& poller_;
     core::link_config config_;
