@@ -66,7 +66,7 @@ class fake_completions {
         entries_[told_++ & (count - 1)] = entry;
     }
 
-    static constexpr std::uint32_t count = 64;
+    static constexpr std::uint32_t count = 32;
 
   private:
     device::engine by_;
@@ -104,7 +104,7 @@ class fake_receives {
     }
 
   private:
-    static constexpr std::uint16_t count = 64;
+    static constexpr std::uint16_t count = 32;
     static constexpr std::uint32_t stride = 32;
     [[nodiscard]] mlx5::next_segment& link_of(std::uint16_t index) {
         return *reinterpret_cast<mlx5::next_segment*>(ring_.data() + std::size_t{index} * stride);
@@ -132,21 +132,20 @@ class fake_sends {
     /// The queue pair is made anew.
     void restart() {
         record_ = {};
-        done_ = 0;
-        released_ = 0;
+        done_ = told_ = released_ = 0;
         proxy::clear(descriptors_.data(), count);
     }
     /// Does what has been posted; `visit` sees each.
     template <class Visit>
     void work(fake_completions& to, Visit&& visit) {
-        const std::uint32_t before = done_;
         posted_request next;
         while (read(next)) {
             visit(next);
             ++done_;
         }
         released_ = done_;
-        if (by_ != device::engine::direct || done_ == before || to.room() == 0) return;
+        if (by_ != device::engine::direct || done_ == told_ || to.room() == 0) return;
+        told_ = done_;
         mlx5::completion told;
         told.kind = mlx5::entry_kind::request;
         told.queue_pair = name_;
@@ -155,7 +154,7 @@ class fake_sends {
         to.tell(told);
     }
 
-    static constexpr std::uint32_t count = 64;
+    static constexpr std::uint32_t count = 16;
 
   private:
     [[nodiscard]] bool read(posted_request& out) const {
@@ -207,6 +206,7 @@ class fake_sends {
     proxy::send_queue_state proxied_state_;
     std::uint32_t released_ = 0;
     std::uint32_t done_ = 0;
+    std::uint32_t told_ = 0;  ///< of those, by completions
 };
 
 }  // namespace accel::tests

@@ -235,7 +235,7 @@ class application {
     }
 
     void run() {
-        for (int step = 0; step < 300 && !input_.empty(); ++step) {
+        for (int step = 0; step < 150 && !input_.empty(); ++step) {
             act(input_.byte() % 16);
             check_statistics();
         }

@@ -61,7 +61,7 @@ class client_rig {
     }
 
     void run() {
-        for (int step = 0; step < 300 && !input_.empty(); ++step) {
+        for (int step = 0; step < 150 && !input_.empty(); ++step) {
             act(input_.byte() % 16);
             sends_.work(completions_, [&](const tests::posted_request& found) { check_posted(found); });
             check();

@@ -76,7 +76,7 @@ class service_rig {
     }
 
     void run() {
-        for (int step = 0; step < 300 && !input_.empty(); ++step) {
+        for (int step = 0; step < 150 && !input_.empty(); ++step) {
             act(input_.byte() % 16);
             work();
             check();

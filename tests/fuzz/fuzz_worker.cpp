@@ -218,7 +218,7 @@ class serving final : session_observer {
     serving& operator=(const serving&) = delete;
 
     void run() {
-        for (int step = 0; step < 300 && !input_.empty(); ++step) {
+        for (int step = 0; step < 150 && !input_.empty(); ++step) {
             act(input_.byte() % 16);
             check();
         }
