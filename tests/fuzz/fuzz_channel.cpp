@@ -173,7 +173,8 @@ class fake_link final : public core::link {
         const std::size_t length = event.header.length;
         const call& asked = calls_[slot];
         std::byte* to = receive_->payload(slot);
-        if (borrows_) {
+        // What no correct peer sends ends the session, and is not given back.
+        if (borrows_ && is_well_formed(event.header, message_kind::response)) {
             held_[slot] = std::make_unique<std::byte[]>(length + 1);
             to = held_[slot].get();
         }
@@ -405,7 +406,7 @@ class application {
         require(impatient_ || !link_->touches(got.id.slot), "lent memory is the application's again");
         require(got.timeline.total >= nanoseconds{0}, "time goes forward");
         ended.at = call::phase::ended;
-        ended.holds_arrival = !got.response.empty();
+        ended.holds_arrival = !got.response.empty() || (!ended.owed && link_->holds_arrival(got.id.slot));
         check_response(ended, got.response);
     }
     void check_response(const call& of, std::span<const std::byte> response) const {
@@ -442,6 +443,7 @@ class application {
             require(!link_->borrows() || !link_->holds_arrival(id.slot), "its response is given back");
         }
         asked->quarantined = asked->at == call::phase::ended && asked->owed;
+        asked->holds_arrival = false;
         asked->at = call::phase::none;
     }
 
@@ -486,7 +488,12 @@ class application {
             return;
         }
         std::uint32_t quarantined = 0;
-        for (const call& each : calls_) quarantined += each.quarantined ? 1 : 0;
+        for (std::uint32_t slot = 0; slot < slots; ++slot) {
+            const call& each = calls_[slot];
+            quarantined += each.quarantined ? 1 : 0;
+            const bool shown = each.at == call::phase::open || each.holds_arrival;
+            require(shown || !link_->holds_arrival(slot), "an arrival that nobody sees is given back");
+        }
         require(told.quarantined == quarantined, "slots in quarantine are those that are owed an answer");
     }
     void end() {

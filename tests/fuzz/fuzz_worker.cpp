@@ -297,7 +297,7 @@ class serving final : session_observer {
         header.slot = choice % shape.slots;
         header.generation = link_of(to).records[header.slot].generation + 1;
         header.length = input_.byte() % (shape.request_bytes + 1);
-        header.response_room = input_.byte() % (shape.response_bytes + 1);
+        header.response_room = input_.byte() % (shape.response_bytes + 2);
         header.trace_id = ++traces_;
         header.deadline_ns = never.count();
         if (choice >= 128) header.deadline_ns = now().count() + std::int64_t{choice} * 1'000'000;
