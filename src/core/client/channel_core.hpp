@@ -27,6 +27,8 @@ class channel_core {
     [[nodiscard]] static result<std::unique_ptr<channel_core>> connect(std::shared_ptr<context_state> context,
                                                                        std::string_view uri,
                                                                        const channel_options& options);
+    /// Over a connection that has been made.
+    channel_core(connect_request request, connection made);
     ~channel_core();
     channel_core(const channel_core&) = delete;
     channel_core& operator=(const channel_core&) = delete;
@@ -57,8 +59,6 @@ class channel_core {
         lost,
         closed,
     };
-
-    channel_core(connect_request request, connection made);
 
     /// What is left of the room that `poll` was given.
     struct completion_room {
