@@ -241,12 +241,11 @@ inline void session::finish(exchange_state& answered) noexcept {
 }
 
 void worker::retry_waiting() noexcept {
-    // Each one either leaves or queues again behind the others.
-    for (std::size_t left = waiting_.size(); left > 0; --left) {
-        exchange_state* oldest = waiting_.front();
-        waiting_.erase(waiting_.begin());
-        send_answer(*oldest);
-    }
+    // Each one either leaves or queues again behind the others. They are taken off at once, as a client that
+    // reads nothing lets many wait.
+    const std::size_t before = waiting_.size();
+    for (std::size_t i = 0; i < before; ++i) send_answer(*waiting_[i]);
+    waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(before));
 }
 
 void worker::misuse() noexcept {

@@ -144,7 +144,7 @@ class worker {
     std::vector<std::unique_ptr<session>> sessions_;
     std::vector<std::unique_ptr<session>> closing_;
     std::size_t slots_ = 0;                 ///< of all sessions here, the closing ones too
-    std::vector<exchange_state*> waiting_;  ///< answers the link would not take yet; room for `slots_`
+    std::vector<exchange_state*> waiting_;  ///< answers the link would not take yet; room for `slots_` twice
     std::array<link_event, 32> events_;     ///< of the poll under way
     nanoseconds polled_at_{};               ///< when the events were taken
     nanoseconds now_{};

@@ -153,7 +153,7 @@ void worker::run_commands() noexcept {
             // It may have been lost before it was installed.
             auto& list = each.installed->gone() ? closing_ : sessions_;
             slots_ += each.installed->geometry().slots;
-            waiting_.reserve(slots_);
+            waiting_.reserve(2 * slots_);  // while they are tried again, each may be there twice
             list.push_back(std::move(each.installed));
             continue;
         }
