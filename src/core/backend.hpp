@@ -234,6 +234,8 @@ struct poller_options {
     bool zerocopy = false;
     verbs_options verbs{};
     std::uint32_t sessions = 0;  ///< server: at once, of all pollers together
+    /// Server: the longest request that a session may be granted; 0: any.
+    std::size_t max_request_bytes = 0;
     /// Kernels take the requests of this server, or make the calls of this client's only link; `poll` does
     /// not.
     std::optional<resident_options> resident{};

@@ -1,5 +1,6 @@
 // fuzz_seeds FOLDER: writes the seeds of every fuzz target to FOLDER/SUBJECT/. They are committed; run it
 // again when a format changes.
+#include "backends/zmq/description.hpp"
 #include "core/control/control_message.hpp"
 #include "core/protocol.hpp"
 #include "verbs/endpoint.hpp"
@@ -205,6 +206,23 @@ void zmq_seeds(const seed_folder& to) {
     }
 }
 
+void zmq_description_seeds(const seed_folder& to) {
+    const auto add = [&to](const std::string& name, std::uint8_t end, const link_description& told) {
+        bytes seed{end};
+        for (const std::byte each : told) seed.push_back(std::to_integer<std::uint8_t>(each));
+        to.add(name, seed);
+    };
+    zmq::curve_key key{};
+    key.fill(std::byte{0x5a});
+    add("client_plain", 0, encode(zmq::client_description{}));
+    add("client_curve", 0, encode(zmq::client_description{key}));
+    add("client_with_a_key_of_zeros", 0, encode(zmq::client_description{zmq::curve_key{}}));
+    add("server_plain", 1, encode(zmq::server_description{4711, 3, std::nullopt}));
+    add("server_curve", 1, encode(zmq::server_description{4711, 3, key}));
+    add("server_without_a_port", 1, encode(zmq::server_description{0, 3, key}));
+    to.add("empty", bytes{});
+}
+
 void key_seeds(const seed_folder& to) {
     // The example pair of ZeroMQ's own documentation (zmq_curve manual page); it protects nothing.
     const std::string public_key = "Yne@$w-vo<fVvi]a<NY6T1ed:M$fCG*[IaLV{hID";
@@ -265,6 +283,7 @@ int main(int argc, char** argv) {
     stream_seeds({top, "tcp_stream"});
     control_seeds({top, "control_message"});
     zmq_seeds({top, "zmq_message"});
+    zmq_description_seeds({top, "zmq_description"});
     key_seeds({top, "key_file"});
     verbs_seeds({top, "verbs_peer"});
     return 0;

@@ -1,25 +1,64 @@
+#include "backends/zmq/gatekeeper.hpp"
+#include "backends/zmq/monitor.hpp"
+#include "backends/zmq/socket.hpp"
 #include "unit/zmq_pair.hpp"
 
 namespace accel::zmq::testing {
 namespace {
 
-/// A peer by hand: a DEALER that shows any identity, or a ROUTER that a client is sent to.
+/// A peer by hand, with a ZeroMQ context of its own: a DEALER that shows anything, or a ROUTER that a client
+/// is sent to.
 class raw_socket {
   public:
-    raw_socket(core::context_state& context, int type) {
-        auto opened = core::zmq_socket::open(context.zmq(), type);
+    explicit raw_socket(int type) : context_(zmq_ctx_new()) {
+        auto opened = owned_socket::open(context_.get(), type);
         EXPECT_TRUE(opened.ok());
         socket_ = std::move(*opened);
         socket_.set(ZMQ_RCVTIMEO, 10'000);
+        socket_.set(ZMQ_RECONNECT_IVL, -1);
     }
-    void connect(const core::link_description& told, const core::session_token& token) {
-        client_identity identity;
-        std::uint16_t port = 0;
-        std::memcpy(&port, told.data() + 2, sizeof port);
-        std::memcpy(&identity.index, told.data() + 4, sizeof identity.index);
-        std::memcpy(identity.token, token.data(), token.size());
-        zmq_setsockopt(socket_.get(), ZMQ_ROUTING_ID, &identity, sizeof identity);
-        ASSERT_TRUE(socket_.connect("tcp://127.0.0.1:" + std::to_string(port)));
+    [[nodiscard]] static std::string endpoint_of(const core::link_description& told) {
+        return "tcp://127.0.0.1:" + std::to_string(parse_server(told)->port);
+    }
+    void show(std::span<const std::byte> identity) { EXPECT_TRUE(socket_.set(ZMQ_ROUTING_ID, identity)); }
+    void show(const client_identity& identity) { show(std::as_bytes(std::span{&identity, 1})); }
+    void log_in(std::uint32_t index, const core::session_token& token) {
+        EXPECT_TRUE(socket_.set(ZMQ_PLAIN_USERNAME, std::as_bytes(std::span{&index, 1})));
+        EXPECT_TRUE(socket_.set(ZMQ_PLAIN_PASSWORD, token));
+    }
+    void log_in(const curve_key& server, const key_pair& own) {
+        EXPECT_TRUE(socket_.set(ZMQ_CURVE_SERVERKEY, server));
+        EXPECT_TRUE(socket_.set(ZMQ_CURVE_PUBLICKEY, own.public_key()));
+        EXPECT_TRUE(socket_.set(ZMQ_CURVE_SECRETKEY, own.secret_key()));
+    }
+    /// A ROUTER, before it is bound: lets this client in, by PLAIN.
+    void expect(std::uint32_t index, const core::session_token& token) {
+        const std::string domain = "by hand";
+        gate_ = std::make_unique<gatekeeper>(context_.get());
+        ASSERT_FALSE(gate_->expect(domain, false, {std::as_bytes(std::span{&index, 1}), token}).empty());
+        socket_.set(ZMQ_PLAIN_SERVER, 1);
+        socket_.set(ZMQ_ZAP_DOMAIN, std::as_bytes(std::span{domain}));
+    }
+    /// How the handshake ends.
+    [[nodiscard]] int connect(const core::link_description& told) {
+        auto monitor =
+            socket_monitor::open(context_.get(), socket_, ZMQ_EVENT_HANDSHAKE_SUCCEEDED | handshake_failures);
+        EXPECT_TRUE(monitor.ok());
+        EXPECT_TRUE(socket_.connect(endpoint_of(told)));
+        int outcome = 0;
+        EXPECT_TRUE(eventually([&] {
+            const auto event = monitor->next();
+            outcome = event ? event->what : 0;
+            return event.has_value();
+        }));
+        return outcome;
+    }
+    /// As a session's own client does it, without keys.
+    [[nodiscard]] int join(const core::link_description& told, const core::session_token& token) {
+        const auto server = parse_server(told);
+        show(identity_of(server.value().index, token));
+        log_in(server.value().index, token);
+        return connect(told);
     }
     void send(std::span<const std::byte> bytes, bool more = false) {
         EXPECT_GE(zmq_send(socket_.get(), bytes.data(), bytes.size(), more ? ZMQ_SNDMORE : 0), 0);
@@ -29,11 +68,19 @@ class raw_socket {
         std::memcpy(frame.data(), &header, sizeof header);
         send(frame, more);
     }
-    [[nodiscard]] core::zmq_socket& socket() { return socket_; }
+    [[nodiscard]] owned_socket& socket() { return socket_; }
 
   private:
-    core::zmq_socket socket_;
+    struct end_context {
+        void operator()(void* context) const { zmq_ctx_term(context); }
+    };
+    std::unique_ptr<void, end_context> context_;
+    owned_socket socket_;
+    std::unique_ptr<gatekeeper> gate_;
 };
+
+constexpr int let_in = ZMQ_EVENT_HANDSHAKE_SUCCEEDED;
+constexpr int refused = ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
 
 slot_header request_of(std::uint32_t slot, std::size_t length) {
     slot_header header;
@@ -50,8 +97,8 @@ class zmq_hostile_test : public zmq_test {
         token.fill(std::byte{3});
         server = open_server_link({2, 4'096, 64}, token, this);
         server->activate();
-        peer = std::make_unique<raw_socket>(*context, ZMQ_DEALER);
-        peer->connect(server->describe(), token);
+        peer = std::make_unique<raw_socket>(ZMQ_DEALER);
+        ASSERT_EQ(peer->join(server->describe(), token), let_in);
     }
     void TearDown() override { server.reset(); }
 
@@ -157,55 +204,99 @@ TEST_F(zmq_hostile_test, a_response_sent_as_a_request_ends_the_link) {
     expect_lost(status::protocol_error);
 }
 
-TEST_F(zmq_hostile_test, identities_that_were_never_given_are_dropped_and_logged) {
-    const core::testing::log_capture capture;
-    auto guessed = token;
+TEST_F(zmq_hostile_test, names_that_no_session_has_are_dropped_and_logged) {
+    const log_capture capture;
+    core::session_token own{};
+    own.fill(std::byte{7});
+    auto second = open_server_link({1, 64, 64}, own, this);
+    second->activate();
+    raw_socket pretender{ZMQ_DEALER};
+    const std::uint32_t index = parse_server(second->describe())->index;
+    auto guessed = own;
     guessed[15] ^= std::byte{1};
-    raw_socket stranger{*context, ZMQ_DEALER};
-    stranger.connect(server->describe(), guessed);
-    stranger.send(request_of(0, 0));
-    raw_socket nameless{*context, ZMQ_DEALER};
-    std::uint16_t port = 0;
-    std::memcpy(&port, server->describe().data() + 2, sizeof port);
-    ASSERT_TRUE(nameless.socket().connect("tcp://127.0.0.1:" + std::to_string(port)));
-    nameless.send(request_of(0, 0));
+    pretender.show(identity_of(index, guessed));
+    pretender.log_in(index, own);
+    ASSERT_EQ(pretender.connect(second->describe()), let_in);
+    pretender.send(request_of(0, 0));
     EXPECT_TRUE(silent(*server_events));
-    EXPECT_NE(capture.text().find("session token"), std::string::npos);
+    EXPECT_NE(capture.text().find("another session"), std::string::npos);
     peer->send(request_of(0, 0));
     EXPECT_EQ(next(*server_events).kind, event_kind::arrived);
 }
 
-TEST_F(zmq_hostile_test, a_token_that_is_in_use_does_not_attach_again) {
+TEST_F(zmq_hostile_test, strangers_do_not_get_in) {
+    const log_capture capture;
+    const auto told = server->describe();
+    raw_socket nameless{ZMQ_DEALER};
+    EXPECT_NE(nameless.connect(told), let_in) << "no mechanism";
+    raw_socket keyed{ZMQ_DEALER};
+    const auto keys = key_pair::make();
+    keyed.log_in(key_pair::make()->public_key(), keys.value());
+    EXPECT_NE(keyed.connect(told), let_in) << "another mechanism";
+    raw_socket guesser{ZMQ_DEALER};
+    auto guessed = token;
+    guessed[15] ^= std::byte{1};
+    EXPECT_EQ(guesser.join(told, guessed), refused);
+    EXPECT_NE(capture.text().find("credentials"), std::string::npos);
     peer->send(request_of(0, 0));
     EXPECT_EQ(next(*server_events).kind, event_kind::arrived);
-    raw_socket replay{*context, ZMQ_DEALER};
-    replay.connect(server->describe(), token);
-    replay.send(request_of(1, 0));
-    EXPECT_TRUE(silent(*server_events));
+}
+
+/// libzmq ends the process when a peer without a name is given one that another peer has claimed: 0, then a
+/// count that a stranger can find out.
+TEST_F(zmq_hostile_test, strangers_that_claim_names_do_not_become_peers) {
+    for (std::uint32_t guess = 0; guess < 8; ++guess) {
+        raw_socket claims{ZMQ_DEALER};
+        std::array<std::byte, 5> name{};
+        std::memcpy(name.data() + 1, &guess, sizeof guess);
+        claims.show(name);
+        claims.log_in(guess, {});
+        EXPECT_EQ(claims.connect(server->describe()), refused);
+    }
+    peer->send(request_of(0, 0));
+    EXPECT_EQ(next(*server_events).kind, event_kind::arrived);
+}
+
+TEST_F(zmq_hostile_test, a_credential_that_is_in_use_does_not_attach_again) {
+    peer->send(request_of(0, 0));
+    EXPECT_EQ(next(*server_events).kind, event_kind::arrived);
+    raw_socket replay{ZMQ_DEALER};
+    EXPECT_EQ(replay.join(server->describe(), token), refused);
     peer->send(request_of(1, 0));
     EXPECT_EQ(next(*server_events).header.slot, 1U);
 }
 
-TEST_F(zmq_hostile_test, a_token_of_a_session_that_is_over_does_not_attach) {
-    const core::testing::log_capture capture;
-    const auto told = server->describe();
-    peer->send(request_of(0, 0));
-    EXPECT_EQ(next(*server_events).kind, event_kind::arrived);
-    EXPECT_TRUE(eventually([&] { return server->close(); }));
+TEST_F(zmq_hostile_test, a_credential_does_not_attach_after_its_first_client_left) {
     peer.reset();
-    auto successor_token = token;
-    successor_token[0] = std::byte{99};
-    const auto successor = open_server_link({2, 64, 64}, successor_token, nullptr);
-    successor->activate();
-    EXPECT_EQ(successor->describe(), told) << "the index is used again, the token is not";
-    // Until ZeroMQ has noticed that the first owner of the name left, it drops a second one by itself.
-    EXPECT_TRUE(eventually([&] {
-        raw_socket replay{*context, ZMQ_DEALER};
-        replay.connect(told, token);
-        replay.send(request_of(0, 0));
-        EXPECT_TRUE(silent(*server_events));
-        return capture.text().find("no longer") != std::string::npos;
-    }));
+    raw_socket replay{ZMQ_DEALER};
+    EXPECT_EQ(replay.join(server->describe(), token), refused);
+}
+
+TEST_F(zmq_hostile_test, a_credential_of_a_session_that_is_over_does_not_attach) {
+    core::session_token own{};
+    own.fill(std::byte{9});
+    auto unused = open_server_link({1, 64, 64}, own, this);
+    unused->activate();
+    const auto told = unused->describe();
+    EXPECT_TRUE(eventually([&] { return unused->close(); }));
+    raw_socket late{ZMQ_DEALER};
+    EXPECT_EQ(late.join(told, own), refused);
+}
+
+TEST_F(zmq_hostile_test, a_credential_is_good_at_its_own_server_only) {
+    core::session_token own{};
+    own.fill(std::byte{9});
+    auto elsewhere = open_server_link({1, 64, 64}, own, this);
+    elsewhere->activate();
+    auto told = parse_server(elsewhere->describe());
+    auto first_events = std::move(server_events);
+    listen();
+    auto other = open_server_link({1, 64, 64}, token, this);
+    told->port = parse_server(other->describe())->port;
+    raw_socket client{ZMQ_DEALER};
+    EXPECT_EQ(client.join(encode(*told), own), refused);
+    other.reset();
+    server_events = std::move(first_events);
 }
 
 TEST_F(zmq_hostile_test, a_client_that_left_cannot_be_answered) {
@@ -221,13 +312,13 @@ TEST_F(zmq_hostile_test, a_client_that_left_cannot_be_answered) {
 TEST_F(zmq_hostile_test, random_frames_end_links_but_not_the_server) {
     std::minstd_rand random{5};
     std::array<link_event, 16> events;
-    for (std::uint8_t round = 0; round < 100; ++round) {
+    for (std::uint8_t round = 0; round < 40; ++round) {
         core::session_token own{};
         own.fill(static_cast<std::byte>(round + 100));
         auto target = open_server_link({2, 4'096, 64}, own, this);
         target->activate();
-        raw_socket sender{*context, ZMQ_DEALER};
-        sender.connect(target->describe(), own);
+        raw_socket sender{ZMQ_DEALER};
+        ASSERT_EQ(sender.join(target->describe(), own), let_in);
         for (int i = 0; i < 5; ++i) {
             slot_header header = request_of(random() % 2, random() % 200);
             auto* bytes = reinterpret_cast<unsigned char*>(&header);
@@ -247,24 +338,92 @@ TEST_F(zmq_hostile_test, random_frames_end_links_but_not_the_server) {
     EXPECT_EQ(next(*server_events).kind, event_kind::arrived);
 }
 
+TEST_F(zmq_hostile_test, a_frame_longer_than_any_grant_is_not_received) {
+    server.reset();
+    peer.reset();
+    server_events.reset();
+    largest_request = 4'096;
+    listen();
+    server = open_server_link({2, 4'096, 64}, token, this);
+    server->activate();
+    peer = std::make_unique<raw_socket>(ZMQ_DEALER);
+    ASSERT_EQ(peer->join(server->describe(), token), let_in);
+    peer->send(request_of(0, 4'096), 4'096);
+    ASSERT_EQ(next(*server_events).kind, event_kind::arrived);
+    server->consumed(0);
+    peer->send(request_of(1, 100'000), 100'000);
+    EXPECT_TRUE(silent(*server_events)) << "it is not even received";
+    EXPECT_TRUE(eventually([&] { return send_response() == status::peer_lost; }))
+        << "its connection is closed";
+}
+
+class zmq_hostile_keyed_test : public zmq_test {
+  protected:
+    void SetUp() override {
+        listen(false);
+        own = std::move(*key_pair::make());
+        server = open_server_link({1, 64, 64}, token, this, encode(client_description{own.public_key()}));
+        server->activate();
+    }
+    void TearDown() override { server.reset(); }
+    [[nodiscard]] int join(const key_pair& keys) {
+        peer = std::make_unique<raw_socket>(ZMQ_DEALER);
+        const auto told = parse_server(server->describe());
+        peer->show(identity_of(told.value().index, token));
+        peer->log_in(*told.value().key, keys);
+        return peer->connect(server->describe());
+    }
+
+    core::session_token token{};
+    key_pair own;
+    std::unique_ptr<core::link> server;
+    std::unique_ptr<raw_socket> peer;
+};
+
+TEST_F(zmq_hostile_keyed_test, a_key_attaches_once) {
+    EXPECT_EQ(join(*key_pair::make()), refused) << "another key";
+    EXPECT_EQ(join(own), let_in);
+    peer->send(request_of(0, 10), 10);
+    EXPECT_EQ(next(*server_events).kind, event_kind::arrived);
+    EXPECT_EQ(join(own), refused) << "again";
+}
+
+TEST_F(zmq_hostile_keyed_test, a_key_of_a_session_that_is_over_does_not_attach) {
+    EXPECT_TRUE(eventually([&] { return server->close(); }));
+    EXPECT_EQ(join(own), refused);
+}
+
+TEST_F(zmq_hostile_keyed_test, clients_without_keys_do_not_become_peers) {
+    raw_socket claims{ZMQ_DEALER};
+    claims.log_in(0, token);
+    claims.show(std::array{std::byte{0}, std::byte{0}, std::byte{0}, std::byte{0}, std::byte{1}});
+    EXPECT_NE(claims.connect(server->describe()), let_in);
+    raw_socket nameless{ZMQ_DEALER};
+    EXPECT_NE(nameless.connect(server->describe()), let_in);
+}
+
+TEST_F(zmq_hostile_keyed_test, a_key_of_another_session_is_refused) {
+    core::link_config config;
+    config.role = core::link_role::server;
+    config.geometry = {1, 64, 64};
+    config.receive = make_slots(1, 64);
+    config.send = make_slots(1, 64);
+    auto second = server_events->open_link(config);
+    ASSERT_TRUE(second.ok());
+    const auto described = encode(client_description{own.public_key()});
+    EXPECT_EQ((*second)->attach({0, {}, {}, described}, core::never).code(), status::protocol_error);
+}
+
 class zmq_hostile_server_test : public zmq_test {
   protected:
     void SetUp() override {
-        client_security = *core::load_client_security(insecure());
-        far = std::make_unique<raw_socket>(*context, ZMQ_ROUTER);
+        far = std::make_unique<raw_socket>(ZMQ_ROUTER);
+        far->expect(0, {});
         ASSERT_TRUE(far->socket().bind("tcp://127.0.0.1:*"));
-        core::poller_options options;
-        options.security = client_security;
-        events = std::move(*backend->open_poller(options));
-        core::link_config config;
-        config.geometry = {2, mebibytes, 4'096};
-        config.send = make_slots(2, mebibytes);
-        config.receive = make_slots(2, 4'096);
-        client = std::move(*events->open_link(config));
-        core::link_description told(8);
-        const std::uint16_t port = far->socket().bound_port();
-        told[0] = std::byte{1};
-        std::memcpy(told.data() + 2, &port, sizeof port);
+        auto made = open_client({2, mebibytes, 4'096});
+        events = std::move(made.client_events);
+        client = std::move(made.client);
+        const auto told = encode(server_description{far->socket().bound_port(), 0, std::nullopt});
         auto attached = client->attach({0, {}, "127.0.0.1", told}, core::deadline_after(patience));
         ASSERT_TRUE(attached.ok()) << attached.error().message;
         client->activate();

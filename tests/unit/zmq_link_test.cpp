@@ -58,58 +58,78 @@ TEST_F(zmq_link_test, messages_of_all_sizes_go_both_ways) {
 }
 
 TEST_F(zmq_link_test, messages_go_both_ways_encrypted) {
-    key_folder folder;
-    listen(folder.server(), folder.client());
+    listen(false);
     auto both = open({4, mebibyte, mebibyte});
     round_trips(both, 4);
 }
 
-TEST_F(zmq_link_test, keys_that_are_not_authorised_do_not_attach) {
-    key_folder folder;
-    listen(folder.server(), folder.client("stranger"));
-    core::session_token token{};
-    const auto server = open_server_link({1, 64, 64}, token, nullptr);
+TEST_F(zmq_link_test, a_key_that_is_not_a_sessions_does_not_attach) {
+    listen(false);
+    auto granted = open_client({1, 64, 64});
+    const auto server = open_server_link({1, 64, 64}, {}, nullptr, granted.client->describe());
     server->activate();
-    core::poller_options options;
-    options.security = client_security;
-    auto events = backend->open_poller(options);
-    core::link_config config;
-    config.geometry = {1, 64, 64};
-    config.send = make_slots(1, 64);
-    config.receive = make_slots(1, 64);
-    auto client = (*events)->open_link(config);
-    const auto refused =
-        (*client)->attach({0, token, "127.0.0.1", server->describe()}, core::deadline_after(patience));
+    const auto stranger = open_client({1, 64, 64});
+    const auto refused = attach(stranger, server->describe());
     EXPECT_EQ(refused.code(), status::unauthorized) << refused.error().message;
+    EXPECT_TRUE(attach(granted, server->describe()).ok()) << "its own client is not kept out";
+}
+
+TEST_F(zmq_link_test, ends_with_and_without_keys_refuse_each_other) {
+    listen(false);
+    core::link_config config;
+    config.role = core::link_role::server;
+    config.geometry = {1, 64, 64};
+    config.receive = make_slots(1, 64);
+    config.send = make_slots(1, 64);
+    auto server = server_events->open_link(config);
+    EXPECT_EQ((*server)->attach({0, {}, {}, encode(client_description{})}, core::never).code(),
+              status::unauthorized);
+    plain = true;
+    const auto client = open_client({1, 64, 64});
+    EXPECT_EQ(attach(client, (*server)->describe()).code(), status::unauthorized);
 }
 
 TEST_F(zmq_link_test, a_port_where_nobody_listens_is_told) {
     listen();
-    core::session_token token{};
-    auto server = open_server_link({1, 64, 64}, token, nullptr);
+    auto server = open_server_link({1, 64, 64}, {}, nullptr);
     const auto told = server->describe();
     server.reset();
     server_events.reset();
-    core::poller_options options;
-    options.security = client_security;
-    auto events = backend->open_poller(options);
-    core::link_config config;
-    config.geometry = {1, 64, 64};
-    config.send = make_slots(1, 64);
-    config.receive = make_slots(1, 64);
-    auto client = (*events)->open_link(config);
+    const auto client = open_client({1, 64, 64});
     // ZeroMQ closes the port some time after its socket.
     std::string why;
     EXPECT_TRUE(eventually([&] {
-        const auto refused = (*client)->attach({0, token, "127.0.0.1", told}, core::deadline_after(2s));
+        const auto refused = attach(client, told, 2s);
         why = refused.ok() ? "" : refused.error().message;
-        return !refused.ok();
-    }));
-    EXPECT_NE(why.find("firewall"), std::string::npos) << why;
-    auto unknown = told;
-    unknown[0] = std::byte{9};
-    EXPECT_EQ((*client)->attach({0, token, "127.0.0.1", unknown}, core::deadline_after(2s)).code(),
-              status::protocol_error);
+        return why.find("firewall") != std::string::npos;
+    })) << why;
+}
+
+TEST_F(zmq_link_test, the_backend_may_go_before_its_pollers_and_links) {
+    listen();
+    auto both = open({1, 64, 64});
+    backend.reset();
+    ASSERT_EQ(send(*both.client, message_kind::request, 0, {}), status::ok);
+    EXPECT_EQ(next(*server_events).kind, event_kind::arrived);
+}
+
+TEST_F(zmq_link_test, a_slot_that_zeromq_still_holds_waits) {
+    listen();
+    constexpr std::size_t large = 32 << 20;
+    auto both = open({1, 64, large});
+    ASSERT_EQ(send(*both.client, message_kind::request, 0, {}), status::ok);
+    expect_payload(next(*server_events), {});
+    both.server->consumed(0);
+    const auto answer = random_bytes(large, 1);
+    ASSERT_EQ(send(*both.server, message_kind::response, 0, answer), status::ok);
+    // Its bytes are still on their way, so the slot may not be written to; the header of the next answer is.
+    const status second = both.server->deliver({0, {both.server->send().payload(0), 0}, nullptr, {}});
+    if (second == status::ok) GTEST_SKIP() << "ZeroMQ was faster";
+    EXPECT_EQ(second, status::again);
+    expect_payload(next(*both.client_events), answer);
+    both.client->consumed(0);
+    EXPECT_TRUE(eventually([&] { return both.server->flushed(); }));
+    EXPECT_EQ(send(*both.server, message_kind::response, 0, {}, 2), status::ok);
 }
 
 TEST_F(zmq_link_test, thousands_of_checked_messages_at_full_depth) {

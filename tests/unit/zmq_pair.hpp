@@ -1,7 +1,9 @@
 #pragma once
 
 #include "backends/zmq/backend.hpp"
+#include "backends/zmq/description.hpp"
 #include "backends/zmq/message.hpp"
+#include "core/control/security.hpp"
 #include "unit/control_fixture.hpp"
 
 #include <cstring>
@@ -17,8 +19,7 @@ using core::link_event;
 using core::message_kind;
 using core::slot_header;
 using core::testing::eventually;
-using core::testing::insecure;
-using core::testing::key_folder;
+using core::testing::log_capture;
 using core::testing::open_descriptors;
 using core::testing::patience;
 using namespace std::chrono_literals;
@@ -57,24 +58,28 @@ class zmq_test : public ::testing::Test {
         }
     };
 
-    void listen(const security_options& server_keys, const security_options& client_keys) {
-        auto server_side = core::load_server_security(*context, server_keys);
-        auto client_side = core::load_client_security(client_keys);
-        ASSERT_TRUE(server_side.ok() && client_side.ok());
-        client_security = *client_side;
+    [[nodiscard]] static std::shared_ptr<const core::security_identity> security(bool insecure) {
+        auto made = std::make_shared<core::security_identity>();
+        made->insecure = insecure;
+        return made;
+    }
+
+    /// With `insecure` by PLAIN, else by CURVE.
+    void listen(bool insecure = true) {
+        plain = insecure;
         core::poller_options options;
         options.role = core::link_role::server;
         options.host = "127.0.0.1";
-        options.security = *server_side;
+        options.security = security(insecure);
+        options.max_request_bytes = largest_request;
         auto opened = backend->open_poller(options);
         ASSERT_TRUE(opened.ok()) << opened.error().message;
         server_events = std::move(*opened);
     }
-    void listen() { listen(insecure(), insecure()); }
 
     [[nodiscard]] std::unique_ptr<core::link> open_server_link(core::link_geometry geometry,
-                                                               const core::session_token& token,
-                                                               void* owner) {
+                                                               const core::session_token& token, void* owner,
+                                                               const core::link_description& client) {
         core::link_config config;
         config.role = core::link_role::server;
         config.geometry = geometry;
@@ -84,18 +89,21 @@ class zmq_test : public ::testing::Test {
         config.token = token;
         auto link = server_events->open_link(config);
         EXPECT_TRUE(link.ok());
-        EXPECT_TRUE((*link)->attach({0, token, {}, {}}, core::never).ok());
+        EXPECT_TRUE((*link)->attach({0, token, {}, client}, core::never).ok());
         return std::move(*link);
     }
+    /// For a client without keys.
+    [[nodiscard]] std::unique_ptr<core::link> open_server_link(core::link_geometry geometry,
+                                                               const core::session_token& token,
+                                                               void* owner) {
+        return open_server_link(geometry, token, owner, encode(client_description{}));
+    }
 
-    [[nodiscard]] pair open(core::link_geometry geometry, std::uint8_t number = 1, void* owner = nullptr) {
+    /// A client's poller and link; not attached.
+    [[nodiscard]] pair open_client(core::link_geometry geometry) {
         pair made;
-        made.token.fill(std::byte{number});
-        made.server = open_server_link(geometry, made.token, owner);
-        made.server->activate();
-
         core::poller_options options;
-        options.security = client_security;
+        options.security = security(plain);
         auto events = backend->open_poller(options);
         EXPECT_TRUE(events.ok());
         made.client_events = std::move(*events);
@@ -106,8 +114,19 @@ class zmq_test : public ::testing::Test {
         auto link = made.client_events->open_link(config);
         EXPECT_TRUE(link.ok());
         made.client = std::move(*link);
-        auto attached = made.client->attach({0, made.token, "127.0.0.1", made.server->describe()},
-                                            core::deadline_after(patience));
+        return made;
+    }
+    [[nodiscard]] static result<void> attach(const pair& both, const core::link_description& server,
+                                             core::nanoseconds within = patience) {
+        return both.client->attach({0, both.token, "127.0.0.1", server}, core::deadline_after(within));
+    }
+
+    [[nodiscard]] pair open(core::link_geometry geometry, std::uint8_t number = 1, void* owner = nullptr) {
+        pair made = open_client(geometry);
+        made.token.fill(std::byte{number});
+        made.server = open_server_link(geometry, made.token, owner, made.client->describe());
+        made.server->activate();
+        auto attached = attach(made, made.server->describe());
         EXPECT_TRUE(attached.ok()) << attached.error().message;
         made.client->activate();
         return made;
@@ -159,7 +178,8 @@ class zmq_test : public ::testing::Test {
 
     std::shared_ptr<core::context_state> context = std::make_shared<core::context_state>();
     std::unique_ptr<core::backend> backend = make_backend(*context);
-    std::shared_ptr<const core::security_identity> client_security;
+    bool plain = true;
+    std::size_t largest_request = 0;  ///< that may be granted; set before `listen`
     std::unique_ptr<core::poller> server_events;
 };
 

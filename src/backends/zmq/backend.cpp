@@ -2,7 +2,12 @@
 
 #include "backends/zmq/client.hpp"
 #include "backends/zmq/server.hpp"
-#include "core/context_state.hpp"
+#include "backends/zmq/shared_context.hpp"
+#include "core/control/security.hpp"
+
+#include <memory>
+#include <mutex>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -11,8 +16,6 @@ namespace {
 
 class zmq_backend final : public core::backend {
   public:
-    explicit zmq_backend(core::context_state& context) : context_(context) {}
-
     [[nodiscard]] std::string_view scheme() const noexcept override { return "zmq"; }
 
     [[nodiscard]] core::probe_result probe() override {
@@ -21,26 +24,40 @@ class zmq_backend final : public core::backend {
         int patch = 0;
         zmq_version(&major, &minor, &patch);
         const bool curve = zmq_has("curve") != 0;
-        return {true, fmt::format("ZeroMQ {}.{}.{} over TCP, {}", major, minor, patch,
-                                  curve ? "payloads encrypted with CURVE where keys are used"
-                                        : "insecure only: this libzmq was built without CURVE")};
+        return {true,
+                fmt::format("ZeroMQ {}.{}.{} over TCP, {}; for clients that are trusted not to harm the "
+                            "server (docs/security.md)",
+                            major, minor, patch,
+                            curve ? "payloads encrypted with CURVE where keys are used"
+                                  : "insecure only: this libzmq was built without CURVE")};
     }
 
     [[nodiscard]] result<std::unique_ptr<core::poller>> open_poller(
         const core::poller_options& options) override {
-        if (options.role == core::link_role::server) return server_poller::open(context_.zmq(), options);
-        return std::unique_ptr<core::poller>{
-            std::make_unique<client_poller>(context_.zmq(), options.security)};
+        auto zmq = shared();
+        if (!zmq) return zmq.error();
+        if (options.role == core::link_role::server) return server_poller::open(std::move(*zmq), options);
+        return client_poller::open(std::move(*zmq), options.security->insecure);
     }
 
   private:
-    core::context_state& context_;
+    /// Made on first use; pollers and links hold it as well.
+    [[nodiscard]] result<std::shared_ptr<shared_context>> shared() {
+        const std::scoped_lock lock{mutex_};
+        if (zmq_ != nullptr) return zmq_;
+        auto made = shared_context::open();
+        if (made) zmq_ = *made;
+        return made;
+    }
+
+    std::mutex mutex_;
+    std::shared_ptr<shared_context> zmq_;
 };
 
 }  // namespace
 
-std::unique_ptr<core::backend> make_backend(core::context_state& context) {
-    return std::make_unique<zmq_backend>(context);
+std::unique_ptr<core::backend> make_backend(core::context_state&) {
+    return std::make_unique<zmq_backend>();
 }
 
 }  // namespace accel::zmq

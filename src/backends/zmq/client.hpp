@@ -1,13 +1,18 @@
 #pragma once
 
 #include "backends/zmq/arrivals.hpp"
+#include "backends/zmq/credentials.hpp"
+#include "backends/zmq/description.hpp"
 #include "backends/zmq/in_flight.hpp"
+#include "backends/zmq/monitor.hpp"
+#include "backends/zmq/shared_context.hpp"
+#include "backends/zmq/socket.hpp"
 #include "core/backend.hpp"
-#include "core/control/security.hpp"
-#include "core/control/zmq_socket.hpp"
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 namespace accel::zmq {
@@ -19,6 +24,8 @@ class client_hub {
   public:
     client_hub();
     ~client_hub();
+    /// False: descriptors were short.
+    [[nodiscard]] bool sound() const noexcept { return epoll_fd_ >= 0 && returned->fd() >= 0; }
     client_hub(const client_hub&) = delete;
     client_hub& operator=(const client_hub&) = delete;
 
@@ -45,11 +52,12 @@ inline constexpr int received_asleep_ms = 10;
 /// The client's end: one DEALER.
 class client_link final : public core::link {
   public:
-    client_link(void* zmq_context, std::shared_ptr<client_hub> hub,
-                std::shared_ptr<const core::security_identity> security, const core::link_config& config);
+    /// `keys`: for CURVE; none: PLAIN.
+    client_link(std::shared_ptr<shared_context> zmq, std::shared_ptr<client_hub> hub,
+                std::optional<key_pair> keys, const core::link_config& config);
     ~client_link() override;
 
-    [[nodiscard]] core::link_description describe() const override { return {}; }
+    [[nodiscard]] core::link_description describe() const override;
     [[nodiscard]] result<void> attach(const core::link_grant& grant, core::nanoseconds deadline) override;
     void activate() override;
     [[nodiscard]] bool close() noexcept override;
@@ -90,18 +98,18 @@ class client_link final : public core::link {
         std::uint32_t generation = 0;
     };
 
+    [[nodiscard]] result<void> open_socket(const server_description& server,
+                                           const core::session_token& token);
     [[nodiscard]] result<void> connect(const std::string& endpoint, core::nanoseconds deadline);
-    [[nodiscard]] result<void> wait_for_handshake(core::socket_monitor& monitor, const std::string& endpoint,
-                                                  core::nanoseconds deadline);
     [[nodiscard]] bool lose(status why, core::link_event& out) noexcept;
     [[nodiscard]] bool arrive(incoming& in, core::link_event& out) noexcept;
 
-    void* zmq_;
+    std::shared_ptr<shared_context> zmq_;
     std::shared_ptr<client_hub> hub_;
-    std::shared_ptr<const core::security_identity> security_;
+    std::optional<key_pair> keys_;
     core::link_config config_;
-    core::zmq_socket socket_;
-    core::socket_monitor monitor_;  // destroyed before its socket
+    owned_socket socket_;
+    socket_monitor monitor_;  // destroyed before its socket
     arrival_slots arrivals_;
     std::vector<request> requests_;
     in_flight::owner frames_;
@@ -120,8 +128,10 @@ class client_link final : public core::link {
 
 class client_poller final : public core::poller {
   public:
-    client_poller(void* zmq_context, std::shared_ptr<const core::security_identity> security)
-        : zmq_(zmq_context), security_(std::move(security)), hub_(std::make_shared<client_hub>()) {}
+    [[nodiscard]] static result<std::unique_ptr<core::poller>> open(std::shared_ptr<shared_context> zmq,
+                                                                    bool insecure);
+    client_poller(std::shared_ptr<shared_context> zmq, std::shared_ptr<client_hub> hub, bool insecure)
+        : zmq_(std::move(zmq)), hub_(std::move(hub)), insecure_(insecure) {}
     ~client_poller() override { hub_->returned->close(); }
 
     [[nodiscard]] result<std::unique_ptr<core::link>> open_link(const core::link_config& config) override;
@@ -137,9 +147,9 @@ class client_poller final : public core::poller {
   private:
     [[nodiscard]] std::size_t take_returned(std::span<core::link_event> out) noexcept;
 
-    void* zmq_;
-    std::shared_ptr<const core::security_identity> security_;
+    std::shared_ptr<shared_context> zmq_;
     std::shared_ptr<client_hub> hub_;
+    bool insecure_;
     std::size_t turn_ = 0;
     [[nodiscard]] bool may_receive_asleep(core::nanoseconds until) const noexcept;
 

@@ -33,8 +33,11 @@ class sleeper {
     std::size_t count_ = 0;
 };
 
+/// A client that takes no answer for so long is lost.
+constexpr core::nanoseconds longest_wait = std::chrono::seconds{10};
+
 /// Sending may take a notice away that somebody has been told to sleep on.
-void renew_notice(core::zmq_socket& socket, let_go_list& list) noexcept {
+void renew_notice(owned_socket& socket, let_go_list& list) noexcept {
     if (list.armed() && (socket.events() & ZMQ_POLLIN) != 0) list.wake();
 }
 
@@ -48,7 +51,7 @@ status client_link::deliver(const core::outgoing& message) noexcept {
     std::memcpy(&sent.generation,
                 config_.send->header(message.slot) + offsetof(core::slot_header, generation),
                 sizeof sent.generation);
-    // The queue has no bound, so ZeroMQ says no only where there is no connection.
+    // The queue has no bound but the slots, so ZeroMQ says no only where there is no connection.
     dry_ = false;
     gone_ = !send_message(socket_.get(), *frames_, *config_.send, message, false);
     if (gone_) return status::peer_lost;
@@ -113,7 +116,9 @@ void server_link::arrive(incoming& in, status verdict, core::link_event& out) no
 
 status server_link::deliver(const core::outgoing& message) noexcept {
     if (ended_ || !hub_->router) return status::peer_lost;
-    if (!can_send(*frames_, message)) return status::again;
+    if (!can_send(*frames_, message)) [[unlikely]]
+        return wait_for_room();
+    waits_since_ = {};
     void* const router = hub_->router.get();
     hub_->dry = false;
     if (zmq_send(router, &identity_, sizeof identity_, ZMQ_DONTWAIT | ZMQ_SNDMORE) < 0)
@@ -125,6 +130,14 @@ status server_link::deliver(const core::outgoing& message) noexcept {
     }
     renew_notice(hub_->router, *hub_->returned);
     return status::ok;
+}
+
+/// ZeroMQ still holds the last answer of that slot, so its client has not read it: a correct one asks in a
+/// slot after it has the last answer.
+[[gnu::noinline]] status server_link::wait_for_room() noexcept {
+    const core::nanoseconds at = core::now();
+    if (waits_since_ == core::nanoseconds{}) waits_since_ = at;
+    return at - waits_since_ > longest_wait ? status::peer_lost : status::again;
 }
 
 std::size_t client_poller::poll(std::span<core::link_event> out) noexcept {

@@ -8,9 +8,6 @@
 namespace accel::zmq {
 namespace {
 
-/// A frame this short costs less to copy than to lend: ZeroMQ has one allocation for either.
-constexpr std::size_t copied_up_to = 512;
-
 [[nodiscard]] bool send_copy(void* socket, const std::byte* data, std::size_t size, bool more) noexcept {
     const int flags = ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0);
     int sent = -1;
@@ -41,8 +38,10 @@ constexpr std::size_t copied_up_to = 512;
 }  // namespace
 
 bool can_send(in_flight& frames, const core::outgoing& message) noexcept {
-    return message.region == nullptr ||
-           frames.lent(message.slot).now.load(std::memory_order_acquire) == lent_payload::state::idle;
+    const lent_payload& slot = frames.lent(message.slot);
+    return slot.frames.load(std::memory_order_acquire) == 0 &&
+           (message.region == nullptr ||
+            slot.now.load(std::memory_order_acquire) == lent_payload::state::idle);
 }
 
 bool send_message(void* socket, in_flight& frames, const core::slot_memory& memory,
@@ -53,29 +52,26 @@ bool send_message(void* socket, in_flight& frames, const core::slot_memory& memo
                 sizeof extension_bytes);
     const bool extended = extension_bytes > 0;
     const bool lent = message.region != nullptr && !message.payload.empty();
-    const std::size_t first = core::header_bytes + (lent ? 0 : message.payload.size());
+    lent_payload& slot = frames.lent(message.slot);
 
-    const bool more = lent || extended;
-    if (first <= copied_up_to) {
-        if (!send_copy(socket, header, first, more)) return false;
-    } else {
-        frames.enter();
-        if (!send_frame(socket, header, first, in_flight::free_slot, &frames, more)) return false;
-    }
     if (lent) {
-        lent_payload& payload = frames.lent(message.slot);
-        payload.now.store(tell ? lent_payload::state::wanted : lent_payload::state::held,
-                          std::memory_order_relaxed);
+        // The payload behind it is counted.
+        if (!send_copy(socket, header, core::header_bytes, true)) return false;
+        slot.now.store(tell ? lent_payload::state::wanted : lent_payload::state::held,
+                       std::memory_order_relaxed);
         if (tell) frames.list().expect();
-        frames.enter();
+        frames.enter(slot);
         auto* data = const_cast<std::byte*>(message.payload.data());  // ZeroMQ does not write there
-        if (!send_frame(socket, data, message.payload.size(), in_flight::free_lent, &payload, extended))
+        if (!send_frame(socket, data, message.payload.size(), in_flight::free_lent, &slot, extended))
             return false;
+    } else {
+        frames.enter(slot);
+        const std::size_t size = core::header_bytes + message.payload.size();
+        if (!send_frame(socket, header, size, in_flight::free_slot, &slot, extended)) return false;
     }
     if (!extended) return true;
-    frames.enter();
-    return send_frame(socket, header - extension_bytes, extension_bytes, in_flight::free_slot, &frames,
-                      false);
+    frames.enter(slot);
+    return send_frame(socket, header - extension_bytes, extension_bytes, in_flight::free_slot, &slot, false);
 }
 
 }  // namespace accel::zmq

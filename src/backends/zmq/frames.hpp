@@ -8,14 +8,14 @@
 
 namespace accel::zmq {
 
-/// Sends header and payload to the socket's peer without a copy, but for what is so short that a copy is
-/// cheaper. `again`: the slot's last lent payload is still held, or nothing was sent for another reason,
-/// which zmq_errno() tells. `tell`: of a lent payload, `in_flight`'s list learns. With `to_router`, the frame
-/// that addresses the peer has been sent already.
+/// Sends header and payload to the socket's peer without a copy, and counts what ZeroMQ then holds of the
+/// slot. Only after `can_send`. False: it did not leave whole; zmq_errno() tells why. `tell`: `in_flight`'s
+/// list learns when a lent payload is let go.
 [[nodiscard]] bool send_message(void* socket, in_flight& frames, const core::slot_memory& memory,
                                 const core::outgoing& message, bool tell) noexcept;
 
-/// Whether this message can leave now: its slot's last lent payload has been let go.
+/// Whether this message can leave now: ZeroMQ has let go of all of its slot's last message. So what ZeroMQ
+/// holds for a peer that reads nothing is at most one message a slot.
 [[nodiscard]] bool can_send(in_flight& frames, const core::outgoing& message) noexcept;
 
 }  // namespace accel::zmq

@@ -89,9 +89,15 @@ void in_flight::leave() noexcept {
     if (holders_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
 }
 
+void in_flight::leave(lent_payload& slot) noexcept {
+    in_flight* const owner = slot.owner;
+    slot.frames.fetch_sub(1, std::memory_order_release);
+    owner->leave();
+}
+
 void in_flight::free_slot(void*, void* hint) {
     take_over(hint);
-    static_cast<in_flight*>(hint)->leave();
+    leave(*static_cast<lent_payload*>(hint));
 }
 
 void in_flight::free_lent(void*, void* hint) {
@@ -99,11 +105,12 @@ void in_flight::free_lent(void*, void* hint) {
     auto& payload = *static_cast<lent_payload*>(hint);
     auto was = lent_payload::state::held;
     if (payload.now.compare_exchange_strong(was, lent_payload::state::idle, std::memory_order_acq_rel)) {
-        payload.owner->leave();
+        leave(payload);
         return;
     }
     // The list, and the list's reader, hold it from here on. It may be the last that happens to this link.
     const std::shared_ptr<let_go_list> list = payload.owner->list_;
+    payload.frames.fetch_sub(1, std::memory_order_release);
     payload.now.store(lent_payload::state::queued, std::memory_order_release);
     list->push(payload);
 }

@@ -36,7 +36,7 @@ inline void take_over([[maybe_unused]] void* what) noexcept {
 
 class in_flight;
 
-/// A payload that was lent to ZeroMQ for one slot.
+/// What ZeroMQ holds of one slot: frames of its last message, and its lent payload.
 struct lent_payload {
     enum class state : std::uint8_t {
         idle,
@@ -45,6 +45,7 @@ struct lent_payload {
         queued,  ///< that has ended, and the poller has not yet looked
     };
     std::atomic<state> now{state::idle};
+    std::atomic<std::uint32_t> frames{0};  ///< that ZeroMQ has not let go of; 0: the slot may send again
     std::uint32_t slot = 0;
     in_flight* owner = nullptr;
     void* link = nullptr;
@@ -95,11 +96,12 @@ class let_go_list {
     int fd_;
 };
 
-/// Counts the frames of one link that ZeroMQ has not let go of, and keeps their slots alive until it has,
-/// even if the link has gone. Held by the link and by each such frame; destroys itself with the last.
+/// Counts the frames of one link that ZeroMQ has not let go of, slot by slot, and keeps the slots alive until
+/// it has, even if the link has gone. Held by the link and by each such frame; destroys itself with the last.
 class in_flight {
   public:
-    /// For `free` of zmq_msg_init_data; the hint is the `in_flight`, or the `lent_payload`.
+    /// For `free` of zmq_msg_init_data: of a frame in a slot, or of a lent payload. The hint is its
+    /// `lent_payload`.
     static void free_slot(void* data, void* hint);
     static void free_lent(void* data, void* hint);
 
@@ -111,7 +113,11 @@ class in_flight {
                                     std::shared_ptr<let_go_list> list, void* link);
 
     // The poller's thread:
-    void enter() noexcept { holders_.fetch_add(1, std::memory_order_relaxed); }
+    /// One more frame of this slot is about to be ZeroMQ's.
+    void enter(lent_payload& slot) noexcept {
+        holders_.fetch_add(1, std::memory_order_relaxed);
+        slot.frames.fetch_add(1, std::memory_order_relaxed);
+    }
     [[nodiscard]] bool idle() const noexcept { return holders_.load(std::memory_order_acquire) == 1; }
     [[nodiscard]] lent_payload& lent(std::uint32_t slot) noexcept { return lent_[slot]; }
     [[nodiscard]] let_go_list& list() noexcept { return *list_; }
@@ -128,6 +134,8 @@ class in_flight {
               std::shared_ptr<let_go_list> list, void* link);
     ~in_flight() = default;
     void leave() noexcept;
+    /// Of a frame; the last thing that is done with it.
+    static void leave(lent_payload& slot) noexcept;
 
     std::atomic<std::uint64_t> holders_{1};
     std::shared_ptr<core::slot_memory> memory_;

@@ -7,12 +7,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 
 #include <zmq.h>
 
 /// One message on a ZeroMQ data socket (docs/protocol.md, section 3): a frame [header | payload], or the
 /// frames [header] [payload]; then a frame [extensions] if the header says so.
 namespace accel::zmq {
+
+/// Room of a frame above its payload: header, extensions, what CURVE adds, and a handler's message where
+/// responses are tiny.
+inline constexpr std::int64_t frame_overhead = 4'096;
 
 /// Who a client is, to a server's ROUTER: its routing id.
 struct client_identity {
@@ -23,6 +28,14 @@ struct client_identity {
     std::byte token[16] = {};  ///< of the session
 };
 static_assert(sizeof(client_identity) == 24);
+
+[[nodiscard]] inline client_identity identity_of(std::uint32_t index,
+                                                 std::span<const std::byte, 16> token) noexcept {
+    client_identity identity;
+    identity.index = index;
+    std::memcpy(identity.token, token.data(), token.size());
+    return identity;
+}
 
 /// In a time that does not depend on how much is right.
 [[nodiscard]] inline bool same_identity(const client_identity& a, const client_identity& b) noexcept {

@@ -1,17 +1,20 @@
 #pragma once
 
 #include "backends/zmq/arrivals.hpp"
+#include "backends/zmq/credentials.hpp"
+#include "backends/zmq/gatekeeper.hpp"
 #include "backends/zmq/in_flight.hpp"
 #include "backends/zmq/message.hpp"
+#include "backends/zmq/shared_context.hpp"
+#include "backends/zmq/socket.hpp"
 #include "core/backend.hpp"
 #include "core/control/log_limit.hpp"
-#include "core/control/security.hpp"
-#include "core/control/zmq_socket.hpp"
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,17 +22,34 @@ namespace accel::zmq {
 
 class server_link;
 
+/// A bound ROUTER, and who may connect to it.
+struct server_entrance {
+    std::shared_ptr<shared_context> zmq;
+    gatekeeper* gate = nullptr;  ///< of `zmq`
+    std::string domain;
+    std::optional<curve_key> key;  ///< the ROUTER's public key; none: PLAIN
+    owned_socket router;
+};
+
 /// What the links of one server's poller share: the ROUTER, and which link is behind which index. Outlives
 /// both.
 class server_hub {
   public:
-    server_hub(core::zmq_socket router, std::shared_ptr<const core::security_identity> security);
+    explicit server_hub(server_entrance entrance);
     ~server_hub();
+    /// False: descriptors were short.
+    [[nodiscard]] bool sound() const noexcept { return epoll_fd_ >= 0 && returned->fd() >= 0; }
     server_hub(const server_hub&) = delete;
     server_hub& operator=(const server_hub&) = delete;
 
     [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
+    [[nodiscard]] const std::optional<curve_key>& key() const noexcept { return key_; }
     // Any thread:
+    /// Lets a client in, once, until `forget`. Empty: somebody else is expected with the same.
+    [[nodiscard]] gatekeeper::entry expect(const credential& client) {
+        return gate_->expect(domain_, key_.has_value(), client);
+    }
+    void forget(const gatekeeper::entry& which) noexcept { gate_->forget(which); }
     [[nodiscard]] std::uint32_t take_index();
     void activate(server_link& opened);
     /// Of a link that the polling thread does not know (any more).
@@ -43,7 +63,11 @@ class server_hub {
     /// Watched from the first call on: ZeroMQ's thread pays for each watcher.
     [[nodiscard]] int event_fd() noexcept;
 
-    core::zmq_socket router;
+  private:
+    std::shared_ptr<shared_context> zmq_;  // outlives the router
+
+  public:
+    owned_socket router;
     std::shared_ptr<let_go_list> returned = std::make_shared<let_go_list>();
     int router_fd;
     core::log_limit limit;
@@ -53,7 +77,9 @@ class server_hub {
   private:
     int epoll_fd_;
     bool watched_ = false;
-    std::shared_ptr<const core::security_identity> security_;  // its keys count for as long as it lives
+    gatekeeper* gate_;
+    std::string domain_;
+    std::optional<curve_key> key_;
     std::uint16_t port_;
     std::vector<server_link*> links_;  ///< of the polling thread
     std::atomic<bool> changed_{false};
@@ -69,9 +95,9 @@ class server_link final : public core::link {
     server_link(std::shared_ptr<server_hub> hub, const core::link_config& config);
     ~server_link() override;
 
-    /// u8 version, u8 0, u16 port, u32 index.
     [[nodiscard]] core::link_description describe() const override;
-    [[nodiscard]] result<void> attach(const core::link_grant&, core::nanoseconds) override { return {}; }
+    /// From now on its client may connect, once.
+    [[nodiscard]] result<void> attach(const core::link_grant& grant, core::nanoseconds) override;
     void activate() override;
     [[nodiscard]] bool close() noexcept override;
 
@@ -93,11 +119,15 @@ class server_link final : public core::link {
     void arrive(incoming& in, status verdict, core::link_event& out) noexcept;
 
   private:
+    [[nodiscard]] status wait_for_room() noexcept;
+
     std::shared_ptr<server_hub> hub_;
     core::link_config config_;
     client_identity identity_;
     arrival_slots arrivals_;
     in_flight::owner frames_;
+    gatekeeper::entry entry_;          ///< of its client, once attached
+    core::nanoseconds waits_since_{};  ///< an answer for room; 0: none does
     bool activated_ = false;
     bool ended_ = false;
     bool closed_ = false;
@@ -105,7 +135,7 @@ class server_link final : public core::link {
 
 class server_poller final : public core::poller {
   public:
-    [[nodiscard]] static result<std::unique_ptr<core::poller>> open(void* zmq_context,
+    [[nodiscard]] static result<std::unique_ptr<core::poller>> open(std::shared_ptr<shared_context> zmq,
                                                                     const core::poller_options& options);
     explicit server_poller(std::shared_ptr<server_hub> hub) : hub_(std::move(hub)) {}
     ~server_poller() override { hub_->stop(); }

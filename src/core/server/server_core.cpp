@@ -12,6 +12,15 @@
 #include <fmt/format.h>
 
 namespace accel::core {
+namespace {
+
+/// `zmq` without `data_port`: behind the URI's port, a worker each. 0 (any) where that is 0 or ends.
+std::uint16_t data_port_behind(std::uint16_t port, std::uint32_t worker_index) noexcept {
+    const std::uint32_t next = port + 1U + worker_index;
+    return port == 0 || next > 0xFFFF ? std::uint16_t{0} : static_cast<std::uint16_t>(next);
+}
+
+}  // namespace
 
 result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context_state> context,
                                                          const std::vector<std::string>& uris,
@@ -120,13 +129,22 @@ result<void> server_core::add_listener(const uri& where,
 result<void> server_core::open_pollers(listener& added,
                                        const std::shared_ptr<const security_identity>& security) {
     added.poller_index = endpoints_.size();
+    std::uint32_t index = 0;
     for (worker* each : workers_) {
         const bool network = !added.scheme->shares_memory();
-        const std::uint16_t port = network ? next_data_port_ : std::uint16_t{0};
+        std::uint16_t port = network ? next_data_port_ : std::uint16_t{0};
         if (network && next_data_port_ != 0) ++next_data_port_;
-        poller_options wanted{
-            link_role::server, added.where.host,      port, network ? security : nullptr, options_.zerocopy,
-            options_.verbs,    options_.max_sessions, {}};
+        if (port == 0 && added.where.scheme == "zmq") port = data_port_behind(added.where.port, index);
+        ++index;
+        poller_options wanted{link_role::server,
+                              added.where.host,
+                              port,
+                              network ? security : nullptr,
+                              options_.zerocopy,
+                              options_.verbs,
+                              options_.max_sessions,
+                              options_.max_request_bytes,
+                              {}};
         if (resident_) {
             const link_geometry most{options_.max_slots, options_.max_request_bytes,
                                      options_.max_response_bytes};

@@ -1,0 +1,228 @@
+#include "backends/zmq/client.hpp"
+#include "backends/zmq/descriptors.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <span>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+/// The control path of the client's end: opening, attaching, ending.
+namespace accel::zmq {
+namespace {
+
+constexpr int slots_overhead = 8;
+
+error explain(const monitor_event& event, const std::string& endpoint) {
+    // Nothing else is known of a connection that ZeroMQ had no descriptor for.
+    if (!room_for_descriptors(1)) return out_of_descriptors("this process");
+    if (event.what == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH)
+        return {status::unauthorized, 0,
+                fmt::format("the data path at {} did not let us in: the session's credentials are good once, "
+                            "and while the session lives",
+                            endpoint)};
+    if (event.what == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL)
+        return {
+            status::protocol_error, 0,
+            fmt::format("what answers at {} is not the data path of our server (ZeroMQ's error {:#x}); is "
+                        "there a proxy in between?",
+                        endpoint, event.value)};
+    if (event.what == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL)
+        return {
+            status::peer_lost, 0,
+            fmt::format("the data path at {} closed the connection in the handshake; the server has ended, "
+                        "is overloaded, or its limit of open files has to be raised",
+                        endpoint)};
+    return {status::peer_lost, 0,
+            fmt::format("the data path at {} is closed; is its port open in the firewall?", endpoint)};
+}
+
+error no_answer(const std::string& endpoint) {
+    if (!room_for_descriptors(1)) return out_of_descriptors("this process");
+    return {
+        status::timed_out, 0,
+        fmt::format("the data path at {} did not answer in time; is its port open in the firewall, and has "
+                    "the server file descriptors left (ulimit -n)?",
+                    endpoint)};
+}
+
+result<void> wait_for_handshake(socket_monitor& monitor, const std::string& endpoint,
+                                core::nanoseconds deadline) {
+    for (;;) {
+        const core::nanoseconds at = core::now();
+        if (const auto event = monitor.next()) {
+            if (event->what == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) return {};
+            return explain(*event, endpoint);
+        }
+        if (at >= deadline) return no_answer(endpoint);
+        zmq_pollitem_t item{monitor.socket().get(), 0, ZMQ_POLLIN, 0};
+        zmq_poll(&item, 1, milliseconds_until(deadline));
+    }
+}
+
+}  // namespace
+
+client_hub::client_hub() : epoll_fd_(::epoll_create1(EPOLL_CLOEXEC)) {
+    watch(returned->fd());
+}
+
+client_hub::~client_hub() {
+    if (epoll_fd_ >= 0) ::close(epoll_fd_);
+}
+
+void client_hub::watch(int fd) const noexcept {
+    watch_fd(epoll_fd_, fd);
+}
+
+void client_hub::forget(int fd) const noexcept {
+    ::epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr);
+}
+
+void client_hub::add(client_link& link) {
+    active.push_back(&link);
+    if (!watched_) return;
+    watch(link.fd());
+    watch(link.monitor_fd());
+}
+
+void client_hub::remove(client_link& link) noexcept {
+    if (std::erase(active, &link) == 0 || !watched_) return;
+    forget(link.fd());
+    forget(link.monitor_fd());
+}
+
+int client_hub::event_fd() noexcept {
+    if (!watched_) {
+        for (const client_link* each : active) {
+            watch(each->fd());
+            watch(each->monitor_fd());
+        }
+    }
+    watched_ = true;
+    return epoll_fd_;
+}
+
+result<std::unique_ptr<core::poller>> client_poller::open(std::shared_ptr<shared_context> zmq,
+                                                          bool insecure) {
+    auto hub = std::make_shared<client_hub>();
+    if (!hub->sound()) return out_of_descriptors("this process");
+    return std::unique_ptr<core::poller>{
+        std::make_unique<client_poller>(std::move(zmq), std::move(hub), insecure)};
+}
+
+result<std::unique_ptr<core::link>> client_poller::open_link(const core::link_config& config) {
+    std::optional<key_pair> keys;
+    if (!insecure_) {
+        auto made = key_pair::make();
+        if (!made) return made.error();
+        keys = std::move(*made);
+    }
+    return std::unique_ptr<core::link>{std::make_unique<client_link>(zmq_, hub_, std::move(keys), config)};
+}
+
+client_link::client_link(std::shared_ptr<shared_context> zmq, std::shared_ptr<client_hub> hub,
+                         std::optional<key_pair> keys, const core::link_config& config)
+    : zmq_(std::move(zmq)),
+      hub_(std::move(hub)),
+      keys_(std::move(keys)),
+      config_(config),
+      arrivals_(config.geometry.slots, config.geometry.response_bytes, config.receive),
+      requests_(config.geometry.slots),
+      frames_(in_flight::make(config.geometry.slots, config.send, hub_->returned, this)) {
+    deferred_.reserve(config.geometry.slots);
+}
+
+client_link::~client_link() {
+    static_cast<void>(close());
+}
+
+core::link_description client_link::describe() const {
+    client_description own;
+    if (keys_) own.key = keys_->public_key();
+    return encode(own);
+}
+
+result<void> client_link::attach(const core::link_grant& grant, core::nanoseconds deadline) {
+    auto server = parse_server(grant.description);
+    if (!server) return server.error();
+    if (server->key.has_value() != keys_.has_value()) return mixed_keys();
+    auto endpoint = tcp_endpoint(grant.host, server->port, false);
+    if (!endpoint) return endpoint.error();
+    if (auto opened = open_socket(*server, grant.token); !opened) return opened;
+    if (auto made = connect(*endpoint, deadline); !made) return made;
+    // ZeroMQ has its own copy for as long as the socket lives; a link connects once.
+    keys_.reset();
+    return {};
+}
+
+/// A socket that shows the session's credentials.
+result<void> client_link::open_socket(const server_description& server, const core::session_token& token) {
+    auto opened = owned_socket::open(zmq_->get(), ZMQ_DEALER);
+    if (!opened) return opened.error();
+    monitor_.close();
+    socket_ = std::move(*opened);
+    client_identity identity = identity_of(server.index, token);
+    bool set = socket_.set(ZMQ_ROUTING_ID, std::as_bytes(std::span{&identity, 1}));
+    wipe(identity.token);
+    if (keys_) {
+        set = set && socket_.set(ZMQ_CURVE_SERVERKEY, *server.key) &&
+              socket_.set(ZMQ_CURVE_PUBLICKEY, keys_->public_key()) &&
+              socket_.set(ZMQ_CURVE_SECRETKEY, keys_->secret_key());
+    } else {
+        set = set && socket_.set(ZMQ_PLAIN_USERNAME, std::as_bytes(std::span{&server.index, 1})) &&
+              socket_.set(ZMQ_PLAIN_PASSWORD, token);
+    }
+    if (set) return {};
+    return refused_credentials();
+}
+
+result<void> client_link::connect(const std::string& endpoint, core::nanoseconds deadline) {
+    const auto largest = static_cast<std::int64_t>(config_.geometry.response_bytes) + frame_overhead;
+    const int patience_ms = std::max(1, milliseconds_until(deadline));
+    socket_.set(ZMQ_RECONNECT_IVL, -1);
+    socket_.set(ZMQ_SNDHWM, 0);
+    socket_.set(ZMQ_RCVHWM, static_cast<int>(config_.geometry.slots) + slots_overhead);
+    socket_.set(ZMQ_MAXMSGSIZE, largest);
+    socket_.set(ZMQ_RCVTIMEO, received_asleep_ms);
+    socket_.set(ZMQ_CONNECT_TIMEOUT, patience_ms);
+    // Later than the deadline here: what ZeroMQ reports before is the server's doing.
+    socket_.set(ZMQ_HANDSHAKE_IVL, patience_ms + 1'000);
+    auto monitor = socket_monitor::open(
+        zmq_->get(), socket_,
+        ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_CLOSED | ZMQ_EVENT_DISCONNECTED | handshake_failures);
+    if (!monitor) return monitor.error();
+    if (!socket_.connect(endpoint)) {
+        const int native = zmq_errno();
+        return error{status::system_error, native,
+                     fmt::format("cannot connect to {}: {}", endpoint, zmq_strerror(native))};
+    }
+    if (auto made = wait_for_handshake(*monitor, endpoint, deadline); !made) return made;
+    monitor_ = std::move(*monitor);
+    return {};
+}
+
+void client_link::activate() {
+    fd_ = socket_.fd();
+    monitor_fd_ = monitor_.socket().fd();
+    hub_->add(*this);
+}
+
+bool client_link::close() noexcept {
+    if (!closed_) {
+        closed_ = true;
+        ended_ = true;
+        hub_->remove(*this);
+        monitor_.close();
+        socket_.close();
+        frames_->forget();
+        deferred_.clear();
+    }
+    hub_->returned->settle_forgotten();
+    return frames_->idle();
+}
+
+}  // namespace accel::zmq

@@ -1,0 +1,40 @@
+#include "backends/zmq/descriptors.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+namespace accel::zmq {
+
+bool room_for_descriptors(std::size_t count) noexcept {
+    std::array<int, 32> taken{};
+    const std::size_t wanted = std::min(count, taken.size());
+    std::size_t got = 0;
+    for (int last = ::eventfd(0, EFD_CLOEXEC); last >= 0 && got < wanted;) {
+        taken[got++] = last;
+        if (got < wanted) last = ::fcntl(taken[0], F_DUPFD_CLOEXEC, 0);
+    }
+    for (std::size_t i = 0; i < got; ++i) ::close(taken[i]);
+    return got == wanted;
+}
+
+error out_of_descriptors(std::string_view who) {
+    return {status::system_error, EMFILE,
+            fmt::format("{} has no file descriptors left: raise the limit of open files (ulimit -n), or open "
+                        "fewer channels",
+                        who)};
+}
+
+void watch_fd(int epoll_fd, int fd) noexcept {
+    epoll_event interest{};
+    interest.events = EPOLLIN;
+    ::epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &interest);
+}
+
+}  // namespace accel::zmq

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <accel_transport/status.hpp>
+
+#include <cstddef>
+#include <string_view>
+
+/// libzmq ends the process where it finds no file descriptor for one of its threads, and waits in silence
+/// where it finds none for a connection. So descriptors are looked for before it needs them.
+namespace accel::zmq {
+
+/// For a context: its threads, and the sockets that come with it.
+inline constexpr std::size_t context_descriptors = 16;
+/// For a socket with its monitor and its connection.
+inline constexpr std::size_t socket_descriptors = 8;
+
+/// Whether this process can open `count` (at most 32) more descriptors now. Other threads may take them.
+[[nodiscard]] bool room_for_descriptors(std::size_t count) noexcept;
+
+/// `system_error`: "… has no file descriptors left: raise the limit of open files".
+[[nodiscard]] error out_of_descriptors(std::string_view who);
+
+/// Makes an epoll descriptor readable with `fd`.
+void watch_fd(int epoll_fd, int fd) noexcept;
+
+}  // namespace accel::zmq

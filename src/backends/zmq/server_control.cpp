@@ -1,0 +1,242 @@
+#include "backends/zmq/description.hpp"
+#include "backends/zmq/descriptors.hpp"
+#include "backends/zmq/server.hpp"
+#include "core/control/security.hpp"
+#include "core/log.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include <fmt/format.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+/// The control path of the server's end: listening, opening, ending.
+namespace accel::zmq {
+namespace {
+
+/// Unread messages of one client, after which its connection is left waiting.
+constexpr int receive_queue = 64;
+/// How long a stranger may take to show who it is.
+constexpr int handshake_ms = 5'000;
+/// A client that takes nothing for so long is disconnected, so that what is queued for it is freed.
+constexpr int stalled_ms = 10'000;
+constexpr int listen_backlog = 1'024;
+constexpr int zap_enforce_domain = 93;  // ZMQ_ZAP_ENFORCE_DOMAIN: named in zmq.h only for draft builds
+
+/// Nobody gets in but whom the gatekeeper expects.
+bool secure(owned_socket& router, const std::string& domain, const std::optional<key_pair>& keys) {
+    const auto* text = reinterpret_cast<const std::byte*>(domain.data());
+    const bool named = router.set(zap_enforce_domain, 1) && router.set(ZMQ_ZAP_DOMAIN, {text, domain.size()});
+    if (!keys) return named && router.set(ZMQ_PLAIN_SERVER, 1);
+    return named && router.set(ZMQ_CURVE_SERVER, 1) && router.set(ZMQ_CURVE_SECRETKEY, keys->secret_key());
+}
+
+std::int64_t longest_frame(const core::poller_options& options) {
+    const std::size_t bytes = options.max_request_bytes > 0
+                                  ? std::min<std::size_t>(options.max_request_bytes, core::max_payload_bytes)
+                                  : core::max_payload_bytes;
+    return static_cast<std::int64_t>(bytes) + frame_overhead;
+}
+
+void bound(owned_socket& router, const core::poller_options& options) {
+    router.set(ZMQ_ROUTER_MANDATORY, 1);
+    router.set(ZMQ_SNDHWM, 0);  // `in_flight` bounds what is sent
+    router.set(ZMQ_RCVHWM, receive_queue);
+    router.set(ZMQ_MAXMSGSIZE, longest_frame(options));
+    router.set(ZMQ_TCP_MAXRT, stalled_ms);
+    router.set(ZMQ_HANDSHAKE_IVL, handshake_ms);
+    router.set(ZMQ_BACKLOG, listen_backlog);
+}
+
+error cannot_listen(const core::poller_options& options) {
+    const int native = zmq_errno();
+    if (native == EMFILE || native == ENFILE) return out_of_descriptors("this process");
+    const auto where = host_and_port(options.host, options.port);
+    return {native == EADDRINUSE ? status::invalid_argument : status::system_error, native,
+            fmt::format("cannot listen for zmq data on {}: {}; choose another host or data_port", where,
+                        zmq_strerror(native))};
+}
+
+}  // namespace
+
+server_hub::server_hub(server_entrance entrance)
+    : zmq_(std::move(entrance.zmq)),
+      router(std::move(entrance.router)),
+      router_fd(router.fd()),
+      epoll_fd_(::epoll_create1(EPOLL_CLOEXEC)),
+      gate_(entrance.gate),
+      domain_(std::move(entrance.domain)),
+      key_(entrance.key),
+      port_(router.bound_port()) {}
+
+server_hub::~server_hub() {
+    if (epoll_fd_ >= 0) ::close(epoll_fd_);
+}
+
+int server_hub::event_fd() noexcept {
+    if (!watched_) {
+        watch_fd(epoll_fd_, returned->fd());
+        watch_fd(epoll_fd_, router_fd);
+    }
+    watched_ = true;
+    return epoll_fd_;
+}
+
+void server_hub::stop() noexcept {
+    if (watched_) ::epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, router_fd, nullptr);
+    router.close();
+    returned->close();
+}
+
+std::uint32_t server_hub::take_index() {
+    const std::lock_guard lock{mutex_};
+    if (free_.empty()) return next_index_++;
+    const std::uint32_t index = free_.back();
+    free_.pop_back();
+    return index;
+}
+
+void server_hub::activate(server_link& opened) {
+    const std::lock_guard lock{mutex_};
+    activated_.push_back(&opened);
+    changed_.store(true, std::memory_order_release);
+}
+
+void server_hub::merge_activated() noexcept {
+    if (!changed_.load(std::memory_order_acquire)) return;
+    const std::lock_guard lock{mutex_};
+    for (server_link* each : activated_) {
+        const std::uint32_t index = each->identity().index;
+        if (links_.size() <= index) links_.resize(index + std::size_t{1});
+        links_[index] = each;
+    }
+    activated_.clear();
+    changed_.store(false, std::memory_order_relaxed);
+}
+
+void server_hub::remove(std::uint32_t index) noexcept {
+    merge_activated();
+    links_[index] = nullptr;
+    put_index(index);
+}
+
+void server_hub::put_index(std::uint32_t index) noexcept {
+    const std::lock_guard lock{mutex_};
+    free_.push_back(index);
+}
+
+server_link* server_hub::find(message_part& identity) noexcept {
+    client_identity shown;
+    if (identity.size() != sizeof shown) return nullptr;
+    std::memcpy(&shown, identity.data(), sizeof shown);
+    for (int attempt = 0; attempt < 2; ++attempt) {
+        server_link* const behind = shown.index < links_.size() ? links_[shown.index] : nullptr;
+        if (behind != nullptr && same_identity(shown, behind->identity())) return behind;
+        // It may have been opened since this turn began.
+        merge_activated();
+    }
+    return nullptr;
+}
+
+server_link::server_link(std::shared_ptr<server_hub> hub, const core::link_config& config)
+    : hub_(std::move(hub)),
+      config_(config),
+      identity_(identity_of(hub_->take_index(), config.token)),
+      arrivals_(config.geometry.slots, config.geometry.request_bytes, config.receive),
+      frames_(in_flight::make(config.geometry.slots, config.send, hub_->returned, this)) {}
+
+server_link::~server_link() {
+    static_cast<void>(close());
+    wipe(config_.token);
+    wipe(identity_.token);
+}
+
+core::link_description server_link::describe() const {
+    return encode(server_description{hub_->port(), identity_.index, hub_->key()});
+}
+
+result<void> server_link::attach(const core::link_grant& grant, core::nanoseconds) {
+    auto client = parse_client(grant.description);
+    if (!client) return client.error();
+    if (client->key.has_value() != hub_->key().has_value()) return mixed_keys();
+    credential shown;
+    if (client->key) {
+        shown.name = *client->key;
+    } else {
+        shown = {std::as_bytes(std::span{&identity_.index, 1}), config_.token};
+    }
+    entry_ = hub_->expect(shown);
+    wipe(shown.password);
+    if (!entry_.empty()) return {};
+    return error{status::protocol_error, 0, "the client described a key that another session uses"};
+}
+
+void server_link::activate() {
+    activated_ = true;
+    hub_->activate(*this);
+}
+
+bool server_link::close() noexcept {
+    if (!closed_) {
+        closed_ = true;
+        ended_ = true;
+        hub_->forget(entry_);
+        frames_->forget();
+        // What no peer was ever told of is not known to the polling thread.
+        if (activated_) {
+            hub_->remove(identity_.index);
+        } else {
+            hub_->put_index(identity_.index);
+        }
+    }
+    if (activated_) hub_->returned->settle_forgotten();
+    return frames_->idle();
+}
+
+result<std::unique_ptr<core::poller>> server_poller::open(std::shared_ptr<shared_context> zmq,
+                                                          const core::poller_options& options) {
+    auto endpoint = tcp_endpoint(options.host, options.port, true);
+    if (!endpoint) return endpoint.error();
+    auto gate = zmq->gate();
+    if (!gate) return gate.error();
+    auto router = owned_socket::open(zmq->get(), ZMQ_ROUTER);
+    if (!router) return router.error();
+    std::optional<key_pair> keys;
+    if (!options.security->insecure) {
+        auto made = key_pair::make();
+        if (!made) return made.error();
+        keys = std::move(*made);
+    }
+    bound(*router, options);
+    server_entrance entrance{zmq, *gate, (*gate)->open_domain(), std::nullopt, {}};
+    if (!secure(*router, entrance.domain, keys)) return refused_credentials();
+    if (keys) entrance.key = keys->public_key();
+    if (!router->bind(*endpoint)) return cannot_listen(options);
+    entrance.router = std::move(*router);
+    auto hub = std::make_shared<server_hub>(std::move(entrance));
+    if (!hub->sound()) return out_of_descriptors("this process");
+    return std::unique_ptr<core::poller>{std::make_unique<server_poller>(std::move(hub))};
+}
+
+result<std::unique_ptr<core::link>> server_poller::open_link(const core::link_config& config) {
+    // One for the connection to come, and some for those of others.
+    if (!room_for_descriptors(socket_descriptors)) return out_of_descriptors("the server");
+    return std::unique_ptr<core::link>{std::make_unique<server_link>(hub_, config)};
+}
+
+void server_poller::drop_stranger(message_part& identity) noexcept {
+    const bool say = hub_->limit.allow(core::now());
+    const char* const address = say ? zmq_msg_gets(identity.raw(), "Peer-Address") : nullptr;
+    drop_rest(hub_->router.get(), identity);
+    if (!say) return;
+    core::log().warn(
+        "dropped zmq data of a client at {}: it names another session than it was let in for, or one that is "
+        "over",
+        address != nullptr ? address : "an unknown address");
+}
+
+}  // namespace accel::zmq

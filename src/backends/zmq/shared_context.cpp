@@ -1,0 +1,37 @@
+#include "backends/zmq/shared_context.hpp"
+
+#include "backends/zmq/descriptors.hpp"
+
+#include <cerrno>
+
+#include <zmq.h>
+
+namespace accel::zmq {
+
+result<std::shared_ptr<shared_context>> shared_context::open() {
+    if (!room_for_descriptors(context_descriptors)) return out_of_descriptors("this process");
+    void* const made = ::zmq_ctx_new();
+    if (made == nullptr) return out_of_descriptors("this process");
+    ::zmq_ctx_set(made, ZMQ_MAX_SOCKETS, 65'535);
+    return std::make_shared<shared_context>(made);
+}
+
+shared_context::~shared_context() {
+    gate_.reset();
+    while (::zmq_ctx_term(handle_) != 0 && zmq_errno() == EINTR) continue;
+}
+
+result<gatekeeper*> shared_context::gate() {
+    const std::scoped_lock lock{mutex_};
+    if (gate_ && !gate_->running()) gate_.reset();
+    if (!gate_) {
+        if (!room_for_descriptors(context_descriptors)) return out_of_descriptors("this process");
+        gate_.emplace(handle_);
+    }
+    if (gate_->running()) return &*gate_;
+    return error{status::system_error, zmq_errno(),
+                 "ZeroMQ could not start the thread that lets clients in: raise the limit of open files "
+                 "(ulimit -n)"};
+}
+
+}  // namespace accel::zmq

@@ -1,0 +1,159 @@
+#include "backends/zmq/socket.hpp"
+
+#include "backends/zmq/descriptors.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <memory>
+#include <string_view>
+#include <thread>
+
+#include <fmt/format.h>
+#include <netdb.h>
+
+namespace accel::zmq {
+namespace {
+
+struct address_list_owner {
+    void operator()(addrinfo* list) const noexcept { ::freeaddrinfo(list); }
+};
+using address_list = std::unique_ptr<addrinfo, address_list_owner>;
+
+std::string without_brackets(const std::string& host) {
+    const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
+    return bracketed ? host.substr(1, host.size() - 2) : host;
+}
+
+result<address_list> addresses_of(const std::string& name, bool to_bind) {
+    addrinfo hints{};
+    hints.ai_family = AF_UNSPEC;
+    hints.ai_socktype = SOCK_STREAM;
+    hints.ai_flags = to_bind ? AI_PASSIVE : 0;
+    addrinfo* found = nullptr;
+    const int failure = ::getaddrinfo(name.c_str(), nullptr, &hints, &found);
+    if (failure == 0) return address_list{found};
+    if (failure == EAI_SYSTEM && (errno == EMFILE || errno == ENFILE))
+        return out_of_descriptors("this process");
+    return error{status::invalid_argument, failure,
+                 fmt::format("the host name '{}' has no address: {}; check its spelling", name,
+                             ::gai_strerror(failure))};
+}
+
+const addrinfo& preferred(const addrinfo& first) noexcept {
+    for (const addrinfo* each = &first; each != nullptr; each = each->ai_next) {
+        if (each->ai_family == AF_INET) return *each;
+    }
+    return first;
+}
+
+}  // namespace
+
+result<owned_socket> owned_socket::open(void* context, int type) {
+    if (!room_for_descriptors(socket_descriptors)) return out_of_descriptors("this process");
+    owned_socket opened{::zmq_socket(context, type)};
+    if (!opened) {
+        const int native = zmq_errno();
+        if (native == EMFILE) return out_of_descriptors("this process");
+        return error{status::system_error, native,
+                     fmt::format("ZeroMQ could not open a socket: {}", zmq_strerror(native))};
+    }
+    opened.set(ZMQ_LINGER, 0);
+    return opened;
+}
+
+owned_socket& owned_socket::operator=(owned_socket&& other) noexcept {
+    if (this != &other) {
+        close();
+        handle_ = std::exchange(other.handle_, nullptr);
+    }
+    return *this;
+}
+
+void owned_socket::close() noexcept {
+    if (handle_ != nullptr) zmq_close(handle_);
+    handle_ = nullptr;
+}
+
+bool owned_socket::bind(const std::string& endpoint) noexcept {
+    set(ZMQ_IPV6, endpoint.find('[') != std::string::npos ? 1 : 0);
+    const core::nanoseconds deadline = core::deadline_after(std::chrono::milliseconds{500});
+    while (zmq_bind(handle_, endpoint.c_str()) != 0) {
+        if (zmq_errno() != EADDRINUSE || core::now() >= deadline) return false;
+        std::this_thread::sleep_for(std::chrono::milliseconds{10});
+    }
+    return true;
+}
+
+bool owned_socket::connect(const std::string& endpoint) noexcept {
+    set(ZMQ_IPV6, endpoint.find('[') != std::string::npos ? 1 : 0);
+    return zmq_connect(handle_, endpoint.c_str()) == 0;
+}
+
+bool owned_socket::set(int option, int value) noexcept {
+    return zmq_setsockopt(handle_, option, &value, sizeof value) == 0;
+}
+
+bool owned_socket::set(int option, std::int64_t value) noexcept {
+    return zmq_setsockopt(handle_, option, &value, sizeof value) == 0;
+}
+
+bool owned_socket::set(int option, std::span<const std::byte> value) noexcept {
+    return zmq_setsockopt(handle_, option, value.data(), value.size()) == 0;
+}
+
+int owned_socket::events() noexcept {
+    int value = 0;
+    std::size_t size = sizeof value;
+    return zmq_getsockopt(handle_, ZMQ_EVENTS, &value, &size) == 0 ? value : 0;
+}
+
+int owned_socket::fd() noexcept {
+    int value = -1;
+    std::size_t size = sizeof value;
+    return zmq_getsockopt(handle_, ZMQ_FD, &value, &size) == 0 ? value : -1;
+}
+
+std::uint16_t owned_socket::bound_port() noexcept {
+    std::array<char, 256> endpoint{};
+    std::size_t size = endpoint.size();
+    if (zmq_getsockopt(handle_, ZMQ_LAST_ENDPOINT, endpoint.data(), &size) != 0) return 0;
+    const std::string_view text{endpoint.data()};
+    const std::string_view digits = text.substr(text.rfind(':') + 1);
+    std::uint16_t port = 0;
+    std::from_chars(digits.data(), digits.data() + digits.size(), port);
+    return port;
+}
+
+std::string host_and_port(const std::string& host, std::uint16_t port) {
+    const bool bare_ipv6 = host.find(':') != std::string::npos && host.front() != '[';
+    return bare_ipv6 ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
+}
+
+result<std::string> tcp_endpoint(const std::string& host, std::uint16_t port, bool to_bind) {
+    const std::string port_text = to_bind && port == 0 ? "*" : fmt::format("{}", port);
+    if (to_bind && (host.empty() || host == "*")) return fmt::format("tcp://0.0.0.0:{}", port_text);
+    const std::string name = without_brackets(host);
+    auto found = addresses_of(name, to_bind);
+    if (!found) return found.error();
+    const addrinfo& chosen = preferred(**found);
+    std::array<char, NI_MAXHOST> numeric{};
+    if (::getnameinfo(chosen.ai_addr, chosen.ai_addrlen, numeric.data(), numeric.size(), nullptr, 0,
+                      NI_NUMERICHOST) != 0)
+        return error{status::invalid_argument, 0,
+                     fmt::format("the host name '{}' has no numeric address", name)};
+    return chosen.ai_family == AF_INET6 ? fmt::format("tcp://[{}]:{}", numeric.data(), port_text)
+                                        : fmt::format("tcp://{}:{}", numeric.data(), port_text);
+}
+
+int milliseconds_until(core::nanoseconds deadline) noexcept {
+    const core::nanoseconds from = core::now();
+    if (deadline <= from) return 0;
+    constexpr core::nanoseconds longest = std::chrono::hours{1};
+    const core::nanoseconds left = std::min(deadline - from, longest);
+    return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count());
+}
+
+}  // namespace accel::zmq

@@ -1,0 +1,61 @@
+#pragma once
+
+#include "core/clock.hpp"
+
+#include <accel_transport/status.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+
+#include <zmq.h>
+
+namespace accel::zmq {
+
+/// Owns one ZeroMQ socket; linger 0. Belongs to one thread at a time.
+class owned_socket {
+  public:
+    owned_socket() noexcept = default;
+    /// `system_error` where descriptors are short.
+    [[nodiscard]] static result<owned_socket> open(void* context, int type);
+    owned_socket(owned_socket&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+    owned_socket& operator=(owned_socket&& other) noexcept;
+    ~owned_socket() { close(); }
+
+    void close() noexcept;
+    [[nodiscard]] void* get() const noexcept { return handle_; }
+    explicit operator bool() const noexcept { return handle_ != nullptr; }
+
+    /// On endpoints as `tcp_endpoint` gives them; zmq_errno() says why not. A port in use is tried for half a
+    /// second, because ZeroMQ frees one some time after its socket was closed.
+    [[nodiscard]] bool bind(const std::string& endpoint) noexcept;
+    [[nodiscard]] bool connect(const std::string& endpoint) noexcept;
+
+    /// False where the library does not know the option or value.
+    bool set(int option, int value) noexcept;
+    bool set(int option, std::int64_t value) noexcept;
+    bool set(int option, std::span<const std::byte> value) noexcept;
+    /// ZMQ_EVENTS; 0 once the context is being terminated.
+    [[nodiscard]] int events() noexcept;
+    [[nodiscard]] int fd() noexcept;
+    /// Port of the last bound endpoint.
+    [[nodiscard]] std::uint16_t bound_port() noexcept;
+
+  private:
+    explicit owned_socket(void* handle) noexcept : handle_(handle) {}
+    void* handle_ = nullptr;
+};
+
+/// "tcp://address:port" with the host resolved, IPv4 first; "*" or nothing is any address of this host. Port
+/// 0 is any free one (for binding). May block on name service.
+[[nodiscard]] result<std::string> tcp_endpoint(const std::string& host, std::uint16_t port, bool to_bind);
+
+/// "host:port", brackets around IPv6.
+[[nodiscard]] std::string host_and_port(const std::string& host, std::uint16_t port);
+
+/// Milliseconds for ZeroMQ until `deadline`, rounded up; 0 if it is over, an hour at most.
+[[nodiscard]] int milliseconds_until(core::nanoseconds deadline) noexcept;
+
+}  // namespace accel::zmq

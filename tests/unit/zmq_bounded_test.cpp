@@ -1,0 +1,117 @@
+#include "backends/zmq/gatekeeper.hpp"
+#include "backends/zmq/socket.hpp"
+#include "unit/zmq_pair.hpp"
+
+namespace accel::zmq::testing {
+namespace {
+
+/// Far above what the kernel's buffers hold, far below what is offered.
+constexpr std::size_t bound_bytes = 16 << 20;
+constexpr std::size_t offered_bytes = 64 << 20;
+constexpr std::uint32_t offered_most = 200'000;
+
+/// Offers one message after another in slot 0 until the link has no room, and has none a moment later.
+/// Returns how many bytes were taken.
+template <class Send>
+std::size_t fill(std::size_t message_bytes, Send send) {
+    std::size_t taken = 0;
+    for (std::uint32_t i = 1; i <= offered_most && taken < offered_bytes; ++i) {
+        const bool sent = eventually([&] { return send(i) == status::ok; }, 300ms);
+        if (!sent) return taken;
+        taken += message_bytes + sizeof(slot_header);
+    }
+    return taken;
+}
+
+/// A socket by hand that reads little by itself.
+struct reluctant_socket {
+    explicit reluctant_socket(int type) : socket(std::move(*owned_socket::open(context.get(), type))) {
+        socket.set(ZMQ_RCVHWM, 1);
+        socket.set(ZMQ_RCVBUF, 64 << 10);
+    }
+    struct end_context {
+        void operator()(void* made) const { zmq_ctx_term(made); }
+    };
+    std::unique_ptr<void, end_context> context{zmq_ctx_new()};
+    owned_socket socket;
+};
+
+class zmq_bounded_test : public zmq_test {
+  protected:
+    /// A client that asks and reads nothing.
+    void connect_peer(std::size_t response_bytes) {
+        listen();
+        token.fill(std::byte{5});
+        server = open_server_link({1, 64, response_bytes}, token, this);
+        server->activate();
+        const auto told = parse_server(server->describe());
+        const std::uint32_t index = told.value().index;
+        const client_identity name = identity_of(index, token);
+        peer.socket.set(ZMQ_ROUTING_ID, std::as_bytes(std::span{&name, 1}));
+        peer.socket.set(ZMQ_PLAIN_USERNAME, std::as_bytes(std::span{&index, 1}));
+        peer.socket.set(ZMQ_PLAIN_PASSWORD, token);
+        ASSERT_TRUE(peer.socket.connect("tcp://127.0.0.1:" + std::to_string(told.value().port)));
+        ask(1);
+        ASSERT_EQ(next(*server_events).kind, event_kind::arrived);
+    }
+    void ask(std::uint32_t generation) {
+        slot_header request;
+        request.generation = generation;
+        ASSERT_GE(zmq_send(peer.socket.get(), &request, sizeof request, ZMQ_DONTWAIT), 0);
+    }
+    void TearDown() override { server.reset(); }
+
+    core::session_token token{};
+    reluctant_socket peer{ZMQ_DEALER};
+    std::unique_ptr<core::link> server;
+};
+
+TEST_F(zmq_bounded_test, long_answers_that_nobody_reads_do_not_pile_up) {
+    connect_peer(65'536);
+    const auto answer = random_bytes(65'536, 1);
+    EXPECT_LT(fill(answer.size(),
+                   [&](std::uint32_t i) { return send(*server, message_kind::response, 0, answer, i); }),
+              bound_bytes);
+}
+
+TEST_F(zmq_bounded_test, short_answers_that_nobody_reads_do_not_pile_up) {
+    connect_peer(400);
+    const auto answer = random_bytes(400, 1);
+    EXPECT_LT(fill(answer.size(),
+                   [&](std::uint32_t i) { return send(*server, message_kind::response, 0, answer, i); }),
+              bound_bytes);
+}
+
+TEST_F(zmq_bounded_test, a_client_that_takes_no_answer_is_lost_in_the_end) {
+    connect_peer(65'536);
+    const auto answer = random_bytes(65'536, 1);
+    static_cast<void>(fill(
+        answer.size(), [&](std::uint32_t i) { return send(*server, message_kind::response, 0, answer, i); }));
+    EXPECT_TRUE(eventually(
+        [&] { return send(*server, message_kind::response, 0, answer, 7) == status::peer_lost; }, 40s));
+}
+
+TEST_F(zmq_bounded_test, requests_that_nobody_reads_do_not_pile_up) {
+    constexpr std::size_t length = 16'384;
+    reluctant_socket far{ZMQ_ROUTER};
+    gatekeeper gate{far.context.get()};
+    const std::string domain = "by hand";
+    const std::uint32_t index = 0;
+    ASSERT_FALSE(gate.expect(domain, false, {std::as_bytes(std::span{&index, 1}), token}).empty());
+    far.socket.set(ZMQ_PLAIN_SERVER, 1);
+    far.socket.set(ZMQ_ZAP_DOMAIN, std::as_bytes(std::span{domain}));
+    ASSERT_TRUE(far.socket.bind("tcp://127.0.0.1:*"));
+    auto both = open_client({1, length, 64});
+    const auto told = encode(server_description{far.socket.bound_port(), 0, std::nullopt});
+    ASSERT_TRUE(attach(both, told).ok());
+    both.client->activate();
+    const auto question = random_bytes(length, 1);
+    // A server that answers what it has not read lets the client ask again in the same slot.
+    EXPECT_LT(
+        fill(length,
+             [&](std::uint32_t i) { return send(*both.client, message_kind::request, 0, question, i); }),
+        bound_bytes);
+}
+
+}  // namespace
+}  // namespace accel::zmq::testing

@@ -1,0 +1,53 @@
+#include "unit/zmq_pair.hpp"
+
+#include <accel_transport/accel_transport.hpp>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+namespace accel::zmq::testing {
+namespace {
+
+/// Binds a port; 0 is any. Returns it; 0: it is taken.
+std::uint16_t bind_port(std::uint16_t port) {
+    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    auto* any = reinterpret_cast<sockaddr*>(&address);
+    const bool bound = ::bind(fd, any, size) == 0 && ::getsockname(fd, any, &size) == 0;
+    ::close(fd);
+    return bound ? ntohs(address.sin_port) : std::uint16_t{0};
+}
+
+TEST(zmq_data_port, lies_behind_the_port_of_the_uri_a_worker_each) {
+    auto context = accel::context::open();
+    server_options options;
+    options.workers = 2;
+    options.security.insecure = true;
+    options.max_request_bytes = 4'096;
+    for (int attempt = 0; attempt < 20; ++attempt) {
+        const std::uint16_t port = bind_port(0);
+        if (port == 0 || port > 65'000) continue;
+        auto made = server::listen(
+            *context, {"zmq://127.0.0.1:" + std::to_string(port)}, [](exchange request) { request.reply(0); },
+            options);
+        if (!made) continue;  // somebody else has one of the ports
+        EXPECT_EQ(bind_port(static_cast<std::uint16_t>(port + 1)), 0);
+        EXPECT_EQ(bind_port(static_cast<std::uint16_t>(port + 2)), 0);
+        channel_options wanted;
+        wanted.security.insecure = true;
+        wanted.request_bytes = 4'096;
+        auto client = channel::connect(*context, made->endpoints().at(0), wanted);
+        ASSERT_TRUE(client) << client.error().message;
+        EXPECT_TRUE(client->call({}));
+        return;
+    }
+    FAIL() << "no three ports in a row were free";
+}
+
+}  // namespace
+}  // namespace accel::zmq::testing
