@@ -97,7 +97,8 @@ struct server_options {
     std::chrono::nanoseconds drain_timeout = std::chrono::seconds{2};  ///< of `stop` and the destructor
     poll_mode poll = poll_mode::adaptive;
     std::chrono::nanoseconds spin = std::chrono::microseconds{50};
-    std::uint16_t data_port = 0;  ///< tcp, zmq: first port of the data path, a worker each; 0: any
+    std::uint16_t data_port = 0;  ///< tcp, zmq: first port of the data path, a worker each; 0: any, or for
+                                  ///< zmq the ports behind the URI's
     bool zerocopy = false;        ///< tcp: MSG_ZEROCOPY for large payloads
     verbs_options verbs{};
     security_options security{};
