@@ -104,7 +104,7 @@ struct server_options {
     std::size_t max_client_memory_bytes = 0;
     std::uint32_t max_connections = 4096;  ///< control connections at once; fewer where descriptors are few
     std::uint32_t max_client_connections = 0;  ///< of one client; 0: three quarters of `max_connections`
-    /// New connections from one address: so many at once, then a quarter of that a second.
+    /// Handshakes with one address: so many at once, then as many a second.
     std::uint32_t max_handshakes = 1024;
     memory_kind memory = memory_kind::host();  ///< where handlers want their bytes
     /// With `memory` of a GPU: requests that it works on at once, a worker; the others queue, until their

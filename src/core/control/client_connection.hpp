@@ -128,7 +128,7 @@ class client_connection {
     std::size_t next_address_ = 0;
     nanoseconds connect_at_{};
     nanoseconds connect_by_ = never;  ///< this address has its chance until then
-    int unexplained_failures_ = 0;
+    bool closed_unheard_ = false;     ///< the last connections were, before the server said a word
     bool more_ = false;
     bool wants_write_ = false;  ///< TLS does, while it shakes hands
     std::map<std::uint64_t, std::shared_ptr<waiting_call>> calls_;

@@ -34,7 +34,7 @@ bool watch_fd(int epoll, int fd, std::uint64_t tag) noexcept {
 control_limits fitted(control_limits limits) {
     const std::uint32_t descriptors = descriptor_limit();
     limits.max_connections = std::min(limits.max_connections, std::max(descriptors / 3, 1U));
-    limits.max_half_open = std::min(limits.max_half_open, std::max(descriptors / 8, 4U));
+    limits.max_half_open = std::min(limits.max_half_open, std::max(descriptors / 4, 4U));
     limits.max_client_connections = std::clamp(limits.max_client_connections, 1U, limits.max_connections);
     return limits;
 }
@@ -53,7 +53,7 @@ control_server::impl::impl(listener door, unique_fd epoll, std::shared_ptr<serve
       opener_(host, wake_),
       identity_(security_->current()),
       key_generation_(security_->generation()),
-      handshakes_(limits.max_handshakes, std::max(limits.max_handshakes / 4, 1U)) {
+      handshakes_(limits.max_handshakes, limits.max_handshakes) {
     static_cast<void>(watch_fd(epoll_.get(), door_.fd(), door_tag));
     static_cast<void>(watch_fd(epoll_.get(), wake_.fd(), wake_tag));
     thread_ = std::thread([this] { run(); });
