@@ -95,8 +95,14 @@ error empty_region() {
 
 context::context(std::shared_ptr<core::context_state> state) noexcept : state_(std::move(state)) {}
 context::context(context&&) noexcept = default;
-context& context::operator=(context&&) noexcept = default;
-context::~context() = default;
+context& context::operator=(context&& other) noexcept {
+    core::leave_to_parent(state_);
+    state_ = std::move(other.state_);
+    return *this;
+}
+context::~context() {
+    core::leave_to_parent(state_);
+}
 
 result<context> context::open(const context_options& options) {
     core::log().set_level(core::spdlog_level(options.log));
@@ -104,6 +110,7 @@ result<context> context::open(const context_options& options) {
 }
 
 result<region> context::allocate(std::size_t size_bytes, memory_kind kind) {
+    if (state_->inherited()) return core::made_before_fork();
     if (size_bytes == 0) return core::empty_region();
     auto gpu = core::device_of(*state_, kind);
     if (!gpu) return gpu.error();
@@ -120,6 +127,7 @@ result<region> context::allocate(std::size_t size_bytes, memory_kind kind) {
 }
 
 result<region> context::register_memory(void* data, std::size_t size_bytes, memory_kind kind) {
+    if (state_->inherited()) return core::made_before_fork();
     if (size_bytes == 0) return core::empty_region();
     if (data == nullptr) return error{status::invalid_argument, 0, "cannot register a null pointer"};
     auto gpu = core::device_of(*state_, kind);
@@ -131,7 +139,9 @@ result<region> context::register_memory(void* data, std::size_t size_bytes, memo
 std::vector<scheme_report> context::schemes() const {
     std::vector<scheme_report> reports;
     for (const auto& each : state_->backends()) {
-        auto [usable, reason] = each->examine();
+        auto [usable, reason] = state_->inherited()
+                                    ? core::probe_result{false, core::made_before_fork().message}
+                                    : each->examine();
         reports.push_back({std::string{each->scheme()}, usable, std::move(reason)});
     }
     return reports;

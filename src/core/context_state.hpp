@@ -2,6 +2,7 @@
 
 #include "core/accelerator.hpp"
 #include "core/backend.hpp"
+#include "core/fork_guard.hpp"
 #include "core/region_state.hpp"
 
 #include <accel_transport/context.hpp>
@@ -25,6 +26,8 @@ class context_state : public std::enable_shared_from_this<context_state> {
     context_state(const context_state&) = delete;
     context_state& operator=(const context_state&) = delete;
 
+    /// True in a child of the process that made it.
+    [[nodiscard]] bool inherited() const noexcept { return stamp_.inherited(); }
     /// The ZeroMQ context (`zmq_ctx_new`), made on first use, terminated with this object.
     [[nodiscard]] void* zmq();
     /// The client side of the control plane: one thread, started on first use.
@@ -39,6 +42,7 @@ class context_state : public std::enable_shared_from_this<context_state> {
     [[nodiscard]] backend* find_backend(std::string_view scheme) const noexcept;
 
   private:
+    process_stamp stamp_;
     std::recursive_mutex mutex_;  ///< as the control plane asks for `zmq()` while it is made
     void* zmq_ = nullptr;
     std::unique_ptr<authenticator> authenticator_;

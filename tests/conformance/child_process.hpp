@@ -14,8 +14,8 @@ namespace accel::tests {
 
 /// In a child of fork(): ends the process with a message on standard error if the condition does not hold.
 /// Assertions of GoogleTest belong to the parent.
-#define CHILD_EXPECT(condition)                                                        \
-    do {                                                                               \
+#define CHILD_EXPECT(condition)                                                          \
+    do {                                                                                 \
         if (!(condition)) ::accel::tests::fail_in_child(__FILE__, __LINE__, #condition); \
     } while (false)
 

@@ -142,7 +142,8 @@ TEST_P(forking, child_cannot_use_or_disturb_what_its_parent_made) {
     checked_channel client = r.connect();
     auto own = r.ctx().allocate(64 << 10);
     ASSERT_TRUE(own);
-    // Of each kind one: begun; taken, but not released; with an answer that was not polled; held by a handler.
+    // Of each kind one: begun; taken, but not released; with an answer that was not polled; held by a
+    // handler.
     call_view begun;
     ASSERT_EQ(client.begin(begun), status::ok);
     client.send_seed(message_bytes, 1);
