@@ -6,9 +6,11 @@
 #include "verbs/domain_list.hpp"
 #include "verbs/poller.hpp"
 
+#include <cerrno>
+#include <cstdlib>
+#include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -20,8 +22,13 @@ namespace {
 result<void> try_to_register(const std::shared_ptr<verbs::device>& on) {
     auto trial = domain::create(on);
     if (!trial) return trial.error();
-    std::vector<std::byte> memory(std::size_t{256} << 10);
-    auto registered = (*trial)->register_memory(memory, access::peer_writes);
+    // Whole pages: a child that is forked just now may not have them.
+    constexpr std::size_t page = 4096;
+    constexpr std::size_t bytes = std::size_t{256} << 10;
+    const std::unique_ptr<void, decltype(&std::free)> memory(std::aligned_alloc(page, bytes), &std::free);
+    if (memory == nullptr) return error{status::out_of_memory, ENOMEM, "no memory for a trial"};
+    auto registered =
+        (*trial)->register_memory({static_cast<std::byte*>(memory.get()), bytes}, access::peer_writes);
     if (!registered) return registered.error();
     return {};
 }
