@@ -38,11 +38,18 @@ void echo_on_host(exchange one) {
     (void)one.reply(length);
 }
 
+/// Its bytes are all on the host, where no lock of a stand-in for a GPU has to be asked.
+template <class Body>
+auto on_host(Body body) {
+    return [body = std::move(body)] {
+        elsewhere = {};
+        body();
+    };
+}
+
 /// `gdr` needs a GPU; its wire is that of `rdma`.
-std::string childs_uri(const backend_case& backend) {
-    backend_case own = backend;
-    if (own.scheme == "gdr") own.scheme = "rdma";
-    return own.listen_uri();
+std::string without_gpu(const std::string& uri) {
+    return uri.starts_with("gdr:") ? "rdma" + uri.substr(3) : uri;
 }
 
 void call_in_child(channel& client, int count) {
@@ -61,7 +68,7 @@ void serve_itself(const backend_case& backend, int calls) {
     CHILD_EXPECT(ctx.ok());
     server_options options = calm_server();
     options.memory = memory_kind::host();
-    auto served = server::listen(*ctx, {childs_uri(backend)}, echo_on_host, options);
+    auto served = server::listen(*ctx, {without_gpu(backend.listen_uri())}, echo_on_host, options);
     if (!served) ::dprintf(STDERR_FILENO, "%s\n", served.error().message.c_str());
     CHILD_EXPECT(served.ok());
     auto client = channel::connect(*ctx, served->endpoints().at(0), calm_client());
@@ -158,7 +165,7 @@ TEST_P(forking, child_cannot_use_or_disturb_what_its_parent_made) {
     holding = false;
     checked_channel second = r.connect();
 
-    child_process child([&] {
+    child_process child(on_host([&] {
         cannot_use(client.raw(), begun.id, taken.id);
         cannot_use(r.ctx(), r.uri());
         cannot_use(r.served());
@@ -170,7 +177,7 @@ TEST_P(forking, child_cannot_use_or_disturb_what_its_parent_made) {
         { const region gone = std::move(*own); }
         { const context gone = std::move(r.ctx()); }
         r.destroy_server();
-    });
+    }));
     expect_calls_until_ended(second, child);
 
     EXPECT_TRUE(client->connected());
@@ -189,43 +196,60 @@ TEST_P(forking, child_makes_its_own) {
     checked_channel client = r.connect();
     client.send_seed(message_bytes, 1);
     EXPECT_EQ(client.finish(status::ok), 1U);
-    child_process child([&] {
+    child_process child(on_host([&] {
         serve_itself(GetParam(), effort(50));
         serve_itself(GetParam(), 1);
-    });
+    }));
     expect_calls_until_ended(client, child);
     EXPECT_TRUE(client->connected());
     EXPECT_EQ(r.served().statistics().sessions_lost, 0U);
 }
 
+TEST_P(forking, child_of_a_handler_cannot_answer) {
+    std::optional<child_process> child;
+    rig r(GetParam(), [&](exchange one) {
+        if (!child.has_value()) {
+            child.emplace(on_host([&] {
+                CHILD_EXPECT(one.reply(10) == status::invalid_state);
+                serve_itself(GetParam(), 1);
+            }));
+        }
+        echo(std::move(one));
+    });
+    checked_channel client = r.connect();
+    client.send_seed(message_bytes, 1);
+    EXPECT_EQ(client.finish(status::ok), 1U);
+    expect_calls_until_ended(client, *child);
+    EXPECT_EQ(r.served().statistics().sessions_lost, 0U);
+}
+
 TEST_P(forking, child_reaches_its_parents_server_over_a_network_only) {
     rig r(GetParam());
-    child_process child([&] {
+    child_process child(on_host([&] {
         auto ctx = context::open({.log = log_level::off});
         CHILD_EXPECT(ctx.ok());
-        auto client = channel::connect(*ctx, r.uri(), calm_client());
+        auto client = channel::connect(*ctx, without_gpu(r.uri()), calm_client());
         if (!GetParam().network) {
             CHILD_EXPECT(!client.ok() && client.error().code == status::peer_lost);
             return;
         }
         CHILD_EXPECT(client.ok());
         call_in_child(*client, 10);
-    });
+    }));
     EXPECT_TRUE(eventually(patience(30s), [&] { return child.ended(); })) << "the child hangs";
     EXPECT_EQ(r.served().statistics().sessions_lost, 0U);
 }
 
 TEST_P(forking, child_lends_no_memory_of_its_parent) {
-    if (GetParam().scheme == "gdr") GTEST_SKIP() << "the child would need a GPU of its own";
     rig r(GetParam());
     auto parents = r.ctx().allocate(message_bytes);
     ASSERT_TRUE(parents);
-    child_process child([&] {
+    child_process child(on_host([&] {
         auto ctx = context::open({.log = log_level::off});
         CHILD_EXPECT(ctx.ok());
         server_options options = calm_server();
         options.memory = memory_kind::host();
-        auto served = server::listen(*ctx, {childs_uri(GetParam())}, echo_on_host, options);
+        auto served = server::listen(*ctx, {without_gpu(GetParam().listen_uri())}, echo_on_host, options);
         CHILD_EXPECT(served.ok());
         auto client = channel::connect(*ctx, served->endpoints().at(0), calm_client());
         CHILD_EXPECT(client.ok());
@@ -235,8 +259,30 @@ TEST_P(forking, child_lends_no_memory_of_its_parent) {
         CHILD_EXPECT(client->submit(call.id, 10, {.response_into = parents->whole()}) ==
                      status::invalid_state);
         CHILD_EXPECT(client->release(call.id) == status::ok);
-    });
+    }));
     EXPECT_TRUE(eventually(patience(30s), [&] { return child.ended(); })) << "the child hangs";
+}
+
+TEST_P(forking, channels_and_servers_end_while_a_child_lives) {
+    rig r(GetParam());
+    auto leaving = std::make_unique<checked_channel>(r.connect());
+    checked_channel staying = r.connect();
+    leaving->send_seed(message_bytes, 1);
+    EXPECT_EQ(leaving->finish(status::ok), 1U);
+    child_process child([] { std::this_thread::sleep_for(1h); });
+    leaving.reset();
+    EXPECT_TRUE(eventually(patience(5s), [&] { return r.served().statistics().sessions == 1; }));
+    EXPECT_EQ(r.served().statistics().sessions_lost, 0U);
+    checked_channel coming = r.connect();
+    for (checked_channel* each : {&staying, &coming}) {
+        each->send_seed(message_bytes, 2);
+        EXPECT_EQ(each->finish(status::ok), 1U);
+    }
+    r.destroy_server();
+    completion none;
+    EXPECT_EQ(staying.wait({&none, 1}, patience(5s)), 0U);
+    EXPECT_FALSE(staying->connected());
+    EXPECT_FALSE(child.ended());
 }
 
 TEST_P(forking, twenty_children_while_threads_call) {
@@ -254,13 +300,13 @@ TEST_P(forking, twenty_children_while_threads_call) {
         });
     }
     for (int i = 0; i < 20; ++i) {
-        child_process child([&] {
+        child_process child(on_host([&] {
             call_view call;
             CHILD_EXPECT(clients[0].begin(call) == status::invalid_state);
             { const channel gone = std::move(clients[0].raw()); }
             r.destroy_server();
             serve_itself(GetParam(), 3);
-        });
+        }));
         EXPECT_TRUE(eventually(patience(30s), [&] { return child.ended(); })) << "the child hangs";
     }
     stop = true;
