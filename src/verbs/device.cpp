@@ -27,15 +27,15 @@ struct fork_support {
 };
 constinit core::per_process<fork_support> fork_supports;
 
-/// A kernel before 5.12 shares pinned pages with a child: the parent's next write goes to a copy, and the
+/// Kernels before 5.12 share pinned pages with a child: the parent's next write goes to a copy, while the
 /// device still reads and writes the page that is now the child's. libibverbs then keeps registered pages
-/// from children (madvise, MADV_DONTFORK), if it is asked to before the first registration of the process. On
-/// newer kernels, which copy for the child (`IBV_FORK_UNNEEDED`), asking changes nothing (ibv_fork_init(3),
-/// ibv_is_fork_initialized(3)).
+/// from children (madvise, MADV_DONTFORK), if it is asked to before the first registration of the process.
+/// Kernels that copy for the child say so, from 5.13 on (`IBV_FORK_UNNEEDED`, ibv_is_fork_initialized(3)).
+/// There it is not asked: before version 51 it would do all that nevertheless.
 void ask_for_fork_support() {
     fork_support& own = fork_supports.get();
     const std::lock_guard lock(own.mutex);
-    if (std::exchange(own.asked_for, true)) return;
+    if (std::exchange(own.asked_for, true) || ibv_is_fork_initialized() != IBV_FORK_DISABLED) return;
     if (const int failed = ibv_fork_init(); failed != 0) {
         core::log().info("this process must not fork while it uses RDMA devices: ibv_fork_init: {}",
                          std::strerror(failed));

@@ -24,6 +24,7 @@ class verbs_domain : public ::testing::Test {
 };
 
 TEST_F(verbs_domain, a_fork_leaves_registered_pages_to_the_device) {
+    // Unneeded, too, is well.
     EXPECT_NE(ibv_is_fork_initialized(), IBV_FORK_DISABLED);
 }
 

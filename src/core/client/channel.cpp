@@ -60,7 +60,7 @@ bool channel::connected() const noexcept {
     return core_->connected();
 }
 channel_statistics channel::statistics() const noexcept {
-    return core_->statistics();
+    return core_->inherited() ? channel_statistics{} : core_->statistics();
 }
 
 namespace {
