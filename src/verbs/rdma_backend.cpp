@@ -6,11 +6,11 @@
 #include "verbs/domain_list.hpp"
 #include "verbs/poller.hpp"
 
-#include <cerrno>
-#include <cstdlib>
-#include <memory>
+#include <array>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -23,12 +23,12 @@ result<void> try_to_register(const std::shared_ptr<verbs::device>& on) {
     auto trial = domain::create(on);
     if (!trial) return trial.error();
     // Whole pages: a child that is forked just now may not have them.
-    constexpr std::size_t page = 4096;
-    constexpr std::size_t bytes = std::size_t{256} << 10;
-    const std::unique_ptr<void, decltype(&std::free)> memory(std::aligned_alloc(page, bytes), &std::free);
-    if (memory == nullptr) return error{status::out_of_memory, ENOMEM, "no memory for a trial"};
+    struct alignas(4096) page {
+        std::array<std::byte, 4096> bytes;
+    };
+    std::vector<page> memory(64);
     auto registered =
-        (*trial)->register_memory({static_cast<std::byte*>(memory.get()), bytes}, access::peer_writes);
+        (*trial)->register_memory(std::as_writable_bytes(std::span{memory}), access::peer_writes);
     if (!registered) return registered.error();
     return {};
 }
