@@ -116,6 +116,8 @@ struct server_statistics {
 };
 
 /// Serves one handler on any number of URIs. Move-only; its methods may be called from any thread.
+/// A child of fork() has a copy without threads, which serves nothing and ends without effect; a child forked
+/// in a handler calls exec or _exit there.
 class ACCEL_API server {
   public:
     /// Listens on every URI (`scheme://host:port?key=value…`; port 0: any free one) or on none of them.

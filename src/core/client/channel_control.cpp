@@ -63,6 +63,7 @@ void channel_core::adopt(connection made) noexcept {
     watch_fd(connection_.events->event_fd());
     watch_fd(connection_.watch->event_fd());
     state_ = state::connected;
+    connected_in_ = stamp_.generation();
 }
 
 /// Ends the connection. Calls whose memory nobody touches complete at once, the others when the link has
@@ -72,6 +73,7 @@ void channel_core::lose(status why) noexcept {
     if (why != status::closed)
         log().limited(request_.peer.host).info("{} lost: {}", request_.peer.text(), to_string(why));
     state_ = state::losing;
+    connected_in_ = nowhere;
     losing_since_ = now_ = now();
     loss_ = why == status::closed ? status::closed : status::peer_lost;
     forget_fd(connection_.events->event_fd());

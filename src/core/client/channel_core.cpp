@@ -11,13 +11,18 @@
 namespace accel::core {
 
 status channel_core::begin(call_view& out) noexcept {
-    if (state_ != state::connected) [[unlikely]]
-        return state_ == state::closed ? status::closed : status::peer_lost;
+    if (!connected()) [[unlikely]]
+        return why_unusable();
     client_slot* slot = slots_.take_free();
     if (slot == nullptr) return status::again;
     out.id = slot->content.id;
     out.request = {slot->header + header_bytes, request_.options.request_bytes};
     return status::ok;
+}
+
+[[gnu::noinline]] status channel_core::why_unusable() const noexcept {
+    if (inherited()) return status::invalid_state;
+    return state_ == state::closed ? status::closed : status::peer_lost;
 }
 
 status channel_core::submit(call_id id, std::size_t length, const submit_options& options) noexcept {
@@ -34,6 +39,7 @@ status channel_core::submit(call_id id, slice payload, const submit_options& opt
     client_slot* slot = slots_.find(id);
     if (const status bad = check_submit(slot, payload.size(), options); bad != status::ok) return bad;
     if (payload.region() == nullptr) return status::invalid_argument;
+    if (payload.region()->inherited()) return status::invalid_state;
     const staged_parts staged{is_staged(payload, false), is_staged(options.response_into, true)};
     if (staged.payload || staged.response) {
         return submit_staged(*slot, payload.bytes(), payload.region(), staged, options);
@@ -44,11 +50,13 @@ status channel_core::submit(call_id id, slice payload, const submit_options& opt
 inline status channel_core::check_submit(const client_slot* slot, std::size_t length,
                                          const submit_options& options) const noexcept {
     if (slot == nullptr || slot->state != slot_state::begun) return status::invalid_state;
-    if (state_ != state::connected) return state_ == state::closed ? status::closed : status::peer_lost;
+    if (!connected()) return why_unusable();
     if (length > request_.options.request_bytes) return status::message_too_large;
     if (options.timeout < nanoseconds{0}) return status::invalid_argument;
-    const bool nobodys = !options.response_into.empty() && options.response_into.region() == nullptr;
-    return nobodys ? status::invalid_argument : status::ok;
+    if (options.response_into.empty()) return status::ok;
+    const region_state* const into = options.response_into.region();
+    if (into == nullptr) return status::invalid_argument;
+    return into->inherited() ? status::invalid_state : status::ok;
 }
 
 /// Lent memory of a GPU that the link does not reach.
@@ -145,7 +153,7 @@ std::size_t channel_core::poll(std::span<completion> out) noexcept {
 [[gnu::always_inline]] inline void channel_core::progress(completion_room& out) noexcept {
     if (detours_) [[unlikely]]
         follow_detours();
-    if (state_ == state::connected) [[likely]] {
+    if (connected()) [[likely]] {
         const bool goes_on = take_events(out);
         if (now_ >= slots_.next_deadline()) [[unlikely]]
             expire();
@@ -157,6 +165,7 @@ std::size_t channel_core::poll(std::span<completion> out) noexcept {
 
 /// Calls that wait for a copy, or for room.
 [[gnu::noinline]] void channel_core::follow_detours() noexcept {
+    if (inherited()) return;
     if (copies_go_on()) poll_staging();
     if (state_ == state::connected && !backlog_.empty()) send_backlog();
     detours_ = copies_go_on() || !backlog_.empty();
@@ -164,6 +173,7 @@ std::size_t channel_core::poll(std::span<completion> out) noexcept {
 
 /// The room by value, so that in `progress` it stays in registers.
 [[gnu::noinline]] channel_core::completion_room channel_core::end_session(completion_room out) noexcept {
+    if (inherited()) return out;
     const status ended = connection_.watch->ended();
     if (state_ == state::connected && ended != status::ok) {
         take_events(out);  // answers that came before the end, but after the look before
@@ -266,7 +276,7 @@ inline void channel_core::fill(completion& out, const client_slot& slot,
 
 status channel_core::cancel(call_id id) noexcept {
     client_slot* slot = slots_.find(id);
-    if (slot == nullptr || slot->state != slot_state::in_flight) return status::invalid_state;
+    if (inherited() || slot == nullptr || slot->state != slot_state::in_flight) return status::invalid_state;
     now_ = now();
     end_early(*slot, status::cancelled);
     return status::ok;
@@ -305,6 +315,7 @@ void channel_core::expire() noexcept {
 inline void channel_core::hand_out(completion_room& out) noexcept {
     if (slots_.ready() == 0) [[likely]]
         return;
+    if (inherited()) return;
     for (; out.left > 0; --out.left) {
         const client_slot* slot = slots_.take_done();
         if (slot == nullptr) break;
@@ -321,7 +332,7 @@ inline void channel_core::hand_out(completion_room& out) noexcept {
 
 status channel_core::release(call_id id) noexcept {
     client_slot* slot = slots_.find(id);
-    if (slot == nullptr) return status::invalid_state;
+    if (inherited() || slot == nullptr) return status::invalid_state;
     const bool simple = slot->state == slot_state::taken && !slot->holds_response && !slot->owed;
     if (!simple) [[unlikely]]
         return release_other(*slot);
@@ -376,6 +387,7 @@ void channel_core::look(nanoseconds timeout) noexcept {
 }
 
 std::size_t channel_core::wait(std::span<completion> out, nanoseconds timeout) noexcept {
+    if (inherited()) return 0;
     look(timeout);
     const nanoseconds deadline = timeout >= never - now_ ? never : now_ + timeout;
     spin_then_sleep(deadline, [this] {

@@ -5,6 +5,7 @@
 #include "core/client/gpu_staging.hpp"
 #include "core/client/reconnector.hpp"
 #include "core/event_signal.hpp"
+#include "core/fork_guard.hpp"
 
 #include <accel_transport/channel.hpp>
 
@@ -49,7 +50,12 @@ class channel_core {
     void close() noexcept;
     [[nodiscard]] int event_fd() const noexcept { return epoll_fd_; }
     [[nodiscard]] const connect_request& request() const noexcept { return request_; }
-    [[nodiscard]] bool connected() const noexcept { return state_ == state::connected; }
+    /// True for a connection that is good, in the process that made it.
+    [[nodiscard]] bool connected() const noexcept {
+        return connected_in_ == fork_generation.load(std::memory_order_relaxed);
+    }
+    /// True in a child of the process that made it.
+    [[nodiscard]] bool inherited() const noexcept { return stamp_.inherited(); }
     [[nodiscard]] channel_statistics statistics() noexcept;
 
   private:
@@ -59,6 +65,8 @@ class channel_core {
         lost,
         closed,
     };
+
+    static constexpr std::uint32_t nowhere = ~std::uint32_t{0};
 
     /// What is left of the room that `poll` was given.
     struct completion_room {
@@ -85,6 +93,7 @@ class channel_core {
     void follow_detours() noexcept;
     bool take_events(completion_room& out) noexcept;
     completion_room end_session(completion_room out) noexcept;
+    [[nodiscard]] status why_unusable() const noexcept;
     void on_event(const link_event& event) noexcept;
     void on_response(const link_event& event, completion_room& out) noexcept;
     void on_late_response(client_slot& slot, const slot_header& header) noexcept;
@@ -138,6 +147,9 @@ class channel_core {
     connection connection_;
     client_slots slots_;
     state state_ = state::connected;
+    process_stamp stamp_;
+    /// The generation of `stamp_` in state `connected`, else `nowhere`: one comparison asks for both.
+    std::uint32_t connected_in_ = nowhere;
     bool detours_ = false;               ///< false: nothing waits in `backlog_` or `staging_`
     std::vector<outgoing> backlog_;      ///< calls the link had no room for, oldest first; room for all slots
     std::uint32_t epoch_ = 0;            ///< of `connection_`; rises with each reconnect

@@ -19,11 +19,6 @@ constexpr nanoseconds address_patience = std::chrono::seconds{1};
 constexpr nanoseconds handshake_patience = std::chrono::seconds{3};
 constexpr nanoseconds answer_grace = std::chrono::milliseconds{250};
 
-const boot_identity& own_boot() {
-    static const boot_identity id = read_boot_identity();
-    return id;
-}
-
 bool same(const link_geometry& a, const link_geometry& b) {
     return a.slots == b.slots && a.request_bytes == b.request_bytes && a.response_bytes == b.response_bytes;
 }
@@ -44,7 +39,7 @@ std::optional<waiting_call::answer> waiting_call::wait() {
 }
 
 client_connection::client_connection(server_address address, const listening_clock& listening)
-    : address_(std::move(address)), listening_(listening), idle_since_(now()) {}
+    : address_(std::move(address)), listening_(listening), boot_(read_boot_identity()), idle_since_(now()) {}
 
 void client_connection::ask(std::shared_ptr<waiting_call> call) {
     const std::uint64_t request = ++last_request_;
@@ -284,7 +279,7 @@ void client_connection::on_welcome(const control_message& message, const welcome
         return;
     }
     const boot_identity unknown{};
-    if (body.boot == own_boot() && body.boot != unknown) clock_.set_same_host();
+    if (body.boot == boot_ && body.boot != unknown) clock_.set_same_host();
     sessions_.emplace(grant.session_id, live_session{call->watch, asked.peer_timeout});
     update_clock(body.clocks, received);
     server_timeout_ = grant.peer_timeout;

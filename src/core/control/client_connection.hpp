@@ -123,6 +123,7 @@ class client_connection {
 
     server_address address_;
     const listening_clock& listening_;
+    const boot_identity boot_;
     state state_ = state::disconnected;
     control_stream stream_{unique_fd{}};
     std::size_t next_address_ = 0;

@@ -9,6 +9,8 @@
 #include <new>
 #include <utility>
 
+#include <pthread.h>
+
 /// The data path of a server, in the order a request travels: through its worker, its session and its
 /// exchange, which are in one file so that they make few functions. Nothing here allocates, locks or logs.
 namespace accel::core {
@@ -16,6 +18,10 @@ namespace {
 
 /// The worker whose turn the current thread is in. Initial-exec: one load, also from a shared library.
 constinit thread_local const worker* current __attribute__((tls_model("initial-exec"))) = nullptr;
+
+/// A child that was forked in a handler is in no worker's turn: its answers go by `hand_over`, which knows
+/// whose they are.
+[[maybe_unused]] const int forgets_turn = ::pthread_atfork(nullptr, nullptr, [] { current = nullptr; });
 
 void count(std::atomic<std::uint64_t>& counter) noexcept {
     counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
@@ -132,20 +138,22 @@ void worker::refuse(exchange_state& exchange, status why) noexcept {
     worker& owner = to.owner();
     if (current == &owner) [[likely]] {
         owner.send_answer(answered);
-    } else {
-        owner.hand_over(answered);
+    } else if (!owner.hand_over(answered)) {
+        return status::invalid_state;
     }
     owner.let_go();
     return gone ? status::peer_lost : status::ok;
 }
 
-/// To the worker's thread.
-[[gnu::noinline]] void worker::hand_over(exchange_state& answered) noexcept {
+/// To the worker's thread. False: this process has none.
+[[gnu::noinline]] bool worker::hand_over(exchange_state& answered) noexcept {
+    if (inherited()) return false;
     exchange_state* head = posted_.load(std::memory_order_relaxed);
     do {
         answered.next = head;
     } while (!posted_.compare_exchange_weak(head, &answered, std::memory_order_seq_cst));
     wake();
+    return true;
 }
 
 void worker::take_posted() noexcept {
