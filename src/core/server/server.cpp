@@ -44,6 +44,7 @@ std::size_t server::poll() noexcept {
     return core_->inherited() ? 0 : core_->poll();
 }
 result<void> server::reload_keys() {
+    if (core_->inherited()) return core::made_before_fork();
     return core_->reload_keys();
 }
 status server::drain(std::chrono::nanoseconds timeout) {
