@@ -159,10 +159,9 @@ void control_server::impl::look_at_keys() {
 
 void control_server::impl::run_timers(nanoseconds at) {
     nanoseconds next = never;
-    std::vector<std::uint64_t> all;
-    all.reserve(connections_.size());
-    for (const auto& [id, each] : connections_) all.push_back(id);
-    for (const std::uint64_t id : all) {
+    timed_.clear();
+    for (const auto& [id, each] : connections_) timed_.push_back(id);
+    for (const std::uint64_t id : timed_) {
         if (server_connection* each = find(id)) next = std::min(next, check_timers(*each, at));
     }
     next_timer_ = next == never ? never : std::max(next, at + timer_grain);

@@ -119,6 +119,7 @@ class control_server::impl {
     handshake_limits handshakes_;
     std::uint32_t half_open_ = 0;
     std::uint64_t next_id_ = 1;
+    std::vector<std::uint64_t> timed_;  ///< of one pass over the timers; kept for its room
     nanoseconds next_timer_ = never;
     nanoseconds door_closed_until_{};
     bool queue_waits_ = false;  ///< nobody in the queue may start now
