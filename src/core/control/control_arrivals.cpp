@@ -64,6 +64,7 @@ void control_server::impl::adopt(unique_fd socket) {
     server_connection& which = *made;
     connections_.emplace(id, std::move(made));
     ++half_open_;
+    timed_.reserve(connections_.size());
     next_timer_ = std::min(next_timer_, which.since + limits_.half_open_timeout);
     watch(which, EPOLLIN);
     on_readable(which);
