@@ -3,7 +3,9 @@
 #include "backends/tcp/poller.hpp"
 #include "backends/tcp/wire.hpp"
 #include "core/net/socket.hpp"
+#include "core/tls/kernel_tls.hpp"
 
+#include <cerrno>
 #include <cstring>
 #include <span>
 #include <utility>
@@ -101,15 +103,28 @@ result<void> tcp_link::connect(const core::link_grant& grant, core::nanoseconds 
         return answered;
     }
     fd_ = std::move(*socket);
-    secure(opening.take_tls());
+    if (!secure(opening.take_tls())) {
+        return error{status::system_error, errno, "tcp: the kernel did not take over the encryption"};
+    }
     return {};
 }
 
-/// From now on bytes are encrypted. Null: they stay plain.
-void tcp_link::secure(std::shared_ptr<core::tls_stream> tls) {
-    if (tls != nullptr) {
-        tls_ = std::make_unique<tls_bytes>(std::move(tls), fd_.get());
+/// From now on bytes are encrypted: by the kernel, or else here. Null: they stay plain. False: neither.
+bool tcp_link::secure(std::shared_ptr<core::tls_stream> tls) {
+    if (tls == nullptr) {
+        return true;
     }
+    switch (core::hand_to_kernel(*tls, fd_.get())) {
+        case core::kernel_tls::taken:
+            return true;
+        case core::kernel_tls::broken:
+            return false;
+        case core::kernel_tls::absent:
+            break;
+    }
+    tls->keep();
+    tls_ = std::make_unique<tls_bytes>(std::move(tls), fd_.get());
+    return true;
 }
 
 void tcp_link::activate() {
@@ -124,8 +139,11 @@ void tcp_link::activate() {
 void tcp_link::adopt(core::data_connection made) {
     fd_ = std::move(made.socket);
     core::tune_data_socket(fd_.get());
-    secure(std::move(made.tls));
+    const bool secured = secure(std::move(made.tls));
     start();
+    if (!secured) {
+        fail(status::system_error);
+    }
 }
 
 void tcp_link::start() {

@@ -90,7 +90,7 @@ class tcp_link final : public core::link {
     [[nodiscard]] bool is_server() const noexcept { return config_.role == core::link_role::server; }
     [[nodiscard]] result<void> read_wish(const core::link_description& told);
     [[nodiscard]] result<void> connect(const core::link_grant& grant, core::nanoseconds deadline);
-    void secure(std::shared_ptr<core::tls_stream> tls);
+    [[nodiscard]] bool secure(std::shared_ptr<core::tls_stream> tls);
     void start();
     void leave_poller() noexcept;
     void fail(status reason) noexcept;
