@@ -276,6 +276,9 @@ class backend {
     [[nodiscard]] virtual probe_result examine() { return probe(); }
     /// True: peers are in one process and the server uses the client's slots; no network control plane.
     [[nodiscard]] virtual bool shares_memory() const noexcept { return false; }
+    /// True: with keys, nobody on the network can read or change payloads, unless `encryption::off` is asked
+    /// for. Its pollers learn what is by `poller_options::security`.
+    [[nodiscard]] virtual bool encrypts() const noexcept { return false; }
     /// True: a server's pollers listen on ports of their own; else all that arrives comes by the port of the
     /// URI.
     [[nodiscard]] virtual bool has_data_port() const noexcept { return false; }
