@@ -118,8 +118,8 @@ class link {
     /// From now on this link has events. Client: on the polling thread. Server: from *any* thread while the
     /// poller polls, before the grant is sent: a short lock that polling meets only when a new peer attaches.
     virtual void activate() = 0;
-    /// Server, on the polling thread: the peer is gone, as the control plane says. Nothing need reach it any
-    /// more.
+    /// On the polling thread, before `close`: nothing need reach the peer any more. Server: it is gone, as the
+    /// control plane says. Client: it has kept lent memory for too long, so that `close` must not wait for it.
     virtual void peer_left() noexcept {}
     /// On the polling thread, idempotent: ends the link and tells the peer where the transport can. No events
     /// follow. Returns true when nothing touches any slot or lent memory any more; else call again, until it

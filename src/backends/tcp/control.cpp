@@ -145,7 +145,9 @@ bool tcp_link::close() noexcept {
             queue_.clear();
         }
         state_ = state::closing;
-        close_by_ = core::now() + close_grace;
+        // A client's peer has left if it is not to be waited for.
+        const bool at_once = !is_server() && peer_left_;
+        close_by_ = at_once ? core::nanoseconds{} : core::now() + close_grace;
     }
     if (!drained(core::now())) {
         return false;
