@@ -201,6 +201,7 @@ bool worker::flushed() const noexcept {
 /// Lets what was answered leave, then closes every session. Those whose exchanges a handler keeps stay.
 void worker::close_all(nanoseconds deadline) noexcept {
     turn();
+    leaving_ = true;
     while (!flushed() && now() < deadline) {
         if (turn() == 0) sleep_on({}, now() + closing_interval);
     }
