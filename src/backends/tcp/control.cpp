@@ -145,9 +145,7 @@ bool tcp_link::close() noexcept {
             queue_.clear();
         }
         state_ = state::closing;
-        // A client's peer has left if it is not to be waited for.
-        const bool at_once = !is_server() && peer_left_;
-        close_by_ = at_once ? core::nanoseconds{} : core::now() + close_grace;
+        close_by_ = core::now() + close_grace;
     }
     if (!drained(core::now())) {
         return false;
@@ -176,7 +174,8 @@ bool tcp_link::drained(core::nanoseconds now) noexcept {
     if (queue_.empty() && !zerocopy_.pending()) {
         return true;
     }
-    if (now < close_by_) {
+    const bool waits = is_server() || !peer_left_;
+    if (waits && now < close_by_) {
         return false;
     }
     queue_.clear();

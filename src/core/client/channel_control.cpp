@@ -65,6 +65,8 @@ void channel_core::adopt(connection made) noexcept {
     state_ = state::connected;
 }
 
+/// How long a link may take to give back what its server keeps.
+constexpr nanoseconds release_grace = std::chrono::milliseconds{100};
 /// How long the control plane may take to say why the link is lost.
 constexpr nanoseconds doubt_patience = std::chrono::milliseconds{100};
 
@@ -87,7 +89,6 @@ void channel_core::reclaim() noexcept {
         "{}: the session ends, for its server has not let go of lent memory within peer_timeout of the "
         "end of a call",
         request_.peer.text());
-    connection_.path->peer_left();
     lose(status::peer_lost);
 }
 
@@ -97,13 +98,15 @@ void channel_core::lose(status why) noexcept {
     if (state_ != state::connected) return;
     if (why != status::closed) log().info("{} lost: {}", request_.peer.text(), to_string(why));
     state_ = state::losing;
-    losing_since_ = now_ = now();
+    now_ = now();
     loss_ = why == status::closed ? status::closed : status::peer_lost;
     name_by_ = never;
     forget_fd(connection_.events->event_fd());
     forget_fd(connection_.watch->event_fd());
+    release_by_ = deadline_after(request_.options.close_timeout);
     for (client_slot& slot : slots_.all()) {
         if (slot.state == slot_state::in_flight) end_early(slot, loss_);
+        if (slot.state == slot_state::settling) release_by_ = std::min(release_by_, slot.deadline);
     }
     slots_.set_next_deadline(never);
 }
@@ -111,7 +114,8 @@ void channel_core::lose(status why) noexcept {
 /// Closes the lost link as far as it goes now; once nothing touches our memory, every call is settled.
 void channel_core::settle_lost() noexcept {
     if (state_ == state::losing) {
-        const bool overdue = now_ - losing_since_ > request_.options.close_timeout;
+        if (now_ >= release_by_) connection_.path->peer_left();
+        const bool overdue = now_ - release_by_ > request_.options.close_timeout;
         if (!connection_.path->close() && !overdue) return;
         settle_calls();
         state_ = ending_ ? state::closed : state::lost;
@@ -219,7 +223,7 @@ void channel_core::close() noexcept {
     ending_ = true;
     lose(status::closed);
     loss_ = status::closed;
-    const nanoseconds deadline = deadline_after(request_.options.close_timeout);
+    const nanoseconds deadline = deadline_after(request_.options.close_timeout + release_grace);
     while (state_ == state::losing) {
         now_ = now();
         settle_lost();

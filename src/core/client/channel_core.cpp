@@ -287,7 +287,9 @@ void channel_core::end_early(client_slot& slot, status why) noexcept {
         !copied &&
         (!slot.lent || (state_ == state::connected && connection_.path->retract(slot.content.id.slot)));
     if (free_now) return slots_.finish(slot);
-    const nanoseconds patience = copied ? never : request_.options.peer_timeout;
+    const nanoseconds patience = copied    ? never
+                                 : ending_ ? request_.options.close_timeout
+                                           : request_.options.peer_timeout;
     slots_.set_settling(slot, patience >= never - now_ ? never : now_ + patience);
 }
 
@@ -362,7 +364,8 @@ void channel_core::spin_then_sleep(nanoseconds deadline, Done done) noexcept {
     while (!done() && now_ < deadline) {
         if (now_ < spin_end) {
             spinner_.turn();
-        } else if (mode != poll_mode::busy && (state_ != state::connected || in_doubt() || connection_.events->arm())) {
+        } else if (mode != poll_mode::busy &&
+                   (state_ != state::connected || in_doubt() || connection_.events->arm())) {
             sleep(deadline);
         }
         completion_room none;

@@ -149,7 +149,7 @@ class channel_core {
     std::array<link_event, 32> events_;  ///< of the poll under way
     nanoseconds now_{};                  ///< read once a poll
     spinner spinner_;
-    nanoseconds losing_since_{};
+    nanoseconds release_by_{};     ///< losing: then the link no longer waits for the server
     nanoseconds name_by_ = never;  ///< the link is lost: until then the control plane may say why
     status loss_ = status::ok;     ///< once it is not connected: `closed` or `peer_lost`
     channel_statistics statistics_;

@@ -131,14 +131,12 @@ void worker::ignore(exchange_state& request) noexcept {
 void worker::refuse(exchange_state& exchange, status why) noexcept {
     exchange.answer.code = why;
     exchange.payload = {};
-    exchange.phase = exchange_phase::answered;
     send_answer(exchange);
 }
 
 [[gnu::flatten]] status worker::answer(exchange_state& answered) noexcept {
     const session& to = *answered.owner;
     const bool gone = to.gone();
-    answered.phase = exchange_phase::answered;
     worker& owner = to.owner();
     if (current == &owner) [[likely]] {
         owner.send_answer(answered);

@@ -185,6 +185,7 @@ void worker::settle_closing() noexcept {
     const auto settled = [this](const std::unique_ptr<session>& each) {
         if (!each->path().close()) return false;
         each->let_go_all();
+        if (const recall how = each->path().recalled(); how != recall::none) each->part_from_client(how);
         if (each->open() > 0) return false;
         if (observer_ != nullptr) observer_->session_freed(*each);
         slots_ -= each->geometry().slots;
