@@ -134,7 +134,7 @@ class ACCEL_API channel {
     [[nodiscard]] channel_statistics statistics() const noexcept;
 
     /// Ends the connection. Calls in flight complete with `closed` and can still be polled. Waits up to
-    /// `close_timeout` for the transport to let go of lent slices.
+    /// `close_timeout` for the transport to let go of lent slices (over `local` a second more at worst).
     void close() noexcept;
 
   private:

@@ -19,16 +19,18 @@ class lending : public on_every_backend {
   protected:
     static constexpr std::size_t room = 16 << 10;
 
-    static nanoseconds brief() { return patience(100ms); }
-    static nanoseconds silence() { return patience(400ms); }
+    /// Long enough for the request to arrive on a busy machine.
+    static nanoseconds brief() { return patience(300ms); }
+    /// … and for heartbeats.
+    static nanoseconds silence() { return patience(1s); }
     /// The promise, and time for a loaded machine to schedule us.
-    static nanoseconds bound() { return silence() + patience(800ms); }
+    static nanoseconds bound() { return silence() + patience(3s); }
 
     static channel_options client_options() {
         channel_options options = calm_client();
         options.peer_timeout = silence();
         // A transport that cannot let go would show by taking this long.
-        options.close_timeout = patience(5s);
+        options.close_timeout = patience(15s);
         options.call_timeout = patience(60s);
         return options;
     }
@@ -130,9 +132,10 @@ TEST_P(lending, other_calls_end_with_the_session_or_go_on) {
     (void)lend(client, *memory, brief());
     ASSERT_TRUE(held.wait_for(2));
     const auto start = clock::now();
-    while (client.open_calls() == 2 && clock::now() - start < patience(20s)) {
+    for (bool back = false; !back && clock::now() - start < patience(20s);) {
         completion c;
         if (client.wait({&c, 1}, patience(5s)) == 0) continue;
+        back = c.tag == 1;
         EXPECT_EQ(c.status, c.tag == 1 ? status::timed_out : status::peer_lost) << to_string(c.status);
         EXPECT_EQ(client.release(c.id), status::ok);
     }

@@ -8,8 +8,9 @@
 namespace accel::local {
 namespace {
 
-/// How long a client waits for a worker to take note that lent memory is wanted back.
-constexpr std::chrono::milliseconds recall_grace{50};
+/// How long a client waits for a worker to take note that lent memory is wanted back. Long, as no fence is
+/// left after it.
+constexpr std::chrono::seconds recall_grace{1};
 
 }  // namespace
 

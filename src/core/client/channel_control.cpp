@@ -66,7 +66,7 @@ void channel_core::adopt(connection made) noexcept {
 }
 
 /// How long a link may take to give back what its server keeps.
-constexpr nanoseconds release_grace = std::chrono::milliseconds{100};
+constexpr nanoseconds release_grace = std::chrono::milliseconds{1'100};
 /// How long the control plane may take to say why the link is lost.
 constexpr nanoseconds doubt_patience = std::chrono::milliseconds{100};
 
