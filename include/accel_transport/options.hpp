@@ -74,12 +74,13 @@ struct channel_options {
     std::chrono::nanoseconds connect_timeout = std::chrono::seconds{5};
     std::chrono::nanoseconds call_timeout = std::chrono::seconds{10};  ///< when submit names none
     std::chrono::nanoseconds close_timeout = std::chrono::seconds{1};
-    std::chrono::nanoseconds peer_timeout = std::chrono::milliseconds{500};  ///< silence that means lost
+    /// Silence that means lost; and how long a server may hold lent memory after its call has ended.
+    std::chrono::nanoseconds peer_timeout = std::chrono::milliseconds{500};
     poll_mode poll = poll_mode::adaptive;
     std::chrono::nanoseconds spin = std::chrono::microseconds{50};  ///< of `poll_mode::adaptive`
     /// A wish: on a server whose memory is a GPU's, this channel's requests go first.
     stream_priority priority = stream_priority::normal;
-    bool reconnect = false;  ///< connect again after a loss; calls in flight still end as `peer_lost`
+    bool reconnect = false;  ///< connect again after a loss or a stop; calls in flight still end with it
     std::chrono::nanoseconds backoff_min = std::chrono::milliseconds{50};
     std::chrono::nanoseconds backoff_max = std::chrono::seconds{5};
     bool zerocopy = false;                     ///< tcp: MSG_ZEROCOPY for large payloads

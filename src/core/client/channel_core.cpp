@@ -22,7 +22,7 @@ status channel_core::begin(call_view& out) noexcept {
 
 [[gnu::noinline]] status channel_core::why_unusable() const noexcept {
     if (inherited()) return status::invalid_state;
-    return state_ == state::closed ? status::closed : status::peer_lost;
+    return loss_;
 }
 
 status channel_core::submit(call_id id, std::size_t length, const submit_options& options) noexcept {
@@ -113,10 +113,8 @@ inline void channel_core::write_header(const client_slot& slot, std::size_t leng
                         : lends ? connection_.path->deliver({index, payload, lent, options.response_into})
                                 : connection_.path->deliver_plain(index, payload);
     if (sent != status::ok) [[unlikely]] {
-        if (sent == status::again)
-            return hold_back(slot, {index, payload, lent, options.response_into}, options);
-        lose(sent);
-        return status::peer_lost;
+        if (sent != status::again && !doubt(sent)) return loss_;
+        return hold_back(slot, {index, payload, lent, options.response_into}, options);
     }
     slot.owed = true;
     slot.lent = lends;
@@ -154,21 +152,22 @@ std::size_t channel_core::poll(std::span<completion> out) noexcept {
     if (detours_) [[unlikely]]
         follow_detours();
     if (connected()) [[likely]] {
-        const bool goes_on = take_events(out);
+        bool goes_on = take_events(out);
         if (now_ >= slots_.next_deadline()) [[unlikely]]
-            expire();
+            goes_on = expire();
         if (goes_on && connection_.watch->ended() == status::ok) [[likely]]
             return;
     }
     out = end_session(out);
 }
 
-/// Calls that wait for a copy, or for room.
+/// Calls that wait for a copy, for room, or for the reason of a loss.
 [[gnu::noinline]] void channel_core::follow_detours() noexcept {
     if (inherited()) return;
     if (copies_go_on()) poll_staging();
-    if (state_ == state::connected && !backlog_.empty()) send_backlog();
-    detours_ = copies_go_on() || !backlog_.empty();
+    if (state_ == state::connected && !backlog_.empty() && !in_doubt()) send_backlog();
+    if (in_doubt() && now() >= name_by_) lose(status::peer_lost);
+    detours_ = copies_go_on() || !backlog_.empty() || in_doubt();
 }
 
 /// The room by value, so that in `progress` it stays in registers.
@@ -203,7 +202,7 @@ std::size_t channel_core::poll(std::span<completion> out) noexcept {
 }
 
 [[gnu::noinline]] void channel_core::on_event(const link_event& event) noexcept {
-    if (event.kind == event_kind::lost) return lose(event.reason);
+    if (event.kind == event_kind::lost) return static_cast<void>(doubt(event.reason));
     on_let_go(event.header.slot);
 }
 
@@ -276,14 +275,16 @@ inline void channel_core::fill(completion& out, const client_slot& slot,
 
 status channel_core::cancel(call_id id) noexcept {
     client_slot* slot = slots_.find(id);
-    if (inherited() || slot == nullptr || slot->state != slot_state::in_flight) return status::invalid_state;
+    if (inherited() || slot == nullptr) return status::invalid_state;
+    if (slot->state == slot_state::settling) return status::ok;  // it has ended, and completes in time
+    if (slot->state != slot_state::in_flight) return status::invalid_state;
     now_ = now();
     end_early(*slot, status::cancelled);
     return status::ok;
 }
 
 /// Completes a call before its answer: at once, unless the transport still touches memory that was lent for
-/// it.
+/// it. Then the server has a `peer_timeout` to let go of it (`reclaim`).
 void channel_core::end_early(client_slot& slot, status why) noexcept {
     slot.content.status = why;
     slot.content.code = 0;
@@ -296,20 +297,24 @@ void channel_core::end_early(client_slot& slot, status why) noexcept {
         !copied &&
         (!slot.lent || (state_ == state::connected && connection_.path->retract(slot.content.id.slot)));
     if (free_now) return slots_.finish(slot);
-    slot.state = slot_state::settling;
+    const nanoseconds patience = copied    ? never
+                                 : ending_ ? request_.options.close_timeout
+                                           : request_.options.peer_timeout;
+    slots_.set_settling(slot, patience >= never - now_ ? never : now_ + patience);
 }
 
-void channel_core::expire() noexcept {
+bool channel_core::expire() noexcept {
     nanoseconds next = never;
+    bool overdue = false;
     for (client_slot& slot : slots_.all()) {
-        if (slot.state != slot_state::in_flight) continue;
-        if (slot.deadline <= now_) {
-            end_early(slot, status::timed_out);
-        } else {
-            next = std::min(next, slot.deadline);
-        }
+        if (slot.state == slot_state::settling && slot.deadline <= now_) overdue = true;
+        if (slot.state == slot_state::in_flight && slot.deadline <= now_) end_early(slot, status::timed_out);
+        const bool open = slot.state == slot_state::in_flight || slot.state == slot_state::settling;
+        if (open) next = std::min(next, slot.deadline);
     }
     slots_.set_next_deadline(next);
+    if (overdue && state_ == state::connected) reclaim();
+    return state_ == state::connected;
 }
 
 inline void channel_core::hand_out(completion_room& out) noexcept {
@@ -370,7 +375,8 @@ void channel_core::spin_then_sleep(nanoseconds deadline, Done done) noexcept {
     while (!done() && now_ < deadline) {
         if (now_ < spin_end) {
             spinner_.turn();
-        } else if (mode != poll_mode::busy && (state_ != state::connected || connection_.events->arm())) {
+        } else if (mode != poll_mode::busy &&
+                   (state_ != state::connected || in_doubt() || connection_.events->arm())) {
             sleep(deadline);
         }
         completion_room none;

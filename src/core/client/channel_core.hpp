@@ -100,7 +100,8 @@ class channel_core {
     void on_let_go(std::uint32_t index) noexcept;
     void fill(completion& out, const client_slot& slot, const link_event& event) const noexcept;
     void end_early(client_slot& slot, status why) noexcept;
-    void expire() noexcept;
+    /// False: the connection is lost.
+    bool expire() noexcept;
     void hand_out(completion_room& out) noexcept;
     status release_other(client_slot& slot) noexcept;
     void consumed(client_slot& slot) noexcept;
@@ -134,6 +135,9 @@ class channel_core {
 
     // Control path.
     void lose(status why) noexcept;
+    [[nodiscard]] bool doubt(status why) noexcept;
+    [[nodiscard]] bool in_doubt() const noexcept { return name_by_ != never; }
+    void reclaim() noexcept;
     void settle_lost() noexcept;
     void settle_calls() noexcept;
     void adopt(connection made) noexcept;
@@ -150,14 +154,16 @@ class channel_core {
     process_stamp stamp_;
     /// The generation of `stamp_` in state `connected`, else `nowhere`: one comparison asks for both.
     std::uint32_t connected_in_ = nowhere;
-    bool detours_ = false;               ///< false: nothing waits in `backlog_` or `staging_`
+    bool ending_ = false;                ///< `close` was called
+    bool detours_ = false;               ///< false: nothing waits in `backlog_` or `staging_`, no doubt
     std::vector<outgoing> backlog_;      ///< calls the link had no room for, oldest first; room for all slots
     std::uint32_t epoch_ = 0;            ///< of `connection_`; rises with each reconnect
     std::array<link_event, 32> events_;  ///< of the poll under way
     nanoseconds now_{};                  ///< read once a poll
     spinner spinner_;
-    nanoseconds losing_since_{};
-    status loss_ = status::ok;
+    nanoseconds release_by_{};     ///< losing: then the link no longer waits for the server
+    nanoseconds name_by_ = never;  ///< the link is lost: until then the control plane may say why
+    status loss_ = status::ok;     ///< once it is not connected: `closed` or `peer_lost`
     channel_statistics statistics_;
     int epoll_fd_;
     int timer_fd_;

@@ -23,6 +23,11 @@ bool is_inherited(const core::exchange_state& state) noexcept {
     return state.owner->owner().inherited();
 }
 
+std::span<std::byte> room_of(const core::exchange_state& state) noexcept {
+    const core::own_memory* own = state.own.load(std::memory_order_acquire);
+    return own == nullptr ? state.response_room : own->response_room;
+}
+
 }  // namespace
 
 exchange& exchange::operator=(exchange&& other) noexcept {
@@ -38,10 +43,12 @@ void exchange::abandon() noexcept {
 }
 
 std::span<const std::byte> exchange::request() const noexcept {
-    return open_state(state_).request;
+    const core::exchange_state& state = open_state(state_);
+    const core::own_memory* own = state.own.load(std::memory_order_acquire);
+    return own == nullptr ? state.request : own->request;
 }
 std::span<std::byte> exchange::response() const noexcept {
-    return open_state(state_).response_room;
+    return room_of(open_state(state_));
 }
 std::uint64_t exchange::trace_id() const noexcept {
     return open_state(state_).trace_id;
@@ -108,7 +115,7 @@ status exchange::fail(status reason, std::uint32_t code, std::string_view messag
     }
     state.answer.code = reason == status::ok ? status::application_error : reason;
     state.answer.application_code = code;
-    const std::span<std::byte> room = state.device == nullptr ? state.response_room : state.device->text;
+    const std::span<std::byte> room = state.device == nullptr ? room_of(state) : state.device->text;
     const std::size_t length = std::min(message.size(), room.size());
     if (length > 0) std::memcpy(room.data(), message.data(), length);
     state.payload = room.first(length);

@@ -120,21 +120,29 @@ inline exchange_state* session::admit(const link_event& event) noexcept {
 }
 
 [[gnu::noinline]] void worker::refuse_late_or_too_many(exchange_state& exchange, bool too_many) noexcept {
+    if (leaving_) return ignore(exchange);
     count(too_many ? counters_.overloaded : counters_.expired);
     refuse(exchange, too_many ? status::overloaded : status::timed_out);
+}
+
+/// The session is about to end, which answers this request too. Refusals would keep its link busy for as long
+/// as the client asks.
+void worker::ignore(exchange_state& request) noexcept {
+    session& from = *request.owner;
+    (void)from.drop(request);
+    open_.store(open_.load(std::memory_order_relaxed) - 1, std::memory_order_release);
+    from.finish(request);
 }
 
 void worker::refuse(exchange_state& exchange, status why) noexcept {
     exchange.answer.code = why;
     exchange.payload = {};
-    exchange.phase = exchange_phase::answered;
     send_answer(exchange);
 }
 
 [[gnu::flatten]] status worker::answer(exchange_state& answered) noexcept {
     const session& to = *answered.owner;
     const bool gone = to.gone();
-    answered.phase = exchange_phase::answered;
     worker& owner = to.owner();
     if (current == &owner) [[likely]] {
         owner.send_answer(answered);

@@ -109,6 +109,7 @@ class worker {
     void refuse(exchange_state& exchange, status why) noexcept;
     void refuse_late_or_too_many(exchange_state& exchange, bool too_many) noexcept;
     [[nodiscard]] bool hand_over(exchange_state& answered) noexcept;
+    void ignore(exchange_state& request) noexcept;
     void send_answer(exchange_state& answered) noexcept;
     void end_answer(exchange_state& answered, status sent) noexcept;
     void take_posted() noexcept;
@@ -161,6 +162,7 @@ class worker {
     std::unique_ptr<stream_pool> streams_;
     nanoseconds next_expiry_{};  ///< when to look again for requests that have waited too long for a stream
     bool device_lost_told_ = false;
+    bool leaving_ = false;  ///< sessions are about to be closed: requests get no answer any more
     std::thread thread_;
     std::atomic<pid_t> thread_id_{0};
 
