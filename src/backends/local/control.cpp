@@ -85,6 +85,7 @@ void local_link::peer_left() noexcept {
 
 /// A worker that is itself in a handler, or whose server has stopped, does not come to it.
 bool local_link::waits_no_longer() noexcept {
+    if (mine_->recalled.load(std::memory_order_acquire) == recalling::heard) return true;
     if (core::now() < give_up_at_) return false;
     recalling expected = recalling::wanted;
     mine_->recalled.compare_exchange_strong(expected, recalling::gone, std::memory_order_acq_rel);
@@ -95,9 +96,9 @@ core::recall local_link::recalled() noexcept {
     recalling expected = recalling::wanted;
     if (peer_->recalled.compare_exchange_strong(expected, recalling::reading, std::memory_order_acq_rel))
         return core::recall::readable;
-    if (expected != recalling::gone) return core::recall::none;
-    peer_->recalled.store(recalling::heard, std::memory_order_relaxed);
-    return core::recall::gone;
+    const bool ends = expected == recalling::reading || expected == recalling::gone;
+    if (ends) peer_->recalled.store(recalling::heard, std::memory_order_release);
+    return expected == recalling::gone ? core::recall::gone : core::recall::none;
 }
 
 result<std::unique_ptr<core::link>> local_poller::open_link(const core::link_config& config) {

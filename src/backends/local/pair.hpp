@@ -84,9 +84,9 @@ class ring {
 enum class recalling : std::uint8_t {
     no,
     wanted,   ///< by the client
-    reading,  ///< the server makes a copy, and lets go then
+    reading,  ///< the server makes copies, and lets go of what it can
     gone,     ///< the client has waited no longer
-    heard,    ///< by the server
+    heard,    ///< the server is done with that; a GPU's stream may keep the rest
 };
 
 /// One end of a connection as the other end sees it.
