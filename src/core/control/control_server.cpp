@@ -86,6 +86,7 @@ void control_server::impl::run() {
         look_at_keys();
         dropped_.clear();
     }
+    take_ended();
     say_goodbye();
 }
 
