@@ -5,7 +5,7 @@ if(NOT ACCEL_PRECOMPILE)
   return()
 endif()
 
-target_precompile_headers(accel_transport PRIVATE <spdlog/spdlog.h> <fmt/format.h> <chrono> <functional> <memory>
+target_precompile_headers(accel_transport PRIVATE <fmt/format.h> <chrono> <functional> <memory>
   <string> <variant> <vector>)
 foreach(tests unit_tests tools_tests conformance_tests)
   if(TARGET ${tests})

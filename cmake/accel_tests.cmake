@@ -38,7 +38,7 @@ function(accel_test name)
   include(GoogleTest)
   add_executable(${name} ${arg_UNPARSED_ARGUMENTS})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
-  target_link_libraries(${name} PRIVATE accel_transport::accel_transport spdlog::spdlog fmt::fmt PkgConfig::zmq
+  target_link_libraries(${name} PRIVATE accel_transport::accel_transport fmt::fmt PkgConfig::zmq
     PkgConfig::ibverbs Threads::Threads ${arg_LINK} GTest::gmock_main GTest::gtest)
   accel_warnings(${name})
   set(alone "")
@@ -61,7 +61,7 @@ endfunction()
 function(accel_fuzz name)
   add_executable(${name} ${ARGN})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src)
-  target_link_libraries(${name} PRIVATE accel_transport::accel_transport spdlog::spdlog fmt::fmt PkgConfig::zmq
+  target_link_libraries(${name} PRIVATE accel_transport::accel_transport fmt::fmt PkgConfig::zmq
     PkgConfig::ibverbs Threads::Threads)
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
   accel_warnings(${name})

@@ -54,6 +54,11 @@ class IncludeRules(unittest.TestCase):
         self.assert_clean("bench/bare_verbs_link.cpp", "#include <infiniband/verbs.h>")
         self.assert_offence("libibverbs", "bench/ours.cpp", "#include <infiniband/verbs.h>")
 
+    def test_spdlog(self):
+        self.assert_offence("spdlog", "src/core/log.hpp", HEADER, "#include <spdlog/spdlog.h>")
+        self.assert_offence("spdlog", "tests/unit/a_test.cpp", "#include <spdlog/sinks/ostream_sink.h>")
+        self.assert_clean("src/core/log_stderr.cpp", "#include <spdlog/pattern_formatter.h>")
+
     def test_data_path(self):
         self.assert_offence("data path", "src/backends/tcp/datapath.cpp", "#include <mutex>")
         self.assert_offence("data path", "src/backends/tcp/datapath.cpp", '#include "core/log.hpp"')

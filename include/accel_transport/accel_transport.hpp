@@ -8,6 +8,7 @@
 #include <accel_transport/gpu_channel.hpp>
 #include <accel_transport/gpu_graph.hpp>
 #include <accel_transport/gpu_service.hpp>
+#include <accel_transport/log.hpp>
 #include <accel_transport/memory.hpp>
 #include <accel_transport/options.hpp>
 #include <accel_transport/server.hpp>

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <accel_transport/config.hpp>
+#include <accel_transport/log.hpp>
 #include <accel_transport/memory.hpp>
 #include <accel_transport/status.hpp>
 
@@ -16,12 +17,14 @@ namespace core {
 class context_state;
 }
 
-/// What the library logs, to standard error.
-enum class log_level : std::uint8_t { debug, info, warning, error, off };
-
 /// Options of a context.
 struct context_options {
-    log_level log = log_level::warning;  ///< control path only; the data path never logs
+    log_level log = log_level::warning;  ///< of the process: the context opened last decides
+    /// Takes the lines of the process in place of standard error. Each context may bring one: every sink gets
+    /// every line, also those that still wait when it comes. It is called until the context's destructor
+    /// returns, and never after. The destructor waits for a call that is under way: a sink must not wait for
+    /// the thread that destroys its context.
+    log_function log_sink = {};
 };
 
 /// What one scheme can do on this machine, and why.
@@ -33,6 +36,8 @@ struct scheme_report {
 
 /// Shared ground of channels and servers: registered memory, backends, the control plane's thread.
 /// Safe to use from any thread. Channels and servers keep what they need of it alive.
+/// A child of fork() cannot use or end what its parent made, all of it answers `invalid_state`, and opens a
+/// context of its own (docs/threads.md, "fork").
 class ACCEL_API context {
   public:
     [[nodiscard]] static result<context> open(const context_options& options = {});

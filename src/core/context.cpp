@@ -36,22 +36,6 @@ backend* context_state::find_backend(std::string_view scheme) const noexcept {
 
 namespace {
 
-spdlog::level::level_enum spdlog_level(log_level level) {
-    switch (level) {
-        case log_level::debug:
-            return spdlog::level::debug;
-        case log_level::info:
-            return spdlog::level::info;
-        case log_level::warning:
-            return spdlog::level::warn;
-        case log_level::error:
-            return spdlog::level::err;
-        case log_level::off:
-            return spdlog::level::off;
-    }
-    return spdlog::level::warn;
-}
-
 result<region> registered(context_state& context, std::byte* data, std::size_t size, accelerator_device* gpu,
                           bool owned) {
     auto state = std::make_unique<region_state>(context, data, size, gpu, owned);
@@ -75,15 +59,30 @@ error empty_region() {
 
 context::context(std::shared_ptr<core::context_state> state) noexcept : state_(std::move(state)) {}
 context::context(context&&) noexcept = default;
-context& context::operator=(context&&) noexcept = default;
-context::~context() = default;
+context& context::operator=(context&& other) noexcept {
+    if (this == &other) return *this;
+    core::leave_to_parent(state_);
+    const context before{std::move(*this)};
+    state_ = std::move(other.state_);
+    return *this;
+}
+context::~context() {
+    core::leave_to_parent(state_);
+    if (state_ == nullptr) return;
+    const core::log_registration last = state_->take_log_sink();  // gets what the state's end logs
+    state_.reset();
+}
 
 result<context> context::open(const context_options& options) {
-    core::log().set_level(core::spdlog_level(options.log));
-    return context{std::make_shared<core::context_state>()};
+    core::log().set_level(options.log);
+    core::log_registration sink{options.log_sink};
+    auto state = std::make_shared<core::context_state>();
+    state->put_log_sink(std::move(sink));
+    return context{std::move(state)};
 }
 
 result<region> context::allocate(std::size_t size_bytes, memory_kind kind) {
+    if (state_->inherited()) return core::made_before_fork();
     if (size_bytes == 0) return core::empty_region();
     auto gpu = core::device_of(*state_, kind);
     if (!gpu) return gpu.error();
@@ -100,6 +99,7 @@ result<region> context::allocate(std::size_t size_bytes, memory_kind kind) {
 }
 
 result<region> context::register_memory(void* data, std::size_t size_bytes, memory_kind kind) {
+    if (state_->inherited()) return core::made_before_fork();
     if (size_bytes == 0) return core::empty_region();
     if (data == nullptr) return error{status::invalid_argument, 0, "cannot register a null pointer"};
     auto gpu = core::device_of(*state_, kind);
@@ -111,7 +111,9 @@ result<region> context::register_memory(void* data, std::size_t size_bytes, memo
 std::vector<scheme_report> context::schemes() const {
     std::vector<scheme_report> reports;
     for (const auto& each : state_->backends()) {
-        auto [usable, reason] = each->examine();
+        auto [usable, reason] = state_->inherited()
+                                    ? core::probe_result{false, core::made_before_fork().message}
+                                    : each->examine();
         reports.push_back({std::string{each->scheme()}, usable, std::move(reason)});
     }
     return reports;

@@ -2,6 +2,8 @@
 
 #include "core/accelerator.hpp"
 #include "core/backend.hpp"
+#include "core/fork_guard.hpp"
+#include "core/log_sink.hpp"
 #include "core/region_state.hpp"
 
 #include <accel_transport/context.hpp>
@@ -24,6 +26,8 @@ class context_state : public std::enable_shared_from_this<context_state> {
     context_state(const context_state&) = delete;
     context_state& operator=(const context_state&) = delete;
 
+    /// True in a child of the process that made it.
+    [[nodiscard]] bool inherited() const noexcept { return stamp_.inherited(); }
     /// The client side of the control plane: one thread, started on first use.
     [[nodiscard]] control_client& control();
     /// GPUs, if there are any.
@@ -32,8 +36,13 @@ class context_state : public std::enable_shared_from_this<context_state> {
     void replace_gpus(std::shared_ptr<accelerator> other) noexcept { gpus_ = std::move(other); }
     [[nodiscard]] const std::vector<std::unique_ptr<backend>>& backends() const noexcept { return backends_; }
     [[nodiscard]] backend* find_backend(std::string_view scheme) const noexcept;
+    /// The application's sink goes with its `context`, which others of the state's owners may outlive.
+    void put_log_sink(log_registration sink) noexcept { log_sink_ = std::move(sink); }
+    [[nodiscard]] log_registration take_log_sink() noexcept { return std::move(log_sink_); }
 
   private:
+    process_stamp stamp_;
+    log_registration log_sink_;  ///< the last to go
     std::mutex mutex_;
     std::unique_ptr<control_client> control_;
     std::shared_ptr<accelerator> gpus_ = make_accelerator();  ///< outlives the backends

@@ -1,18 +1,26 @@
 #include "core/log.hpp"
 
-#include <spdlog/sinks/stdout_sinks.h>
+#include "core/clock.hpp"
+#include "core/log_limiter.hpp"
+#include "core/log_writer.hpp"
 
 namespace accel::core {
+namespace {
 
-spdlog::logger& log() {
-    // Never destroyed: threads of a context that outlives main may still log.
-    static auto* logger = [] {
-        auto* made = new spdlog::logger("accel", std::make_shared<spdlog::sinks::stderr_sink_mt>());
-        made->set_level(spdlog::level::warn);
-        made->set_pattern("%Y-%m-%d %H:%M:%S.%e [%n] %l: %v");
-        return made;
-    }();
-    return *logger;
+constinit log_limiter limits;
+
+}  // namespace
+
+void logger::write(log_level level, fmt::string_view text, fmt::format_args values) const noexcept {
+    std::uint64_t unsaid = 0;
+    if (limited_) {
+        const auto allowed = limits.allow(text.data(), peer_, now());
+        if (!allowed) return;
+        unsaid = *allowed;
+    }
+    log_writer* const writer = log_writer::get();
+    const bool written = writer != nullptr && writer->write(level, text, values, unsaid);
+    if (!written && unsaid > 0) limits.keep_back(text.data(), unsaid);
 }
 
 }  // namespace accel::core

@@ -218,7 +218,7 @@ result<void> rdma_link::knock(core::nanoseconds deadline) {
 const memory_keys* rdma_link::acquire_keys(const core::region_state& region, access use) noexcept {
     auto keys = domain_->acquire(region.id(), {region.data(), region.size()}, use, region.gpu());
     if (!keys) {
-        core::log().warn("rdma: lent memory is copied instead: {}", keys.error().message);
+        core::log().limited().warn("rdma: lent memory is copied instead: {}", keys.error().message);
         return nullptr;
     }
     keys_.put({region.id(), use, *keys});

@@ -224,11 +224,11 @@ void rdma_poller::replace_queues() noexcept {
     next_fetched_ = last_fetched_ = 0;
     armed_ = false;
     if (auto made = make_queues(); !made) {
-        core::log().error("rdma: no new completion queue: {}", made.error().message);
+        core::log().limited().error("rdma: no new completion queue: {}", made.error().message);
         return;
     }
     overrun_ = queue_failed_ = false;
-    core::log().warn("rdma: a completion queue had failed; there is a new one");
+    core::log().limited().warn("rdma: a completion queue had failed; there is a new one");
 }
 
 // The data path; `poll` itself is in receive_datapath.cpp.

@@ -28,7 +28,7 @@ TEST_P(sessions, many_at_once) {
         GTEST_SKIP() << "needs " << wanted * 12 << " descriptors; raise ulimit -n";
     server_options options = calm_server();
     options.workers = 2;
-    options.max_sessions = static_cast<std::uint32_t>(wanted);
+    options.max_sessions = options.max_client_sessions = static_cast<std::uint32_t>(wanted);
     options.peer_timeout = patience(20s);
     rig r(GetParam(), echo, options);
     std::vector<checked_channel> clients;

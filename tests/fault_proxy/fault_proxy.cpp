@@ -68,6 +68,7 @@ std::uint16_t free_port(const std::vector<std::string>& hosts) {
 fault_proxy::fault_proxy(const std::string& listen_host, const std::string& target_host,
                          std::vector<std::uint16_t> ports)
     : target_host_(target_host), ports_(std::move(ports)), wake_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    accepted_since_.resize(ports_.size());
     for (const std::uint16_t port : ports_) listeners_.push_back(listen_on(listen_host, port));
     thread_ = std::thread([this] { run(); });
 }
@@ -83,6 +84,7 @@ fault_proxy::~fault_proxy() {
 void fault_proxy::set(const fault& next) {
     const std::lock_guard lock(mutex_);
     next_ = next;
+    accepted_since_.assign(ports_.size(), 0);
 }
 
 void fault_proxy::wake() const noexcept {
@@ -106,7 +108,9 @@ void fault_proxy::accept_on(std::size_t route) {
     ++accepted_;
     const std::lock_guard lock(mutex_);
     fault mine = next_;
-    if (mine.route != route) mine.kind = fault_kind::none;
+    const std::size_t number = accepted_since_[route]++;
+    const bool other = mine.connection != ~std::size_t{0} && mine.connection != number;
+    if (mine.route != route || other) mine.kind = fault_kind::none;
     connections_.push_back(std::make_unique<proxy_connection>(client, server, mine));
 }
 

@@ -31,6 +31,8 @@ struct fault {
     flow direction = flow::to_server;
     std::uint64_t offset = 0;
     std::size_t route = 0;  ///< the index of the port it is for
+    /// Which connection to that port since the fault was set; all of them if there is no such number.
+    std::size_t connection = ~std::size_t{0};
     std::chrono::milliseconds pause{50};
     std::uint8_t mask = 0xff;
 };
@@ -71,6 +73,7 @@ class fault_proxy {
     int wake_fd_;
     std::mutex mutex_;
     fault next_;
+    std::vector<std::size_t> accepted_since_;  ///< by route, since `next_` was set
     std::atomic<bool> stop_{false};
     std::atomic<bool> cut_all_{false};
     std::atomic<std::uint64_t> struck_{0};

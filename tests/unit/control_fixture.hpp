@@ -8,6 +8,7 @@
 #include "core/control/data_preamble.hpp"
 #include "core/control/security.hpp"
 #include "core/log.hpp"
+#include "core/log_sink.hpp"
 #include "core/net/socket.hpp"
 #include "core/tls/key_file.hpp"
 #include "loopback.hpp"
@@ -20,14 +21,12 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <spdlog/sinks/ostream_sink.h>
 #include <unistd.h>
 
 /// Both ends of the control plane in one process, below the core.
@@ -191,18 +190,24 @@ inline security_options insecure() {
 /// What the library logs while this lives.
 class log_capture {
   public:
-    log_capture() : sink_(std::make_shared<spdlog::sinks::ostream_sink_mt>(text_, true)) {
-        log().sinks().push_back(sink_);
-    }
-    ~log_capture() { std::erase(log().sinks(), std::static_pointer_cast<spdlog::sinks::sink>(sink_)); }
+    log_capture() = default;
     log_capture(const log_capture&) = delete;
     log_capture& operator=(const log_capture&) = delete;
-    /// Only once the threads that log are gone or quiet.
-    [[nodiscard]] std::string text() const { return text_.str(); }
+    /// All that was logged before the call.
+    [[nodiscard]] std::string text() const {
+        EXPECT_TRUE(flush_log(patience));
+        const std::lock_guard lock{mutex_};
+        return text_;
+    }
 
   private:
-    std::ostringstream text_;
-    std::shared_ptr<spdlog::sinks::ostream_sink_mt> sink_;
+    void add(std::string_view line) {
+        const std::lock_guard lock{mutex_};
+        text_.append(line) += '\n';
+    }
+    mutable std::mutex mutex_;
+    std::string text_;
+    log_registration sink_{[this](log_level, std::string_view line) { add(line); }};
 };
 
 class control_test : public ::testing::Test {

@@ -64,7 +64,7 @@ result<std::unique_ptr<core::poller>> client_poller::open(const core::poller_opt
                      fmt::format("gpu: requests of {} bytes do not fit into one message of {}",
                                  wanted.most.request_bytes, chosen->on->describe())};
     }
-    const auto level = chosen->fell_back ? spdlog::level::warn : spdlog::level::debug;
+    const auto level = chosen->fell_back ? log_level::warning : log_level::debug;
     core::log().log(level, "gpu: engine {}: {}", chosen->engine == gpu_engine::direct ? "direct" : "proxy",
                     chosen->reason);
     std::unique_ptr<client_poller> made(new client_poller(std::move(*chosen), options));
@@ -215,7 +215,8 @@ result<void> client_poller::knock(const device::channel_ref& channel, const verb
 void client_poller::disconnect() noexcept {
     const bool any = place_ != nullptr && place_->queue_pair;
     if (!any || std::exchange(ended_, true)) return;
-    if (auto closed = queues_->close(*place_); !closed) core::log().error("gpu: {}", closed.error().message);
+    if (auto closed = queues_->close(*place_); !closed)
+        core::log().limited().error("gpu: {}", closed.error().message);
 }
 
 void client_poller::end(status why) noexcept {
@@ -240,7 +241,8 @@ std::size_t client_poller::poll(std::span<core::link_event> out) noexcept {
     if (told_ || out.empty() || (found == 0 && !failed)) return 0;
     told_ = true;
     if (const std::uint32_t syndrome = found >> 16; syndrome != 0) {
-        core::log().warn("gpu: a channel ends: a work request failed with syndrome {:#04x}", syndrome);
+        core::log().limited().warn("gpu: a channel ends: a work request failed with syndrome {:#04x}",
+                                   syndrome);
     }
     const auto why = found != 0 ? static_cast<status>(found & 0xffffU) : status::peer_lost;
     out[0] = core::lost_event(owner_, why);

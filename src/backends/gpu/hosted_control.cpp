@@ -132,8 +132,8 @@ void hosted_link::note_failure() noexcept {
     const std::uint32_t told = poller_.sessions().failure(*place_);
     if (told == 0 || state_ != state::open) return;
     if (const std::uint32_t syndrome = told >> 16; syndrome != 0) {
-        core::log().warn("gpu: session {} ends: a work request failed with syndrome {:#04x}",
-                         config_.session_id, syndrome);
+        core::log().limited().warn("gpu: session {} ends: a work request failed with syndrome {:#04x}",
+                                   config_.session_id, syndrome);
     }
     if (closing_) close_by_ = {};  // nothing more will leave
     fail(static_cast<status>(told & 0xffffU));
@@ -185,7 +185,7 @@ void hosted_link::end() noexcept {
         connection_->quiet();
         let_exchanges_go();
         free = poller_.sessions().close(*place_);
-        if (!free) core::log().error("gpu: a session has ended with a request that nobody took");
+        if (!free) core::log().limited().error("gpu: a session has ended with a request that nobody took");
     }
     connection_.reset();
     poller_.remove(*this, opened_);
@@ -197,7 +197,7 @@ const verbs::memory_keys* hosted_link::keys_of(const core::region_state& region,
     if (const auto* known = keys_.find(region.id(), use); known != nullptr) return known;
     auto keys = domain_->acquire(region.id(), {region.data(), region.size()}, use, region.gpu());
     if (!keys) {
-        core::log().warn("gpu: lent memory is copied instead: {}", keys.error().message);
+        core::log().limited().warn("gpu: lent memory is copied instead: {}", keys.error().message);
         return nullptr;
     }
     keys_.put({region.id(), use, *keys});

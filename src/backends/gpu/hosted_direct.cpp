@@ -40,7 +40,8 @@ class direct_connection final : public hosted_connection {
     [[nodiscard]] const device::send_port& sends() const noexcept override { return port_; }
     [[nodiscard]] result<void> open(std::uint32_t /*place*/) override { return {}; }
     void quiet() noexcept override {
-        if (auto done = queue_pair_.reset(); !done) core::log().error("gpu: {}", done.error().message);
+        if (auto done = queue_pair_.reset(); !done)
+            core::log().limited().error("gpu: {}", done.error().message);
     }
 
   private:

@@ -145,12 +145,12 @@ void hosted_poller::replace_queues() noexcept {
     service_.reset();
     failures_seen_ = 0;
     if (auto made = make_queues(); !made) {
-        core::log().error("gpu: no new completion queue: {}", made.error().message);
+        core::log().limited().error("gpu: no new completion queue: {}", made.error().message);
         return;
     }
     const std::lock_guard lock(mutex_);
     overrun_ = failed_ = false;
-    core::log().warn("gpu: a completion queue had failed; there is a new one");
+    core::log().limited().warn("gpu: a completion queue had failed; there is a new one");
 }
 
 void hosted_poller::take_news() noexcept {

@@ -51,7 +51,8 @@ resident_link::resident_link(resident_poller& owner, const core::link_config& co
 resident_link::~resident_link() {
     poller_.remove(*this);
     if (!close() && !poller_.have_kernels_ended()) {
-        core::log().error("gpu: a session ended while kernels hold its requests; its slots are left to them");
+        core::log().limited().error(
+            "gpu: a session ended while kernels hold its requests; its slots are left to them");
     }
 }
 
@@ -110,8 +111,8 @@ bool resident_link::take_loss(core::link_event& out) noexcept {
     const auto why = told != 0 ? static_cast<status>(told & 0xffffU) : status::peer_lost;
     out = core::lost_event(config_.owner, why);
     if (const std::uint32_t syndrome = told >> 16; syndrome != 0) {
-        core::log().warn("gpu: session {} ends: a work request failed with syndrome {:#04x}",
-                         config_.session_id, syndrome);
+        core::log().limited().warn("gpu: session {} ends: a work request failed with syndrome {:#04x}",
+                                   config_.session_id, syndrome);
     }
     return true;
 }
@@ -130,7 +131,7 @@ bool resident_link::close() noexcept {
     }
     if (!quiet_) {
         if (auto done = poller_.queues().close(poller_.connection_at(index_)); !done) {
-            if (!std::exchange(told_off_, true)) core::log().error("gpu: {}", done.error().message);
+            if (!std::exchange(told_off_, true)) core::log().limited().error("gpu: {}", done.error().message);
             return false;
         }
         quiet_ = true;

@@ -45,7 +45,7 @@ result<std::unique_ptr<core::poller>> resident_poller::open(const core::poller_o
                      fmt::format("gpu: responses of at most {} bytes fit into one message of {}",
                                  longest - core::header_bytes, on.describe())};
     }
-    const auto level = chosen->fell_back ? spdlog::level::warn : spdlog::level::info;
+    const auto level = chosen->fell_back ? log_level::warning : log_level::info;
     core::log().log(level, "gpu: engine {}: {}", chosen->engine == gpu_engine::direct ? "direct" : "proxy",
                     chosen->reason);
     std::unique_ptr<resident_poller> made(new resident_poller(std::move(*chosen), options));

@@ -235,7 +235,8 @@ bool tcp_link::drained(core::nanoseconds now) noexcept {
     if (all_sent() && !zerocopy_.pending()) {
         return true;
     }
-    if (now < close_by_) {
+    const bool waits = is_server() || !peer_left_;
+    if (waits && now < close_by_) {
         return false;
     }
     forget_output();

@@ -2,7 +2,6 @@
 
 #include "backends/zmq/message.hpp"
 #include "backends/zmq/socket.hpp"
-#include "core/control/log_limit.hpp"
 #include "core/event_signal.hpp"
 #include "core/log.hpp"
 
@@ -139,11 +138,14 @@ class gatekeeper::impl {
 
     void answer(zap_request& request) noexcept {
         const bool allow = allowed(request);
-        if (!allow && limit_.allow(core::now())) {
-            core::log().warn(
-                "refused zmq data of a client at {}: its credentials are not (or no longer) those of an open "
-                "session, or were used before",
-                request.text(address));
+        if (!allow) {
+            core::log()
+                .limited(request.text(address))
+                .warn(
+                    "refused zmq data of a client at {}: its credentials are not (or no longer) those of an "
+                    "open "
+                    "session, or were used before",
+                    request.text(address));
         }
         void* const to = socket_.get();
         send_frame(to, "1.0", true);
@@ -166,7 +168,6 @@ class gatekeeper::impl {
     std::atomic<std::uint64_t> last_domain_{0};
     int wake_fd_;
     owned_socket socket_;
-    core::log_limit limit_;
     std::atomic<bool> stopping_{false};
     std::thread thread_;
 };

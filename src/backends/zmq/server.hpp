@@ -8,7 +8,6 @@
 #include "backends/zmq/shared_context.hpp"
 #include "backends/zmq/socket.hpp"
 #include "core/backend.hpp"
-#include "core/control/log_limit.hpp"
 
 #include <atomic>
 #include <cstdint>
@@ -70,7 +69,6 @@ class server_hub {
     owned_socket router;
     std::shared_ptr<let_go_list> returned = std::make_shared<let_go_list>();
     int router_fd;
-    core::log_limit limit;
     /// The router has said that there is nothing, and nothing was done to it since: its descriptor will tell.
     bool dry = false;
 

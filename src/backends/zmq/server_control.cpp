@@ -229,14 +229,13 @@ result<std::unique_ptr<core::link>> server_poller::open_link(const core::link_co
 }
 
 void server_poller::drop_stranger(message_part& identity) noexcept {
-    const bool say = hub_->limit.allow(core::now());
-    const char* const address = say ? zmq_msg_gets(identity.raw(), "Peer-Address") : nullptr;
-    drop_rest(hub_->router.get(), identity);
-    if (!say) return;
-    core::log().warn(
+    const char* const address = zmq_msg_gets(identity.raw(), "Peer-Address");
+    const std::string_view from = address != nullptr ? address : "an unknown address";
+    core::log().limited(from).warn(
         "dropped zmq data of a client at {}: it names another session than it was let in for, or one that is "
         "over",
-        address != nullptr ? address : "an unknown address");
+        from);
+    drop_rest(hub_->router.get(), identity);
 }
 
 }  // namespace accel::zmq

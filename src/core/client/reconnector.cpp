@@ -67,8 +67,10 @@ void reconnector::run() {
                 break;
             }
             backoff = std::min(backoff * 2, request_.options.backoff_max);
-            log().info("connecting to {} again in {} ms: {}", request_.peer.text(),
-                       backoff.count() / 1'000'000, made.error().message);
+            log()
+                .limited(request_.peer.host)
+                .info("connecting to {} again in {} ms: {}", request_.peer.text(),
+                      backoff.count() / 1'000'000, made.error().message);
         }
     }
 }

@@ -46,10 +46,9 @@ void control_server::impl::accept_some() {
 
 /// Nothing is accepted for a moment, or this thread would do nothing but turn connections away.
 void control_server::impl::shed() {
-    if (may_log())
-        log().error(
-            "no descriptor is left for a new connection: it was closed; raise the limit of open files "
-            "(ulimit -n) or lower max_connections and max_sessions");
+    log().limited().error(
+        "no descriptor is left for a new connection: it was closed; raise the limit of open files "
+        "(ulimit -n) or lower max_connections and max_sessions");
     make_room({});
     door_closed_until_ = now() + pause_without_descriptors;
     next_timer_ = std::min(next_timer_, door_closed_until_);
@@ -65,6 +64,7 @@ void control_server::impl::adopt(unique_fd socket) {
     server_connection& which = *made;
     connections_.emplace(id, std::move(made));
     ++half_open_;
+    timed_.reserve(connections_.size());
     next_timer_ = std::min(next_timer_, which.since + limits_.half_open_timeout);
     watch(which, EPOLLIN);
     on_readable(which);
@@ -87,9 +87,10 @@ void control_server::impl::make_room(const std::string& address) {
         if (candidate && (oldest == nullptr || each->id < oldest->id)) oldest = each.get();
     }
     if (oldest == nullptr) return;
-    if (may_log())
-        log().warn("too many connections have not said what they are for; closed the oldest of {}",
-                   oldest->client.text());
+    log()
+        .limited(oldest->client.address)
+        .warn("too many connections have not said what they are for; closed the oldest of {}",
+              oldest->client.text());
     drop(*oldest);
 }
 
@@ -130,20 +131,23 @@ void control_server::impl::on_first_byte(server_connection& which) {
     queue_waits_ = false;
 }
 
+/// The newest first: under a flood that asks for more than there is, each newcomer has its chance, where the
+/// oldest would have been given up before its turn.
 void control_server::impl::start_handshakes() {
     int left = handshakes_a_turn;
-    queue_waits_ = false;
-    for (std::size_t seen = queued_.size(); seen > 0 && left > 0; --seen) {
-        const std::uint64_t id = queued_.front();
-        queued_.pop_front();
+    std::vector<std::uint64_t> passed_over;
+    while (!queued_.empty() && left > 0) {
+        const std::uint64_t id = queued_.back();
+        queued_.pop_back();
         server_connection* which = find(id);
         if (which == nullptr || which->stage != connection_stage::queued) continue;
         if (start_handshake(*which)) {
             --left;
         } else {
-            queued_.push_back(id);
+            passed_over.push_back(id);
         }
     }
+    queued_.insert(queued_.end(), passed_over.rbegin(), passed_over.rend());
     queue_waits_ = !queued_.empty() && left == handshakes_a_turn;
 }
 
@@ -152,7 +156,9 @@ bool control_server::impl::start_handshake(server_connection& which) {
     if (!handshakes_.take(which.client.address, now())) return false;
     auto tls = tls_stream::accept(identity_->keys, which.stream.fd());
     if (!tls) {
-        if (may_log()) log().error("cannot speak TLS with {}: {}", which.client.text(), tls.error().message);
+        log()
+            .limited(which.client.account())
+            .error("cannot speak TLS with {}: {}", which.client.text(), tls.error().message);
         drop(which);
         return true;
     }
@@ -178,9 +184,10 @@ void control_server::impl::shake_hands(server_connection& which) {
             break;
     }
     const std::string name = tls.peer_name();
-    if (may_log())
-        log().warn("refused {}{}{}: {}; add its public key to authorized_keys if it should connect",
-                   which.client.text(), name.empty() ? "" : ", which shows ", name, tls.failure());
+    log()
+        .limited(which.client.address)
+        .warn("refused {}{}{}: {}; add its public key to authorized_keys if it should connect",
+              which.client.text(), name.empty() ? "" : ", which shows ", name, tls.failure());
     leave(which);
 }
 
@@ -206,8 +213,10 @@ void control_server::impl::read_greeting(server_connection& which) {
     const bool ended = read == control_stream::outcome::closed || read == control_stream::outcome::failed;
     if (!ended) return;
     const tls_stream* tls = which.stream.tls();
-    if (tls != nullptr && tls->refused() && may_log())
-        log().warn("{} does not accept this server: {}", which.client.text(), tls->failure());
+    if (tls != nullptr && tls->refused())
+        log()
+            .limited(which.client.account())
+            .warn("{} does not accept this server: {}", which.client.text(), tls->failure());
     drop(which);
 }
 
@@ -257,13 +266,14 @@ void control_server::impl::pass_on(server_connection& which) {
     const auto taken = host_.take_connection(made, client);
     if (taken) return;
     answer_data(made, taken.error().code, taken.error().message);
-    if (may_log())
-        log().warn("refused a data connection of {} for session {}: {}", client.text(), shown->session_id,
-                   taken.error().message);
+    log()
+        .limited(client.account())
+        .warn("refused a data connection of {} for session {}: {}", client.text(), shown->session_id,
+              taken.error().message);
 }
 
 void control_server::impl::refuse(server_connection& which, std::string_view why) {
-    if (may_log()) log().warn("refused {}: {}", which.client.text(), why);
+    log().limited(which.client.account()).warn("refused {}: {}", which.client.text(), why);
     leave(which);
 }
 

@@ -5,14 +5,12 @@
 #include "core/control/control_server.hpp"
 #include "core/control/listener.hpp"
 #include "core/control/liveness.hpp"
-#include "core/control/log_limit.hpp"
 #include "core/control/server_connection.hpp"
 #include "core/control/session_opener.hpp"
 #include "core/event_signal.hpp"
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -54,7 +52,6 @@ class control_server::impl {
     void watch(server_connection& which, std::uint32_t events) noexcept;
     void sync_output(server_connection& which) noexcept;
     [[nodiscard]] server_connection* find(std::uint64_t id) noexcept;
-    [[nodiscard]] bool may_log() noexcept { return limit_.allow(now()); }
 
     // Arrivals.
     void accept_some();
@@ -117,15 +114,15 @@ class control_server::impl {
     std::unordered_map<std::uint64_t, std::uint64_t> sessions_;  ///< session → connection
     std::unordered_map<std::uint64_t, status> ended_early_;      ///< before the welcome was sent
     std::unordered_map<std::string, std::uint32_t> clients_;     ///< control connections of each
-    std::deque<std::uint64_t> queued_;                           ///< for a handshake
+    std::vector<std::uint64_t> queued_;                          ///< for a handshake; the newest behind
     std::vector<std::uint64_t> again_;                           ///< have more to read than one turn takes
     handshake_limits handshakes_;
     std::uint32_t half_open_ = 0;
     std::uint64_t next_id_ = 1;
+    std::vector<std::uint64_t> timed_;  ///< of one pass over the timers; kept for its room
     nanoseconds next_timer_ = never;
     nanoseconds door_closed_until_{};
     bool queue_waits_ = false;  ///< nobody in the queue may start now
-    log_limit limit_;
     std::thread thread_;
 };
 

@@ -31,14 +31,18 @@ void control_server::impl::read_messages(server_connection& which) {
         if (!which.messages.take(at) || which.opening >= max_openings) return pause(which, at);
     }
     if (which.stream.violated()) {
-        if (may_log()) log().warn("{} sent a frame that is longer than any message", which.client.text());
+        log()
+            .limited(which.client.account())
+            .warn("{} sent a frame that is longer than any message", which.client.text());
         return lose(which, status::protocol_error);
     }
     const bool ended = read == control_stream::outcome::closed || read == control_stream::outcome::failed;
     if (ended) {
         const tls_stream* tls = which.stream.tls();
-        if (tls != nullptr && tls->refused() && may_log())
-            log().warn("{} does not accept this server: {}", which.client.text(), tls->failure());
+        if (tls != nullptr && tls->refused())
+            log()
+                .limited(which.client.account())
+                .warn("{} does not accept this server: {}", which.client.text(), tls->failure());
         return lose(which, status::peer_lost);
     }
     const bool more = which.stream.holds_input();
@@ -68,7 +72,9 @@ void control_server::impl::on_message(server_connection& from, std::span<const s
 
 void control_server::impl::on_malformed(server_connection& from, std::span<const std::byte> bytes,
                                         const error& why) {
-    if (may_log()) log().warn("dropped a control message of {}: {}", from.client.text(), why.message);
+    log()
+        .limited(from.client.account())
+        .warn("dropped a control message of {}: {}", from.client.text(), why.message);
     const std::uint64_t request = question_of_malformed(bytes);
     if (request != 0)
         send(from, {request, refused{why.code, fmt::format("the server refused: {}", why.message)}});
@@ -98,9 +104,11 @@ void control_server::impl::on_goodbye(server_connection& from, const goodbye& bo
     if (body.session_id == 0) return lose(from, why);
     if (from.sessions.erase(body.session_id) == 0) {
         // Both ends may end a session at once; anything else is somebody else's session.
-        if (sessions_.contains(body.session_id) && may_log())
-            log().warn("{} tried to close session {}, which is not its own; nothing was done",
-                       from.client.text(), body.session_id);
+        if (sessions_.contains(body.session_id))
+            log()
+                .limited(from.client.account())
+                .warn("{} tried to close session {}, which is not its own; nothing was done",
+                      from.client.text(), body.session_id);
         return;
     }
     sessions_.erase(body.session_id);
@@ -145,13 +153,16 @@ void control_server::impl::welcome_client(server_connection& to, opened_session&
             fmt::format("this server speaks protocol versions {0} to {0}, the client {1} to {2}; update the "
                         "older end",
                         grant.version, job.wish.version_min, job.wish.version_max)};
-        if (may_log()) log().warn("refused a session of {}: {}", job.client.text(), why.message);
+        log()
+            .limited(job.client.account())
+            .warn("refused a session of {}: {}", job.client.text(), why.message);
         host_.close_session(session_id, status::closed);
         return refuse_opened(to, opened, why);
     }
     to.sessions.insert(session_id);
     sessions_[session_id] = to.id;
     to.heard = listening_.listened();  // how long the opening took is not its silence
+    next_timer_ = std::min(next_timer_, now() + silence_left(to));
     grant.peer_timeout = peer_timeout_;
     send(to, {job.request, welcome{std::move(grant), boot_, {job.sent, job.received, now()}}});
 }
@@ -191,7 +202,9 @@ nanoseconds control_server::impl::silence_left(const server_connection& each) co
 /// A client that does not read loses its sessions, before what waits for it takes much memory.
 void control_server::impl::send(server_connection& to, const control_message& message) {
     if (!to.stream.send(message)) {
-        if (may_log()) log().warn("{} does not read what it is sent, or is gone", to.client.text());
+        log()
+            .limited(to.client.account())
+            .warn("{} does not read what it is sent, or is gone", to.client.text());
         if (to.stage != connection_stage::serving) return;
         return lose(to, status::peer_lost);
     }

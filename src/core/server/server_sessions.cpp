@@ -40,7 +40,9 @@ result<session_grant> server_core::open_session(entrance& through, const session
         return make_session(through, *on, least_loaded(), request, client, memory);
     }();
     if (!granted) {
-        log().warn("refused a session of {}: {}", client.text(), granted.error().message);
+        log()
+            .limited(client.account())
+            .warn("refused a session of {}: {}", client.text(), granted.error().message);
         const std::lock_guard lock(mutex_);
         ++refused_;
     }

@@ -169,8 +169,10 @@ void worker::lose(session& which, status why) noexcept {
     if (which.gone()) return;
     which.set_gone();
     if (why == status::protocol_error || why == status::version_mismatch) {
-        log().warn("session {} of {} over {} ended: {}; its client sent what no correct client sends",
-                   which.id(), which.client().text(), which.scheme(), to_string(why));
+        log()
+            .limited(which.client().account())
+            .warn("session {} of {} over {} ended: {}; its client sent what no correct client sends",
+                  which.id(), which.client().text(), which.scheme(), to_string(why));
     }
     if (observer_ != nullptr) observer_->session_lost(which, why);
     const auto found = std::find_if(sessions_.begin(), sessions_.end(),
@@ -185,6 +187,7 @@ void worker::settle_closing() noexcept {
     const auto settled = [this](const std::unique_ptr<session>& each) {
         if (!each->path().close()) return false;
         each->let_go_all();
+        if (const recall how = each->path().recalled(); how != recall::none) each->part_from_client(how);
         if (each->open() > 0) return false;
         if (observer_ != nullptr) observer_->session_freed(*each);
         slots_ -= each->geometry().slots;
@@ -201,6 +204,7 @@ bool worker::flushed() const noexcept {
 /// Lets what was answered leave, then closes every session. Those whose exchanges a handler keeps stay.
 void worker::close_all(nanoseconds deadline) noexcept {
     turn();
+    leaving_ = true;
     while (!flushed() && now() < deadline) {
         if (turn() == 0) sleep_on({}, now() + closing_interval);
     }

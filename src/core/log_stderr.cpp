@@ -1,0 +1,66 @@
+#include "core/log_stderr.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstddef>
+
+#include <poll.h>
+#include <spdlog/details/log_msg.h>
+#include <spdlog/pattern_formatter.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+namespace accel::core {
+namespace {
+
+spdlog::level::level_enum spdlog_level(log_level level) noexcept {
+    switch (level) {
+        case log_level::debug:
+            return spdlog::level::debug;
+        case log_level::info:
+            return spdlog::level::info;
+        case log_level::warning:
+            return spdlog::level::warn;
+        case log_level::error:
+            return spdlog::level::err;
+        case log_level::off:
+            return spdlog::level::off;
+    }
+    return spdlog::level::warn;
+}
+
+}  // namespace
+
+struct log_stderr::pattern {
+    spdlog::pattern_formatter formatter{"%Y-%m-%d %H:%M:%S.%e [%n] %l: %v", spdlog::pattern_time_type::local,
+                                        "\n"};
+    spdlog::memory_buf_t line;
+};
+
+log_stderr::log_stderr() : pattern_(std::make_unique<pattern>()) {}
+log_stderr::~log_stderr() = default;
+
+std::string_view log_stderr::format(std::chrono::system_clock::time_point at, log_level level,
+                                    std::string_view text) {
+    const spdlog::details::log_msg message{
+        at, spdlog::source_loc{}, "accel", spdlog_level(level), {text.data(), text.size()}};
+    pattern_->line.clear();
+    pattern_->formatter.format(message, pattern_->line);
+    return {pattern_->line.data(), pattern_->line.size()};
+}
+
+bool write_some(int fd, std::string_view& rest) noexcept {
+    constexpr int patience_ms = 50;
+    pollfd ready{fd, POLLOUT, 0};
+    if (::poll(&ready, 1, patience_ms) <= 0) return false;
+    // A pipe that is ready takes PIPE_BUF bytes without blocking. A socket has a flag for it.
+    const std::size_t length = std::min<std::size_t>(rest.size(), PIPE_BUF);
+    ssize_t written = ::send(fd, rest.data(), length, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (written < 0 && errno == ENOTSOCK) written = ::write(fd, rest.data(), length);
+    if (written < 0) return errno != EAGAIN && errno != EINTR;
+    rest.remove_prefix(static_cast<std::size_t>(written));
+    return rest.empty();
+}
+
+}  // namespace accel::core

@@ -1,0 +1,394 @@
+#include "core/log.hpp"
+
+#include "conformance/patience.hpp"
+#include "core/log_ring.hpp"
+#include "core/log_sink.hpp"
+
+#include <accel_transport/context.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace accel::core {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using tests::patience;
+
+struct told {
+    log_level level;
+    std::string text;
+};
+
+/// What sinks were told.
+class notebook {
+  public:
+    [[nodiscard]] log_function writer() {
+        return [this](log_level level, std::string_view line) {
+            const std::lock_guard lock{mutex_};
+            lines_.push_back({level, std::string{line}});
+        };
+    }
+    [[nodiscard]] std::vector<std::string> texts() {
+        EXPECT_TRUE(flush_log(patience(20s)));
+        const std::lock_guard lock{mutex_};
+        std::vector<std::string> all;
+        for (const told& each : lines_) all.push_back(each.text);
+        return all;
+    }
+    [[nodiscard]] std::vector<told> lines() {
+        EXPECT_TRUE(flush_log(patience(20s)));
+        const std::lock_guard lock{mutex_};
+        return lines_;
+    }
+
+  private:
+    std::mutex mutex_;
+    std::vector<told> lines_;
+};
+
+/// A sink that does not come back until it is let go.
+class stuck_sink {
+  public:
+    [[nodiscard]] log_function writer() {
+        return [this](log_level, std::string_view line) {
+            std::unique_lock lock{mutex_};
+            lines_.emplace_back(line);
+            entered_.store(true);
+            changed_.wait(lock, [this] { return free_; });
+        };
+    }
+    void wait_until_stuck() {
+        log().warn("the sink is stuck at this line");
+        ASSERT_TRUE(tests::eventually(patience(20s), [this] { return entered_.load(); }));
+    }
+    void let_go() {
+        const std::lock_guard lock{mutex_};
+        free_ = true;
+        changed_.notify_all();
+    }
+    [[nodiscard]] std::vector<std::string> texts() {
+        const std::lock_guard lock{mutex_};
+        return lines_;
+    }
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::vector<std::string> lines_;
+    std::atomic<bool> entered_{false};
+    bool free_ = false;
+};
+
+/// Counts how often it is formatted.
+struct counted_value {
+    int* count;
+};
+
+class log_test : public ::testing::Test {
+  protected:
+    ~log_test() override { log().set_level(log_level::warning); }
+    static context open_with(log_function sink, log_level level = log_level::warning) {
+        context_options options;
+        options.log = level;
+        options.log_sink = std::move(sink);
+        return context::open(options).value();
+    }
+    notebook seen;
+};
+
+}  // namespace
+}  // namespace accel::core
+
+template <>
+struct fmt::formatter<accel::core::counted_value> {
+    constexpr auto parse(format_parse_context& in) { return in.begin(); }
+    template <class Context>
+    auto format(const accel::core::counted_value& value, Context& out) const {
+        ++*value.count;
+        return out.out();
+    }
+};
+
+namespace accel::core {
+namespace {
+
+/// Cannot be formatted.
+struct faulty_value {};
+
+}  // namespace
+}  // namespace accel::core
+
+template <>
+struct fmt::formatter<accel::core::faulty_value> {
+    constexpr auto parse(format_parse_context& in) { return in.begin(); }
+    template <class Context>
+    auto format(const accel::core::faulty_value&, Context& out) const -> decltype(out.out()) {
+        throw std::runtime_error{"cannot be formatted"};
+    }
+};
+
+namespace accel::core {
+namespace {
+
+TEST_F(log_test, a_sink_gets_level_and_text_in_order) {
+    const context one = open_with(seen.writer(), log_level::debug);
+    log().debug("a {}", 1);
+    log().info("b {}", "two");
+    log().warn("c");
+    log().error("d {:#x}", 255);
+    log().log(log_level::info, "e");
+    EXPECT_THAT(seen.texts(), ElementsAre("a 1", "b two", "c", "d 0xff", "e"));
+    const std::vector<log_level> levels{log_level::debug, log_level::info, log_level::warning,
+                                        log_level::error, log_level::info};
+    for (std::size_t i = 0; i < levels.size(); ++i) EXPECT_EQ(seen.lines()[i].level, levels[i]);
+}
+
+TEST_F(log_test, a_level_that_is_not_enabled_is_neither_formatted_nor_told) {
+    const context one = open_with(seen.writer());
+    int formatted = 0;
+    log().info("{}", counted_value{&formatted});
+    log().limited("peer").info("{}", counted_value{&formatted});
+    EXPECT_EQ(formatted, 0);
+    log().warn("{}", counted_value{&formatted});
+    EXPECT_EQ(formatted, 1);
+    EXPECT_THAT(seen.texts(), SizeIs(1));
+    log().set_level(log_level::off);
+    log().error("nothing");
+    EXPECT_THAT(seen.texts(), SizeIs(1));
+}
+
+TEST_F(log_test, a_line_that_is_too_long_is_cut) {
+    const context one = open_with(seen.writer());
+    log().warn("{}", std::string(5'000, 'x'));
+    log().warn("next");
+    const auto texts = seen.texts();
+    ASSERT_THAT(texts, SizeIs(2));
+    EXPECT_LE(texts[0].size(), log_line::most_bytes);
+    EXPECT_TRUE(texts[0].ends_with("xxx..."));
+    EXPECT_EQ(texts[1], "next");
+}
+
+TEST_F(log_test, a_peer_cannot_write_lines_of_its_own) {
+    const context one = open_with(seen.writer());
+    log().warn("refused '{}'", "a\n2026-01-01 [accel] error: \x1b[2J\x7f\t\xc3\xa9");
+    EXPECT_THAT(seen.texts(), ElementsAre("refused 'a?2026-01-01 [accel] error: ?[2J??\xc3\xa9'"));
+}
+
+TEST_F(log_test, a_value_that_cannot_be_formatted_leaves_the_text) {
+    const context one = open_with(seen.writer());
+    log().warn("it is {}", faulty_value{});
+    EXPECT_THAT(seen.texts(), ElementsAre("it is {}"));
+}
+
+TEST_F(log_test, every_sink_gets_every_line) {
+    notebook other;
+    const context one = open_with(seen.writer());
+    {
+        const context two = open_with(other.writer());
+        log().warn("both");
+    }
+    log().warn("first");
+    EXPECT_THAT(seen.texts(), ElementsAre("both", "first"));
+    EXPECT_THAT(other.texts(), ElementsAre("both"));
+}
+
+TEST_F(log_test, a_sink_gets_the_lines_of_its_time_and_none_after_its_context) {
+    std::atomic<int> calls{0};
+    std::atomic<bool> gone{false};
+    std::atomic<int> late{0};
+    std::atomic<bool> stop{false};
+    std::thread noisy([&] {
+        while (!stop) {
+            log().warn("a line while contexts come and go");
+            std::this_thread::sleep_for(20us);
+        }
+    });
+    notebook others;  // takes what would go to standard error
+    const context quiet = open_with(others.writer());
+    for (int i = 0; i < 50; ++i) {
+        gone = false;
+        {
+            const context one = open_with([&](log_level, std::string_view) {
+                ++calls;
+                late += gone ? 1 : 0;
+            });
+            std::this_thread::sleep_for(500us);
+            log().warn("this one as well");
+        }
+        gone = true;
+        std::this_thread::sleep_for(200us);
+    }
+    stop = true;
+    noisy.join();
+    EXPECT_TRUE(flush_log(patience(20s)));
+    EXPECT_EQ(late, 0);
+    EXPECT_GE(calls, 50);
+}
+
+TEST_F(log_test, what_a_sink_holds_goes_with_its_context) {
+    const auto held = std::make_shared<int>(1);
+    {
+        const context one = open_with([held](log_level, std::string_view) {});
+        log().warn("a line");
+    }
+    EXPECT_EQ(held.use_count(), 1);
+}
+
+TEST_F(log_test, a_sink_moves_with_its_context) {
+    notebook replaced;
+    context one = open_with(seen.writer());
+    context two = std::move(one);
+    log().warn("moved");
+    EXPECT_TRUE(flush_log(patience(20s)));  // a sink gets what waits when it comes
+    context three = open_with(replaced.writer());
+    log().warn("two sinks");
+    three = std::move(two);
+    log().warn("assigned");
+    EXPECT_THAT(seen.texts(), ElementsAre("moved", "two sinks", "assigned"));
+    EXPECT_THAT(replaced.texts(), ElementsAre("two sinks"));
+}
+
+TEST_F(log_test, a_sink_ends_with_its_context_although_others_keep_the_state) {
+    auto one = std::optional{open_with(seen.writer())};
+    const auto kept = one->state();
+    one.reset();
+    const context other = open_with([](log_level, std::string_view) {});
+    log().warn("after");
+    EXPECT_THAT(seen.texts(), IsEmpty());
+}
+
+TEST_F(log_test, a_sink_may_throw) {
+    const context one = open_with([](log_level, std::string_view) { throw std::runtime_error{"no"}; });
+    const context two = open_with(seen.writer());
+    log().warn("a");
+    log().warn("b");
+    EXPECT_THAT(seen.texts(), ElementsAre("a", "b"));
+}
+
+TEST_F(log_test, a_sink_may_log_and_end_its_own_context) {
+    std::optional<context> own;
+    std::atomic<int> calls{0};
+    const context other = open_with(seen.writer());
+    own = open_with([&](log_level, std::string_view) {
+        if (++calls > 1) return;
+        log().warn("from the sink");
+        own.reset();
+    });
+    log().warn("first");
+    EXPECT_TRUE(tests::eventually(patience(20s), [&] { return calls == 1; }));
+    EXPECT_THAT(seen.texts(), ElementsAre("first", "from the sink"));
+    EXPECT_EQ(calls, 1);
+}
+
+TEST_F(log_test, a_flood_into_a_stuck_sink_blocks_nobody_and_is_counted) {
+    constexpr int threads = 4;
+    constexpr int lines = 100'000;
+    stuck_sink slow;
+    const context one = open_with(slow.writer());
+    ASSERT_NO_FATAL_FAILURE(slow.wait_until_stuck());
+    const auto start = std::chrono::steady_clock::now();
+    std::vector<std::thread> all;
+    for (int i = 0; i < threads; ++i) {
+        all.emplace_back([i] {
+            for (int k = 0; k < lines; ++k) log().warn("line {} of thread {}", k, i);
+        });
+    }
+    for (auto& each : all) each.join();
+    const auto took = std::chrono::steady_clock::now() - start;
+    EXPECT_LT(took, patience(10s));
+    RecordProperty("nanoseconds_a_line", static_cast<int>(took / 1ns / (threads * lines)));
+    EXPECT_FALSE(flush_log(1ms)) << "nothing can be written";
+    slow.let_go();
+    ASSERT_TRUE(flush_log(patience(20s)));
+
+    std::uint64_t told = 0;
+    std::uint64_t dropped = 0;
+    for (const std::string& each : slow.texts()) {
+        const bool notice = each.find("were dropped") != std::string::npos;
+        if (notice)
+            dropped += std::stoull(each);
+        else
+            ++told;
+    }
+    EXPECT_EQ(told + dropped, std::uint64_t{threads * lines + 1}) << "each is told or counted";
+    EXPECT_LE(told, log_ring::capacity) << "the memory is bounded";
+    EXPECT_GT(told, log_ring::capacity / 2);
+}
+
+TEST_F(log_test, the_line_after_a_gap_comes_after_the_count_of_the_gap) {
+    stuck_sink slow;
+    const context one = open_with(slow.writer());
+    ASSERT_NO_FATAL_FAILURE(slow.wait_until_stuck());
+    for (std::uint64_t i = 1; i < log_ring::capacity + 5; ++i) log().warn("flood");
+    slow.let_go();
+    ASSERT_TRUE(flush_log(patience(20s)));
+    log().warn("the next");
+    ASSERT_TRUE(flush_log(patience(20s)));
+    const auto texts = slow.texts();
+    ASSERT_GE(texts.size(), 2U);
+    EXPECT_THAT(texts[texts.size() - 2], HasSubstr("5 log lines were dropped"));
+    EXPECT_EQ(texts.back(), "the next");
+}
+
+TEST_F(log_test, no_line_is_lost_or_out_of_order_while_there_is_room) {
+    constexpr int rounds = 200;
+    constexpr int threads = 4;
+    const context one = open_with(seen.writer());
+    for (int i = 0; i < rounds; ++i) {
+        std::vector<std::thread> all;
+        for (int k = 0; k < threads; ++k) all.emplace_back([=] { log().warn("{} {}", k, i); });
+        for (auto& each : all) each.join();
+    }
+    std::vector<int> next(threads, 0);
+    for (const std::string& each : seen.texts()) {
+        const auto thread = static_cast<std::size_t>(each.at(0) - '0');
+        EXPECT_EQ(std::stoi(each.substr(2)), next[thread]++);
+    }
+    EXPECT_THAT(next, ElementsAre(rounds, rounds, rounds, rounds));
+}
+
+TEST_F(log_test, lines_that_a_peer_causes_are_limited_and_the_rest_is_told) {
+    const context one = open_with(seen.writer());
+    const auto refuse = [](const std::string& peer, int times) {
+        for (int i = 0; i < times; ++i) log().limited(peer).warn("refused {}", peer);
+    };
+    refuse("flood", 100'000);
+    refuse("calm", 1);
+    // Seconds of the clock may change meanwhile, and with each the flood gets ten lines again.
+    const auto texts = seen.texts();
+    const auto calm = std::count_if(texts.begin(), texts.end(),
+                                    [](const auto& each) { return each.starts_with("refused calm"); });
+    EXPECT_EQ(calm, 1);
+    EXPECT_LT(texts.size(), 500U);
+    std::uint64_t unsaid = 0;
+    for (const std::string& each : texts) {
+        const auto at = each.find(" (");
+        if (at == std::string::npos) continue;
+        EXPECT_THAT(each, HasSubstr(" more like this were not logged)"));
+        unsaid += std::stoull(each.substr(at + 2));
+    }
+    EXPECT_EQ(unsaid + texts.size(), 100'001U) << "each is told or counted";
+}
+
+}  // namespace
+}  // namespace accel::core
