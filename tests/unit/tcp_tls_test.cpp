@@ -265,26 +265,43 @@ TEST(TcpTls, AnEndWithoutTlsOwnGoodbyeIsALoss) {
     EXPECT_TRUE(c.server->arrived.empty());
 }
 
-/// Both ends of one data connection in TLS, over a pair of sockets.
+std::array<core::unique_fd, 2> connected_pair() {
+    auto door = core::listener::open("127.0.0.1", 0);
+    EXPECT_TRUE(door.ok());
+    auto client = core::connect_to("127.0.0.1", door->port(), core::deadline_after(5s));
+    EXPECT_TRUE(client.ok());
+    core::unique_fd server;
+    while (door->accept(server) != core::listener::outcome::accepted) std::this_thread::sleep_for(1ms);
+    return {std::move(*client), std::move(server)};
+}
+
+/// Both ends of one data connection in TLS.
 struct tls_pair {
     tls_pair() {
-        std::array<int, 2> ends{};
-        EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()), 0);
-        sockets = {core::unique_fd(ends[0]), core::unique_fd(ends[1])};
         const world_security security = all_encrypted();
         client.emplace(
             *core::tls_stream::connect(security.client->keys, sockets[0].get(), "", core::data_protocol));
         server.emplace(*core::tls_stream::accept(security.server->keys, sockets[1].get()));
-        for (int i = 0; i < 6; ++i) {
+        const core::nanoseconds deadline = core::deadline_after(5s);
+        while (!done && core::now() < deadline) {
             done = client->handshake() == core::tls_outcome::done;
             done = server->handshake() == core::tls_outcome::done && done;
         }
     }
-    std::array<core::unique_fd, 2> sockets;
+    std::array<core::unique_fd, 2> sockets = connected_pair();
     std::optional<core::tls_stream> client;
     std::optional<core::tls_stream> server;
     bool done = false;
 };
+
+/// Reads until something comes.
+core::tls_outcome read_some(core::tls_stream& from, std::span<std::byte> into, std::size_t& count) {
+    const core::nanoseconds deadline = core::deadline_after(5s);
+    core::tls_outcome outcome = from.read(into, count);
+    while (outcome == core::tls_outcome::wants_read && core::now() < deadline)
+        outcome = from.read(into, count);
+    return outcome;
+}
 
 /// Decrypts a record (RFC 8446, section 5.2) as the kernel would with these keys; without its type.
 std::string decrypted(std::span<const unsigned char> record, const core::record_keys& keys) {
@@ -319,13 +336,14 @@ TEST(KernelTls, IsGivenTheKeysOfTheNextRecord) {
             std::array<std::byte, 100> room;
             for (std::size_t i = 0; i < records; ++i) {
                 ASSERT_EQ(from->write(bytes_of("earlier"), count), core::tls_outcome::done);
-                ASSERT_EQ(to->read(room, count), core::tls_outcome::done);
+                ASSERT_EQ(read_some(*to, room, count), core::tls_outcome::done);
             }
             const auto sending = core::next_record_keys(*from, true);
             const auto receiving = core::next_record_keys(*to, false);
             ASSERT_TRUE(sending && receiving);
             ASSERT_EQ(from->write(bytes_of(secret), count), core::tls_outcome::done);
             std::array<unsigned char, 200> record;
+            ASSERT_EQ(core::wait_ready(socket, POLLIN, core::deadline_after(5s)), 0);
             const ssize_t got = ::recv(socket, record.data(), record.size(), MSG_DONTWAIT);
             ASSERT_GT(got, 0);
             const auto sent = std::span(record).first(static_cast<std::size_t>(got));
@@ -346,14 +364,63 @@ TEST(KernelTls, SecretsAreGoneOnceOpensslGoesOn) {
 }
 
 TEST(KernelTls, ThatIsAbsentChangesNothing) {
-    tls_pair pair;  // never TCP, so never in the kernel
+    tls_pair pair;
     ASSERT_TRUE(pair.done);
-    EXPECT_EQ(core::hand_to_kernel(*pair.client, pair.sockets[0].get()), core::kernel_tls::absent);
+    const core::unique_fd no_tcp(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(core::hand_to_kernel(*pair.client, no_tcp.get()), core::kernel_tls::absent);
     std::size_t count = 0;
     std::array<std::byte, 100> room;
     ASSERT_EQ(pair.client->write(bytes_of(secret), count), core::tls_outcome::done);
-    ASSERT_EQ(pair.server->read(room, count), core::tls_outcome::done);
+    ASSERT_EQ(read_some(*pair.server, room, count), core::tls_outcome::done);
     EXPECT_TRUE(same(std::span(room).first(count), bytes_of(secret)));
+}
+
+/// Only where the kernel has the module, as in the machine of tools/rxe-vm.
+class KernelTlsModule : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        ASSERT_TRUE(pair.done);
+        const core::kernel_tls outcome = core::hand_to_kernel(*pair.server, socket());
+        if (outcome == core::kernel_tls::absent) GTEST_SKIP() << "this kernel has no module tls";
+        ASSERT_EQ(outcome, core::kernel_tls::taken);
+        pair.server.reset();
+    }
+    [[nodiscard]] int socket() const { return pair.sockets[1].get(); }
+    [[nodiscard]] ssize_t receive(std::span<std::byte> into) const {
+        EXPECT_EQ(core::wait_ready(socket(), POLLIN, core::deadline_after(5s)), 0);
+        return ::recv(socket(), into.data(), into.size(), MSG_DONTWAIT);
+    }
+    tls_pair pair;
+    std::array<std::byte, 100> room;
+};
+
+TEST_F(KernelTlsModule, TalksToAnEndThatHasOpenssl) {
+    std::size_t count = 0;
+    for (int i = 0; i < 3; ++i) {
+        ASSERT_EQ(pair.client->write(bytes_of(secret), count), core::tls_outcome::done);
+        ASSERT_EQ(receive(room), static_cast<ssize_t>(secret.size()));
+        EXPECT_TRUE(same(std::span(room).first(secret.size()), bytes_of(secret)));
+        ASSERT_EQ(::send(socket(), secret.data(), secret.size(), MSG_NOSIGNAL),
+                  static_cast<ssize_t>(secret.size()));
+        ASSERT_EQ(read_some(*pair.client, room, count), core::tls_outcome::done);
+        EXPECT_TRUE(same(std::span(room).first(count), bytes_of(secret)));
+    }
+}
+
+TEST_F(KernelTlsModule, RefusesRecordsThatAreNoData) {
+    ASSERT_EQ(SSL_key_update(pair.client->get(), SSL_KEY_UPDATE_NOT_REQUESTED), 1);
+    std::size_t count = 0;
+    ASSERT_EQ(pair.client->write(bytes_of(secret), count), core::tls_outcome::done);
+    EXPECT_LT(receive(room), 0);
+    EXPECT_EQ(errno, EIO);
+}
+
+TEST_F(KernelTlsModule, RefusesBytesThatWereChanged) {
+    const std::array<unsigned char, 30> forged{23, 3, 3, 0, 25};
+    ASSERT_EQ(::send(pair.sockets[0].get(), forged.data(), forged.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(forged.size()));
+    EXPECT_LT(receive(room), 0);
+    EXPECT_EQ(errno, EBADMSG);
 }
 
 }  // namespace
