@@ -82,6 +82,13 @@ std::vector<comparison> all_comparisons(const accel::report::temporary_keys& key
         all.push_back(
             {bare_socket(size), ours("tcp block", "tcp", block, block), size, size <= 4 * KiB ? 1.25 : 1.10});
     }
+    const std::string encrypted = "&encrypt=required&poll=block";
+    for (const std::size_t size : {std::size_t{64}, 4 * KiB, 64 * KiB, MiB}) {
+        all.push_back(
+            {bare_tls(size),
+             ours("tcp, TLS", "tcp", keys.server_options() + encrypted, keys.client_options() + encrypted),
+             size, 1.10});
+    }
     all.push_back({bare_socket(64), ours("tcp busy", "tcp", busy, busy), 64, 0.80});
     all.push_back({bare_socket(64), ours("tcp adaptive", "tcp", insecure, insecure), 64, std::nullopt});
     all.push_back({bare_zmq(false), ours("zmq adaptive", "zmq", insecure, insecure), 64, std::nullopt});

@@ -12,6 +12,7 @@ int serve_side(const std::vector<std::string>& arguments) {
     if (arguments.size() < 2) return 2;
     const std::string& kind = arguments[0];
     if (kind == "socket") return serve_bare_socket(report::parse_size(arguments[1]).value_or(0));
+    if (kind == "tls") return serve_bare_tls(report::parse_size(arguments[1]).value_or(0));
     if (kind == "zmq") return serve_bare_zmq(arguments[1] == "curve");
     if (kind == "verbs-busy" || kind == "verbs-block") {
         if (arguments.size() < 3) return 2;

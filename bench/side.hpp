@@ -35,6 +35,10 @@ struct side {
 [[nodiscard]] side bare_socket(std::size_t size_bytes);
 [[nodiscard]] int serve_bare_socket(std::size_t size_bytes);
 
+/// The same through TLS 1.3 by OpenSSL.
+[[nodiscard]] side bare_tls(std::size_t size_bytes);
+[[nodiscard]] int serve_bare_tls(std::size_t size_bytes);
+
 /// A bare ZeroMQ DEALER against a ROUTER, over TCP.
 [[nodiscard]] side bare_zmq(bool curve);
 [[nodiscard]] int serve_bare_zmq(bool curve);

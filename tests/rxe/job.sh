@@ -83,6 +83,14 @@ run_tests conformance conformance_tests "*/rdma:-backends/leaks.*" 900
 # A worker in a kernel's place, by the proxy: what is on the way of a call. A message of rxe0 has at most 8 MiB, and such a response is not divided.
 by_proxy=$(printf 'backends/%s.*/gpu:' sizes slots random_calls answers deadlines cancelling reconnecting)
 run_tests conformance_gpu conformance_tests "$by_proxy-backends/sizes.large_messages*" 400
+# This kernel has TLS of its own: both ends there, then one there and one in OpenSSL.
+suites=$(printf 'backends/%s.*/tcp:' sizes random_calls answers waiting cancelling deadlines reconnecting)
+ACCEL_TEST_ENCRYPT=1 run_tests tcp_tls conformance_tests "$suites" 400
+in_kernel() { grep -E '^Tls(Tx|Rx)Sw' /proc/net/tls_stat | tee /dev/stderr | awk '$2 == 0 { exit 1 }'; }
+before=$failed
+check kernel_tls in_kernel
+echo "$((1 - failed + before)) $((failed - before)) 0" >>"$results/counts"
+run_tests tcp_tls_links unit_tests "TcpTls.*:KernelTls*.*" 200
 # 250 connects instead of 10,000.
 ACCEL_TEST_TIME_FACTOR=40 run_tests leaks conformance_tests "backends/leaks.*/rdma" 300
 

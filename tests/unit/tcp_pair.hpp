@@ -2,15 +2,19 @@
 
 #include "backends/tcp/poller.hpp"
 #include "backends/tcp/wire.hpp"
+#include "control_fixture.hpp"
 #include "core/backend.hpp"
 #include "core/clock.hpp"
 #include "core/control/data_preamble.hpp"
 #include "core/control/listener.hpp"
+#include "core/control/security.hpp"
 #include "core/net/socket.hpp"
+#include "core/tls/tls_stream.hpp"
 
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <functional>
@@ -59,11 +63,39 @@ inline std::shared_ptr<core::slot_memory> make_slots(std::uint32_t count, std::s
     return std::move(made).value();
 }
 
-inline std::unique_ptr<core::poller> make_poller(core::link_role role,
-                                                 const std::string& host = "127.0.0.1") {
+/// Who the two ends are, and what they want of encryption. Null: no keys.
+struct world_security {
+    std::shared_ptr<const core::security_identity> server;
+    std::shared_ptr<const core::security_identity> client;
+};
+
+inline world_security with_keys(encryption at_server, encryption at_client) {
+    const core::testing::key_folder keys;
+    security_options server = keys.server();
+    security_options client = keys.client();
+    server.encrypt = at_server;
+    client.encrypt = at_client;
+    auto loaded = core::server_security::load(server);
+    auto opened = core::load_client_security(client);
+    EXPECT_TRUE(loaded.ok() && opened.ok());
+    return {(*loaded)->current(), *opened};
+}
+
+/// With `ACCEL_TEST_ENCRYPT` every link that does not say otherwise is encrypted.
+inline world_security usual_security() {
+    static const world_security usual = std::getenv("ACCEL_TEST_ENCRYPT") == nullptr
+                                            ? world_security{}
+                                            : with_keys(encryption::required, encryption::required);
+    return usual;
+}
+
+inline std::unique_ptr<core::poller> make_poller(
+    core::link_role role, const std::string& host = "127.0.0.1",
+    const std::shared_ptr<const core::security_identity>& security = {}) {
     core::poller_options options;
     options.role = role;
     options.host = host;
+    options.security = security;
     auto made = tcp_poller::open(options);
     EXPECT_TRUE(made.ok()) << (made.ok() ? "" : made.error().message);
     return made.ok() ? std::move(made).value() : nullptr;
@@ -85,8 +117,9 @@ inline const core::region_state* some_region() {
 }
 
 /// As every client's link describes itself.
-inline core::link_description client_words() {
-    const client_wish wish;
+inline core::link_description client_words(bool encrypted = false) {
+    client_wish wish;
+    wish.flags = encrypted ? client_wish::encrypted : 0;
     core::link_description out(sizeof wish);
     std::memcpy(out.data(), &wish, sizeof wish);
     return out;
@@ -117,7 +150,9 @@ inline core::link_config make_config(core::link_role role, const pair_options& o
 /// Stands for the control plane: takes data connections in and passes them on, on a thread of its own.
 class front_door {
   public:
-    front_door(const std::string& host, core::poller& behind) : behind_(behind) {
+    front_door(const std::string& host, core::poller& behind,
+               std::shared_ptr<const core::security_identity> security)
+        : behind_(behind), security_(std::move(security)) {
         auto opened = core::listener::open(host, 0);
         EXPECT_TRUE(opened.ok());
         door_.emplace(std::move(*opened));
@@ -134,6 +169,7 @@ class front_door {
     struct half_open {
         core::unique_fd socket;
         std::vector<std::byte> bytes;
+        std::shared_ptr<core::tls_stream> tls;
     };
 
     void run() {
@@ -146,21 +182,47 @@ class front_door {
             std::erase_if(waiting, [](const half_open& each) { return !each.socket.open(); });
             core::unique_fd socket;
             while (door_->accept(socket) == core::listener::outcome::accepted)
-                waiting.push_back({std::move(socket), {}});
+                waiting.push_back({std::move(socket), {}, {}});
         }
+    }
+    /// False: the connection is of no use.
+    [[nodiscard]] bool shake_hands(half_open& with) {
+        if (with.tls == nullptr) {
+            auto made = core::tls_stream::accept(security_->keys, with.socket.get());
+            EXPECT_TRUE(made.ok());
+            with.tls = std::make_shared<core::tls_stream>(std::move(*made));
+        }
+        const core::tls_outcome outcome = with.tls->handshake();
+        return outcome == core::tls_outcome::done || outcome == core::tls_outcome::wants_read;
+    }
+    [[nodiscard]] bool greets_with_tls(const half_open& from) const {
+        std::byte first{};
+        return security_ != nullptr && from.bytes.empty() &&
+               ::recv(from.socket.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT) == 1 &&
+               first == core::tls_first_byte;
+    }
+    /// How many bytes came; 0: none for now; negative: there will be none.
+    [[nodiscard]] static ssize_t read_some(half_open& from, std::span<std::byte> room) {
+        if (from.tls == nullptr) {
+            const ssize_t got = ::recv(from.socket.get(), room.data(), room.size(), MSG_DONTWAIT);
+            return got > 0 ? got : (got < 0 ? 0 : -1);
+        }
+        std::size_t count = 0;
+        const core::tls_outcome outcome = from.tls->read(room, count);
+        const bool later = outcome == core::tls_outcome::wants_read;
+        return outcome == core::tls_outcome::done || later ? static_cast<ssize_t>(count) : -1;
     }
     /// Not one byte behind the preamble.
     void read(half_open& from) {
+        if ((from.tls != nullptr || greets_with_tls(from)) && !shake_hands(from)) return from.socket.reset();
         std::array<std::byte, sizeof(core::data_preamble)> room;
-        const ssize_t got =
-            ::recv(from.socket.get(), room.data(), room.size() - from.bytes.size(), MSG_DONTWAIT);
-        if (got < 0) return;
-        if (got == 0) return from.socket.reset();
+        const ssize_t got = read_some(from, std::span(room).first(room.size() - from.bytes.size()));
+        if (got < 0) return from.socket.reset();
         from.bytes.insert(from.bytes.end(), room.begin(), room.begin() + got);
         if (from.bytes.size() < room.size()) return;
         std::string why;
         const auto shown = core::read_data_preamble(from.bytes, why);
-        core::data_connection made{std::move(from.socket), nullptr, 0, {}};
+        core::data_connection made{std::move(from.socket), std::move(from.tls), 0, {}};
         if (shown) {
             made.session_id = shown->session_id;
             made.token = shown->token;
@@ -170,6 +232,7 @@ class front_door {
     }
 
     core::poller& behind_;
+    std::shared_ptr<const core::security_identity> security_;
     std::optional<core::listener> door_;
     core::wake_signal wake_;
     std::atomic<bool> stopping_{false};
@@ -179,10 +242,12 @@ class front_door {
 /// A server's poller and links, and clients (one poller each) connected to it.
 class tcp_world {
   public:
-    explicit tcp_world(const std::string& host = "127.0.0.1")
+    explicit tcp_world(const std::string& host = "127.0.0.1",
+                       const world_security& security = usual_security())
         : host_(host),
-          server_poller(make_poller(core::link_role::server, host)),
-          door(host, *server_poller) {}
+          security_(security),
+          server_poller(make_poller(core::link_role::server, host, security.server)),
+          door(host, *server_poller, security.server) {}
 
     struct connection {
         std::unique_ptr<end> client = std::make_unique<end>();
@@ -195,21 +260,23 @@ class tcp_world {
         auto link = server_poller->open_link(make_config(core::link_role::server, options, session, *made));
         EXPECT_TRUE(link.ok());
         made->path = std::move(link).value();
-        EXPECT_TRUE(made->path->attach({session, {}, {}, client_words()}, core::never).ok());
+        const bool encrypted = security_.client != nullptr && security_.client->encrypts();
+        EXPECT_TRUE(made->path->attach({session, {}, {}, client_words(encrypted)}, core::never).ok());
         made->path->activate();
         return made;
     }
 
-    connection connect(const pair_options& options = {}) {
+    /// `through`: the port that it is reached by; 0: its own.
+    connection connect(const pair_options& options = {}, std::uint16_t through = 0) {
         connection made;
         const std::uint64_t session = ++sessions_;
         made.server = open_server(options, session);
-        made.client->events = make_poller(core::link_role::client);
+        made.client->events = make_poller(core::link_role::client, {}, security_.client);
         auto link = made.client->events->open_link(
             make_config(core::link_role::client, options, session, *made.client));
         EXPECT_TRUE(link.ok());
         made.client->path = std::move(link).value();
-        core::link_grant grant{session, {}, host_, {}, door.port()};
+        core::link_grant grant{session, {}, host_, {}, through == 0 ? door.port() : through};
         grant.token.fill(std::byte{0x5a});
         auto attached = made.client->path->attach(grant, core::deadline_after(5s));
         EXPECT_TRUE(attached.ok()) << (attached.ok() ? "" : attached.error().message);
@@ -254,6 +321,7 @@ class tcp_world {
 
   private:
     std::string host_;
+    world_security security_;
     std::uint64_t sessions_ = 0;
 
   public:

@@ -20,6 +20,7 @@ FOR_ROOT = ["virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay"]
 FOR_COMMANDS = ["dummy", "ib_uverbs", "rdma_ucm", "rdma_rxe", "tls"]
 # Neither rxe nor tls names its ciphers and checksums as dependencies; the guest has no modprobe that would find them.
 WHERE_PRESENT = ["crc32_generic", "crc32c_generic", "gcm", "ctr", "aesni_intel", "aes_generic"]
+MODULES = FOR_ROOT + WHERE_PRESENT + FOR_COMMANDS
 
 
 @dataclass
@@ -39,7 +40,7 @@ def prepare(cache):
             raise Unavailable(f"there is no {tool} (package {package})")
     boot = cache / "boot"
     about = boot / "about.json"
-    if not about.exists():
+    if not about.exists() or json.loads(about.read_text()).get("modules") != MODULES:
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache, prefix="download.") as folder:
             fill(Path(folder), Path(folder) / "boot")
@@ -63,7 +64,7 @@ def fill(scratch, boot):
         archive.add("bin/busybox", 0o755, next(tree.glob("**/bin/busybox")).read_bytes())
         add_modules(archive, tree, release)
     about = f"Linux {release}, from {' '.join(packages)}"
-    (boot / "about.json").write_text(json.dumps({"about": about}))
+    (boot / "about.json").write_text(json.dumps({"about": about, "modules": MODULES}))
 
 
 def add_modules(archive, tree, release):

@@ -1,0 +1,98 @@
+// `encrypt` at both ends: what is refused, in which words, and that nothing becomes plain silently.
+#include "keys.hpp"
+#include "rig.hpp"
+
+#include <optional>
+#include <string>
+
+namespace accel::tests {
+namespace {
+
+class encrypting : public on_every_backend {
+  protected:
+    static bool can_encrypt() { return GetParam().encrypted; }
+    server_options serving(encryption wanted) {
+        server_options options = calm_server();
+        options.security = keys_.server();
+        options.security.encrypt = wanted;
+        return options;
+    }
+    channel_options calling(encryption wanted) {
+        channel_options options = calm_client();
+        options.security = keys_.client();
+        options.security.encrypt = wanted;
+        return options;
+    }
+    static void expect_refused(const error& why, status code, const std::string& option) {
+        EXPECT_EQ(why.code, code) << why.message;
+        EXPECT_NE(why.message.find(option), std::string::npos) << why.message;
+    }
+    /// Connects and calls; what went wrong, if anything did.
+    std::optional<error> attempt(rig& at, encryption wanted) {
+        auto connected = at.try_connect(calling(wanted));
+        if (!connected) return connected.error();
+        EXPECT_TRUE(connected->call({}));
+        return std::nullopt;
+    }
+    key_folder keys_;
+};
+
+TEST_P(encrypting, a_client_gets_what_it_insists_on_or_nothing) {
+    rig r(GetParam(), echo, serving(encryption::automatic));
+    for (const encryption wanted : {encryption::automatic, encryption::off})
+        EXPECT_FALSE(attempt(r, wanted)) << static_cast<int>(wanted);
+    const auto refused = attempt(r, encryption::required);
+    EXPECT_EQ(refused.has_value(), !can_encrypt());
+    if (refused) expect_refused(*refused, status::unsupported, "encrypt=required");
+}
+
+TEST_P(encrypting, a_server_that_insists_takes_nothing_plain) {
+    if (!can_encrypt()) {
+        context ctx = quiet_context();
+        const auto listening =
+            server::listen(ctx, {GetParam().listen_uri()}, echo, serving(encryption::required));
+        ASSERT_FALSE(listening);
+        return expect_refused(listening.error(), status::unsupported, "encrypt=required");
+    }
+    rig r(GetParam(), echo, serving(encryption::required));
+    EXPECT_FALSE(attempt(r, encryption::automatic));
+    EXPECT_FALSE(attempt(r, encryption::required));
+    const auto plain = attempt(r, encryption::off);
+    // zmq has nothing but CURVE with keys, whatever the option says.
+    EXPECT_EQ(plain.has_value(), GetParam().scheme == "tcp");
+    if (plain) expect_refused(*plain, status::unauthorized, "encrypt=required");
+}
+
+TEST_P(encrypting, a_server_that_does_not_is_never_used_unawares) {
+    rig r(GetParam(), echo, serving(encryption::off));
+    EXPECT_FALSE(attempt(r, encryption::off));
+    const auto refused = attempt(r, encryption::automatic);
+    EXPECT_EQ(refused.has_value(), GetParam().scheme == "tcp");
+    if (refused) expect_refused(*refused, status::unsupported, "encrypt=off");
+}
+
+TEST_P(encrypting, without_keys_it_cannot_be_required) {
+    rig r(GetParam());
+    channel_options options = calm_client();
+    options.security = {};
+    options.security.insecure = true;
+    options.security.encrypt = encryption::required;
+    const auto connected = r.try_connect(options);
+    ASSERT_FALSE(connected);
+    expect_refused(connected.error(), status::invalid_argument, "encrypt");
+}
+
+TEST_P(encrypting, auto_takes_what_cannot_encrypt_only_when_told_to) {
+    rig r(GetParam(), echo, serving(encryption::automatic));
+    const std::string anything = "auto" + r.uri().substr(r.uri().find("://"));
+    const auto careful = channel::connect(r.ctx(), anything, calling(encryption::automatic));
+    EXPECT_EQ(careful.ok(), can_encrypt());
+    if (!careful) expect_refused(careful.error(), status::unsupported, "encrypt=off");
+    const auto careless = channel::connect(r.ctx(), anything, calling(encryption::off));
+    EXPECT_TRUE(careless) << careless.error().message;
+}
+
+ACCEL_INSTANTIATE(encrypting, network_backends);
+
+}  // namespace
+}  // namespace accel::tests
