@@ -40,7 +40,9 @@ void control_server::impl::accept_some() {
         const listener::outcome outcome = door_.accept(socket);
         if (outcome == listener::outcome::none) return;
         if (outcome == listener::outcome::shed) return shed();
-        adopt(std::move(socket));
+        tune_control_socket(socket.get());
+        std::string address = peer_address(socket.get());
+        adopt(std::move(socket), std::move(address));
     }
 }
 
@@ -55,9 +57,7 @@ void control_server::impl::shed() {
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, door_.fd(), nullptr);
 }
 
-void control_server::impl::adopt(unique_fd socket) {
-    tune_control_socket(socket.get());
-    std::string address = peer_address(socket.get());
+void control_server::impl::adopt(unique_fd socket, std::string address) {
     if (half_open_ >= limits_.max_half_open) make_room(address);
     const std::uint64_t id = next_id_++;
     auto made = std::make_unique<server_connection>(id, std::move(socket), std::move(address), now());
