@@ -219,7 +219,9 @@ nanoseconds control_server::impl::check_timers(server_connection& each, nanoseco
     if (each.paused_until != nanoseconds{0}) next = std::min(next, each.paused_until);
     if (unused) next = std::min(next, each.idle_since + limits_.idle_timeout);
     const nanoseconds left = silence_left(each);
-    return left == never ? next : std::min(next, at + left + std::chrono::milliseconds{1});
+    // A time-out may be as long as the type allows.
+    return left >= longest_sleep ? std::min(next, at + longest_sleep)
+                                 : std::min(next, at + left + std::chrono::milliseconds{1});
 }
 
 void control_server::impl::watch(server_connection& which, std::uint32_t events) noexcept {
