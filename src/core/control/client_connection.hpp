@@ -124,6 +124,7 @@ class client_connection {
     void update_clock(const clock_stamps& stamps, nanoseconds received);
     [[nodiscard]] std::string name() const { return host_and_port(address_.host, address_.port); }
     [[nodiscard]] error no_answer() const;
+    [[nodiscard]] error wrong_answer() const;
 
     server_address address_;
     const listening_clock& listening_;
