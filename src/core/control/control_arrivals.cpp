@@ -77,8 +77,11 @@ void control_server::impl::make_room(const std::string& address) {
         if (each->half_open()) ++counts[each->client.address];
     }
     std::string_view most = address;
+    std::uint32_t highest = counts[most];  // may add a row, so not within the loop
     for (const auto& [from, count] : counts) {
-        if (count > counts[most]) most = from;
+        if (count <= highest) continue;
+        most = from;
+        highest = count;
     }
     server_connection* oldest = nullptr;
     for (const auto& [id, each] : connections_) {
@@ -207,7 +210,7 @@ void control_server::impl::read_greeting(server_connection& which) {
         return on_control_greeting(which);
     }
     const bool ended = read == control_stream::outcome::closed || read == control_stream::outcome::failed;
-    if (!ended) return;
+    if (!ended) return read_later(which, read);
     const tls_stream* tls = which.stream.tls();
     if (tls != nullptr && tls->refused())
         log()
