@@ -6,6 +6,7 @@
 #include <ctime>
 
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -53,6 +54,14 @@ int sleep_on(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t*
         ::syscall(SYS_ppoll, fds, count, timeout != nullptr ? &left : nullptr, signals, bytes_of_signals));
 }
 
+int sleep_on(int epoll, epoll_event* events, int count, int timeout_ms) {
+    const int wait = faked ? 0 : timeout_ms;
+    const auto ready =
+        static_cast<int>(::syscall(SYS_epoll_pwait, epoll, events, count, wait, nullptr, std::size_t{0}));
+    if (faked && ready == 0 && timeout_ms > 0) time_now += timeout_ms * (second / 1'000);
+    return ready;
+}
+
 }  // namespace
 }  // namespace accel::tests
 
@@ -61,6 +70,10 @@ extern "C" __attribute__((visibility("default"))) int ppoll(pollfd* fds, nfds_t 
                                                             const timespec* timeout,
                                                             const sigset_t* signals) {
     return accel::tests::sleep_on(fds, count, timeout, signals);
+}
+extern "C" __attribute__((visibility("default"))) int epoll_wait(int epoll, epoll_event* events, int count,
+                                                                 int timeout_ms) {
+    return accel::tests::sleep_on(epoll, events, count, timeout_ms);
 }
 extern "C" __attribute__((visibility("default"))) int clock_gettime(clockid_t which, timespec* out) noexcept {
     return accel::tests::read_clock(which, out);

@@ -2,6 +2,7 @@
 // again when a format changes.
 #include "backends/zmq/description.hpp"
 #include "core/control/control_message.hpp"
+#include "core/control/data_preamble.hpp"
 #include "core/protocol.hpp"
 #include "verbs/endpoint.hpp"
 #include "verbs/placement.hpp"
@@ -413,6 +414,130 @@ void client_seeds(const seed_folder& to) {
     add("ended", {begin, submit, {15, 240}, poll, poll, release});
 }
 
+bytes joined(std::initializer_list<bytes> steps) {
+    bytes all;
+    for (const bytes& step : steps) append_all(all, step);
+    return all;
+}
+
+/// Steps as fuzz_control_server takes them. Peers and sessions are numbers.
+void control_server_seeds(const seed_folder& to) {
+    const bytes all_go{1, 0};
+    const bytes silent{1, 1};
+    const bytes few{1 + 4 + 8 + 16, 1};
+    const bytes connect{0, 0};
+    const bytes other{0, 1};
+    const bytes greet{2, 0};
+    const bytes hello{3, 0, 2, 2, 0};
+    const bytes granted{13, 0, 0};
+    const bytes second{12, 4};
+    to.add("session", joined({all_go, connect, hello, granted, {5, 0, 1}, second}));
+    to.add("silent", joined({silent, connect, greet, hello, granted, {4, 0, 2, 2, 2}, second, second}));
+    to.add("refused", joined({silent, connect, hello, {13, 0, 0xd0}, second}));
+    to.add("other_version", joined({silent, connect, hello, {13, 0, 0xb9}}));
+    to.add("ended_at_once", joined({silent, connect, hello, {13, 0, 0xa0}, second}));
+    to.add("ended_by_the_host", joined({silent, connect, hello, granted, {14, 1}, second, {5, 0, 1}}));
+    to.add("stolen", joined({silent, connect, hello, granted, other, {5, 1, 1}, {5, 1, 1}, {5, 1, 255}}));
+    to.add("half_closed", joined({silent, connect, hello, granted, {9, 0}, {12, 0}}));
+    to.add("gone_while_opening", joined({silent, connect, hello, {10, 0}, granted, {12, 0}}));
+    to.add("too_many_openings",
+           joined({silent, connect, {3, 0, 2, 2, 255}, {12, 1}, {13, 79}, bytes(80, 0), {12, 1}}));
+    to.add("does_not_read", joined({{33, 1}, connect, {11, 0}, {6, 0, 255}, {6, 0, 255}, {12, 0}, {12, 3}}));
+    to.add("floods", joined({silent,
+                             connect,
+                             {6, 0, 255},
+                             {6, 0, 255},
+                             {6, 0, 255},
+                             {6, 0, 255},
+                             {12, 1},
+                             {6, 0, 255},
+                             {12, 2},
+                             {12, 3}}));
+    to.add("many_strangers", joined({few, connect, connect, other, other, connect, second, {12, 6}}));
+    to.add("too_many_of_one_client", joined({few, connect, greet, connect, {2, 1}, other, {2, 2}, second}));
+    to.add("data", joined({silent, connect, hello, granted, connect, {15, 1, 1, 0}, other, {15, 2, 2, 0}}));
+    to.add("data_of_another_version", joined({silent, connect, {15, 0, 1, 250}}));
+    to.add("tls_where_there_are_no_keys", joined({silent, connect, {1, 0, 3, 0x16, 3, 1}, second, second}));
+    to.add("malformed",
+           joined({silent, connect, {8, 0, 2, 6, 1, 0}, {8, 0, 2, 20, 255, 3}, {7, 0, 0}, {7, 0, 1}}));
+    to.add("too_long_a_frame", joined({silent, connect, greet, {1, 0, 4, 0, 0, 1, 0}}));
+    to.add("one_byte_at_a_time",
+           joined({silent, connect, {1, 0, 1, 'A'}, {1, 0, 1, 'C'}, {1, 0, 2, 'C', 'L'}}));
+    to.add("endless_patience", joined({{3, 0}, connect, hello, granted, {12, 7}, {12, 7}}));
+}
+
+/// Steps as fuzz_control_client takes them. Calls and sessions are numbers.
+void control_client_seeds(const seed_folder& to) {
+    const bytes one{0};
+    const bytes ask{0, 2};
+    const bytes ask_offers{1, 2};
+    const bytes turn{3, 0};
+    const bytes welcome{4, 1, 0, 0};
+    const bytes second{3, 4};
+    to.add("session", joined({one, ask, turn, turn, welcome, {8, 2, 2, 2}, {2, 0}, second, second}));
+    to.add("offers", joined({{1}, ask_offers, turn, turn, {7, 1}, second, second}));
+    to.add("refused", joined({{3}, ask, turn, turn, {6, 1, 4}}));
+    to.add("all_refused", joined({one, ask, ask_offers, turn, turn, {6, 0, 4}}));
+    to.add("not_what_was_asked", joined({one, ask, turn, turn, {4, 1, 1, 0}}));
+    to.add("other_version", joined({one, ask, turn, turn, {4, 1, 2, 0}}));
+    to.add("the_same_session_twice", joined({one, ask, ask, turn, turn, welcome, {4, 2, 0, 0}, turn}));
+    to.add("offers_for_a_session", joined({one, ask, turn, turn, {7, 1}, turn}));
+    to.add("a_session_for_offers", joined({one, ask_offers, turn, turn, {4, 1, 1, 0}, turn}));
+    to.add("clocks", joined({one, ask, turn, turn, {4, 1, 32, 0, 5, 3, 3}, {8, 1, 3, 3}, {8, 5, 1, 0}}));
+    to.add("same_host", joined({one, ask, turn, turn, {4, 1, 4, 0}, {8, 1, 3, 3}}));
+    to.add("silent", joined({one, {0, 6}, turn, turn, welcome, {3, 3}, second}));
+    to.add("goodbye", joined({one, ask, turn, turn, welcome, {9, 1, 3}, second, second}));
+    to.add("goodbye_to_all", joined({one, ask, ask_offers, turn, turn, welcome, {9, 0, 3}, turn, second}));
+    to.add("breaks",
+           joined({one, ask, ask, turn, turn, welcome, {12}, turn, {3, 3}, {12}, {3, 3}, {12}, {3, 3}}));
+    to.add("half_closes", joined({one, ask, turn, turn, welcome, {13}, turn, second}));
+    to.add("given_up", joined({one, ask, turn, turn, {14, 0}, welcome, second, second}));
+    to.add("malformed", joined({one, ask, turn, turn, {11, 1, 20, 255, 0}, {11, 1, 5, 1, 9}, {15, 1}}));
+    to.add("too_long_a_frame", joined({one, ask, turn, turn, {10, 4, 0, 0, 1, 0}}));
+    to.add("late", joined({one, {0, 1}, turn, turn, {3, 3}, welcome, turn, second, second}));
+}
+
+/// Steps as fuzz_first_bytes takes them.
+void first_bytes_seeds(const seed_folder& to) {
+    const bytes control{0, 2};
+    const bytes data{0, 1};
+    const bytes shake{0};
+    const bytes say_all{7, 99, 7, 99};
+    to.add("control", joined({control, shake, say_all, shake}));
+    to.add("control_in_pieces", joined({control, shake, {7, 3, 7, 4, 7, 20, 7, 99, 7, 99}, shake}));
+    to.add("data", joined({data, shake, say_all, shake}));
+    to.add("data_in_pieces", joined({data, shake, {7, 3, 7, 30, 7, 99}, shake}));
+    to.add("data_too_much", joined({{0, 3}, shake, say_all, shake}));
+    to.add("data_of_another_session", joined({{0, 5}, shake, say_all, shake}));
+    to.add("greets_as_what_it_is_not", joined({{0, 9}, shake, say_all, shake}));
+    to.add("stranger", joined({{2, 0}, shake, say_all, shake}));
+    to.add("stranger_with_data", joined({{2, 1}, shake, say_all, shake}));
+    to.add("plain_control", joined({{3, 2}, say_all, shake}));
+    to.add("plain_data", joined({{3, 1}, {7, 9, 7, 99}, shake}));
+    to.add("hello_in_pieces",
+           joined({control, {9, 2, 1, 13, 0, 2, 4, 13, 0, 2, 100, 13, 0}, shake, say_all}));
+    to.add("hello_changed", joined({control, {9, 2, 0, 4, 0, 30, 5}, shake, shake}));
+    to.add("answer_changed", joined({control, {9, 3, 5, 0, 200, 7}, shake, shake}));
+    to.add("a_record_twice", joined({control, shake, {7, 50, 2, 0, 4, 0, 0, 1}, shake}));
+    to.add("an_error_of_another", joined({control, shake, {12, 13, 0}, shake, {12}, say_all, shake}));
+    to.add("keys_change", joined({control, shake, say_all, shake, {13, 255}, shake}));
+    to.add("half_closed", joined({control, {9, 2, 40, 10}, shake}));
+    to.add("late", joined({control, {9, 2, 40, 11, 2, 11, 3}}));
+    to.add("http", joined({{3, 0},
+                           {6, 16},
+                           {'G', 'E', 'T', ' ', '/', ' ', 'H', 'T', 'T', 'P', '/', '1', '.', '1', '\r', '\n'},
+                           shake}));
+    for (const status code : {status::ok, status::unauthorized}) {
+        bytes answer{0xf0};
+        for (const std::byte each : encode_data_answer(code, code == status::ok ? "" : "no such session"))
+            answer.push_back(std::to_integer<std::uint8_t>(each));
+        to.add(code == status::ok ? "answer" : "answer_refused", answer);
+    }
+    bytes preamble{0xf0};
+    append(preamble, data_preamble{});
+    to.add("preamble", preamble);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -434,5 +559,8 @@ int main(int argc, char** argv) {
     worker_seeds({top, "worker"});
     service_seeds({top, "service_intake"});
     client_seeds({top, "client_intake"});
+    control_server_seeds({top, "control_server"});
+    control_client_seeds({top, "control_client"});
+    first_bytes_seeds({top, "first_bytes"});
     return 0;
 }

@@ -54,6 +54,8 @@ class waiting_call {
     const nanoseconds deadline;
 
   private:
+    friend struct client_connection_view;  // of the fuzz targets
+
     std::mutex mutex_;
     std::condition_variable done_;
     std::optional<answer> answer_;
@@ -86,6 +88,8 @@ class client_connection {
     [[nodiscard]] const server_address& address() const noexcept { return address_; }
 
   private:
+    friend struct client_connection_view;  // of the fuzz targets
+
     struct live_session {
         std::shared_ptr<session_watch> watch;
         nanoseconds peer_timeout;
@@ -120,6 +124,7 @@ class client_connection {
     void update_clock(const clock_stamps& stamps, nanoseconds received);
     [[nodiscard]] std::string name() const { return host_and_port(address_.host, address_.port); }
     [[nodiscard]] error no_answer() const;
+    [[nodiscard]] error wrong_answer() const;
 
     server_address address_;
     const listening_clock& listening_;

@@ -40,7 +40,9 @@ void control_server::impl::accept_some() {
         const listener::outcome outcome = door_.accept(socket);
         if (outcome == listener::outcome::none) return;
         if (outcome == listener::outcome::shed) return shed();
-        adopt(std::move(socket));
+        tune_control_socket(socket.get());
+        std::string address = peer_address(socket.get());
+        adopt(std::move(socket), std::move(address));
     }
 }
 
@@ -55,9 +57,7 @@ void control_server::impl::shed() {
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, door_.fd(), nullptr);
 }
 
-void control_server::impl::adopt(unique_fd socket) {
-    tune_control_socket(socket.get());
-    std::string address = peer_address(socket.get());
+void control_server::impl::adopt(unique_fd socket, std::string address) {
     if (half_open_ >= limits_.max_half_open) make_room(address);
     const std::uint64_t id = next_id_++;
     auto made = std::make_unique<server_connection>(id, std::move(socket), std::move(address), now());
@@ -78,8 +78,11 @@ void control_server::impl::make_room(const std::string& address) {
         if (each->half_open()) ++counts[each->client.address];
     }
     std::string_view most = address;
+    std::uint32_t highest = counts[most];  // may add a row, so not within the loop
     for (const auto& [from, count] : counts) {
-        if (count > counts[most]) most = from;
+        if (count <= highest) continue;
+        most = from;
+        highest = count;
     }
     server_connection* oldest = nullptr;
     for (const auto& [id, each] : connections_) {
@@ -211,7 +214,7 @@ void control_server::impl::read_greeting(server_connection& which) {
         return on_control_greeting(which);
     }
     const bool ended = read == control_stream::outcome::closed || read == control_stream::outcome::failed;
-    if (!ended) return;
+    if (!ended) return read_later(which, read);
     const tls_stream* tls = which.stream.tls();
     if (tls != nullptr && tls->refused())
         log()

@@ -56,13 +56,17 @@ control_server::impl::impl(listener door, unique_fd epoll, std::shared_ptr<serve
       handshakes_(limits.max_handshakes, limits.max_handshakes) {
     static_cast<void>(watch_fd(epoll_.get(), door_.fd(), door_tag));
     static_cast<void>(watch_fd(epoll_.get(), wake_.fd(), wake_tag));
-    thread_ = std::thread([this] { run(); });
 }
 
 control_server::impl::~impl() {
     stopping_.store(true);
     wake_.set();
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
+}
+
+void control_server::impl::start() {
+    opener_.start();
+    thread_ = std::thread([this] { run(); });
 }
 
 void control_server::impl::end_session(std::uint64_t id, status why) {
@@ -74,30 +78,31 @@ void control_server::impl::end_session(std::uint64_t id, status why) {
 }
 
 void control_server::impl::run() {
-    while (!stopping_.load()) {
-        const int timeout = time_to_sleep();
-        take_events(timeout);
-        // Before anything that peers ask for: their flood delays no heartbeat.
-        if (const nanoseconds at = now(); at >= next_timer_) run_timers(at);
-        read_again();
-        start_handshakes();
-        take_opened();
-        take_ended();
-        look_at_keys();
-        dropped_.clear();
-    }
+    while (!stopping_.load()) turn(longest_sleep);
     take_ended();
     say_goodbye();
 }
 
-int control_server::impl::time_to_sleep() const noexcept {
+void control_server::impl::turn(nanoseconds longest) {
+    take_events(time_to_sleep(longest));
+    // Before anything that peers ask for: their flood delays no heartbeat.
+    if (const nanoseconds at = now(); at >= next_timer_) run_timers(at);
+    read_again();
+    start_handshakes();
+    take_opened();
+    take_ended();
+    look_at_keys();
+    dropped_.clear();
+}
+
+int control_server::impl::time_to_sleep(nanoseconds longest) const noexcept {
     if (!again_.empty() || (!queued_.empty() && !queue_waits_)) return 0;
     nanoseconds until = next_timer_;
     const nanoseconds at = now();
     if (security_->has_files()) until = std::min(until, at + server_security::look_interval);
     if (queue_waits_) until = std::min(until, at + std::chrono::milliseconds{5});
     if (door_closed_until_ > at) until = std::min(until, door_closed_until_);
-    const nanoseconds left = std::clamp(until - at, nanoseconds{0}, longest_sleep);
+    const nanoseconds left = std::clamp(until - at, nanoseconds{0}, longest);
     return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count());
 }
 
@@ -214,7 +219,9 @@ nanoseconds control_server::impl::check_timers(server_connection& each, nanoseco
     if (each.paused_until != nanoseconds{0}) next = std::min(next, each.paused_until);
     if (unused) next = std::min(next, each.idle_since + limits_.idle_timeout);
     const nanoseconds left = silence_left(each);
-    return left == never ? next : std::min(next, at + left + std::chrono::milliseconds{1});
+    // A time-out may be as long as the type allows.
+    return left >= longest_sleep ? std::min(next, at + longest_sleep)
+                                 : std::min(next, at + left + std::chrono::milliseconds{1});
 }
 
 void control_server::impl::watch(server_connection& which, std::uint32_t events) noexcept {
@@ -261,6 +268,7 @@ result<std::unique_ptr<control_server>> control_server::listen(const std::string
             "no descriptor is left for the control plane; raise the limit of open files (ulimit -n)"};
     auto made = std::make_unique<impl>(std::move(*door), std::move(epoll), std::move(security), peer_timeout,
                                        host_core, limits);
+    made->start();
     return std::unique_ptr<control_server>{new control_server{std::move(made)}};
 }
 

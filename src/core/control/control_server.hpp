@@ -45,8 +45,9 @@ class control_server {
     /// Looks soon whether keys have changed. Thread-safe.
     void wake() noexcept;
 
-  private:
     class impl;
+
+  private:
     explicit control_server(std::unique_ptr<impl> impl) noexcept;
     std::unique_ptr<impl> impl_;
 };

@@ -21,8 +21,9 @@
 
 namespace accel::core {
 
-/// A control server's thread. control_server.cpp takes turns; control_arrivals.cpp has connections until it
-/// is known who they are and what for; control_sessions.cpp speaks with clients.
+/// A control server without its thread until `start`: tests take its turns by hand. control_server.cpp takes
+/// turns; control_arrivals.cpp has connections until it is known who they are and what for;
+/// control_sessions.cpp speaks with clients.
 class control_server::impl {
   public:
     impl(listener door, unique_fd epoll, std::shared_ptr<server_security> security, nanoseconds peer_timeout,
@@ -31,11 +32,20 @@ class control_server::impl {
     impl(const impl&) = delete;
     impl& operator=(const impl&) = delete;
 
+    /// Takes turns on a thread of its own from now on.
+    void start();
+    /// Sleeps until there is something to do, or for `longest`; then does a bounded part of it.
+    void turn(nanoseconds longest);
+    /// A connection from `address` has come.
+    void adopt(unique_fd socket, std::string address);
+
     [[nodiscard]] std::uint16_t port() const noexcept { return door_.port(); }
     void end_session(std::uint64_t id, status why);
     void wake() noexcept { wake_.set(); }
 
   private:
+    friend struct control_server_view;  // of the fuzz targets
+
     struct ended_session {
         std::uint64_t id;
         status why;
@@ -48,14 +58,13 @@ class control_server::impl {
     void look_at_keys();
     void run_timers(nanoseconds at);
     [[nodiscard]] nanoseconds check_timers(server_connection& each, nanoseconds at);
-    [[nodiscard]] int time_to_sleep() const noexcept;
+    [[nodiscard]] int time_to_sleep(nanoseconds longest) const noexcept;
     void watch(server_connection& which, std::uint32_t events) noexcept;
     void sync_output(server_connection& which) noexcept;
     [[nodiscard]] server_connection* find(std::uint64_t id) noexcept;
 
     // Arrivals.
     void accept_some();
-    void adopt(unique_fd socket);
     void make_room(const std::string& address);
     void shed();
     void on_readable(server_connection& which);

@@ -18,14 +18,14 @@ class listener {
         shed,  ///< no descriptor was left: a connection was closed unheard
     };
 
+    /// Hears nobody.
+    listener() = default;
     [[nodiscard]] static result<listener> open(const std::string& host, std::uint16_t port);
     [[nodiscard]] outcome accept(unique_fd& out) noexcept;
     [[nodiscard]] int fd() const noexcept { return socket_.get(); }
     [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
 
   private:
-    listener() = default;
-
     unique_fd socket_;
     unique_fd
         spare_;  ///< given up for a moment to take, and close, a connection that there is no descriptor for

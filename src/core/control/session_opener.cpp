@@ -9,8 +9,7 @@ constexpr std::size_t most_waiting = 65'536;
 
 }  // namespace
 
-session_opener::session_opener(session_host& host, wake_signal& done)
-    : host_(host), done_(done), thread_([this] { run(); }) {}
+session_opener::session_opener(session_host& host, wake_signal& done) : host_(host), done_(done) {}
 
 session_opener::~session_opener() {
     {
@@ -18,7 +17,18 @@ session_opener::~session_opener() {
         stopping_ = true;
     }
     arrived_.notify_one();
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
+}
+
+void session_opener::start() {
+    thread_ = std::thread([this] { run(); });
+}
+
+bool session_opener::open_next() {
+    std::unique_lock lock{mutex_};
+    if (jobs_.empty()) return false;
+    open_one(lock);
+    return true;
 }
 
 bool session_opener::submit(open_job job) {
@@ -52,16 +62,20 @@ void session_opener::run() {
     for (;;) {
         arrived_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
         if (stopping_) return;
-        open_job job = std::move(jobs_.front());
-        jobs_.pop_front();
-        busy_ = true;
-        lock.unlock();
-        auto outcome = host_.open_session(job.wish, job.client);
-        lock.lock();
-        opened_.push_back({std::move(job), std::move(outcome)});
-        busy_ = false;
-        done_.set();
+        open_one(lock);
     }
+}
+
+void session_opener::open_one(std::unique_lock<std::mutex>& lock) {
+    open_job job = std::move(jobs_.front());
+    jobs_.pop_front();
+    busy_ = true;
+    lock.unlock();
+    auto outcome = host_.open_session(job.wish, job.client);
+    lock.lock();
+    opened_.push_back({std::move(job), std::move(outcome)});
+    busy_ = false;
+    done_.set();
 }
 
 }  // namespace accel::core

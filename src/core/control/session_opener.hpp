@@ -39,6 +39,11 @@ class session_opener {
     session_opener(const session_opener&) = delete;
     session_opener& operator=(const session_opener&) = delete;
 
+    /// On a thread of its own from now on; else `open_next` does it.
+    void start();
+    /// Opens the oldest, if there is one. For tests.
+    bool open_next();
+
     /// False: too many are waiting already.
     [[nodiscard]] bool submit(open_job job);
     /// At most `count`, oldest first.
@@ -48,6 +53,7 @@ class session_opener {
 
   private:
     void run();
+    void open_one(std::unique_lock<std::mutex>& lock);
 
     session_host& host_;
     wake_signal& done_;

@@ -1,0 +1,71 @@
+#pragma once
+
+#include "core/control/control_server_core.hpp"
+#include "fuzz_target.hpp"
+
+#include <algorithm>
+
+#include <sys/epoll.h>
+
+namespace accel::core {
+
+/// What has to hold inside a control server between two turns.
+struct control_server_view {
+    using server = control_server::impl;
+
+    static bool open_next(server& of) { return of.opener_.open_next(); }
+    static bool owns(const server& of, std::uint64_t session) { return of.sessions_.contains(session); }
+    static bool empty(const server& of) { return of.connections_.empty(); }
+    /// No session is between host and client.
+    static bool idle(server& of) { return of.opener_.idle() && of.ended_.empty(); }
+
+    static void check(const server& of) {
+        std::uint32_t half_open = 0;
+        std::size_t sessions = 0;
+        std::unordered_map<std::string, std::uint32_t> clients;
+        for (const auto& [id, each] : of.connections_) {
+            if (each->half_open()) {
+                ++half_open;
+            } else {
+                ++clients[each->client.account()];
+            }
+            sessions += each->sessions.size();
+            check_sessions(of, *each);
+            check_wakes(of, *each);
+        }
+        tests::require(half_open == of.half_open_, "connections that say nothing are counted");
+        tests::require(clients == of.clients_, "connections of each client are counted");
+        tests::require(sessions == of.sessions_.size(), "each session has one owner");
+        tests::require(half_open <= of.limits_.max_half_open, "strangers are few");
+        tests::require(of.connections_.size() - half_open <= of.limits_.max_connections,
+                       "and so are clients");
+    }
+
+  private:
+    static void check_sessions(const server& of, const server_connection& each) {
+        const bool serving = each.stage == connection_stage::serving;
+        tests::require(serving || each.sessions.empty(), "only clients have sessions");
+        for (const std::uint64_t session : each.sessions) {
+            const auto found = of.sessions_.find(session);
+            tests::require(found != of.sessions_.end() && found->second == each.id, "its owner is known");
+        }
+    }
+    /// Something will wake the server for it.
+    static void check_wakes(const server& of, const server_connection& each) {
+        constexpr nanoseconds grain = std::chrono::milliseconds{4};
+        const auto timer_by = [&](nanoseconds at) {
+            const nanoseconds late = std::max(at, now()) + grain;
+            tests::require(of.next_timer_ <= late, "a timer comes when it has to");
+        };
+        const bool queued = std::find(of.queued_.begin(), of.queued_.end(), each.id) != of.queued_.end();
+        const bool paused = each.paused_until != nanoseconds{0};
+        if (paused) timer_by(each.paused_until);
+        if (each.half_open()) timer_by(each.since + of.limits_.half_open_timeout);
+        if (each.next_beat != never) timer_by(each.next_beat);
+        tests::require(queued || paused || each.watched != 0, "what comes on a connection is heard");
+        const bool writes = (each.watched & EPOLLOUT) != 0;
+        tests::require(writes || !each.stream.wants_to_write(), "what waits is sent when there is room");
+    }
+};
+
+}  // namespace accel::core
