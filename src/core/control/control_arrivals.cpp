@@ -77,8 +77,11 @@ void control_server::impl::make_room(const std::string& address) {
         if (each->half_open()) ++counts[each->client.address];
     }
     std::string_view most = address;
+    std::uint32_t highest = counts[address];
     for (const auto& [from, count] : counts) {
-        if (count > counts[most]) most = from;
+        if (count <= highest) continue;
+        most = from;
+        highest = count;
     }
     server_connection* oldest = nullptr;
     for (const auto& [id, each] : connections_) {
@@ -159,6 +162,7 @@ bool control_server::impl::start_handshake(server_connection& which) {
         return true;
     }
     which.stream.encrypt(std::move(*tls));
+    which.key_generation = key_generation_;
     which.stage = connection_stage::shaking;
     watch(which, EPOLLIN);
     shake_hands(which);
@@ -194,6 +198,12 @@ void control_server::impl::on_shaken(server_connection& which) {
     read_greeting(which);
 }
 
+/// Keys may have changed since its handshake began.
+bool control_server::impl::still_admitted(const server_connection& which) const {
+    const tls_stream* tls = which.stream.tls();
+    return tls == nullptr || which.key_generation == key_generation_ || tls->admitted_by(*identity_->keys);
+}
+
 /// What a connection is for: a control connection says so in 8 bytes, a data connection in 64.
 void control_server::impl::read_greeting(server_connection& which) {
     const auto read = which.stream.fill();
@@ -222,6 +232,10 @@ void control_server::impl::on_control_greeting(server_connection& which) {
     const tls_stream* tls = which.stream.tls();
     if (tls != nullptr && !tls->carries(control_protocol))
         return refuse(which, "it greets as what it is not");
+    if (!still_admitted(which)) {
+        send(which, {0, refused{status::unauthorized, "this client's key is not authorised any more"}});
+        return refuse(which, "its key is not authorised any more");
+    }
     const bool too_many = connections_.size() - half_open_ >= limits_.max_connections ||
                           clients_[which.client.account()] >= limits_.max_client_connections;
     if (too_many) {
