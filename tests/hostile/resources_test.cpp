@@ -25,7 +25,8 @@ struct resources : arena {
 TEST_P(resources, of_256_descriptors_are_not_used_up_by_strangers) {
     open({}, {"nofile=256"});
     endure(hoard(300), {.threads = 1, .lasts = 1s});
-    EXPECT_TRUE(log_.tells(keyed() ? "it has no keys" : "too many connections")) << log_.text().substr(0, 2000);
+    EXPECT_TRUE(log_.tells(keyed() ? "it has no keys" : "too many connections"))
+        << log_.text().substr(0, 2000);
 }
 
 /// Clients with sessions may use up all descriptors, of which each session takes one.
@@ -55,15 +56,16 @@ TEST_P(resources, that_sessions_have_used_up_are_named_in_the_log_and_come_back)
     more.clear();
     data.clear();
     controls.clear();
-    EXPECT_TRUE(eventually(patience(5s), [&] { return server_->counts().sessions == clients_.size(); }, 20ms));
+    EXPECT_TRUE(eventually(
+        patience(5s), [&] { return server_->counts().sessions == clients_.size(); }, 20ms));
     expect_unharmed();
 }
 
 TEST_P(resources, of_16_descriptors_make_an_error_or_a_server_that_ends) {
     const security_options security = keyed() ? folder_.server() : core::testing::insecure();
-    const std::string keys = keyed() ? fmt::format("key_file={}&authorized_keys={}", security.key_file,
-                                                   security.authorized_keys)
-                                     : "insecure=true";
+    const std::string keys =
+        keyed() ? fmt::format("key_file={}&authorized_keys={}", security.key_file, security.authorized_keys)
+                : "insecure=true";
     for (const int descriptors : {5, 6, 7, 8, 9, 10, 12, 14, 16}) {
         const std::string uri = fmt::format("tcp://{}:0?{}", tests::own_loopback(), keys);
         const std::vector<std::string> limits{fmt::format("nofile={}", descriptors)};
@@ -102,7 +104,8 @@ TEST_P(resources, of_memory_are_not_used_up_by_floods) {
     std::this_thread::sleep_for(700ms);
     {
         const siege strangers(keep_open("127.66.0.2", 300, {core::tls_first_byte}), server_->where(), 1);
-        const siege greeters(keep_open("127.66.0.3", 600, bytes_of(core::control_greeting)), server_->where(), 1);
+        const siege greeters(keep_open("127.66.0.3", 600, bytes_of(core::control_greeting)), server_->where(),
+                             1);
         std::this_thread::sleep_for(1s);
     }
     EXPECT_TRUE(server_->alive()) << log_.text();
@@ -115,7 +118,8 @@ TEST_P(resources, a_log_that_nobody_reads_stops_nothing) {
     ::fcntl(full.get(), F_SETPIPE_SZ, 4096);
     ASSERT_EQ(::dup3(full.get(), log_.fd(), O_CLOEXEC), log_.fd());
     open();
-    endure(send_and_leave(stranger_address, {bytes_of("GET / HTTP/1.1\r\n\r\n")}), {.threads = 1, .lasts = 500ms});
+    endure(send_and_leave(stranger_address, {bytes_of("GET / HTTP/1.1\r\n\r\n")}),
+           {.threads = 1, .lasts = 500ms});
     clients_.clear();
     const auto took = server_->terminate();
     ASSERT_TRUE(took);
@@ -159,13 +163,14 @@ TEST_P(starving_clients, get_a_typed_error) {
         EXPECT_TRUE(ok || named) << descriptors << " descriptors: " << outcome << rest;
         (ok ? served : refused) += 1;
     }
-    fmt::print("{}: served with {} of 24 numbers of descriptors, refused with {}\n", GetParam(), served, refused);
+    fmt::print("{}: served with {} of 24 numbers of descriptors, refused with {}\n", GetParam(), served,
+               refused);
     EXPECT_GT(refused, 3);
     EXPECT_EQ(starved.join(patience(10s)), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(hostile, starving_clients, ::testing::Values("tcp", "zmq", "rdma"),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& each) { return each.param; });
 
 }  // namespace
 }  // namespace accel::hostile

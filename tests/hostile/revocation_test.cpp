@@ -27,9 +27,11 @@ struct revocation : arena {
     }
     void expect_second_gone() {
         EXPECT_TRUE(second_ends_within(patience(1s)));
-        EXPECT_THAT(guests_[1]->trouble(), ::testing::AnyOf(HasSubstr("peer_lost"), HasSubstr("unauthorized")));
+        EXPECT_THAT(guests_[1]->trouble(),
+                    ::testing::AnyOf(HasSubstr("peer_lost"), HasSubstr("unauthorized")));
         context ctx = *context::open({.log = log_level::off});
-        EXPECT_EQ(channel::connect(ctx, server_->uri(), client_options("second")).code(), status::unauthorized);
+        EXPECT_EQ(channel::connect(ctx, server_->uri(), client_options("second")).code(),
+                  status::unauthorized);
     }
     void expect_first_served() {
         EXPECT_EQ(guests_[0]->trouble(), "");
@@ -112,7 +114,8 @@ INSTANTIATE_TEST_SUITE_P(hostile, revocation, ::testing::Values(true), with_or_w
 
 struct certificates : ::testing::Test {
     certificates() {
-        for (const char* each : {"localhost", "elsewhere", "good.client", "bad.client"}) authority_.sign(each);
+        for (const char* each : {"localhost", "elsewhere", "good.client", "bad.client"})
+            authority_.sign(each);
     }
     [[nodiscard]] static std::string uri(const std::string& host, std::uint16_t port, const authority& from,
                                          const std::string& who) {
@@ -166,11 +169,12 @@ TEST_F(certificates, of_another_authority_are_refused) {
     other.sign("good.client");
     context ctx = *context::open({.log = log_level::off});
     // It trusts the server, but the server does not trust it.
-    const std::string mixed = fmt::format("tcp://localhost:{}?cert_file={}&key_file={}&ca_file={}", port_,
-                                          other.file("good.client.pem"), other.file("good.client.key"),
-                                          authority_.file("ca.pem"));
+    const std::string mixed =
+        fmt::format("tcp://localhost:{}?cert_file={}&key_file={}&ca_file={}", port_,
+                    other.file("good.client.pem"), other.file("good.client.key"), authority_.file("ca.pem"));
     EXPECT_EQ(channel::connect(ctx, mixed, options()).code(), status::unauthorized);
-    EXPECT_EQ(channel::connect(ctx, client_uri(other, "good.client"), options()).code(), status::unauthorized);
+    EXPECT_EQ(channel::connect(ctx, client_uri(other, "good.client"), options()).code(),
+              status::unauthorized);
 }
 
 TEST_F(certificates, that_are_revoked_lose_their_sessions) {

@@ -148,7 +148,8 @@ bool wire::shake_hands() {
     for (;;) {
         const core::tls_outcome outcome = stream_.tls()->handshake();
         if (outcome == core::tls_outcome::done) return true;
-        const bool waits = outcome == core::tls_outcome::wants_read || outcome == core::tls_outcome::wants_write;
+        const bool waits =
+            outcome == core::tls_outcome::wants_read || outcome == core::tls_outcome::wants_write;
         const short event = outcome == core::tls_outcome::wants_write ? POLLOUT : POLLIN;
         if (!waits || wait_ready(fd(), event, deadline) != 0) return false;
     }
