@@ -1,6 +1,6 @@
 # `./run test`: every check of the project, one step after another. Sourced by `run`.
 
-fuzz_seconds=${ACCEL_FUZZ_SECONDS:-20}
+fuzz_seconds=${ACCEL_FUZZ_SECONDS:-60}
 logs=$root/build/logs
 
 # In order of execution; the first ones find the most in the least time.

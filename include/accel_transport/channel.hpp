@@ -34,7 +34,8 @@ struct submit_options {
     std::uint64_t tag = 0;               ///< handed back in the completion
     std::uint64_t trace_id = 0;          ///< travels to the server and back
     /// Where the response goes instead of its slot; the server may answer with at most its size.
-    /// Must outlive the completion.
+    /// Must outlive the completion. Where the server writes there itself (rdma, gdr, gpu, local), a call that
+    /// ends early waits for its answer, for `peer_timeout` at most: then the whole session ends.
     slice response_into{};
 };
 
@@ -68,6 +69,7 @@ struct channel_statistics {
 /// The client's end of one connection to a server. Belongs to one thread at a time; move-only.
 /// A call goes begin → (write the request) → submit → poll or wait → (read the response) → release.
 /// begin, submit, cancel, poll and release neither block, allocate, lock nor log.
+/// In a child of fork() a parent's channel answers `invalid_state`, completes nothing, ends without effect.
 class ACCEL_API channel {
   public:
     /// Connects to `scheme://host:port?key=value…` within `connect_timeout`. Keys are the fields of
@@ -79,7 +81,8 @@ class ACCEL_API channel {
     /// As `close()`.
     ~channel();
 
-    /// Takes a free slot. `again`: none is free (poll and release some); `peer_lost`; `closed`.
+    /// Takes a free slot. `again`: none is free (poll and release some); `peer_lost`; `closed`: by this end,
+    /// or the server has stopped.
     [[nodiscard]] status begin(call_view& out) noexcept;
 
     /// Sends the first `length` bytes of the slot's request room. On anything but `ok` the call stays begun.
@@ -88,14 +91,18 @@ class ACCEL_API channel {
     [[nodiscard]] status submit(call_id id, std::size_t length, const submit_options& options = {}) noexcept;
 
     /// Sends `payload` from where it lies, without a copy. It is lent until the completion, and must not
-    /// change until then; an expiry or cancellation completes only when the transport has let go of it.
-    /// A GPU's memory, here or as `response_into`, is copied through the slot where the transport does not
-    /// reach it (the timeline's `copy`): work that writes it must be done, kernels launched after the
-    /// completion see the response. The first use of a slot so may take long. `device_lost`.
+    /// change until then; an expiry or cancellation completes only when the transport has let go of it, by
+    /// the deadline + `peer_timeout` at the latest: the session ends if need be, other calls with
+    /// `peer_lost`. A GPU's memory, here or as `response_into`, is copied through the slot where the
+    /// transport does not reach it (the timeline's `copy`): work that writes it must be done, kernels
+    /// launched after the completion see the response. The first use of a slot so may take long.
+    /// `device_lost`.
     [[nodiscard]] status submit(call_id id, slice payload, const submit_options& options = {}) noexcept;
 
-    /// Ends a submitted call early: it completes with `cancelled`, unless its completion is already due.
-    /// Its slot stays in quarantine until the server's late answer has arrived.
+    /// Ends a submitted call early: it completes with `cancelled`, unless its completion is already due. If
+    /// it lent memory, that is within `peer_timeout`, as for an expiry. `ok` as well for a call that has
+    /// ended and still waits for its memory; it completes as it would have. The slot stays in quarantine
+    /// until the server's late answer has arrived.
     [[nodiscard]] status cancel(call_id id) noexcept;
 
     /// Takes up to `out.size()` completions and returns how many. Never blocks.
@@ -128,7 +135,7 @@ class ACCEL_API channel {
     [[nodiscard]] channel_statistics statistics() const noexcept;
 
     /// Ends the connection. Calls in flight complete with `closed` and can still be polled. Waits up to
-    /// `close_timeout` for the transport to let go of lent slices.
+    /// `close_timeout` for the transport to let go of lent slices (over `local` a second more at worst).
     void close() noexcept;
 
   private:

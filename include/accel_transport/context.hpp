@@ -36,6 +36,8 @@ struct scheme_report {
 
 /// Shared ground of channels and servers: registered memory, backends, the control plane's thread.
 /// Safe to use from any thread. Channels and servers keep what they need of it alive.
+/// A child of fork() cannot use or end what its parent made, all of it answers `invalid_state`, and opens a
+/// context of its own (docs/threads.md, "fork").
 class ACCEL_API context {
   public:
     [[nodiscard]] static result<context> open(const context_options& options = {});

@@ -52,6 +52,7 @@ class slice {
 
 /// Registered memory, allocated by the library or the application's own. Owner; move-only.
 /// Destroying it while a call still uses one of its slices is a misuse that is not detected.
+/// A child of fork() cannot lend it, and on kernels before 5.13 may not have its pages.
 class ACCEL_API region {
   public:
     region() noexcept;

@@ -74,12 +74,13 @@ struct channel_options {
     std::chrono::nanoseconds connect_timeout = std::chrono::seconds{5};
     std::chrono::nanoseconds call_timeout = std::chrono::seconds{10};  ///< when submit names none
     std::chrono::nanoseconds close_timeout = std::chrono::seconds{1};
-    std::chrono::nanoseconds peer_timeout = std::chrono::milliseconds{500};  ///< silence that means lost
+    /// Silence that means lost; and how long a server may hold lent memory after its call has ended.
+    std::chrono::nanoseconds peer_timeout = std::chrono::milliseconds{500};
     poll_mode poll = poll_mode::adaptive;
     std::chrono::nanoseconds spin = std::chrono::microseconds{50};  ///< of `poll_mode::adaptive`
     /// A wish: on a server whose memory is a GPU's, this channel's requests go first.
     stream_priority priority = stream_priority::normal;
-    bool reconnect = false;  ///< connect again after a loss; calls in flight still end as `peer_lost`
+    bool reconnect = false;  ///< connect again after a loss or a stop; calls in flight still end with it
     std::chrono::nanoseconds backoff_min = std::chrono::milliseconds{50};
     std::chrono::nanoseconds backoff_max = std::chrono::seconds{5};
     bool zerocopy = false;                     ///< tcp: MSG_ZEROCOPY for large payloads
@@ -104,7 +105,7 @@ struct server_options {
     std::size_t max_client_memory_bytes = 0;
     std::uint32_t max_connections = 4096;  ///< control connections at once; fewer where descriptors are few
     std::uint32_t max_client_connections = 0;  ///< of one client; 0: three quarters of `max_connections`
-    /// New connections from one address: so many at once, then a quarter of that a second.
+    /// Handshakes with one address: so many at once, then as many a second.
     std::uint32_t max_handshakes = 1024;
     memory_kind memory = memory_kind::host();  ///< where handlers want their bytes
     /// With `memory` of a GPU: requests that it works on at once, a worker; the others queue, until their

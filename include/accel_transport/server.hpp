@@ -40,10 +40,12 @@ class ACCEL_API exchange {
 
     /// Where `request` and `response` lie: as `server_options::memory` says.
     [[nodiscard]] memory_kind memory() const noexcept;
-    /// The request in place; valid until the answer. Bytes of an untrusted peer. At least 8-byte aligned, but
-    /// for a slice lent over `local`, which lies as its owner aligned it.
+    /// The request in place; valid until the answer. Over `local`, and once the client has given up, it is a
+    /// copy, and earlier spans of lent memory are void (docs/memory.md). Bytes of an untrusted peer. At least
+    /// 8-byte aligned, but for a slice lent over `local`, which lies as its owner aligned it.
     [[nodiscard]] std::span<const std::byte> request() const noexcept;
-    /// Room for the response, to be written in place; its size is the most the client accepts.
+    /// Room for the response, to be written in place; its size is the most the client accepts. Over `local`,
+    /// likewise.
     [[nodiscard]] std::span<std::byte> response() const noexcept;
     [[nodiscard]] std::uint64_t trace_id() const noexcept;
     [[nodiscard]] std::uint64_t session_id() const noexcept;
@@ -116,6 +118,8 @@ struct server_statistics {
 };
 
 /// Serves one handler on any number of URIs. Move-only; its methods may be called from any thread.
+/// A child of fork() has a copy without threads, which serves nothing and ends without effect; a child forked
+/// in a handler calls exec or _exit there.
 class ACCEL_API server {
   public:
     /// Listens on every URI (`scheme://host:port?key=value…`; port 0: any free one) or on none of them.

@@ -116,6 +116,13 @@ struct link_event {
     std::span<std::byte> response_room;  ///< server: where the response is written; empty: the send slot
 };
 
+/// Of memory that a handler works in though it is the client's.
+enum class recall : std::uint8_t {
+    none,
+    readable,  ///< wanted back; readable until `link::consumed`
+    gone,      ///< wanted back, and not to be touched any more
+};
+
 /// The data path between two connected peers.
 class link {
   public:
@@ -130,13 +137,17 @@ class link {
     /// From now on this link has events. Client: on the polling thread. Server: from *any* thread while the
     /// poller polls, before the grant is sent: a short lock that polling meets only when a new peer attaches.
     virtual void activate() = 0;
-    /// Server, on the polling thread: the peer is gone, as the control plane says. Nothing need reach it any
-    /// more.
+    /// On the polling thread: nothing need reach the peer any more. Server: it is gone, as the control plane
+    /// says. Client: it has kept lent memory for too long, so that `close` must not wait for it any longer.
     virtual void peer_left() noexcept {}
     /// On the polling thread, idempotent: ends the link and tells the peer where the transport can. No events
     /// follow. Returns true when nothing touches any slot or lent memory any more; else call again, until it
     /// does.
     [[nodiscard]] virtual bool close() noexcept = 0;
+
+    /// Server, where `backend::shares_memory`, on the polling thread after `close`: the client wants back the
+    /// memory that handlers work in. Said once.
+    [[nodiscard]] virtual recall recalled() noexcept { return recall::none; }
 
     // Data path: no allocation, lock or log line.
     /// Hands a message over. `ok`: it will arrive, or the link will be lost; header and payload must stay as
@@ -276,6 +287,9 @@ class backend {
     [[nodiscard]] virtual probe_result examine() { return probe(); }
     /// True: peers are in one process and the server uses the client's slots; no network control plane.
     [[nodiscard]] virtual bool shares_memory() const noexcept { return false; }
+    /// True: with keys, nobody on the network can read or change payloads, unless `encryption::off` is asked
+    /// for. Its pollers learn what is by `poller_options::security`.
+    [[nodiscard]] virtual bool encrypts() const noexcept { return false; }
     /// True: a server's pollers listen on ports of their own; else all that arrives comes by the port of the
     /// URI.
     [[nodiscard]] virtual bool has_data_port() const noexcept { return false; }

@@ -61,11 +61,13 @@ context::context(std::shared_ptr<core::context_state> state) noexcept : state_(s
 context::context(context&&) noexcept = default;
 context& context::operator=(context&& other) noexcept {
     if (this == &other) return *this;
+    core::leave_to_parent(state_);
     const context before{std::move(*this)};
     state_ = std::move(other.state_);
     return *this;
 }
 context::~context() {
+    core::leave_to_parent(state_);
     if (state_ == nullptr) return;
     const core::log_registration last = state_->take_log_sink();  // gets what the state's end logs
     state_.reset();
@@ -80,6 +82,7 @@ result<context> context::open(const context_options& options) {
 }
 
 result<region> context::allocate(std::size_t size_bytes, memory_kind kind) {
+    if (state_->inherited()) return core::made_before_fork();
     if (size_bytes == 0) return core::empty_region();
     auto gpu = core::device_of(*state_, kind);
     if (!gpu) return gpu.error();
@@ -96,6 +99,7 @@ result<region> context::allocate(std::size_t size_bytes, memory_kind kind) {
 }
 
 result<region> context::register_memory(void* data, std::size_t size_bytes, memory_kind kind) {
+    if (state_->inherited()) return core::made_before_fork();
     if (size_bytes == 0) return core::empty_region();
     if (data == nullptr) return error{status::invalid_argument, 0, "cannot register a null pointer"};
     auto gpu = core::device_of(*state_, kind);
@@ -107,7 +111,9 @@ result<region> context::register_memory(void* data, std::size_t size_bytes, memo
 std::vector<scheme_report> context::schemes() const {
     std::vector<scheme_report> reports;
     for (const auto& each : state_->backends()) {
-        auto [usable, reason] = each->examine();
+        auto [usable, reason] = state_->inherited()
+                                    ? core::probe_result{false, core::made_before_fork().message}
+                                    : each->examine();
         reports.push_back({std::string{each->scheme()}, usable, std::move(reason)});
     }
     return reports;

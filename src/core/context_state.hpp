@@ -2,6 +2,7 @@
 
 #include "core/accelerator.hpp"
 #include "core/backend.hpp"
+#include "core/fork_guard.hpp"
 #include "core/log_sink.hpp"
 #include "core/region_state.hpp"
 
@@ -25,6 +26,8 @@ class context_state : public std::enable_shared_from_this<context_state> {
     context_state(const context_state&) = delete;
     context_state& operator=(const context_state&) = delete;
 
+    /// True in a child of the process that made it.
+    [[nodiscard]] bool inherited() const noexcept { return stamp_.inherited(); }
     /// The client side of the control plane: one thread, started on first use.
     [[nodiscard]] control_client& control();
     /// GPUs, if there are any.
@@ -38,6 +41,7 @@ class context_state : public std::enable_shared_from_this<context_state> {
     [[nodiscard]] log_registration take_log_sink() noexcept { return std::move(log_sink_); }
 
   private:
+    process_stamp stamp_;
     log_registration log_sink_;  ///< the last to go
     std::mutex mutex_;
     std::unique_ptr<control_client> control_;

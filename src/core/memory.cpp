@@ -27,8 +27,14 @@ result<slice> slice::part(std::size_t offset, std::size_t length) const {
 region::region() noexcept = default;
 region::region(std::unique_ptr<core::region_state> state) noexcept : state_(std::move(state)) {}
 region::region(region&&) noexcept = default;
-region& region::operator=(region&&) noexcept = default;
-region::~region() = default;
+region& region::operator=(region&& other) noexcept {
+    core::leave_to_parent(state_);
+    state_ = std::move(other.state_);
+    return *this;
+}
+region::~region() {
+    core::leave_to_parent(state_);
+}
 
 std::byte* region::data() const noexcept {
     return state_ ? state_->data() : nullptr;
@@ -43,6 +49,7 @@ slice region::whole() const noexcept {
     return {data(), size(), state_.get()};
 }
 result<slice> region::part(std::size_t offset, std::size_t length) const {
+    if (state_ != nullptr && state_->inherited()) return core::made_before_fork();
     return whole().part(offset, length);
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "core/fork_guard.hpp"
+
 #include <accel_transport/memory.hpp>
 
 #include <cstddef>
@@ -25,6 +27,8 @@ class region_state {
     memory_kind kind() const noexcept { return kind_; }
     /// Whose memory this is; null: the host's.
     accelerator_device* gpu() const noexcept { return gpu_; }
+    /// True in a child of the process that made it.
+    [[nodiscard]] bool inherited() const noexcept { return stamp_.inherited(); }
     /// Of this region and no other before or after it, in this process; never 0.
     std::uint64_t id() const noexcept { return id_; }
 
@@ -36,6 +40,7 @@ class region_state {
     memory_kind kind_;
     std::uint64_t id_;
     bool owned_;
+    process_stamp stamp_;
 };
 
 }  // namespace accel::core

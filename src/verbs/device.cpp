@@ -1,5 +1,7 @@
 #include "verbs/device.hpp"
 
+#include "core/fork_guard.hpp"
+#include "core/log.hpp"
 #include "verbs/failure.hpp"
 #include "verbs/mlx5_driver.hpp"
 
@@ -8,6 +10,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <mutex>
 #include <span>
 #include <utility>
 
@@ -17,6 +20,27 @@
 
 namespace accel::verbs {
 namespace {
+
+struct fork_support {
+    std::mutex mutex;
+    bool asked_for = false;
+};
+constinit core::per_process<fork_support> fork_supports;
+
+/// Kernels before 5.12 share pinned pages with a child: the parent's next write goes to a copy, while the
+/// device still reads and writes the page that is now the child's. libibverbs then keeps registered pages
+/// from children (madvise, MADV_DONTFORK), if it is asked to before the first registration of the process.
+/// Kernels that copy for the child say so, from 5.13 on (`IBV_FORK_UNNEEDED`, ibv_is_fork_initialized(3)).
+/// There it is not asked: before version 51 it would do all that nevertheless.
+void ask_for_fork_support() {
+    fork_support& own = fork_supports.get();
+    const std::lock_guard lock(own.mutex);
+    if (std::exchange(own.asked_for, true) || ibv_is_fork_initialized() != IBV_FORK_DISABLED) return;
+    if (const int failed = ibv_fork_init(); failed != 0) {
+        core::log().info("this process must not fork while it uses RDMA devices: ibv_fork_init: {}",
+                         std::strerror(failed));
+    }
+}
 
 struct list_destroyer {
     void operator()(ibv_device** list) const noexcept { ibv_free_device_list(list); }
@@ -133,6 +157,7 @@ device::device(context_handle context, const port_address& port, const ibv_devic
 result<std::shared_ptr<device>> device::open(const verbs_options& wanted, const std::string& near_host) {
     auto which = parse_wanted(wanted.device);
     if (!which) return which.error();
+    ask_for_fork_support();
     const device_list list;
     if (list.devices.empty()) {
         return error{status::unsupported, errno,

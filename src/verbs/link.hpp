@@ -1,11 +1,11 @@
 #pragma once
 
 #include "core/backend.hpp"
+#include "verbs/arrival.hpp"
 #include "verbs/async_events.hpp"
 #include "verbs/domain.hpp"
 #include "verbs/endpoint.hpp"
 #include "verbs/key_cache.hpp"
-#include "verbs/placement.hpp"
 #include "verbs/queue_pair.hpp"
 #include "verbs/receive_queue.hpp"
 #include "verbs/send_ledger.hpp"
@@ -76,15 +76,6 @@ class rdma_link final : public core::link, public async_listener {
         lost,
         closed,
     };
-    /// What is known of the message that left from, or arrived in, a slot.
-    struct slot_use {
-        std::span<std::byte> response_into;  ///< client: where the answer arrives, if not in its slot
-        verbs::placement placement;          ///< server: where the client wants the answer
-        std::uint32_t lent_until = 0;        ///< number of the work request that reads lent memory
-        bool lent = false;                   ///< … and it has not completed
-        bool let_go_owed = false;
-        bool copies_response = false;  ///< client: `response_into` is no memory the device can write
-    };
     struct source {
         std::span<const std::byte> payload;
         std::uint32_t key = 0;
@@ -127,12 +118,7 @@ class rdma_link final : public core::link, public async_listener {
     [[nodiscard]] std::size_t write_placement(const core::outgoing& message) noexcept;
     void on_sent(std::uint64_t id) noexcept;
     void push_let_go(std::uint32_t slot) noexcept;
-
-    // Receiving.
-    [[nodiscard]] bool on_arrival(std::uint32_t slot, core::link_event& out) noexcept;
-    [[nodiscard]] bool take_placement(const core::slot_header& header) noexcept;
-    [[nodiscard]] bool read_placement(const core::slot_header& header) noexcept;
-    [[nodiscard]] bool take_elsewhere(core::link_event& event) noexcept;
+    void forget_let_go(std::uint32_t slot) noexcept;
 
     rdma_poller& poller_;
     core::link_config config_;

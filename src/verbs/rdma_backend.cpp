@@ -6,6 +6,8 @@
 #include "verbs/domain_list.hpp"
 #include "verbs/poller.hpp"
 
+#include <array>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,8 +22,13 @@ namespace {
 result<void> try_to_register(const std::shared_ptr<verbs::device>& on) {
     auto trial = domain::create(on);
     if (!trial) return trial.error();
-    std::vector<std::byte> memory(std::size_t{256} << 10);
-    auto registered = (*trial)->register_memory(memory, access::peer_writes);
+    // Whole pages: a child that is forked just now may not have them.
+    struct alignas(4096) page {
+        std::array<std::byte, 4096> bytes;
+    };
+    std::vector<page> memory(64);
+    auto registered =
+        (*trial)->register_memory(std::as_writable_bytes(std::span{memory}), access::peer_writes);
     if (!registered) return registered.error();
     return {};
 }

@@ -125,7 +125,7 @@ void rdma_poller::keep(int got) noexcept {
         refill_receives();
     if (state_ != state::open || closing_) [[unlikely]]
         return false;
-    const bool sane = on_arrival(completion.immediate, out);
+    const bool sane = read_arrival(config_, slots_, completion.immediate, out);
     if (!sane) [[unlikely]]
         fail(status::protocol_error);
     return sane;
@@ -143,43 +143,16 @@ void rdma_link::on_other_completion(const work_completion& completion) noexcept 
     fail(meaning(completion.status));
 }
 
-/// False: not what a correct peer sends.
-[[gnu::always_inline]] inline bool rdma_link::on_arrival(std::uint32_t slot, core::link_event& out) noexcept {
-    if (slot >= config_.geometry.slots) return false;
-    const core::slot_memory& received = *config_.receive;
-    std::byte* const bytes = received.header(slot);
-    // Once: the peer can change it while we look.
-    core::read_header(out.header, bytes);
-    if (out.header.slot != slot || out.header.length > received.capacity()) return false;
-    out.kind = core::event_kind::arrived;
-    out.borrowed = false;
-    out.reason = status::ok;
-    out.owner = config_.owner;
-    out.payload = {received.payload(slot), out.header.length};
-    out.response_room = {};
-    if (is_server()) return take_placement(out.header);
-    return slots_[slot].response_into.empty() || take_elsewhere(out);
-}
-
-/// Server: where the client wants its answer. False: not what a correct client sends.
-inline bool rdma_link::take_placement(const core::slot_header& header) noexcept {
-    slots_[header.slot].placement.length = 0;
-    return header.extension_bytes == 0 || read_placement(header);
-}
-
-[[gnu::noinline]] bool rdma_link::read_placement(const core::slot_header& header) noexcept {
-    verbs::placement& placed = slots_[header.slot].placement;
+[[gnu::noinline]] bool read_placement(const core::slot_header& header, const std::byte* at,
+                                      verbs::placement& out) noexcept {
     if (header.extension_bytes > core::extension_room) return false;
     std::array<std::byte, core::extension_room> copy;
-    std::memcpy(copy.data(), config_.receive->header(header.slot) - header.extension_bytes,
-                header.extension_bytes);
-    return find_placement({copy.data(), header.extension_bytes}, placed) &&
-           (placed.length == 0 || header.response_room <= placed.length);
+    std::memcpy(copy.data(), at - header.extension_bytes, header.extension_bytes);
+    return find_placement({copy.data(), header.extension_bytes}, out) &&
+           (out.length == 0 || header.response_room <= out.length);
 }
 
-/// Client: a response that arrives, or goes from its slot, where the application wanted it.
-[[gnu::noinline]] bool rdma_link::take_elsewhere(core::link_event& event) noexcept {
-    slot_use& use = slots_[event.header.slot];
+[[gnu::noinline]] bool take_elsewhere(slot_use& use, core::link_event& event) noexcept {
     const std::span<std::byte> wanted = std::exchange(use.response_into, {});
     if (event.header.code != status::ok) return true;  // why it failed stands in the slot
     if (event.header.length > wanted.size()) return false;

@@ -62,6 +62,7 @@ status rdma_link::deliver(const core::outgoing& message) noexcept {
     const source from = message.region == nullptr ? own_source(message) : lent_source(message);
     std::size_t extensions = 0;
     if (!is_server()) {
+        forget_let_go(message.slot);
         use.response_into = message.response_into.bytes();
         if (!use.response_into.empty()) extensions = write_placement(message);
     }
@@ -263,6 +264,13 @@ void rdma_link::on_sent(std::uint64_t id) noexcept {
     use.lent = false;
     if (is_server() || use.let_go_owed) push_let_go(slot_of(id));
     use.let_go_owed = false;
+}
+
+/// Client: the call that waited for it has had its answer, and the next one in this slot would be taken to be
+/// let go of.
+void rdma_link::forget_let_go(std::uint32_t slot) noexcept {
+    slots_[slot].let_go_owed = false;
+    std::erase(let_go_, slot);
 }
 
 void rdma_link::push_let_go(std::uint32_t slot) noexcept {

@@ -9,8 +9,8 @@
 namespace accel::tests {
 namespace {
 
-/// Heartbeats go through ZeroMQ, which allocates now and then; they are pushed out of the measured time, as
-/// they are no part of a call.
+/// Heartbeats are encoded on the heap; they are pushed out of the measured time, as they are no part of a
+/// call.
 constexpr nanoseconds no_heartbeat = 600s;
 constexpr int warm_up_calls = 3000;
 constexpr int measured_calls = 20'000;

@@ -1,6 +1,9 @@
 #include "handler_memory.hpp"
+#include "keys.hpp"
 
+#include <cstdlib>
 #include <iostream>
+#include <optional>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -29,6 +32,11 @@ int main(int argc, char** argv) {
     if (const std::string missing = accel::tests::missing_handler_memory(); !missing.empty()) {
         std::cerr << "skipped: " << missing << '\n';
         return skipped;
+    }
+    std::optional<accel::tests::key_folder> keys;
+    if (std::getenv("ACCEL_TEST_ENCRYPT") != nullptr) {
+        keys.emplace();
+        (void)setenv("ACCEL_TEST_KEYS", keys->path().c_str(), 1);
     }
     ::testing::InitGoogleTest(&argc, argv);
     const int outcome = RUN_ALL_TESTS();

@@ -6,6 +6,7 @@
 #include "held_exchanges.hpp"
 #include "patience.hpp"
 #include "payload.hpp"
+#include "security_way.hpp"
 
 #include <accel_transport/accel_transport.hpp>
 
@@ -42,7 +43,7 @@ int serve(context& ctx, const std::string& uri, bool hold, std::chrono::millisec
     server_options options;
     options.peer_timeout = peer_timeout;
     options.drain_timeout = 10ms;
-    options.security.insecure = true;
+    options.security = tests::usual_security(true);
     tests::prepare(options);
     auto listening = server::listen(
         ctx, {uri},
@@ -74,7 +75,7 @@ int client(context& ctx, const std::string& uri, unsigned calls, std::size_t byt
     options.request_bytes = options.response_bytes = bytes;
     options.connect_timeout = 10s * tests::time_factor();
     options.peer_timeout = 5s * tests::time_factor();
-    options.security.insecure = true;
+    options.security = tests::usual_security(false);
     auto connected = channel::connect(ctx, uri, options);
     if (!connected) return fail(connected.error().message);
     for (unsigned i = 0; i < calls; ++i)

@@ -1,6 +1,7 @@
 #include "rig.hpp"
 
 #include "handler_memory.hpp"
+#include "security_way.hpp"
 #include "verbs_way.hpp"
 
 #include <algorithm>
@@ -12,7 +13,7 @@ namespace accel::tests {
 server_options calm_server() {
     server_options options;
     options.peer_timeout = patience(5s);
-    options.security.insecure = true;
+    options.security = usual_security(true);
     options.verbs.direct = drives_directly();
     prepare(options);
     return options;
@@ -25,7 +26,7 @@ channel_options calm_client() {
     options.peer_timeout = patience(5s);
     options.request_bytes = 64 << 10;
     options.response_bytes = 64 << 10;
-    options.security.insecure = true;
+    options.security = usual_security(false);
     options.verbs.direct = drives_directly();
     return options;
 }

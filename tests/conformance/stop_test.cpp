@@ -1,8 +1,12 @@
 // The end of a server: draining, stopping, and exchanges that outlive both.
 #include "rig.hpp"
 
+#include <algorithm>
+#include <atomic>
+#include <memory>
 #include <optional>
 #include <thread>
+#include <vector>
 
 namespace accel::tests {
 namespace {
@@ -144,6 +148,101 @@ TEST_P(stopping, under_load_every_call_completes_exactly_once) {
         EXPECT_TRUE(ended(said)) << to_string(said);
         (void)client.finish(status::ok);
         stopper.join();
+    }
+}
+
+/// Calls without a pause from a thread of its own, until its channel has ended.
+class busy_client {
+  public:
+    explicit busy_client(checked_channel made) : client_(std::move(made)), thread_([this] { run(); }) {}
+    ~busy_client() { thread_.join(); }
+    busy_client(const busy_client&) = delete;
+    busy_client& operator=(const busy_client&) = delete;
+    [[nodiscard]] std::uint64_t answered() const { return answered_; }
+
+  private:
+    void run() {
+        completion c;
+        for (status said = status::ok; !ended(said);) {
+            call_view call;
+            said = client_.begin(call);
+            if (said == status::ok && (said = client_.submit(call.id, 256)) != status::ok) {
+                EXPECT_EQ(client_.release(call.id), status::ok);
+            }
+            while (client_.poll({&c, 1}) == 1) {
+                ++answered_;
+                EXPECT_EQ(client_.release(c.id), status::ok);
+            }
+        }
+        client_.finish(status::closed);
+    }
+    std::atomic<std::uint64_t> answered_{0};
+    checked_channel client_;
+    std::thread thread_;
+};
+
+/// Control plane and data path both tell of the end, in either order.
+TEST_P(stopping, every_channel_hears_closed) {
+    for (int round = 0; round < effort(50); ++round) {
+        held_exchanges held;
+        server_options options = brief();
+        options.drain_timeout = 5ms;
+        rig r(GetParam(), held.keeper(), options);
+        auto waiting = r.connect();
+        auto idle = r.connect();
+        for (std::uint64_t i = 0; i < 3; ++i) waiting.send_seed(100, i);
+        ASSERT_TRUE(held.wait_for(3));
+        const std::jthread stopper([&] { r.served().stop(); });
+        ASSERT_EQ(waiting.finish(status::closed), 3U) << "in round " << round;
+        call_view call;
+        EXPECT_EQ(waiting.begin(call), status::closed);
+        completion none;
+        EXPECT_EQ(idle.wait({&none, 1}, patience(10s)), 0U);
+        ASSERT_EQ(idle.begin(call), status::closed) << "in round " << round;
+    }
+}
+
+TEST_P(stopping, busy_channels_hear_closed) {
+    for (int round = 0; round < effort(50); ++round) {
+        rig r(GetParam(), echo, brief());
+        auto client = r.connect();
+        const std::jthread stopper([&] {
+            std::this_thread::sleep_for(2ms);
+            r.served().stop();
+        });
+        status said = status::ok;
+        while (said == status::ok || said == status::again) {
+            call_view call;
+            said = client.begin(call);
+            if (said == status::ok && (said = client.submit(call.id, 1000)) != status::ok) {
+                EXPECT_EQ(client.release(call.id), status::ok);
+            }
+            for (completion c; client.poll({&c, 1}) == 1;) {
+                const bool expected =
+                    c.status == status::ok || c.status == status::overloaded || c.status == status::closed;
+                EXPECT_TRUE(expected) << to_string(c.status) << " in round " << round;
+                EXPECT_EQ(client.release(c.id), status::ok);
+            }
+        }
+        EXPECT_EQ(said, status::closed) << "in round " << round;
+        const std::size_t left = client.open_calls();
+        EXPECT_EQ(client.finish(status::closed), left);
+    }
+}
+
+TEST_P(stopping, busy_clients_do_not_delay_it) {
+    for (int round = 0; round < 5; ++round) {
+        rig r(GetParam());
+        std::vector<std::unique_ptr<busy_client>> clients;
+        for (int i = 0; i < 4; ++i) clients.push_back(std::make_unique<busy_client>(r.connect()));
+        ASSERT_TRUE(eventually(patience(10s), [&] {
+            return std::all_of(clients.begin(), clients.end(),
+                               [](const auto& each) { return each->answered() > 100; });
+        }));
+        const auto start = std::chrono::steady_clock::now();
+        r.served().stop();
+        EXPECT_LT(std::chrono::steady_clock::now() - start, patience(500ms));
+        clients.clear();
     }
 }
 

@@ -1,4 +1,5 @@
 // A channel whose calls come from kernels, with threads of the host in their place, at servers of all kinds.
+#include "conformance/child_process.hpp"
 #include "device/client_rig.hpp"
 
 #include <algorithm>
@@ -33,6 +34,33 @@ TEST_P(device_client, echoes_every_size) {
     EXPECT_EQ(seen.completed, 9U);
     EXPECT_EQ(seen.ended_early, 0U);
     EXPECT_EQ(seen.stale, 0U);
+}
+
+TEST_P(device_client, a_forked_child_can_neither_use_nor_disturb_it) {
+    open();
+    EXPECT_EQ(call_once(ref(), 1000, 1), status::ok);
+    child_process child([&] {
+        CHILD_EXPECT(!rig.channel->connected());
+        CHILD_EXPECT(rig.channel->failure().reason == status::invalid_state);
+        CHILD_EXPECT(rig.channel->statistics().submitted == 0);
+        rig.channel->request_stop();
+        CHILD_EXPECT(rig.channel->close(nullptr, 1h) == status::invalid_state);
+        rig.channel->close();
+        rig.channel.reset();
+        if (!rig.services.service) return;
+        gpu_service& service = *rig.services.service;
+        CHILD_EXPECT(service.statistics().sessions == 0);
+        service.request_stop();
+        CHILD_EXPECT(service.stop(nullptr, 1h) == status::invalid_state);
+        service.stop();
+        rig.services.service.reset();
+    });
+    EXPECT_TRUE(eventually(patience(20s), [&] {
+        EXPECT_EQ(call_once(ref(), 1000, 2), status::ok);
+        return child.ended();
+    })) << "the child hangs";
+    EXPECT_EQ(call_once(ref(), 1000, 3), status::ok);
+    EXPECT_TRUE(rig.channel->connected());
 }
 
 TEST_P(device_client, slots_may_lie_on_the_host) {

@@ -1,5 +1,6 @@
 // Services of recorded work, on a stand-in for a GPU: memory, turns, batches and stops. What CUDA makes of a
 // recording is tested in tests/gpu.
+#include "conformance/child_process.hpp"
 #include "conformance/payload.hpp"
 #include "device/service_rig.hpp"
 #include "gpu/fake_stream.hpp"
@@ -66,6 +67,26 @@ TEST_P(recorded_service, answers_with_what_was_recorded) {
     EXPECT_EQ(graph_->stop(patience(5s)), status::ok);
     EXPECT_EQ(graph_->statistics().running, 0U);
     EXPECT_EQ(rig_.service->statistics().replies, 50U);
+}
+
+TEST_P(recorded_service, a_forked_child_can_neither_use_nor_disturb_it) {
+    listen();
+    start(tensors(), copy_tensors);
+    channel client = rig_.connect();
+    EXPECT_TRUE(echo_of(client, tensor, 1).ok());
+    child_process child([&] {
+        CHILD_EXPECT(graph_->statistics().nodes == 0);
+        CHILD_EXPECT(graph_->stop(1h) == status::invalid_state);
+        const auto another =
+            gpu_graph::start(*rig_.service, tensors(), [](auto...) { return result<void>{}; });
+        CHILD_EXPECT(another.code() == status::invalid_state);
+        graph_.reset();
+        rig_.service.reset();
+    });
+    EXPECT_TRUE(eventually(patience(20s), [&] { return child.ended(); })) << "the child hangs";
+    EXPECT_TRUE(echo_of(client, tensor, 2).ok());
+    EXPECT_EQ(graph_->statistics().running, 1U);
+    EXPECT_EQ(graph_->stop(patience(5s)), status::ok);
 }
 
 TEST_P(recorded_service, other_lengths_are_refused) {

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -44,6 +45,10 @@ void append(bytes& to, const Layout& value) {
     const std::size_t at = to.size();
     to.resize(at + sizeof value);
     std::memcpy(to.data() + at, &value, sizeof value);
+}
+
+void append_all(bytes& to, const bytes& more) {
+    to.insert(to.end(), more.begin(), more.end());
 }
 
 slot_header header(message_kind kind, std::uint32_t slot, std::uint64_t length) {
@@ -240,6 +245,12 @@ void key_seeds(const seed_folder& to) {
     to.add("no_end", key.substr(0, key.size() - 1));
 }
 
+bytes as_it_travels(const verbs::endpoint& e) {
+    const auto sent = verbs::to_bytes(e);
+    const auto* from = reinterpret_cast<const std::uint8_t*>(sent.data());
+    return {from, from + sent.size()};
+}
+
 void verbs_seeds(const seed_folder& to) {
     verbs::endpoint e;
     e.mtu = 5;
@@ -250,15 +261,11 @@ void verbs_seeds(const seed_folder& to) {
     e.slots_stride = 4352;
     e.slots_key = 0x4711;
     e.slots = 8;
-    bytes infiniband;
-    append(infiniband, e);
-    to.add("infiniband", infiniband);
+    to.add("infiniband", as_it_travels(e));
     e.layer = verbs::link_layer::ethernet;
     e.lid = 0;
     e.gid = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 1, 2, 3};
-    bytes ethernet;
-    append(ethernet, e);
-    to.add("ethernet", ethernet);
+    to.add("ethernet", as_it_travels(e));
     verbs::placement_extension placed;
     placed.value = {0x7f12'3456'7000, 65536, 0x4711, 0};
     bytes placement;
@@ -269,6 +276,141 @@ void verbs_seeds(const seed_folder& to) {
     behind.resize(behind.size() + 16, 0x5a);
     append(behind, placed);
     to.add("placement_behind_another", behind);
+    e.flags = verbs::payloads_apart;
+    e.payloads_address = 0x7f12'4000'0000;
+    e.payloads_stride = 4096;
+    e.payloads_key = 0x4712;
+    to.add("payloads_apart", as_it_travels(e));
+}
+
+/// Steps as fuzz_verbs_arrival takes them.
+void arrival_seeds(const seed_folder& to) {
+    const auto message = [](std::uint8_t length, std::uint8_t room, std::uint8_t extensions) {
+        return bytes{1, 0, 5, length, room, extensions, 0};
+    };
+    const bytes announced{3, 0};
+    bytes request{0};
+    append_all(request, message(100, 80, 0));
+    append_all(request, announced);
+    to.add("request", request);
+    bytes placed{0};
+    append_all(placed, message(10, 80, sizeof(verbs::placement_extension)));
+    verbs::placement_extension place;
+    place.value = {0x7000, 80, 9, 0};
+    append(placed, place);
+    append_all(placed, announced);
+    to.add("placement", placed);
+    bytes response{1};
+    append_all(response, message(60, 0, 0));
+    append_all(response, announced);
+    to.add("response", response);
+    bytes elsewhere{1, 2, 0, 80};  // room of 80 bytes is lent
+    append_all(elsewhere, message(60, 0, 0));
+    append_all(elsewhere, announced);
+    to.add("response_elsewhere", elsewhere);
+    to.add("a_slot_that_is_not_there", bytes{0, 3, 255});
+}
+
+/// Steps as fuzz_channel takes them. Numbers of calls are slots; the first one that is free is 0.
+void channel_seeds(const seed_folder& to) {
+    const bytes begin{0};
+    const bytes submit{1, 0, 20, 0, 0};       // call 0, 20 bytes, the channel's time-out, delivered
+    const bytes submit_lent{2, 0, 83, 0, 0};  // the payload, and the room for the response
+    const bytes answer{8, 0, 30};
+    const bytes poll{3, 3};
+    const bytes cancel{5, 0};
+    const bytes release{6, 0};
+    const auto add = [&to](const std::string& name, std::uint8_t kind,
+                           std::initializer_list<const bytes*> steps) {
+        bytes all{kind};
+        for (const bytes* step : steps) append_all(all, *step);
+        to.add(name, all);
+    };
+    const bytes retract_later{5, 0, 1};
+    const bytes let_go{11, 0};
+    const bytes submit_in_vain{1, 0, 20, 0, 1};  // the link has no room
+    const bytes lost{15, 0};
+    for (const std::uint8_t kind : {std::uint8_t{0}, std::uint8_t{1}}) {
+        const std::string way = kind == 0 ? "_borrowed" : "_in_slots";
+        add("call" + way, kind, {&begin, &submit, &answer, &poll, &release});
+        add("lent" + way, kind, {&begin, &submit_lent, &answer, &poll, &release});
+        add("late_answer" + way, kind, {&begin, &submit, &cancel, &poll, &release, &answer, &poll, &begin});
+        add("answer_twice" + way, kind, {&begin, &submit, &answer, &poll, &answer, &poll, &release});
+        add("let_go_later" + way, kind,
+            {&begin, &submit_lent, &retract_later, &poll, &let_go, &poll, &release, &answer, &poll});
+        add("held_back" + way, kind, {&begin, &submit_in_vain, &poll, &answer, &poll, &release});
+        add("lost" + way, kind, {&begin, &submit_lent, &lost, &poll, &poll, &release, &begin});
+    }
+}
+
+/// Steps as fuzz_worker takes them.
+void worker_seeds(const seed_folder& to) {
+    const bytes request{0, 0, 0, 10, 30};  // session 0, slot 0
+    const bytes turn{4};
+    const auto add = [&to](const std::string& name, std::initializer_list<bytes> steps) {
+        for (const std::uint8_t batches : {std::uint8_t{0}, std::uint8_t{1}}) {
+            bytes all{batches};
+            for (const bytes& step : steps) append_all(all, step);
+            to.add(name + (batches == 0 ? "" : "_in_batches"), all);
+        }
+    };
+    const bytes replied{2, 5, 0};  // how the handler, the exchange and the link decide
+    const bytes kept{0};
+    const bytes settled{7, 0, 2, 0};
+    const bytes lent{2, 3, 0};
+    add("reply", {request, turn, replied, request, turn, replied});
+    add("kept", {request, turn, kept, settled, turn});
+    add("lent", {request, turn, lent, {9, 0, 0}, turn});
+    add("twice_in_a_slot", {request, request, turn, kept, turn});
+    add("lost_while_kept", {request, turn, kept, {11, 0, 0}, turn, settled, turn, turn});
+    add("too_late", {{0, 0, 200, 10, 30}, turn, {0}});
+    add("closed", {request, turn, kept, {15, 0, 0}, turn, settled, turn});
+}
+
+/// Steps as fuzz_service_intake takes them.
+void service_seeds(const seed_folder& to) {
+    const bytes open{0, 0};
+    const bytes ask{3, 0, 0, 20, 30, 0};  // session 0, slot 0
+    const bytes take{9};
+    const bytes reply{12, 1};
+    const auto add = [&to](const std::string& name, std::initializer_list<bytes> steps) {
+        for (const std::uint8_t engine : {std::uint8_t{0}, std::uint8_t{1}}) {
+            bytes all{engine};
+            for (const bytes& step : steps) append_all(all, step);
+            to.add(name + (engine == 0 ? "_direct" : "_proxy"), all);
+        }
+    };
+    add("served", {open, ask, take, reply, ask, take, reply});
+    add("placed", {open, {3, 0, 6, 20, 30, 0}, {3, 0, 7, 20, 30, 0}, take, take, reply, reply});
+    add("apart", {{0, 1}, {3, 1, 0, 20, 30, 0}, take, reply});
+    add("stale_generation", {open, ask, take, reply, {3, 0, 0, 20, 30, 205}, take});
+    add("twice_in_a_slot", {open, ask, {3, 0, 240, 20, 30, 0}, take, take});
+    add("closed_while_held", {open, ask, take, {2, 0}, take, reply, take, open, ask, take});
+    add("no_such_slot", {open, {7, 0, 255}, take, take});
+    add("failed", {open, ask, {8, 0, 1}, take, take});
+}
+
+/// Steps as fuzz_client_intake takes them.
+void client_seeds(const seed_folder& to) {
+    const bytes begin{0};
+    const bytes submit{2, 0, 1};
+    const bytes answer{10, 0, 20};
+    const bytes poll{4, 0};
+    const bytes cancel{7, 0};
+    const bytes release{8, 0};
+    const auto add = [&to](const std::string& name, std::initializer_list<bytes> steps) {
+        for (const std::uint8_t engine : {std::uint8_t{0}, std::uint8_t{1}, std::uint8_t{2}}) {
+            bytes all{engine};
+            for (const bytes& step : steps) append_all(all, step);
+            to.add(name + std::array{"_direct", "_proxy", "_apart"}[engine], all);
+        }
+    };
+    add("call", {begin, submit, answer, poll, release});
+    add("late_answer", {begin, submit, cancel, release, answer, begin, begin, begin, begin});
+    add("answer_twice", {begin, submit, answer, poll, answer, poll, release});
+    add("answer_to_nobody", {answer, begin, submit, poll});
+    add("too_long", {begin, submit, {10, 0, 57}, poll, release});
+    add("ended", {begin, submit, {15, 240}, poll, poll, release});
 }
 
 }  // namespace
@@ -287,5 +429,10 @@ int main(int argc, char** argv) {
     zmq_description_seeds({top, "zmq_description"});
     key_seeds({top, "key_file"});
     verbs_seeds({top, "verbs_peer"});
+    arrival_seeds({top, "verbs_arrival"});
+    channel_seeds({top, "channel"});
+    worker_seeds({top, "worker"});
+    service_seeds({top, "service_intake"});
+    client_seeds({top, "client_intake"});
     return 0;
 }

@@ -35,11 +35,13 @@ class fake_device final : public core::accelerator_device {
     [[nodiscard]] result<std::byte*> allocate(std::size_t bytes) override {
         const std::lock_guard lock(mutex_);
         if (allocated_ + bytes > capacity) return error{status::out_of_memory, 0, "the fake GPU is full"};
-        // Zeroed, and of pages that cost nothing before they are touched.
-        block memory(static_cast<std::byte*>(std::calloc(bytes + 256, 1)), &std::free);
+        // Zeroed, and of pages that cost nothing before they are touched. Shares none with other memory: a
+        // forked child may not have the pages of a registration.
+        constexpr std::size_t page = 4096;
+        block memory(static_cast<std::byte*>(std::calloc(bytes + 256 + 2 * page, 1)), &std::free);
         if (!memory) return error{status::out_of_memory, 0, "no memory for the fake GPU"};
-        auto address = reinterpret_cast<std::uintptr_t>(memory.get());
-        std::byte* const made = memory.get() + (256 - address % 256);
+        const auto address = reinterpret_cast<std::uintptr_t>(memory.get());
+        std::byte* const made = memory.get() + (page - address % page) + 256;
         blocks_[made] = {std::move(memory), bytes};
         allocated_ += bytes;
         return made;

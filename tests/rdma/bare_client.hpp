@@ -47,12 +47,13 @@ class bare_client {
         own.slots = shape_.slots;
         return verbs::to_bytes(own);
     }
-    void connect(const core::link_description& server) {
+    /// `receives`: without any, the peer's messages never arrive, and it tries again for ever.
+    void connect(const core::link_description& server, std::uint32_t receives = 16) {
         ASSERT_LE(server.size(), sizeof server_);
         std::memcpy(&server_, server.data(), server.size());
         ASSERT_TRUE(pair_.connect(server_, {}).ok());
         verbs::empty_receives chain;
-        ASSERT_EQ(pair_.post_receives(16, chain), 16U);
+        ASSERT_EQ(pair_.post_receives(receives, chain), receives);
     }
 
     /// A request as a correct client sends it, to be spoilt.
@@ -117,6 +118,14 @@ class bare_client {
             words[i] = mlx5::load_whole(reinterpret_cast<const std::uint64_t*>(from) + i);
         }
         return core::read_header(reinterpret_cast<const std::byte*>(words.data()));
+    }
+    /// … and in front of it, if its sender wants its answer elsewhere.
+    [[nodiscard]] verbs::placement placement(std::uint32_t slot) const {
+        const std::byte* const header = memory_.data() + slot * slots_stride + core::extension_room;
+        verbs::placement out;
+        EXPECT_TRUE(verbs::find_placement(
+            {header - answer(slot).extension_bytes, answer(slot).extension_bytes}, out));
+        return out;
     }
     /// Soft-RoCE refuses a read to whoever asked, and does not tell the side that was asked.
     [[nodiscard]] bool is_told_of_reads() const { return !device_->name().starts_with("rxe"); }

@@ -23,6 +23,11 @@ class verbs_domain : public ::testing::Test {
     std::shared_ptr<domain> domain_ = domain::create(device_).value();
 };
 
+TEST_F(verbs_domain, a_fork_leaves_registered_pages_to_the_device) {
+    // Unneeded, too, is well.
+    EXPECT_NE(ibv_is_fork_initialized(), IBV_FORK_DISABLED);
+}
+
 TEST_F(verbs_domain, a_range_is_registered_once) {
     const auto first = acquire(1, part(0, 8192));
     EXPECT_EQ(acquire(1, part(0, 8192)).local, first.local);

@@ -2,6 +2,9 @@
 #include "rdma_pair.hpp"
 
 #include <algorithm>
+#include <array>
+#include <memory>
+#include <vector>
 
 #include <poll.h>
 
@@ -58,6 +61,31 @@ TEST_F(rdma_link, a_server_tells_when_lent_memory_is_free) {
     EXPECT_EQ(told.kind, event_kind::let_go);
     EXPECT_EQ(told.header.slot, 1U);
     expect_payload(next(*p.client_events), lent.bytes);
+}
+
+/// The completion of a send may be taken together with the answer to it, and told later.
+TEST_F(rdma_link, a_slot_that_is_used_again_is_not_let_go_of_for_its_last_message) {
+    listen();
+    pair p = connect();
+    std::vector<std::byte> bytes(1000);
+    const region lent(
+        std::make_unique<core::region_state>(*context, bytes.data(), bytes.size(), nullptr, false));
+    ASSERT_EQ(send_lent(*p.client, message_kind::request, 0, lent.part(0, 100).value()), status::ok);
+    EXPECT_FALSE(p.client->retract(0)) << "its completion has not been taken";
+    (void)next(*server_events);
+    ASSERT_EQ(send(*p.server, message_kind::response, 0, {}), status::ok);
+    std::array<link_event, 16> some;
+    EXPECT_TRUE(eventually(patience(5s), [&] {
+        (void)server_events->poll(some);
+        return p.server->flushed();
+    }));
+    EXPECT_TRUE(eventually(patience(5s), [&] {
+        const std::size_t count = p.client_events->poll(some);
+        return count > 0 && some[count - 1].kind == event_kind::arrived;
+    }));
+    ASSERT_EQ(send(*p.client, message_kind::request, 0, {}, lent.whole()), status::ok);
+    EXPECT_FALSE(p.client->retract(0)) << "the server may still write there";
+    EXPECT_TRUE(silent(*p.client_events)) << "only its late answer says that it does not";
 }
 
 TEST_F(rdma_link, a_queue_that_is_full_says_again_and_loses_nothing) {

@@ -159,6 +159,15 @@ TEST_F(control_hostile_test, a_silent_client_loses_its_sessions) {
     EXPECT_TRUE(client.ends());
 }
 
+TEST_F(control_hostile_test, silence_is_judged_in_time_however_patient_the_client) {
+    listen(insecure(), 200ms);
+    raw_client client{server->port()};
+    const std::uint64_t only = open_by_hand(client, 1h);
+    const nanoseconds start = now();
+    EXPECT_TRUE(eventually([&] { return host.ended(only) == status::peer_lost; }));
+    EXPECT_LT(now() - start, 2s) << "an idle server looks as often as its own time demands";
+}
+
 TEST_F(control_hostile_test, a_client_that_shows_life_keeps_its_session_and_gets_heartbeats) {
     listen(insecure(), 400ms);
     raw_client client{server->port()};
@@ -248,6 +257,27 @@ TEST_F(control_hostile_server_test, more_than_was_asked_for_is_not_accepted) {
     open_at_raw_server(2s, [](control_message&, welcome& body) { body.grant.granted.slots += 1; });
     EXPECT_EQ(answer.code(), status::protocol_error);
     EXPECT_EQ(std::get<goodbye>(far.receive().body).session_id, 99U);
+}
+
+TEST_F(control_hostile_server_test, less_than_was_asked_for_is_not_accepted) {
+    open_at_raw_server(2s, [](control_message&, welcome& body) { body.grant.granted.slots -= 1; });
+    EXPECT_EQ(answer.code(), status::protocol_error);
+}
+
+TEST_F(control_hostile_server_test, a_malformed_welcome_is_told_at_once) {
+    const nanoseconds start = now();
+    std::thread client{[&, identity = keys(insecure())] {
+        answer = context->control().open_session(own_loopback(), far.port(), identity, wish(), watch,
+                                                 deadline_after(patience));
+    }};
+    far.accept();
+    const control_message asked = far.receive();
+    auto bytes = encode_control({asked.request, welcome{}});
+    bytes.pop_back();
+    far.client().send(bytes);
+    client.join();
+    EXPECT_EQ(answer.code(), status::protocol_error);
+    EXPECT_LT(now() - start, 5s) << "and is not waited out";
 }
 
 TEST_F(control_hostile_server_test, another_version_than_asked_for_is_not_accepted) {

@@ -87,8 +87,8 @@ TEST_F(zmq_bounded_test, a_client_that_takes_no_answer_is_lost_in_the_end) {
     const auto answer = random_bytes(65'536, 1);
     static_cast<void>(fill(
         answer.size(), [&](std::uint32_t i) { return send(*server, message_kind::response, 0, answer, i); }));
-    EXPECT_TRUE(
-        eventually([&] { return send(*server, message_kind::response, 0, answer, 7) == status::peer_lost; }));
+    EXPECT_TRUE(eventually(
+        [&] { return send(*server, message_kind::response, 0, answer, 7) == status::peer_lost; }, 40s));
 }
 
 TEST_F(zmq_bounded_test, requests_that_nobody_reads_do_not_pile_up) {

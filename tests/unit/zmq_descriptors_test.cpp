@@ -69,7 +69,7 @@ class zmq_descriptors_test : public ::testing::TestWithParam<bool> {};
 
 TEST_P(zmq_descriptors_test, however_few_are_left_the_process_lives_and_says_so) {
     bool served_once = false;
-    for (std::size_t left = 0; left <= 48; ++left) {
+    for (std::size_t left = 0; left <= 30; ++left) {
         const int outcome = in_child([left] {
             leave_descriptors(left);
             return open_session(GetParam());

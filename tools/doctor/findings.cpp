@@ -57,7 +57,7 @@ std::vector<std::string> advice_for(const findings& found) {
     std::vector<std::string> advice;
     if (!found.libzmq_curve) {
         advice.emplace_back(
-            "libzmq has no CURVE: install one built with libsodium, or only insecure=true works");
+            "libzmq has no CURVE: install one built with libsodium, or zmq works with insecure=true only");
     }
     if (found.cores == 1) {
         advice.emplace_back(

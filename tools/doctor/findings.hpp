@@ -17,7 +17,7 @@ using limit = std::optional<std::uint64_t>;
 struct findings {
     std::string version;  ///< of this library
     std::string libzmq_version;
-    bool libzmq_curve = false;  ///< CURVE is compiled in: without it no keys
+    bool libzmq_curve = false;  ///< CURVE is compiled in: without it no keys for zmq
     std::string kernel;         ///< "Linux 6.1.0 x86_64"
     unsigned cores = 0;         ///< that this process may use
     std::uint64_t memory_bytes = 0;

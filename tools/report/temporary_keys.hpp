@@ -7,7 +7,7 @@
 
 namespace accel::report {
 
-/// Fresh CURVE key pairs of a server and a client, in a folder that only this user can read and that goes
+/// Fresh key pairs of a server and a client, in a folder that only this user can read and that goes
 /// with it.
 class temporary_keys {
   public:

@@ -15,11 +15,11 @@ from trouble import Unavailable
 KERNEL_PACKAGE = re.compile(r"linux-(image|modules|modules-extra)-\d\S*")
 TOOLS = {"qemu-system-x86_64": "qemu-system-x86", "depmod": "kmod", "modprobe": "kmod", "rdma": "iproute2",
          "apt-get": "apt", "dpkg-deb": "dpkg"}
-# What the guest mounts its root and speaks to the host with, then what a command finds. The checksums are soft
-# dependencies of rdma_rxe; newer kernels have them built in.
+# What the guest mounts its root and speaks to the host with, then what a command finds. Some have it built in.
 FOR_ROOT = ["virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay"]
-FOR_COMMANDS = ["dummy", "ib_uverbs", "rdma_ucm", "rdma_rxe"]
-WHERE_PRESENT = ["crc32_generic", "crc32c_generic"]
+FOR_COMMANDS = ["dummy", "ib_uverbs", "rdma_ucm", "rdma_rxe", "tls"]
+# Neither rxe nor tls names its ciphers and checksums as dependencies; the guest has no modprobe that would find them.
+WHERE_PRESENT = ["crc32_generic", "crc32c_generic", "gcm", "ctr", "aesni_intel", "aes_generic"]
 
 
 @dataclass

@@ -6,6 +6,13 @@
 
 /// Making and ending local links.
 namespace accel::local {
+namespace {
+
+/// How long a client waits for a worker to take note that lent memory is wanted back. Long, as no fence is
+/// left after it.
+constexpr std::chrono::seconds recall_grace{1};
+
+}  // namespace
 
 local_link::local_link(local_poller& owner, const core::link_config& config)
     : owner_(owner), role_(config.role), events_owner_(config.owner) {
@@ -65,7 +72,32 @@ bool local_link::close() noexcept {
         consumed(unread->slot);
         mine_->inbox.drop();
     }
-    return mine_->lent.load(std::memory_order_acquire) == 0;
+    return mine_->lent.load(std::memory_order_acquire) == 0 || waits_no_longer();
+}
+
+/// Client: the server's handlers get memory of their own, if its worker comes to it.
+void local_link::peer_left() noexcept {
+    if (role_ == core::link_role::server || give_up_at_ != core::never) return;
+    give_up_at_ = core::now() + recall_grace;
+    mine_->recalled.store(recalling::wanted, std::memory_order_release);
+    if (peer_->owner) peer_->owner->notify();
+}
+
+/// A worker that is itself in a handler, or whose server has stopped, does not come to it.
+bool local_link::waits_no_longer() noexcept {
+    if (core::now() < give_up_at_) return false;
+    recalling expected = recalling::wanted;
+    mine_->recalled.compare_exchange_strong(expected, recalling::gone, std::memory_order_acq_rel);
+    return expected != recalling::reading;
+}
+
+core::recall local_link::recalled() noexcept {
+    recalling expected = recalling::wanted;
+    if (peer_->recalled.compare_exchange_strong(expected, recalling::reading, std::memory_order_acq_rel))
+        return core::recall::readable;
+    if (expected != recalling::gone) return core::recall::none;
+    peer_->recalled.store(recalling::heard, std::memory_order_relaxed);
+    return core::recall::gone;
 }
 
 result<std::unique_ptr<core::link>> local_poller::open_link(const core::link_config& config) {

@@ -21,7 +21,9 @@ class local_link final : public core::link {
     [[nodiscard]] core::link_description describe() const override;
     [[nodiscard]] result<void> attach(const core::link_grant& grant, core::nanoseconds deadline) override;
     void activate() override;
+    void peer_left() noexcept override;
     [[nodiscard]] bool close() noexcept override;
+    [[nodiscard]] core::recall recalled() noexcept override;
     [[nodiscard]] status deliver(const core::outgoing& message) noexcept override;
     [[nodiscard]] status deliver_plain(std::uint32_t slot,
                                        std::span<const std::byte> payload) noexcept override;
@@ -41,6 +43,7 @@ class local_link final : public core::link {
     void put(std::uint32_t slot, std::span<const std::byte> payload, bool lent,
              std::span<std::byte> response_room) noexcept;
     void lend(std::uint32_t slot) noexcept;
+    [[nodiscard]] bool waits_no_longer() noexcept;
     void release_peer_memory(std::uint32_t slot) noexcept;
 
     local_poller& owner_;
@@ -55,6 +58,7 @@ class local_link final : public core::link {
     std::vector<std::atomic<bool>>* lent_by_peer_ = nullptr;
     core::slot_memory* outgoing_slots_ = nullptr;
     core::slot_memory* incoming_slots_ = nullptr;
+    core::nanoseconds give_up_at_ = core::never;
     bool loss_told_ = false;
     bool activated_ = false;  ///< until then the poller's thread does not know it, and another may end it
 };

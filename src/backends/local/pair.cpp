@@ -1,6 +1,7 @@
 #include "backends/local/pair.hpp"
 
 #include "core/event_signal.hpp"
+#include "core/fork_guard.hpp"
 
 #include <bit>
 #include <map>
@@ -25,28 +26,31 @@ ring::ring(std::uint32_t slots) : entries_(std::bit_ceil(2 * slots)), mask_(std:
 
 namespace {
 
-std::mutex offers_mutex;
-std::map<std::uint64_t, std::weak_ptr<pair>>& offers() {
-    static auto* all = new std::map<std::uint64_t, std::weak_ptr<pair>>;
-    return *all;
-}
+struct offers {
+    std::mutex mutex;
+    std::map<std::uint64_t, std::weak_ptr<pair>> by_key;
+    std::uint64_t last_key = 0;
+};
+
+constinit core::per_process<offers> all_offers;
 
 }  // namespace
 
 std::uint64_t offer_pair(const std::shared_ptr<pair>& made) {
-    static std::uint64_t next = 0;
-    const std::lock_guard lock(offers_mutex);
-    std::erase_if(offers(), [](const auto& offer) { return offer.second.expired(); });
-    offers()[++next] = made;
-    return next;
+    offers& all = all_offers.get();
+    const std::lock_guard lock(all.mutex);
+    std::erase_if(all.by_key, [](const auto& offer) { return offer.second.expired(); });
+    all.by_key[++all.last_key] = made;
+    return all.last_key;
 }
 
 std::shared_ptr<pair> take_pair(std::uint64_t key) {
-    const std::lock_guard lock(offers_mutex);
-    const auto found = offers().find(key);
-    if (found == offers().end()) return nullptr;
+    offers& all = all_offers.get();
+    const std::lock_guard lock(all.mutex);
+    const auto found = all.by_key.find(key);
+    if (found == all.by_key.end()) return nullptr;
     auto taken = found->second.lock();
-    offers().erase(found);
+    all.by_key.erase(found);
     return taken;
 }
 

@@ -80,6 +80,15 @@ class ring {
     alignas(64) std::atomic<std::uint32_t> tail_{0};  ///< the writer's
 };
 
+/// Of what a client lent and its server keeps.
+enum class recalling : std::uint8_t {
+    no,
+    wanted,   ///< by the client
+    reading,  ///< the server makes a copy, and lets go then
+    gone,     ///< the client has waited no longer
+    heard,    ///< by the server
+};
+
 /// One end of a connection as the other end sees it.
 struct side {
     explicit side(std::uint32_t slots) : inbox(slots) {}
@@ -89,6 +98,7 @@ struct side {
     /// Memory of this end's application that the peer's may still use: lent requests and rooms, or lent
     /// answers.
     std::atomic<std::uint32_t> lent{0};
+    std::atomic<recalling> recalled{recalling::no};  ///< a client's
 };
 
 /// What the two links of a connection share.

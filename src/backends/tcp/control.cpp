@@ -3,8 +3,11 @@
 #include "backends/tcp/poller.hpp"
 #include "backends/tcp/wire.hpp"
 #include "core/net/socket.hpp"
+#include "core/tls/kernel_tls.hpp"
 
+#include <cerrno>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include <sys/socket.h>
@@ -42,7 +45,8 @@ core::link_description tcp_link::describe() const {
     if (is_server()) {
         return {};
     }
-    const client_wish wish;
+    client_wish wish;
+    wish.flags = poller_.encrypts() ? client_wish::encrypted : 0;
     core::link_description out(sizeof wish);
     std::memcpy(out.data(), &wish, sizeof wish);
     return out;
@@ -63,8 +67,18 @@ result<void> tcp_link::read_wish(const core::link_description& told) {
         return error{status::version_mismatch, 0,
                      "tcp: the client describes its data path in a form unknown here"};
     }
-    if (wish.flags != 0) {
-        return error{status::unsupported, 0, "tcp: this server does not encrypt data connections"};
+    encrypted_ = (wish.flags & client_wish::encrypted) != 0;
+    if (encrypted_ && !poller_.encrypts()) {
+        return error{
+            status::unsupported, 0,
+            "tcp: this server does not encrypt payloads (encrypt=off); set encrypt=off at the client "
+            "as well, or leave it out at the server"};
+    }
+    if (!encrypted_ && poller_.has_to_encrypt()) {
+        return error{
+            status::unauthorized, 0,
+            "tcp: this server takes encrypted payloads only (encrypt=required); leave out encrypt=off "
+            "at the client"};
     }
     return {};
 }
@@ -76,6 +90,12 @@ result<void> tcp_link::connect(const core::link_grant& grant, core::nanoseconds 
         return socket.error();
     }
     data_opening opening(socket->get(), deadline);
+    encrypted_ = poller_.encrypts();
+    if (encrypted_) {
+        if (auto shaken = opening.encrypt(*poller_.security(), grant.host); !shaken) {
+            return shaken;
+        }
+    }
     if (auto sent = opening.show(grant.session_id, grant.token); !sent) {
         return sent;
     }
@@ -83,13 +103,34 @@ result<void> tcp_link::connect(const core::link_grant& grant, core::nanoseconds 
         return answered;
     }
     fd_ = std::move(*socket);
+    if (!secure(opening.take_tls())) {
+        return error{status::system_error, errno, "tcp: the kernel did not take over the encryption"};
+    }
     return {};
+}
+
+/// From now on bytes are encrypted: by the kernel, or else here. Null: they stay plain. False: neither.
+bool tcp_link::secure(std::shared_ptr<core::tls_stream> tls) {
+    if (tls == nullptr) {
+        return true;
+    }
+    switch (core::hand_to_kernel(*tls, fd_.get())) {
+        case core::kernel_tls::taken:
+            return true;
+        case core::kernel_tls::broken:
+            return false;
+        case core::kernel_tls::absent:
+            break;
+    }
+    tls->keep();
+    tls_ = std::make_unique<tls_bytes>(std::move(tls), fd_.get());
+    return true;
 }
 
 void tcp_link::activate() {
     if (is_server()) {
         polled_ = true;
-        return poller_.door().expect(*this, config_, false);
+        return poller_.door().expect(*this, config_, encrypted_);
     }
     start();
     poller_.allow_sleeping_reads(fd_.open() && core::let_reads_sleep(fd_.get()));
@@ -98,13 +139,18 @@ void tcp_link::activate() {
 void tcp_link::adopt(core::data_connection made) {
     fd_ = std::move(made.socket);
     core::tune_data_socket(fd_.get());
+    const bool secured = secure(std::move(made.tls));
     start();
+    if (!secured) {
+        fail(status::system_error);
+    }
 }
 
 void tcp_link::start() {
     state_ = state::open;
     polled_ = true;
-    if (config_.zerocopy) {
+    // The kernel would pin plain bytes, and encrypted ones are a copy anyway.
+    if (config_.zerocopy && !encrypted_) {
         zerocopy_.enable(fd_.get(), config_.geometry.slots);
     }
     if (!poller_.add(*this)) {
@@ -129,6 +175,7 @@ void tcp_link::fail(status reason) noexcept {
     reason_ = reason;
     blocked_ = false;
     queue_.clear();
+    tls_.reset();
     poller_.unwatch(*this);
     poller_.make_hot(*this);
     if (!zerocopy_.pending()) {
@@ -149,13 +196,17 @@ bool tcp_link::close() noexcept {
             say_goodbye();
         }
         if (!answers_first) {
-            queue_.clear();
+            forget_output();
         }
         state_ = state::closing;
         close_by_ = core::now() + close_grace;
     }
     if (!drained(core::now())) {
         return false;
+    }
+    if (tls_ != nullptr) {
+        tls_->finish({});
+        tls_.reset();
     }
     fd_.reset();
     state_ = state::closed;
@@ -168,23 +219,27 @@ void tcp_link::say_goodbye() noexcept {
         return;
     }
     const core::fragment_header last = make_goodbye();
+    if (tls_ != nullptr) {
+        return tls_->finish(std::as_bytes(std::span(&last, 1)));
+    }
     // A result would change nothing: the connection ends all the same.
     (void)::send(fd_.get(), &last, sizeof last, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 /// True when nothing reads slots or lent memory any more.
 bool tcp_link::drained(core::nanoseconds now) noexcept {
-    if (!queue_.empty()) {
+    if (!all_sent()) {
         flush();
     }
     reap_zerocopy();
-    if (queue_.empty() && !zerocopy_.pending()) {
+    if (all_sent() && !zerocopy_.pending()) {
         return true;
     }
-    if (now < close_by_) {
+    const bool waits = is_server() || !peer_left_;
+    if (waits && now < close_by_) {
         return false;
     }
-    queue_.clear();
+    forget_output();
     if (zerocopy_.pending()) {
         abort_connection();
     }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <utility>
 
 #include <sys/socket.h>
 
@@ -58,7 +59,7 @@ status tcp_link::deliver(const core::outgoing& message) noexcept {
         reader_.expect(slot, header.generation, message.response_into.bytes());
         loans_[slot].owed = false;
     }
-    const bool first = queue_.empty();
+    const bool first = all_sent();
     queue_.push(slot, config_.send->header(slot), message.payload, lent, pinned);
     if (first) {
         flush();
@@ -68,18 +69,21 @@ status tcp_link::deliver(const core::outgoing& message) noexcept {
 
 /// Sends until the kernel takes no more, or this link's share is used up.
 void tcp_link::flush() noexcept {
-    for (int i = 0; i < sends_at_once && !queue_.empty(); ++i) {
+    for (int i = 0; i < sends_at_once && !all_sent(); ++i) {
         if (!send_once()) {
             break;
         }
     }
-    if (!queue_.empty() && !blocked_) {
+    if (!all_sent() && !blocked_) {
         poller_.make_hot(*this);
     }
 }
 
 /// Sends one batch. False: no more for now.
 bool tcp_link::send_once() noexcept {
+    if (tls_ != nullptr) {
+        return send_records();
+    }
     send_batch batch;
     queue_.plan(batch, batch_bytes);
     bool pinned = batch.pinned && !zerocopy_.full();
@@ -98,15 +102,48 @@ bool tcp_link::send_once() noexcept {
         return true;
     }
     if (would_block(errno) || errno == ENOBUFS) {
-        blocked_ = true;
-        poller_.output_changed(*this);
+        stop_sending();
     } else if (errno != EINTR) {
-        // What the peer sent before it went is still read; the read that finds the end tells the loss.
-        queue_.clear();
-        send_failed_ = more_to_read_ = true;
-        poller_.make_hot(*this);
+        send_failed();
     }
     return false;
+}
+
+/// The same through TLS. What was encrypted counts as sent: nothing reads it where it lay any more.
+bool tcp_link::send_records() noexcept {
+    send_batch batch;
+    if (!queue_.empty()) {
+        queue_.plan(batch, batch_bytes);
+    }
+    std::size_t taken = 0;
+    const tls_bytes::write_outcome outcome = tls_->write(batch, taken);
+    book_sent(taken);
+    if (outcome == tls_bytes::write_outcome::blocked) {
+        stop_sending();
+    } else if (outcome == tls_bytes::write_outcome::failed) {
+        send_failed();
+    }
+    return outcome == tls_bytes::write_outcome::done;
+}
+
+/// Until the kernel takes more.
+void tcp_link::stop_sending() noexcept {
+    blocked_ = true;
+    poller_.output_changed(*this);
+}
+
+/// What the peer sent before it went is still read; the read that finds the end tells the loss.
+void tcp_link::send_failed() noexcept {
+    forget_output();
+    send_failed_ = more_to_read_ = true;
+    poller_.make_hot(*this);
+}
+
+void tcp_link::forget_output() noexcept {
+    queue_.clear();
+    if (tls_ != nullptr) {
+        tls_->forget_output();
+    }
 }
 
 void tcp_link::book_sent(std::size_t count) noexcept {
@@ -168,7 +205,7 @@ bool tcp_link::retract(std::uint32_t slot) noexcept {
 std::size_t tcp_link::progress(std::span<link_event> out) noexcept {
     std::size_t count = 0;
     if (state_ == state::open) {
-        if (!queue_.empty() && !blocked_) {
+        if (!all_sent() && !blocked_) {
             flush();
         }
         if (zerocopy_.pending()) {
@@ -250,6 +287,9 @@ bool tcp_link::read_asleep() noexcept {
 
 /// One system call for what is left of a payload and what follows it.
 tcp_link::read_outcome tcp_link::read_once(std::size_t& count, int flags) noexcept {
+    if (tls_ != nullptr) {
+        return read_record(count, (flags & MSG_DONTWAIT) == 0);
+    }
     std::array<iovec, 2> ranges;
     const std::size_t used = reader_.targets(ranges);
     ssize_t got = 0;
@@ -273,6 +313,29 @@ tcp_link::read_outcome tcp_link::read_once(std::size_t& count, int flags) noexce
     if (got < 0 && (would_block(errno) || errno == EINTR)) {
         after_sleep_ = false;
         return read_outcome::nothing;
+    }
+    fail(status::peer_lost);
+    return read_outcome::failed;
+}
+
+/// The same through TLS: what OpenSSL holds already, or one system call.
+tcp_link::read_outcome tcp_link::read_record(std::size_t& count, bool may_sleep) noexcept {
+    std::array<iovec, 2> ranges;
+    static_cast<void>(reader_.targets(ranges));
+    const std::span into(static_cast<std::byte*>(ranges[0].iov_base), ranges[0].iov_len);
+    const bool slept = std::exchange(after_sleep_, false);
+    switch (tls_->read(into, count, may_sleep)) {
+        case tls_bytes::read_outcome::some:
+            after_sleep_ = slept;
+            socket_empty_ = false;
+            return read_outcome::all;
+        case tls_bytes::read_outcome::last:
+            socket_empty_ = slept;
+            return read_outcome::some;
+        case tls_bytes::read_outcome::nothing:
+            return read_outcome::nothing;
+        case tls_bytes::read_outcome::ended:
+            break;
     }
     fail(status::peer_lost);
     return read_outcome::failed;

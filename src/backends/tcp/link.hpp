@@ -2,6 +2,7 @@
 
 #include "backends/tcp/send_queue.hpp"
 #include "backends/tcp/stream_reader.hpp"
+#include "backends/tcp/tls_bytes.hpp"
 #include "backends/tcp/zerocopy.hpp"
 #include "core/backend.hpp"
 
@@ -35,7 +36,7 @@ class tcp_link final : public core::link {
     }
     [[nodiscard]] bool retract(std::uint32_t slot) noexcept override;
     void consumed(std::uint32_t slot) noexcept override;
-    [[nodiscard]] bool flushed() noexcept override { return queue_.empty(); }
+    [[nodiscard]] bool flushed() noexcept override { return all_sent(); }
     [[nodiscard]] core::slot_memory& send() const noexcept override { return *config_.send; }
     [[nodiscard]] core::slot_memory& receive() const noexcept override { return *config_.receive; }
 
@@ -47,7 +48,7 @@ class tcp_link final : public core::link {
     [[nodiscard]] std::size_t progress(std::span<core::link_event> out) noexcept;
     /// True if `progress` has something to do without any news from the kernel.
     [[nodiscard]] bool has_work() const noexcept {
-        const bool can_send = !queue_.empty() && !blocked_;
+        const bool can_send = !all_sent() && !blocked_;
         return more_to_read_ || can_send || first_let_go_ != none || state_ == state::losing;
     }
     /// True while the kernel takes no more bytes.
@@ -61,7 +62,7 @@ class tcp_link final : public core::link {
     }
     /// True if the one thing to wait for is bytes from the peer.
     [[nodiscard]] bool only_reads() const noexcept {
-        return state_ == state::open && queue_.empty() && !zerocopy_.pending();
+        return state_ == state::open && all_sent() && !zerocopy_.pending();
     }
     [[nodiscard]] bool read_asleep() noexcept;
     [[nodiscard]] int fd() const noexcept { return fd_.get(); }
@@ -89,13 +90,22 @@ class tcp_link final : public core::link {
     [[nodiscard]] bool is_server() const noexcept { return config_.role == core::link_role::server; }
     [[nodiscard]] result<void> read_wish(const core::link_description& told);
     [[nodiscard]] result<void> connect(const core::link_grant& grant, core::nanoseconds deadline);
+    [[nodiscard]] bool secure(std::shared_ptr<core::tls_stream> tls);
     void start();
     void leave_poller() noexcept;
     void fail(status reason) noexcept;
 
     // Sending.
+    /// True if neither messages nor ciphertext wait for the socket.
+    [[nodiscard]] bool all_sent() const noexcept {
+        return queue_.empty() && (tls_ == nullptr || !tls_->holds_output());
+    }
     void flush() noexcept;
     [[nodiscard]] bool send_once() noexcept;
+    [[nodiscard]] bool send_records() noexcept;
+    void stop_sending() noexcept;
+    void send_failed() noexcept;
+    void forget_output() noexcept;
     void book_sent(std::size_t count) noexcept;
     void settle_loan(std::uint32_t slot) noexcept;
     void push_let_go(std::uint32_t slot) noexcept;
@@ -106,6 +116,7 @@ class tcp_link final : public core::link {
     enum class read_outcome : std::uint8_t { all, some, nothing, failed };
     [[nodiscard]] std::size_t receive(std::span<core::link_event> out) noexcept;
     [[nodiscard]] read_outcome read_once(std::size_t& count, int flags) noexcept;
+    [[nodiscard]] read_outcome read_record(std::size_t& count, bool may_sleep) noexcept;
     [[nodiscard]] std::size_t take_arrivals(std::span<core::link_event> out) noexcept;
     [[nodiscard]] core::link_event make_event(core::event_kind kind) const noexcept;
 
@@ -119,7 +130,8 @@ class tcp_link final : public core::link {
     core::unique_fd fd_;
     state state_ = state::idle;
     status reason_ = status::ok;
-    bool polled_ = false;  ///< the poller knows this link
+    bool polled_ = false;     ///< the poller knows this link
+    bool encrypted_ = false;  ///< as both ends agreed
     bool send_failed_ = false;
     bool blocked_ = false;
     bool more_to_read_ = false;
@@ -132,6 +144,7 @@ class tcp_link final : public core::link {
     core::nanoseconds close_by_{};
     send_queue queue_;
     zerocopy_ledger zerocopy_;
+    std::unique_ptr<tls_bytes> tls_;  ///< null: the socket's bytes are plain, or the kernel encrypts them
     std::vector<loan> loans_;
     stream_reader reader_;
 };

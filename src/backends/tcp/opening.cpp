@@ -36,27 +36,69 @@ result<void> data_opening::wait(short events) {
     return broken(failure);
 }
 
+result<void> data_opening::encrypt(const core::security_identity& own, const std::string& host) {
+    auto made = core::tls_stream::connect(own.keys, socket_, host, core::data_protocol);
+    if (!made) return made.error();
+    tls_ = std::make_shared<core::tls_stream>(std::move(*made));
+    for (;;) {
+        const core::tls_outcome outcome = tls_->handshake();
+        if (outcome == core::tls_outcome::done) return {};
+        if (auto ready = go_on_after(outcome); !ready) return ready;
+    }
+}
+
+/// Waits for what stopped the last step, or says why there is no next one.
+result<void> data_opening::go_on_after(core::tls_outcome outcome) {
+    switch (outcome) {
+        case core::tls_outcome::done:
+            return {};
+        case core::tls_outcome::wants_read:
+            return wait(POLLIN);
+        case core::tls_outcome::wants_write:
+            return wait(POLLOUT);
+        case core::tls_outcome::closed:
+            return broken(0);
+        case core::tls_outcome::failed:
+            break;
+    }
+    if (tls_ == nullptr) return broken(errno);
+    return error{tls_->refused() ? status::unauthorized : status::peer_lost, 0,
+                 fmt::format("tcp: no encrypted connection to the server: {}", tls_->failure())};
+}
+
+core::tls_outcome data_opening::send_some(std::span<const std::byte> bytes, std::size_t& count) noexcept {
+    if (tls_ != nullptr) return tls_->write(bytes, count);
+    const ssize_t sent = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0) return try_later(errno) ? core::tls_outcome::wants_write : core::tls_outcome::failed;
+    count = static_cast<std::size_t>(sent);
+    return core::tls_outcome::done;
+}
+
+core::tls_outcome data_opening::receive_some(std::span<std::byte> bytes, std::size_t& count) noexcept {
+    if (tls_ != nullptr) return tls_->read(bytes, count);
+    const ssize_t got = ::recv(socket_, bytes.data(), bytes.size(), MSG_DONTWAIT);
+    if (got == 0) return core::tls_outcome::closed;
+    if (got < 0) return try_later(errno) ? core::tls_outcome::wants_read : core::tls_outcome::failed;
+    count = static_cast<std::size_t>(got);
+    return core::tls_outcome::done;
+}
+
 result<void> data_opening::send(std::span<const std::byte> bytes) {
     while (!bytes.empty()) {
-        const ssize_t sent = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (sent > 0) bytes = bytes.subspan(static_cast<std::size_t>(sent));
-        if (sent >= 0) continue;
-        if (!try_later(errno)) return broken(errno);
-        if (auto ready = wait(POLLOUT); !ready) return ready;
+        std::size_t count = 0;
+        const core::tls_outcome outcome = send_some(bytes, count);
+        bytes = bytes.subspan(count);
+        if (auto ready = go_on_after(outcome); !ready) return ready;
     }
     return {};
 }
 
 result<void> data_opening::receive(std::span<std::byte> bytes) {
     while (!bytes.empty()) {
-        const ssize_t got = ::recv(socket_, bytes.data(), bytes.size(), MSG_DONTWAIT);
-        if (got == 0) return broken(0);
-        if (got > 0) {
-            bytes = bytes.subspan(static_cast<std::size_t>(got));
-            continue;
-        }
-        if (!try_later(errno)) return broken(errno);
-        if (auto ready = wait(POLLIN); !ready) return ready;
+        std::size_t count = 0;
+        const core::tls_outcome outcome = receive_some(bytes, count);
+        bytes = bytes.subspan(count);
+        if (auto ready = go_on_after(outcome); !ready) return ready;
     }
     return {};
 }

@@ -2,12 +2,17 @@
 
 #include "core/backend.hpp"
 #include "core/clock.hpp"
+#include "core/control/security.hpp"
+#include "core/tls/tls_stream.hpp"
 
 #include <accel_transport/status.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <string>
+#include <utility>
 
 namespace accel::tcp {
 
@@ -17,18 +22,26 @@ class data_opening {
     /// The socket has to stay open meanwhile.
     data_opening(int socket, core::nanoseconds deadline) noexcept : socket_(socket), deadline_(deadline) {}
 
+    /// The TLS handshake, before anything else. `host`: what the server's certificate has to be for.
+    [[nodiscard]] result<void> encrypt(const core::security_identity& own, const std::string& host);
     /// Which session the connection is for.
     [[nodiscard]] result<void> show(std::uint64_t session_id, const core::session_token& token);
     /// The server's word on it.
     [[nodiscard]] result<void> hear();
+    /// Null: the connection is plain.
+    [[nodiscard]] std::shared_ptr<core::tls_stream> take_tls() noexcept { return std::move(tls_); }
 
   private:
     [[nodiscard]] result<void> send(std::span<const std::byte> bytes);
     [[nodiscard]] result<void> receive(std::span<std::byte> bytes);
     [[nodiscard]] result<void> wait(short events);
+    [[nodiscard]] core::tls_outcome send_some(std::span<const std::byte> bytes, std::size_t& count) noexcept;
+    [[nodiscard]] core::tls_outcome receive_some(std::span<std::byte> bytes, std::size_t& count) noexcept;
+    [[nodiscard]] result<void> go_on_after(core::tls_outcome outcome);
 
     int socket_;
     core::nanoseconds deadline_;
+    std::shared_ptr<core::tls_stream> tls_;
 };
 
 }  // namespace accel::tcp

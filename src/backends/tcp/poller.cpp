@@ -1,5 +1,6 @@
 #include "backends/tcp/poller.hpp"
 
+#include "core/control/security.hpp"
 #include "core/event_signal.hpp"
 #include "core/net/socket.hpp"
 
@@ -61,7 +62,7 @@ error no_descriptor() {
 result<std::unique_ptr<core::poller>> tcp_poller::open(const core::poller_options& options) {
     core::unique_fd epoll(::epoll_create1(EPOLL_CLOEXEC));
     if (!epoll.open()) return no_descriptor();
-    std::unique_ptr<tcp_poller> made(new tcp_poller(std::move(epoll), options.zerocopy));
+    std::unique_ptr<tcp_poller> made(new tcp_poller(std::move(epoll), options));
     if (options.role == core::link_role::server) {
         made->arrivals_.emplace();
         epoll_event event{};
@@ -84,6 +85,14 @@ result<std::unique_ptr<core::link>> tcp_poller::open_link(const core::link_confi
     core::link_config own = config;
     own.zerocopy = config.zerocopy || zerocopy_;
     return std::unique_ptr<core::link>(std::make_unique<tcp_link>(*this, own));
+}
+
+bool tcp_poller::encrypts() const noexcept {
+    return security_ != nullptr && security_->encrypts();
+}
+
+bool tcp_poller::has_to_encrypt() const noexcept {
+    return security_ != nullptr && security_->encrypt == encryption::required;
 }
 
 bool tcp_poller::few() const noexcept {

@@ -34,6 +34,10 @@ class tcp_poller final : public core::poller {
 
     // For the links.
     [[nodiscard]] bool is_server() const noexcept { return arrivals_.has_value(); }
+    /// This end's keys and what it wants of encryption; null: none.
+    [[nodiscard]] const core::security_identity* security() const noexcept { return security_.get(); }
+    [[nodiscard]] bool encrypts() const noexcept;
+    [[nodiscard]] bool has_to_encrypt() const noexcept;
     /// Client: its socket is one of `let_reads_sleep`.
     void allow_sleeping_reads(bool allowed) noexcept { reads_sleep_ = allowed; }
     /// Server: where the link waits for its client.
@@ -50,7 +54,8 @@ class tcp_poller final : public core::poller {
     void output_changed(tcp_link& link) noexcept;
 
   private:
-    tcp_poller(core::unique_fd epoll, bool zerocopy) : epoll_(std::move(epoll)), zerocopy_(zerocopy) {}
+    tcp_poller(core::unique_fd epoll, const core::poller_options& options)
+        : epoll_(std::move(epoll)), zerocopy_(options.zerocopy), security_(options.security) {}
     [[nodiscard]] bool few() const noexcept;
     [[nodiscard]] std::size_t poll_few(std::span<core::link_event> out) noexcept;
     [[nodiscard]] std::size_t poll_many(std::span<core::link_event> out) noexcept;
@@ -63,6 +68,7 @@ class tcp_poller final : public core::poller {
 
     core::unique_fd epoll_;
     bool zerocopy_;
+    std::shared_ptr<const core::security_identity> security_;
     std::optional<arrivals> arrivals_;  ///< server
     std::vector<tcp_link*> links_;      ///< connected
     std::vector<tcp_link*> hot_;        ///< capacity for all links

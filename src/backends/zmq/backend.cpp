@@ -18,6 +18,7 @@ class zmq_backend final : public core::backend {
   public:
     [[nodiscard]] std::string_view scheme() const noexcept override { return "zmq"; }
     [[nodiscard]] bool has_data_port() const noexcept override { return true; }
+    [[nodiscard]] bool encrypts() const noexcept override { return true; }
 
     [[nodiscard]] core::probe_result probe() override {
         int major = 0;

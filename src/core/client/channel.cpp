@@ -15,23 +15,30 @@ namespace accel {
 
 channel::channel(std::unique_ptr<core::channel_core> core) noexcept : core_(std::move(core)) {}
 channel::channel(channel&&) noexcept = default;
-channel& channel::operator=(channel&&) noexcept = default;
-channel::~channel() = default;
+channel& channel::operator=(channel&& other) noexcept {
+    core::leave_to_parent(core_);
+    core_ = std::move(other.core_);
+    return *this;
+}
+channel::~channel() {
+    core::leave_to_parent(core_);
+}
 
 result<channel> channel::connect(context& ctx, std::string_view uri, const channel_options& options) {
+    if (ctx.state()->inherited()) return core::made_before_fork();
     auto made = core::channel_core::connect(ctx.state(), uri, options);
     if (!made) return made.error();
     return channel{std::move(*made)};
 }
 
 int channel::event_fd() const noexcept {
-    return core_->event_fd();
+    return core_->inherited() ? -1 : core_->event_fd();
 }
 bool channel::arm() noexcept {
-    return core_->arm();
+    return core_->inherited() || core_->arm();
 }
 void channel::close() noexcept {
-    core_->close();
+    if (!core_->inherited()) core_->close();
 }
 
 std::size_t channel::max_request_bytes() const noexcept {
@@ -53,7 +60,7 @@ bool channel::connected() const noexcept {
     return core_->connected();
 }
 channel_statistics channel::statistics() const noexcept {
-    return core_->statistics();
+    return core_->inherited() ? channel_statistics{} : core_->statistics();
 }
 
 namespace {
@@ -80,6 +87,7 @@ error failed_answer(const completion& content) {
 }  // namespace
 
 result<response> channel::call(std::span<const std::byte> request, const submit_options& options) {
+    if (core_->inherited()) return core::made_before_fork();
     call_view view;
     if (const status none = begin(view); none != status::ok) return failed_call(*this, none, request.size());
     const std::size_t fitting = std::min(request.size(), view.request.size());

@@ -21,7 +21,7 @@ namespace accel::core {
         const bool lends = oldest.region != nullptr || !oldest.response_into.empty();
         const status sent = connection_.path->deliver(oldest);
         if (sent == status::again) return;
-        if (sent != status::ok) return lose(sent);
+        if (sent != status::ok) return static_cast<void>(doubt(sent));
         client_slot& slot = slots_[oldest.slot];
         slot.owed = true;
         slot.lent = lends;

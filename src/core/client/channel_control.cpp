@@ -63,6 +63,34 @@ void channel_core::adopt(connection made) noexcept {
     watch_fd(connection_.events->event_fd());
     watch_fd(connection_.watch->event_fd());
     state_ = state::connected;
+    connected_in_ = stamp_.generation();
+}
+
+/// How long a link may take to give back what its server keeps.
+constexpr nanoseconds release_grace = std::chrono::milliseconds{1'100};
+/// How long the control plane may take to say why the link is lost.
+constexpr nanoseconds doubt_patience = std::chrono::milliseconds{100};
+
+/// The link is lost and cannot tell an orderly stop from a death; the control plane can, and is about to.
+/// True: it is waited for, and calls that come now wait with it. False: the channel is lost.
+bool channel_core::doubt(status why) noexcept {
+    const status told = connection_.watch->ended();
+    if (why != status::peer_lost || told != status::ok) {
+        lose(told != status::ok ? told : why);
+        return false;
+    }
+    if (!in_doubt()) name_by_ = now() + std::min(doubt_patience, request_.options.peer_timeout);
+    detours_ = true;
+    return true;
+}
+
+/// A server has kept lent memory for too long. Without its session it cannot reach that memory any more.
+void channel_core::reclaim() noexcept {
+    log().warn(
+        "{}: the session ends, for its server has not let go of lent memory within peer_timeout of the "
+        "end of a call",
+        request_.peer.text());
+    lose(status::peer_lost);
 }
 
 /// Ends the connection. Calls whose memory nobody touches complete at once, the others when the link has
@@ -72,24 +100,30 @@ void channel_core::lose(status why) noexcept {
     if (why != status::closed)
         log().limited(request_.peer.host).info("{} lost: {}", request_.peer.text(), to_string(why));
     state_ = state::losing;
-    losing_since_ = now_ = now();
+    connected_in_ = nowhere;
+    now_ = now();
     loss_ = why == status::closed ? status::closed : status::peer_lost;
+    name_by_ = never;
     forget_fd(connection_.events->event_fd());
     forget_fd(connection_.watch->event_fd());
+    release_by_ = deadline_after(request_.options.close_timeout);
     for (client_slot& slot : slots_.all()) {
         if (slot.state == slot_state::in_flight) end_early(slot, loss_);
+        if (slot.state == slot_state::settling) release_by_ = std::min(release_by_, slot.deadline);
     }
+    slots_.set_next_deadline(never);
 }
 
 /// Closes the lost link as far as it goes now; once nothing touches our memory, every call is settled.
 void channel_core::settle_lost() noexcept {
     if (state_ == state::losing) {
-        const bool overdue = now_ - losing_since_ > request_.options.close_timeout;
+        if (now_ >= release_by_) connection_.path->peer_left();
+        const bool overdue = now_ - release_by_ > request_.options.close_timeout;
         if (!connection_.path->close() && !overdue) return;
         settle_calls();
-        state_ = loss_ == status::closed ? state::closed : state::lost;
+        state_ = ending_ ? state::closed : state::lost;
         close_session(request_, connection_.session_id);
-        if (reconnector_ && state_ == state::lost) reconnector_->start();
+        if (reconnector_ && !ending_) reconnector_->start();
     }
     if (state_ != state::lost || !reconnector_) return;
     if (auto made = reconnector_->take()) {
@@ -138,6 +172,10 @@ void channel_core::sleep(nanoseconds deadline) noexcept {
     // A link that is still closing has no descriptor to wait on; nor has all that calls may wait for.
     if (state_ == state::losing) until = std::min(until, now() + std::chrono::milliseconds{1});
     if (copying && !staging_->wakes()) until = std::min(until, now() + std::chrono::microseconds{50});
+    if (in_doubt()) {
+        pollfd told{connection_.watch->event_fd(), POLLIN, 0};
+        return sleep_on({&told, 1}, until);
+    }
     if (state_ == state::connected && copying) {
         pollfd all{epoll_fd_, POLLIN, 0};
         sleep_on({&all, 1}, until);
@@ -154,7 +192,7 @@ void channel_core::sleep(nanoseconds deadline) noexcept {
 
 /// When there is something to do though nothing says so: a deadline, or a link that may have room by now.
 nanoseconds channel_core::next_look() const noexcept {
-    const nanoseconds deadline = slots_.next_deadline();
+    const nanoseconds deadline = std::min(slots_.next_deadline(), name_by_);
     return backlog_.empty() ? deadline : std::min(deadline, now() + std::chrono::milliseconds{1});
 }
 
@@ -185,9 +223,10 @@ void channel_core::arm_timer() noexcept {
 
 void channel_core::close() noexcept {
     if (state_ == state::closed) return;
+    ending_ = true;
     lose(status::closed);
     loss_ = status::closed;
-    const nanoseconds deadline = deadline_after(request_.options.close_timeout);
+    const nanoseconds deadline = deadline_after(request_.options.close_timeout + release_grace);
     while (state_ == state::losing) {
         now_ = now();
         settle_lost();

@@ -11,13 +11,18 @@
 namespace accel::core {
 
 status channel_core::begin(call_view& out) noexcept {
-    if (state_ != state::connected) [[unlikely]]
-        return state_ == state::closed ? status::closed : status::peer_lost;
+    if (!connected()) [[unlikely]]
+        return why_unusable();
     client_slot* slot = slots_.take_free();
     if (slot == nullptr) return status::again;
     out.id = slot->content.id;
     out.request = {slot->header + header_bytes, request_.options.request_bytes};
     return status::ok;
+}
+
+[[gnu::noinline]] status channel_core::why_unusable() const noexcept {
+    if (inherited()) return status::invalid_state;
+    return loss_;
 }
 
 status channel_core::submit(call_id id, std::size_t length, const submit_options& options) noexcept {
@@ -34,6 +39,7 @@ status channel_core::submit(call_id id, slice payload, const submit_options& opt
     client_slot* slot = slots_.find(id);
     if (const status bad = check_submit(slot, payload.size(), options); bad != status::ok) return bad;
     if (payload.region() == nullptr) return status::invalid_argument;
+    if (payload.region()->inherited()) return status::invalid_state;
     const staged_parts staged{is_staged(payload, false), is_staged(options.response_into, true)};
     if (staged.payload || staged.response) {
         return submit_staged(*slot, payload.bytes(), payload.region(), staged, options);
@@ -44,11 +50,13 @@ status channel_core::submit(call_id id, slice payload, const submit_options& opt
 inline status channel_core::check_submit(const client_slot* slot, std::size_t length,
                                          const submit_options& options) const noexcept {
     if (slot == nullptr || slot->state != slot_state::begun) return status::invalid_state;
-    if (state_ != state::connected) return state_ == state::closed ? status::closed : status::peer_lost;
+    if (!connected()) return why_unusable();
     if (length > request_.options.request_bytes) return status::message_too_large;
     if (options.timeout < nanoseconds{0}) return status::invalid_argument;
-    const bool nobodys = !options.response_into.empty() && options.response_into.region() == nullptr;
-    return nobodys ? status::invalid_argument : status::ok;
+    if (options.response_into.empty()) return status::ok;
+    const region_state* const into = options.response_into.region();
+    if (into == nullptr) return status::invalid_argument;
+    return into->inherited() ? status::invalid_state : status::ok;
 }
 
 /// Lent memory of a GPU that the link does not reach.
@@ -105,10 +113,8 @@ inline void channel_core::write_header(const client_slot& slot, std::size_t leng
                         : lends ? connection_.path->deliver({index, payload, lent, options.response_into})
                                 : connection_.path->deliver_plain(index, payload);
     if (sent != status::ok) [[unlikely]] {
-        if (sent == status::again)
-            return hold_back(slot, {index, payload, lent, options.response_into}, options);
-        lose(sent);
-        return status::peer_lost;
+        if (sent != status::again && !doubt(sent)) return loss_;
+        return hold_back(slot, {index, payload, lent, options.response_into}, options);
     }
     slot.owed = true;
     slot.lent = lends;
@@ -145,25 +151,28 @@ std::size_t channel_core::poll(std::span<completion> out) noexcept {
 [[gnu::always_inline]] inline void channel_core::progress(completion_room& out) noexcept {
     if (detours_) [[unlikely]]
         follow_detours();
-    if (state_ == state::connected) [[likely]] {
-        const bool goes_on = take_events(out);
+    if (connected()) [[likely]] {
+        bool goes_on = take_events(out);
         if (now_ >= slots_.next_deadline()) [[unlikely]]
-            expire();
+            goes_on = expire();
         if (goes_on && connection_.watch->ended() == status::ok) [[likely]]
             return;
     }
     out = end_session(out);
 }
 
-/// Calls that wait for a copy, or for room.
+/// Calls that wait for a copy, for room, or for the reason of a loss.
 [[gnu::noinline]] void channel_core::follow_detours() noexcept {
+    if (inherited()) return;
     if (copies_go_on()) poll_staging();
-    if (state_ == state::connected && !backlog_.empty()) send_backlog();
-    detours_ = copies_go_on() || !backlog_.empty();
+    if (state_ == state::connected && !backlog_.empty() && !in_doubt()) send_backlog();
+    if (in_doubt() && now() >= name_by_) lose(status::peer_lost);
+    detours_ = copies_go_on() || !backlog_.empty() || in_doubt();
 }
 
 /// The room by value, so that in `progress` it stays in registers.
 [[gnu::noinline]] channel_core::completion_room channel_core::end_session(completion_room out) noexcept {
+    if (inherited()) return out;
     const status ended = connection_.watch->ended();
     if (state_ == state::connected && ended != status::ok) {
         take_events(out);  // answers that came before the end, but after the look before
@@ -193,7 +202,7 @@ std::size_t channel_core::poll(std::span<completion> out) noexcept {
 }
 
 [[gnu::noinline]] void channel_core::on_event(const link_event& event) noexcept {
-    if (event.kind == event_kind::lost) return lose(event.reason);
+    if (event.kind == event_kind::lost) return static_cast<void>(doubt(event.reason));
     on_let_go(event.header.slot);
 }
 
@@ -266,14 +275,16 @@ inline void channel_core::fill(completion& out, const client_slot& slot,
 
 status channel_core::cancel(call_id id) noexcept {
     client_slot* slot = slots_.find(id);
-    if (slot == nullptr || slot->state != slot_state::in_flight) return status::invalid_state;
+    if (inherited() || slot == nullptr) return status::invalid_state;
+    if (slot->state == slot_state::settling) return status::ok;  // it has ended, and completes in time
+    if (slot->state != slot_state::in_flight) return status::invalid_state;
     now_ = now();
     end_early(*slot, status::cancelled);
     return status::ok;
 }
 
 /// Completes a call before its answer: at once, unless the transport still touches memory that was lent for
-/// it.
+/// it. Then the server has a `peer_timeout` to let go of it (`reclaim`).
 void channel_core::end_early(client_slot& slot, status why) noexcept {
     slot.content.status = why;
     slot.content.code = 0;
@@ -286,25 +297,30 @@ void channel_core::end_early(client_slot& slot, status why) noexcept {
         !copied &&
         (!slot.lent || (state_ == state::connected && connection_.path->retract(slot.content.id.slot)));
     if (free_now) return slots_.finish(slot);
-    slot.state = slot_state::settling;
+    const nanoseconds patience = copied    ? never
+                                 : ending_ ? request_.options.close_timeout
+                                           : request_.options.peer_timeout;
+    slots_.set_settling(slot, patience >= never - now_ ? never : now_ + patience);
 }
 
-void channel_core::expire() noexcept {
+bool channel_core::expire() noexcept {
     nanoseconds next = never;
+    bool overdue = false;
     for (client_slot& slot : slots_.all()) {
-        if (slot.state != slot_state::in_flight) continue;
-        if (slot.deadline <= now_) {
-            end_early(slot, status::timed_out);
-        } else {
-            next = std::min(next, slot.deadline);
-        }
+        if (slot.state == slot_state::settling && slot.deadline <= now_) overdue = true;
+        if (slot.state == slot_state::in_flight && slot.deadline <= now_) end_early(slot, status::timed_out);
+        const bool open = slot.state == slot_state::in_flight || slot.state == slot_state::settling;
+        if (open) next = std::min(next, slot.deadline);
     }
     slots_.set_next_deadline(next);
+    if (overdue && state_ == state::connected) reclaim();
+    return state_ == state::connected;
 }
 
 inline void channel_core::hand_out(completion_room& out) noexcept {
     if (slots_.ready() == 0) [[likely]]
         return;
+    if (inherited()) return;
     for (; out.left > 0; --out.left) {
         const client_slot* slot = slots_.take_done();
         if (slot == nullptr) break;
@@ -321,7 +337,7 @@ inline void channel_core::hand_out(completion_room& out) noexcept {
 
 status channel_core::release(call_id id) noexcept {
     client_slot* slot = slots_.find(id);
-    if (slot == nullptr) return status::invalid_state;
+    if (inherited() || slot == nullptr) return status::invalid_state;
     const bool simple = slot->state == slot_state::taken && !slot->holds_response && !slot->owed;
     if (!simple) [[unlikely]]
         return release_other(*slot);
@@ -359,7 +375,8 @@ void channel_core::spin_then_sleep(nanoseconds deadline, Done done) noexcept {
     while (!done() && now_ < deadline) {
         if (now_ < spin_end) {
             spinner_.turn();
-        } else if (mode != poll_mode::busy && (state_ != state::connected || connection_.events->arm())) {
+        } else if (mode != poll_mode::busy &&
+                   (state_ != state::connected || in_doubt() || connection_.events->arm())) {
             sleep(deadline);
         }
         completion_room none;
@@ -376,6 +393,7 @@ void channel_core::look(nanoseconds timeout) noexcept {
 }
 
 std::size_t channel_core::wait(std::span<completion> out, nanoseconds timeout) noexcept {
+    if (inherited()) return 0;
     look(timeout);
     const nanoseconds deadline = timeout >= never - now_ ? never : now_ + timeout;
     spin_then_sleep(deadline, [this] {

@@ -5,6 +5,7 @@
 #include "core/client/gpu_staging.hpp"
 #include "core/client/reconnector.hpp"
 #include "core/event_signal.hpp"
+#include "core/fork_guard.hpp"
 
 #include <accel_transport/channel.hpp>
 
@@ -27,6 +28,8 @@ class channel_core {
     [[nodiscard]] static result<std::unique_ptr<channel_core>> connect(std::shared_ptr<context_state> context,
                                                                        std::string_view uri,
                                                                        const channel_options& options);
+    /// Over a connection that has been made.
+    channel_core(connect_request request, connection made);
     ~channel_core();
     channel_core(const channel_core&) = delete;
     channel_core& operator=(const channel_core&) = delete;
@@ -47,7 +50,12 @@ class channel_core {
     void close() noexcept;
     [[nodiscard]] int event_fd() const noexcept { return epoll_fd_; }
     [[nodiscard]] const connect_request& request() const noexcept { return request_; }
-    [[nodiscard]] bool connected() const noexcept { return state_ == state::connected; }
+    /// True for a connection that is good, in the process that made it.
+    [[nodiscard]] bool connected() const noexcept {
+        return connected_in_ == fork_generation.load(std::memory_order_relaxed);
+    }
+    /// True in a child of the process that made it.
+    [[nodiscard]] bool inherited() const noexcept { return stamp_.inherited(); }
     [[nodiscard]] channel_statistics statistics() noexcept;
 
   private:
@@ -58,7 +66,7 @@ class channel_core {
         closed,
     };
 
-    channel_core(connect_request request, connection made);
+    static constexpr std::uint32_t nowhere = ~std::uint32_t{0};
 
     /// What is left of the room that `poll` was given.
     struct completion_room {
@@ -85,13 +93,15 @@ class channel_core {
     void follow_detours() noexcept;
     bool take_events(completion_room& out) noexcept;
     completion_room end_session(completion_room out) noexcept;
+    [[nodiscard]] status why_unusable() const noexcept;
     void on_event(const link_event& event) noexcept;
     void on_response(const link_event& event, completion_room& out) noexcept;
     void on_late_response(client_slot& slot, const slot_header& header) noexcept;
     void on_let_go(std::uint32_t index) noexcept;
     void fill(completion& out, const client_slot& slot, const link_event& event) const noexcept;
     void end_early(client_slot& slot, status why) noexcept;
-    void expire() noexcept;
+    /// False: the connection is lost.
+    bool expire() noexcept;
     void hand_out(completion_room& out) noexcept;
     status release_other(client_slot& slot) noexcept;
     void consumed(client_slot& slot) noexcept;
@@ -125,6 +135,9 @@ class channel_core {
 
     // Control path.
     void lose(status why) noexcept;
+    [[nodiscard]] bool doubt(status why) noexcept;
+    [[nodiscard]] bool in_doubt() const noexcept { return name_by_ != never; }
+    void reclaim() noexcept;
     void settle_lost() noexcept;
     void settle_calls() noexcept;
     void adopt(connection made) noexcept;
@@ -138,14 +151,19 @@ class channel_core {
     connection connection_;
     client_slots slots_;
     state state_ = state::connected;
-    bool detours_ = false;               ///< false: nothing waits in `backlog_` or `staging_`
+    process_stamp stamp_;
+    /// The generation of `stamp_` in state `connected`, else `nowhere`: one comparison asks for both.
+    std::uint32_t connected_in_ = nowhere;
+    bool ending_ = false;                ///< `close` was called
+    bool detours_ = false;               ///< false: nothing waits in `backlog_` or `staging_`, no doubt
     std::vector<outgoing> backlog_;      ///< calls the link had no room for, oldest first; room for all slots
     std::uint32_t epoch_ = 0;            ///< of `connection_`; rises with each reconnect
     std::array<link_event, 32> events_;  ///< of the poll under way
     nanoseconds now_{};                  ///< read once a poll
     spinner spinner_;
-    nanoseconds losing_since_{};
-    status loss_ = status::ok;
+    nanoseconds release_by_{};     ///< losing: then the link no longer waits for the server
+    nanoseconds name_by_ = never;  ///< the link is lost: until then the control plane may say why
+    status loss_ = status::ok;     ///< once it is not connected: `closed` or `peer_lost`
     channel_statistics statistics_;
     int epoll_fd_;
     int timer_fd_;

@@ -50,13 +50,11 @@ status channel_core::submit_staged(client_slot& slot, std::span<const std::byte>
         slot.lent = true;
         detours_ = true;
         staging_->start(index, staging_phase::copying_out, room, payload.data(), payload.size());
-    } else if (const status sent = deliver_staged(slot, call); sent == status::again) {
+    } else if (const status sent = deliver_staged(slot, call); sent != status::ok) {
+        if (sent != status::again && !doubt(sent)) return loss_;
         slot.owed = slot.lent = false;
         detours_ = true;
         staging_->wait_for_link(index);
-    } else if (sent != status::ok) {
-        lose(sent);
-        return status::peer_lost;
     }
     slot.staged = true;
     accept_later(slot, options);
@@ -65,7 +63,7 @@ status channel_core::submit_staged(client_slot& slot, std::span<const std::byte>
 
 /// `again` leaves it to be tried later.
 status channel_core::deliver_staged(client_slot& slot, staged_call& call) noexcept {
-    if (!backlog_.empty()) return status::again;
+    if (!backlog_.empty() || in_doubt()) return status::again;
     const outgoing& message = call.message;
     const bool lends = message.region != nullptr || !message.response_into.empty();
     const status sent = lends ? connection_.path->deliver(message)
@@ -89,7 +87,7 @@ void channel_core::poll_staging() noexcept {
         }
         if (call.phase != staging_phase::copied_out || state_ != state::connected) return;
         const status sent = deliver_staged(slot, call);
-        if (sent != status::ok && sent != status::again) lose(sent);
+        if (sent != status::ok && sent != status::again) (void)doubt(sent);
     });
 }
 

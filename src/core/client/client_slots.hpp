@@ -32,7 +32,7 @@ struct alignas(64) client_slot {
     std::uint32_t epoch = 0;      ///< of the connection that carries it
     std::byte* header = nullptr;  ///< of its request, set once by the channel; the payload lies behind it
     nanoseconds submitted{};
-    nanoseconds deadline{};
+    nanoseconds deadline{};  ///< while it is settling: by when lent memory has to be free
     completion content;
 };
 
@@ -66,6 +66,12 @@ class client_slots {
         slot.state = slot_state::in_flight;
         next_deadline_ = std::min(next_deadline_, slot.deadline);
         ++open_;
+    }
+    /// A call has ended, but its completion waits for lent memory, until `deadline`.
+    void set_settling(client_slot& slot, nanoseconds deadline) noexcept {
+        slot.state = slot_state::settling;
+        slot.deadline = deadline;
+        next_deadline_ = std::min(next_deadline_, deadline);
     }
     /// Ends a call: its completion is ready for `take_done`.
     void finish(client_slot& slot) noexcept {

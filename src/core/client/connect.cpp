@@ -30,6 +30,23 @@ bool can_stand_in(const backend& here, backend* offered) {
     return !here.fills_gpus() && !offered->probe().usable;
 }
 
+/// Keys that are to encrypt payloads are of no use to a transport that cannot.
+bool would_be_plain(const connect_request& request, const backend& scheme) {
+    return request.security != nullptr && request.security->encrypts() && !scheme.encrypts();
+}
+
+/// A URI that names a transport has it as it is, unless `encrypt=required`.
+result<void> check_encryption(const connect_request& request) {
+    const backend* named = request.context->find_backend(request.peer.scheme);
+    const bool required = request.options.security.encrypt == encryption::required;
+    if (named == nullptr || !required || !would_be_plain(request, *named)) return {};
+    return error{
+        status::unsupported, 0,
+        fmt::format("{} cannot encrypt payloads, and encrypt=required asks for it; connect by tcp or "
+                    "zmq, or leave out encrypt=required",
+                    request.peer.scheme)};
+}
+
 /// Takes the server's best offer that this machine can use too, and says what became of the better ones.
 result<std::string> choose_scheme(connect_request& request) {
     auto offers =
@@ -43,6 +60,11 @@ result<std::string> choose_scheme(connect_request& request) {
             const bool stands_in = can_stand_in(*each, request.context->find_backend(offer));
             if (offer != each->scheme() && !stands_in && !(each->scheme() == "local" && !name.empty()))
                 continue;
+            if (would_be_plain(request, *each)) {
+                passed_over += fmt::format("; not {}: it cannot encrypt payloads (encrypt=off allows it)",
+                                           each->scheme());
+                continue;
+            }
             auto [usable, reason] = each->probe();
             if (usable) {
                 request.why = fmt::format("{}: best of what both ends offer ({}){}", each->scheme(), reason,
@@ -99,6 +121,7 @@ result<connect_request> resolve_connection(std::shared_ptr<context_state> contex
     } else {
         request.why = fmt::format("{}: named by the URI", request.peer.scheme);
     }
+    if (auto able = check_encryption(request); !able) return able.error();
     return request;
 }
 

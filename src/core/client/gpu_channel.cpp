@@ -29,6 +29,7 @@ struct gpu_channel::state {
     state(const state&) = delete;
     state& operator=(const state&) = delete;
 
+    [[nodiscard]] bool inherited() const noexcept { return request.context->inherited(); }
     /// A thread that sleeps: it tells kernels of the session's end and of the time, and hears of theirs.
     void watch() {
         made.path->activate();
@@ -93,8 +94,14 @@ struct gpu_channel::state {
 
 gpu_channel::gpu_channel(std::unique_ptr<state> made) noexcept : state_(std::move(made)) {}
 gpu_channel::gpu_channel(gpu_channel&&) noexcept = default;
-gpu_channel& gpu_channel::operator=(gpu_channel&&) noexcept = default;
-gpu_channel::~gpu_channel() = default;
+gpu_channel& gpu_channel::operator=(gpu_channel&& other) noexcept {
+    core::leave_to_parent(state_);
+    state_ = std::move(other.state_);
+    return *this;
+}
+gpu_channel::~gpu_channel() {
+    core::leave_to_parent(state_);
+}
 
 channel_options gpu_channel::defaults() {
     channel_options out;
@@ -103,6 +110,7 @@ channel_options gpu_channel::defaults() {
 }
 
 result<gpu_channel> gpu_channel::connect(context& ctx, std::string_view uri, const channel_options& options) {
+    if (ctx.state()->inherited()) return core::made_before_fork();
     auto request = core::resolve_connection(ctx.state(), uri, options);
     if (!request) return request.error();
     const core::backend* scheme = ctx.state()->find_backend(request->peer.scheme);
@@ -152,17 +160,18 @@ gpu_engine gpu_channel::engine() const noexcept {
     return state_->engine;
 }
 gpu_channel_failure gpu_channel::failure() const noexcept {
-    return state_->failure();
+    return state_->inherited() ? gpu_channel_failure{status::invalid_state} : state_->failure();
 }
 gpu_channel_statistics gpu_channel::statistics() const {
-    return state_->statistics();
+    return state_->inherited() ? gpu_channel_statistics{} : state_->statistics();
 }
 
 void gpu_channel::request_stop() noexcept {
-    state_->end(status::closed);
+    if (!state_->inherited()) state_->end(status::closed);
 }
 
 status gpu_channel::close(CUstream_st* stream, std::chrono::nanoseconds timeout) {
+    if (state_->inherited()) return status::invalid_state;
     request_stop();
     if (state_->gpu != nullptr) {
         const status ended = core::wait_for_end(*state_->gpu, stream, core::deadline_after(timeout));
@@ -173,6 +182,7 @@ status gpu_channel::close(CUstream_st* stream, std::chrono::nanoseconds timeout)
 }
 
 void gpu_channel::close() {
+    if (state_->inherited()) return;
     const std::lock_guard lock(state_->mutex);
     state_->close();
 }

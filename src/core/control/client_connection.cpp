@@ -15,14 +15,9 @@ constexpr nanoseconds retry_interval = std::chrono::milliseconds{50};
 constexpr nanoseconds idle_lifetime = std::chrono::seconds{1};
 /// How long one address of several may take to answer.
 constexpr nanoseconds address_patience = std::chrono::seconds{1};
+/// How long a handshake may take; then another connection is tried.
+constexpr nanoseconds handshake_patience = std::chrono::seconds{3};
 constexpr nanoseconds answer_grace = std::chrono::milliseconds{250};
-// A handshake cut off without a reason may be a server that is just restarting; several in a row are not.
-constexpr int patience_with_handshakes = 3;
-
-const boot_identity& own_boot() {
-    static const boot_identity id = read_boot_identity();
-    return id;
-}
 
 bool same(const link_geometry& a, const link_geometry& b) {
     return a.slots == b.slots && a.request_bytes == b.request_bytes && a.response_bytes == b.response_bytes;
@@ -44,7 +39,7 @@ std::optional<waiting_call::answer> waiting_call::wait() {
 }
 
 client_connection::client_connection(server_address address, const listening_clock& listening)
-    : address_(std::move(address)), listening_(listening), idle_since_(now()) {}
+    : address_(std::move(address)), listening_(listening), boot_(read_boot_identity()), idle_since_(now()) {}
 
 void client_connection::ask(std::shared_ptr<waiting_call> call) {
     const std::uint64_t request = ++last_request_;
@@ -122,6 +117,7 @@ void client_connection::on_connected() {
     if (!tls) return refuse(tls.error());
     stream_.encrypt(std::move(*tls));
     state_ = state::shaking;
+    connect_by_ = now() + handshake_patience;
     shake_hands();
 }
 
@@ -135,6 +131,7 @@ void client_connection::shake_hands() {
 /// Whether the server lets us in we learn from its first answer.
 void client_connection::greet() {
     state_ = state::ready;
+    connect_by_ = never;
     heard_ = listening_.listened();
     if (!stream_.send_raw(std::as_bytes(std::span(control_greeting)))) return on_broken();
     std::vector<std::uint64_t> asked;
@@ -169,8 +166,8 @@ void client_connection::refuse(const error& why) {
     fail_calls(why);
 }
 
-/// Why a connection ended is what TLS says, if it is a matter of keys. A server that just restarts breaks off
-/// as well, but not several times in a row.
+/// Why a connection ended is what TLS says, if it is a matter of keys. Else it is tried again: the server may
+/// just restart, or have too many connections.
 void client_connection::on_broken() {
     const tls_stream* tls = stream_.tls();
     const bool keys = tls != nullptr && tls->refused();
@@ -178,22 +175,15 @@ void client_connection::on_broken() {
         return refuse({status::unauthorized, 0,
                        fmt::format("the server at {} and this client do not let each other in: {}", name(),
                                    tls->failure())});
-    const bool unheard = server_timeout_ == nanoseconds{0};
+    closed_unheard_ = closed_unheard_ || server_timeout_ == nanoseconds{0};
     lose(status::peer_lost);
-    if (!unheard || ++unexplained_failures_ < patience_with_handshakes) return;
-    unexplained_failures_ = 0;
-    fail_calls({status::overloaded, 0,
-                fmt::format("the server at {} closes each connection before it answers: it may have too many "
-                            "connections, or "
-                            "no descriptor left; its log says why",
-                            name())});
 }
 
 void client_connection::receive() {
     const auto read = stream_.fill();
     while (const auto bytes = stream_.next_message()) {
         heard_ = listening_.listened();
-        unexplained_failures_ = 0;
+        closed_unheard_ = false;
         auto message = decode_control(*bytes);
         if (message) {
             on_message(*message);
@@ -289,7 +279,7 @@ void client_connection::on_welcome(const control_message& message, const welcome
         return;
     }
     const boot_identity unknown{};
-    if (body.boot == own_boot() && body.boot != unknown) clock_.set_same_host();
+    if (body.boot == boot_ && body.boot != unknown) clock_.set_same_host();
     sessions_.emplace(grant.session_id, live_session{call->watch, asked.peer_timeout});
     update_clock(body.clocks, received);
     server_timeout_ = grant.peer_timeout;
@@ -321,6 +311,12 @@ void client_connection::fail_calls(const error& why) {
 }
 
 error client_connection::no_answer() const {
+    if (closed_unheard_)
+        return {status::overloaded, 0,
+                fmt::format(
+                    "the server at {} closes each connection before it answers: it may have too many, or no "
+                    "descriptor left; its log says why",
+                    name())};
     const char* advice = state_ == state::ready
                              ? "it took the connection but did not answer in time; is it overloaded?"
                              : "start it, or check host, port and firewall";
@@ -359,6 +355,7 @@ nanoseconds client_connection::run_timers() {
     expire_calls(at);
     if (state_ == state::ready && !sessions_.empty()) judge_silence();
     if (state_ == state::connecting && at >= connect_by_) connect_next(ETIMEDOUT);
+    if (state_ == state::shaking && at >= connect_by_) lose(status::peer_lost);
     if (state_ == state::disconnected && !calls_.empty() && at >= connect_at_) connect();
     if (state_ == state::ready && at >= next_beat_) {
         send_heartbeat();
@@ -377,7 +374,7 @@ nanoseconds client_connection::next_look(nanoseconds at) const {
     const bool idle = calls_.empty() && sessions_.empty();
     nanoseconds next = idle ? idle_since_ + idle_lifetime : never;
     if (state_ == state::ready) next = std::min(next, next_beat_);
-    if (state_ == state::connecting) next = std::min(next, connect_by_);
+    next = std::min(next, connect_by_);
     if (state_ == state::disconnected && !calls_.empty()) next = std::min(next, std::max(connect_at_, at));
     for (const auto& [request, call] : calls_) next = std::min(next, call->deadline);
     nanoseconds shortest = never;

@@ -123,12 +123,13 @@ class client_connection {
 
     server_address address_;
     const listening_clock& listening_;
+    const boot_identity boot_;
     state state_ = state::disconnected;
     control_stream stream_{unique_fd{}};
     std::size_t next_address_ = 0;
     nanoseconds connect_at_{};
     nanoseconds connect_by_ = never;  ///< this address has its chance until then
-    int unexplained_failures_ = 0;
+    bool closed_unheard_ = false;     ///< the last connections were, before the server said a word
     bool more_ = false;
     bool wants_write_ = false;  ///< TLS does, while it shakes hands
     std::map<std::uint64_t, std::shared_ptr<waiting_call>> calls_;

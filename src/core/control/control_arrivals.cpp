@@ -64,6 +64,7 @@ void control_server::impl::adopt(unique_fd socket) {
     server_connection& which = *made;
     connections_.emplace(id, std::move(made));
     ++half_open_;
+    timed_.reserve(connections_.size());
     next_timer_ = std::min(next_timer_, which.since + limits_.half_open_timeout);
     watch(which, EPOLLIN);
     on_readable(which);
@@ -133,20 +134,23 @@ void control_server::impl::on_first_byte(server_connection& which) {
     queue_waits_ = false;
 }
 
+/// The newest first: under a flood that asks for more than there is, each newcomer has its chance, where the
+/// oldest would have been given up before its turn.
 void control_server::impl::start_handshakes() {
     int left = handshakes_a_turn;
-    queue_waits_ = false;
-    for (std::size_t seen = queued_.size(); seen > 0 && left > 0; --seen) {
-        const std::uint64_t id = queued_.front();
-        queued_.pop_front();
+    std::vector<std::uint64_t> passed_over;
+    while (!queued_.empty() && left > 0) {
+        const std::uint64_t id = queued_.back();
+        queued_.pop_back();
         server_connection* which = find(id);
         if (which == nullptr || which->stage != connection_stage::queued) continue;
         if (start_handshake(*which)) {
             --left;
         } else {
-            queued_.push_back(id);
+            passed_over.push_back(id);
         }
     }
+    queued_.insert(queued_.end(), passed_over.rbegin(), passed_over.rend());
     queue_waits_ = !queued_.empty() && left == handshakes_a_turn;
 }
 

@@ -34,7 +34,7 @@ bool watch_fd(int epoll, int fd, std::uint64_t tag) noexcept {
 control_limits fitted(control_limits limits) {
     const std::uint32_t descriptors = descriptor_limit();
     limits.max_connections = std::min(limits.max_connections, std::max(descriptors / 3, 1U));
-    limits.max_half_open = std::min(limits.max_half_open, std::max(descriptors / 8, 4U));
+    limits.max_half_open = std::min(limits.max_half_open, std::max(descriptors / 4, 4U));
     limits.max_client_connections = std::clamp(limits.max_client_connections, 1U, limits.max_connections);
     return limits;
 }
@@ -53,7 +53,7 @@ control_server::impl::impl(listener door, unique_fd epoll, std::shared_ptr<serve
       opener_(host, wake_),
       identity_(security_->current()),
       key_generation_(security_->generation()),
-      handshakes_(limits.max_handshakes, std::max(limits.max_handshakes / 4, 1U)) {
+      handshakes_(limits.max_handshakes, limits.max_handshakes) {
     static_cast<void>(watch_fd(epoll_.get(), door_.fd(), door_tag));
     static_cast<void>(watch_fd(epoll_.get(), wake_.fd(), wake_tag));
     thread_ = std::thread([this] { run(); });
@@ -159,10 +159,9 @@ void control_server::impl::look_at_keys() {
 
 void control_server::impl::run_timers(nanoseconds at) {
     nanoseconds next = never;
-    std::vector<std::uint64_t> all;
-    all.reserve(connections_.size());
-    for (const auto& [id, each] : connections_) all.push_back(id);
-    for (const std::uint64_t id : all) {
+    timed_.clear();
+    for (const auto& [id, each] : connections_) timed_.push_back(id);
+    for (const std::uint64_t id : timed_) {
         if (server_connection* each = find(id)) next = std::min(next, check_timers(*each, at));
     }
     next_timer_ = next == never ? never : std::max(next, at + timer_grain);

@@ -17,7 +17,7 @@ struct control_limits {
     std::uint32_t max_handshakes = 1024;
     /// Connections that have not said yet who they are. When there are more, the oldest of the address with
     /// the most goes.
-    std::uint32_t max_half_open = 256;
+    std::uint32_t max_half_open = 1024;
     nanoseconds half_open_timeout = std::chrono::seconds{3};
     /// Without a session.
     nanoseconds idle_timeout = std::chrono::seconds{10};

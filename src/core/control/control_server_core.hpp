@@ -11,7 +11,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -117,11 +116,12 @@ class control_server::impl {
     std::unordered_map<std::uint64_t, std::uint64_t> sessions_;  ///< session → connection
     std::unordered_map<std::uint64_t, status> ended_early_;      ///< before the welcome was sent
     std::unordered_map<std::string, std::uint32_t> clients_;     ///< control connections of each
-    std::deque<std::uint64_t> queued_;                           ///< for a handshake
+    std::vector<std::uint64_t> queued_;                          ///< for a handshake; the newest behind
     std::vector<std::uint64_t> again_;                           ///< have more to read than one turn takes
     handshake_limits handshakes_;
     std::uint32_t half_open_ = 0;
     std::uint64_t next_id_ = 1;
+    std::vector<std::uint64_t> timed_;  ///< of one pass over the timers; kept for its room
     nanoseconds next_timer_ = never;
     nanoseconds door_closed_until_{};
     bool queue_waits_ = false;  ///< nobody in the queue may start now

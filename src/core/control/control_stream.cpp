@@ -54,6 +54,7 @@ outcome control_stream::write_some(std::span<const std::byte> from, std::size_t&
 }
 
 outcome control_stream::fill() noexcept {
+    if (input_.empty()) input_.resize(input_bytes);
     std::memmove(input_.data(), input_.data() + taken_, filled_ - taken_);
     filled_ -= taken_;
     taken_ = 0;

@@ -74,7 +74,7 @@ class control_stream {
 
     unique_fd socket_;
     std::optional<tls_stream> tls_;
-    std::vector<std::byte> input_ = std::vector<std::byte>(input_bytes);
+    std::vector<std::byte> input_;  ///< empty until the first read
     std::size_t taken_ = 0;
     std::size_t filled_ = 0;
     std::vector<std::byte> output_;

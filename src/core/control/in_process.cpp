@@ -1,5 +1,7 @@
 #include "core/control/in_process.hpp"
 
+#include "core/fork_guard.hpp"
+
 #include <map>
 #include <mutex>
 #include <random>
@@ -14,16 +16,18 @@ namespace {
 struct directory {
     std::shared_mutex mutex;
     std::map<std::string, session_host*, std::less<>> hosts;
+    const std::string prefix = fmt::format("local:{}.{:08x}:", ::getpid(), std::random_device{}());
 };
 
+/// Servers may outlive static destruction.
+constinit per_process<directory> directories;
+
 directory& servers() {
-    static auto* all = new directory;  // servers may outlive static destruction
-    return *all;
+    return directories.get();
 }
 
 const std::string& process_prefix() {
-    static const std::string prefix = fmt::format("local:{}.{:08x}:", ::getpid(), std::random_device{}());
-    return prefix;
+    return servers().prefix;
 }
 
 }  // namespace

@@ -59,8 +59,8 @@ class session_host {
     virtual void close_session(std::uint64_t session_id, status why) noexcept = 0;
     /// Schemes this server listens for, best first.
     [[nodiscard]] virtual std::vector<std::string> offers() const = 0;
-    /// A client has made a data connection for a session: answers it and passes it on to the session's worker,
-    /// or leaves it as it is. Returns at once.
+    /// A client has made a data connection for a session: answers it and passes it on to the session's
+    /// worker, or leaves it as it is. Returns at once.
     [[nodiscard]] virtual result<void> take_connection(data_connection& made,
                                                        const client_identity& client) = 0;
 };

@@ -18,6 +18,16 @@ core::exchange_state& open_state(core::exchange_state* state) noexcept {
     return *state;
 }
 
+/// Made by the parent of this process, which answers it.
+bool is_inherited(const core::exchange_state& state) noexcept {
+    return state.owner->owner().inherited();
+}
+
+std::span<std::byte> room_of(const core::exchange_state& state) noexcept {
+    const core::own_memory* own = state.own.load(std::memory_order_acquire);
+    return own == nullptr ? state.response_room : own->response_room;
+}
+
 }  // namespace
 
 exchange& exchange::operator=(exchange&& other) noexcept {
@@ -33,10 +43,12 @@ void exchange::abandon() noexcept {
 }
 
 std::span<const std::byte> exchange::request() const noexcept {
-    return open_state(state_).request;
+    const core::exchange_state& state = open_state(state_);
+    const core::own_memory* own = state.own.load(std::memory_order_acquire);
+    return own == nullptr ? state.request : own->request;
 }
 std::span<std::byte> exchange::response() const noexcept {
-    return open_state(state_).response_room;
+    return room_of(open_state(state_));
 }
 std::uint64_t exchange::trace_id() const noexcept {
     return open_state(state_).trace_id;
@@ -73,7 +85,7 @@ CUstream_st* exchange::stream() const noexcept {
 
 void exchange::mark(stage what) noexcept {
     const core::exchange_state& state = open_state(state_);
-    if (state.device == nullptr || what == stage::copy) return;
+    if (state.device == nullptr || what == stage::copy || is_inherited(state)) return;
     state.device->lane->stream->mark(what == stage::inference ? core::stream_mark::inference
                                                               : core::stream_mark::preprocessing);
 }
@@ -82,6 +94,7 @@ status exchange::reply(slice payload, std::atomic<std::uint32_t>& leases) noexce
     core::exchange_state& state = open_state(state_);
     if (payload.size() > state.response_room.size()) return status::message_too_large;
     if (payload.region() == nullptr) return status::invalid_argument;
+    if (payload.region()->inherited()) return status::invalid_state;
     const bool on_gpu = payload.region()->gpu() != nullptr;
     if (on_gpu && state.device == nullptr && !state.owner->path().reaches(*payload.region(), false))
         return status::unsupported;
@@ -96,9 +109,13 @@ status exchange::reply(slice payload, std::atomic<std::uint32_t>& leases) noexce
 
 status exchange::fail(status reason, std::uint32_t code, std::string_view message) noexcept {
     core::exchange_state& state = open_state(state_);
+    if (is_inherited(state)) {
+        state_ = nullptr;
+        return status::invalid_state;
+    }
     state.answer.code = reason == status::ok ? status::application_error : reason;
     state.answer.application_code = code;
-    const std::span<std::byte> room = state.device == nullptr ? state.response_room : state.device->text;
+    const std::span<std::byte> room = state.device == nullptr ? room_of(state) : state.device->text;
     const std::size_t length = std::min(message.size(), room.size());
     if (length > 0) std::memcpy(room.data(), message.data(), length);
     state.payload = room.first(length);

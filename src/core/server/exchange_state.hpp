@@ -7,8 +7,10 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace accel::core {
 
@@ -16,8 +18,15 @@ class session;
 class region_state;
 struct device_work;
 
-/// Life of a server's slot: idle → open (the handler has it) → answered → idle.
-enum class exchange_phase : std::uint8_t { idle, open, answered };
+/// Life of a server's slot: idle → open, until its answer has left → idle.
+enum class exchange_phase : std::uint8_t { idle, open };
+
+/// What a handler has in place of memory that its client wanted back.
+struct own_memory {
+    std::vector<std::byte> bytes;
+    std::span<const std::byte> request;
+    std::span<std::byte> response_room;
+};
 
 /// One slot of a session at the server. The worker owns it, except while `open`: then the exchange does.
 struct exchange_state {
@@ -36,6 +45,7 @@ struct exchange_state {
     nanoseconds deadline{};
     std::span<const std::byte> request;
     std::span<std::byte> response_room;
+    std::atomic<const own_memory*> own{nullptr};  ///< in place of both, once the client is gone
 
     // The answer.
     struct fields {

@@ -78,6 +78,8 @@ result<void> read_state(instance& of, core::nanoseconds deadline) {
 }  // namespace
 
 struct gpu_graph::state {
+    [[nodiscard]] bool inherited() const noexcept { return core->inherited(); }
+
     std::shared_ptr<core::server_core> core;
     std::vector<std::unique_ptr<instance>> instances;
     mutable std::mutex mutex;  ///< of what instances have ended
@@ -139,6 +141,7 @@ gpu_graph& gpu_graph::operator=(gpu_graph&& other) noexcept {
 
 /// An instance that goes waits for the end of its stream.
 gpu_graph::~gpu_graph() {
+    core::leave_to_parent(state_);
     if (state_ == nullptr) return;
     const auto runs = [](const auto& each) { return each->started && !each->ended; };
     if (std::any_of(state_->instances.begin(), state_->instances.end(), runs)) {
@@ -148,6 +151,7 @@ gpu_graph::~gpu_graph() {
 
 result<gpu_graph> gpu_graph::start(gpu_service& service, const gpu_graph_options& options,
                                    const recorder& record) {
+    if (service.state_->inherited()) return core::made_before_fork();
     if (auto good = check(options); !good) return good.error();
     auto made = std::make_unique<state>();
     made->core = service.state_->core;
@@ -166,6 +170,7 @@ result<gpu_graph> gpu_graph::start(gpu_service& service, const gpu_graph_options
 }
 
 gpu_graph_statistics gpu_graph::statistics() const {
+    if (state_->inherited()) return {};
     const std::lock_guard lock(state_->mutex);
     gpu_graph_statistics out;
     out.nodes = state_->instances.front()->turns->nodes();
@@ -194,6 +199,7 @@ gpu_graph_statistics gpu_graph::statistics() const {
 }
 
 status gpu_graph::stop(std::chrono::nanoseconds timeout) {
+    if (state_->inherited()) return status::invalid_state;
     return state_->stop(core::deadline_after(timeout));
 }
 

@@ -14,11 +14,13 @@ gpu_service::gpu_service(std::unique_ptr<state> made) noexcept : state_(std::mov
 gpu_service::gpu_service(gpu_service&&) noexcept = default;
 gpu_service& gpu_service::operator=(gpu_service&& other) noexcept {
     if (this == &other) return *this;
+    core::leave_to_parent(state_);
     stop();
     state_ = std::move(other.state_);
     return *this;
 }
 gpu_service::~gpu_service() {
+    core::leave_to_parent(state_);
     stop();
 }
 
@@ -33,6 +35,7 @@ server_options gpu_service::defaults() {
 }
 
 result<gpu_service> gpu_service::listen(context& ctx, std::string_view uri, const server_options& options) {
+    if (ctx.state()->inherited()) return core::made_before_fork();
     const auto nobody = [](exchange request) { (void)request.fail(status::unsupported); };
     auto made = core::server_core::listen(ctx.state(), std::vector<std::string>{std::string{uri}}, nobody,
                                           options, true);
@@ -87,16 +90,19 @@ gpu_service_statistics statistics_of(const core::server_core& core) {
 }  // namespace
 
 gpu_service_statistics gpu_service::statistics() const {
+    if (state_->inherited()) return {};
     const std::lock_guard lock(state_->mutex);
     return state_->last ? *state_->last : statistics_of(*state_->core);
 }
 
 void gpu_service::request_stop() noexcept {
+    if (state_->inherited()) return;
     const std::lock_guard lock(state_->mutex);
     if (!state_->last) state_->core->kernels().request_stop();
 }
 
 status gpu_service::stop(CUstream_st* stream, std::chrono::nanoseconds timeout) {
+    if (state_->inherited()) return status::invalid_state;
     request_stop();
     if (state_->core->gpu() != nullptr) {
         const status ended = core::wait_for_end(*state_->core->gpu(), stream, core::deadline_after(timeout));
@@ -107,7 +113,7 @@ status gpu_service::stop(CUstream_st* stream, std::chrono::nanoseconds timeout) 
 }
 
 void gpu_service::stop() {
-    if (state_ == nullptr) return;
+    if (state_ == nullptr || state_->inherited()) return;
     request_stop();
     const std::lock_guard lock(state_->mutex);
     if (state_->last) return;

@@ -11,6 +11,8 @@
 namespace accel {
 
 struct gpu_service::state {
+    [[nodiscard]] bool inherited() const noexcept { return core->inherited(); }
+
     std::shared_ptr<core::server_core> core;
     core::resident_engine engine;
     std::mutex mutex;

@@ -10,12 +10,19 @@ namespace accel {
 
 server::server(std::shared_ptr<core::server_core> core) noexcept : core_(std::move(core)) {}
 server::server(server&&) noexcept = default;
-server& server::operator=(server&&) noexcept = default;
-server::~server() = default;
+server& server::operator=(server&& other) noexcept {
+    core::leave_to_parent(core_);
+    core_ = std::move(other.core_);
+    return *this;
+}
+server::~server() {
+    core::leave_to_parent(core_);
+}
 
 // NOLINTNEXTLINE(performance-unnecessary-value-param): a sink of the API; each worker takes a copy
 result<server> server::listen(context& ctx, std::span<const std::string> uris, handler service,
                               const server_options& options) {
+    if (ctx.state()->inherited()) return core::made_before_fork();
     auto made = core::server_core::listen(ctx.state(), {uris.begin(), uris.end()}, service, options);
     if (!made) return made.error();
     return server{std::move(*made)};
@@ -31,19 +38,20 @@ std::vector<std::string> server::endpoints() const {
     return core_->endpoints();
 }
 server_statistics server::statistics() const {
-    return core_->statistics();
+    return core_->inherited() ? server_statistics{} : core_->statistics();
 }
 std::size_t server::poll() noexcept {
-    return core_->poll();
+    return core_->inherited() ? 0 : core_->poll();
 }
 result<void> server::reload_keys() {
+    if (core_->inherited()) return core::made_before_fork();
     return core_->reload_keys();
 }
 status server::drain(std::chrono::nanoseconds timeout) {
-    return core_->drain(timeout);
+    return core_->inherited() ? status::invalid_state : core_->drain(timeout);
 }
 void server::stop() {
-    core_->stop();
+    if (!core_->inherited()) core_->stop();
 }
 
 }  // namespace accel

@@ -113,6 +113,13 @@ result<void> server_core::add_listener(const uri& where) {
     if (auto [usable, reason] = added.scheme->probe(); !usable) {
         return error{status::unsupported, 0, fmt::format("{}: {}", where.scheme, reason)};
     }
+    if (options_.security.encrypt == encryption::required && !added.scheme->encrypts()) {
+        return error{
+            status::unsupported, 0,
+            fmt::format("{} cannot encrypt payloads, and encrypt=required asks for it; listen on tcp "
+                        "or zmq, or leave out encrypt=required",
+                        where.scheme)};
+    }
     if (resident_ && !added.scheme->serves_kernels()) {
         return error{status::invalid_argument, 0,
                      fmt::format("{}:// has no services on a GPU; listen on gpu://", where.scheme)};

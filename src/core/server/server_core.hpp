@@ -2,6 +2,7 @@
 
 #include "core/control/control_server.hpp"
 #include "core/control/session.hpp"
+#include "core/fork_guard.hpp"
 #include "core/server/worker.hpp"
 #include "core/uri.hpp"
 
@@ -37,6 +38,8 @@ class server_core : private session_observer {
     server_core(const server_core&) = delete;
     server_core& operator=(const server_core&) = delete;
 
+    /// True in a child of the process that made it.
+    [[nodiscard]] bool inherited() const noexcept { return stamp_.inherited(); }
     [[nodiscard]] std::vector<std::string> endpoints() const;
     [[nodiscard]] server_statistics statistics() const;
     /// One turn of the only worker, where the caller drives it.
@@ -99,7 +102,8 @@ class server_core : private session_observer {
     bool resident_;                      ///< kernels serve, no handler
     accelerator_device* gpu_ = nullptr;  ///< where handlers want their bytes; null: the host
     std::vector<worker*> workers_;       ///< each held once
-    worker* driven_ = nullptr;           ///< the only one, where the caller drives it
+    process_stamp stamp_;
+    worker* driven_ = nullptr;  ///< the only one, where the caller drives it
     std::vector<std::unique_ptr<entrance>> entrances_;
     std::vector<std::string> endpoints_;
     std::shared_ptr<server_security> security_;  ///< null without network

@@ -1,5 +1,6 @@
 #include "core/server/session.hpp"
 
+#include <algorithm>
 #include <utility>
 
 /// What is not on the way of a request; that is in worker.cpp.
@@ -41,6 +42,22 @@ std::size_t session::gpu_memory_bytes() const noexcept {
 void session::let_go(std::uint32_t slot) noexcept {
     if (slot >= exchanges_.size() || exchanges_[slot].leases_out == nullptr) return;
     std::exchange(exchanges_[slot].leases_out, nullptr)->fetch_sub(1, std::memory_order_release);
+}
+
+/// A handler on a GPU has its bytes there anyway; only the stream may still read what the client lent.
+void session::part_from_client(recall how) {
+    for (exchange_state& each : exchanges_) {
+        if (each.phase == exchange_phase::idle || each.device != nullptr) continue;
+        auto made = std::make_unique<own_memory>();
+        const std::size_t asked = each.request.size();
+        made->bytes.resize(asked + each.response_room.size());
+        if (how == recall::readable) std::ranges::copy(each.request, made->bytes.begin());
+        made->request = std::span{made->bytes}.first(asked);
+        made->response_room = std::span{made->bytes}.subspan(asked);
+        each.own.store(made.get(), std::memory_order_release);
+        own_.push_back(std::move(made));
+        path_->consumed(each.slot);
+    }
 }
 
 void session::let_go_all() noexcept {

@@ -34,6 +34,9 @@ class session {
     void finish(exchange_state& answered) noexcept;
     /// The transport no longer touches the last lent answer in this slot.
     void let_go(std::uint32_t slot) noexcept;
+    /// The client wants its memory back: handlers go on in memory of their own, and their answers go nowhere.
+    /// Spans that they have taken before are not changed by it.
+    void part_from_client(recall how);
     /// Every lent answer, at the end of the link.
     void let_go_all() noexcept;
 
@@ -70,6 +73,7 @@ class session {
     std::unique_ptr<device_session> device_;
     std::vector<device_work> device_work_;
     std::vector<exchange_state> exchanges_;
+    std::vector<std::unique_ptr<own_memory>> own_;
     std::uint32_t open_ = 0;
     std::atomic<bool> gone_{false};
 };

@@ -9,6 +9,8 @@
 #include <new>
 #include <utility>
 
+#include <pthread.h>
+
 /// The data path of a server, in the order a request travels: through its worker, its session and its
 /// exchange, which are in one file so that they make few functions. Nothing here allocates, locks or logs.
 namespace accel::core {
@@ -16,6 +18,10 @@ namespace {
 
 /// The worker whose turn the current thread is in. Initial-exec: one load, also from a shared library.
 constinit thread_local const worker* current __attribute__((tls_model("initial-exec"))) = nullptr;
+
+/// A child that was forked in a handler is in no worker's turn: its answers go by `hand_over`, which knows
+/// whose they are.
+[[maybe_unused]] const int forgets_turn = ::pthread_atfork(nullptr, nullptr, [] { current = nullptr; });
 
 void count(std::atomic<std::uint64_t>& counter) noexcept {
     counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
@@ -114,38 +120,48 @@ inline exchange_state* session::admit(const link_event& event) noexcept {
 }
 
 [[gnu::noinline]] void worker::refuse_late_or_too_many(exchange_state& exchange, bool too_many) noexcept {
+    if (leaving_) return ignore(exchange);
     count(too_many ? counters_.overloaded : counters_.expired);
     refuse(exchange, too_many ? status::overloaded : status::timed_out);
+}
+
+/// The session is about to end, which answers this request too. Refusals would keep its link busy for as long
+/// as the client asks.
+void worker::ignore(exchange_state& request) noexcept {
+    session& from = *request.owner;
+    (void)from.drop(request);
+    open_.store(open_.load(std::memory_order_relaxed) - 1, std::memory_order_release);
+    from.finish(request);
 }
 
 void worker::refuse(exchange_state& exchange, status why) noexcept {
     exchange.answer.code = why;
     exchange.payload = {};
-    exchange.phase = exchange_phase::answered;
     send_answer(exchange);
 }
 
 [[gnu::flatten]] status worker::answer(exchange_state& answered) noexcept {
     const session& to = *answered.owner;
     const bool gone = to.gone();
-    answered.phase = exchange_phase::answered;
     worker& owner = to.owner();
     if (current == &owner) [[likely]] {
         owner.send_answer(answered);
-    } else {
-        owner.hand_over(answered);
+    } else if (!owner.hand_over(answered)) {
+        return status::invalid_state;
     }
     owner.let_go();
     return gone ? status::peer_lost : status::ok;
 }
 
-/// To the worker's thread.
-[[gnu::noinline]] void worker::hand_over(exchange_state& answered) noexcept {
+/// To the worker's thread. False: this process has none.
+[[gnu::noinline]] bool worker::hand_over(exchange_state& answered) noexcept {
+    if (inherited()) return false;
     exchange_state* head = posted_.load(std::memory_order_relaxed);
     do {
         answered.next = head;
     } while (!posted_.compare_exchange_weak(head, &answered, std::memory_order_seq_cst));
     wake();
+    return true;
 }
 
 void worker::take_posted() noexcept {

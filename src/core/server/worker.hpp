@@ -2,6 +2,7 @@
 
 #include "core/backend.hpp"
 #include "core/event_signal.hpp"
+#include "core/fork_guard.hpp"
 #include "core/server/session.hpp"
 
 #include <accel_transport/server.hpp>
@@ -68,6 +69,8 @@ class worker {
     void start();
 
     // Control path, any thread.
+    /// True in a child of the process that made it, which does not have its thread.
+    [[nodiscard]] bool inherited() const noexcept { return stamp_.inherited(); }
     void install(std::unique_ptr<session> made);
     void close_session(std::uint64_t id, status why);
     /// From now on requests are refused with `overloaded`.
@@ -86,7 +89,7 @@ class worker {
     /// One round over everything; returns how many events there were. On the worker's thread.
     std::size_t turn() noexcept;
     /// An exchange has been answered, on any thread: its answer travels, or goes nowhere (`peer_lost`). Ends
-    /// the caller's hold on it.
+    /// the caller's hold on it. `invalid_state`: it is the parent's of this process.
     static status answer(exchange_state& answered) noexcept;
     /// Ends the process: an exchange was used after its answer.
     [[noreturn]] static void misuse() noexcept;
@@ -105,7 +108,8 @@ class worker {
     void on_request(session& from, const link_event& event) noexcept;
     void refuse(exchange_state& exchange, status why) noexcept;
     void refuse_late_or_too_many(exchange_state& exchange, bool too_many) noexcept;
-    void hand_over(exchange_state& answered) noexcept;
+    [[nodiscard]] bool hand_over(exchange_state& answered) noexcept;
+    void ignore(exchange_state& request) noexcept;
     void send_answer(exchange_state& answered) noexcept;
     void end_answer(exchange_state& answered, status sent) noexcept;
     void take_posted() noexcept;
@@ -154,9 +158,11 @@ class worker {
     worker_counters counters_;
     spinner spinner_;
     int wake_fd_;
+    process_stamp stamp_;
     std::unique_ptr<stream_pool> streams_;
     nanoseconds next_expiry_{};  ///< when to look again for requests that have waited too long for a stream
     bool device_lost_told_ = false;
+    bool leaving_ = false;  ///< sessions are about to be closed: requests get no answer any more
     std::thread thread_;
     std::atomic<pid_t> thread_id_{0};
 

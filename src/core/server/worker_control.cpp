@@ -187,6 +187,7 @@ void worker::settle_closing() noexcept {
     const auto settled = [this](const std::unique_ptr<session>& each) {
         if (!each->path().close()) return false;
         each->let_go_all();
+        if (const recall how = each->path().recalled(); how != recall::none) each->part_from_client(how);
         if (each->open() > 0) return false;
         if (observer_ != nullptr) observer_->session_freed(*each);
         slots_ -= each->geometry().slots;
@@ -203,6 +204,7 @@ bool worker::flushed() const noexcept {
 /// Lets what was answered leave, then closes every session. Those whose exchanges a handler keeps stay.
 void worker::close_all(nanoseconds deadline) noexcept {
     turn();
+    leaving_ = true;
     while (!flushed() && now() < deadline) {
         if (turn() == 0) sleep_on({}, now() + closing_interval);
     }

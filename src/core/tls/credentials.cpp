@@ -115,6 +115,7 @@ SSL_CTX* new_tls(bool server) {
     SSL_CTX_set_mode(tls, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     SSL_CTX_set_read_ahead(tls, 1);
     SSL_CTX_set_default_read_buffer_len(tls, read_buffer_bytes);
+    SSL_CTX_set_keylog_callback(tls, note_secret);
     SSL_CTX_set_max_cert_list(tls, 32 << 10);
     SSL_CTX_set_verify(tls, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
     if (server) SSL_CTX_set_alpn_select_cb(tls, choose_protocol, nullptr);
@@ -239,7 +240,7 @@ int credentials::verify_pinned(X509_STORE_CTX* context, void* self) {
     if (static_cast<const credentials*>(self)->trusts(shown)) return 1;
     auto* ssl = static_cast<SSL*>(X509_STORE_CTX_get_ex_data(context, SSL_get_ex_data_X509_STORE_CTX_idx()));
     const auto key = public_half(X509_get0_pubkey(shown));
-    if (key) *static_cast<std::string*>(SSL_get_app_data(ssl)) = key->text();
+    if (key) static_cast<traffic_notes*>(SSL_get_app_data(ssl))->refused = key->text();
     return reject(context, X509_V_ERR_CERT_REJECTED);
 }
 

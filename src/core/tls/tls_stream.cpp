@@ -7,6 +7,7 @@
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <openssl/bio.h>
+#include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <openssl/x509v3.h>
 #include <sys/socket.h>
@@ -80,7 +81,46 @@ void expect_host(SSL* ssl, const std::string& host) {
     SSL_ctrl(ssl, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, const_cast<char*>(host.c_str()));
 }
 
+/// `line` ends in a secret in hexadecimal.
+void read_secret(std::string_view line, traffic_secret& out) noexcept {
+    const std::string_view text = line.substr(line.rfind(' ') + 1);
+    if (text.size() / 2 > out.bytes.size()) return;
+    for (std::size_t i = 0; i < text.size() / 2; ++i)
+        out.bytes[i] =
+            static_cast<unsigned char>(OPENSSL_hexchar2int(static_cast<unsigned char>(text[2 * i])) * 16 +
+                                       OPENSSL_hexchar2int(static_cast<unsigned char>(text[2 * i + 1])));
+    out.length = text.size() / 2;
+}
+
+/// OpenSSL tells the type of each record that it has encrypted or decrypted.
+void count_record(int sending, int, int kind, const void* type, std::size_t, SSL*, void* notes) {
+    if (kind != SSL3_RT_INNER_CONTENT_TYPE) return;
+    if (*static_cast<const unsigned char*>(type) != SSL3_RT_APPLICATION_DATA) return;
+    auto& counted = *static_cast<traffic_notes*>(notes);
+    ++(sending != 0 ? counted.sent : counted.received);
+}
+
+bool chose(const SSL* ssl, std::string_view protocol) noexcept {
+    const unsigned char* chosen = nullptr;
+    unsigned length = 0;
+    SSL_get0_alpn_selected(ssl, &chosen, &length);
+    return length + 1 == protocol.size() &&
+           std::equal(protocol.begin() + 1, protocol.end(), reinterpret_cast<const char*>(chosen));
+}
+
 }  // namespace
+
+traffic_secret::~traffic_secret() {
+    OPENSSL_cleanse(bytes.data(), bytes.size());
+}
+
+void note_secret(const SSL* of, const char* line) noexcept {
+    auto* notes = static_cast<traffic_notes*>(SSL_get_app_data(of));
+    const std::string_view text = line;
+    if (notes == nullptr || !chose(of, data_protocol)) return;
+    if (text.rfind("CLIENT_TRAFFIC_SECRET_0 ", 0) == 0) read_secret(text, notes->client);
+    if (text.rfind("SERVER_TRAFFIC_SECRET_0 ", 0) == 0) read_secret(text, notes->server);
+}
 
 result<tls_stream> tls_stream::open(std::shared_ptr<const credentials> own, int fd) {
     ssl_ptr ssl(SSL_new(own->tls()));
@@ -89,7 +129,9 @@ result<tls_stream> tls_stream::open(std::shared_ptr<const credentials> own, int 
         return error{status::out_of_memory, 0, fmt::format("no TLS connection: {}", openssl_failure())};
     SSL_set_bio(ssl.get(), socket, socket);
     tls_stream made(std::move(own), std::move(ssl));
-    SSL_set_app_data(made.ssl_.get(), made.shown_.get());
+    SSL_set_app_data(made.ssl_.get(), made.notes_.get());
+    SSL_set_msg_callback(made.ssl_.get(), count_record);
+    SSL_set_msg_callback_arg(made.ssl_.get(), made.notes_.get());
     return made;
 }
 
@@ -155,18 +197,22 @@ void tls_stream::shut_down() noexcept {
 
 std::string tls_stream::peer_name() const {
     const X509* shown = SSL_get0_peer_certificate(ssl_.get());
-    if (shown == nullptr) return *shown_;
+    if (shown == nullptr) return notes_->refused;
     if (own_->by_authority()) return name_of(shown);
     const auto key = public_half(X509_get0_pubkey(shown));
     return key ? key->text() : std::string{};
 }
 
 bool tls_stream::carries(std::string_view protocol) const noexcept {
-    const unsigned char* chosen = nullptr;
-    unsigned length = 0;
-    SSL_get0_alpn_selected(ssl_.get(), &chosen, &length);
-    return length + 1 == protocol.size() &&
-           std::equal(protocol.begin() + 1, protocol.end(), reinterpret_cast<const char*>(chosen));
+    return chose(ssl_.get(), protocol);
+}
+
+void tls_stream::keep() noexcept {
+    SSL_set_msg_callback(ssl_.get(), nullptr);
+    for (traffic_secret* each : {&notes_->client, &notes_->server}) {
+        OPENSSL_cleanse(each->bytes.data(), each->bytes.size());
+        each->length = 0;
+    }
 }
 
 bool tls_stream::admitted_by(const credentials& today) const {

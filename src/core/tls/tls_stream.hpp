@@ -3,6 +3,7 @@
 #include "core/tls/credentials.hpp"
 #include "core/tls/openssl.hpp"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -31,6 +32,26 @@ enum class tls_outcome : std::uint8_t {
     wants_write,  ///< nothing more until the socket is writable
     closed,       ///< the peer has ended the stream
     failed,       ///< `failure` says why
+};
+
+/// A secret that keys of records are derived from (RFC 8446, section 7.3). Wiped when dropped.
+struct traffic_secret {
+    std::array<unsigned char, 48> bytes{};
+    std::size_t length = 0;  ///< 0: not known
+
+    traffic_secret() = default;
+    traffic_secret(const traffic_secret&) = delete;
+    traffic_secret& operator=(const traffic_secret&) = delete;
+    ~traffic_secret();
+};
+
+/// What OpenSSL tells of a connection on its way. The secrets are a data connection's, for the kernel.
+struct traffic_notes {
+    std::string refused;         ///< the name of a peer that was refused
+    traffic_secret client;       ///< of what the client sends
+    traffic_secret server;       ///< of what the server sends
+    std::uint64_t sent = 0;      ///< records of application data
+    std::uint64_t received = 0;  ///< …
 };
 
 /// One TLS 1.3 connection over a non-blocking socket that somebody else owns. Never blocks, never raises
@@ -62,6 +83,9 @@ class tls_stream {
     /// True if what failed is a matter of keys, not of the network.
     [[nodiscard]] bool refused() const noexcept;
     [[nodiscard]] SSL* get() const noexcept { return ssl_.get(); }
+    [[nodiscard]] const traffic_notes& traffic() const noexcept { return *notes_; }
+    /// Nobody else is to go on with this stream's records: wipes the secrets, and counts no more.
+    void keep() noexcept;
 
   private:
     tls_stream(std::shared_ptr<const credentials> own, ssl_ptr ssl) noexcept
@@ -70,10 +94,12 @@ class tls_stream {
     [[nodiscard]] tls_outcome outcome_of(int returned) noexcept;
 
     std::shared_ptr<const credentials> own_;  // outlives the connection, which calls it back
-    std::unique_ptr<std::string> shown_ =
-        std::make_unique<std::string>();  ///< the name of a peer that was refused
+    std::unique_ptr<traffic_notes> notes_ = std::make_unique<traffic_notes>();  // OpenSSL has its address
     ssl_ptr ssl_;
     int reason_ = 0;  ///< OpenSSL's, of the last failure
 };
+
+/// For `SSL_CTX_set_keylog_callback`.
+void note_secret(const SSL* of, const char* line) noexcept;
 
 }  // namespace accel::core

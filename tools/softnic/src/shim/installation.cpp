@@ -21,9 +21,24 @@ namespace accel::softnic {
 installation::installation()
     : event_descriptors_(std::make_unique<std::atomic<bool>[]>(max_event_descriptor)) {}
 
+constinit std::atomic<installation*> installation::only{nullptr};
+
 installation& installation::get() {
-    static installation& only = *new installation;
-    return only;
+    installation* const found = only.load(std::memory_order_acquire);
+    return found != nullptr ? *found : make();
+}
+
+/// Several threads may be the first.
+installation& installation::make() {
+    installation* first = nullptr;
+    auto* const made = new installation;
+    if (!only.compare_exchange_strong(first, made, std::memory_order_acq_rel)) {
+        delete made;
+        return *first;
+    }
+    static std::atomic_flag registered;
+    if (!registered.test_and_set()) ::pthread_atfork(nullptr, nullptr, &installation::after_fork_in_child);
+    return *made;
 }
 
 /// SOFTNIC_STATS=1: one line at the end. Without the lock: at exit a stale number is better than a wait.
@@ -80,26 +95,20 @@ bool installation::start() {
     auto* driver = new runner(*nic_);
     driver->start();
     driver_.store(driver, std::memory_order_release);
-    ::pthread_atfork(nullptr, nullptr, &installation::after_fork_in_child);
     return true;
 }
 
-/// The thread is gone and the objects are the parent's: the child starts without devices.
+/// The thread is gone, another one may have held the locks, and the objects are the parent's. The child
+/// starts without devices and opens its own, as another process of the fabric.
 void installation::after_fork_in_child() {
-    installation& self = get();
-    self.driver_ = nullptr;
-    self.open_devices_ = 0;
-    if (self.nic_ != nullptr) self.nic_->state.net->abandon();
+    const installation* const parents = only.exchange(nullptr);
+    if (parents != nullptr && parents->nic_ != nullptr) parents->nic_->state.net->abandon();
 }
 
 int installation::open_device(int index) {
     const std::lock_guard lock(mutex_);
     if (!start() || index < 0 || static_cast<std::size_t>(index) >= nic_->state.devices.size()) {
         errno = ENODEV;
-        return -1;
-    }
-    if (driver() == nullptr) {  // a forked child
-        errno = EIO;
         return -1;
     }
     const int file = ::memfd_create("softnic-uverbs", MFD_CLOEXEC | MFD_ALLOW_SEALING);

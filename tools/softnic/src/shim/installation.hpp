@@ -17,7 +17,8 @@ struct ib_uverbs_ioctl_hdr;
 namespace accel::softnic {
 
 /// What the preload library keeps for the process: the adapters, once somebody opens one, and which
-/// descriptors are ours. Never destroyed: programs close devices from static destructors.
+/// descriptors are ours. Never destroyed: programs close devices from static destructors. A child of fork()
+/// starts with another.
 class installation {
   public:
     static installation& get();
@@ -37,7 +38,7 @@ class installation {
     /// True when an event descriptor has something to read.
     [[nodiscard]] bool has_event(int descriptor);
 
-    /// Null until a device has been opened, and in the child of a fork.
+    /// Null until this process has opened a device.
     [[nodiscard]] runner* driver() const { return driver_.load(std::memory_order_acquire); }
     [[nodiscard]] nic* adapter() const { return nic_; }
     /// The process ends.
@@ -49,6 +50,8 @@ class installation {
     void print_statistics() const;
     void note_event_descriptors(const context& of);
     static void after_fork_in_child();
+    static installation& make();
+    static std::atomic<installation*> only;  ///< null in the child of a fork that has not asked for it
 
     static constexpr int max_event_descriptor = 1 << 16;
 

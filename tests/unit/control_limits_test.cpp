@@ -1,0 +1,244 @@
+#include "core/control/client_limits.hpp"
+#include "unit/control_fixture.hpp"
+
+#include <thread>
+
+namespace accel::core::testing {
+namespace {
+
+/// What strangers and greedy clients may take of a server's port.
+struct control_limits_test : control_test {
+    [[nodiscard]] std::vector<unique_fd> strangers(std::size_t count, std::string_view first_bytes = {}) {
+        std::vector<unique_fd> out;
+        for (std::size_t i = 0; i < count; ++i) {
+            out.push_back(connect_raw(server->port()));
+            if (first_bytes.empty()) continue;
+            EXPECT_GT(::send(out.back().get(), first_bytes.data(), first_bytes.size(), MSG_NOSIGNAL), 0);
+        }
+        return out;
+    }
+    /// The server closes the connection within `within`.
+    [[nodiscard]] static bool closed(const unique_fd& socket, nanoseconds within) {
+        const nanoseconds deadline = deadline_after(within);
+        while (now() < deadline) {
+            std::array<char, 64> room;
+            const ssize_t got = ::recv(socket.get(), room.data(), room.size(), MSG_DONTWAIT);
+            if (got == 0 || (got < 0 && errno != EAGAIN)) return true;
+            std::this_thread::sleep_for(1ms);
+        }
+        return false;
+    }
+};
+
+TEST_F(control_limits_test, silent_connections_are_closed_in_time) {
+    limits.half_open_timeout = 300ms;
+    listen(insecure());
+    const auto silent = strangers(3);
+    const auto slow = strangers(1, "A");
+    const nanoseconds start = now();
+    for (const unique_fd& each : silent) EXPECT_TRUE(closed(each, 5s));
+    EXPECT_TRUE(closed(slow[0], 5s));
+    EXPECT_GE(now() - start, 250ms);
+    EXPECT_TRUE(open(keys(insecure()), wish()).ok());
+}
+
+TEST_F(control_limits_test, more_silent_connections_than_places_keep_nobody_out) {
+    limits.max_half_open = 16;
+    limits.half_open_timeout = 20s;
+    listen(insecure());
+    const std::size_t before = open_descriptors();
+    const auto silent = strangers(100);
+    EXPECT_TRUE(eventually([&] { return open_descriptors() <= before + 100 + 16; })) << open_descriptors();
+    const nanoseconds start = now();
+    EXPECT_TRUE(open(keys(insecure()), wish()).ok());
+    EXPECT_LT(now() - start, 2s);
+    EXPECT_TRUE(closed(silent[0], 5s)) << "the oldest gives way";
+}
+
+TEST_F(control_limits_test, connections_of_one_client_are_limited) {
+    limits.max_client_connections = 3;
+    listen(insecure());
+    std::vector<std::unique_ptr<raw_client>> clients;
+    for (int i = 0; i < 3; ++i) {
+        clients.push_back(std::make_unique<raw_client>(server->port()));
+        clients.back()->send({1, query{}});
+        ASSERT_TRUE(clients.back()->receive().ok());
+    }
+    const auto refused_one = open(keys(insecure()), wish(), 3s);
+    ASSERT_EQ(refused_one.code(), status::overloaded) << refused_one.error().message;
+    EXPECT_NE(refused_one.error().message.find("too many connections"), std::string::npos);
+    clients.pop_back();
+    EXPECT_TRUE(eventually([&] { return open(keys(insecure()), wish(), 2s).ok(); }));
+}
+
+TEST_F(control_limits_test, connections_without_a_session_are_closed_after_a_while) {
+    limits.idle_timeout = 300ms;
+    listen(insecure());
+    raw_client idle{server->port()};
+    idle.send({1, query{}});
+    ASSERT_TRUE(idle.receive().ok());
+    EXPECT_TRUE(idle.ends());
+}
+
+TEST_F(control_limits_test, a_flood_on_one_connection_delays_no_heartbeat) {
+    listen(insecure(), 400ms);
+    ASSERT_TRUE(open(keys(insecure()), wish(400ms)).ok());
+    std::atomic<bool> stop{false};
+    std::thread flood{[&] {
+        raw_client client{server->port()};
+        std::vector<std::byte> all;
+        for (int i = 0; i < 200; ++i) {
+            const auto bytes = encode_control({7, query{}});
+            const auto length = static_cast<std::uint32_t>(bytes.size());
+            const auto head = std::as_bytes(std::span(&length, 1));
+            all.insert(all.end(), head.begin(), head.end());
+            all.insert(all.end(), bytes.begin(), bytes.end());
+        }
+        std::array<std::byte, 65536> room;
+        while (!stop) {
+            static_cast<void>(
+                ::send(client.stream().fd(), all.data(), all.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
+            static_cast<void>(::recv(client.stream().fd(), room.data(), room.size(), MSG_DONTWAIT));
+        }
+    }};
+    std::this_thread::sleep_for(2s);
+    EXPECT_EQ(watch->ended(), status::ok);
+    EXPECT_EQ(host.open(), 1U);
+    const auto other = std::make_shared<session_watch>();
+    const nanoseconds start = now();
+    EXPECT_TRUE(std::make_shared<context_state>()
+                    ->control()
+                    .open_session(own_loopback(), server->port(), keys(insecure()), wish(), other,
+                                  deadline_after(patience))
+                    .ok());
+    EXPECT_LT(now() - start, 1s);
+    stop = true;
+    flood.join();
+}
+
+TEST_F(control_limits_test, a_frame_that_is_too_long_ends_its_connection) {
+    listen(insecure());
+    for (const std::uint32_t length : {0U, 2049U, 0xffffffffU}) {
+        raw_client client{server->port()};
+        EXPECT_TRUE(client.stream().send_raw(std::as_bytes(std::span(&length, 1))));
+        EXPECT_TRUE(client.ends()) << length;
+    }
+    EXPECT_TRUE(open(keys(insecure()), wish()).ok());
+}
+
+TEST_F(control_limits_test, a_client_that_reads_nothing_is_let_go) {
+    listen(insecure());
+    raw_client client{server->port()};
+    const int small = 4096;
+    ::setsockopt(client.stream().fd(), SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+    // Each query of 20 bytes has an answer; none is read.
+    const nanoseconds deadline = deadline_after(60s);
+    bool gone = false;
+    while (!gone && now() < deadline) {
+        gone = !client.stream().send({7, query{}});
+        pollfd hung{client.stream().fd(), 0, 0};
+        ::poll(&hung, 1, 0);
+        gone = gone || (hung.revents & (POLLHUP | POLLERR)) != 0;
+    }
+    EXPECT_TRUE(gone) << "what waits for it is bounded";
+    EXPECT_TRUE(open(keys(insecure()), wish()).ok());
+}
+
+TEST_F(control_limits_test, a_data_connection_is_answered_and_passed_on) {
+    listen(insecure());
+    auto grant = open(keys(insecure()), wish());
+    ASSERT_TRUE(grant.ok());
+    const auto attach = [&](std::uint64_t session, char spoilt) {
+        unique_fd socket = connect_raw(server->port());
+        data_preamble shown;
+        shown.session_id = session;
+        shown.magic[7] = spoilt;
+        EXPECT_EQ(::send(socket.get(), &shown, sizeof shown, MSG_NOSIGNAL),
+                  static_cast<ssize_t>(sizeof shown));
+        std::array<std::byte, max_data_answer_bytes> answer;
+        if (wait_ready(socket.get(), POLLIN, deadline_after(10s)) != 0) return status::timed_out;
+        const ssize_t got = ::recv(socket.get(), answer.data(), answer.size(), 0);
+        if (got < static_cast<ssize_t>(data_answer_head_bytes)) return status::peer_lost;
+        return decode_data_answer(std::span(answer).first(static_cast<std::size_t>(got))).code();
+    };
+    EXPECT_EQ(attach(grant->session_id, '\n'), status::ok);
+    EXPECT_EQ(host.taken(), 1U);
+    EXPECT_EQ(attach(4711, '\n'), status::unauthorized);
+    EXPECT_EQ(attach(grant->session_id, 'x'), status::peer_lost) << "it does not speak the protocol";
+    EXPECT_EQ(host.taken(), 1U);
+}
+
+TEST_F(control_limits_test, a_key_that_is_taken_out_loses_its_sessions_within_a_second) {
+    key_folder folder;
+    folder.authorize({"client", "stranger"});
+    listen(folder.server());
+    auto grant = open(keys(folder.client()), wish());
+    ASSERT_TRUE(grant.ok()) << grant.error().message;
+    const auto other_watch = std::make_shared<session_watch>();
+    auto other =
+        context->control().open_session(own_loopback(), server->port(), keys(folder.client("stranger")),
+                                        wish(), other_watch, deadline_after(patience));
+    ASSERT_TRUE(other.ok()) << other.error().message;
+    folder.authorize({"client"});
+    const nanoseconds start = now();
+    EXPECT_TRUE(eventually([&] { return other_watch->ended() == status::unauthorized; }, 5s));
+    EXPECT_LT(now() - start, 1500ms);
+    EXPECT_TRUE(eventually([&] { return host.ended(other->session_id) == status::unauthorized; }));
+    EXPECT_EQ(watch->ended(), status::ok);
+    EXPECT_EQ(host.ended(grant->session_id), status::ok);
+    EXPECT_EQ(open(keys(folder.client("stranger")), wish()).code(), status::unauthorized);
+}
+
+TEST_F(control_limits_test, a_reload_that_fails_keeps_what_was_loaded) {
+    key_folder folder;
+    listen(folder.server());
+    ASSERT_TRUE(open(keys(folder.client()), wish()).ok());
+    std::ofstream{folder.file("authorized")} << "not a key\n";
+    EXPECT_FALSE(security->reload().ok());
+    std::this_thread::sleep_for(600ms);
+    EXPECT_EQ(watch->ended(), status::ok);
+    EXPECT_TRUE(open(keys(folder.client()), wish()).ok());
+}
+
+TEST_F(control_limits_test, a_reload_by_hand_lets_a_new_key_in) {
+    key_folder folder;
+    listen(folder.server());
+    EXPECT_EQ(open(keys(folder.client("stranger")), wish()).code(), status::unauthorized);
+    folder.authorize({"client", "stranger"});
+    ASSERT_TRUE(security->reload().ok());
+    server->wake();
+    EXPECT_TRUE(eventually([&] { return open(keys(folder.client("stranger")), wish(), 5s).ok(); }));
+}
+
+TEST(token_bucket_test, so_many_at_once_then_so_many_a_second) {
+    const nanoseconds start = now();
+    token_bucket bucket(3, 10);
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE(bucket.take(start));
+    EXPECT_FALSE(bucket.take(start));
+    EXPECT_GT(bucket.time_until(1), 0ms);
+    EXPECT_TRUE(bucket.take(start + 150ms));
+    EXPECT_FALSE(bucket.take(start + 150ms));
+    bucket.refill(start + 10s);
+    EXPECT_TRUE(bucket.full());
+}
+
+TEST(handshake_limits_test, one_address_does_not_use_up_what_others_have) {
+    handshake_limits limits(2, 1);
+    const nanoseconds at = now();
+    EXPECT_TRUE(limits.take("192.0.2.1", at));
+    EXPECT_TRUE(limits.take("192.0.2.1", at));
+    EXPECT_FALSE(limits.take("192.0.2.1", at));
+    EXPECT_TRUE(limits.take("192.0.2.2", at));
+}
+
+TEST(handshake_limits_test, many_addresses_take_bounded_memory_and_share_what_is_left) {
+    handshake_limits limits(2, 1);
+    const nanoseconds at = now();
+    int allowed = 0;
+    for (int i = 0; i < 10'000; ++i) allowed += limits.take("a" + std::to_string(i), at) ? 1 : 0;
+    EXPECT_GE(allowed, 4096);
+    EXPECT_LE(allowed, 4096 + 2);
+}
+
+}  // namespace
+}  // namespace accel::core::testing
