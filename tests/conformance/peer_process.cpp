@@ -18,14 +18,24 @@ extern char** environ;
 
 namespace accel::tests {
 
-peer_process::peer_process(const std::vector<std::string>& arguments) {
+namespace {
+
+/// Another build's may stand in: `./run test interop`.
+std::string program_of_suite() {
+    const char* other = std::getenv("ACCEL_TEST_PEER");
+    return other != nullptr ? other : ACCEL_TEST_PEER;
+}
+
+}  // namespace
+
+peer_process::peer_process(const std::vector<std::string>& arguments)
+    : peer_process(program_of_suite(), arguments) {}
+
+peer_process::peer_process(std::string program, const std::vector<std::string>& arguments, int error_fd) {
     std::array<int, 2> ends{};
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0)
         throw std::runtime_error("socketpair failed");
     std::vector<char*> argv;
-    // Another build's may stand in: `./run test interop`.
-    const char* other = std::getenv("ACCEL_TEST_PEER");
-    std::string program = other != nullptr ? other : ACCEL_TEST_PEER;
     argv.push_back(program.data());
     std::vector<std::string> copies = arguments;
     for (std::string& one : copies) argv.push_back(one.data());
@@ -34,6 +44,7 @@ peer_process::peer_process(const std::vector<std::string>& arguments) {
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDIN_FILENO);
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+    if (error_fd >= 0) posix_spawn_file_actions_adddup2(&actions, error_fd, STDERR_FILENO);
     const int failure = posix_spawn(&pid_, program.c_str(), &actions, nullptr, argv.data(), environ);
     posix_spawn_file_actions_destroy(&actions);
     close(ends[1]);

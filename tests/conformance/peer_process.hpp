@@ -14,6 +14,8 @@ namespace accel::tests {
 class peer_process {
   public:
     explicit peer_process(const std::vector<std::string>& arguments);
+    /// Another program; its standard error is `error_fd`, or ours if that is -1.
+    peer_process(std::string program, const std::vector<std::string>& arguments, int error_fd = -1);
     peer_process(const peer_process&) = delete;
     peer_process& operator=(const peer_process&) = delete;
     ~peer_process();
@@ -21,6 +23,7 @@ class peer_process {
     /// The next line it wrote; throws if it is not there within `bound` or the process ended.
     [[nodiscard]] std::string line(nanoseconds bound = patience(10s));
     void tell(const std::string& text);
+    [[nodiscard]] pid_t pid() const noexcept { return pid_; }
     void signal(int number) const;
     /// SIGKILL, and waits until it is gone.
     void kill();

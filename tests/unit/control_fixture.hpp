@@ -137,18 +137,20 @@ class key_folder {
     key_folder() {
         std::string name = (std::filesystem::temp_directory_path() / "accel_keys_XXXXXX").string();
         path_ = ::mkdtemp(name.data());
-        for (const char* each : {"server", "client", "stranger"}) {
-            auto key = make_private_key();
-            EXPECT_TRUE(key.ok());
-            EXPECT_TRUE(write_key_files(file(each), key->get(), false).ok());
-            names_[each] = public_half(key->get())->text();
-        }
+        for (const char* each : {"server", "client", "stranger"}) make(each);
         authorize({"client"});
     }
     ~key_folder() { std::filesystem::remove_all(path_); }
     key_folder(const key_folder&) = delete;
     key_folder& operator=(const key_folder&) = delete;
 
+    /// Another pair, which the server does not know yet.
+    void make(const std::string& name) {
+        auto key = make_private_key();
+        EXPECT_TRUE(key.ok());
+        EXPECT_TRUE(write_key_files(file(name), key->get(), false).ok());
+        names_[name] = public_half(key->get())->text();
+    }
     [[nodiscard]] std::string file(const std::string& name) const { return (path_ / name).string(); }
     /// The public key as text.
     [[nodiscard]] const std::string& key(const std::string& name) { return names_[name]; }

@@ -166,6 +166,7 @@ bool control_server::impl::start_handshake(server_connection& which) {
         return true;
     }
     which.stream.encrypt(std::move(*tls));
+    which.key_generation = key_generation_;
     which.stage = connection_stage::shaking;
     watch(which, EPOLLIN);
     shake_hands(which);
@@ -201,6 +202,12 @@ void control_server::impl::on_shaken(server_connection& which) {
     read_greeting(which);
 }
 
+/// Keys may have changed since its handshake began.
+bool control_server::impl::still_admitted(const server_connection& which) const {
+    const tls_stream* tls = which.stream.tls();
+    return tls == nullptr || which.key_generation == key_generation_ || tls->admitted_by(*identity_->keys);
+}
+
 /// What a connection is for: a control connection says so in 8 bytes, a data connection in 64.
 void control_server::impl::read_greeting(server_connection& which) {
     const auto read = which.stream.fill();
@@ -229,6 +236,10 @@ void control_server::impl::on_control_greeting(server_connection& which) {
     const tls_stream* tls = which.stream.tls();
     if (tls != nullptr && !tls->carries(control_protocol))
         return refuse(which, "it greets as what it is not");
+    if (!still_admitted(which)) {
+        send(which, {0, refused{status::unauthorized, "this client's key is not authorised any more"}});
+        return refuse(which, "its key is not authorised any more");
+    }
     const bool too_many = connections_.size() - half_open_ >= limits_.max_connections ||
                           clients_[which.client.account()] >= limits_.max_client_connections;
     if (too_many) {

@@ -16,7 +16,7 @@ constexpr std::size_t max_scheme_bytes = 16;
 constexpr std::size_t max_schemes = 16;
 constexpr std::size_t max_offer_bytes = 96;  // `local` is offered with the process and name it is for
 constexpr std::size_t max_text_bytes = 512;
-constexpr nanoseconds min_peer_timeout = std::chrono::milliseconds{1};
+constexpr nanoseconds min_peer_timeout = std::chrono::milliseconds{20};
 constexpr nanoseconds max_peer_timeout = std::chrono::hours{24};
 // Clock readings stay below 2^62 ns (146 years), so that differences and sums of two cannot overflow.
 constexpr std::uint64_t clock_limit = std::uint64_t{1} << 62;

@@ -195,7 +195,8 @@ nanoseconds control_server::impl::check_timers(server_connection& each, nanoseco
         drop(each);
         return never;
     }
-    if (silence_left(each) <= nanoseconds{0}) {
+    if (silence_left(each) <= nanoseconds{0} && !shows_life(each)) {
+        if (find(each.id) == nullptr) return never;
         if (!each.sessions.empty())
             log()
                 .limited(each.client.account())
@@ -210,6 +211,7 @@ nanoseconds control_server::impl::check_timers(server_connection& each, nanoseco
         on_readable(each);
         if (find(each.id) == nullptr) return never;
     }
+    if (at >= each.next_beat && unused) each.next_beat = never;  // nothing of it could be lost
     if (at >= each.next_beat) {
         send(each, {0, heartbeat{{each.echo, each.echo_received, now()}}});
         if (find(each.id) == nullptr) return never;
@@ -222,6 +224,13 @@ nanoseconds control_server::impl::check_timers(server_connection& each, nanoseco
     // A time-out may be as long as the type allows.
     return left >= longest_sleep ? std::min(next, at + longest_sleep)
                                  : std::min(next, at + left + std::chrono::milliseconds{1});
+}
+
+/// What it has said may still wait for its turn among many connections that say much.
+bool control_server::impl::shows_life(server_connection& each) {
+    const std::uint64_t id = each.id;
+    read_messages(each);
+    return find(id) != nullptr && silence_left(each) > nanoseconds{0};
 }
 
 void control_server::impl::watch(server_connection& which, std::uint32_t events) noexcept {

@@ -58,6 +58,7 @@ class control_server::impl {
     void look_at_keys();
     void run_timers(nanoseconds at);
     [[nodiscard]] nanoseconds check_timers(server_connection& each, nanoseconds at);
+    [[nodiscard]] bool shows_life(server_connection& each);
     [[nodiscard]] int time_to_sleep(nanoseconds longest) const noexcept;
     void watch(server_connection& which, std::uint32_t events) noexcept;
     void sync_output(server_connection& which) noexcept;
@@ -73,6 +74,7 @@ class control_server::impl {
     [[nodiscard]] bool start_handshake(server_connection& which);
     void shake_hands(server_connection& which);
     void on_shaken(server_connection& which);
+    [[nodiscard]] bool still_admitted(const server_connection& which) const;
     void read_greeting(server_connection& which);
     void on_control_greeting(server_connection& which);
     void pass_on(server_connection& which);

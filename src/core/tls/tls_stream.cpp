@@ -165,7 +165,8 @@ tls_outcome tls_stream::outcome_of(int returned) noexcept {
         default:
             break;
     }
-    const unsigned long code = ERR_peek_error();
+    // The last one is that of TLS: what it stumbled over, such as a signature, stands before it.
+    const unsigned long code = ERR_peek_last_error();
     ERR_clear_error();
     reason_ = code == 0 ? 0 : ERR_GET_REASON(code);
     return code == 0 ? tls_outcome::closed : tls_outcome::failed;
@@ -227,7 +228,9 @@ bool tls_stream::refused() const noexcept {
         case SSL_R_SSLV3_ALERT_CERTIFICATE_EXPIRED:
         case SSL_R_SSLV3_ALERT_CERTIFICATE_REVOKED:
         case SSL_R_SSLV3_ALERT_CERTIFICATE_UNKNOWN:
+        case SSL_R_SSLV3_ALERT_UNSUPPORTED_CERTIFICATE:
         case SSL_R_TLSV1_ALERT_UNKNOWN_CA:
+        case SSL_R_TLSV1_ALERT_DECRYPT_ERROR:
         case SSL_R_TLSV1_ALERT_ACCESS_DENIED:
         case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED:
         case SSL_R_HTTP_REQUEST:
@@ -254,7 +257,9 @@ std::string tls_stream::failure() const {
             return "the other end shows no key";
         case SSL_R_SSLV3_ALERT_BAD_CERTIFICATE:
         case SSL_R_SSLV3_ALERT_CERTIFICATE_UNKNOWN:
+        case SSL_R_SSLV3_ALERT_UNSUPPORTED_CERTIFICATE:
         case SSL_R_TLSV1_ALERT_UNKNOWN_CA:
+        case SSL_R_TLSV1_ALERT_DECRYPT_ERROR:
         case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED:
         case SSL_R_SSLV3_ALERT_CERTIFICATE_EXPIRED:
         case SSL_R_SSLV3_ALERT_CERTIFICATE_REVOKED:

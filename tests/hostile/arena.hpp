@@ -1,0 +1,160 @@
+#pragma once
+
+#include "conformance/patience.hpp"
+#include "conformance/peer_process.hpp"
+#include "hostile/wire.hpp"
+#include "unit/control_fixture.hpp"
+
+#include <accel_transport/accel_transport.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace accel::hostile {
+
+using core::testing::key_folder;
+using tests::patience;
+using tests::time_factor;
+
+/// A file that takes the standard error of a server; gone with this.
+class log_file {
+  public:
+    log_file();
+    ~log_file();
+    log_file(const log_file&) = delete;
+    log_file& operator=(const log_file&) = delete;
+    [[nodiscard]] int fd() const { return fd_.get(); }
+    [[nodiscard]] std::string text() const;
+    /// Waits until the log has this text.
+    [[nodiscard]] bool tells(const std::string& text) const;
+
+  private:
+    std::string path_;
+    unique_fd fd_;
+};
+
+/// A server in a process of its own, and what the kernel says of that process.
+class victim : public tests::peer_process {
+  public:
+    struct counters {
+        std::uint32_t sessions = 0;
+        std::uint64_t lost = 0;
+        std::uint64_t requests = 0;
+        std::uint64_t memory_bytes = 0;
+    };
+
+    /// `limits`: those of hostile_peer.
+    victim(const std::string& uri, const std::vector<std::string>& limits, int error_fd);
+    [[nodiscard]] const std::string& uri() const { return uri_; }
+    [[nodiscard]] target where() const;
+    [[nodiscard]] bool alive() const;
+    [[nodiscard]] std::size_t descriptors() const;
+    [[nodiscard]] std::size_t resident_bytes() const;
+    [[nodiscard]] counters counts();
+    /// Ends it with SIGTERM; how long that took. Nothing: it did not end within five seconds.
+    [[nodiscard]] std::optional<std::chrono::nanoseconds> terminate();
+
+  private:
+    std::string uri_;
+};
+
+/// A client that calls all the time, on a thread of its own.
+class good_client {
+  public:
+    good_client(const std::string& uri, const channel_options& options);
+    ~good_client();
+    good_client(const good_client&) = delete;
+    good_client& operator=(const good_client&) = delete;
+
+    [[nodiscard]] std::uint64_t calls() const { return calls_.load(); }
+    /// What has gone wrong; empty if nothing has.
+    [[nodiscard]] std::string trouble() const;
+    [[nodiscard]] std::chrono::nanoseconds longest_call() const {
+        return std::chrono::nanoseconds{longest_.load()};
+    }
+
+  private:
+    void run();
+    [[nodiscard]] std::string call_once(std::uint64_t number);
+    context context_;
+    channel channel_;
+    std::atomic<bool> stop_{false};
+    std::atomic<std::uint64_t> calls_{0};
+    std::atomic<std::int64_t> longest_{0};
+    mutable std::mutex mutex_;
+    std::string trouble_;
+    std::thread thread_;
+};
+
+/// One of an attack's threads: attacks until `go` is false.
+using attack = std::function<void(const target&, const std::atomic<bool>& go)>;
+
+/// An attack under way, until this is destroyed.
+class siege {
+  public:
+    siege(const attack& what, const target& at, int threads);
+    ~siege();
+    siege(const siege&) = delete;
+    siege& operator=(const siege&) = delete;
+
+  private:
+    std::atomic<bool> go_{true};
+    std::vector<std::thread> threads_;
+};
+
+/// A server, two clients that were there before the attack, and what must hold while attackers are at work.
+/// Parameter: with keys or without.
+class arena : public ::testing::TestWithParam<bool> {
+  protected:
+    struct siege_options {
+        int threads = 1;
+        /// Compares the clients' calls with those while the attack hits somebody else.
+        bool measured = false;
+        /// What that somebody does with a connection: "discard" what comes, or "close" it after its first
+        /// bytes.
+        std::string decoy = "discard";
+        std::chrono::milliseconds lasts{300};
+    };
+
+    [[nodiscard]] bool keyed() const { return GetParam(); }
+    /// `options`: of the server's URI, "&" in front. `limits`: of hostile_peer.
+    void open(const std::string& options = {}, const std::vector<std::string>& limits = {});
+    /// Attacks, and checks all that has to hold meanwhile and afterwards.
+    void endure(const attack& what, const siege_options& options);
+    void endure(const attack& what) { endure(what, siege_options{}); }
+    /// Nothing was lost, and the server has let go of what the attack took.
+    void expect_unharmed();
+    /// A client that comes now is served within a second.
+    void expect_newcomer_served(const std::string& when);
+
+    [[nodiscard]] channel_options client_options(const std::string& who = "client") const;
+    [[nodiscard]] identity client_keys(const std::string& who = "client") const;
+
+    key_folder folder_;
+    log_file log_;
+    std::unique_ptr<victim> server_;
+    std::vector<std::unique_ptr<good_client>> clients_;
+
+  private:
+    [[nodiscard]] double share_of_calls(const attack& what, const siege_options& options,
+                                        const target& decoy);
+    [[nodiscard]] std::uint64_t calls_during(std::chrono::nanoseconds time);
+    std::size_t descriptors_ = 0;
+    std::size_t resident_ = 0;
+};
+
+inline std::string with_or_without_keys(const ::testing::TestParamInfo<bool>& info) {
+    return info.param ? "keys" : "insecure";
+}
+
+}  // namespace accel::hostile

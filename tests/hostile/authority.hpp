@@ -1,0 +1,33 @@
+#pragma once
+
+#include "core/tls/openssl.hpp"
+
+#include <string>
+#include <vector>
+
+/// Certificates for tests.
+namespace accel::hostile {
+
+/// A certificate authority in a folder: ca.pem, and NAME.key with NAME.pem for each it signs.
+class authority {
+  public:
+    explicit authority(std::string folder);
+    authority(const authority&) = delete;
+    authority& operator=(const authority&) = delete;
+
+    /// Signs a certificate for this DNS name.
+    void sign(const std::string& name);
+    /// Appends a list that revokes these to ca.pem.
+    void revoke(const std::vector<std::string>& names);
+    [[nodiscard]] std::string file(const std::string& name) const { return folder_ + "/" + name; }
+
+  private:
+    void write_key(const std::string& name, EVP_PKEY* key) const;
+    void write_certificate(const std::string& name, X509* certificate) const;
+    std::string folder_;
+    core::pkey_ptr key_;
+    core::x509_ptr own_;
+    long serial_ = 1;
+};
+
+}  // namespace accel::hostile

@@ -1,0 +1,371 @@
+// What a server that means ill can do to a client: the client's calls end with typed errors in time, and its
+// memory stays bounded.
+#include "core/control/listener.hpp"
+#include "hostile/arena.hpp"
+
+#include <array>
+#include <cstring>
+#include <fstream>
+#include <functional>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+namespace accel::hostile {
+namespace {
+
+using core::control_stream;
+using tests::eventually;
+
+constexpr std::size_t resident_margin = std::size_t{32} << 20;
+
+std::size_t own_resident_bytes() {
+    std::ifstream file("/proc/self/statm");
+    std::size_t all = 0, resident = 0;
+    file >> all >> resident;
+    return resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+/// The server's end of a connection without keys.
+struct far_end {
+    control_stream stream;
+    const std::atomic<bool>& go;
+
+    /// False: it has ended, or the test has.
+    bool read_more() {
+        if (!go.load()) return false;
+        static_cast<void>(core::wait_ready(stream.fd(), POLLIN, core::deadline_after(20ms)));
+        const auto read = stream.fill();
+        return read == control_stream::outcome::ok || read == control_stream::outcome::idle;
+    }
+    [[nodiscard]] bool greeted() {
+        while (stream.received().size() < core::greeting_bytes) {
+            if (!read_more()) return false;
+        }
+        const bool control =
+            std::memcmp(stream.received().data(), core::control_greeting.data(), core::greeting_bytes) == 0;
+        if (control) stream.take(core::greeting_bytes);
+        return control;
+    }
+    /// The next message of this kind.
+    template <class Body>
+    [[nodiscard]] std::optional<control_message> await() {
+        for (;;) {
+            if (const auto bytes = stream.next_message()) {
+                auto message = core::decode_control(*bytes);
+                if (message && std::holds_alternative<Body>(message->body)) return *message;
+                continue;
+            }
+            if (!read_more()) return std::nullopt;
+        }
+    }
+    void say(const std::vector<std::byte>& bytes) const { push(stream.fd(), bytes); }
+    void say(const control_message& message) const { say(frame(message)); }
+    /// The same again and again, until the client leaves.
+    void pour(const std::vector<std::byte>& bytes) const {
+        const auto many = repeated(bytes, 64 << 10);
+        for (std::span<const std::byte> rest; go.load() && discard(stream.fd());) {
+            if (rest.empty()) rest = many;
+            const ssize_t put = ::send(stream.fd(), rest.data(), rest.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+            if (put > 0) rest = rest.subspan(static_cast<std::size_t>(put));
+            if (put >= 0) continue;
+            if (errno != EAGAIN) return;
+            static_cast<void>(core::wait_ready(stream.fd(), POLLOUT, core::deadline_after(2ms)));
+        }
+    }
+    void stay() const {
+        while (go.load() && discard(stream.fd())) std::this_thread::sleep_for(2ms);
+    }
+};
+
+/// Listens, and treats each connection as the test says, each on a thread of its own.
+class far_server {
+  public:
+    explicit far_server(std::function<void(far_end&)> treat) : treat_(std::move(treat)) {
+        auto opened = core::listener::open(tests::own_loopback(), 0);
+        if (!opened) throw std::runtime_error(opened.error().message);
+        door_.emplace(std::move(*opened));
+        thread_ = std::thread([this] { run(); });
+    }
+    ~far_server() {
+        go_.store(false);
+        thread_.join();
+        for (std::thread& each : guests_) each.join();
+    }
+    far_server(const far_server&) = delete;
+    far_server& operator=(const far_server&) = delete;
+    [[nodiscard]] std::string uri() {
+        return fmt::format("tcp://{}:{}?insecure=true", tests::own_loopback(), door_->port());
+    }
+
+  private:
+    void run() {
+        while (go_.load()) {
+            unique_fd socket;
+            if (core::wait_ready(door_->fd(), POLLIN, core::deadline_after(10ms)) != 0) continue;
+            if (door_->accept(socket) != core::listener::outcome::accepted) continue;
+            guests_.emplace_back([this, fd = socket.release()] {
+                far_end end{control_stream(unique_fd(fd)), go_};
+                treat_(end);
+            });
+        }
+    }
+    std::function<void(far_end&)> treat_;
+    std::optional<core::listener> door_;
+    std::atomic<bool> go_{true};
+    std::thread thread_;
+    std::vector<std::thread> guests_;
+};
+
+/// Grants what is asked for.
+control_message welcome_to(const control_message& asked) {
+    const auto& wish = std::get<core::hello>(asked.body);
+    core::welcome body;
+    body.grant.session_id = 99;
+    body.grant.granted = wish.request.wanted;
+    body.grant.peer_timeout = patience(500ms);
+    body.clocks = {wish.sent, core::now(), core::now()};
+    return {asked.request, body};
+}
+
+struct far_servers : ::testing::Test {
+    /// Connects to a server that treats its clients so; checks that this ends in time, and takes little.
+    status connect_to(std::function<void(far_end&)> treat) {
+        const std::size_t before = own_resident_bytes();
+        far_server server(std::move(treat));
+        channel_options options;
+        options.connect_timeout = patience(600ms);
+        options.slots = 2;
+        options.request_bytes = options.response_bytes = 4096;
+        const auto start = core::now();
+        auto made = channel::connect(ctx, server.uri(), options);
+        EXPECT_LT(core::now() - start, options.connect_timeout + patience(700ms));
+        EXPECT_FALSE(made.ok());
+        if (made.ok()) return status::ok;
+        EXPECT_FALSE(made.error().message.empty());
+        if (time_factor() == 1) {
+            EXPECT_LT(own_resident_bytes(), before + resident_margin);
+        }
+        return made.code();
+    }
+    /// The same with the client's hello, which `reply` answers.
+    status answer_hello(std::function<void(far_end&, control_message)> reply) {
+        return connect_to([reply = std::move(reply)](far_end& end) {
+            if (!end.greeted()) return;
+            const auto asked = end.await<core::hello>();
+            if (asked) reply(end, *asked);
+            end.stay();
+        });
+    }
+    /// Lets the client have its session, and treats the data connection so.
+    status answer_data(std::function<void(far_end&)> treat) {
+        return connect_to([treat = std::move(treat)](far_end& end) {
+            if (!end.greeted()) return treat(end);
+            const auto asked = end.await<core::hello>();
+            if (asked) end.say(welcome_to(*asked));
+            while (end.await<core::heartbeat>()) end.say(control_message{0, core::heartbeat{}});
+        });
+    }
+    context ctx = *context::open({.log = log_level::off});
+};
+
+TEST_F(far_servers, that_never_answer_time_out) {
+    EXPECT_EQ(connect_to([](far_end& end) { end.stay(); }), status::timed_out);
+    EXPECT_EQ(answer_hello([](far_end&, const control_message&) {}), status::timed_out);
+}
+
+TEST_F(far_servers, that_close_at_once_are_named) {
+    EXPECT_EQ(connect_to([](far_end&) {}), status::overloaded);
+}
+
+TEST_F(far_servers, that_speak_garbage_are_named) {
+    EXPECT_EQ(connect_to([](far_end& end) { end.pour(bytes_of("HTTP/1.1 400 Bad Request\r\n\r\n")); }),
+              status::protocol_error);
+    EXPECT_EQ(connect_to([](far_end& end) { end.pour(std::vector<std::byte>(64, std::byte{0})); }),
+              status::protocol_error);
+    EXPECT_EQ(connect_to([](far_end& end) { end.pour(std::vector<std::byte>(64, std::byte{0xff})); }),
+              status::protocol_error);
+    // A frame that is allowed, of nothing that is known.
+    EXPECT_EQ(connect_to([](far_end& end) { end.pour(frame(std::vector<std::byte>(100, std::byte{1}))); }),
+              status::timed_out);
+    // One that never ends.
+    EXPECT_EQ(connect_to([](far_end& end) {
+                  const std::uint32_t length = 2000;
+                  end.say(bytes_of({reinterpret_cast<const char*>(&length), sizeof length}));
+                  end.stay();
+              }),
+              status::timed_out);
+}
+
+TEST_F(far_servers, that_grant_something_else_are_refused) {
+    const auto changed = [this](const std::function<void(core::welcome&)>& change) {
+        return answer_hello([change](far_end& end, const control_message& asked) {
+            control_message reply = welcome_to(asked);
+            change(std::get<core::welcome>(reply.body));
+            end.say(reply);
+        });
+    };
+    EXPECT_EQ(changed([](core::welcome& w) { w.grant.granted.slots = 1; }), status::protocol_error);
+    EXPECT_EQ(changed([](core::welcome& w) { w.grant.granted.request_bytes += 1; }), status::protocol_error);
+    EXPECT_EQ(changed([](core::welcome& w) { w.grant.granted.response_bytes = 0; }), status::protocol_error);
+    EXPECT_EQ(changed([](core::welcome& w) { w.grant.session_id = 0; }), status::protocol_error);
+    EXPECT_EQ(changed([](core::welcome& w) { w.grant.version = 0; }), status::protocol_error);
+    EXPECT_EQ(answer_hello([](far_end& end, const control_message& asked) {
+                  auto bytes = core::encode_control(welcome_to(asked));
+                  bytes.pop_back();
+                  end.say(frame(bytes));
+              }),
+              status::protocol_error);
+    EXPECT_EQ(answer_hello([](far_end& end, const control_message& asked) {
+                  end.say(control_message{asked.request, core::refused{status::overloaded, "full"}});
+              }),
+              status::overloaded);
+    // An answer to a question of another kind, or to none.
+    EXPECT_EQ(answer_hello([](far_end& end, const control_message& asked) {
+                  end.say(control_message{asked.request + 1, core::offers{{"tcp"}}});
+              }),
+              status::timed_out);
+}
+
+TEST_F(far_servers, that_flood_are_borne) {
+    const std::vector<control_message> kinds{{0, core::heartbeat{}},
+                                             {0, core::goodbye{1234, status::closed}},
+                                             {77, core::offers{{"tcp"}}},
+                                             {77, core::refused{status::closed, "no"}}};
+    for (const control_message& each : kinds)
+        EXPECT_EQ(answer_hello([&](far_end& end, const control_message&) { end.pour(frame(each)); }),
+                  status::timed_out);
+    // Grants that nobody asked for, each of which the client gives back.
+    EXPECT_EQ(answer_hello([](far_end& end, const control_message& asked) {
+                  control_message extra = welcome_to(asked);
+                  extra.request += 1000;
+                  end.pour(frame(extra));
+              }),
+              status::timed_out);
+    // The same, without reading what the client says to it.
+    EXPECT_EQ(answer_hello([](far_end& end, const control_message& asked) {
+                  control_message extra = welcome_to(asked);
+                  extra.request += 1000;
+                  while (end.go.load() && end.stream.send(extra)) std::this_thread::sleep_for(20us);
+              }),
+              status::timed_out);
+    // Goodbye to all of the connection: the client asks again, until its time is up.
+    EXPECT_NE(answer_hello([](far_end& end, const control_message&) {
+                  end.pour(frame(control_message{0, core::goodbye{0, status::closed}}));
+              }),
+              status::ok);
+}
+
+TEST_F(far_servers, that_do_not_answer_data_connections_well_are_named) {
+    EXPECT_EQ(answer_data([](far_end& end) { end.stay(); }), status::timed_out);
+    EXPECT_EQ(answer_data([](far_end&) {}), status::peer_lost);
+    EXPECT_EQ(answer_data([](far_end& end) { end.pour(std::vector<std::byte>(64, std::byte{0xff})); }),
+              status::protocol_error);
+    EXPECT_EQ(answer_data([](far_end& end) {
+                  end.say(core::encode_data_answer(status::unauthorized, "no"));
+                  end.stay();
+              }),
+              status::unauthorized);
+    // A sentence that is never finished.
+    EXPECT_EQ(answer_data([](far_end& end) {
+                  auto bytes = core::encode_data_answer(status::unauthorized, "a long story");
+                  bytes.resize(8);
+                  end.say(bytes);
+                  end.stay();
+              }),
+              status::timed_out);
+}
+
+/// Between a client and its server: passes bytes on, but lies about the server's clock.
+class clock_liar {
+  public:
+    clock_liar(const target& to, std::function<void(core::clock_stamps&)> lie)
+        : lie_(std::move(lie)), server_([this, to](far_end& end) { pass(end, to); }) {}
+    [[nodiscard]] std::string uri() { return server_.uri(); }
+
+  private:
+    void pass(far_end& near, const target& to) const {
+        control_stream far(connect_from(client_address, to));
+        if (far.fd() < 0) return;
+        bool control = false;
+        for (bool first = true; near.go.load();) {
+            std::array<pollfd, 2> items{{{near.stream.fd(), POLLIN, 0}, {far.fd(), POLLIN, 0}}};
+            ::poll(items.data(), items.size(), 20);
+            if (!copy(near.stream, far, items[0].revents, first, control)) return;
+            if (items[1].revents == 0) continue;
+            const auto read = far.fill();
+            if (read == control_stream::outcome::closed || read == control_stream::outcome::failed) return;
+            control ? pass_messages(far, near.stream) : pass_bytes(far, near.stream);
+        }
+    }
+    static bool copy(control_stream& from, control_stream& to, short events, bool& first, bool& control) {
+        if (events == 0) return true;
+        const auto read = from.fill();
+        if (read == control_stream::outcome::closed || read == control_stream::outcome::failed) return false;
+        const auto bytes = from.received();
+        if (std::exchange(first, false) && bytes.size() >= core::greeting_bytes)
+            control = std::memcmp(bytes.data(), core::control_greeting.data(), core::greeting_bytes) == 0;
+        pass_bytes(from, to);
+        return true;
+    }
+    static void pass_bytes(control_stream& from, control_stream& to) {
+        static_cast<void>(to.send_raw(from.received()));
+        from.take(from.received().size());
+    }
+    void pass_messages(control_stream& from, control_stream& to) const {
+        while (const auto bytes = from.next_message()) {
+            auto message = core::decode_control(*bytes);
+            if (!message) continue;
+            if (auto* body = std::get_if<core::welcome>(&message->body)) {
+                body->boot = {};
+                lie_(body->clocks);
+            }
+            if (auto* body = std::get_if<core::heartbeat>(&message->body)) lie_(body->clocks);
+            static_cast<void>(to.send(*message));
+        }
+    }
+    std::function<void(core::clock_stamps&)> lie_;
+    far_server server_;
+};
+
+TEST_F(far_servers, whose_clocks_are_at_their_extremes_cost_no_more_than_time) {
+    static constexpr std::chrono::nanoseconds end{(std::int64_t{1} << 62) - 1};
+    victim server(fmt::format("tcp://{}:0?insecure=true", tests::own_loopback()), {}, -1);
+    const std::vector<std::function<void(core::clock_stamps&)>> lies{
+        [](core::clock_stamps& c) { c.received = c.sent = end; },
+        [](core::clock_stamps& c) { c.received = c.sent = 0ns; },
+        [](core::clock_stamps& c) {
+            c = {1ns, 0ns, end};
+        },
+        [](core::clock_stamps& c) {
+            c = {end, end, end};
+        },
+        [](core::clock_stamps& c) {
+            c = {end, 0ns, 0ns};
+        },
+    };
+    for (const auto& lie : lies) {
+        clock_liar between(server.where(), lie);
+        channel_options options;
+        options.connect_timeout = patience(5s);
+        options.request_bytes = options.response_bytes = 4096;
+        auto made = channel::connect(ctx, between.uri(), options);
+        ASSERT_TRUE(made) << made.error().message;
+        for (int i = 0; i < 20; ++i) {
+            const std::array<std::byte, 32> bytes{};
+            submit_options soon;
+            soon.timeout = patience(300ms);
+            const auto start = core::now();
+            const auto called = made->call(bytes, soon);
+            EXPECT_LT(core::now() - start, patience(1s));
+            EXPECT_TRUE(called.ok() || called.code() == status::timed_out) << called.error().message;
+            std::this_thread::sleep_for(10ms);
+        }
+    }
+}
+
+}  // namespace
+}  // namespace accel::hostile

@@ -1,0 +1,50 @@
+// Floods of TLS handshakes, with keys that are good and bad; and what a good key can do inside TLS.
+#include "hostile/attacks.hpp"
+
+#include <openssl/ssl.h>
+
+namespace accel::hostile {
+namespace {
+
+struct handshakes : arena {};
+
+TEST_P(handshakes, with_an_unknown_key_keep_nobody_waiting) {
+    open();
+    endure(shake_hands(stranger_address, client_keys("stranger"), 32),
+           {.threads = 1, .measured = true, .decoy = "close", .lasts = 500ms});
+}
+
+TEST_P(handshakes, with_an_unknown_key_from_the_clients_address_keep_nobody_waiting) {
+    open();
+    endure(shake_hands(client_address, client_keys("stranger"), 8), {.threads = 1, .lasts = 1500ms});
+}
+
+TEST_P(handshakes, with_a_good_key_keep_nobody_waiting) {
+    open();
+    endure(shake_hands(stranger_address, client_keys(), 8),
+           {.threads = 1, .measured = true, .decoy = "close", .lasts = 500ms});
+}
+
+/// Each makes both ends derive new keys, and is no message that the server's reader ever sees.
+TEST_P(handshakes, that_renew_keys_without_end_keep_nobody_waiting) {
+    open();
+    const auto keys = client_keys();
+    const auto renewing = [keys](const target& at, const std::atomic<bool>& go) {
+        while (go.load()) {
+            auto one = wire::open(stranger_address, at, keys);
+            if (!one || !one->send(core::control_greeting)) continue;
+            SSL* ssl = one->stream().tls()->get();
+            while (go.load()) {
+                if (SSL_key_update(ssl, SSL_KEY_UPDATE_NOT_REQUESTED) != 1) break;
+                const int done = SSL_do_handshake(ssl);
+                if (done != 1 && SSL_get_error(ssl, done) != SSL_ERROR_WANT_WRITE) break;
+            }
+        }
+    };
+    endure(renewing, {.threads = 1, .measured = true, .lasts = 500ms});
+}
+
+INSTANTIATE_TEST_SUITE_P(hostile, handshakes, ::testing::Values(true), with_or_without_keys);
+
+}  // namespace
+}  // namespace accel::hostile

@@ -1,0 +1,228 @@
+// Clients that may come in, and say too much.
+#include "hostile/attacks.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+
+namespace accel::hostile {
+namespace {
+
+using tests::eventually;
+
+std::vector<std::byte> malformed_hello() {
+    auto bytes = core::encode_control({9, wish()});
+    bytes.pop_back();
+    return frame(bytes);
+}
+
+/// Each kind of message, also those that only servers send.
+std::map<std::string, std::vector<std::byte>> every_kind() {
+    return {{"hello", frame(control_message{1, wish()})},
+            {"hello that is refused", frame(control_message{1, wish(core::max_slots, 1 << 30)})},
+            {"query", frame(control_message{1, core::query{}})},
+            {"heartbeat", frame(control_message{0, core::heartbeat{}})},
+            {"goodbye", frame(control_message{0, core::goodbye{12345, status::closed}})},
+            {"welcome", frame(control_message{1, core::welcome{}})},
+            {"refused", frame(control_message{1, core::refused{status::closed, "no"}})},
+            {"offers", frame(control_message{1, core::offers{{"tcp"}}})},
+            {"malformed hello", malformed_hello()},
+            {"garbage", frame(std::vector<std::byte>(64, std::byte{0xa5}))}};
+}
+
+/// A client that listens for heartbeats and sends its own; the longest time between two of the server's.
+class heartbeat_listener {
+  public:
+    heartbeat_listener(const target& at, const identity& keys)
+        : wire_(wire::open(client_address, at, keys)), thread_([this] { run(); }) {}
+    ~heartbeat_listener() { end(); }
+    heartbeat_listener(const heartbeat_listener&) = delete;
+    heartbeat_listener& operator=(const heartbeat_listener&) = delete;
+    /// Zero: its session was lost.
+    [[nodiscard]] std::chrono::nanoseconds longest_gap() {
+        end();
+        return lost_ ? 0ns : longest_;
+    }
+
+  private:
+    void end() {
+        stop_.store(true);
+        if (thread_.joinable()) thread_.join();
+    }
+    void run() {
+        lost_ = true;
+        if (!wire_ || !wire_->send(core::control_greeting) ||
+            !wire_->open_session(wish(1, 1024, patience(500ms))))
+            return;
+        auto last = core::now();
+        while (!stop_.load()) {
+            const auto message = wire_->hear(20ms);
+            if (message && std::holds_alternative<core::goodbye>(message->body)) return;
+            const bool beat = message && std::holds_alternative<core::heartbeat>(message->body);
+            longest_ = std::max(longest_, core::now() - last);
+            if (!beat) continue;
+            last = core::now();
+            if (!wire_->send(control_message{0, core::heartbeat{{{}, {}, last}}})) return;
+        }
+        lost_ = false;
+    }
+    std::optional<wire> wire_;
+    std::atomic<bool> stop_{false};
+    std::chrono::nanoseconds longest_{};
+    bool lost_ = false;
+    std::thread thread_;
+};
+
+struct messages : arena {
+    void endure_while_listening(const std::string& name, const attack& what, const siege_options& options) {
+        std::chrono::nanoseconds gap{};
+        {
+            heartbeat_listener listener(server_->where(), client_keys());
+            std::this_thread::sleep_for(100ms);
+            const siege attacked(what, server_->where(), options.threads);
+            std::this_thread::sleep_for(options.lasts);
+            expect_newcomer_served("under a flood of " + name);
+            gap = listener.longest_gap();
+        }
+        fmt::print("{}: a heartbeat was late by {:.1f} ms at most\n", name,
+                   std::chrono::duration<double, std::milli>(gap - patience(125ms)).count());
+        EXPECT_GT(gap, 0ns) << name << ": the session was lost";
+        EXPECT_LT(gap, patience(400ms)) << name;
+    }
+};
+
+TEST_P(messages, of_every_kind_in_floods_delay_no_heartbeat) {
+    open();
+    for (const auto& [name, bytes] : every_kind())
+        endure_while_listening(name, flood(stranger_address, client_keys(), bytes), {.lasts = 400ms});
+    expect_unharmed();
+}
+
+TEST_P(messages, in_floods_cost_others_few_calls) {
+    open();
+    endure(flood(stranger_address, client_keys(), frame(control_message{1, core::query{}})),
+           {.measured = true, .lasts = 300ms});
+}
+
+TEST_P(messages, in_floods_over_many_connections_delay_no_heartbeat) {
+    open();
+    const auto keys = client_keys();
+    const auto many = [keys](const target& at, const std::atomic<bool>& go) {
+        std::vector<std::optional<wire>> all(200);
+        const auto bytes = repeated(frame(control_message{1, core::query{}}), 4 << 10);
+        while (go.load()) {
+            for (auto& each : all) {
+                if (!go.load()) return;
+                if (!each) {
+                    each = wire::open(stranger_address, at, keys);
+                    if (each && !each->send(core::control_greeting)) each.reset();
+                    continue;
+                }
+                const bool broken = (!each->stream().wants_to_write() && !each->stream().send_raw(bytes)) ||
+                                    each->stream().flush() == core::control_stream::outcome::failed ||
+                                    !each->discard();
+                if (broken) each.reset();
+            }
+        }
+    };
+    endure_while_listening("queries over 200 connections", many, {.lasts = 1500ms});
+    expect_unharmed();
+}
+
+TEST_P(messages, that_ask_for_a_heartbeat_each_moment_get_few) {
+    open();
+    const auto keys = client_keys();
+    // Each says that it takes a millisecond of silence for death.
+    const auto impatient = [keys](const target& at, const std::atomic<bool>& go) {
+        std::vector<wire> all;
+        for (int i = 0; i < 100 && go.load(); ++i) {
+            auto one = wire::open(stranger_address, at, keys);
+            if (!one || !one->send(core::control_greeting)) continue;
+            one->send(control_message{1, wish(1, 64, 1ms)});
+            all.push_back(std::move(*one));
+        }
+        const auto alive = frame(control_message{0, core::heartbeat{}});
+        while (go.load()) {
+            for (wire& each : all) {
+                static_cast<void>(each.discard());
+                static_cast<void>(each.send(alive));
+            }
+            std::this_thread::sleep_for(20ms);
+        }
+    };
+    endure_while_listening("sessions of great impatience", impatient, {.lasts = 500ms});
+    endure(impatient, {.measured = true, .lasts = 300ms});
+}
+
+TEST_P(messages, of_sessions_that_come_and_go_keep_nobody_waiting) {
+    open("&max_sessions=200");
+    // Large slots, so that much is mapped and unmapped.
+    auto bytes = frame(control_message{1, wish(16, 1 << 20)});
+    const auto over = frame(control_message{0, core::goodbye{0, status::closed}});
+    const auto keys = client_keys();
+    const auto busy = [keys, bytes, over](const target& at, const std::atomic<bool>& go) {
+        while (go.load()) {
+            auto one = wire::open(stranger_address, at, keys);
+            if (!one || !one->send(core::control_greeting)) continue;
+            for (int i = 0; i < 64 && one->send(bytes); ++i) static_cast<void>(one->discard());
+            static_cast<void>(one->hear(5ms));
+            one->send(over);
+        }
+    };
+    endure(busy, {.threads = 2, .measured = true, .lasts = 300ms});
+}
+
+TEST_P(messages, that_take_all_sessions_leave_some_for_others) {
+    folder_.make("other");
+    folder_.authorize({"client", "other"});
+    open("&max_sessions=12&max_client_sessions=6&max_client_memory_bytes=1M");
+    const auto keys = client_keys("other");
+    auto greedy = wire::open(stranger_address, server_->where(), keys);
+    ASSERT_TRUE(greedy);
+    ASSERT_TRUE(greedy->send(core::control_greeting));
+    for (std::uint64_t i = 1; i <= 40; ++i) ASSERT_TRUE(greedy->send(control_message{i, wish()}));
+    int granted = 0, refusals = 0;
+    while (granted + refusals < 40) {
+        const auto answer = greedy->hear(patience(5s));
+        ASSERT_TRUE(answer);
+        granted += std::holds_alternative<core::welcome>(answer->body) ? 1 : 0;
+        const auto* no = std::get_if<core::refused>(&answer->body);
+        if (no == nullptr) continue;
+        EXPECT_EQ(no->code, status::overloaded);
+        ++refusals;
+    }
+    EXPECT_EQ(granted, 6);
+    expect_newcomer_served("while another client has all that it may have");
+    // Nor is there a way around the limit with more connections.
+    auto again = wire::open(stranger_address, server_->where(), keys);
+    ASSERT_TRUE(again && again->send(core::control_greeting));
+    EXPECT_FALSE(again->open_session(wish()));
+    greedy.reset();
+    again.reset();
+    expect_unharmed();
+}
+
+TEST_P(messages, that_take_all_slot_memory_leave_some_for_others) {
+    folder_.make("other");
+    folder_.authorize({"client", "other"});
+    open("&max_memory_bytes=64M&max_request_bytes=8M&max_response_bytes=8M");
+    auto greedy = wire::open(stranger_address, server_->where(), client_keys("other"));
+    ASSERT_TRUE(greedy);
+    ASSERT_TRUE(greedy->send(core::control_greeting));
+    int granted = 0;
+    for (std::uint64_t size = 8U << 20; size > 16U << 10; size /= 2) {
+        while (greedy->open_session(wish(1, size - 4096))) ++granted;
+    }
+    EXPECT_GT(granted, 2);
+    fmt::print("{} sessions hold {} KiB of slots\n", granted, server_->counts().memory_bytes >> 10);
+    EXPECT_LE(server_->counts().memory_bytes, 49U << 20) << "three quarters, and the other clients' slots";
+    expect_newcomer_served("while another client has all slot memory that it may have");
+    greedy.reset();
+    expect_unharmed();
+}
+
+INSTANTIATE_TEST_SUITE_P(hostile, messages, ::testing::Bool(), with_or_without_keys);
+
+}  // namespace
+}  // namespace accel::hostile

@@ -1,0 +1,197 @@
+// Keys and certificates that are taken back while their clients are connected.
+#include "hostile/attacks.hpp"
+#include "hostile/authority.hpp"
+
+#include <fstream>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+namespace accel::hostile {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using tests::eventually;
+
+struct revocation : arena {
+    void SetUp() override {
+        for (const char* each : {"first", "second"}) folder_.make(each);
+        folder_.authorize({"client", "first", "second"});
+        open();
+        for (const char* each : {"first", "second"})
+            guests_.push_back(std::make_unique<good_client>(server_->uri(), client_options(each)));
+    }
+    [[nodiscard]] bool second_ends_within(std::chrono::nanoseconds bound) {
+        return eventually(bound, [&] { return !guests_[1]->trouble().empty(); });
+    }
+    void expect_second_gone() {
+        EXPECT_TRUE(second_ends_within(patience(1s)));
+        EXPECT_THAT(guests_[1]->trouble(),
+                    ::testing::AnyOf(HasSubstr("peer_lost"), HasSubstr("unauthorized")));
+        context ctx = *context::open({.log = log_level::off});
+        EXPECT_EQ(channel::connect(ctx, server_->uri(), client_options("second")).code(),
+                  status::unauthorized);
+    }
+    void expect_first_served() {
+        EXPECT_EQ(guests_[0]->trouble(), "");
+        const std::uint64_t before = guests_[0]->calls();
+        EXPECT_TRUE(eventually(patience(2s), [&] { return guests_[0]->calls() > before; }));
+    }
+    void TearDown() override {
+        guests_.clear();
+        expect_unharmed();
+    }
+    std::vector<std::unique_ptr<good_client>> guests_;
+};
+
+TEST_P(revocation, of_a_key_ends_its_sessions_within_a_second) {
+    folder_.authorize({"client", "first"});
+    expect_second_gone();
+    expect_first_served();
+    EXPECT_TRUE(log_.tells("is not authorised any more"));
+}
+
+TEST_P(revocation, counts_at_once_when_keys_are_reloaded) {
+    folder_.authorize({"client", "first"});
+    server_->tell("reload");
+    EXPECT_EQ(server_->line(), "ok");
+    EXPECT_TRUE(second_ends_within(patience(500ms)));
+    expect_second_gone();
+    expect_first_served();
+}
+
+/// Whoever has shown a key, but not yet said what for, is no exception.
+TEST_P(revocation, reaches_connections_that_have_not_greeted_yet) {
+    auto quiet = wire::open(stranger_address, server_->where(), client_keys("second"));
+    ASSERT_TRUE(quiet);
+    std::this_thread::sleep_for(50ms);
+    folder_.authorize({"client", "first"});
+    server_->tell("reload");
+    EXPECT_EQ(server_->line(), "ok");
+    expect_second_gone();
+    static_cast<void>(quiet->send(core::control_greeting));
+    EXPECT_FALSE(quiet->open_session(wish()));
+}
+
+TEST_P(revocation, that_is_half_written_shuts_nobody_out) {
+    std::ifstream file(folder_.file("authorized"));
+    const std::string whole((std::istreambuf_iterator<char>(file)), {});
+    std::ofstream half(folder_.file("authorized"));
+    half << whole.substr(0, whole.find("ed25519:") + 20) << std::flush;
+    std::this_thread::sleep_for(1s);  // two looks at the file, and more
+    EXPECT_THAT(log_.text(), HasSubstr("what was loaded stays in force"));
+    server_->tell("reload");
+    EXPECT_EQ(server_->line(), "unauthorized");
+    for (const auto& each : guests_) EXPECT_EQ(each->trouble(), "");
+    half << whole.substr(whole.find("ed25519:") + 20) << std::flush;
+    half.close();
+    std::this_thread::sleep_for(600ms);
+    for (const auto& each : guests_) EXPECT_EQ(each->trouble(), "");
+}
+
+TEST_P(revocation, that_can_not_be_read_changes_nothing) {
+    std::filesystem::remove(folder_.file("authorized"));
+    server_->tell("reload");
+    EXPECT_EQ(server_->line(), "unauthorized");
+    std::this_thread::sleep_for(600ms);
+    for (const auto& each : guests_) EXPECT_EQ(each->trouble(), "");
+    folder_.authorize({"client", "first", "second"});
+}
+
+TEST_P(revocation, knows_who_is_who) {
+    std::string peers;
+    EXPECT_TRUE(eventually(patience(2s), [&] {
+        server_->tell("peers");
+        peers = server_->line();
+        return peers.find(folder_.key("second")) != std::string::npos;
+    }));
+    for (const char* each : {"client", "first", "second"}) EXPECT_THAT(peers, HasSubstr(folder_.key(each)));
+    EXPECT_THAT(peers, Not(HasSubstr(folder_.key("stranger"))));
+}
+
+INSTANTIATE_TEST_SUITE_P(hostile, revocation, ::testing::Values(true), with_or_without_keys);
+
+struct certificates : ::testing::Test {
+    certificates() {
+        for (const char* each : {"localhost", "elsewhere", "good.client", "bad.client"})
+            authority_.sign(each);
+    }
+    [[nodiscard]] static std::string uri(const std::string& host, std::uint16_t port, const authority& from,
+                                         const std::string& who) {
+        return fmt::format("tcp://{}:{}?cert_file={}&key_file={}&ca_file={}&peer_timeout={}ms", host, port,
+                           from.file(who + ".pem"), from.file(who + ".key"), from.file("ca.pem"),
+                           500 * time_factor());
+    }
+    [[nodiscard]] std::string serve_as(const std::string& who) {
+        server_ = std::make_unique<victim>(uri("localhost", 0, authority_, who), std::vector<std::string>{},
+                                           log_.fd());
+        const target at = server_->where();
+        port_ = at.port;
+        return at.host;
+    }
+    [[nodiscard]] std::string client_uri(const authority& from, const std::string& who,
+                                         const std::string& host = "localhost") const {
+        return uri(host, port_, from, who);
+    }
+    [[nodiscard]] static channel_options options() {
+        channel_options out;
+        out.connect_timeout = patience(3s);
+        return out;
+    }
+    key_folder folder_;
+    authority authority_{folder_.file("")};
+    log_file log_;
+    std::unique_ptr<victim> server_;
+    std::uint16_t port_ = 0;
+};
+
+TEST_F(certificates, of_one_authority_let_each_other_in_and_name_the_peer) {
+    ASSERT_EQ(serve_as("localhost"), "localhost");
+    good_client guest(client_uri(authority_, "good.client"), options());
+    EXPECT_TRUE(eventually(patience(2s), [&] { return guest.calls() > 0; })) << guest.trouble();
+    server_->tell("peers");
+    EXPECT_EQ(server_->line(), "good.client ");
+}
+
+TEST_F(certificates, for_another_host_are_refused) {
+    static_cast<void>(serve_as("elsewhere"));
+    context ctx = *context::open({.log = log_level::off});
+    const auto made = channel::connect(ctx, client_uri(authority_, "good.client"), options());
+    EXPECT_EQ(made.code(), status::unauthorized);
+    EXPECT_THAT(made.error().message, HasSubstr("certificate"));
+}
+
+TEST_F(certificates, of_another_authority_are_refused) {
+    static_cast<void>(serve_as("localhost"));
+    const key_folder other_folder;
+    authority other(other_folder.file(""));
+    other.sign("good.client");
+    context ctx = *context::open({.log = log_level::off});
+    // It trusts the server, but the server does not trust it.
+    const std::string mixed =
+        fmt::format("tcp://localhost:{}?cert_file={}&key_file={}&ca_file={}", port_,
+                    other.file("good.client.pem"), other.file("good.client.key"), authority_.file("ca.pem"));
+    EXPECT_EQ(channel::connect(ctx, mixed, options()).code(), status::unauthorized);
+    EXPECT_EQ(channel::connect(ctx, client_uri(other, "good.client"), options()).code(),
+              status::unauthorized);
+}
+
+TEST_F(certificates, that_are_revoked_lose_their_sessions) {
+    static_cast<void>(serve_as("localhost"));
+    good_client good(client_uri(authority_, "good.client"), options());
+    good_client bad(client_uri(authority_, "bad.client"), options());
+    EXPECT_TRUE(eventually(patience(2s), [&] { return bad.calls() > 0; })) << bad.trouble();
+    authority_.revoke({"bad.client"});
+    EXPECT_TRUE(eventually(patience(1s), [&] { return !bad.trouble().empty(); })) << log_.text();
+    EXPECT_EQ(good.trouble(), "");
+    const std::uint64_t before = good.calls();
+    EXPECT_TRUE(eventually(patience(2s), [&] { return good.calls() > before; }));
+    context ctx = *context::open({.log = log_level::off});
+    EXPECT_EQ(channel::connect(ctx, client_uri(authority_, "bad.client"), options()).code(),
+              status::unauthorized);
+    EXPECT_TRUE(channel::connect(ctx, client_uri(authority_, "good.client"), options()).ok());
+}
+
+}  // namespace
+}  // namespace accel::hostile
