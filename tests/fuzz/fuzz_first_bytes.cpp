@@ -38,7 +38,7 @@ class key_ring {
         std::string name = (std::filesystem::temp_directory_path() / "accel_fuzz_XXXXXX").string();
         folder_ = ::mkdtemp(name.data());
         for (const char* each : {"server", "client", "stranger"}) {
-            const auto key = make_private_key();
+            auto key = make_private_key();
             require(key.ok() && write_key_files(file(each), key->get(), false).ok(), "keys are made");
             if (std::string_view(each) == "client") client_name = public_half(key->get())->text();
         }
@@ -316,14 +316,17 @@ class meeting {
         constexpr std::array<nanoseconds, 4> times{1ms, 100ms, 2s, 4s};
         const nanoseconds until = now() + times[choice % times.size()];
         clean_ = clean_ && choice % times.size() < 2;
+        const nanoseconds start = now();
         for (int i = 0; i < 20 && now() < until; ++i) turn(until - now());
+        require(now() - start >= 1ms, "the server sleeps while nothing comes");
     }
 
     /// The rest is said at once. Whoever was let in and spoke well has an answer; nobody else was served.
     void end() {
         for (int i = 0; i < 6; ++i) exchange();
-        while (!script_.empty() && clean_) say(1U + input_.byte() % 100U);
-        for (int i = 0; i < 6; ++i) exchange();
+        for (int i = 0; i < 200 && !script_.empty() && clean_; ++i) say(1U + input_.byte() % 100U);
+        // A server reads a record a turn.
+        for (int i = 0; i < 6 || (i < 300 && clean_ && !served()); ++i) exchange();
         const bool plain_control = !client_ && !for_data_;
         if (clean_ && !plain_control) require(served(), "who has the keys and keeps the rules is served");
         if (stranger_ || plain_control)

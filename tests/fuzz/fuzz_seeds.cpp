@@ -443,16 +443,7 @@ void control_server_seeds(const seed_folder& to) {
     to.add("too_many_openings",
            joined({silent, connect, {3, 0, 2, 2, 255}, {12, 1}, {13, 79}, bytes(80, 0), {12, 1}}));
     to.add("does_not_read", joined({{33, 1}, connect, {11, 0}, {6, 0, 255}, {6, 0, 255}, {12, 0}, {12, 3}}));
-    to.add("floods", joined({silent,
-                             connect,
-                             {6, 0, 255},
-                             {6, 0, 255},
-                             {6, 0, 255},
-                             {6, 0, 255},
-                             {12, 1},
-                             {6, 0, 255},
-                             {12, 2},
-                             {12, 3}}));
+    to.add("floods", joined({silent, connect, {6, 0, 255}, {6, 0, 255}, {12, 1}, {12, 3}}));
     to.add("many_strangers", joined({few, connect, connect, other, other, connect, second, {12, 6}}));
     to.add("too_many_of_one_client", joined({few, connect, greet, connect, {2, 1}, other, {2, 2}, second}));
     to.add("data", joined({silent, connect, hello, granted, connect, {15, 1, 1, 0}, other, {15, 2, 2, 0}}));

@@ -197,7 +197,7 @@ void client_connection::receive() {
                        fmt::format("what listens at {} does not speak this protocol", name())});
     if (read == control_stream::outcome::closed || read == control_stream::outcome::failed)
         return on_broken();
-    more_ = stream_.holds_input();
+    more_ = read == control_stream::outcome::ok && stream_.holds_input();
 }
 
 /// The question that it answers, if it answers one, fails: its session could not be used.
@@ -236,7 +236,11 @@ void client_connection::on_message(const control_message& message) {
     if (const auto* no = std::get_if<refused>(&message.body)) return on_refused(message, *no);
     if (const auto* list = std::get_if<offers>(&message.body)) {
         const auto call = take_call(message.request);
-        if (call && !call->session) call->complete(list->schemes);
+        if (call && call->session) {
+            call->complete(wrong_answer());
+        } else if (call) {
+            call->complete(list->schemes);
+        }
         return;
     }
     if (const auto* beat = std::get_if<heartbeat>(&message.body)) {
@@ -267,6 +271,7 @@ void client_connection::on_welcome(const control_message& message, const welcome
     const session_grant& grant = body.grant;
     const auto call = take_call(message.request);
     if (call == nullptr || !call->session) {
+        if (call != nullptr) call->complete(wrong_answer());
         if (!sessions_.contains(grant.session_id)) send({0, goodbye{grant.session_id, status::closed}});
         return;
     }
@@ -308,6 +313,11 @@ void client_connection::fail_calls(const error& why) {
     const auto failed = std::exchange(calls_, {});
     for (const auto& [request, call] : failed) call->complete(why);
     idle_since_ = now();
+}
+
+error client_connection::wrong_answer() const {
+    return {status::protocol_error, 0,
+            fmt::format("the server at {} answered another question than was asked", name())};
 }
 
 error client_connection::no_answer() const {

@@ -91,6 +91,7 @@ class control_server::impl {
     void on_hello(server_connection& from, std::uint64_t request, hello& body);
     void on_heartbeat(server_connection& from, const heartbeat& body) noexcept;
     void on_goodbye(server_connection& from, const goodbye& body);
+    void read_later(server_connection& which, control_stream::outcome last_read);
     void pause(server_connection& which, nanoseconds at);
     void take_opened();
     void welcome_client(server_connection& to, opened_session& opened);

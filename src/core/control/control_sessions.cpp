@@ -45,8 +45,14 @@ void control_server::impl::read_messages(server_connection& which) {
                 .warn("{} does not accept this server: {}", which.client.text(), tls->failure());
         return lose(which, status::peer_lost);
     }
-    const bool more = which.stream.holds_input();
-    if (more && !std::exchange(which.waits_for_turn, true)) again_.push_back(id);
+    read_later(which, read);
+}
+
+/// The socket does not tell of bytes that TLS has taken from it. After `idle` they are part of a record whose
+/// rest the socket will tell of.
+void control_server::impl::read_later(server_connection& which, control_stream::outcome last_read) {
+    const bool more = last_read == control_stream::outcome::ok && which.stream.holds_input();
+    if (more && !std::exchange(which.waits_for_turn, true)) again_.push_back(which.id);
 }
 
 /// Others are heard meanwhile, and the peer's bytes wait in its own buffers.

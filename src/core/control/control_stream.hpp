@@ -45,7 +45,8 @@ class control_stream {
     /// The next whole message, if it has come; valid until `fill`. `violated`: none can follow.
     [[nodiscard]] std::optional<std::span<const std::byte>> next_message() noexcept;
     [[nodiscard]] bool violated() const noexcept { return violated_; }
-    /// True while TLS holds bytes that the socket will not tell of again.
+    /// True while TLS holds bytes that the socket will not tell of again. Part of a record counts, so that
+    /// this asks for another `fill` only after one that was `ok`.
     [[nodiscard]] bool holds_input() const noexcept { return tls_ && tls_->holds_input(); }
 
     /// Queues a message and sends what the socket takes. False: the peer reads nothing, and too much waits.

@@ -66,6 +66,12 @@ BIO* bio_over(int fd) {
     return bio;
 }
 
+/// The queue of errors is the thread's. What somebody else has left there, an application's handler perhaps,
+/// would be taken for a failure of the next call that only has to wait.
+void forget_errors() noexcept {
+    if (ERR_peek_error() != 0) ERR_clear_error();
+}
+
 bool is_address(const std::string& host) {
     in6_addr any{};
     return ::inet_pton(AF_INET, host.c_str(), &any) == 1 || ::inet_pton(AF_INET6, host.c_str(), &any) == 1;
@@ -173,19 +179,21 @@ tls_outcome tls_stream::outcome_of(int returned) noexcept {
 }
 
 tls_outcome tls_stream::handshake() noexcept {
-    ERR_clear_error();
+    forget_errors();
     const int done = SSL_do_handshake(ssl_.get());
     return done == 1 ? tls_outcome::done : outcome_of(done);
 }
 
 tls_outcome tls_stream::read(std::span<std::byte> into, std::size_t& count) noexcept {
     count = 0;
+    forget_errors();
     const int got = SSL_read_ex(ssl_.get(), into.data(), into.size(), &count);
     return got == 1 ? tls_outcome::done : outcome_of(got);
 }
 
 tls_outcome tls_stream::write(std::span<const std::byte> from, std::size_t& count) noexcept {
     count = 0;
+    forget_errors();
     const int put = SSL_write_ex(ssl_.get(), from.data(), from.size(), &count);
     return put == 1 ? tls_outcome::done : outcome_of(put);
 }
