@@ -138,8 +138,8 @@ class ACCEL_API server {
     [[nodiscard]] server_statistics statistics() const;
 
     /// Reads the key files again, now; that they have changed is noticed anyhow, within half a second. A
-    /// client whose key has gone loses its sessions within a second, and does not get in again. On failure what was
-    /// loaded stays in force.
+    /// client whose key has gone loses its sessions within a second, and does not get in again. On failure
+    /// what was loaded stays in force.
     [[nodiscard]] result<void> reload_keys();
 
     /// Only with `workers = 0`: serves what is ready, returns how many events there were.

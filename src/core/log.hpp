@@ -41,9 +41,9 @@ class logger {
         return logger{true, peer};
     }
 
-    static void set_level(log_level lowest) noexcept { level_.store(lowest, std::memory_order_relaxed); }
+    static void set_level(log_level lowest) noexcept { threshold.store(lowest, std::memory_order_relaxed); }
     [[nodiscard]] static bool enabled(log_level level) noexcept {
-        return level >= level_.load(std::memory_order_relaxed);
+        return level >= threshold.load(std::memory_order_relaxed);
     }
 
   private:
@@ -51,7 +51,7 @@ class logger {
     constexpr logger(bool limited, std::string_view peer) noexcept : limited_(limited), peer_(peer) {}
     void write(log_level level, fmt::string_view text, fmt::format_args values) const noexcept;
 
-    static inline constinit std::atomic<log_level> level_{log_level::warning};
+    static inline constinit std::atomic<log_level> threshold{log_level::warning};
     bool limited_;
     std::string_view peer_;
 };

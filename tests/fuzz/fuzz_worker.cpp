@@ -276,7 +276,8 @@ class serving final : session_observer {
     }
 
     void install() {
-        auto made = std::make_unique<session>(*worker_, ++installed_, "fuzz", client_identity{"", "peer"}, shape);
+        auto made =
+            std::make_unique<session>(*worker_, ++installed_, "fuzz", client_identity{"", "peer"}, shape);
         auto path = std::make_unique<fake_link>(world_);
         path->owner = path->gone = made.get();
         made->set_link(std::move(path));

@@ -27,7 +27,7 @@ result<std::unique_ptr<core::link>> resident_link::create(resident_poller& owner
                                  wanted.slots, wanted.request_bytes, wanted.response_bytes, most.slots,
                                  most.request_bytes, most.response_bytes)};
     }
-    auto index = owner.take_connection();
+    auto index = owner.take_place();
     if (!index) return index.error();
     if (auto opened = owner.queues().open(owner.connection_at(*index)); !opened) {
         owner.give_connection_back(*index);

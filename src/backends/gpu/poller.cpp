@@ -131,7 +131,7 @@ result<std::unique_ptr<core::link>> resident_poller::open_link(const core::link_
     return resident_link::create(*this, config);
 }
 
-result<std::uint32_t> resident_poller::take_connection() {
+result<std::uint32_t> resident_poller::take_place() {
     if (has_failed()) {
         return error{
             status::system_error, 0,

@@ -55,7 +55,7 @@ class resident_poller final : public core::poller, public verbs::async_listener 
     [[nodiscard]] service_queues& queues() noexcept { return *queues_; }
     [[nodiscard]] const service_sizes& sizes() const noexcept { return sizes_; }
     /// Any thread: a connection that no session has. `overloaded`.
-    [[nodiscard]] result<std::uint32_t> take_connection();
+    [[nodiscard]] result<std::uint32_t> take_place();
     void give_connection_back(std::uint32_t index) noexcept;
     /// Any thread.
     std::uint32_t command(device::command_kind kind, std::uint32_t session) noexcept;

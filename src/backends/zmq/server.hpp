@@ -133,8 +133,8 @@ class server_link final : public core::link {
 
 class server_poller final : public core::poller {
   public:
-    [[nodiscard]] static result<std::unique_ptr<core::poller>> open(std::shared_ptr<shared_context> zmq,
-                                                                    const core::poller_options& options);
+    [[nodiscard]] static result<std::unique_ptr<core::poller>> open(
+        const std::shared_ptr<shared_context>& zmq, const core::poller_options& options);
     explicit server_poller(std::shared_ptr<server_hub> hub) : hub_(std::move(hub)) {}
     ~server_poller() override { hub_->stop(); }
 

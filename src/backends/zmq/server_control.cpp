@@ -197,7 +197,7 @@ bool server_link::close() noexcept {
     return frames_->idle();
 }
 
-result<std::unique_ptr<core::poller>> server_poller::open(std::shared_ptr<shared_context> zmq,
+result<std::unique_ptr<core::poller>> server_poller::open(const std::shared_ptr<shared_context>& zmq,
                                                           const core::poller_options& options) {
     auto endpoint = tcp_endpoint(options.host, options.port, true);
     if (!endpoint) return endpoint.error();

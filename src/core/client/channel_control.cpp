@@ -20,7 +20,7 @@ result<std::unique_ptr<channel_core>> channel_core::connect(std::shared_ptr<cont
     if (!request) return request.error();
     auto made = open_connection(*request);
     if (!made) return made.error();
-    return std::unique_ptr<channel_core>(new channel_core(std::move(*request), std::move(*made)));
+    return std::make_unique<channel_core>(std::move(*request), std::move(*made));
 }
 
 channel_core::channel_core(connect_request request, connection made)
