@@ -22,7 +22,8 @@ namespace {
 constexpr const char* cipher_suites =
     "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
 /// As many bytes as one read may bring; four of the longest records.
-constexpr std::size_t read_buffer_bytes = 4 * (SSL3_RT_MAX_PLAIN_LENGTH + SSL3_RT_MAX_ENCRYPTED_OVERHEAD);
+constexpr std::size_t read_buffer_bytes =
+    std::size_t{4} * (SSL3_RT_MAX_PLAIN_LENGTH + SSL3_RT_MAX_ENCRYPTED_OVERHEAD);
 /// A certificate that only carries a pinned key has no end of its own: the pin decides.
 constexpr long far_future_s = 100L * 365 * 24 * 60 * 60;
 

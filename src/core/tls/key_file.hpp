@@ -20,7 +20,8 @@ namespace accel::core {
 /// A public key, comparable.
 struct public_key {
     std::array<std::uint8_t, 32> bytes{};
-    auto operator<=>(const public_key&) const = default;
+    bool operator==(const public_key&) const = default;
+    bool operator<(const public_key& other) const noexcept { return bytes < other.bytes; }
     /// "ed25519:…", 51 characters; needs no escaping in a URI.
     [[nodiscard]] std::string text() const;
 };

@@ -61,6 +61,7 @@ const BIO_METHOD* socket_method() {
 BIO* bio_over(int fd) {
     BIO* bio = BIO_new(socket_method());
     if (bio == nullptr) return nullptr;
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): OpenSSL keeps one pointer for each BIO
     BIO_set_data(bio, reinterpret_cast<void*>(static_cast<std::intptr_t>(fd)));
     BIO_set_init(bio, 1);
     return bio;
