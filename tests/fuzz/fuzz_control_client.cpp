@@ -188,7 +188,8 @@ class asking {
         fuzzed_call& which = calls_[input_.byte() % calls_.size()];
         if (which.session == 0 || which.closed) return;
         const bool alive = client_connection_view::has(*connection_, *which.watch);
-        require(connection_->close_session(which.session) || !alive, "a session that is alive can be closed");
+        require(connection_->close_session(which.session, which.watch.get()) == alive,
+                "who is alive can be closed, and nobody else");
         which.closed = which.closed || alive;
     }
     void give_up() {

@@ -472,6 +472,9 @@ void control_client_seeds(const seed_folder& to) {
     to.add("not_what_was_asked", joined({one, ask, turn, turn, {4, 1, 1, 0}}));
     to.add("other_version", joined({one, ask, turn, turn, {4, 1, 2, 0}}));
     to.add("the_same_session_twice", joined({one, ask, ask, turn, turn, welcome, {4, 2, 0, 0}, turn}));
+    // A server that was restarted gives the number of a session that is lost to another.
+    to.add("closed_late",
+           joined({one, ask, ask, turn, turn, welcome, {9, 1, 3}, {4, 2, 0, 0}, {2, 0}, turn}));
     to.add("offers_for_a_session", joined({one, ask, turn, turn, {7, 1}, turn}));
     to.add("a_session_for_offers", joined({one, ask_offers, turn, turn, {4, 1, 1, 0}, turn}));
     to.add("clocks", joined({one, ask, turn, turn, {4, 1, 32, 0, 5, 3, 3}, {8, 1, 3, 3}, {8, 5, 1, 0}}));

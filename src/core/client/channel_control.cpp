@@ -122,7 +122,7 @@ void channel_core::settle_lost() noexcept {
         if (!connection_.path->close() && !overdue) return;
         settle_calls();
         state_ = ending_ ? state::closed : state::lost;
-        close_session(request_, connection_.session_id);
+        close_session(request_, connection_);
         if (reconnector_ && !ending_) reconnector_->start();
     }
     if (state_ != state::lost || !reconnector_) return;
@@ -236,7 +236,7 @@ void channel_core::close() noexcept {
                 .limited(request_.peer.host)
                 .warn("{}: the transport still holds lent memory after close_timeout", request_.peer.text());
             settle_calls();
-            close_session(request_, connection_.session_id);
+            close_session(request_, connection_);
             break;
         }
         sleep_on({}, now_ + std::chrono::microseconds{200});

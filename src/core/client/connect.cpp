@@ -176,15 +176,16 @@ result<connection> open_connection(const connect_request& request) {
     const link_grant told{grant->session_id, grant->token, request.peer.host, std::move(grant->description),
                           request.peer.port};
     if (auto attached = made.path->attach(told, deadline); !attached) {
-        close_session(request, made.session_id);
+        close_session(request, made);
         return attached.error();
     }
     return made;
 }
 
-void close_session(const connect_request& request, std::uint64_t session_id) noexcept {
+void close_session(const connect_request& request, const connection& made) noexcept {
     if (request.security == nullptr) return;  // in process, the link itself says so
-    request.context->control().close_session(request.peer.host, request.peer.port, session_id);
+    request.context->control().close_session(request.peer.host, request.peer.port, made.session_id,
+                                             made.watch);
 }
 
 }  // namespace accel::core

@@ -55,6 +55,6 @@ struct connection {
 [[nodiscard]] result<connection> open_connection(const connect_request& request);
 
 /// Tells the server that the session is over.
-void close_session(const connect_request& request, std::uint64_t session_id) noexcept;
+void close_session(const connect_request& request, const connection& made) noexcept;
 
 }  // namespace accel::core

@@ -47,7 +47,7 @@ struct gpu_channel::state {
         if (why != status::closed)
             core::log().limited(request.peer.host).info("{} lost: {}", request.peer.text(), to_string(why));
         end(why);
-        core::close_session(request, made.session_id);
+        core::close_session(request, made);
     }
     void end(status why) noexcept {
         status none = status::ok;
@@ -74,7 +74,7 @@ struct gpu_channel::state {
         if (auto read = kernels.finish_report(); !read)
             core::log().limited(request.peer.host).warn("gpu: {}", read.error().message);
         (void)made.path->close();
-        if (!lost) core::close_session(request, made.session_id);
+        if (!lost) core::close_session(request, made);
         closed = true;
     }
 

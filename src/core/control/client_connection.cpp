@@ -50,8 +50,10 @@ void client_connection::ask(std::shared_ptr<waiting_call> call) {
     if (state_ == state::disconnected && now() >= connect_at_) connect();
 }
 
-bool client_connection::close_session(std::uint64_t session_id) {
-    if (sessions_.erase(session_id) == 0) return false;
+bool client_connection::close_session(std::uint64_t session_id, const session_watch* watch) {
+    const auto found = sessions_.find(session_id);
+    if (found == sessions_.end() || found->second.watch.get() != watch) return false;
+    sessions_.erase(found);
     send({0, goodbye{session_id, status::closed}});
     if (sessions_.empty()) idle_since_ = now();
     return true;
@@ -290,7 +292,7 @@ void client_connection::on_welcome(const control_message& message, const welcome
     server_timeout_ = grant.peer_timeout;
     next_beat_ = std::min(next_beat_, received + beat_interval(server_timeout_));
     if (call->complete(grant)) return;
-    close_session(grant.session_id);
+    close_session(grant.session_id, call->watch.get());
 }
 
 void client_connection::on_goodbye(const goodbye& body) {

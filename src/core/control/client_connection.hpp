@@ -70,8 +70,8 @@ class client_connection {
     client_connection& operator=(const client_connection&) = delete;
 
     void ask(std::shared_ptr<waiting_call> call);
-    /// False: no such session here.
-    bool close_session(std::uint64_t session_id);
+    /// False: no such session here, or it is not the one of `watch`.
+    bool close_session(std::uint64_t session_id, const session_watch* watch);
     /// Says goodbye where there is someone to hear it.
     void end();
 

@@ -25,6 +25,7 @@ struct close_command {
     std::string host;
     std::uint16_t port;
     std::uint64_t session_id;
+    std::shared_ptr<const session_watch> watch;
 };
 
 constexpr nanoseconds longest_sleep = std::chrono::seconds{60};
@@ -120,7 +121,7 @@ class control_client::impl {
             for (auto& open : connections_) {
                 const server_address& address = open.address();
                 if (address.host == over.host && address.port == over.port &&
-                    open.close_session(over.session_id))
+                    open.close_session(over.session_id, over.watch.get()))
                     break;
             }
         }
@@ -156,9 +157,9 @@ result<session_grant> control_client::open_session(const std::string& host, std:
     return std::get<session_grant>(*std::move(answer));
 }
 
-void control_client::close_session(const std::string& host, std::uint16_t port,
-                                   std::uint64_t session_id) noexcept {
-    impl_->post(close_command{host, port, session_id});
+void control_client::close_session(const std::string& host, std::uint16_t port, std::uint64_t session_id,
+                                   std::shared_ptr<const session_watch> watch) noexcept {
+    impl_->post(close_command{host, port, session_id, std::move(watch)});
 }
 
 result<std::vector<std::string>> control_client::query_offers(

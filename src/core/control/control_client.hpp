@@ -28,8 +28,10 @@ class control_client {
                                                      const session_request& request,
                                                      std::shared_ptr<session_watch> watch,
                                                      nanoseconds deadline);
-    /// Tells the server that the session is over. Returns at once; unknown ids are ignored.
-    void close_session(const std::string& host, std::uint16_t port, std::uint64_t session_id) noexcept;
+    /// Tells the server that the session is over. Returns at once. Ignored if the session of `watch` has
+    /// ended: a server that was restarted may have given its number to another one.
+    void close_session(const std::string& host, std::uint16_t port, std::uint64_t session_id,
+                       std::shared_ptr<const session_watch> watch) noexcept;
 
     /// The schemes the server offers, best first (for `auto://`).
     [[nodiscard]] result<std::vector<std::string>> query_offers(

@@ -207,8 +207,8 @@ nanoseconds control_server::impl::check_timers(server_connection& each, nanoseco
     }
     if (each.paused_until != nanoseconds{0} && at >= each.paused_until) {
         each.paused_until = {};
-        watch(each, EPOLLIN);
-        on_readable(each);
+        sync_output(each);
+        if (find(each.id) != nullptr) on_readable(each);
         if (find(each.id) == nullptr) return never;
     }
     if (at >= each.next_beat && unused) each.next_beat = never;  // nothing of it could be lost
