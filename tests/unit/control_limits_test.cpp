@@ -116,6 +116,37 @@ TEST_F(control_limits_test, a_flood_on_one_connection_delays_no_heartbeat) {
     flood.join();
 }
 
+TEST_F(control_limits_test, a_flood_of_records_without_data_delays_nobody) {
+    key_folder folder;
+    folder.authorize({"client", "stranger"});
+    listen(folder.server(), 400ms);
+    ASSERT_TRUE(open(keys(folder.client()), wish(400ms)).ok());
+    const unique_fd socket = connect_raw(server->port());
+    auto tls = tls_stream::connect(keys(folder.client("stranger"))->keys, socket.get(), own_loopback(),
+                                   control_protocol);
+    ASSERT_TRUE(tls.ok());
+    tls_outcome shaken = tls->handshake();
+    for (; shaken == tls_outcome::wants_read; shaken = tls->handshake())
+        ASSERT_EQ(wait_ready(socket.get(), POLLIN, deadline_after(10s)), 0);
+    ASSERT_EQ(shaken, tls_outcome::done);
+    std::size_t count = 0;
+    ASSERT_EQ(tls->write(std::as_bytes(std::span(control_greeting)), count), tls_outcome::done);
+    const nanoseconds end = deadline_after(1500ms);
+    std::uint64_t updates = 0;
+    while (now() < end && SSL_key_update(tls->get(), SSL_KEY_UPDATE_NOT_REQUESTED) == 1) {
+        if (tls->handshake() == tls_outcome::done) ++updates;
+    }
+    EXPECT_GT(updates, 100U);
+    EXPECT_EQ(watch->ended(), status::ok);
+    const nanoseconds start = now();
+    const auto other = std::make_shared<session_watch>();
+    EXPECT_TRUE(context->control()
+                    .open_session(own_loopback(), server->port(), keys(folder.client()), wish(), other,
+                                  deadline_after(patience))
+                    .ok());
+    EXPECT_LT(now() - start, 2s);
+}
+
 TEST_F(control_limits_test, a_frame_that_is_too_long_ends_its_connection) {
     listen(insecure());
     for (const std::uint32_t length : {0U, 2049U, 0xffffffffU}) {

@@ -15,57 +15,70 @@
 namespace accel::core {
 namespace {
 
-// A BIO over a socket that neither blocks nor raises SIGPIPE, as OpenSSL's own may.
-
-int socket_of(BIO* bio) noexcept {
-    return static_cast<int>(reinterpret_cast<std::intptr_t>(BIO_get_data(bio)));
-}
+/// How often one call may read from the socket. OpenSSL goes on by itself over records that bring no data
+/// (KeyUpdate, for one), and a peer that sends nothing else would keep it for ever. What is left then the
+/// socket tells of again.
+constexpr int reads_a_call = 4;
 
 bool try_later(int number) noexcept {
     return number == EAGAIN || number == EWOULDBLOCK || number == EINTR;
 }
 
-int write_socket(BIO* bio, const char* data, int size) {
-    BIO_clear_retry_flags(bio);
-    const ssize_t put =
-        ::send(socket_of(bio), data, static_cast<std::size_t>(size), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (put < 0 && try_later(errno)) BIO_set_retry_write(bio);
-    return static_cast<int>(put);
-}
+}  // namespace
 
-int read_socket(BIO* bio, char* data, int size) {
-    BIO_clear_retry_flags(bio);
-    const ssize_t got = ::recv(socket_of(bio), data, static_cast<std::size_t>(size), MSG_DONTWAIT);
-    if (got < 0 && try_later(errno)) BIO_set_retry_read(bio);
-    if (got == 0) BIO_set_flags(bio, BIO_FLAGS_IN_EOF);
-    return static_cast<int>(got);
-}
+/// A BIO over a socket that neither blocks nor raises SIGPIPE, as OpenSSL's own may.
+struct socket_bio {
+    static tls_stream::socket_use& use_of(BIO* bio) noexcept {
+        return *static_cast<tls_stream::socket_use*>(BIO_get_data(bio));
+    }
 
-long control_socket(BIO* bio, int command, long, void*) {
-    if (command == BIO_CTRL_FLUSH) return 1;
-    if (command == BIO_CTRL_EOF) return BIO_test_flags(bio, BIO_FLAGS_IN_EOF) != 0 ? 1 : 0;
-    return 0;
-}
+    static int write(BIO* bio, const char* data, int size) {
+        BIO_clear_retry_flags(bio);
+        const ssize_t put =
+            ::send(use_of(bio).fd, data, static_cast<std::size_t>(size), MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (put < 0 && try_later(errno)) BIO_set_retry_write(bio);
+        return static_cast<int>(put);
+    }
 
-const BIO_METHOD* socket_method() {
-    static const BIO_METHOD* const method = [] {
-        BIO_METHOD* made = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "accel socket");
-        BIO_meth_set_write(made, write_socket);
-        BIO_meth_set_read(made, read_socket);
-        BIO_meth_set_ctrl(made, control_socket);
+    static int read(BIO* bio, char* data, int size) {
+        BIO_clear_retry_flags(bio);
+        if (use_of(bio).reads_left-- <= 0) {
+            BIO_set_retry_read(bio);
+            return -1;
+        }
+        const ssize_t got = ::recv(use_of(bio).fd, data, static_cast<std::size_t>(size), MSG_DONTWAIT);
+        if (got < 0 && try_later(errno)) BIO_set_retry_read(bio);
+        if (got == 0) BIO_set_flags(bio, BIO_FLAGS_IN_EOF);
+        return static_cast<int>(got);
+    }
+
+    static long control(BIO* bio, int command, long, void*) {
+        if (command == BIO_CTRL_FLUSH) return 1;
+        if (command == BIO_CTRL_EOF) return BIO_test_flags(bio, BIO_FLAGS_IN_EOF) != 0 ? 1 : 0;
+        return 0;
+    }
+
+    static const BIO_METHOD* method() {
+        static const BIO_METHOD* const made = [] {
+            BIO_METHOD* fresh = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "accel socket");
+            BIO_meth_set_write(fresh, write);
+            BIO_meth_set_read(fresh, read);
+            BIO_meth_set_ctrl(fresh, control);
+            return fresh;
+        }();
         return made;
-    }();
-    return method;
-}
+    }
 
-BIO* bio_over(int fd) {
-    BIO* bio = BIO_new(socket_method());
-    if (bio == nullptr) return nullptr;
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): OpenSSL keeps one pointer for each BIO
-    BIO_set_data(bio, reinterpret_cast<void*>(static_cast<std::intptr_t>(fd)));
-    BIO_set_init(bio, 1);
-    return bio;
-}
+    static BIO* over(tls_stream::socket_use& socket) {
+        BIO* bio = BIO_new(method());
+        if (bio == nullptr) return nullptr;
+        BIO_set_data(bio, &socket);
+        BIO_set_init(bio, 1);
+        return bio;
+    }
+};
+
+namespace {
 
 /// The queue of errors is the thread's. What somebody else has left there, an application's handler perhaps,
 /// would be taken for a failure of the next call that only has to wait.
@@ -131,11 +144,12 @@ void note_secret(const SSL* of, const char* line) noexcept {
 
 result<tls_stream> tls_stream::open(std::shared_ptr<const credentials> own, int fd) {
     ssl_ptr ssl(SSL_new(own->tls()));
-    BIO* socket = ssl ? bio_over(fd) : nullptr;
-    if (socket == nullptr)
-        return error{status::out_of_memory, 0, fmt::format("no TLS connection: {}", openssl_failure())};
-    SSL_set_bio(ssl.get(), socket, socket);
+    if (!ssl) return error{status::out_of_memory, 0, fmt::format("no TLS connection: {}", openssl_failure())};
     tls_stream made(std::move(own), std::move(ssl));
+    made.socket_->fd = fd;
+    BIO* socket = socket_bio::over(*made.socket_);
+    if (socket == nullptr) return error{status::out_of_memory, 0, "no TLS connection: out of memory"};
+    SSL_set_bio(made.ssl_.get(), socket, socket);
     SSL_set_app_data(made.ssl_.get(), made.notes_.get());
     SSL_set_msg_callback(made.ssl_.get(), count_record);
     SSL_set_msg_callback_arg(made.ssl_.get(), made.notes_.get());
@@ -181,6 +195,7 @@ tls_outcome tls_stream::outcome_of(int returned) noexcept {
 
 tls_outcome tls_stream::handshake() noexcept {
     forget_errors();
+    socket_->reads_left = reads_a_call;
     const int done = SSL_do_handshake(ssl_.get());
     return done == 1 ? tls_outcome::done : outcome_of(done);
 }
@@ -188,6 +203,7 @@ tls_outcome tls_stream::handshake() noexcept {
 tls_outcome tls_stream::read(std::span<std::byte> into, std::size_t& count) noexcept {
     count = 0;
     forget_errors();
+    socket_->reads_left = reads_a_call;
     const int got = SSL_read_ex(ssl_.get(), into.data(), into.size(), &count);
     return got == 1 ? tls_outcome::done : outcome_of(got);
 }

@@ -94,6 +94,14 @@ class tls_stream {
     [[nodiscard]] tls_outcome outcome_of(int returned) noexcept;
 
     std::shared_ptr<const credentials> own_;  // outlives the connection, which calls it back
+    /// What the BIO has; OpenSSL has its address.
+    struct socket_use {
+        int fd = -1;
+        int reads_left = 0;
+    };
+    friend struct socket_bio;
+
+    std::unique_ptr<socket_use> socket_ = std::make_unique<socket_use>();
     std::unique_ptr<traffic_notes> notes_ = std::make_unique<traffic_notes>();  // OpenSSL has its address
     ssl_ptr ssl_;
     int reason_ = 0;  ///< OpenSSL's, of the last failure
