@@ -83,16 +83,16 @@ class wiretap {
         }
         return true;
     }
-    void keep(std::span<char> bytes, bool to_server) {
+    void keep(std::span<char> part, bool to_server) {
         const std::lock_guard lock(mutex_);
-        heard_.append(bytes.data(), bytes.size());
+        heard_.append(part.data(), part.size());
         std::size_t& seen = seen_[to_server ? 0 : 1];
-        if (change_ && change_->to_server == to_server && change_->offset - seen < bytes.size()) {
-            char& changed = bytes[change_->offset - seen];
+        if (change_ && change_->to_server == to_server && change_->offset - seen < part.size()) {
+            char& changed = part[change_->offset - seen];
             changed = static_cast<char>(changed ^ 1);
             changed_ = true;
         }
-        seen += bytes.size();
+        seen += part.size();
     }
 
     std::uint16_t server_;
