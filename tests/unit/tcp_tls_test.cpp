@@ -73,20 +73,26 @@ class wiretap {
         const ssize_t got = ::recv(from, room.data(), room.size(), MSG_DONTWAIT);
         if (got <= 0) return got < 0 && errno == EAGAIN;
         const auto count = static_cast<std::size_t>(got);
-        const std::unique_lock lock(mutex_);
-        heard_.append(room.data(), count);
-        std::size_t& seen = seen_[to_server ? 0 : 1];
-        if (change_ && change_->to_server == to_server && change_->offset - seen < count) {
-            room[change_->offset - seen] = static_cast<char>(room[change_->offset - seen] ^ 1);
-            changed_ = true;
-        }
-        seen += count;
+        keep({room.data(), count}, to_server);
         for (std::size_t sent = 0; sent < count;) {
             const ssize_t put = ::send(to, room.data() + sent, count - sent, MSG_NOSIGNAL);
             if (put > 0) sent += static_cast<std::size_t>(put);
-            if (put < 0 && core::wait_ready(to, POLLOUT, core::deadline_after(5s)) != 0) return false;
+            const bool full = put < 0 && errno == EAGAIN;
+            if (put < 0 && (!full || core::wait_ready(to, POLLOUT, core::deadline_after(5s)) != 0))
+                return false;
         }
         return true;
+    }
+    void keep(std::span<char> part, bool to_server) {
+        const std::lock_guard lock(mutex_);
+        heard_.append(part.data(), part.size());
+        std::size_t& seen = seen_[to_server ? 0 : 1];
+        if (change_ && change_->to_server == to_server && change_->offset - seen < part.size()) {
+            char& changed = part[change_->offset - seen];
+            changed = static_cast<char>(changed ^ 1);
+            changed_ = true;
+        }
+        seen += part.size();
     }
 
     std::uint16_t server_;
