@@ -115,6 +115,16 @@ std::size_t victim::descriptors() const {
     return count;
 }
 
+std::string victim::descriptors_as_text() const {
+    std::string out;
+    for (const auto& each : std::filesystem::directory_iterator(fmt::format("/proc/{}/fd", pid()))) {
+        std::error_code gone;
+        out += fmt::format("\n{} {}", each.path().filename().string(),
+                           std::filesystem::read_symlink(each.path(), gone).string());
+    }
+    return out;
+}
+
 std::size_t victim::resident_bytes() const {
     std::ifstream file(fmt::format("/proc/{}/statm", pid()));
     std::size_t all = 0, resident = 0;
@@ -276,7 +286,7 @@ void arena::expect_unharmed() {
     EXPECT_TRUE(eventually(patience(5s), sessions_back, 20ms)) << server_->counts().sessions;
     const auto descriptors_back = [this] { return server_->descriptors() <= descriptors_; };
     EXPECT_TRUE(eventually(patience(6s), descriptors_back, 20ms))
-        << server_->descriptors() << ", before " << descriptors_;
+        << server_->descriptors() << ", before " << descriptors_ << server_->descriptors_as_text();
     const std::size_t resident = server_->resident_bytes();
     std::cout << fmt::format("memory: {} KiB, before {}\n", resident >> 10, resident_ >> 10);
     if (sanitized()) return;  // freed memory is kept back on purpose

@@ -59,6 +59,8 @@ class victim : public tests::peer_process {
     [[nodiscard]] target where() const;
     [[nodiscard]] bool alive() const;
     [[nodiscard]] std::size_t descriptors() const;
+    /// Each with what it is open on.
+    [[nodiscard]] std::string descriptors_as_text() const;
     [[nodiscard]] std::size_t resident_bytes() const;
     [[nodiscard]] counters counts();
     /// Ends it with SIGTERM; how long that took. Nothing: it did not end within five seconds.

@@ -18,6 +18,8 @@ constexpr std::size_t welcomes_a_turn = 32;
 /// A client that has said too much is heard again when it may say this much.
 constexpr std::uint32_t messages_after_pause = 64;
 constexpr nanoseconds pause_for_openings = std::chrono::milliseconds{1};
+/// Of one client, before others have their turn.
+constexpr int messages_a_turn = 16;
 
 }  // namespace
 
@@ -25,10 +27,12 @@ void control_server::impl::read_messages(server_connection& which) {
     const std::uint64_t id = which.id;
     const nanoseconds at = now();
     const auto read = which.stream.fill();
+    int taken = 0;
     while (const auto message = which.stream.next_message()) {
         on_message(which, *message);
         if (find(id) == nullptr || which.stage != connection_stage::serving) return;
         if (!which.messages.take(at) || which.opening >= max_openings) return pause(which, at);
+        if (++taken == messages_a_turn) return read_later(which);
     }
     if (which.stream.violated()) {
         log()
@@ -45,8 +49,11 @@ void control_server::impl::read_messages(server_connection& which) {
                 .warn("{} does not accept this server: {}", which.client.text(), tls->failure());
         return lose(which, status::peer_lost);
     }
-    const bool more = which.stream.holds_input();
-    if (more && !std::exchange(which.waits_for_turn, true)) again_.push_back(id);
+    if (which.stream.holds_input()) read_later(which);
+}
+
+void control_server::impl::read_later(server_connection& which) {
+    if (!std::exchange(which.waits_for_turn, true)) again_.push_back(which.id);
 }
 
 /// Others are heard meanwhile, and the peer's bytes wait in its own buffers.
@@ -55,7 +62,14 @@ void control_server::impl::pause(server_connection& which, nanoseconds at) {
         which.opening >= max_openings ? pause_for_openings : which.messages.time_until(messages_after_pause);
     which.paused_until = at + std::max<nanoseconds>(wait, pause_for_openings);
     next_timer_ = std::min(next_timer_, which.paused_until);
-    watch(which, which.stream.wants_to_write() ? std::uint32_t{EPOLLOUT} : 0U);
+    watch(which, events_of(which));
+}
+
+/// A client that has said too much is not read for a while; that it has left counts at once.
+std::uint32_t control_server::impl::events_of(const server_connection& which) noexcept {
+    const std::uint32_t output = which.stream.wants_to_write() ? std::uint32_t{EPOLLOUT} : 0U;
+    if (which.paused_until == nanoseconds{0}) return output | EPOLLIN;
+    return output | (which.opening < max_openings ? std::uint32_t{EPOLLRDHUP} : 0U);
 }
 
 void control_server::impl::on_message(server_connection& from, std::span<const std::byte> bytes) {
