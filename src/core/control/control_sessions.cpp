@@ -18,6 +18,8 @@ constexpr std::size_t welcomes_a_turn = 32;
 /// A client that has said too much is heard again when it may say this much.
 constexpr std::uint32_t messages_after_pause = 64;
 constexpr nanoseconds pause_for_openings = std::chrono::milliseconds{1};
+/// No correct client says too much for so long; and one that has left is heard to the end before that shows.
+constexpr nanoseconds longest_flood = std::chrono::seconds{3};
 /// Of one client, before others have their turn.
 constexpr int messages_a_turn = 16;
 
@@ -31,9 +33,11 @@ void control_server::impl::read_messages(server_connection& which) {
     while (const auto message = which.stream.next_message()) {
         on_message(which, *message);
         if (find(id) == nullptr || which.stage != connection_stage::serving) return;
-        if (!which.messages.take(at) || which.opening >= max_openings) return pause(which, at);
+        if (which.opening >= max_openings) return pause(which, at);
+        if (!which.messages.take(at)) return restrain(which, at);
         if (++taken == messages_a_turn) return read_later(which);
     }
+    which.flooding_since = {};
     if (which.stream.violated()) {
         log()
             .limited(which.client.account())
@@ -54,6 +58,17 @@ void control_server::impl::read_messages(server_connection& which) {
 
 void control_server::impl::read_later(server_connection& which) {
     if (!std::exchange(which.waits_for_turn, true)) again_.push_back(which.id);
+}
+
+/// It has said more than its share.
+void control_server::impl::restrain(server_connection& which, nanoseconds at) {
+    if (which.flooding_since == nanoseconds{0}) which.flooding_since = at;
+    if (at - which.flooding_since < longest_flood) return pause(which, at);
+    log()
+        .limited(which.client.account())
+        .warn("{} floods this server with messages; its {} sessions are ended", which.client.text(),
+              which.sessions.size());
+    lose(which, status::protocol_error);
 }
 
 /// Others are heard meanwhile, and the peer's bytes wait in its own buffers.
