@@ -74,7 +74,13 @@ class heartbeat_listener {
     std::thread thread_;
 };
 
+/// Attackers have a key of their own: what a client may have is for each key.
 struct messages : arena {
+    messages() {
+        folder_.make("other");
+        folder_.authorize({"client", "other"});
+    }
+    [[nodiscard]] identity attackers_keys() const { return client_keys("other"); }
     void endure_while_listening(const std::string& name, const attack& what, const siege_options& options) {
         std::chrono::nanoseconds gap{};
         {
@@ -95,19 +101,19 @@ struct messages : arena {
 TEST_P(messages, of_every_kind_in_floods_delay_no_heartbeat) {
     open();
     for (const auto& [name, bytes] : every_kind())
-        endure_while_listening(name, flood(stranger_address, client_keys(), bytes), {.lasts = 400ms});
+        endure_while_listening(name, flood(stranger_address, attackers_keys(), bytes), {.lasts = 250ms});
     expect_unharmed();
 }
 
 TEST_P(messages, in_floods_cost_others_few_calls) {
     open();
-    endure(flood(stranger_address, client_keys(), frame(control_message{1, core::query{}})),
-           {.measured = true, .lasts = 300ms});
+    endure(flood(stranger_address, attackers_keys(), frame(control_message{1, core::query{}})),
+           {.measured = true});
 }
 
 TEST_P(messages, in_floods_over_many_connections_delay_no_heartbeat) {
     open();
-    const auto keys = client_keys();
+    const auto keys = attackers_keys();
     const auto many = [keys](const target& at, const std::atomic<bool>& go) {
         std::vector<std::optional<wire>> all(200);
         const auto bytes = repeated(frame(control_message{1, core::query{}}), 4 << 10);
@@ -132,7 +138,7 @@ TEST_P(messages, in_floods_over_many_connections_delay_no_heartbeat) {
 
 TEST_P(messages, that_ask_for_a_heartbeat_each_moment_get_few) {
     open();
-    const auto keys = client_keys();
+    const auto keys = attackers_keys();
     // Each says that it takes a millisecond of silence for death.
     const auto impatient = [keys](const target& at, const std::atomic<bool>& go) {
         std::vector<wire> all;
@@ -151,8 +157,8 @@ TEST_P(messages, that_ask_for_a_heartbeat_each_moment_get_few) {
             std::this_thread::sleep_for(20ms);
         }
     };
-    endure_while_listening("sessions of great impatience", impatient, {.lasts = 500ms});
-    endure(impatient, {.measured = true, .lasts = 300ms});
+    endure_while_listening("sessions of great impatience", impatient, {.lasts = 300ms});
+    endure(impatient, {.measured = true});
 }
 
 TEST_P(messages, of_sessions_that_come_and_go_keep_nobody_waiting) {
@@ -160,7 +166,7 @@ TEST_P(messages, of_sessions_that_come_and_go_keep_nobody_waiting) {
     // Large slots, so that much is mapped and unmapped.
     auto bytes = frame(control_message{1, wish(16, 1 << 20)});
     const auto over = frame(control_message{0, core::goodbye{0, status::closed}});
-    const auto keys = client_keys();
+    const auto keys = attackers_keys();
     const auto busy = [keys, bytes, over](const target& at, const std::atomic<bool>& go) {
         while (go.load()) {
             auto one = wire::open(stranger_address, at, keys);
@@ -170,14 +176,12 @@ TEST_P(messages, of_sessions_that_come_and_go_keep_nobody_waiting) {
             one->send(over);
         }
     };
-    endure(busy, {.threads = 2, .measured = true, .lasts = 300ms});
+    endure(busy, {.threads = 2, .lasts = 500ms});
 }
 
 TEST_P(messages, that_take_all_sessions_leave_some_for_others) {
-    folder_.make("other");
-    folder_.authorize({"client", "other"});
     open("&max_sessions=12&max_client_sessions=6&max_client_memory_bytes=1M");
-    const auto keys = client_keys("other");
+    const auto keys = attackers_keys();
     auto greedy = wire::open(stranger_address, server_->where(), keys);
     ASSERT_TRUE(greedy);
     ASSERT_TRUE(greedy->send(core::control_greeting));
@@ -204,10 +208,8 @@ TEST_P(messages, that_take_all_sessions_leave_some_for_others) {
 }
 
 TEST_P(messages, that_take_all_slot_memory_leave_some_for_others) {
-    folder_.make("other");
-    folder_.authorize({"client", "other"});
     open("&max_memory_bytes=64M&max_request_bytes=8M&max_response_bytes=8M");
-    auto greedy = wire::open(stranger_address, server_->where(), client_keys("other"));
+    auto greedy = wire::open(stranger_address, server_->where(), attackers_keys());
     ASSERT_TRUE(greedy);
     ASSERT_TRUE(greedy->send(core::control_greeting));
     int granted = 0;

@@ -1,6 +1,7 @@
 #include "backends/tcp/backend.hpp"
 
 #include "backends/tcp/poller.hpp"
+#include "core/net/socket.hpp"
 #include "core/net/unique_fd.hpp"
 
 #include <cerrno>
@@ -20,12 +21,14 @@ class tcp_backend final : public core::backend {
 
     [[nodiscard]] core::probe_result probe() override {
         for (const int family : {AF_INET, AF_INET6}) {
-            if (core::unique_fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0)).open()) {
+            // Without a descriptor it cannot be tried out; whoever connects or listens hears of that.
+            const bool made = core::unique_fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0)).open();
+            if (made || core::out_of_descriptors(errno)) {
                 return {true, "kernel TCP sockets; payloads encrypted with TLS 1.3 where keys are used"};
             }
         }
         return {false, std::string("no TCP socket can be made (") + std::strerror(errno) +
-                           "); check the limit of open files and the network namespace"};
+                           "); check the network namespace"};
     }
 
     [[nodiscard]] result<std::unique_ptr<core::poller>> open_poller(

@@ -109,6 +109,8 @@ void control_server::impl::on_readable(server_connection& which) {
         case connection_stage::attaching:
             return read_greeting(which);
         case connection_stage::serving:
+            // While it is not read, the only news is its end.
+            if (which.paused_until != nanoseconds{0}) return lose(which, status::peer_lost);
             return read_messages(which);
         case connection_stage::leaving:
             return drain(which);

@@ -17,6 +17,7 @@ namespace accel::core {
 namespace {
 
 constexpr std::size_t events_at_once = 64;
+constexpr std::size_t reads_a_turn = 64;
 constexpr std::uint64_t door_tag = 0;
 constexpr std::uint64_t wake_tag = ~std::uint64_t{0};
 /// Timers run no more often than this, so that many clients cost no more than one pass over them each time.
@@ -123,6 +124,7 @@ void control_server::impl::take_events(int timeout_ms) {
         server_connection* which = find(event.data.u64);
         if (which == nullptr) continue;
         if ((event.events & EPOLLOUT) != 0) sync_output(*which);
+        if (which->waits_for_turn) continue;
         // A broken connection is read as well: what came first still counts.
         if ((event.events & ~std::uint32_t{EPOLLOUT}) != 0 && find(event.data.u64) != nullptr)
             on_readable(*which);
@@ -131,12 +133,12 @@ void control_server::impl::take_events(int timeout_ms) {
 
 /// Connections whose input TLS or a budget has kept.
 void control_server::impl::read_again() {
-    const auto turn = std::exchange(again_, {});
-    for (const std::uint64_t id : turn) {
-        server_connection* which = find(id);
+    for (std::size_t left = std::min(again_.size(), reads_a_turn); left > 0; --left) {
+        server_connection* which = find(again_.front());
+        again_.pop_front();
         if (which == nullptr) continue;
         which->waits_for_turn = false;
-        on_readable(*which);
+        if (which->paused_until == nanoseconds{0}) on_readable(*which);
     }
 }
 
@@ -249,9 +251,7 @@ void control_server::impl::sync_output(server_connection& which) noexcept {
     if (which.stage == connection_stage::shaking) return shake_hands(which);
     if (which.stream.wants_to_write() && which.stream.flush() == control_stream::outcome::failed)
         return lose(which, status::peer_lost);
-    const bool reads = which.paused_until == nanoseconds{0};
-    const std::uint32_t input = reads ? std::uint32_t{EPOLLIN} : 0U;
-    watch(which, input | (which.stream.wants_to_write() ? std::uint32_t{EPOLLOUT} : 0U));
+    watch(which, events_of(which));
     if (which.stage == connection_stage::leaving && !which.stream.wants_to_write()) which.stream.finish();
 }
 

@@ -92,7 +92,10 @@ class control_server::impl {
     void on_heartbeat(server_connection& from, const heartbeat& body) noexcept;
     void on_goodbye(server_connection& from, const goodbye& body);
     void read_later(server_connection& which, control_stream::outcome last_read);
+    void read_again_soon(server_connection& which);
+    void restrain(server_connection& which, nanoseconds at);
     void pause(server_connection& which, nanoseconds at);
+    [[nodiscard]] static std::uint32_t events_of(const server_connection& which) noexcept;
     void take_opened();
     void welcome_client(server_connection& to, opened_session& opened);
     void refuse_opened(server_connection& to, const opened_session& opened, const error& why);
@@ -127,7 +130,7 @@ class control_server::impl {
     std::unordered_map<std::uint64_t, status> ended_early_;      ///< before the welcome was sent
     std::unordered_map<std::string, std::uint32_t> clients_;     ///< control connections of each
     std::vector<std::uint64_t> queued_;                          ///< for a handshake; the newest behind
-    std::vector<std::uint64_t> again_;                           ///< have more to read than one turn takes
+    std::deque<std::uint64_t> again_;                            ///< have more to read than one turn takes
     handshake_limits handshakes_;
     std::uint32_t half_open_ = 0;
     std::uint64_t next_id_ = 1;

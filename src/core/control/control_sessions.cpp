@@ -18,6 +18,10 @@ constexpr std::size_t welcomes_a_turn = 32;
 /// A client that has said too much is heard again when it may say this much.
 constexpr std::uint32_t messages_after_pause = 64;
 constexpr nanoseconds pause_for_openings = std::chrono::milliseconds{1};
+/// No correct client says too much for so long; and one that has left is heard to the end before that shows.
+constexpr nanoseconds longest_flood = std::chrono::seconds{3};
+/// Of one client, before others have their turn.
+constexpr int messages_a_turn = 16;
 
 }  // namespace
 
@@ -25,11 +29,15 @@ void control_server::impl::read_messages(server_connection& which) {
     const std::uint64_t id = which.id;
     const nanoseconds at = now();
     const auto read = which.stream.fill();
+    int taken = 0;
     while (const auto message = which.stream.next_message()) {
         on_message(which, *message);
         if (find(id) == nullptr || which.stage != connection_stage::serving) return;
-        if (!which.messages.take(at) || which.opening >= max_openings) return pause(which, at);
+        if (which.opening >= max_openings) return pause(which, at);
+        if (!which.messages.take(at)) return restrain(which, at);
+        if (++taken == messages_a_turn) return read_again_soon(which);
     }
+    which.flooding_since = {};
     if (which.stream.violated()) {
         log()
             .limited(which.client.account())
@@ -52,7 +60,22 @@ void control_server::impl::read_messages(server_connection& which) {
 /// rest the socket will tell of.
 void control_server::impl::read_later(server_connection& which, control_stream::outcome last_read) {
     const bool more = last_read == control_stream::outcome::ok && which.stream.holds_input();
-    if (more && !std::exchange(which.waits_for_turn, true)) again_.push_back(which.id);
+    if (more) read_again_soon(which);
+}
+
+void control_server::impl::read_again_soon(server_connection& which) {
+    if (!std::exchange(which.waits_for_turn, true)) again_.push_back(which.id);
+}
+
+/// It has said more than its share.
+void control_server::impl::restrain(server_connection& which, nanoseconds at) {
+    if (which.flooding_since == nanoseconds{0}) which.flooding_since = at;
+    if (at - which.flooding_since < longest_flood) return pause(which, at);
+    log()
+        .limited(which.client.account())
+        .warn("{} floods this server with messages; its {} sessions are ended", which.client.text(),
+              which.sessions.size());
+    lose(which, status::protocol_error);
 }
 
 /// Others are heard meanwhile, and the peer's bytes wait in its own buffers.
@@ -61,7 +84,14 @@ void control_server::impl::pause(server_connection& which, nanoseconds at) {
         which.opening >= max_openings ? pause_for_openings : which.messages.time_until(messages_after_pause);
     which.paused_until = at + std::max<nanoseconds>(wait, pause_for_openings);
     next_timer_ = std::min(next_timer_, which.paused_until);
-    watch(which, which.stream.wants_to_write() ? std::uint32_t{EPOLLOUT} : 0U);
+    watch(which, events_of(which));
+}
+
+/// A client that has said too much is not read for a while; that it has left counts at once.
+std::uint32_t control_server::impl::events_of(const server_connection& which) noexcept {
+    const std::uint32_t output = which.stream.wants_to_write() ? std::uint32_t{EPOLLOUT} : 0U;
+    if (which.paused_until == nanoseconds{0}) return output | EPOLLIN;
+    return output | (which.opening < max_openings ? std::uint32_t{EPOLLRDHUP} : 0U);
 }
 
 void control_server::impl::on_message(server_connection& from, std::span<const std::byte> bytes) {

@@ -44,7 +44,8 @@ struct server_connection {
     // serving:
     /// Messages: so many at once, then so many a second.
     token_bucket messages{4096, 2048};
-    nanoseconds paused_until{};  ///< it has said too much
+    nanoseconds paused_until{};    ///< it has said too much
+    nanoseconds flooding_since{};  ///< since then it has always said too much
     std::unordered_set<std::uint64_t> sessions;
     std::uint32_t opening = 0;
     nanoseconds peer_timeout = never;

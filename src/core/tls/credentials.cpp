@@ -114,6 +114,8 @@ SSL_CTX* new_tls(bool server) {
     SSL_CTX_set_num_tickets(tls, 0);
     SSL_CTX_set_options(tls, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION | SSL_OP_IGNORE_UNEXPECTED_EOF);
     SSL_CTX_set_mode(tls, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    // A read ends when its buffer is empty, even if it held no application data.
+    SSL_CTX_clear_mode(tls, SSL_MODE_AUTO_RETRY);
     SSL_CTX_set_read_ahead(tls, 1);
     SSL_CTX_set_default_read_buffer_len(tls, read_buffer_bytes);
     SSL_CTX_set_keylog_callback(tls, note_secret);

@@ -112,12 +112,19 @@ void read_secret(std::string_view line, traffic_secret& out) noexcept {
     out.length = text.size() / 2;
 }
 
+/// Each costs more to receive than to send, and our own ends send none.
+constexpr std::uint64_t most_renewals = 32;
+
 /// OpenSSL tells the type of each record that it has encrypted or decrypted.
-void count_record(int sending, int, int kind, const void* type, std::size_t, SSL*, void* notes) {
+void count_record(int sending, int, int kind, const void* type, std::size_t, SSL* ssl, void* notes) {
     if (kind != SSL3_RT_INNER_CONTENT_TYPE) return;
-    if (*static_cast<const unsigned char*>(type) != SSL3_RT_APPLICATION_DATA) return;
     auto& counted = *static_cast<traffic_notes*>(notes);
-    ++(sending != 0 ? counted.sent : counted.received);
+    const auto content = *static_cast<const unsigned char*>(type);
+    if (content == SSL3_RT_APPLICATION_DATA) {
+        ++(sending != 0 ? counted.sent : counted.received);
+    } else if (sending == 0 && SSL_is_init_finished(ssl) == 1) {
+        ++counted.renewals;
+    }
 }
 
 bool chose(const SSL* ssl, std::string_view protocol) noexcept {
@@ -205,6 +212,11 @@ tls_outcome tls_stream::read(std::span<std::byte> into, std::size_t& count) noex
     forget_errors();
     socket_->reads_left = reads_a_call;
     const int got = SSL_read_ex(ssl_.get(), into.data(), into.size(), &count);
+    if (notes_->renewals > most_renewals) {
+        ERR_clear_error();
+        reason_ = SSL_R_TOO_MANY_KEY_UPDATES;
+        return tls_outcome::failed;
+    }
     return got == 1 ? tls_outcome::done : outcome_of(got);
 }
 
@@ -233,7 +245,6 @@ bool tls_stream::carries(std::string_view protocol) const noexcept {
 }
 
 void tls_stream::keep() noexcept {
-    SSL_set_msg_callback(ssl_.get(), nullptr);
     for (traffic_secret* each : {&notes_->client, &notes_->server}) {
         OPENSSL_cleanse(each->bytes.data(), each->bytes.size());
         each->length = 0;

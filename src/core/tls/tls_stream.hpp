@@ -52,6 +52,7 @@ struct traffic_notes {
     traffic_secret server;       ///< of what the server sends
     std::uint64_t sent = 0;      ///< records of application data
     std::uint64_t received = 0;  ///< …
+    std::uint64_t renewals = 0;  ///< records behind the handshake that are not application data, received
 };
 
 /// One TLS 1.3 connection over a non-blocking socket that somebody else owns. Never blocks, never raises
@@ -84,7 +85,7 @@ class tls_stream {
     [[nodiscard]] bool refused() const noexcept;
     [[nodiscard]] SSL* get() const noexcept { return ssl_.get(); }
     [[nodiscard]] const traffic_notes& traffic() const noexcept { return *notes_; }
-    /// Nobody else is to go on with this stream's records: wipes the secrets, and counts no more.
+    /// Nobody else is to go on with this stream's records: wipes the secrets.
     void keep() noexcept;
 
   private:
