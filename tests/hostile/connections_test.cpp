@@ -35,7 +35,7 @@ TEST_P(connections, that_say_one_byte_and_stay_make_room_for_others) {
             const siege tls(keep_open(stranger_address, 300, {core::tls_first_byte}), at, 1);
             keep_open("127.66.0.2", 300, bytes_of("A"))(at, go);
         },
-        {.threads = 1, .measured = true});
+        {.threads = 1, .measured = true, .decoy = "close"});
 }
 
 TEST_P(connections, of_the_same_address_make_room_for_others) {

@@ -34,7 +34,11 @@ bool watch_fd(int epoll, int fd, std::uint64_t tag) noexcept {
 /// As many as the descriptors of this process allow, with most of them left for data paths.
 control_limits fitted(control_limits limits) {
     const std::uint32_t descriptors = descriptor_limit();
-    limits.max_connections = std::min(limits.max_connections, std::max(descriptors / 3, 1U));
+    if (const std::uint32_t most = std::max(descriptors / 3, 1U); most < limits.max_connections) {
+        limits.max_connections = most;
+        // Others have their share of what is left.
+        limits.max_client_connections = std::min(limits.max_client_connections, most - most / 4);
+    }
     limits.max_half_open = std::min(limits.max_half_open, std::max(descriptors / 4, 4U));
     limits.max_client_connections = std::clamp(limits.max_client_connections, 1U, limits.max_connections);
     return limits;
