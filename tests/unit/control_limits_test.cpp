@@ -61,7 +61,7 @@ TEST_F(control_limits_test, connections_of_one_client_are_limited) {
     std::vector<std::unique_ptr<raw_client>> clients;
     for (int i = 0; i < 3; ++i) {
         clients.push_back(std::make_unique<raw_client>(server->port()));
-        clients.back()->send({1, query{}});
+        clients.back()->send({1, hello{wish(1h), now()}});
         ASSERT_TRUE(clients.back()->receive().ok());
     }
     const auto refused_one = open(keys(insecure()), wish(), 3s);
@@ -69,6 +69,19 @@ TEST_F(control_limits_test, connections_of_one_client_are_limited) {
     EXPECT_NE(refused_one.error().message.find("too many connections"), std::string::npos);
     clients.pop_back();
     EXPECT_TRUE(eventually([&] { return open(keys(insecure()), wish(), 2s).ok(); }));
+}
+
+TEST_F(control_limits_test, connections_without_a_session_give_way_to_those_who_want_one) {
+    limits.max_client_connections = 3;
+    listen(insecure());
+    std::vector<std::unique_ptr<raw_client>> idle;
+    for (int i = 0; i < 3; ++i) {
+        idle.push_back(std::make_unique<raw_client>(server->port()));
+        idle.back()->send({1, query{}});
+        ASSERT_TRUE(idle.back()->receive().ok());
+    }
+    EXPECT_TRUE(open(keys(insecure()), wish()).ok());
+    EXPECT_TRUE(idle.front()->ends()) << "the oldest";
 }
 
 TEST_F(control_limits_test, connections_without_a_session_are_closed_after_a_while) {

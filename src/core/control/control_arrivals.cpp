@@ -242,9 +242,7 @@ void control_server::impl::on_control_greeting(server_connection& which) {
         send(which, {0, refused{status::unauthorized, "this client's key is not authorised any more"}});
         return refuse(which, "its key is not authorised any more");
     }
-    const bool too_many = connections_.size() - half_open_ >= limits_.max_connections ||
-                          clients_[which.client.account()] >= limits_.max_client_connections;
-    if (too_many) {
+    if (!find_place(which.client.account())) {
         send(which,
              {0, refused{status::overloaded, "this server has too many connections; try again later"}});
         return refuse(which, "it has too many connections, or all clients together have");
@@ -256,6 +254,27 @@ void control_server::impl::on_control_greeting(server_connection& which) {
     which.idle_since = now();
     next_timer_ = std::min(next_timer_, which.idle_since + limits_.idle_timeout);
     read_messages(which);
+}
+
+/// A place for one more control connection of this client. Connections without a session give way, the oldest
+/// first: the client's own where it has too many, else anybody's.
+bool control_server::impl::find_place(const std::string& account) {
+    const bool own_full = clients_[account] >= limits_.max_client_connections;
+    const bool all_full = connections_.size() - half_open_ >= limits_.max_connections;
+    if (!own_full && !all_full) return true;
+    server_connection* oldest = nullptr;
+    for (const auto& [id, each] : connections_) {
+        const bool candidate =
+            !each->half_open() && each->unused() && (!own_full || each->client.account() == account);
+        if (candidate && (oldest == nullptr || id < oldest->id)) oldest = each.get();
+    }
+    if (oldest == nullptr) return false;
+    log()
+        .limited(oldest->client.account())
+        .warn("too many control connections; closed the oldest of {} without a session",
+              oldest->client.text());
+    drop(*oldest);
+    return true;
 }
 
 /// Plain bytes where keys are asked for: the client hears why, in the words that it understands.

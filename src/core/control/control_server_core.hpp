@@ -77,6 +77,7 @@ class control_server::impl {
     [[nodiscard]] bool still_admitted(const server_connection& which) const;
     void read_greeting(server_connection& which);
     void on_control_greeting(server_connection& which);
+    [[nodiscard]] bool find_place(const std::string& account);
     void pass_on(server_connection& which);
     void refuse(server_connection& which, std::string_view why);
     void refuse_plain(server_connection& which);

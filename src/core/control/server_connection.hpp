@@ -31,6 +31,8 @@ struct server_connection {
 
     /// True until it has said who it is and what it wants.
     [[nodiscard]] bool half_open() const noexcept { return stage != connection_stage::serving; }
+    /// serving: it has no session, and none is being opened.
+    [[nodiscard]] bool unused() const noexcept { return sessions.empty() && opening == 0; }
 
     const std::uint64_t id;
     control_stream stream;
