@@ -76,10 +76,6 @@ void set_option(int fd, int level, int option, const Value& value) noexcept {
 
 }  // namespace
 
-void unique_fd::reset() noexcept {
-    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
-}
-
 result<std::vector<socket_address>> resolve(const std::string& host, std::uint16_t port, bool to_listen) {
     addrinfo hints{};
     hints.ai_family = AF_UNSPEC;

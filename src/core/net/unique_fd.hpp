@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <unistd.h>
+
 namespace accel::core {
 
 /// Owns a file descriptor.
@@ -22,7 +24,9 @@ class unique_fd {
     [[nodiscard]] int get() const noexcept { return fd_; }
     [[nodiscard]] bool open() const noexcept { return fd_ >= 0; }
     [[nodiscard]] int release() noexcept { return std::exchange(fd_, -1); }
-    void reset() noexcept;
+    void reset() noexcept {
+        if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+    }
 
   private:
     int fd_ = -1;
