@@ -60,14 +60,14 @@ control_server::impl::impl(listener door, unique_fd epoll, std::shared_ptr<serve
       key_generation_(security_->generation()),
       handshakes_(limits.max_handshakes, limits.max_handshakes) {
     static_cast<void>(watch_fd(epoll_.get(), door_.fd(), door_tag));
-    static_cast<void>(watch_fd(epoll_.get(), wake_.fd(), wake_tag));
+    if (!watch_fd(epoll_.get(), wake_.fd(), wake_tag)) return;
     thread_ = std::thread([this] { run(); });
 }
 
 control_server::impl::~impl() {
     stopping_.store(true);
     wake_.set();
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
 }
 
 void control_server::impl::end_session(std::uint64_t id, status why) {
@@ -266,13 +266,14 @@ result<std::unique_ptr<control_server>> control_server::listen(const std::string
                                                                const control_limits& limits) {
     auto door = listener::open(host, port);
     if (!door) return door.error();
+    const error starved{status::system_error, EMFILE,
+                        "no descriptor is left for the control plane; raise the limit of open files "
+                        "(ulimit -n)"};
     unique_fd epoll(::epoll_create1(EPOLL_CLOEXEC));
-    if (!epoll.open())
-        return error{
-            status::system_error, errno,
-            "no descriptor is left for the control plane; raise the limit of open files (ulimit -n)"};
+    if (!epoll.open()) return starved;
     auto made = std::make_unique<impl>(std::move(*door), std::move(epoll), std::move(security), peer_timeout,
                                        host_core, limits);
+    if (!made->runs()) return starved;
     return std::unique_ptr<control_server>{new control_server{std::move(made)}};
 }
 

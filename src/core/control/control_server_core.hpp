@@ -31,6 +31,8 @@ class control_server::impl {
     impl(const impl&) = delete;
     impl& operator=(const impl&) = delete;
 
+    /// False: there was no descriptor to wake its thread by.
+    [[nodiscard]] bool runs() const noexcept { return thread_.joinable(); }
     [[nodiscard]] std::uint16_t port() const noexcept { return door_.port(); }
     void end_session(std::uint64_t id, status why);
     void wake() noexcept { wake_.set(); }
