@@ -31,8 +31,6 @@ constexpr auto never_served = std::chrono::nanoseconds::max();
 constexpr int tries = 3;
 /// Where the clients' calls differ so much without an attack, a comparison tells nothing.
 constexpr double steady = 0.70;
-/// What allocators keep after a flood.
-constexpr std::size_t resident_margin = std::size_t{48} << 20;
 
 context quiet_context() {
     auto opened = context::open({.log = log_level::off});
@@ -300,7 +298,7 @@ void arena::expect_unharmed() {
     const std::size_t resident = server_->resident_bytes();
     std::cout << fmt::format("memory: {} KiB, before {}\n", resident >> 10, resident_ >> 10);
     if (sanitized()) return;  // freed memory is kept back on purpose
-    EXPECT_LT(resident, resident_ + resident_margin);
+    EXPECT_LT(resident, resident_ + resident_margin_);
 }
 
 void arena::expect_newcomer_served(const std::string& when) {

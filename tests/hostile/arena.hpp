@@ -142,6 +142,8 @@ class arena : public ::testing::TestWithParam<bool> {
     [[nodiscard]] channel_options client_options(const std::string& who = "client") const;
     [[nodiscard]] identity client_keys(const std::string& who = "client") const;
 
+    /// What allocators keep after a flood.
+    std::size_t resident_margin_ = std::size_t{48} << 20;
     key_folder folder_;
     log_file log_;
     std::unique_ptr<victim> server_;

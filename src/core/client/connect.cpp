@@ -4,6 +4,7 @@
 #include "core/control/control_client.hpp"
 #include "core/control/in_process.hpp"
 
+#include <cerrno>
 #include <utility>
 
 #include <fmt/format.h>
@@ -169,6 +170,9 @@ result<connection> open_connection(const connect_request& request) {
     made.path = std::move(*path);
 
     made.watch = std::make_shared<session_watch>();
+    if (made.watch->event_fd() < 0)
+        return error{status::system_error, EMFILE,
+                     "no descriptor is left for a session; raise the limit of open files (ulimit -n)"};
     auto grant = ask_server(request, *made.path, made.watch, deadline);
     if (!grant) return grant.error();
     made.session_id = grant->session_id;

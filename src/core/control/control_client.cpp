@@ -40,12 +40,15 @@ bool same_server(const server_address& a, const server_address& b) {
 
 class control_client::impl {
   public:
-    impl() : thread_([this] { run(); }) {}
+    /// Without a descriptor to be woken by there is no thread, and `ask` says so.
+    impl() {
+        if (wake_.open()) thread_ = std::thread([this] { run(); });
+    }
 
     ~impl() {
         stopping_.store(true);
         wake_.set();
-        thread_.join();
+        if (thread_.joinable()) thread_.join();
     }
 
     void post(command what) {

@@ -69,9 +69,11 @@ control_server::impl::~impl() {
     if (thread_.joinable()) thread_.join();
 }
 
-void control_server::impl::start() {
+bool control_server::impl::start() {
+    if (!wake_.open()) return false;
     opener_.start();
     thread_ = std::thread([this] { run(); });
+    return true;
 }
 
 void control_server::impl::end_session(std::uint64_t id, status why) {
@@ -274,14 +276,14 @@ result<std::unique_ptr<control_server>> control_server::listen(const std::string
                                                                const control_limits& limits) {
     auto door = listener::open(host, port);
     if (!door) return door.error();
+    const error starved{status::system_error, EMFILE,
+                        "no descriptor is left for the control plane; raise the limit of open files "
+                        "(ulimit -n)"};
     unique_fd epoll(::epoll_create1(EPOLL_CLOEXEC));
-    if (!epoll.open())
-        return error{
-            status::system_error, errno,
-            "no descriptor is left for the control plane; raise the limit of open files (ulimit -n)"};
+    if (!epoll.open()) return starved;
     auto made = std::make_unique<impl>(std::move(*door), std::move(epoll), std::move(security), peer_timeout,
                                        host_core, limits);
-    made->start();
+    if (!made->start()) return starved;
     return std::unique_ptr<control_server>{new control_server{std::move(made)}};
 }
 

@@ -32,8 +32,8 @@ class control_server::impl {
     impl(const impl&) = delete;
     impl& operator=(const impl&) = delete;
 
-    /// Takes turns on a thread of its own from now on.
-    void start();
+    /// Takes turns on a thread of its own from now on. False: there is no descriptor to wake it by.
+    [[nodiscard]] bool start();
     /// Sleeps until there is something to do, or for `longest`; then does a bounded part of it.
     void turn(nanoseconds longest);
     /// A connection from `address` has come.
