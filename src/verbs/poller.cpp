@@ -60,7 +60,8 @@ result<void> rdma_poller::make_queues() {
     epoll_event interest{};
     interest.events = EPOLLIN;
     if (::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, wake_fd_, &interest) != 0 && errno != EEXIST) {
-        return error{status::system_error, errno, "rdma: epoll does not take an event descriptor"};
+        return error{status::system_error, errno,
+                     "rdma: no descriptor is left for events; raise the limit of open files (ulimit -n)"};
     }
     if (auto first = add_queue(0); !first) return first;
     completions_ = queues_[0].queue.get();

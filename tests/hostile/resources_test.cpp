@@ -25,7 +25,7 @@ struct resources : arena {
 TEST_P(resources, of_256_descriptors_are_not_used_up_by_strangers) {
     open({}, {"nofile=256"});
     endure(hoard(300), {.threads = 1, .lasts = 1s});
-    EXPECT_TRUE(log_.tells(keyed() ? "it has no keys" : "too many connections"))
+    EXPECT_TRUE(log_.tells(keyed() ? "it has no keys" : "too many control connections"))
         << log_.text().substr(0, 2000);
 }
 
