@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include <fmt/format.h>  // core.h alone does not format where fmt is header-only
 #include <pthread.h>
 #include <unistd.h>
 
