@@ -198,7 +198,7 @@ void control_server::impl::welcome_client(server_connection& to, opened_session&
     to.sessions.insert(session_id);
     sessions_[session_id] = to.id;
     to.heard = listening_.listened();  // how long the opening took is not its silence
-    next_timer_ = std::min(next_timer_, now() + silence_left(to));
+    next_timer_ = std::min(next_timer_, deadline_after(silence_left(to)));
     grant.peer_timeout = peer_timeout_;
     send(to, {job.request, welcome{std::move(grant), boot_, {job.sent, job.received, now()}}});
 }
