@@ -14,7 +14,7 @@ namespace accel::tcp {
 
 /// The bytes of an encrypted data connection, where the kernel does not encrypt them. `write` never reads the
 /// same bytes twice: what the socket does not take stays here as ciphertext, at most a record. Allocates when
-/// made, and in OpenSSL at the first read and write. One thread.
+/// made; OpenSSL allocates a few bytes for each record. One thread.
 class tls_bytes {
   public:
     enum class read_outcome : std::uint8_t {
