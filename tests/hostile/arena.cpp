@@ -44,10 +44,6 @@ channel connected(context& ctx, const std::string& uri, const channel_options& o
     return std::move(made).value();
 }
 
-bool sanitized() {
-    return time_factor() > 1;
-}
-
 std::string security_text(const security_options& security) {
     if (security.insecure) return "insecure=true";
     return "key_file=" + security.key_file + "&authorized_keys=" + security.authorized_keys;
@@ -64,6 +60,10 @@ double in_ms(std::chrono::nanoseconds time) {
 }
 
 }  // namespace
+
+bool sanitized() {
+    return time_factor() > 1;
+}
 
 log_file::log_file() {
     path_ = (std::filesystem::temp_directory_path() / "accel_log_XXXXXX").string();

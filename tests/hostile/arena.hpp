@@ -22,6 +22,9 @@
 
 namespace accel::hostile {
 
+/// True in a build with a sanitizer, which has files and memory of its own.
+[[nodiscard]] bool sanitized();
+
 using core::testing::key_folder;
 using tests::patience;
 using tests::time_factor;

@@ -62,6 +62,7 @@ TEST_P(resources, that_sessions_have_used_up_are_named_in_the_log_and_come_back)
 }
 
 TEST_P(resources, of_16_descriptors_make_an_error_or_a_server_that_ends) {
+    if (sanitized()) GTEST_SKIP() << "sanitizers open files of their own";
     const security_options security = keyed() ? folder_.server() : core::testing::insecure();
     const std::string keys =
         keyed() ? fmt::format("key_file={}&authorized_keys={}", security.key_file, security.authorized_keys)
@@ -145,6 +146,7 @@ INSTANTIATE_TEST_SUITE_P(hostile, resources, ::testing::Bool(), with_or_without_
 struct starving_clients : ::testing::TestWithParam<std::string> {};
 
 TEST_P(starving_clients, get_a_typed_error) {
+    if (sanitized()) GTEST_SKIP() << "sanitizers open files of their own";
     const std::string uri = fmt::format("{}://{}:0?insecure=true", GetParam(), tests::own_loopback());
     victim server(uri, {}, -1);
     tests::peer_process starved(ACCEL_HOSTILE_PEER, {"starve", server.uri() + "?insecure=true"});
