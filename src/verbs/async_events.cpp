@@ -14,6 +14,7 @@ namespace accel::verbs {
 
 async_events::async_events(ibv_context& context)
     : context_(context), stop_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+    if (stop_fd_ < 0) return;
     ::fcntl(context_.async_fd, F_SETFL, ::fcntl(context_.async_fd, F_GETFL) | O_NONBLOCK);
     // The application's signals are not for this thread.
     sigset_t all;
@@ -27,6 +28,7 @@ async_events::async_events(ibv_context& context)
 }
 
 async_events::~async_events() {
+    if (!runs()) return;
     core::signal_event(stop_fd_);
     thread_.join();
     ::close(stop_fd_);

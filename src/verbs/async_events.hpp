@@ -26,6 +26,8 @@ class async_events {
     async_events(const async_events&) = delete;
     async_events& operator=(const async_events&) = delete;
 
+    /// False: there was no descriptor to end its thread by.
+    [[nodiscard]] bool runs() const noexcept { return thread_.joinable(); }
     /// Is told when the whole device has failed, too.
     void subscribe(async_listener& listener);
     void unsubscribe(async_listener& listener) noexcept;

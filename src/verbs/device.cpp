@@ -2,6 +2,7 @@
 
 #include "core/fork_guard.hpp"
 #include "core/log.hpp"
+#include "core/net/socket.hpp"
 #include "verbs/failure.hpp"
 #include "verbs/mlx5_driver.hpp"
 
@@ -108,6 +109,21 @@ std::string_view emulation_of(const ibv_device& of) {
     return {};
 }
 
+error no_descriptor(int native) {
+    return {status::system_error, native,
+            "rdma: no descriptor is left for the device; raise the limit of open files (ulimit -n)"};
+}
+
+/// libibverbs reads folders and files, and takes those that it cannot open for missing.
+bool may_list_devices() {
+    std::array<core::unique_fd, 4> trial;
+    for (core::unique_fd& each : trial) {
+        each = core::unique_fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+        if (!each.open() && core::out_of_descriptors(errno)) return false;
+    }
+    return true;
+}
+
 result<std::shared_ptr<device>> open_port(ibv_device& candidate, const wanted_device& which,
                                           const verbs_options& wanted, const std::string& near_host) {
     if (const auto reason = unfit(candidate); !reason.empty()) {
@@ -115,6 +131,7 @@ result<std::shared_ptr<device>> open_port(ibv_device& candidate, const wanted_de
     }
     context_handle context(ibv_open_device(&candidate));
     if (!context) {
+        if (core::out_of_descriptors(errno)) return no_descriptor(errno);
         return error{status::unsupported, errno,
                      "it cannot be opened; look at the permissions of /dev/infiniband"};
     }
@@ -140,7 +157,9 @@ result<std::shared_ptr<device>> open_port(ibv_device& candidate, const wanted_de
     }
     const mlx5_driver* driver = nullptr;
     if (auto found = mlx5_driver::of(*context); wanted.direct && found) driver = *found;
-    return std::make_shared<device>(std::move(context), *best, limits, driver);
+    auto made = std::make_shared<device>(std::move(context), *best, limits, driver);
+    if (!made->events().runs()) return no_descriptor(EMFILE);
+    return made;
 }
 
 }  // namespace
@@ -160,6 +179,7 @@ result<std::shared_ptr<device>> device::open(const verbs_options& wanted, const 
     ask_for_fork_support();
     const device_list list;
     if (list.devices.empty()) {
+        if (!may_list_devices()) return no_descriptor(EMFILE);
         return error{status::unsupported, errno,
                      "this machine has no RDMA device (ibv_devices lists none); tools/softnic emulates one"};
     }
@@ -169,7 +189,8 @@ result<std::shared_ptr<device>> device::open(const verbs_options& wanted, const 
         const std::string name = ibv_get_device_name(candidate);
         if (!which->name.empty() && which->name != name) continue;
         auto opened = open_port(*candidate, *which, wanted, near_host);
-        if (opened.code() == status::invalid_argument) return opened.error();
+        if (opened.code() == status::invalid_argument || opened.code() == status::system_error)
+            return opened.error();
         if (!opened) {
             reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", name, opened.error().message);
         } else if (!best || ((*opened)->port().holds_host && !best->port().holds_host)) {

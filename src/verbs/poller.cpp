@@ -57,6 +57,9 @@ result<void> rdma_poller::make_queues() {
         shared_use_.missing = receives_->depth();
         refill_receives();
     }
+    if (epoll_fd_ < 0 || wake_fd_ < 0)
+        return error{status::system_error, EMFILE,
+                     "rdma: no descriptor is left; raise the limit of open files (ulimit -n)"};
     epoll_event interest{};
     interest.events = EPOLLIN;
     if (::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, wake_fd_, &interest) != 0 && errno != EEXIST) {

@@ -1,6 +1,7 @@
 #include "verbs/rdma_backend.hpp"
 
 #include "core/context_state.hpp"
+#include "core/net/socket.hpp"
 #include "core/region_state.hpp"
 #include "verbs/device_cache.hpp"
 #include "verbs/domain_list.hpp"
@@ -43,7 +44,8 @@ class rdma_backend final : public core::backend {
 
     [[nodiscard]] core::probe_result probe() override {
         auto found = devices_.open({}, {});
-        if (!found) return {false, found.error().message};
+        // Whoever connects or listens without a descriptor hears of that.
+        if (!found) return {core::out_of_descriptors(found.error().native), found.error().message};
         if (auto registered = try_to_register(*found); !registered) {
             return {false, fmt::format("{}: {}", (*found)->name(), registered.error().message)};
         }

@@ -29,18 +29,18 @@ TEST_P(connections, that_come_and_go_keep_nobody_waiting) {
 
 TEST_P(connections, that_say_one_byte_and_stay_make_room_for_others) {
     open();
-    // 300 each: more than may be half open.
+    // 700 each: more than may be half open.
     endure(
         [](const target& at, const std::atomic<bool>& go) {
-            const siege tls(keep_open(stranger_address, 300, {core::tls_first_byte}), at, 1);
-            keep_open("127.66.0.2", 300, bytes_of("A"))(at, go);
+            const siege tls(keep_open(stranger_address, 700, {core::tls_first_byte}), at, 1);
+            keep_open("127.66.0.2", 700, bytes_of("A"))(at, go);
         },
         {.threads = 1, .measured = true, .decoy = "close"});
 }
 
 TEST_P(connections, of_the_same_address_make_room_for_others) {
     open();
-    endure(keep_open(client_address, 300, bytes_of("A")));
+    endure(keep_open(client_address, 1200, bytes_of("A")));
 }
 
 TEST_P(connections, that_send_a_byte_now_and_then_are_closed) {

@@ -20,6 +20,7 @@ double in_ms(std::chrono::nanoseconds time) {
 }
 
 struct crowds : arena {
+    mutable std::atomic<bool> said{false};
     /// A client of its own in every respect; how long it took to connect. Nothing: it did not get in.
     [[nodiscard]] std::optional<std::chrono::nanoseconds> connect_once(std::unique_ptr<context>& kept,
                                                                        std::optional<channel>& made) const {
@@ -32,7 +33,10 @@ struct crowds : arena {
         const auto start = core::now();
         auto connected = channel::connect(*kept, server_->uri(), options);
         const auto took = core::now() - start;
-        if (!connected) return std::nullopt;
+        if (!connected) {
+            if (!said.exchange(true)) fmt::print("a client is kept out: {}\n", connected.error().message);
+            return std::nullopt;
+        }
         made.emplace(std::move(connected).value());
         return took;
     }

@@ -104,7 +104,7 @@ TEST_P(resources, of_memory_are_not_used_up_by_floods) {
     const siege sessions(greedy, server_->where(), 1);
     std::this_thread::sleep_for(700ms);
     {
-        const siege strangers(keep_open("127.66.0.2", 300, {core::tls_first_byte}), server_->where(), 1);
+        const siege strangers(keep_open("127.66.0.2", 1200, {core::tls_first_byte}), server_->where(), 1);
         const siege greeters(keep_open("127.66.0.3", 600, bytes_of(core::control_greeting)), server_->where(),
                              1);
         std::this_thread::sleep_for(1s);

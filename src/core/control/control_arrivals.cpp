@@ -63,32 +63,34 @@ void control_server::impl::adopt(unique_fd socket, std::string address) {
     auto made = std::make_unique<server_connection>(id, std::move(socket), std::move(address), now());
     server_connection& which = *made;
     connections_.emplace(id, std::move(made));
-    ++half_open_;
+    count_half_open(which);
     timed_.reserve(connections_.size());
     next_timer_ = std::min(next_timer_, which.since + limits_.half_open_timeout);
     watch(which, EPOLLIN);
     on_readable(which);
 }
 
+void control_server::impl::count_half_open(const server_connection& which) {
+    ++half_open_;
+    half_open_of_[which.client.address].insert(which.id);
+}
+
+void control_server::impl::forget_half_open(const server_connection& which) {
+    --half_open_;
+    const auto found = half_open_of_.find(which.client.address);
+    found->second.erase(which.id);
+    if (found->second.empty()) half_open_of_.erase(found);
+}
+
 /// The oldest connection that has not said who it is gives way: of the address with the most, so that those
 /// of others stay. Equal shares: of the newcomer's own address.
 void control_server::impl::make_room(const std::string& address) {
-    std::unordered_map<std::string_view, std::uint32_t> counts;
-    for (const auto& [id, each] : connections_) {
-        if (each->half_open()) ++counts[each->client.address];
+    auto most = half_open_of_.find(address);
+    for (auto each = half_open_of_.begin(); each != half_open_of_.end(); ++each) {
+        if (most == half_open_of_.end() || each->second.size() > most->second.size()) most = each;
     }
-    std::string_view most = address;
-    std::uint32_t highest = counts[most];  // may add a row, so not within the loop
-    for (const auto& [from, count] : counts) {
-        if (count <= highest) continue;
-        most = from;
-        highest = count;
-    }
-    server_connection* oldest = nullptr;
-    for (const auto& [id, each] : connections_) {
-        const bool candidate = each->half_open() && each->client.address == most;
-        if (candidate && (oldest == nullptr || each->id < oldest->id)) oldest = each.get();
-    }
+    if (most == half_open_of_.end()) return;
+    server_connection* oldest = find(*most->second.begin());
     if (oldest == nullptr) return;
     log()
         .limited(oldest->client.address)
@@ -170,6 +172,8 @@ bool control_server::impl::start_handshake(server_connection& which) {
     which.stream.encrypt(std::move(*tls));
     which.key_generation = key_generation_;
     which.stage = connection_stage::shaking;
+    which.since = now();
+    next_timer_ = std::min(next_timer_, which.since + limits_.half_open_timeout);
     watch(which, EPOLLIN);
     shake_hands(which);
     return true;
@@ -248,7 +252,7 @@ void control_server::impl::on_control_greeting(server_connection& which) {
         return refuse(which, "it has too many connections, or all clients together have");
     }
     ++clients_[which.client.account()];
-    --half_open_;
+    forget_half_open(which);
     which.stage = connection_stage::serving;
     which.heard = listening_.listened();
     which.idle_since = now();
@@ -317,7 +321,7 @@ void control_server::impl::refuse(server_connection& which, std::string_view why
 void control_server::impl::leave(server_connection& which) {
     if (find(which.id) == nullptr) return;
     if (!which.half_open()) {
-        ++half_open_;
+        count_half_open(which);
         if (auto account = clients_.find(which.client.account());
             account != clients_.end() && --account->second == 0)
             clients_.erase(account);
@@ -342,7 +346,7 @@ void control_server::impl::drop(server_connection& which) {
     auto node = connections_.extract(which.id);
     if (!node) return;
     if (which.half_open()) {
-        --half_open_;
+        forget_half_open(which);
     } else if (auto account = clients_.find(which.client.account());
                account != clients_.end() && --account->second == 0) {
         clients_.erase(account);

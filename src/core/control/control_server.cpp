@@ -188,6 +188,8 @@ void control_server::impl::run_timers(nanoseconds at) {
 
 /// What time demands of one connection; returns when to look again.
 nanoseconds control_server::impl::check_timers(server_connection& each, nanoseconds at) {
+    // It waits for us; if it takes up room, it gives way like others.
+    if (each.stage == connection_stage::queued) return never;
     if (each.half_open()) {
         const nanoseconds end = each.since + limits_.half_open_timeout;
         if (at < end) return end;

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -66,6 +67,8 @@ class control_server::impl {
 
     // Arrivals.
     void accept_some();
+    void count_half_open(const server_connection& which);
+    void forget_half_open(const server_connection& which);
     void make_room(const std::string& address);
     void shed();
     void on_readable(server_connection& which);
@@ -134,6 +137,8 @@ class control_server::impl {
     std::deque<std::uint64_t> again_;                            ///< have more to read than one turn takes
     handshake_limits handshakes_;
     std::uint32_t half_open_ = 0;
+    std::unordered_map<std::string, std::set<std::uint64_t>>
+        half_open_of_;  ///< of each address, oldest first
     std::uint64_t next_id_ = 1;
     std::vector<std::uint64_t> timed_;  ///< of one pass over the timers; kept for its room
     nanoseconds next_timer_ = never;

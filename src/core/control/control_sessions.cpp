@@ -20,6 +20,7 @@ constexpr std::uint32_t messages_after_pause = 64;
 constexpr nanoseconds pause_for_openings = std::chrono::milliseconds{1};
 /// No correct client says too much for so long; and one that has left is heard to the end before that shows.
 constexpr nanoseconds longest_flood = std::chrono::seconds{3};
+constexpr nanoseconds calm = std::chrono::seconds{1};
 /// Of one client, before others have their turn.
 constexpr int messages_a_turn = 16;
 
@@ -37,7 +38,6 @@ void control_server::impl::read_messages(server_connection& which) {
         if (!which.messages.take(at)) return restrain(which, at);
         if (++taken == messages_a_turn) return read_again_soon(which);
     }
-    which.flooding_since = {};
     if (which.stream.violated()) {
         log()
             .limited(which.client.account())
@@ -69,7 +69,7 @@ void control_server::impl::read_again_soon(server_connection& which) {
 
 /// It has said more than its share.
 void control_server::impl::restrain(server_connection& which, nanoseconds at) {
-    if (which.flooding_since == nanoseconds{0}) which.flooding_since = at;
+    if (at - std::exchange(which.restrained_at, at) > calm) which.flooding_since = at;
     if (at - which.flooding_since < longest_flood) return pause(which, at);
     log()
         .limited(which.client.account())

@@ -47,7 +47,8 @@ struct server_connection {
     /// Messages: so many at once, then so many a second.
     token_bucket messages{4096, 2048};
     nanoseconds paused_until{};    ///< it has said too much
-    nanoseconds flooding_since{};  ///< since then it has always said too much
+    nanoseconds restrained_at{};   ///< the last time that it had
+    nanoseconds flooding_since{};  ///< since then it has said too much all the time
     std::unordered_set<std::uint64_t> sessions;
     std::uint32_t opening = 0;
     nanoseconds peer_timeout = never;
