@@ -21,6 +21,19 @@ if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   endif()
 endif()
 
+# A unity build compiles several sources as one, and reads the headers that they share once: a build from nothing takes
+# a third of the time. A compiler cache does better, because it compiles only what changed. Names in anonymous namespaces
+# must differ between the sources of a target. -DCMAKE_UNITY_BUILD=ON|OFF overrides the choice.
+if(PROJECT_IS_TOP_LEVEL AND NOT DEFINED CMAKE_UNITY_BUILD AND (DEFINED ENV{CI} OR NOT CMAKE_CXX_COMPILER_LAUNCHER))
+  set(CMAKE_UNITY_BUILD ON CACHE BOOL "Compile several sources at once")
+endif()
+set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)
+# There gcc takes a source for a header, whose types must not use anonymous namespaces; and a local name may be that of
+# another source's anonymous namespace, so that -Wshadow is for other builds.
+if(CMAKE_UNITY_BUILD)
+  add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
+endif()
+
 if(ACCEL_SANITIZE)
   add_compile_options(-fsanitize=${ACCEL_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${ACCEL_SANITIZE})
@@ -31,6 +44,9 @@ endif()
 
 set(ACCEL_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wold-style-cast
     -Wnon-virtual-dtor -Wextra-semi)
+if(CMAKE_UNITY_BUILD)
+  list(REMOVE_ITEM ACCEL_WARNINGS -Wshadow)
+endif()
 
 # accel_warnings(TARGET): the warnings that our own code compiles without.
 function(accel_warnings target)

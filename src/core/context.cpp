@@ -1,5 +1,6 @@
 #include "core/context_state.hpp"
 #include "core/control/control_client.hpp"
+#include "core/handle.hpp"
 #include "core/log.hpp"
 #include "core/registry.hpp"
 
@@ -34,10 +35,19 @@ backend* context_state::find_backend(std::string_view scheme) const noexcept {
     return nullptr;
 }
 
+result<backend*> context_state::named_backend(std::string_view scheme) const {
+    if (backend* found = find_backend(scheme); found != nullptr) return found;
+    std::string known;
+    for (const auto& each : backends_)
+        known += fmt::format("{}{}", known.empty() ? "" : ", ", each->scheme());
+    return error{status::unsupported, 0,
+                 fmt::format("there is no scheme '{}'; there are: {}", scheme, known)};
+}
+
 namespace {
 
-result<region> registered(context_state& context, std::byte* data, std::size_t size, accelerator_device* gpu,
-                          bool owned) {
+result<region> make_region(context_state& context, std::byte* data, std::size_t size, accelerator_device* gpu,
+                           bool owned) {
     auto state = std::make_unique<region_state>(context, data, size, gpu, owned);
     for (const auto& each : context.backends()) {
         if (auto done = each->register_region(*state); !done) return done.error();
@@ -82,35 +92,35 @@ result<context> context::open(const context_options& options) {
 }
 
 result<region> context::allocate(std::size_t size_bytes, memory_kind kind) {
-    if (state_->inherited()) return core::made_before_fork();
+    if (core::behind(state_, "context").inherited()) return core::made_before_fork();
     if (size_bytes == 0) return core::empty_region();
     auto gpu = core::device_of(*state_, kind);
     if (!gpu) return gpu.error();
     if (*gpu != nullptr) {
         auto memory = (*gpu)->allocate(size_bytes);
         if (!memory) return memory.error();
-        return core::registered(*state_, *memory, size_bytes, *gpu, true);
+        return core::make_region(*state_, *memory, size_bytes, *gpu, true);
     }
     void* data = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) {
         return error{status::out_of_memory, errno, fmt::format("cannot map {} bytes", size_bytes)};
     }
-    return core::registered(*state_, static_cast<std::byte*>(data), size_bytes, nullptr, true);
+    return core::make_region(*state_, static_cast<std::byte*>(data), size_bytes, nullptr, true);
 }
 
 result<region> context::register_memory(void* data, std::size_t size_bytes, memory_kind kind) {
-    if (state_->inherited()) return core::made_before_fork();
+    if (core::behind(state_, "context").inherited()) return core::made_before_fork();
     if (size_bytes == 0) return core::empty_region();
     if (data == nullptr) return error{status::invalid_argument, 0, "cannot register a null pointer"};
     auto gpu = core::device_of(*state_, kind);
     if (!gpu) return gpu.error();
     if (auto right = state_->gpus()->check(data, size_bytes, kind); !right) return right.error();
-    return core::registered(*state_, static_cast<std::byte*>(data), size_bytes, *gpu, false);
+    return core::make_region(*state_, static_cast<std::byte*>(data), size_bytes, *gpu, false);
 }
 
 std::vector<scheme_report> context::schemes() const {
     std::vector<scheme_report> reports;
-    for (const auto& each : state_->backends()) {
+    for (const auto& each : core::behind(state_, "context").backends()) {
         auto [usable, reason] = state_->inherited()
                                     ? core::probe_result{false, core::made_before_fork().message}
                                     : each->examine();

@@ -36,6 +36,8 @@ class context_state : public std::enable_shared_from_this<context_state> {
     void replace_gpus(std::shared_ptr<accelerator> other) noexcept { gpus_ = std::move(other); }
     [[nodiscard]] const std::vector<std::unique_ptr<backend>>& backends() const noexcept { return backends_; }
     [[nodiscard]] backend* find_backend(std::string_view scheme) const noexcept;
+    /// The same; an error names all schemes of this build.
+    [[nodiscard]] result<backend*> named_backend(std::string_view scheme) const;
     /// The application's sink goes with its `context`, which others of the state's owners may outlive.
     void put_log_sink(log_registration sink) noexcept { log_sink_ = std::move(sink); }
     [[nodiscard]] log_registration take_log_sink() noexcept { return std::move(log_sink_); }

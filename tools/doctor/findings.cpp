@@ -2,21 +2,37 @@
 
 #include "report/program.hpp"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/sysinfo.h>
 #include <sys/utsname.h>
+#ifdef ACCEL_ZMQ
 #include <zmq.h>
+#endif
 
 namespace accel::doctor {
 namespace {
 
+#ifdef ACCEL_ZMQ
 std::string zmq_version_text() {
     int major = 0, minor = 0, patch = 0;
     zmq_version(&major, &minor, &patch);
     return fmt::format("{}.{}.{}", major, minor, patch);
 }
+bool zmq_has_curve() {
+    return zmq_has("curve") == 1;
+}
+#else
+std::string zmq_version_text() {
+    return "left out of this build";
+}
+bool zmq_has_curve() {
+    return false;
+}
+#endif
 
 std::string kernel_text() {
     utsname names{};
@@ -55,7 +71,8 @@ std::vector<std::string> advice_for(const findings& found) {
     constexpr std::uint64_t few_files = 4096;
     constexpr std::uint64_t little_locked_memory = 64 << 20;
     std::vector<std::string> advice;
-    if (!found.libzmq_curve) {
+    const bool has_zmq = std::ranges::find(found.auto_ranking, "zmq") != found.auto_ranking.end();
+    if (has_zmq && !found.libzmq_curve) {
         advice.emplace_back(
             "libzmq has no CURVE: install one built with libsodium, or zmq works with insecure=true only");
     }
@@ -86,7 +103,7 @@ result<findings> examine() {
     findings found;
     found.version = report::version_text();
     found.libzmq_version = zmq_version_text();
-    found.libzmq_curve = zmq_has("curve") == 1;
+    found.libzmq_curve = zmq_has_curve();
     found.kernel = kernel_text();
     found.cores = usable_cores();
     found.memory_bytes = memory_size();

@@ -14,7 +14,7 @@
 namespace accel::tcp {
 namespace {
 
-bool try_later(int number) noexcept {
+bool is_transient(int number) noexcept {
     return number == EAGAIN || number == EWOULDBLOCK || number == EINTR || number == ENOBUFS;
 }
 
@@ -113,7 +113,7 @@ std::size_t tls_bytes::send_some(std::span<const std::byte> bytes) noexcept {
     if (broken_) return 0;
     const ssize_t sent = ::send(socket_, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent >= 0) return static_cast<std::size_t>(sent);
-    broken_ = !try_later(errno);
+    broken_ = !is_transient(errno);
     return 0;
 }
 
@@ -148,7 +148,7 @@ int tls_bytes::bio_read(BIO* bio, char* data, int size) {
     const int flags = std::exchange(self.may_sleep_, false) ? 0 : MSG_DONTWAIT;
     const ssize_t got = ::recv(self.socket_, data, static_cast<std::size_t>(size), flags);
     self.drained_ = got < size;
-    self.would_block_ = got < 0 && try_later(errno);
+    self.would_block_ = got < 0 && is_transient(errno);
     if (self.would_block_) BIO_set_retry_read(bio);
     return static_cast<int>(got);
 }

@@ -1,5 +1,6 @@
 #include "core/client/channel_core.hpp"
 #include "core/context_state.hpp"
+#include "core/handle.hpp"
 
 #include <accel_transport/channel.hpp>
 
@@ -12,6 +13,13 @@
 /// The public face of a channel: each call is one hop into `channel_core`. Those of the data path are in
 /// channel_core.cpp.
 namespace accel {
+namespace {
+
+core::channel_core& behind(const std::unique_ptr<core::channel_core>& core) noexcept {
+    return core::behind(core, "channel");
+}
+
+}  // namespace
 
 channel::channel(std::unique_ptr<core::channel_core> core) noexcept : core_(std::move(core)) {}
 channel::channel(channel&&) noexcept = default;
@@ -25,42 +33,42 @@ channel::~channel() {
 }
 
 result<channel> channel::connect(context& ctx, std::string_view uri, const channel_options& options) {
-    if (ctx.state()->inherited()) return core::made_before_fork();
+    if (core::behind(ctx.state(), "context").inherited()) return core::made_before_fork();
     auto made = core::channel_core::connect(ctx.state(), uri, options);
     if (!made) return made.error();
     return channel{std::move(*made)};
 }
 
 int channel::event_fd() const noexcept {
-    return core_->inherited() ? -1 : core_->event_fd();
+    return behind(core_).inherited() ? -1 : core_->event_fd();
 }
 bool channel::arm() noexcept {
-    return core_->inherited() || core_->arm();
+    return behind(core_).inherited() || core_->arm();
 }
 void channel::close() noexcept {
-    if (!core_->inherited()) core_->close();
+    if (!behind(core_).inherited()) core_->close();
 }
 
 std::size_t channel::max_request_bytes() const noexcept {
-    return core_->request().options.request_bytes;
+    return behind(core_).request().options.request_bytes;
 }
 std::size_t channel::max_response_bytes() const noexcept {
-    return core_->request().options.response_bytes;
+    return behind(core_).request().options.response_bytes;
 }
 std::uint32_t channel::slots() const noexcept {
-    return core_->request().options.slots;
+    return behind(core_).request().options.slots;
 }
 std::string_view channel::scheme() const noexcept {
-    return core_->request().peer.scheme;
+    return behind(core_).request().peer.scheme;
 }
 std::string_view channel::why() const noexcept {
-    return core_->request().why;
+    return behind(core_).request().why;
 }
 bool channel::connected() const noexcept {
-    return core_->connected();
+    return behind(core_).connected();
 }
 channel_statistics channel::statistics() const noexcept {
-    return core_->inherited() ? channel_statistics{} : core_->statistics();
+    return behind(core_).inherited() ? channel_statistics{} : core_->statistics();
 }
 
 namespace {
@@ -87,7 +95,7 @@ error failed_answer(const completion& content) {
 }  // namespace
 
 result<response> channel::call(std::span<const std::byte> request, const submit_options& options) {
-    if (core_->inherited()) return core::made_before_fork();
+    if (behind(core_).inherited()) return core::made_before_fork();
     call_view view;
     if (const status none = begin(view); none != status::ok) return failed_call(*this, none, request.size());
     const std::size_t fitting = std::min(request.size(), view.request.size());

@@ -1,6 +1,7 @@
 #include "core/client/channel_core.hpp"
 
 #include "core/event_signal.hpp"
+#include "core/handle.hpp"
 #include "core/region_state.hpp"
 
 #include <algorithm>
@@ -422,25 +423,25 @@ completion channel_core::wait_for(call_id id) noexcept {
 namespace accel {
 
 status channel::begin(call_view& out) noexcept {
-    return core_->begin(out);
+    return core::behind(core_, "channel").begin(out);
 }
 status channel::submit(call_id id, std::size_t length, const submit_options& options) noexcept {
-    return core_->submit(id, length, options);
+    return core::behind(core_, "channel").submit(id, length, options);
 }
 status channel::submit(call_id id, slice payload, const submit_options& options) noexcept {
-    return core_->submit(id, payload, options);
+    return core::behind(core_, "channel").submit(id, payload, options);
 }
 status channel::cancel(call_id id) noexcept {
-    return core_->cancel(id);
+    return core::behind(core_, "channel").cancel(id);
 }
 std::size_t channel::poll(std::span<completion> out) noexcept {
-    return core_->poll(out);
+    return core::behind(core_, "channel").poll(out);
 }
 std::size_t channel::wait(std::span<completion> out, std::chrono::nanoseconds timeout) noexcept {
-    return core_->wait(out, timeout);
+    return core::behind(core_, "channel").wait(out, timeout);
 }
 status channel::release(call_id id) noexcept {
-    return core_->release(id);
+    return core::behind(core_, "channel").release(id);
 }
 
 }  // namespace accel

@@ -13,14 +13,9 @@ namespace accel::core {
 namespace {
 
 result<backend*> usable_backend(context_state& context, const std::string& scheme) {
-    backend* found = context.find_backend(scheme);
-    if (found == nullptr) {
-        std::string known = "auto";
-        for (const auto& each : context.backends()) known += fmt::format(", {}", each->scheme());
-        return error{status::unsupported, 0,
-                     fmt::format("no scheme '{}' in this build; there are: {}", scheme, known)};
-    }
-    auto [usable, reason] = found->probe();
+    auto found = context.named_backend(scheme);
+    if (!found) return found;
+    auto [usable, reason] = (*found)->probe();
     if (!usable) return error{status::unsupported, 0, fmt::format("{}: {}", scheme, reason)};
     return found;
 }
@@ -105,6 +100,9 @@ result<connect_request> resolve_connection(std::shared_ptr<context_state> contex
                                            const channel_options& options) {
     auto peer = parse_uri(text);
     if (!peer) return peer.error();
+    if (peer->scheme != "auto") {
+        if (auto known = context->named_backend(peer->scheme); !known) return known.error();
+    }
     auto effective = apply_options(*peer, options);
     if (!effective) return effective.error();
 

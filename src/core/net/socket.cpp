@@ -117,7 +117,7 @@ result<unique_fd> listen_on(const std::string& host, std::uint16_t port) {
     const char* advice = out_of_descriptors(last) ? "raise the limit of open files (ulimit -n)"
                                                   : "choose another host or port";
     return error{
-        last == EADDRINUSE ? status::invalid_argument : status::system_error, last,
+        status::system_error, last,
         fmt::format("cannot listen on {}: {}; {}", host_and_port(host, port), system_text(last), advice)};
 }
 

@@ -1,4 +1,5 @@
 #include "core/context_state.hpp"
+#include "core/handle.hpp"
 #include "core/server/server_core.hpp"
 
 #include <accel_transport/server.hpp>
@@ -7,6 +8,13 @@
 
 /// The public face of a server: each call is one hop into `server_core`.
 namespace accel {
+namespace {
+
+core::server_core& behind(const std::shared_ptr<core::server_core>& core) noexcept {
+    return core::behind(core, "server");
+}
+
+}  // namespace
 
 server::server(std::shared_ptr<core::server_core> core) noexcept : core_(std::move(core)) {}
 server::server(server&&) noexcept = default;
@@ -22,7 +30,7 @@ server::~server() {
 // NOLINTNEXTLINE(performance-unnecessary-value-param): a sink of the API; each worker takes a copy
 result<server> server::listen(context& ctx, std::span<const std::string> uris, handler service,
                               const server_options& options) {
-    if (ctx.state()->inherited()) return core::made_before_fork();
+    if (core::behind(ctx.state(), "context").inherited()) return core::made_before_fork();
     auto made = core::server_core::listen(ctx.state(), {uris.begin(), uris.end()}, service, options);
     if (!made) return made.error();
     return server{std::move(*made)};
@@ -35,23 +43,23 @@ result<server> server::listen(context& ctx, std::initializer_list<std::string_vi
 }
 
 std::vector<std::string> server::endpoints() const {
-    return core_->endpoints();
+    return behind(core_).endpoints();
 }
 server_statistics server::statistics() const {
-    return core_->inherited() ? server_statistics{} : core_->statistics();
+    return behind(core_).inherited() ? server_statistics{} : core_->statistics();
 }
 std::size_t server::poll() noexcept {
-    return core_->inherited() ? 0 : core_->poll();
+    return behind(core_).inherited() ? 0 : core_->poll();
 }
 result<void> server::reload_keys() {
-    if (core_->inherited()) return core::made_before_fork();
+    if (behind(core_).inherited()) return core::made_before_fork();
     return core_->reload_keys();
 }
 status server::drain(std::chrono::nanoseconds timeout) {
-    return core_->inherited() ? status::invalid_state : core_->drain(timeout);
+    return behind(core_).inherited() ? status::invalid_state : core_->drain(timeout);
 }
 void server::stop() {
-    if (!core_->inherited()) core_->stop();
+    if (!behind(core_).inherited()) core_->stop();
 }
 
 }  // namespace accel

@@ -12,6 +12,20 @@
 #include <fmt/format.h>
 
 namespace accel::core {
+namespace {
+
+/// Before keys are read: whoever misspelt a scheme should not hear of keys.
+result<void> check_scheme(const context_state& context, const uri& where) {
+    if (where.scheme == "auto")
+        return error{
+            status::invalid_argument, 0,
+            "auto:// is for clients; a server lists its schemes, as in tcp://*:5555 and rdma://*:5555"};
+    if (auto known = context.named_backend(where.scheme); !known) return known.error();
+    return {};
+}
+
+}  // namespace
+
 result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context_state> context,
                                                          const std::vector<std::string>& uris,
                                                          const handler& service,
@@ -26,6 +40,7 @@ result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context
     for (const std::string& text : uris) {
         auto each = parse_uri(text);
         if (!each) return each.error();
+        if (auto known = check_scheme(*context, *each); !known) return known.error();
         parsed.push_back(std::move(*each));
     }
     auto effective = apply_options(parsed, options);
@@ -102,14 +117,6 @@ result<void> server_core::add_listener(const uri& where) {
     listener added;
     added.where = where;
     added.scheme = context_->find_backend(where.scheme);
-    if (added.scheme == nullptr) {
-        std::string known;
-        for (const auto& each : context_->backends()) {
-            known += fmt::format("{}{}", known.empty() ? "" : ", ", each->scheme());
-        }
-        return error{status::unsupported, 0,
-                     fmt::format("cannot listen on scheme '{}'; there are: {}", where.scheme, known)};
-    }
     if (auto [usable, reason] = added.scheme->probe(); !usable) {
         return error{status::unsupported, 0, fmt::format("{}: {}", where.scheme, reason)};
     }

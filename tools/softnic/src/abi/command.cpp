@@ -12,10 +12,6 @@ namespace {
 constexpr std::size_t inline_bytes = 8;  ///< inputs this short stand in the attribute itself
 constexpr std::array<std::byte, 256> zeroes{};
 
-void* pointer(std::uint64_t address) {
-    return reinterpret_cast<void*>(address);
-}
-
 }  // namespace
 
 int command::load(ib_uverbs_ioctl_hdr* from) {
@@ -65,7 +61,7 @@ void command::read(std::uint16_t id, std::span<std::byte> to) {
     const std::size_t size = std::min<std::size_t>(attribute->len, to.size());
     if (attribute->len <= inline_bytes) {
         std::memcpy(to.data(), &attribute->data, size);
-    } else if (!guarded::copy(to.data(), pointer(attribute->data), size)) {
+    } else if (!guarded::copy(to.data(), guarded::pointer(attribute->data), size)) {
         faulted_ = true;
     }
 }
@@ -74,10 +70,10 @@ void command::write(std::uint16_t id, std::span<const std::byte> bytes) {
     auto* attribute = find_mutable(id);
     if (attribute == nullptr) return;
     const std::size_t size = std::min<std::size_t>(attribute->len, bytes.size());
-    bool good = guarded::copy(pointer(attribute->data), bytes.data(), size);
+    bool good = guarded::copy(guarded::pointer(attribute->data), bytes.data(), size);
     for (std::size_t at = size; good && at < attribute->len; at += zeroes.size()) {
         const std::size_t part = std::min<std::size_t>(zeroes.size(), attribute->len - at);
-        good = guarded::copy(pointer(attribute->data + at), zeroes.data(), part);
+        good = guarded::copy(guarded::pointer(attribute->data + at), zeroes.data(), part);
     }
     if (!good) faulted_ = true;
     attribute->flags |= UVERBS_ATTR_F_VALID_OUTPUT;

@@ -90,7 +90,7 @@ int modify_cq(context& target, command& request) {
     return target.cqs.contains(in.cq_handle) ? 0 : EINVAL;
 }
 
-constexpr attribute_rule create_rules[]{
+constexpr attribute_rule cq_create_rules[]{
     {UVERBS_ATTR_CREATE_CQ_HANDLE, true, 0},
     {UVERBS_ATTR_CREATE_CQ_CQE, true, 4},
     {UVERBS_ATTR_CREATE_CQ_USER_HANDLE, true, 8},
@@ -102,15 +102,15 @@ constexpr attribute_rule create_rules[]{
     {UVERBS_ATTR_UHW_IN, true, 20},
     {UVERBS_ATTR_UHW_OUT, true, 4},
 };
-constexpr attribute_rule destroy_rules[]{{UVERBS_ATTR_DESTROY_CQ_HANDLE, true, 0},
-                                         {UVERBS_ATTR_DESTROY_CQ_RESP, true, 0}};
+constexpr attribute_rule cq_destroy_rules[]{{UVERBS_ATTR_DESTROY_CQ_HANDLE, true, 0},
+                                            {UVERBS_ATTR_DESTROY_CQ_RESP, true, 0}};
 
-constexpr method_row methods[]{
-    {UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_CREATE, "CQ_CREATE", create_rules, create_cq},
-    {UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_DESTROY, "CQ_DESTROY", destroy_rules, destroy_cq},
+constexpr method_row cq_method_rows[]{
+    {UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_CREATE, "CQ_CREATE", cq_create_rules, create_cq},
+    {UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_DESTROY, "CQ_DESTROY", cq_destroy_rules, destroy_cq},
 };
 
-constexpr write_row writes[]{
+constexpr write_row cq_write_rows[]{
     {IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL, "CREATE_COMP_CHANNEL", 0, create_channel},
     {IB_USER_VERBS_CMD_RESIZE_CQ, "RESIZE_CQ", sizeof(ib_uverbs_resize_cq), resize_cq},
     {IB_USER_VERBS_EX_CMD_MODIFY_CQ | IB_USER_VERBS_CMD_FLAG_EXTENDED, "MODIFY_CQ",
@@ -120,10 +120,10 @@ constexpr write_row writes[]{
 }  // namespace
 
 std::span<const method_row> cq_methods() {
-    return methods;
+    return cq_method_rows;
 }
 std::span<const write_row> cq_writes() {
-    return writes;
+    return cq_write_rows;
 }
 
 }  // namespace accel::softnic

@@ -189,7 +189,7 @@ constexpr attribute_rule gid_table_rules[]{{UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SI
                                            {UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES, true, 0}};
 constexpr attribute_rule asynchronous_rules[]{{UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE, true, 0}};
 
-constexpr method_row methods[]{
+constexpr method_row device_method_rows[]{
     {UVERBS_OBJECT_DEVICE, UVERBS_METHOD_GET_CONTEXT, "GET_CONTEXT", context_rules, get_context},
     {UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_CONTEXT, "QUERY_CONTEXT", context_rules, get_context},
     {UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_PORT, "QUERY_PORT", port_rules, query_port},
@@ -201,7 +201,7 @@ constexpr method_row methods[]{
      allocate_asynchronous},
 };
 
-constexpr write_row writes[]{
+constexpr write_row device_write_rows[]{
     {IB_USER_VERBS_CMD_QUERY_DEVICE, "QUERY_DEVICE", 0, query_device},
     {IB_USER_VERBS_CMD_QUERY_DEVICE | IB_USER_VERBS_CMD_FLAG_EXTENDED, "QUERY_DEVICE_EX", 0, query_device_ex},
 };
@@ -209,10 +209,10 @@ constexpr write_row writes[]{
 }  // namespace
 
 std::span<const method_row> device_methods() {
-    return methods;
+    return device_method_rows;
 }
 std::span<const write_row> device_writes() {
-    return writes;
+    return device_write_rows;
 }
 
 }  // namespace accel::softnic

@@ -202,14 +202,14 @@ constexpr attribute_rule dmabuf_rules[]{
     {UVERBS_ATTR_REG_DMABUF_MR_ACCESS_FLAGS, true, 4}, {UVERBS_ATTR_REG_DMABUF_MR_RESP_LKEY, true, 4},
     {UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY, true, 4}};
 
-constexpr method_row methods[]{
+constexpr method_row memory_method_rows[]{
     {UVERBS_OBJECT_PD, UVERBS_METHOD_PD_DESTROY, "PD_DESTROY", pd_rules, destroy_pd},
     {UVERBS_OBJECT_MR, UVERBS_METHOD_MR_DESTROY, "MR_DESTROY", mr_rules, destroy_region},
     {UVERBS_OBJECT_MR, UVERBS_METHOD_REG_DMABUF_MR, "REG_DMABUF_MR", dmabuf_rules, register_dmabuf},
     {UVERBS_OBJECT_AH, UVERBS_METHOD_AH_DESTROY, "AH_DESTROY", ah_rules, destroy_ah},
 };
 
-constexpr write_row writes[]{
+constexpr write_row memory_write_rows[]{
     {IB_USER_VERBS_CMD_ALLOC_PD, "ALLOC_PD", 0, allocate_pd},
     {IB_USER_VERBS_CMD_REG_MR, "REG_MR", sizeof(ib_uverbs_reg_mr), register_memory},
     {IB_USER_VERBS_CMD_REREG_MR, "REREG_MR", sizeof(ib_uverbs_rereg_mr), reregister_memory},
@@ -219,10 +219,10 @@ constexpr write_row writes[]{
 }  // namespace
 
 std::span<const method_row> memory_methods() {
-    return methods;
+    return memory_method_rows;
 }
 std::span<const write_row> memory_writes() {
-    return writes;
+    return memory_write_rows;
 }
 
 }  // namespace accel::softnic

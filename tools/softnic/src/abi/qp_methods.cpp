@@ -193,7 +193,7 @@ int query_qp(context& target, command& request) {
     return 0;
 }
 
-constexpr attribute_rule create_rules[]{
+constexpr attribute_rule qp_create_rules[]{
     {UVERBS_ATTR_CREATE_QP_HANDLE, true, 0},
     {UVERBS_ATTR_CREATE_QP_XRCD_HANDLE, false, 0},
     {UVERBS_ATTR_CREATE_QP_PD_HANDLE, false, 0},
@@ -210,15 +210,15 @@ constexpr attribute_rule create_rules[]{
     {UVERBS_ATTR_UHW_IN, true, 36},
     {UVERBS_ATTR_UHW_OUT, true, 4},
 };
-constexpr attribute_rule destroy_rules[]{{UVERBS_ATTR_DESTROY_QP_HANDLE, true, 0},
-                                         {UVERBS_ATTR_DESTROY_QP_RESP, true, 0}};
+constexpr attribute_rule qp_destroy_rules[]{{UVERBS_ATTR_DESTROY_QP_HANDLE, true, 0},
+                                            {UVERBS_ATTR_DESTROY_QP_RESP, true, 0}};
 
-constexpr method_row methods[]{
-    {UVERBS_OBJECT_QP, UVERBS_METHOD_QP_CREATE, "QP_CREATE", create_rules, create_qp},
-    {UVERBS_OBJECT_QP, UVERBS_METHOD_QP_DESTROY, "QP_DESTROY", destroy_rules, destroy_qp},
+constexpr method_row qp_method_rows[]{
+    {UVERBS_OBJECT_QP, UVERBS_METHOD_QP_CREATE, "QP_CREATE", qp_create_rules, create_qp},
+    {UVERBS_OBJECT_QP, UVERBS_METHOD_QP_DESTROY, "QP_DESTROY", qp_destroy_rules, destroy_qp},
 };
 
-constexpr write_row writes[]{
+constexpr write_row qp_write_rows[]{
     {IB_USER_VERBS_CMD_MODIFY_QP, "MODIFY_QP", sizeof(ib_uverbs_modify_qp), modify_qp},
     {IB_USER_VERBS_CMD_MODIFY_QP | IB_USER_VERBS_CMD_FLAG_EXTENDED, "MODIFY_QP_EX",
      sizeof(ib_uverbs_modify_qp), modify_qp},
@@ -228,10 +228,10 @@ constexpr write_row writes[]{
 }  // namespace
 
 std::span<const method_row> qp_methods() {
-    return methods;
+    return qp_method_rows;
 }
 std::span<const write_row> qp_writes() {
-    return writes;
+    return qp_write_rows;
 }
 
 }  // namespace accel::softnic

@@ -80,7 +80,7 @@ int query_srq(context& target, command& request) {
     return 0;
 }
 
-constexpr attribute_rule create_rules[]{
+constexpr attribute_rule srq_create_rules[]{
     {UVERBS_ATTR_CREATE_SRQ_HANDLE, true, 0},
     {UVERBS_ATTR_CREATE_SRQ_PD_HANDLE, true, 0},
     {UVERBS_ATTR_CREATE_SRQ_XRCD_HANDLE, false, 0},
@@ -96,15 +96,15 @@ constexpr attribute_rule create_rules[]{
     {UVERBS_ATTR_UHW_IN, true, 20},
     {UVERBS_ATTR_UHW_OUT, true, 4},
 };
-constexpr attribute_rule destroy_rules[]{{UVERBS_ATTR_DESTROY_SRQ_HANDLE, true, 0},
-                                         {UVERBS_ATTR_DESTROY_SRQ_RESP, true, 0}};
+constexpr attribute_rule srq_destroy_rules[]{{UVERBS_ATTR_DESTROY_SRQ_HANDLE, true, 0},
+                                             {UVERBS_ATTR_DESTROY_SRQ_RESP, true, 0}};
 
-constexpr method_row methods[]{
-    {UVERBS_OBJECT_SRQ, UVERBS_METHOD_SRQ_CREATE, "SRQ_CREATE", create_rules, create_srq},
-    {UVERBS_OBJECT_SRQ, UVERBS_METHOD_SRQ_DESTROY, "SRQ_DESTROY", destroy_rules, destroy_srq},
+constexpr method_row srq_method_rows[]{
+    {UVERBS_OBJECT_SRQ, UVERBS_METHOD_SRQ_CREATE, "SRQ_CREATE", srq_create_rules, create_srq},
+    {UVERBS_OBJECT_SRQ, UVERBS_METHOD_SRQ_DESTROY, "SRQ_DESTROY", srq_destroy_rules, destroy_srq},
 };
 
-constexpr write_row writes[]{
+constexpr write_row srq_write_rows[]{
     {IB_USER_VERBS_CMD_MODIFY_SRQ, "MODIFY_SRQ", sizeof(ib_uverbs_modify_srq), modify_srq},
     {IB_USER_VERBS_CMD_QUERY_SRQ, "QUERY_SRQ", sizeof(ib_uverbs_query_srq), query_srq},
 };
@@ -112,10 +112,10 @@ constexpr write_row writes[]{
 }  // namespace
 
 std::span<const method_row> srq_methods() {
-    return methods;
+    return srq_method_rows;
 }
 std::span<const write_row> srq_writes() {
-    return writes;
+    return srq_write_rows;
 }
 
 }  // namespace accel::softnic

@@ -33,17 +33,17 @@ constexpr attribute_rule allocate_rules[]{{MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, tr
                                           {MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, true, 8},
                                           {MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, true, 4},
                                           {MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, true, 4}};
-constexpr attribute_rule destroy_rules[]{{MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE, true, 0}};
+constexpr attribute_rule uar_destroy_rules[]{{MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE, true, 0}};
 
-constexpr method_row methods[]{
+constexpr method_row uar_method_rows[]{
     {MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC, "UAR_ALLOC", allocate_rules, allocate_uar},
-    {MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_DESTROY, "UAR_DESTROY", destroy_rules, destroy_uar},
+    {MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_DESTROY, "UAR_DESTROY", uar_destroy_rules, destroy_uar},
 };
 
 }  // namespace
 
 std::span<const method_row> uar_methods() {
-    return methods;
+    return uar_method_rows;
 }
 
 }  // namespace accel::softnic

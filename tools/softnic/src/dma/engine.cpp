@@ -12,27 +12,23 @@
 namespace accel::softnic {
 namespace {
 
-void* pointer(std::uint64_t address) {
-    return reinterpret_cast<void*>(address);
-}
-
 class host_engine final : public dma_engine {
   public:
     const std::byte* host_view(std::uint64_t at, std::size_t) override {
-        return static_cast<const std::byte*>(pointer(at));
+        return static_cast<const std::byte*>(guarded::pointer(at));
     }
     bool read(void* to, std::uint64_t from, std::size_t size_bytes) override {
-        return guarded::copy(to, pointer(from), size_bytes);
+        return guarded::copy(to, guarded::pointer(from), size_bytes);
     }
     bool write(std::uint64_t to, const void* from, std::size_t size_bytes) override {
-        return guarded::copy(pointer(to), from, size_bytes);
+        return guarded::copy(guarded::pointer(to), from, size_bytes);
     }
     bool fetch_add(std::uint64_t at, std::uint64_t add, std::uint64_t& previous) override {
-        return guarded::fetch_add64(pointer(at), add, previous);
+        return guarded::fetch_add64(guarded::pointer(at), add, previous);
     }
     bool compare_swap(std::uint64_t at, std::uint64_t expected, std::uint64_t desired,
                       std::uint64_t& previous) override {
-        return guarded::compare_swap64(pointer(at), expected, desired, previous);
+        return guarded::compare_swap64(guarded::pointer(at), expected, desired, previous);
     }
 };
 

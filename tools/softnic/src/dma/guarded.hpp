@@ -10,6 +10,11 @@
 /// program.
 namespace accel::softnic::guarded {
 
+/// Where an address that a work request names lies in this process.
+inline void* pointer(std::uint64_t address) {
+    return reinterpret_cast<void*>(address);
+}
+
 /// Makes the functions below safe. Idempotent; until it has run, a fault is an ordinary crash.
 void install_fault_handler();
 

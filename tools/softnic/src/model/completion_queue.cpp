@@ -13,12 +13,8 @@ namespace {
 constexpr std::uint32_t never_armed = 0xffffffff;
 constexpr std::uint64_t arm_record_offset = 4;  ///< the second word of the doorbell record
 
-void* pointer(std::uint64_t address) {
-    return reinterpret_cast<void*>(address);
-}
-
 bool read_word(std::uint64_t address, std::uint32_t& value) {
-    if (!guarded::load32(pointer(address), value)) return false;
+    if (!guarded::load32(guarded::pointer(address), value)) return false;
     value = be32toh(value);
     return true;
 }
@@ -46,7 +42,7 @@ bool completion_queue::write(const completion& what, std::uint8_t kind, std::uin
     const std::uint64_t slot = options_.buffer +
                                std::uint64_t{produced_ & (options_.entries - 1)} * options_.entry_bytes +
                                (options_.entry_bytes - cqe_bytes);
-    return guarded::copy(pointer(slot), cqe.data(), cqe.size());
+    return guarded::copy(guarded::pointer(slot), cqe.data(), cqe.size());
 }
 
 completion_queue::outcome completion_queue::put(const completion& what, std::uint8_t kind,

@@ -16,15 +16,11 @@ namespace {
 constexpr std::size_t max_receive_wqe_bytes = 4096;
 using wqe_buffer = std::array<std::byte, max_receive_wqe_bytes>;
 
-void* pointer(std::uint64_t address) {
-    return reinterpret_cast<void*>(address);
-}
-
 /// How many posted WQEs have not been taken.
 take_status count_posted(const receive_queue_options& queue, std::uint16_t consumed, std::uint16_t& left) {
     if (queue.entries == 0) return take_status::empty;
     std::uint32_t produced = 0;
-    if (!guarded::load32(pointer(queue.doorbell_record), produced)) return take_status::unreachable;
+    if (!guarded::load32(guarded::pointer(queue.doorbell_record), produced)) return take_status::unreachable;
     left = static_cast<std::uint16_t>(be32toh(produced) - consumed);
     if (left == 0) return take_status::empty;
     return left > queue.entries ? take_status::overflow : take_status::taken;
@@ -33,7 +29,7 @@ take_status count_posted(const receive_queue_options& queue, std::uint16_t consu
 bool fetch(const receive_queue_options& queue, std::uint32_t index, std::span<std::byte> out) {
     const std::uint64_t slot =
         queue.buffer + (std::uint64_t{index & (queue.entries - 1)} << queue.stride_shift);
-    return guarded::copy(out.data(), pointer(slot), out.size());
+    return guarded::copy(out.data(), guarded::pointer(slot), out.size());
 }
 
 }  // namespace

@@ -1,0 +1,16 @@
+#pragma once
+
+namespace accel::core {
+
+/// Ends the process with a sentence: the program used an object after it was moved from.
+[[noreturn]] void end_moved_from(const char* type) noexcept;
+
+/// What stands behind a public object of this type; an object that was moved from has nothing behind it.
+template <class Pointer>
+[[nodiscard]] auto& behind(const Pointer& handle, const char* type) noexcept {
+    if (handle == nullptr) [[unlikely]]
+        end_moved_from(type);
+    return *handle;
+}
+
+}  // namespace accel::core
