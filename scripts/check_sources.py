@@ -7,8 +7,10 @@ import re
 import sys
 from pathlib import Path
 
+from add_spdx import lacks_licence
+
 CODE = {".hpp", ".cpp", ".cuh", ".cu"}
-TEXT = CODE | {".py", ".sh", ".cmake", ".txt", ".md", ".json", ".in", ".yml", ".supp", ".map", ""}
+TEXT = CODE | {".h", ".def", ".py", ".sh", ".cmake", ".txt", ".md", ".json", ".in", ".yml", ".supp", ".map", ""}
 NOT_OURS = {".git", ".deps", "build", "__pycache__"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
@@ -53,6 +55,8 @@ def include_offence(path, bracket, name):
 
 
 def offences_in(path, text):
+    if lacks_licence(path, text):
+        yield 1, "a source file begins with the SPDX line; scripts/add_spdx.py adds it"
     if path.suffix in {".hpp", ".cuh"} and "#pragma once" not in text:
         yield 1, "a header begins with #pragma once"
     before = ""

@@ -4,10 +4,13 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import add_spdx
 import check_sources
 
 
-def offences_of(path, *lines):
+def offences_of(path, *lines, licence=True):
+    if licence and (comment := add_spdx.comment_of(Path(path), lines[0])):
+        lines = (f"{comment} {add_spdx.LICENCE}", *lines)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, path)
         file.parent.mkdir(parents=True)
@@ -74,6 +77,15 @@ class IncludeRules(unittest.TestCase):
         public = "include/accel_transport/a.hpp"
         self.assert_offence("comment", public, HEADER, "struct a {", "};")
         self.assert_clean(public, HEADER, "/// Says what.", "template <class T>", "class a {", "};", "class b;")
+
+    def test_licences(self):
+        for path in ("src/core/a.cpp", "scripts/a.py", "tests/unit/CMakeLists.txt"):
+            found = offences_of(path, "", licence=False)
+            self.assertEqual(1, len(found), found)
+            self.assertIn("SPDX", found[0])
+        self.assertEqual([], offences_of("docs/a.md", "# A page", licence=False))
+        self.assertEqual("#!/bin/sh\n# " + add_spdx.LICENCE + "\necho\n",
+                         add_spdx.with_licence(Path("run"), "#!/bin/sh\necho\n"))
 
     def test_leftovers_and_machine_paths(self):
         self.assert_offence("leftover", "src/core/a.cpp", "// TO" + "DO later")

@@ -2,6 +2,7 @@
 #include "doctor/output.hpp"
 #include "report/program.hpp"
 
+#include <cstdio>
 #include <string>
 
 #include <CLI/CLI.hpp>
@@ -23,7 +24,7 @@ int main(int argc, char** argv) {
     if (!found) return accel::report::complain(name, found.error());
     if (wants_json.count() == 0) {
         accel::doctor::print(found.value());
-        return 0;
+        return accel::report::written(stdout) ? 0 : 1;
     }
     return accel::report::write_json(json.empty() ? "-" : json, accel::doctor::json_of(found.value())) ? 0
                                                                                                        : 1;

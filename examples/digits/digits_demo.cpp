@@ -158,6 +158,7 @@ int main(int argc, char** argv) {
     bool good = std::ranges::all_of(results, [&](const auto& each) { return is_good(each, chosen.plan); });
     if (!good)
         accel::report::complain(program, "not every request was answered, or fewer than 97 % were right");
+    if (!accel::report::written(stdout)) good = false;
     if (!chosen.json.empty() && !accel::report::write_json(chosen.json, json_of(rows, schemes, place)))
         good = false;
     if (!chosen.plot.empty() && !digits::write_plot(chosen.plot, rows)) good = false;

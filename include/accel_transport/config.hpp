@@ -1,5 +1,9 @@
 #pragma once
 
+#if __cplusplus < 202002L
+#error "accel_transport needs C++20: compile with -std=c++20 (also for nvcc)"
+#endif
+
 /// Version of the library's source interface (semantic versioning).
 #define ACCEL_VERSION_MAJOR 0
 #define ACCEL_VERSION_MINOR 1

@@ -94,11 +94,13 @@ struct channel_options {
 struct server_options {
     std::uint32_t workers = 1;  ///< threads that serve; 0: the application calls `server::poll` itself
     std::uint32_t max_sessions = 1024;
-    std::uint32_t max_slots = 256;                        ///< a session
-    std::size_t max_request_bytes = 64 << 20;             ///< longest request a client may ask for
-    std::size_t max_response_bytes = 64 << 20;            ///< longest response a client may ask for
-    std::size_t max_memory_bytes = std::size_t{4} << 30;  ///< slots of all sessions together
-    std::uint32_t max_exchanges = 4096;                   ///< open at once, a worker; beyond it `overloaded`
+    std::uint32_t max_slots = 256;              ///< a session
+    std::size_t max_request_bytes = 64 << 20;   ///< longest request a client may ask for
+    std::size_t max_response_bytes = 64 << 20;  ///< longest response a client may ask for
+    /// Slots of all sessions together; enough for `max_sessions` channels with default options. Slots take
+    /// memory when they are first used, but those of rdma and of pinned slots when their session opens.
+    std::size_t max_memory_bytes = std::size_t{20} << 30;
+    std::uint32_t max_exchanges = 4096;  ///< open at once, a worker; beyond it `overloaded`
     /// Limits of one client, so that others are served: a client is a key, or an address where there are no
     /// keys. 0: three quarters of the server's own limit.
     std::uint32_t max_client_sessions = 0;

@@ -47,6 +47,10 @@ struct error {
     std::string message;  ///< one line: what failed and what to do next
 };
 
+/// Ends the process with a sentence on standard error, in every build: the program took the value of an
+/// error. Internal.
+[[noreturn]] ACCEL_API void end_with(const error& failure) noexcept;
+
 /// A value or an `error`, and either becomes one by itself. Control path only; the data path returns `status`
 /// by value.
 template <class Value>
@@ -60,7 +64,7 @@ class [[nodiscard]] result {
     [[nodiscard]] bool ok() const noexcept { return content_.index() == 0; }
     explicit operator bool() const noexcept { return ok(); }
 
-    /// Precondition: ok().
+    /// The value; of an error, the end of the process with the error's sentence.
     [[nodiscard]] Value& value() & noexcept { return *checked(); }
     [[nodiscard]] const Value& value() const& noexcept { return *const_cast<result*>(this)->checked(); }
     [[nodiscard]] Value&& value() && noexcept { return std::move(*checked()); }
@@ -78,9 +82,8 @@ class [[nodiscard]] result {
 
   private:
     Value* checked() noexcept {
-        Value* value = std::get_if<0>(&content_);
-        assert(value != nullptr && "value() of a result that holds an error");
-        return value;
+        if (!ok()) end_with(error());
+        return std::get_if<0>(&content_);
     }
     std::variant<Value, accel::error> content_;
 };

@@ -1,6 +1,8 @@
 #include <accel_transport/status.hpp>
 
 #include <array>
+#include <cstdio>
+#include <cstdlib>
 
 namespace accel {
 
@@ -26,6 +28,13 @@ std::string_view to_string(status s) noexcept {
                                                                       "device_lost"};
     const auto index = static_cast<std::size_t>(s);
     return index < names.size() ? names[index] : "unknown";
+}
+
+void end_with(const error& failure) noexcept {
+    const std::string_view code = to_string(failure.code);
+    std::fprintf(stderr, "accel: value() of a result that holds an error (%.*s): %s\n",
+                 static_cast<int>(code.size()), code.data(), failure.message.c_str());
+    std::abort();
 }
 
 }  // namespace accel

@@ -49,39 +49,64 @@ bool is_host(std::string_view text, bool bracketed) {
            });
 }
 
-/// Splits "host:port" or "[v6]:port"; false if the port is missing or no number.
-bool split_authority(std::string_view text, uri& out) {
-    std::string_view port;
-    const bool bracketed = text.starts_with('[');
-    if (bracketed) {
-        const auto close = text.find("]:");
-        if (close == std::string_view::npos) return false;
-        out.host = text.substr(1, close - 1);
-        port = text.substr(close + 2);
-    } else {
-        const auto colon = text.rfind(':');
-        if (colon == std::string_view::npos) return false;
-        out.host = text.substr(0, colon);
-        port = text.substr(colon + 1);
-    }
-    if (!is_host(out.host, bracketed)) return false;
-    const auto [end, failure] = std::from_chars(port.data(), port.data() + port.size(), out.port);
-    return failure == std::errc{} && end == port.data() + port.size();
+/// What is wrong with a part of a URI; empty: nothing.
+using complaint = std::string;
+
+complaint read_port(std::string_view text, uri& out) {
+    if (text.empty()) return "no port";
+    const char* const end = text.data() + text.size();
+    const auto [stop, failure] = std::from_chars(text.data(), end, out.port);
+    if (failure == std::errc{} && stop == end) return {};
+    return fmt::format("port '{}' is not a number from 0 to 65535", text);
 }
 
-bool split_options(std::string_view query, uri& out) {
+/// Splits "host:port" or "[v6]:port".
+complaint split_authority(std::string_view text, uri& out) {
+    const bool bracketed = text.starts_with('[');
+    const auto colon = bracketed ? text.find("]:") + 1 : text.rfind(':');
+    if (bracketed && colon == 0) return "an IPv6 address reads [address]:port";
+    out.host = bracketed ? text.substr(1, colon - 2) : text.substr(0, colon);
+    if (out.host.empty()) return "no host (*: any address)";
+    if (!bracketed && out.host.find(':') != std::string::npos) return "an IPv6 address goes in brackets";
+    if (!is_host(out.host, bracketed)) return fmt::format("'{}' is no host name", out.host);
+    return read_port(colon == std::string_view::npos ? "" : text.substr(colon + 1), out);
+}
+
+complaint split_options(std::string_view query, uri& out) {
     while (!query.empty()) {
         const std::string_view pair = query.substr(0, query.find('&'));
         query.remove_prefix(std::min(query.size(), pair.size() + 1));
         if (pair.empty()) continue;
         const auto equals = pair.find('=');
-        if (equals == 0 || equals == std::string_view::npos) return false;
+        if (equals == 0 || equals == std::string_view::npos)
+            return fmt::format("option '{}' is not key=value", pair);
         auto key = percent_decoded(pair.substr(0, equals));
         auto value = percent_decoded(pair.substr(equals + 1));
-        if (!key || !value) return false;
+        if (!key || !value)
+            return fmt::format("'{}' has a % without two hexadecimal digits behind it (write %25 for %)",
+                               pair.substr(key ? equals + 1 : 0));
         out.options.emplace_back(std::move(*key), std::move(*value));
     }
-    return true;
+    return {};
+}
+
+/// Paths, and schemes that other libraries have for Unix sockets.
+bool names_a_unix_socket(std::string_view text) {
+    const auto separator = text.find("://");
+    const std::string_view scheme = text.substr(0, separator);
+    if (separator == std::string_view::npos) return text.starts_with('/') || text.starts_with("./");
+    const std::string_view rest = text.substr(separator + 3);
+    return scheme == "unix" || scheme == "ipc" ||
+           (scheme != "local" && (rest.starts_with('/') || rest.starts_with("./")));
+}
+
+/// Why the text has no scheme.
+complaint bad_scheme(std::string_view scheme) {
+    std::string lower(scheme);
+    std::transform(lower.begin(), lower.end(), lower.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    return lower != scheme && is_scheme(lower) ? fmt::format("schemes are lower case: {}://", lower)
+                                               : "no scheme";
 }
 
 }  // namespace
@@ -94,10 +119,14 @@ std::string uri::text() const {
 
 result<uri> parse_uri(std::string_view text) {
     if (text.size() > 4096) return bad_uri(text.substr(0, 64), "longer than 4096 characters");
+    if (names_a_unix_socket(text))
+        return error{status::unsupported, 0,
+                     fmt::format("'{}': Unix sockets are not supported; use local://name inside one process, "
+                                 "or tcp://127.0.0.1:port",
+                                 text)};
     const auto separator = text.find("://");
-    if (separator == std::string_view::npos || !is_scheme(text.substr(0, separator))) {
-        return bad_uri(text, "no scheme");
-    }
+    if (separator == std::string_view::npos) return bad_uri(text, "no scheme");
+    if (!is_scheme(text.substr(0, separator))) return bad_uri(text, bad_scheme(text.substr(0, separator)));
     uri out;
     out.scheme = text.substr(0, separator);
     std::string_view rest = text.substr(separator + 3);
@@ -107,10 +136,10 @@ result<uri> parse_uri(std::string_view text) {
     if (out.scheme == "local") {
         if (authority.empty()) return bad_uri(text, "local:// needs a name, as in local://digits");
         out.host = authority;
-    } else if (!split_authority(authority, out)) {
-        return bad_uri(text, "no host:port (an IPv6 host goes in brackets)");
+    } else if (const complaint wrong = split_authority(authority, out); !wrong.empty()) {
+        return bad_uri(text, wrong);
     }
-    if (!split_options(query, out)) return bad_uri(text, "options are not key=value");
+    if (const complaint wrong = split_options(query, out); !wrong.empty()) return bad_uri(text, wrong);
     return out;
 }
 

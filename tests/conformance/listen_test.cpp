@@ -123,6 +123,20 @@ TEST_P(listening, an_unknown_scheme_is_named) {
     EXPECT_NE(client.error().message.find("pigeon"), std::string::npos) << client.error().message;
 }
 
+/// Without keys: a wrong scheme is not answered with a sentence about keys.
+TEST_P(listening, wrong_scheme_is_reported_before_missing_keys) {
+    context ctx = quiet_context();
+    const auto expect = [](const error& got, status code, const char* part) {
+        EXPECT_EQ(got.code, code) << got.message;
+        EXPECT_NE(got.message.find(part), std::string::npos) << got.message;
+        EXPECT_EQ(got.message.find("key"), std::string::npos) << got.message;
+    };
+    expect(server::listen(ctx, {"http://127.0.0.1:0"}, echo).error(), status::unsupported, "'http'");
+    expect(channel::connect(ctx, "http://127.0.0.1:1").error(), status::unsupported, "'http'");
+    expect(server::listen(ctx, {"auto://127.0.0.1:0"}, echo).error(), status::invalid_argument,
+           "a server lists its schemes");
+}
+
 TEST_P(listening, auto_takes_what_the_server_offers_and_says_why) {
     rig r(GetParam());
     const std::string& uri = r.uri();

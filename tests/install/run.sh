@@ -32,7 +32,8 @@ check_tree() {
     for file in bin/accel_perf bin/accel_doctor bin/accel_keys include/accel_transport/accel_transport.hpp \
         include/accel_transport/gpu_service.hpp include/accel_transport/device/service.hpp \
         include/accel_transport/device/block.cuh \
-        lib/cmake/accel_transport/accel_transportConfig.cmake lib/pkgconfig/accel_transport.pc; do
+        lib/cmake/accel_transport/accel_transportConfig.cmake lib/pkgconfig/accel_transport.pc \
+        share/doc/accel_transport/{LICENSE,README.md,docs/uris.md,examples/hello_client.cpp}; do
         [[ -e $prefix/$file ]] || fail "$file is not installed"
     done
     if grep -rIn "$root" "$prefix/include" "$prefix/lib/cmake" "$prefix/lib/pkgconfig"; then
@@ -57,10 +58,37 @@ use_with_cmake() {
     answers "$build/consumer"
 }
 
+# A program with kernels, where there is an nvcc.
+use_with_nvcc() {
+    [[ -n $nvcc ]] || return 0
+    local build=$work/$1-cuda-consumer flags
+    rm -rf "$build"
+    cmake -S "$consumer/../cuda_consumer" -B "$build" -G Ninja -DCMAKE_CUDA_COMPILER="$nvcc" \
+        -DCMAKE_CUDA_ARCHITECTURES=90 -DCMAKE_PREFIX_PATH="$prefix" \
+        -DEXAMPLE="$prefix/share/doc/accel_transport/examples/gpu_echo.cu"
+    cmake --build "$build"
+    answers "$build/consumer"
+    read -ra flags <<<"$(pkg-config --cflags --libs accel_transport)"
+    "$nvcc" -std=c++20 -x cu "$consumer/consumer.cpp" -o "$build/consumer-pkg-config" "${flags[@]}"
+    LD_LIBRARY_PATH=$prefix/lib answers "$build/consumer-pkg-config"
+}
+
+# Before C++20 the first error says what to do.
+refuse_old_language() {
+    local said header
+    for header in accel_transport device/service device/client; do
+        said=$(echo "#include <accel_transport/$header.hpp>" |
+            LC_ALL=C c++ -std=c++17 -fsyntax-only -x c++ -I"$prefix/include" - 2>&1 | grep -m 1 'error:' || true)
+        [[ $said == *'needs C++20'* ]] || fail "$header.hpp in C++17: $said"
+    done
+    echo "ok: C++17 is refused with a sentence"
+}
+
 use_with_pkg_config() {
     local program=$work/$1-consumer-pkg-config flags
     export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
     read -ra flags <<<"$(pkg-config --cflags --libs accel_transport)"
+    if grep -E -- '-DSPDLOG|krb5|libxml2|-pthread' <<<"${flags[*]}"; then fail "pkg-config says what is private"; fi
     c++ -std=c++20 "$consumer/consumer.cpp" -o "$program" "${flags[@]}"
     LD_LIBRARY_PATH=$prefix/lib answers "$program"
 }
@@ -88,17 +116,38 @@ check_tree
 use_softnic
 use_with_cmake static
 use_with_pkg_config static
+nvcc=$(sed -n 's/^CMAKE_CUDA_COMPILER:[A-Z]*=//p' "$root/build/release/CMakeCache.txt" | grep -v NOTFOUND || true)
+use_with_nvcc static
+refuse_old_language
 
 cmake -S "$root" -B "$work/shared" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O0 -g0" \
     -DBUILD_SHARED_LIBS=ON -DACCEL_WARNINGS_AS_ERRORS=ON \
     -DACCEL_BUILD_EXAMPLES=OFF -DACCEL_BUILD_TESTS=OFF -DACCEL_BUILD_BENCH=OFF -DACCEL_BUILD_SOFTNIC=OFF
+# As after `./run demo`, which does not build everything.
+cmake --build "$work/shared" --target accel_transport
+install_kind partial "$work/shared"
+[[ -e $prefix/lib/libaccel_transport.so ]] || fail "the library alone cannot be installed"
+echo "ok: a partial build is installed"
 cmake --build "$work/shared"
 install_kind shared "$work/shared"
 check_tree
 check_exports
 use_with_cmake shared
 use_with_pkg_config shared
+use_with_nvcc shared
 
 rm -rf "$work/subproject"
 cmake -S "$consumer" -B "$work/subproject" -G Ninja -DACCEL_SOURCE="$root"
 echo "ok: configured as a subproject"
+
+# Without ZeroMQ and verbs.
+cmake -S "$root" -B "$work/small" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O0 -g0" \
+    -DACCEL_ZMQ=OFF -DACCEL_VERBS=OFF -DACCEL_CUDA=OFF -DACCEL_WARNINGS_AS_ERRORS=ON -DACCEL_BUILD_EXAMPLES=OFF
+cmake --build "$work/small" --target accel_doctor accel_perf accel_keys unit_tests log_probe conformance_tests conformance_peer
+"$work/small/bin/accel_doctor" | grep -E '^ *zmq +no +left out of this build; configure it with -DACCEL_ZMQ=ON' ||
+    fail "the doctor does not say that zmq was left out"
+ctest --test-dir "$work/small" -j "$(nproc)" --no-tests=error --timeout 300 --output-on-failure \
+    --tests-regex '^(unit_tests\.|conformance\.(local|tcp)\.|tool_)' --label-exclude slow
+echo "ok: built and tested without ZeroMQ and verbs"
+install_kind small "$work/small"
+use_with_cmake small

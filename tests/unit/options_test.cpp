@@ -1,3 +1,4 @@
+#include "core/slot_memory.hpp"
 #include "core/uri.hpp"
 
 #include <string>
@@ -150,6 +151,14 @@ TEST(options, values_out_of_range_are_refused) {
     from = {};
     from.spin = -1ns;
     EXPECT_FALSE(client("", from));
+}
+
+TEST(options, default_limits_of_a_server_fit_default_channels) {
+    const channel_options channel;
+    const server_options server;
+    const std::size_t session_bytes = slot_memory::size_bytes(channel.slots, channel.request_bytes) +
+                                      slot_memory::size_bytes(channel.slots, channel.response_bytes);
+    EXPECT_GE(server.max_memory_bytes / session_bytes, server.max_sessions);
 }
 
 TEST(options, uris_of_one_server_must_agree) {

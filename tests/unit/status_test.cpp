@@ -52,6 +52,13 @@ TEST(result, holds_an_error) {
     EXPECT_EQ(r.error().message, "too late");
 }
 
+TEST(result, value_of_an_error_ends_the_process_with_its_sentence) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    result<int> r{error{status::system_error, 98, "the port is taken"}};
+    EXPECT_DEATH((void)r.value(), "system_error.*the port is taken");
+    EXPECT_DEATH((void)*std::move(r), "the port is taken");
+}
+
 TEST(result, of_nothing_is_success_until_it_holds_an_error) {
     EXPECT_TRUE(result<void>{});
     const result<void> failed{error{status::closed, 0, "gone"}};

@@ -92,6 +92,37 @@ TEST(uri, what_is_none_is_refused_with_a_sentence) {
     }
 }
 
+TEST(uri, error_names_the_part_that_is_wrong) {
+    const auto expect = [](const char* text, const char* part) {
+        const auto parsed = parse_uri(text);
+        ASSERT_FALSE(parsed) << text;
+        EXPECT_EQ(parsed.code(), status::invalid_argument) << text;
+        EXPECT_NE(parsed.error().message.find(part), std::string::npos) << parsed.error().message;
+    };
+    expect("TCP://h:1", "schemes are lower case: tcp://");
+    expect("h:1", "no scheme");
+    expect("tcp://h:80000", "port '80000' is not a number from 0 to 65535");
+    expect("tcp://h:-1", "port '-1' is not a number from 0 to 65535");
+    expect("tcp://h:", "no port");
+    expect("tcp://h", "no port");
+    expect("tcp://:1", "no host");
+    expect("tcp://a b:1", "'a b' is no host name");
+    expect("tcp://::1:1", "an IPv6 address goes in brackets");
+    expect("tcp://h:1?a=50%", "'50%' has a % without two hexadecimal digits");
+    expect("tcp://h:1?slots", "option 'slots' is not key=value");
+}
+
+TEST(uri, unix_socket_is_named_as_unsupported) {
+    for (const char* text : {"unix:///run/digits.sock", "ipc:///run/digits.sock", "tcp:///run/digits.sock",
+                             "zmq://./digits.sock", "/run/digits.sock"}) {
+        const auto parsed = parse_uri(text);
+        ASSERT_FALSE(parsed) << text;
+        EXPECT_EQ(parsed.code(), status::unsupported) << text;
+        EXPECT_NE(parsed.error().message.find("Unix sockets are not supported"), std::string::npos)
+            << parsed.error().message;
+    }
+}
+
 TEST(uri, any_bytes_are_parsed_or_refused) {
     std::string text = "tcp://[::1]:65535?slots=8&key_file=%41";
     for (std::size_t i = 0; i < text.size(); ++i) {

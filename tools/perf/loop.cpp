@@ -47,24 +47,31 @@ result<std::vector<outcome>> measure_two_processes(context& ctx, const loop_uris
     return outcomes;
 }
 
+result<std::vector<outcome>> measure_uri(context& ctx, const std::string& uri, const settings& chosen) {
+    const auto ends = split_for_loop(uri);
+    if (!ends) return ends.error();
+    if (ends.value().made_insecure) note(fmt::format("{}: no keys given; insecure, on loopback only", uri));
+    const bool here = ends.value().server.starts_with("local://");
+    return here ? measure_here(ctx, ends.value(), chosen) : measure_two_processes(ctx, ends.value(), chosen);
+}
+
 }  // namespace
 
 int loop(const settings& chosen) {
     auto ctx = context::open();
     if (!ctx) return report::complain(program, ctx.error());
     std::vector<outcome> all;
+    int failed = 0;
     for (const std::string& uri : chosen.uris) {
-        const auto ends = split_for_loop(uri);
-        if (!ends) return report::complain(program, ends.error());
-        if (ends.value().made_insecure)
-            note(fmt::format("{}: no keys given; insecure, on loopback only", uri));
-        const bool here = ends.value().server.starts_with("local://");
-        auto outcomes = here ? measure_here(*ctx, ends.value(), chosen)
-                             : measure_two_processes(*ctx, ends.value(), chosen);
-        if (!outcomes) return report::complain(program, outcomes.error());
+        const auto outcomes = measure_uri(*ctx, uri, chosen);
+        if (!outcomes) {
+            failed = report::complain(program, outcomes.error());
+            continue;  // the other URIs count all the same
+        }
         all.insert(all.end(), outcomes.value().begin(), outcomes.value().end());
     }
-    return present(all, chosen) ? 0 : 1;
+    if (all.empty()) return failed;
+    return present(all, chosen) ? failed : 1;
 }
 
 }  // namespace accel::perf

@@ -95,6 +95,7 @@ bool present(const std::vector<outcome>& outcomes, const settings& chosen) {
     std::FILE* people = chosen.json == "-" ? stderr : stdout;
     fmt::print(people, "{}", table_text(outcomes));
     fmt::print(people, "GB/s: payload of the larger direction. CPU: both ends, per call.\n");
+    if (!report::written(people)) return false;
     if (chosen.json.empty()) return true;
     nlohmann::json results = nlohmann::json::array();
     for (const outcome& o : outcomes) results.push_back(json_of(o, chosen));

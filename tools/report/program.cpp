@@ -2,7 +2,9 @@
 
 #include <accel_transport/config.hpp>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <iostream>
 
@@ -37,6 +39,12 @@ bool write_json(const std::string& path, const nlohmann::json& document) {
     file.close();
     if (!file) fmt::print(stderr, "cannot write {}: choose a path that this user may write to\n", path);
     return file.good();
+}
+
+bool written(std::FILE* stream) {
+    const bool good = std::fflush(stream) == 0 && std::ferror(stream) == 0;
+    if (!good) fmt::print(stderr, "cannot write the results: {}\n", std::strerror(errno));
+    return good;
 }
 
 int complain(std::string_view program, std::string_view sentence) {

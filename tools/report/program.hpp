@@ -2,6 +2,7 @@
 
 #include <accel_transport/status.hpp>
 
+#include <cstdio>
 #include <string>
 #include <string_view>
 
@@ -15,6 +16,9 @@ namespace accel::report {
 
 /// Writes `document` to a file, or to standard output for "-". Says false after a sentence on standard error.
 [[nodiscard]] bool write_json(const std::string& path, const nlohmann::json& document);
+
+/// Writes out what was printed to `stream`. Says false after a sentence on standard error: a full disk, say.
+[[nodiscard]] bool written(std::FILE* stream);
 
 /// Prints "program: sentence" on standard error and returns exit status 1.
 int complain(std::string_view program, std::string_view sentence);

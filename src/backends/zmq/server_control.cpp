@@ -56,7 +56,7 @@ error cannot_listen(const core::poller_options& options) {
     const int native = zmq_errno();
     if (native == EMFILE || native == ENFILE) return out_of_descriptors("this process");
     const auto where = host_and_port(options.host, options.port);
-    return {native == EADDRINUSE ? status::invalid_argument : status::system_error, native,
+    return {status::system_error, native,
             fmt::format("cannot listen for zmq data on {}: {}; choose another host or data_port", where,
                         zmq_strerror(native))};
 }

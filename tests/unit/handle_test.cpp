@@ -1,0 +1,53 @@
+#include <accel_transport/accel_transport.hpp>
+
+#include <array>
+#include <utility>
+
+#include <gtest/gtest.h>
+
+namespace accel {
+namespace {
+
+class moved_from : public ::testing::Test {
+  protected:
+    moved_from() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+    context ctx = context::open().value();
+    server serving = server::listen(ctx, {"local://handle_test"}, [](exchange) {}).value();
+    channel calls = channel::connect(ctx, "local://handle_test").value();
+};
+
+TEST_F(moved_from, channel_ends_the_process_with_a_sentence) {
+    const channel elsewhere = std::move(calls);
+    call_view call;
+    std::array<completion, 1> done;
+    constexpr const char* sentence = "a channel was used after it had been moved from";
+    EXPECT_DEATH((void)calls.begin(call), sentence);
+    EXPECT_DEATH((void)calls.submit(call.id, 0), sentence);
+    EXPECT_DEATH((void)calls.poll(done), sentence);
+    EXPECT_DEATH((void)calls.wait(done, std::chrono::milliseconds{1}), sentence);
+    EXPECT_DEATH((void)calls.call({}), sentence);
+    EXPECT_DEATH((void)calls.slots(), sentence);
+    EXPECT_DEATH(calls.close(), sentence);
+}
+
+TEST_F(moved_from, server_ends_the_process_with_a_sentence) {
+    const server elsewhere = std::move(serving);
+    EXPECT_DEATH((void)serving.endpoints(), "a server was used after it had been moved from");
+    EXPECT_DEATH(serving.stop(), "a server was used after it had been moved from");
+}
+
+TEST_F(moved_from, context_ends_the_process_with_a_sentence) {
+    const context elsewhere = std::move(ctx);
+    EXPECT_DEATH((void)ctx.schemes(), "a context was used after it had been moved from");
+    EXPECT_DEATH((void)channel::connect(ctx, "local://handle_test"),
+                 "a context was used after it had been moved");
+}
+
+TEST_F(moved_from, object_is_destroyed_and_assigned_as_ever) {
+    channel elsewhere = std::move(calls);
+    calls = std::move(elsewhere);
+    EXPECT_TRUE(calls.connected());
+}
+
+}  // namespace
+}  // namespace accel
