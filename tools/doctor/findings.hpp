@@ -15,11 +15,11 @@ using limit = std::optional<std::uint64_t>;
 
 /// What this machine can do.
 struct findings {
-    std::string version;  ///< of this library
-    std::string libzmq_version;
-    bool libzmq_curve = false;  ///< CURVE is compiled in: without it no keys for zmq
-    std::string kernel;         ///< "Linux 6.1.0 x86_64"
-    unsigned cores = 0;         ///< that this process may use
+    std::string version;         ///< of this library
+    std::string libzmq_version;  ///< empty: left out of this build
+    bool libzmq_curve = false;   ///< CURVE is compiled in: without it no keys for zmq
+    std::string kernel;          ///< "Linux 6.1.0 x86_64"
+    unsigned cores = 0;          ///< that this process may use
     std::uint64_t memory_bytes = 0;
     limit locked_memory_bytes;  ///< RLIMIT_MEMLOCK, the soft one
     limit open_files;           ///< RLIMIT_NOFILE, the soft one

@@ -17,8 +17,9 @@ std::string machine_text(const findings& found) {
     const auto bytes_text = [](const limit& l) { return l ? report::size_text(*l) : "unlimited"; };
     report::table table{{{"machine", align::left}, {"", align::left}}};
     table.add_row({"accel_transport", found.version});
-    table.add_row({"libzmq", fmt::format("{}, CURVE {}", found.libzmq_version,
-                                         found.libzmq_curve ? "available" : "missing")});
+    const char* curve = found.libzmq_curve ? ", CURVE available" : ", CURVE missing";
+    table.add_row(
+        {"libzmq", found.libzmq_version.empty() ? "left out of this build" : found.libzmq_version + curve});
     table.add_row({"kernel", found.kernel});
     table.add_row({"cores", std::to_string(found.cores)});
     table.add_row({"memory", report::size_text(found.memory_bytes)});
