@@ -104,6 +104,9 @@ class fuzzed_host : public session_host {
         taken.push_back(std::move(made));
         return {};
     }
+    std::optional<session_token> token_of(std::uint64_t id) const override {
+        return id == 1 ? std::optional(session_token{}) : std::nullopt;
+    }
     std::uint64_t opened = 0;
     std::uint64_t closed = 0;
     std::vector<data_connection> taken;

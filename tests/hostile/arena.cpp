@@ -163,6 +163,7 @@ std::string good_client::trouble() const {
 
 void good_client::run() {
     for (std::uint64_t number = 1; !stop_.load(); ++number) {
+        while (resting_.load() && !stop_.load()) std::this_thread::sleep_for(1ms);
         const auto start = core::now();
         std::string wrong = call_once(number);
         longest_.store(std::max<std::int64_t>(longest_.load(), (core::now() - start).count()));

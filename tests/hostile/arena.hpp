@@ -82,6 +82,8 @@ class good_client {
     good_client& operator=(const good_client&) = delete;
 
     [[nodiscard]] std::uint64_t calls() const { return calls_.load(); }
+    /// Makes no calls, and takes no time from others, until told otherwise.
+    void rest(bool resting) { resting_.store(resting); }
     /// What has gone wrong; empty if nothing has.
     [[nodiscard]] std::string trouble() const;
     [[nodiscard]] std::chrono::nanoseconds longest_call() const {
@@ -94,6 +96,7 @@ class good_client {
     context context_;
     channel channel_;
     std::atomic<bool> stop_{false};
+    std::atomic<bool> resting_{false};
     std::atomic<std::uint64_t> calls_{0};
     std::atomic<std::int64_t> longest_{0};
     mutable std::mutex mutex_;

@@ -92,7 +92,8 @@ result<void> tcp_link::connect(const core::link_grant& grant, core::nanoseconds 
     data_opening opening(socket->get(), deadline);
     encrypted_ = poller_.encrypts();
     if (encrypted_) {
-        if (auto shaken = opening.encrypt(*poller_.security(), grant.host); !shaken) {
+        if (auto shaken = opening.encrypt(*poller_.security(), grant.host, {grant.session_id, grant.token});
+            !shaken) {
             return shaken;
         }
     }

@@ -65,6 +65,7 @@ class server_core : private session_observer {
         std::size_t poller_index = 0;
         entrance* through = nullptr;
         client_identity client;
+        session_token token{};
         std::size_t memory_bytes = 0;
         std::size_t gpu_memory_bytes = 0;
         bool counted = true;  ///< not lost yet
@@ -82,6 +83,7 @@ class server_core : private session_observer {
 
     result<session_grant> open_session(entrance& through, const session_request& request,
                                        const client_identity& client);
+    std::optional<session_token> token_of(std::uint64_t session_id) const;
     result<void> take_connection(data_connection& made, const client_identity& client);
     std::optional<listener> find_listener(const entrance& through, std::string_view scheme) const;
     result<void> check_limits(const session_request& request, const client_identity& client,

@@ -3,6 +3,7 @@
 #include "core/server/server_core.hpp"
 #include "core/server/server_entrance.hpp"
 #include "core/server/stream_pool.hpp"
+#include "core/tls/tls_stream.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -159,8 +160,8 @@ result<session_grant> server_core::make_session(entrance& through, const listene
     {
         const std::lock_guard lock(mutex_);
         const std::size_t gpu_bytes = made->gpu_memory_bytes();
-        sessions_[grant.session_id] = {
-            &owner, on.poller_index, &through, client, made->memory_bytes, gpu_bytes, true};
+        sessions_[grant.session_id] = {&owner,      on.poller_index,    &through,  client,
+                                       grant.token, made->memory_bytes, gpu_bytes, true};
         share& had = clients_[client.account()];
         ++had.sessions;
         had.memory_bytes += made->memory_bytes;
@@ -227,9 +228,16 @@ result<void> server_core::take_connection(data_connection& made, const client_id
     const std::lock_guard lock(mutex_);
     const auto found = sessions_.find(made.session_id);
     const bool own = found != sessions_.end() && found->second.counted &&
-                     (made.tls == nullptr || found->second.client.name == client.name);
+                     (made.tls == nullptr || made.tls->session() || found->second.client.name == client.name);
     if (!own) return error{status::unauthorized, 0, "no such session is open here"};
     return found->second.owner->poller_at(found->second.poller_index).take_connection(made);
+}
+
+std::optional<session_token> server_core::token_of(std::uint64_t session_id) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = sessions_.find(session_id);
+    if (found == sessions_.end() || !found->second.counted) return std::nullopt;
+    return found->second.token;
 }
 
 void server_core::close_session(std::uint64_t id, status why) noexcept {
