@@ -1,22 +1,22 @@
-#include "backends/gpu/hosted_service.hpp"
+#include "device/harness/service.hpp"
 
 #include <bit>
 
 #include <fmt/format.h>
 
-namespace accel::gpu {
+namespace accel::tests {
 
 /// Zeroed, and without memory behind it until it is touched.
 template <class Part>
-result<Part*> hosted_service::make(std::size_t count) {
+result<Part*> harness_service::make(std::size_t count) {
     auto made = memory_.allocate_shared(count * sizeof(Part));
     if (!made) return made.error();
     return reinterpret_cast<Part*>(*made);
 }
 
-result<void> hosted_service::prepare(const hosted_engine& engine) {
+result<void> harness_service::prepare(const harness_engine& engine) {
     const std::uint32_t commands = std::bit_ceil(count_ * 2);  // one to open and one to close
-    const std::uint32_t table = number_table::size_for(count_);
+    const std::uint32_t table = gpu::number_table::size_for(count_);
     const std::uint32_t ready = std::bit_ceil(engine.most_arrivals());
     auto state = make<device::service_state>(1);
     auto sessions = make<device::session_entry>(count_);
@@ -35,7 +35,7 @@ result<void> hosted_service::prepare(const hosted_engine& engine) {
     **state = {};
     (*state)->clock_offset = 0;  // deadlines are on the clock of whoever takes the requests
     (*state)->receives = engine.receives();
-    numbers_ = number_table({*numbers, table});
+    numbers_ = gpu::number_table({*numbers, table});
     commands_ = *commands_made;
     offers_ = *offers;
     service_.state = *state;
@@ -55,7 +55,7 @@ result<void> hosted_service::prepare(const hosted_engine& engine) {
     return {};
 }
 
-result<std::uint32_t> hosted_service::take_place() {
+result<std::uint32_t> harness_service::take_place() {
     const std::lock_guard lock(mutex_);
     if (!free_.empty()) {
         const std::uint32_t place = free_.back();
@@ -69,12 +69,12 @@ result<std::uint32_t> hosted_service::take_place() {
     return places_used_++;
 }
 
-void hosted_service::give_place_back(std::uint32_t place) noexcept {
+void harness_service::give_place_back(std::uint32_t place) noexcept {
     const std::lock_guard lock(mutex_);
     free_.push_back(place);  // within the capacity of all
 }
 
-std::uint32_t hosted_service::command(device::command_kind kind, std::uint32_t place) noexcept {
+std::uint32_t harness_service::command(device::command_kind kind, std::uint32_t place) noexcept {
     device::command& next = commands_[commands_given_++ & service_.command_mask];
     next.kind = kind;
     next.session = place;
@@ -82,8 +82,8 @@ std::uint32_t hosted_service::command(device::command_kind kind, std::uint32_t p
     return commands_given_;
 }
 
-void hosted_service::open(std::uint32_t place, const device::session_entry& entry,
-                          const device::session_offer& offer) {
+void harness_service::open(std::uint32_t place, const device::session_entry& entry,
+                           const device::session_offer& offer) {
     const std::lock_guard lock(mutex_);
     device::session_entry& here = service_.sessions[place];
     here.sends = entry.sends;
@@ -95,7 +95,7 @@ void hosted_service::open(std::uint32_t place, const device::session_entry& entr
     (void)command(device::command_kind::open, place);
 }
 
-bool hosted_service::close(std::uint32_t place) noexcept {
+bool harness_service::close(std::uint32_t place) noexcept {
     const std::lock_guard lock(mutex_);
     const std::uint32_t number = command(device::command_kind::close, place);
     device::detail::take_commands(service_);
@@ -104,4 +104,4 @@ bool hosted_service::close(std::uint32_t place) noexcept {
     return mlx5::load_flag(&service_.session_reports[place].closed) == number;
 }
 
-}  // namespace accel::gpu
+}  // namespace accel::tests

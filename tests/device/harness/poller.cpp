@@ -1,8 +1,8 @@
-#include "backends/gpu/hosted_poller.hpp"
+#include "device/harness/poller.hpp"
 
-#include "backends/gpu/hosted_link.hpp"
 #include "core/event_signal.hpp"
 #include "core/log.hpp"
+#include "device/harness/link.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -14,7 +14,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-namespace accel::gpu {
+namespace accel::tests {
 namespace {
 
 /// Sessions that end keep their places for a moment.
@@ -25,24 +25,24 @@ std::uint32_t places_for(std::uint32_t sessions) noexcept {
     return std::clamp(sessions, 1U, most_places / places_a_session) * places_a_session;
 }
 
-result<std::unique_ptr<hosted_engine>> make_engine(const std::shared_ptr<verbs::device>& on,
-                                                   verbs::async_listener* listener) {
+result<std::unique_ptr<harness_engine>> make_engine(const std::shared_ptr<verbs::device>& on,
+                                                    verbs::async_listener* listener) {
     if (on->driver() != nullptr) return make_direct_engine(on, listener);
     return make_proxied_engine(on);
 }
 
 }  // namespace
 
-result<std::unique_ptr<core::poller>> hosted_poller::open(std::shared_ptr<verbs::device> on,
-                                                          std::shared_ptr<verbs::domain_list> domains,
-                                                          const core::poller_options& options) {
-    std::unique_ptr<hosted_poller> made(new hosted_poller(std::move(on), std::move(domains), options));
+result<std::unique_ptr<core::poller>> harness_poller::open(std::shared_ptr<verbs::device> on,
+                                                           std::shared_ptr<verbs::domain_list> domains,
+                                                           const core::poller_options& options) {
+    std::unique_ptr<harness_poller> made(new harness_poller(std::move(on), std::move(domains), options));
     if (auto ready = made->make_queues(); !ready) return ready.error();
     return std::unique_ptr<core::poller>(std::move(made));
 }
 
-hosted_poller::hosted_poller(std::shared_ptr<verbs::device> on, std::shared_ptr<verbs::domain_list> domains,
-                             const core::poller_options& options)
+harness_poller::harness_poller(std::shared_ptr<verbs::device> on, std::shared_ptr<verbs::domain_list> domains,
+                               const core::poller_options& options)
     : device_(std::move(on)),
       domains_(std::move(domains)),
       options_(options.verbs),
@@ -53,18 +53,18 @@ hosted_poller::hosted_poller(std::shared_ptr<verbs::device> on, std::shared_ptr<
     device_->events().subscribe(*this);
 }
 
-hosted_poller::~hosted_poller() {
+harness_poller::~harness_poller() {
     device_->events().unsubscribe(*this);
     engine_.reset();
     ::close(wake_fd_);
     ::close(epoll_fd_);
 }
 
-result<void> hosted_poller::make_queues() {
+result<void> harness_poller::make_queues() {
     auto engine = make_engine(device_, this);
     if (!engine) return engine.error();
     engine_ = std::move(*engine);
-    service_ = std::make_unique<hosted_service>(places_);
+    service_ = std::make_unique<harness_service>(places_);
     if (auto ready = service_->prepare(*engine_); !ready) return ready;
     for (const int fd : {wake_fd_, engine_->event_fd()}) {
         epoll_event interest{};
@@ -76,11 +76,11 @@ result<void> hosted_poller::make_queues() {
     return {};
 }
 
-result<std::unique_ptr<core::link>> hosted_poller::open_link(const core::link_config& config) {
-    return hosted_link::create(*this, config);
+result<std::unique_ptr<core::link>> harness_poller::open_link(const core::link_config& config) {
+    return harness_link::create(*this, config);
 }
 
-result<void> hosted_poller::admit() {
+result<void> harness_poller::admit() {
     const std::lock_guard lock(mutex_);
     if (device_failed_) {
         return error{status::system_error, 0,
@@ -94,7 +94,7 @@ result<void> hosted_poller::admit() {
     return {};
 }
 
-void hosted_poller::dismiss() noexcept {
+void harness_poller::dismiss() noexcept {
     const std::lock_guard lock(mutex_);
     --links_alive_;
     if (links_alive_ == 0 && overrun_) announce();  // to be replaced now
@@ -102,14 +102,14 @@ void hosted_poller::dismiss() noexcept {
 
 // Links that come, go and fail.
 
-void hosted_poller::announce() noexcept {
+void harness_poller::announce() noexcept {
     news_.store(true, std::memory_order_seq_cst);
     core::signal_event(wake_fd_);
 }
 
 /// The device code learns last of it: whoever it has a request of is known here.
-void hosted_poller::open(hosted_link& link, const device::session_entry& entry,
-                         const device::session_offer& offer) {
+void harness_poller::open(harness_link& link, const device::session_entry& entry,
+                          const device::session_offer& offer) {
     const std::lock_guard lock(mutex_);
     by_place_[link.place()] = &link;
     service_->open(link.place(), entry, offer);
@@ -117,13 +117,13 @@ void hosted_poller::open(hosted_link& link, const device::session_entry& entry,
     announce();
 }
 
-void hosted_poller::report(hosted_link& link) noexcept {
+void harness_poller::report(harness_link& link) noexcept {
     const std::lock_guard lock(mutex_);
     if (std::find(reported_.begin(), reported_.end(), &link) == reported_.end()) reported_.push_back(&link);
     announce();
 }
 
-void hosted_poller::on_async_event(ibv_event_type type) noexcept {
+void harness_poller::on_async_event(ibv_event_type type) noexcept {
     const std::lock_guard lock(mutex_);
     (type == IBV_EVENT_CQ_ERR ? overrun_ : device_failed_) = true;
     announce();
@@ -131,7 +131,7 @@ void hosted_poller::on_async_event(ibv_event_type type) noexcept {
 
 /// A completion queue that has failed is of no use to anybody. Once all its links have ended there is
 /// another.
-void hosted_poller::replace_queues() noexcept {
+void harness_poller::replace_queues() noexcept {
     constexpr std::chrono::milliseconds pause{10};
     {
         const std::lock_guard lock(mutex_);
@@ -153,7 +153,7 @@ void hosted_poller::replace_queues() noexcept {
     core::log().limited().warn("gpu: a completion queue had failed; there is a new one");
 }
 
-void hosted_poller::take_news() noexcept {
+void harness_poller::take_news() noexcept {
     core::clear_event(wake_fd_);
     const std::lock_guard lock(mutex_);
     news_.store(false, std::memory_order_relaxed);
@@ -161,7 +161,7 @@ void hosted_poller::take_news() noexcept {
     talkers_.reserve(links_.size());
     added_.clear();
     // The others are not active yet.
-    std::erase_if(reported_, [this](hosted_link* each) {
+    std::erase_if(reported_, [this](harness_link* each) {
         const bool known = std::find(links_.begin(), links_.end(), each) != links_.end();
         if (known) each->settle_async_failure();
         return known;
@@ -169,13 +169,13 @@ void hosted_poller::take_news() noexcept {
     overrun_ = overrun_ || (engine_ && engine_->has_failed());
     failed_ = device_failed_ || overrun_;
     if (failed_) {
-        for (hosted_link* each : links_) each->fail(status::system_error);
+        for (harness_link* each : links_) each->fail(status::system_error);
     } else {
         note_failures();  // of those added just now, too
     }
 }
 
-void hosted_poller::remove(hosted_link& link, bool opened) noexcept {
+void harness_poller::remove(harness_link& link, bool opened) noexcept {
     const std::lock_guard lock(mutex_);
     std::erase(reported_, &link);
     if (!opened) return;
@@ -185,19 +185,19 @@ void hosted_poller::remove(hosted_link& link, bool opened) noexcept {
     link.talks = false;
 }
 
-void hosted_poller::make_talk(hosted_link& link) noexcept {
+void harness_poller::make_talk(harness_link& link) noexcept {
     if (std::exchange(link.talks, true)) return;
     talkers_.push_back(&link);
 }
 
-void hosted_poller::note_failures() noexcept {
+void harness_poller::note_failures() noexcept {
     failures_seen_ = service_->failures();
-    for (hosted_link* each : links_) each->note_failure();
+    for (harness_link* each : links_) each->note_failure();
 }
 
 // The data path.
 
-std::size_t hosted_poller::poll(std::span<core::link_event> out) noexcept {
+std::size_t harness_poller::poll(std::span<core::link_event> out) noexcept {
     if (news_.load(std::memory_order_acquire)) take_news();
     const std::size_t count = talkers_.empty() ? 0 : tell(out);
     if (failed_) [[unlikely]] {
@@ -208,7 +208,7 @@ std::size_t hosted_poller::poll(std::span<core::link_event> out) noexcept {
     return count < out.size() ? count + take(out[count]) : count;
 }
 
-std::size_t hosted_poller::take(core::link_event& out) noexcept {
+std::size_t harness_poller::take(core::link_event& out) noexcept {
     device::ready_entry arrived;
     const bool any = device::detail::next_ready(service_->ref(), arrived) == status::ok;
     const bool taken = any && by_place_[arrived.session]->take(arrived, out);
@@ -219,10 +219,10 @@ std::size_t hosted_poller::take(core::link_event& out) noexcept {
     return taken ? 1 : 0;
 }
 
-std::size_t hosted_poller::tell(std::span<core::link_event> out) noexcept {
+std::size_t harness_poller::tell(std::span<core::link_event> out) noexcept {
     std::size_t count = 0;
     std::size_t kept = 0;
-    for (hosted_link* each : talkers_) {
+    for (harness_link* each : talkers_) {
         count += each->tell(out.subspan(count));
         each->talks = each->waits_to_tell();
         if (each->talks) talkers_[kept++] = each;
@@ -231,9 +231,9 @@ std::size_t hosted_poller::tell(std::span<core::link_event> out) noexcept {
     return count;
 }
 
-bool hosted_poller::arm() noexcept {
+bool harness_poller::arm() noexcept {
     if (news_.load(std::memory_order_seq_cst)) return false;
-    const auto has_news = [](const hosted_link* each) { return each->has_something_to_tell(); };
+    const auto has_news = [](const harness_link* each) { return each->has_something_to_tell(); };
     if (std::any_of(talkers_.begin(), talkers_.end(), has_news)) return false;
     if (failed_) return true;  // whoever polls comes back to see its links closed
     if (engine_->turn()) return false;
@@ -245,8 +245,8 @@ bool hosted_poller::arm() noexcept {
     return !device::is_next_there(service.completions);
 }
 
-void hosted_poller::disarm() noexcept {
+void harness_poller::disarm() noexcept {
     if (engine_) engine_->disarm();
 }
 
-}  // namespace accel::gpu
+}  // namespace accel::tests

@@ -1,7 +1,7 @@
-#include "backends/gpu/hosted_link.hpp"
-#include "backends/gpu/hosted_poller.hpp"
 #include "core/link_events.hpp"
 #include "core/region_state.hpp"
+#include "device/harness/link.hpp"
+#include "device/harness/poller.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -9,7 +9,7 @@
 
 /// The data path of one session, by the functions of `device/service.hpp`: as a kernel would take a request
 /// and answer it, but for what the core does for handlers anyway (deadlines, headers of answers).
-namespace accel::gpu {
+namespace accel::tests {
 namespace {
 
 /// Of the longest answer: its payload, its header, and a marker behind it.
@@ -21,7 +21,7 @@ std::uint64_t address_of(const std::byte* bytes) noexcept {
 
 }  // namespace
 
-bool hosted_link::take(const device::ready_entry& arrived, core::link_event& out) noexcept {
+bool harness_link::take(const device::ready_entry& arrived, core::link_event& out) noexcept {
     device::exchange_ref& exchange = exchanges_[arrived.slot];
     exchange.request = nullptr;
     core::slot_header header;
@@ -42,17 +42,17 @@ bool hosted_link::take(const device::ready_entry& arrived, core::link_event& out
 
 // Sending.
 
-device::detail::answer_bytes hosted_link::own_bytes(std::uint32_t slot) const noexcept {
+device::detail::answer_bytes harness_link::own_bytes(std::uint32_t slot) const noexcept {
     const std::uint64_t header = address_of(config_.send->header(slot));
     return {header, header + core::header_bytes, responses_->lkey, responses_->lkey};
 }
 
-status hosted_link::deliver_plain(std::uint32_t slot, std::span<const std::byte> payload) noexcept {
+status harness_link::deliver_plain(std::uint32_t slot, std::span<const std::byte> payload) noexcept {
     return send_from(slot, own_bytes(slot), payload.size());
 }
 
 /// Also lent memory, under its key. What cannot be registered is copied into the slot instead.
-status hosted_link::deliver(const core::outgoing& message) noexcept {
+status harness_link::deliver(const core::outgoing& message) noexcept {
     const std::size_t length = message.payload.size();
     device::detail::answer_bytes from = own_bytes(message.slot);
     if (message.region == nullptr || length == 0) return send_from(message.slot, from, length);
@@ -74,8 +74,8 @@ status hosted_link::deliver(const core::outgoing& message) noexcept {
     return status::ok;
 }
 
-status hosted_link::send_from(std::uint32_t slot, const device::detail::answer_bytes& from,
-                              std::size_t length) noexcept {
+status harness_link::send_from(std::uint32_t slot, const device::detail::answer_bytes& from,
+                               std::size_t length) noexcept {
     const device::service_ref& service = poller_.sessions().ref();
     device::session_entry& session = poller_.sessions().entry(*place_);
     if (state_ != state::open || !device::detail::is_open(session)) return status::peer_lost;
@@ -90,7 +90,7 @@ status hosted_link::send_from(std::uint32_t slot, const device::detail::answer_b
 }
 
 /// An empty write that asks for its completion: it tells that everything before it has arrived.
-status hosted_link::post_marker() noexcept {
+status harness_link::post_marker() noexcept {
     if (!device::has_room(connection_->sends(), 1)) return status::again;
     mlx5::work_request request;
     const device::peer_slots_layout& peer = poller_.sessions().entry(*place_).is.peer;
@@ -99,11 +99,11 @@ status hosted_link::post_marker() noexcept {
     return device::post_and_tell(connection_->sends(), request);
 }
 
-bool hosted_link::reaches(const core::region_state& region, bool written) noexcept {
+bool harness_link::reaches(const core::region_state& region, bool written) noexcept {
     return keys_of(region, written ? verbs::access::peer_writes : verbs::access::send) != nullptr;
 }
 
-std::size_t hosted_link::tell(std::span<core::link_event> out) noexcept {
+std::size_t harness_link::tell(std::span<core::link_event> out) noexcept {
     std::size_t count = 0;
     while (!lent_.empty() && count < out.size() && has_been_sent(lent_.front().until)) {
         out[count++] = core::let_go_event(config_.owner, lent_.front().slot);
@@ -116,4 +116,4 @@ std::size_t hosted_link::tell(std::span<core::link_event> out) noexcept {
     return count;
 }
 
-}  // namespace accel::gpu
+}  // namespace accel::tests

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "backends/gpu/hosted_engine.hpp"
 #include "core/backend.hpp"
+#include "device/harness/engine.hpp"
 #include "verbs/async_events.hpp"
 #include "verbs/domain.hpp"
 #include "verbs/endpoint.hpp"
@@ -16,19 +16,19 @@
 #include <span>
 #include <vector>
 
-namespace accel::gpu {
+namespace accel::tests {
 
-class hosted_poller;
+class harness_poller;
 
 /// One client whose requests a worker takes in a kernel's place, and its place among the service's sessions.
-/// hosted_control.cpp makes and ends it, hosted_datapath.cpp takes and answers.
-class hosted_link final : public core::link, public verbs::async_listener {
+/// harness_control.cpp makes and ends it, harness_datapath.cpp takes and answers.
+class harness_link final : public core::link, public verbs::async_listener {
   public:
-    [[nodiscard]] static result<std::unique_ptr<core::link>> create(hosted_poller& owner,
+    [[nodiscard]] static result<std::unique_ptr<core::link>> create(harness_poller& owner,
                                                                     const core::link_config& config);
-    ~hosted_link() override;
-    hosted_link(const hosted_link&) = delete;
-    hosted_link& operator=(const hosted_link&) = delete;
+    ~harness_link() override;
+    harness_link(const harness_link&) = delete;
+    harness_link& operator=(const harness_link&) = delete;
 
     [[nodiscard]] core::link_description describe() const override;
     [[nodiscard]] result<void> attach(const core::link_grant& grant, core::nanoseconds deadline) override;
@@ -79,7 +79,8 @@ class hosted_link final : public core::link, public verbs::async_listener {
         std::uint32_t slot = 0;
         std::uint32_t until = 0;
     };
-    hosted_link(hosted_poller& owner, const core::link_config& config, std::shared_ptr<verbs::domain> domain);
+    harness_link(harness_poller& owner, const core::link_config& config,
+                 std::shared_ptr<verbs::domain> domain);
     [[nodiscard]] result<void> prepare();
     [[nodiscard]] device::session_offer offer() const noexcept;
     [[nodiscard]] const verbs::memory_keys* keys_of(const core::region_state& region,
@@ -94,12 +95,12 @@ class hosted_link final : public core::link, public verbs::async_listener {
     void let_exchanges_go() noexcept;
     void end() noexcept;
 
-    hosted_poller& poller_;
+    harness_poller& poller_;
     core::link_config config_;
     std::shared_ptr<verbs::domain> domain_;
     verbs::region_handle requests_;
     verbs::region_handle responses_;
-    std::unique_ptr<hosted_connection> connection_;
+    std::unique_ptr<harness_connection> connection_;
     std::optional<std::uint32_t> place_;
     verbs::endpoint peer_;
     state state_ = state::idle;
@@ -118,4 +119,4 @@ class hosted_link final : public core::link, public verbs::async_listener {
     std::vector<lent_answer> lent_;  ///< in the order they were posted; capacity for all slots
 };
 
-}  // namespace accel::gpu
+}  // namespace accel::tests

@@ -9,12 +9,12 @@
 #include <cstdint>
 #include <memory>
 
-namespace accel::gpu {
+namespace accel::tests {
 
 /// A queue pair and what the device code keeps to post to it; the host's memory, all of it.
-class hosted_connection {
+class harness_connection {
   public:
-    virtual ~hosted_connection() = default;
+    virtual ~harness_connection() = default;
     [[nodiscard]] virtual verbs::queue_pair& queue_pair() noexcept = 0;
     [[nodiscard]] virtual const device::send_port& sends() const noexcept = 0;
     /// Before it is connected: completions will name it by its place, or its queue pair's number.
@@ -24,9 +24,9 @@ class hosted_connection {
 };
 
 /// How a worker that is in a kernel's place reaches its device: the queues of one poller.
-class hosted_engine {
+class harness_engine {
   public:
-    virtual ~hosted_engine() = default;
+    virtual ~harness_engine() = default;
     [[nodiscard]] virtual device::completion_port completions() const noexcept = 0;
     /// Empty where the engine looks after receives.
     [[nodiscard]] virtual mlx5::shared_receive_queue_ref receives() const noexcept = 0;
@@ -34,7 +34,7 @@ class hosted_engine {
     [[nodiscard]] virtual std::uint32_t most_arrivals() const noexcept = 0;
 
     /// Any thread. Deep enough for a message from each of `slots`; where the device cannot, messages wait.
-    [[nodiscard]] virtual result<std::unique_ptr<hosted_connection>> connect(
+    [[nodiscard]] virtual result<std::unique_ptr<harness_connection>> connect(
         ibv_pd* domain, std::uint32_t slots, verbs::async_listener* listener) = 0;
 
     // On the polling thread.
@@ -49,9 +49,9 @@ class hosted_engine {
 };
 
 /// The device's own queues, where it is driven directly. `listener` hears of a completion queue's overrun.
-[[nodiscard]] result<std::unique_ptr<hosted_engine>> make_direct_engine(std::shared_ptr<verbs::device> on,
-                                                                        verbs::async_listener* listener);
+[[nodiscard]] result<std::unique_ptr<harness_engine>> make_direct_engine(std::shared_ptr<verbs::device> on,
+                                                                         verbs::async_listener* listener);
 /// Rings, and the proxy that posts by libibverbs, on the worker's thread too: no kernel has to be waited for.
-[[nodiscard]] result<std::unique_ptr<hosted_engine>> make_proxied_engine(std::shared_ptr<verbs::device> on);
+[[nodiscard]] result<std::unique_ptr<harness_engine>> make_proxied_engine(std::shared_ptr<verbs::device> on);
 
-}  // namespace accel::gpu
+}  // namespace accel::tests

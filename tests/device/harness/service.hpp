@@ -1,8 +1,8 @@
 #pragma once
 
-#include "backends/gpu/hosted_engine.hpp"
 #include "backends/gpu/kernel_memory.hpp"
 #include "backends/gpu/number_table.hpp"
+#include "device/harness/engine.hpp"
 
 #include <accel_transport/device/service.hpp>
 
@@ -10,14 +10,14 @@
 #include <mutex>
 #include <vector>
 
-namespace accel::gpu {
+namespace accel::tests {
 
 /// What the device code keeps of a service whose requests a worker takes: on the host, and with places for
 /// sessions that are made one by one. A place is touched when it is first taken, not before.
-class hosted_service {
+class harness_service {
   public:
-    explicit hosted_service(std::uint32_t sessions) noexcept : count_(sessions) {}
-    [[nodiscard]] result<void> prepare(const hosted_engine& engine);
+    explicit harness_service(std::uint32_t sessions) noexcept : count_(sessions) {}
+    [[nodiscard]] result<void> prepare(const harness_engine& engine);
     [[nodiscard]] const device::service_ref& ref() const noexcept { return service_; }
 
     // Any thread.
@@ -49,9 +49,9 @@ class hosted_service {
     [[nodiscard]] std::uint32_t command(device::command_kind kind, std::uint32_t place) noexcept;
 
     std::uint32_t count_;
-    kernel_memory memory_{nullptr, nullptr};
+    gpu::kernel_memory memory_{nullptr, nullptr};
     device::service_ref service_;
-    number_table numbers_;
+    gpu::number_table numbers_;
     device::command* commands_ = nullptr;
     device::session_offer* offers_ = nullptr;
 
@@ -61,4 +61,4 @@ class hosted_service {
     std::vector<std::uint32_t> free_;
 };
 
-}  // namespace accel::gpu
+}  // namespace accel::tests

@@ -1,4 +1,4 @@
-#include "backends/gpu/hosted_engine.hpp"
+#include "device/harness/engine.hpp"
 #include "verbs/proxy.hpp"
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 #include <vector>
 
 /// The engine that posts by libibverbs, on any device.
-namespace accel::gpu {
+namespace accel::tests {
 namespace {
 
 /// Of all sessions of a worker. A burst beyond them waits in the senders' devices.
@@ -17,7 +17,7 @@ constexpr std::uint32_t most_sends = 57'344;
 constexpr std::uint32_t ring_entries = 4096;
 constexpr std::uint32_t least_send_requests = 16;
 
-class proxied_connection final : public hosted_connection {
+class proxied_connection final : public harness_connection {
   public:
     proxied_connection(verbs::proxy_engine& engine, verbs::queue_pair made, std::uint32_t descriptors)
         : engine_(engine), ring_(descriptors), queue_pair_(std::move(made)) {
@@ -47,7 +47,7 @@ class proxied_connection final : public hosted_connection {
     verbs::queue_pair queue_pair_;  ///< ends before its ring does
 };
 
-class proxied_engine final : public hosted_engine {
+class proxied_engine final : public harness_engine {
   public:
     explicit proxied_engine(std::shared_ptr<verbs::device> on) : device_(std::move(on)), ring_(ring_entries) {
         completions_.by = device::engine::proxy;
@@ -66,7 +66,7 @@ class proxied_engine final : public hosted_engine {
     [[nodiscard]] device::completion_port completions() const noexcept override { return completions_; }
     [[nodiscard]] mlx5::shared_receive_queue_ref receives() const noexcept override { return {}; }
     [[nodiscard]] std::uint32_t most_arrivals() const noexcept override { return engine_->receive_depth(); }
-    [[nodiscard]] result<std::unique_ptr<hosted_connection>> connect(
+    [[nodiscard]] result<std::unique_ptr<harness_connection>> connect(
         ibv_pd* domain, std::uint32_t slots, verbs::async_listener* listener) override;
     bool turn() noexcept override { return engine_->turn(); }
     [[nodiscard]] bool has_failed() const noexcept override { return engine_->has_failed(); }
@@ -84,8 +84,8 @@ class proxied_engine final : public hosted_engine {
     std::unique_ptr<verbs::proxy_engine> engine_;
 };
 
-result<std::unique_ptr<hosted_connection>> proxied_engine::connect(ibv_pd* domain, std::uint32_t slots,
-                                                                   verbs::async_listener* listener) {
+result<std::unique_ptr<harness_connection>> proxied_engine::connect(ibv_pd* domain, std::uint32_t slots,
+                                                                    verbs::async_listener* listener) {
     const auto deepest = static_cast<std::uint32_t>(device_->limits().max_qp_wr);
     verbs::queue_sizes sizes;
     // A response may take two requests.
@@ -95,16 +95,16 @@ result<std::unique_ptr<hosted_connection>> proxied_engine::connect(ibv_pd* domai
     if (!made) return made.error();
     // Of a ring, half comes back only when the other half has been used.
     const std::uint32_t descriptors = std::bit_ceil(std::min(sizes.send * 2, proxy::most_entries));
-    return std::unique_ptr<hosted_connection>(
+    return std::unique_ptr<harness_connection>(
         new proxied_connection(*engine_, std::move(*made), descriptors));
 }
 
 }  // namespace
 
-result<std::unique_ptr<hosted_engine>> make_proxied_engine(std::shared_ptr<verbs::device> on) {
+result<std::unique_ptr<harness_engine>> make_proxied_engine(std::shared_ptr<verbs::device> on) {
     auto made = std::make_unique<proxied_engine>(std::move(on));
     if (auto ready = made->prepare(); !ready) return ready.error();
-    return std::unique_ptr<hosted_engine>(std::move(made));
+    return std::unique_ptr<harness_engine>(std::move(made));
 }
 
-}  // namespace accel::gpu
+}  // namespace accel::tests

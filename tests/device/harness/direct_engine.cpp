@@ -1,5 +1,5 @@
-#include "backends/gpu/hosted_engine.hpp"
 #include "core/log.hpp"
+#include "device/harness/engine.hpp"
 #include "verbs/completion_queue.hpp"
 #include "verbs/mlx5_driver.hpp"
 #include "verbs/receive_queue.hpp"
@@ -13,7 +13,7 @@
 #include <fmt/format.h>
 
 /// The engine that posts to mlx5 queues where they lie.
-namespace accel::gpu {
+namespace accel::tests {
 namespace {
 
 /// Of all sessions of a worker. A burst beyond them waits in the senders' devices.
@@ -23,7 +23,7 @@ constexpr std::uint32_t least_send_requests = 16;
 
 class direct_engine;
 
-class direct_connection final : public hosted_connection {
+class direct_connection final : public harness_connection {
   public:
     direct_connection(direct_engine& owner, verbs::queue_pair made) noexcept
         : engine_(owner), queue_pair_(std::move(made)) {
@@ -52,7 +52,7 @@ class direct_connection final : public hosted_connection {
     device::send_port port_;
 };
 
-class direct_engine final : public hosted_engine {
+class direct_engine final : public harness_engine {
   public:
     explicit direct_engine(std::shared_ptr<verbs::device> on) noexcept : device_(std::move(on)) {}
     [[nodiscard]] result<void> prepare(verbs::async_listener* listener);
@@ -67,7 +67,7 @@ class direct_engine final : public hosted_engine {
         return receives_->located();
     }
     [[nodiscard]] std::uint32_t most_arrivals() const noexcept override { return receives_->depth(); }
-    [[nodiscard]] result<std::unique_ptr<hosted_connection>> connect(
+    [[nodiscard]] result<std::unique_ptr<harness_connection>> connect(
         ibv_pd* domain, std::uint32_t slots, verbs::async_listener* listener) override;
     [[nodiscard]] int event_fd() const noexcept override { return completions_->event_fd(); }
     [[nodiscard]] bool arm() noexcept override { return completions_->request_event(); }
@@ -110,8 +110,8 @@ bool direct_engine::take_away(std::uint32_t completions) noexcept {
     return false;
 }
 
-result<std::unique_ptr<hosted_connection>> direct_engine::connect(ibv_pd* domain, std::uint32_t slots,
-                                                                  verbs::async_listener* listener) {
+result<std::unique_ptr<harness_connection>> direct_engine::connect(ibv_pd* domain, std::uint32_t slots,
+                                                                   verbs::async_listener* listener) {
     const auto deepest = static_cast<std::uint32_t>(device_->limits().max_qp_wr);
     verbs::queue_sizes sizes;
     // A response may take two requests, and what is not heard of yet takes room too.
@@ -127,16 +127,16 @@ result<std::unique_ptr<hosted_connection>> direct_engine::connect(ibv_pd* domain
                         "session; use more workers",
                         completions_->depth(), slots)};
     }
-    return std::unique_ptr<hosted_connection>(new direct_connection(*this, std::move(*made)));
+    return std::unique_ptr<harness_connection>(new direct_connection(*this, std::move(*made)));
 }
 
 }  // namespace
 
-result<std::unique_ptr<hosted_engine>> make_direct_engine(std::shared_ptr<verbs::device> on,
-                                                          verbs::async_listener* listener) {
+result<std::unique_ptr<harness_engine>> make_direct_engine(std::shared_ptr<verbs::device> on,
+                                                           verbs::async_listener* listener) {
     auto made = std::make_unique<direct_engine>(std::move(on));
     if (auto ready = made->prepare(listener); !ready) return ready.error();
-    return std::unique_ptr<hosted_engine>(std::move(made));
+    return std::unique_ptr<harness_engine>(std::move(made));
 }
 
-}  // namespace accel::gpu
+}  // namespace accel::tests

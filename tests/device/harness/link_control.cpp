@@ -1,8 +1,8 @@
-#include "backends/gpu/hosted_link.hpp"
-#include "backends/gpu/hosted_poller.hpp"
 #include "backends/gpu/layout.hpp"
 #include "core/log.hpp"
 #include "core/region_state.hpp"
+#include "device/harness/link.hpp"
+#include "device/harness/poller.hpp"
 
 #include <chrono>
 #include <utility>
@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 
 /// Making and ending a connection.
-namespace accel::gpu {
+namespace accel::tests {
 namespace {
 
 /// How long a link goes on sending answers after `close`.
@@ -26,8 +26,8 @@ device::slots_layout layout_of(const core::slot_memory& slots, std::uint32_t key
 
 }  // namespace
 
-result<std::unique_ptr<core::link>> hosted_link::create(hosted_poller& owner,
-                                                        const core::link_config& config) {
+result<std::unique_ptr<core::link>> harness_link::create(harness_poller& owner,
+                                                         const core::link_config& config) {
     const auto longest = owner.device()->port().max_message_bytes;
     if (core::header_bytes + config.geometry.response_bytes > longest) {
         return error{status::message_too_large, 0,
@@ -38,13 +38,13 @@ result<std::unique_ptr<core::link>> hosted_link::create(hosted_poller& owner,
     if (!domain) return domain.error();
     owner.domains().add(*domain);
     if (auto admitted = owner.admit(); !admitted) return admitted.error();
-    std::unique_ptr<hosted_link> made(new hosted_link(owner, config, std::move(*domain)));
+    std::unique_ptr<harness_link> made(new harness_link(owner, config, std::move(*domain)));
     if (auto ready = made->prepare(); !ready) return ready.error();
     return std::unique_ptr<core::link>(std::move(made));
 }
 
-hosted_link::hosted_link(hosted_poller& owner, const core::link_config& config,
-                         std::shared_ptr<verbs::domain> domain)
+harness_link::harness_link(harness_poller& owner, const core::link_config& config,
+                           std::shared_ptr<verbs::domain> domain)
     : poller_(owner),
       config_(config),
       domain_(std::move(domain)),
@@ -54,13 +54,13 @@ hosted_link::hosted_link(hosted_poller& owner, const core::link_config& config,
     lent_.reserve(config.geometry.slots);
 }
 
-hosted_link::~hosted_link() {
+harness_link::~harness_link() {
     end();
     poller_.dismiss();
 }
 
 /// Registers the slots and makes the queue pair, not yet connected.
-result<void> hosted_link::prepare() {
+result<void> harness_link::prepare() {
     auto requests = domain_->register_memory(bytes_of(*config_.receive), verbs::access::peer_writes);
     if (!requests) return requests.error();
     requests_ = std::move(*requests);
@@ -76,14 +76,14 @@ result<void> hosted_link::prepare() {
     return {};
 }
 
-core::link_description hosted_link::describe() const {
+core::link_description harness_link::describe() const {
     verbs::endpoint own;
     connection_->queue_pair().describe(own);
-    describe_slots(*config_.receive, requests_->rkey, false, own);
+    gpu::describe_slots(*config_.receive, requests_->rkey, false, own);
     return verbs::to_bytes(own);
 }
 
-result<void> hosted_link::attach(const core::link_grant& grant, core::nanoseconds /*deadline*/) {
+result<void> harness_link::attach(const core::link_grant& grant, core::nanoseconds /*deadline*/) {
     auto peer = verbs::parse_endpoint(grant.description);
     if (!peer) return peer.error();
     const core::link_geometry& agreed = config_.geometry;
@@ -97,7 +97,7 @@ result<void> hosted_link::attach(const core::link_grant& grant, core::nanosecond
     return {};
 }
 
-device::session_offer hosted_link::offer() const noexcept {
+device::session_offer harness_link::offer() const noexcept {
     device::session_offer out;
     out.id = config_.session_id;
     out.slots = config_.geometry.slots;
@@ -105,11 +105,11 @@ device::session_offer hosted_link::offer() const noexcept {
     out.requests.capacity = config_.geometry.request_bytes;
     out.responses = layout_of(*config_.send, responses_->lkey);
     out.responses.capacity = config_.geometry.response_bytes;
-    out.peer = slots_of(peer_);
+    out.peer = gpu::slots_of(peer_);
     return out;
 }
 
-void hosted_link::activate() {
+void harness_link::activate() {
     device::session_entry entry;
     entry.sends = connection_->sends();
     entry.generations = generations_.data();
@@ -121,14 +121,14 @@ void hosted_link::activate() {
 
 // How it ends.
 
-void hosted_link::fail(status reason) noexcept {
+void harness_link::fail(status reason) noexcept {
     if (state_ != state::open) return;
     state_ = state::losing;
     reason_ = reason;
     poller_.make_talk(*this);
 }
 
-void hosted_link::note_failure() noexcept {
+void harness_link::note_failure() noexcept {
     const std::uint32_t told = poller_.sessions().failure(*place_);
     if (told == 0 || state_ != state::open) return;
     if (const std::uint32_t syndrome = told >> 16; syndrome != 0) {
@@ -139,14 +139,14 @@ void hosted_link::note_failure() noexcept {
     fail(static_cast<status>(told & 0xffffU));
 }
 
-void hosted_link::on_async_event(ibv_event_type type) noexcept {
+void harness_link::on_async_event(ibv_event_type type) noexcept {
     const bool peer_is_at_fault = type == IBV_EVENT_QP_ACCESS_ERR || type == IBV_EVENT_QP_REQ_ERR;
     async_reason_.store(peer_is_at_fault ? status::protocol_error : status::system_error,
                         std::memory_order_relaxed);
     poller_.report(*this);
 }
 
-bool hosted_link::flushed() noexcept {
+bool harness_link::flushed() noexcept {
     if (state_ != state::open) return true;
     const std::uint32_t posted = device::posted_by(connection_->sends());
     if (has_been_sent(posted)) return true;
@@ -156,7 +156,7 @@ bool hosted_link::flushed() noexcept {
     return false;
 }
 
-bool hosted_link::close() noexcept {
+bool harness_link::close() noexcept {
     if (state_ == state::closed) return true;
     if (state_ == state::open && !peer_left_ && !flushed()) {
         if (!closing_) close_by_ = core::now() + close_grace;
@@ -168,7 +168,7 @@ bool hosted_link::close() noexcept {
 }
 
 /// Handlers may go on reading requests and writing responses: their slots stay until the session goes.
-void hosted_link::let_exchanges_go() noexcept {
+void harness_link::let_exchanges_go() noexcept {
     device::session_entry& session = poller_.sessions().entry(*place_);
     for (device::exchange_ref& each : exchanges_) {
         if (each.request != nullptr) device::detail::let_go(session);
@@ -177,7 +177,7 @@ void hosted_link::let_exchanges_go() noexcept {
 }
 
 /// After this neither end touches any slot or lent memory.
-void hosted_link::end() noexcept {
+void harness_link::end() noexcept {
     if (state_ == state::closed) return;
     state_ = state::closed;
     bool free = place_.has_value();
@@ -193,7 +193,8 @@ void hosted_link::end() noexcept {
 }
 
 /// The first use of a region registers it; all others find its keys.
-const verbs::memory_keys* hosted_link::keys_of(const core::region_state& region, verbs::access use) noexcept {
+const verbs::memory_keys* harness_link::keys_of(const core::region_state& region,
+                                                verbs::access use) noexcept {
     if (const auto* known = keys_.find(region.id(), use); known != nullptr) return known;
     auto keys = domain_->acquire(region.id(), {region.data(), region.size()}, use, region.gpu());
     if (!keys) {
@@ -204,4 +205,4 @@ const verbs::memory_keys* hosted_link::keys_of(const core::region_state& region,
     return keys_.find(region.id(), use);
 }
 
-}  // namespace accel::gpu
+}  // namespace accel::tests
