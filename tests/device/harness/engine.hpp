@@ -3,7 +3,7 @@
 #include "verbs/device.hpp"
 #include "verbs/queue_pair.hpp"
 
-#include <accel_transport/device/engine.hpp>
+#include <accel_transport/device/detail/engine.hpp>
 #include <accel_transport/status.hpp>
 
 #include <cstdint>

@@ -1,9 +1,9 @@
 #pragma once
 
-#include <accel_transport/device/engine.hpp>
-#include <accel_transport/device/receive_queue.hpp>
-#include <accel_transport/device/slots_layout.hpp>
-#include <accel_transport/device/told_clock.hpp>
+#include <accel_transport/device/detail/engine.hpp>
+#include <accel_transport/device/detail/host_clock_sync.hpp>
+#include <accel_transport/device/detail/mlx5/receive_queue.hpp>
+#include <accel_transport/device/detail/slots_layout.hpp>
 
 #include <cstdint>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <accel_transport/device/graph_turn.hpp>
+#include <accel_transport/device/graph.hpp>
 
 /// What the library does before and behind recorded kernels. None of it is for applications.
 namespace accel::device {

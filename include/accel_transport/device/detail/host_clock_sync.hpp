@@ -1,7 +1,7 @@
 #pragma once
 
 #include <accel_transport/device/clock.hpp>
-#include <accel_transport/device/fences.hpp>
+#include <accel_transport/device/detail/mlx5/fences.hpp>
 
 #include <cstdint>
 
@@ -20,7 +20,7 @@ namespace detail {
 /// may have drifted apart, and the less exact a tick may be. `Ref` has the state, orders and report of a
 /// service or a channel.
 template <class Ref>
-ACCEL_HOST_DEVICE inline void look_at_clock(const Ref& ref) noexcept {
+ACCEL_HOST_DEVICE inline void sync_host_clock(const Ref& ref) noexcept {
     constexpr std::int64_t soon_ns = 100'000;
     constexpr std::int64_t drift_shift = 10;  // a thousandth: no clock is that bad
     auto& state = *ref.state;

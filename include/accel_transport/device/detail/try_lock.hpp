@@ -1,6 +1,6 @@
 #pragma once
 
-#include <accel_transport/device/atomics.hpp>
+#include <accel_transport/device/detail/atomics.hpp>
 
 #include <cstdint>
 

@@ -1,11 +1,11 @@
 #pragma once
 
-#include <accel_transport/device/engine.hpp>
-#include <accel_transport/device/placement.hpp>
-#include <accel_transport/device/receive_queue.hpp>
-#include <accel_transport/device/slot_header.hpp>
-#include <accel_transport/device/slots_layout.hpp>
-#include <accel_transport/device/told_clock.hpp>
+#include <accel_transport/device/detail/engine.hpp>
+#include <accel_transport/device/detail/host_clock_sync.hpp>
+#include <accel_transport/device/detail/mlx5/receive_queue.hpp>
+#include <accel_transport/device/detail/slots_layout.hpp>
+#include <accel_transport/device/detail/wire/response_target.hpp>
+#include <accel_transport/device/detail/wire/slot_header.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <accel_transport/device/client_layout.hpp>
+#include <accel_transport/device/channel_ref.hpp>
 #include <accel_transport/device/clock.hpp>
-#include <accel_transport/device/try_lock.hpp>
+#include <accel_transport/device/detail/try_lock.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -10,22 +10,6 @@
 /// What comes in at a channel of a GPU: completions, and the host's orders. One thread at a time looks, for
 /// all that wait, under a lock that nobody waits for.
 namespace accel::device {
-
-/// A channel as kernels see it; passed to them by value. Owns nothing: it is good until the channel has been
-/// closed.
-struct channel_ref {
-    channel_state* state = nullptr;
-    call_entry* calls = nullptr;
-    std::uint32_t slots = 0;
-    slots_layout requests;
-    slots_layout responses;
-    peer_slots_layout peer;
-    send_port sends;
-    completion_port completions;
-    const channel_orders* orders = nullptr;
-    channel_report* report = nullptr;
-    std::int64_t call_timeout_ns = 0;
-};
 
 namespace detail {
 
@@ -100,7 +84,7 @@ ACCEL_HOST_DEVICE inline void report(const channel_ref& channel) noexcept {
 }
 
 ACCEL_HOST_DEVICE inline void take_orders(const channel_ref& channel) noexcept {
-    look_at_clock(channel);
+    sync_host_clock(channel);
     const std::uint32_t ended = mlx5::load_whole(&channel.orders->ended);
     if (ended != 0) fail_channel(channel, static_cast<status>(ended));
     report(channel);

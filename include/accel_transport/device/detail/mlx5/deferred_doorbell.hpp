@@ -1,6 +1,6 @@
 #pragma once
 
-#include <accel_transport/device/send_queue.hpp>
+#include <accel_transport/device/detail/mlx5/send_queue.hpp>
 
 #include <cstdint>
 
@@ -11,41 +11,41 @@
 namespace accel::mlx5 {
 
 /// A doorbell that has to ring yet: the adapter may not have seen the requests before it.
-struct owed_doorbell {
+struct deferred_doorbell {
     std::uint64_t value = 0;
-    bool owed = false;
+    bool pending = false;
 };
 
-/// Steps 3 and 4: all requests before block `end` are the adapter's. Rings what is owed; the doorbell of this
-/// request, `value`, is owed from now on, until the next one or `ring`.
-ACCEL_HOST_DEVICE inline void publish_and_owe(const send_queue_ref& queue, std::uint32_t end,
-                                              std::uint64_t value, owed_doorbell& owed) noexcept {
+/// Steps 3 and 4: all requests before block `end` are the adapter's. Rings the deferred doorbell; the
+/// doorbell of this request, `value`, is deferred until the next request or `ring`.
+ACCEL_HOST_DEVICE inline void publish_and_defer(const send_queue_ref& queue, std::uint32_t end,
+                                                std::uint64_t value, deferred_doorbell& deferred) noexcept {
     order_wqe_before_record_and_record_before_doorbell();
-    if (owed.owed) {
-        store_whole(queue.doorbell, owed.value);
+    if (deferred.pending) {
+        store_whole(queue.doorbell, deferred.value);
         flush_doorbell();
     }
     store_whole(queue.doorbell_record, to_be32(end & 0xffffU));
-    owed = {value, true};
+    deferred = {value, true};
 }
 
 /// Step 4, when nothing more is to be posted now.
-ACCEL_HOST_DEVICE inline void ring(const send_queue_ref& queue, owed_doorbell& owed) noexcept {
-    if (!owed.owed) return;
-    ring_with(queue, owed.value);
-    owed.owed = false;
+ACCEL_HOST_DEVICE inline void ring(const send_queue_ref& queue, deferred_doorbell& deferred) noexcept {
+    if (!deferred.pending) return;
+    ring_with(queue, deferred.value);
+    deferred.pending = false;
 }
 
-/// All steps, for one request; `again` and `message_too_large` leave what is owed as it is.
+/// All steps, for one request; `again` and `message_too_large` leave the deferred doorbell as it is.
 [[nodiscard]] ACCEL_HOST_DEVICE_INLINE status post(const send_queue_ref& queue, const work_request& request,
-                                                   owed_doorbell& owed) noexcept {
+                                                   deferred_doorbell& deferred) noexcept {
     const request_size size = size_of(request);
     if (size.units > most_units) return status::message_too_large;
     const std::uint32_t blocks = blocks_of(size.units);
     std::uint32_t first = 0;
     if (const status taken = reserve(queue, blocks, first); taken != status::ok) return taken;
     fill(queue, first, request, size);
-    publish_and_owe(queue, first + blocks, doorbell_of(queue, first, request, size), owed);
+    publish_and_defer(queue, first + blocks, doorbell_of(queue, first, request, size), deferred);
     return status::ok;
 }
 

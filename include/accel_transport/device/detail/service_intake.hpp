@@ -1,8 +1,8 @@
 #pragma once
 
 #include <accel_transport/device/clock.hpp>
-#include <accel_transport/device/service_layout.hpp>
-#include <accel_transport/device/try_lock.hpp>
+#include <accel_transport/device/detail/try_lock.hpp>
+#include <accel_transport/device/service_ref.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -10,30 +10,6 @@
 /// What comes in at a service that lives on a GPU: completions, and the host's commands. One thread at a time
 /// looks, under a lock that nobody waits for.
 namespace accel::device {
-
-/// A service as its kernels see it; passed to them by value. Owns nothing: it is good until the service has
-/// been stopped.
-struct service_ref {
-    service_state* state = nullptr;
-    session_entry* sessions = nullptr;
-    std::uint32_t session_count = 0;
-    const session_number* numbers = nullptr;  ///< a hash table with linear probing; `engine::direct`
-    std::uint32_t numbers_mask = 0;
-    ready_entry* ready = nullptr;  ///< a ring, with room for every receive
-    std::uint32_t ready_mask = 0;
-    completion_port completions;  ///< whose engine is the service's
-    const orders_layout* orders = nullptr;
-    const command* commands = nullptr;  ///< a ring
-    std::uint32_t command_mask = 0;
-    const session_offer* offers = nullptr;
-    report_layout* report = nullptr;
-    session_report* session_reports = nullptr;
-};
-
-/// How the service reaches its device.
-[[nodiscard]] ACCEL_HOST_DEVICE inline engine engine_of(const service_ref& service) noexcept {
-    return service.completions.by;
-}
 
 namespace detail {
 
@@ -139,7 +115,7 @@ ACCEL_HOST_DEVICE inline void report(const service_ref& service) noexcept {
 ACCEL_HOST_DEVICE inline void take_commands(const service_ref& service) noexcept {
     while (take_command(service)) continue;
     end_closing(service);
-    look_at_clock(service);
+    sync_host_clock(service);
     service.state->stopping = mlx5::load_whole(&service.orders->stop);
     report(service);
 }

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <accel_transport/device/atomics.hpp>
-#include <accel_transport/device/send_queue.hpp>
+#include <accel_transport/device/detail/atomics.hpp>
+#include <accel_transport/device/detail/mlx5/send_queue.hpp>
 
 /// One mlx5 send queue for many threads of a GPU, or of the host. Each reserves and fills by itself, at once
 /// with the others; doorbells are rung by one at a time, and in the order of the ring: the first to announce

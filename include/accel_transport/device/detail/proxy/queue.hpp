@@ -1,9 +1,9 @@
 #pragma once
 
-#include <accel_transport/device/atomics.hpp>
-#include <accel_transport/device/completion_queue.hpp>
-#include <accel_transport/device/send_queue.hpp>
-#include <accel_transport/device/tagged_quad.hpp>
+#include <accel_transport/device/detail/atomics.hpp>
+#include <accel_transport/device/detail/mlx5/completion_queue.hpp>
+#include <accel_transport/device/detail/mlx5/send_queue.hpp>
+#include <accel_transport/device/detail/proxy/tagged_quad.hpp>
 
 /// Posting for a GPU that cannot reach the adapter's queues: descriptors go into a ring in pinned memory, and
 /// a thread of the host posts them on whatever RDMA device there is (`verbs/proxy.hpp`). Completions come

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <accel_transport/device/completion_queue.hpp>
-#include <accel_transport/device/proxy_queue.hpp>
-#include <accel_transport/device/shared_send_queue.hpp>
+#include <accel_transport/device/detail/mlx5/completion_queue.hpp>
+#include <accel_transport/device/detail/mlx5/shared_send_queue.hpp>
+#include <accel_transport/device/detail/proxy/queue.hpp>
 
 #include <cstdint>
 

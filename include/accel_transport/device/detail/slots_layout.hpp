@@ -1,8 +1,8 @@
 #pragma once
 
 #include <accel_transport/device/clock.hpp>
-#include <accel_transport/device/fences.hpp>
-#include <accel_transport/device/slot_header.hpp>
+#include <accel_transport/device/detail/mlx5/fences.hpp>
+#include <accel_transport/device/detail/wire/slot_header.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <accel_transport/device/byte_order.hpp>
+#include <accel_transport/device/detail/mlx5/byte_order.hpp>
 
 #include <cstddef>
 #include <cstdint>
