@@ -2,7 +2,7 @@
 
 #include "backends/gpu/kernel_memory.hpp"
 #include "backends/gpu/number_table.hpp"
-#include "device/harness/engine.hpp"
+#include "backends/gpu/queue_set.hpp"
 
 #include <accel_transport/device/service.hpp>
 
@@ -17,7 +17,7 @@ namespace accel::tests {
 class harness_service {
   public:
     explicit harness_service(std::uint32_t sessions) noexcept : count_(sessions) {}
-    [[nodiscard]] result<void> prepare(const harness_engine& engine);
+    [[nodiscard]] result<void> prepare(const gpu::queue_set& queues);
     [[nodiscard]] const device::service_ref& ref() const noexcept { return service_; }
 
     // Any thread.
