@@ -1,6 +1,7 @@
 #pragma once
 
 #include "core/clock.hpp"
+#include "core/device_names.hpp"
 #include "verbs/completion_queue.hpp"
 #include "verbs/device.hpp"
 #include "verbs/queue_pair.hpp"

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "core/device_names.hpp"
 #include "verbs/completion_queue.hpp"
 #include "verbs/device.hpp"
 #include "verbs/endpoint.hpp"

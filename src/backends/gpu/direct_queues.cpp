@@ -78,16 +78,16 @@ result<void> direct_queues::start(kernel_memory& with) {
     return {};
 }
 
-device::send_port direct_queues::send_port(const connection& place) const {
-    device::send_port out;
-    out.by = device::engine::direct;
+device::detail::send_port direct_queues::send_port(const connection& place) const {
+    device::detail::send_port out;
+    out.by = device::detail::engine::direct;
     out.direct.queue = sends_[place.index];
     return out;
 }
 
-device::completion_port direct_queues::completion_port() const {
-    device::completion_port out;
-    out.by = device::engine::direct;
+device::detail::completion_port direct_queues::completion_port() const {
+    device::detail::completion_port out;
+    out.by = device::detail::engine::direct;
     out.direct = completions_->located();
     return out;
 }

@@ -20,8 +20,8 @@ class direct_queues final : public service_queues {
                                                                         verbs::async_listener* listener);
     [[nodiscard]] result<void> prepare(connection& place) override;
     [[nodiscard]] result<void> start(kernel_memory& with) override;
-    [[nodiscard]] device::send_port send_port(const connection& place) const override;
-    [[nodiscard]] device::completion_port completion_port() const override;
+    [[nodiscard]] device::detail::send_port send_port(const connection& place) const override;
+    [[nodiscard]] device::detail::completion_port completion_port() const override;
     [[nodiscard]] mlx5::shared_receive_queue_ref receives() const override { return receives_->located(); }
     [[nodiscard]] result<void> open(connection&) override { return {}; }
     [[nodiscard]] result<void> close(connection& place) override;

@@ -58,9 +58,9 @@ result<void> proxy_queues::make_engine() {
                              engine_->send_depth())};
 }
 
-device::send_port proxy_queues::send_port(const connection& place) const {
-    device::send_port out;
-    out.by = device::engine::proxy;
+device::detail::send_port proxy_queues::send_port(const connection& place) const {
+    device::detail::send_port out;
+    out.by = device::detail::engine::proxy;
     out.proxied.ring = ring_of(place);
     out.proxied.count = ring_count_;
     out.proxied.queue_pair = place.index;
@@ -68,9 +68,9 @@ device::send_port proxy_queues::send_port(const connection& place) const {
     return out;
 }
 
-device::completion_port proxy_queues::completion_port() const {
-    device::completion_port out;
-    out.by = device::engine::proxy;
+device::detail::completion_port proxy_queues::completion_port() const {
+    device::detail::completion_port out;
+    out.by = device::detail::engine::proxy;
     out.proxied.entries = completions_;
     out.proxied.count = completion_count_;
     out.proxied.consumed = &consumed_->value;

@@ -17,8 +17,8 @@ class proxy_queues final : public service_queues {
                                                                         kernel_memory& memory);
     [[nodiscard]] result<void> prepare(connection&) override { return {}; }
     [[nodiscard]] result<void> start(kernel_memory&) override { return engine_->start(); }
-    [[nodiscard]] device::send_port send_port(const connection& place) const override;
-    [[nodiscard]] device::completion_port completion_port() const override;
+    [[nodiscard]] device::detail::send_port send_port(const connection& place) const override;
+    [[nodiscard]] device::detail::completion_port completion_port() const override;
     [[nodiscard]] result<void> open(connection& place) override;
     [[nodiscard]] result<void> close(connection& place) override;
     [[nodiscard]] core::nanoseconds cpu_time() const override;

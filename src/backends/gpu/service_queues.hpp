@@ -3,6 +3,7 @@
 #include "backends/gpu/connection.hpp"
 #include "backends/gpu/kernel_memory.hpp"
 #include "core/clock.hpp"
+#include "core/device_names.hpp"
 
 #include <accel_transport/device/detail/engine.hpp>
 #include <accel_transport/device/detail/mlx5/receive_queue.hpp>
@@ -23,8 +24,8 @@ class service_queues {
     /// Kernels may use what lies on the host, and the engine begins to work. After all places.
     [[nodiscard]] virtual result<void> start(kernel_memory& with) = 0;
     /// As kernels have them; the counters are theirs.
-    [[nodiscard]] virtual device::send_port send_port(const connection& place) const = 0;
-    [[nodiscard]] virtual device::completion_port completion_port() const = 0;
+    [[nodiscard]] virtual device::detail::send_port send_port(const connection& place) const = 0;
+    [[nodiscard]] virtual device::detail::completion_port completion_port() const = 0;
     [[nodiscard]] virtual mlx5::shared_receive_queue_ref receives() const { return {}; }
 
     // Beside kernels, from any thread; one thread at a time for each place.

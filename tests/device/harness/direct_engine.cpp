@@ -27,7 +27,7 @@ class direct_connection final : public harness_connection {
   public:
     direct_connection(direct_engine& owner, verbs::queue_pair made) noexcept
         : engine_(owner), queue_pair_(std::move(made)) {
-        port_.by = device::engine::direct;
+        port_.by = device::detail::engine::direct;
         port_.direct.queue = queue_pair_.located()->sends;
         whole_.resize(port_.direct.queue.blocks);
         port_.direct.whole = whole_.data();
@@ -37,7 +37,7 @@ class direct_connection final : public harness_connection {
     direct_connection(const direct_connection&) = delete;
     direct_connection& operator=(const direct_connection&) = delete;
     [[nodiscard]] verbs::queue_pair& queue_pair() noexcept override { return queue_pair_; }
-    [[nodiscard]] const device::send_port& sends() const noexcept override { return port_; }
+    [[nodiscard]] const device::detail::send_port& sends() const noexcept override { return port_; }
     [[nodiscard]] result<void> open(std::uint32_t /*place*/) override { return {}; }
     void quiet() noexcept override {
         if (auto done = queue_pair_.reset(); !done)
@@ -49,7 +49,7 @@ class direct_connection final : public harness_connection {
     verbs::queue_pair queue_pair_;
     mlx5::shared_send_queue_state state_;
     std::vector<mlx5::whole_request> whole_;
-    device::send_port port_;
+    device::detail::send_port port_;
 };
 
 class direct_engine final : public harness_engine {
@@ -57,9 +57,9 @@ class direct_engine final : public harness_engine {
     explicit direct_engine(std::shared_ptr<verbs::device> on) noexcept : device_(std::move(on)) {}
     [[nodiscard]] result<void> prepare(verbs::async_listener* listener);
 
-    [[nodiscard]] device::completion_port completions() const noexcept override {
-        device::completion_port out;
-        out.by = device::engine::direct;
+    [[nodiscard]] device::detail::completion_port completions() const noexcept override {
+        device::detail::completion_port out;
+        out.by = device::detail::engine::direct;
         out.direct = completions_->located();
         return out;
     }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "core/device_names.hpp"
 #include "verbs/device.hpp"
 #include "verbs/queue_pair.hpp"
 
@@ -16,7 +17,7 @@ class harness_connection {
   public:
     virtual ~harness_connection() = default;
     [[nodiscard]] virtual verbs::queue_pair& queue_pair() noexcept = 0;
-    [[nodiscard]] virtual const device::send_port& sends() const noexcept = 0;
+    [[nodiscard]] virtual const device::detail::send_port& sends() const noexcept = 0;
     /// Before it is connected: completions will name it by its place, or its queue pair's number.
     [[nodiscard]] virtual result<void> open(std::uint32_t place) = 0;
     /// It makes no more completions, and what is still posted goes nowhere. On the polling thread.
@@ -27,7 +28,7 @@ class harness_connection {
 class harness_engine {
   public:
     virtual ~harness_engine() = default;
-    [[nodiscard]] virtual device::completion_port completions() const noexcept = 0;
+    [[nodiscard]] virtual device::detail::completion_port completions() const noexcept = 0;
     /// Empty where the engine looks after receives.
     [[nodiscard]] virtual mlx5::shared_receive_queue_ref receives() const noexcept = 0;
     /// No more arrivals than so many can be waiting to be taken.

@@ -21,7 +21,7 @@ class proxied_connection final : public harness_connection {
   public:
     proxied_connection(verbs::proxy_engine& engine, verbs::queue_pair made, std::uint32_t descriptors)
         : engine_(engine), ring_(descriptors), queue_pair_(std::move(made)) {
-        port_.by = device::engine::proxy;
+        port_.by = device::detail::engine::proxy;
         port_.proxied.ring = ring_.data();
         port_.proxied.count = descriptors;
         port_.proxied.state = &state_;
@@ -31,7 +31,7 @@ class proxied_connection final : public harness_connection {
     proxied_connection(const proxied_connection&) = delete;
     proxied_connection& operator=(const proxied_connection&) = delete;
     [[nodiscard]] verbs::queue_pair& queue_pair() noexcept override { return queue_pair_; }
-    [[nodiscard]] const device::send_port& sends() const noexcept override { return port_; }
+    [[nodiscard]] const device::detail::send_port& sends() const noexcept override { return port_; }
     [[nodiscard]] result<void> open(std::uint32_t place) override {
         port_.proxied.queue_pair = place;
         return engine_.add(queue_pair_, {ring_, &released_, 0, place});
@@ -43,14 +43,14 @@ class proxied_connection final : public harness_connection {
     std::vector<proxy::send_descriptor> ring_;
     std::uint32_t released_ = 0;
     proxy::send_queue_state state_;
-    device::send_port port_;
+    device::detail::send_port port_;
     verbs::queue_pair queue_pair_;  ///< ends before its ring does
 };
 
 class proxied_engine final : public harness_engine {
   public:
     explicit proxied_engine(std::shared_ptr<verbs::device> on) : device_(std::move(on)), ring_(ring_entries) {
-        completions_.by = device::engine::proxy;
+        completions_.by = device::detail::engine::proxy;
         completions_.proxied = {ring_.data(), ring_entries, &consumed_, &state_, &first_failure_};
     }
     [[nodiscard]] result<void> prepare() {
@@ -63,7 +63,9 @@ class proxied_engine final : public harness_engine {
         return {};
     }
 
-    [[nodiscard]] device::completion_port completions() const noexcept override { return completions_; }
+    [[nodiscard]] device::detail::completion_port completions() const noexcept override {
+        return completions_;
+    }
     [[nodiscard]] mlx5::shared_receive_queue_ref receives() const noexcept override { return {}; }
     [[nodiscard]] std::uint32_t most_arrivals() const noexcept override { return engine_->receive_depth(); }
     [[nodiscard]] result<std::unique_ptr<harness_connection>> connect(
@@ -80,7 +82,7 @@ class proxied_engine final : public harness_engine {
     std::uint32_t consumed_ = 0;
     std::uint64_t first_failure_ = 0;
     proxy::completion_queue_state state_;
-    device::completion_port completions_;
+    device::detail::completion_port completions_;
     std::unique_ptr<verbs::proxy_engine> engine_;
 };
 
