@@ -1,4 +1,5 @@
 // One GPU thread on a stock queue pair: post, wait for the completion, again.
+#include "core/device_names.hpp"
 #include "cuda_host.hpp"
 #include "gpu_time.cuh"
 #include "post_plan.hpp"

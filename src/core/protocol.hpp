@@ -1,5 +1,7 @@
 #pragma once
 
+#include "core/device_names.hpp"
+
 #include <accel_transport/device/detail/wire/slot_header.hpp>
 #include <accel_transport/status.hpp>
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "core/device_names.hpp"
+
 #include <accel_transport/device/detail/mlx5/layout.hpp>
 #include <accel_transport/status.hpp>
 

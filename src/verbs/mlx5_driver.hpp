@@ -1,5 +1,7 @@
 #pragma once
 
+#include "core/device_names.hpp"
+
 #include <accel_transport/device/detail/mlx5/completion_queue.hpp>
 #include <accel_transport/device/detail/mlx5/receive_queue.hpp>
 #include <accel_transport/device/detail/mlx5/send_queue.hpp>

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "core/clock.hpp"
+#include "core/device_names.hpp"
 #include "verbs/device.hpp"
 #include "verbs/queues.hpp"
 

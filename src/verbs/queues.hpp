@@ -1,5 +1,6 @@
 #pragma once
 
+#include "core/device_names.hpp"
 #include "verbs/device.hpp"
 #include "verbs/domain.hpp"
 #include "verbs/endpoint.hpp"

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "core/context_state.hpp"
+#include "core/device_names.hpp"
 #include "core/registry.hpp"
 #include "device/service_rig.hpp"
 #include "rdma/bare_client.hpp"

@@ -2,6 +2,7 @@
 
 #include "conformance/patience.hpp"
 #include "core/backend.hpp"
+#include "core/device_names.hpp"
 #include "verbs/device.hpp"
 #include "verbs/domain.hpp"
 #include "verbs/endpoint.hpp"

@@ -252,14 +252,14 @@ TEST_F(verbs_proxy, no_descriptor_at_all_harms_the_engine) {
         for (std::uint32_t i = 0; i < 16; ++i) {
             const std::uint32_t number = broken.first + i;
             for (std::uint32_t quad = 0; quad < 4; ++quad) {
-                accel::device::tagged_quad noise{};
+                accel::proxy::tagged_quad noise{};
                 for (std::uint32_t& word : noise.content) word = static_cast<std::uint32_t>(random());
                 // Some get past the first checks.
                 if (quad == 0 && random() % 4 != 0) noise.content[0] = 0x0809;
                 if (quad == 0 && random() % 4 != 0) noise.content[2] &= 0xfff;
                 if (quad == 3 && random() % 4 != 0) noise = {{broken.pair->number(), 0, 0}, 0};
-                noise.tag = accel::device::tag_of(number);
-                accel::device::store_quad(&broken.ring.entries()[number & 15].quads[quad], noise);
+                noise.tag = accel::proxy::tag_of(number);
+                accel::proxy::store_quad(&broken.ring.entries()[number & 15].quads[quad], noise);
             }
         }
         const auto failed = next();

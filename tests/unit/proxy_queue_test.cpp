@@ -1,4 +1,6 @@
 // The rings between posters and the proxy's thread, without a device: a thread of the test reads and answers.
+#include "core/device_names.hpp"
+
 #include <accel_transport/device/detail/proxy/queue.hpp>
 
 #include <atomic>

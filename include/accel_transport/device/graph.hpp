@@ -1,6 +1,6 @@
 #pragma once
 
-#include <accel_transport/device/service.hpp>
+#include <accel_transport/device/service_ref.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -185,10 +185,10 @@ result<void> client_poller::knock(const device::channel_ref& channel, const verb
     mlx5::work_request request;
     request.remote_address = peer.slots_address;
     request.remote_key = peer.slots_key;
-    const status posted = device::post_and_tell(channel.sends, request);
+    const status posted = device::detail::post_and_tell(channel.sends, request);
     if (posted != status::ok) return error{posted, 0, "gpu: the queue pair takes no work request"};
     mlx5::completion answer;
-    while (!device::take(channel.completions, answer)) {
+    while (!device::detail::take(channel.completions, answer)) {
         if (core::now() >= deadline) {
             return error{status::timed_out, 0,
                          fmt::format("gpu: {} has no answer of the server's port before the deadline",
@@ -196,8 +196,9 @@ result<void> client_poller::knock(const device::channel_ref& channel, const verb
         }
         core::sleep_on({}, core::now() + knock_interval);
     }
-    device::publish_taken(channel.completions);
-    if (answer.kind == mlx5::entry_kind::request && device::release(channel.sends, answer.counter)) return {};
+    device::detail::publish_taken(channel.completions);
+    if (answer.kind == mlx5::entry_kind::request && device::detail::release(channel.sends, answer.counter))
+        return {};
     if (answer.failure == mlx5::syndrome::none) {
         return error{status::protocol_error, 0, "gpu: the server wrote before it was asked"};
     }
@@ -236,13 +237,15 @@ std::size_t client_poller::poll(std::span<core::link_event> out) noexcept {
     const std::uint32_t found = mlx5::load_whole(&memory_->report().failure);
     const bool failed =
         failed_.load(std::memory_order_acquire) || place_->failed.load(std::memory_order_acquire);
-    if (told_ || out.empty() || (found == 0 && !failed)) return 0;
+    const bool refused = watch_.has_refused(memory_->report());
+    if (told_ || out.empty() || (found == 0 && !failed && !refused)) return 0;
     told_ = true;
     if (const std::uint32_t syndrome = found >> 16; syndrome != 0) {
         core::log().limited().warn("gpu: a channel ends: a work request failed with syndrome {:#04x}",
                                    syndrome);
     }
-    const auto why = found != 0 ? static_cast<status>(found & 0xffffU) : status::peer_lost;
+    const status otherwise = refused ? status::unsupported : status::peer_lost;
+    const auto why = found != 0 ? static_cast<status>(found & 0xffffU) : otherwise;
     out[0] = core::lost_event(owner_, why);
     return 1;
 }

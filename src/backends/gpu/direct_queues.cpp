@@ -21,9 +21,9 @@ class direct_queues final : public queue_set {
           sends_left_(sends_) {}
 
     [[nodiscard]] queue_depths depths() const noexcept override { return {receives_->depth(), sends_}; }
-    [[nodiscard]] device::completion_port completion_port() const override {
-        device::completion_port out;
-        out.by = device::engine::direct;
+    [[nodiscard]] device::detail::completion_port completion_port() const override {
+        device::detail::completion_port out;
+        out.by = device::detail::engine::direct;
         out.direct = completions_->located();
         return out;
     }
@@ -87,7 +87,7 @@ result<void> direct_queues::prepare(session_queue& queue, kernel_memory& memory)
     }
     queue.sends = wanted.send;
     queue.queue_pair.emplace(std::move(*made));
-    queue.port.by = device::engine::direct;
+    queue.port.by = device::detail::engine::direct;
     queue.port.direct.queue = queue.queue_pair->located()->sends;
     queue.port.direct.queue.state = nullptr;
     return share_sends(memory, queue.port.direct.queue);

@@ -85,7 +85,7 @@ result<void> resident_poller::prepare() {
     if (auto made = make_queues(); !made) return made;
     memory_ = std::make_unique<service_memory>(kernel_memory_, sizes_);
     if (auto allocated = memory_->allocate(); !allocated) return allocated;
-    std::vector<device::send_port> sends;
+    std::vector<device::detail::send_port> sends;
     for (const auto& each : connections_) {
         if (auto registered = register_slots(*each); !registered) return registered;
         sends.push_back(each->port);
@@ -154,13 +154,18 @@ void resident_poller::give_connection_back(std::uint32_t index) noexcept {
     free_.push_back(index);  // within the capacity of all
 }
 
-std::uint32_t resident_poller::command(device::command_kind kind, std::uint32_t session) noexcept {
+std::uint32_t resident_poller::command(device::detail::command_kind kind, std::uint32_t session) noexcept {
     const std::lock_guard lock(mutex_);
     return memory_->command(kind, session);
 }
 
 void resident_poller::request_stop() noexcept {
     __atomic_store_n(&memory_->orders().stop, 1U, __ATOMIC_RELEASE);
+}
+
+void resident_poller::kernels_ended() noexcept {
+    (void)watch_.has_refused(memory_->report());
+    kernels_ended_.store(true, std::memory_order_seq_cst);
 }
 
 void resident_poller::on_async_event(ibv_event_type /*type*/) noexcept {
@@ -184,6 +189,7 @@ std::size_t resident_poller::poll(std::span<core::link_event> out) noexcept {
     core::clear_event(wake_fd_);
     news_.store(false, std::memory_order_seq_cst);
     watch_.tick(memory_->orders(), memory_->report(), {});
+    (void)watch_.has_refused(memory_->report());
     std::size_t count = 0;
     const std::lock_guard lock(mutex_);
     for (resident_link* each : links_) {

@@ -40,7 +40,7 @@ class resident_poller final : public core::poller, public verbs::async_listener 
     [[nodiscard]] core::resident_engine engine() const override;
     void request_stop() noexcept override;
     void on_async_event(ibv_event_type type) noexcept override;
-    void kernels_ended() noexcept override { kernels_ended_.store(true, std::memory_order_seq_cst); }
+    void kernels_ended() noexcept override;
 
     // For the links. Those marked so from any thread.
     [[nodiscard]] const std::shared_ptr<verbs::device>& device() const noexcept { return device_; }
@@ -58,7 +58,7 @@ class resident_poller final : public core::poller, public verbs::async_listener 
     [[nodiscard]] result<std::uint32_t> take_place();
     void give_connection_back(std::uint32_t index) noexcept;
     /// Any thread.
-    std::uint32_t command(device::command_kind kind, std::uint32_t session) noexcept;
+    std::uint32_t command(device::detail::command_kind kind, std::uint32_t session) noexcept;
     void add(resident_link& link);
     void remove(resident_link& link) noexcept;
     /// The device or the completion queue has: no session is of any more use.

@@ -23,14 +23,14 @@ std::uint32_t* released_word(const proxy::send_queue_ref& port) noexcept {
 class proxy_queues final : public queue_set {
   public:
     explicit proxy_queues(std::shared_ptr<verbs::device> on) noexcept : device_(std::move(on)) {
-        completions_.by = device::engine::proxy;
+        completions_.by = device::detail::engine::proxy;
     }
     [[nodiscard]] result<void> make(const queue_depths& wanted, kernel_memory& memory);
 
     [[nodiscard]] queue_depths depths() const noexcept override {
         return {engine_->receive_depth(), engine_->send_depth()};
     }
-    [[nodiscard]] device::completion_port completion_port() const override { return completions_; }
+    [[nodiscard]] device::detail::completion_port completion_port() const override { return completions_; }
 
     [[nodiscard]] result<void> prepare(session_queue& queue, kernel_memory& memory) override;
     void discard(session_queue& queue) noexcept override { (void)close(queue); }
@@ -50,7 +50,7 @@ class proxy_queues final : public queue_set {
 
   private:
     std::shared_ptr<verbs::device> device_;
-    device::completion_port completions_;  ///< without its counter, which is the taker's
+    device::detail::completion_port completions_;  ///< without its counter, which is the taker's
     std::unique_ptr<verbs::proxy_engine> engine_;
 };
 
@@ -82,7 +82,7 @@ result<void> proxy_queues::prepare(session_queue& queue, kernel_memory& memory) 
     const std::uint32_t count = std::bit_ceil(queue.sends);
     auto ring = memory.allocate_shared(count * sizeof(proxy::send_descriptor) + sizeof(lone<std::uint32_t>));
     if (!ring) return ring.error();
-    queue.port.by = device::engine::proxy;
+    queue.port.by = device::detail::engine::proxy;
     queue.port.proxied.ring = reinterpret_cast<proxy::send_descriptor*>(*ring);
     queue.port.proxied.count = count;
     queue.port.proxied.queue_pair = queue.index;

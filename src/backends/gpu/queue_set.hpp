@@ -3,6 +3,7 @@
 #include "backends/gpu/kernel_memory.hpp"
 #include "backends/gpu/service_sizes.hpp"
 #include "core/clock.hpp"
+#include "core/device_names.hpp"
 #include "verbs/async_events.hpp"
 #include "verbs/queues.hpp"
 
@@ -24,7 +25,7 @@ struct session_queue {
     verbs::async_listener* listener = nullptr;
     std::shared_ptr<verbs::domain> domain;
     std::optional<verbs::queue_pair> queue_pair;  ///< from `open` to `close`; `direct`: from `prepare` on
-    device::send_port port;                       ///< without its counters, which are the poster's
+    device::detail::send_port port;               ///< without its counters, which are the poster's
 };
 
 /// Entries for all connections together.
@@ -40,7 +41,7 @@ class queue_set {
     virtual ~queue_set() = default;
     /// What there is room for; fewer than asked for where the device has fewer.
     [[nodiscard]] virtual queue_depths depths() const noexcept = 0;
-    [[nodiscard]] virtual device::completion_port completion_port() const = 0;
+    [[nodiscard]] virtual device::detail::completion_port completion_port() const = 0;
     [[nodiscard]] virtual mlx5::shared_receive_queue_ref receives() const { return {}; }
 
     // Control path, any thread; one thread at a time for each queue. `prepare` and `start` before kernels

@@ -2,6 +2,7 @@
 
 #include "backends/gpu/queue_set.hpp"
 #include "core/backend.hpp"
+#include "core/device_names.hpp"
 #include "verbs/async_events.hpp"
 #include "verbs/domain.hpp"
 #include "verbs/endpoint.hpp"
@@ -48,7 +49,7 @@ class harness_link final : public core::link, public verbs::async_listener {
     // For the poller.
     [[nodiscard]] std::uint32_t place() const noexcept { return *place_; }
     /// A message has come; false if it makes no event, else that is written to `out`.
-    [[nodiscard]] bool take(const device::ready_entry& arrived, core::link_event& out) noexcept;
+    [[nodiscard]] bool take(const device::detail::ready_entry& arrived, core::link_event& out) noexcept;
     /// The link is of no more use; the next `tell` says so.
     void fail(status reason) noexcept;
     /// The same, if the device code says so of its session.
@@ -83,7 +84,7 @@ class harness_link final : public core::link, public verbs::async_listener {
                  std::shared_ptr<verbs::domain> domain);
     [[nodiscard]] result<void> prepare();
     [[nodiscard]] result<void> make_queue();
-    [[nodiscard]] device::session_offer offer() const noexcept;
+    [[nodiscard]] device::detail::session_offer offer() const noexcept;
     [[nodiscard]] const verbs::memory_keys* keys_of(const core::region_state& region,
                                                     verbs::access use) noexcept;
     [[nodiscard]] status send_from(std::uint32_t slot, const device::detail::answer_bytes& from,
@@ -91,7 +92,7 @@ class harness_link final : public core::link, public verbs::async_listener {
     [[nodiscard]] device::detail::answer_bytes own_bytes(std::uint32_t slot) const noexcept;
     [[nodiscard]] status post_marker() noexcept;
     [[nodiscard]] bool has_been_sent(std::uint32_t position) const noexcept {
-        return static_cast<std::int32_t>(device::sent_by(queue_.port) - position) >= 0;
+        return static_cast<std::int32_t>(device::detail::sent_by(queue_.port) - position) >= 0;
     }
     void let_exchanges_go() noexcept;
     void end() noexcept;

@@ -22,7 +22,7 @@ std::span<std::byte> bytes_of(const core::slot_memory& slots) noexcept {
     return {slots.base(), slots.size_bytes()};
 }
 
-device::slots_layout layout_of(const core::slot_memory& slots, std::uint32_t key) noexcept {
+device::detail::slots_layout layout_of(const core::slot_memory& slots, std::uint32_t key) noexcept {
     return {slots.header(0), slots.stride(), slots.capacity(), key};
 }
 
@@ -110,8 +110,8 @@ result<void> harness_link::attach(const core::link_grant& grant, core::nanosecon
     return {};
 }
 
-device::session_offer harness_link::offer() const noexcept {
-    device::session_offer out;
+device::detail::session_offer harness_link::offer() const noexcept {
+    device::detail::session_offer out;
     out.id = config_.session_id;
     out.slots = config_.geometry.slots;
     out.requests = layout_of(*config_.receive, requests_->lkey);
@@ -123,7 +123,7 @@ device::session_offer harness_link::offer() const noexcept {
 }
 
 void harness_link::activate() {
-    device::session_entry entry;
+    device::detail::session_entry entry;
     entry.sends = queue_.port;
     entry.generations = generations_.data();
     entry.busy = busy_.data();
@@ -161,10 +161,10 @@ void harness_link::on_async_event(ibv_event_type type) noexcept {
 
 bool harness_link::flushed() noexcept {
     if (state_ != state::open) return true;
-    const std::uint32_t posted = device::posted_by(queue_.port);
+    const std::uint32_t posted = device::detail::posted_by(queue_.port);
     if (has_been_sent(posted)) return true;
     if (flushing_to_ != posted && post_marker() == status::ok) {
-        flushing_to_ = device::posted_by(queue_.port);
+        flushing_to_ = device::detail::posted_by(queue_.port);
     }
     return false;
 }
@@ -182,7 +182,7 @@ bool harness_link::close() noexcept {
 
 /// Handlers may go on reading requests and writing responses: their slots stay until the session goes.
 void harness_link::let_exchanges_go() noexcept {
-    device::session_entry& session = poller_.sessions().entry(*place_);
+    device::detail::session_entry& session = poller_.sessions().entry(*place_);
     for (device::exchange_ref& each : exchanges_) {
         if (each.request != nullptr) device::detail::let_go(session);
         each.request = nullptr;

@@ -107,8 +107,8 @@ void harness_poller::announce() noexcept {
 }
 
 /// The device code learns last of it: whoever it has a request of is known here.
-void harness_poller::open(harness_link& link, const device::session_entry& entry,
-                          const device::session_offer& offer) {
+void harness_poller::open(harness_link& link, const device::detail::session_entry& entry,
+                          const device::detail::session_offer& offer) {
     const std::lock_guard lock(mutex_);
     by_place_[link.place()] = &link;
     service_->open(link.place(), entry, offer);
@@ -208,7 +208,7 @@ std::size_t harness_poller::poll(std::span<core::link_event> out) noexcept {
 }
 
 std::size_t harness_poller::take(core::link_event& out) noexcept {
-    device::ready_entry arrived;
+    device::detail::ready_entry arrived;
     const bool any = device::detail::next_ready(service_->ref(), arrived) == status::ok;
     const bool taken = any && by_place_[arrived.session]->take(arrived, out);
     if (service_->failures() != failures_seen_) [[unlikely]] {
@@ -241,7 +241,7 @@ bool harness_poller::arm() noexcept {
     device::detail::give_back(service);
     publish_taken(service.completions);
     if (!queues_->arm() || queues_->progress()) return false;
-    return !device::is_next_there(service.completions);
+    return !device::detail::is_next_there(service.completions);
 }
 
 void harness_poller::disarm() noexcept {

@@ -43,7 +43,8 @@ class harness_poller final : public core::poller, public verbs::async_listener {
     [[nodiscard]] gpu::queue_set& queues() noexcept { return *queues_; }
     [[nodiscard]] harness_service& sessions() noexcept { return *service_; }
     /// Any thread: from now on the link's session is served.
-    void open(harness_link& link, const device::session_entry& entry, const device::session_offer& offer);
+    void open(harness_link& link, const device::detail::session_entry& entry,
+              const device::detail::session_offer& offer);
     /// After its queue pair is gone; if it has been opened, on the polling thread.
     void remove(harness_link& link, bool opened) noexcept;
     /// The link may have something to tell at each poll from now on.

@@ -18,15 +18,15 @@ result<void> harness_service::prepare(const gpu::queue_set& queues) {
     const std::uint32_t commands = std::bit_ceil(count_ * 2);  // one to open and one to close
     const std::uint32_t table = gpu::number_table::size_for(count_);
     const std::uint32_t ready = std::bit_ceil(queues.depths().receives);
-    auto state = make<device::service_state>(1);
-    auto sessions = make<device::session_entry>(count_);
-    auto reports = make<device::session_report>(count_);
-    auto offers = make<device::session_offer>(count_);
-    auto orders = make<device::orders_layout>(1);
-    auto report = make<device::report_layout>(1);
-    auto commands_made = make<device::command>(commands);
-    auto numbers = make<device::session_number>(table);
-    auto ring = make<device::ready_entry>(ready);
+    auto state = make<device::detail::service_state>(1);
+    auto sessions = make<device::detail::session_entry>(count_);
+    auto reports = make<device::detail::session_report>(count_);
+    auto offers = make<device::detail::session_offer>(count_);
+    auto orders = make<device::detail::orders_layout>(1);
+    auto report = make<device::detail::report_layout>(1);
+    auto commands_made = make<device::detail::command>(commands);
+    auto numbers = make<device::detail::session_number>(table);
+    auto ring = make<device::detail::ready_entry>(ready);
     const bool all =
         state && sessions && reports && offers && orders && report && commands_made && numbers && ring;
     if (!all) return error{status::out_of_memory, 0, fmt::format("gpu: no memory for {} sessions", count_)};
@@ -75,33 +75,33 @@ void harness_service::give_place_back(std::uint32_t place) noexcept {
     free_.push_back(place);  // within the capacity of all
 }
 
-std::uint32_t harness_service::command(device::command_kind kind, std::uint32_t place) noexcept {
-    device::command& next = commands_[commands_given_++ & service_.command_mask];
+std::uint32_t harness_service::command(device::detail::command_kind kind, std::uint32_t place) noexcept {
+    device::detail::command& next = commands_[commands_given_++ & service_.command_mask];
     next.kind = kind;
     next.session = place;
     mlx5::store_flag(&next.number, commands_given_);
     return commands_given_;
 }
 
-void harness_service::open(std::uint32_t place, const device::session_entry& entry,
-                           const device::session_offer& offer) {
+void harness_service::open(std::uint32_t place, const device::detail::session_entry& entry,
+                           const device::detail::session_offer& offer) {
     const std::lock_guard lock(mutex_);
-    device::session_entry& here = service_.sessions[place];
+    device::detail::session_entry& here = service_.sessions[place];
     here.sends = entry.sends;
     here.generations = entry.generations;
     here.busy = entry.busy;
     offers_[place] = offer;
     service_.session_reports[place] = {};
-    if (here.sends.by == device::engine::direct) numbers_.put(name_of(here.sends), place);
-    (void)command(device::command_kind::open, place);
+    if (here.sends.by == device::detail::engine::direct) numbers_.put(name_of(here.sends), place);
+    (void)command(device::detail::command_kind::open, place);
 }
 
 bool harness_service::close(std::uint32_t place) noexcept {
     const std::lock_guard lock(mutex_);
-    const std::uint32_t number = command(device::command_kind::close, place);
+    const std::uint32_t number = command(device::detail::command_kind::close, place);
     device::detail::take_commands(service_);
-    const device::send_port& sends = service_.sessions[place].sends;
-    if (sends.by == device::engine::direct) numbers_.drop(name_of(sends));
+    const device::detail::send_port& sends = service_.sessions[place].sends;
+    if (sends.by == device::detail::engine::direct) numbers_.drop(name_of(sends));
     return mlx5::load_flag(&service_.session_reports[place].closed) == number;
 }
 

@@ -6,7 +6,7 @@
 
 /// Atomic steps between threads of one processor: of the host, or of one GPU. What is exchanged with an
 /// adapter or the other processor goes by `fences.hpp`.
-namespace accel::device {
+namespace accel::device::detail {
 
 /// What the storing thread wrote before is seen behind it.
 [[nodiscard]] ACCEL_HOST_DEVICE inline std::uint32_t load_acquire(const std::uint32_t* where) noexcept {
@@ -172,4 +172,4 @@ ACCEL_HOST_DEVICE inline std::uint64_t count_up(std::uint64_t* where) noexcept {
 #endif
 }
 
-}  // namespace accel::device
+}  // namespace accel::device::detail

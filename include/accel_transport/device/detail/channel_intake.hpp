@@ -9,9 +9,7 @@
 
 /// What comes in at a channel of a GPU: completions, and the host's orders. One thread at a time looks, for
 /// all that wait, under a lock that nobody waits for.
-namespace accel::device {
-
-namespace detail {
+namespace accel::device::detail {
 
 /// The host's orders are looked at, which is a read of its memory, once in so many looks that find nothing.
 inline constexpr std::uint32_t looks_an_order = 16;
@@ -181,6 +179,4 @@ ACCEL_HOST_DEVICE inline void look(const channel_ref& channel) noexcept {
     unlock(&state.lock);
 }
 
-}  // namespace detail
-
-}  // namespace accel::device
+}  // namespace accel::device::detail

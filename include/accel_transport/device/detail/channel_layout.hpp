@@ -9,7 +9,7 @@
 
 /// A channel whose calls come from a GPU, as it lies in memory: what only kernels touch, what the host tells
 /// them, and what they tell the host. None of it is for applications, which use `channel_ref`.
-namespace accel::device {
+namespace accel::device::detail {
 
 /// Where a call stands. With its generation above it this is one word, so that whoever still holds a call
 /// that is over changes nothing.
@@ -47,7 +47,8 @@ struct channel_report {
     std::uint32_t quarantined = 0;
     std::uint32_t clock_seen = 0;  ///< the last `clock_tick`
     std::uint32_t failure = 0;     ///< a `status`, 16 bits, and above it the first syndrome: it is over
-    std::uint32_t reserved = 0;
+    std::uint32_t kernel_version =
+        0;  ///< other than 0: of a kernel that was compiled against another version
 };
 
 /// What responses have used up is given back for so many at a time.
@@ -78,4 +79,4 @@ struct channel_state {
     std::uint16_t owed[responses_at_once] = {};  ///< … that were used
 };
 
-}  // namespace accel::device
+}  // namespace accel::device::detail

@@ -9,7 +9,7 @@
 /// The two ways from a GPU to an RDMA device, behind one set of functions: its queues mapped into the GPU, or
 /// rings to a thread of the host that posts. Which it is was decided before the kernel runs and is the same
 /// for all of its ports, so it is one branch that all threads take alike. No step waits.
-namespace accel::device {
+namespace accel::device::detail {
 
 /// How it is done.
 enum class engine : std::uint32_t {
@@ -140,4 +140,4 @@ ACCEL_HOST_DEVICE inline void disown(const completion_port& port, std::uint32_t 
     }
 }
 
-}  // namespace accel::device
+}  // namespace accel::device::detail

@@ -1,9 +1,10 @@
 #pragma once
 
 #include <accel_transport/device/graph.hpp>
+#include <accel_transport/device/service.hpp>
 
 /// What the library does before and behind recorded kernels. None of it is for applications.
-namespace accel::device {
+namespace accel::device::detail {
 
 /// Points of a turn whose times are taken, in this order.
 enum class turn_point : std::uint32_t { taken, copied_in, worked, copied_out, answered };
@@ -35,8 +36,6 @@ ACCEL_HOST_DEVICE inline void mark_turn(const graph_memory& memory, turn_point p
     memory.state->reached[static_cast<std::uint32_t>(point)] = clock_ns();
 }
 
-namespace detail {
-
 /// False: the request has been refused, and is ended.
 ACCEL_HOST_DEVICE inline bool begin_request(const service_ref& service, const graph_turn& turn,
                                             const exchange_ref& exchange, turn_answer& answer) noexcept {
@@ -61,8 +60,6 @@ ACCEL_HOST_DEVICE inline void end_request(const service_ref& service, const exch
     }
 }
 
-}  // namespace detail
-
 /// Waits for the turn's requests: for one, and then for no more than are ready. By one thread. It returns
 /// without any only when the service stops.
 ACCEL_HOST_DEVICE inline void gather(const service_ref& service, const graph_memory& memory) noexcept {
@@ -70,9 +67,9 @@ ACCEL_HOST_DEVICE inline void gather(const service_ref& service, const graph_mem
     std::uint32_t count = 0;
     bool stopped = false;
     for (std::uint32_t looks = 0; count < turn.batch && (count == 0 || looks < 2 * turn.batch); ++looks) {
-        const status found = take(service, memory.exchanges[count]);
+        const status found = take_request(service, memory.exchanges[count]);
         if (found == status::ok) {
-            if (detail::begin_request(service, turn, memory.exchanges[count], turn.answers[count])) ++count;
+            if (begin_request(service, turn, memory.exchanges[count], turn.answers[count])) ++count;
         } else if (found == status::closed) {
             stopped = count == 0;
             break;
@@ -126,7 +123,7 @@ ACCEL_HOST_DEVICE inline void copy_out(const graph_memory& memory, std::uint64_t
 ACCEL_HOST_DEVICE inline void end_requests(const service_ref& service, const graph_memory& memory,
                                            std::uint32_t first, std::uint32_t step) noexcept {
     for (std::uint32_t i = first; i < memory.state->count; i += step) {
-        detail::end_request(service, memory.exchanges[i], memory.turn.answers[i]);
+        end_request(service, memory.exchanges[i], memory.turn.answers[i]);
     }
 }
 
@@ -149,4 +146,4 @@ ACCEL_HOST_DEVICE inline void count_turn(const graph_memory& memory) noexcept {
     if (state.least_ns == 0 || took < state.least_ns) state.least_ns = took;
 }
 
-}  // namespace accel::device
+}  // namespace accel::device::detail

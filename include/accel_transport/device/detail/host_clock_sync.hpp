@@ -6,15 +6,13 @@
 #include <cstdint>
 
 /// A clock that the host tells of now and then, and kernels compare with their own.
-namespace accel::device {
+namespace accel::device::detail {
 
 /// Until the kernels' clock has been compared with it.
 inline constexpr std::int64_t unknown_offset = INT64_MIN;
 
 /// A deadline that never comes: no sum with a clock's reading overflows.
 inline constexpr std::int64_t never_ns = std::int64_t{1} << 62;
-
-namespace detail {
 
 /// A tick that is seen soon tells how the two clocks differ. The longer ago the last one was, the more they
 /// may have drifted apart, and the less exact a tick may be. `Ref` has the state, orders and report of a
@@ -37,6 +35,4 @@ ACCEL_HOST_DEVICE inline void sync_host_clock(const Ref& ref) noexcept {
     mlx5::store_whole(&ref.report->clock_seen, tick);
 }
 
-}  // namespace detail
-
-}  // namespace accel::device
+}  // namespace accel::device::detail

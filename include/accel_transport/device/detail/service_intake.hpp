@@ -9,9 +9,12 @@
 
 /// What comes in at a service that lives on a GPU: completions, and the host's commands. One thread at a time
 /// looks, under a lock that nobody waits for.
-namespace accel::device {
+namespace accel::device::detail {
 
-namespace detail {
+/// How the service reaches its device.
+[[nodiscard]] ACCEL_HOST_DEVICE inline engine engine_of(const service_ref& service) noexcept {
+    return service.completions.by;
+}
 
 /// The peer broke the protocol, or its queue pair is of no more use: this session ends, and no other.
 ACCEL_HOST_DEVICE inline void fail_session(const service_ref& service, std::uint32_t index, status why,
@@ -196,7 +199,7 @@ ACCEL_HOST_DEVICE inline bool next_arrival(const service_ref& service, ready_ent
     took = false;
     for (int count = 0; count < most; ++count) {
         mlx5::completion completion;
-        if (!device::take(service.completions, completion)) return false;
+        if (!take(service.completions, completion)) return false;
         took = true;
         if (on_completion(service, completion, out)) return true;
     }
@@ -277,6 +280,4 @@ ACCEL_HOST_DEVICE inline status post(const service_ref& service, std::uint32_t s
     }
 }
 
-}  // namespace detail
-
-}  // namespace accel::device
+}  // namespace accel::device::detail

@@ -13,7 +13,7 @@
 /// A service that lives on a GPU, as it lies in memory. Three places: what only kernels touch (the GPU's
 /// memory), what the host tells kernels and what kernels tell the host (the host's memory, pinned). None of
 /// it is for applications, which use `service_ref`.
-namespace accel::device {
+namespace accel::device::detail {
 
 /// What the host tells of a session before it opens it. Stays as it is while the session is open.
 struct session_offer {
@@ -50,7 +50,8 @@ struct report_layout {
     std::uint64_t expired = 0;     ///< too late on arrival
     std::uint64_t dropped = 0;     ///< of clients that were gone, or broke the protocol
     std::uint32_t clock_seen = 0;  ///< the last `clock_tick`
-    std::uint32_t reserved = 0;
+    std::uint32_t kernel_version =
+        0;  ///< other than 0: of a kernel that was compiled against another version
 };
 /// Written by kernels, one a session.
 struct session_report {
@@ -125,4 +126,4 @@ struct service_state {
     std::uint32_t reserved = 0;
 };
 
-}  // namespace accel::device
+}  // namespace accel::device::detail

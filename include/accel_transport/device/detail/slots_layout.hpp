@@ -8,7 +8,7 @@
 #include <cstdint>
 
 /// Slots of a connection as kernels see them, this end's and its peer's.
-namespace accel::device {
+namespace accel::device::detail {
 
 /// Slots of one direction of a session: header i is at `headers + i * stride`, its payload right behind it.
 struct slots_layout {
@@ -27,8 +27,6 @@ struct peer_slots_layout {
     std::uint32_t headers_key = 0;
     std::uint32_t payloads_key = 0;
 };
-
-namespace detail {
 
 ACCEL_HOST_DEVICE inline std::byte* header_of(const slots_layout& slots, std::uint32_t slot) noexcept {
     return slots.headers + slots.stride * slot;
@@ -72,6 +70,4 @@ ACCEL_HOST_DEVICE inline void store_header(const wire::slot_header& header, std:
     for (std::size_t i = 0; i < sizeof header / sizeof(std::uint64_t); ++i) at[i] = words[i];
 }
 
-}  // namespace detail
-
-}  // namespace accel::device
+}  // namespace accel::device::detail

@@ -5,7 +5,7 @@
 #include <bit>
 #include <cstdint>
 
-namespace accel::mlx5 {
+namespace accel::device::detail::mlx5 {
 
 /// A big-endian number as it lies in memory; a type of its own, so that none is used unswapped.
 enum class be16 : std::uint16_t {};
@@ -50,4 +50,4 @@ ACCEL_HOST_DEVICE inline std::uint64_t from_be(be64 value) noexcept {
     return swapped(static_cast<std::uint64_t>(value));
 }
 
-}  // namespace accel::mlx5
+}  // namespace accel::device::detail::mlx5

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 /// Taking completions from an mlx5 completion queue, by a CPU or a GPU. No step waits.
-namespace accel::mlx5 {
+namespace accel::device::detail::mlx5 {
 
 /// Counters of a completion queue, and the first failure it told of. Reachable by whoever polls.
 struct completion_queue_state {
@@ -44,8 +44,6 @@ struct completion {
 /// Number of the queue pair of a completion that has been dropped: none has it.
 inline constexpr std::uint32_t no_queue_pair = 0xff'ffff;
 
-namespace detail {
-
 ACCEL_HOST_DEVICE inline completion_entry* entry_at(const completion_queue_ref& queue,
                                                     std::uint32_t index) noexcept {
     std::byte* const begin = queue.entries + std::size_t{index & (queue.count - 1)} * queue.entry_bytes;
@@ -60,21 +58,19 @@ ACCEL_HOST_DEVICE inline bool is_written(const completion_queue_ref& queue, std:
            (owner_kind >> 4) != static_cast<std::uint8_t>(entry_kind::invalid);
 }
 
-}  // namespace detail
-
 /// `take` would find one.
 [[nodiscard]] ACCEL_HOST_DEVICE inline bool is_next_there(const completion_queue_ref& queue) noexcept {
     const std::uint32_t taken = queue.state->taken;
-    return detail::is_written(queue, taken, load_flag(&detail::entry_at(queue, taken)->owner_kind));
+    return is_written(queue, taken, load_flag(&entry_at(queue, taken)->owner_kind));
 }
 
 /// Takes the next completion, if there is one. Its place is given back by `publish_taken`.
 [[nodiscard]] ACCEL_HOST_DEVICE inline bool take(const completion_queue_ref& queue,
                                                  completion& out) noexcept {
     completion_queue_state& state = *queue.state;
-    const completion_entry* const entry = detail::entry_at(queue, state.taken);
+    const completion_entry* const entry = entry_at(queue, state.taken);
     const std::uint8_t owner_kind = load_flag(&entry->owner_kind);
-    if (!detail::is_written(queue, state.taken, owner_kind)) return false;
+    if (!is_written(queue, state.taken, owner_kind)) return false;
     state.taken = state.taken + 1;
     const std::uint32_t opcode_queue = from_be(entry->opcode_queue);
     out.queue_pair = opcode_queue & 0xff'ffffU;
@@ -127,12 +123,12 @@ ACCEL_HOST_DEVICE inline void count_event(const completion_queue_ref& queue) noe
 /// those of `no_queue_pair`. They still have to be taken, as they may hand back shared receives.
 ACCEL_HOST_DEVICE inline void disown(const completion_queue_ref& queue, std::uint32_t queue_pair) noexcept {
     for (std::uint32_t i = queue.state->taken; i - queue.state->taken < queue.count; ++i) {
-        completion_entry* const entry = detail::entry_at(queue, i);
-        if (!detail::is_written(queue, i, load_flag(&entry->owner_kind))) return;
+        completion_entry* const entry = entry_at(queue, i);
+        if (!is_written(queue, i, load_flag(&entry->owner_kind))) return;
         const std::uint32_t opcode_queue = from_be(entry->opcode_queue);
         if ((opcode_queue & 0xff'ffffU) != queue_pair) continue;
         entry->opcode_queue = to_be32(opcode_queue | no_queue_pair);
     }
 }
 
-}  // namespace accel::mlx5
+}  // namespace accel::device::detail::mlx5

@@ -9,9 +9,7 @@
 /// and to a doorbell page, which is mapped write-combining. A GPU orders nothing by itself: each fence is one
 /// of system scope, cumulative (what other threads stored, and this one knows of by a barrier, is ordered
 /// too), and costs a way to the host and back if stores to its memory are under way.
-namespace accel::mlx5 {
-
-namespace detail {
+namespace accel::device::detail::mlx5 {
 
 #if defined(__CUDA_ARCH__)
 /// With a strong access on its other side this is a release or an acquire pattern, all that is needed. What
@@ -57,43 +55,41 @@ ACCEL_HOST_DEVICE inline void order_loads() noexcept {
 #endif
 }
 
-}  // namespace detail
-
 /// A work request is whole in memory before the doorbell record counts it.
 ACCEL_HOST_DEVICE inline void order_wqe_before_doorbell_record() noexcept {
-    detail::order_stores_to_memory();
+    order_stores_to_memory();
 }
 /// A receive is whole in memory before the doorbell record counts it.
 ACCEL_HOST_DEVICE inline void order_receive_before_doorbell_record() noexcept {
-    detail::order_stores_to_memory();
+    order_stores_to_memory();
 }
 /// The doorbell record is in memory before the doorbell rings: they are different destinations.
 ACCEL_HOST_DEVICE inline void order_doorbell_record_before_doorbell() noexcept {
-    detail::order_stores_to_device();
+    order_stores_to_device();
 }
 /// Both at once, for requests that follow each other: the next one is whole before the doorbell record counts
 /// it, and the record that counts the one before is in memory before that one's doorbell rings.
 ACCEL_HOST_DEVICE inline void order_wqe_before_record_and_record_before_doorbell() noexcept {
-    detail::order_stores_to_device();
+    order_stores_to_device();
 }
 /// The doorbell leaves the processor now, and before the next one.
 ACCEL_HOST_DEVICE inline void flush_doorbell() noexcept {
 #if !defined(__CUDA_ARCH__)
-    detail::order_stores_to_device();
+    order_stores_to_device();
 #endif
 }
 /// A completion is read after the byte that says whose it is.
 ACCEL_HOST_DEVICE inline void order_owner_before_completion() noexcept {
-    detail::order_loads();
+    order_loads();
 }
 /// What the adapter wrote before a flag, of a slot or in a completion, is read after the flag.
 ACCEL_HOST_DEVICE inline void order_flag_before_payload() noexcept {
-    detail::order_loads();
+    order_loads();
 }
 /// A completion has been read before its place is given back.
 ACCEL_HOST_DEVICE inline void order_completion_before_consumer_record() noexcept {
 #if defined(__CUDA_ARCH__)
-    detail::order_for_system();
+    order_for_system();
 #elif defined(__x86_64__)
     asm volatile("" ::: "memory");
 #else
@@ -150,4 +146,4 @@ ACCEL_HOST_DEVICE inline Word load_whole(const Word* where) noexcept {
 #endif
 }
 
-}  // namespace accel::mlx5
+}  // namespace accel::device::detail::mlx5

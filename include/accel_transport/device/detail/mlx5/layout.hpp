@@ -9,7 +9,7 @@
 /// Work requests and completions of mlx5 adapters, as they lie in memory: "Mellanox Adapters Programmer's
 /// Reference Manual", sections on work queues and completion queues, and the public header
 /// infiniband/mlx5dv.h.
-namespace accel::mlx5 {
+namespace accel::device::detail::mlx5 {
 
 /// Work requests start at multiples of this.
 inline constexpr std::uint32_t block_bytes = 64;
@@ -142,4 +142,4 @@ enum class syndrome : std::uint8_t {
     remote_aborted = 0x22,
 };
 
-}  // namespace accel::mlx5
+}  // namespace accel::device::detail::mlx5

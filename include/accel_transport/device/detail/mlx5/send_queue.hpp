@@ -9,7 +9,7 @@
 
 /// Posting work requests to an mlx5 send queue, by a CPU or a GPU: reserve → fill → publish → ring; and when
 /// the completion has come, release. No step waits.
-namespace accel::mlx5 {
+namespace accel::device::detail::mlx5 {
 
 /// A range of registered memory, or, for a request that carries its bytes, of any memory the poster reads.
 struct local_range {
@@ -96,8 +96,6 @@ ACCEL_HOST_DEVICE inline std::uint32_t free_blocks(const send_queue_ref& queue) 
     queue.state->reserved = first + blocks;
     return status::ok;
 }
-
-namespace detail {
 
 ACCEL_HOST_DEVICE inline be32 index_opcode_of(std::uint32_t first, opcode operation) noexcept {
     return to_be32(((first & 0xffffU) << 8) | static_cast<std::uint32_t>(operation));
@@ -224,15 +222,13 @@ ACCEL_HOST_DEVICE inline void fill_round(const send_queue_ref& queue, std::uint3
     fill<true>(queue, first, request, size);
 }
 
-}  // namespace detail
-
 /// Step 2: writes a request of `size` at block `first`, which has been reserved. Ring memory only: the
 /// adapter does not look yet.
 ACCEL_HOST_DEVICE_INLINE void fill(const send_queue_ref& queue, std::uint32_t first,
                                    const work_request& request, const request_size& size) noexcept {
     const bool wraps = (first & (queue.blocks - 1)) + blocks_of(size.units) > queue.blocks;
-    if (wraps) return detail::fill_round(queue, first, request, size);
-    detail::fill<false>(queue, first, request, size);
+    if (wraps) return fill_round(queue, first, request, size);
+    fill<false>(queue, first, request, size);
 }
 
 /// Step 3: all requests before block `end` are the adapter's.
@@ -253,8 +249,8 @@ ACCEL_HOST_DEVICE inline void publish(const send_queue_ref& queue, std::uint32_t
                                                                  std::uint32_t last,
                                                                  const work_request& request,
                                                                  const request_size& size) noexcept {
-    const auto low = static_cast<std::uint32_t>(detail::index_opcode_of(last, request.operation));
-    const auto high = static_cast<std::uint32_t>(detail::queue_units_of(queue, size.units));
+    const auto low = static_cast<std::uint32_t>(index_opcode_of(last, request.operation));
+    const auto high = static_cast<std::uint32_t>(queue_units_of(queue, size.units));
     return (std::uint64_t{high} << 32) | low;
 }
 ACCEL_HOST_DEVICE inline void ring_with(const send_queue_ref& queue, std::uint64_t value) noexcept {
@@ -306,4 +302,4 @@ ACCEL_HOST_DEVICE inline void ring(const send_queue_ref& queue, std::uint32_t la
     return true;
 }
 
-}  // namespace accel::mlx5
+}  // namespace accel::device::detail::mlx5

@@ -7,7 +7,7 @@
 /// with the others; doorbells are rung by one at a time, and in the order of the ring: the first to announce
 /// a request tells the adapter of all that are whole, up to the first that is not, until nobody has announced
 /// another meanwhile. Nobody waits for another; `again` is the only way not to succeed.
-namespace accel::mlx5 {
+namespace accel::device::detail::mlx5 {
 
 /// Counters in blocks, free-running.
 struct shared_send_queue_state {
@@ -43,8 +43,8 @@ struct send_queue_sight {
 };
 [[nodiscard]] ACCEL_HOST_DEVICE inline send_queue_sight look_at(
     const shared_send_queue_ref& shared) noexcept {
-    const std::uint32_t released = device::load_acquire(&shared.state->released);
-    return {device::load_relaxed(&shared.state->reserved), released};
+    const std::uint32_t released = load_acquire(&shared.state->released);
+    return {load_relaxed(&shared.state->reserved), released};
 }
 
 /// Before the first request: no block begins a request that is whole.
@@ -54,8 +54,6 @@ ACCEL_HOST_DEVICE inline void clear_whole(const shared_send_queue_ref& shared) n
         shared.whole[block & (shared.queue.blocks - 1)].end = block;
     }
 }
-
-namespace detail {
 
 ACCEL_HOST_DEVICE inline whole_request& whole_at(const shared_send_queue_ref& shared,
                                                  std::uint32_t block) noexcept {
@@ -78,12 +76,12 @@ ACCEL_HOST_DEVICE inline bool has_room(const shared_send_queue_ref& shared, std:
     do {
         const auto first = static_cast<std::uint32_t>(seen.reserved);
         if (!has_room(shared, blocks, first, seen.released)) {
-            seen.released = device::load_acquire(&shared.state->released);
+            seen.released = load_acquire(&shared.state->released);
             if (!has_room(shared, blocks, first, seen.released)) return status::again;
         }
         // A carry out of the lower half is none of the upper one's.
         next = ((seen.reserved & ~std::uint64_t{0xffff'ffffU}) | (first + blocks)) + announced;
-    } while (!device::compare_exchange(&shared.state->reserved, seen.reserved, next));
+    } while (!compare_exchange(&shared.state->reserved, seen.reserved, next));
     return status::ok;
 }
 
@@ -91,14 +89,14 @@ ACCEL_HOST_DEVICE inline bool has_room(const shared_send_queue_ref& shared, std:
 /// Else `block` itself.
 [[nodiscard]] ACCEL_HOST_DEVICE inline std::uint32_t end_of(const shared_send_queue_ref& shared,
                                                             std::uint32_t block) noexcept {
-    const std::uint32_t end = device::load_acquire(&whole_at(shared, block).end);
+    const std::uint32_t end = load_acquire(&whole_at(shared, block).end);
     return end - block <= blocks_of(most_units) ? end : block;
 }
 
 /// Tells the adapter of everything that is whole. Requests of other threads happened before, by their
 /// announcement, so the fence before the record orders them as well.
 ACCEL_HOST_DEVICE inline void publish_whole(const shared_send_queue_ref& shared) noexcept {
-    const std::uint32_t from = device::load_relaxed(&shared.state->published);
+    const std::uint32_t from = load_relaxed(&shared.state->published);
     std::uint32_t last = from;
     std::uint32_t end = end_of(shared, from);
     if (end == from) return;
@@ -109,7 +107,7 @@ ACCEL_HOST_DEVICE inline void publish_whole(const shared_send_queue_ref& shared)
     // Once the record counts them, an earlier doorbell may make the adapter execute them, and others may
     // write where they were: all that is needed of them is read before.
     const std::uint64_t doorbell = whole_at(shared, last).doorbell;
-    device::store_release(&shared.state->published, end);
+    store_release(&shared.state->published, end);
     publish(shared.queue, end);
     ring_with(shared.queue, doorbell);
 }
@@ -118,7 +116,7 @@ ACCEL_HOST_DEVICE inline void publish_whole(const shared_send_queue_ref& shared)
 ACCEL_HOST_DEVICE inline void publish_next(const shared_send_queue_ref& shared,
                                            const whole_request& request) noexcept {
     order_wqe_before_doorbell_record();
-    device::store_fenced(&shared.state->published, request.end);
+    store_fenced(&shared.state->published, request.end);
     store_whole(shared.queue.doorbell_record, to_be32(request.end & 0xffffU));
     ring_with(shared.queue, request.doorbell);
 }
@@ -127,21 +125,18 @@ ACCEL_HOST_DEVICE inline void publish_next(const shared_send_queue_ref& shared,
 ACCEL_HOST_DEVICE inline void ring_until_quiet(const shared_send_queue_ref& shared,
                                                std::uint64_t announced) noexcept {
     for (;;) {
-        const std::uint64_t before =
-            device::fetch_add(&shared.state->reserved, 0U - announced * one_announced);
+        const std::uint64_t before = fetch_add(&shared.state->reserved, 0U - announced * one_announced);
         announced = (before >> 32) - announced;
         if (announced == 0) return;
         publish_whole(shared);
     }
 }
 
-}  // namespace detail
-
 /// Step 1, as for a queue of one poster.
 [[nodiscard]] ACCEL_HOST_DEVICE inline status reserve(const shared_send_queue_ref& shared,
                                                       std::uint32_t blocks, std::uint32_t& first) noexcept {
     send_queue_sight seen = look_at(shared);
-    const status taken = detail::reserve(shared, blocks, 0, seen);
+    const status taken = reserve(shared, blocks, 0, seen);
     first = static_cast<std::uint32_t>(seen.reserved);
     return taken;
 }
@@ -150,17 +145,17 @@ ACCEL_HOST_DEVICE inline void ring_until_quiet(const shared_send_queue_ref& shar
 /// whole.
 ACCEL_HOST_DEVICE inline void mark_whole(const shared_send_queue_ref& shared, std::uint32_t first,
                                          std::uint32_t end, std::uint64_t doorbell) noexcept {
-    whole_request& mine = detail::whole_at(shared, first);
+    whole_request& mine = whole_at(shared, first);
     mine.doorbell = doorbell;
-    device::store_release(&mine.end, end);
+    store_release(&mine.end, end);
 }
 
 /// Steps 3 and 4, after `mark_whole`. Returns when the adapter has been told of the request, or a thread that
 /// rings will tell it.
 ACCEL_HOST_DEVICE inline void announce(const shared_send_queue_ref& shared) noexcept {
-    if ((device::fetch_add(&shared.state->reserved, one_announced) >> 32) != 0) return;
-    detail::publish_whole(shared);
-    detail::ring_until_quiet(shared, 1);
+    if ((fetch_add(&shared.state->reserved, one_announced) >> 32) != 0) return;
+    publish_whole(shared);
+    ring_until_quiet(shared, 1);
 }
 
 /// All steps, for one request. With `signal_every`, one request of about so many blocks asks for a
@@ -173,9 +168,9 @@ ACCEL_HOST_DEVICE inline void announce(const shared_send_queue_ref& shared) noex
     const std::uint32_t blocks = blocks_of(size.units);
     // Where nobody else posts this request is the next one. Asked on the way to the reservation: an answer
     // that is old by then is another number.
-    const std::uint32_t published = device::load_relaxed(&shared.state->published);
+    const std::uint32_t published = load_relaxed(&shared.state->published);
     // Announced at once with the reservation: where nobody else posts, that is the only step before the ring.
-    const status taken = detail::reserve(shared, blocks, one_announced, seen);
+    const status taken = reserve(shared, blocks, one_announced, seen);
     if (taken != status::ok) return taken;
     const auto first = static_cast<std::uint32_t>(seen.reserved);
     const bool rings = (seen.reserved >> 32) == 0;
@@ -191,15 +186,15 @@ ACCEL_HOST_DEVICE inline void announce(const shared_send_queue_ref& shared) noex
         announce(shared);
         return status::ok;
     }
-    whole_request& told = detail::whole_at(shared, first);
+    whole_request& told = whole_at(shared, first);
     told.doorbell = mine.doorbell;
-    device::store_fenced(&told.end, mine.end);
+    store_fenced(&told.end, mine.end);
     if (published == first) {
-        detail::publish_next(shared, mine);
+        publish_next(shared, mine);
     } else {
-        detail::publish_whole(shared);
+        publish_whole(shared);
     }
-    detail::ring_until_quiet(shared, 1);
+    ring_until_quiet(shared, 1);
     return status::ok;
 }
 [[nodiscard]] ACCEL_HOST_DEVICE inline status post(const shared_send_queue_ref& shared,
@@ -213,18 +208,18 @@ ACCEL_HOST_DEVICE inline void announce(const shared_send_queue_ref& shared) noex
 /// and all before it are done. False: no request that is under way begins there.
 [[nodiscard]] ACCEL_HOST_DEVICE inline bool release(const shared_send_queue_ref& shared,
                                                     std::uint16_t counter) noexcept {
-    const std::uint32_t released = device::load_relaxed(&shared.state->released);
+    const std::uint32_t released = load_relaxed(&shared.state->released);
     const auto distance = static_cast<std::uint16_t>(counter - static_cast<std::uint16_t>(released));
     // What has completed was reserved; that it was published may not be known here yet. But whatever those
     // did that published the requests before is behind them for whoever gets their blocks next.
-    (void)device::load_acquire(&shared.state->published);
-    const auto reserved = static_cast<std::uint32_t>(device::load_relaxed(&shared.state->reserved));
+    (void)load_acquire(&shared.state->published);
+    const auto reserved = static_cast<std::uint32_t>(load_relaxed(&shared.state->reserved));
     if (distance >= reserved - released) return false;
     const std::uint32_t first = released + distance;
-    const std::uint32_t end = detail::end_of(shared, first);
+    const std::uint32_t end = end_of(shared, first);
     if (end == first) return false;
-    device::store_release(&shared.state->released, end);
+    store_release(&shared.state->released, end);
     return true;
 }
 
-}  // namespace accel::mlx5
+}  // namespace accel::device::detail::mlx5

@@ -8,14 +8,14 @@
 /// Posting for a GPU that cannot reach the adapter's queues: descriptors go into a ring in pinned memory, and
 /// a thread of the host posts them on whatever RDMA device there is (`verbs/proxy.hpp`). Completions come
 /// back through another ring. No step waits. With a CPU thread in the kernel's place it is the same code.
-namespace accel::proxy {
+namespace accel::device::detail::proxy {
 
 /// A work request on its way to the thread that posts it.
 struct alignas(64) send_descriptor {
-    device::tagged_quad quads[4];
+    tagged_quad quads[4];
 };
 /// A completion on its way back.
-using completion_entry = device::tagged_quad;
+using completion_entry = tagged_quad;
 
 static_assert(sizeof(send_descriptor) == 64);
 
@@ -74,38 +74,35 @@ enum class refusal : std::uint8_t {
 ACCEL_HOST_DEVICE inline void clear(send_descriptor* ring, std::uint32_t count,
                                     std::uint32_t first = 0) noexcept {
     for (std::uint32_t number = first; number - first < count; ++number) {
-        const device::tagged_quad none{{0, 0, 0}, device::tag_of(number) - 1};
-        for (device::tagged_quad& quad : ring[number & (count - 1)].quads) device::store_quad(&quad, none);
+        const tagged_quad none{{0, 0, 0}, tag_of(number) - 1};
+        for (tagged_quad& quad : ring[number & (count - 1)].quads) store_quad(&quad, none);
     }
 }
 /// Likewise.
 ACCEL_HOST_DEVICE inline void clear(completion_entry* entries, std::uint32_t count,
                                     std::uint32_t first = 0) noexcept {
     for (std::uint32_t number = first; number - first < count; ++number) {
-        device::store_quad(&entries[number & (count - 1)], {{0, 0, 0}, device::tag_of(number) - 1});
+        store_quad(&entries[number & (count - 1)], {{0, 0, 0}, tag_of(number) - 1});
     }
 }
-
-namespace detail {
 
 /// Places between `reserved` and `released`, either of which may have been read too early: below 0 for a
 /// `released` that is old.
-[[nodiscard]] ACCEL_HOST_DEVICE inline std::int32_t room(const send_queue_ref& queue, std::uint32_t reserved,
-                                                         std::uint32_t released) noexcept {
+[[nodiscard]] ACCEL_HOST_DEVICE inline std::int32_t room_between(const send_queue_ref& queue,
+                                                                 std::uint32_t reserved,
+                                                                 std::uint32_t released) noexcept {
     return static_cast<std::int32_t>(released + queue.count - reserved);
 }
 
-}  // namespace detail
-
 /// Descriptors for which there is room. Looks across only if none was left when that was last done.
 [[nodiscard]] ACCEL_HOST_DEVICE inline std::uint32_t free_descriptors(const send_queue_ref& queue) noexcept {
-    std::uint32_t released = device::load_acquire(&queue.state->released);
-    const std::uint32_t reserved = device::load_relaxed(&queue.state->reserved);
-    if (detail::room(queue, reserved, released) <= 0) {
+    std::uint32_t released = load_acquire(&queue.state->released);
+    const std::uint32_t reserved = load_relaxed(&queue.state->reserved);
+    if (room_between(queue, reserved, released) <= 0) {
         released = mlx5::load_flag(queue.released);
-        device::store_release(&queue.state->released, released);
+        store_release(&queue.state->released, released);
     }
-    const std::int32_t room = detail::room(queue, reserved, released);
+    const std::int32_t room = room_between(queue, reserved, released);
     return room > 0 ? static_cast<std::uint32_t>(room) : 0;
 }
 
@@ -115,14 +112,14 @@ namespace detail {
 [[nodiscard]] ACCEL_HOST_DEVICE inline status reserve(const send_queue_ref& queue, std::uint32_t descriptors,
                                                       std::uint32_t& first) noexcept {
     const auto wanted = static_cast<std::int32_t>(descriptors);
-    std::uint32_t seen = device::load_relaxed(&queue.state->reserved);
+    std::uint32_t seen = load_relaxed(&queue.state->reserved);
     do {
         // What others have noted may be old, and so may `seen` be: the exchange fails then.
-        if (detail::room(queue, seen, device::load_acquire(&queue.state->released)) >= wanted) continue;
+        if (room_between(queue, seen, load_acquire(&queue.state->released)) >= wanted) continue;
         const std::uint32_t released = mlx5::load_flag(queue.released);
-        if (detail::room(queue, seen, released) < wanted) return status::again;
-        device::store_release(&queue.state->released, released);
-    } while (!device::compare_exchange(&queue.state->reserved, seen, seen + descriptors));
+        if (room_between(queue, seen, released) < wanted) return status::again;
+        store_release(&queue.state->released, released);
+    } while (!compare_exchange(&queue.state->reserved, seen, seen + descriptors));
     first = seen;
     return status::ok;
 }
@@ -130,7 +127,7 @@ namespace detail {
 /// Step 2: the bytes that the descriptors name are in memory before the descriptors are, so that they are
 /// when the adapter comes for them. Once for all descriptors that are filled next.
 ACCEL_HOST_DEVICE inline void order_payload_before_descriptor() noexcept {
-    device::order_rest_before_quad();
+    order_rest_before_quad();
 }
 
 /// Step 3: hands descriptor `number`, which has been reserved, to the proxy. It is posted when all before it
@@ -142,13 +139,13 @@ ACCEL_HOST_DEVICE inline void fill(const send_queue_ref& queue, std::uint32_t nu
         (std::uint32_t{request.flags} << 8) | static_cast<std::uint32_t>(request.operation);
     const auto low = [](std::uint64_t value) { return static_cast<std::uint32_t>(value); };
     const auto high = [](std::uint64_t value) { return static_cast<std::uint32_t>(value >> 32); };
-    const std::uint32_t tag = device::tag_of(number);
-    device::tagged_quad* const to = queue.ring[number & (queue.count - 1)].quads;
-    device::store_quad(to, {{what, static_cast<std::uint32_t>(request.immediate), from.length}, tag});
-    device::store_quad(to + 1, {{low(from.address), high(from.address), from.key}, tag});
-    device::store_quad(
-        to + 2, {{low(request.remote_address), high(request.remote_address), request.remote_key}, tag});
-    device::store_quad(to + 3, {{queue.queue_pair, 0, 0}, tag});
+    const std::uint32_t tag = tag_of(number);
+    tagged_quad* const to = queue.ring[number & (queue.count - 1)].quads;
+    store_quad(to, {{what, static_cast<std::uint32_t>(request.immediate), from.length}, tag});
+    store_quad(to + 1, {{low(from.address), high(from.address), from.key}, tag});
+    store_quad(to + 2,
+               {{low(request.remote_address), high(request.remote_address), request.remote_key}, tag});
+    store_quad(to + 3, {{queue.queue_pair, 0, 0}, tag});
 }
 
 /// All steps, for one request of at most one range. `unsupported`: it has more, carries its bytes or is
@@ -168,30 +165,30 @@ ACCEL_HOST_DEVICE inline void fill(const send_queue_ref& queue, std::uint32_t nu
 /// only spares the posters a look. False: no descriptor that is or has lately been under way has that number.
 [[nodiscard]] ACCEL_HOST_DEVICE inline bool release(const send_queue_ref& queue,
                                                     std::uint16_t counter) noexcept {
-    const std::uint32_t released = device::load_relaxed(&queue.state->released);
+    const std::uint32_t released = load_relaxed(&queue.state->released);
     const auto ahead = static_cast<std::int16_t>(counter - static_cast<std::uint16_t>(released));
     if (ahead < 0) return true;
     const auto distance = static_cast<std::uint32_t>(ahead);
-    if (distance >= device::load_relaxed(&queue.state->reserved) - released) return false;
-    device::store_release(&queue.state->released, released + distance + 1);
+    if (distance >= load_relaxed(&queue.state->reserved) - released) return false;
+    store_release(&queue.state->released, released + distance + 1);
     return true;
 }
 
 /// `take` would find one.
 [[nodiscard]] ACCEL_HOST_DEVICE inline bool is_next_there(const completion_queue_ref& queue) noexcept {
     const std::uint32_t taken = queue.state->taken;
-    device::tagged_quad entry;
-    return device::load_quad(&queue.entries[taken & (queue.count - 1)], device::tag_of(taken), entry);
+    tagged_quad entry;
+    return load_quad(&queue.entries[taken & (queue.count - 1)], tag_of(taken), entry);
 }
 
 /// Takes the next completion, if there is one. Its place is given back by `publish_taken`.
 [[nodiscard]] ACCEL_HOST_DEVICE inline bool take(const completion_queue_ref& queue,
                                                  mlx5::completion& out) noexcept {
     completion_queue_state& state = *queue.state;
-    device::tagged_quad entry;
-    const device::tagged_quad* const at = &queue.entries[state.taken & (queue.count - 1)];
-    if (!device::load_quad(at, device::tag_of(state.taken), entry)) return false;
-    device::order_quad_before_rest();
+    tagged_quad entry;
+    const tagged_quad* const at = &queue.entries[state.taken & (queue.count - 1)];
+    if (!load_quad(at, tag_of(state.taken), entry)) return false;
+    order_quad_before_rest();
     state.taken = state.taken + 1;
     const std::uint32_t detail = entry.content[1];
     out = mlx5::completion{};
@@ -228,12 +225,12 @@ ACCEL_HOST_DEVICE inline void publish_taken(const completion_queue_ref& queue) n
 /// `mlx5::no_queue_pair`'s. By the taker, once the proxy has removed the queue pair.
 ACCEL_HOST_DEVICE inline void disown(const completion_queue_ref& queue, std::uint32_t queue_pair) noexcept {
     for (std::uint32_t i = queue.state->taken; i - queue.state->taken < queue.count; ++i) {
-        device::tagged_quad* const at = &queue.entries[i & (queue.count - 1)];
-        device::tagged_quad entry;
-        if (!device::load_quad(at, device::tag_of(i), entry)) return;
+        tagged_quad* const at = &queue.entries[i & (queue.count - 1)];
+        tagged_quad entry;
+        if (!load_quad(at, tag_of(i), entry)) return;
         if ((entry.content[0] & 0xff'ffffU) != queue_pair) continue;
         entry.content[0] |= mlx5::no_queue_pair;
-        device::store_quad(at, entry);
+        store_quad(at, entry);
     }
 }
 
@@ -254,12 +251,12 @@ struct request {
 /// Reads descriptor `number` of a ring. False: it has not been filled, or not all of it.
 [[nodiscard]] inline bool read(const send_descriptor* ring, std::uint32_t count, std::uint32_t number,
                                request& out) noexcept {
-    const device::tagged_quad* const from = ring[number & (count - 1)].quads;
-    device::tagged_quad quads[4];
+    const tagged_quad* const from = ring[number & (count - 1)].quads;
+    tagged_quad quads[4];
     for (int i = 3; i >= 0; --i) {
-        if (!device::load_quad(from + i, device::tag_of(number), quads[i])) return false;
+        if (!load_quad(from + i, tag_of(number), quads[i])) return false;
     }
-    const auto whole = [](const device::tagged_quad& quad) {
+    const auto whole = [](const tagged_quad& quad) {
         return (std::uint64_t{quad.content[1]} << 32) | quad.content[0];
     };
     const std::uint32_t what = quads[0].content[0];
@@ -288,14 +285,14 @@ inline void tell(completion_entry* entries, std::uint32_t count, std::uint32_t t
     const bool failed =
         what.kind == mlx5::entry_kind::request_error || what.kind == mlx5::entry_kind::receive_error;
     const bool of_send = failed || what.kind == mlx5::entry_kind::request;
-    device::tagged_quad entry{};
-    entry.tag = device::tag_of(told);
+    tagged_quad entry{};
+    entry.tag = tag_of(told);
     entry.content[0] = (static_cast<std::uint32_t>(what.kind) << 24) | (what.queue_pair & 0xff'ffffU);
     entry.content[1] = of_send ? what.counter | (static_cast<std::uint32_t>(what.failure) << 16) |
                                      (std::uint32_t{what.vendor_syndrome} << 24)
                                : static_cast<std::uint32_t>(what.immediate);
     entry.content[2] = of_send ? static_cast<std::uint32_t>(what.operation) : what.length;
-    device::store_quad(&entries[told & (count - 1)], entry);
+    store_quad(&entries[told & (count - 1)], entry);
 }
 
-}  // namespace accel::proxy
+}  // namespace accel::device::detail::proxy

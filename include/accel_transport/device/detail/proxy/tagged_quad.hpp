@@ -11,7 +11,7 @@
 #endif
 
 /// Words and quads that a GPU and threads of the host exchange through memory that both reach.
-namespace accel::device {
+namespace accel::device::detail::proxy {
 
 /// 12 bytes of content and the mark that says which time round the ring they belong to.
 struct alignas(16) tagged_quad {
@@ -92,4 +92,4 @@ ACCEL_HOST_DEVICE inline void order_rest_before_quad() noexcept {
 #endif
 }
 
-}  // namespace accel::device
+}  // namespace accel::device::detail::proxy

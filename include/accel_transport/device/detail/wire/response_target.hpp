@@ -7,7 +7,7 @@
 #include <type_traits>
 
 /// Where a response is to be placed: an extension of the request's header (docs/protocol.md, section 3).
-namespace accel::wire {
+namespace accel::device::detail::wire {
 
 /// Memory of the client's, opened for this.
 struct response_target {
@@ -55,4 +55,4 @@ static_assert(sizeof(response_target_extension) == 32 &&
     return true;
 }
 
-}  // namespace accel::wire
+}  // namespace accel::device::detail::wire

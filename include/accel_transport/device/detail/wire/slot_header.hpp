@@ -8,7 +8,7 @@
 #include <type_traits>
 
 /// Bytes on the wire that a CPU and a kernel read alike: docs/protocol.md, sections 1 to 3.
-namespace accel::wire {
+namespace accel::device::detail::wire {
 
 inline constexpr std::uint8_t protocol_version = 1;
 
@@ -80,4 +80,4 @@ inline constexpr std::uint64_t max_payload_bytes = std::uint64_t{1} << 30;
            static_cast<std::uint16_t>(h.code) < status_count;
 }
 
-}  // namespace accel::wire
+}  // namespace accel::device::detail::wire
