@@ -1,6 +1,7 @@
 #pragma once
 
-#include <accel_transport/device/scopes.hpp>
+#include "core/device_names.hpp"
+#include "post_batch.hpp"
 
 #include <cstdint>
 
@@ -48,8 +49,7 @@ inline std::uint32_t blocks_for(std::uint32_t payload_bytes, bool carried) noexc
 /// Fills this thread's `count` requests of a batch; returns what the doorbell takes for the last.
 template <bool Carried>
 ACCEL_HOST_DEVICE_INLINE std::uint64_t fill_share(const mlx5::send_queue_ref& queue, const post_plan& plan,
-                                                  const mlx5::batch_share& share,
-                                                  std::uint32_t count) noexcept {
+                                                  const batch_share& share, std::uint32_t count) noexcept {
     std::uint64_t doorbell = 0;
     std::uint32_t at = share.first;
     for (std::uint32_t i = 0; i < count; ++i, at += plan.blocks) {

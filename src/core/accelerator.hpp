@@ -19,8 +19,10 @@
 struct CUstream_st;
 
 namespace accel::device {
-struct graph_memory;
 struct service_ref;
+namespace detail {
+struct graph_memory;
+}
 }  // namespace accel::device
 
 namespace accel::core {
@@ -105,7 +107,7 @@ class accelerator_device {
 
     /// Records what `work` gives to a stream, between the library's own steps for `memory`'s turns.
     [[nodiscard]] virtual result<std::unique_ptr<recorded_turns>> record(
-        const device::service_ref& service, const device::graph_memory& memory,
+        const device::service_ref& service, const device::detail::graph_memory& memory,
         const std::function<result<void>(CUstream_st*)>& work) = 0;
 
     // Data path.

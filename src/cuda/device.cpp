@@ -120,7 +120,7 @@ result<void> device::when_ended(CUstream_st* stream, void (*done)(void*), void* 
 }
 
 result<std::unique_ptr<core::recorded_turns>> device::record(
-    const accel::device::service_ref& service, const accel::device::graph_memory& memory,
+    const accel::device::service_ref& service, const accel::device::detail::graph_memory& memory,
     const std::function<result<void>(CUstream_st*)>& work) {
     return recorded_turns::record(ordinal_, service, memory, work);
 }

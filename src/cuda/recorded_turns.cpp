@@ -27,7 +27,7 @@ error refused(std::string_view what, cudaError_t code) {
 }  // namespace
 
 result<std::unique_ptr<core::recorded_turns>> recorded_turns::record(
-    int ordinal, const accel::device::service_ref& service, const accel::device::graph_memory& memory,
+    int ordinal, const accel::device::service_ref& service, const accel::device::detail::graph_memory& memory,
     const recorder& work) {
     const current_device current(ordinal);
     if (current.code() != cudaSuccess) return call_failed("no such GPU", current.code());
@@ -49,7 +49,8 @@ recorded_turns::~recorded_turns() {
 
 /// Other threads may allocate meanwhile, and so may `work`, where it has to.
 result<void> recorded_turns::capture(const accel::device::service_ref& service,
-                                     const accel::device::graph_memory& memory, const recorder& work) {
+                                     const accel::device::detail::graph_memory& memory,
+                                     const recorder& work) {
     const auto code = cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed);
     if (code != cudaSuccess) return call_failed("nothing can be recorded", code);
     result<void> filled = fill(service, memory, work);
@@ -60,7 +61,7 @@ result<void> recorded_turns::capture(const accel::device::service_ref& service,
 }
 
 result<void> recorded_turns::fill(const accel::device::service_ref& service,
-                                  const accel::device::graph_memory& memory, const recorder& work) {
+                                  const accel::device::detail::graph_memory& memory, const recorder& work) {
     const auto begun = begin_turn(stream_, service, memory);
     if (begun != cudaSuccess) return call_failed("a turn's beginning cannot be recorded", begun);
     if (auto worked = work(stream_); !worked) return worked;

@@ -2,7 +2,7 @@
 
 #include "core/accelerator.hpp"
 
-#include <accel_transport/device/graph_steps.hpp>
+#include <accel_transport/device/detail/graph_steps.hpp>
 
 #include <functional>
 #include <memory>
@@ -17,8 +17,8 @@ class recorded_turns final : public core::recorded_turns {
   public:
     using recorder = std::function<result<void>(CUstream_st*)>;
     [[nodiscard]] static result<std::unique_ptr<core::recorded_turns>> record(
-        int ordinal, const accel::device::service_ref& service, const accel::device::graph_memory& memory,
-        const recorder& work);
+        int ordinal, const accel::device::service_ref& service,
+        const accel::device::detail::graph_memory& memory, const recorder& work);
     ~recorded_turns() override;
     recorded_turns(const recorded_turns&) = delete;
     recorded_turns& operator=(const recorded_turns&) = delete;
@@ -30,9 +30,10 @@ class recorded_turns final : public core::recorded_turns {
   private:
     explicit recorded_turns(int ordinal) noexcept : ordinal_(ordinal) {}
     [[nodiscard]] result<void> capture(const accel::device::service_ref& service,
-                                       const accel::device::graph_memory& memory, const recorder& work);
+                                       const accel::device::detail::graph_memory& memory,
+                                       const recorder& work);
     [[nodiscard]] result<void> fill(const accel::device::service_ref& service,
-                                    const accel::device::graph_memory& memory, const recorder& work);
+                                    const accel::device::detail::graph_memory& memory, const recorder& work);
     [[nodiscard]] result<void> instantiate();
 
     int ordinal_;

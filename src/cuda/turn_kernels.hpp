@@ -1,6 +1,6 @@
 #pragma once
 
-#include <accel_transport/device/graph_steps.hpp>
+#include <accel_transport/device/detail/graph_steps.hpp>
 
 struct CUstream_st;
 
@@ -10,8 +10,8 @@ namespace accel::cuda {
 /// Give the beginning and the end of a turn to a stream that records; the end launches its graph anew. They
 /// return a cudaError_t.
 [[nodiscard]] int begin_turn(CUstream_st* stream, const accel::device::service_ref& service,
-                             const accel::device::graph_memory& memory) noexcept;
+                             const accel::device::detail::graph_memory& memory) noexcept;
 [[nodiscard]] int end_turn(CUstream_st* stream, const accel::device::service_ref& service,
-                           const accel::device::graph_memory& memory) noexcept;
+                           const accel::device::detail::graph_memory& memory) noexcept;
 
 }  // namespace accel::cuda

@@ -64,7 +64,7 @@ class fake_device final : public core::accelerator_device {
         return {};
     }
     [[nodiscard]] result<std::unique_ptr<core::recorded_turns>> record(
-        const device::service_ref& service, const device::graph_memory& memory,
+        const device::service_ref& service, const device::detail::graph_memory& memory,
         const std::function<result<void>(CUstream_st*)>& work) override {
         auto made = std::make_unique<fake_turns>(service, memory, failed, held, at_work);
         if (auto recorded = made->record(work); !recorded) return recorded.error();

@@ -2,7 +2,7 @@
 
 #include "gpu/fake_stream.hpp"
 
-#include <accel_transport/device/graph_steps.hpp>
+#include <accel_transport/device/detail/graph_steps.hpp>
 
 #include <functional>
 #include <vector>
@@ -13,7 +13,7 @@ namespace accel::tests {
 /// steps before and behind what was recorded.
 class fake_turns final : public core::recorded_turns {
   public:
-    fake_turns(const device::service_ref& service, const device::graph_memory& memory,
+    fake_turns(const device::service_ref& service, const device::detail::graph_memory& memory,
                std::atomic<bool>& failed, std::atomic<bool>& held, std::atomic<int>& at_work)
         : service_(service), memory_(memory), stream_(failed, held, at_work) {}
 
@@ -35,20 +35,20 @@ class fake_turns final : public core::recorded_turns {
 
   private:
     void turn() {
-        device::gather(service_, memory_);
-        if (memory_.turn.input != nullptr) device::copy_in(memory_, 0, 1);
-        device::mark_turn(memory_, device::turn_point::copied_in);
+        device::detail::gather(service_, memory_);
+        if (memory_.turn.input != nullptr) device::detail::copy_in(memory_, 0, 1);
+        device::detail::mark_turn(memory_, device::detail::turn_point::copied_in);
         for (const auto& each : recorded_) each();
-        device::mark_turn(memory_, device::turn_point::worked);
-        if (memory_.turn.output != nullptr) device::copy_out(memory_, 0, 1);
-        device::mark_turn(memory_, device::turn_point::copied_out);
-        device::end_requests(service_, memory_, 0, 1);
-        device::mark_turn(memory_, device::turn_point::answered);
-        device::count_turn(memory_);
+        device::detail::mark_turn(memory_, device::detail::turn_point::worked);
+        if (memory_.turn.output != nullptr) device::detail::copy_out(memory_, 0, 1);
+        device::detail::mark_turn(memory_, device::detail::turn_point::copied_out);
+        device::detail::end_requests(service_, memory_, 0, 1);
+        device::detail::mark_turn(memory_, device::detail::turn_point::answered);
+        device::detail::count_turn(memory_);
     }
 
     device::service_ref service_;
-    device::graph_memory memory_;
+    device::detail::graph_memory memory_;
     std::vector<std::function<void()>> recorded_;
     fake_stream stream_;
 };

@@ -1,7 +1,7 @@
 // Batches posted by a thread, a warp and blocks of a GPU, against those of the CPU.
+#include "bench/post_batch.hpp"
+#include "core/device_names.hpp"
 #include "gpu/post_together.hpp"
-
-#include <accel_transport/device/scopes.hpp>
 
 #include <cstring>
 #include <memory>
@@ -82,7 +82,8 @@ TEST_P(send_scopes_on_gpu, a_batch_is_what_the_cpu_posts) {
     const mlx5::send_queue_ref alone{wanted.data(), blocks, 0x77, &record, &doorbell, &counters};
     const std::uint32_t threads = what.who == gpu_scope::thread ? 1 : what.x * what.y * what.z;
     for (std::uint32_t i = 0; i < what.times; ++i) {
-        ASSERT_EQ(mlx5::post<mlx5::thread_scope>(alone, requests.get(), requests_below(threads)), status::ok);
+        ASSERT_EQ(bench::post<device::thread_scope>(alone, requests.get(), requests_below(threads)),
+                  status::ok);
         ASSERT_TRUE(mlx5::release_to(alone, counters.reserved));
     }
     for (std::uint32_t rank = 0; rank < threads; ++rank) EXPECT_EQ(outcomes[rank], status::ok) << rank;

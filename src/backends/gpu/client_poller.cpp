@@ -1,8 +1,6 @@
 #include "backends/gpu/client_poller.hpp"
 
-#include "backends/gpu/direct_queues.hpp"
 #include "backends/gpu/layout.hpp"
-#include "backends/gpu/proxy_queues.hpp"
 #include "core/event_signal.hpp"
 #include "core/link_events.hpp"
 #include "core/log.hpp"
@@ -108,20 +106,20 @@ result<void> client_poller::prepare() {
 
 /// As for a service of one session.
 result<void> client_poller::make_queues() {
-    auto made = engine_ == gpu_engine::direct ? direct_queues::create(device_, sizes_, this)
-                                              : proxy_queues::create(device_, sizes_, kernel_memory_);
+    auto made = make_queue_set(engine_, device_, sizes_, kernel_memory_, this);
     if (!made) return made.error();
     queues_ = std::move(*made);
     place_ = std::make_unique<connection>(0, wake_fd_);
     auto domain = verbs::domain::create(device_);
     if (!domain) return domain.error();
     place_->domain = std::move(*domain);
-    return queues_->prepare(*place_);
+    place_->sends = sizes_.sends();
+    return queues_->prepare(*place_, kernel_memory_);
 }
 
 result<void> client_poller::make_slots() {
     memory_ = std::make_unique<client_memory>(kernel_memory_, shape_, sizes_);
-    const std::uint32_t blocks = queues_->send_port(*place_).direct.queue.blocks;
+    const std::uint32_t blocks = place_->port.direct.queue.blocks;
     if (auto allocated = memory_->allocate(blocks); !allocated) return allocated;
     verbs::domain& domain = *place_->domain;
     auto requests = domain.register_memory(memory_->requests(), verbs::access::send, slots_on());
@@ -164,7 +162,7 @@ result<void> client_poller::connect(const core::link_grant& grant, core::nanosec
 
 client_start client_poller::start_with(const verbs::endpoint& peer) const {
     client_start out;
-    out.sends = queues_->send_port(*place_);
+    out.sends = place_->port;
     out.completions = queues_->completion_port();
     out.receives = queues_->receives();
     out.peer = slots_of(peer);
@@ -187,10 +185,10 @@ result<void> client_poller::knock(const device::channel_ref& channel, const verb
     mlx5::work_request request;
     request.remote_address = peer.slots_address;
     request.remote_key = peer.slots_key;
-    const status posted = device::post_and_tell(channel.sends, request);
+    const status posted = device::detail::post_and_tell(channel.sends, request);
     if (posted != status::ok) return error{posted, 0, "gpu: the queue pair takes no work request"};
     mlx5::completion answer;
-    while (!device::take(channel.completions, answer)) {
+    while (!device::detail::take(channel.completions, answer)) {
         if (core::now() >= deadline) {
             return error{status::timed_out, 0,
                          fmt::format("gpu: {} has no answer of the server's port before the deadline",
@@ -198,8 +196,9 @@ result<void> client_poller::knock(const device::channel_ref& channel, const verb
         }
         core::sleep_on({}, core::now() + knock_interval);
     }
-    device::publish_taken(channel.completions);
-    if (answer.kind == mlx5::entry_kind::request && device::release(channel.sends, answer.counter)) return {};
+    device::detail::publish_taken(channel.completions);
+    if (answer.kind == mlx5::entry_kind::request && device::detail::release(channel.sends, answer.counter))
+        return {};
     if (answer.failure == mlx5::syndrome::none) {
         return error{status::protocol_error, 0, "gpu: the server wrote before it was asked"};
     }
@@ -238,13 +237,15 @@ std::size_t client_poller::poll(std::span<core::link_event> out) noexcept {
     const std::uint32_t found = mlx5::load_whole(&memory_->report().failure);
     const bool failed =
         failed_.load(std::memory_order_acquire) || place_->failed.load(std::memory_order_acquire);
-    if (told_ || out.empty() || (found == 0 && !failed)) return 0;
+    const bool refused = watch_.has_refused(memory_->report());
+    if (told_ || out.empty() || (found == 0 && !failed && !refused)) return 0;
     told_ = true;
     if (const std::uint32_t syndrome = found >> 16; syndrome != 0) {
         core::log().limited().warn("gpu: a channel ends: a work request failed with syndrome {:#04x}",
                                    syndrome);
     }
-    const auto why = found != 0 ? static_cast<status>(found & 0xffffU) : status::peer_lost;
+    const status otherwise = refused ? status::unsupported : status::peer_lost;
+    const auto why = found != 0 ? static_cast<status>(found & 0xffffU) : otherwise;
     out[0] = core::lost_event(owner_, why);
     return 1;
 }

@@ -80,7 +80,7 @@ result<void> resident_link::attach(const core::link_grant& grant, core::nanoseco
 /// Kernels know of the session before its client learns that it has one.
 void resident_link::offer(const verbs::endpoint& peer) noexcept {
     const connection& mine = poller_.connection_at(index_);
-    device::session_offer& out = poller_.memory().offer(index_);
+    device::detail::session_offer& out = poller_.memory().offer(index_);
     out = {};
     out.id = config_.session_id;
     out.slots = config_.geometry.slots;
@@ -89,10 +89,10 @@ void resident_link::offer(const verbs::endpoint& peer) noexcept {
     out.responses = {send_->header(0), send_->stride(), config_.geometry.response_bytes,
                      mine.responses->lkey};
     out.peer = slots_of(peer);
-    device::session_report& report = poller_.memory().report_of(index_);
+    device::detail::session_report& report = poller_.memory().report_of(index_);
     report = {};
     poller_.connection_at(index_).failed.store(false, std::memory_order_relaxed);
-    (void)poller_.command(device::command_kind::open, index_);
+    (void)poller_.command(device::detail::command_kind::open, index_);
     offered_ = true;
 }
 
@@ -135,7 +135,7 @@ bool resident_link::close() noexcept {
             return false;
         }
         quiet_ = true;
-        if (offered_) closing_number_ = poller_.command(device::command_kind::close, index_);
+        if (offered_) closing_number_ = poller_.command(device::detail::command_kind::close, index_);
     }
     const auto& report = poller_.memory().report_of(index_);
     const bool let_go = !offered_ || __atomic_load_n(&report.closed, __ATOMIC_ACQUIRE) == closing_number_ ||

@@ -1,9 +1,7 @@
 #include "backends/gpu/poller.hpp"
 
-#include "backends/gpu/direct_queues.hpp"
 #include "backends/gpu/layout.hpp"
 #include "backends/gpu/link.hpp"
-#include "backends/gpu/proxy_queues.hpp"
 #include "core/event_signal.hpp"
 #include "core/log.hpp"
 
@@ -87,10 +85,10 @@ result<void> resident_poller::prepare() {
     if (auto made = make_queues(); !made) return made;
     memory_ = std::make_unique<service_memory>(kernel_memory_, sizes_);
     if (auto allocated = memory_->allocate(); !allocated) return allocated;
-    std::vector<device::send_port> sends;
+    std::vector<device::detail::send_port> sends;
     for (const auto& each : connections_) {
         if (auto registered = register_slots(*each); !registered) return registered;
-        sends.push_back(queues_->send_port(*each));
+        sends.push_back(each->port);
     }
     for (std::uint32_t i = 0; i < sizes_.sessions; ++i) free_.push_back(sizes_.sessions - 1 - i);
     links_.reserve(sizes_.sessions);
@@ -100,8 +98,7 @@ result<void> resident_poller::prepare() {
 }
 
 result<void> resident_poller::make_queues() {
-    auto made = engine_ == gpu_engine::direct ? direct_queues::create(device_, sizes_, this)
-                                              : proxy_queues::create(device_, sizes_, kernel_memory_);
+    auto made = make_queue_set(engine_, device_, sizes_, kernel_memory_, this);
     if (!made) return made.error();
     queues_ = std::move(*made);
     for (std::uint32_t i = 0; i < sizes_.sessions; ++i) {
@@ -109,8 +106,11 @@ result<void> resident_poller::make_queues() {
         auto domain = verbs::domain::create(device_);
         if (!domain) return domain.error();
         place->domain = std::move(*domain);
-        if (auto prepared = queues_->prepare(*place); !prepared) return prepared;
+        place->sends = sizes_.sends();
+        if (auto prepared = queues_->prepare(*place, kernel_memory_); !prepared) return prepared;
         connections_.push_back(std::move(place));
+        if (connections_.back()->port.direct.queue.blocks != connections_.front()->port.direct.queue.blocks)
+            return error{status::unsupported, 0, "gpu: the driver makes send queues of different sizes"};
     }
     return {};
 }
@@ -154,13 +154,18 @@ void resident_poller::give_connection_back(std::uint32_t index) noexcept {
     free_.push_back(index);  // within the capacity of all
 }
 
-std::uint32_t resident_poller::command(device::command_kind kind, std::uint32_t session) noexcept {
+std::uint32_t resident_poller::command(device::detail::command_kind kind, std::uint32_t session) noexcept {
     const std::lock_guard lock(mutex_);
     return memory_->command(kind, session);
 }
 
 void resident_poller::request_stop() noexcept {
     __atomic_store_n(&memory_->orders().stop, 1U, __ATOMIC_RELEASE);
+}
+
+void resident_poller::kernels_ended() noexcept {
+    (void)watch_.has_refused(memory_->report());
+    kernels_ended_.store(true, std::memory_order_seq_cst);
 }
 
 void resident_poller::on_async_event(ibv_event_type /*type*/) noexcept {
@@ -184,6 +189,7 @@ std::size_t resident_poller::poll(std::span<core::link_event> out) noexcept {
     core::clear_event(wake_fd_);
     news_.store(false, std::memory_order_seq_cst);
     watch_.tick(memory_->orders(), memory_->report(), {});
+    (void)watch_.has_refused(memory_->report());
     std::size_t count = 0;
     const std::lock_guard lock(mutex_);
     for (resident_link* each : links_) {

@@ -4,8 +4,8 @@
 #include "backends/gpu/engine_choice.hpp"
 #include "backends/gpu/kernel_memory.hpp"
 #include "backends/gpu/kernel_watch.hpp"
+#include "backends/gpu/queue_set.hpp"
 #include "backends/gpu/service_memory.hpp"
-#include "backends/gpu/service_queues.hpp"
 #include "core/backend.hpp"
 #include "verbs/async_events.hpp"
 #include "verbs/device.hpp"
@@ -40,7 +40,7 @@ class resident_poller final : public core::poller, public verbs::async_listener 
     [[nodiscard]] core::resident_engine engine() const override;
     void request_stop() noexcept override;
     void on_async_event(ibv_event_type type) noexcept override;
-    void kernels_ended() noexcept override { kernels_ended_.store(true, std::memory_order_seq_cst); }
+    void kernels_ended() noexcept override;
 
     // For the links. Those marked so from any thread.
     [[nodiscard]] const std::shared_ptr<verbs::device>& device() const noexcept { return device_; }
@@ -52,13 +52,13 @@ class resident_poller final : public core::poller, public verbs::async_listener 
     }
     [[nodiscard]] connection& connection_at(std::uint32_t index) noexcept { return *connections_[index]; }
     [[nodiscard]] service_memory& memory() noexcept { return *memory_; }
-    [[nodiscard]] service_queues& queues() noexcept { return *queues_; }
+    [[nodiscard]] queue_set& queues() noexcept { return *queues_; }
     [[nodiscard]] const service_sizes& sizes() const noexcept { return sizes_; }
     /// Any thread: a connection that no session has. `overloaded`.
     [[nodiscard]] result<std::uint32_t> take_place();
     void give_connection_back(std::uint32_t index) noexcept;
     /// Any thread.
-    std::uint32_t command(device::command_kind kind, std::uint32_t session) noexcept;
+    std::uint32_t command(device::detail::command_kind kind, std::uint32_t session) noexcept;
     void add(resident_link& link);
     void remove(resident_link& link) noexcept;
     /// The device or the completion queue has: no session is of any more use.
@@ -81,7 +81,7 @@ class resident_poller final : public core::poller, public verbs::async_listener 
     kernel_memory kernel_memory_;
     service_sizes sizes_;
     std::unique_ptr<service_memory> memory_;
-    std::unique_ptr<service_queues> queues_;
+    std::unique_ptr<queue_set> queues_;
     std::vector<std::unique_ptr<connection>> connections_;
     int wake_fd_;
     kernel_watch watch_;

@@ -1,5 +1,7 @@
 #include "core/client/connect.hpp"
 #include "core/context_state.hpp"
+#include "core/device_names.hpp"
+#include "core/layout_version.hpp"
 #include "core/log.hpp"
 #include "core/stream_end.hpp"
 
@@ -55,12 +57,13 @@ struct gpu_channel::state {
         kernels.end(why);
     }
     [[nodiscard]] gpu_channel_failure failure() const noexcept {
+        if (mlx5::load_whole(&channel.report->kernel_version) != 0) return {status::unsupported, 0};
         const std::uint32_t told = mlx5::load_whole(&channel.report->failure);
         if (told == 0) return {ended.load(), 0};
         return {static_cast<status>(told & 0xffffU), static_cast<std::uint8_t>(told >> 16)};
     }
     [[nodiscard]] gpu_channel_statistics statistics() const noexcept {
-        const device::channel_report& report = *channel.report;
+        const device::detail::channel_report& report = *channel.report;
         return {mlx5::load_whole(&report.submitted), mlx5::load_whole(&report.completed),
                 mlx5::load_whole(&report.ended_early), mlx5::load_whole(&report.stale),
                 mlx5::load_whole(&report.quarantined)};
@@ -109,7 +112,9 @@ channel_options gpu_channel::defaults() {
     return out;
 }
 
-result<gpu_channel> gpu_channel::connect(context& ctx, std::string_view uri, const channel_options& options) {
+result<gpu_channel> gpu_channel::connect(context& ctx, std::string_view uri, const channel_options& options,
+                                         std::uint32_t layout) {
+    if (layout != device::detail::layout_version) return core::other_version("this program", layout);
     if (ctx.state()->inherited()) return core::made_before_fork();
     auto request = core::resolve_connection(ctx.state(), uri, options);
     if (!request) return request.error();
@@ -178,7 +183,7 @@ status gpu_channel::close(CUstream_st* stream, std::chrono::nanoseconds timeout)
         if (ended != status::ok) return ended;
     }
     close();
-    return status::ok;
+    return failure().reason == status::unsupported ? status::unsupported : status::ok;
 }
 
 void gpu_channel::close() {

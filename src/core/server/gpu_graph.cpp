@@ -1,9 +1,10 @@
 #include "core/carver.hpp"
 #include "core/device_copy.hpp"
+#include "core/device_names.hpp"
 #include "core/server/gpu_service_state.hpp"
 #include "core/stream_end.hpp"
 
-#include <accel_transport/device/graph_steps.hpp>
+#include <accel_transport/device/detail/graph_steps.hpp>
 #include <accel_transport/gpu_graph.hpp>
 
 #include <algorithm>
@@ -26,7 +27,7 @@ struct instance {
     std::unique_ptr<core::recorded_turns> turns;
     bool started = false;
     bool ended = false;
-    device::graph_state last;  ///< once it has
+    device::detail::graph_state last;  ///< once it has
 
     explicit instance(core::accelerator_device* of) noexcept : gpu(of) {}
     instance(const instance&) = delete;
@@ -37,9 +38,10 @@ struct instance {
     }
 };
 
-std::size_t lay_out(std::byte* base, const gpu_graph_options& options, device::graph_memory& out) noexcept {
+std::size_t lay_out(std::byte* base, const gpu_graph_options& options,
+                    device::detail::graph_memory& out) noexcept {
     core::carver carve(base);
-    out.state = carve.take<device::graph_state>(1);
+    out.state = carve.take<device::detail::graph_state>(1);
     out.exchanges = carve.take<device::exchange_ref>(options.batch);
     out.turn.answers = carve.take<device::turn_answer>(options.batch);
     std::byte* const input = carve.take<std::byte>(options.input_bytes * options.batch);
@@ -93,7 +95,7 @@ struct gpu_graph::state {
 result<void> gpu_graph::state::record(const gpu_graph_options& options, const recorder& work,
                                       std::uint32_t number) {
     auto made = std::make_unique<instance>(core->gpu());
-    device::graph_memory memory;
+    device::detail::graph_memory memory;
     const std::size_t bytes = lay_out(nullptr, options, memory);
     auto block = core->gpu()->allocate(bytes);
     if (!block) return block.error();
@@ -176,7 +178,7 @@ gpu_graph_statistics gpu_graph::statistics() const {
     out.nodes = state_->instances.front()->turns->nodes();
     std::uint64_t total = 0;
     std::uint64_t least = ~std::uint64_t{0};
-    std::array<std::uint64_t, device::turn_points> spent{};
+    std::array<std::uint64_t, device::detail::turn_points> spent{};
     for (const auto& each : state_->instances) {
         out.running += each->ended ? 0U : 1U;
         if (!each->ended) continue;
@@ -189,12 +191,13 @@ gpu_graph_statistics gpu_graph::statistics() const {
     if (out.turns == 0) return out;
     out.mean = std::chrono::nanoseconds{total / out.turns};
     out.least = std::chrono::nanoseconds{least};
-    const auto mean_until = [&](device::turn_point point) {
+    const auto mean_until = [&](device::detail::turn_point point) {
         return std::chrono::nanoseconds{spent[static_cast<std::size_t>(point)] / out.turns};
     };
-    out.stages = {mean_until(device::turn_point::taken), mean_until(device::turn_point::copied_in),
-                  mean_until(device::turn_point::worked), mean_until(device::turn_point::copied_out),
-                  mean_until(device::turn_point::answered)};
+    out.stages = {
+        mean_until(device::detail::turn_point::taken), mean_until(device::detail::turn_point::copied_in),
+        mean_until(device::detail::turn_point::worked), mean_until(device::detail::turn_point::copied_out),
+        mean_until(device::detail::turn_point::answered)};
     return out;
 }
 

@@ -17,6 +17,7 @@ struct gpu_service::state {
     core::resident_engine engine;
     std::mutex mutex;
     std::optional<gpu_service_statistics> last;  ///< once it has ended
+    bool refused = false;                        ///< … kernels of another version
 };
 
 }  // namespace accel
