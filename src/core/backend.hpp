@@ -96,6 +96,8 @@ struct outgoing {
     const region_state* region = nullptr;  ///< of a lent payload; null when it lies in the slot
     /// Requests: where the response goes instead of its slot; empty if nowhere else.
     slice response_into;
+
+    [[nodiscard]] bool lends() const noexcept { return region != nullptr || !response_into.empty(); }
 };
 
 enum class event_kind : std::uint8_t {

@@ -225,7 +225,7 @@ class application {
         request.options.close_timeout = impatient_ ? nanoseconds{1'000'000} : std::chrono::hours{1};
         request.requests = slot_memory::over(requests_.data(), slots, request_bytes, request_stride);
         request.responses = slot_memory::over(responses_.data(), slots, response_bytes, response_stride);
-        connection made;
+        channel_connection made;
         auto path =
             std::make_unique<fake_link>(input_, calls_, request.requests, request.responses, first % 2 == 0);
         link_ = path.get();

@@ -144,12 +144,12 @@ result<connect_request> prepare_connection(std::shared_ptr<context_state> contex
     return request;
 }
 
-result<connection> open_connection(const connect_request& request) {
+result<channel_connection> open_connection(const connect_request& request) {
     const nanoseconds deadline = deadline_after(request.options.connect_timeout);
     auto chosen = usable_backend(*request.context, request.peer.scheme);
     if (!chosen) return chosen.error();
 
-    connection made;
+    channel_connection made;
     poller_options options;
     options.security = request.security;
     options.zerocopy = request.options.zerocopy;
@@ -186,7 +186,7 @@ result<connection> open_connection(const connect_request& request) {
     return made;
 }
 
-void close_session(const connect_request& request, const connection& made) noexcept {
+void close_session(const connect_request& request, const channel_connection& made) noexcept {
     if (request.security == nullptr) return;  // in process, the link itself says so
     request.context->control().close_session(request.peer.host, request.peer.port, made.session_id,
                                              made.watch);

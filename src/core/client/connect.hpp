@@ -24,22 +24,22 @@ struct connect_request {
 };
 
 /// One established connection: the data path and the session behind it.
-struct connection {
+struct channel_connection {
     std::unique_ptr<poller> events;
     std::unique_ptr<link> path;  // destroyed before its poller
     std::shared_ptr<session_watch> watch;
     std::uint64_t session_id = 0;
 
-    connection() = default;
-    connection(connection&&) noexcept = default;
-    connection& operator=(connection&& other) noexcept {
+    channel_connection() = default;
+    channel_connection(channel_connection&&) noexcept = default;
+    channel_connection& operator=(channel_connection&& other) noexcept {
         path = std::move(other.path);
         events = std::move(other.events);
         watch = std::move(other.watch);
         session_id = other.session_id;
         return *this;
     }
-    ~connection() { path.reset(); }
+    ~channel_connection() { path.reset(); }
 };
 
 /// Reads the URI, loads keys and resolves `auto`.
@@ -52,9 +52,9 @@ struct connection {
                                                          const channel_options& options);
 
 /// Opens a session and its data path, within `connect_timeout`.
-[[nodiscard]] result<connection> open_connection(const connect_request& request);
+[[nodiscard]] result<channel_connection> open_connection(const connect_request& request);
 
 /// Tells the server that the session is over.
-void close_session(const connect_request& request, const connection& made) noexcept;
+void close_session(const connect_request& request, const channel_connection& made) noexcept;
 
 }  // namespace accel::core

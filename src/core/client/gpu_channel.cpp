@@ -18,7 +18,7 @@
 namespace accel {
 
 struct gpu_channel::state {
-    state(core::connect_request wanted, core::connection opened)
+    state(core::connect_request wanted, core::channel_connection opened)
         : request(std::move(wanted)),
           made(std::move(opened)),
           kernels(*made.events->client()),
@@ -79,7 +79,7 @@ struct gpu_channel::state {
     }
 
     core::connect_request request;
-    core::connection made;
+    core::channel_connection made;
     core::kernel_client& kernels;
     device::channel_ref channel;
     gpu_engine engine;
