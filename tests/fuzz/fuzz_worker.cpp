@@ -265,7 +265,7 @@ class serving final : session_observer {
                 if (installed_ < 5) install();
                 return;
             case 14:
-                if (input_.byte() == 7) worker_->refuse_requests();
+                if (input_.byte() == 7) worker_->exchanges().refuse_requests();
                 return;
             default:
                 if (!sessions_.empty() && input_.byte() < 64) {
@@ -385,7 +385,7 @@ class serving final : session_observer {
         }
         require(leases_.load() >= touched, "what the transport reads is still lent");
         server_statistics told;
-        worker_->counters().add_to(told);
+        worker_->exchanges().counters().add_to(told);
         require(told.requests == world_.served, "requests are counted");
         require(told.replies == world_.answered, "replies are counted");
         require(told.requests + told.expired + told.overloaded <= world_.admitted, "each request once");
@@ -395,7 +395,7 @@ class serving final : session_observer {
     void end() {
         world_.ending = true;
         while (!kept_.empty()) settle(take_kept());
-        for (int i = 0; i < 100 && !(worker_->drained() && world_.events.empty()); ++i) {
+        for (int i = 0; i < 100 && !(worker_->exchanges().drained() && world_.events.empty()); ++i) {
             (void)worker_->turn();
             while (!kept_.empty()) settle(take_kept());
             for (session* each : sessions_) {
@@ -405,10 +405,10 @@ class serving final : session_observer {
                 }
             }
         }
-        require(worker_->drained(), "every exchange has ended");
+        require(worker_->exchanges().drained(), "every exchange has ended");
         check();
         server_statistics told;
-        worker_->counters().add_to(told);
+        worker_->exchanges().counters().add_to(told);
         const std::uint64_t taken = told.requests + told.expired + told.overloaded;
         if (world_.exact) {
             require(taken == world_.admitted, "every request that was admitted was served or refused");

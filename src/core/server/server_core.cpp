@@ -222,7 +222,7 @@ server_statistics server_core::statistics() const {
     out.memory_bytes = memory_bytes_;
     if (gpu_ != nullptr) out.gpu_memory_bytes = gpu_memory_bytes_;
     for (const worker* each : workers_) {
-        each->counters().add_to(out);
+        each->exchanges().counters().add_to(out);
         const thread_times used = times_of(each->thread_id());
         out.cpu_user += used.user;
         out.cpu_kernel += used.kernel;
@@ -236,10 +236,10 @@ status server_core::drain(nanoseconds timeout) {
         const std::lock_guard lock(mutex_);
         draining_ = true;
     }
-    for (worker* each : workers_) each->refuse_requests();
+    for (worker* each : workers_) each->exchanges().refuse_requests();
     const auto drained = [this] {
         return std::all_of(workers_.begin(), workers_.end(),
-                           [](const worker* each) { return each->drained(); });
+                           [](const worker* each) { return each->exchanges().drained(); });
     };
     while (!drained()) {
         if (now() >= deadline) return status::timed_out;
@@ -259,7 +259,7 @@ void server_core::stop() {
         entrances_.clear();
         const std::lock_guard lock(mutex_);
         for (worker* each : workers_) {
-            each->counters().add_to(counted_);
+            each->exchanges().counters().add_to(counted_);
             each->let_go();
         }
         workers_.clear();

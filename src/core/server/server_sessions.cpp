@@ -1,8 +1,8 @@
 #include "core/context_state.hpp"
 #include "core/log.hpp"
+#include "core/server/gpu_exchanges.hpp"
 #include "core/server/server_core.hpp"
 #include "core/server/server_entrance.hpp"
-#include "core/server/stream_pool.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -190,7 +190,7 @@ result<void> server_core::make_slots(const listener& on, const link_geometry& wa
 result<void> server_core::put_on_device(session& made, const session_request& request) const {
     device_session place;
     place.priority = request.priority;
-    place.lane = made.owner().streams()->assign(request.priority);
+    place.lane = made.owner().exchanges().gpu()->streams().assign(request.priority);
     slot_memory& arriving = made.path().receive();
     slot_memory& leaving = made.path().send();
     if (!arriving.split()) {

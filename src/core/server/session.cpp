@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-/// What is not on the way of a request; that is in worker.cpp.
 namespace accel::core {
 
 session::session(worker& owner, std::uint64_t id, std::string_view scheme, client_identity client,
@@ -37,6 +36,11 @@ std::size_t session::gpu_memory_bytes() const noexcept {
     if (device_ == nullptr) return 0;
     if (device_->staged()) return device_->requests->payload_bytes() + device_->responses->payload_bytes();
     return path_->receive().payload_bytes() + path_->send().payload_bytes();
+}
+
+status session::drop(const exchange_state& answered) noexcept {
+    path_->consumed(answered.slot);
+    return status::peer_lost;
 }
 
 void session::let_go(std::uint32_t slot) noexcept {
