@@ -6,7 +6,7 @@
 #include "digits/gpu_network.hpp"
 #include "digits/gpu_service.hpp"
 
-#include <accel_transport/device/graph_turn.hpp>
+#include <accel_transport/device/graph.hpp>
 
 #include <utility>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <accel_transport/device/scopes.hpp>
+#include <accel_transport/device/detail/mlx5/scopes.hpp>
 
 #include <cstdint>
 

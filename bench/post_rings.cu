@@ -5,8 +5,8 @@
 #include "post_plan.hpp"
 #include "post_rings.hpp"
 
-#include <accel_transport/device/owed_doorbell.hpp>
-#include <accel_transport/device/scopes.cuh>
+#include <accel_transport/device/detail/mlx5/deferred_doorbell.hpp>
+#include <accel_transport/device/detail/mlx5/scopes.cuh>
 
 #include <algorithm>
 #include <cstring>
@@ -42,12 +42,12 @@ struct post_report {
 /// The last two steps; all but the library's own only for one thread.
 template <class Scope, ordering How>
 __device__ __forceinline__ void tell(const mlx5::send_queue_ref& queue, const mlx5::batch_share& share,
-                                     std::uint64_t doorbell, mlx5::owed_doorbell& owed) {
+                                     std::uint64_t doorbell, mlx5::deferred_doorbell& deferred) {
     if constexpr (How == ordering::two_fences) {
         mlx5::publish<Scope>(queue, share);
         mlx5::ring<Scope>(queue, share, doorbell);
-    } else if constexpr (How == ordering::owed_doorbell) {
-        mlx5::publish_and_owe(queue, share.end, doorbell, owed);
+    } else if constexpr (How == ordering::deferred_doorbell) {
+        mlx5::publish_and_defer(queue, share.end, doorbell, deferred);
     } else {
         if (How == ordering::two_sequential) __threadfence_system();
         mlx5::store_whole(queue.doorbell_record, mlx5::to_be32(share.end & 0xffffU));
@@ -73,7 +73,7 @@ __global__ void post_many(post_plan plan, ring_set memory, kernel_bounds bounds,
     queue.doorbell_record = reinterpret_cast<mlx5::be32*>(memory.records + index * line_bytes);
     queue.doorbell = reinterpret_cast<std::uint64_t*>(memory.doorbells + index * line_bytes);
     queue.state = &state;
-    mlx5::owed_doorbell owed;
+    mlx5::deferred_doorbell deferred;
     post_report report;
     const bool first = Scope::rank() == 0;
     report.begin = gpu_nanoseconds();
@@ -88,10 +88,10 @@ __global__ void post_many(post_plan plan, ring_set memory, kernel_bounds bounds,
         report.outcome = mlx5::reserve<Scope>(queue, count * plan.blocks, share);
         if (report.outcome != status::ok) break;
         const std::uint64_t doorbell = fill_share<Carried>(queue, plan, share, count);
-        tell<Scope, How>(queue, share, doorbell, owed);
+        tell<Scope, How>(queue, share, doorbell, deferred);
         report.posted += plan.batch;
     }
-    mlx5::ring(queue, owed);
+    mlx5::ring(queue, deferred);
     Scope::meet();
     report.end = gpu_nanoseconds();
     if (first) reports[index] = report;
@@ -108,8 +108,8 @@ kernel* kernel_for(const post_case& what) {
             return post_many<mlx5::thread_scope, ordering::two_fences, Carried>;
         case ordering::two_sequential:
             return post_many<mlx5::thread_scope, ordering::two_sequential, Carried>;
-        case ordering::owed_doorbell:
-            return post_many<mlx5::thread_scope, ordering::owed_doorbell, Carried>;
+        case ordering::deferred_doorbell:
+            return post_many<mlx5::thread_scope, ordering::deferred_doorbell, Carried>;
         default:
             return post_many<mlx5::thread_scope, ordering::one_fence_unsound, Carried>;
     }

@@ -4,8 +4,8 @@
 #include "post_plan.hpp"
 #include "post_rings.hpp"
 
-#include <accel_transport/device/completion_queue.hpp>
-#include <accel_transport/device/send_queue.hpp>
+#include <accel_transport/device/detail/mlx5/completion_queue.hpp>
+#include <accel_transport/device/detail/mlx5/send_queue.hpp>
 
 #include <string>
 

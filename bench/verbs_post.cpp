@@ -4,7 +4,7 @@
 #include "verbs/domain.hpp"
 #include "verbs/mlx5_driver.hpp"
 
-#include <accel_transport/device/scopes.hpp>
+#include <accel_transport/device/detail/mlx5/scopes.hpp>
 
 #include <array>
 #include <cerrno>

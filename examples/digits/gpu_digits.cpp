@@ -8,7 +8,7 @@
 #include "report/program.hpp"
 
 #include <accel_transport/accel_transport.hpp>
-#include <accel_transport/device/graph_turn.hpp>
+#include <accel_transport/device/graph.hpp>
 
 #include <cstdio>
 #include <string>

@@ -1,6 +1,6 @@
 #include "torch/torch_service.hpp"
 
-#include <accel_transport/device/graph_turn.hpp>
+#include <accel_transport/device/graph.hpp>
 
 #include <utility>
 

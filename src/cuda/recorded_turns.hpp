@@ -2,7 +2,7 @@
 
 #include "core/accelerator.hpp"
 
-#include <accel_transport/device/graph_steps.hpp>
+#include <accel_transport/device/detail/graph_steps.hpp>
 
 #include <functional>
 #include <memory>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <accel_transport/device/graph_steps.hpp>
+#include <accel_transport/device/detail/graph_steps.hpp>
 
 struct CUstream_st;
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "core/backend.hpp"
-#include "verbs/placement.hpp"
+#include "verbs/response_target.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace accel::verbs {
 /// What is known of the message that left from, or arrived in, a slot.
 struct slot_use {
     std::span<std::byte> response_into;  ///< client: where the answer arrives, if not in its slot
-    verbs::placement placement;          ///< server: where the client wants the answer
+    verbs::response_target target;       ///< server: where the client wants the answer
     std::uint32_t lent_until = 0;        ///< number of the work request that reads lent memory
     bool lent = false;                   ///< … and it has not completed
     bool let_go_owed = false;
@@ -22,8 +22,8 @@ struct slot_use {
 };
 
 /// Server: where a client wants its answer. False: not what a correct client sends.
-[[nodiscard]] bool read_placement(const core::slot_header& header, const std::byte* at,
-                                  verbs::placement& out) noexcept;
+[[nodiscard]] bool read_response_target(const core::slot_header& header, const std::byte* at,
+                                        verbs::response_target& out) noexcept;
 /// Client: a response that arrives, or goes from its slot, where the application wanted it. False: it does
 /// not fit.
 [[nodiscard]] bool take_elsewhere(slot_use& use, core::link_event& event) noexcept;
@@ -48,8 +48,8 @@ struct slot_use {
     if (config.role == core::link_role::client) {
         return use.response_into.empty() || take_elsewhere(use, out);
     }
-    use.placement.length = 0;
-    return out.header.extension_bytes == 0 || read_placement(out.header, bytes, use.placement);
+    use.target.length = 0;
+    return out.header.extension_bytes == 0 || read_response_target(out.header, bytes, use.target);
 }
 
 }  // namespace accel::verbs

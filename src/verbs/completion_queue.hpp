@@ -4,7 +4,7 @@
 #include "verbs/handles.hpp"
 #include "verbs/work_completion.hpp"
 
-#include <accel_transport/device/completion_queue.hpp>
+#include <accel_transport/device/detail/mlx5/completion_queue.hpp>
 #include <accel_transport/status.hpp>
 
 #include <cstdint>

@@ -115,7 +115,7 @@ class rdma_link final : public core::link, public async_listener {
     }
     [[nodiscard]] source lent_source(const core::outgoing& message) noexcept;
     [[nodiscard]] const memory_keys* keys_of(const core::region_state& region, access use) noexcept;
-    [[nodiscard]] std::size_t write_placement(const core::outgoing& message) noexcept;
+    [[nodiscard]] std::size_t write_response_target(const core::outgoing& message) noexcept;
     void on_sent(std::uint64_t id) noexcept;
     void push_let_go(std::uint32_t slot) noexcept;
     void forget_let_go(std::uint32_t slot) noexcept;

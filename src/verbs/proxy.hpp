@@ -7,7 +7,7 @@
 #include "verbs/receive_queue.hpp"
 #include "verbs/send_ledger.hpp"
 
-#include <accel_transport/device/proxy_queue.hpp>
+#include <accel_transport/device/detail/proxy/queue.hpp>
 #include <accel_transport/status.hpp>
 
 #include <array>

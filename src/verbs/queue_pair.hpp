@@ -8,8 +8,8 @@
 #include "verbs/receive_queue.hpp"
 #include "verbs/work_completion.hpp"
 
-#include <accel_transport/device/receive_queue.hpp>
-#include <accel_transport/device/send_queue.hpp>
+#include <accel_transport/device/detail/mlx5/receive_queue.hpp>
+#include <accel_transport/device/detail/mlx5/send_queue.hpp>
 #include <accel_transport/options.hpp>
 #include <accel_transport/status.hpp>
 

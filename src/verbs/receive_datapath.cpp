@@ -143,12 +143,12 @@ void rdma_link::on_other_completion(const work_completion& completion) noexcept 
     fail(meaning(completion.status));
 }
 
-[[gnu::noinline]] bool read_placement(const core::slot_header& header, const std::byte* at,
-                                      verbs::placement& out) noexcept {
+[[gnu::noinline]] bool read_response_target(const core::slot_header& header, const std::byte* at,
+                                            verbs::response_target& out) noexcept {
     if (header.extension_bytes > core::extension_room) return false;
     std::array<std::byte, core::extension_room> copy;
     std::memcpy(copy.data(), at - header.extension_bytes, header.extension_bytes);
-    return find_placement({copy.data(), header.extension_bytes}, out) &&
+    return find_response_target({copy.data(), header.extension_bytes}, out) &&
            (out.length == 0 || header.response_room <= out.length);
 }
 

@@ -5,7 +5,7 @@
 #include "verbs/handles.hpp"
 #include "verbs/work_completion.hpp"
 
-#include <accel_transport/device/receive_queue.hpp>
+#include <accel_transport/device/detail/mlx5/receive_queue.hpp>
 #include <accel_transport/status.hpp>
 
 #include <array>

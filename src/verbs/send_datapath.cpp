@@ -35,7 +35,7 @@ ibv_sge segment(const std::byte* bytes, std::size_t length, std::uint32_t key) n
 }  // namespace
 
 status rdma_link::deliver_plain(std::uint32_t slot, std::span<const std::byte> payload) noexcept {
-    const bool in_one = slots_[slot].placement.length == 0 && payload.size() <= longest_plain_;
+    const bool in_one = slots_[slot].target.length == 0 && payload.size() <= longest_plain_;
     if (!in_one) [[unlikely]]
         return deliver({slot, payload, nullptr, {}});
     if (state_ != state::open) [[unlikely]]
@@ -55,7 +55,7 @@ status rdma_link::deliver_plain(std::uint32_t slot, std::span<const std::byte> p
 status rdma_link::deliver(const core::outgoing& message) noexcept {
     if (state_ != state::open) return status::peer_lost;
     slot_use& use = slots_[message.slot];
-    if (is_server() && is_failure(message.slot)) use.placement.length = 0;
+    if (is_server() && is_failure(message.slot)) use.target.length = 0;
     const std::size_t requests = requests_of(message);
     if (!ledger_.has_room(static_cast<std::uint32_t>(requests))) return status::again;
 
@@ -64,7 +64,7 @@ status rdma_link::deliver(const core::outgoing& message) noexcept {
     if (!is_server()) {
         forget_let_go(message.slot);
         use.response_into = message.response_into.bytes();
-        if (!use.response_into.empty()) extensions = write_placement(message);
+        if (!use.response_into.empty()) extensions = write_response_target(message);
     }
     if (requests == 1) return deliver_in_one(message.slot, from, extensions);
     return deliver_in_pieces(message.slot, from, extensions);
@@ -80,7 +80,7 @@ bool rdma_link::is_failure(std::uint32_t slot) const noexcept {
 /// Header and payload arrive in one write; in the peer's slot they lie behind each other.
 std::size_t rdma_link::requests_of(const core::outgoing& message) const noexcept {
     const std::uint64_t length = message.payload.size();
-    const bool placed = (slots_[message.slot].placement.length > 0 || peer_.apart()) && length > 0;
+    const bool placed = (slots_[message.slot].target.length > 0 || peer_.apart()) && length > 0;
     if (!placed && core::extension_room + core::header_bytes + length <= longest_write_) return 1;
     return 1 + (length + longest_write_ - 1) / longest_write_;
 }
@@ -110,7 +110,7 @@ status rdma_link::deliver_in_pieces(std::uint32_t slot, const source& from, std:
     constexpr std::size_t most_at_once = 16;
     std::array<ibv_send_wr, most_at_once> requests;
     std::array<ibv_sge, most_at_once> segments;
-    const verbs::placement& placed = slots_[slot].placement;
+    const verbs::response_target& placed = slots_[slot].target;
     const bool elsewhere = placed.length > 0;
     const std::uint64_t target = elsewhere ? placed.address : peer_payload(slot);
     const std::uint32_t key = elsewhere ? placed.key : peer_.apart() ? peer_.payloads_key : peer_.slots_key;
@@ -231,12 +231,12 @@ const memory_keys* rdma_link::keys_of(const core::region_state& region, access u
 }
 
 /// Client: tells the server where the answer goes. Returns how many bytes of extensions there are.
-std::size_t rdma_link::write_placement(const core::outgoing& message) noexcept {
+std::size_t rdma_link::write_response_target(const core::outgoing& message) noexcept {
     slot_use& use = slots_[message.slot];
     const auto* keys = keys_of(*message.response_into.region(), access::peer_writes);
     use.copies_response = keys == nullptr;
     if (keys == nullptr) return 0;
-    placement_extension extension;
+    response_target_extension extension;
     extension.value.address = address_of(use.response_into.data());
     extension.value.length = use.response_into.size();
     extension.value.key = keys->remote;

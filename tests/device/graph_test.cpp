@@ -5,7 +5,7 @@
 #include "device/service_rig.hpp"
 #include "gpu/fake_stream.hpp"
 
-#include <accel_transport/device/graph_turn.hpp>
+#include <accel_transport/device/graph.hpp>
 #include <accel_transport/gpu_graph.hpp>
 
 #include <algorithm>

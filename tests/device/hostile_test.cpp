@@ -98,7 +98,7 @@ TEST_P(device_hostile, extensions_that_are_none) {
     });
 }
 
-TEST_P(device_hostile, a_placement_shorter_than_the_answer) {
+TEST_P(device_hostile, a_response_target_shorter_than_the_answer) {
     expect_only_its_own_session_ends([](bare_client& client) {
         auto request = client.correct(0);
         request.extensions = sizeof request.placed;

@@ -2,8 +2,8 @@
 
 #include "fuzz_target.hpp"
 
-#include <accel_transport/device/engine.hpp>
-#include <accel_transport/device/receive_queue.hpp>
+#include <accel_transport/device/detail/engine.hpp>
+#include <accel_transport/device/detail/mlx5/receive_queue.hpp>
 
 #include <cstddef>
 #include <cstdint>

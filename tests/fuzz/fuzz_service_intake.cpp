@@ -36,7 +36,7 @@ struct place {
     std::vector<std::byte> responses = std::vector<std::byte>(slots * stride);
     std::array<std::uint32_t, slots> generations{};
     std::array<std::uint32_t, slots> busy{};
-    std::array<wire::placement, slots> placed{};
+    std::array<wire::response_target, slots> placed{};
     std::array<bool, slots> asked{};  ///< a correct request has not been answered yet
     bool open = false;                ///< the host's word: its client is connected
     bool ended = true;                ///< the service has let go of it
@@ -216,7 +216,7 @@ class service_rig {
         }
     }
     void place_answer(std::uint32_t index, wire::slot_header& header) {
-        wire::placement_extension extension;
+        wire::response_target_extension extension;
         extension.value = {peer_base + (1U << 24), header.response_room, 5000, 0};
         places_[index]->placed[header.slot] = extension.value;
         header.extension_bytes = sizeof extension;
@@ -313,7 +313,7 @@ class service_rig {
         std::byte* const to = response_header(got.session, got.slot) + core::header_bytes;
         require(got.response == to && got.response_room <= response_bytes, "its response has its room");
         std::memset(got.response, 0x5a, got.response_room);
-        require(got.placement.length == 0 || got.response_room <= got.placement.length,
+        require(got.target.length == 0 || got.response_room <= got.target.length,
                 "an answer fits where it is placed");
     }
     std::byte* response_header(std::uint32_t index, std::uint32_t slot) {

@@ -1,13 +1,13 @@
 // The posting functions as a CUDA kernel has them: compiled for the device, with warnings as errors.
 #include <accel_transport/device/client.hpp>
-#include <accel_transport/device/completion_queue.hpp>
-#include <accel_transport/device/engine.hpp>
-#include <accel_transport/device/owed_doorbell.hpp>
-#include <accel_transport/device/proxy_queue.hpp>
-#include <accel_transport/device/receive_queue.hpp>
-#include <accel_transport/device/scopes.cuh>
-#include <accel_transport/device/send_queue.hpp>
-#include <accel_transport/device/shared_send_queue.hpp>
+#include <accel_transport/device/detail/engine.hpp>
+#include <accel_transport/device/detail/mlx5/completion_queue.hpp>
+#include <accel_transport/device/detail/mlx5/deferred_doorbell.hpp>
+#include <accel_transport/device/detail/mlx5/receive_queue.hpp>
+#include <accel_transport/device/detail/mlx5/scopes.cuh>
+#include <accel_transport/device/detail/mlx5/send_queue.hpp>
+#include <accel_transport/device/detail/mlx5/shared_send_queue.hpp>
+#include <accel_transport/device/detail/proxy/queue.hpp>
 
 namespace accel::tests {
 
@@ -49,9 +49,9 @@ template __global__ void post_together<mlx5::warp_scope>(mlx5::send_queue_ref, m
 template __global__ void post_together<mlx5::block_scope>(mlx5::send_queue_ref, mlx5::work_request, status*);
 
 __global__ void post_owing(mlx5::send_queue_ref sends, mlx5::work_request request, status* outcome) {
-    mlx5::owed_doorbell owed;
-    for (int i = 0; i < 2; ++i) *outcome = mlx5::post(sends, request, owed);
-    mlx5::ring(sends, owed);
+    mlx5::deferred_doorbell deferred;
+    for (int i = 0; i < 2; ++i) *outcome = mlx5::post(sends, request, deferred);
+    mlx5::ring(sends, deferred);
 }
 
 __global__ void receive(mlx5::receive_queue_ref* own, mlx5::shared_receive_queue_ref* shared) {

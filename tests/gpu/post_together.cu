@@ -1,6 +1,6 @@
 #include "post_together.hpp"
 
-#include <accel_transport/device/scopes.cuh>
+#include <accel_transport/device/detail/mlx5/scopes.cuh>
 
 #include <cstring>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <accel_transport/device/send_queue.hpp>
+#include <accel_transport/device/detail/mlx5/send_queue.hpp>
 
 #include <cstdint>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <accel_transport/device/proxy_queue.hpp>
+#include <accel_transport/device/detail/proxy/queue.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -1,7 +1,7 @@
 // Batches posted by a thread, a warp and blocks of a GPU, against those of the CPU.
 #include "gpu/post_together.hpp"
 
-#include <accel_transport/device/scopes.hpp>
+#include <accel_transport/device/detail/mlx5/scopes.hpp>
 
 #include <cstring>
 #include <memory>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <accel_transport/device/graph_turn.hpp>
+#include <accel_transport/device/graph.hpp>
 
 struct CUstream_st;
 

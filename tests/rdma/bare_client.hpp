@@ -6,10 +6,10 @@
 #include "verbs/device.hpp"
 #include "verbs/domain.hpp"
 #include "verbs/endpoint.hpp"
-#include "verbs/placement.hpp"
 #include "verbs/queue_pair.hpp"
+#include "verbs/response_target.hpp"
 
-#include <accel_transport/device/fences.hpp>
+#include <accel_transport/device/detail/mlx5/fences.hpp>
 
 #include <array>
 #include <chrono>
@@ -63,7 +63,7 @@ class bare_client {
         std::uint64_t address = 0;
         std::uint32_t key = 0;
         core::slot_header header;
-        verbs::placement_extension placed;
+        verbs::response_target_extension placed;
         std::size_t extensions = 0;
         std::uint32_t length = sizeof(core::slot_header);
     };
@@ -120,10 +120,10 @@ class bare_client {
         return core::read_header(reinterpret_cast<const std::byte*>(words.data()));
     }
     /// … and in front of it, if its sender wants its answer elsewhere.
-    [[nodiscard]] verbs::placement placement(std::uint32_t slot) const {
+    [[nodiscard]] verbs::response_target response_target(std::uint32_t slot) const {
         const std::byte* const header = memory_.data() + slot * slots_stride + core::extension_room;
-        verbs::placement out;
-        EXPECT_TRUE(verbs::find_placement(
+        verbs::response_target out;
+        EXPECT_TRUE(verbs::find_response_target(
             {header - answer(slot).extension_bytes, answer(slot).extension_bytes}, out));
         return out;
     }

@@ -3,8 +3,8 @@
 #include "rdma_pair.hpp"
 #include "verbs/completion_queue.hpp"
 #include "verbs/domain.hpp"
-#include "verbs/placement.hpp"
 #include "verbs/queue_pair.hpp"
+#include "verbs/response_target.hpp"
 
 #include <functional>
 
@@ -89,7 +89,7 @@ TEST_F(rdma_hostile, extensions_that_are_none) {
         what.header.extension_bytes = sizeof what.placed;
     });
 }
-TEST_F(rdma_hostile, a_placement_smaller_than_the_room_it_promises) {
+TEST_F(rdma_hostile, a_response_target_smaller_than_the_room_it_promises) {
     expect_refused([](auto& what, auto&) {
         what.placed.value = {0x1000, 63, 1, 0};
         what.extensions = sizeof what.placed;

@@ -45,8 +45,8 @@ TEST_F(rdma_lent, a_key_opens_nothing_once_the_link_has_closed) {
     ASSERT_TRUE(eventually(patience(5s), [&] { return server_->answer(1).generation == 1; }));
     auto write = server_->correct(0);
     write.opcode = IBV_WR_RDMA_WRITE;
-    write.address = server_->placement(1).address;
-    write.key = server_->placement(1).key;
+    write.address = server_->response_target(1).address;
+    write.key = server_->response_target(1).key;
     set(std::byte{7});
     server_->post(write);
     ASSERT_EQ(server_->outcome(), IBV_WC_SUCCESS);

@@ -1,7 +1,7 @@
 // The posting functions against libmlx5: the same bytes for the same operations, round the ring.
 #include "mlx5_queues.hpp"
 
-#include <accel_transport/device/scopes.hpp>
+#include <accel_transport/device/detail/mlx5/scopes.hpp>
 
 #include <algorithm>
 #include <array>

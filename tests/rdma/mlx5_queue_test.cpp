@@ -1,7 +1,7 @@
 // The posting functions on the device: full rings, what it answers, read without libmlx5.
 #include "mlx5_queues.hpp"
 
-#include <accel_transport/device/owed_doorbell.hpp>
+#include <accel_transport/device/detail/mlx5/deferred_doorbell.hpp>
 
 #include <cstring>
 
@@ -125,12 +125,12 @@ TEST_F(mlx5_queue, messages_go_round_all_rings) {
     EXPECT_EQ(client.taken.first_failure, 0U);
 }
 
-TEST_F(mlx5_queue, requests_whose_doorbells_were_owed_are_all_done_once_it_has_rung) {
+TEST_F(mlx5_queue, requests_with_deferred_doorbells_are_all_done_once_it_has_rung) {
     const end one = make_end();
     const end other = make_end();
     connect(*one.pair, *other.pair);
     driven client(*driver_, *one.pair, *one.completions);
-    mlx5::owed_doorbell owed;
+    mlx5::deferred_doorbell deferred;
     mlx5::work_request request;
     request.flags = mlx5::flag_signalled;
     request.remote_key = registered_->rkey;
@@ -139,7 +139,7 @@ TEST_F(mlx5_queue, requests_whose_doorbells_were_owed_are_all_done_once_it_has_r
         request.operation = operation;
         request.first = &here;
         request.remote_address = address(there);
-        return mlx5::post(client.queues.sends, request, owed);
+        return mlx5::post(client.queues.sends, request, deferred);
     };
     for (std::uint32_t i = 0; i < 3'000; ++i) {
         const std::uint32_t writes = 1 + i % 5;
@@ -150,7 +150,7 @@ TEST_F(mlx5_queue, requests_whose_doorbells_were_owed_are_all_done_once_it_has_r
         }
         // A completed write need not be in memory yet; what is read behind it is.
         ASSERT_EQ(post(mlx5::opcode::read, range(8192, 8 * writes), 4096), status::ok) << i;
-        mlx5::ring(client.queues.sends, owed);
+        mlx5::ring(client.queues.sends, deferred);
         for (std::uint32_t each = 0; each < writes + 1; ++each) {
             mlx5::completion sent;
             ASSERT_TRUE(take(client.done, sent)) << i;

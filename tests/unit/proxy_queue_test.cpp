@@ -1,5 +1,5 @@
 // The rings between posters and the proxy's thread, without a device: a thread of the test reads and answers.
-#include <accel_transport/device/proxy_queue.hpp>
+#include <accel_transport/device/detail/proxy/queue.hpp>
 
 #include <atomic>
 #include <chrono>

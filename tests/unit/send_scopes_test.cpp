@@ -1,6 +1,6 @@
-// Batches with one doorbell, and doorbells that are owed, on rings that no adapter reads.
-#include <accel_transport/device/owed_doorbell.hpp>
-#include <accel_transport/device/scopes.hpp>
+// Batches with one doorbell, and deferred doorbells, on rings that no adapter reads.
+#include <accel_transport/device/detail/mlx5/deferred_doorbell.hpp>
+#include <accel_transport/device/detail/mlx5/scopes.hpp>
 
 #include <array>
 #include <barrier>
@@ -252,34 +252,34 @@ TEST(send_scopes, all_of_a_team_hear_that_it_does_not_fit) {
     EXPECT_EQ(mlx5::free_blocks(queue.ref), 3U);
 }
 
-TEST(owed_doorbell, rings_with_the_next_request_or_when_told) {
+TEST(deferred_doorbell, rings_with_the_next_request_or_when_told) {
     plain_queue queue(8);
-    mlx5::owed_doorbell owed;
+    mlx5::deferred_doorbell deferred;
     mlx5::work_request nothing;
-    mlx5::ring(queue.ref, owed);
-    EXPECT_EQ(queue.doorbell, 0U) << "nothing is owed";
+    mlx5::ring(queue.ref, deferred);
+    EXPECT_EQ(queue.doorbell, 0U) << "nothing is deferred";
     for (std::uint32_t i = 0; i < 4; ++i) {
         const std::uint64_t before = i == 0 ? 0 : mlx5::doorbell_of(queue.ref, i - 1);
-        ASSERT_EQ(mlx5::post(queue.ref, nothing, owed), status::ok);
+        ASSERT_EQ(mlx5::post(queue.ref, nothing, deferred), status::ok);
         EXPECT_EQ(queue.counted(), i + 1) << "the record does not wait";
         EXPECT_EQ(queue.doorbell, before);
     }
-    mlx5::ring(queue.ref, owed);
+    mlx5::ring(queue.ref, deferred);
     EXPECT_EQ(queue.doorbell, mlx5::doorbell_of(queue.ref, 3));
     queue.doorbell = 0;
-    mlx5::ring(queue.ref, owed);
+    mlx5::ring(queue.ref, deferred);
     EXPECT_EQ(queue.doorbell, 0U) << "once";
 }
 
-TEST(owed_doorbell, stays_owed_while_the_ring_is_full) {
+TEST(deferred_doorbell, stays_deferred_while_the_ring_is_full) {
     plain_queue queue(2);
-    mlx5::owed_doorbell owed;
+    mlx5::deferred_doorbell deferred;
     mlx5::work_request nothing;
-    ASSERT_EQ(mlx5::post(queue.ref, nothing, owed), status::ok);
-    ASSERT_EQ(mlx5::post(queue.ref, nothing, owed), status::ok);
-    EXPECT_EQ(mlx5::post(queue.ref, nothing, owed), status::again);
+    ASSERT_EQ(mlx5::post(queue.ref, nothing, deferred), status::ok);
+    ASSERT_EQ(mlx5::post(queue.ref, nothing, deferred), status::ok);
+    EXPECT_EQ(mlx5::post(queue.ref, nothing, deferred), status::again);
     EXPECT_EQ(queue.doorbell, mlx5::doorbell_of(queue.ref, 0));
-    mlx5::ring(queue.ref, owed);
+    mlx5::ring(queue.ref, deferred);
     EXPECT_EQ(queue.doorbell, mlx5::doorbell_of(queue.ref, 1));
 }
 

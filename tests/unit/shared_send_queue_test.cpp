@@ -1,6 +1,6 @@
 // One send queue for many threads, with a thread in the adapter's place that looks at nothing but what the
 // doorbell record counts.
-#include <accel_transport/device/shared_send_queue.hpp>
+#include <accel_transport/device/detail/mlx5/shared_send_queue.hpp>
 
 #include <array>
 #include <atomic>

@@ -1,6 +1,7 @@
 #pragma once
 
-#include <accel_transport/device/client_intake.hpp>
+#include <accel_transport/device/channel_ref.hpp>
+#include <accel_transport/device/detail/channel_intake.hpp>
 
 #include <cstddef>
 #include <cstdint>

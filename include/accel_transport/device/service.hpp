@@ -1,8 +1,8 @@
 #pragma once
 
 #include <accel_transport/device/clock.hpp>
-#include <accel_transport/device/service_intake.hpp>
-#include <accel_transport/device/service_layout.hpp>
+#include <accel_transport/device/detail/service_intake.hpp>
+#include <accel_transport/device/service_ref.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -26,7 +26,7 @@ struct exchange_ref {
     std::uint32_t session = 0;
     std::uint32_t slot = 0;
     std::uint32_t generation = 0;
-    wire::placement placement;
+    wire::response_target target;
     /// What an answer needs, read all at once when the request was taken. The next two: `engine::direct`.
     mlx5::shared_send_queue_ref sends;
     mlx5::send_queue_sight seen;
@@ -93,11 +93,11 @@ ACCEL_HOST_DEVICE inline bool admit(const service_ref& service, const ready_entr
     if (!is_open(session)) return false;
     if (!await_header(from, last_generation, false, header)) return false;
     if (!is_sane(request_bytes, response_bytes, arrived.slot, header)) return false;
-    out.placement = {};
+    out.target = {};
     if (header.extension_bytes > 0) {
         const bool known =
-            wire::find_placement(from - header.extension_bytes, header.extension_bytes, out.placement) &&
-            (out.placement.length == 0 || header.response_room <= out.placement.length);
+            wire::find_response_target(from - header.extension_bytes, header.extension_bytes, out.target) &&
+            (out.target.length == 0 || header.response_room <= out.target.length);
         if (!known) return false;
     }
     session.generations[arrived.slot] = header.generation;
@@ -159,8 +159,8 @@ ACCEL_HOST_DEVICE inline void address_payload(const exchange_ref& exchange, bool
                                               mlx5::work_request& out) noexcept {
     const peer_slots_layout& peer = exchange.peer;
     if (placed) {
-        out.remote_address = exchange.placement.address;
-        out.remote_key = exchange.placement.key;
+        out.remote_address = exchange.target.address;
+        out.remote_key = exchange.target.key;
     } else if (peer.payloads != 0) {
         out.remote_address = peer.payloads + peer.payloads_stride * exchange.slot;
         out.remote_key = peer.payloads_key;
@@ -174,7 +174,7 @@ ACCEL_HOST_DEVICE inline void address_payload(const exchange_ref& exchange, bool
 /// elsewhere.
 ACCEL_HOST_DEVICE inline status post_response(const service_ref& service, const exchange_ref& exchange,
                                               const answer& with, const answer_bytes& from) noexcept {
-    const bool placed = exchange.placement.length > 0 && with.code == status::ok;
+    const bool placed = exchange.target.length > 0 && with.code == status::ok;
     const bool behind = from.payload == from.header + wire::header_bytes;
     const bool apart = with.length > 0 && (placed || exchange.peer.payloads != 0 || !behind);
     mlx5::local_range range;

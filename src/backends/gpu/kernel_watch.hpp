@@ -3,7 +3,7 @@
 #include "core/clock.hpp"
 #include "core/event_signal.hpp"
 
-#include <accel_transport/device/fences.hpp>
+#include <accel_transport/device/detail/mlx5/fences.hpp>
 
 #include <algorithm>
 #include <array>

@@ -5,7 +5,7 @@
 #include "core/slot_memory.hpp"
 #include "verbs/endpoint.hpp"
 
-#include <accel_transport/device/slots_layout.hpp>
+#include <accel_transport/device/detail/slots_layout.hpp>
 
 #include <algorithm>
 #include <cstddef>

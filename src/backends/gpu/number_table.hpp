@@ -1,7 +1,7 @@
 #pragma once
 
-#include <accel_transport/device/fences.hpp>
-#include <accel_transport/device/service_layout.hpp>
+#include <accel_transport/device/detail/mlx5/fences.hpp>
+#include <accel_transport/device/detail/service_layout.hpp>
 
 #include <algorithm>
 #include <bit>

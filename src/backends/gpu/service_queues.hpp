@@ -4,8 +4,8 @@
 #include "backends/gpu/kernel_memory.hpp"
 #include "core/clock.hpp"
 
-#include <accel_transport/device/engine.hpp>
-#include <accel_transport/device/receive_queue.hpp>
+#include <accel_transport/device/detail/engine.hpp>
+#include <accel_transport/device/detail/mlx5/receive_queue.hpp>
 #include <accel_transport/status.hpp>
 
 #include <cstdint>

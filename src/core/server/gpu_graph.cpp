@@ -3,7 +3,7 @@
 #include "core/server/gpu_service_state.hpp"
 #include "core/stream_end.hpp"
 
-#include <accel_transport/device/graph_steps.hpp>
+#include <accel_transport/device/detail/graph_steps.hpp>
 #include <accel_transport/gpu_graph.hpp>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // refused: a scope is thread_scope, or in a CUDA kernel
-#include <accel_transport/device/scopes.hpp>
+#include <accel_transport/device/detail/mlx5/scopes.hpp>
 
 accel::status post(const accel::mlx5::send_queue_ref& queue, const accel::mlx5::work_request& request) {
 #ifdef MISUSE

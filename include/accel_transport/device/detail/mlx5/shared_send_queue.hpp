@@ -1,0 +1,230 @@
+#pragma once
+
+#include <accel_transport/device/detail/atomics.hpp>
+#include <accel_transport/device/detail/mlx5/send_queue.hpp>
+
+/// One mlx5 send queue for many threads of a GPU, or of the host. Each reserves and fills by itself, at once
+/// with the others; doorbells are rung by one at a time, and in the order of the ring: the first to announce
+/// a request tells the adapter of all that are whole, up to the first that is not, until nobody has announced
+/// another meanwhile. Nobody waits for another; `again` is the only way not to succeed.
+namespace accel::mlx5 {
+
+/// Counters in blocks, free-running.
+struct shared_send_queue_state {
+    /// Below: what is reserved. Above: requests announced since somebody rings; 0: nobody does. One word, so
+    /// that one step takes both.
+    std::uint64_t reserved = 0;
+    std::uint32_t published = 0;  ///< the adapter has been told of all before; of whoever rings
+    std::uint32_t released = 0;   ///< of whoever takes completions
+};
+
+/// What is known of a request that is whole, by its first block.
+struct whole_request {
+    std::uint64_t doorbell = 0;  ///< so that nobody has to read the ring, which a GPU would do over PCIe
+    std::uint32_t end = 0;       ///< of its blocks
+    std::uint32_t reserved = 0;
+};
+
+/// A send queue as all its posters see it. Owns nothing.
+struct shared_send_queue_ref {
+    /// Ring, doorbell and the number of the queue pair; its own `state` is not used.
+    send_queue_ref queue;
+    shared_send_queue_state* state = nullptr;
+    whole_request* whole = nullptr;  ///< one a block
+};
+
+inline constexpr std::uint64_t one_announced = std::uint64_t{1} << 32;
+
+/// What a poster has seen of the counters, lately: read ahead of time, it makes posting quicker. `released`
+/// has to have been read behind what made it so (by an acquiring load, or under a lock with it).
+struct send_queue_sight {
+    std::uint64_t reserved = 0;
+    std::uint32_t released = 0;
+};
+[[nodiscard]] ACCEL_HOST_DEVICE inline send_queue_sight look_at(
+    const shared_send_queue_ref& shared) noexcept {
+    const std::uint32_t released = device::load_acquire(&shared.state->released);
+    return {device::load_relaxed(&shared.state->reserved), released};
+}
+
+/// Before the first request: no block begins a request that is whole.
+ACCEL_HOST_DEVICE inline void clear_whole(const shared_send_queue_ref& shared) noexcept {
+    const auto first = static_cast<std::uint32_t>(shared.state->reserved);
+    for (std::uint32_t block = first; block - first < shared.queue.blocks; ++block) {
+        shared.whole[block & (shared.queue.blocks - 1)].end = block;
+    }
+}
+
+namespace detail {
+
+ACCEL_HOST_DEVICE inline whole_request& whole_at(const shared_send_queue_ref& shared,
+                                                 std::uint32_t block) noexcept {
+    return shared.whole[block & (shared.queue.blocks - 1)];
+}
+
+/// Signed: `released` may be older than what is reserved, or newer.
+ACCEL_HOST_DEVICE inline bool has_room(const shared_send_queue_ref& shared, std::uint32_t blocks,
+                                       std::uint32_t reserved, std::uint32_t released) noexcept {
+    const auto used = static_cast<std::int32_t>(reserved - released);
+    return used <= static_cast<std::int32_t>(shared.queue.blocks - blocks);
+}
+
+/// Takes blocks, and with `announced` of `one_announced` announces a request at once. `seen` becomes what was
+/// there; it may be a guess.
+[[nodiscard]] ACCEL_HOST_DEVICE inline status reserve(const shared_send_queue_ref& shared,
+                                                      std::uint32_t blocks, std::uint64_t announced,
+                                                      send_queue_sight& seen) noexcept {
+    std::uint64_t next = 0;
+    do {
+        const auto first = static_cast<std::uint32_t>(seen.reserved);
+        if (!has_room(shared, blocks, first, seen.released)) {
+            seen.released = device::load_acquire(&shared.state->released);
+            if (!has_room(shared, blocks, first, seen.released)) return status::again;
+        }
+        // A carry out of the lower half is none of the upper one's.
+        next = ((seen.reserved & ~std::uint64_t{0xffff'ffffU}) | (first + blocks)) + announced;
+    } while (!device::compare_exchange(&shared.state->reserved, seen.reserved, next));
+    return status::ok;
+}
+
+/// Where the request ends that begins at `block`, if it is whole: the word holds a number of this time round.
+/// Else `block` itself.
+[[nodiscard]] ACCEL_HOST_DEVICE inline std::uint32_t end_of(const shared_send_queue_ref& shared,
+                                                            std::uint32_t block) noexcept {
+    const std::uint32_t end = device::load_acquire(&whole_at(shared, block).end);
+    return end - block <= blocks_of(most_units) ? end : block;
+}
+
+/// Tells the adapter of everything that is whole. Requests of other threads happened before, by their
+/// announcement, so the fence before the record orders them as well.
+ACCEL_HOST_DEVICE inline void publish_whole(const shared_send_queue_ref& shared) noexcept {
+    const std::uint32_t from = device::load_relaxed(&shared.state->published);
+    std::uint32_t last = from;
+    std::uint32_t end = end_of(shared, from);
+    if (end == from) return;
+    for (std::uint32_t next = end_of(shared, end); next != end; next = end_of(shared, end)) {
+        last = end;
+        end = next;
+    }
+    // Once the record counts them, an earlier doorbell may make the adapter execute them, and others may
+    // write where they were: all that is needed of them is read before.
+    const std::uint64_t doorbell = whole_at(shared, last).doorbell;
+    device::store_release(&shared.state->published, end);
+    publish(shared.queue, end);
+    ring_with(shared.queue, doorbell);
+}
+
+/// The same for one request, which is the next one: its thread knows it.
+ACCEL_HOST_DEVICE inline void publish_next(const shared_send_queue_ref& shared,
+                                           const whole_request& request) noexcept {
+    order_wqe_before_doorbell_record();
+    device::store_fenced(&shared.state->published, request.end);
+    store_whole(shared.queue.doorbell_record, to_be32(request.end & 0xffffU));
+    ring_with(shared.queue, request.doorbell);
+}
+
+/// Rings, as the one who does; `announced` requests have been announced, and those are done.
+ACCEL_HOST_DEVICE inline void ring_until_quiet(const shared_send_queue_ref& shared,
+                                               std::uint64_t announced) noexcept {
+    for (;;) {
+        const std::uint64_t before =
+            device::fetch_add(&shared.state->reserved, 0U - announced * one_announced);
+        announced = (before >> 32) - announced;
+        if (announced == 0) return;
+        publish_whole(shared);
+    }
+}
+
+}  // namespace detail
+
+/// Step 1, as for a queue of one poster.
+[[nodiscard]] ACCEL_HOST_DEVICE inline status reserve(const shared_send_queue_ref& shared,
+                                                      std::uint32_t blocks, std::uint32_t& first) noexcept {
+    send_queue_sight seen = look_at(shared);
+    const status taken = detail::reserve(shared, blocks, 0, seen);
+    first = static_cast<std::uint32_t>(seen.reserved);
+    return taken;
+}
+
+/// Between steps 2 and 3: the request at blocks [first, end), which this thread has reserved and filled, is
+/// whole.
+ACCEL_HOST_DEVICE inline void mark_whole(const shared_send_queue_ref& shared, std::uint32_t first,
+                                         std::uint32_t end, std::uint64_t doorbell) noexcept {
+    whole_request& mine = detail::whole_at(shared, first);
+    mine.doorbell = doorbell;
+    device::store_release(&mine.end, end);
+}
+
+/// Steps 3 and 4, after `mark_whole`. Returns when the adapter has been told of the request, or a thread that
+/// rings will tell it.
+ACCEL_HOST_DEVICE inline void announce(const shared_send_queue_ref& shared) noexcept {
+    if ((device::fetch_add(&shared.state->reserved, one_announced) >> 32) != 0) return;
+    detail::publish_whole(shared);
+    detail::ring_until_quiet(shared, 1);
+}
+
+/// All steps, for one request. With `signal_every`, one request of about so many blocks asks for a
+/// completion, whatever `request` says. `seen` may be old, and is kept up.
+[[nodiscard]] ACCEL_HOST_DEVICE inline status post(const shared_send_queue_ref& shared, work_request& request,
+                                                   std::uint32_t signal_every,
+                                                   send_queue_sight& seen) noexcept {
+    const request_size size = size_of(request);
+    if (size.units > most_units) return status::message_too_large;
+    const std::uint32_t blocks = blocks_of(size.units);
+    // Where nobody else posts this request is the next one. Asked on the way to the reservation: an answer
+    // that is old by then is another number.
+    const std::uint32_t published = device::load_relaxed(&shared.state->published);
+    // Announced at once with the reservation: where nobody else posts, that is the only step before the ring.
+    const status taken = detail::reserve(shared, blocks, one_announced, seen);
+    if (taken != status::ok) return taken;
+    const auto first = static_cast<std::uint32_t>(seen.reserved);
+    const bool rings = (seen.reserved >> 32) == 0;
+    if (signal_every != 0) {
+        const bool due = first / signal_every != (first + blocks) / signal_every;
+        request.flags = due ? flag_signalled : std::uint8_t{0};
+    }
+    fill(shared.queue, first, request, size);
+    const whole_request mine{doorbell_of(shared.queue, first, request, size), first + blocks, 0};
+    seen.reserved = (seen.reserved & ~std::uint64_t{0xffff'ffffU}) | mine.end;
+    if (!rings) {
+        mark_whole(shared, first, mine.end, mine.doorbell);
+        announce(shared);
+        return status::ok;
+    }
+    whole_request& told = detail::whole_at(shared, first);
+    told.doorbell = mine.doorbell;
+    device::store_fenced(&told.end, mine.end);
+    if (published == first) {
+        detail::publish_next(shared, mine);
+    } else {
+        detail::publish_whole(shared);
+    }
+    detail::ring_until_quiet(shared, 1);
+    return status::ok;
+}
+[[nodiscard]] ACCEL_HOST_DEVICE inline status post(const shared_send_queue_ref& shared,
+                                                   const work_request& request) noexcept {
+    work_request copy = request;
+    send_queue_sight seen = look_at(shared);
+    return post(shared, copy, 0, seen);
+}
+
+/// Step 5, by one thread at a time: the request that begins at block `counter` (16 bits, from its completion)
+/// and all before it are done. False: no request that is under way begins there.
+[[nodiscard]] ACCEL_HOST_DEVICE inline bool release(const shared_send_queue_ref& shared,
+                                                    std::uint16_t counter) noexcept {
+    const std::uint32_t released = device::load_relaxed(&shared.state->released);
+    const auto distance = static_cast<std::uint16_t>(counter - static_cast<std::uint16_t>(released));
+    // What has completed was reserved; that it was published may not be known here yet. But whatever those
+    // did that published the requests before is behind them for whoever gets their blocks next.
+    (void)device::load_acquire(&shared.state->published);
+    const auto reserved = static_cast<std::uint32_t>(device::load_relaxed(&shared.state->reserved));
+    if (distance >= reserved - released) return false;
+    const std::uint32_t first = released + distance;
+    const std::uint32_t end = detail::end_of(shared, first);
+    if (end == first) return false;
+    device::store_release(&shared.state->released, end);
+    return true;
+}
+
+}  // namespace accel::mlx5
