@@ -231,7 +231,7 @@ class application {
         link_ = path.get();
         made.events = std::make_unique<fake_poller>(*path);
         made.path = std::move(path);
-        made.watch = watch_;
+        made.session.watch = watch_;
         channel_ = std::make_unique<channel_core>(std::move(request), std::move(made));
     }
 

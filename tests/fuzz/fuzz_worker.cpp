@@ -208,7 +208,7 @@ class serving final : session_observer {
         options.poll = poll_mode::busy;
         options.max_exchanges = max_open;
         worker_ = new worker(nullptr, options, [this](exchange one) { handle(std::move(one)); });
-        worker_->add_poller(std::make_unique<fake_poller>(world_));
+        worker_->add_source(std::make_unique<fake_poller>(world_));
         worker_->observe(this);
         for (int i = 0; i < 2; ++i) install();
         (void)worker_->turn();

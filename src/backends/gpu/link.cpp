@@ -16,8 +16,8 @@ constexpr std::chrono::milliseconds flush_grace{20};
 
 }  // namespace
 
-result<std::unique_ptr<core::link>> resident_link::create(resident_poller& owner,
-                                                          const core::link_config& config) {
+result<std::unique_ptr<core::connection>> resident_link::create(resident_poller& owner,
+                                                                const core::link_config& config) {
     const core::link_geometry& most = owner.most();
     const core::link_geometry& wanted = config.geometry;
     if (wanted.slots > most.slots || wanted.request_bytes > most.request_bytes ||
@@ -33,7 +33,7 @@ result<std::unique_ptr<core::link>> resident_link::create(resident_poller& owner
         owner.give_connection_back(*index);
         return opened.error();
     }
-    return std::unique_ptr<core::link>(new resident_link(owner, config, *index));
+    return std::unique_ptr<core::connection>(new resident_link(owner, config, *index));
 }
 
 resident_link::resident_link(resident_poller& owner, const core::link_config& config,

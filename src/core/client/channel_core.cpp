@@ -49,10 +49,11 @@ status channel_core::submit(call_id id, std::size_t length, const submit_options
     channel_slot* slot = calls_.slots().find(id);
     if (const status bad = check_submit(slot, length, options); bad != status::ok) [[unlikely]]
         return bad;
-    const outgoing message{id.slot, {slot->header + header_bytes, length}, nullptr, options.response_into};
+    const std::span<const std::byte> payload{slot->header + header_bytes, length};
     if (is_staged(options.response_into, true)) [[unlikely]]
-        return submit_staged(*slot, message, {false, true}, options);
-    return submit_payload(*slot, message, options);
+        return submit_staged(*slot, {id.slot, payload, nullptr, options.response_into}, {false, true},
+                             options);
+    return submit_payload(*slot, payload, nullptr, options);
 }
 
 status channel_core::submit(call_id id, slice payload, const submit_options& options) noexcept {
@@ -60,10 +61,11 @@ status channel_core::submit(call_id id, slice payload, const submit_options& opt
     if (const status bad = check_submit(slot, payload.size(), options); bad != status::ok) return bad;
     if (payload.region() == nullptr) return status::invalid_argument;
     if (payload.region()->inherited()) return status::invalid_state;
-    const outgoing message{id.slot, payload.bytes(), payload.region(), options.response_into};
     const staged_parts staged{is_staged(payload, false), is_staged(options.response_into, true)};
-    if (staged.payload || staged.response) return submit_staged(*slot, message, staged, options);
-    return submit_payload(*slot, message, options);
+    if (staged.payload || staged.response)
+        return submit_staged(*slot, {id.slot, payload.bytes(), payload.region(), options.response_into},
+                             staged, options);
+    return submit_payload(*slot, payload.bytes(), payload.region(), options);
 }
 
 inline status channel_core::check_submit(const channel_slot* slot, std::size_t length,
@@ -106,23 +108,34 @@ inline bool channel_core::is_staged(slice lent, bool written) const noexcept {
     header.deadline_ns = (deadline == never ? never : deadline + offset).count();
 }
 
-/// A message that the link has no room for waits in the backlog, as does every one behind it.
-[[gnu::always_inline]] inline status channel_core::submit_payload(channel_slot& slot, const outgoing& message,
+[[gnu::always_inline]] inline status channel_core::submit_payload(channel_slot& slot,
+                                                                  std::span<const std::byte> payload,
+                                                                  const region_state* lent,
                                                                   const submit_options& options) noexcept {
-    stamp(slot, message.payload.size(), options);
+    stamp(slot, payload.size(), options);
+    const bool lends = lent != nullptr || !options.response_into.empty();
+    const std::uint32_t index = slot.content.id.slot;
     const bool waits = calls_.has_detours() && !calls_.backlog().empty();
-    const status sent = waits             ? status::again
-                        : message.lends() ? life_.path().deliver(message)
-                                          : life_.path().deliver_plain(message.slot, message.payload);
+    const status sent = waits   ? status::again
+                        : lends ? life_.path().deliver({index, payload, lent, options.response_into})
+                                : life_.path().deliver_plain(index, payload);
+    if (sent != status::ok) [[unlikely]]
+        return hold_back(slot, {index, payload, lent, options.response_into}, sent, options);
+    slot.owed = true;
+    slot.lent = lends;
     slot.staged = false;
-    if (sent == status::ok) [[likely]] {
-        slot.set_delivered(message, life_.epoch());
-    } else {
-        if (sent != status::again && !doubt(sent)) return life_.loss();
-        slot.owed = slot.lent = false;
-        calls_.backlog().push(message);
-        calls_.set_detours(true);
-    }
+    slot.epoch = life_.epoch();
+    calls_.accept(slot, options);
+    return status::ok;
+}
+
+/// A message that the link has no room for waits in the backlog, as does every one behind it.
+[[gnu::noinline]] status channel_core::hold_back(channel_slot& slot, const outgoing& message, status unsent,
+                                                 const submit_options& options) noexcept {
+    if (unsent != status::again && !doubt(unsent)) return life_.loss();
+    slot.owed = slot.lent = slot.staged = false;
+    calls_.backlog().push(message);
+    calls_.set_detours(true);
     calls_.accept(slot, options);
     return status::ok;
 }
@@ -204,13 +217,11 @@ inline void channel_core::hand_out(completion_room& out) noexcept {
     std::size_t left = life_.events().poll(events_);
     now_ = now();
     for (; left > 0; --left, ++event) {
-        if (event->kind != event_kind::arrived) [[unlikely]] {
-            on_event(*event);
-        } else if (!calls_.on_response(*event, now_, life_, out)) [[unlikely]] {
-            lose(status::protocol_error);
-        }
-        if (!life_.has_link()) [[unlikely]]
-            return false;
+        const bool arrived = event->kind == event_kind::arrived;
+        if (arrived && calls_.on_response(*event, now_, life_, out)) [[likely]]
+            continue;
+        arrived ? lose(status::protocol_error) : on_event(*event);
+        if (!life_.has_link()) return false;
     }
     return true;
 }

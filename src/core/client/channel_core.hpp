@@ -56,8 +56,10 @@ class channel_core {
                         const submit_options& options) const noexcept;
     [[nodiscard]] bool is_staged(slice lent, bool written) const noexcept;
     void stamp(channel_slot& slot, std::size_t length, const submit_options& options) const noexcept;
-    status submit_payload(channel_slot& slot, const outgoing& message,
+    status submit_payload(channel_slot& slot, std::span<const std::byte> payload, const region_state* lent,
                           const submit_options& options) noexcept;
+    status hold_back(channel_slot& slot, const outgoing& message, status unsent,
+                     const submit_options& options) noexcept;
     status submit_staged(channel_slot& slot, const outgoing& message, staged_parts staged,
                          const submit_options& options) noexcept;
     [[nodiscard]] bool link_takes_calls() const noexcept;

@@ -72,7 +72,7 @@ bool channel_lifecycle::close_link(nanoseconds at) noexcept {
 
 void channel_lifecycle::end_session() noexcept {
     state_ = ending_ ? state::closed : state::lost;
-    close_session(request_, connection_);
+    close_session(request_, connection_.session);
     if (reconnector_ && !ending_) reconnector_->start();
 }
 

@@ -33,7 +33,7 @@ class channel_lifecycle {
     [[nodiscard]] std::uint32_t epoch() const noexcept { return epoch_; }
     [[nodiscard]] link& path() const noexcept { return *connection_.path; }
     [[nodiscard]] poller& events() const noexcept { return *connection_.events; }
-    [[nodiscard]] session_watch& watch() const noexcept { return *connection_.watch; }
+    [[nodiscard]] session_watch& watch() const noexcept { return *connection_.session.watch; }
     /// The server's clock minus ours.
     [[nodiscard]] nanoseconds clock_offset() const noexcept {
         return nanoseconds{watch().clock_offset_ns.load(std::memory_order_relaxed)};

@@ -22,7 +22,7 @@ reconnector::~reconnector() {
     if (thread_.joinable()) thread_.join();
     if (made_) {
         (void)made_->path->close();
-        close_session(request_, *made_);
+        close_session(request_, made_->session);
     }
     ::close(event_fd_);
 }

@@ -98,7 +98,7 @@ void exchange_server::send(exchange_state& answered) noexcept {
     owner_.lose(to, sent);
 }
 
-bool exchange_server::progress(bool idle) noexcept {
+bool exchange_server::follow_up(bool idle) noexcept {
     bool any = false;
     if (!inbox_.empty()) {
         send_posted();

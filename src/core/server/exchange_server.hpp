@@ -66,7 +66,11 @@ class exchange_server {
     void refuse(exchange_state& request, status why) noexcept;
     void refuse_late_or_too_many(exchange_state& request, bool too_many) noexcept;
     /// Goes on with what did not end at once. True: there was something to do.
-    [[nodiscard]] bool progress(bool idle) noexcept;
+    [[nodiscard]] bool progress(bool idle) noexcept {
+        if (inbox_.empty() && waiting_.empty() && gpu_ == nullptr) [[likely]]
+            return false;
+        return follow_up(idle);
+    }
 
     /// An exchange has been answered, on any thread: its answer travels, or goes nowhere (`peer_lost`). Ends
     /// the caller's reference. `invalid_state`: it is the parent's of this process.
@@ -105,6 +109,7 @@ class exchange_server {
     void ignore(exchange_state& request) noexcept;
     void end_answer(exchange_state& answered, status sent) noexcept;
     [[nodiscard]] bool hand_over(exchange_state& answered) noexcept;
+    bool follow_up(bool idle) noexcept;
     void send_posted() noexcept;
     void send_waiting() noexcept;
     void close_one() noexcept {

@@ -37,11 +37,6 @@ class session {
     void finish(exchange_state& answered) noexcept;
     /// The transport no longer touches the last lent answer in this slot.
     void let_go(std::uint32_t slot) noexcept;
-    /// The client wants its memory back: handlers go on in memory of their own, and their answers go nowhere.
-    /// Spans that they have taken before are not changed by it.
-    void part_from_client(recall how);
-    /// Every lent answer, at the end of the link.
-    void let_go_all() noexcept;
 
     [[nodiscard]] worker& owner() const noexcept { return owner_; }
     [[nodiscard]] std::uint64_t id() const noexcept { return id_; }
@@ -55,7 +50,12 @@ class session {
 
     /// Once, before the session is installed; the link is attached.
     void set_link(std::unique_ptr<link> made) noexcept;
+    /// The same of a session that kernels serve: it has no data path, and nothing of it arrives here.
+    void set_connection(std::unique_ptr<connection> made) noexcept { connection_ = std::move(made); }
+    [[nodiscard]] core::connection& connection() const noexcept { return *connection_; }
     [[nodiscard]] link& path() const noexcept { return *path_; }
+    /// Closes the connection. True: the transport touches nothing of this session any more. Handlers may.
+    [[nodiscard]] bool close();
     /// Once, after `set_link`: its handler wants its bytes on a GPU.
     void put_on_device(device_session place);
     /// Null: they are on the host.
@@ -64,10 +64,12 @@ class session {
     [[nodiscard]] std::size_t gpu_memory_bytes() const noexcept;
 
   private:
+    void part_from_client(recall how);
     void write_header(const exchange_state& answered, nanoseconds at) const noexcept;
 
     worker& owner_;
-    std::unique_ptr<link> path_;
+    std::unique_ptr<core::connection> connection_;
+    link* path_ = nullptr;          ///< the connection, where it has a data path
     std::size_t answer_bytes_ = 0;  ///< that fit into a slot of `path_`
     std::uint64_t id_;
     std::string_view scheme_;

@@ -25,10 +25,7 @@ void session_table::retire(const session& lost) noexcept {
 
 void session_table::settle(session_observer* observer) noexcept {
     std::erase_if(closing_, [&](const std::unique_ptr<session>& each) {
-        if (!each->path().close()) return false;
-        each->let_go_all();
-        if (const recall how = each->path().recalled(); how != recall::none) each->part_from_client(how);
-        if (each->open() > 0) return false;
+        if (!each->close() || each->open() > 0) return false;
         if (observer != nullptr) observer->session_freed(*each);
         slots_ -= each->geometry().slots;
         return true;
@@ -36,12 +33,11 @@ void session_table::settle(session_observer* observer) noexcept {
 }
 
 bool session_table::flushed() const noexcept {
-    return std::ranges::all_of(served_, [](const auto& each) { return each->path().flushed(); });
+    return std::ranges::all_of(served_, [](const auto& each) { return each->connection().flushed(); });
 }
 
 bool session_table::only_held() const noexcept {
-    return std::ranges::all_of(closing_,
-                               [](const auto& each) { return each->open() > 0 && each->path().close(); });
+    return std::ranges::all_of(closing_, [](const auto& each) { return each->open() > 0 && each->close(); });
 }
 
 void session_table::leak() noexcept {

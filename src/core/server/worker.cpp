@@ -49,7 +49,7 @@ std::size_t worker::turn() noexcept {
     const exchange_server::turn_scope inside(exchanges_);
     if (commands_.pending()) run_commands();
     std::size_t total = 0;
-    for (const auto& source : pollers_) {
+    for (const auto& source : sources_) {
         const std::size_t got = source->poll(events_);
         if (got == 0) continue;
         exchanges_.begin_round();
@@ -120,26 +120,26 @@ nanoseconds worker::longest_sleep() const noexcept {
 void worker::sleep() noexcept {
     asleep_.store(true, std::memory_order_seq_cst);
     bool idle = quiet();
-    for (const auto& source : pollers_) idle = idle && source->arm();
+    for (const auto& source : sources_) idle = idle && source->arm();
     // A stream that ends after this makes `wake_` readable.
     gpu_exchanges* const gpu = exchanges_.gpu();
     if (idle && gpu != nullptr && gpu->streams().moving() > 0) idle = !gpu->poll();
     bool woken = false;
     if (idle) {
         const nanoseconds until = now() + longest_sleep();
-        woken = pollers_.size() == 1 ? pollers_.front()->sleep(wake_.fd(), until) : sleep_on_all(until);
+        woken = sources_.size() == 1 ? sources_.front()->sleep(wake_.fd(), until) : sleep_on_all(until);
     }
     asleep_.store(false, std::memory_order_relaxed);
     if (woken) wake_.clear();
-    for (const auto& source : pollers_) source->disarm();
+    for (const auto& source : sources_) source->disarm();
 }
 
 /// True: somebody called `wake`.
 bool worker::sleep_on_all(nanoseconds until) noexcept {
-    std::array<pollfd, max_pollers + 1> fds{};
+    std::array<pollfd, max_sources + 1> fds{};
     std::size_t count = 0;
     fds[count++] = {wake_.fd(), POLLIN, 0};
-    for (const auto& source : pollers_) fds[count++] = {source->event_fd(), POLLIN, 0};
+    for (const auto& source : sources_) fds[count++] = {source->event_fd(), POLLIN, 0};
     sleep_on({fds.data(), count}, until);
     return (fds[0].revents & POLLIN) != 0;
 }
@@ -167,7 +167,7 @@ void worker::close_session(std::uint64_t id, status why) {
             sessions_.add(std::move(each.installed));
             exchanges_.reserve(sessions_.slots());
         } else if (session* const found = sessions_.find(each.id); found != nullptr) {
-            found->path().peer_left();
+            found->connection().peer_left();
             lose(*found, each.why);
         }
     }

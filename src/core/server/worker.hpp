@@ -1,8 +1,8 @@
 #pragma once
 
-#include "core/backend.hpp"
 #include "core/event_signal.hpp"
 #include "core/fork_guard.hpp"
+#include "core/poller.hpp"
 #include "core/server/exchange_server.hpp"
 #include "core/server/session_commands.hpp"
 #include "core/server/session_table.hpp"
@@ -20,8 +20,8 @@ namespace accel::core {
 
 class context_state;
 
-/// One thread of a server with its sessions and pollers. What becomes of requests is `exchange_server`'s.
-/// Lives until the server and every exchange handed out have let go of it.
+/// One thread of a server with its sessions and their sources of events. What becomes of requests is
+/// `exchange_server`'s. Lives until the server and every exchange handed out have let go of it.
 class worker {
   public:
     worker(std::shared_ptr<context_state> context, const server_options& options, handler service);
@@ -29,11 +29,10 @@ class worker {
     worker& operator=(const worker&) = delete;
 
     /// Of one worker: one for each URI.
-    static constexpr std::size_t max_pollers = 16;
+    static constexpr std::size_t max_sources = 16;
 
     // Control path, before start().
-    void add_poller(std::unique_ptr<poller> source) { pollers_.push_back(std::move(source)); }
-    [[nodiscard]] poller& poller_at(std::size_t index) noexcept { return *pollers_[index]; }
+    void add_source(std::unique_ptr<event_source> source) { sources_.push_back(std::move(source)); }
     void observe(session_observer* observer) noexcept { observer_ = observer; }
     /// Handlers want their bytes on this device.
     [[nodiscard]] result<void> use(accelerator_device& device);
@@ -77,7 +76,7 @@ class worker {
     std::shared_ptr<context_state> context_;
     server_options options_;
     session_observer* observer_ = nullptr;
-    std::vector<std::unique_ptr<poller>> pollers_;
+    std::vector<std::unique_ptr<event_source>> sources_;
     session_table sessions_;
     session_commands commands_;
     exchange_server exchanges_;
