@@ -57,7 +57,7 @@ resident_link::~resident_link() {
 }
 
 core::link_description resident_link::describe() const {
-    connection& mine = poller_.connection_at(index_);
+    gpu::connection& mine = poller_.connection_at(index_);
     verbs::endpoint own;
     mine.queue_pair->describe(own);
     describe_slots(*receive_, mine.requests->rkey, poller_.slots_on() != nullptr, own);
@@ -79,7 +79,7 @@ result<void> resident_link::attach(const core::link_grant& grant, core::nanoseco
 
 /// Kernels know of the session before its client learns that it has one.
 void resident_link::offer(const verbs::endpoint& peer) noexcept {
-    const connection& mine = poller_.connection_at(index_);
+    const gpu::connection& mine = poller_.connection_at(index_);
     device::session_offer& out = poller_.memory().offer(index_);
     out = {};
     out.id = config_.session_id;

@@ -28,7 +28,7 @@ void channel_calls::on_late_response(channel_slot& slot, const slot_header& head
     }
 }
 
-void channel_calls::on_let_go(std::uint32_t slot) noexcept {
+void channel_calls::on_buffer_released(std::uint32_t slot) noexcept {
     if (slot < slots_.count() && slots_[slot].state == slot_state::settling) slots_.finish(slots_[slot]);
 }
 
@@ -113,6 +113,7 @@ bool channel_calls::hold_responses(std::uint32_t epoch) const noexcept {
 channel_statistics channel_calls::statistics() const noexcept {
     channel_statistics out;
     out.submitted = submitted_;
+    out.completed = submitted_ - slots_.open() - slots_.ready();  // every other call was handed out
     out.stale = stale_;
     out.quarantined = quarantined_;
     return out;

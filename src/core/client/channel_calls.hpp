@@ -44,7 +44,7 @@ class channel_calls {
     [[nodiscard]] bool on_response(const link_event& event, nanoseconds at, const channel_lifecycle& over,
                                    completion_room& out) noexcept;
     /// The transport no longer touches what was lent for this slot.
-    void on_let_go(std::uint32_t slot) noexcept;
+    void on_buffer_released(std::uint32_t slot) noexcept;
     /// Completions that wait.
     void hand_out(completion_room& out) noexcept;
 

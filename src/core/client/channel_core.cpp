@@ -185,9 +185,7 @@ std::size_t channel_core::poll(std::span<completion> out) noexcept {
     hand_out(room);
     progress(room);
     hand_out(room);
-    const std::size_t count = out.size() - room.left;
-    completed_ += count;
-    return count;
+    return out.size() - room.left;
 }
 
 inline void channel_core::hand_out(completion_room& out) noexcept {
@@ -215,10 +213,10 @@ inline void channel_core::hand_out(completion_room& out) noexcept {
 [[gnu::always_inline]] inline bool channel_core::take_events(completion_room& out) noexcept {
     const link_event* event = events_.data();
     std::size_t left = life_.events().poll(events_);
-    now_ = now();
+    const nanoseconds taken_at = now_ = now();
     for (; left > 0; --left, ++event) {
         const bool arrived = event->kind == event_kind::arrived;
-        if (arrived && calls_.on_response(*event, now_, life_, out)) [[likely]]
+        if (arrived && calls_.on_response(*event, taken_at, life_, out)) [[likely]]
             continue;
         arrived ? lose(status::protocol_error) : on_event(*event);
         if (!life_.has_link()) return false;
@@ -228,7 +226,7 @@ inline void channel_core::hand_out(completion_room& out) noexcept {
 
 [[gnu::noinline]] void channel_core::on_event(const link_event& event) noexcept {
     if (event.kind == event_kind::lost) return static_cast<void>(doubt(event.reason));
-    calls_.on_let_go(event.header.slot);
+    calls_.on_buffer_released(event.header.slot);
 }
 
 /// False: the connection is lost. A server that has kept lent memory for too long cannot reach it any more
@@ -338,7 +336,6 @@ void channel_core::close_lost(nanoseconds deadline) noexcept {
 
 channel_statistics channel_core::statistics() const noexcept {
     channel_statistics out = calls_.statistics();
-    out.completed = completed_;
     out.reconnects = life_.epoch() - 1;
     return out;
 }
@@ -384,9 +381,7 @@ std::size_t channel_core::wait(std::span<completion> out, nanoseconds timeout) n
     });
     completion_room room{out.data(), out.size()};
     hand_out(room);
-    const std::size_t count = out.size() - room.left;
-    completed_ += count;
-    return count;
+    return out.size() - room.left;
 }
 
 completion channel_core::wait_for(call_id id) noexcept {
@@ -394,7 +389,6 @@ completion channel_core::wait_for(call_id id) noexcept {
     channel_slot& slot = calls_.slots()[id.slot];
     spin_then_sleep(never, [&slot] { return slot.state == slot_state::done; });
     calls_.slots().take_done(slot);
-    ++completed_;
     return slot.content;
 }
 

@@ -93,7 +93,6 @@ class channel_core {
     std::array<link_event, 32> events_;  ///< of the poll under way
     nanoseconds now_{};                  ///< read once a poll
     spinner spinner_;
-    std::uint64_t completed_ = 0;
 };
 
 }  // namespace accel::core

@@ -6,6 +6,7 @@
 #include <accel_transport/completion.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -94,7 +95,9 @@ class channel_slots {
     [[nodiscard]] channel_slot* find(call_id id) noexcept {
         if (id.slot >= count_) return nullptr;
         channel_slot& slot = slots_[id.slot];
-        return slot.content.id == id ? &slot : nullptr;
+        // As one number, which takes fewer instructions.
+        using number = std::uint64_t;
+        return std::bit_cast<number>(slot.content.id) == std::bit_cast<number>(id) ? &slot : nullptr;
     }
     /// Takes a free slot under its next generation, or null.
     [[nodiscard]] channel_slot* take_free() noexcept {

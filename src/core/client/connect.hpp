@@ -11,6 +11,8 @@
 
 namespace accel::core {
 
+class context_state;
+
 /// What a connection is made from; kept, to connect again.
 struct connect_request {
     std::shared_ptr<context_state> context;
