@@ -25,11 +25,11 @@ struct outgoing {
 };
 
 enum class event_kind : std::uint8_t {
-    arrived,  ///< a message is complete in a slot; header and payload are set, unchecked by the link
-              ///< but for what it needed itself (slot and length within the geometry)
-    let_go,  ///< the transport no longer touches memory lent for `header.slot`; only after `retract` said no,
-             ///< and on a server for every lent payload
-    lost,    ///< the link is dead; `reason` says why; nothing more comes from it
+    arrived,          ///< a message is complete in a slot; header and payload are set, unchecked by the link
+                      ///< but for what it needed itself (slot and length within the geometry)
+    buffer_released,  ///< the transport no longer touches memory lent for `header.slot`; only after `retract`
+                      ///< said no, and on a server for every lent payload
+    lost,  ///< the link is dead; `reason` says why; nothing more comes from it
 };
 
 struct link_event {
@@ -65,7 +65,7 @@ class link : public connection {
     [[nodiscard]] virtual status deliver_plain(std::uint32_t slot,
                                                std::span<const std::byte> payload) noexcept = 0;
     /// Client: stop touching what was lent for this slot (payload and response_into). True: done, now. False:
-    /// a `let_go` event or the late response says when.
+    /// a `buffer_released` event or the late response says when.
     [[nodiscard]] virtual bool retract(std::uint32_t slot) noexcept = 0;
     /// The receiver is done with the payload of the last arrival in this slot. Also after close.
     virtual void consumed(std::uint32_t slot) noexcept = 0;

@@ -17,7 +17,7 @@ struct slot_use {
     verbs::response_target target;       ///< server: where the client wants the answer
     std::uint32_t lent_until = 0;        ///< number of the work request that reads lent memory
     bool lent = false;                   ///< … and it has not completed
-    bool let_go_owed = false;
+    bool release_owed = false;
     bool copies_response = false;  ///< client: `response_into` is no memory the device can write
 };
 

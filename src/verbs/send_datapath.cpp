@@ -216,7 +216,7 @@ rdma_link::source rdma_link::lent_source(const core::outgoing& message) noexcept
     }
     std::byte* const room = config_.send->payload(message.slot);
     std::copy(message.payload.begin(), message.payload.end(), room);
-    if (is_server()) push_let_go(message.slot);
+    if (is_server()) push_released(message.slot);
     return {{room, message.payload.size()}, send_memory_->lkey, false, true, false};
 }
 
@@ -251,7 +251,7 @@ bool rdma_link::retract(std::uint32_t slot) noexcept {
     // Only the late answer tells that the server no longer writes there.
     if (!use.response_into.empty() && !use.copies_response) return false;
     use.response_into = {};
-    use.let_go_owed = use.lent;
+    use.release_owed = use.lent;
     return !use.lent;
 }
 
@@ -262,21 +262,21 @@ void rdma_link::on_sent(std::uint64_t id) noexcept {
     slot_use& use = slots_[slot_of(id)];
     if (!use.lent || use.lent_until != number) return;
     use.lent = false;
-    if (is_server() || use.let_go_owed) push_let_go(slot_of(id));
-    use.let_go_owed = false;
+    if (is_server() || use.release_owed) push_released(slot_of(id));
+    use.release_owed = false;
 }
 
 /// Client: the call that waited for it has had its answer, and the next one in this slot would be taken to be
 /// let go of.
 void rdma_link::forget_let_go(std::uint32_t slot) noexcept {
-    slots_[slot].let_go_owed = false;
-    std::erase(let_go_, slot);
+    slots_[slot].release_owed = false;
+    std::erase(released_, slot);
 }
 
-void rdma_link::push_let_go(std::uint32_t slot) noexcept {
-    if (let_go_.size() == let_go_.capacity()) return;  // each slot once: cannot be
-    let_go_.push_back(slot);
-    poller_.make_talk(*this);
+void rdma_link::push_released(std::uint32_t slot) noexcept {
+    if (released_.size() == released_.capacity()) return;  // each slot once: cannot be
+    released_.push_back(slot);
+    poller_.mark_pending(*this);
 }
 
 }  // namespace accel::verbs

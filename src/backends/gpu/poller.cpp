@@ -172,7 +172,7 @@ void resident_poller::on_async_event(ibv_event_type /*type*/) noexcept {
 void resident_poller::add(resident_link& link) {
     const std::lock_guard lock(mutex_);
     links_.push_back(&link);
-    news_.store(true, std::memory_order_seq_cst);
+    commands_pending_.store(true, std::memory_order_seq_cst);
     core::signal_event(wake_fd_);
 }
 
@@ -183,7 +183,7 @@ void resident_poller::remove(resident_link& link) noexcept {
 
 std::size_t resident_poller::poll(std::span<core::link_event> out) noexcept {
     core::clear_event(wake_fd_);
-    news_.store(false, std::memory_order_seq_cst);
+    commands_pending_.store(false, std::memory_order_seq_cst);
     watch_.tick(memory_->orders(), memory_->report(), {});
     std::size_t count = 0;
     const std::lock_guard lock(mutex_);

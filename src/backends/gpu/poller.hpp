@@ -36,7 +36,7 @@ class resident_poller final : public core::kernel_service, public verbs::async_l
         const core::link_config& config) override;
     [[nodiscard]] std::size_t poll(std::span<core::link_event> out) noexcept override;
     [[nodiscard]] int event_fd() const noexcept override { return wake_fd_; }
-    [[nodiscard]] bool arm() noexcept override { return !news_.load(std::memory_order_seq_cst); }
+    [[nodiscard]] bool arm() noexcept override { return !commands_pending_.load(std::memory_order_seq_cst); }
     [[nodiscard]] bool sleep(int other_fd, core::nanoseconds until) noexcept override;
     [[nodiscard]] const device::service_ref& service() const noexcept override { return memory_->service(); }
     [[nodiscard]] core::kernel_engine engine() const override;
@@ -91,7 +91,7 @@ class resident_poller final : public core::kernel_service, public verbs::async_l
     std::atomic<bool> kernels_ended_{false};
     std::atomic<bool> failed_{false};
 
-    std::atomic<bool> news_{false};
+    std::atomic<bool> commands_pending_{false};
     std::mutex mutex_;  ///< of what follows; met when a link comes or goes
     std::vector<std::uint32_t> free_;
     std::vector<resident_link*> links_;

@@ -164,18 +164,18 @@ void tcp_link::book_sent(std::size_t count) noexcept {
 void tcp_link::settle_loan(std::uint32_t slot) noexcept {
     if (loans_[slot].owed && !queue_.lends(slot) && !zerocopy_.pending(slot)) {
         loans_[slot].owed = false;
-        push_let_go(slot);
+        push_released(slot);
     }
 }
 
-void tcp_link::push_let_go(std::uint32_t slot) noexcept {
+void tcp_link::push_released(std::uint32_t slot) noexcept {
     loans_[slot].next = none;
-    if (first_let_go_ == none) {
-        first_let_go_ = slot;
+    if (first_released_ == none) {
+        first_released_ = slot;
     } else {
-        loans_[last_let_go_].next = slot;
+        loans_[last_released_].next = slot;
     }
-    last_let_go_ = slot;
+    last_released_ = slot;
     poller_.make_hot(*this);
 }
 
@@ -215,7 +215,7 @@ std::size_t tcp_link::progress(std::span<link_event> out) noexcept {
         if (zerocopy_.pending()) {
             reap_zerocopy();
         }
-        count = take_let_go(out);
+        count = take_released(out);
         if (out.size() - count >= 2) {
             count += receive(out.subspan(count));
         }
@@ -225,7 +225,7 @@ std::size_t tcp_link::progress(std::span<link_event> out) noexcept {
     }
     if (state_ == state::losing && count < out.size()) {
         state_ = state::lost;
-        first_let_go_ = none;
+        first_released_ = none;
         more_to_read_ = false;
         out[count] = make_event(event_kind::lost);
         out[count++].reason = reason_;
@@ -233,12 +233,12 @@ std::size_t tcp_link::progress(std::span<link_event> out) noexcept {
     return count;
 }
 
-std::size_t tcp_link::take_let_go(std::span<link_event> out) noexcept {
+std::size_t tcp_link::take_released(std::span<link_event> out) noexcept {
     std::size_t count = 0;
-    while (first_let_go_ != none && count < out.size()) {
-        const std::uint32_t slot = first_let_go_;
-        first_let_go_ = loans_[slot].next;
-        out[count] = make_event(event_kind::let_go);
+    while (first_released_ != none && count < out.size()) {
+        const std::uint32_t slot = first_released_;
+        first_released_ = loans_[slot].next;
+        out[count] = make_event(event_kind::buffer_released);
         out[count++].header.slot = slot;
     }
     return count;
@@ -369,7 +369,7 @@ std::size_t tcp_link::take_arrivals(std::span<link_event> out) noexcept {
             // The peer has all of the last message: what still holds its memory no longer matters.
             loans_[slot].owed = false;
             if (is_server()) {
-                out[count] = make_event(event_kind::let_go);
+                out[count] = make_event(event_kind::buffer_released);
                 out[count++].header.slot = slot;
             }
         }

@@ -49,7 +49,7 @@ class tcp_link final : public core::link {
     /// True if `progress` has something to do without any news from the kernel.
     [[nodiscard]] bool has_work() const noexcept {
         const bool can_send = !all_sent() && !blocked();
-        return more_to_read_ || can_send || first_let_go_ != none || state_ == state::losing;
+        return more_to_read_ || can_send || first_released_ != none || state_ == state::losing;
     }
     /// True while the kernel takes no more bytes.
     [[nodiscard]] bool blocked() const noexcept { return output_ == output::blocked; }
@@ -96,7 +96,7 @@ class tcp_link final : public core::link {
     };
     /// What a slot's owner still has to be told about memory that was lent.
     struct loan {
-        bool owed = false;  ///< a `let_go` is due once nothing touches the memory
+        bool owed = false;  ///< a `buffer_released` is due once nothing touches the memory
         std::uint32_t next = none;
     };
     static constexpr std::uint32_t none = send_queue::none;
@@ -124,9 +124,9 @@ class tcp_link final : public core::link {
     void forget_output() noexcept;
     void book_sent(std::size_t count) noexcept;
     void settle_loan(std::uint32_t slot) noexcept;
-    void push_let_go(std::uint32_t slot) noexcept;
+    void push_released(std::uint32_t slot) noexcept;
     void reap_zerocopy() noexcept;
-    [[nodiscard]] std::size_t take_let_go(std::span<core::link_event> out) noexcept;
+    [[nodiscard]] std::size_t take_released(std::span<core::link_event> out) noexcept;
 
     // Receiving.
     enum class read_outcome : std::uint8_t { all, some, nothing, failed };
@@ -150,8 +150,8 @@ class tcp_link final : public core::link {
     output output_ = output::open;
     bool encrypted_ = false;  ///< as both ends agreed
     bool more_to_read_ = false;
-    std::uint32_t first_let_go_ = none;
-    std::uint32_t last_let_go_ = none;
+    std::uint32_t first_released_ = none;
+    std::uint32_t last_released_ = none;
     core::nanoseconds close_by_{};
     send_queue queue_;
     zerocopy_ledger zerocopy_;

@@ -15,7 +15,7 @@ namespace accel::core {
 
 /// A child that was forked in a handler is in no worker's turn: its answers go by `hand_over`, which knows
 /// whose they are.
-[[maybe_unused]] const int exchange_server::forgets_turn =
+[[maybe_unused]] const int exchange_server::forgets_round =
     ::pthread_atfork(nullptr, nullptr, [] { current = nullptr; });
 
 exchange_server::exchange_server(worker& owner, const server_options& options, handler service)
@@ -63,7 +63,7 @@ void exchange_server::ignore(exchange_state& request) noexcept {
     } else if (!own.hand_over(answered)) {
         return status::invalid_state;
     }
-    owner.let_go();
+    owner.release_ref();
     return gone ? status::peer_lost : status::ok;
 }
 

@@ -44,12 +44,12 @@ class exchange_server {
     exchange_server& operator=(const exchange_server&) = delete;
 
     /// While one lives, the current thread is the worker's, and answers leave at once.
-    class turn_scope {
+    class round_scope {
       public:
-        explicit turn_scope(const exchange_server& own) noexcept : outer_(std::exchange(current, &own)) {}
-        ~turn_scope() { current = outer_; }
-        turn_scope(const turn_scope&) = delete;
-        turn_scope& operator=(const turn_scope&) = delete;
+        explicit round_scope(const exchange_server& own) noexcept : outer_(std::exchange(current, &own)) {}
+        ~round_scope() { current = outer_; }
+        round_scope(const round_scope&) = delete;
+        round_scope& operator=(const round_scope&) = delete;
 
       private:
         const exchange_server* outer_;
@@ -81,7 +81,9 @@ class exchange_server {
     /// Any thread. References to the worker: one of the server, one of each exchange handed out.
     void hold() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
     /// True: it was the last one.
-    [[nodiscard]] bool let_go() noexcept { return references_.fetch_sub(1, std::memory_order_acq_rel) == 1; }
+    [[nodiscard]] bool release_ref() noexcept {
+        return references_.fetch_sub(1, std::memory_order_acq_rel) == 1;
+    }
 
     /// Any thread: from now on requests are refused with `overloaded`.
     void refuse_requests() noexcept { max_open_.store(0, std::memory_order_relaxed); }
@@ -119,7 +121,7 @@ class exchange_server {
     /// Whose turn the current thread is in. Initial-exec: one load, also from a shared library.
     static inline constinit thread_local const exchange_server* current
         __attribute__((tls_model("initial-exec"))) = nullptr;
-    static const int forgets_turn;
+    static const int forgets_round;
 
     worker& owner_;
     handler service_;

@@ -268,7 +268,7 @@ void server_core::stop() {
         const std::lock_guard lock(mutex_);
         for (worker* each : workers_) {
             each->exchanges().counters().add_to(counted_);
-            each->let_go();
+            each->release_ref();
         }
         workers_.clear();
         driven_ = nullptr;

@@ -43,7 +43,7 @@ class server_core : private session_observer {
     [[nodiscard]] std::vector<std::string> endpoints() const;
     [[nodiscard]] server_statistics statistics() const;
     /// One turn of the only worker, where the caller drives it.
-    std::size_t poll() noexcept { return driven_ != nullptr ? driven_->turn() : 0; }
+    std::size_t poll() noexcept { return driven_ != nullptr ? driven_->progress() : 0; }
     [[nodiscard]] result<void> reload_keys();
     status drain(nanoseconds timeout);
     void stop();

@@ -44,7 +44,7 @@ status session::drop(const exchange_state& answered) noexcept {
     return status::peer_lost;
 }
 
-void session::let_go(std::uint32_t slot) noexcept {
+void session::end_lease(std::uint32_t slot) noexcept {
     if (slot >= exchanges_.size() || exchanges_[slot].leases_out == nullptr) return;
     std::exchange(exchanges_[slot].leases_out, nullptr)->fetch_sub(1, std::memory_order_release);
 }
@@ -52,7 +52,7 @@ void session::let_go(std::uint32_t slot) noexcept {
 bool session::close() {
     if (!connection_->close()) return false;
     if (path_ == nullptr) return true;
-    for (std::uint32_t i = 0; i < exchanges_.size(); ++i) let_go(i);
+    for (std::uint32_t i = 0; i < exchanges_.size(); ++i) end_lease(i);
     if (const recall how = path_->recalled(); how != recall::none) part_from_client(how);
     return true;
 }

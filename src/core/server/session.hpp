@@ -36,7 +36,7 @@ class session {
     /// The slot is free for the client's next request.
     void finish(exchange_state& answered) noexcept;
     /// The transport no longer touches the last lent answer in this slot.
-    void let_go(std::uint32_t slot) noexcept;
+    void end_lease(std::uint32_t slot) noexcept;
 
     [[nodiscard]] worker& owner() const noexcept { return owner_; }
     [[nodiscard]] std::uint64_t id() const noexcept { return id_; }

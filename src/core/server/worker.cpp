@@ -45,8 +45,8 @@ result<void> worker::use(accelerator_device& device) {
 
 // On the way of every request.
 
-std::size_t worker::turn() noexcept {
-    const exchange_server::turn_scope inside(exchanges_);
+std::size_t worker::progress() noexcept {
+    const exchange_server::round_scope inside(exchanges_);
     if (commands_.pending()) run_commands();
     std::size_t total = 0;
     for (const auto& source : sources_) {
@@ -74,7 +74,7 @@ std::size_t worker::turn() noexcept {
         return;
     }
     if (event.kind == event_kind::lost) return lose(from, event.reason);
-    from.let_go(event.header.slot);
+    from.end_lease(event.header.slot);
 }
 
 // The thread.
@@ -87,7 +87,7 @@ void worker::run() noexcept {
     thread_id_.store(::gettid(), std::memory_order_relaxed);
     nanoseconds idle_since = now();
     while (!stopping_.load(std::memory_order_acquire)) {
-        const bool idle = turn() == 0;
+        const bool idle = progress() == 0;
         if (!idle) {
             idle_since = exchanges_.last_time();
             spinner_.restart();
@@ -189,15 +189,15 @@ void worker::lose(session& which, status why) noexcept {
 /// Lets what was answered leave, then closes every session. Those whose exchanges a handler keeps stay.
 void worker::close_all() noexcept {
     const nanoseconds deadline = deadline_after(close_patience);
-    turn();
+    progress();
     exchanges_.leave();
     while (!sessions_.flushed() && now() < deadline) {
-        if (turn() == 0) sleep_on({}, now() + closing_interval);
+        if (progress() == 0) sleep_on({}, now() + closing_interval);
     }
     while (session* const each = sessions_.last()) lose(*each, status::closed);
     const gpu_exchanges* const gpu = exchanges_.gpu();
     while (sessions_.any_closing() && now() < deadline) {
-        turn();
+        progress();
         const bool moving = gpu != nullptr && gpu->streams().moving() > 0;
         if (!moving && sessions_.only_held()) break;
         sleep_on({}, now() + closing_interval);

@@ -52,13 +52,13 @@ class worker {
     /// Ends the thread's sleep.
     void wake() noexcept;
     /// Ends one reference (`exchange_server::hold`).
-    void let_go() noexcept {
-        if (exchanges_.let_go()) delete this;
+    void release_ref() noexcept {
+        if (exchanges_.release_ref()) delete this;
     }
 
     // On the worker's thread.
     /// One round over everything; returns how many events there were.
-    std::size_t turn() noexcept;
+    std::size_t progress() noexcept;
     void lose(session& which, status why) noexcept;
 
   private:
