@@ -28,7 +28,7 @@ struct slot_use {
     verbs::response_target target;       ///< server: where the client wants the answer
     std::uint32_t lent_until = 0;        ///< number of the work request that reads lent memory
     bool lent = false;                   ///< … and it has not completed
-    bool let_go_owed = false;
+    bool release_owed = false;
     bool copies_response = false;  ///< client: `response_into` is no memory the device can write
 };
 
@@ -94,12 +94,12 @@ class rdma_link final : public core::link, public async_listener {
     [[nodiscard]] bool take_arrival(const mlx5::completion& completion, core::link_event& out) noexcept;
     /// What else completes.
     void on_other_completion(const mlx5::completion& completion) noexcept;
-    /// The link is of no more use; the next `tell` says so.
+    /// The link is of no more use; the next `drain_events` says so.
     void fail(status reason) noexcept;
-    /// What is not bound to a completion: `let_go` and `lost`. Returns how many events it wrote.
-    [[nodiscard]] std::size_t tell(std::span<core::link_event> out) noexcept;
+    /// What is not bound to a completion: `buffer_released` and `lost`. Returns how many events it wrote.
+    [[nodiscard]] std::size_t drain_events(std::span<core::link_event> out) noexcept;
     [[nodiscard]] bool has_something_to_tell() const noexcept {
-        return state_ == state::losing || !let_go_.empty();
+        return state_ == state::losing || !released_.empty();
     }
     /// Posts the receives that were used up.
     void refill_receives() noexcept;
@@ -107,7 +107,7 @@ class rdma_link final : public core::link, public async_listener {
     /// On the polling thread, after `on_async_event`.
     void settle_async_failure() noexcept { fail(async_reason_.load(std::memory_order_relaxed)); }
 
-    bool talks = false;  ///< kept by the poller: it is going to ask what there is to tell
+    bool pending = false;  ///< kept by the poller: it is going to ask what there is to tell
 
   private:
     enum class state : std::uint8_t {
@@ -161,7 +161,7 @@ class rdma_link final : public core::link, public async_listener {
     [[nodiscard]] const memory_keys* keys_of(const core::region_state& region, access use) noexcept;
     [[nodiscard]] std::size_t write_response_target(const core::outgoing& message) noexcept;
     void settle_lent() noexcept;
-    void push_let_go(std::uint32_t slot) noexcept;
+    void push_released(std::uint32_t slot) noexcept;
     void forget_let_go(std::uint32_t slot) noexcept;
 
     rdma_poller& poller_;
@@ -195,7 +195,7 @@ class rdma_link final : public core::link, public async_listener {
         std::uint32_t until = 0;
     };
     std::vector<lent_message> lent_;     ///< capacity for the whole queue
-    std::vector<std::uint32_t> let_go_;  ///< capacity for all slots
+    std::vector<std::uint32_t> released_;  ///< capacity for all slots
 };
 
 }  // namespace accel::verbs

@@ -70,7 +70,7 @@ result<std::unique_ptr<core::link>> rdma_link::create(rdma_poller& owner, const 
 
 rdma_link::rdma_link(rdma_poller& owner, const core::link_config& config, std::shared_ptr<domain> domain)
     : poller_(owner), config_(config), domain_(std::move(domain)), slots_(config.geometry.slots) {
-    let_go_.reserve(config.geometry.slots);
+    released_.reserve(config.geometry.slots);
 }
 
 rdma_link::~rdma_link() {
@@ -227,7 +227,7 @@ void rdma_link::fail(status reason) noexcept {
     if (state_ != state::open) return;
     state_ = state::losing;
     reason_ = reason;
-    poller_.make_talk(*this);
+    poller_.mark_pending(*this);
 }
 
 void rdma_link::on_async_event(ibv_event_type type) noexcept {

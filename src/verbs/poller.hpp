@@ -130,7 +130,7 @@ class rdma_poller final : public core::poller, public async_listener {
     /// After the queue pair is gone; if the link is polled, on the polling thread. Idempotent.
     void remove(rdma_link& link, std::uint32_t number, bool polled) noexcept;
     /// The link has something to tell at the next poll. On the polling thread; never allocates.
-    void make_talk(rdma_link& link) noexcept;
+    void mark_pending(rdma_link& link) noexcept;
     /// The link has failed. Any thread.
     void report(rdma_link& link) noexcept;
     void on_async_event(ibv_event_type type) noexcept override;
@@ -151,11 +151,11 @@ class rdma_poller final : public core::poller, public async_listener {
     [[nodiscard]] result<void> make_queues();
     [[nodiscard]] result<void> add_queue(std::uint32_t completions);
     [[nodiscard]] completion_queue& next_queue() noexcept;
-    void disown(std::uint32_t number) noexcept;
+    void discard_completions(std::uint32_t number) noexcept;
     void replace_queues() noexcept;
-    void announce() noexcept;
-    void take_news() noexcept;
-    [[nodiscard]] std::size_t tell(std::span<core::link_event> out) noexcept;
+    void wake() noexcept;
+    void take_commands() noexcept;
+    [[nodiscard]] std::size_t drain_events(std::span<core::link_event> out) noexcept;
     [[nodiscard]] std::size_t poll_on(int got, std::span<core::link_event> out) noexcept;
     [[nodiscard]] std::size_t poll_all(std::span<core::link_event> out) noexcept;
     [[nodiscard]] std::size_t take(const mlx5::completion& completion, core::link_event& out) noexcept;
@@ -165,7 +165,7 @@ class rdma_poller final : public core::poller, public async_listener {
     void keep(int got) noexcept;
     void top_up() noexcept;
     void settle_busy() noexcept {
-        busy_ = !talkers_.empty() || next_fetched_ < last_fetched_ || queue_failed_ || top_up_due_;
+        busy_ = !pending_links_.empty() || next_fetched_ < last_fetched_ || queue_failed_ || top_up_due_;
     }
     void fail_all(status reason) noexcept;
     void fail_queue() noexcept;
@@ -189,14 +189,14 @@ class rdma_poller final : public core::poller, public async_listener {
     std::uint32_t next_fetched_ = 0;
     std::uint32_t last_fetched_ = 0;
     link_table links_;
-    std::vector<rdma_link*> talkers_;  ///< capacity for all links
-    bool queue_failed_ = false;        ///< as `mutex_` guards it for other threads
-    bool busy_ = false;                ///< there is more to `poll` than a look at the completion queue
-    std::uint32_t single_looks_ = 0;   ///< so many looks ask for one completion, the next one for more
+    std::vector<rdma_link*> pending_links_;  ///< capacity for all links
+    bool queue_failed_ = false;              ///< as `mutex_` guards it for other threads
+    bool busy_ = false;                      ///< there is more to `poll` than a look at the completion queue
+    std::uint32_t single_looks_ = 0;         ///< so many looks ask for one completion, the next one for more
     core::nanoseconds replace_at_{};
     bool armed_ = false;  ///< an event of the completion queue may be there to be taken
 
-    std::atomic<bool> news_{false};
+    std::atomic<bool> commands_pending_{false};
     std::mutex mutex_;  ///< of what follows; met only when a link comes, goes or fails
     std::vector<rdma_link*> added_;
     std::vector<rdma_link*> failed_;

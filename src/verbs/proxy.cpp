@@ -130,7 +130,7 @@ result<void> proxy_engine::add(queue_pair& pair, const proxy_send_ring& ring) {
     added_.push_back(std::make_unique<sender>(pair, ring));
     shares_.emplace(pair.number(), share);
     sends_left_ -= share;
-    announce();
+    wake();
     return {};
 }
 
@@ -144,13 +144,13 @@ void proxy_engine::remove(const queue_pair& pair) noexcept {
         const auto is_it = [&](const auto& each) { return each->pair == &pair; };
         if (std::erase_if(added_, is_it) > 0) return;  // it never had a turn
         removed_.push_back(pair.number());
-        announce();
+        wake();
     }
     wait_for_turn();
 }
 
-void proxy_engine::announce() noexcept {
-    news_.store(true, std::memory_order_seq_cst);
+void proxy_engine::wake() noexcept {
+    commands_pending_.store(true, std::memory_order_seq_cst);
     core::signal_event(wake_fd_);
 }
 
@@ -165,12 +165,12 @@ void proxy_engine::wait_for_turn() const noexcept {
 void proxy_engine::on_async_event(ibv_event_type) noexcept {
     const std::lock_guard lock(mutex_);
     device_failed_ = true;
-    announce();
+    wake();
 }
 
-void proxy_engine::take_news() noexcept {
+void proxy_engine::take_commands() noexcept {
     const std::lock_guard lock(mutex_);
-    news_.store(false, std::memory_order_relaxed);
+    commands_pending_.store(false, std::memory_order_relaxed);
     for (const std::uint32_t number : removed_) {
         const sender* const gone = find(number);
         if (gone->untold) --untold_;

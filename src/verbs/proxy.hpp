@@ -77,8 +77,9 @@ class proxy_engine final : public async_listener {
     /// posted to and which stays where it is until `remove`. Any thread.
     [[nodiscard]] result<void> add(queue_pair& pair, const proxy_send_ring& ring);
     /// When it returns, nothing of the ring is posted or looked at any more, and completions that come for
-    /// the queue pair are dropped; what the completion ring holds already is its taker's (`proxy::disown`).
-    /// Waits for one turn at most. The queue pair ends before another is added. Any thread.
+    /// the queue pair are dropped; what the completion ring holds already is its taker's
+    /// (`proxy::discard_completions`). Waits for one turn at most. The queue pair ends before another is
+    /// added. Any thread.
     void remove(const queue_pair& pair) noexcept;
 
     /// Runs `turn` on a thread of its own until `stop`, which waits for one turn at most.
@@ -131,9 +132,9 @@ class proxy_engine final : public async_listener {
                  const proxy_options& options) noexcept;
     [[nodiscard]] result<void> make_queues();
     [[nodiscard]] result<void> check(const queue_pair& pair, const proxy_send_ring& ring) const;
-    void announce() noexcept;
+    void wake() noexcept;
     void wait_for_turn() const noexcept;
-    void take_news() noexcept;
+    void take_commands() noexcept;
     void run() noexcept;
     [[nodiscard]] bool nap(core::nanoseconds bound) noexcept;
 
@@ -181,7 +182,7 @@ class proxy_engine final : public async_listener {
     std::array<mlx5::local_range, most_batch> ranges_{};
 
     std::atomic<std::uint32_t> turn_{0};  ///< odd: in one
-    std::atomic<bool> news_{false};
+    std::atomic<bool> commands_pending_{false};
     std::atomic<bool> stop_{false};
     std::atomic<pid_t> thread_id_{0};
     std::mutex mutex_;  ///< of what follows; met only when a queue pair comes or goes

@@ -13,8 +13,8 @@ constexpr unsigned known_flags = mlx5::flag_solicited | mlx5::flag_signalled | m
 bool proxy_engine::turn() noexcept {
     const std::uint32_t before = turn_.load(std::memory_order_relaxed);
     turn_.store(before + 1, std::memory_order_seq_cst);
-    bool any = news_.load(std::memory_order_seq_cst);
-    if (any) take_news();
+    bool any = commands_pending_.load(std::memory_order_seq_cst);
+    if (any) take_commands();
     any = take_completions() || any;
     any = post_all() || any;
     if (use_.missing >= use_.at_once) refill(use_.missing);
@@ -56,8 +56,8 @@ bool proxy_engine::take_completions() noexcept {
 /// A queue pair may have been added, and its peer have written, since the turn began.
 void proxy_engine::take(const mlx5::completion& completion) noexcept {
     sender* whose = find(completion.queue_pair);
-    if (whose == nullptr && news_.load(std::memory_order_seq_cst)) {
-        take_news();
+    if (whose == nullptr && commands_pending_.load(std::memory_order_seq_cst)) {
+        take_commands();
         whose = find(completion.queue_pair);
     }
     if (is_receive(completion)) {

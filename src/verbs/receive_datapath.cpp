@@ -12,7 +12,7 @@
 namespace accel::verbs {
 
 std::size_t rdma_poller::poll(std::span<core::link_event> out) noexcept {
-    const bool simple = single_looks_ > 0 && !busy_ && !news_.load(std::memory_order_acquire);
+    const bool simple = single_looks_ > 0 && !busy_ && !commands_pending_.load(std::memory_order_acquire);
     if (!simple) [[unlikely]]
         return poll_all(out);
     --single_looks_;
@@ -52,8 +52,8 @@ completion_queue& rdma_poller::next_queue() noexcept {
 
 /// With news, something to tell, or more completions than one.
 [[gnu::noinline]] std::size_t rdma_poller::poll_all(std::span<core::link_event> out) noexcept {
-    if (news_.load(std::memory_order_acquire)) take_news();
-    std::size_t count = talkers_.empty() ? 0 : tell(out);
+    if (commands_pending_.load(std::memory_order_acquire)) take_commands();
+    std::size_t count = pending_links_.empty() ? 0 : drain_events(out);
     if (queue_failed_) {
         replace_queues();
     } else {
@@ -81,8 +81,8 @@ std::size_t rdma_poller::take_completions(std::span<core::link_event> out) noexc
 /// Returns how many events a completion makes: none or one, written to `out`.
 std::size_t rdma_poller::take(const mlx5::completion& completion, core::link_event& out) noexcept {
     rdma_link* link = links_.find(completion.queue_pair);
-    if (link == nullptr && news_.load(std::memory_order_acquire)) {
-        take_news();
+    if (link == nullptr && commands_pending_.load(std::memory_order_acquire)) {
+        take_commands();
         link = links_.find(completion.queue_pair);
     }
     const bool shared_receive = is_receive(completion) && receives_ != nullptr;
@@ -164,11 +164,11 @@ void rdma_link::on_other_completion(const mlx5::completion& completion) noexcept
     return true;
 }
 
-std::size_t rdma_link::tell(std::span<core::link_event> out) noexcept {
+std::size_t rdma_link::drain_events(std::span<core::link_event> out) noexcept {
     std::size_t count = 0;
-    while (!let_go_.empty() && count < out.size()) {
-        out[count++] = core::let_go_event(config_.owner, let_go_.back());
-        let_go_.pop_back();
+    while (!released_.empty() && count < out.size()) {
+        out[count++] = core::buffer_released_event(config_.owner, released_.back());
+        released_.pop_back();
     }
     if (state_ == state::losing && count < out.size()) {
         out[count++] = core::lost_event(config_.owner, reason_);

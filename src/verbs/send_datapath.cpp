@@ -186,7 +186,7 @@ rdma_link::source rdma_link::lent_source(const core::outgoing& message) noexcept
     }
     std::byte* const room = config_.send->payload(message.slot);
     std::copy(message.payload.begin(), message.payload.end(), room);
-    if (is_server()) push_let_go(message.slot);
+    if (is_server()) push_released(message.slot);
     return {{room, message.payload.size()}, send_memory_->lkey, false, true, false};
 }
 
@@ -221,7 +221,7 @@ bool rdma_link::retract(std::uint32_t slot) noexcept {
     // Only the late answer tells that the server no longer writes there.
     if (!use.response_into.empty() && !use.copies_response) return false;
     use.response_into = {};
-    use.let_go_owed = use.lent;
+    use.release_owed = use.lent;
     return !use.lent;
 }
 
@@ -237,8 +237,8 @@ void rdma_link::settle_lent() noexcept {
         slot_use& use = slots_[each->slot];
         if (!use.lent || use.lent_until != each->until) continue;
         use.lent = false;
-        if (is_server() || use.let_go_owed) push_let_go(each->slot);
-        use.let_go_owed = false;
+        if (is_server() || use.release_owed) push_released(each->slot);
+        use.release_owed = false;
     }
     lent_.erase(lent_.begin(), waiting);
 }
@@ -246,14 +246,14 @@ void rdma_link::settle_lent() noexcept {
 /// Client: the call that waited for it has had its answer, and the next one in this slot would be taken to be
 /// let go of.
 void rdma_link::forget_let_go(std::uint32_t slot) noexcept {
-    slots_[slot].let_go_owed = false;
-    std::erase(let_go_, slot);
+    slots_[slot].release_owed = false;
+    std::erase(released_, slot);
 }
 
-void rdma_link::push_let_go(std::uint32_t slot) noexcept {
-    if (let_go_.size() == let_go_.capacity()) return;  // each slot once: cannot be
-    let_go_.push_back(slot);
-    poller_.make_talk(*this);
+void rdma_link::push_released(std::uint32_t slot) noexcept {
+    if (released_.size() == released_.capacity()) return;  // each slot once: cannot be
+    released_.push_back(slot);
+    poller_.mark_pending(*this);
 }
 
 }  // namespace accel::verbs

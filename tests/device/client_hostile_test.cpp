@@ -25,15 +25,14 @@ class device_liar : public ::testing::TestWithParam<gpu_engine> {
         wanted.host = "127.0.0.1";
         wanted.verbs.ack_timeout = 1ms;
         wanted.verbs.ack_retries = 2;
-        wanted.resident = core::resident_options{nullptr, nullptr, 1, shape, 10s};
-        poller_ = backend_.open_poller(wanted).value();
+        poller_ = backend_.kernels()->open_client(wanted, {nullptr, nullptr, 1, shape, 10s}).value();
         core::link_config config;
         config.geometry = shape;
-        link_ = poller_->open_link(config).value();
+        link_ = poller_->open_connection(config).value();
         server_.connect(link_->describe());
         auto attached = link_->attach({1, {}, {}, server_.describe()}, core::deadline_after(patience(5s)));
         ASSERT_TRUE(attached.ok()) << attached.error().message;
-        channel_ = poller_->client()->channel();
+        channel_ = poller_->channel();
     }
     /// Submits a call; the answer to it as a correct server gives it, to be spoilt.
     bare_client::request submit() {
@@ -80,8 +79,8 @@ class device_liar : public ::testing::TestWithParam<gpu_engine> {
     core::backend& backend_ = *context_.state()->find_backend("gpu");
     std::unique_ptr<bare_client> peer_ = std::make_unique<bare_client>(shape);
     bare_client& server_ = *peer_;
-    std::unique_ptr<core::poller> poller_;
-    std::unique_ptr<core::link> link_;
+    std::unique_ptr<core::kernel_client> poller_;
+    std::unique_ptr<core::connection> link_;
     device::channel_ref channel_;
     device::call_ref call_;
 };

@@ -319,7 +319,7 @@ class serving {
 
     void turn(nanoseconds longest) {
         for (auto& each : peers_) each->flush();
-        server_->turn(longest);
+        server_->progress(longest);
         for (auto& each : peers_) {
             if (each->reads && each->greeted) listen(*each);
         }

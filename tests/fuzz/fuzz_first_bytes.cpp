@@ -236,7 +236,7 @@ class meeting {
                 if (input_.byte() < 0xf0) return turn(0ms);
                 keys().authorize(false);
                 clean_ = false;
-                return server_->turn(0ms);
+                return server_->progress(0ms);
         }
     }
 
@@ -310,7 +310,7 @@ class meeting {
         listen();
     }
     void turn(nanoseconds longest) {
-        server_->turn(longest);
+        server_->progress(longest);
         while (control_server_view::open_next(*server_)) {
         }
         control_server_view::check(*server_);

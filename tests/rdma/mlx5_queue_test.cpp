@@ -194,7 +194,7 @@ TEST_F(mlx5_queue, the_first_failure_stays_and_names_its_reason) {
     EXPECT_EQ(client.taken.first_failure, told);
 }
 
-TEST_F(mlx5_queue, a_disowned_number_is_never_told_again) {
+TEST_F(mlx5_queue, a_discarded_number_is_never_told_again) {
     const end one = make_end();
     const end other = make_end();
     connect(*one.pair, *other.pair);
@@ -211,7 +211,7 @@ TEST_F(mlx5_queue, a_disowned_number_is_never_told_again) {
     ASSERT_TRUE(eventually(
         patience(5s),
         [&] { return mlx5::detail::is_written(client.done, 2, mlx5::load_whole(&last->owner_kind)); }, 10us));
-    mlx5::disown(client.done, one.pair->qp_num);
+    mlx5::discard_completions(client.done, one.pair->qp_num);
     for (int i = 1; i < 3; ++i) {
         ASSERT_TRUE(take(client.done, done));
         EXPECT_EQ(done.queue_pair, mlx5::no_queue_pair);

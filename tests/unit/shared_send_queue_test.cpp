@@ -132,7 +132,7 @@ TEST(shared_send_queue, tells_the_adapter_of_nothing_behind_a_request_that_is_no
     mlx5::work_request request;
     const auto finish = [&](std::uint32_t block) {
         const auto size = mlx5::size_of(request);
-        mlx5::mark_whole(of.ref, block, block + 1, mlx5::doorbell_of(of.ref.queue, block, request, size));
+        mlx5::mark_ready(of.ref, block, block + 1, mlx5::doorbell_of(of.ref.queue, block, request, size));
         mlx5::announce(of.ref);
     };
     mlx5::fill(of.ref.queue, second, request, mlx5::size_of(request));

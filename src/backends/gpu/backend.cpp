@@ -14,13 +14,13 @@ namespace accel::gpu {
 namespace {
 
 /// Kernels at one end of `rdma`. An end without kernels, a client or a handler, is the rdma backend.
-class gpu_backend final : public core::backend {
+class gpu_backend final : public core::backend, public core::kernel_backend {
   public:
     explicit gpu_backend(core::context_state& context)
         : context_(context), rdma_(verbs::make_rdma_backend(context, {.name = "gpu", .fills_gpus = false})) {}
     [[nodiscard]] std::string_view scheme() const noexcept override { return "gpu"; }
     [[nodiscard]] std::string_view wire() const noexcept override { return rdma_->wire(); }
-    [[nodiscard]] bool serves_kernels() const noexcept override { return true; }
+    [[nodiscard]] core::kernel_backend* kernels() noexcept override { return this; }
     [[nodiscard]] core::probe_result probe() override;
     [[nodiscard]] core::probe_result examine() override;
     void unregister_region(const core::region_state& region) noexcept override {
@@ -29,9 +29,15 @@ class gpu_backend final : public core::backend {
 
     [[nodiscard]] result<std::unique_ptr<core::poller>> open_poller(
         const core::poller_options& options) override {
-        if (!options.resident) return rdma_->open_poller(options);
-        return options.role == core::link_role::client ? client_poller::open(options)
-                                                       : resident_poller::open(options);
+        return rdma_->open_poller(options);
+    }
+    [[nodiscard]] result<std::unique_ptr<core::kernel_service>> open_service(
+        const core::poller_options& options, const core::kernel_options& kernels) override {
+        return resident_poller::open(options, kernels);
+    }
+    [[nodiscard]] result<std::unique_ptr<core::kernel_client>> open_client(
+        const core::poller_options& options, const core::kernel_options& kernels) override {
+        return client_poller::open(options, kernels);
     }
 
   private:

@@ -21,12 +21,12 @@ namespace {
 constexpr std::chrono::microseconds knock_interval{20};
 
 /// The thin part: all of a connection is its poller's, which has only one.
-class client_link final : public core::link {
+class client_connection final : public core::connection {
   public:
-    explicit client_link(client_poller& owner) noexcept : poller_(owner) {}
-    ~client_link() override { (void)close(); }
-    client_link(const client_link&) = delete;
-    client_link& operator=(const client_link&) = delete;
+    explicit client_connection(client_poller& owner) noexcept : poller_(owner) {}
+    ~client_connection() override { (void)close(); }
+    client_connection(const client_connection&) = delete;
+    client_connection& operator=(const client_connection&) = delete;
 
     [[nodiscard]] core::link_description describe() const override { return poller_.describe(); }
     [[nodiscard]] result<void> attach(const core::link_grant& grant, core::nanoseconds deadline) override {
@@ -37,14 +37,6 @@ class client_link final : public core::link {
         poller_.disconnect();
         return true;
     }
-    [[nodiscard]] status deliver(const core::outgoing&) noexcept override { return status::peer_lost; }
-    [[nodiscard]] status deliver_plain(std::uint32_t, std::span<const std::byte>) noexcept override {
-        return status::peer_lost;
-    }
-    [[nodiscard]] bool retract(std::uint32_t) noexcept override { return true; }
-    void consumed(std::uint32_t) noexcept override {}
-    [[nodiscard]] core::slot_memory& send() const noexcept override { return *poller_.send_slots(); }
-    [[nodiscard]] core::slot_memory& receive() const noexcept override { return *poller_.receive_slots(); }
 
   private:
     client_poller& poller_;
@@ -52,8 +44,8 @@ class client_link final : public core::link {
 
 }  // namespace
 
-result<std::unique_ptr<core::poller>> client_poller::open(const core::poller_options& options) {
-    const core::resident_options& wanted = *options.resident;
+result<std::unique_ptr<core::kernel_client>> client_poller::open(const core::poller_options& options,
+                                                                 const core::kernel_options& wanted) {
     auto chosen = choose_engine(options.verbs, options.host, wanted.gpus, wanted.gpu);
     if (!chosen) return chosen.error();
     const std::uint64_t longest = chosen->on->port().max_message_bytes;
@@ -65,19 +57,20 @@ result<std::unique_ptr<core::poller>> client_poller::open(const core::poller_opt
     const auto level = chosen->fell_back ? log_level::warning : log_level::debug;
     core::log().log(level, "gpu: engine {}: {}", chosen->engine == gpu_engine::direct ? "direct" : "proxy",
                     chosen->reason);
-    std::unique_ptr<client_poller> made(new client_poller(std::move(*chosen), options));
+    std::unique_ptr<client_poller> made(new client_poller(std::move(*chosen), options, wanted));
     if (auto ready = made->prepare(); !ready) return ready.error();
-    return std::unique_ptr<core::poller>(std::move(made));
+    return std::unique_ptr<core::kernel_client>(std::move(made));
 }
 
-client_poller::client_poller(engine_choice choice, const core::poller_options& options)
+client_poller::client_poller(engine_choice choice, const core::poller_options& options,
+                             const core::kernel_options& kernels)
     : device_(std::move(choice.on)),
       engine_(choice.engine),
       reason_(std::move(choice.reason)),
       options_(options.verbs),
-      shape_(options.resident->most),
-      call_timeout_(options.resident->call_timeout),
-      kernel_memory_(options.resident->gpus, options.resident->gpu),
+      shape_(kernels.most),
+      call_timeout_(kernels.call_timeout),
+      kernel_memory_(kernels.gpus, kernels.gpu),
       wake_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
     sizes_.sessions = 1;
     sizes_.slots = shape_.slots;
@@ -128,16 +121,14 @@ result<void> client_poller::make_slots() {
     auto responses = domain.register_memory(memory_->responses(), verbs::access::peer_writes, slots_on());
     if (!responses) return responses.error();
     place_->responses = std::move(*responses);
-    send_ = core::slot_memory::over(memory_->requests().data(), shape_.slots, shape_.request_bytes,
-                                    sizes_.request_stride);
     receive_ = core::slot_memory::over(memory_->responses().data(), shape_.slots, shape_.response_bytes,
                                        sizes_.response_stride);
     return {};
 }
 
-result<std::unique_ptr<core::link>> client_poller::open_link(const core::link_config& config) {
+result<std::unique_ptr<core::connection>> client_poller::open_connection(const core::link_config& config) {
     owner_ = config.owner;
-    return std::unique_ptr<core::link>(std::make_unique<client_link>(*this));
+    return std::unique_ptr<core::connection>(std::make_unique<client_connection>(*this));
 }
 
 core::link_description client_poller::describe() const {

@@ -16,8 +16,8 @@ constexpr std::chrono::milliseconds flush_grace{20};
 
 }  // namespace
 
-result<std::unique_ptr<core::link>> resident_link::create(resident_poller& owner,
-                                                          const core::link_config& config) {
+result<std::unique_ptr<core::connection>> resident_link::create(resident_poller& owner,
+                                                                const core::link_config& config) {
     const core::link_geometry& most = owner.most();
     const core::link_geometry& wanted = config.geometry;
     if (wanted.slots > most.slots || wanted.request_bytes > most.request_bytes ||
@@ -33,7 +33,7 @@ result<std::unique_ptr<core::link>> resident_link::create(resident_poller& owner
         owner.give_connection_back(*index);
         return opened.error();
     }
-    return std::unique_ptr<core::link>(new resident_link(owner, config, *index));
+    return std::unique_ptr<core::connection>(new resident_link(owner, config, *index));
 }
 
 resident_link::resident_link(resident_poller& owner, const core::link_config& config,
@@ -57,7 +57,7 @@ resident_link::~resident_link() {
 }
 
 core::link_description resident_link::describe() const {
-    connection& mine = poller_.connection_at(index_);
+    gpu::connection& mine = poller_.connection_at(index_);
     verbs::endpoint own;
     mine.queue_pair->describe(own);
     describe_slots(*receive_, mine.requests->rkey, poller_.slots_on() != nullptr, own);
@@ -79,7 +79,7 @@ result<void> resident_link::attach(const core::link_grant& grant, core::nanoseco
 
 /// Kernels know of the session before its client learns that it has one.
 void resident_link::offer(const verbs::endpoint& peer) noexcept {
-    const connection& mine = poller_.connection_at(index_);
+    const gpu::connection& mine = poller_.connection_at(index_);
     device::detail::session_offer& out = poller_.memory().offer(index_);
     out = {};
     out.id = config_.session_id;

@@ -25,8 +25,8 @@ void connection::on_async_event(ibv_event_type /*type*/) noexcept {
     core::signal_event(wake_fd);
 }
 
-result<std::unique_ptr<core::poller>> resident_poller::open(const core::poller_options& options) {
-    const core::resident_options& wanted = *options.resident;
+result<std::unique_ptr<core::kernel_service>> resident_poller::open(const core::poller_options& options,
+                                                                    const core::kernel_options& wanted) {
     const std::uint64_t slots = std::uint64_t{wanted.sessions} * wanted.most.slots;
     if (slots == 0 || slots > most_slots) {
         return error{status::invalid_argument, 0,
@@ -46,20 +46,21 @@ result<std::unique_ptr<core::poller>> resident_poller::open(const core::poller_o
     const auto level = chosen->fell_back ? log_level::warning : log_level::info;
     core::log().log(level, "gpu: engine {}: {}", chosen->engine == gpu_engine::direct ? "direct" : "proxy",
                     chosen->reason);
-    std::unique_ptr<resident_poller> made(new resident_poller(std::move(*chosen), options));
+    std::unique_ptr<resident_poller> made(new resident_poller(std::move(*chosen), options, wanted));
     if (auto ready = made->prepare(); !ready) return ready.error();
-    return std::unique_ptr<core::poller>(std::move(made));
+    return std::unique_ptr<core::kernel_service>(std::move(made));
 }
 
-resident_poller::resident_poller(engine_choice choice, const core::poller_options& options)
+resident_poller::resident_poller(engine_choice choice, const core::poller_options& options,
+                                 const core::kernel_options& kernels)
     : device_(std::move(choice.on)),
       engine_(choice.engine),
       reason_(std::move(choice.reason)),
       options_(options.verbs),
-      most_(options.resident->most),
-      kernel_memory_(options.resident->gpus, options.resident->gpu),
+      most_(kernels.most),
+      kernel_memory_(kernels.gpus, kernels.gpu),
       wake_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-    sizes_.sessions = options.resident->sessions;
+    sizes_.sessions = kernels.sessions;
     sizes_.slots = most_.slots;
     sizes_.request_stride = stride_for(most_.request_bytes);
     sizes_.response_stride = stride_for(most_.response_bytes);
@@ -76,7 +77,7 @@ resident_poller::~resident_poller() {
     ::close(wake_fd_);
 }
 
-core::resident_engine resident_poller::engine() const {
+core::kernel_engine resident_poller::engine() const {
     return {engine_, reason_, queues_->cpu_time()};
 }
 
@@ -127,7 +128,7 @@ result<void> resident_poller::register_slots(connection& place) {
     return {};
 }
 
-result<std::unique_ptr<core::link>> resident_poller::open_link(const core::link_config& config) {
+result<std::unique_ptr<core::connection>> resident_poller::open_connection(const core::link_config& config) {
     return resident_link::create(*this, config);
 }
 
@@ -176,7 +177,7 @@ void resident_poller::on_async_event(ibv_event_type /*type*/) noexcept {
 void resident_poller::add(resident_link& link) {
     const std::lock_guard lock(mutex_);
     links_.push_back(&link);
-    news_.store(true, std::memory_order_seq_cst);
+    commands_pending_.store(true, std::memory_order_seq_cst);
     core::signal_event(wake_fd_);
 }
 
@@ -187,7 +188,7 @@ void resident_poller::remove(resident_link& link) noexcept {
 
 std::size_t resident_poller::poll(std::span<core::link_event> out) noexcept {
     core::clear_event(wake_fd_);
-    news_.store(false, std::memory_order_seq_cst);
+    commands_pending_.store(false, std::memory_order_seq_cst);
     watch_.tick(memory_->orders(), memory_->report(), {});
     (void)watch_.has_refused(memory_->report());
     std::size_t count = 0;

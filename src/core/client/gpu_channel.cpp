@@ -20,10 +20,10 @@
 namespace accel {
 
 struct gpu_channel::state {
-    state(core::connect_request wanted, core::connection opened)
+    state(core::connect_request wanted, core::kernel_connection opened)
         : request(std::move(wanted)),
           made(std::move(opened)),
-          kernels(*made.events->client()),
+          kernels(*made.events),
           channel(kernels.channel()),
           engine(made.events->engine().engine),
           watcher([this] { watch(); }) {}
@@ -37,11 +37,11 @@ struct gpu_channel::state {
         made.path->activate();
         std::array<core::link_event, 16> events;
         while (!ending) {
-            kernels.set_clock_offset(core::nanoseconds{made.watch->clock_offset_ns.load()});
+            kernels.set_clock_offset(core::nanoseconds{made.session.watch->clock_offset_ns.load()});
             if (made.events->poll(events) > 0) lose(events[0].reason);
-            const status over = made.watch->ended();
+            const status over = made.session.watch->ended();
             if (over != status::ok) lose(over == status::closed ? over : status::peer_lost);
-            (void)made.events->sleep(lost ? -1 : made.watch->event_fd(), core::never);
+            (void)made.events->sleep(lost ? -1 : made.session.watch->event_fd(), core::never);
         }
     }
     void lose(status why) {
@@ -49,7 +49,7 @@ struct gpu_channel::state {
         if (why != status::closed)
             core::log().limited(request.peer.host).info("{} lost: {}", request.peer.text(), to_string(why));
         end(why);
-        core::close_session(request, made);
+        core::close_session(request, made.session);
     }
     void end(status why) noexcept {
         status none = status::ok;
@@ -77,12 +77,12 @@ struct gpu_channel::state {
         if (auto read = kernels.finish_report(); !read)
             core::log().limited(request.peer.host).warn("gpu: {}", read.error().message);
         (void)made.path->close();
-        if (!lost) core::close_session(request, made);
+        if (!lost) core::close_session(request, made.session);
         closed = true;
     }
 
     core::connect_request request;
-    core::connection made;
+    core::kernel_connection made;
     core::kernel_client& kernels;
     device::channel_ref channel;
     gpu_engine engine;
@@ -118,8 +118,8 @@ result<gpu_channel> gpu_channel::connect(context& ctx, std::string_view uri, con
     if (ctx.state()->inherited()) return core::made_before_fork();
     auto request = core::resolve_connection(ctx.state(), uri, options);
     if (!request) return request.error();
-    const core::backend* scheme = ctx.state()->find_backend(request->peer.scheme);
-    if (scheme == nullptr || !scheme->serves_kernels()) {
+    core::backend* scheme = ctx.state()->find_backend(request->peer.scheme);
+    if (scheme == nullptr || scheme->kernels() == nullptr) {
         return error{
             status::invalid_argument, 0,
             fmt::format("{}:// has no channels for kernels; connect to gpu://, which reaches servers "
@@ -131,15 +131,14 @@ result<gpu_channel> gpu_channel::connect(context& ctx, std::string_view uri, con
                      "kernels cannot be connected again: without reconnect, close a lost gpu_channel and "
                      "connect another"};
     }
-    core::resident_options kernels{request->context->gpus(), nullptr, 1, {}, request->options.call_timeout};
+    core::kernel_options kernels{request->context->gpus(), nullptr, 1, {}, request->options.call_timeout};
     kernels.most = {request->options.slots, request->options.request_bytes, request->options.response_bytes};
     if (request->options.memory != memory_kind::host()) {
         auto opened = request->context->gpus()->open(request->options.memory);
         if (!opened) return opened.error();
         kernels.gpu = *opened;
     }
-    request->kernels = kernels;
-    auto made = core::open_connection(*request);
+    auto made = core::open_kernel_connection(*request, kernels);
     if (!made) return made.error();
     auto kept = std::make_unique<state>(std::move(*request), std::move(*made));
     kept->gpu = kernels.gpu;

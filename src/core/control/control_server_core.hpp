@@ -36,7 +36,7 @@ class control_server::impl {
     /// Takes turns on a thread of its own from now on. False: there is no descriptor to wake it by.
     [[nodiscard]] bool start();
     /// Sleeps until there is something to do, or for `longest`; then does a bounded part of it.
-    void turn(nanoseconds longest);
+    void progress(nanoseconds longest);
     /// A connection from `address` has come.
     void adopt(unique_fd socket, std::string address);
 

@@ -103,7 +103,7 @@ result<void> gpu_graph::state::record(const gpu_graph_options& options, const re
     (void)lay_out(made->memory, options, memory);
     memory.turn.instance = number;
     auto turns =
-        core->gpu()->record(*core->kernels().service(), memory,
+        core->gpu()->record(core->kernels().service(), memory,
                             [&work, &memory](CUstream_st* stream) { return work(stream, memory.turn); });
     if (!turns) return turns.error();
     made->turns = std::move(*turns);

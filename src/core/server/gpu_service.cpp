@@ -51,7 +51,7 @@ result<gpu_service> gpu_service::listen(context& ctx, std::string_view uri, cons
 }
 
 const device::service_ref& gpu_service::ref() const noexcept {
-    return *state_->core->kernels().service();
+    return state_->core->kernels().service();
 }
 
 memory_kind gpu_service::memory() const noexcept {
@@ -83,7 +83,7 @@ gpu_service_statistics statistics_of(const core::server_core& core) {
     out.cpu_user = seen.cpu_user;
     out.cpu_kernel = seen.cpu_kernel;
     out.cpu_proxy = core.kernels().engine().cpu_time;
-    const device::detail::report_layout& report = *core.kernels().service()->report;
+    const device::detail::report_layout& report = *core.kernels().service().report;
     out.requests = mlx5::load_whole(&report.requests);
     out.replies = mlx5::load_whole(&report.replies);
     out.expired = mlx5::load_whole(&report.expired);

@@ -16,7 +16,7 @@ class harness_backend final : public core::backend {
     explicit harness_backend(core::context_state& context) : real_(gpu::make_backend(context)) {}
     [[nodiscard]] std::string_view scheme() const noexcept override { return real_->scheme(); }
     [[nodiscard]] std::string_view wire() const noexcept override { return real_->wire(); }
-    [[nodiscard]] bool serves_kernels() const noexcept override { return real_->serves_kernels(); }
+    [[nodiscard]] core::kernel_backend* kernels() noexcept override { return real_->kernels(); }
     [[nodiscard]] core::probe_result probe() override { return real_->probe(); }
     [[nodiscard]] core::probe_result examine() override { return real_->examine(); }
     void unregister_region(const core::region_state& region) noexcept override {
@@ -25,8 +25,7 @@ class harness_backend final : public core::backend {
     }
     [[nodiscard]] result<std::unique_ptr<core::poller>> open_poller(
         const core::poller_options& options) override {
-        const bool takes_requests = options.role == core::link_role::server && !options.resident;
-        if (!takes_requests) return real_->open_poller(options);
+        if (options.role == core::link_role::client) return real_->open_poller(options);
         auto on = devices_.open(options.verbs, options.host);
         if (!on) return on.error();
         return harness_poller::open(std::move(*on), domains_, options);

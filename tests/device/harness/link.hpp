@@ -50,12 +50,12 @@ class harness_link final : public core::link, public verbs::async_listener {
     [[nodiscard]] std::uint32_t place() const noexcept { return *place_; }
     /// A message has come; false if it makes no event, else that is written to `out`.
     [[nodiscard]] bool take(const device::detail::ready_entry& arrived, core::link_event& out) noexcept;
-    /// The link is of no more use; the next `tell` says so.
+    /// The link is of no more use; the next `drain_events` says so.
     void fail(status reason) noexcept;
     /// The same, if the device code says so of its session.
     void note_failure() noexcept;
-    /// `let_go` and `lost`. Returns how many events it wrote.
-    [[nodiscard]] std::size_t tell(std::span<core::link_event> out) noexcept;
+    /// `buffer_released` and `lost`. Returns how many events it wrote.
+    [[nodiscard]] std::size_t drain_events(std::span<core::link_event> out) noexcept;
     [[nodiscard]] bool has_something_to_tell() const noexcept {
         return state_ == state::losing || (!lent_.empty() && has_been_sent(lent_.front().until));
     }
@@ -65,7 +65,7 @@ class harness_link final : public core::link, public verbs::async_listener {
     /// On the polling thread, after `on_async_event`.
     void settle_async_failure() noexcept { fail(async_reason_.load(std::memory_order_relaxed)); }
 
-    bool talks = false;  ///< kept by the poller: it is going to ask what there is to tell
+    bool pending = false;  ///< kept by the poller: it is going to ask what there is to tell
 
   private:
     enum class state : std::uint8_t {

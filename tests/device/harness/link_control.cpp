@@ -138,7 +138,7 @@ void harness_link::fail(status reason) noexcept {
     if (state_ != state::open) return;
     state_ = state::losing;
     reason_ = reason;
-    poller_.make_talk(*this);
+    poller_.mark_pending(*this);
 }
 
 void harness_link::note_failure() noexcept {

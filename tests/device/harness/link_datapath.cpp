@@ -70,7 +70,7 @@ status harness_link::deliver(const core::outgoing& message) noexcept {
         return status::ok;  // it is let go when the link ends
     }
     lent_.push_back({message.slot, device::detail::posted_by(queue_.port)});
-    poller_.make_talk(*this);
+    poller_.mark_pending(*this);
     return status::ok;
 }
 
@@ -103,10 +103,10 @@ bool harness_link::reaches(const core::region_state& region, bool written) noexc
     return keys_of(region, written ? verbs::access::peer_writes : verbs::access::send) != nullptr;
 }
 
-std::size_t harness_link::tell(std::span<core::link_event> out) noexcept {
+std::size_t harness_link::drain_events(std::span<core::link_event> out) noexcept {
     std::size_t count = 0;
     while (!lent_.empty() && count < out.size() && has_been_sent(lent_.front().until)) {
-        out[count++] = core::let_go_event(config_.owner, lent_.front().slot);
+        out[count++] = core::buffer_released_event(config_.owner, lent_.front().slot);
         lent_.erase(lent_.begin());
     }
     if (state_ == state::losing && count < out.size()) {

@@ -96,13 +96,13 @@ result<void> harness_poller::admit() {
 void harness_poller::dismiss() noexcept {
     const std::lock_guard lock(mutex_);
     --links_alive_;
-    if (links_alive_ == 0 && overrun_) announce();  // to be replaced now
+    if (links_alive_ == 0 && overrun_) wake();  // to be replaced now
 }
 
 // Links that come, go and fail.
 
-void harness_poller::announce() noexcept {
-    news_.store(true, std::memory_order_seq_cst);
+void harness_poller::wake() noexcept {
+    commands_pending_.store(true, std::memory_order_seq_cst);
     core::signal_event(wake_fd_);
 }
 
@@ -113,19 +113,19 @@ void harness_poller::open(harness_link& link, const device::detail::session_entr
     by_place_[link.place()] = &link;
     service_->open(link.place(), entry, offer);
     added_.push_back(&link);
-    announce();
+    wake();
 }
 
 void harness_poller::report(harness_link& link) noexcept {
     const std::lock_guard lock(mutex_);
     if (std::find(reported_.begin(), reported_.end(), &link) == reported_.end()) reported_.push_back(&link);
-    announce();
+    wake();
 }
 
 void harness_poller::on_async_event(ibv_event_type type) noexcept {
     const std::lock_guard lock(mutex_);
     (type == IBV_EVENT_CQ_ERR ? overrun_ : device_failed_) = true;
-    announce();
+    wake();
 }
 
 /// A completion queue that has failed is of no use to anybody. Once all its links have ended there is
@@ -152,12 +152,12 @@ void harness_poller::replace_queues() noexcept {
     core::log().limited().warn("gpu: a completion queue had failed; there is a new one");
 }
 
-void harness_poller::take_news() noexcept {
+void harness_poller::take_commands() noexcept {
     core::clear_event(wake_fd_);
     const std::lock_guard lock(mutex_);
-    news_.store(false, std::memory_order_relaxed);
+    commands_pending_.store(false, std::memory_order_relaxed);
     links_.insert(links_.end(), added_.begin(), added_.end());
-    talkers_.reserve(links_.size());
+    pending_links_.reserve(links_.size());
     added_.clear();
     // The others are not active yet.
     std::erase_if(reported_, [this](harness_link* each) {
@@ -180,13 +180,13 @@ void harness_poller::remove(harness_link& link, bool opened) noexcept {
     if (!opened) return;
     std::erase(added_, &link);
     std::erase(links_, &link);
-    std::erase(talkers_, &link);
-    link.talks = false;
+    std::erase(pending_links_, &link);
+    link.pending = false;
 }
 
-void harness_poller::make_talk(harness_link& link) noexcept {
-    if (std::exchange(link.talks, true)) return;
-    talkers_.push_back(&link);
+void harness_poller::mark_pending(harness_link& link) noexcept {
+    if (std::exchange(link.pending, true)) return;
+    pending_links_.push_back(&link);
 }
 
 void harness_poller::note_failures() noexcept {
@@ -197,8 +197,8 @@ void harness_poller::note_failures() noexcept {
 // The data path.
 
 std::size_t harness_poller::poll(std::span<core::link_event> out) noexcept {
-    if (news_.load(std::memory_order_acquire)) take_news();
-    const std::size_t count = talkers_.empty() ? 0 : tell(out);
+    if (commands_pending_.load(std::memory_order_acquire)) take_commands();
+    const std::size_t count = pending_links_.empty() ? 0 : drain_events(out);
     if (failed_) [[unlikely]] {
         replace_queues();
         return count;
@@ -213,27 +213,27 @@ std::size_t harness_poller::take(core::link_event& out) noexcept {
     const bool taken = any && by_place_[arrived.session]->take(arrived, out);
     if (service_->failures() != failures_seen_) [[unlikely]] {
         note_failures();
-        if (queues_->has_failed()) announce();
+        if (queues_->has_failed()) wake();
     }
     return taken ? 1 : 0;
 }
 
-std::size_t harness_poller::tell(std::span<core::link_event> out) noexcept {
+std::size_t harness_poller::drain_events(std::span<core::link_event> out) noexcept {
     std::size_t count = 0;
     std::size_t kept = 0;
-    for (harness_link* each : talkers_) {
-        count += each->tell(out.subspan(count));
-        each->talks = each->waits_to_tell();
-        if (each->talks) talkers_[kept++] = each;
+    for (harness_link* each : pending_links_) {
+        count += each->drain_events(out.subspan(count));
+        each->pending = each->waits_to_tell();
+        if (each->pending) pending_links_[kept++] = each;
     }
-    talkers_.resize(kept);
+    pending_links_.resize(kept);
     return count;
 }
 
 bool harness_poller::arm() noexcept {
-    if (news_.load(std::memory_order_seq_cst)) return false;
+    if (commands_pending_.load(std::memory_order_seq_cst)) return false;
     const auto has_news = [](const harness_link* each) { return each->has_something_to_tell(); };
-    if (std::any_of(talkers_.begin(), talkers_.end(), has_news)) return false;
+    if (std::any_of(pending_links_.begin(), pending_links_.end(), has_news)) return false;
     if (failed_) return true;  // whoever polls comes back to see its links closed
     if (queues_->progress()) return false;
     const device::service_ref& service = service_->ref();

@@ -48,7 +48,7 @@ class harness_poller final : public core::poller, public verbs::async_listener {
     /// After its queue pair is gone; if it has been opened, on the polling thread.
     void remove(harness_link& link, bool opened) noexcept;
     /// The link may have something to tell at each poll from now on.
-    void make_talk(harness_link& link) noexcept;
+    void mark_pending(harness_link& link) noexcept;
     /// Any thread: the link's queue pair has failed.
     void report(harness_link& link) noexcept;
     /// Before a link uses the queues, and after it has ended. Any thread.
@@ -61,11 +61,11 @@ class harness_poller final : public core::poller, public verbs::async_listener {
                    const core::poller_options& options);
     [[nodiscard]] result<void> make_queues();
     void replace_queues() noexcept;
-    void announce() noexcept;
-    void take_news() noexcept;
+    void wake() noexcept;
+    void take_commands() noexcept;
     void note_failures() noexcept;
     [[nodiscard]] std::size_t take(core::link_event& out) noexcept;
-    [[nodiscard]] std::size_t tell(std::span<core::link_event> out) noexcept;
+    [[nodiscard]] std::size_t drain_events(std::span<core::link_event> out) noexcept;
 
     std::shared_ptr<verbs::device> device_;
     std::shared_ptr<verbs::domain_list> domains_;
@@ -77,13 +77,13 @@ class harness_poller final : public core::poller, public verbs::async_listener {
     std::unique_ptr<gpu::queue_set> queues_;
     std::unique_ptr<harness_service> service_;
     std::vector<harness_link*> by_place_;
-    std::vector<harness_link*> links_;    ///< that the polling thread knows
-    std::vector<harness_link*> talkers_;  ///< capacity for all of them
+    std::vector<harness_link*> links_;          ///< that the polling thread knows
+    std::vector<harness_link*> pending_links_;  ///< capacity for all of them
     std::uint32_t failures_seen_ = 0;
     bool failed_ = false;  ///< the device or the completion queue: no session is of any more use
     core::nanoseconds replace_at_{};
 
-    std::atomic<bool> news_{false};
+    std::atomic<bool> commands_pending_{false};
     std::mutex mutex_;  ///< of what follows; met only when a link comes, goes or fails
     std::vector<harness_link*> added_;
     std::vector<harness_link*> reported_;

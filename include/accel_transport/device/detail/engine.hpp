@@ -132,11 +132,11 @@ ACCEL_HOST_DEVICE inline void publish_taken(const completion_port& port) noexcep
 
 /// The connection is gone: its completions that have not been taken become those of `mlx5::no_queue_pair`.
 /// After its queue pair has been reset or destroyed, or the proxy has removed it.
-ACCEL_HOST_DEVICE inline void disown(const completion_port& port, std::uint32_t name) noexcept {
+ACCEL_HOST_DEVICE inline void discard_completions(const completion_port& port, std::uint32_t name) noexcept {
     if (port.by == engine::direct) {
-        mlx5::disown(port.direct, name);
+        mlx5::discard_completions(port.direct, name);
     } else {
-        proxy::disown(port.proxied, name);
+        proxy::discard_completions(port.proxied, name);
     }
 }
 

@@ -83,7 +83,7 @@ ACCEL_HOST_DEVICE inline void close_session(const service_ref& service, const co
     store_release(&session.phase, static_cast<std::uint32_t>(session_phase::closing));
     session.closing_number = order.number;
     ++service.state->closing;
-    disown(service.completions, name_of(session.sends));
+    discard_completions(service.completions, name_of(session.sends));
     end_session(service, order.session);
 }
 

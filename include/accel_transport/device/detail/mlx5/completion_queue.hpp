@@ -121,7 +121,8 @@ ACCEL_HOST_DEVICE inline void count_event(const completion_queue_ref& queue) noe
 
 /// The queue pair is gone, and its number may come again: its completions that have not been taken become
 /// those of `no_queue_pair`. They still have to be taken, as they may hand back shared receives.
-ACCEL_HOST_DEVICE inline void disown(const completion_queue_ref& queue, std::uint32_t queue_pair) noexcept {
+ACCEL_HOST_DEVICE inline void discard_completions(const completion_queue_ref& queue,
+                                                  std::uint32_t queue_pair) noexcept {
     for (std::uint32_t i = queue.state->taken; i - queue.state->taken < queue.count; ++i) {
         completion_entry* const entry = entry_at(queue, i);
         if (!is_written(queue, i, load_flag(&entry->owner_kind))) return;

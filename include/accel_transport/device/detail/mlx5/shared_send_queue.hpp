@@ -143,14 +143,14 @@ ACCEL_HOST_DEVICE inline void ring_until_quiet(const shared_send_queue_ref& shar
 
 /// Between steps 2 and 3: the request at blocks [first, end), which this thread has reserved and filled, is
 /// whole.
-ACCEL_HOST_DEVICE inline void mark_whole(const shared_send_queue_ref& shared, std::uint32_t first,
+ACCEL_HOST_DEVICE inline void mark_ready(const shared_send_queue_ref& shared, std::uint32_t first,
                                          std::uint32_t end, std::uint64_t doorbell) noexcept {
     whole_request& mine = whole_at(shared, first);
     mine.doorbell = doorbell;
     store_release(&mine.end, end);
 }
 
-/// Steps 3 and 4, after `mark_whole`. Returns when the adapter has been told of the request, or a thread that
+/// Steps 3 and 4, after `mark_ready`. Returns when the adapter has been told of the request, or a thread that
 /// rings will tell it.
 ACCEL_HOST_DEVICE inline void announce(const shared_send_queue_ref& shared) noexcept {
     if ((fetch_add(&shared.state->reserved, one_announced) >> 32) != 0) return;
@@ -182,7 +182,7 @@ ACCEL_HOST_DEVICE inline void announce(const shared_send_queue_ref& shared) noex
     const whole_request mine{doorbell_of(shared.queue, first, request, size), first + blocks, 0};
     seen.reserved = (seen.reserved & ~std::uint64_t{0xffff'ffffU}) | mine.end;
     if (!rings) {
-        mark_whole(shared, first, mine.end, mine.doorbell);
+        mark_ready(shared, first, mine.end, mine.doorbell);
         announce(shared);
         return status::ok;
     }

@@ -223,7 +223,8 @@ ACCEL_HOST_DEVICE inline void publish_taken(const completion_queue_ref& queue) n
 
 /// As for an adapter's queue: what has been told of `queue_pair` and not been taken becomes
 /// `mlx5::no_queue_pair`'s. By the taker, once the proxy has removed the queue pair.
-ACCEL_HOST_DEVICE inline void disown(const completion_queue_ref& queue, std::uint32_t queue_pair) noexcept {
+ACCEL_HOST_DEVICE inline void discard_completions(const completion_queue_ref& queue,
+                                                  std::uint32_t queue_pair) noexcept {
     for (std::uint32_t i = queue.state->taken; i - queue.state->taken < queue.count; ++i) {
         tagged_quad* const at = &queue.entries[i & (queue.count - 1)];
         tagged_quad entry;

@@ -1,18 +1,18 @@
-#include "core/client/client_slots.hpp"
+#include "core/client/channel_slots.hpp"
 
 namespace accel::core {
 
-client_slots::client_slots(std::uint32_t count) : count_(count), slots_(count), free_(count), done_(count) {
+channel_slots::channel_slots(std::uint32_t count) : count_(count), slots_(count), free_(count), done_(count) {
     for (std::uint32_t i = count; i-- > 0;) {
         slots_[i].content.id.slot = i;
         put_free(slots_[i]);
     }
 }
 
-void client_slots::take_done(client_slot& slot) noexcept {
+void channel_slots::take_done(channel_slot& slot) noexcept {
     // Rotates the ring once, leaving out this one: the order of the others stays.
     for (std::uint32_t left = done_count_; left > 0; --left) {
-        client_slot* oldest = take_done();
+        channel_slot* oldest = take_done();
         if (oldest != &slot) push_done(*oldest);
     }
     slot.state = slot_state::taken;

@@ -1,4 +1,4 @@
-#include "core/client/client_slots.hpp"
+#include "core/client/channel_slots.hpp"
 
 #include <set>
 #include <vector>
@@ -10,25 +10,25 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST(client_slots, are_taken_and_put_back_under_another_generation) {
-    client_slots slots(3);
+TEST(channel_slots, are_taken_and_put_back_under_another_generation) {
+    channel_slots slots(3);
     std::set<call_id> seen;
     for (int round = 0; round < 4; ++round) {
-        std::vector<client_slot*> taken;
+        std::vector<channel_slot*> taken;
         for (int i = 0; i < 3; ++i) {
-            client_slot* slot = slots.take_free();
+            channel_slot* slot = slots.take_free();
             ASSERT_NE(slot, nullptr);
             EXPECT_EQ(slot->state, slot_state::begun);
             EXPECT_TRUE(seen.insert(slot->content.id).second);
             taken.push_back(slot);
         }
         EXPECT_EQ(slots.take_free(), nullptr);
-        for (client_slot* slot : taken) slots.put_free(*slot);
+        for (channel_slot* slot : taken) slots.put_free(*slot);
     }
 }
 
-TEST(client_slots, only_current_ids_are_found) {
-    client_slots slots(2);
+TEST(channel_slots, only_current_ids_are_found) {
+    channel_slots slots(2);
     const call_id old = slots.take_free()->content.id;
     slots.put_free(slots[old.slot]);
     const call_id now = slots.take_free()->content.id;
@@ -38,15 +38,15 @@ TEST(client_slots, only_current_ids_are_found) {
     EXPECT_EQ(slots.find({~0U, ~0U}), nullptr);
 }
 
-TEST(client_slots, generations_wrap_past_zero) {
-    client_slots slots(1);
+TEST(channel_slots, generations_wrap_past_zero) {
+    channel_slots slots(1);
     slots[0].content.id.generation = ~0U;
     EXPECT_EQ(slots.take_free()->content.id.generation, 1U) << "0 is never a call";
 }
 
-TEST(client_slots, completions_come_in_the_order_of_their_end) {
-    client_slots slots(5);
-    std::vector<client_slot*> taken;
+TEST(channel_slots, completions_come_in_the_order_of_their_end) {
+    channel_slots slots(5);
+    std::vector<channel_slot*> taken;
     for (int i = 0; i < 5; ++i) {
         taken.push_back(slots.take_free());
         taken.back()->deadline = 10ms * (i + 1);
@@ -68,11 +68,11 @@ TEST(client_slots, completions_come_in_the_order_of_their_end) {
     EXPECT_EQ(slots.next_deadline(), never);
 }
 
-TEST(client_slots, the_queue_of_the_finished_wraps) {
-    client_slots slots(3);
+TEST(channel_slots, the_queue_of_the_finished_wraps) {
+    channel_slots slots(3);
     for (int round = 0; round < 10; ++round) {
-        client_slot* first = slots.take_free();
-        client_slot* second = slots.take_free();
+        channel_slot* first = slots.take_free();
+        channel_slot* second = slots.take_free();
         slots.set_in_flight(*first);
         slots.set_in_flight(*second);
         slots.finish(*second);

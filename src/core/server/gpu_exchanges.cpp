@@ -1,13 +1,12 @@
+#include "core/server/gpu_exchanges.hpp"
+
+#include "core/log.hpp"
 #include "core/region_state.hpp"
 #include "core/server/device_work.hpp"
-#include "core/server/stream_pool.hpp"
-#include "core/server/worker.hpp"
 
 #include <algorithm>
 #include <utility>
 
-/// The part of a request's way that leads over a GPU: a stream for it, its bytes there, the handler, its
-/// answer back once the stream has come that far. As in worker.cpp nothing allocates, locks or logs.
 namespace accel::core {
 namespace {
 
@@ -30,9 +29,9 @@ void add_stages(exchange_state& answered, device_stream& stream) noexcept {
 
 }  // namespace
 
-void worker::on_device_request(exchange_state& request) noexcept {
+void gpu_exchanges::serve(exchange_state& request) noexcept {
     if (!streams_->device().alive()) [[unlikely]] {
-        return refuse(request, status::device_lost);
+        return server_.refuse(request, status::device_lost);
     }
     session& from = *request.owner;
     device_work& work = *request.device;
@@ -54,7 +53,7 @@ void worker::on_device_request(exchange_state& request) noexcept {
 }
 
 /// Gives the stream what comes before the handler, and then the handler its exchange.
-void worker::work_on(exchange_state& request, stream_lane& lane) noexcept {
+void gpu_exchanges::work_on(exchange_state& request, stream_lane& lane) noexcept {
     device_work& work = *request.device;
     device_stream& stream = *lane.stream;
     work.lane = &lane;
@@ -62,8 +61,8 @@ void worker::work_on(exchange_state& request, stream_lane& lane) noexcept {
     if (!request.owner->on_device()->staged()) {
         streams_->device().make_inbound_visible();
         stream.make_current();
-        request.handler_start = now_ = now();
-        return serve(request);
+        request.handler_start = server_.take_time();
+        return server_.serve(request);
     }
     stream.mark(stream_mark::start);
     lane.copy = {const_cast<std::byte*>(request.request.data()), work.arrived.data(), work.arrived.size()};
@@ -72,16 +71,15 @@ void worker::work_on(exchange_state& request, stream_lane& lane) noexcept {
 }
 
 /// The stream has been given all of the request: what the handler gives it comes behind that.
-void worker::brought(stream_lane& lane) noexcept {
+void gpu_exchanges::brought(stream_lane& lane) noexcept {
     lane.stream->mark(stream_mark::copied_in);
     lane.stream->make_current();
     exchange_state& request = *lane.working;
-    request.handler_start = now_ = now();
-    serve(request);
+    request.handler_start = server_.take_time();
+    server_.serve(request);
 }
 
-/// An answer: what the handler gave the stream runs, or is yet to run. The rest of the way follows it.
-void worker::depart(exchange_state& answered) noexcept {
+void gpu_exchanges::send(exchange_state& answered) noexcept {
     device_work& work = *answered.device;
     device_stream& stream = *work.lane->stream;
     stream.mark(stream_mark::answered);
@@ -107,14 +105,13 @@ void worker::depart(exchange_state& answered) noexcept {
 }
 
 /// The stream has been given all that it has to do for this exchange.
-void worker::finish(stream_lane& lane) noexcept {
+void gpu_exchanges::finish(stream_lane& lane) noexcept {
     stream_waker* waker = streams_->waker();
     lane.stream->finish(waker == nullptr ? nullptr : &stream_waker::wake, waker);
     streams_->set_finishing(lane);
 }
 
-/// Answers whose streams have come to their end; requests that waited for a stream, in their place.
-[[gnu::noinline]] bool worker::poll_streams() noexcept {
+bool gpu_exchanges::poll() noexcept {
     bool progress = false;
     for (stream_lane& lane : streams_->lanes()) {
         if (lane.phase == lane_phase::working) continue;
@@ -132,7 +129,7 @@ void worker::finish(stream_lane& lane) noexcept {
 }
 
 /// A long copy goes on. True: the stream has been given the last of it.
-bool worker::feed(stream_lane& lane) noexcept {
+bool gpu_exchanges::feed(stream_lane& lane) noexcept {
     if (!streams_->feed(lane)) return false;
     const bool bringing = lane.phase == lane_phase::bringing;
     streams_->end_copying(lane);
@@ -140,7 +137,7 @@ bool worker::feed(stream_lane& lane) noexcept {
     return true;
 }
 
-void worker::arrive(stream_lane& lane, bool done) noexcept {
+void gpu_exchanges::arrive(stream_lane& lane, bool done) noexcept {
     exchange_state& answered = *lane.working;
     streams_->end_finishing(lane);
     answered.device->lane = nullptr;
@@ -157,27 +154,35 @@ void worker::arrive(stream_lane& lane, bool done) noexcept {
         }
     }
     exchange_state* waited = streams_->next(lane);
-    send_settled(answered);
+    server_.send(answered);
     while (waited != nullptr && waited->owner->gone()) {
-        refuse(*waited, status::peer_lost);
+        server_.refuse(*waited, status::peer_lost);
         waited = streams_->next(lane);
     }
     if (waited != nullptr) work_on(*waited, lane);
 }
 
 /// Requests that wait for a stream until it is too late; all of them, once there will be none.
-void worker::expire_waiting() noexcept {
+void gpu_exchanges::expire_waiting() noexcept {
     const bool alive = streams_->device().alive();
-    if (alive && now_ < next_expiry_) return;
-    next_expiry_ = now_ + std::chrono::milliseconds{1};
-    const nanoseconds when = alive ? now_ : never;
+    if (alive && server_.last_time() < next_expiry_) return;
+    next_expiry_ = server_.last_time() + std::chrono::milliseconds{1};
+    const nanoseconds when = alive ? server_.last_time() : never;
     while (exchange_state* late = streams_->take_overdue(when)) {
         if (alive) {
-            refuse_late_or_too_many(*late, false);
+            server_.refuse_late_or_too_many(*late, false);
         } else {
-            refuse(*late, status::device_lost);
+            server_.refuse(*late, status::device_lost);
         }
     }
+}
+
+void gpu_exchanges::tell_device_lost() noexcept {
+    if (std::exchange(device_lost_told_, true)) return;
+    log().error(
+        "{} has failed (a kernel faulted, or the GPU is gone): requests are refused with device_lost "
+        "until this process starts anew",
+        streams_->device().name());
 }
 
 }  // namespace accel::core
