@@ -122,7 +122,7 @@ void gpu_service::stop() {
     const std::lock_guard lock(state_->mutex);
     if (state_->last) return;
     state_->core->kernels().kernels_ended();
-    state_->refused = mlx5::load_whole(&state_->core->kernels().service()->report->kernel_version) != 0;
+    state_->refused = mlx5::load_whole(&state_->core->kernels().service().report->kernel_version) != 0;
     state_->last = statistics_of(*state_->core);
     state_->core->stop();
 }
