@@ -33,8 +33,8 @@ class completion_queue {
         return is_direct() ? poll_directly(out) : poll_by_verbs(out);
     }
     /// The queue pair has been destroyed: what it left is nobody's, also when its number comes again.
-    void disown(std::uint32_t queue_pair) noexcept {
-        if (is_direct()) mlx5::disown(direct_, queue_pair);
+    void discard_completions(std::uint32_t queue_pair) noexcept {
+        if (is_direct()) mlx5::discard_completions(direct_, queue_pair);
     }
     /// The next completion makes `event_fd` readable. Poll once more before sleeping: those that came before
     /// do not. False: the device refused.

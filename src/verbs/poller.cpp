@@ -174,7 +174,7 @@ void rdma_poller::remove(rdma_link& link, std::uint32_t number, bool polled) noe
         std::erase(failed_, &link);
         if (!polled) return;
         std::erase(added_, &link);
-        disown(number);
+        discard_completions(number);
     }
     links_.remove(number);
     std::erase(talkers_, &link);
@@ -184,9 +184,9 @@ void rdma_poller::remove(rdma_link& link, std::uint32_t number, bool polled) noe
 }
 
 /// Completions of a queue pair that is gone are nobody's, even if there is another of its number.
-void rdma_poller::disown(std::uint32_t number) noexcept {
+void rdma_poller::discard_completions(std::uint32_t number) noexcept {
     for (const queue_share& each : queues_) {
-        if (each.queue) each.queue->disown(number);
+        if (each.queue) each.queue->discard_completions(number);
     }
     for (std::uint32_t i = next_fetched_; i < last_fetched_; ++i) {
         if (fetched_[i].queue_pair == number) fetched_[i].queue_pair = mlx5::no_queue_pair;

@@ -81,7 +81,7 @@ class rdma_poller final : public core::poller, public async_listener {
     [[nodiscard]] result<void> make_queues();
     [[nodiscard]] result<void> add_queue(std::uint32_t completions);
     [[nodiscard]] completion_queue& next_queue() noexcept;
-    void disown(std::uint32_t number) noexcept;
+    void discard_completions(std::uint32_t number) noexcept;
     void replace_queues() noexcept;
     void announce() noexcept;
     void take_news() noexcept;

@@ -79,8 +79,9 @@ class proxy_engine final : public async_listener {
     /// From now on what is put into `ring`, which is cleared, goes out by `pair`. Any thread.
     [[nodiscard]] result<void> add(const queue_pair& pair, const proxy_send_ring& ring);
     /// When it returns, nothing of the ring is posted or looked at any more, and completions that come for
-    /// the queue pair are dropped; what the completion ring holds already is its taker's (`proxy::disown`).
-    /// Waits for one turn at most. The queue pair ends before another is added. Any thread.
+    /// the queue pair are dropped; what the completion ring holds already is its taker's
+    /// (`proxy::discard_completions`). Waits for one turn at most. The queue pair ends before another is
+    /// added. Any thread.
     void remove(const queue_pair& pair) noexcept;
 
     /// Runs `turn` on a thread of its own until `stop`, which waits for one turn at most.

@@ -80,7 +80,7 @@ result<void> queue_pair::drive_directly() {
     direct_ = std::make_unique<direct_queues>();
     direct_->at = *located;
     direct_->at.sends.state = &direct_->state;
-    direct_->ids.resize(direct_->at.sends.blocks);
+    direct_->ids.resize(direct_->at.sends.wqebbs);
     if (direct_->at.receives.ring != nullptr) mlx5::write_empty_receives(direct_->at.receives);
     return {};
 }

@@ -62,7 +62,7 @@ int queue_pair::post_directly(ibv_send_wr* chain, ibv_send_wr** failed) noexcept
     request.ranges = 1;
     request.first = &range;
     take_rest(*chain, request);
-    const std::uint32_t block = queue.state->reserved & (queue.blocks - 1);
+    const std::uint32_t block = queue.state->reserved & (queue.wqebbs - 1);
     if (mlx5::post(queue, request) != status::ok) [[unlikely]] {
         *failed = chain;
         return ENOMEM;
@@ -88,14 +88,14 @@ int queue_pair::post_directly(ibv_send_wr* chain, ibv_send_wr** failed) noexcept
         request.ranges = count;
         request.first = ranges.data();
         const mlx5::request_size size = sane ? mlx5::size_of(request) : mlx5::request_size{};
-        sane = sane && size.units <= mlx5::most_units;
-        if (!sane || mlx5::reserve(queue, mlx5::blocks_of(size.units), last) != status::ok) [[unlikely]] {
+        sane = sane && size.ds <= mlx5::max_ds;
+        if (!sane || mlx5::reserve(queue, mlx5::wqebbs_of(size.ds), last) != status::ok) [[unlikely]] {
             *failed = each;
             error = sane ? ENOMEM : EINVAL;
             break;
         }
         mlx5::fill(queue, last, request, size);
-        direct_->ids[last & (queue.blocks - 1)] = each->wr_id;
+        direct_->ids[last & (queue.wqebbs - 1)] = each->wr_id;
         any = true;
     }
     if (!any) return error;
@@ -106,7 +106,7 @@ int queue_pair::post_directly(ibv_send_wr* chain, ibv_send_wr** failed) noexcept
 
 bool queue_pair::take_sent_directly(const work_completion& completion, std::uint64_t& id) noexcept {
     const mlx5::send_queue_ref& queue = direct_->at.sends;
-    id = direct_->ids[completion.counter & (queue.blocks - 1)];
+    id = direct_->ids[completion.counter & (queue.wqebbs - 1)];
     return mlx5::release(queue, completion.counter);
 }
 

@@ -132,7 +132,7 @@ class proxy_rig : public ::testing::Test {
     /// In the order that a service has to keep.
     void disconnect(proxy_session& which) {
         engine_->remove(*which.pair);
-        proxy::disown(taker_->ref(), which.pair->number());
+        proxy::discard_completions(taker_->ref(), which.pair->number());
         std::erase_if(sessions_, [&](const auto& each) { return each.get() == &which; });
     }
 

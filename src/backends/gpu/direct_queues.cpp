@@ -48,7 +48,7 @@ result<void> direct_queues::prepare(connection& place) {
     if (!made) return made.error();
     place.queue_pair.emplace(std::move(*made));
     sends_.push_back(place.queue_pair->located()->sends);
-    if (sends_.back().blocks == sends_.front().blocks) return {};
+    if (sends_.back().wqebbs == sends_.front().wqebbs) return {};
     return error{status::unsupported, 0, "gpu: the driver makes send queues of different sizes"};
 }
 
@@ -68,7 +68,7 @@ result<void> direct_queues::start(kernel_memory& with) {
         if (!each) return each;
     }
     for (const mlx5::send_queue_ref& each : sends_) {
-        auto ring = with.share(each.ring, std::size_t{each.blocks} * mlx5::block_bytes);
+        auto ring = with.share(each.ring, std::size_t{each.wqebbs} * mlx5::wqebb_bytes);
         if (!ring) return ring;
         auto record = with.share(each.doorbell_record, sizeof(mlx5::be32));
         if (!record) return record;

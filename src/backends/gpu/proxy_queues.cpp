@@ -14,9 +14,9 @@ proxy_queues::proxy_queues(std::shared_ptr<verbs::device> on, const service_size
     : device_(std::move(on)),
       sizes_(sizes),
       sends_(std::min(
-          {sizes.sends(), static_cast<std::uint32_t>(device_->limits().max_qp_wr), proxy::most_entries})),
+          {sizes.sends(), static_cast<std::uint32_t>(device_->limits().max_qp_wr), proxy::max_entries})),
       ring_count_(std::bit_ceil(sends_)),
-      completion_count_(std::bit_ceil(std::min(sizes.receives(), proxy::most_entries))) {}
+      completion_count_(std::bit_ceil(std::min(sizes.receives(), proxy::max_entries))) {}
 
 result<std::unique_ptr<service_queues>> proxy_queues::create(std::shared_ptr<verbs::device> on,
                                                              const service_sizes& sizes,

@@ -29,8 +29,8 @@ class direct_connection final : public harness_connection {
         : engine_(owner), queue_pair_(std::move(made)) {
         port_.by = device::detail::engine::direct;
         port_.direct.queue = queue_pair_.located()->sends;
-        whole_.resize(port_.direct.queue.blocks);
-        port_.direct.whole = whole_.data();
+        whole_.resize(port_.direct.queue.wqebbs);
+        port_.direct.ready_requests = whole_.data();
         port_.direct.state = &state_;
     }
     ~direct_connection() override;
@@ -48,7 +48,7 @@ class direct_connection final : public harness_connection {
     direct_engine& engine_;
     verbs::queue_pair queue_pair_;
     mlx5::shared_send_queue_state state_;
-    std::vector<mlx5::whole_request> whole_;
+    std::vector<mlx5::ready_request> whole_;
     device::detail::send_port port_;
 };
 
@@ -86,7 +86,7 @@ class direct_engine final : public harness_engine {
 };
 
 direct_connection::~direct_connection() {
-    engine_.give_back(port_.direct.queue.blocks);
+    engine_.give_back(port_.direct.queue.wqebbs);
 }
 
 result<void> direct_engine::prepare(verbs::async_listener* listener) {
@@ -119,7 +119,7 @@ result<std::unique_ptr<harness_connection>> direct_engine::connect(ibv_pd* domai
     auto made =
         verbs::queue_pair::create(device_, domain, completions_->get(), receives_->get(), sizes, listener);
     if (!made) return made.error();
-    const std::uint32_t blocks = made->located()->sends.blocks;
+    const std::uint32_t blocks = made->located()->sends.wqebbs;
     if (!take_away(blocks)) {
         return error{
             status::overloaded, 0,

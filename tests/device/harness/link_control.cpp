@@ -171,7 +171,7 @@ bool harness_link::close() noexcept {
 void harness_link::let_exchanges_go() noexcept {
     device::detail::session_entry& session = poller_.sessions().entry(*place_);
     for (device::exchange_ref& each : exchanges_) {
-        if (each.request != nullptr) device::detail::let_go(session);
+        if (each.request != nullptr) device::detail::finish_exchange(session);
         each.request = nullptr;
     }
 }

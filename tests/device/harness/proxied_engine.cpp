@@ -96,7 +96,7 @@ result<std::unique_ptr<harness_connection>> proxied_engine::connect(ibv_pd* doma
                                           listener);
     if (!made) return made.error();
     // Of a ring, half comes back only when the other half has been used.
-    const std::uint32_t descriptors = std::bit_ceil(std::min(sizes.send * 2, proxy::most_entries));
+    const std::uint32_t descriptors = std::bit_ceil(std::min(sizes.send * 2, proxy::max_entries));
     return std::unique_ptr<harness_connection>(
         new proxied_connection(*engine_, std::move(*made), descriptors));
 }

@@ -34,7 +34,7 @@ struct completion {
     std::uint32_t queue_pair = 0;
     be32 immediate{};  ///< of `write_immediate` and `receive_immediate`, as it travelled
     std::uint32_t length = 0;
-    std::uint16_t counter = 0;  ///< of a send: its first block. Of a shared receive: its index
+    std::uint16_t counter = 0;  ///< of a send: its first WQEBB. Of a shared receive: its index
     entry_kind kind = entry_kind::invalid;
     opcode operation = opcode::nop;  ///< of a send
     syndrome failure = syndrome::none;
@@ -121,7 +121,8 @@ ACCEL_HOST_DEVICE inline void count_event(const completion_queue_ref& queue) noe
 
 /// The queue pair is gone, and its number may come again: its completions that have not been taken become
 /// those of `no_queue_pair`. They still have to be taken, as they may hand back shared receives.
-ACCEL_HOST_DEVICE inline void disown(const completion_queue_ref& queue, std::uint32_t queue_pair) noexcept {
+ACCEL_HOST_DEVICE inline void discard_completions(const completion_queue_ref& queue,
+                                                  std::uint32_t queue_pair) noexcept {
     for (std::uint32_t i = queue.state->taken; i - queue.state->taken < queue.count; ++i) {
         completion_entry* const entry = entry_at(queue, i);
         if (!is_written(queue, i, load_flag(&entry->owner_kind))) return;
