@@ -32,16 +32,17 @@ bool is_ring(std::size_t count) {
 
 }  // namespace
 
-proxy_engine::sender::sender(const queue_pair& of, const proxy_send_ring& from,
-                             std::uint32_t serial_number) noexcept
-    : pair(of.get()),
+proxy_engine::sender::sender(queue_pair& of, const proxy_send_ring& from)
+    : pair(&of),
       number(of.number()),
       name(from.name.value_or(of.number())),
-      serial(serial_number),
       ring(from),
       count(static_cast<std::uint32_t>(from.descriptors.size())),
       next(from.first),
-      ledger(std::min(count, of.sizes().send), std::min(count, of.sizes().send) / 2) {}
+      asked_for(count) {
+    const std::uint32_t depth = std::min(count, of.sizes().send);
+    pair->limit_sends(depth, depth / 2);
+}
 
 result<std::unique_ptr<proxy_engine>> proxy_engine::create(std::shared_ptr<device> on,
                                                            const proxy_completion_ring& ring,
@@ -111,7 +112,7 @@ result<void> proxy_engine::check(const queue_pair& pair, const proxy_send_ring& 
     return {};
 }
 
-result<void> proxy_engine::add(const queue_pair& pair, const proxy_send_ring& ring) {
+result<void> proxy_engine::add(queue_pair& pair, const proxy_send_ring& ring) {
     if (auto good = check(pair, ring); !good) return good;
     const std::lock_guard lock(mutex_);
     const std::uint32_t share = pair.sizes().send;
@@ -126,8 +127,7 @@ result<void> proxy_engine::add(const queue_pair& pair, const proxy_send_ring& ri
     }
     proxy::clear(ring.descriptors.data(), static_cast<std::uint32_t>(ring.descriptors.size()), ring.first);
     mlx5::store_flag(ring.released, ring.first);
-    serial_ = serial_ + 1;
-    added_.push_back(std::make_unique<sender>(pair, ring, serial_));
+    added_.push_back(std::make_unique<sender>(pair, ring));
     shares_.emplace(pair.number(), share);
     sends_left_ -= share;
     announce();
@@ -141,7 +141,7 @@ void proxy_engine::remove(const queue_pair& pair) noexcept {
         if (share == shares_.end()) return;
         sends_left_ += share->second;
         shares_.erase(share);
-        const auto is_it = [&](const auto& each) { return each->pair == pair.get(); };
+        const auto is_it = [&](const auto& each) { return each->pair == &pair; };
         if (std::erase_if(added_, is_it) > 0) return;  // it never had a turn
         removed_.push_back(pair.number());
         announce();

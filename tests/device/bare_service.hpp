@@ -1,6 +1,7 @@
 #pragma once
 
 #include "core/context_state.hpp"
+#include "core/device_names.hpp"
 #include "core/registry.hpp"
 #include "device/service_rig.hpp"
 #include "rdma/bare_client.hpp"
@@ -76,7 +77,7 @@ class bare_service : public ::testing::Test {
         request.header.generation = generation;
         request.header.deadline_ns = INT64_MAX;
         client.post(request);
-        EXPECT_EQ(client.outcome(), IBV_WC_SUCCESS);
+        EXPECT_EQ(client.outcome(), mlx5::syndrome::none);
         EXPECT_TRUE(eventually(patience(5s), [&] { return client.answer(1).generation == generation; }));
         EXPECT_EQ(client.answer(1).kind, core::message_kind::response);
         EXPECT_EQ(client.answer(1).code, status::ok);

@@ -2,7 +2,7 @@
 // peer writes bytes anywhere, or a header with extensions in front of it, or announces a slot; the
 // application lends room for a response.
 #include "fuzz_target.hpp"
-#include "verbs/arrival.hpp"
+#include "verbs/link.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,8 +1,6 @@
 #include "backends/gpu/client_poller.hpp"
 
-#include "backends/gpu/direct_queues.hpp"
 #include "backends/gpu/layout.hpp"
-#include "backends/gpu/proxy_queues.hpp"
 #include "core/event_signal.hpp"
 #include "core/link_events.hpp"
 #include "core/log.hpp"
@@ -108,20 +106,20 @@ result<void> client_poller::prepare() {
 
 /// As for a service of one session.
 result<void> client_poller::make_queues() {
-    auto made = engine_ == gpu_engine::direct ? direct_queues::create(device_, sizes_, this)
-                                              : proxy_queues::create(device_, sizes_, kernel_memory_);
+    auto made = make_queue_set(engine_, device_, sizes_, kernel_memory_, this);
     if (!made) return made.error();
     queues_ = std::move(*made);
     place_ = std::make_unique<connection>(0, wake_fd_);
     auto domain = verbs::domain::create(device_);
     if (!domain) return domain.error();
     place_->domain = std::move(*domain);
-    return queues_->prepare(*place_);
+    place_->sends = sizes_.sends();
+    return queues_->prepare(*place_, kernel_memory_);
 }
 
 result<void> client_poller::make_slots() {
     memory_ = std::make_unique<client_memory>(kernel_memory_, shape_, sizes_);
-    const std::uint32_t blocks = queues_->send_port(*place_).direct.queue.wqebbs;
+    const std::uint32_t blocks = place_->port.direct.queue.wqebbs;
     if (auto allocated = memory_->allocate(blocks); !allocated) return allocated;
     verbs::domain& domain = *place_->domain;
     auto requests = domain.register_memory(memory_->requests(), verbs::access::send, slots_on());
@@ -164,7 +162,7 @@ result<void> client_poller::connect(const core::link_grant& grant, core::nanosec
 
 client_start client_poller::start_with(const verbs::endpoint& peer) const {
     client_start out;
-    out.sends = queues_->send_port(*place_);
+    out.sends = place_->port;
     out.completions = queues_->completion_port();
     out.receives = queues_->receives();
     out.peer = slots_of(peer);

@@ -5,7 +5,7 @@
 #include "backends/gpu/engine_choice.hpp"
 #include "backends/gpu/kernel_memory.hpp"
 #include "backends/gpu/kernel_watch.hpp"
-#include "backends/gpu/service_queues.hpp"
+#include "backends/gpu/queue_set.hpp"
 #include "core/backend.hpp"
 #include "verbs/async_events.hpp"
 #include "verbs/device.hpp"
@@ -81,7 +81,7 @@ class client_poller final : public core::poller, public core::kernel_client, pub
     kernel_memory kernel_memory_;
     service_sizes sizes_;  ///< of one session
     std::unique_ptr<client_memory> memory_;
-    std::unique_ptr<service_queues> queues_;
+    std::unique_ptr<queue_set> queues_;
     std::unique_ptr<connection> place_;
     std::shared_ptr<core::slot_memory> send_;
     std::shared_ptr<core::slot_memory> receive_;

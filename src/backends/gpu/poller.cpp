@@ -1,9 +1,7 @@
 #include "backends/gpu/poller.hpp"
 
-#include "backends/gpu/direct_queues.hpp"
 #include "backends/gpu/layout.hpp"
 #include "backends/gpu/link.hpp"
-#include "backends/gpu/proxy_queues.hpp"
 #include "core/event_signal.hpp"
 #include "core/log.hpp"
 
@@ -90,7 +88,7 @@ result<void> resident_poller::prepare() {
     std::vector<device::detail::send_port> sends;
     for (const auto& each : connections_) {
         if (auto registered = register_slots(*each); !registered) return registered;
-        sends.push_back(queues_->send_port(*each));
+        sends.push_back(each->port);
     }
     for (std::uint32_t i = 0; i < sizes_.sessions; ++i) free_.push_back(sizes_.sessions - 1 - i);
     links_.reserve(sizes_.sessions);
@@ -100,8 +98,7 @@ result<void> resident_poller::prepare() {
 }
 
 result<void> resident_poller::make_queues() {
-    auto made = engine_ == gpu_engine::direct ? direct_queues::create(device_, sizes_, this)
-                                              : proxy_queues::create(device_, sizes_, kernel_memory_);
+    auto made = make_queue_set(engine_, device_, sizes_, kernel_memory_, this);
     if (!made) return made.error();
     queues_ = std::move(*made);
     for (std::uint32_t i = 0; i < sizes_.sessions; ++i) {
@@ -109,8 +106,11 @@ result<void> resident_poller::make_queues() {
         auto domain = verbs::domain::create(device_);
         if (!domain) return domain.error();
         place->domain = std::move(*domain);
-        if (auto prepared = queues_->prepare(*place); !prepared) return prepared;
+        place->sends = sizes_.sends();
+        if (auto prepared = queues_->prepare(*place, kernel_memory_); !prepared) return prepared;
         connections_.push_back(std::move(place));
+        if (connections_.back()->port.direct.queue.wqebbs != connections_.front()->port.direct.queue.wqebbs)
+            return error{status::unsupported, 0, "gpu: the driver makes send queues of different sizes"};
     }
     return {};
 }

@@ -4,8 +4,8 @@
 #include "backends/gpu/engine_choice.hpp"
 #include "backends/gpu/kernel_memory.hpp"
 #include "backends/gpu/kernel_watch.hpp"
+#include "backends/gpu/queue_set.hpp"
 #include "backends/gpu/service_memory.hpp"
-#include "backends/gpu/service_queues.hpp"
 #include "core/backend.hpp"
 #include "verbs/async_events.hpp"
 #include "verbs/device.hpp"
@@ -52,7 +52,7 @@ class resident_poller final : public core::poller, public verbs::async_listener 
     }
     [[nodiscard]] connection& connection_at(std::uint32_t index) noexcept { return *connections_[index]; }
     [[nodiscard]] service_memory& memory() noexcept { return *memory_; }
-    [[nodiscard]] service_queues& queues() noexcept { return *queues_; }
+    [[nodiscard]] queue_set& queues() noexcept { return *queues_; }
     [[nodiscard]] const service_sizes& sizes() const noexcept { return sizes_; }
     /// Any thread: a connection that no session has. `overloaded`.
     [[nodiscard]] result<std::uint32_t> take_place();
@@ -81,7 +81,7 @@ class resident_poller final : public core::poller, public verbs::async_listener 
     kernel_memory kernel_memory_;
     service_sizes sizes_;
     std::unique_ptr<service_memory> memory_;
-    std::unique_ptr<service_queues> queues_;
+    std::unique_ptr<queue_set> queues_;
     std::vector<std::unique_ptr<connection>> connections_;
     int wake_fd_;
     kernel_watch watch_;

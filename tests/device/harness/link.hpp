@@ -1,7 +1,8 @@
 #pragma once
 
+#include "backends/gpu/queue_set.hpp"
 #include "core/backend.hpp"
-#include "device/harness/engine.hpp"
+#include "core/device_names.hpp"
 #include "verbs/async_events.hpp"
 #include "verbs/domain.hpp"
 #include "verbs/endpoint.hpp"
@@ -82,6 +83,7 @@ class harness_link final : public core::link, public verbs::async_listener {
     harness_link(harness_poller& owner, const core::link_config& config,
                  std::shared_ptr<verbs::domain> domain);
     [[nodiscard]] result<void> prepare();
+    [[nodiscard]] result<void> make_queue();
     [[nodiscard]] device::detail::session_offer offer() const noexcept;
     [[nodiscard]] const verbs::memory_keys* keys_of(const core::region_state& region,
                                                     verbs::access use) noexcept;
@@ -90,7 +92,7 @@ class harness_link final : public core::link, public verbs::async_listener {
     [[nodiscard]] device::detail::answer_bytes own_bytes(std::uint32_t slot) const noexcept;
     [[nodiscard]] status post_marker() noexcept;
     [[nodiscard]] bool has_been_sent(std::uint32_t position) const noexcept {
-        return static_cast<std::int32_t>(device::detail::sent_by(connection_->sends()) - position) >= 0;
+        return static_cast<std::int32_t>(device::detail::sent_by(queue_.port) - position) >= 0;
     }
     void let_exchanges_go() noexcept;
     void end() noexcept;
@@ -100,7 +102,12 @@ class harness_link final : public core::link, public verbs::async_listener {
     std::shared_ptr<verbs::domain> domain_;
     verbs::region_handle requests_;
     verbs::region_handle responses_;
-    std::unique_ptr<harness_connection> connection_;
+    gpu::kernel_memory memory_{nullptr, nullptr};
+    gpu::session_queue queue_;
+    // What a kernel keeps to post.
+    mlx5::shared_send_queue_state direct_state_;
+    std::vector<mlx5::ready_request> whole_;
+    proxy::send_queue_state proxied_state_;
     std::optional<std::uint32_t> place_;
     verbs::endpoint peer_;
     state state_ = state::idle;

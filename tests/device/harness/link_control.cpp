@@ -4,6 +4,7 @@
 #include "device/harness/link.hpp"
 #include "device/harness/poller.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -15,6 +16,7 @@ namespace {
 
 /// How long a link goes on sending answers after `close`.
 constexpr std::chrono::milliseconds close_grace{250};
+constexpr std::uint32_t min_sends = 16;
 
 std::span<std::byte> bytes_of(const core::slot_memory& slots) noexcept {
     return {slots.base(), slots.size_bytes()};
@@ -67,18 +69,30 @@ result<void> harness_link::prepare() {
     auto responses = domain_->register_memory(bytes_of(*config_.send), verbs::access::send);
     if (!responses) return responses.error();
     responses_ = std::move(*responses);
-    auto made = poller_.queues().connect(domain_->get(), config_.geometry.slots, this);
-    if (!made) return made.error();
-    connection_ = std::move(*made);
     auto place = poller_.sessions().take_place();
     if (!place) return place.error();
     place_ = *place;
-    return {};
+    return make_queue();
+}
+
+result<void> harness_link::make_queue() {
+    queue_.index = *place_;
+    // A response may take two requests and a marker; requests whose completions have not been taken take room
+    // too.
+    queue_.sends = std::max(config_.geometry.slots * 4, min_sends);
+    queue_.listener = this;
+    queue_.domain = domain_;
+    if (auto prepared = poller_.queues().prepare(queue_, memory_); !prepared) return prepared;
+    whole_.resize(queue_.port.direct.queue.wqebbs);
+    queue_.port.direct.state = &direct_state_;
+    queue_.port.direct.ready_requests = whole_.data();
+    queue_.port.proxied.state = &proxied_state_;
+    return poller_.queues().open(queue_);
 }
 
 core::link_description harness_link::describe() const {
     verbs::endpoint own;
-    connection_->queue_pair().describe(own);
+    queue_.queue_pair->describe(own);
     gpu::describe_slots(*config_.receive, requests_->rkey, false, own);
     return verbs::to_bytes(own);
 }
@@ -89,8 +103,7 @@ result<void> harness_link::attach(const core::link_grant& grant, core::nanosecon
     const core::link_geometry& agreed = config_.geometry;
     if (auto good = verbs::check_slots(*peer, agreed.slots, agreed.response_bytes); !good) return good;
     peer_ = *peer;
-    if (auto known = connection_->open(*place_); !known) return known;
-    if (auto done = connection_->queue_pair().connect(*peer, poller_.options()); !done) {
+    if (auto done = queue_.queue_pair->connect(*peer, poller_.options()); !done) {
         return error{done.error().code, done.error().native,
                      fmt::format("gpu: from {}: {}", poller_.device()->describe(), done.error().message)};
     }
@@ -111,7 +124,7 @@ device::detail::session_offer harness_link::offer() const noexcept {
 
 void harness_link::activate() {
     device::detail::session_entry entry;
-    entry.sends = connection_->sends();
+    entry.sends = queue_.port;
     entry.generations = generations_.data();
     entry.busy = busy_.data();
     state_ = state::open;
@@ -148,10 +161,10 @@ void harness_link::on_async_event(ibv_event_type type) noexcept {
 
 bool harness_link::flushed() noexcept {
     if (state_ != state::open) return true;
-    const std::uint32_t posted = device::detail::posted_by(connection_->sends());
+    const std::uint32_t posted = device::detail::posted_by(queue_.port);
     if (has_been_sent(posted)) return true;
     if (flushing_to_ != posted && post_marker() == status::ok) {
-        flushing_to_ = device::detail::posted_by(connection_->sends());
+        flushing_to_ = device::detail::posted_by(queue_.port);
     }
     return false;
 }
@@ -181,13 +194,16 @@ void harness_link::end() noexcept {
     if (state_ == state::closed) return;
     state_ = state::closed;
     bool free = place_.has_value();
+    if (queue_.queue_pair) {
+        if (auto done = poller_.queues().close(queue_); !done)
+            core::log().limited().error("gpu: {}", done.error().message);
+    }
     if (opened_) {
-        connection_->quiet();
         let_exchanges_go();
         free = poller_.sessions().close(*place_);
         if (!free) core::log().limited().error("gpu: a session has ended with a request that nobody took");
     }
-    connection_.reset();
+    poller_.queues().discard(queue_);
     poller_.remove(*this, opened_);
     if (free) poller_.sessions().give_place_back(*place_);
 }

@@ -69,7 +69,7 @@ status harness_link::deliver(const core::outgoing& message) noexcept {
         fail(status::system_error);
         return status::ok;  // it is let go when the link ends
     }
-    lent_.push_back({message.slot, device::detail::posted_by(connection_->sends())});
+    lent_.push_back({message.slot, device::detail::posted_by(queue_.port)});
     poller_.make_talk(*this);
     return status::ok;
 }
@@ -79,7 +79,7 @@ status harness_link::send_from(std::uint32_t slot, const device::detail::answer_
     const device::service_ref& service = poller_.sessions().ref();
     device::detail::session_entry& session = poller_.sessions().entry(*place_);
     if (state_ != state::open || !device::detail::is_open(session)) return status::peer_lost;
-    if (!device::detail::has_room(connection_->sends(), requests_of_an_answer)) return status::again;
+    if (!device::detail::has_room(queue_.port, requests_of_an_answer)) return status::again;
     core::slot_header header;
     core::read_header(header, config_.send->header(slot));
     device::exchange_ref& exchange = exchanges_[slot];
@@ -91,12 +91,12 @@ status harness_link::send_from(std::uint32_t slot, const device::detail::answer_
 
 /// An empty write that asks for its completion: it tells that everything before it has arrived.
 status harness_link::post_marker() noexcept {
-    if (!device::detail::has_room(connection_->sends(), 1)) return status::again;
+    if (!device::detail::has_room(queue_.port, 1)) return status::again;
     mlx5::work_request request;
     const device::detail::peer_slots_layout& peer = poller_.sessions().entry(*place_).is.peer;
     request.remote_address = peer.headers;
     request.remote_key = peer.headers_key;
-    return device::detail::post_and_tell(connection_->sends(), request);
+    return device::detail::post_and_tell(queue_.port, request);
 }
 
 bool harness_link::reaches(const core::region_state& region, bool written) noexcept {

@@ -25,11 +25,9 @@ std::uint32_t places_for(std::uint32_t sessions) noexcept {
     return std::clamp(sessions, 1U, most_places / places_a_session) * places_a_session;
 }
 
-result<std::unique_ptr<harness_engine>> make_engine(const std::shared_ptr<verbs::device>& on,
-                                                    verbs::async_listener* listener) {
-    if (on->driver() != nullptr) return make_direct_engine(on, listener);
-    return make_proxied_engine(on);
-}
+/// Of all sessions of a worker. A burst beyond them waits in the senders' devices.
+constexpr gpu::queue_depths direct_depths{8192, 122'880};
+constexpr gpu::queue_depths proxy_depths{2048, 57'344};
 
 }  // namespace
 
@@ -55,18 +53,19 @@ harness_poller::harness_poller(std::shared_ptr<verbs::device> on, std::shared_pt
 
 harness_poller::~harness_poller() {
     device_->events().unsubscribe(*this);
-    engine_.reset();
+    queues_.reset();
     ::close(wake_fd_);
     ::close(epoll_fd_);
 }
 
 result<void> harness_poller::make_queues() {
-    auto engine = make_engine(device_, this);
-    if (!engine) return engine.error();
-    engine_ = std::move(*engine);
+    auto made = device_->driver() != nullptr ? gpu::make_direct_queues(device_, direct_depths, this)
+                                             : gpu::make_proxy_queues(device_, proxy_depths, memory_);
+    if (!made) return made.error();
+    queues_ = std::move(*made);
     service_ = std::make_unique<harness_service>(places_);
-    if (auto ready = service_->prepare(*engine_); !ready) return ready;
-    for (const int fd : {wake_fd_, engine_->event_fd()}) {
+    if (auto ready = service_->prepare(*queues_); !ready) return ready;
+    for (const int fd : {wake_fd_, queues_->event_fd()}) {
         epoll_event interest{};
         interest.events = EPOLLIN;
         if (::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &interest) != 0 && errno != EEXIST) {
@@ -141,7 +140,7 @@ void harness_poller::replace_queues() noexcept {
     if (now < replace_at_) return;
     replace_at_ = now + pause;
     // Until the flags change there is no other link.
-    engine_.reset();
+    queues_.reset();
     service_.reset();
     failures_seen_ = 0;
     if (auto made = make_queues(); !made) {
@@ -166,7 +165,7 @@ void harness_poller::take_news() noexcept {
         if (known) each->settle_async_failure();
         return known;
     });
-    overrun_ = overrun_ || (engine_ && engine_->has_failed());
+    overrun_ = overrun_ || (queues_ && queues_->has_failed());
     failed_ = device_failed_ || overrun_;
     if (failed_) {
         for (harness_link* each : links_) each->fail(status::system_error);
@@ -204,7 +203,7 @@ std::size_t harness_poller::poll(std::span<core::link_event> out) noexcept {
         replace_queues();
         return count;
     }
-    (void)engine_->turn();
+    (void)queues_->progress();
     return count < out.size() ? count + take(out[count]) : count;
 }
 
@@ -214,7 +213,7 @@ std::size_t harness_poller::take(core::link_event& out) noexcept {
     const bool taken = any && by_place_[arrived.session]->take(arrived, out);
     if (service_->failures() != failures_seen_) [[unlikely]] {
         note_failures();
-        if (engine_->has_failed()) announce();
+        if (queues_->has_failed()) announce();
     }
     return taken ? 1 : 0;
 }
@@ -236,17 +235,17 @@ bool harness_poller::arm() noexcept {
     const auto has_news = [](const harness_link* each) { return each->has_something_to_tell(); };
     if (std::any_of(talkers_.begin(), talkers_.end(), has_news)) return false;
     if (failed_) return true;  // whoever polls comes back to see its links closed
-    if (engine_->turn()) return false;
+    if (queues_->progress()) return false;
     const device::service_ref& service = service_->ref();
     // What is owed is given back while there is time.
     device::detail::give_back(service);
     publish_taken(service.completions);
-    if (!engine_->arm() || engine_->turn()) return false;
+    if (!queues_->arm() || queues_->progress()) return false;
     return !device::detail::is_next_there(service.completions);
 }
 
 void harness_poller::disarm() noexcept {
-    if (engine_) engine_->disarm();
+    if (queues_) queues_->disarm();
 }
 
 }  // namespace accel::tests

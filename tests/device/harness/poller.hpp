@@ -1,7 +1,7 @@
 #pragma once
 
+#include "backends/gpu/queue_set.hpp"
 #include "core/backend.hpp"
-#include "device/harness/engine.hpp"
 #include "device/harness/service.hpp"
 #include "verbs/async_events.hpp"
 #include "verbs/device.hpp"
@@ -40,7 +40,7 @@ class harness_poller final : public core::poller, public verbs::async_listener {
     [[nodiscard]] const std::shared_ptr<verbs::device>& device() const noexcept { return device_; }
     [[nodiscard]] verbs::domain_list& domains() const noexcept { return *domains_; }
     [[nodiscard]] const verbs_options& options() const noexcept { return options_; }
-    [[nodiscard]] harness_engine& queues() noexcept { return *engine_; }
+    [[nodiscard]] gpu::queue_set& queues() noexcept { return *queues_; }
     [[nodiscard]] harness_service& sessions() noexcept { return *service_; }
     /// Any thread: from now on the link's session is served.
     void open(harness_link& link, const device::detail::session_entry& entry,
@@ -73,7 +73,8 @@ class harness_poller final : public core::poller, public verbs::async_listener {
     std::uint32_t places_;
     int epoll_fd_;
     int wake_fd_;
-    std::unique_ptr<harness_engine> engine_;
+    gpu::kernel_memory memory_{nullptr, nullptr};  ///< of the rings
+    std::unique_ptr<gpu::queue_set> queues_;
     std::unique_ptr<harness_service> service_;
     std::vector<harness_link*> by_place_;
     std::vector<harness_link*> links_;    ///< that the polling thread knows

@@ -14,10 +14,10 @@ result<Part*> harness_service::make(std::size_t count) {
     return reinterpret_cast<Part*>(*made);
 }
 
-result<void> harness_service::prepare(const harness_engine& engine) {
+result<void> harness_service::prepare(const gpu::queue_set& queues) {
     const std::uint32_t commands = std::bit_ceil(count_ * 2);  // one to open and one to close
     const std::uint32_t table = gpu::number_table::size_for(count_);
-    const std::uint32_t ready = std::bit_ceil(engine.most_arrivals());
+    const std::uint32_t ready = std::bit_ceil(queues.depths().receives);
     auto state = make<device::detail::service_state>(1);
     auto sessions = make<device::detail::session_entry>(count_);
     auto reports = make<device::detail::session_report>(count_);
@@ -34,7 +34,7 @@ result<void> harness_service::prepare(const harness_engine& engine) {
     free_.reserve(count_);
     **state = {};
     (*state)->clock_offset = 0;  // deadlines are on the clock of whoever takes the requests
-    (*state)->receives = engine.receives();
+    (*state)->receives = queues.receives();
     numbers_ = gpu::number_table({*numbers, table});
     commands_ = *commands_made;
     offers_ = *offers;
@@ -45,7 +45,8 @@ result<void> harness_service::prepare(const harness_engine& engine) {
     service_.numbers_mask = table - 1;
     service_.ready = *ring;
     service_.ready_mask = ready - 1;
-    service_.completions = engine.completions();
+    service_.completions = queues.completion_port();
+    service_.completions.proxied.state = &(*state)->proxied_completions;
     service_.orders = *orders;
     service_.commands = commands_;
     service_.command_mask = commands - 1;

@@ -2,8 +2,8 @@
 
 #include "backends/gpu/kernel_memory.hpp"
 #include "backends/gpu/number_table.hpp"
+#include "backends/gpu/queue_set.hpp"
 #include "core/device_names.hpp"
-#include "device/harness/engine.hpp"
 
 #include <accel_transport/device/service.hpp>
 
@@ -18,7 +18,7 @@ namespace accel::tests {
 class harness_service {
   public:
     explicit harness_service(std::uint32_t sessions) noexcept : count_(sessions) {}
-    [[nodiscard]] result<void> prepare(const harness_engine& engine);
+    [[nodiscard]] result<void> prepare(const gpu::queue_set& queues);
     [[nodiscard]] const device::service_ref& ref() const noexcept { return service_; }
 
     // Any thread.
