@@ -43,8 +43,8 @@ ACCEL_HOST_DEVICE inline void ring(const mlx5::send_queue_ref& queue, deferred_d
                                                    const mlx5::work_request& request,
                                                    deferred_doorbell& deferred) noexcept {
     const mlx5::request_size size = mlx5::size_of(request);
-    if (size.units > mlx5::most_units) return status::message_too_large;
-    const std::uint32_t blocks = mlx5::blocks_of(size.units);
+    if (size.ds > mlx5::max_ds) return status::message_too_large;
+    const std::uint32_t blocks = mlx5::wqebbs_of(size.ds);
     std::uint32_t first = 0;
     if (const status taken = mlx5::reserve(queue, blocks, first); taken != status::ok) return taken;
     mlx5::fill(queue, first, request, size);

@@ -18,7 +18,7 @@ using device::thread_scope;
 using device::warp_scope;
 
 /// Blocks before those of this thread, and of the whole scope.
-struct block_sum {
+struct wqebb_sum {
     std::uint32_t before = 0;
     std::uint32_t all = 0;
 };
@@ -35,7 +35,7 @@ template <class Scope>
 struct sum_of;
 template <>
 struct sum_of<thread_scope> {
-    ACCEL_HOST_DEVICE static block_sum add(std::uint32_t mine) noexcept { return {0, mine}; }
+    ACCEL_HOST_DEVICE static wqebb_sum add(std::uint32_t mine) noexcept { return {0, mine}; }
 };
 
 #if defined(__CUDACC__)
@@ -54,14 +54,14 @@ __device__ inline std::uint32_t sum_up_to(std::uint32_t mine, std::uint32_t lane
 
 template <>
 struct sum_of<warp_scope> {
-    __device__ static block_sum add(std::uint32_t mine) noexcept {
+    __device__ static wqebb_sum add(std::uint32_t mine) noexcept {
         const std::uint32_t sum = sum_up_to(mine, warp_scope::rank(), warp_scope::all_lanes);
         return {sum - mine, __shfl_sync(warp_scope::all_lanes, sum, warp_threads - 1)};
     }
 };
 template <>
 struct sum_of<block_scope> {
-    __device__ static block_sum add(std::uint32_t mine) noexcept {
+    __device__ static wqebb_sum add(std::uint32_t mine) noexcept {
         constexpr std::uint32_t max_warps = 32;
         __shared__ std::uint32_t sums[max_warps];
         const std::uint32_t threads = blockDim.x * blockDim.y * blockDim.z;
@@ -73,7 +73,7 @@ struct sum_of<block_scope> {
         __syncthreads();  // nobody reads the sums of the batch before any more
         if (lane == last) sums[warp] = own;
         __syncthreads();
-        block_sum out{own - mine, 0};
+        wqebb_sum out{own - mine, 0};
         for (std::uint32_t i = 0; i < warps; ++i) {
             if (i < warp) out.before += sums[i];
             out.all += sums[i];
@@ -89,8 +89,8 @@ ACCEL_UNCHECKED_CALLS
 template <class Scope>
 [[nodiscard]] ACCEL_HOST_DEVICE_INLINE status reserve(const mlx5::send_queue_ref& queue, std::uint32_t mine,
                                                       batch_share& share) noexcept {
-    const block_sum sum = sum_of<Scope>::add(mine);
-    if (sum.all > queue.blocks) return status::message_too_large;
+    const wqebb_sum sum = sum_of<Scope>::add(mine);
+    if (sum.all > queue.wqebbs) return status::message_too_large;
     constexpr std::uint64_t none_free = std::uint64_t{1} << 32;
     std::uint64_t told = none_free;
     // Only the first thread looks at the queue's counters: they may be its own variables.
@@ -125,12 +125,12 @@ ACCEL_HOST_DEVICE_INLINE void ring(const mlx5::send_queue_ref& queue, const batc
 }
 
 /// Of so many requests; more than `max` only says so.
-ACCEL_HOST_DEVICE_INLINE std::uint32_t blocks_of_all(const mlx5::work_request* requests, std::uint32_t count,
+ACCEL_HOST_DEVICE_INLINE std::uint32_t wqebbs_of_all(const mlx5::work_request* requests, std::uint32_t count,
                                                      std::uint32_t max) noexcept {
     std::uint32_t blocks = 0;
     for (std::uint32_t i = 0; i < count && blocks <= max; ++i) {
         const mlx5::request_size size = mlx5::size_of(requests[i]);
-        blocks = size.units > mlx5::most_units ? max + 1 : blocks + mlx5::blocks_of(size.units);
+        blocks = size.ds > mlx5::max_ds ? max + 1 : blocks + mlx5::wqebbs_of(size.ds);
     }
     return blocks <= max ? blocks : max + 1;
 }
@@ -143,7 +143,7 @@ template <class Scope>
                                                    const mlx5::work_request* requests,
                                                    std::uint32_t count) noexcept {
     batch_share share;
-    const std::uint32_t blocks = blocks_of_all(requests, count, queue.blocks);
+    const std::uint32_t blocks = wqebbs_of_all(requests, count, queue.wqebbs);
     if (const status taken = reserve<Scope>(queue, blocks, share); taken != status::ok) return taken;
     std::uint32_t at = share.first;
     std::uint64_t doorbell = 0;
@@ -151,7 +151,7 @@ template <class Scope>
         const mlx5::request_size size = mlx5::size_of(requests[i]);
         mlx5::fill(queue, at, requests[i], size);
         doorbell = mlx5::doorbell_of(queue, at, requests[i], size);
-        at += mlx5::blocks_of(size.units);
+        at += mlx5::wqebbs_of(size.ds);
     }
     publish<Scope>(queue, share);
     ring(queue, share, doorbell);

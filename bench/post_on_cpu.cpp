@@ -38,7 +38,7 @@ double ns_to_post(const post_plan& plan, bool carried) {
 
 }  // namespace
 
-cpu_ring::cpu_ring(std::uint32_t queue_pair) : blocks(std::size_t{ring_blocks} * mlx5::block_bytes) {
+cpu_ring::cpu_ring(std::uint32_t queue_pair) : blocks(std::size_t{ring_blocks} * mlx5::wqebb_bytes) {
     queue = {blocks.data(), ring_blocks, queue_pair, &record, &doorbell, &state};
 }
 

@@ -21,7 +21,7 @@ namespace {
 constexpr unsigned long long longest_ns = 3'000'000'000;
 constexpr unsigned host_patience_ms = 5'000;
 constexpr std::uint32_t batches_between_looks = 1024;
-constexpr std::size_t ring_bytes = std::size_t{ring_blocks} * mlx5::block_bytes;
+constexpr std::size_t ring_bytes = std::size_t{ring_blocks} * mlx5::wqebb_bytes;
 constexpr std::size_t line_bytes = 64;
 constexpr std::uint32_t most_queues_each = 4;  // processor
 
@@ -68,7 +68,7 @@ __global__ void post_many(post_plan plan, ring_set memory, kernel_bounds bounds,
     mlx5::send_queue_state state;
     mlx5::send_queue_ref queue;
     queue.ring = memory.rings + index * ring_bytes;
-    queue.blocks = ring_blocks;
+    queue.wqebbs = ring_blocks;
     queue.queue_pair = queue_pair_of(index);
     queue.doorbell_record = reinterpret_cast<mlx5::be32*>(memory.records + index * line_bytes);
     queue.doorbell = reinterpret_cast<std::uint64_t*>(memory.doorbells + index * line_bytes);

@@ -67,7 +67,7 @@ result<void> register_queues(registered_pages& pages, const stock_queues& queues
     const mlx5::send_queue_ref& sends = queues.sends;
     const mlx5::completion_queue_ref& completions = queues.completions;
     const std::size_t entries = std::size_t{completions.count} * completions.entry_bytes;
-    if (auto done = pages.add(sends.ring, std::size_t{sends.blocks} * mlx5::block_bytes); !done) return done;
+    if (auto done = pages.add(sends.ring, std::size_t{sends.wqebbs} * mlx5::wqebb_bytes); !done) return done;
     if (auto done = pages.add(sends.doorbell_record, sizeof(mlx5::be32)); !done) return done;
     if (auto done = pages.add(completions.entries, entries); !done) return done;
     if (auto done = pages.add(completions.doorbell_record, 2 * sizeof(mlx5::be32)); !done) return done;

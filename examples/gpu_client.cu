@@ -1,4 +1,4 @@
-// A client that lives on a GPU: the kernel below writes a request, posts it to the NIC itself and waits for
+// A GPU-resident client: the kernel below writes a request, posts it to the NIC itself and waits for
 // the response.
 //   gpu_client gpu://HOST:7000?insecure=true "hello there"
 #include <accel_transport/accel_transport.hpp>
@@ -23,12 +23,12 @@ __global__ void ask(device::channel_ref channel, message* line) {
         for (auto i = threadIdx.x; i < line->length; i += blockDim.x)
             call.request[i] = static_cast<std::byte>(line->text[i]);
         found = device::submit<device::block_scope>(channel, call, line->length,
-                                                    {.most_bytes = sizeof line->text});
+                                                    {.max_bytes = sizeof line->text});
     }
     if (found == accel::status::ok) found = device::wait<device::block_scope>(channel, call);
     line->outcome = found;
     if (found != accel::status::ok) return;
-    line->length = call.response_bytes;  // at most `most_bytes`, whatever the server does
+    line->length = call.response_bytes;  // at most `max_bytes`, whatever the server does
     for (auto i = threadIdx.x; i < line->length; i += blockDim.x)
         line->text[i] = static_cast<char>(call.response[i]);
     (void)device::release<device::block_scope>(channel, call);

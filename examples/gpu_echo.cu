@@ -1,4 +1,4 @@
-// A service that lives on a GPU: the kernel below waits for requests, and posts the responses to the NIC
+// A GPU-resident service: the kernel below waits for requests, and posts the responses to the NIC
 // itself.
 //   gpu_echo gpu://0.0.0.0:7000?insecure=true
 //   hello_client rdma://HOST:7000?insecure=true "hello there"

@@ -21,7 +21,7 @@ namespace device {
 struct service_ref;
 }
 
-/// Counters of a service that lives on a GPU, as far as its kernels have told them.
+/// Counters of a GPU-resident service, as far as its kernels have told them.
 struct gpu_service_statistics {
     std::uint32_t sessions = 0;  ///< open now
     std::uint64_t sessions_opened = 0;
@@ -36,7 +36,7 @@ struct gpu_service_statistics {
     std::chrono::nanoseconds cpu_proxy{};  ///< of the thread that posts for kernels, `gpu_engine::proxy`
 };
 
-/// A service that lives on a GPU: kernels of the application take requests, compute and post the responses
+/// A GPU-resident service: kernels of the application take requests, compute and post the responses
 /// to the adapter themselves (device/service.hpp), and no thread of the host takes part; or, where a GPU
 /// cannot reach the adapter, one that posts for them (`gpu_engine`). This is the host's end: it lets clients
 /// in and out. Clients are ordinary channels, over `gpu`, `rdma` or `gdr`.

@@ -27,7 +27,7 @@ error misused(std::string what) {
     return {status::invalid_argument, 0, "proxy: " + std::move(what)};
 }
 bool is_ring(std::size_t count) {
-    return std::has_single_bit(count) && count >= 2 && count <= proxy::most_entries;
+    return std::has_single_bit(count) && count >= 2 && count <= proxy::max_entries;
 }
 
 }  // namespace
@@ -49,7 +49,7 @@ result<std::unique_ptr<proxy_engine>> proxy_engine::create(std::shared_ptr<devic
                                                            const proxy_options& options) {
     if (on->driver() != nullptr) return misused("a device that is not driven directly (direct=false)");
     if (!is_ring(ring.entries.size()) || ring.consumed == nullptr)
-        return misused(fmt::format("a ring of 2 to {} completions, a power of two", proxy::most_entries));
+        return misused(fmt::format("a ring of 2 to {} completions, a power of two", proxy::max_entries));
     if (options.batch < 1 || options.batch > most_batch)
         return misused(fmt::format("a batch of 1 to {} descriptors", most_batch));
     if (options.receives < 1 || options.sends < 1) return misused("neither receives nor sends may be 0");
@@ -103,7 +103,7 @@ result<void> proxy_engine::make_queues() {
 
 result<void> proxy_engine::check(const queue_pair& pair, const proxy_send_ring& ring) const {
     if (!is_ring(ring.descriptors.size()) || ring.released == nullptr)
-        return misused(fmt::format("a ring of 2 to {} descriptors, a power of two", proxy::most_entries));
+        return misused(fmt::format("a ring of 2 to {} descriptors, a power of two", proxy::max_entries));
     if (pair.sizes().send < 2) return misused("the queue pair takes fewer than 2 work requests");
     if (ring.name.value_or(0) >= mlx5::no_queue_pair)
         return misused("a name has 24 bits, not all of them set");

@@ -78,7 +78,7 @@ result<void> queue_pair::drive_directly() {
     if (!located) return located.error();
     posting_->at = *located;
     posting_->at.sends.state = &posting_->state;
-    posting_->numbers.resize(posting_->at.sends.blocks);
+    posting_->numbers.resize(posting_->at.sends.wqebbs);
     if (posting_->at.receives.ring != nullptr) mlx5::write_empty_receives(posting_->at.receives);
     return {};
 }

@@ -246,12 +246,12 @@ queue_pair::queue_pair(std::shared_ptr<device> on, qp_handle handle, const queue
     std::uint32_t last = 0;
     for (const mlx5::work_request& each : requests) {
         const mlx5::request_size size = mlx5::size_of(each);
-        const bool fits = each.ranges <= max_ranges && size.units <= mlx5::most_units;
-        if (!fits || mlx5::reserve(queue, mlx5::blocks_of(size.units), last) != status::ok) [[unlikely]]
+        const bool fits = each.ranges <= max_ranges && size.ds <= mlx5::max_ds;
+        if (!fits || mlx5::reserve(queue, mlx5::wqebbs_of(size.ds), last) != status::ok) [[unlikely]]
             break;
         mlx5::fill(queue, last, each, size);
         posting_->credits.post(1, (each.flags & mlx5::flag_signalled) != 0);
-        posting_->numbers[last & (queue.blocks - 1)] = posting_->credits.posted();
+        posting_->numbers[last & (queue.wqebbs - 1)] = posting_->credits.posted();
         ++accepted;
     }
     if (accepted == 0) return 0;
@@ -284,7 +284,7 @@ bool queue_pair::take_sent(const mlx5::completion& completion) noexcept {
     send_queue_credits& credits = posting_->credits;
     if (is_direct()) {
         const mlx5::send_queue_ref& queue = posting_->at.sends;
-        const std::uint32_t number = posting_->numbers[completion.counter & (queue.blocks - 1)];
+        const std::uint32_t number = posting_->numbers[completion.counter & (queue.wqebbs - 1)];
         if (!mlx5::release(queue, completion.counter)) return false;
         credits.complete(number);
         return true;

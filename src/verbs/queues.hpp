@@ -345,7 +345,7 @@ class queue_pair {
     if (!usual) return post(std::span{&request, 1}) == 1 ? status::ok : status::again;
     if (!is_direct()) return post_usual_by_verbs(request);
     const mlx5::send_queue_ref& queue = posting_->at.sends;
-    const std::uint32_t block = queue.state->reserved & (queue.blocks - 1);
+    const std::uint32_t block = queue.state->reserved & (queue.wqebbs - 1);
     if (const status posted = mlx5::post(queue, request); posted != status::ok) [[unlikely]]
         return posted;
     posting_->credits.post(1, (request.flags & mlx5::flag_signalled) != 0);

@@ -195,7 +195,7 @@ TEST_P(device_liar, a_text_longer_than_its_slot) {
 TEST_P(device_liar, a_response_longer_than_the_call_wanted) {
     ASSERT_EQ(device::begin(channel_, call_), status::ok);
     device::call_options with;
-    with.most_bytes = 16;
+    with.max_bytes = 16;
     ASSERT_EQ(device::submit(channel_, call_, 8, with), status::ok);
     auto answer = answer_to(call_);
     answer.header.length = 17;

@@ -126,7 +126,7 @@ class fake_sends {
         out.by = by_;
         out.direct.queue = {ring_.data(), count, name_, &record_, &doorbell_, nullptr};
         out.direct.state = &state_;
-        out.direct.whole = whole_.data();
+        out.direct.ready_requests = whole_.data();
         out.proxied = {descriptors_.data(), count, name_, &proxied_state_, &released_};
         return out;
     }
@@ -178,16 +178,16 @@ class fake_sends {
         const auto left = static_cast<std::uint16_t>(mlx5::from_be(record_) - done_);
         if (left == 0) return false;
         require(left <= count, "the record counts what the ring holds");
-        const std::byte* const at = ring_.data() + std::size_t{done_ & (count - 1)} * mlx5::block_bytes;
+        const std::byte* const at = ring_.data() + std::size_t{done_ & (count - 1)} * mlx5::wqebb_bytes;
         mlx5::control_segment control;
         mlx5::remote_segment remote;
         mlx5::data_segment local;
         std::memcpy(&control, at, sizeof control);
         std::memcpy(&remote, at + sizeof control, sizeof remote);
         std::memcpy(&local, at + sizeof control + sizeof remote, sizeof local);
-        const std::uint32_t units = mlx5::from_be(control.queue_units);
-        require((units & mlx5::most_units) == 3, "it has one range");
-        out = {static_cast<mlx5::opcode>(mlx5::from_be(control.index_opcode) & 0xffU),
+        const std::uint32_t units = mlx5::from_be(control.qpn_ds);
+        require((units & mlx5::max_ds) == 3, "it has one range");
+        out = {static_cast<mlx5::opcode>(mlx5::from_be(control.opmod_idx_opcode) & 0xffU),
                units >> 8,
                mlx5::from_be(control.immediate),
                {mlx5::from_be(local.address), mlx5::from_be(local.length), mlx5::from_be(local.key)},
@@ -198,8 +198,8 @@ class fake_sends {
 
     device::detail::engine by_;
     std::uint32_t name_;
-    std::vector<std::byte> ring_ = std::vector<std::byte>(std::size_t{count} * mlx5::block_bytes);
-    std::vector<mlx5::whole_request> whole_ = std::vector<mlx5::whole_request>(count);
+    std::vector<std::byte> ring_ = std::vector<std::byte>(std::size_t{count} * mlx5::wqebb_bytes);
+    std::vector<mlx5::ready_request> whole_ = std::vector<mlx5::ready_request>(count);
     mlx5::shared_send_queue_state state_;
     mlx5::be32 record_{};
     std::uint64_t doorbell_ = 0;

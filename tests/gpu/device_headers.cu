@@ -27,7 +27,7 @@ __global__ void post_and_poll(mlx5::send_queue_ref sends, mlx5::completion_queue
 
 __global__ void share(mlx5::shared_send_queue_ref shared, mlx5::work_request request, std::uint16_t done,
                       status* outcome) {
-    if (threadIdx.x == 0) mlx5::clear_whole(shared);
+    if (threadIdx.x == 0) mlx5::clear_ready_requests(shared);
     __syncthreads();
     *outcome = mlx5::post(shared, request);
     if (!mlx5::release(shared, done)) *outcome = status::protocol_error;
@@ -39,7 +39,7 @@ __global__ void post_together(mlx5::send_queue_ref sends, mlx5::work_request req
     *outcome = bench::post<Scope>(sends, &request, Scope::rank() & 1U);
     const mlx5::request_size size = mlx5::size_of(request);
     bench::batch_share share;
-    *outcome = bench::reserve<Scope>(sends, mlx5::blocks_of(size.units), share);
+    *outcome = bench::reserve<Scope>(sends, mlx5::wqebbs_of(size.ds), share);
     if (*outcome != status::ok) return;
     mlx5::fill(sends, share.first, request, size);
     bench::publish<Scope>(sends, share);
@@ -79,7 +79,8 @@ __global__ void post_by_proxy(proxy::send_queue_ref sends, proxy::completion_que
     if (!proxy::take(completions, done)) return;
     proxy::publish_taken(completions);
     if (!proxy::release(sends, done.counter)) *outcome = status::protocol_error;
-    if (proxy::free_descriptors(sends) == sends.count) proxy::discard_completions(completions, sends.queue_pair);
+    if (proxy::free_descriptors(sends) == sends.count)
+        proxy::discard_completions(completions, sends.queue_pair);
     proxy::clear(sends.ring, sends.count);
     proxy::clear(completions.entries, completions.count);
 }

@@ -47,7 +47,7 @@ struct send_scopes_on_gpu : ::testing::TestWithParam<shape> {};
 TEST_P(send_scopes_on_gpu, a_batch_is_what_the_cpu_posts) {
     const shape& asked = GetParam();
     together what{asked.who, asked.x, asked.y, asked.z, asked.times, {}, nullptr, nullptr};
-    const auto ring = make_shared_with_gpu<std::byte>(std::size_t{blocks} * mlx5::block_bytes);
+    const auto ring = make_shared_with_gpu<std::byte>(std::size_t{blocks} * mlx5::wqebb_bytes);
     if (!ring) GTEST_SKIP() << "there is no GPU";
     const auto words = make_shared_with_gpu<std::uint64_t>(2);
     const auto state = make_shared_with_gpu<mlx5::send_queue_state>(1);
@@ -75,7 +75,7 @@ TEST_P(send_scopes_on_gpu, a_batch_is_what_the_cpu_posts) {
     what.outcomes = outcomes.get();
     ASSERT_TRUE(post_together(what));
 
-    std::vector<std::byte> wanted(std::size_t{blocks} * mlx5::block_bytes);
+    std::vector<std::byte> wanted(std::size_t{blocks} * mlx5::wqebb_bytes);
     mlx5::be32 record{};
     std::uint64_t doorbell = 0;
     mlx5::send_queue_state counters{0xffff'ff00, 0xffff'ff00};

@@ -11,7 +11,7 @@ namespace {
 class mlx5_queue : public mlx5_queues {};
 
 TEST_F(mlx5_queue, a_full_ring_says_again_and_takes_nothing) {
-    std::vector<std::byte> ring(8 * mlx5::block_bytes);
+    std::vector<std::byte> ring(8 * mlx5::wqebb_bytes);
     mlx5::be32 record{};
     std::uint64_t doorbell = 0;
     mlx5::send_queue_state state{0xffff'fffa, 0xffff'fffa};  // soon to wrap
@@ -21,28 +21,28 @@ TEST_F(mlx5_queue, a_full_ring_says_again_and_takes_nothing) {
     request.ranges = 1;
     request.first = &payload;
     request.carries_bytes = true;
-    ASSERT_EQ(mlx5::blocks_of(mlx5::size_of(request).units), 3U);
+    ASSERT_EQ(mlx5::wqebbs_of(mlx5::size_of(request).units), 3U);
     EXPECT_EQ(mlx5::post(queue, request), status::ok);
     EXPECT_EQ(mlx5::post(queue, request), status::ok);
-    EXPECT_EQ(mlx5::free_blocks(queue), 2U);
+    EXPECT_EQ(mlx5::free_wqebbs(queue), 2U);
     const std::uint64_t rung = doorbell;
     EXPECT_EQ(mlx5::post(queue, request), status::again);
-    EXPECT_EQ(mlx5::free_blocks(queue), 2U);
+    EXPECT_EQ(mlx5::free_wqebbs(queue), 2U);
     EXPECT_EQ(doorbell, rung);
     EXPECT_EQ(mlx5::from_be(record), 0U) << "-6 + 2 * 3";
 
     EXPECT_FALSE(mlx5::release(queue, 0)) << "nothing begins there";
     EXPECT_FALSE(mlx5::release(queue, 0xfff9)) << "nor before the first";
     EXPECT_TRUE(mlx5::release(queue, 0xfffa));
-    EXPECT_EQ(mlx5::free_blocks(queue), 5U);
+    EXPECT_EQ(mlx5::free_wqebbs(queue), 5U);
     EXPECT_FALSE(mlx5::release(queue, 0xfffa)) << "once";
     EXPECT_EQ(mlx5::post(queue, request), status::ok);
     EXPECT_TRUE(mlx5::release(queue, 0)) << "it completes the one before it too";
-    EXPECT_EQ(mlx5::free_blocks(queue), 8U);
+    EXPECT_EQ(mlx5::free_wqebbs(queue), 8U);
 }
 
 TEST_F(mlx5_queue, a_request_longer_than_any_may_be_is_refused) {
-    std::vector<std::byte> ring(64 * mlx5::block_bytes);
+    std::vector<std::byte> ring(64 * mlx5::wqebb_bytes);
     mlx5::be32 record{};
     std::uint64_t doorbell = 0;
     mlx5::send_queue_state state;
@@ -53,7 +53,7 @@ TEST_F(mlx5_queue, a_request_longer_than_any_may_be_is_refused) {
     request.first = &payload;
     request.carries_bytes = true;
     EXPECT_EQ(mlx5::post(queue, request), status::message_too_large);
-    EXPECT_EQ(mlx5::free_blocks(queue), 64U);
+    EXPECT_EQ(mlx5::free_wqebbs(queue), 64U);
 }
 
 /// A queue pair whose both queues and completion queue are driven here.
@@ -120,7 +120,7 @@ TEST_F(mlx5_queue, messages_go_round_all_rings) {
         ASSERT_EQ(sent.kind, mlx5::entry_kind::request);
         EXPECT_EQ(sent.operation, mlx5::opcode::write_immediate);
         ASSERT_TRUE(mlx5::release(from.queues.sends, sent.counter)) << i;
-        ASSERT_EQ(mlx5::free_blocks(from.queues.sends), from.queues.sends.blocks);
+        ASSERT_EQ(mlx5::free_wqebbs(from.queues.sends), from.queues.sends.wqebbs);
     }
     EXPECT_EQ(client.taken.first_failure, 0U);
 }
@@ -158,7 +158,7 @@ TEST_F(mlx5_queue, requests_with_deferred_doorbells_are_all_done_once_it_has_run
             ASSERT_TRUE(mlx5::release(client.queues.sends, sent.counter));
         }
         ASSERT_EQ(std::memcmp(memory_.data(), memory_.data() + 8192, std::size_t{8} * writes), 0) << i;
-        ASSERT_EQ(mlx5::free_blocks(client.queues.sends), client.queues.sends.blocks);
+        ASSERT_EQ(mlx5::free_wqebbs(client.queues.sends), client.queues.sends.wqebbs);
     }
 }
 

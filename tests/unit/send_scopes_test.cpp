@@ -15,10 +15,10 @@
 template <>
 struct accel::bench::sum_of<accel::tests::team_scope> {
     using team = accel::tests::team_scope;
-    static block_sum add(std::uint32_t mine) noexcept {
+    static wqebb_sum add(std::uint32_t mine) noexcept {
         team::told[team::rank()] = mine;
         team::meet();
-        block_sum out;
+        wqebb_sum out;
         for (std::uint32_t i = 0; i < team::threads; ++i) {
             out.before += i < team::rank() ? static_cast<std::uint32_t>(team::told[i]) : 0;
             out.all += static_cast<std::uint32_t>(team::told[i]);
@@ -38,7 +38,7 @@ using device::thread_scope;
 
 struct plain_queue {
     explicit plain_queue(std::uint32_t blocks, std::uint32_t start = 0)
-        : ring(std::size_t{blocks} * mlx5::block_bytes), state{start, start} {
+        : ring(std::size_t{blocks} * mlx5::wqebb_bytes), state{start, start} {
         ref = {ring.data(), blocks, 0x1234, &record, &doorbell, &state};
     }
     [[nodiscard]] std::uint32_t counted() const { return mlx5::from_be(record); }
@@ -129,7 +129,7 @@ TEST(send_scopes, a_batch_that_does_not_fit_takes_nothing) {
     EXPECT_EQ(queue.ring, before);
     EXPECT_EQ(queue.doorbell, rung);
     EXPECT_EQ(queue.counted(), 5U);
-    EXPECT_EQ(mlx5::free_blocks(queue.ref), 3U);
+    EXPECT_EQ(mlx5::free_wqebbs(queue.ref), 3U);
 }
 
 TEST(send_scopes, one_request_that_is_too_long_stops_the_batch) {
@@ -140,7 +140,7 @@ TEST(send_scopes, one_request_that_is_too_long_stops_the_batch) {
     requests.all[1].carries_bytes = true;
     requests.all[1].first = &longest;
     EXPECT_EQ(bench::post<thread_scope>(queue.ref, requests.all.data(), 3), status::message_too_large);
-    EXPECT_EQ(mlx5::free_blocks(queue.ref), 64U);
+    EXPECT_EQ(mlx5::free_wqebbs(queue.ref), 64U);
     EXPECT_EQ(queue.counted(), 0U);
 }
 
@@ -149,7 +149,7 @@ TEST(send_scopes, a_batch_of_nothing_rings_nothing) {
     EXPECT_EQ(bench::post<thread_scope>(queue.ref, nullptr, 0), status::ok);
     EXPECT_EQ(queue.doorbell, 0U);
     EXPECT_EQ(queue.counted(), 0U);
-    EXPECT_EQ(mlx5::free_blocks(queue.ref), 8U);
+    EXPECT_EQ(mlx5::free_wqebbs(queue.ref), 8U);
 }
 
 TEST(send_scopes, what_the_doorbell_takes_is_known_without_the_ring) {
@@ -159,7 +159,7 @@ TEST(send_scopes, what_the_doorbell_takes_is_known_without_the_ring) {
         const random_writes one(dice, 1, 60);
         const mlx5::request_size size = mlx5::size_of(one.all[0]);
         std::uint32_t first = 0;
-        ASSERT_EQ(mlx5::reserve(queue.ref, mlx5::blocks_of(size.units), first), status::ok);
+        ASSERT_EQ(mlx5::reserve(queue.ref, mlx5::wqebbs_of(size.ds), first), status::ok);
         mlx5::fill(queue.ref, first, one.all[0], size);
         ASSERT_EQ(mlx5::doorbell_of(queue.ref, first, one.all[0], size), mlx5::doorbell_of(queue.ref, first));
         ASSERT_TRUE(mlx5::release_to(queue.ref, queue.state.reserved));
@@ -173,7 +173,7 @@ TEST(send_scopes, no_more_is_released_than_is_under_way) {
     EXPECT_FALSE(mlx5::release_to(queue.ref, 3)) << "not reserved yet";
     EXPECT_TRUE(mlx5::release_to(queue.ref, 1));
     EXPECT_FALSE(mlx5::release_to(queue.ref, 0)) << "released before";
-    EXPECT_EQ(mlx5::free_blocks(queue.ref), 7U);
+    EXPECT_EQ(mlx5::free_wqebbs(queue.ref), 7U);
 }
 
 /// When each posts its share, one behind another.
@@ -221,7 +221,7 @@ TEST(send_scopes, all_of_a_team_hear_that_it_does_not_fit) {
         EXPECT_EQ(said, status::again);
     }
     EXPECT_EQ(queue.counted(), 5U);
-    EXPECT_EQ(mlx5::free_blocks(queue.ref), 3U);
+    EXPECT_EQ(mlx5::free_wqebbs(queue.ref), 3U);
 }
 
 TEST(deferred_doorbell, rings_with_the_next_request_or_when_told) {

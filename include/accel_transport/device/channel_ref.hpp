@@ -45,9 +45,9 @@ struct call_ref {
 
 /// What one call asks for beyond its bytes.
 struct call_options {
-    std::int64_t timeout_ns = 0;   ///< from now; 0: the channel's `call_timeout`
-    std::uint64_t trace_id = 0;    ///< travels to the server
-    std::uint64_t most_bytes = 0;  ///< of the response; 0: the channel's `response_bytes`
+    std::int64_t timeout_ns = 0;  ///< from now; 0: the channel's `call_timeout`
+    std::uint64_t trace_id = 0;   ///< travels to the server
+    std::uint64_t max_bytes = 0;  ///< of the response; 0: the channel's `response_bytes`
 };
 
 }  // namespace accel::device

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-/// Services that live on a GPU: a kernel waits for a request, computes, and posts the response to the adapter
+/// GPU-resident services: a kernel waits for a request, computes, and posts the response to the adapter
 /// itself. The same code serves on a thread of the host, where no GPU is. `scope.hpp` says how threads call
 /// together. Nothing in the folder `detail` is promised.
 namespace accel::device {

@@ -47,7 +47,7 @@ struct exchange_ref {
     detail::wire::response_target target;
     /// What an answer needs, read all at once when the request was taken. The next two: `engine::direct`.
     detail::mlx5::shared_send_queue_ref sends;
-    detail::mlx5::send_queue_sight seen;
+    detail::mlx5::counter_snapshot seen;
     std::uint32_t* busy = nullptr;
     std::int64_t clock_offset = detail::unknown_offset;
     std::uint32_t response_key = 0;

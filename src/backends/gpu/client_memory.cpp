@@ -13,14 +13,14 @@ struct client_parts {
           state(carve.take<device::detail::channel_state>(1)),
           sends(carve.take<mlx5::shared_send_queue_state>(1)),
           proxied(carve.take<proxy::send_queue_state>(1)),
-          whole(carve.take<mlx5::whole_request>(send_blocks)),
+          whole(carve.take<mlx5::ready_request>(send_blocks)),
           calls(carve.take<device::detail::call_entry>(slots)) {}
     /// Makes `channel` use these.
     void put_into(device::channel_ref& channel) const noexcept {
         channel.state = state;
         channel.calls = calls;
         channel.sends.direct.state = sends;
-        channel.sends.direct.whole = whole;
+        channel.sends.direct.ready_requests = whole;
         channel.sends.proxied.state = proxied;
         channel.completions.direct.state = &state->completions;
         channel.completions.proxied.state = &state->proxied_completions;
@@ -29,7 +29,7 @@ struct client_parts {
     device::detail::channel_state* state;
     mlx5::shared_send_queue_state* sends;
     proxy::send_queue_state* proxied;
-    mlx5::whole_request* whole;
+    mlx5::ready_request* whole;
     device::detail::call_entry* calls;
 };
 

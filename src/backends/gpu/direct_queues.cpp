@@ -63,7 +63,7 @@ bool direct_queues::take_sends(std::uint32_t count) noexcept {
 result<void> share_sends(kernel_memory& with, const mlx5::send_queue_ref& queue) {
     /// What a doorbell takes.
     constexpr std::uint32_t doorbell_bytes = 8;
-    auto ring = with.share(queue.ring, std::size_t{queue.blocks} * mlx5::block_bytes);
+    auto ring = with.share(queue.ring, std::size_t{queue.wqebbs} * mlx5::wqebb_bytes);
     if (!ring) return ring;
     auto record = with.share(queue.doorbell_record, sizeof(mlx5::be32));
     if (!record) return record;

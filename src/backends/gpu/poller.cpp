@@ -110,7 +110,7 @@ result<void> resident_poller::make_queues() {
         place->sends = sizes_.sends();
         if (auto prepared = queues_->prepare(*place, kernel_memory_); !prepared) return prepared;
         connections_.push_back(std::move(place));
-        if (connections_.back()->port.direct.queue.blocks != connections_.front()->port.direct.queue.blocks)
+        if (connections_.back()->port.direct.queue.wqebbs != connections_.front()->port.direct.queue.wqebbs)
             return error{status::unsupported, 0, "gpu: the driver makes send queues of different sizes"};
     }
     return {};

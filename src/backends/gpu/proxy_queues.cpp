@@ -55,7 +55,7 @@ class proxy_queues final : public queue_set {
 };
 
 result<void> proxy_queues::make(const queue_depths& wanted, kernel_memory& memory) {
-    const std::uint32_t count = std::bit_ceil(std::min(wanted.receives, proxy::most_entries));
+    const std::uint32_t count = std::bit_ceil(std::min(wanted.receives, proxy::max_entries));
     auto ring = memory.allocate_shared(count * sizeof(proxy::completion_entry));
     if (!ring) return ring.error();
     auto words = memory.allocate_shared(sizeof(lone<std::uint32_t>) + sizeof(lone<std::uint64_t>));
@@ -78,7 +78,7 @@ result<void> proxy_queues::make(const queue_depths& wanted, kernel_memory& memor
 
 result<void> proxy_queues::prepare(session_queue& queue, kernel_memory& memory) {
     queue.sends =
-        std::min({queue.sends, static_cast<std::uint32_t>(device_->limits().max_qp_wr), proxy::most_entries});
+        std::min({queue.sends, static_cast<std::uint32_t>(device_->limits().max_qp_wr), proxy::max_entries});
     const std::uint32_t count = std::bit_ceil(queue.sends);
     auto ring = memory.allocate_shared(count * sizeof(proxy::send_descriptor) + sizeof(lone<std::uint32_t>));
     if (!ring) return ring.error();

@@ -10,7 +10,7 @@ result<std::unique_ptr<queue_set>> make_queue_set(gpu_engine engine, const std::
                                                   const service_sizes& sizes, kernel_memory& memory,
                                                   verbs::async_listener* listener) {
     const std::uint32_t sends =
-        std::min({sizes.sends(), static_cast<std::uint32_t>(on->limits().max_qp_wr), proxy::most_entries});
+        std::min({sizes.sends(), static_cast<std::uint32_t>(on->limits().max_qp_wr), proxy::max_entries});
     const queue_depths wanted{sizes.receives(), sizes.sessions * sends};
     auto made = engine == gpu_engine::direct ? make_direct_queues(on, wanted, listener)
                                              : make_proxy_queues(on, wanted, memory);

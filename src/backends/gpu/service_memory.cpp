@@ -23,7 +23,7 @@ struct kernel_parts {
           ready_size(std::bit_ceil(sizes.in_flight())),
           ready(carve.take<device::detail::ready_entry>(ready_size)),
           send_states(carve.take<mlx5::shared_send_queue_state>(sizes.sessions)),
-          whole(carve.take<mlx5::whole_request>(std::size_t{sizes.sessions} * blocks)),
+          whole(carve.take<mlx5::ready_request>(std::size_t{sizes.sessions} * blocks)),
           proxied_states(carve.take<proxy::send_queue_state>(sizes.sessions)),
           generations(carve.take<std::uint32_t>(sizes.in_flight())),
           busy(carve.take<std::uint32_t>(sizes.in_flight())) {}
@@ -35,7 +35,7 @@ struct kernel_parts {
     std::uint32_t ready_size;
     device::detail::ready_entry* ready;
     mlx5::shared_send_queue_state* send_states;
-    mlx5::whole_request* whole;
+    mlx5::ready_request* whole;
     proxy::send_queue_state* proxied_states;
     std::uint32_t* generations;
     std::uint32_t* busy;
@@ -80,7 +80,7 @@ std::span<std::byte> service_memory::responses(std::uint32_t session) const noex
 result<void> service_memory::prepare(std::span<const device::detail::send_port> sends,
                                      const device::detail::completion_port& completions,
                                      const mlx5::shared_receive_queue_ref& receives) {
-    const std::uint32_t blocks = sends.front().direct.queue.blocks;
+    const std::uint32_t blocks = sends.front().direct.queue.wqebbs;
     const std::size_t bytes = kernel_parts(nullptr, sizes_, blocks).carve.used();
     auto block = memory_.allocate(bytes);
     if (!block) return block.error();
@@ -95,7 +95,7 @@ result<void> service_memory::prepare(std::span<const device::detail::send_port> 
         device::detail::session_entry& entry = here.sessions[i];
         entry.sends = sends[i];
         entry.sends.direct.state = there.send_states + i;
-        entry.sends.direct.whole = there.whole + std::size_t{i} * blocks;
+        entry.sends.direct.ready_requests = there.whole + std::size_t{i} * blocks;
         entry.sends.proxied.state = there.proxied_states + i;
         entry.generations = there.generations + std::size_t{i} * sizes_.slots;
         entry.busy = there.busy + std::size_t{i} * sizes_.slots;

@@ -106,7 +106,7 @@ class harness_link final : public core::link, public verbs::async_listener {
     gpu::session_queue queue_;
     // What a kernel keeps to post.
     mlx5::shared_send_queue_state direct_state_;
-    std::vector<mlx5::whole_request> whole_;
+    std::vector<mlx5::ready_request> whole_;
     proxy::send_queue_state proxied_state_;
     std::optional<std::uint32_t> place_;
     verbs::endpoint peer_;

@@ -83,9 +83,9 @@ result<void> harness_link::make_queue() {
     queue_.listener = this;
     queue_.domain = domain_;
     if (auto prepared = poller_.queues().prepare(queue_, memory_); !prepared) return prepared;
-    whole_.resize(queue_.port.direct.queue.blocks);
+    whole_.resize(queue_.port.direct.queue.wqebbs);
     queue_.port.direct.state = &direct_state_;
-    queue_.port.direct.whole = whole_.data();
+    queue_.port.direct.ready_requests = whole_.data();
     queue_.port.proxied.state = &proxied_state_;
     return poller_.queues().open(queue_);
 }
@@ -184,7 +184,7 @@ bool harness_link::close() noexcept {
 void harness_link::let_exchanges_go() noexcept {
     device::detail::session_entry& session = poller_.sessions().entry(*place_);
     for (device::exchange_ref& each : exchanges_) {
-        if (each.request != nullptr) device::detail::let_go(session);
+        if (each.request != nullptr) device::detail::finish_exchange(session);
         each.request = nullptr;
     }
 }

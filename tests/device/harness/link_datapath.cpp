@@ -85,7 +85,7 @@ status harness_link::send_from(std::uint32_t slot, const device::detail::answer_
     device::exchange_ref& exchange = exchanges_[slot];
     const status sent = device::detail::send_off(service, exchange, {header.code, 0, length}, from);
     exchange.request = nullptr;
-    device::detail::let_go(session);
+    device::detail::finish_exchange(session);
     return sent == status::ok ? status::ok : status::peer_lost;
 }
 

@@ -41,7 +41,7 @@ ACCEL_HOST_DEVICE inline void write_header(const channel_ref& channel, const cal
 /// One work request. Waits for room a little; `again`: there is none, for completions do not come.
 [[nodiscard]] ACCEL_HOST_DEVICE inline status post(const channel_ref& channel, mlx5::work_request& request,
                                                    std::int64_t until) noexcept {
-    mlx5::send_queue_sight seen = look_at(channel.sends);
+    mlx5::counter_snapshot seen = snapshot_of(channel.sends);
     for (;;) {
         const status posted = post(channel.sends, request, seen);
         if (posted != status::again) return posted;
@@ -168,10 +168,10 @@ ACCEL_HOST_DEVICE inline status end_early(const channel_ref& channel, call_ref& 
     if (const status over = end_of(channel); over != status::ok) return over;
     const std::int64_t timeout = with.timeout_ns > 0 ? with.timeout_ns : channel.call_timeout_ns;
     const std::int64_t now = clock_ns();
-    const bool bounded = with.most_bytes != 0 && with.most_bytes < channel.responses.capacity;
+    const bool bounded = with.max_bytes != 0 && with.max_bytes < channel.responses.capacity;
     call.deadline = timeout >= never_ns - now ? never_ns : now + timeout;
     call.trace_id = with.trace_id;
-    call.response_room = bounded ? with.most_bytes : channel.responses.capacity;
+    call.response_room = bounded ? with.max_bytes : channel.responses.capacity;
     // Before it leaves: the response may be here before this returns.
     if (!move_call(channel, call, call_phase::begun, call_phase::in_flight)) {
         return status::invalid_state;

@@ -14,7 +14,7 @@ namespace accel::device::detail {
 /// The host's orders are looked at, which is a read of its memory, once in so many looks that find nothing.
 inline constexpr std::uint32_t looks_an_order = 16;
 /// … or when so much time has passed, if looks always find something.
-inline constexpr std::int64_t most_between_orders_ns = 1'000'000;
+inline constexpr std::int64_t max_between_orders_ns = 1'000'000;
 
 ACCEL_HOST_DEVICE inline std::uint64_t word_of(std::uint32_t generation, call_phase phase) noexcept {
     return std::uint64_t{generation} << 32 | static_cast<std::uint32_t>(phase);
@@ -167,7 +167,7 @@ ACCEL_HOST_DEVICE inline void on_completion(const channel_ref& channel,
 ACCEL_HOST_DEVICE inline void look(const channel_ref& channel) noexcept {
     channel_state& state = *channel.state;
     if (!try_lock(&state.lock)) return pause();
-    bool orders = clock_ns() - state.last_look > most_between_orders_ns;
+    bool orders = clock_ns() - state.last_look > max_between_orders_ns;
     if (take_completions(channel)) {
         state.empty_looks = 0;
     } else {

@@ -41,7 +41,7 @@ struct completion_port {
 ACCEL_HOST_DEVICE inline void begin(const send_port& port) noexcept {
     if (port.by == engine::direct) {
         *port.direct.state = {};
-        mlx5::clear_whole(port.direct);
+        mlx5::clear_ready_requests(port.direct);
     } else {
         *port.proxied.state = {};
     }
@@ -51,29 +51,29 @@ ACCEL_HOST_DEVICE inline void end(const send_port& port) noexcept {
     if (port.by == engine::direct) mlx5::store_whole(port.direct.queue.doorbell_record, mlx5::be32{});
 }
 
-/// How many of a queue's blocks pass before a request asks for a completion, for the sake of their room.
+/// How many of a queue's WQEBBs pass before a request asks for a completion, for the sake of their room.
 [[nodiscard]] ACCEL_HOST_DEVICE inline std::uint32_t signal_interval(
     const mlx5::shared_send_queue_ref& queue) noexcept {
-    return queue.queue.blocks / 4;
+    return queue.queue.wqebbs / 4;
 }
 
 /// What `post` wants to know beforehand; read early, it makes posting quicker.
-[[nodiscard]] ACCEL_HOST_DEVICE inline mlx5::send_queue_sight look_at(const send_port& port) noexcept {
-    return port.by == engine::direct ? mlx5::look_at(port.direct) : mlx5::send_queue_sight{};
+[[nodiscard]] ACCEL_HOST_DEVICE inline mlx5::counter_snapshot snapshot_of(const send_port& port) noexcept {
+    return port.by == engine::direct ? mlx5::snapshot_of(port.direct) : mlx5::counter_snapshot{};
 }
 
 /// One request of at most one range, which does not carry its bytes. `again`: there is no room; completions
 /// have to be taken for it to come. Completions are asked for as room needs them, and all of `request.flags`
 /// is overwritten. `seen` may be old, and is kept up.
 [[nodiscard]] ACCEL_HOST_DEVICE inline status post(const send_port& to, mlx5::work_request& request,
-                                                   mlx5::send_queue_sight& seen) noexcept {
+                                                   mlx5::counter_snapshot& seen) noexcept {
     if (to.by == engine::direct) return mlx5::post(to.direct, request, signal_interval(to.direct), seen);
     request.flags = 0;
     return proxy::post(to.proxied, request);
 }
 [[nodiscard]] ACCEL_HOST_DEVICE inline status post(const send_port& to,
                                                    mlx5::work_request& request) noexcept {
-    mlx5::send_queue_sight seen = look_at(to);
+    mlx5::counter_snapshot seen = snapshot_of(to);
     return post(to, request, seen);
 }
 
@@ -81,7 +81,7 @@ ACCEL_HOST_DEVICE inline void end(const send_port& port) noexcept {
 /// only one.
 [[nodiscard]] ACCEL_HOST_DEVICE inline status post_and_tell(const send_port& to,
                                                             mlx5::work_request& request) noexcept {
-    mlx5::send_queue_sight seen = look_at(to);
+    mlx5::counter_snapshot seen = snapshot_of(to);
     request.flags = mlx5::flag_signalled;
     return to.by == engine::direct ? mlx5::post(to.direct, request, 0, seen)
                                    : proxy::post(to.proxied, request);
@@ -98,7 +98,7 @@ ACCEL_HOST_DEVICE inline void end(const send_port& port) noexcept {
 }
 /// So many requests of one range would not be refused with `again`.
 [[nodiscard]] ACCEL_HOST_DEVICE inline bool has_room(const send_port& port, std::uint32_t requests) noexcept {
-    const std::uint32_t all = port.by == engine::direct ? port.direct.queue.blocks : port.proxied.count;
+    const std::uint32_t all = port.by == engine::direct ? port.direct.queue.wqebbs : port.proxied.count;
     return all - (posted_by(port) - sent_by(port)) >= requests;
 }
 

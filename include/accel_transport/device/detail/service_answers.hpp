@@ -11,7 +11,7 @@
 namespace accel::device::detail {
 
 /// The request is no longer with the service; its session may end.
-ACCEL_HOST_DEVICE inline void let_go(session_entry& session) noexcept {
+ACCEL_HOST_DEVICE inline void finish_exchange(session_entry& session) noexcept {
     count_down(&session.open);
 }
 
@@ -147,7 +147,7 @@ ACCEL_HOST_DEVICE inline status post_response(const service_ref& service, const 
     mlx5::work_request request;
     request.ranges = 1;
     request.first = &range;
-    mlx5::send_queue_sight seen = exchange.seen;
+    mlx5::counter_snapshot seen = exchange.seen;
     // One place that posts, for both: it is most of the code.
     for (bool payload = apart;; payload = false) {
         if (payload) {
@@ -189,7 +189,7 @@ ACCEL_HOST_DEVICE inline status answer_with(const service_ref& service, const ex
         sent = send_off(service, exchange, with, bytes_in_slot(exchange));
     }
     (void)count_up(sent == status::ok ? &service.state->replies : &service.state->dropped);
-    let_go(session);
+    finish_exchange(session);
     return sent == status::ok ? status::ok : status::peer_lost;
 }
 
@@ -200,7 +200,7 @@ ACCEL_HOST_DEVICE inline bool look_into(const service_ref& service, const ready_
     if (admit(service, arrived, header, out)) return true;
     fail_session(service, arrived.session, status::protocol_error);
     (void)count_up(&service.state->dropped);
-    let_go(session);
+    finish_exchange(session);
     return false;
 }
 

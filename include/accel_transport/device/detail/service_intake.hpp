@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-/// What comes in at a service that lives on a GPU: completions, and the host's commands. One thread at a time
+/// What comes in at a GPU-resident service: completions, and the host's commands. One thread at a time
 /// looks, under a lock that nobody waits for.
 namespace accel::device::detail {
 
@@ -30,7 +30,7 @@ ACCEL_HOST_DEVICE inline void fail_session(const service_ref& service, std::uint
 /// Commands are looked for, which is a read of the host's memory, once in so many looks that find nothing.
 inline constexpr std::uint32_t looks_a_command = 16;
 /// … or when so much time has passed, if looks always find something.
-inline constexpr std::int64_t most_between_commands_ns = 1'000'000;
+inline constexpr std::int64_t max_between_commands_ns = 1'000'000;
 
 /// On the host, others may be adding entries meanwhile.
 ACCEL_HOST_DEVICE inline session_number number_at(const service_ref& service, std::uint32_t i) noexcept {
@@ -209,7 +209,7 @@ ACCEL_HOST_DEVICE inline bool next_arrival(const service_ref& service, ready_ent
 /// Under the lock. True: a request has arrived.
 ACCEL_HOST_DEVICE inline bool look(const service_ref& service, ready_entry& out) noexcept {
     service_state& state = *service.state;
-    if (clock_ns() - state.last_look > most_between_commands_ns) take_commands(service);
+    if (clock_ns() - state.last_look > max_between_commands_ns) take_commands(service);
     bool took = false;
     if (next_arrival(service, out, took)) {
         state.empty_looks = 0;
@@ -260,7 +260,7 @@ ACCEL_HOST_DEVICE inline void make_room(const service_ref& service) noexcept {
 /// One work request of a session, by its send queue: `to` holds that where the engine is direct.
 ACCEL_HOST_DEVICE inline status try_post(const service_ref& service, std::uint32_t session,
                                          const mlx5::shared_send_queue_ref& to, mlx5::work_request& request,
-                                         mlx5::send_queue_sight& seen) noexcept {
+                                         mlx5::counter_snapshot& seen) noexcept {
     if (engine_of(service) == engine::direct) return mlx5::post(to, request, signal_interval(to), seen);
     return proxy::post(service.sessions[session].sends.proxied, request);
 }
@@ -268,7 +268,7 @@ ACCEL_HOST_DEVICE inline status try_post(const service_ref& service, std::uint32
 /// The same, and waits for room.
 ACCEL_HOST_DEVICE inline status post(const service_ref& service, std::uint32_t session,
                                      const mlx5::shared_send_queue_ref& to, mlx5::work_request& request,
-                                     mlx5::send_queue_sight& seen) noexcept {
+                                     mlx5::counter_snapshot& seen) noexcept {
     constexpr std::int64_t patience_ns = 100'000'000;
     for (std::int64_t start = 0;;) {
         const status posted = try_post(service, session, to, request, seen);

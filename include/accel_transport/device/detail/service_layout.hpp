@@ -10,7 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
-/// A service that lives on a GPU, as it lies in memory. Three places: what only kernels touch (the GPU's
+/// A GPU-resident service, as it lies in memory. Three places: what only kernels touch (the GPU's
 /// memory), what the host tells kernels and what kernels tell the host (the host's memory, pinned). None of
 /// it is for applications, which use `service_ref`.
 namespace accel::device::detail {

@@ -34,7 +34,7 @@ struct completion {
     std::uint32_t queue_pair = 0;
     be32 immediate{};  ///< of `write_immediate` and `receive_immediate`, as it travelled
     std::uint32_t length = 0;
-    std::uint16_t counter = 0;  ///< of a send: its first block. Of a shared receive: its index
+    std::uint16_t counter = 0;  ///< of a send: its first WQEBB. Of a shared receive: its index
     entry_kind kind = entry_kind::invalid;
     opcode operation = opcode::nop;  ///< of a send
     syndrome failure = syndrome::none;

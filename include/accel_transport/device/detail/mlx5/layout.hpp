@@ -11,12 +11,12 @@
 /// infiniband/mlx5dv.h.
 namespace accel::device::detail::mlx5 {
 
-/// Work requests start at multiples of this.
-inline constexpr std::uint32_t block_bytes = 64;
-/// Their length is told in units of this.
-inline constexpr std::uint32_t unit_bytes = 16;
-/// Longest work request, in units.
-inline constexpr std::uint32_t most_units = 63;
+/// A WQEBB: work requests start at multiples of this.
+inline constexpr std::uint32_t wqebb_bytes = 64;
+/// A DS (data segment): work requests count their length in these.
+inline constexpr std::uint32_t ds_bytes = 16;
+/// Longest work request, in DS.
+inline constexpr std::uint32_t max_ds = 63;
 
 /// What a work request does.
 enum class opcode : std::uint8_t {
@@ -37,8 +37,8 @@ inline constexpr std::uint8_t flag_fence = 0x80;
 
 /// Starts every work request; its first 8 bytes are also what the doorbell takes.
 struct control_segment {
-    be32 index_opcode;  ///< block number, 16 bits, and operation
-    be32 queue_units;   ///< queue pair number and length
+    be32 opmod_idx_opcode;  ///< WQEBB number, 16 bits, and operation
+    be32 qpn_ds;            ///< queue pair number and length
     std::uint8_t signature;
     std::uint8_t reserved[2];
     std::uint8_t flags;
@@ -95,7 +95,7 @@ struct completion_entry {
     be32 length;
     be64 timestamp;
     be32 opcode_queue;  ///< operation and queue pair number
-    be16 counter;       ///< of a send: its first block
+    be16 counter;       ///< of a send: its first WQEBB
     std::uint8_t signature;
     std::uint8_t owner_kind;  ///< kind, form (2 bits), solicited, owner
 };
@@ -112,9 +112,9 @@ struct error_entry {
     std::uint8_t owner_kind;
 };
 
-static_assert(sizeof(control_segment) == unit_bytes && sizeof(remote_segment) == unit_bytes &&
-              sizeof(data_segment) == unit_bytes && sizeof(atomic_segment) == unit_bytes &&
-              sizeof(next_segment) == unit_bytes);
+static_assert(sizeof(control_segment) == ds_bytes && sizeof(remote_segment) == ds_bytes &&
+              sizeof(data_segment) == ds_bytes && sizeof(atomic_segment) == ds_bytes &&
+              sizeof(next_segment) == ds_bytes);
 static_assert(offsetof(control_segment, flags) == 11 && offsetof(next_segment, next) == 2);
 static_assert(sizeof(completion_entry) == 64 && sizeof(error_entry) == 64);
 static_assert(offsetof(completion_entry, immediate) == 36 && offsetof(completion_entry, opcode_queue) == 56 &&

@@ -32,7 +32,7 @@ struct work_request {
     std::uint64_t swap_or_add = 0;  ///< of an atomic operation
 };
 
-/// Counters of a send queue, in blocks, free-running. Reachable by whoever posts.
+/// Counters of a send queue, in WQEBBs, free-running. Reachable by whoever posts.
 struct send_queue_state {
     std::uint32_t reserved = 0;  ///< handed out to be filled
     std::uint32_t released = 0;  ///< the adapter is done with all before
@@ -41,7 +41,7 @@ struct send_queue_state {
 /// A send queue as its poster sees it: one thread at a time. Owns nothing.
 struct send_queue_ref {
     std::byte* ring = nullptr;
-    std::uint32_t blocks = 0;  ///< a power of two
+    std::uint32_t wqebbs = 0;  ///< a power of two
     std::uint32_t queue_pair = 0;
     be32* doorbell_record = nullptr;    ///< the send queue's word of it
     std::uint64_t* doorbell = nullptr;  ///< the register; shared with other queue pairs
@@ -61,75 +61,75 @@ ACCEL_HOST_DEVICE inline bool has_immediate(opcode operation) noexcept {
 
 /// How much room a request takes.
 struct request_size {
-    std::uint32_t units = 0;    ///< at most `most_units`, or it cannot be posted
+    std::uint32_t ds = 0;       ///< at most `max_ds`, or it cannot be posted
     std::uint32_t carried = 0;  ///< bytes that lie in it
 };
 
 /// Ranges without bytes take no room.
 ACCEL_HOST_DEVICE_INLINE request_size size_of(const work_request& request) noexcept {
     request_size size;
-    size.units =
+    size.ds =
         1U + (names_remote_memory(request.operation) ? 1U : 0U) + (is_atomic(request.operation) ? 1U : 0U);
     if (request.carries_bytes) {
         for (std::uint32_t i = 0; i < request.ranges; ++i) size.carried += request.first[i].length;
-        if (size.carried != 0) size.units += (size.carried + 4 + unit_bytes - 1) / unit_bytes;
+        if (size.carried != 0) size.ds += (size.carried + 4 + ds_bytes - 1) / ds_bytes;
         return size;
     }
-    for (std::uint32_t i = 0; i < request.ranges; ++i) size.units += request.first[i].length != 0 ? 1U : 0U;
+    for (std::uint32_t i = 0; i < request.ranges; ++i) size.ds += request.first[i].length != 0 ? 1U : 0U;
     return size;
 }
-ACCEL_HOST_DEVICE inline std::uint32_t blocks_of(std::uint32_t units) noexcept {
-    return (units * unit_bytes + block_bytes - 1) / block_bytes;
+ACCEL_HOST_DEVICE inline std::uint32_t wqebbs_of(std::uint32_t ds) noexcept {
+    return (ds * ds_bytes + wqebb_bytes - 1) / wqebb_bytes;
 }
 
-/// Blocks that nobody uses.
-ACCEL_HOST_DEVICE inline std::uint32_t free_blocks(const send_queue_ref& queue) noexcept {
-    return queue.blocks - (queue.state->reserved - queue.state->released);
+/// WQEBBs that nobody uses.
+ACCEL_HOST_DEVICE inline std::uint32_t free_wqebbs(const send_queue_ref& queue) noexcept {
+    return queue.wqebbs - (queue.state->reserved - queue.state->released);
 }
 
-/// Step 1: takes `blocks` of the ring; `first` is the number of the first. `again`: so many are not free, and
+/// Step 1: takes `wqebbs` of the ring; `first` is the number of the first. `again`: so many are not free, and
 /// nothing was taken.
-[[nodiscard]] ACCEL_HOST_DEVICE inline status reserve(const send_queue_ref& queue, std::uint32_t blocks,
+[[nodiscard]] ACCEL_HOST_DEVICE inline status reserve(const send_queue_ref& queue, std::uint32_t wqebbs,
                                                       std::uint32_t& first) noexcept {
-    if (free_blocks(queue) < blocks) return status::again;
+    if (free_wqebbs(queue) < wqebbs) return status::again;
     first = queue.state->reserved;
-    queue.state->reserved = first + blocks;
+    queue.state->reserved = first + wqebbs;
     return status::ok;
 }
 
-ACCEL_HOST_DEVICE inline be32 index_opcode_of(std::uint32_t first, opcode operation) noexcept {
+ACCEL_HOST_DEVICE inline be32 opmod_idx_opcode_of(std::uint32_t first, opcode operation) noexcept {
     return to_be32(((first & 0xffffU) << 8) | static_cast<std::uint32_t>(operation));
 }
-ACCEL_HOST_DEVICE inline be32 queue_units_of(const send_queue_ref& queue, std::uint32_t units) noexcept {
-    return to_be32((queue.queue_pair << 8) | units);
+ACCEL_HOST_DEVICE inline be32 qpn_ds_of(const send_queue_ref& queue, std::uint32_t ds) noexcept {
+    return to_be32((queue.queue_pair << 8) | ds);
 }
 
-/// Writes a request unit by unit; if it `Wraps`, goes on at the start of the ring where that ends.
+/// Writes a request segment by segment; if it `Wraps`, goes on at the start of the ring where that ends.
 template <bool Wraps>
 class ring_writer {
   public:
-    ACCEL_HOST_DEVICE ring_writer(const send_queue_ref& queue, std::uint32_t block) noexcept
+    ACCEL_HOST_DEVICE ring_writer(const send_queue_ref& queue, std::uint32_t wqebb) noexcept
         : begin_(queue.ring),
-          end_(queue.ring + std::size_t{queue.blocks} * block_bytes),
-          at_(queue.ring + std::size_t{block & (queue.blocks - 1)} * block_bytes) {}
+          end_(queue.ring + std::size_t{queue.wqebbs} * wqebb_bytes),
+          at_(queue.ring + std::size_t{wqebb & (queue.wqebbs - 1)} * wqebb_bytes) {}
 
     template <class Segment>
     ACCEL_HOST_DEVICE void put(const Segment& segment) noexcept {
-        static_assert(sizeof(Segment) == unit_bytes);
+        static_assert(sizeof(Segment) == ds_bytes);
 #if defined(__CUDA_ARCH__)
         // In one store: over a bus each is a packet.
         uint4 words;
-        __builtin_memcpy(&words, &segment, unit_bytes);
+        __builtin_memcpy(&words, &segment, ds_bytes);
         *reinterpret_cast<uint4*>(at_) = words;
 #else
         *reinterpret_cast<Segment*>(at_) = segment;
 #endif
-        advance(unit_bytes);
+        advance(ds_bytes);
     }
     /// Of an atomic segment that compares nothing: its second half is not looked at, and stays as it is.
     ACCEL_HOST_DEVICE void put_addend(be64 add) noexcept {
         *reinterpret_cast<be64*>(at_) = add;
-        advance(unit_bytes);
+        advance(ds_bytes);
     }
     ACCEL_HOST_DEVICE void put_length_of_bytes(std::uint32_t bytes) noexcept {
         *reinterpret_cast<be32*>(at_) = to_be32(bytes | inline_marker);
@@ -164,9 +164,9 @@ class ring_writer {
             from += 4;
             bytes -= 4;
         };
-        while (words && bytes >= 4 && (reinterpret_cast<std::uintptr_t>(to) & (unit_bytes - 1)) != 0)
+        while (words && bytes >= 4 && (reinterpret_cast<std::uintptr_t>(to) & (ds_bytes - 1)) != 0)
             put_word();
-        for (; words && bytes >= unit_bytes; bytes -= unit_bytes, to += unit_bytes, from += unit_bytes) {
+        for (; words && bytes >= ds_bytes; bytes -= ds_bytes, to += ds_bytes, from += ds_bytes) {
             const auto* const four = reinterpret_cast<const std::uint32_t*>(from);
             *reinterpret_cast<uint4*>(to) = uint4{four[0], four[1], four[2], four[3]};
         }
@@ -188,8 +188,8 @@ ACCEL_HOST_DEVICE_INLINE void fill(const send_queue_ref& queue, std::uint32_t fi
                                    const work_request& request, const request_size& size) noexcept {
     ring_writer<Wraps> out(queue, first);
     control_segment control{};
-    control.index_opcode = index_opcode_of(first, request.operation);
-    control.queue_units = queue_units_of(queue, size.units);
+    control.opmod_idx_opcode = opmod_idx_opcode_of(first, request.operation);
+    control.qpn_ds = qpn_ds_of(queue, size.ds);
     control.flags = request.flags;
     if (has_immediate(request.operation)) control.immediate = request.immediate;
     out.put(control);
@@ -217,31 +217,31 @@ ACCEL_HOST_DEVICE_INLINE void fill(const send_queue_ref& queue, std::uint32_t fi
 }
 
 /// Seldom: not worth a place in every caller.
-ACCEL_HOST_DEVICE inline void fill_round(const send_queue_ref& queue, std::uint32_t first,
-                                         const work_request& request, const request_size& size) noexcept {
+ACCEL_HOST_DEVICE inline void fill_wrapped(const send_queue_ref& queue, std::uint32_t first,
+                                           const work_request& request, const request_size& size) noexcept {
     fill<true>(queue, first, request, size);
 }
 
-/// Step 2: writes a request of `size` at block `first`, which has been reserved. Ring memory only: the
+/// Step 2: writes a request of `size` at WQEBB `first`, which has been reserved. Ring memory only: the
 /// adapter does not look yet.
 ACCEL_HOST_DEVICE_INLINE void fill(const send_queue_ref& queue, std::uint32_t first,
                                    const work_request& request, const request_size& size) noexcept {
-    const bool wraps = (first & (queue.blocks - 1)) + blocks_of(size.units) > queue.blocks;
-    if (wraps) return fill_round(queue, first, request, size);
+    const bool wraps = (first & (queue.wqebbs - 1)) + wqebbs_of(size.ds) > queue.wqebbs;
+    if (wraps) return fill_wrapped(queue, first, request, size);
     fill<false>(queue, first, request, size);
 }
 
-/// Step 3: all requests before block `end` are the adapter's.
+/// Step 3: all requests before WQEBB `end` are the adapter's.
 ACCEL_HOST_DEVICE inline void publish(const send_queue_ref& queue, std::uint32_t end) noexcept {
     order_wqe_before_doorbell_record();
     store_whole(queue.doorbell_record, to_be32(end & 0xffffU));
 }
 
-/// What the doorbell takes: the first 8 bytes of the last request, which begins at block `last`. They may
+/// What the doorbell takes: the first 8 bytes of the last request, which begins at WQEBB `last`. They may
 /// change as soon as others post to the same queue and the request has been published.
 [[nodiscard]] ACCEL_HOST_DEVICE inline std::uint64_t doorbell_of(const send_queue_ref& queue,
                                                                  std::uint32_t last) noexcept {
-    const std::byte* const start = queue.ring + std::size_t{last & (queue.blocks - 1)} * block_bytes;
+    const std::byte* const start = queue.ring + std::size_t{last & (queue.wqebbs - 1)} * wqebb_bytes;
     return *reinterpret_cast<const std::uint64_t*>(start);
 }
 /// The same without reading the ring, for whoever still has the request: a GPU would read host memory.
@@ -249,8 +249,8 @@ ACCEL_HOST_DEVICE inline void publish(const send_queue_ref& queue, std::uint32_t
                                                                  std::uint32_t last,
                                                                  const work_request& request,
                                                                  const request_size& size) noexcept {
-    const auto low = static_cast<std::uint32_t>(index_opcode_of(last, request.operation));
-    const auto high = static_cast<std::uint32_t>(queue_units_of(queue, size.units));
+    const auto low = static_cast<std::uint32_t>(opmod_idx_opcode_of(last, request.operation));
+    const auto high = static_cast<std::uint32_t>(qpn_ds_of(queue, size.ds));
     return (std::uint64_t{high} << 32) | low;
 }
 ACCEL_HOST_DEVICE inline void ring_with(const send_queue_ref& queue, std::uint64_t value) noexcept {
@@ -259,7 +259,7 @@ ACCEL_HOST_DEVICE inline void ring_with(const send_queue_ref& queue, std::uint64
     flush_doorbell();
 }
 
-/// Step 4: tells the adapter. `last` is the first block of the last request that was published.
+/// Step 4: tells the adapter. `last` is the first WQEBB of the last request that was published.
 ACCEL_HOST_DEVICE inline void ring(const send_queue_ref& queue, std::uint32_t last) noexcept {
     ring_with(queue, doorbell_of(queue, last));
 }
@@ -268,17 +268,17 @@ ACCEL_HOST_DEVICE inline void ring(const send_queue_ref& queue, std::uint32_t la
 [[nodiscard]] ACCEL_HOST_DEVICE_INLINE status post(const send_queue_ref& queue,
                                                    const work_request& request) noexcept {
     const request_size size = size_of(request);
-    if (size.units > most_units) return status::message_too_large;
-    const std::uint32_t blocks = blocks_of(size.units);
+    if (size.ds > max_ds) return status::message_too_large;
+    const std::uint32_t wqebbs = wqebbs_of(size.ds);
     std::uint32_t first = 0;
-    if (const status taken = reserve(queue, blocks, first); taken != status::ok) return taken;
+    if (const status taken = reserve(queue, wqebbs, first); taken != status::ok) return taken;
     fill(queue, first, request, size);
-    publish(queue, first + blocks);
+    publish(queue, first + wqebbs);
     ring_with(queue, doorbell_of(queue, first, request, size));
     return status::ok;
 }
 
-/// Step 5: the request that begins at block `counter` (16 bits, from its completion) and all before it are
+/// Step 5: the request that begins at WQEBB `counter` (16 bits, from its completion) and all before it are
 /// done. False: no request that is under way begins there.
 [[nodiscard]] ACCEL_HOST_DEVICE inline bool release(const send_queue_ref& queue,
                                                     std::uint16_t counter) noexcept {
@@ -286,13 +286,13 @@ ACCEL_HOST_DEVICE inline void ring(const send_queue_ref& queue, std::uint32_t la
     const auto distance = static_cast<std::uint16_t>(counter - static_cast<std::uint16_t>(released));
     if (distance >= queue.state->reserved - released) return false;
     const std::uint32_t first = released + distance;
-    const std::byte* const start = queue.ring + std::size_t{first & (queue.blocks - 1)} * block_bytes;
+    const std::byte* const start = queue.ring + std::size_t{first & (queue.wqebbs - 1)} * wqebb_bytes;
     const auto* const control = reinterpret_cast<const control_segment*>(start);
-    queue.state->released = first + blocks_of(from_be(control->queue_units) & most_units);
+    queue.state->released = first + wqebbs_of(from_be(control->qpn_ds) & max_ds);
     return true;
 }
 
-/// Step 5 for whoever knows where the request ends that is done, and need not read the ring: all before block
+/// Step 5 for whoever knows where the request ends that is done, and need not read the ring: all before WQEBB
 /// `end` is. False: that much is not under way.
 [[nodiscard]] ACCEL_HOST_DEVICE inline bool release_to(const send_queue_ref& queue,
                                                        std::uint32_t end) noexcept {

@@ -20,7 +20,7 @@ using completion_entry = tagged_quad;
 static_assert(sizeof(send_descriptor) == 64);
 
 /// Most entries of a ring: what 16 bits of a completion's `counter` tell apart.
-inline constexpr std::uint32_t most_entries = 1U << 15;
+inline constexpr std::uint32_t max_entries = 1U << 15;
 
 /// Counters of a send ring, in descriptors, free-running. Memory of whoever posts: on a GPU its own.
 struct send_queue_state {
@@ -31,7 +31,7 @@ struct send_queue_state {
 /// A send ring as its posters see it, any number of threads. Owns nothing.
 struct send_queue_ref {
     send_descriptor* ring = nullptr;  ///< pinned
-    std::uint32_t count = 0;          ///< a power of two, at most `most_entries`
+    std::uint32_t count = 0;          ///< a power of two, at most `max_entries`
     std::uint32_t queue_pair = 0;     ///< its number, or the name under which the proxy was given it
     send_queue_state* state = nullptr;
     const std::uint32_t* released = nullptr;  ///< pinned: all before have completed; the proxy writes it

@@ -13,22 +13,22 @@ struct CUgraphExec_st;
 namespace accel::cuda {
 
 /// A CUDA graph that begins itself anew on the GPU.
-class recorded_turns final : public core::recorded_turns {
+class recorded_graph final : public core::recorded_graph {
   public:
     using recorder = std::function<result<void>(CUstream_st*)>;
-    [[nodiscard]] static result<std::unique_ptr<core::recorded_turns>> record(
+    [[nodiscard]] static result<std::unique_ptr<core::recorded_graph>> record(
         int ordinal, const accel::device::service_ref& service,
         const accel::device::detail::graph_memory& memory, const recorder& work);
-    ~recorded_turns() override;
-    recorded_turns(const recorded_turns&) = delete;
-    recorded_turns& operator=(const recorded_turns&) = delete;
+    ~recorded_graph() override;
+    recorded_graph(const recorded_graph&) = delete;
+    recorded_graph& operator=(const recorded_graph&) = delete;
 
     [[nodiscard]] CUstream_st* native() const noexcept override { return stream_; }
     [[nodiscard]] std::size_t nodes() const noexcept override { return nodes_; }
     [[nodiscard]] result<void> start() override;
 
   private:
-    explicit recorded_turns(int ordinal) noexcept : ordinal_(ordinal) {}
+    explicit recorded_graph(int ordinal) noexcept : ordinal_(ordinal) {}
     [[nodiscard]] result<void> capture(const accel::device::service_ref& service,
                                        const accel::device::detail::graph_memory& memory,
                                        const recorder& work);

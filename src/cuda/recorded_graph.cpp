@@ -1,8 +1,8 @@
-#include "cuda/recorded_turns.hpp"
+#include "cuda/recorded_graph.hpp"
 
 #include "cuda/current_device.hpp"
 #include "cuda/failure.hpp"
-#include "cuda/turn_kernels.hpp"
+#include "cuda/graph_kernels.hpp"
 
 #include <utility>
 
@@ -26,20 +26,20 @@ error refused(std::string_view what, cudaError_t code) {
 
 }  // namespace
 
-result<std::unique_ptr<core::recorded_turns>> recorded_turns::record(
+result<std::unique_ptr<core::recorded_graph>> recorded_graph::record(
     int ordinal, const accel::device::service_ref& service, const accel::device::detail::graph_memory& memory,
     const recorder& work) {
     const current_device current(ordinal);
     if (current.code() != cudaSuccess) return call_failed("no such GPU", current.code());
-    std::unique_ptr<recorded_turns> made(new recorded_turns(ordinal));
+    std::unique_ptr<recorded_graph> made(new recorded_graph(ordinal));
     const auto code = cudaStreamCreateWithFlags(&made->stream_, cudaStreamNonBlocking);
     if (code != cudaSuccess) return call_failed("no CUDA stream", code);
     if (auto captured = made->capture(service, memory, work); !captured) return captured.error();
     if (auto ready = made->instantiate(); !ready) return ready.error();
-    return std::unique_ptr<core::recorded_turns>(std::move(made));
+    return std::unique_ptr<core::recorded_graph>(std::move(made));
 }
 
-recorded_turns::~recorded_turns() {
+recorded_graph::~recorded_graph() {
     const current_device current(ordinal_);
     if (stream_ != nullptr) (void)cudaStreamSynchronize(stream_);
     if (ready_ != nullptr) (void)cudaGraphExecDestroy(ready_);
@@ -48,7 +48,7 @@ recorded_turns::~recorded_turns() {
 }
 
 /// Other threads may allocate meanwhile, and so may `work`, where it has to.
-result<void> recorded_turns::capture(const accel::device::service_ref& service,
+result<void> recorded_graph::capture(const accel::device::service_ref& service,
                                      const accel::device::detail::graph_memory& memory,
                                      const recorder& work) {
     const auto code = cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed);
@@ -60,16 +60,16 @@ result<void> recorded_turns::capture(const accel::device::service_ref& service,
     return checked("a graph's nodes cannot be counted", cudaGraphGetNodes(graph_, nullptr, &nodes_));
 }
 
-result<void> recorded_turns::fill(const accel::device::service_ref& service,
+result<void> recorded_graph::fill(const accel::device::service_ref& service,
                                   const accel::device::detail::graph_memory& memory, const recorder& work) {
-    const auto begun = begin_turn(stream_, service, memory);
-    if (begun != cudaSuccess) return call_failed("a turn's beginning cannot be recorded", begun);
+    const auto begun = begin_iteration(stream_, service, memory);
+    if (begun != cudaSuccess) return call_failed("an iteration's beginning cannot be recorded", begun);
     if (auto worked = work(stream_); !worked) return worked;
-    const auto ended = end_turn(stream_, service, memory);
-    return checked("a turn's end cannot be recorded", static_cast<cudaError_t>(ended));
+    const auto ended = end_iteration(stream_, service, memory);
+    return checked("an iteration's end cannot be recorded", static_cast<cudaError_t>(ended));
 }
 
-result<void> recorded_turns::instantiate() {
+result<void> recorded_graph::instantiate() {
     auto code = cudaGraphInstantiate(&ready_, graph_, cudaGraphInstantiateFlagDeviceLaunch);
     if (code != cudaSuccess) {
         return refused("a service's graph has kernels, copies and memsets on its own GPU, nothing else",
@@ -80,7 +80,7 @@ result<void> recorded_turns::instantiate() {
     return checked("the graph cannot be brought to the GPU", code);
 }
 
-result<void> recorded_turns::start() {
+result<void> recorded_graph::start() {
     const current_device current(ordinal_);
     return checked("the graph cannot be started", cudaGraphLaunch(ready_, stream_));
 }

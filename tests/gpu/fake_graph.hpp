@@ -9,11 +9,11 @@
 
 namespace accel::tests {
 
-/// Recorded turns of the stand-in for a GPU: its stream runs them one after the other, with the library's own
-/// steps before and behind what was recorded.
-class fake_turns final : public core::recorded_turns {
+/// Recorded iterations of the stand-in for a GPU: its stream runs them one after the other, with the
+/// library's own steps before and behind what was recorded.
+class fake_graph final : public core::recorded_graph {
   public:
-    fake_turns(const device::service_ref& service, const device::detail::graph_memory& memory,
+    fake_graph(const device::service_ref& service, const device::detail::graph_memory& memory,
                std::atomic<bool>& failed, std::atomic<bool>& held, std::atomic<int>& at_work)
         : service_(service), memory_(memory), stream_(failed, held, at_work) {}
 
@@ -27,24 +27,24 @@ class fake_turns final : public core::recorded_turns {
     [[nodiscard]] std::size_t nodes() const noexcept override { return recorded_.size() + 2; }
     [[nodiscard]] result<void> start() override {
         stream_.launch([this] {
-            do turn();
+            do iteration();
             while (memory_.state->stopped == 0);
         });
         return {};
     }
 
   private:
-    void turn() {
+    void iteration() {
         device::detail::gather(service_, memory_);
-        if (memory_.turn.input != nullptr) device::detail::copy_in(memory_, 0, 1);
-        device::detail::mark_turn(memory_, device::detail::turn_point::copied_in);
+        if (memory_.iteration.input != nullptr) device::detail::copy_in(memory_, 0, 1);
+        device::detail::mark_point(memory_, device::detail::iteration_point::copied_in);
         for (const auto& each : recorded_) each();
-        device::detail::mark_turn(memory_, device::detail::turn_point::worked);
-        if (memory_.turn.output != nullptr) device::detail::copy_out(memory_, 0, 1);
-        device::detail::mark_turn(memory_, device::detail::turn_point::copied_out);
+        device::detail::mark_point(memory_, device::detail::iteration_point::worked);
+        if (memory_.iteration.output != nullptr) device::detail::copy_out(memory_, 0, 1);
+        device::detail::mark_point(memory_, device::detail::iteration_point::copied_out);
         device::detail::end_requests(service_, memory_, 0, 1);
-        device::detail::mark_turn(memory_, device::detail::turn_point::answered);
-        device::detail::count_turn(memory_);
+        device::detail::mark_point(memory_, device::detail::iteration_point::answered);
+        device::detail::count_iteration(memory_);
     }
 
     device::service_ref service_;
