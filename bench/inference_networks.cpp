@@ -6,7 +6,7 @@
 #include "digits/gpu_network.hpp"
 #include "digits/gpu_service.hpp"
 
-#include <accel_transport/device/graph_turn.hpp>
+#include <accel_transport/device/graph.hpp>
 
 #include <utility>
 
@@ -28,14 +28,14 @@ class digits_network final : public network {
         return [this](exchange request) { service_.serve(std::move(request)); };
     }
     [[nodiscard]] gpu_graph::recorder recorder() override {
-        return [this](CUstream_st* stream, const device::graph_turn& turn) {
+        return [this](CUstream_st* stream, const device::graph_iteration& iteration) {
             if (!raw_) {
-                recorded_.infer(stream, turn.input, turn.output);
+                recorded_.infer(stream, iteration.input, iteration.output);
                 return result<void>{};
             }
             digits::gpu_scratch* const scratch = recorded_.scratch_for(stream);
-            recorded_.preprocess(stream, turn.input, scratch);
-            recorded_.infer(stream, scratch, turn.output);
+            recorded_.preprocess(stream, iteration.input, scratch);
+            recorded_.infer(stream, scratch, iteration.output);
             return result<void>{};
         };
     }

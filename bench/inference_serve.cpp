@@ -57,7 +57,7 @@ int serve_by_handlers(context& ctx, const network_choice& choice, network& serve
 
 void say_turns(const gpu_graph_statistics& seen) {
     const auto us = [](std::chrono::nanoseconds time) { return report::microseconds(time); };
-    say(fmt::format("turns {} {} {} {} {} {} {} {} {}", seen.nodes, seen.turns, us(seen.stages.waiting),
+    say(fmt::format("turns {} {} {} {} {} {} {} {} {}", seen.nodes, seen.iterations, us(seen.stages.waiting),
                     us(seen.stages.copy_in), us(seen.stages.work), us(seen.stages.copy_out),
                     us(seen.stages.answer), us(seen.mean), us(seen.least)));
 }

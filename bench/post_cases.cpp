@@ -39,8 +39,8 @@ post_case with_payload(post_case out, std::size_t bytes, bool carried) {
 std::vector<post_case> post_cases(std::uint32_t processors) {
     std::vector<post_case> all;
     for (const place where : {place::host, place::gpu}) {
-        for (const ordering how : {ordering::two_fences, ordering::owed_doorbell, ordering::two_sequential,
-                                   ordering::one_fence_unsound}) {
+        for (const ordering how : {ordering::two_fences, ordering::deferred_doorbell,
+                                   ordering::two_sequential, ordering::one_fence_unsound}) {
             all.push_back(ordered(of_thread(1, where), how));
         }
         for (const std::uint32_t batch : thread_batches) {
@@ -94,8 +94,8 @@ std::string order_text(ordering how) {
     switch (how) {
         case ordering::two_fences:
             return "two fences";
-        case ordering::owed_doorbell:
-            return "one, doorbell owed";
+        case ordering::deferred_doorbell:
+            return "one, doorbell deferred";
         case ordering::two_sequential:
             return "two, sequential";
         case ordering::one_fence_unsound:

@@ -20,11 +20,11 @@ void post_all(cpu_ring& to, const post_plan& plan) noexcept {
     const std::uint32_t needed = plan.batch * plan.blocks;
     for (std::uint64_t posted = 0; posted < plan.requests; posted += plan.batch) {
         play_adapter(to.queue, needed);
-        mlx5::batch_share share;
-        if (mlx5::reserve<mlx5::thread_scope>(to.queue, needed, share) != status::ok) return;
+        batch_share share;
+        if (reserve<thread_scope>(to.queue, needed, share) != status::ok) return;
         const std::uint64_t doorbell = fill_share<Carried>(to.queue, plan, share, plan.batch);
-        mlx5::publish<mlx5::thread_scope>(to.queue, share);
-        mlx5::ring<mlx5::thread_scope>(to.queue, share, doorbell);
+        publish<thread_scope>(to.queue, share);
+        ring(to.queue, share, doorbell);
     }
 }
 
@@ -38,7 +38,7 @@ double ns_to_post(const post_plan& plan, bool carried) {
 
 }  // namespace
 
-cpu_ring::cpu_ring(std::uint32_t queue_pair) : blocks(std::size_t{ring_blocks} * mlx5::block_bytes) {
+cpu_ring::cpu_ring(std::uint32_t queue_pair) : blocks(std::size_t{ring_blocks} * mlx5::wqebb_bytes) {
     queue = {blocks.data(), ring_blocks, queue_pair, &record, &doorbell, &state};
 }
 

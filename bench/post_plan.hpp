@@ -1,6 +1,7 @@
 #pragma once
 
-#include <accel_transport/device/scopes.hpp>
+#include "core/device_names.hpp"
+#include "post_batch.hpp"
 
 #include <cstdint>
 
@@ -42,14 +43,13 @@ inline std::uint32_t blocks_for(std::uint32_t payload_bytes, bool carried) noexc
     request.carries_bytes = carried;
     request.ranges = 1;
     request.first = &range;
-    return mlx5::blocks_of(mlx5::size_of(request).units);
+    return mlx5::wqebbs_of(mlx5::size_of(request).units);
 }
 
 /// Fills this thread's `count` requests of a batch; returns what the doorbell takes for the last.
 template <bool Carried>
 ACCEL_HOST_DEVICE_INLINE std::uint64_t fill_share(const mlx5::send_queue_ref& queue, const post_plan& plan,
-                                                  const mlx5::batch_share& share,
-                                                  std::uint32_t count) noexcept {
+                                                  const batch_share& share, std::uint32_t count) noexcept {
     std::uint64_t doorbell = 0;
     std::uint32_t at = share.first;
     for (std::uint32_t i = 0; i < count; ++i, at += plan.blocks) {
@@ -65,7 +65,7 @@ ACCEL_HOST_DEVICE_INLINE std::uint64_t fill_share(const mlx5::send_queue_ref& qu
 
 /// The adapter that nobody has: when the ring cannot take another batch, all of it is done.
 ACCEL_HOST_DEVICE_INLINE void play_adapter(const mlx5::send_queue_ref& queue, std::uint32_t needed) noexcept {
-    if (mlx5::free_blocks(queue) >= needed) return;
+    if (mlx5::free_wqebbs(queue) >= needed) return;
     static_cast<void>(mlx5::release_to(queue, queue.state->reserved));
 }
 

@@ -1,12 +1,12 @@
 // Posting from a GPU to rings that no adapter reads.
+#include "core/device_names.hpp"
 #include "cuda_host.hpp"
+#include "deferred_doorbell.hpp"
 #include "gpu_time.cuh"
+#include "post_batch.hpp"
 #include "post_on_cpu.hpp"
 #include "post_plan.hpp"
 #include "post_rings.hpp"
-
-#include <accel_transport/device/owed_doorbell.hpp>
-#include <accel_transport/device/scopes.cuh>
 
 #include <algorithm>
 #include <cstring>
@@ -21,7 +21,7 @@ namespace {
 constexpr unsigned long long longest_ns = 3'000'000'000;
 constexpr unsigned host_patience_ms = 5'000;
 constexpr std::uint32_t batches_between_looks = 1024;
-constexpr std::size_t ring_bytes = std::size_t{ring_blocks} * mlx5::block_bytes;
+constexpr std::size_t ring_bytes = std::size_t{ring_blocks} * mlx5::wqebb_bytes;
 constexpr std::size_t line_bytes = 64;
 constexpr std::uint32_t most_queues_each = 4;  // processor
 
@@ -41,13 +41,13 @@ struct post_report {
 
 /// The last two steps; all but the library's own only for one thread.
 template <class Scope, ordering How>
-__device__ __forceinline__ void tell(const mlx5::send_queue_ref& queue, const mlx5::batch_share& share,
-                                     std::uint64_t doorbell, mlx5::owed_doorbell& owed) {
+__device__ __forceinline__ void tell(const mlx5::send_queue_ref& queue, const batch_share& share,
+                                     std::uint64_t doorbell, deferred_doorbell& deferred) {
     if constexpr (How == ordering::two_fences) {
-        mlx5::publish<Scope>(queue, share);
-        mlx5::ring<Scope>(queue, share, doorbell);
-    } else if constexpr (How == ordering::owed_doorbell) {
-        mlx5::publish_and_owe(queue, share.end, doorbell, owed);
+        publish<Scope>(queue, share);
+        ring(queue, share, doorbell);
+    } else if constexpr (How == ordering::deferred_doorbell) {
+        publish_and_defer(queue, share.end, doorbell, deferred);
     } else {
         if (How == ordering::two_sequential) __threadfence_system();
         mlx5::store_whole(queue.doorbell_record, mlx5::to_be32(share.end & 0xffffU));
@@ -68,12 +68,12 @@ __global__ void post_many(post_plan plan, ring_set memory, kernel_bounds bounds,
     mlx5::send_queue_state state;
     mlx5::send_queue_ref queue;
     queue.ring = memory.rings + index * ring_bytes;
-    queue.blocks = ring_blocks;
+    queue.wqebbs = ring_blocks;
     queue.queue_pair = queue_pair_of(index);
     queue.doorbell_record = reinterpret_cast<mlx5::be32*>(memory.records + index * line_bytes);
     queue.doorbell = reinterpret_cast<std::uint64_t*>(memory.doorbells + index * line_bytes);
     queue.state = &state;
-    mlx5::owed_doorbell owed;
+    deferred_doorbell deferred;
     post_report report;
     const bool first = Scope::rank() == 0;
     report.begin = gpu_nanoseconds();
@@ -84,14 +84,14 @@ __global__ void post_many(post_plan plan, ring_set memory, kernel_bounds bounds,
             if (report.outcome != status::ok) break;
         }
         if (first) play_adapter(queue, plan.batch * plan.blocks);
-        mlx5::batch_share share;
-        report.outcome = mlx5::reserve<Scope>(queue, count * plan.blocks, share);
+        batch_share share;
+        report.outcome = reserve<Scope>(queue, count * plan.blocks, share);
         if (report.outcome != status::ok) break;
         const std::uint64_t doorbell = fill_share<Carried>(queue, plan, share, count);
-        tell<Scope, How>(queue, share, doorbell, owed);
+        tell<Scope, How>(queue, share, doorbell, deferred);
         report.posted += plan.batch;
     }
-    mlx5::ring(queue, owed);
+    ring(queue, deferred);
     Scope::meet();
     report.end = gpu_nanoseconds();
     if (first) reports[index] = report;
@@ -101,17 +101,17 @@ using kernel = void(post_plan, ring_set, kernel_bounds, std::uint32_t, post_repo
 
 template <bool Carried>
 kernel* kernel_for(const post_case& what) {
-    if (what.who == poster::warp) return post_many<mlx5::warp_scope, ordering::two_fences, Carried>;
-    if (what.who == poster::block) return post_many<mlx5::block_scope, ordering::two_fences, Carried>;
+    if (what.who == poster::warp) return post_many<warp_scope, ordering::two_fences, Carried>;
+    if (what.who == poster::block) return post_many<block_scope, ordering::two_fences, Carried>;
     switch (what.how) {
         case ordering::two_fences:
-            return post_many<mlx5::thread_scope, ordering::two_fences, Carried>;
+            return post_many<thread_scope, ordering::two_fences, Carried>;
         case ordering::two_sequential:
-            return post_many<mlx5::thread_scope, ordering::two_sequential, Carried>;
-        case ordering::owed_doorbell:
-            return post_many<mlx5::thread_scope, ordering::owed_doorbell, Carried>;
+            return post_many<thread_scope, ordering::two_sequential, Carried>;
+        case ordering::deferred_doorbell:
+            return post_many<thread_scope, ordering::deferred_doorbell, Carried>;
         default:
-            return post_many<mlx5::thread_scope, ordering::one_fence_unsound, Carried>;
+            return post_many<thread_scope, ordering::one_fence_unsound, Carried>;
     }
 }
 

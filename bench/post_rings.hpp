@@ -1,7 +1,9 @@
 #pragma once
 
-#include <accel_transport/device/completion_queue.hpp>
-#include <accel_transport/device/send_queue.hpp>
+#include "core/device_names.hpp"
+
+#include <accel_transport/device/detail/mlx5/completion_queue.hpp>
+#include <accel_transport/device/detail/mlx5/send_queue.hpp>
 #include <accel_transport/status.hpp>
 
 #include <cstddef>
@@ -20,7 +22,7 @@ enum class place : std::uint8_t { host, gpu };
 enum class ordering : std::uint8_t {
     two_fences,         ///< what the library does
     two_sequential,     ///< `__threadfence_system` in their place
-    owed_doorbell,      ///< one: a doorbell rings with the next request
+    deferred_doorbell,  ///< one: a doorbell rings with the next request
     one_fence_unsound,  ///< one, before the doorbell: an adapter at work may see the record before the
                         ///< request
 };

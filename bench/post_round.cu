@@ -1,11 +1,12 @@
 // One GPU thread on a stock queue pair: post, wait for the completion, again.
+#include "core/device_names.hpp"
 #include "cuda_host.hpp"
 #include "gpu_time.cuh"
 #include "post_plan.hpp"
 #include "post_rings.hpp"
 
-#include <accel_transport/device/completion_queue.hpp>
-#include <accel_transport/device/send_queue.hpp>
+#include <accel_transport/device/detail/mlx5/completion_queue.hpp>
+#include <accel_transport/device/detail/mlx5/send_queue.hpp>
 
 #include <string>
 
@@ -66,7 +67,7 @@ result<void> register_queues(registered_pages& pages, const stock_queues& queues
     const mlx5::send_queue_ref& sends = queues.sends;
     const mlx5::completion_queue_ref& completions = queues.completions;
     const std::size_t entries = std::size_t{completions.count} * completions.entry_bytes;
-    if (auto done = pages.add(sends.ring, std::size_t{sends.blocks} * mlx5::block_bytes); !done) return done;
+    if (auto done = pages.add(sends.ring, std::size_t{sends.wqebbs} * mlx5::wqebb_bytes); !done) return done;
     if (auto done = pages.add(sends.doorbell_record, sizeof(mlx5::be32)); !done) return done;
     if (auto done = pages.add(completions.entries, entries); !done) return done;
     if (auto done = pages.add(completions.doorbell_record, 2 * sizeof(mlx5::be32)); !done) return done;

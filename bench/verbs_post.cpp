@@ -1,10 +1,10 @@
 #include "verbs_post.hpp"
 
+#include "core/device_names.hpp"
+#include "post_batch.hpp"
 #include "verbs/device.hpp"
 #include "verbs/domain.hpp"
 #include "verbs/mlx5_driver.hpp"
-
-#include <accel_transport/device/scopes.hpp>
 
 #include <array>
 #include <cerrno>
@@ -226,9 +226,7 @@ result<double> device_post::own_post_ns(std::uint32_t batch, std::uint32_t paylo
         each.remote_key = registered_->rkey;
     }
     all[batch - 1].flags = mlx5::flag_signalled;
-    const auto call = [&] {
-        return mlx5::post<mlx5::thread_scope>(located_->sends, all.data(), batch) == status::ok;
-    };
+    const auto call = [&] { return post<thread_scope>(located_->sends, all.data(), batch) == status::ok; };
     const auto take = [&](bool& good) {
         mlx5::completion done;
         if (!mlx5::take(located_->completions, done)) return false;

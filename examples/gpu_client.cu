@@ -1,8 +1,8 @@
-// A client that lives on a GPU: the kernel below writes a request, posts it to the NIC itself and waits for
+// A GPU-resident client: the kernel below writes a request, posts it to the NIC itself and waits for
 // the response.
 //   gpu_client gpu://HOST:7000?insecure=true "hello there"
 #include <accel_transport/accel_transport.hpp>
-#include <accel_transport/device/client_block.cuh>
+#include <accel_transport/device/client.hpp>
 
 #include <cstdio>
 #include <cstring>
@@ -17,20 +17,21 @@ struct message {
 
 /// One block makes one call; `line` is the request, and becomes the response.
 __global__ void ask(device::channel_ref channel, message* line) {
-    __shared__ device::block_call turn;
-    accel::status found = device::block_begin(channel, turn);
+    __shared__ device::call_ref call;
+    accel::status found = device::begin<device::block_scope>(channel, call);
     if (found == accel::status::ok) {
         for (auto i = threadIdx.x; i < line->length; i += blockDim.x)
-            turn.call.request[i] = static_cast<std::byte>(line->text[i]);
-        found = device::block_submit(channel, turn, line->length, {.most_bytes = sizeof line->text});
+            call.request[i] = static_cast<std::byte>(line->text[i]);
+        found = device::submit<device::block_scope>(channel, call, line->length,
+                                                    {.max_bytes = sizeof line->text});
     }
-    if (found == accel::status::ok) found = device::block_wait(channel, turn);
+    if (found == accel::status::ok) found = device::wait<device::block_scope>(channel, call);
     line->outcome = found;
     if (found != accel::status::ok) return;
-    line->length = turn.call.response_bytes;  // at most `most_bytes`, whatever the server does
+    line->length = call.response_bytes;  // at most `max_bytes`, whatever the server does
     for (auto i = threadIdx.x; i < line->length; i += blockDim.x)
-        line->text[i] = static_cast<char>(turn.call.response[i]);
-    device::block_release(channel, turn);
+        line->text[i] = static_cast<char>(call.response[i]);
+    (void)device::release<device::block_scope>(channel, call);
 }
 
 int fail(const char* why) {

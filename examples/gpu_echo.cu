@@ -1,9 +1,9 @@
-// A service that lives on a GPU: the kernel below waits for requests, and posts the responses to the NIC
+// A GPU-resident service: the kernel below waits for requests, and posts the responses to the NIC
 // itself.
 //   gpu_echo gpu://0.0.0.0:7000?insecure=true
 //   hello_client rdma://HOST:7000?insecure=true "hello there"
 #include <accel_transport/accel_transport.hpp>
-#include <accel_transport/device/block.cuh>
+#include <accel_transport/device/service.hpp>
 #include <accel_transport/gpu_service.hpp>
 
 #include <cstdio>
@@ -12,19 +12,18 @@ namespace device = accel::device;
 
 /// One block for one request at a time; its threads turn the letters into capitals.
 __global__ void shout(device::service_ref service) {
-    __shared__ device::block_turn turn;
+    __shared__ device::exchange_ref exchange;
     for (;;) {
-        const accel::status found = device::block_wait(service, turn, 1'000'000'000);
+        const accel::status found = device::wait<device::block_scope>(service, exchange, 1'000'000'000);
         if (found == accel::status::timed_out) continue;
         if (found != accel::status::ok) return;
-        const device::exchange_ref& exchange = turn.exchange;
         const std::uint64_t length = min(exchange.request_bytes, exchange.response_room);
         for (std::uint64_t i = threadIdx.x; i < length; i += blockDim.x) {
             const auto letter = static_cast<char>(exchange.request[i]);
             const bool small = letter >= 'a' && letter <= 'z';
             exchange.response[i] = static_cast<std::byte>(small ? letter - 'a' + 'A' : letter);
         }
-        (void)device::block_reply(service, turn, length);
+        (void)device::reply<device::block_scope>(service, exchange, length);
     }
 }
 

@@ -12,7 +12,7 @@ declare -A step_about=(
     [softnic]="stock programs on softnic, the emulated mlx5 device: ibv_*, perftest, UCX; also with 1 % loss"
     [rxe]="on the kernel's RDMA (Soft-RoCE) in a virtual machine: stock programs, rdma's tests, services by proxy, bare verbs beside rdma"
     [demo]="every image served over every transport, at least 97 % right; the doctor"
-    [tidy]="clang-tidy finds nothing"
+    [tidy]="clang-tidy finds nothing in what has changed since .ci/tidy-base (ACCEL_TIDY=all: in all)"
     [asan]="clang, warnings are errors; all tests under AddressSanitizer and UndefinedBehaviorSanitizer"
     [interop]="clients and servers of different compilers and build types talk to each other"
     [tsan]="all tests under ThreadSanitizer"
@@ -41,13 +41,16 @@ build_preset() {
 }
 
 launcher=()
+tests_at_once=$CMAKE_BUILD_PARALLEL_LEVEL
+# With sanitizers nothing is measured, and half of a test's time is waiting.
+sanitized_tests_at_once=$((2 * tests_at_once))
 
 # test_preset NAME [OPTION...]: runs ctest and counts its tests. Some of them hold bounds in time, which a machine that
 # stands still for a second breaks: such a test has a second try, and is named in the summary if it needed it.
 test_preset() {
     local preset=$1 report=$root/build/$1/tests.xml output=$logs/$step.ctest ok=0
     rm -f "$report"
-    "${launcher[@]}" ctest --preset "$preset" -j "$CMAKE_BUILD_PARALLEL_LEVEL" --no-tests=error --timeout 300 \
+    "${launcher[@]}" ctest --preset "$preset" -j "$tests_at_once" --no-tests=error --timeout 300 \
         --repeat until-pass:2 --output-junit "$report" "${@:2}" 2>&1 | tee "$output" || ok=$?
     count_report "$report"
     sed -nE 's/.*Test +#[0-9]+: ([^ ]+) .*\*\*\*(Failed|Timeout|Exception).*/\1/p' "$output" | sort -u >"$logs/$step.tried_twice"
@@ -89,15 +92,29 @@ step_release() {
 # One after another: each of these tests is two processes that spin.
 step_softnic() {
     build_preset release -DACCEL_BUILD_TESTS=ON
-    CMAKE_BUILD_PARALLEL_LEVEL=1 test_preset release --label-regex softnic-programs
+    tests_at_once=1 test_preset release --label-regex softnic-programs
+}
+
+# All files take longer than the rest of the checks allow: each run checks what has changed since the commit in .ci/tidy-base,
+# at which all were clean. `ACCEL_TIDY=all` checks all; once a week somebody does, and writes the commit down.
+files_to_tidy() {
+    python3 -c 'import json; print(*sorted({c["file"] for c in json.load(open("build/clang/compile_commands.json"))}), sep="\n")' |
+        grep -E "^$root/(src|tools|examples)/" | grep -vE "/(tests|fuzz)/|\.cu$" >"$logs/tidy.all"
+    local base
+    base=$(<.ci/tidy-base)
+    if [[ ${ACCEL_TIDY:-} == all ]] || ! git cat-file -e "$base^{commit}" 2>/dev/null; then
+        cat "$logs/tidy.all"
+        return
+    fi
+    git diff --name-only "$base" | sed "s|^|$root/|" | { grep -xFf "$logs/tidy.all" || true; }
 }
 
 # Reads compile commands of clang, and builds nothing; what is generated is not checked.
 step_tidy() {
     cmake --preset clang >/dev/null
-    python3 -c 'import json; print(*sorted({c["file"] for c in json.load(open("build/clang/compile_commands.json"))}), sep="\n")' |
-        grep -E "^$root/(src|tools|examples)/" | grep -vE "/(tests|fuzz)/|\.cu$" |
-        xargs -P "$CMAKE_BUILD_PARALLEL_LEVEL" -n 2 clang-tidy -p build/clang --quiet --warnings-as-errors='*'
+    files_to_tidy >"$logs/tidy.files"
+    echo "clang-tidy: $(wc -l <"$logs/tidy.files") of $(wc -l <"$logs/tidy.all") files"
+    xargs -r -a "$logs/tidy.files" -P "$CMAKE_BUILD_PARALLEL_LEVEL" -n 2 clang-tidy -p build/clang --quiet --warnings-as-errors='*'
 }
 
 # A sanitized softnic cannot be preloaded: sanitized programs run on the release build's.
@@ -110,7 +127,7 @@ build_release_softnic() {
 step_asan() {
     build_release_softnic
     build_preset asan -DACCEL_PRECOMPILE=$precompile "-DACCEL_TEST_NIC=$root/$release_softnic"
-    UBSAN_OPTIONS=print_stacktrace=1 test_preset asan
+    tests_at_once=$sanitized_tests_at_once UBSAN_OPTIONS=print_stacktrace=1 test_preset asan
 }
 
 # One end of gcc's optimised build, the other of clang's with assertions, and the reverse.
@@ -127,7 +144,7 @@ step_tsan() {
     build_preset tsan -DACCEL_PRECOMPILE=$precompile "-DACCEL_TEST_NIC=$root/$release_softnic"
     # Older ThreadSanitizers do not start where more than 28 bits of an address are random.
     if (($(</proc/sys/vm/mmap_rnd_bits) > 28)); then launcher=(setarch -R); fi
-    test_preset tsan
+    tests_at_once=$sanitized_tests_at_once test_preset tsan
 }
 
 step_fuzz() {

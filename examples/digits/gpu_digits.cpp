@@ -8,7 +8,7 @@
 #include "report/program.hpp"
 
 #include <accel_transport/accel_transport.hpp>
-#include <accel_transport/device/graph_turn.hpp>
+#include <accel_transport/device/graph.hpp>
 
 #include <cstdio>
 #include <string>
@@ -22,16 +22,16 @@ namespace {
 
 constexpr const char* program = "gpu_digits";
 
-/// The work of one turn. A refusal is an answer, too: `digit_answer` says why.
+/// The work of one iteration. A refusal is an answer, too: `digit_answer` says why.
 accel::result<void> record(digits::gpu_network& model, bool raw, CUstream_st* stream,
-                           const accel::device::graph_turn& turn) {
+                           const accel::device::graph_iteration& iteration) {
     if (!raw) {
-        model.infer(stream, turn.input, turn.output);
+        model.infer(stream, iteration.input, iteration.output);
         return {};
     }
     digits::gpu_scratch* const scratch = model.scratch_for(stream);
-    model.preprocess(stream, turn.input, scratch);
-    model.infer(stream, scratch, turn.output);
+    model.preprocess(stream, iteration.input, scratch);
+    model.infer(stream, scratch, iteration.output);
     return {};
 }
 
@@ -40,7 +40,7 @@ accel::result<void> record(digits::gpu_network& model, bool raw, CUstream_st* st
 int main(int argc, char** argv) {
     std::string uri = "gpu://127.0.0.1:0?insecure=true";
     std::string input = "tensor";
-    accel::gpu_graph_options turns;
+    accel::gpu_graph_options iterations;
     CLI::App app{"Recognises handwritten digits on a GPU; no thread of the host takes part in a request."};
     app.footer(
         "Examples:\n"
@@ -50,12 +50,12 @@ int main(int argc, char** argv) {
     app.add_option("URI", uri, "Where to listen: gpu://host:port?key=value…");
     app.add_option("--input", input, "What requests are: tensor (default) or raw frames")
         ->check(CLI::IsMember({"tensor", "raw"}));
-    app.add_option("--instances", turns.instances, "Recordings that serve beside each other. Default: 1")
+    app.add_option("--instances", iterations.instances, "Recordings that serve beside each other. Default: 1")
         ->check(CLI::Range(1, 16));
     CLI11_PARSE(app, argc, argv);
     const bool raw = input == "raw";
-    turns.input_bytes = raw ? digits::frame_bytes : digits::tensor_bytes;
-    turns.output_bytes = sizeof(digits::digit_answer);
+    iterations.input_bytes = raw ? digits::frame_bytes : digits::tensor_bytes;
+    iterations.output_bytes = sizeof(digits::digit_answer);
 
     accel::report::block_stop_signals();
     const auto weights = digits::network::load(digits::embedded_weights());
@@ -65,11 +65,11 @@ int main(int argc, char** argv) {
     auto options = accel::gpu_service::defaults();
     auto service = accel::gpu_service::listen(*context, uri, options);
     if (!service) return accel::report::complain(program, service.error());
-    auto model = digits::gpu_network::create(service->memory().ordinal, *weights.value, turns.instances);
+    auto model = digits::gpu_network::create(service->memory().ordinal, *weights.value, iterations.instances);
     if (!model) return accel::report::complain(program, model.error());
-    auto graph = accel::gpu_graph::start(*service, turns, [&](CUstream_st* stream, const auto& turn) {
-        return record(*model, raw, stream, turn);
-    });
+    auto graph = accel::gpu_graph::start(
+        *service, iterations,
+        [&](CUstream_st* stream, const auto& iteration) { return record(*model, raw, stream, iteration); });
     if (!graph) return accel::report::complain(program, graph.error());
 
     fmt::print("serving {}\n", service->endpoint());

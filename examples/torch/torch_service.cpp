@@ -1,6 +1,6 @@
 #include "torch/torch_service.hpp"
 
-#include <accel_transport/device/graph_turn.hpp>
+#include <accel_transport/device/graph.hpp>
 
 #include <utility>
 
@@ -36,8 +36,8 @@ handler handler_of(torch_model& model, bool replays) {
 }
 
 gpu_graph::recorder recorder_of(torch_model& model) {
-    return [&model](CUstream_st* stream, const device::graph_turn& turn) {
-        return model.record(stream, turn.input, turn.output);
+    return [&model](CUstream_st* stream, const device::graph_iteration& iteration) {
+        return model.record(stream, iteration.input, iteration.output);
     };
 }
 

@@ -2,6 +2,7 @@
 
 #include <accel_transport/config.hpp>
 #include <accel_transport/context.hpp>
+#include <accel_transport/device/detail/layout_version.hpp>
 #include <accel_transport/options.hpp>
 #include <accel_transport/status.hpp>
 
@@ -30,8 +31,10 @@ struct gpu_channel_statistics {
 
 /// Why a channel of a GPU is of no more use.
 struct gpu_channel_failure {
-    status reason = status::ok;  ///< ok while it is good; `peer_lost`, `closed`, `protocol_error` …
-    std::uint8_t syndrome = 0;   ///< of the first work request that failed, as the adapter numbers them; or 0
+    status reason =
+        status::ok;  ///< ok while it is good; `peer_lost`, `closed`, `protocol_error` …; `unsupported`: a
+                     ///< kernel was compiled with other device headers, and refused
+    std::uint8_t syndrome = 0;  ///< of the first work request that failed, as the adapter numbers them; or 0
 };
 
 /// A channel whose calls come from kernels: they write requests, post them to the adapter and read responses
@@ -46,9 +49,11 @@ class ACCEL_API gpu_channel {
     /// Connects to `gpu://host:port?key=value…` within `connect_timeout`. Makes everything that kernels will
     /// need, before any kernel runs: `slots` × (`request_bytes` + `response_bytes`) of GPU memory. With
     /// `memory` of the host, threads of the host may call with the same functions. `unsupported` names what
-    /// is missing. May block.
+    /// is missing. `layout` is the version of the device headers that the caller was compiled with: leave it
+    /// out. May block.
     [[nodiscard]] static result<gpu_channel> connect(context& ctx, std::string_view uri,
-                                                     const channel_options& options = defaults());
+                                                     const channel_options& options = defaults(),
+                                                     std::uint32_t layout = device::detail::layout_version);
     gpu_channel(gpu_channel&&) noexcept;
     gpu_channel& operator=(gpu_channel&&) noexcept;
     /// As `close()`: no kernel may be using it any more. Frees GPU memory, which waits for all kernels of
@@ -73,7 +78,8 @@ class ACCEL_API gpu_channel {
     /// `begin` says, and calls in flight end with, `closed` from about now on. Does not wait.
     void request_stop() noexcept;
     /// Requests the stop and sleeps until everything that was given to `stream` has ended; then ends the
-    /// session. `timed_out`: it still runs, and nothing has been ended; call it again.
+    /// session. `timed_out`: it still runs, and nothing has been ended; call it again. `unsupported`: as in
+    /// `gpu_channel_failure`.
     status close(CUstream_st* stream, std::chrono::nanoseconds timeout);
     /// The same where no kernel uses the channel any more.
     void close();

@@ -2,6 +2,7 @@
 
 #include <accel_transport/config.hpp>
 #include <accel_transport/context.hpp>
+#include <accel_transport/device/detail/layout_version.hpp>
 #include <accel_transport/options.hpp>
 #include <accel_transport/status.hpp>
 
@@ -20,7 +21,7 @@ namespace device {
 struct service_ref;
 }
 
-/// Counters of a service that lives on a GPU, as far as its kernels have told them.
+/// Counters of a GPU-resident service, as far as its kernels have told them.
 struct gpu_service_statistics {
     std::uint32_t sessions = 0;  ///< open now
     std::uint64_t sessions_opened = 0;
@@ -35,7 +36,7 @@ struct gpu_service_statistics {
     std::chrono::nanoseconds cpu_proxy{};  ///< of the thread that posts for kernels, `gpu_engine::proxy`
 };
 
-/// A service that lives on a GPU: kernels of the application take requests, compute and post the responses
+/// A GPU-resident service: kernels of the application take requests, compute and post the responses
 /// to the adapter themselves (device/service.hpp), and no thread of the host takes part; or, where a GPU
 /// cannot reach the adapter, one that posts for them (`gpu_engine`). This is the host's end: it lets clients
 /// in and out. Clients are ordinary channels, over `gpu`, `rdma` or `gdr`.
@@ -48,9 +49,11 @@ class ACCEL_API gpu_service {
     /// Listens on `gpu://host:port?key=value…`. Makes everything that sessions and kernels will need, before
     /// any kernel runs: `max_sessions` × `max_slots` × (`max_request_bytes` + `max_response_bytes`) of GPU
     /// memory. With `memory` of the host, threads of the host may serve with the same functions.
-    /// `unsupported` names what is missing. May block.
+    /// `unsupported` names what is missing. `layout` is the version of the device headers that the caller was
+    /// compiled with: leave it out. May block.
     [[nodiscard]] static result<gpu_service> listen(context& ctx, std::string_view uri,
-                                                    const server_options& options = defaults());
+                                                    const server_options& options = defaults(),
+                                                    std::uint32_t layout = device::detail::layout_version);
     gpu_service(gpu_service&&) noexcept;
     gpu_service& operator=(gpu_service&&) noexcept;
     /// As `stop()`: no kernel may be using it any more.
@@ -71,7 +74,9 @@ class ACCEL_API gpu_service {
     /// `take` and `wait` say `closed` from about now on. Does not wait.
     void request_stop() noexcept;
     /// Requests the stop and sleeps until everything that was given to `stream` has ended; then ends all
-    /// sessions. `timed_out`: it still runs, and nothing has been ended; call it again.
+    /// sessions. `timed_out`: it still runs, and nothing has been ended; call it again. `unsupported`: a
+    /// kernel was compiled with other device headers than this library, and was refused; a line of the log
+    /// says so.
     status stop(CUstream_st* stream, std::chrono::nanoseconds timeout);
     /// The same where no kernel uses the service any more.
     void stop();

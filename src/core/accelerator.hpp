@@ -19,8 +19,10 @@
 struct CUstream_st;
 
 namespace accel::device {
-struct graph_memory;
 struct service_ref;
+namespace detail {
+struct graph_memory;
+}
 }  // namespace accel::device
 
 namespace accel::core {
@@ -69,14 +71,15 @@ struct dma_buf {
     std::uint64_t offset = 0;  ///< of the memory within it, bytes
 };
 
-/// Work that has been recorded once and then runs turn after turn: gather requests, the work, send responses.
-class recorded_turns {
+/// Work that has been recorded once and then runs iteration after iteration: gather requests, the work, send
+/// responses.
+class recorded_graph {
   public:
-    /// After the last turn.
-    virtual ~recorded_turns() = default;
+    /// After the last iteration.
+    virtual ~recorded_graph() = default;
     [[nodiscard]] virtual CUstream_st* native() const noexcept = 0;
     [[nodiscard]] virtual std::size_t nodes() const noexcept = 0;
-    /// Begins the first turn; the last one is that in which the service stops. Once.
+    /// Begins the first iteration; the last one is that in which the service stops. Once.
     [[nodiscard]] virtual result<void> start() = 0;
 };
 
@@ -103,9 +106,9 @@ class accelerator_device {
     [[nodiscard]] virtual result<void> when_ended(CUstream_st* stream, void (*done)(void*),
                                                   void* argument) = 0;
 
-    /// Records what `work` gives to a stream, between the library's own steps for `memory`'s turns.
-    [[nodiscard]] virtual result<std::unique_ptr<recorded_turns>> record(
-        const device::service_ref& service, const device::graph_memory& memory,
+    /// Records what `work` gives to a stream, between the library's own steps for `memory`'s iterations.
+    [[nodiscard]] virtual result<std::unique_ptr<recorded_graph>> record(
+        const device::service_ref& service, const device::detail::graph_memory& memory,
         const std::function<result<void>(CUstream_st*)>& work) = 0;
 
     // Data path.

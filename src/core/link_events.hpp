@@ -7,9 +7,9 @@
 /// Events that carry no message, as links of every backend make them.
 namespace accel::core {
 
-[[nodiscard]] inline link_event let_go_event(void* owner, std::uint32_t slot) noexcept {
+[[nodiscard]] inline link_event buffer_released_event(void* owner, std::uint32_t slot) noexcept {
     link_event event;
-    event.kind = event_kind::let_go;
+    event.kind = event_kind::buffer_released;
     event.owner = owner;
     event.header.slot = slot;
     return event;

@@ -1,6 +1,8 @@
 #pragma once
 
-#include <accel_transport/device/slot_header.hpp>
+#include "core/device_names.hpp"
+
+#include <accel_transport/device/detail/wire/slot_header.hpp>
 #include <accel_transport/status.hpp>
 
 #include <bit>
@@ -12,7 +14,7 @@
 #include <type_traits>
 
 /// Bytes on the wire of the data path. docs/protocol.md is the specification; this file and the public
-/// device/slot_header.hpp, for what kernels see too, are its only code.
+/// device/detail/wire/slot_header.hpp, for what kernels see too, are its only code.
 namespace accel::core {
 
 static_assert(std::endian::native == std::endian::little,

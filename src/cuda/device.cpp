@@ -3,7 +3,7 @@
 #include "cuda/current_device.hpp"
 #include "cuda/driver.hpp"
 #include "cuda/failure.hpp"
-#include "cuda/recorded_turns.hpp"
+#include "cuda/recorded_graph.hpp"
 #include "cuda/stream.hpp"
 
 #include <utility>
@@ -119,10 +119,10 @@ result<void> device::when_ended(CUstream_st* stream, void (*done)(void*), void* 
     return {};
 }
 
-result<std::unique_ptr<core::recorded_turns>> device::record(
-    const accel::device::service_ref& service, const accel::device::graph_memory& memory,
+result<std::unique_ptr<core::recorded_graph>> device::record(
+    const accel::device::service_ref& service, const accel::device::detail::graph_memory& memory,
     const std::function<result<void>(CUstream_st*)>& work) {
-    return recorded_turns::record(ordinal_, service, memory, work);
+    return recorded_graph::record(ordinal_, service, memory, work);
 }
 
 void device::make_inbound_visible() noexcept {

@@ -28,8 +28,8 @@ class device final : public core::accelerator_device {
     [[nodiscard]] result<std::unique_ptr<core::device_stream>> open_stream(stream_priority priority) override;
     [[nodiscard]] result<core::dma_buf> export_memory(const std::byte* memory, std::size_t bytes) override;
     [[nodiscard]] result<void> when_ended(CUstream_st* stream, void (*done)(void*), void* argument) override;
-    [[nodiscard]] result<std::unique_ptr<core::recorded_turns>> record(
-        const accel::device::service_ref& service, const accel::device::graph_memory& memory,
+    [[nodiscard]] result<std::unique_ptr<core::recorded_graph>> record(
+        const accel::device::service_ref& service, const accel::device::detail::graph_memory& memory,
         const std::function<result<void>(CUstream_st*)>& work) override;
     [[nodiscard]] std::size_t allocated() const noexcept override {
         return allocated_.load(std::memory_order_relaxed);

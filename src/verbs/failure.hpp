@@ -1,5 +1,8 @@
 #pragma once
 
+#include "core/device_names.hpp"
+
+#include <accel_transport/device/detail/mlx5/layout.hpp>
 #include <accel_transport/status.hpp>
 
 #include <string_view>
@@ -13,7 +16,11 @@ namespace accel::verbs {
 /// The same where memory is registered: the usual reason is the limit of locked memory.
 [[nodiscard]] error registration_failed(std::size_t size_bytes, int native);
 
+/// What an mlx5 adapter would have said.
+[[nodiscard]] mlx5::syndrome syndrome_of(ibv_wc_status native) noexcept;
+/// What libibverbs would have said.
+[[nodiscard]] ibv_wc_status native_of(mlx5::syndrome failure) noexcept;
 /// What a failed completion means for its link.
-[[nodiscard]] status meaning(ibv_wc_status native) noexcept;
+[[nodiscard]] status meaning(mlx5::syndrome failure) noexcept;
 
 }  // namespace accel::verbs

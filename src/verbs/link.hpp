@@ -1,14 +1,12 @@
 #pragma once
 
 #include "core/backend.hpp"
-#include "verbs/arrival.hpp"
 #include "verbs/async_events.hpp"
 #include "verbs/domain.hpp"
 #include "verbs/endpoint.hpp"
 #include "verbs/key_cache.hpp"
-#include "verbs/queue_pair.hpp"
-#include "verbs/receive_queue.hpp"
-#include "verbs/send_ledger.hpp"
+#include "verbs/queues.hpp"
+#include "verbs/response_target.hpp"
 
 #include <atomic>
 #include <cstddef>
@@ -21,6 +19,49 @@
 namespace accel::verbs {
 
 class rdma_poller;
+
+// A peer can write into a slot at any time: each byte is read once, then checked.
+
+/// What is known of the message that left from, or arrived in, a slot.
+struct slot_use {
+    std::span<std::byte> response_into;  ///< client: where the answer arrives, if not in its slot
+    verbs::response_target target;       ///< server: where the client wants the answer
+    std::uint32_t lent_until = 0;        ///< number of the work request that reads lent memory
+    bool lent = false;                   ///< … and it has not completed
+    bool release_owed = false;
+    bool copies_response = false;  ///< client: `response_into` is no memory the device can write
+};
+
+/// Server: where a client wants its answer. False: not what a correct client sends.
+[[nodiscard]] bool read_response_target(const core::slot_header& header, const std::byte* at,
+                                        verbs::response_target& out) noexcept;
+/// Client: a response that arrives, or goes from its slot, where the application wanted it. False: it does
+/// not fit.
+[[nodiscard]] bool take_elsewhere(slot_use& use, core::link_event& event) noexcept;
+
+/// The message in `slot`, which its peer has announced, as an event of the link. False: not what a correct
+/// peer sends. `uses`: of all slots.
+[[nodiscard, gnu::always_inline]] inline bool read_arrival(const core::link_config& config,
+                                                           std::span<slot_use> uses, std::uint32_t slot,
+                                                           core::link_event& out) noexcept {
+    if (slot >= config.geometry.slots) return false;
+    const core::slot_memory& received = *config.receive;
+    const std::byte* const bytes = received.header(slot);
+    core::read_header(out.header, bytes);
+    if (out.header.slot != slot || out.header.length > received.capacity()) return false;
+    out.kind = core::event_kind::arrived;
+    out.borrowed = false;
+    out.reason = status::ok;
+    out.owner = config.owner;
+    out.payload = {received.payload(slot), out.header.length};
+    out.response_room = {};
+    slot_use& use = uses[slot];
+    if (config.role == core::link_role::client) {
+        return use.response_into.empty() || take_elsewhere(use, out);
+    }
+    use.target.length = 0;
+    return out.header.extension_bytes == 0 || read_response_target(out.header, bytes, use.target);
+}
 
 /// One reliable connection and the slots it writes from and receives into. link_control.cpp makes
 /// and ends it, send_datapath.cpp sends, receive_datapath.cpp receives.
@@ -50,15 +91,15 @@ class rdma_link final : public core::link, public async_listener {
     // For the poller.
     [[nodiscard]] std::uint32_t number() const noexcept { return queue_pair_->number(); }
     /// A message has come; false if it makes no event, else that is written to `out`.
-    [[nodiscard]] bool take_arrival(const work_completion& completion, core::link_event& out) noexcept;
+    [[nodiscard]] bool take_arrival(const mlx5::completion& completion, core::link_event& out) noexcept;
     /// What else completes.
-    void on_other_completion(const work_completion& completion) noexcept;
-    /// The link is of no more use; the next `tell` says so.
+    void on_other_completion(const mlx5::completion& completion) noexcept;
+    /// The link is of no more use; the next `drain_events` says so.
     void fail(status reason) noexcept;
-    /// What is not bound to a completion: `let_go` and `lost`. Returns how many events it wrote.
-    [[nodiscard]] std::size_t tell(std::span<core::link_event> out) noexcept;
+    /// What is not bound to a completion: `buffer_released` and `lost`. Returns how many events it wrote.
+    [[nodiscard]] std::size_t drain_events(std::span<core::link_event> out) noexcept;
     [[nodiscard]] bool has_something_to_tell() const noexcept {
-        return state_ == state::losing || !let_go_.empty();
+        return state_ == state::losing || !released_.empty();
     }
     /// Posts the receives that were used up.
     void refill_receives() noexcept;
@@ -66,7 +107,7 @@ class rdma_link final : public core::link, public async_listener {
     /// On the polling thread, after `on_async_event`.
     void settle_async_failure() noexcept { fail(async_reason_.load(std::memory_order_relaxed)); }
 
-    bool talks = false;  ///< kept by the poller: it is going to ask what there is to tell
+    bool pending = false;  ///< kept by the poller: it is going to ask what there is to tell
 
   private:
     enum class state : std::uint8_t {
@@ -87,7 +128,6 @@ class rdma_link final : public core::link, public async_listener {
     [[nodiscard]] result<void> prepare();
     [[nodiscard]] result<void> make_queue_pair();
     [[nodiscard]] result<void> connect(std::span<const std::byte> description);
-    void prepare_plain_message() noexcept;
     [[nodiscard]] result<void> knock(core::nanoseconds deadline);
     [[nodiscard]] const memory_keys* acquire_keys(const core::region_state& region, access use) noexcept;
     [[nodiscard]] bool is_server() const noexcept { return config_.role == core::link_role::server; }
@@ -103,10 +143,14 @@ class rdma_link final : public core::link, public async_listener {
     [[nodiscard]] std::uint64_t peer_header(std::uint32_t slot) const noexcept {
         return peer_.slots_address + slot * peer_.slots_stride + core::extension_room;
     }
-    void address_header(ibv_send_wr& request, std::uint32_t slot, std::size_t extensions) const noexcept;
-    [[nodiscard]] status post(ibv_send_wr* chain, ibv_send_wr& last, std::uint32_t count, std::uint32_t slot,
-                              bool lent) noexcept;
-    [[nodiscard]] status post(ibv_send_wr* chain, std::uint32_t count, bool signalled) noexcept;
+    void address_header(mlx5::work_request& request, std::uint32_t slot,
+                        std::size_t extensions) const noexcept;
+    [[nodiscard]] bool fits_inline(std::size_t bytes) const noexcept {
+        return bytes <= queue_pair_->sizes().inline_bytes;
+    }
+    [[nodiscard]] status post_message(std::span<mlx5::work_request> requests, std::uint32_t slot,
+                                      bool lent) noexcept;
+    [[nodiscard]] status post(std::span<const mlx5::work_request> requests) noexcept;
     [[nodiscard]] bool post_marker() noexcept;
     [[nodiscard]] source own_source(const core::outgoing& message) const noexcept;
     [[nodiscard]] std::uint64_t peer_payload(std::uint32_t slot) const noexcept {
@@ -115,9 +159,9 @@ class rdma_link final : public core::link, public async_listener {
     }
     [[nodiscard]] source lent_source(const core::outgoing& message) noexcept;
     [[nodiscard]] const memory_keys* keys_of(const core::region_state& region, access use) noexcept;
-    [[nodiscard]] std::size_t write_placement(const core::outgoing& message) noexcept;
-    void on_sent(std::uint64_t id) noexcept;
-    void push_let_go(std::uint32_t slot) noexcept;
+    [[nodiscard]] std::size_t write_response_target(const core::outgoing& message) noexcept;
+    void settle_lent() noexcept;
+    void push_released(std::uint32_t slot) noexcept;
     void forget_let_go(std::uint32_t slot) noexcept;
 
     rdma_poller& poller_;
@@ -129,18 +173,12 @@ class rdma_link final : public core::link, public async_listener {
     region_handle receive_payloads_;  ///< … likewise
     std::optional<queue_pair> queue_pair_;
     endpoint peer_;
-    send_ledger ledger_{1, 1};
     receive_use own_use_;                      ///< client
     receive_use* use_ = &own_use_;             ///< server: of the receives that all its sessions share
     completion_queue* completions_ = nullptr;  ///< one of the poller's, with room for as many:
     std::uint32_t completions_admitted_ = 0;
     std::uint64_t longest_write_ = 0;  ///< bytes of one work request
     std::uint64_t longest_plain_ = 0;  ///< payload bytes that one takes behind their header
-    /// The work request of a plain message: what is the same in each is written once.
-    struct plain_message {
-        ibv_sge segment;
-        ibv_send_wr request;
-    } plain_{};
     state state_ = state::idle;
     status reason_ = status::ok;
     bool polled_ = false;   ///< the poller knows this link
@@ -150,7 +188,14 @@ class rdma_link final : public core::link, public async_listener {
     core::nanoseconds close_by_{};
     key_cache keys_;
     std::vector<slot_use> slots_;
-    std::vector<std::uint32_t> let_go_;  ///< capacity for all slots
+    /// Messages of lent memory, in the order in which they were posted, each with the number of its last work
+    /// request.
+    struct lent_message {
+        std::uint32_t slot = 0;
+        std::uint32_t until = 0;
+    };
+    std::vector<lent_message> lent_;     ///< capacity for the whole queue
+    std::vector<std::uint32_t> released_;  ///< capacity for all slots
 };
 
 }  // namespace accel::verbs

@@ -70,7 +70,7 @@ result<std::unique_ptr<core::link>> rdma_link::create(rdma_poller& owner, const 
 
 rdma_link::rdma_link(rdma_poller& owner, const core::link_config& config, std::shared_ptr<domain> domain)
     : poller_(owner), config_(config), domain_(std::move(domain)), slots_(config.geometry.slots) {
-    let_go_.reserve(config.geometry.slots);
+    released_.reserve(config.geometry.slots);
 }
 
 rdma_link::~rdma_link() {
@@ -130,7 +130,8 @@ result<void> rdma_link::make_queue_pair() {
         sizes.send /= 2;
         if (sizes.send < least) return made.error();
     }
-    ledger_ = send_ledger(sizes.send, std::max(in_flight, each));
+    queue_pair_->limit_sends(sizes.send, std::max(in_flight, each));
+    lent_.reserve(sizes.send);
     return {};
 }
 
@@ -163,22 +164,13 @@ result<void> rdma_link::connect(std::span<const std::byte> description) {
     if (!peer) return peer.error();
     if (auto good = check_slots(*peer, config_.geometry.slots, config_.send->capacity()); !good) return good;
     peer_ = *peer;
-    prepare_plain_message();
+    constexpr std::uint64_t in_front = core::extension_room + core::header_bytes;
+    const bool in_one_piece = !peer_.apart() && !config_.send->split();
+    longest_plain_ = in_one_piece ? std::max(longest_write_, in_front) - in_front : 0;
     auto done = queue_pair_->connect(*peer, poller_.options());
     if (done) return done;
     return error{done.error().code, done.error().native,
                  fmt::format("rdma: from {}: {}", poller_.device()->describe(), done.error().message)};
-}
-
-void rdma_link::prepare_plain_message() noexcept {
-    constexpr std::uint64_t in_front = core::extension_room + core::header_bytes;
-    const bool in_one_piece = !peer_.apart() && !config_.send->split();
-    longest_plain_ = in_one_piece ? std::max(longest_write_, in_front) - in_front : 0;
-    plain_.segment.lkey = send_memory_->lkey;
-    plain_.request.sg_list = &plain_.segment;
-    plain_.request.num_sge = 1;
-    plain_.request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-    plain_.request.wr.rdma.rkey = peer_.slots_key;
 }
 
 /// Client: finds out whether packets reach the server and come back, rather than leave that to the first
@@ -187,8 +179,8 @@ result<void> rdma_link::knock(core::nanoseconds deadline) {
     if (!post_marker()) return error{status::system_error, 0, "rdma: the queue pair takes no work request"};
     bool armed = false;
     while (core::now() < deadline) {
-        work_completion completion;
-        const int got = completions_->poll({&completion, 1});
+        mlx5::completion completion;
+        const int got = completions_->poll(completion);
         if (got < 0) return error{status::system_error, 0, "rdma: the completion queue has failed"};
         if (got == 0) {
             if (armed) await_event(*completions_);
@@ -197,17 +189,17 @@ result<void> rdma_link::knock(core::nanoseconds deadline) {
         }
         if (completion.queue_pair != number()) continue;  // of one before, that is gone
         if (armed) completions_->take_events();
-        if (completion.status == IBV_WC_SUCCESS) {
+        if (!has_failed(completion)) {
             on_other_completion(completion);
             return {};
         }
+        const ibv_wc_status native = native_of(completion.failure);
         ibv_gid gid{};
         std::memcpy(gid.raw, peer_.gid.data(), peer_.gid.size());
-        return error{
-            meaning(completion.status), completion.status,
-            fmt::format("rdma: {} does not reach the server's port at {} ({}); are both on one "
-                        "network? device=NAME:PORT and gid_index choose another way",
-                        poller_.device()->describe(), to_text(gid), ibv_wc_status_str(completion.status))};
+        return error{meaning(completion.failure), native,
+                     fmt::format("rdma: {} does not reach the server's port at {} ({}); are both on one "
+                                 "network? device=NAME:PORT and gid_index choose another way",
+                                 poller_.device()->describe(), to_text(gid), ibv_wc_status_str(native))};
     }
     return error{status::timed_out, 0,
                  fmt::format("rdma: {} has no answer of the server's port before the deadline",
@@ -235,7 +227,7 @@ void rdma_link::fail(status reason) noexcept {
     if (state_ != state::open) return;
     state_ = state::losing;
     reason_ = reason;
-    poller_.make_talk(*this);
+    poller_.mark_pending(*this);
 }
 
 void rdma_link::on_async_event(ibv_event_type type) noexcept {
@@ -246,8 +238,8 @@ void rdma_link::on_async_event(ibv_event_type type) noexcept {
 }
 
 bool rdma_link::flushed() noexcept {
-    if (state_ != state::open || ledger_.idle()) return true;
-    if (!ledger_.all_signalled()) (void)post_marker();  // without room it is tried again
+    if (state_ != state::open || queue_pair_->credits().idle()) return true;
+    if (!queue_pair_->credits().all_signalled()) (void)post_marker();  // without room it is tried again
     return false;
 }
 

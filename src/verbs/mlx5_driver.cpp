@@ -75,13 +75,13 @@ result<mlx5_queue_pair> mlx5_driver::locate(ibv_qp& of) const {
     if (const int failed = init_object_(&wanted, MLX5DV_OBJ_QP); failed != 0) {
         return verb_failed("the driver does not tell where the queue pair lies", failed);
     }
-    const bool known = found.sq.buf != nullptr && found.sq.stride == mlx5::block_bytes &&
+    const bool known = found.sq.buf != nullptr && found.sq.stride == mlx5::wqebb_bytes &&
                        is_power_of_two(found.sq.wqe_cnt) && found.dbrec != nullptr && found.bf.reg != nullptr;
     if (!known)
         return unsupported("the driver describes its send queue in a way unknown here; use direct=false");
     mlx5_queue_pair out;
     out.sends.ring = static_cast<std::byte*>(found.sq.buf);
-    out.sends.blocks = found.sq.wqe_cnt;
+    out.sends.wqebbs = found.sq.wqe_cnt;
     out.sends.queue_pair = of.qp_num;
     out.sends.doorbell_record = record(found.dbrec, MLX5_SND_DBR);
     out.sends.doorbell = static_cast<std::uint64_t*>(found.bf.reg);

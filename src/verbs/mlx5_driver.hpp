@@ -1,8 +1,10 @@
 #pragma once
 
-#include <accel_transport/device/completion_queue.hpp>
-#include <accel_transport/device/receive_queue.hpp>
-#include <accel_transport/device/send_queue.hpp>
+#include "core/device_names.hpp"
+
+#include <accel_transport/device/detail/mlx5/completion_queue.hpp>
+#include <accel_transport/device/detail/mlx5/receive_queue.hpp>
+#include <accel_transport/device/detail/mlx5/send_queue.hpp>
 #include <accel_transport/status.hpp>
 
 #include <infiniband/verbs.h>

@@ -112,7 +112,7 @@ result<completion_queue*> rdma_poller::admit(std::uint32_t completions) {
     if (found == queues_.end()) {
         if (auto added = add_queue(completions); !added) return added.error();
         found = queues_.begin() + queues_made_ - 1;
-        announce();
+        wake();
     }
     found->needed += completions;
     ++links_alive_;
@@ -125,39 +125,39 @@ void rdma_poller::dismiss(const completion_queue& from, std::uint32_t completion
         if (each.queue.get() == &from) each.needed -= completions;
     }
     --links_alive_;
-    if (links_alive_ == 0 && queue_failed_) announce();  // to be replaced now
+    if (links_alive_ == 0 && queue_failed_) wake();  // to be replaced now
 }
 
-void rdma_poller::announce() noexcept {
-    news_.store(true, std::memory_order_seq_cst);
+void rdma_poller::wake() noexcept {
+    commands_pending_.store(true, std::memory_order_seq_cst);
     core::signal_event(wake_fd_);
 }
 
 void rdma_poller::add(rdma_link& link) {
     const std::lock_guard lock(mutex_);
     added_.push_back(&link);
-    announce();
+    wake();
 }
 
 void rdma_poller::report(rdma_link& link) noexcept {
     const std::lock_guard lock(mutex_);
     if (std::find(failed_.begin(), failed_.end(), &link) == failed_.end()) failed_.push_back(&link);
-    announce();
+    wake();
 }
 
 void rdma_poller::on_async_event(ibv_event_type type) noexcept {
     const std::lock_guard lock(mutex_);
     (type == IBV_EVENT_CQ_ERR ? overrun_ : device_failed_) = true;
-    announce();
+    wake();
 }
 
-void rdma_poller::take_news() noexcept {
+void rdma_poller::take_commands() noexcept {
     core::clear_event(wake_fd_);
     const std::lock_guard lock(mutex_);
-    news_.store(false, std::memory_order_relaxed);
+    commands_pending_.store(false, std::memory_order_relaxed);
     queues_polled_ = queues_made_;
     for (rdma_link* each : added_) links_.add(each->number(), *each);
-    talkers_.reserve(links_.size());
+    pending_links_.reserve(links_.size());
     added_.clear();
     for (rdma_link* each : failed_) each->settle_async_failure();
     failed_.clear();
@@ -174,29 +174,29 @@ void rdma_poller::remove(rdma_link& link, std::uint32_t number, bool polled) noe
         std::erase(failed_, &link);
         if (!polled) return;
         std::erase(added_, &link);
-        disown(number);
+        discard_completions(number);
     }
     links_.remove(number);
-    std::erase(talkers_, &link);
-    link.talks = false;
+    std::erase(pending_links_, &link);
+    link.pending = false;
     top_up_due_ = receives_ != nullptr && !receives_->is_direct();
     settle_busy();
 }
 
 /// Completions of a queue pair that is gone are nobody's, even if there is another of its number.
-void rdma_poller::disown(std::uint32_t number) noexcept {
+void rdma_poller::discard_completions(std::uint32_t number) noexcept {
     for (const queue_share& each : queues_) {
-        if (each.queue) each.queue->disown(number);
+        if (each.queue) each.queue->discard_completions(number);
     }
     for (std::uint32_t i = next_fetched_; i < last_fetched_; ++i) {
         if (fetched_[i].queue_pair == number) fetched_[i].queue_pair = mlx5::no_queue_pair;
     }
 }
 
-void rdma_poller::make_talk(rdma_link& link) noexcept {
-    if (link.talks) return;
-    link.talks = true;
-    talkers_.push_back(&link);
+void rdma_poller::mark_pending(rdma_link& link) noexcept {
+    if (link.pending) return;
+    link.pending = true;
+    pending_links_.push_back(&link);
     busy_ = true;
 }
 
@@ -237,15 +237,15 @@ void rdma_poller::replace_queues() noexcept {
 
 // The data path; `poll` itself is in receive_datapath.cpp.
 
-std::size_t rdma_poller::tell(std::span<core::link_event> out) noexcept {
+std::size_t rdma_poller::drain_events(std::span<core::link_event> out) noexcept {
     std::size_t count = 0;
     std::size_t kept = 0;
-    for (rdma_link* each : talkers_) {
-        count += each->tell(out.subspan(count));
-        each->talks = each->has_something_to_tell();
-        if (each->talks) talkers_[kept++] = each;
+    for (rdma_link* each : pending_links_) {
+        count += each->drain_events(out.subspan(count));
+        each->pending = each->has_something_to_tell();
+        if (each->pending) pending_links_[kept++] = each;
     }
-    talkers_.resize(kept);
+    pending_links_.resize(kept);
     return count;
 }
 
@@ -264,7 +264,8 @@ void rdma_poller::top_up() noexcept {
 }
 
 bool rdma_poller::arm() noexcept {
-    const bool work = news_.load(std::memory_order_seq_cst) || !talkers_.empty() || top_up_due_;
+    const bool work =
+        commands_pending_.load(std::memory_order_seq_cst) || !pending_links_.empty() || top_up_due_;
     if (work || next_fetched_ < last_fetched_) return false;
     if (queue_failed_) return true;  // whoever polls comes back to see its links closed
     // A look is cheap; to ask for an event may be a system call.

@@ -27,28 +27,29 @@ error misused(std::string what) {
     return {status::invalid_argument, 0, "proxy: " + std::move(what)};
 }
 bool is_ring(std::size_t count) {
-    return std::has_single_bit(count) && count >= 2 && count <= proxy::most_entries;
+    return std::has_single_bit(count) && count >= 2 && count <= proxy::max_entries;
 }
 
 }  // namespace
 
-proxy_engine::sender::sender(const queue_pair& of, const proxy_send_ring& from,
-                             std::uint32_t serial_number) noexcept
-    : pair(of.get()),
+proxy_engine::sender::sender(queue_pair& of, const proxy_send_ring& from)
+    : pair(&of),
       number(of.number()),
       name(from.name.value_or(of.number())),
-      serial(serial_number),
       ring(from),
       count(static_cast<std::uint32_t>(from.descriptors.size())),
       next(from.first),
-      ledger(std::min(count, of.sizes().send), std::min(count, of.sizes().send) / 2) {}
+      asked_for(count) {
+    const std::uint32_t depth = std::min(count, of.sizes().send);
+    pair->limit_sends(depth, depth / 2);
+}
 
 result<std::unique_ptr<proxy_engine>> proxy_engine::create(std::shared_ptr<device> on,
                                                            const proxy_completion_ring& ring,
                                                            const proxy_options& options) {
     if (on->driver() != nullptr) return misused("a device that is not driven directly (direct=false)");
     if (!is_ring(ring.entries.size()) || ring.consumed == nullptr)
-        return misused(fmt::format("a ring of 2 to {} completions, a power of two", proxy::most_entries));
+        return misused(fmt::format("a ring of 2 to {} completions, a power of two", proxy::max_entries));
     if (options.batch < 1 || options.batch > most_batch)
         return misused(fmt::format("a batch of 1 to {} descriptors", most_batch));
     if (options.receives < 1 || options.sends < 1) return misused("neither receives nor sends may be 0");
@@ -102,7 +103,7 @@ result<void> proxy_engine::make_queues() {
 
 result<void> proxy_engine::check(const queue_pair& pair, const proxy_send_ring& ring) const {
     if (!is_ring(ring.descriptors.size()) || ring.released == nullptr)
-        return misused(fmt::format("a ring of 2 to {} descriptors, a power of two", proxy::most_entries));
+        return misused(fmt::format("a ring of 2 to {} descriptors, a power of two", proxy::max_entries));
     if (pair.sizes().send < 2) return misused("the queue pair takes fewer than 2 work requests");
     if (ring.name.value_or(0) >= mlx5::no_queue_pair)
         return misused("a name has 24 bits, not all of them set");
@@ -111,7 +112,7 @@ result<void> proxy_engine::check(const queue_pair& pair, const proxy_send_ring& 
     return {};
 }
 
-result<void> proxy_engine::add(const queue_pair& pair, const proxy_send_ring& ring) {
+result<void> proxy_engine::add(queue_pair& pair, const proxy_send_ring& ring) {
     if (auto good = check(pair, ring); !good) return good;
     const std::lock_guard lock(mutex_);
     const std::uint32_t share = pair.sizes().send;
@@ -126,11 +127,10 @@ result<void> proxy_engine::add(const queue_pair& pair, const proxy_send_ring& ri
     }
     proxy::clear(ring.descriptors.data(), static_cast<std::uint32_t>(ring.descriptors.size()), ring.first);
     mlx5::store_flag(ring.released, ring.first);
-    serial_ = serial_ + 1;
-    added_.push_back(std::make_unique<sender>(pair, ring, serial_));
+    added_.push_back(std::make_unique<sender>(pair, ring));
     shares_.emplace(pair.number(), share);
     sends_left_ -= share;
-    announce();
+    wake();
     return {};
 }
 
@@ -141,16 +141,16 @@ void proxy_engine::remove(const queue_pair& pair) noexcept {
         if (share == shares_.end()) return;
         sends_left_ += share->second;
         shares_.erase(share);
-        const auto is_it = [&](const auto& each) { return each->pair == pair.get(); };
+        const auto is_it = [&](const auto& each) { return each->pair == &pair; };
         if (std::erase_if(added_, is_it) > 0) return;  // it never had a turn
         removed_.push_back(pair.number());
-        announce();
+        wake();
     }
     wait_for_turn();
 }
 
-void proxy_engine::announce() noexcept {
-    news_.store(true, std::memory_order_seq_cst);
+void proxy_engine::wake() noexcept {
+    commands_pending_.store(true, std::memory_order_seq_cst);
     core::signal_event(wake_fd_);
 }
 
@@ -165,12 +165,12 @@ void proxy_engine::wait_for_turn() const noexcept {
 void proxy_engine::on_async_event(ibv_event_type) noexcept {
     const std::lock_guard lock(mutex_);
     device_failed_ = true;
-    announce();
+    wake();
 }
 
-void proxy_engine::take_news() noexcept {
+void proxy_engine::take_commands() noexcept {
     const std::lock_guard lock(mutex_);
-    news_.store(false, std::memory_order_relaxed);
+    commands_pending_.store(false, std::memory_order_relaxed);
     for (const std::uint32_t number : removed_) {
         const sender* const gone = find(number);
         if (gone->untold) --untold_;

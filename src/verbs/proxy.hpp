@@ -1,13 +1,11 @@
 #pragma once
 
 #include "core/clock.hpp"
-#include "verbs/completion_queue.hpp"
+#include "core/device_names.hpp"
 #include "verbs/device.hpp"
-#include "verbs/queue_pair.hpp"
-#include "verbs/receive_queue.hpp"
-#include "verbs/send_ledger.hpp"
+#include "verbs/queues.hpp"
 
-#include <accel_transport/device/proxy_queue.hpp>
+#include <accel_transport/device/detail/proxy/queue.hpp>
 #include <accel_transport/status.hpp>
 
 #include <array>
@@ -75,11 +73,13 @@ class proxy_engine final : public async_listener {
     [[nodiscard]] ibv_cq* completions() const noexcept { return completions_->get(); }
     [[nodiscard]] ibv_srq* receives() const noexcept { return receives_->get(); }
 
-    /// From now on what is put into `ring`, which is cleared, goes out by `pair`. Any thread.
-    [[nodiscard]] result<void> add(const queue_pair& pair, const proxy_send_ring& ring);
+    /// From now on what is put into `ring`, which is cleared, goes out by `pair`, which nobody else has
+    /// posted to and which stays where it is until `remove`. Any thread.
+    [[nodiscard]] result<void> add(queue_pair& pair, const proxy_send_ring& ring);
     /// When it returns, nothing of the ring is posted or looked at any more, and completions that come for
-    /// the queue pair are dropped; what the completion ring holds already is its taker's (`proxy::disown`).
-    /// Waits for one turn at most. The queue pair ends before another is added. Any thread.
+    /// the queue pair are dropped; what the completion ring holds already is its taker's
+    /// (`proxy::discard_completions`). Waits for one turn at most. The queue pair ends before another is
+    /// added. Any thread.
     void remove(const queue_pair& pair) noexcept;
 
     /// Runs `turn` on a thread of its own until `stop`, which waits for one turn at most.
@@ -116,16 +116,15 @@ class proxy_engine final : public async_listener {
 
     /// One queue pair and its ring.
     struct sender {
-        sender(const queue_pair& of, const proxy_send_ring& ring, std::uint32_t serial_number) noexcept;
-        ibv_qp* pair;
+        sender(queue_pair& of, const proxy_send_ring& ring);
+        queue_pair* pair;  ///< its numbers start with 0, whatever the first descriptor's
         std::uint32_t number;
         std::uint32_t name;
-        std::uint32_t serial;  ///< tells it from an earlier one of the same number
         proxy_send_ring ring;
         std::uint32_t count;
-        std::uint32_t next;   ///< the descriptor looked at next
-        send_ledger ledger;   ///< its numbers start with 0, whatever the first descriptor's
-        bool failed = false;  ///< nothing is posted any more
+        std::uint32_t next;           ///< the descriptor looked at next
+        std::vector<bool> asked_for;  ///< by descriptor: its kernel wants to hear of it
+        bool failed = false;          ///< nothing is posted any more
         std::optional<mlx5::completion> untold;
     };
 
@@ -133,9 +132,9 @@ class proxy_engine final : public async_listener {
                  const proxy_options& options) noexcept;
     [[nodiscard]] result<void> make_queues();
     [[nodiscard]] result<void> check(const queue_pair& pair, const proxy_send_ring& ring) const;
-    void announce() noexcept;
+    void wake() noexcept;
     void wait_for_turn() const noexcept;
-    void take_news() noexcept;
+    void take_commands() noexcept;
     void run() noexcept;
     [[nodiscard]] bool nap(core::nanoseconds bound) noexcept;
 
@@ -143,15 +142,15 @@ class proxy_engine final : public async_listener {
     [[nodiscard]] sender* find(std::uint32_t number) noexcept;
     [[nodiscard]] std::uint32_t room() const noexcept;
     [[nodiscard]] bool take_completions() noexcept;
-    void take(const ibv_wc& completion) noexcept;
-    void take_sent(sender& from, const ibv_wc& completion) noexcept;
-    void take_arrived(sender& to, const ibv_wc& completion) noexcept;
+    void take(const mlx5::completion& completion) noexcept;
+    void take_sent(sender& from, const mlx5::completion& completion) noexcept;
+    void take_received(sender& to, const mlx5::completion& completion) noexcept;
     void tell(const mlx5::completion& what) noexcept;
     [[nodiscard]] bool post_all() noexcept;
     [[nodiscard]] bool post_some(sender& from) noexcept;
-    [[nodiscard]] proxy::refusal prepare(sender& from, std::uint32_t place,
-                                         const proxy::request& what) noexcept;
-    [[nodiscard]] bool post_chain(sender& from, std::uint32_t count) noexcept;
+    [[nodiscard]] proxy::refusal check(const sender& from, const proxy::request& what) const noexcept;
+    void prepare(std::uint32_t place, const proxy::request& what) noexcept;
+    void post_batch(sender& from, std::uint32_t count) noexcept;
     void fail(sender& which, proxy::refusal why, std::uint32_t number, std::uint8_t operation) noexcept;
     void fail_all() noexcept;
     void tell_failures() noexcept;
@@ -178,12 +177,12 @@ class proxy_engine final : public async_listener {
     bool lost_ = false;         ///< the completion queue or the device has failed
     bool armed_ = false;        ///< what completes next makes an event
     bool any_removed_ = false;  ///< … ever
-    std::array<ibv_wc, 32> fetched_{};
-    std::array<ibv_send_wr, most_batch> chain_{};
-    std::array<ibv_sge, most_batch> segments_{};
+    std::array<mlx5::completion, 32> fetched_{};
+    std::array<mlx5::work_request, most_batch> requests_{};
+    std::array<mlx5::local_range, most_batch> ranges_{};
 
     std::atomic<std::uint32_t> turn_{0};  ///< odd: in one
-    std::atomic<bool> news_{false};
+    std::atomic<bool> commands_pending_{false};
     std::atomic<bool> stop_{false};
     std::atomic<pid_t> thread_id_{0};
     std::mutex mutex_;  ///< of what follows; met only when a queue pair comes or goes
@@ -191,7 +190,6 @@ class proxy_engine final : public async_listener {
     std::vector<std::uint32_t> removed_;
     std::unordered_map<std::uint32_t, std::uint32_t> shares_;  ///< of `sends`, by queue pair
     std::uint32_t sends_left_ = 0;
-    std::uint32_t serial_ = 0;
     bool device_failed_ = false;
     std::thread thread_;
 };

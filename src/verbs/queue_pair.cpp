@@ -1,6 +1,5 @@
-#include "verbs/queue_pair.hpp"
-
 #include "verbs/failure.hpp"
+#include "verbs/queues.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -56,7 +55,7 @@ result<queue_pair> queue_pair::create(const std::shared_ptr<device>& on, ibv_pd*
     wanted.qp_type = IBV_QPT_RC;
     wanted.cap.max_send_wr = sizes.send;
     wanted.cap.max_recv_wr = sizes.receive;
-    wanted.cap.max_send_sge = send_segments;
+    wanted.cap.max_send_sge = max_ranges;
     wanted.cap.max_recv_sge = receives == nullptr ? 1 : 0;
     wanted.cap.max_inline_data = sizes.inline_bytes;
     qp_handle handle(ibv_create_qp(domain, &wanted));
@@ -77,11 +76,10 @@ result<queue_pair> queue_pair::create(const std::shared_ptr<device>& on, ibv_pd*
 result<void> queue_pair::drive_directly() {
     auto located = device_->driver()->locate(*handle_);
     if (!located) return located.error();
-    direct_ = std::make_unique<direct_queues>();
-    direct_->at = *located;
-    direct_->at.sends.state = &direct_->state;
-    direct_->ids.resize(direct_->at.sends.blocks);
-    if (direct_->at.receives.ring != nullptr) mlx5::write_empty_receives(direct_->at.receives);
+    posting_->at = *located;
+    posting_->at.sends.state = &posting_->state;
+    posting_->numbers.resize(posting_->at.sends.wqebbs);
+    if (posting_->at.receives.ring != nullptr) mlx5::write_empty_receives(posting_->at.receives);
     return {};
 }
 

@@ -12,20 +12,21 @@
 namespace accel::verbs {
 
 std::size_t rdma_poller::poll(std::span<core::link_event> out) noexcept {
-    const bool simple = single_looks_ > 0 && !busy_ && !news_.load(std::memory_order_acquire);
+    const bool simple = single_looks_ > 0 && !busy_ && !commands_pending_.load(std::memory_order_acquire);
     if (!simple) [[unlikely]]
         return poll_all(out);
     --single_looks_;
     if (queues_polled_ > 1) [[unlikely]]
         completions_ = &next_queue();
-    const int got = completions_->poll({fetched_.data(), 1});
+    mlx5::completion completion;
+    const int got = completions_->poll(completion);
     if (got == 0) return 0;
-    const work_completion& completion = fetched_.front();
     rdma_link* const link = got > 0 ? links_.find(completion.queue_pair) : nullptr;
     if (is_arrival(completion, link)) [[likely]] {
         if (receives_) receives_->take_back(completion);
         return link->take_arrival(completion, out.front()) ? 1 : 0;
     }
+    fetched_.front() = completion;
     return poll_on(got, out);
 }
 
@@ -40,8 +41,8 @@ std::size_t rdma_poller::poll(std::span<core::link_event> out) noexcept {
     return poll(out);
 }
 
-inline bool rdma_poller::is_arrival(const work_completion& completion, const rdma_link* link) noexcept {
-    return link != nullptr && completion.kind == completed::arrived;
+inline bool rdma_poller::is_arrival(const mlx5::completion& completion, const rdma_link* link) noexcept {
+    return link != nullptr && completion.kind == mlx5::entry_kind::write_immediate;
 }
 
 completion_queue& rdma_poller::next_queue() noexcept {
@@ -51,8 +52,8 @@ completion_queue& rdma_poller::next_queue() noexcept {
 
 /// With news, something to tell, or more completions than one.
 [[gnu::noinline]] std::size_t rdma_poller::poll_all(std::span<core::link_event> out) noexcept {
-    if (news_.load(std::memory_order_acquire)) take_news();
-    std::size_t count = talkers_.empty() ? 0 : tell(out);
+    if (commands_pending_.load(std::memory_order_acquire)) take_commands();
+    std::size_t count = pending_links_.empty() ? 0 : drain_events(out);
     if (queue_failed_) {
         replace_queues();
     } else {
@@ -78,13 +79,13 @@ std::size_t rdma_poller::take_completions(std::span<core::link_event> out) noexc
 }
 
 /// Returns how many events a completion makes: none or one, written to `out`.
-std::size_t rdma_poller::take(const work_completion& completion, core::link_event& out) noexcept {
+std::size_t rdma_poller::take(const mlx5::completion& completion, core::link_event& out) noexcept {
     rdma_link* link = links_.find(completion.queue_pair);
-    if (link == nullptr && news_.load(std::memory_order_acquire)) {
-        take_news();
+    if (link == nullptr && commands_pending_.load(std::memory_order_acquire)) {
+        take_commands();
         link = links_.find(completion.queue_pair);
     }
-    const bool shared_receive = completion.kind != completed::sent && receives_ != nullptr;
+    const bool shared_receive = is_receive(completion) && receives_ != nullptr;
     if (shared_receive) receives_->take_back(completion);
     if (is_arrival(completion, link)) return link->take_arrival(completion, out) ? 1 : 0;
     if (shared_receive && shared_use_.one_more()) refill_receives();
@@ -119,36 +120,37 @@ void rdma_poller::keep(int got) noexcept {
     settle_busy();
 }
 
-[[gnu::always_inline]] inline bool rdma_link::take_arrival(const work_completion& completion,
+[[gnu::always_inline]] inline bool rdma_link::take_arrival(const mlx5::completion& completion,
                                                            core::link_event& out) noexcept {
     if (use_->one_more()) [[unlikely]]
         refill_receives();
     if (state_ != state::open || closing_) [[unlikely]]
         return false;
-    const bool sane = read_arrival(config_, slots_, completion.immediate, out);
+    const bool sane = read_arrival(config_, slots_, mlx5::from_be(completion.immediate), out);
     if (!sane) [[unlikely]]
         fail(status::protocol_error);
     return sane;
 }
 
 /// Of a send, or a failure.
-void rdma_link::on_other_completion(const work_completion& completion) noexcept {
-    if (completion.status == IBV_WC_SUCCESS) {
-        if (completion.kind != completed::sent) return fail(status::protocol_error);  // no write of ours
-        std::uint64_t id = 0;
-        if (!queue_pair_->take_sent(completion, id)) return fail(status::system_error);
-        return on_sent(id);
+void rdma_link::on_other_completion(const mlx5::completion& completion) noexcept {
+    const bool sent = !is_receive(completion);
+    if (sent && !queue_pair_->has_sent(completion)) return;
+    if (has_failed(completion)) {
+        if (closing_) close_by_ = {};  // nothing more will leave
+        return fail(meaning(completion.failure));
     }
-    if (closing_) close_by_ = {};  // nothing more will leave
-    fail(meaning(completion.status));
+    if (!sent) return fail(status::protocol_error);  // no write with immediate data
+    if (!queue_pair_->take_sent(completion)) return fail(status::system_error);
+    if (!lent_.empty()) settle_lent();
 }
 
-[[gnu::noinline]] bool read_placement(const core::slot_header& header, const std::byte* at,
-                                      verbs::placement& out) noexcept {
+[[gnu::noinline]] bool read_response_target(const core::slot_header& header, const std::byte* at,
+                                            verbs::response_target& out) noexcept {
     if (header.extension_bytes > core::extension_room) return false;
     std::array<std::byte, core::extension_room> copy;
     std::memcpy(copy.data(), at - header.extension_bytes, header.extension_bytes);
-    return find_placement({copy.data(), header.extension_bytes}, out) &&
+    return find_response_target({copy.data(), header.extension_bytes}, out) &&
            (out.length == 0 || header.response_room <= out.length);
 }
 
@@ -162,11 +164,11 @@ void rdma_link::on_other_completion(const work_completion& completion) noexcept 
     return true;
 }
 
-std::size_t rdma_link::tell(std::span<core::link_event> out) noexcept {
+std::size_t rdma_link::drain_events(std::span<core::link_event> out) noexcept {
     std::size_t count = 0;
-    while (!let_go_.empty() && count < out.size()) {
-        out[count++] = core::let_go_event(config_.owner, let_go_.back());
-        let_go_.pop_back();
+    while (!released_.empty() && count < out.size()) {
+        out[count++] = core::buffer_released_event(config_.owner, released_.back());
+        released_.pop_back();
     }
     if (state_ == state::losing && count < out.size()) {
         out[count++] = core::lost_event(config_.owner, reason_);

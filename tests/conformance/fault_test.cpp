@@ -5,8 +5,12 @@
 #include "keys.hpp"
 #include "rig.hpp"
 
+#include <array>
 #include <atomic>
+#include <memory>
 #include <string>
+#include <thread>
+#include <vector>
 
 namespace accel::tests {
 namespace {
@@ -19,10 +23,12 @@ constexpr std::size_t data_route = 1;
 constexpr std::size_t small_bytes = 300;
 constexpr std::size_t large_bytes = 50'000;
 
-class faults : public on_every_backend {
-  protected:
-    faults()
-        : ctx_(quiet_context()),
+/// A server behind a proxy, and clients that come through the proxy one after another.
+class faulty_network {
+  public:
+    explicit faulty_network(const backend_case& backend)
+        : backend_(backend),
+          ctx_(quiet_context()),
           server_(listen()),
           proxy_(proxy_host, server_host, {control_port_, data_port_}) {}
 
@@ -54,7 +60,7 @@ class faults : public on_every_backend {
     static constexpr nanoseconds connect_timeout = 400ms;
 
     [[nodiscard]] fault at_port(fault what) const {
-        if (GetParam().scheme != "tcp") return what;
+        if (backend_.scheme != "tcp") return what;
         what.connection = what.route;
         what.route = control_route;
         return what;
@@ -68,7 +74,7 @@ class faults : public on_every_backend {
         do data_port_ = free_port({server_host, proxy_host});
         while (data_port_ == control_port_);
         options.data_port = data_port_;
-        const std::string uri = GetParam().scheme + "://" + server_host + ":" + std::to_string(control_port_);
+        const std::string uri = backend_.scheme + "://" + server_host + ":" + std::to_string(control_port_);
         auto listening = server::listen(
             ctx_, {std::string_view(uri)},
             [this](exchange one) {
@@ -80,7 +86,7 @@ class faults : public on_every_backend {
         return std::move(listening).value();
     }
     [[nodiscard]] std::string client_uri() const {
-        return GetParam().scheme + "://" + proxy_host + ":" + std::to_string(control_port_);
+        return backend_.scheme + "://" + proxy_host + ":" + std::to_string(control_port_);
     }
     channel_options client_options() {
         channel_options options = calm_client();
@@ -100,7 +106,7 @@ class faults : public on_every_backend {
     /// In a plain stream a changed payload byte may come through; a changed header byte may make it another
     /// message.
     [[nodiscard]] bool may_be_changed(const fault& what) const {
-        return what.kind == fault_kind::corrupt && what.route == data_route && !GetParam().encrypted;
+        return what.kind == fault_kind::corrupt && what.route == data_route && !backend_.encrypted;
     }
     unsigned calls(checked_channel& client, const fault& what) {
         unsigned well = 0;
@@ -123,6 +129,7 @@ class faults : public on_every_backend {
         return well;
     }
 
+    const backend_case& backend_;
     key_folder keys_;
     std::atomic<unsigned> wrong_{0};
     std::uint16_t control_port_ = 0;
@@ -131,6 +138,45 @@ class faults : public on_every_backend {
     server server_;
     fault_proxy proxy_;
 };
+
+/// Most of a fault's time is waiting: several networks have theirs at once.
+class faults : public on_every_backend {
+  protected:
+    void SetUp() override {
+        for (int i = 0; i < networks_at_once; ++i)
+            networks_.push_back(std::make_unique<faulty_network>(GetParam()));
+    }
+    /// One client for each of these faults.
+    void endure(const std::vector<fault>& all) {
+        std::atomic<std::size_t> next{0};
+        std::vector<std::thread> threads;
+        for (const auto& each : networks_)
+            threads.emplace_back([&all, &next, &network = *each] {
+                for (std::size_t i = next++; i < all.size(); i = next++) network.one_client(all[i]);
+            });
+        for (std::thread& each : threads) each.join();
+    }
+    void expect_servers_well() {
+        for (const auto& each : networks_) each->expect_server_well();
+    }
+    [[nodiscard]] std::uint64_t struck() const {
+        std::uint64_t sum = 0;
+        for (const auto& each : networks_) sum += each->struck();
+        return sum;
+    }
+    [[nodiscard]] unsigned wrong_requests() const {
+        unsigned sum = 0;
+        for (const auto& each : networks_) sum += each->wrong_requests();
+        return sum;
+    }
+    [[nodiscard]] unsigned one_client(const fault& what) { return networks_.front()->one_client(what); }
+
+  private:
+    static constexpr int networks_at_once = 6;
+    std::vector<std::unique_ptr<faulty_network>> networks_;
+};
+
+constexpr std::array both_directions{flow::to_server, flow::to_client};
 
 /// Every byte where formats are densest, then fewer: `dense` in all directions, up to `last`.
 std::vector<std::uint64_t> offsets(std::uint64_t dense, std::uint64_t last) {
@@ -157,73 +203,75 @@ TEST_P(faults, without_any_all_is_well) {
 
 TEST_P(faults, data_path_cut_or_ended_anywhere) {
     ACCEL_NEEDS_DATA_ON_SOCKETS();
-    for (const fault_kind kind : {fault_kind::cut, fault_kind::end, fault_kind::truncate}) {
-        for (const flow direction : {flow::to_server, flow::to_client}) {
+    std::vector<fault> all;
+    for (const fault_kind kind : {fault_kind::cut, fault_kind::end, fault_kind::truncate})
+        for (const flow direction : both_directions)
             for (const std::uint64_t at : offsets(kind == fault_kind::cut ? 200 : 20, data_end))
-                one_client({.kind = kind, .direction = direction, .offset = at, .route = data_route});
-            if (HasFailure()) return;
-        }
-    }
+                all.push_back({.kind = kind, .direction = direction, .offset = at, .route = data_route});
+    endure(all);
     EXPECT_GT(struck(), 100U / static_cast<unsigned>(time_factor()));
     EXPECT_EQ(wrong_requests(), 0U);
-    expect_server_well();
+    expect_servers_well();
 }
 
 TEST_P(faults, data_path_stalled_anywhere) {
     ACCEL_NEEDS_DATA_ON_SOCKETS();
-    for (const flow direction : {flow::to_server, flow::to_client}) {
+    std::vector<fault> all;
+    const auto add = [&all](fault_kind kind, flow direction, std::uint64_t at) {
+        all.push_back({.kind = kind, .direction = direction, .offset = at, .route = data_route});
+    };
+    for (const flow direction : both_directions) {
         for (const std::uint64_t at : {0U, 1U, 63U, 64U, 100U, 128U, 129U, 500U, 20'000U, 50'000U})
-            one_client(
-                {.kind = fault_kind::stall, .direction = direction, .offset = at, .route = data_route});
-        for (const std::uint64_t at : {0U, 64U, 128U, 1000U})
-            one_client(
-                {.kind = fault_kind::delay, .direction = direction, .offset = at, .route = data_route});
+            add(fault_kind::stall, direction, at);
+        for (const std::uint64_t at : {0U, 64U, 128U, 1000U}) add(fault_kind::delay, direction, at);
     }
+    endure(all);
     EXPECT_GT(struck(), 10U);
     EXPECT_EQ(wrong_requests(), 0U);
-    expect_server_well();
+    expect_servers_well();
 }
 
 TEST_P(faults, data_path_changed_anywhere) {
     ACCEL_NEEDS_DATA_ON_SOCKETS();
-    for (const flow direction : {flow::to_server, flow::to_client}) {
+    std::vector<fault> all;
+    for (const flow direction : both_directions)
         for (const std::uint64_t at : offsets(200, data_end))
             for (const std::uint8_t mask : {std::uint8_t{0x01}, std::uint8_t{0xff}})
-                one_client({.kind = fault_kind::corrupt,
-                            .direction = direction,
-                            .offset = at,
-                            .route = data_route,
-                            .mask = mask});
-        if (HasFailure()) return;
-    }
+                all.push_back({.kind = fault_kind::corrupt,
+                               .direction = direction,
+                               .offset = at,
+                               .route = data_route,
+                               .mask = mask});
+    endure(all);
     EXPECT_GT(struck(), 100U / static_cast<unsigned>(time_factor()));
     if (GetParam().encrypted) {
         EXPECT_EQ(wrong_requests(), 0U) << "a changed request was delivered in spite of its encryption";
     }
-    expect_server_well();
+    expect_servers_well();
 }
 
 TEST_P(faults, control_path_cut_or_changed_anywhere) {
-    for (const fault_kind kind : {fault_kind::cut, fault_kind::corrupt, fault_kind::end}) {
-        for (const flow direction : {flow::to_server, flow::to_client}) {
+    std::vector<fault> all;
+    for (const fault_kind kind : {fault_kind::cut, fault_kind::corrupt, fault_kind::end})
+        for (const flow direction : both_directions)
             for (std::uint64_t at = 0; at < 900;
                  at += (kind == fault_kind::end ? 97U : 31U) * static_cast<unsigned>(time_factor()))
-                one_client({.kind = kind, .direction = direction, .offset = at, .route = control_route});
-            if (HasFailure()) return;
-        }
-    }
+                all.push_back({.kind = kind, .direction = direction, .offset = at, .route = control_route});
+    endure(all);
     EXPECT_GT(struck(), 30U / static_cast<unsigned>(time_factor()));
     EXPECT_EQ(wrong_requests(), 0U);
-    expect_server_well();
+    expect_servers_well();
 }
 
 TEST_P(faults, control_path_stalled_anywhere) {
-    for (const flow direction : {flow::to_server, flow::to_client})
+    std::vector<fault> all;
+    for (const flow direction : both_directions)
         for (const std::uint64_t at : {0U, 10U, 64U, 200U, 400U, 700U})
-            one_client(
+            all.push_back(
                 {.kind = fault_kind::stall, .direction = direction, .offset = at, .route = control_route});
+    endure(all);
     EXPECT_GT(struck(), 0U);
-    expect_server_well();
+    expect_servers_well();
 }
 
 ACCEL_INSTANTIATE(faults, network_backends);

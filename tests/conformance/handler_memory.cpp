@@ -1,6 +1,7 @@
 #include "handler_memory.hpp"
 
 #include "core/context_state.hpp"
+#include "device/harness/backend.hpp"
 #include "gpu/fake_gpu.hpp"
 #include "payload.hpp"
 
@@ -74,6 +75,9 @@ bool handlers_on_gpu() {
 }
 
 void prepare(context& made) {
+#if ACCEL_TEST_HARNESS
+    made.state()->replace_backend(make_harness_backend(*made.state()));
+#endif
     if (wanted() != "fake") return;
     made.state()->replace_gpus(fake());
     use_fake();

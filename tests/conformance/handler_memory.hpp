@@ -13,7 +13,8 @@ namespace accel::tests {
 /// Handlers have their bytes on a GPU, or its stand-in: they are copied there and back, and answers of
 /// several streams overtake each other.
 [[nodiscard]] bool handlers_on_gpu();
-/// A context in which `cuda:0` may be the stand-in.
+/// A context in which `cuda:0` may be the stand-in, and handlers on `gpu` are called by the device code
+/// (device/harness/backend.hpp).
 void prepare(context& made);
 /// What a server needs so that handlers may hold as many exchanges as the suite does.
 void prepare(server_options& options);

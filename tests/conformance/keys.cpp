@@ -16,6 +16,10 @@
 namespace accel::tests {
 namespace {
 
+struct file_closer {
+    void operator()(std::FILE* file) const noexcept { std::fclose(file); }
+};
+
 /// "ed25519:" and base64url without padding, made with OpenSSL's base64.
 std::string public_text(const EVP_PKEY* key) {
     std::array<unsigned char, 32> raw{};
@@ -49,8 +53,7 @@ std::string key_folder::make_pair(const std::string& name) {
     const std::string base = path_ + "/" + name;
     const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(
         EVP_PKEY_Q_keygen(nullptr, nullptr, "ED25519"), EVP_PKEY_free);
-    const std::unique_ptr<std::FILE, decltype(&std::fclose)> file(std::fopen((base + ".key").c_str(), "w"),
-                                                                  std::fclose);
+    const std::unique_ptr<std::FILE, file_closer> file(std::fopen((base + ".key").c_str(), "w"));
     if (!key || !file ||
         PEM_write_PrivateKey(file.get(), key.get(), nullptr, nullptr, 0, nullptr, nullptr) != 1)
         throw std::runtime_error("OpenSSL makes no Ed25519 key");

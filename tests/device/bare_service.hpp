@@ -1,6 +1,7 @@
 #pragma once
 
 #include "core/context_state.hpp"
+#include "core/device_names.hpp"
 #include "core/registry.hpp"
 #include "device/service_rig.hpp"
 #include "rdma/bare_client.hpp"
@@ -30,9 +31,8 @@ class bare_service : public ::testing::Test {
         wanted.verbs.ack_retries = 3;
         wanted.role = core::link_role::server;
         wanted.host = "127.0.0.1";
-        wanted.resident = core::resident_options{nullptr, nullptr, 2, shape};
-        poller_ = backend_.open_poller(wanted).value();
-        kernel_ = std::thread([this, service = *poller_->service()] { serve(service); });
+        poller_ = backend_.kernels()->open_service(wanted, {nullptr, nullptr, 2, shape, {}}).value();
+        kernel_ = std::thread([this, service = poller_->service()] { serve(service); });
     }
     void TearDown() override {
         if (!poller_) return;
@@ -53,13 +53,13 @@ class bare_service : public ::testing::Test {
             }
         }
     }
-    [[nodiscard]] result<std::unique_ptr<core::link>> accept(const core::link_description& description,
-                                                             void* owner = nullptr) {
+    [[nodiscard]] result<std::unique_ptr<core::connection>> accept(const core::link_description& description,
+                                                                   void* owner = nullptr) {
         core::link_config config;
         config.role = core::link_role::server;
         config.geometry = shape;
         config.owner = owner;
-        auto link = poller_->open_link(config);
+        auto link = poller_->open_connection(config);
         if (!link) return link.error();
         if (auto attached = (*link)->attach({1, {}, {}, description}, core::never); !attached) {
             return attached.error();
@@ -67,7 +67,7 @@ class bare_service : public ::testing::Test {
         (*link)->activate();
         return link;
     }
-    void end(std::unique_ptr<core::link>& link) {
+    void end(std::unique_ptr<core::connection>& link) {
         EXPECT_TRUE(eventually(patience(5s), [&] { return link->close(); }));
         link.reset();
     }
@@ -76,7 +76,7 @@ class bare_service : public ::testing::Test {
         request.header.generation = generation;
         request.header.deadline_ns = INT64_MAX;
         client.post(request);
-        EXPECT_EQ(client.outcome(), IBV_WC_SUCCESS);
+        EXPECT_EQ(client.outcome(), mlx5::syndrome::none);
         EXPECT_TRUE(eventually(patience(5s), [&] { return client.answer(1).generation == generation; }));
         EXPECT_EQ(client.answer(1).kind, core::message_kind::response);
         EXPECT_EQ(client.answer(1).code, status::ok);
@@ -103,9 +103,9 @@ class bare_service : public ::testing::Test {
 
     context context_ = context::open({.log = log_level::off}).value();
     core::backend& backend_ = *context_.state()->find_backend("gpu");
-    std::unique_ptr<core::poller> poller_;
-    std::unique_ptr<core::link> good_;
-    std::unique_ptr<core::link> bad_;
+    std::unique_ptr<core::kernel_service> poller_;
+    std::unique_ptr<core::connection> good_;
+    std::unique_ptr<core::connection> bad_;
     std::thread kernel_;
     std::atomic<bool> ending_{false};
     std::atomic<bool> held_{false};  ///< answers

@@ -182,7 +182,7 @@ TEST_P(device_client, the_response_is_no_longer_than_the_call_wants) {
     ASSERT_EQ(device::begin(ref(), call), status::ok);
     fill({call.request, 1000}, 3);
     device::call_options with;
-    with.most_bytes = 100;
+    with.max_bytes = 100;
     with.trace_id = 42;
     ASSERT_EQ(device::submit(ref(), call, 1000, with), status::ok);
     EXPECT_EQ(await(ref(), call), status::ok);

@@ -1,11 +1,11 @@
-// Services of recorded work, on a stand-in for a GPU: memory, turns, batches and stops. What CUDA makes of a
-// recording is tested in tests/gpu.
+// Services of recorded work, on a stand-in for a GPU: memory, iterations, batches and stops. What CUDA makes
+// of a recording is tested in tests/gpu.
 #include "conformance/child_process.hpp"
 #include "conformance/payload.hpp"
 #include "device/service_rig.hpp"
 #include "gpu/fake_stream.hpp"
 
-#include <accel_transport/device/graph_turn.hpp>
+#include <accel_transport/device/graph.hpp>
 #include <accel_transport/gpu_graph.hpp>
 
 #include <algorithm>
@@ -23,22 +23,22 @@ class recorded_service : public ::testing::TestWithParam<gpu_engine> {
     void SetUp() override {
         if (!has(GetParam())) GTEST_SKIP() << "this device has no queues to drive";
     }
-    using step = std::function<void(const device::graph_turn&)>;
+    using step = std::function<void(const device::graph_iteration&)>;
     void listen() { rig_.listen(); }
     void start(const gpu_graph_options& options, const step& work) {
-        auto made = gpu_graph::start(*rig_.service, options,
-                                     [work](CUstream_st* stream, const device::graph_turn& turn) {
-                                         fake_stream::of(stream).launch([work, turn] { work(turn); });
-                                         return result<void>{};
-                                     });
+        auto made = gpu_graph::start(
+            *rig_.service, options, [work](CUstream_st* stream, const device::graph_iteration& iteration) {
+                fake_stream::of(stream).launch([work, iteration] { work(iteration); });
+                return result<void>{};
+            });
         ASSERT_TRUE(made.ok()) << made.error().message;
         graph_.emplace(std::move(*made));
     }
     [[nodiscard]] static gpu_graph_options tensors(std::uint32_t batch = 1, std::uint32_t instances = 1) {
         return {batch, tensor, tensor, instances};
     }
-    static void copy_tensors(const device::graph_turn& turn) {
-        std::memcpy(turn.output, turn.input, *turn.count * tensor);
+    static void copy_tensors(const device::graph_iteration& iteration) {
+        std::memcpy(iteration.output, iteration.input, *iteration.count * tensor);
     }
 
     service_rig rig_{{true, GetParam()}};
@@ -107,11 +107,11 @@ TEST_P(recorded_service, other_lengths_are_refused) {
 
 TEST_P(recorded_service, reads_and_writes_in_place) {
     listen();
-    start({4, 0, 0, 1}, [](const device::graph_turn& turn) {
-        for (std::uint32_t i = 0; i < *turn.count; ++i) {
-            const device::exchange_ref& exchange = turn.exchanges[i];
+    start({4, 0, 0, 1}, [](const device::graph_iteration& iteration) {
+        for (std::uint32_t i = 0; i < *iteration.count; ++i) {
+            const device::exchange_ref& exchange = iteration.exchanges[i];
             std::memcpy(exchange.response, exchange.request, exchange.request_bytes);
-            turn.answers[i].length = exchange.request_bytes;
+            iteration.answers[i].length = exchange.request_bytes;
         }
     });
     channel client = rig_.connect();
@@ -124,10 +124,10 @@ TEST_P(recorded_service, reads_and_writes_in_place) {
 
 TEST_P(recorded_service, kernels_fail_single_requests) {
     listen();
-    start({1, 0, 0, 1}, [](const device::graph_turn& turn) {
-        if (*turn.count == 0) return;
-        turn.answers[0].reason = status::application_error;
-        turn.answers[0].code = 42;
+    start({1, 0, 0, 1}, [](const device::graph_iteration& iteration) {
+        if (*iteration.count == 0) return;
+        iteration.answers[0].reason = status::application_error;
+        iteration.answers[0].code = 42;
     });
     channel client = rig_.connect();
     call_view call;
@@ -141,23 +141,24 @@ TEST_P(recorded_service, kernels_fail_single_requests) {
 
 TEST_P(recorded_service, a_response_longer_than_its_room_is_a_failure) {
     listen();
-    start({1, 0, 0, 1}, [](const device::graph_turn& turn) { turn.answers[0].length = 1U << 30; });
+    start({1, 0, 0, 1},
+          [](const device::graph_iteration& iteration) { iteration.answers[0].length = 1U << 30; });
     channel client = rig_.connect();
     EXPECT_EQ(echo_of(client, 10, 1).error().code, status::message_too_large);
 }
 
-/// Only the recorded work takes long; each stage's time lies within the turn's.
+/// Only the recorded work takes long; each stage's time lies within the iteration's.
 TEST_P(recorded_service, tells_where_the_time_of_a_turn_goes) {
     listen();
-    start(tensors(), [](const device::graph_turn& turn) {
-        if (*turn.count > 0) std::this_thread::sleep_for(5ms);
-        copy_tensors(turn);
+    start(tensors(), [](const device::graph_iteration& iteration) {
+        if (*iteration.count > 0) std::this_thread::sleep_for(5ms);
+        copy_tensors(iteration);
     });
     channel client = rig_.connect();
     for (std::uint64_t i = 0; i < 10; ++i) ASSERT_TRUE(echo_of(client, tensor, i).ok());
     ASSERT_EQ(graph_->stop(patience(5s)), status::ok);
     const auto seen = graph_->statistics();
-    EXPECT_EQ(seen.turns, 10U);
+    EXPECT_EQ(seen.iterations, 10U);
     EXPECT_GE(seen.stages.work, 5ms);
     EXPECT_GE(seen.least, 5ms);
     const auto& part = seen.stages;
@@ -166,14 +167,14 @@ TEST_P(recorded_service, tells_where_the_time_of_a_turn_goes) {
     EXPECT_GE(sum + 5ns, seen.mean);  // each is rounded down
 }
 
-/// Several requests of several clients in one turn.
+/// Several requests of several clients in one iteration.
 TEST_P(recorded_service, serves_batches_of_many_sessions) {
     listen();
     std::atomic<std::uint32_t> most{0};
-    start(tensors(8), [&most](const device::graph_turn& turn) {
-        most = std::max(most.load(), *turn.count);
+    start(tensors(8), [&most](const device::graph_iteration& iteration) {
+        most = std::max(most.load(), *iteration.count);
         std::this_thread::sleep_for(2ms);
-        copy_tensors(turn);
+        copy_tensors(iteration);
     });
     constexpr int clients = 4;
     const auto calls = effort(100);
@@ -198,10 +199,10 @@ TEST_P(recorded_service, serves_batches_of_many_sessions) {
 TEST_P(recorded_service, instances_share_the_requests) {
     listen();
     std::array<std::atomic<int>, 3> served{};
-    start(tensors(1, 3), [&served](const device::graph_turn& turn) {
-        served[turn.instance] += static_cast<int>(*turn.count);
+    start(tensors(1, 3), [&served](const device::graph_iteration& iteration) {
+        served[iteration.instance] += static_cast<int>(*iteration.count);
         std::this_thread::sleep_for(1ms);
-        copy_tensors(turn);
+        copy_tensors(iteration);
     });
     std::atomic<int> right{0};
     std::vector<std::thread> threads;
@@ -241,7 +242,7 @@ TEST_P(recorded_service, stops_under_load) {
 
 TEST_P(recorded_service, what_cannot_be_is_refused) {
     listen();
-    const auto nothing = [](CUstream_st*, const device::graph_turn&) { return result<void>{}; };
+    const auto nothing = [](CUstream_st*, const device::graph_iteration&) { return result<void>{}; };
     for (const gpu_graph_options& wrong :
          {gpu_graph_options{0, 0, 0, 1}, gpu_graph_options{1 << 20, 0, 0, 1}, gpu_graph_options{1, 0, 0, 0},
           gpu_graph_options{1, std::size_t{1} << 40, 0, 1}}) {
@@ -249,7 +250,7 @@ TEST_P(recorded_service, what_cannot_be_is_refused) {
         ASSERT_FALSE(made.ok());
         EXPECT_EQ(made.error().code, status::invalid_argument);
     }
-    const auto refuses = [](CUstream_st*, const device::graph_turn&) {
+    const auto refuses = [](CUstream_st*, const device::graph_iteration&) {
         return result<void>{error{status::application_error, 0, "no such model"}};
     };
     auto made = gpu_graph::start(*rig_.service, {}, refuses);

@@ -331,7 +331,7 @@ TEST_P(device_service, what_was_pinned_is_let_go) {
     EXPECT_EQ(rig.pages_pinned(), 0);
 }
 
-// With a handler a worker is in the kernel's place. The conformance suite has the whole of it.
+// The rdma backend serves them.
 TEST_P(device_service, handlers_of_the_host_serve_the_same_clients) {
     service_rig rig(GetParam());
     server_options options;

@@ -1,9 +1,10 @@
 #pragma once
 
+#include "core/device_names.hpp"
 #include "fuzz_target.hpp"
 
-#include <accel_transport/device/engine.hpp>
-#include <accel_transport/device/receive_queue.hpp>
+#include <accel_transport/device/detail/engine.hpp>
+#include <accel_transport/device/detail/mlx5/receive_queue.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -27,13 +28,13 @@ struct posted_request {
 /// Completions on their way to whoever takes them.
 class fake_completions {
   public:
-    explicit fake_completions(device::engine by) : by_(by) {
+    explicit fake_completions(device::detail::engine by) : by_(by) {
         for (mlx5::completion_entry& each : entries_) each.owner_kind = 0xf1;
         proxy::clear(quads_.data(), count);
     }
-    [[nodiscard]] device::completion_port port(mlx5::completion_queue_state& direct,
-                                               proxy::completion_queue_state& proxied) {
-        device::completion_port out;
+    [[nodiscard]] device::detail::completion_port port(mlx5::completion_queue_state& direct,
+                                                       proxy::completion_queue_state& proxied) {
+        device::detail::completion_port out;
         out.by = by_;
         out.direct.entries = reinterpret_cast<std::byte*>(entries_.data());
         out.direct.count = count;
@@ -45,12 +46,12 @@ class fake_completions {
     }
     [[nodiscard]] std::uint32_t room() const {
         const std::uint32_t taken =
-            by_ == device::engine::direct ? mlx5::from_be(mlx5::load_whole(&record_[0])) : consumed_;
+            by_ == device::detail::engine::direct ? mlx5::from_be(mlx5::load_whole(&record_[0])) : consumed_;
         require(told_ - taken <= count, "what is given back was taken before");
         return count - (told_ - taken);
     }
     void tell(const mlx5::completion& what) {
-        if (by_ == device::engine::proxy) return proxy::tell(quads_.data(), count, told_++, what);
+        if (by_ == device::detail::engine::proxy) return proxy::tell(quads_.data(), count, told_++, what);
         mlx5::completion_entry entry{};
         const bool failed = what.failure != mlx5::syndrome::none;
         entry.immediate = what.immediate;
@@ -69,7 +70,7 @@ class fake_completions {
     static constexpr std::uint32_t count = 32;
 
   private:
-    device::engine by_;
+    device::detail::engine by_;
     std::vector<mlx5::completion_entry> entries_ = std::vector<mlx5::completion_entry>(count);
     mlx5::be32 record_[2]{};
     std::vector<proxy::completion_entry> quads_ = std::vector<proxy::completion_entry>(count);
@@ -119,13 +120,13 @@ class fake_receives {
 /// One connection's sends.
 class fake_sends {
   public:
-    fake_sends(device::engine by, std::uint32_t name) : by_(by), name_(name) { restart(); }
-    [[nodiscard]] device::send_port port() {
-        device::send_port out;
+    fake_sends(device::detail::engine by, std::uint32_t name) : by_(by), name_(name) { restart(); }
+    [[nodiscard]] device::detail::send_port port() {
+        device::detail::send_port out;
         out.by = by_;
         out.direct.queue = {ring_.data(), count, name_, &record_, &doorbell_, nullptr};
         out.direct.state = &state_;
-        out.direct.whole = whole_.data();
+        out.direct.ready_requests = whole_.data();
         out.proxied = {descriptors_.data(), count, name_, &proxied_state_, &released_};
         return out;
     }
@@ -144,7 +145,7 @@ class fake_sends {
             ++done_;
         }
         released_ = done_;
-        if (by_ != device::engine::direct || done_ == told_ || to.room() == 0) return;
+        if (by_ != device::detail::engine::direct || done_ == told_ || to.room() == 0) return;
         told_ = done_;
         mlx5::completion told;
         told.kind = mlx5::entry_kind::request;
@@ -158,7 +159,7 @@ class fake_sends {
 
   private:
     [[nodiscard]] bool read(posted_request& out) const {
-        return by_ == device::engine::direct ? read_block(out) : read_descriptor(out);
+        return by_ == device::detail::engine::direct ? read_block(out) : read_descriptor(out);
     }
     [[nodiscard]] bool read_descriptor(posted_request& out) const {
         proxy::request found;
@@ -177,16 +178,16 @@ class fake_sends {
         const auto left = static_cast<std::uint16_t>(mlx5::from_be(record_) - done_);
         if (left == 0) return false;
         require(left <= count, "the record counts what the ring holds");
-        const std::byte* const at = ring_.data() + std::size_t{done_ & (count - 1)} * mlx5::block_bytes;
+        const std::byte* const at = ring_.data() + std::size_t{done_ & (count - 1)} * mlx5::wqebb_bytes;
         mlx5::control_segment control;
         mlx5::remote_segment remote;
         mlx5::data_segment local;
         std::memcpy(&control, at, sizeof control);
         std::memcpy(&remote, at + sizeof control, sizeof remote);
         std::memcpy(&local, at + sizeof control + sizeof remote, sizeof local);
-        const std::uint32_t units = mlx5::from_be(control.queue_units);
-        require((units & mlx5::most_units) == 3, "it has one range");
-        out = {static_cast<mlx5::opcode>(mlx5::from_be(control.index_opcode) & 0xffU),
+        const std::uint32_t units = mlx5::from_be(control.qpn_ds);
+        require((units & mlx5::max_ds) == 3, "it has one range");
+        out = {static_cast<mlx5::opcode>(mlx5::from_be(control.opmod_idx_opcode) & 0xffU),
                units >> 8,
                mlx5::from_be(control.immediate),
                {mlx5::from_be(local.address), mlx5::from_be(local.length), mlx5::from_be(local.key)},
@@ -195,10 +196,10 @@ class fake_sends {
         return true;
     }
 
-    device::engine by_;
+    device::detail::engine by_;
     std::uint32_t name_;
-    std::vector<std::byte> ring_ = std::vector<std::byte>(std::size_t{count} * mlx5::block_bytes);
-    std::vector<mlx5::whole_request> whole_ = std::vector<mlx5::whole_request>(count);
+    std::vector<std::byte> ring_ = std::vector<std::byte>(std::size_t{count} * mlx5::wqebb_bytes);
+    std::vector<mlx5::ready_request> whole_ = std::vector<mlx5::ready_request>(count);
     mlx5::shared_send_queue_state state_;
     mlx5::be32 record_{};
     std::uint64_t doorbell_ = 0;

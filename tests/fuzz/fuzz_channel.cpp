@@ -89,7 +89,7 @@ class fake_link final : public core::link {
         last_order_ = sent.order;
         sent.owed = true;
         touched_[message.slot] = lends;
-        let_go_owed_[message.slot] = false;
+        release_owed_[message.slot] = false;
         return status::ok;
     }
     status deliver_plain(std::uint32_t slot, std::span<const std::byte> payload) noexcept override {
@@ -98,7 +98,7 @@ class fake_link final : public core::link {
     bool retract(std::uint32_t slot) noexcept override {
         require(!closed_ && touched_[slot], "only what was lent is asked back, of a link that is open");
         touched_[slot] = input_.byte() % 2 != 0;
-        let_go_owed_[slot] = touched_[slot];
+        release_owed_[slot] = touched_[slot];
         return !touched_[slot];
     }
     void consumed(std::uint32_t slot) noexcept override {
@@ -127,7 +127,7 @@ class fake_link final : public core::link {
     }
     [[nodiscard]] bool touches(std::uint32_t slot) const { return touched_[slot]; }
     [[nodiscard]] bool holds_arrival(std::uint32_t slot) const { return held_[slot] != nullptr; }
-    [[nodiscard]] bool may_let_go(std::uint32_t slot) const { return let_go_owed_[slot]; }
+    [[nodiscard]] bool may_let_go(std::uint32_t slot) const { return release_owed_[slot]; }
     [[nodiscard]] bool borrows() const { return borrows_; }
 
     std::deque<link_event> queue;
@@ -151,8 +151,8 @@ class fake_link final : public core::link {
     /// What the transport does with an event before the channel sees it.
     void bring(link_event& event) {
         const std::uint32_t slot = event.header.slot;
-        if (event.kind == event_kind::let_go) {
-            if (slot < slots && let_go_owed_[slot]) let_go_owed_[slot] = touched_[slot] = false;
+        if (event.kind == event_kind::buffer_released) {
+            if (slot < slots && release_owed_[slot]) release_owed_[slot] = touched_[slot] = false;
         }
         if (event.kind != event_kind::arrived || slot >= slots) return;
         const std::size_t length = event.header.length;
@@ -166,7 +166,7 @@ class fake_link final : public core::link {
         if (!is_sane(event) || !asked.owed || event.header.generation != asked.id.generation) return;
         asked.owed = false;
         asked.quarantined = false;
-        touched_[slot] = let_go_owed_[slot] = false;
+        touched_[slot] = release_owed_[slot] = false;
     }
     void place(link_event& event) {
         const std::uint32_t slot = event.header.slot;
@@ -192,8 +192,8 @@ class fake_link final : public core::link {
     bool borrows_;
     bool closed_ = false;
     std::uint64_t last_order_ = 0;
-    std::array<bool, slots> touched_{};      ///< lent memory is still used
-    std::array<bool, slots> let_go_owed_{};  ///< `retract` said no
+    std::array<bool, slots> touched_{};       ///< lent memory is still used
+    std::array<bool, slots> release_owed_{};  ///< `retract` said no
     std::array<std::unique_ptr<std::byte[]>, slots> held_{};
 };
 
@@ -225,13 +225,13 @@ class application {
         request.options.close_timeout = impatient_ ? nanoseconds{1'000'000} : std::chrono::hours{1};
         request.requests = slot_memory::over(requests_.data(), slots, request_bytes, request_stride);
         request.responses = slot_memory::over(responses_.data(), slots, response_bytes, response_stride);
-        connection made;
+        channel_connection made;
         auto path =
             std::make_unique<fake_link>(input_, calls_, request.requests, request.responses, first % 2 == 0);
         link_ = path.get();
         made.events = std::make_unique<fake_poller>(*path);
         made.path = std::move(path);
-        made.watch = watch_;
+        made.session.watch = watch_;
         channel_ = std::make_unique<channel_core>(std::move(request), std::move(made));
     }
 
@@ -471,7 +471,7 @@ class application {
     }
     void let_go() {
         const std::uint32_t slot = input_.byte() % slots;
-        if (link_->may_let_go(slot)) link_->queue.push_back(let_go_event(nullptr, slot));
+        if (link_->may_let_go(slot)) link_->queue.push_back(buffer_released_event(nullptr, slot));
     }
     void end_early() {
         const std::uint8_t choice = input_.byte();

@@ -1,5 +1,6 @@
 // A channel as kernels use it, over queues in the fuzzer's hands: a server that writes any header and answers
 // any slot, completions of any kind, and the host's orders. Byte 0: the engine.
+#include "core/device_names.hpp"
 #include "core/protocol.hpp"
 #include "fake_clock.hpp"
 #include "fake_queues.hpp"
@@ -15,7 +16,7 @@
 namespace {
 
 using namespace accel;
-using device::call_phase;
+using device::detail::call_phase;
 using tests::require;
 
 constexpr std::uint32_t slots = 3;
@@ -35,10 +36,11 @@ struct held_call {
 
 class client_rig {
   public:
-    client_rig(tests::input_reader& input, device::engine by, bool apart)
+    client_rig(tests::input_reader& input, device::detail::engine by, bool apart)
         : input_(input), by_(by), completions_(by), sends_(by, name) {
         state_.receives = receives_.located();
-        for (std::uint32_t i = 0; i < slots; ++i) calls_[i].next = i + 1 < slots ? i + 1 : device::no_call;
+        for (std::uint32_t i = 0; i < slots; ++i)
+            calls_[i].next = i + 1 < slots ? i + 1 : device::detail::no_call;
         channel_.state = &state_;
         channel_.calls = calls_.data();
         channel_.slots = slots;
@@ -56,8 +58,8 @@ class client_rig {
         channel_.completions = completions_.port(state_.completions, state_.proxied_completions);
         channel_.orders = &orders_;
         channel_.report = &report_;
-        channel_.call_timeout_ns = device::never_ns;
-        device::begin(channel_.sends);
+        channel_.call_timeout_ns = device::detail::never_ns;
+        device::detail::begin(channel_.sends);
     }
 
     void run() {
@@ -233,7 +235,7 @@ class client_rig {
     /// There has to be room, and a receive.
     void tell(mlx5::completion told, bool receive) {
         if (completions_.room() <= 1) return;
-        if (receive && by_ == device::engine::direct) {
+        if (receive && by_ == device::detail::engine::direct) {
             if (receives_.left() == 0) return;
             told.counter = receives_.use();
         }
@@ -278,7 +280,8 @@ class client_rig {
     /// Every slot is free once, held, or owed an answer.
     void check() {
         std::uint32_t free = 0;
-        for (auto i = static_cast<std::uint32_t>(state_.free); i != device::no_call; i = calls_[i].next) {
+        for (auto i = static_cast<std::uint32_t>(state_.free); i != device::detail::no_call;
+             i = calls_[i].next) {
             require(i < slots && ++free <= slots, "the free slots are a list");
             require(device::detail::phase_in(calls_[i].word) == call_phase::free, "of slots that are free");
         }
@@ -309,16 +312,16 @@ class client_rig {
 
     tests::fake_clock clock_;
     tests::input_reader& input_;
-    device::engine by_;
+    device::detail::engine by_;
     tests::fake_completions completions_;
     tests::fake_receives receives_;
     tests::fake_sends sends_;
     std::vector<std::byte> requests_ = std::vector<std::byte>(slots * stride);
     std::vector<std::byte> responses_ = std::vector<std::byte>(slots * stride);
-    std::vector<device::call_entry> calls_ = std::vector<device::call_entry>(slots);
-    device::channel_state state_;
-    device::channel_orders orders_;
-    device::channel_report report_;
+    std::vector<device::detail::call_entry> calls_ = std::vector<device::detail::call_entry>(slots);
+    device::detail::channel_state state_;
+    device::detail::channel_orders orders_;
+    device::detail::channel_report report_;
     device::channel_ref channel_;
     std::vector<held_call> held_;
     std::uint64_t ended_ = 0;
@@ -329,7 +332,7 @@ class client_rig {
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     tests::input_reader input(data, size);
     const std::uint8_t first = input.byte();
-    const auto by = first % 2 == 0 ? device::engine::direct : device::engine::proxy;
+    const auto by = first % 2 == 0 ? device::detail::engine::direct : device::detail::engine::proxy;
     client_rig(input, by, first % 4 >= 2).run();
     return 0;
 }

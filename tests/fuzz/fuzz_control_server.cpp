@@ -77,6 +77,9 @@ class fuzzed_host : public session_host {
         taken_.push_back(std::move(made));
         return {};
     }
+    std::optional<session_token> token_of(std::uint64_t id) const override {
+        return sessions.find(id) != sessions.end() ? std::optional(session_token{}) : std::nullopt;
+    }
     void end(std::uint64_t id, status why) {
         sessions[id].ended_here = true;
         server->end_session(id, why);
@@ -316,7 +319,7 @@ class serving {
 
     void turn(nanoseconds longest) {
         for (auto& each : peers_) each->flush();
-        server_->turn(longest);
+        server_->progress(longest);
         for (auto& each : peers_) {
             if (each->reads && each->greeted) listen(*each);
         }

@@ -104,6 +104,9 @@ class fuzzed_host : public session_host {
         taken.push_back(std::move(made));
         return {};
     }
+    std::optional<session_token> token_of(std::uint64_t id) const override {
+        return id == 1 ? std::optional(session_token{}) : std::nullopt;
+    }
     std::uint64_t opened = 0;
     std::uint64_t closed = 0;
     std::vector<data_connection> taken;
@@ -233,7 +236,7 @@ class meeting {
                 if (input_.byte() < 0xf0) return turn(0ms);
                 keys().authorize(false);
                 clean_ = false;
-                return server_->turn(0ms);
+                return server_->progress(0ms);
         }
     }
 
@@ -307,7 +310,7 @@ class meeting {
         listen();
     }
     void turn(nanoseconds longest) {
-        server_->turn(longest);
+        server_->progress(longest);
         while (control_server_view::open_next(*server_)) {
         }
         control_server_view::check(*server_);

@@ -5,7 +5,7 @@
 #include "core/control/data_preamble.hpp"
 #include "core/protocol.hpp"
 #include "verbs/endpoint.hpp"
-#include "verbs/placement.hpp"
+#include "verbs/response_target.hpp"
 
 #include <array>
 #include <cstdint>
@@ -267,16 +267,16 @@ void verbs_seeds(const seed_folder& to) {
     e.lid = 0;
     e.gid = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 1, 2, 3};
     to.add("ethernet", as_it_travels(e));
-    verbs::placement_extension placed;
+    verbs::response_target_extension placed;
     placed.value = {0x7f12'3456'7000, 65536, 0x4711, 0};
-    bytes placement;
-    append(placement, placed);
-    to.add("placement", placement);
+    bytes target;
+    append(target, placed);
+    to.add("response_target", target);
     bytes behind;
     append(behind, verbs::extension_head{77, 13, 0});
     behind.resize(behind.size() + 16, 0x5a);
     append(behind, placed);
-    to.add("placement_behind_another", behind);
+    to.add("response_target_behind_another", behind);
     e.flags = verbs::payloads_apart;
     e.payloads_address = 0x7f12'4000'0000;
     e.payloads_stride = 4096;
@@ -295,12 +295,12 @@ void arrival_seeds(const seed_folder& to) {
     append_all(request, announced);
     to.add("request", request);
     bytes placed{0};
-    append_all(placed, message(10, 80, sizeof(verbs::placement_extension)));
-    verbs::placement_extension place;
+    append_all(placed, message(10, 80, sizeof(verbs::response_target_extension)));
+    verbs::response_target_extension place;
     place.value = {0x7000, 80, 9, 0};
     append(placed, place);
     append_all(placed, announced);
-    to.add("placement", placed);
+    to.add("response_target", placed);
     bytes response{1};
     append_all(response, message(60, 0, 0));
     append_all(response, announced);

@@ -1,6 +1,7 @@
 // A service as its kernels run it, over queues in the fuzzer's hands: clients that write any header and
 // announce any slot, completions of any kind, sessions that come and go. Byte 0: the engine.
 #include "backends/gpu/number_table.hpp"
+#include "core/device_names.hpp"
 #include "core/protocol.hpp"
 #include "fake_clock.hpp"
 #include "fake_queues.hpp"
@@ -17,7 +18,7 @@
 namespace {
 
 using namespace accel;
-using device::session_phase;
+using device::detail::session_phase;
 using tests::require;
 
 constexpr std::uint32_t sessions = 3;
@@ -30,13 +31,13 @@ constexpr std::uint32_t most_opened = 12;
 
 /// One place for a session, with a client that the input plays.
 struct place {
-    place(device::engine by, std::uint32_t name) : sends(by, name) {}
+    place(device::detail::engine by, std::uint32_t name) : sends(by, name) {}
     tests::fake_sends sends;
     std::vector<std::byte> requests = std::vector<std::byte>(slots * stride);
     std::vector<std::byte> responses = std::vector<std::byte>(slots * stride);
     std::array<std::uint32_t, slots> generations{};
     std::array<std::uint32_t, slots> busy{};
-    std::array<wire::placement, slots> placed{};
+    std::array<wire::response_target, slots> placed{};
     std::array<bool, slots> asked{};  ///< a correct request has not been answered yet
     bool open = false;                ///< the host's word: its client is connected
     bool ended = true;                ///< the service has let go of it
@@ -47,17 +48,17 @@ struct place {
 
 class service_rig {
   public:
-    service_rig(tests::input_reader& input, device::engine by)
+    service_rig(tests::input_reader& input, device::detail::engine by)
         : input_(input), by_(by), completions_(by), numbers_(table_) {
         state_.receives = receives_.located();
         for (std::uint32_t i = 0; i < sessions; ++i) {
-            const std::uint32_t name = by == device::engine::direct ? 0x4fe + i : i;
+            const std::uint32_t name = by == device::detail::engine::direct ? 0x4fe + i : i;
             places_.push_back(std::make_unique<place>(by, name));
-            device::session_entry& entry = entries_[i];
+            device::detail::session_entry& entry = entries_[i];
             entry.sends = places_[i]->sends.port();
             entry.generations = places_[i]->generations.data();
             entry.busy = places_[i]->busy.data();
-            if (by == device::engine::direct) numbers_.put(name, i);
+            if (by == device::detail::engine::direct) numbers_.put(name, i);
         }
         service_.state = &state_;
         service_.sessions = entries_.data();
@@ -122,8 +123,8 @@ class service_rig {
     std::uint32_t pick() { return input_.byte() % sessions; }
 
     // The host.
-    void command(device::command_kind kind, std::uint32_t index) {
-        device::command& next = commands_[commands_given_++ & (commands_.size() - 1)];
+    void command(device::detail::command_kind kind, std::uint32_t index) {
+        device::detail::command& next = commands_[commands_given_++ & (commands_.size() - 1)];
         next.kind = kind;
         next.session = index;
         mlx5::store_flag(&next.number, commands_given_);
@@ -136,7 +137,7 @@ class service_rig {
         of.open = true;
         of.ended = of.hostile = false;
         of.asked.fill(false);
-        device::session_offer& offer = offers_[index];
+        device::detail::session_offer& offer = offers_[index];
         offer = {};
         offer.id = 100 + index;
         offer.slots = slots;
@@ -151,13 +152,13 @@ class service_rig {
             offer.peer.payloads_key = 4000;
         }
         reports_[index] = {};
-        command(device::command_kind::open, index);
+        command(device::detail::command_kind::open, index);
     }
     void close(std::uint32_t index) {
         place& of = *places_[index];
         if (!of.open) return;
         of.open = false;
-        command(device::command_kind::close, index);
+        command(device::detail::command_kind::close, index);
         of.closing_number = commands_given_;
     }
 
@@ -179,7 +180,7 @@ class service_rig {
         header.length = input_.byte() % (request_bytes + 1);
         header.response_room = input_.byte() % (response_bytes + 1);
         header.trace_id = of.generation;
-        header.deadline_ns = choice < 200 ? device::never_ns : std::int64_t{choice} * 5'000'000'000;
+        header.deadline_ns = choice < 200 ? device::detail::never_ns : std::int64_t{choice} * 5'000'000'000;
         of.placed[slot] = {};
         if (choice % 8 == 7) place_answer(index, header);
         of.hostile = of.hostile || early || spoil(header, input_.byte());
@@ -216,7 +217,7 @@ class service_rig {
         }
     }
     void place_answer(std::uint32_t index, wire::slot_header& header) {
-        wire::placement_extension extension;
+        wire::response_target_extension extension;
         extension.value = {peer_base + (1U << 24), header.response_room, 5000, 0};
         places_[index]->placed[header.slot] = extension.value;
         header.extension_bytes = sizeof extension;
@@ -244,7 +245,7 @@ class service_rig {
     void announce(std::uint32_t index, mlx5::entry_kind kind, std::uint32_t immediate) {
         mlx5::completion told;
         told.kind = kind;
-        told.queue_pair = device::name_of(entries_[index].sends);
+        told.queue_pair = device::detail::name_of(entries_[index].sends);
         told.immediate = mlx5::to_be32(immediate);
         tell(told, true);
     }
@@ -261,7 +262,7 @@ class service_rig {
         if (!places_[index]->open) return;
         places_[index]->hostile = true;
         mlx5::completion told;
-        told.queue_pair = device::name_of(entries_[index].sends);
+        told.queue_pair = device::detail::name_of(entries_[index].sends);
         told.counter = choice;
         told.kind = choice % 3 == 0   ? mlx5::entry_kind::request
                     : choice % 3 == 1 ? mlx5::entry_kind::request_error
@@ -275,7 +276,7 @@ class service_rig {
             forget(told);
             return;
         }
-        if (receive && by_ == device::engine::direct) {
+        if (receive && by_ == device::detail::engine::direct) {
             if (receives_.left() == 0) return forget(told);
             told.counter = receives_.use();
         }
@@ -284,7 +285,7 @@ class service_rig {
     /// A message that could not be told of: its client waits in vain.
     void forget(const mlx5::completion& lost) {
         for (std::uint32_t i = 0; i < sessions; ++i) {
-            if (device::name_of(entries_[i].sends) == lost.queue_pair) places_[i]->hostile = true;
+            if (device::detail::name_of(entries_[i].sends) == lost.queue_pair) places_[i]->hostile = true;
         }
     }
 
@@ -313,7 +314,7 @@ class service_rig {
         std::byte* const to = response_header(got.session, got.slot) + core::header_bytes;
         require(got.response == to && got.response_room <= response_bytes, "its response has its room");
         std::memset(got.response, 0x5a, got.response_room);
-        require(got.placement.length == 0 || got.response_room <= got.placement.length,
+        require(got.target.length == 0 || got.response_room <= got.target.length,
                 "an answer fits where it is placed");
     }
     std::byte* response_header(std::uint32_t index, std::uint32_t slot) {
@@ -346,8 +347,9 @@ class service_rig {
     }
     void check_posted(std::uint32_t index, const tests::posted_request& found) {
         place& of = *places_[index];
-        const device::session_offer& offer = offers_[index];
-        require(found.queue_pair == device::name_of(entries_[index].sends), "it names its queue pair");
+        const device::detail::session_offer& offer = offers_[index];
+        require(found.queue_pair == device::detail::name_of(entries_[index].sends),
+                "it names its queue pair");
         const auto first = reinterpret_cast<std::uint64_t>(of.responses.data());
         require(found.from.address >= first &&
                     found.from.address + found.from.length <= first + of.responses.size() &&
@@ -398,7 +400,7 @@ class service_rig {
             check();
         }
         require(all_ended(), "every session ends");
-        for (const device::session_entry& each : entries_) require(each.open == 0, "nothing is left");
+        for (const device::detail::session_entry& each : entries_) require(each.open == 0, "nothing is left");
         require(state_.closing == 0 && state_.ready_head == state_.ready_tail, "nor does anything wait");
         orders_.stop = 1;
         device::exchange_ref none;
@@ -413,21 +415,23 @@ class service_rig {
 
     tests::fake_clock clock_;
     tests::input_reader& input_;
-    device::engine by_;
+    device::detail::engine by_;
     tests::fake_completions completions_;
     tests::fake_receives receives_;
     std::vector<std::unique_ptr<place>> places_;
-    std::vector<device::session_number> table_ =
-        std::vector<device::session_number>(gpu::number_table::size_for(sessions));
+    std::vector<device::detail::session_number> table_ =
+        std::vector<device::detail::session_number>(gpu::number_table::size_for(sessions));
     gpu::number_table numbers_;
-    device::service_state state_;
-    std::vector<device::session_entry> entries_ = std::vector<device::session_entry>(sessions);
-    std::vector<device::ready_entry> ready_ = std::vector<device::ready_entry>(8);
-    device::orders_layout orders_;
-    std::vector<device::command> commands_ = std::vector<device::command>(16);
-    std::vector<device::session_offer> offers_ = std::vector<device::session_offer>(sessions);
-    device::report_layout report_;
-    std::vector<device::session_report> reports_ = std::vector<device::session_report>(sessions);
+    device::detail::service_state state_;
+    std::vector<device::detail::session_entry> entries_ =
+        std::vector<device::detail::session_entry>(sessions);
+    std::vector<device::detail::ready_entry> ready_ = std::vector<device::detail::ready_entry>(8);
+    device::detail::orders_layout orders_;
+    std::vector<device::detail::command> commands_ = std::vector<device::detail::command>(16);
+    std::vector<device::detail::session_offer> offers_ = std::vector<device::detail::session_offer>(sessions);
+    device::detail::report_layout report_;
+    std::vector<device::detail::session_report> reports_ =
+        std::vector<device::detail::session_report>(sessions);
     device::service_ref service_;
     std::vector<device::exchange_ref> held_;
     std::uint32_t commands_given_ = 0;
@@ -438,7 +442,7 @@ class service_rig {
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     tests::input_reader input(data, size);
-    const auto by = input.byte() % 2 == 0 ? device::engine::direct : device::engine::proxy;
+    const auto by = input.byte() % 2 == 0 ? device::detail::engine::direct : device::detail::engine::proxy;
     service_rig(input, by).run();
     return 0;
 }

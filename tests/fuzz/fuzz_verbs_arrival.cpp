@@ -2,7 +2,7 @@
 // peer writes bytes anywhere, or a header with extensions in front of it, or announces a slot; the
 // application lends room for a response.
 #include "fuzz_target.hpp"
-#include "verbs/arrival.hpp"
+#include "verbs/link.hpp"
 
 #include <algorithm>
 #include <array>
@@ -79,7 +79,7 @@ class reading_end {
         require(out.kind == core::event_kind::arrived && out.owner == this, "it is an arrival of this link");
         require(out.payload.size() == out.header.length && lies_right(slot, out.payload),
                 "the payload lies in its slot or in the room lent for it");
-        const verbs::placement& placed = uses_[slot].placement;
+        const verbs::response_target& placed = uses_[slot].target;
         require(placed.length == 0 ||
                     (config_.role == core::link_role::server && out.header.response_room <= placed.length),
                 "an answer fits where it is placed");

@@ -2,7 +2,7 @@
 #include "core/protocol.hpp"
 #include "fuzz_target.hpp"
 #include "verbs/endpoint.hpp"
-#include "verbs/placement.hpp"
+#include "verbs/response_target.hpp"
 
 #include <cstring>
 #include <span>
@@ -30,8 +30,8 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     } else {
         tests::require(!peer.error().message.empty(), "a refusal has a sentence");
     }
-    verbs::placement place;
-    if (verbs::find_placement(bytes, place) && place.length > 0)
-        tests::require(size >= sizeof(verbs::placement_extension), "a placement has been there");
+    verbs::response_target place;
+    if (verbs::find_response_target(bytes, place) && place.length > 0)
+        tests::require(size >= sizeof(verbs::response_target_extension), "a response target has been there");
     return 0;
 }

@@ -43,7 +43,7 @@ struct slot_record {
     std::uint32_t room = 0;
     std::uint64_t trace_id = 0;
     std::unique_ptr<std::byte[]> request;  ///< what the link lends to the worker
-    bool let_go_owed = false;
+    bool release_owed = false;
 };
 
 class fake_link;
@@ -81,7 +81,7 @@ class fake_link final : public core::link {
         std::erase_if(world_.events, [&](const link_event& each) { return each.owner == owner; });
         closed_ = closed_ || world_.ending || world_.input.byte() % 2 == 0;
         if (closed_) {
-            for (slot_record& each : records) each.let_go_owed = false;
+            for (slot_record& each : records) each.release_owed = false;
         }
         return closed_;
     }
@@ -102,8 +102,8 @@ class fake_link final : public core::link {
         record.open = false;
         ++world_.answered;
         const bool lends = message.region != nullptr && !message.payload.empty();
-        if (lends) require(!record.let_go_owed, "a slot lends memory once at a time");
-        record.let_go_owed = record.let_go_owed || lends;
+        if (lends) require(!record.release_owed, "a slot lends memory once at a time");
+        record.release_owed = record.release_owed || lends;
         (void)header;
         return status::ok;
     }
@@ -174,7 +174,8 @@ class fake_poller final : public poller {
         auto& to = *static_cast<session*>(event.owner);
         auto& path = static_cast<fake_link&>(to.path());
         const std::uint32_t slot = event.header.slot;
-        if (event.kind == event_kind::let_go) return std::exchange(path.records[slot].let_go_owed, false);
+        if (event.kind == event_kind::buffer_released)
+            return std::exchange(path.records[slot].release_owed, false);
         if (event.kind != event_kind::arrived || to.gone() || slot >= shape.slots) return true;
         slot_record& record = path.records[slot];
         const std::size_t length = event.header.length;
@@ -208,12 +209,12 @@ class serving final : session_observer {
         options.poll = poll_mode::busy;
         options.max_exchanges = max_open;
         worker_ = new worker(nullptr, options, [this](exchange one) { handle(std::move(one)); });
-        worker_->add_poller(std::make_unique<fake_poller>(world_));
+        worker_->add_source(std::make_unique<fake_poller>(world_));
         worker_->observe(this);
         for (int i = 0; i < 2; ++i) install();
-        (void)worker_->turn();
+        (void)worker_->progress();
     }
-    ~serving() override { worker_->let_go(); }
+    ~serving() override { worker_->release_ref(); }
     serving(const serving&) = delete;
     serving& operator=(const serving&) = delete;
 
@@ -247,7 +248,7 @@ class serving final : session_observer {
             case 4:
             case 5:
             case 6:
-                (void)worker_->turn();
+                (void)worker_->progress();
                 return;
             case 7:
             case 8:
@@ -265,7 +266,7 @@ class serving final : session_observer {
                 if (installed_ < 5) install();
                 return;
             case 14:
-                if (input_.byte() == 7) worker_->refuse_requests();
+                if (input_.byte() == 7) worker_->exchanges().refuse_requests();
                 return;
             default:
                 if (!sessions_.empty() && input_.byte() < 64) {
@@ -319,7 +320,7 @@ class serving final : session_observer {
         if (sessions_.empty()) return;
         session& of = pick();
         const std::uint32_t slot = input_.byte() % shape.slots;
-        if (link_of(of).records[slot].let_go_owed) world_.events.push_back(let_go_event(&of, slot));
+        if (link_of(of).records[slot].release_owed) world_.events.push_back(buffer_released_event(&of, slot));
     }
     void lose() {
         if (sessions_.empty() || input_.byte() >= 64) return;
@@ -381,11 +382,11 @@ class serving final : session_observer {
     void check() const {
         std::uint32_t touched = 0;
         for (const fake_link* each : world_.links) {
-            for (const slot_record& slot : each->records) touched += slot.let_go_owed ? 1 : 0;
+            for (const slot_record& slot : each->records) touched += slot.release_owed ? 1 : 0;
         }
         require(leases_.load() >= touched, "what the transport reads is still lent");
         server_statistics told;
-        worker_->counters().add_to(told);
+        worker_->exchanges().counters().add_to(told);
         require(told.requests == world_.served, "requests are counted");
         require(told.replies == world_.answered, "replies are counted");
         require(told.requests + told.expired + told.overloaded <= world_.admitted, "each request once");
@@ -395,20 +396,20 @@ class serving final : session_observer {
     void end() {
         world_.ending = true;
         while (!kept_.empty()) settle(take_kept());
-        for (int i = 0; i < 100 && !(worker_->drained() && world_.events.empty()); ++i) {
-            (void)worker_->turn();
+        for (int i = 0; i < 100 && !(worker_->exchanges().drained() && world_.events.empty()); ++i) {
+            (void)worker_->progress();
             while (!kept_.empty()) settle(take_kept());
             for (session* each : sessions_) {
                 for (std::uint32_t slot = 0; slot < shape.slots; ++slot) {
-                    if (link_of(*each).records[slot].let_go_owed)
-                        world_.events.push_back(let_go_event(each, slot));
+                    if (link_of(*each).records[slot].release_owed)
+                        world_.events.push_back(buffer_released_event(each, slot));
                 }
             }
         }
-        require(worker_->drained(), "every exchange has ended");
+        require(worker_->exchanges().drained(), "every exchange has ended");
         check();
         server_statistics told;
-        worker_->counters().add_to(told);
+        worker_->exchanges().counters().add_to(told);
         const std::uint64_t taken = told.requests + told.expired + told.overloaded;
         if (world_.exact) {
             require(taken == world_.admitted, "every request that was admitted was served or refused");

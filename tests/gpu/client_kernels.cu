@@ -1,6 +1,6 @@
 #include "gpu/client_kernels.hpp"
 
-#include <accel_transport/device/client_block.cuh>
+#include <accel_transport/device/client.hpp>
 
 #include <cstring>
 
@@ -45,33 +45,33 @@ __device__ void record(client_tally& mine, status outcome, bool right, std::int6
 }
 
 /// Its outcome, for all threads alike; `right` is the block's.
-__device__ status call_by_block(const device::channel_ref& channel, device::block_call& turn,
+__device__ status call_by_block(const device::channel_ref& channel, device::call_ref& call,
                                 std::uint64_t size, std::uint64_t seed, bool& right) {
     status found = status::again;
-    while (found == status::again) found = device::block_begin(channel, turn);
+    while (found == status::again) found = device::begin<device::block_scope>(channel, call);
     if (found != status::ok) return found;
-    write(turn.call.request, size, seed, threadIdx.x, blockDim.x);
-    found = device::block_submit(channel, turn, size);
+    write(call.request, size, seed, threadIdx.x, blockDim.x);
+    found = device::submit<device::block_scope>(channel, call, size);
     if (found == status::ok) {
         found = status::again;
-        while (found == status::again) found = device::block_wait(channel, turn, a_second);
+        while (found == status::again) found = device::wait<device::block_scope>(channel, call, a_second);
     }
-    const bool mine = found == status::ok && turn.call.response_bytes == size &&
-                      is_right(turn.call.response, size, seed, threadIdx.x, blockDim.x);
+    const bool mine = found == status::ok && call.response_bytes == size &&
+                      is_right(call.response, size, seed, threadIdx.x, blockDim.x);
     right = __syncthreads_and(mine) != 0;
-    device::block_release(channel, turn);
+    (void)device::release<device::block_scope>(channel, call);
     return found;
 }
 
 __global__ void calling_blocks(const __grid_constant__ some_channels channels, call_plan plan,
                                client_tally* tallies) {
-    __shared__ device::block_call turn;
+    __shared__ device::call_ref call;
     const device::channel_ref& channel = channels.each[blockIdx.x % channels.count];
     for (std::uint64_t i = 0; plan.calls == 0 || i < plan.calls; ++i) {
         const std::int64_t begin = device::clock_ns();
         bool right = false;
         const std::uint64_t seed = blockIdx.x * 1'000'003ULL + i;
-        const status found = call_by_block(channel, turn, size_of_call(plan, i), seed, right);
+        const status found = call_by_block(channel, call, size_of_call(plan, i), seed, right);
         if (threadIdx.x == 0) record(tallies[blockIdx.x], found, right, device::clock_ns() - begin);
         if (found != status::ok) return;
     }

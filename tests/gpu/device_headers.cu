@@ -1,13 +1,15 @@
 // The posting functions as a CUDA kernel has them: compiled for the device, with warnings as errors.
+#include "bench/deferred_doorbell.hpp"
+#include "bench/post_batch.hpp"
+
 #include <accel_transport/device/client.hpp>
-#include <accel_transport/device/completion_queue.hpp>
-#include <accel_transport/device/engine.hpp>
-#include <accel_transport/device/owed_doorbell.hpp>
-#include <accel_transport/device/proxy_queue.hpp>
-#include <accel_transport/device/receive_queue.hpp>
-#include <accel_transport/device/scopes.cuh>
-#include <accel_transport/device/send_queue.hpp>
-#include <accel_transport/device/shared_send_queue.hpp>
+#include <accel_transport/device/detail/engine.hpp>
+#include <accel_transport/device/detail/mlx5/completion_queue.hpp>
+#include <accel_transport/device/detail/mlx5/receive_queue.hpp>
+#include <accel_transport/device/detail/mlx5/send_queue.hpp>
+#include <accel_transport/device/detail/mlx5/shared_send_queue.hpp>
+#include <accel_transport/device/detail/proxy/queue.hpp>
+#include <accel_transport/device/service.hpp>
 
 namespace accel::tests {
 
@@ -20,12 +22,12 @@ __global__ void post_and_poll(mlx5::send_queue_ref sends, mlx5::completion_queue
     if (!mlx5::release(sends, done.counter)) *outcome = status::protocol_error;
     mlx5::arm(completions);
     mlx5::count_event(completions);
-    mlx5::disown(completions, sends.queue_pair);
+    mlx5::discard_completions(completions, sends.queue_pair);
 }
 
 __global__ void share(mlx5::shared_send_queue_ref shared, mlx5::work_request request, std::uint16_t done,
                       status* outcome) {
-    if (threadIdx.x == 0) mlx5::clear_whole(shared);
+    if (threadIdx.x == 0) mlx5::clear_ready_requests(shared);
     __syncthreads();
     *outcome = mlx5::post(shared, request);
     if (!mlx5::release(shared, done)) *outcome = status::protocol_error;
@@ -34,24 +36,26 @@ __global__ void share(mlx5::shared_send_queue_ref shared, mlx5::work_request req
 /// As many requests as the thread's rank is odd: some of the scope have none.
 template <class Scope>
 __global__ void post_together(mlx5::send_queue_ref sends, mlx5::work_request request, status* outcome) {
-    *outcome = mlx5::post<Scope>(sends, &request, Scope::rank() & 1U);
+    *outcome = bench::post<Scope>(sends, &request, Scope::rank() & 1U);
     const mlx5::request_size size = mlx5::size_of(request);
-    mlx5::batch_share share;
-    *outcome = mlx5::reserve<Scope>(sends, mlx5::blocks_of(size.units), share);
+    bench::batch_share share;
+    *outcome = bench::reserve<Scope>(sends, mlx5::wqebbs_of(size.ds), share);
     if (*outcome != status::ok) return;
     mlx5::fill(sends, share.first, request, size);
-    mlx5::publish<Scope>(sends, share);
-    mlx5::ring<Scope>(sends, share, mlx5::doorbell_of(sends, share.first, request, size));
+    bench::publish<Scope>(sends, share);
+    bench::ring(sends, share, mlx5::doorbell_of(sends, share.first, request, size));
     if (share.closes && !mlx5::release_to(sends, share.end)) *outcome = status::protocol_error;
 }
-template __global__ void post_together<mlx5::thread_scope>(mlx5::send_queue_ref, mlx5::work_request, status*);
-template __global__ void post_together<mlx5::warp_scope>(mlx5::send_queue_ref, mlx5::work_request, status*);
-template __global__ void post_together<mlx5::block_scope>(mlx5::send_queue_ref, mlx5::work_request, status*);
+template __global__ void post_together<device::thread_scope>(mlx5::send_queue_ref, mlx5::work_request,
+                                                             status*);
+template __global__ void post_together<device::warp_scope>(mlx5::send_queue_ref, mlx5::work_request, status*);
+template __global__ void post_together<device::block_scope>(mlx5::send_queue_ref, mlx5::work_request,
+                                                            status*);
 
 __global__ void post_owing(mlx5::send_queue_ref sends, mlx5::work_request request, status* outcome) {
-    mlx5::owed_doorbell owed;
-    for (int i = 0; i < 2; ++i) *outcome = mlx5::post(sends, request, owed);
-    mlx5::ring(sends, owed);
+    bench::deferred_doorbell deferred;
+    for (int i = 0; i < 2; ++i) *outcome = bench::post(sends, request, deferred);
+    bench::ring(sends, deferred);
 }
 
 __global__ void receive(mlx5::receive_queue_ref* own, mlx5::shared_receive_queue_ref* shared) {
@@ -75,31 +79,47 @@ __global__ void post_by_proxy(proxy::send_queue_ref sends, proxy::completion_que
     if (!proxy::take(completions, done)) return;
     proxy::publish_taken(completions);
     if (!proxy::release(sends, done.counter)) *outcome = status::protocol_error;
-    if (proxy::free_descriptors(sends) == sends.count) proxy::disown(completions, sends.queue_pair);
+    if (proxy::free_descriptors(sends) == sends.count)
+        proxy::discard_completions(completions, sends.queue_pair);
     proxy::clear(sends.ring, sends.count);
     proxy::clear(completions.entries, completions.count);
 }
 
-__global__ void post_by_either(device::send_port sends, device::completion_port completions,
+__global__ void post_by_either(device::detail::send_port sends, device::detail::completion_port completions,
                                mlx5::work_request request, status* outcome) {
-    device::begin(sends);
-    *outcome = device::post(sends, request);
+    device::detail::begin(sends);
+    *outcome = device::detail::post(sends, request);
     mlx5::completion done;
-    if (!device::take(completions, done)) return;
-    device::publish_taken(completions);
-    if (!device::release(sends, done.counter)) *outcome = status::protocol_error;
-    device::disown(completions, device::name_of(sends));
-    device::end(sends);
+    if (!device::detail::take(completions, done)) return;
+    device::detail::publish_taken(completions);
+    if (!device::detail::release(sends, done.counter)) *outcome = status::protocol_error;
+    device::detail::discard_completions(completions, device::detail::name_of(sends));
+    device::detail::end(sends);
 }
 
+template <class Scope>
 __global__ void call(device::channel_ref channel, status* outcome) {
-    device::call_ref one;
-    *outcome = device::begin(channel, one);
-    *outcome = device::submit(channel, one, 0);
-    while (device::poll(channel, one) == status::again) continue;
-    *outcome = device::wait(channel, one);
-    *outcome = device::cancel(channel, one);
-    *outcome = device::release(channel, one);
+    __shared__ device::call_ref one;
+    *outcome = device::begin<Scope>(channel, one);
+    *outcome = device::submit<Scope>(channel, one, 0);
+    while (device::poll<Scope>(channel, one) == status::again) continue;
+    *outcome = device::wait<Scope>(channel, one);
+    *outcome = device::cancel<Scope>(channel, one);
+    *outcome = device::release<Scope>(channel, one);
 }
+template __global__ void call<device::thread_scope>(device::channel_ref, status*);
+template __global__ void call<device::warp_scope>(device::channel_ref, status*);
+template __global__ void call<device::block_scope>(device::channel_ref, status*);
+
+template <class Scope>
+__global__ void serve(device::service_ref service) {
+    __shared__ device::exchange_ref one;
+    if (device::take<Scope>(service, one) == status::ok)
+        (void)device::fail<Scope>(service, one, status::overloaded);
+    if (device::wait<Scope>(service, one, 0) == status::ok) (void)device::reply<Scope>(service, one, 0);
+}
+template __global__ void serve<device::thread_scope>(device::service_ref);
+template __global__ void serve<device::warp_scope>(device::service_ref);
+template __global__ void serve<device::block_scope>(device::service_ref);
 
 }  // namespace accel::tests

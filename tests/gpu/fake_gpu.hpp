@@ -2,8 +2,8 @@
 
 #include "core/accelerator.hpp"
 #include "core/event_signal.hpp"
+#include "gpu/fake_graph.hpp"
 #include "gpu/fake_stream.hpp"
-#include "gpu/fake_turns.hpp"
 
 #include <array>
 #include <atomic>
@@ -63,12 +63,12 @@ class fake_device final : public core::accelerator_device {
         fake_stream::of(stream).launch([done, argument] { done(argument); });
         return {};
     }
-    [[nodiscard]] result<std::unique_ptr<core::recorded_turns>> record(
-        const device::service_ref& service, const device::graph_memory& memory,
+    [[nodiscard]] result<std::unique_ptr<core::recorded_graph>> record(
+        const device::service_ref& service, const device::detail::graph_memory& memory,
         const std::function<result<void>(CUstream_st*)>& work) override {
-        auto made = std::make_unique<fake_turns>(service, memory, failed, held, at_work);
+        auto made = std::make_unique<fake_graph>(service, memory, failed, held, at_work);
         if (auto recorded = made->record(work); !recorded) return recorded.error();
-        return std::unique_ptr<core::recorded_turns>(std::move(made));
+        return std::unique_ptr<core::recorded_graph>(std::move(made));
     }
     [[nodiscard]] std::size_t allocated() const noexcept override {
         const std::lock_guard lock(mutex_);

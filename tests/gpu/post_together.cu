@@ -1,6 +1,6 @@
+#include "bench/post_batch.hpp"
+#include "core/device_names.hpp"
 #include "post_together.hpp"
-
-#include <accel_transport/device/scopes.cuh>
 
 #include <cstring>
 
@@ -15,7 +15,7 @@ __global__ void post_batches(together what) {
     const std::uint32_t count = rank % 3;
     const std::uint32_t first = requests_below(rank);
     for (std::uint32_t i = 0; i < what.times; ++i) {
-        const status outcome = mlx5::post<Scope>(what.queue, what.requests + first, count);
+        const status outcome = bench::post<Scope>(what.queue, what.requests + first, count);
         if (i == 0 || outcome != status::ok) what.outcomes[rank] = outcome;
         Scope::meet();
         if (rank != 0) continue;
@@ -30,13 +30,13 @@ bool post_together(const together& what) {
     const dim3 threads(what.x, what.y, what.z);
     switch (what.who) {
         case gpu_scope::thread:
-            post_batches<mlx5::thread_scope><<<1, threads>>>(what);
+            post_batches<device::thread_scope><<<1, threads>>>(what);
             break;
         case gpu_scope::warp:
-            post_batches<mlx5::warp_scope><<<1, threads>>>(what);
+            post_batches<device::warp_scope><<<1, threads>>>(what);
             break;
         case gpu_scope::block:
-            post_batches<mlx5::block_scope><<<1, threads>>>(what);
+            post_batches<device::block_scope><<<1, threads>>>(what);
             break;
     }
     return cudaGetLastError() == cudaSuccess && cudaDeviceSynchronize() == cudaSuccess;

@@ -1,6 +1,8 @@
 #pragma once
 
-#include <accel_transport/device/send_queue.hpp>
+#include "core/device_names.hpp"
+
+#include <accel_transport/device/detail/mlx5/send_queue.hpp>
 
 #include <cstdint>
 

@@ -1,6 +1,8 @@
 #pragma once
 
-#include <accel_transport/device/proxy_queue.hpp>
+#include "core/device_names.hpp"
+
+#include <accel_transport/device/detail/proxy/queue.hpp>
 
 #include <cstddef>
 #include <cstdint>

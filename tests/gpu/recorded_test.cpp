@@ -35,8 +35,8 @@ class recorded : public ::testing::Test {
             EXPECT_EQ(graph_->stop(patience(10s)), status::ok);
             const auto seen = graph_->statistics();
             const auto host = service_->statistics();
-            std::cout << seen.requests << " requests in " << seen.turns << " turns of " << seen.nodes
-                      << " nodes; from arrival to the response posted "
+            std::cout << seen.requests << " requests in " << seen.iterations << " iterations of "
+                      << seen.nodes << " nodes; from arrival to the response posted "
                       << static_cast<double>(seen.mean.count()) / 1000 << " us, at least "
                       << static_cast<double>(seen.least.count()) / 1000 << "; CPU of the service's thread: "
                       << static_cast<double>((host.cpu_user + host.cpu_kernel).count()) / 1e6 << " ms\n";
@@ -78,8 +78,8 @@ class recorded : public ::testing::Test {
 };
 
 gpu_graph::recorder sums(int nodes) {
-    return [nodes](CUstream_st* stream, const device::graph_turn& turn) {
-        if (record_sums(stream, turn, nodes)) return result<void>{};
+    return [nodes](CUstream_st* stream, const device::graph_iteration& iteration) {
+        if (record_sums(stream, iteration, nodes)) return result<void>{};
         return result<void>{error{status::system_error, 0, "the kernels cannot be recorded"}};
     };
 }
@@ -141,8 +141,8 @@ TEST_F(recorded, copies_long_tensors_with_many_blocks) {
 TEST_F(recorded, single_requests_fail) {
     listen();
     if (IsSkipped()) return;
-    start({8, 64, 64, 1}, [](CUstream_st* stream, const device::graph_turn& turn) {
-        const bool done = record_sums(stream, turn, 1) && record_failures(stream, turn, 9);
+    start({8, 64, 64, 1}, [](CUstream_st* stream, const device::graph_iteration& iteration) {
+        const bool done = record_sums(stream, iteration, 1) && record_failures(stream, iteration, 9);
         return done ? result<void>{} : result<void>{error{status::system_error, 0, "not recorded"}};
     });
     channel client = connect(64);
@@ -210,7 +210,7 @@ TEST_F(recorded, stops_within_a_bound_while_clients_call) {
 TEST_F(recorded, what_no_graph_can_do_is_refused) {
     listen();
     if (IsSkipped()) return;
-    auto made = gpu_graph::start(*service_, {}, [](CUstream_st* stream, const device::graph_turn&) {
+    auto made = gpu_graph::start(*service_, {}, [](CUstream_st* stream, const device::graph_iteration&) {
         return record_host_function(stream) ? result<void>{}
                                             : result<void>{error{status::system_error, 0, "?"}};
     });
@@ -240,10 +240,11 @@ TEST_P(recorded_digits, are_those_of_the_host) {
     auto made = digits::gpu_network::create(0, model, 1);
     ASSERT_TRUE(made.ok()) << made.error().message;
     on_gpu_.emplace(std::move(*made));
-    start({1, bytes, sizeof(digits::digit_answer), 1}, [&](CUstream_st* stream, const auto& turn) {
+    start({1, bytes, sizeof(digits::digit_answer), 1}, [&](CUstream_st* stream, const auto& iteration) {
         digits::gpu_scratch* const scratch = on_gpu_->scratch_for(stream);
-        if (raw) on_gpu_->preprocess(stream, turn.input, scratch);
-        raw ? on_gpu_->infer(stream, scratch, turn.output) : on_gpu_->infer(stream, turn.input, turn.output);
+        if (raw) on_gpu_->preprocess(stream, iteration.input, scratch);
+        raw ? on_gpu_->infer(stream, scratch, iteration.output)
+            : on_gpu_->infer(stream, iteration.input, iteration.output);
         return result<void>{};
     });
     const auto images = digits::dataset::load(digits::embedded_test_images()).value.value();

@@ -1,6 +1,6 @@
 #include "gpu/resident_kernels.hpp"
 
-#include <accel_transport/device/block.cuh>
+#include <accel_transport/device/service.hpp>
 
 #include <cstring>
 
@@ -28,21 +28,20 @@ __device__ void copy(std::byte* to, const std::byte* from, std::uint64_t bytes) 
 }
 
 __global__ void resident(device::service_ref service, resident_work work, resident_times* times) {
-    __shared__ device::block_turn turn;
+    __shared__ device::exchange_ref exchange;
     constexpr std::int64_t a_second = 1'000'000'000;
     for (;;) {
-        const status found = device::block_wait(service, turn, a_second);
+        const status found = device::wait<device::block_scope>(service, exchange, a_second);
         if (found == status::timed_out) continue;
         if (found != status::ok) return;
-        const device::exchange_ref& exchange = turn.exchange;
         if (work == resident_work::fail) {
-            (void)device::block_fail(service, turn, status::application_error, 7);
+            (void)device::fail<device::block_scope>(service, exchange, status::application_error, 7);
             continue;
         }
         const std::uint64_t length =
             exchange.request_bytes < exchange.response_room ? exchange.request_bytes : exchange.response_room;
         copy(exchange.response, exchange.request, length);
-        (void)device::block_reply(service, turn, length);
+        (void)device::reply<device::block_scope>(service, exchange, length);
         record(times, exchange.arrival);
     }
 }

@@ -1,7 +1,7 @@
 // Batches posted by a thread, a warp and blocks of a GPU, against those of the CPU.
+#include "bench/post_batch.hpp"
+#include "core/device_names.hpp"
 #include "gpu/post_together.hpp"
-
-#include <accel_transport/device/scopes.hpp>
 
 #include <cstring>
 #include <memory>
@@ -47,7 +47,7 @@ struct send_scopes_on_gpu : ::testing::TestWithParam<shape> {};
 TEST_P(send_scopes_on_gpu, a_batch_is_what_the_cpu_posts) {
     const shape& asked = GetParam();
     together what{asked.who, asked.x, asked.y, asked.z, asked.times, {}, nullptr, nullptr};
-    const auto ring = make_shared_with_gpu<std::byte>(std::size_t{blocks} * mlx5::block_bytes);
+    const auto ring = make_shared_with_gpu<std::byte>(std::size_t{blocks} * mlx5::wqebb_bytes);
     if (!ring) GTEST_SKIP() << "there is no GPU";
     const auto words = make_shared_with_gpu<std::uint64_t>(2);
     const auto state = make_shared_with_gpu<mlx5::send_queue_state>(1);
@@ -75,14 +75,15 @@ TEST_P(send_scopes_on_gpu, a_batch_is_what_the_cpu_posts) {
     what.outcomes = outcomes.get();
     ASSERT_TRUE(post_together(what));
 
-    std::vector<std::byte> wanted(std::size_t{blocks} * mlx5::block_bytes);
+    std::vector<std::byte> wanted(std::size_t{blocks} * mlx5::wqebb_bytes);
     mlx5::be32 record{};
     std::uint64_t doorbell = 0;
     mlx5::send_queue_state counters{0xffff'ff00, 0xffff'ff00};
     const mlx5::send_queue_ref alone{wanted.data(), blocks, 0x77, &record, &doorbell, &counters};
     const std::uint32_t threads = what.who == gpu_scope::thread ? 1 : what.x * what.y * what.z;
     for (std::uint32_t i = 0; i < what.times; ++i) {
-        ASSERT_EQ(mlx5::post<mlx5::thread_scope>(alone, requests.get(), requests_below(threads)), status::ok);
+        ASSERT_EQ(bench::post<device::thread_scope>(alone, requests.get(), requests_below(threads)),
+                  status::ok);
         ASSERT_TRUE(mlx5::release_to(alone, counters.reserved));
     }
     for (std::uint32_t rank = 0; rank < threads; ++rank) EXPECT_EQ(outcomes[rank], status::ok) << rank;

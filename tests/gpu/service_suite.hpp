@@ -27,6 +27,7 @@ TEST_P(gpu_service, gets_its_bytes_on_the_gpu_and_answers_from_there) {
     client.close();
     EXPECT_TRUE(eventually(patience(5s), [&] { return server_->statistics().gpu_memory_bytes == 0; }));
     EXPECT_TRUE(eventually(patience(5s), [&] { return gpus_->device().allocated() == 0; }));
+    server_.reset();  // its threads use what stands above
 }
 
 TEST_P(gpu_service, answers_when_the_stream_has_come_that_far_and_tells_the_stages) {
@@ -84,6 +85,7 @@ TEST_P(gpu_service, works_on_several_requests_at_once_and_queues_the_others) {
         (void)client.release(got.id);
     }
     EXPECT_EQ(most, 2);
+    server_.reset();  // its threads use what stands above
 }
 
 TEST_P(gpu_service, pins_the_slots_on_the_host_unless_it_is_told_not_to) {
@@ -158,6 +160,7 @@ TEST_P(gpu_service, refuses_a_request_that_waited_for_a_stream_until_its_deadlin
     const completion first = next(client);
     EXPECT_EQ(first.tag, 1U);
     EXPECT_EQ(first.status, status::ok);
+    server_.reset();  // its threads use what stands above
 }
 
 TEST_P(gpu_service, serves_a_high_priority_while_the_normal_streams_are_taken) {
@@ -183,6 +186,7 @@ TEST_P(gpu_service, serves_a_high_priority_while_the_normal_streams_are_taken) {
     EXPECT_EQ(next(high).status, status::ok);
     go_on = true;
     EXPECT_EQ(next(normal).status, status::ok);
+    server_.reset();  // its threads use what stands above
 }
 
 TEST_P(gpu_service, may_keep_the_requests_of_a_session_in_order) {
@@ -233,6 +237,7 @@ TEST_P(gpu_service, completes_everything_with_device_lost_once_the_gpu_is) {
     send(client, 100, 9);
     EXPECT_EQ(next(client).status, status::device_lost);
     EXPECT_EQ(served, 1) << "the handler saw no request after the failure";
+    server_.reset();  // its threads use what stands above
 }
 
 TEST_P(gpu_service, refuses_a_session_that_the_gpu_has_no_memory_for) {
@@ -307,6 +312,7 @@ TEST_P(gpu_service, drops_the_answer_of_a_client_that_left_and_frees_its_slots) 
     EXPECT_GT(gpus_->device().allocated(), 0U) << "the stream still uses them";
     go_on = true;
     EXPECT_TRUE(eventually(patience(5s), [&] { return gpus_->device().allocated() == 0; }));
+    server_.reset();  // its threads use what stands above
 }
 
 }  // namespace accel::tests

@@ -16,45 +16,46 @@ __device__ std::byte increased(std::byte by_one) {
 }
 
 /// From the input at first, then from the output.
-__global__ void add_one(device::graph_turn turn, bool begins) {
-    const std::uint64_t bytes = turn.output_bytes * *turn.count;
-    const std::byte* const from = begins ? turn.input : turn.output;
-    for (std::uint64_t i = first(); i < bytes; i += step()) turn.output[i] = increased(from[i]);
+__global__ void add_one(device::graph_iteration iteration, bool begins) {
+    const std::uint64_t bytes = iteration.output_bytes * *iteration.count;
+    const std::byte* const from = begins ? iteration.input : iteration.output;
+    for (std::uint64_t i = first(); i < bytes; i += step()) iteration.output[i] = increased(from[i]);
 }
 
 /// A block for each request.
-__global__ void add_one_in_place(device::graph_turn turn, bool begins) {
-    if (blockIdx.x >= *turn.count) return;
-    const device::exchange_ref& exchange = turn.exchanges[blockIdx.x];
+__global__ void add_one_in_place(device::graph_iteration iteration, bool begins) {
+    if (blockIdx.x >= *iteration.count) return;
+    const device::exchange_ref& exchange = iteration.exchanges[blockIdx.x];
     const std::byte* const from = begins ? exchange.request : exchange.response;
     for (std::uint64_t i = threadIdx.x; i < exchange.request_bytes; i += blockDim.x) {
         exchange.response[i] = increased(from[i]);
     }
-    if (threadIdx.x == 0) turn.answers[blockIdx.x].length = exchange.request_bytes;
+    if (threadIdx.x == 0) iteration.answers[blockIdx.x].length = exchange.request_bytes;
 }
 
-__global__ void fail_some(device::graph_turn turn, std::uint32_t code) {
+__global__ void fail_some(device::graph_iteration iteration, std::uint32_t code) {
     const std::uint32_t i = threadIdx.x;
-    if (i >= *turn.count || static_cast<unsigned>(turn.input[i * turn.input_bytes]) % 3 != 0) return;
-    turn.answers[i].reason = status::application_error;
-    turn.answers[i].code = code;
+    if (i >= *iteration.count || static_cast<unsigned>(iteration.input[i * iteration.input_bytes]) % 3 != 0)
+        return;
+    iteration.answers[i].reason = status::application_error;
+    iteration.answers[i].code = code;
 }
 
 }  // namespace
 
-bool record_sums(CUstream_st* stream, const device::graph_turn& turn, int nodes) {
+bool record_sums(CUstream_st* stream, const device::graph_iteration& iteration, int nodes) {
     for (int i = 0; i < nodes; ++i) {
-        if (turn.input_bytes == 0) {
-            add_one_in_place<<<turn.batch, 128, 0, stream>>>(turn, i == 0);
+        if (iteration.input_bytes == 0) {
+            add_one_in_place<<<iteration.batch, 128, 0, stream>>>(iteration, i == 0);
         } else {
-            add_one<<<8, 256, 0, stream>>>(turn, i == 0);
+            add_one<<<8, 256, 0, stream>>>(iteration, i == 0);
         }
     }
     return cudaGetLastError() == cudaSuccess;
 }
 
-bool record_failures(CUstream_st* stream, const device::graph_turn& turn, std::uint32_t code) {
-    fail_some<<<1, turn.batch, 0, stream>>>(turn, code);
+bool record_failures(CUstream_st* stream, const device::graph_iteration& iteration, std::uint32_t code) {
+    fail_some<<<1, iteration.batch, 0, stream>>>(iteration, code);
     return cudaGetLastError() == cudaSuccess;
 }
 

@@ -163,6 +163,7 @@ std::string good_client::trouble() const {
 
 void good_client::run() {
     for (std::uint64_t number = 1; !stop_.load(); ++number) {
+        while (resting_.load() && !stop_.load()) std::this_thread::sleep_for(1ms);
         const auto start = core::now();
         std::string wrong = call_once(number);
         longest_.store(std::max<std::int64_t>(longest_.load(), (core::now() - start).count()));
@@ -212,11 +213,15 @@ identity arena::client_keys(const std::string& who) const {
     return *loaded;
 }
 
-void arena::open(const std::string& options, const std::vector<std::string>& limits) {
+std::string arena::server_uri(const std::string& options) const {
     const security_options security = keyed() ? folder_.server() : core::testing::insecure();
-    const std::string uri = fmt::format("tcp://{}:0?{}&peer_timeout={}ms{}", tests::own_loopback(),
-                                        security_text(security), 500 * time_factor(), options);
-    server_ = std::make_unique<victim>(uri, limits, log_.fd());
+    return fmt::format("tcp://{}:0?{}&peer_timeout={}ms{}", tests::own_loopback(), security_text(security),
+                       500 * time_factor(), options);
+}
+
+void arena::open(const std::string& options, const std::vector<std::string>& limits) {
+    options_ = options;
+    server_ = std::make_unique<victim>(server_uri(options), limits, log_.fd());
     for (int i = 0; i < 2; ++i)
         clients_.push_back(std::make_unique<good_client>(server_->uri(), client_options()));
     expect_newcomer_served("before the attack");
@@ -235,10 +240,10 @@ std::uint64_t arena::calls_during(std::chrono::nanoseconds time) {
     return count() - before;
 }
 
-/// The clients' calls under attack, as a share of those while the same attackers attack a decoy. In turns, so
-/// that what else the machine does counts for both.
+/// The clients' calls under attack, as a share of those while the same attackers attack another server. In
+/// turns, so that what else the machine does counts for both.
 std::optional<double> arena::share_of_calls(const attack& what, const siege_options& options,
-                                            const target& decoy) {
+                                            const target& other) {
     std::vector<std::uint64_t> elsewhere, here;
     const auto measure = [&](const target& at) {
         const siege attacked(what, at, options.threads);
@@ -246,7 +251,7 @@ std::optional<double> arena::share_of_calls(const attack& what, const siege_opti
         return calls_during(options.lasts);
     };
     for (int i = 0; i < measurements; ++i) {
-        elsewhere.push_back(measure(decoy));
+        elsewhere.push_back(measure(other));
         here.push_back(measure(server_->where()));
     }
     const auto [least, most] = std::minmax_element(elsewhere.begin(), elsewhere.end());
@@ -261,15 +266,13 @@ void arena::endure(const attack& what, const siege_options& options) {
         expect_newcomer_served("under attack");
     }
     if (options.measured && !sanitized()) {
-        tests::peer_process other(ACCEL_HOSTILE_PEER, {"decoy", options.decoy});
-        target decoy;
-        std::istringstream(other.line()) >> decoy.host >> decoy.port;
+        const victim other(server_uri(options_), {}, log_.fd());
         std::optional<double> best;
         for (int i = 0; i < tries && best.value_or(0) < options.least_share; ++i) {
-            const auto share = share_of_calls(what, options, decoy);
+            const auto share = share_of_calls(what, options, other.where());
             if (share) best = std::max(best.value_or(0), *share);
         }
-        std::cout << (best ? fmt::format("calls: {:.2f} of those without the attack\n", *best)
+        std::cout << (best ? fmt::format("calls: {:.2f} of those while another server is attacked\n", *best)
                            : std::string("calls: this machine is too busy to compare them\n"));
         EXPECT_GE(best.value_or(1), options.least_share);
     }

@@ -14,10 +14,13 @@ namespace {
 
 constexpr long a_day = 24L * 60 * 60;
 
-using file_ptr = std::unique_ptr<std::FILE, decltype(&std::fclose)>;
+struct file_closer {
+    void operator()(std::FILE* file) const noexcept { std::fclose(file); }
+};
+using file_ptr = std::unique_ptr<std::FILE, file_closer>;
 
 file_ptr open_file(const std::string& path, const char* mode) {
-    file_ptr out(std::fopen(path.c_str(), mode), std::fclose);
+    file_ptr out(std::fopen(path.c_str(), mode));
     if (!out) throw std::runtime_error("cannot write " + path);
     return out;
 }

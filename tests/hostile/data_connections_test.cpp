@@ -65,7 +65,7 @@ TEST_P(data_connections, without_a_session_or_its_token_are_refused) {
 TEST_P(data_connections, in_floods_keep_nobody_waiting) {
     open();
     endure(send_and_leave(stranger_address, {preamble(1, {}), preamble(99, {})}),
-           {.threads = 1, .measured = true, .decoy = "close"});
+           {.threads = 1, .measured = true});
 }
 
 TEST_P(data_connections, that_are_never_finished_make_room_for_others) {

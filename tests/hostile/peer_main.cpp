@@ -2,8 +2,6 @@
 //   hostile_peer serve URI [nofile=N] [memory_mb=N]
 //     Echoes. Writes its URI; then for each line of input a line: "counts" (sessions, lost, requests, slot
 //     bytes), "peers" (who has called), "reload" (of keys: the status). Ends on SIGTERM.
-//   hostile_peer decoy discard|close
-//     Takes TCP connections and what they send; "close" ends each after its first bytes. Writes its port.
 //   hostile_peer starve URI
 //     For a falling number of descriptors: connects and calls. Writes a line for each: what became of it.
 #include "conformance/patience.hpp"
@@ -127,31 +125,6 @@ int serve(const std::string& uri, const std::vector<std::string>& limits) {
     ::_exit(0);  // the reading thread never ends
 }
 
-/// One thread, and as little work as possible for each connection.
-int decoy(bool close_at_once) {
-    auto door = core::listen_on(tests::own_loopback(), 0);
-    if (!door) return fail(door.error().message);
-    const int epoll = ::epoll_create1(EPOLL_CLOEXEC);
-    epoll_event event{EPOLLIN, {.fd = door->get()}};
-    ::epoll_ctl(epoll, EPOLL_CTL_ADD, door->get(), &event);
-    std::cout << tests::own_loopback() << ' ' << core::local_port(door->get()) << std::endl;
-    std::array<epoll_event, 64> events{};
-    std::array<char, 4096> bytes{};
-    for (;;) {
-        const int count = ::epoll_wait(epoll, events.data(), static_cast<int>(events.size()), -1);
-        for (int i = 0; i < count; ++i) {
-            const int fd = events[static_cast<std::size_t>(i)].data.fd;
-            if (fd == door->get()) {
-                event.data.fd = ::accept4(fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-                if (event.data.fd >= 0) ::epoll_ctl(epoll, EPOLL_CTL_ADD, event.data.fd, &event);
-                continue;
-            }
-            const ssize_t got = ::recv(fd, bytes.data(), bytes.size(), MSG_DONTWAIT);
-            if (got <= 0 || close_at_once) ::close(fd);
-        }
-    }
-}
-
 /// A limit of open files that leaves so many.
 rlim_t limit_that_leaves(std::size_t descriptors) {
     int number = 0;
@@ -201,7 +174,6 @@ int main(int argc, char** argv) {
     const std::vector<std::string> arguments(argv + 1, argv + argc);
     if (arguments.size() >= 2 && arguments[0] == "serve")
         return serve(arguments[1], {arguments.begin() + 2, arguments.end()});
-    if (arguments.size() == 2 && arguments[0] == "decoy") return decoy(arguments[1] == "close");
     if (arguments.size() == 2 && arguments[0] == "starve") return starve(arguments[1]);
     return fail("see the head of peer_main.cpp for its arguments");
 }

@@ -31,7 +31,7 @@ check_tree() {
     local file
     for file in bin/accel_perf bin/accel_doctor bin/accel_keys include/accel_transport/accel_transport.hpp \
         include/accel_transport/gpu_service.hpp include/accel_transport/device/service.hpp \
-        include/accel_transport/device/block.cuh \
+        include/accel_transport/device/client.hpp \
         lib/cmake/accel_transport/accel_transportConfig.cmake lib/pkgconfig/accel_transport.pc \
         share/doc/accel_transport/{LICENSE,README.md,docs/uris.md,examples/hello_client.cpp}; do
         [[ -e $prefix/$file ]] || fail "$file is not installed"

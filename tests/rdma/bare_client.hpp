@@ -2,14 +2,14 @@
 
 #include "conformance/patience.hpp"
 #include "core/backend.hpp"
-#include "verbs/completion_queue.hpp"
+#include "core/device_names.hpp"
 #include "verbs/device.hpp"
 #include "verbs/domain.hpp"
 #include "verbs/endpoint.hpp"
-#include "verbs/placement.hpp"
-#include "verbs/queue_pair.hpp"
+#include "verbs/queues.hpp"
+#include "verbs/response_target.hpp"
 
-#include <accel_transport/device/fences.hpp>
+#include <accel_transport/device/detail/mlx5/fences.hpp>
 
 #include <array>
 #include <chrono>
@@ -19,7 +19,6 @@
 #include <memory>
 #include <vector>
 
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
 
 namespace accel::rdma::testing {
@@ -58,12 +57,12 @@ class bare_client {
 
     /// A request as a correct client sends it, to be spoilt.
     struct request {
-        ibv_wr_opcode opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+        mlx5::opcode operation = mlx5::opcode::write_immediate;
         std::uint32_t immediate = 0;
         std::uint64_t address = 0;
         std::uint32_t key = 0;
         core::slot_header header;
-        verbs::placement_extension placed;
+        verbs::response_target_extension placed;
         std::size_t extensions = 0;
         std::uint32_t length = sizeof(core::slot_header);
     };
@@ -81,33 +80,32 @@ class bare_client {
         std::byte* const head = memory_.data() + outgoing_at;
         std::memcpy(head, &what.header, sizeof what.header);
         std::memcpy(head - sizeof what.placed, &what.placed, sizeof what.placed);
-        ibv_sge segment{reinterpret_cast<std::uintptr_t>(head) - what.extensions,
-                        static_cast<std::uint32_t>(what.length + what.extensions), registered_->lkey};
-        ibv_send_wr wr{};
-        wr.wr_id = 1;
-        wr.sg_list = &segment;
-        wr.num_sge = segment.length == 0 ? 0 : 1;
-        wr.opcode = what.opcode;
-        wr.send_flags = IBV_SEND_SIGNALED;
-        wr.imm_data = htonl(what.immediate);
-        wr.wr.rdma.remote_addr = what.address - what.extensions;
-        wr.wr.rdma.rkey = what.key;
-        ibv_send_wr* failed = nullptr;
-        ASSERT_EQ(pair_.post(&wr, &failed), 0);
+        const mlx5::local_range range{reinterpret_cast<std::uintptr_t>(head) - what.extensions,
+                                      static_cast<std::uint32_t>(what.length + what.extensions),
+                                      registered_->lkey};
+        mlx5::work_request wr;
+        wr.ranges = range.length == 0 ? 0 : 1;
+        wr.first = &range;
+        wr.operation = what.operation;
+        wr.flags = mlx5::flag_signalled;
+        wr.immediate = mlx5::to_be32(what.immediate);
+        wr.remote_address = what.address - what.extensions;
+        wr.remote_key = what.key;
+        ASSERT_EQ(pair_.post(wr), status::ok);
     }
     /// Of the next work request; answers that arrive are passed over.
-    [[nodiscard]] ibv_wc_status outcome() {
-        verbs::work_completion completion;
+    [[nodiscard]] mlx5::syndrome outcome() {
+        mlx5::completion completion;
         const auto sent = [&] {
-            while (completions_->poll({&completion, 1}) > 0) {
-                if (completion.kind == verbs::completed::sent) return true;
+            while (completions_->poll(completion) > 0) {
+                if (!verbs::is_receive(completion)) return true;
             }
             return false;
         };
         const bool came =
             tests::eventually(tests::patience(std::chrono::seconds{5}), sent, std::chrono::microseconds{50});
         EXPECT_TRUE(came);
-        return completion.status;
+        return completion.failure;
     }
     [[nodiscard]] const verbs::endpoint& server() const { return server_; }
     /// What has arrived in its slot.
@@ -120,10 +118,10 @@ class bare_client {
         return core::read_header(reinterpret_cast<const std::byte*>(words.data()));
     }
     /// … and in front of it, if its sender wants its answer elsewhere.
-    [[nodiscard]] verbs::placement placement(std::uint32_t slot) const {
+    [[nodiscard]] verbs::response_target response_target(std::uint32_t slot) const {
         const std::byte* const header = memory_.data() + slot * slots_stride + core::extension_room;
-        verbs::placement out;
-        EXPECT_TRUE(verbs::find_placement(
+        verbs::response_target out;
+        EXPECT_TRUE(verbs::find_response_target(
             {header - answer(slot).extension_bytes, answer(slot).extension_bytes}, out));
         return out;
     }

@@ -4,9 +4,8 @@
 #include "conformance/rig.hpp"
 #include "conformance/verbs_way.hpp"
 #include "softnic/softnic.h"
-#include "verbs/completion_queue.hpp"
 #include "verbs/domain.hpp"
-#include "verbs/queue_pair.hpp"
+#include "verbs/queues.hpp"
 
 #include <algorithm>
 #include <atomic>

@@ -1,10 +1,9 @@
 // A client that does with its queue pair what no correct client does. Its session ends; nothing else does.
 #include "bare_client.hpp"
 #include "rdma_pair.hpp"
-#include "verbs/completion_queue.hpp"
 #include "verbs/domain.hpp"
-#include "verbs/placement.hpp"
-#include "verbs/queue_pair.hpp"
+#include "verbs/queues.hpp"
+#include "verbs/response_target.hpp"
 
 #include <functional>
 
@@ -89,7 +88,7 @@ TEST_F(rdma_hostile, extensions_that_are_none) {
         what.header.extension_bytes = sizeof what.placed;
     });
 }
-TEST_F(rdma_hostile, a_placement_smaller_than_the_room_it_promises) {
+TEST_F(rdma_hostile, a_response_target_smaller_than_the_room_it_promises) {
     expect_refused([](auto& what, auto&) {
         what.placed.value = {0x1000, 63, 1, 0};
         what.extensions = sizeof what.placed;
@@ -98,7 +97,7 @@ TEST_F(rdma_hostile, a_placement_smaller_than_the_room_it_promises) {
 }
 TEST_F(rdma_hostile, a_send_without_a_write) {
     expect_refused([](auto& what, auto&) {
-        what.opcode = IBV_WR_SEND_WITH_IMM;
+        what.operation = mlx5::opcode::send_immediate;
         what.length = 0;
     });
 }
@@ -108,15 +107,15 @@ TEST_F(rdma_hostile, writing_past_the_last_slot_touches_nothing) {
         auto what = bad.correct(0);
         what.address = bad.server().slots_address + 4 * bad.server().slots_stride;
         bad.post(what);
-        EXPECT_EQ(bad.outcome(), IBV_WC_REM_ACCESS_ERR);
+        EXPECT_EQ(bad.outcome(), mlx5::syndrome::remote_access);
     });
 }
 TEST_F(rdma_hostile, reading_is_not_allowed) {
     const auto read = [](bare_client& bad) {
         auto what = bad.correct(0);
-        what.opcode = IBV_WR_RDMA_READ;
+        what.operation = mlx5::opcode::read;
         bad.post(what);
-        EXPECT_NE(bad.outcome(), IBV_WC_SUCCESS);
+        EXPECT_NE(bad.outcome(), mlx5::syndrome::none);
     };
     expect_only_its_own_session_ends(read, status::protocol_error, true);
 }
@@ -133,7 +132,7 @@ TEST_F(rdma_hostile, another_sessions_key_opens_nothing) {
     what.key = other.slots_key;
     what.address = other.slots_address + core::extension_room;
     bad.post(what);
-    EXPECT_EQ(bad.outcome(), IBV_WC_REM_ACCESS_ERR) << "protection domains are per session";
+    EXPECT_EQ(bad.outcome(), mlx5::syndrome::remote_access) << "protection domains are per session";
     ASSERT_EQ(send(*good.client, message_kind::request, 0, pattern(10, 1)), status::ok);
     link_event event = next(*server_events);
     if (event.kind == event_kind::lost) event = next(*server_events);  // of the attacker
@@ -153,7 +152,7 @@ TEST_F(rdma_hostile, keys_that_were_guessed_open_nothing) {
         what.key = other.slots_key + guess - 32;
         what.address = other.slots_address + core::extension_room;
         bad.post(what);
-        EXPECT_NE(bad.outcome(), IBV_WC_SUCCESS) << guess;
+        EXPECT_NE(bad.outcome(), mlx5::syndrome::none) << guess;
     }
 }
 

@@ -44,12 +44,12 @@ TEST_F(rdma_lent, a_key_opens_nothing_once_the_link_has_closed) {
     ASSERT_EQ(send(*client_, message_kind::request, 1, pattern(100, 1), memory_.whole()), status::ok);
     ASSERT_TRUE(eventually(patience(5s), [&] { return server_->answer(1).generation == 1; }));
     auto write = server_->correct(0);
-    write.opcode = IBV_WR_RDMA_WRITE;
-    write.address = server_->placement(1).address;
-    write.key = server_->placement(1).key;
+    write.operation = mlx5::opcode::write;
+    write.address = server_->response_target(1).address;
+    write.key = server_->response_target(1).key;
     set(std::byte{7});
     server_->post(write);
-    ASSERT_EQ(server_->outcome(), IBV_WC_SUCCESS);
+    ASSERT_EQ(server_->outcome(), mlx5::syndrome::none);
     EXPECT_FALSE(holds(std::byte{7})) << "until then the key is good";
     EXPECT_FALSE(client_->retract(1));
     EXPECT_TRUE(silent(*events_)) << "nobody says that the server is done";
@@ -57,7 +57,7 @@ TEST_F(rdma_lent, a_key_opens_nothing_once_the_link_has_closed) {
     EXPECT_TRUE(client_->close()) << "at once: a peer that keeps silent is not waited for";
     set(std::byte{9});
     server_->post(write);
-    EXPECT_NE(server_->outcome(), IBV_WC_SUCCESS);
+    EXPECT_NE(server_->outcome(), mlx5::syndrome::none);
     EXPECT_TRUE(holds(std::byte{9}));
 }
 

@@ -58,7 +58,7 @@ TEST_F(rdma_link, a_server_tells_when_lent_memory_is_free) {
     header_in(*p.server, message_kind::response, 1, lent.bytes.size());
     ASSERT_EQ(p.server->deliver({1, lent.bytes, &lent.state, {}}), status::ok);
     const auto told = next(*server_events);
-    EXPECT_EQ(told.kind, event_kind::let_go);
+    EXPECT_EQ(told.kind, event_kind::buffer_released);
     EXPECT_EQ(told.header.slot, 1U);
     expect_payload(next(*p.client_events), lent.bytes);
 }

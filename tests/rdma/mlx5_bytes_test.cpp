@@ -1,7 +1,7 @@
 // The posting functions against libmlx5: the same bytes for the same operations, round the ring.
+#include "bench/post_batch.hpp"
+#include "core/device_names.hpp"
 #include "mlx5_queues.hpp"
-
-#include <accel_transport/device/scopes.hpp>
 
 #include <algorithm>
 #include <array>
@@ -92,8 +92,8 @@ std::uint32_t post_together(const mlx5::send_queue_ref& queue, const std::vector
     std::vector<mlx5::work_request> requests;
     for (const operation& each : operations) requests.push_back(each.request);
     const auto count = static_cast<std::uint32_t>(requests.size());
-    EXPECT_EQ(mlx5::post<mlx5::thread_scope>(queue, requests.data(), count), status::ok);
-    return queue.state->reserved - mlx5::blocks_of(mlx5::size_of(requests.back()).units);
+    EXPECT_EQ(bench::post<accel::device::thread_scope>(queue, requests.data(), count), status::ok);
+    return queue.state->reserved - mlx5::wqebbs_of(mlx5::size_of(requests.back()).units);
 }
 
 TEST_F(mlx5_bytes, work_requests_are_those_of_libmlx5_to_the_byte) {
@@ -103,7 +103,7 @@ TEST_F(mlx5_bytes, work_requests_are_those_of_libmlx5_to_the_byte) {
     const auto theirs = driver_->locate(*client.pair).value().sends;
 
     // A ring that no device reads, of the same size and for the same number.
-    const std::size_t bytes = std::size_t{theirs.blocks} * mlx5::block_bytes;
+    const std::size_t bytes = std::size_t{theirs.wqebbs} * mlx5::wqebb_bytes;
     std::vector<std::byte> ring(theirs.ring, theirs.ring + bytes);
     mlx5::be32 record{};
     std::uint64_t doorbell = 0;
@@ -127,7 +127,7 @@ TEST_F(mlx5_bytes, work_requests_are_those_of_libmlx5_to_the_byte) {
         if (batch % 2 == 0) {
             for (const operation& each : operations) {
                 const mlx5::request_size size = mlx5::size_of(each.request);
-                ASSERT_EQ(mlx5::reserve(ours, mlx5::blocks_of(size.units), last), status::ok) << batch;
+                ASSERT_EQ(mlx5::reserve(ours, mlx5::wqebbs_of(size.ds), last), status::ok) << batch;
                 mlx5::fill(ours, last, each.request, size);
             }
             mlx5::publish(ours, state.reserved);
@@ -147,7 +147,7 @@ TEST_F(mlx5_bytes, work_requests_are_those_of_libmlx5_to_the_byte) {
         ASSERT_TRUE(same) << "batch " << batch << " at block " << last;
         ASSERT_EQ(record, *theirs.doorbell_record);
         std::uint64_t first_bytes = 0;
-        std::memcpy(&first_bytes, theirs.ring + (last % theirs.blocks) * std::size_t{64}, 8);
+        std::memcpy(&first_bytes, theirs.ring + (last % theirs.wqebbs) * std::size_t{64}, 8);
         ASSERT_EQ(doorbell, first_bytes);
 
         std::size_t signalled = 0;
@@ -166,9 +166,9 @@ TEST_F(mlx5_bytes, work_requests_are_those_of_libmlx5_to_the_byte) {
             << batch;
         while (ibv_poll_cq(server.completions.get(), 8, done.data()) > 0) continue;
         ASSERT_TRUE(mlx5::release(ours, static_cast<std::uint16_t>(last)));
-        ASSERT_EQ(mlx5::free_blocks(ours), ours.blocks);
+        ASSERT_EQ(mlx5::free_wqebbs(ours), ours.wqebbs);
     }
-    EXPECT_GT(state.reserved, 0x1'0000U + ours.blocks) << "the counters of 16 bits have to wrap";
+    EXPECT_GT(state.reserved, 0x1'0000U + ours.wqebbs) << "the counters of 16 bits have to wrap";
 }
 
 }  // namespace

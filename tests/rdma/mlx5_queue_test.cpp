@@ -1,7 +1,7 @@
 // The posting functions on the device: full rings, what it answers, read without libmlx5.
+#include "bench/deferred_doorbell.hpp"
+#include "core/device_names.hpp"
 #include "mlx5_queues.hpp"
-
-#include <accel_transport/device/owed_doorbell.hpp>
 
 #include <cstring>
 
@@ -11,7 +11,7 @@ namespace {
 class mlx5_queue : public mlx5_queues {};
 
 TEST_F(mlx5_queue, a_full_ring_says_again_and_takes_nothing) {
-    std::vector<std::byte> ring(8 * mlx5::block_bytes);
+    std::vector<std::byte> ring(8 * mlx5::wqebb_bytes);
     mlx5::be32 record{};
     std::uint64_t doorbell = 0;
     mlx5::send_queue_state state{0xffff'fffa, 0xffff'fffa};  // soon to wrap
@@ -21,28 +21,28 @@ TEST_F(mlx5_queue, a_full_ring_says_again_and_takes_nothing) {
     request.ranges = 1;
     request.first = &payload;
     request.carries_bytes = true;
-    ASSERT_EQ(mlx5::blocks_of(mlx5::size_of(request).units), 3U);
+    ASSERT_EQ(mlx5::wqebbs_of(mlx5::size_of(request).units), 3U);
     EXPECT_EQ(mlx5::post(queue, request), status::ok);
     EXPECT_EQ(mlx5::post(queue, request), status::ok);
-    EXPECT_EQ(mlx5::free_blocks(queue), 2U);
+    EXPECT_EQ(mlx5::free_wqebbs(queue), 2U);
     const std::uint64_t rung = doorbell;
     EXPECT_EQ(mlx5::post(queue, request), status::again);
-    EXPECT_EQ(mlx5::free_blocks(queue), 2U);
+    EXPECT_EQ(mlx5::free_wqebbs(queue), 2U);
     EXPECT_EQ(doorbell, rung);
     EXPECT_EQ(mlx5::from_be(record), 0U) << "-6 + 2 * 3";
 
     EXPECT_FALSE(mlx5::release(queue, 0)) << "nothing begins there";
     EXPECT_FALSE(mlx5::release(queue, 0xfff9)) << "nor before the first";
     EXPECT_TRUE(mlx5::release(queue, 0xfffa));
-    EXPECT_EQ(mlx5::free_blocks(queue), 5U);
+    EXPECT_EQ(mlx5::free_wqebbs(queue), 5U);
     EXPECT_FALSE(mlx5::release(queue, 0xfffa)) << "once";
     EXPECT_EQ(mlx5::post(queue, request), status::ok);
     EXPECT_TRUE(mlx5::release(queue, 0)) << "it completes the one before it too";
-    EXPECT_EQ(mlx5::free_blocks(queue), 8U);
+    EXPECT_EQ(mlx5::free_wqebbs(queue), 8U);
 }
 
 TEST_F(mlx5_queue, a_request_longer_than_any_may_be_is_refused) {
-    std::vector<std::byte> ring(64 * mlx5::block_bytes);
+    std::vector<std::byte> ring(64 * mlx5::wqebb_bytes);
     mlx5::be32 record{};
     std::uint64_t doorbell = 0;
     mlx5::send_queue_state state;
@@ -53,7 +53,7 @@ TEST_F(mlx5_queue, a_request_longer_than_any_may_be_is_refused) {
     request.first = &payload;
     request.carries_bytes = true;
     EXPECT_EQ(mlx5::post(queue, request), status::message_too_large);
-    EXPECT_EQ(mlx5::free_blocks(queue), 64U);
+    EXPECT_EQ(mlx5::free_wqebbs(queue), 64U);
 }
 
 /// A queue pair whose both queues and completion queue are driven here.
@@ -120,17 +120,17 @@ TEST_F(mlx5_queue, messages_go_round_all_rings) {
         ASSERT_EQ(sent.kind, mlx5::entry_kind::request);
         EXPECT_EQ(sent.operation, mlx5::opcode::write_immediate);
         ASSERT_TRUE(mlx5::release(from.queues.sends, sent.counter)) << i;
-        ASSERT_EQ(mlx5::free_blocks(from.queues.sends), from.queues.sends.blocks);
+        ASSERT_EQ(mlx5::free_wqebbs(from.queues.sends), from.queues.sends.wqebbs);
     }
     EXPECT_EQ(client.taken.first_failure, 0U);
 }
 
-TEST_F(mlx5_queue, requests_whose_doorbells_were_owed_are_all_done_once_it_has_rung) {
+TEST_F(mlx5_queue, requests_with_deferred_doorbells_are_all_done_once_it_has_rung) {
     const end one = make_end();
     const end other = make_end();
     connect(*one.pair, *other.pair);
     driven client(*driver_, *one.pair, *one.completions);
-    mlx5::owed_doorbell owed;
+    bench::deferred_doorbell deferred;
     mlx5::work_request request;
     request.flags = mlx5::flag_signalled;
     request.remote_key = registered_->rkey;
@@ -139,7 +139,7 @@ TEST_F(mlx5_queue, requests_whose_doorbells_were_owed_are_all_done_once_it_has_r
         request.operation = operation;
         request.first = &here;
         request.remote_address = address(there);
-        return mlx5::post(client.queues.sends, request, owed);
+        return bench::post(client.queues.sends, request, deferred);
     };
     for (std::uint32_t i = 0; i < 3'000; ++i) {
         const std::uint32_t writes = 1 + i % 5;
@@ -150,7 +150,7 @@ TEST_F(mlx5_queue, requests_whose_doorbells_were_owed_are_all_done_once_it_has_r
         }
         // A completed write need not be in memory yet; what is read behind it is.
         ASSERT_EQ(post(mlx5::opcode::read, range(8192, 8 * writes), 4096), status::ok) << i;
-        mlx5::ring(client.queues.sends, owed);
+        bench::ring(client.queues.sends, deferred);
         for (std::uint32_t each = 0; each < writes + 1; ++each) {
             mlx5::completion sent;
             ASSERT_TRUE(take(client.done, sent)) << i;
@@ -158,7 +158,7 @@ TEST_F(mlx5_queue, requests_whose_doorbells_were_owed_are_all_done_once_it_has_r
             ASSERT_TRUE(mlx5::release(client.queues.sends, sent.counter));
         }
         ASSERT_EQ(std::memcmp(memory_.data(), memory_.data() + 8192, std::size_t{8} * writes), 0) << i;
-        ASSERT_EQ(mlx5::free_blocks(client.queues.sends), client.queues.sends.blocks);
+        ASSERT_EQ(mlx5::free_wqebbs(client.queues.sends), client.queues.sends.wqebbs);
     }
 }
 
@@ -194,7 +194,7 @@ TEST_F(mlx5_queue, the_first_failure_stays_and_names_its_reason) {
     EXPECT_EQ(client.taken.first_failure, told);
 }
 
-TEST_F(mlx5_queue, a_disowned_number_is_never_told_again) {
+TEST_F(mlx5_queue, a_discarded_number_is_never_told_again) {
     const end one = make_end();
     const end other = make_end();
     connect(*one.pair, *other.pair);
@@ -207,11 +207,11 @@ TEST_F(mlx5_queue, a_disowned_number_is_never_told_again) {
     mlx5::completion done;
     ASSERT_TRUE(take(client.done, done));
     EXPECT_EQ(done.queue_pair, one.pair->qp_num);
-    const auto* const last = mlx5::detail::entry_at(client.done, 2);
+    const auto* const last = mlx5::entry_at(client.done, 2);
     ASSERT_TRUE(eventually(
-        patience(5s),
-        [&] { return mlx5::detail::is_written(client.done, 2, mlx5::load_whole(&last->owner_kind)); }, 10us));
-    mlx5::disown(client.done, one.pair->qp_num);
+        patience(5s), [&] { return mlx5::is_written(client.done, 2, mlx5::load_whole(&last->owner_kind)); },
+        10us));
+    mlx5::discard_completions(client.done, one.pair->qp_num);
     for (int i = 1; i < 3; ++i) {
         ASSERT_TRUE(take(client.done, done));
         EXPECT_EQ(done.queue_pair, mlx5::no_queue_pair);

@@ -98,7 +98,7 @@ class verbs_proxy_load : public proxy_rig {
         const auto until = std::chrono::steady_clock::now() + 10ms;
         while (std::chrono::steady_clock::now() < until || from.released_now() - before < 1000) {
             arrived += arrivals_at(from).size();
-            const std::uint32_t reserved = accel::device::load_relaxed(&from.state.reserved);
+            const std::uint32_t reserved = accel::device::detail::load_relaxed(&from.state.reserved);
             mlx5::store_flag(from.ring.word(), reserved);
             std::this_thread::yield();
         }

@@ -1,11 +1,10 @@
 #pragma once
 
 #include "conformance/patience.hpp"
-#include "verbs/completion_queue.hpp"
 #include "verbs/device.hpp"
 #include "verbs/domain.hpp"
 #include "verbs/proxy.hpp"
-#include "verbs/queue_pair.hpp"
+#include "verbs/queues.hpp"
 
 #include <array>
 #include <cstddef>
@@ -132,7 +131,7 @@ class proxy_rig : public ::testing::Test {
     /// In the order that a service has to keep.
     void disconnect(proxy_session& which) {
         engine_->remove(*which.pair);
-        proxy::disown(taker_->ref(), which.pair->number());
+        proxy::discard_completions(taker_->ref(), which.pair->number());
         std::erase_if(sessions_, [&](const auto& each) { return each.get() == &which; });
     }
 
@@ -158,18 +157,17 @@ class proxy_rig : public ::testing::Test {
     }
     /// What has arrived at the peer; its receives are posted anew.
     static std::vector<std::uint32_t> arrivals_at(proxy_session& session) {
-        std::array<work_completion, 16> some;
+        std::array<mlx5::completion, 16> some;
         std::vector<std::uint32_t> out;
         const int got = session.peer_completions->poll(some);
         if (got < 0) throw std::runtime_error("the peer's completion queue has failed");
-        for (const work_completion& each : std::span{some}.first(static_cast<std::size_t>(got))) {
-            if (each.status != IBV_WC_SUCCESS) continue;
-            if (each.kind == completed::arrived) {
-                out.push_back(each.immediate);
+        for (const mlx5::completion& each : std::span{some}.first(static_cast<std::size_t>(got))) {
+            if (each.kind == mlx5::entry_kind::write_immediate) {
+                out.push_back(mlx5::from_be(each.immediate));
                 if (session.peer->post_receives(1, session.peer_receives) != 1)
                     throw std::runtime_error("no receive");
-            } else if (std::uint64_t id = 0; each.kind == completed::sent) {
-                (void)session.peer->take_sent(each, id);
+            } else if (each.kind == mlx5::entry_kind::request) {
+                (void)session.peer->take_sent(each);
             }
         }
         return out;
@@ -177,18 +175,8 @@ class proxy_rig : public ::testing::Test {
     /// The peer writes to the proxy's end. False: its queue is full.
     [[nodiscard]] bool write_back(proxy_session& session, const mlx5::local_range& from, std::size_t offset,
                                   std::uint32_t immediate) {
-        ibv_sge segment{from.address, from.length, from.key};
-        ibv_send_wr request{};
-        request.wr_id = 1;
-        request.sg_list = &segment;
-        request.num_sge = 1;
-        request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-        request.send_flags = IBV_SEND_SIGNALED;
-        request.imm_data = static_cast<std::uint32_t>(mlx5::to_be32(immediate));
-        request.wr.rdma.remote_addr = address(offset);
-        request.wr.rdma.rkey = registered_->rkey;
-        ibv_send_wr* failed = nullptr;
-        return session.peer->post(&request, &failed) == 0;
+        if (!session.peer->credits().has_room(1)) return false;
+        return session.peer->post(write(from, offset, immediate, true)) == status::ok;
     }
     /// Waits for `count` arrivals at the peer.
     static std::vector<std::uint32_t> wait_for_arrivals(proxy_session& session, std::size_t count) {

@@ -252,14 +252,14 @@ TEST_F(verbs_proxy, no_descriptor_at_all_harms_the_engine) {
         for (std::uint32_t i = 0; i < 16; ++i) {
             const std::uint32_t number = broken.first + i;
             for (std::uint32_t quad = 0; quad < 4; ++quad) {
-                accel::device::tagged_quad noise{};
+                accel::proxy::tagged_quad noise{};
                 for (std::uint32_t& word : noise.content) word = static_cast<std::uint32_t>(random());
                 // Some get past the first checks.
                 if (quad == 0 && random() % 4 != 0) noise.content[0] = 0x0809;
                 if (quad == 0 && random() % 4 != 0) noise.content[2] &= 0xfff;
                 if (quad == 3 && random() % 4 != 0) noise = {{broken.pair->number(), 0, 0}, 0};
-                noise.tag = accel::device::tag_of(number);
-                accel::device::store_quad(&broken.ring.entries()[number & 15].quads[quad], noise);
+                noise.tag = accel::proxy::tag_of(number);
+                accel::proxy::store_quad(&broken.ring.entries()[number & 15].quads[quad], noise);
             }
         }
         const auto failed = next();
@@ -281,7 +281,7 @@ TEST_F(verbs_proxy, receives_that_ended_queue_pairs_had_used_up_come_back) {
     for (std::uint32_t round = 0; round < 20; ++round) {
         proxy_session& session = connect();
         for (std::uint32_t i = 0; i < 4; ++i) ASSERT_TRUE(write_back(session, from, 4096, i));
-        std::array<work_completion, 4> sent;
+        std::array<mlx5::completion, 4> sent;
         std::size_t acknowledged = 0;
         ASSERT_TRUE(eventually(patience(5s), [&] {
             engine_->turn();  // two are told
@@ -337,10 +337,9 @@ TEST_F(verbs_proxy, is_woken_by_what_arrives) {
         const auto told = next(patience(10s));
         ASSERT_TRUE(told) << i;
         EXPECT_EQ(told->immediate, mlx5::to_be32(i));
-        std::array<work_completion, 4> sent;
-        std::uint64_t id = 0;
+        std::array<mlx5::completion, 4> sent;
         ASSERT_TRUE(eventually(patience(5s), [&] {
-            return session.peer_completions->poll(sent) == 1 && session.peer->take_sent(sent[0], id);
+            return session.peer_completions->poll(sent) == 1 && session.peer->take_sent(sent[0]);
         }));
     }
     EXPECT_LT(std::chrono::steady_clock::now() - begin, sleepy.nap);

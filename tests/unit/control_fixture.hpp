@@ -77,6 +77,14 @@ class fake_host : public session_host {
         const std::lock_guard lock{mutex_};
         open_[session_id] = why;
     }
+    std::optional<session_token> token_of(std::uint64_t session_id) const override {
+        const std::lock_guard lock{mutex_};
+        const auto found = open_.find(session_id);
+        if (found == open_.end() || found->second != status::ok) return std::nullopt;
+        session_token token{};
+        token[0] = static_cast<std::byte>(session_id);
+        return token;
+    }
     std::vector<std::string> offers() const override { return {"tcp", "zmq"}; }
     result<void> take_connection(data_connection& made, const client_identity& client) override {
         const std::lock_guard lock{mutex_};
@@ -123,7 +131,7 @@ class fake_host : public session_host {
     std::uint16_t version = protocol_version;
 
   private:
-    std::mutex mutex_;
+    mutable std::mutex mutex_;
     std::map<std::uint64_t, status> open_;
     std::uint64_t last_id_ = 0;
     client_identity last_client_;

@@ -76,7 +76,11 @@ TEST_P(gpu_copies, settles_what_is_copied_when_the_server_goes) {
     EXPECT_TRUE(told == status::closed || told == status::peer_lost) << to_string(told);
 }
 
+#ifdef ACCEL_ZMQ
 const auto schemes = ::testing::Values("local", "tcp", "zmq");
+#else
+const auto schemes = ::testing::Values("local", "tcp");
+#endif
 const auto name = [](const auto& row) { return row.param; };
 INSTANTIATE_TEST_SUITE_P(schemes, gpu_client, schemes, name);
 INSTANTIATE_TEST_SUITE_P(schemes, gpu_copies, schemes, name);

@@ -17,7 +17,7 @@ constexpr std::uint32_t most = 50;
 
 /// As the device code looks.
 struct looked_up {
-    std::vector<device::session_number> memory{gpu::number_table::size_for(most)};
+    std::vector<device::detail::session_number> memory{gpu::number_table::size_for(most)};
     gpu::number_table table{memory};
     device::service_ref service;
     looked_up() {
@@ -46,7 +46,7 @@ TEST(gpu_number_table, finds_what_a_map_finds) {
         }
         for (std::uint32_t seen = 1; seen < 900; seen += 1 + pick(40)) {
             const auto there = known.find(seen);
-            ASSERT_EQ(all.find(seen), there == known.end() ? device::no_session : there->second) << i;
+            ASSERT_EQ(all.find(seen), there == known.end() ? device::detail::no_session : there->second) << i;
         }
     }
     for (const auto& [number, session] : known) EXPECT_EQ(all.find(number), session);
@@ -64,7 +64,7 @@ TEST(gpu_number_table, is_added_to_while_another_thread_looks) {
     while (!done || looks == 0) {
         EXPECT_EQ(all.find(1), 1'000U);
         const std::uint32_t last = all.find(1 + (most - 1) * 128);
-        EXPECT_TRUE(last == device::no_session || last == most - 1) << last;
+        EXPECT_TRUE(last == device::detail::no_session || last == most - 1) << last;
         ++looks;
     }
     adds.join();

@@ -3,7 +3,12 @@
 namespace accel::tests {
 namespace {
 
-INSTANTIATE_TEST_SUITE_P(schemes, gpu_service, ::testing::Values("local", "tcp", "zmq"),
+#ifdef ACCEL_ZMQ
+const auto schemes_of_services = ::testing::Values("local", "tcp", "zmq");
+#else
+const auto schemes_of_services = ::testing::Values("local", "tcp");
+#endif
+INSTANTIATE_TEST_SUITE_P(schemes, gpu_service, schemes_of_services,
                          [](const auto& row) { return row.param; });
 
 }  // namespace

@@ -1,5 +1,7 @@
 // The rings between posters and the proxy's thread, without a device: a thread of the test reads and answers.
-#include <accel_transport/device/proxy_queue.hpp>
+#include "core/device_names.hpp"
+
+#include <accel_transport/device/detail/proxy/queue.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -298,7 +300,7 @@ TEST(proxy_queue, room_comes_back_when_it_is_given_back_and_nonsense_gives_none)
     EXPECT_EQ(ring.room(), 0U) << "more out than fit";
 }
 
-TEST(proxy_queue, a_disowned_number_is_never_told_again) {
+TEST(proxy_queue, a_discarded_number_is_never_told_again) {
     completion_ring ring(8);
     for (std::uint32_t i = 0; i < 4; ++i) {
         mlx5::completion told;
@@ -307,7 +309,7 @@ TEST(proxy_queue, a_disowned_number_is_never_told_again) {
         told.length = i;
         ring.tell(told);
     }
-    proxy::disown(ring.ref, 5);
+    proxy::discard_completions(ring.ref, 5);
     for (std::uint32_t i = 0; i < 4; ++i) {
         mlx5::completion seen;
         ASSERT_TRUE(proxy::take(ring.ref, seen));

@@ -1,65 +1,44 @@
-// Batches with one doorbell, and doorbells that are owed, on rings that no adapter reads.
-#include <accel_transport/device/owed_doorbell.hpp>
-#include <accel_transport/device/scopes.hpp>
+// Batches with one doorbell, and deferred doorbells, on rings that no adapter reads.
+#include "bench/deferred_doorbell.hpp"
+#include "bench/post_batch.hpp"
+#include "core/device_names.hpp"
+#include "team_scope.hpp"
 
 #include <array>
-#include <barrier>
 #include <cstring>
+#include <numeric>
 #include <random>
-#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-namespace accel::tests {
-namespace {
-
-/// Threads of the host in the place of a warp's lanes: their ranks add up and meet as those do.
-struct team_scope {
-    static constexpr std::uint32_t threads = 4;
-    static thread_local std::uint32_t own_rank;
-    static std::array<std::uint64_t, threads> told;
-    static std::barrier<> meeting;
-
-    static std::uint32_t rank() noexcept { return own_rank; }
-    static void meet() noexcept { meeting.arrive_and_wait(); }
-    static mlx5::block_sum add(std::uint32_t mine) noexcept {
-        told[own_rank] = mine;
-        meet();
-        mlx5::block_sum out;
-        for (std::uint32_t i = 0; i < threads; ++i) {
-            out.before += i < own_rank ? static_cast<std::uint32_t>(told[i]) : 0;
-            out.all += static_cast<std::uint32_t>(told[i]);
+template <>
+struct accel::bench::sum_of<accel::tests::team_scope> {
+    using team = accel::tests::team_scope;
+    static wqebb_sum add(std::uint32_t mine) noexcept {
+        team::told[team::rank()] = mine;
+        team::meet();
+        wqebb_sum out;
+        for (std::uint32_t i = 0; i < team::threads; ++i) {
+            out.before += i < team::rank() ? static_cast<std::uint32_t>(team::told[i]) : 0;
+            out.all += static_cast<std::uint32_t>(team::told[i]);
         }
-        meet();
-        return out;
-    }
-    static std::uint64_t of_first(std::uint64_t value) noexcept {
-        if (own_rank == 0) told[0] = value;
-        meet();
-        const std::uint64_t out = told[0];
-        meet();
+        team::meet();
         return out;
     }
 };
-thread_local std::uint32_t team_scope::own_rank = 0;
-std::array<std::uint64_t, team_scope::threads> team_scope::told{};
-std::barrier<> team_scope::meeting{team_scope::threads};
-
-}  // namespace
-}  // namespace accel::tests
-
-template <>
-inline constexpr bool accel::mlx5::is_scope_of_host<accel::tests::team_scope> = true;
 
 namespace accel::tests {
 namespace {
 
-using mlx5::thread_scope;
+/// What each of a team says.
+using team_statuses = std::array<status, team_scope::threads>;
+
+using device::thread_scope;
 
 struct plain_queue {
     explicit plain_queue(std::uint32_t blocks, std::uint32_t start = 0)
-        : ring(std::size_t{blocks} * mlx5::block_bytes), state{start, start} {
+        : ring(std::size_t{blocks} * mlx5::wqebb_bytes), state{start, start} {
         ref = {ring.data(), blocks, 0x1234, &record, &doorbell, &state};
     }
     [[nodiscard]] std::uint32_t counted() const { return mlx5::from_be(record); }
@@ -116,7 +95,7 @@ TEST(send_scopes, a_batch_is_what_its_requests_are_one_by_one_and_rings_once) {
     for (int batch = 0; batch < 20'000; ++batch) {
         const random_writes requests(dice, 1 + dice() % 5, 200);
         const status outcome =
-            mlx5::post<thread_scope>(together.ref, requests.all.data(), as_count(requests.all.size()));
+            bench::post<thread_scope>(together.ref, requests.all.data(), as_count(requests.all.size()));
         if (outcome == status::again) {
             ASSERT_GT(together.state.reserved - together.state.released, 0U);
             ASSERT_TRUE(mlx5::release_to(together.ref, together.state.reserved));
@@ -141,16 +120,16 @@ TEST(send_scopes, a_batch_that_does_not_fit_takes_nothing) {
     std::mt19937 dice(7);
     random_writes requests(dice, 9, 2);
     for (mlx5::work_request& each : requests.all) each.carries_bytes = false;
-    EXPECT_EQ(mlx5::post<thread_scope>(queue.ref, requests.all.data(), 9), status::message_too_large)
+    EXPECT_EQ(bench::post<thread_scope>(queue.ref, requests.all.data(), 9), status::message_too_large)
         << "than the ring ever will";
-    ASSERT_EQ(mlx5::post<thread_scope>(queue.ref, requests.all.data(), 5), status::ok);
+    ASSERT_EQ(bench::post<thread_scope>(queue.ref, requests.all.data(), 5), status::ok);
     const std::vector<std::byte> before = queue.ring;
     const std::uint64_t rung = queue.doorbell;
-    EXPECT_EQ(mlx5::post<thread_scope>(queue.ref, requests.all.data(), 4), status::again);
+    EXPECT_EQ(bench::post<thread_scope>(queue.ref, requests.all.data(), 4), status::again);
     EXPECT_EQ(queue.ring, before);
     EXPECT_EQ(queue.doorbell, rung);
     EXPECT_EQ(queue.counted(), 5U);
-    EXPECT_EQ(mlx5::free_blocks(queue.ref), 3U);
+    EXPECT_EQ(mlx5::free_wqebbs(queue.ref), 3U);
 }
 
 TEST(send_scopes, one_request_that_is_too_long_stops_the_batch) {
@@ -160,17 +139,17 @@ TEST(send_scopes, one_request_that_is_too_long_stops_the_batch) {
     const mlx5::local_range longest{0, 1000, 0};
     requests.all[1].carries_bytes = true;
     requests.all[1].first = &longest;
-    EXPECT_EQ(mlx5::post<thread_scope>(queue.ref, requests.all.data(), 3), status::message_too_large);
-    EXPECT_EQ(mlx5::free_blocks(queue.ref), 64U);
+    EXPECT_EQ(bench::post<thread_scope>(queue.ref, requests.all.data(), 3), status::message_too_large);
+    EXPECT_EQ(mlx5::free_wqebbs(queue.ref), 64U);
     EXPECT_EQ(queue.counted(), 0U);
 }
 
 TEST(send_scopes, a_batch_of_nothing_rings_nothing) {
     plain_queue queue(8);
-    EXPECT_EQ(mlx5::post<thread_scope>(queue.ref, nullptr, 0), status::ok);
+    EXPECT_EQ(bench::post<thread_scope>(queue.ref, nullptr, 0), status::ok);
     EXPECT_EQ(queue.doorbell, 0U);
     EXPECT_EQ(queue.counted(), 0U);
-    EXPECT_EQ(mlx5::free_blocks(queue.ref), 8U);
+    EXPECT_EQ(mlx5::free_wqebbs(queue.ref), 8U);
 }
 
 TEST(send_scopes, what_the_doorbell_takes_is_known_without_the_ring) {
@@ -180,7 +159,7 @@ TEST(send_scopes, what_the_doorbell_takes_is_known_without_the_ring) {
         const random_writes one(dice, 1, 60);
         const mlx5::request_size size = mlx5::size_of(one.all[0]);
         std::uint32_t first = 0;
-        ASSERT_EQ(mlx5::reserve(queue.ref, mlx5::blocks_of(size.units), first), status::ok);
+        ASSERT_EQ(mlx5::reserve(queue.ref, mlx5::wqebbs_of(size.ds), first), status::ok);
         mlx5::fill(queue.ref, first, one.all[0], size);
         ASSERT_EQ(mlx5::doorbell_of(queue.ref, first, one.all[0], size), mlx5::doorbell_of(queue.ref, first));
         ASSERT_TRUE(mlx5::release_to(queue.ref, queue.state.reserved));
@@ -194,24 +173,17 @@ TEST(send_scopes, no_more_is_released_than_is_under_way) {
     EXPECT_FALSE(mlx5::release_to(queue.ref, 3)) << "not reserved yet";
     EXPECT_TRUE(mlx5::release_to(queue.ref, 1));
     EXPECT_FALSE(mlx5::release_to(queue.ref, 0)) << "released before";
-    EXPECT_EQ(mlx5::free_blocks(queue.ref), 7U);
+    EXPECT_EQ(mlx5::free_wqebbs(queue.ref), 7U);
 }
 
-/// What the threads of a team say when each posts its share, one behind another.
-std::array<status, team_scope::threads> post_as_team(
-    const mlx5::send_queue_ref& queue, const std::vector<mlx5::work_request>& all,
-    const std::array<std::uint32_t, team_scope::threads>& shares) {
-    std::array<status, team_scope::threads> said{};
-    std::vector<std::thread> threads;
-    std::uint32_t first = 0;
-    for (std::uint32_t rank = 0; rank < team_scope::threads; ++rank) {
-        threads.emplace_back([&, rank, first] {
-            team_scope::own_rank = rank;
-            said[rank] = mlx5::post<team_scope>(queue, all.data() + first, shares[rank]);
-        });
-        first += shares[rank];
-    }
-    for (std::thread& each : threads) each.join();
+/// When each posts its share, one behind another.
+team_statuses post_as_team(const mlx5::send_queue_ref& queue, const std::vector<mlx5::work_request>& all,
+                           const std::array<std::uint32_t, team_scope::threads>& shares) {
+    team_statuses said{};
+    team_scope::run([&](std::uint32_t rank) {
+        const auto first = std::accumulate(shares.begin(), shares.begin() + rank, 0U);
+        said[rank] = bench::post<team_scope>(queue, all.data() + first, shares[rank]);
+    });
     return said;
 }
 
@@ -226,7 +198,7 @@ TEST(send_scopes, the_shares_of_a_team_lie_in_the_order_of_its_ranks) {
         for (const status said : post_as_team(team.ref, requests.all, shares)) {
             ASSERT_EQ(said, status::ok) << batch;
         }
-        ASSERT_EQ(mlx5::post<thread_scope>(alone.ref, requests.all.data(), as_count(requests.all.size())),
+        ASSERT_EQ(bench::post<thread_scope>(alone.ref, requests.all.data(), as_count(requests.all.size())),
                   status::ok);
         ASSERT_EQ(team.ring, alone.ring) << batch;
         ASSERT_EQ(team.record, alone.record);
@@ -249,37 +221,37 @@ TEST(send_scopes, all_of_a_team_hear_that_it_does_not_fit) {
         EXPECT_EQ(said, status::again);
     }
     EXPECT_EQ(queue.counted(), 5U);
-    EXPECT_EQ(mlx5::free_blocks(queue.ref), 3U);
+    EXPECT_EQ(mlx5::free_wqebbs(queue.ref), 3U);
 }
 
-TEST(owed_doorbell, rings_with_the_next_request_or_when_told) {
+TEST(deferred_doorbell, rings_with_the_next_request_or_when_told) {
     plain_queue queue(8);
-    mlx5::owed_doorbell owed;
+    bench::deferred_doorbell deferred;
     mlx5::work_request nothing;
-    mlx5::ring(queue.ref, owed);
-    EXPECT_EQ(queue.doorbell, 0U) << "nothing is owed";
+    bench::ring(queue.ref, deferred);
+    EXPECT_EQ(queue.doorbell, 0U) << "nothing is deferred";
     for (std::uint32_t i = 0; i < 4; ++i) {
         const std::uint64_t before = i == 0 ? 0 : mlx5::doorbell_of(queue.ref, i - 1);
-        ASSERT_EQ(mlx5::post(queue.ref, nothing, owed), status::ok);
+        ASSERT_EQ(bench::post(queue.ref, nothing, deferred), status::ok);
         EXPECT_EQ(queue.counted(), i + 1) << "the record does not wait";
         EXPECT_EQ(queue.doorbell, before);
     }
-    mlx5::ring(queue.ref, owed);
+    bench::ring(queue.ref, deferred);
     EXPECT_EQ(queue.doorbell, mlx5::doorbell_of(queue.ref, 3));
     queue.doorbell = 0;
-    mlx5::ring(queue.ref, owed);
+    bench::ring(queue.ref, deferred);
     EXPECT_EQ(queue.doorbell, 0U) << "once";
 }
 
-TEST(owed_doorbell, stays_owed_while_the_ring_is_full) {
+TEST(deferred_doorbell, stays_deferred_while_the_ring_is_full) {
     plain_queue queue(2);
-    mlx5::owed_doorbell owed;
+    bench::deferred_doorbell deferred;
     mlx5::work_request nothing;
-    ASSERT_EQ(mlx5::post(queue.ref, nothing, owed), status::ok);
-    ASSERT_EQ(mlx5::post(queue.ref, nothing, owed), status::ok);
-    EXPECT_EQ(mlx5::post(queue.ref, nothing, owed), status::again);
+    ASSERT_EQ(bench::post(queue.ref, nothing, deferred), status::ok);
+    ASSERT_EQ(bench::post(queue.ref, nothing, deferred), status::ok);
+    EXPECT_EQ(bench::post(queue.ref, nothing, deferred), status::again);
     EXPECT_EQ(queue.doorbell, mlx5::doorbell_of(queue.ref, 0));
-    mlx5::ring(queue.ref, owed);
+    bench::ring(queue.ref, deferred);
     EXPECT_EQ(queue.doorbell, mlx5::doorbell_of(queue.ref, 1));
 }
 

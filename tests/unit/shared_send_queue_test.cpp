@@ -1,6 +1,8 @@
 // One send queue for many threads, with a thread in the adapter's place that looks at nothing but what the
 // doorbell record counts.
-#include <accel_transport/device/shared_send_queue.hpp>
+#include "core/device_names.hpp"
+
+#include <accel_transport/device/detail/mlx5/shared_send_queue.hpp>
 
 #include <array>
 #include <atomic>
@@ -22,14 +24,14 @@ struct mark {
 
 struct shared_queue {
     explicit shared_queue(std::uint32_t blocks, std::uint32_t start = 0)
-        : ring(std::size_t{blocks} * mlx5::block_bytes), whole(blocks) {
+        : ring(std::size_t{blocks} * mlx5::wqebb_bytes), whole(blocks) {
         state = {start, start, start};
         record = mlx5::to_be32(start & 0xffffU);
         ref = {{ring.data(), blocks, 0x42, &record, &doorbell, nullptr}, &state, whole.data()};
-        mlx5::clear_whole(ref);
+        mlx5::clear_ready_requests(ref);
     }
     std::vector<std::byte> ring;
-    std::vector<mlx5::whole_request> whole;
+    std::vector<mlx5::ready_request> whole;
     mlx5::be32 record{};
     std::uint64_t doorbell = 0;
     mlx5::shared_send_queue_state state;
@@ -54,7 +56,7 @@ status post(const mlx5::shared_send_queue_ref& to, mark what, std::uint32_t leng
 __attribute__((no_sanitize_thread))
 #endif
 void read_block(const std::byte* from, std::byte* to) {
-    for (std::size_t i = 0; i < mlx5::block_bytes; ++i) {
+    for (std::size_t i = 0; i < mlx5::wqebb_bytes; ++i) {
         to[i] = const_cast<const volatile std::byte*>(from)[i];
     }
 }
@@ -94,20 +96,20 @@ TEST(shared_send_queue, many_post_at_once_and_every_request_is_told_whole_and_on
         const std::uint32_t end = at + more;
         std::uint32_t last = at;
         while (at != end) {
-            std::array<std::byte, mlx5::block_bytes> block;
-            read_block(of.ring.data() + std::size_t{at & 63} * mlx5::block_bytes, block.data());
+            std::array<std::byte, mlx5::wqebb_bytes> block;
+            read_block(of.ring.data() + std::size_t{at & 63} * mlx5::wqebb_bytes, block.data());
             mlx5::control_segment control;
             std::memcpy(&control, block.data(), sizeof control);
             mark what{};
             std::memcpy(&what, block.data() + 36, sizeof what);  // control, remote, length
-            wrong += ((mlx5::from_be(control.index_opcode) >> 8) & 0xffffU) == (at & 0xffffU) ? 0U : 1U;
+            wrong += ((mlx5::from_be(control.opmod_idx_opcode) >> 8) & 0xffffU) == (at & 0xffffU) ? 0U : 1U;
             if (what.poster < posters && what.number == next[what.poster]) {
                 ++next[what.poster];
             } else {
                 ++wrong;
             }
             last = at;
-            at += mlx5::blocks_of(mlx5::from_be(control.queue_units) & mlx5::most_units);
+            at += mlx5::wqebbs_of(mlx5::from_be(control.qpn_ds) & mlx5::max_ds);
             ++seen;
         }
         ASSERT_EQ(at, end) << "a request was told in part";
@@ -130,7 +132,7 @@ TEST(shared_send_queue, tells_the_adapter_of_nothing_behind_a_request_that_is_no
     mlx5::work_request request;
     const auto finish = [&](std::uint32_t block) {
         const auto size = mlx5::size_of(request);
-        mlx5::mark_whole(of.ref, block, block + 1, mlx5::doorbell_of(of.ref.queue, block, request, size));
+        mlx5::mark_ready(of.ref, block, block + 1, mlx5::doorbell_of(of.ref.queue, block, request, size));
         mlx5::announce(of.ref);
     };
     mlx5::fill(of.ref.queue, second, request, mlx5::size_of(request));
@@ -141,7 +143,7 @@ TEST(shared_send_queue, tells_the_adapter_of_nothing_behind_a_request_that_is_no
     finish(first);
     EXPECT_EQ(mlx5::from_be(of.record), 2U);
     std::uint64_t last = 0;
-    std::memcpy(&last, of.ring.data() + mlx5::block_bytes, sizeof last);
+    std::memcpy(&last, of.ring.data() + mlx5::wqebb_bytes, sizeof last);
     EXPECT_EQ(of.doorbell, last) << "of the last request";
 }
 

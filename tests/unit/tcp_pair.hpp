@@ -293,7 +293,7 @@ class tcp_world {
                 case event_kind::arrived:
                     owner.arrived.push_back(events[i]);
                     break;
-                case event_kind::let_go:
+                case event_kind::buffer_released:
                     owner.let_go.push_back(events[i].header.slot);
                     break;
                 case event_kind::lost:

@@ -1,8 +1,6 @@
 // The accounts a verbs link keeps: its send queue, its receives, its links by queue pair number.
-#include "verbs/link_table.hpp"
-#include "verbs/queue_pair.hpp"
-#include "verbs/receive_queue.hpp"
-#include "verbs/send_ledger.hpp"
+#include "verbs/poller.hpp"
+#include "verbs/queues.hpp"
 
 #include <array>
 #include <deque>
@@ -17,11 +15,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST(verbs_send_ledger, never_lets_more_out_than_the_queue_holds_and_never_stops) {
+TEST(verbs_send_queue_credits, never_lets_more_out_than_the_queue_holds_and_never_stops) {
     std::minstd_rand random(3);
     for (const auto& [depth, reserve] : std::vector<std::pair<std::uint32_t, std::uint32_t>>{
              {4, 1}, {4, 4}, {5, 2}, {16, 4}, {16, 8}, {31, 30}, {256, 64}, {256, 1000}}) {
-        send_ledger ledger(depth, reserve);
+        send_queue_credits ledger(depth, reserve);
         std::deque<std::uint32_t> asked;  // numbers of the requests whose completion was asked for
         std::uint32_t posted = 0;
         std::uint32_t completed = 0;
@@ -45,8 +43,8 @@ TEST(verbs_send_ledger, never_lets_more_out_than_the_queue_holds_and_never_stops
     }
 }
 
-TEST(verbs_send_ledger, asks_as_seldom_as_the_reserve_allows) {
-    send_ledger ledger(16, 8);
+TEST(verbs_send_queue_credits, asks_as_seldom_as_the_reserve_allows) {
+    send_queue_credits ledger(16, 8);
     std::uint32_t asked = 0;
     for (std::uint32_t i = 0; i < 64; ++i) {
         const bool signalled = ledger.signal_due(1);
@@ -58,8 +56,8 @@ TEST(verbs_send_ledger, asks_as_seldom_as_the_reserve_allows) {
     EXPECT_EQ(asked, 8U);
 }
 
-TEST(verbs_send_ledger, goes_on_past_the_end_of_its_counters) {
-    send_ledger ledger(8, 2);
+TEST(verbs_send_queue_credits, goes_on_past_the_end_of_its_counters) {
+    send_queue_credits ledger(8, 2);
     ledger.post(0xffff'fff0, true);
     ledger.complete(0xffff'fff0);
     for (int i = 0; i < 64; ++i) {

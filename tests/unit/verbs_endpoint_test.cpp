@@ -1,5 +1,5 @@
 #include "verbs/endpoint.hpp"
-#include "verbs/placement.hpp"
+#include "verbs/response_target.hpp"
 
 #include <cstring>
 #include <random>
@@ -98,50 +98,51 @@ std::vector<std::byte> operator+(std::vector<std::byte> a, const std::vector<std
     return a;
 }
 
-std::vector<std::byte> placement_bytes() {
-    placement_extension made;
+std::vector<std::byte> response_target_bytes() {
+    response_target_extension made;
     made.value = {0x1000, 64, 9, 0};
     std::vector<std::byte> out(sizeof made);
     std::memcpy(out.data(), &made, sizeof made);
     return out;
 }
 
-TEST(verbs_placement, is_found_among_unknown_extensions) {
-    placement found;
-    ASSERT_TRUE(find_placement(extension(7, 13) + placement_bytes() + extension(900, 0), found));
+TEST(verbs_response_target, is_found_among_unknown_extensions) {
+    response_target found;
+    ASSERT_TRUE(find_response_target(extension(7, 13) + response_target_bytes() + extension(900, 0), found));
     EXPECT_EQ(found.address, 0x1000U);
     EXPECT_EQ(found.length, 64U);
     EXPECT_EQ(found.key, 9U);
 }
 
-TEST(verbs_placement, none_leaves_the_answer_in_its_slot) {
-    placement found;
-    EXPECT_TRUE(find_placement({}, found));
-    EXPECT_TRUE(find_placement(extension(2, 8), found));
+TEST(verbs_response_target, none_leaves_the_answer_in_its_slot) {
+    response_target found;
+    EXPECT_TRUE(find_response_target({}, found));
+    EXPECT_TRUE(find_response_target(extension(2, 8), found));
     EXPECT_EQ(found.length, 0U);
 }
 
-TEST(verbs_placement, cut_short_or_too_long_is_refused) {
-    placement found;
-    const auto whole = placement_bytes();
+TEST(verbs_response_target, cut_short_or_too_long_is_refused) {
+    response_target found;
+    const auto whole = response_target_bytes();
     for (std::size_t length = 1; length < whole.size(); ++length) {
-        EXPECT_FALSE(find_placement({whole.data(), length}, found)) << length;
+        EXPECT_FALSE(find_response_target({whole.data(), length}, found)) << length;
     }
-    EXPECT_FALSE(find_placement(extension(placement_type, 16), found)) << "a placement of another length";
-    EXPECT_FALSE(find_placement(extension(placement_type, 32), found));
+    EXPECT_FALSE(find_response_target(extension(response_target_type, 16), found))
+        << "a response target of another length";
+    EXPECT_FALSE(find_response_target(extension(response_target_type, 32), found));
     auto endless = extension(5, 8);
     endless[2] = std::byte{0xff};
     endless[3] = std::byte{0xff};
-    EXPECT_FALSE(find_placement(endless, found));
+    EXPECT_FALSE(find_response_target(endless, found));
 }
 
-TEST(verbs_placement, random_bytes_never_lead_out_of_bounds) {
+TEST(verbs_response_target, random_bytes_never_lead_out_of_bounds) {
     std::minstd_rand random(7);
     for (int round = 0; round < 20'000; ++round) {
         std::vector<std::byte> bytes(8 * (random() % 25));
         for (auto& each : bytes) each = static_cast<std::byte>(random() % 3 == 0 ? random() : random() % 5);
-        placement found;
-        (void)find_placement(bytes, found);
+        response_target found;
+        (void)find_response_target(bytes, found);
     }
 }
 

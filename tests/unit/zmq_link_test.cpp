@@ -191,7 +191,7 @@ TEST_F(zmq_link_test, lent_payloads_leave_from_where_they_lie) {
         expect_payload(next(*both.client_events), reply);
         both.client->consumed(1);
         const link_event told = next(*server_events);
-        ASSERT_EQ(told.kind, event_kind::let_go) << "a server hears of every lent payload";
+        ASSERT_EQ(told.kind, event_kind::buffer_released) << "a server hears of every lent payload";
         EXPECT_EQ(told.header.slot, 1U);
     }
     EXPECT_TRUE(silent(*both.client_events)) << "a client that has not asked hears nothing";
@@ -334,7 +334,7 @@ TEST_F(zmq_link_test, what_zeromq_lets_go_of_wakes_a_sleeper) {
     const auto deadline = core::deadline_after(patience);
     while (!told && core::now() < deadline) {
         const std::size_t count = server_events->poll(events);
-        for (std::size_t i = 0; i < count; ++i) told = told || events[i].kind == event_kind::let_go;
+        for (std::size_t i = 0; i < count; ++i) told = told || events[i].kind == event_kind::buffer_released;
         if (told || count > 0 || !server_events->arm()) continue;
         pollfd sleeps{server_events->event_fd(), POLLIN, 0};
         ASSERT_EQ(::poll(&sleeps, 1, 10'000), 1) << "armed, and never woken";

@@ -1,40 +1,17 @@
 #pragma once
 
 #include <accel_transport/device/clock.hpp>
-#include <accel_transport/device/service_intake.hpp>
-#include <accel_transport/device/service_layout.hpp>
+#include <accel_transport/device/detail/service_answers.hpp>
+#include <accel_transport/device/scope.hpp>
+#include <accel_transport/device/service_ref.hpp>
 
 #include <cstddef>
 #include <cstdint>
 
-/// Services that live on a GPU: a kernel waits for a request, computes, and posts the response to the adapter
-/// itself. The same code serves on a thread of the host, where no GPU is.
+/// GPU-resident services: a kernel waits for a request, computes, and posts the response to the adapter
+/// itself. The same code serves on a thread of the host, where no GPU is. `scope.hpp` says how threads call
+/// together. Nothing in the folder `detail` is promised.
 namespace accel::device {
-
-/// One request, as a kernel has it. Plain data: keep it in a register, or in shared memory for a block.
-/// Belongs to the service until `reply` or `fail`, and has to be ended by one of them.
-struct exchange_ref {
-    const std::byte* request = nullptr;  ///< in place, 8-byte aligned at least; bytes of an untrusted peer
-    std::uint64_t request_bytes = 0;
-    std::byte* response = nullptr;  ///< room for the response, to be written in place
-    std::uint64_t response_room = 0;
-    std::uint64_t trace_id = 0;
-    std::uint64_t session_id = 0;
-    std::int64_t deadline = 0;  ///< by `clock_ns`: the client gives up
-    // Internal.
-    std::int64_t arrival = 0;
-    std::uint32_t session = 0;
-    std::uint32_t slot = 0;
-    std::uint32_t generation = 0;
-    wire::placement placement;
-    /// What an answer needs, read all at once when the request was taken. The next two: `engine::direct`.
-    mlx5::shared_send_queue_ref sends;
-    mlx5::send_queue_sight seen;
-    std::uint32_t* busy = nullptr;
-    std::int64_t clock_offset = unknown_offset;
-    std::uint32_t response_key = 0;
-    peer_slots_layout peer;
-};
 
 /// Time until the client gives up; zero once it has.
 [[nodiscard]] ACCEL_HOST_DEVICE inline std::int64_t time_left_ns(const exchange_ref& exchange) noexcept {
@@ -42,258 +19,43 @@ struct exchange_ref {
     return left > 0 ? left : 0;
 }
 
-namespace detail {
-
-/// The request is no longer with the service; its session may end.
-ACCEL_HOST_DEVICE inline void let_go(session_entry& session) noexcept {
-    count_down(&session.open);
-}
-
-ACCEL_HOST_DEVICE inline bool is_open(const session_entry& session) noexcept {
-    return load_relaxed(&session.phase) == static_cast<std::uint32_t>(session_phase::open);
-}
-
-/// Everything that a correct client keeps to. Capacities, in bytes: of requests and of responses.
-ACCEL_HOST_DEVICE inline bool is_sane(std::uint64_t request_bytes, std::uint64_t response_bytes,
-                                      std::uint32_t slot, const wire::slot_header& header) noexcept {
-    return wire::is_well_formed(header, wire::message_kind::request) && header.slot == slot &&
-           header.length <= request_bytes && header.response_room <= response_bytes;
-}
-
-/// A deadline by this end's own clock; one that never comes until that is known to differ by how much.
-ACCEL_HOST_DEVICE inline std::int64_t own_deadline(std::int64_t offset, std::int64_t told) noexcept {
-    if (offset == unknown_offset || told >= never_ns) return never_ns;
-    return (told < 0 ? 0 : told) - offset;
-}
-
-ACCEL_HOST_DEVICE inline void prepare_answer(const service_ref& service, const session_entry& session,
-                                             std::uint32_t slot, exchange_ref& out) noexcept {
-    const bool direct = engine_of(service) == engine::direct;
-    if (direct) out.sends = session.sends.direct;
-    out.response = header_of(session.is.responses, slot) + wire::header_bytes;
-    out.response_key = session.is.responses.key;
-    out.peer = session.is.peer;
-    out.busy = session.busy + slot;
-    out.clock_offset = mlx5::load_whole(&service.state->clock_offset);
-    if (direct) out.seen.reserved = load_relaxed(&session.sends.direct.state->reserved);
-}
-
-/// Looks at a request that has arrived. False: it is not what a correct client sends.
-ACCEL_HOST_DEVICE inline bool admit(const service_ref& service, const ready_entry& arrived,
-                                    wire::slot_header& header, exchange_ref& out) noexcept {
-    session_entry& session = service.sessions[arrived.session];
-    const std::byte* const from = header_of(session.is.requests, arrived.slot);
-    const std::uint32_t last_generation = session.generations[arrived.slot];
-    // All at once, and before the header, for a GPU reads nothing ahead of an acquire.
-    const std::uint64_t request_bytes = session.is.requests.capacity;
-    const std::uint64_t response_bytes = session.is.responses.capacity;
-    out.session_id = session.is.id;
-    prepare_answer(service, session, arrived.slot, out);
-    out.seen.released = arrived.released;
-    if (!is_open(session)) return false;
-    if (!await_header(from, last_generation, false, header)) return false;
-    if (!is_sane(request_bytes, response_bytes, arrived.slot, header)) return false;
-    out.placement = {};
-    if (header.extension_bytes > 0) {
-        const bool known =
-            wire::find_placement(from - header.extension_bytes, header.extension_bytes, out.placement) &&
-            (out.placement.length == 0 || header.response_room <= out.placement.length);
-        if (!known) return false;
-    }
-    session.generations[arrived.slot] = header.generation;
-    out.request = from + wire::header_bytes;
-    out.request_bytes = header.length;
-    out.response_room = header.response_room;
-    out.trace_id = header.trace_id;
-    out.deadline = own_deadline(out.clock_offset, header.deadline_ns);
-    out.arrival = arrived.arrival;
-    out.session = arrived.session;
-    out.slot = arrived.slot;
-    out.generation = header.generation;
-    return true;
-}
-
-/// What travels back, beside the bytes.
-struct answer {
-    status code = status::ok;
-    std::uint32_t application_code = 0;
-    std::uint64_t length = 0;
-};
-
-ACCEL_HOST_DEVICE inline std::uint32_t ticks_of(std::int64_t nanoseconds) noexcept {
-    const std::int64_t ticks = nanoseconds < 0 ? 0 : nanoseconds >> 6;
-    return ticks > 0xffff'ffffLL ? 0xffff'ffffU : static_cast<std::uint32_t>(ticks);
-}
-
-ACCEL_HOST_DEVICE inline void write_header(const exchange_ref& exchange, const answer& with) noexcept {
-    wire::slot_header header;
-    header.kind = wire::message_kind::response;
-    header.slot = exchange.slot;
-    header.generation = exchange.generation;
-    header.code = with.code;
-    header.length = with.length;
-    header.trace_id = exchange.trace_id;
-    header.server_ticks = ticks_of(clock_ns() - exchange.arrival);
-    header.application_code = with.application_code;
-    const std::int64_t offset = exchange.clock_offset;
-    header.arrival_ns = offset == unknown_offset ? 0 : exchange.arrival + offset;
-    store_header(header, exchange.response - wire::header_bytes);
-}
-
-/// Where the bytes of an answer lie, and under which keys of the adapter.
-struct answer_bytes {
-    std::uint64_t header = 0;
-    std::uint64_t payload = 0;
-    std::uint32_t header_key = 0;
-    std::uint32_t payload_key = 0;
-};
-
-/// … where there is room for them: one behind the other.
-ACCEL_HOST_DEVICE inline answer_bytes bytes_in_slot(const exchange_ref& exchange) noexcept {
-    const auto payload = reinterpret_cast<std::uint64_t>(exchange.response);
-    return {payload - wire::header_bytes, payload, exchange.response_key, exchange.response_key};
-}
-
-/// Where the client wants a payload that comes on its own.
-ACCEL_HOST_DEVICE inline void address_payload(const exchange_ref& exchange, bool placed,
-                                              mlx5::work_request& out) noexcept {
-    const peer_slots_layout& peer = exchange.peer;
-    if (placed) {
-        out.remote_address = exchange.placement.address;
-        out.remote_key = exchange.placement.key;
-    } else if (peer.payloads != 0) {
-        out.remote_address = peer.payloads + peer.payloads_stride * exchange.slot;
-        out.remote_key = peer.payloads_key;
-    } else {
-        out.remote_address = peer.headers + peer.headers_stride * exchange.slot + wire::header_bytes;
-        out.remote_key = peer.headers_key;
-    }
-}
-
-/// The work requests of one response: the payload on its own, if it does not lie behind its header, or goes
-/// elsewhere.
-ACCEL_HOST_DEVICE inline status post_response(const service_ref& service, const exchange_ref& exchange,
-                                              const answer& with, const answer_bytes& from) noexcept {
-    const bool placed = exchange.placement.length > 0 && with.code == status::ok;
-    const bool behind = from.payload == from.header + wire::header_bytes;
-    const bool apart = with.length > 0 && (placed || exchange.peer.payloads != 0 || !behind);
-    mlx5::local_range range;
-    mlx5::work_request request;
-    request.ranges = 1;
-    request.first = &range;
-    mlx5::send_queue_sight seen = exchange.seen;
-    // One place that posts, for both: it is most of the code.
-    for (bool payload = apart;; payload = false) {
-        if (payload) {
-            range = {from.payload, static_cast<std::uint32_t>(with.length), from.payload_key};
-            address_payload(exchange, placed, request);
-        } else {
-            const std::uint64_t behind_header = apart ? 0 : with.length;
-            range = {from.header, static_cast<std::uint32_t>(wire::header_bytes + behind_header),
-                     from.header_key};
-            request.operation = mlx5::opcode::write_immediate;
-            request.immediate = mlx5::to_be32(exchange.slot);
-            request.remote_address = exchange.peer.headers + exchange.peer.headers_stride * exchange.slot;
-            request.remote_key = exchange.peer.headers_key;
-        }
-        const status sent = post(service, exchange.session, exchange.sends, request, seen);
-        if (sent != status::ok || !payload) return sent;
-    }
-}
-
-/// An answer whose header has been written leaves.
-ACCEL_HOST_DEVICE inline status send_off(const service_ref& service, const exchange_ref& exchange,
-                                         const answer& with, const answer_bytes& from) noexcept {
-    // Before it leaves: the client's next request may be here before this returns.
-    store_fenced(exchange.busy, 0);
-    const status sent = post_response(service, exchange, with, from);
-    if (sent != status::ok) fail_session(service, exchange.session, sent);
-    return sent;
-}
-
-/// Ends the exchange, whatever becomes of the answer.
-ACCEL_HOST_DEVICE inline status answer_with(const service_ref& service, const exchange_ref& exchange,
-                                            const answer& with) noexcept {
-    session_entry& session = service.sessions[exchange.session];
-    status sent = status::peer_lost;
-    // Asked before, needed after: the header stays here if nobody is there to read it.
-    const bool open = is_open(session);
-    write_header(exchange, with);
-    if (open) {
-        sent = send_off(service, exchange, with, bytes_in_slot(exchange));
-    }
-    (void)count_up(sent == status::ok ? &service.state->replies : &service.state->dropped);
-    let_go(session);
-    return sent == status::ok ? status::ok : status::peer_lost;
-}
-
-/// What arrived, as its client meant it. False: it is dropped, and its session with it.
-ACCEL_HOST_DEVICE inline bool look_into(const service_ref& service, const ready_entry& arrived,
-                                        wire::slot_header& header, exchange_ref& out) noexcept {
-    session_entry& session = service.sessions[arrived.session];
-    if (admit(service, arrived, header, out)) return true;
-    fail_session(service, arrived.session, status::protocol_error);
-    (void)count_up(&service.state->dropped);
-    let_go(session);
-    return false;
-}
-
-/// What arrived is with the service now, or has been refused.
-ACCEL_HOST_DEVICE inline bool take_on(const service_ref& service, const ready_entry& arrived,
-                                      exchange_ref& out) noexcept {
-    wire::slot_header header;
-    if (!look_into(service, arrived, header, out)) return false;
-    if (out.deadline <= clock_ns()) {
-        (void)count_up(&service.state->expired);
-        (void)answer_with(service, out, {status::timed_out, 0, 0});
-        return false;
-    }
-    (void)count_up(&service.state->requests);
-    return true;
-}
-
-}  // namespace detail
-
 /// Takes the oldest request that is ready, without waiting. `again`: there is none. `closed`: the service has
-/// been told to stop.
-/// Any number of threads may take at once.
-[[nodiscard]] ACCEL_HOST_DEVICE inline status take(const service_ref& service, exchange_ref& out) noexcept {
-    ready_entry arrived;
-    const status found = detail::next_ready(service, arrived);
-    if (found != status::ok) return found;
-    // In registers until it is whole: each store to `out` would wait for the load before it.
-    exchange_ref taken;
-    if (!detail::take_on(service, arrived, taken)) return status::again;
-    out = taken;
-    return status::ok;
+/// been told to stop. `unsupported`: the host was compiled against another version of these headers. Any
+/// number of scopes may take at once.
+template <class Scope = thread_scope>
+[[nodiscard]] ACCEL_HOST_DEVICE_INLINE status take(const service_ref& service, exchange_ref& out) noexcept {
+    return detail::by_first_of<Scope>([&] { return detail::take_request(service, out); });
 }
 
 /// The same, and waits for one, at most `timeout_ns`: then `timed_out`.
-[[nodiscard]] ACCEL_HOST_DEVICE inline status wait(const service_ref& service, exchange_ref& out,
+template <class Scope = thread_scope>
+[[nodiscard]] ACCEL_HOST_DEVICE_INLINE status wait(const service_ref& service, exchange_ref& out,
                                                    std::int64_t timeout_ns) noexcept {
-    for (std::int64_t start = 0;;) {
-        const status found = take(service, out);
-        if (found != status::again) return found;
-        const std::int64_t now = clock_ns();
-        if (start == 0) start = now;
-        if (now - start >= timeout_ns) return status::timed_out;
-    }
+    return detail::by_first_of<Scope>([&] { return detail::wait_for_request(service, out, timeout_ns); });
 }
 
-/// Answers with the first `length` bytes of `response`. By one thread; what others have written of the
-/// response has to be ordered before (`__syncthreads`, say). `message_too_large` answers nothing, and leaves
-/// the exchange as it is; any other result ends it. `peer_lost`: the client is gone.
-ACCEL_HOST_DEVICE inline status reply(const service_ref& service, const exchange_ref& exchange,
+/// Answers with the first `length` bytes of `response`, as the threads of the scope have written them.
+/// `message_too_large` answers nothing, and leaves the exchange as it is; any other result ends it.
+/// `peer_lost`: the client is gone.
+template <class Scope = thread_scope>
+ACCEL_HOST_DEVICE_INLINE status reply(const service_ref& service, const exchange_ref& exchange,
                                       std::uint64_t length) noexcept {
-    if (length > exchange.response_room) return status::message_too_large;
-    return detail::answer_with(service, exchange, {status::ok, 0, length});
+    return detail::by_first_of<Scope>([&] {
+        return length > exchange.response_room
+                   ? status::message_too_large
+                   : detail::answer_with(service, exchange, {status::ok, 0, length});
+    });
 }
 
 /// Answers with a failure: a status other than ok, and the service's own code.
-ACCEL_HOST_DEVICE inline status fail(const service_ref& service, const exchange_ref& exchange, status reason,
+template <class Scope = thread_scope>
+ACCEL_HOST_DEVICE_INLINE status fail(const service_ref& service, const exchange_ref& exchange, status reason,
                                      std::uint32_t code = 0) noexcept {
     const bool failure = reason != status::ok && static_cast<std::uint16_t>(reason) < status_count;
-    return detail::answer_with(service, exchange, {failure ? reason : status::application_error, code, 0});
+    const status told = failure ? reason : status::application_error;
+    return detail::by_first_of<Scope>([&] {
+        return detail::answer_with(service, exchange, {told, code, 0});
+    });
 }
 
 }  // namespace accel::device

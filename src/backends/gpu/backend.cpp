@@ -2,12 +2,8 @@
 
 #include "backends/gpu/client_poller.hpp"
 #include "backends/gpu/engine_choice.hpp"
-#include "backends/gpu/hosted_poller.hpp"
 #include "backends/gpu/poller.hpp"
 #include "core/context_state.hpp"
-#include "core/region_state.hpp"
-#include "verbs/device_cache.hpp"
-#include "verbs/domain_list.hpp"
 #include "verbs/rdma_backend.hpp"
 
 #include <utility>
@@ -17,48 +13,47 @@
 namespace accel::gpu {
 namespace {
 
-class gpu_backend final : public core::backend {
+/// Kernels at one end of `rdma`. An end without kernels, a client or a handler, is the rdma backend.
+class gpu_backend final : public core::backend, public core::kernel_backend {
   public:
     explicit gpu_backend(core::context_state& context)
-        : context_(context),
-          client_(verbs::make_rdma_backend(context, {.name = "gpu", .fills_gpus = false})) {}
+        : context_(context), rdma_(verbs::make_rdma_backend(context, {.name = "gpu", .fills_gpus = false})) {}
     [[nodiscard]] std::string_view scheme() const noexcept override { return "gpu"; }
-    [[nodiscard]] std::string_view wire() const noexcept override { return client_->wire(); }
-    [[nodiscard]] bool serves_kernels() const noexcept override { return true; }
+    [[nodiscard]] std::string_view wire() const noexcept override { return rdma_->wire(); }
+    [[nodiscard]] core::kernel_backend* kernels() noexcept override { return this; }
     [[nodiscard]] core::probe_result probe() override;
     [[nodiscard]] core::probe_result examine() override;
     void unregister_region(const core::region_state& region) noexcept override {
-        client_->unregister_region(region);
-        domains_->forget(region.id(), {region.data(), region.size()});
+        rdma_->unregister_region(region);
     }
 
     [[nodiscard]] result<std::unique_ptr<core::poller>> open_poller(
         const core::poller_options& options) override {
-        if (options.role == core::link_role::client) {
-            return options.resident ? client_poller::open(options) : client_->open_poller(options);
-        }
-        return options.resident ? resident_poller::open(options) : open_hosted(options);
+        return rdma_->open_poller(options);
+    }
+    [[nodiscard]] result<std::unique_ptr<core::kernel_service>> open_service(
+        const core::poller_options& options, const core::kernel_options& kernels) override {
+        return resident_poller::open(options, kernels);
+    }
+    [[nodiscard]] result<std::unique_ptr<core::kernel_client>> open_client(
+        const core::poller_options& options, const core::kernel_options& kernels) override {
+        return client_poller::open(options, kernels);
     }
 
   private:
-    [[nodiscard]] result<std::unique_ptr<core::poller>> open_hosted(const core::poller_options& options);
-
     core::context_state& context_;
-    std::unique_ptr<core::backend> client_;
-    std::shared_ptr<verbs::domain_list> domains_ = std::make_shared<verbs::domain_list>();
-    verbs::device_cache devices_;
+    std::unique_ptr<core::backend> rdma_;
 };
 
-/// Clients need no GPU.
+/// Clients and handlers need no GPU.
 core::probe_result gpu_backend::probe() {
-    core::probe_result out = client_->probe();
+    core::probe_result out = rdma_->probe();
     if (!out.usable) return out;
     const auto gpu = context_.gpus()->open(memory_kind::cuda(0));
     out.reason =
         gpu ? fmt::format("{}; services live on {}", out.reason, gpu.value()->name())
-            : fmt::format(
-                  "{}; reaches services on GPUs elsewhere and serves by handlers, for none can live here: {}",
-                  out.reason, gpu.error().message);
+            : fmt::format("{}; for clients and handlers only, as this machine has no GPU for kernels: {}",
+                          out.reason, gpu.error().message);
     return out;
 }
 
@@ -77,20 +72,6 @@ core::probe_result gpu_backend::examine() {
             fmt::format(", and a thread of the host posts for it (engine proxy): {}", chosen->reason);
     }
     return out;
-}
-
-/// A worker of the host takes requests: by the engine that it was asked for, or that the device has.
-result<std::unique_ptr<core::poller>> gpu_backend::open_hosted(const core::poller_options& options) {
-    verbs_options wanted = options.verbs;
-    wanted.direct = wanted.direct && wanted.engine != gpu_engine::proxy;
-    auto on = devices_.open(wanted, options.host);
-    if (!on) return on.error();
-    if (wanted.engine == gpu_engine::direct && (*on)->driver() == nullptr) {
-        return error{
-            status::unsupported, 0,
-            fmt::format("gpu: engine=direct: {} has no queues that could be driven", (*on)->describe())};
-    }
-    return hosted_poller::open(std::move(*on), domains_, options);
 }
 
 }  // namespace

@@ -10,8 +10,8 @@ class context_state;
 
 namespace accel::gpu {
 
-/// The `gpu` scheme: on the wire as `rdma`. A server's requests are taken, and its responses posted, by the
-/// kernels of a service that lives on a GPU, or by workers that do what kernels would; a client is one of
+/// The `gpu` scheme: on the wire as `rdma`. Kernels take the requests of a `gpu_service` and post its
+/// responses, or make the calls of a `gpu_channel`. Any other client, and a server with a handler, is one of
 /// `rdma`.
 [[nodiscard]] std::unique_ptr<core::backend> make_backend(core::context_state& context);
 

@@ -10,34 +10,34 @@ namespace {
 struct client_parts {
     client_parts(std::byte* base, std::uint32_t slots, std::uint32_t send_blocks) noexcept
         : carve(base),
-          state(carve.take<device::channel_state>(1)),
+          state(carve.take<device::detail::channel_state>(1)),
           sends(carve.take<mlx5::shared_send_queue_state>(1)),
           proxied(carve.take<proxy::send_queue_state>(1)),
-          whole(carve.take<mlx5::whole_request>(send_blocks)),
-          calls(carve.take<device::call_entry>(slots)) {}
+          whole(carve.take<mlx5::ready_request>(send_blocks)),
+          calls(carve.take<device::detail::call_entry>(slots)) {}
     /// Makes `channel` use these.
     void put_into(device::channel_ref& channel) const noexcept {
         channel.state = state;
         channel.calls = calls;
         channel.sends.direct.state = sends;
-        channel.sends.direct.whole = whole;
+        channel.sends.direct.ready_requests = whole;
         channel.sends.proxied.state = proxied;
         channel.completions.direct.state = &state->completions;
         channel.completions.proxied.state = &state->proxied_completions;
     }
     carver carve;
-    device::channel_state* state;
+    device::detail::channel_state* state;
     mlx5::shared_send_queue_state* sends;
     proxy::send_queue_state* proxied;
-    mlx5::whole_request* whole;
-    device::call_entry* calls;
+    mlx5::ready_request* whole;
+    device::detail::call_entry* calls;
 };
 
 /// All are free, the first one on top.
-void write_calls(device::call_entry* calls, std::uint32_t count) noexcept {
+void write_calls(device::detail::call_entry* calls, std::uint32_t count) noexcept {
     for (std::uint32_t i = 0; i < count; ++i) {
         calls[i] = {};
-        calls[i].next = i + 1 < count ? i + 1 : device::no_call;
+        calls[i].next = i + 1 < count ? i + 1 : device::detail::no_call;
     }
 }
 
@@ -54,8 +54,8 @@ result<void> client_memory::allocate(std::uint32_t send_blocks) {
     if (!block) return block.error();
     kernel_block_ = *block;
     const auto lay_out = [this](carver& carve) {
-        orders_ = carve.take<device::channel_orders>(1);
-        report_ = carve.take<device::channel_report>(1);
+        orders_ = carve.take<device::detail::channel_orders>(1);
+        report_ = carve.take<device::detail::channel_report>(1);
     };
     carver measure(nullptr);
     lay_out(measure);
@@ -89,9 +89,10 @@ const device::channel_ref& client_memory::prepare(const client_start& from) {
     channel_.completions = from.completions;
     channel_.orders = orders_;
     channel_.report = report_;
+    channel_.layout.kernel_version = &report_->kernel_version;
     channel_.call_timeout_ns = from.call_timeout.count();
     here.put_into(channel_);
-    device::begin(channel_.sends);
+    device::detail::begin(channel_.sends);
     return channel_;
 }
 
@@ -103,7 +104,7 @@ result<void> client_memory::hand_over() {
 }
 
 result<void> client_memory::finish_report() {
-    device::channel_state last;
+    device::detail::channel_state last;
     const auto bytes = std::as_writable_bytes(std::span{&last, 1});
     if (auto read = memory_.download(bytes, kernel_block_); !read) return read;
     mlx5::store_whole(&report_->submitted, last.submitted);

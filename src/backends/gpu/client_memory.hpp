@@ -3,6 +3,7 @@
 #include "backends/gpu/kernel_memory.hpp"
 #include "backends/gpu/service_sizes.hpp"
 #include "core/backend.hpp"
+#include "core/device_names.hpp"
 
 #include <accel_transport/device/client.hpp>
 
@@ -15,10 +16,10 @@ namespace accel::gpu {
 
 /// What a channel of a GPU starts from: its way out and its peer.
 struct client_start {
-    device::send_port sends;
-    device::completion_port completions;
+    device::detail::send_port sends;
+    device::detail::completion_port completions;
     mlx5::shared_receive_queue_ref receives;
-    device::peer_slots_layout peer;
+    device::detail::peer_slots_layout peer;
     std::uint32_t request_key = 0;
     std::uint32_t response_key = 0;
     core::nanoseconds call_timeout{};
@@ -40,8 +41,8 @@ class client_memory {
     /// From here on the ports are the kernels', which go on where the host was.
     [[nodiscard]] result<void> hand_over();
     [[nodiscard]] const device::channel_ref& channel() const noexcept { return channel_; }
-    [[nodiscard]] device::channel_orders& orders() const noexcept { return *orders_; }
-    [[nodiscard]] const device::channel_report& report() const noexcept { return *report_; }
+    [[nodiscard]] device::detail::channel_orders& orders() const noexcept { return *orders_; }
+    [[nodiscard]] const device::detail::channel_report& report() const noexcept { return *report_; }
     /// Once no kernel uses the channel any more: makes the report complete.
     [[nodiscard]] result<void> finish_report();
 
@@ -53,8 +54,8 @@ class client_memory {
     std::byte* slots_ = nullptr;
     std::byte* kernel_block_ = nullptr;
     std::vector<std::byte> content_;  ///< of `kernel_block_`, while it is the host's
-    device::channel_orders* orders_ = nullptr;
-    device::channel_report* report_ = nullptr;
+    device::detail::channel_orders* orders_ = nullptr;
+    device::detail::channel_report* report_ = nullptr;
     device::channel_ref channel_;
 };
 

@@ -1,8 +1,6 @@
 #include "backends/gpu/client_poller.hpp"
 
-#include "backends/gpu/direct_queues.hpp"
 #include "backends/gpu/layout.hpp"
-#include "backends/gpu/proxy_queues.hpp"
 #include "core/event_signal.hpp"
 #include "core/link_events.hpp"
 #include "core/log.hpp"
@@ -23,12 +21,12 @@ namespace {
 constexpr std::chrono::microseconds knock_interval{20};
 
 /// The thin part: all of a connection is its poller's, which has only one.
-class client_link final : public core::link {
+class client_connection final : public core::connection {
   public:
-    explicit client_link(client_poller& owner) noexcept : poller_(owner) {}
-    ~client_link() override { (void)close(); }
-    client_link(const client_link&) = delete;
-    client_link& operator=(const client_link&) = delete;
+    explicit client_connection(client_poller& owner) noexcept : poller_(owner) {}
+    ~client_connection() override { (void)close(); }
+    client_connection(const client_connection&) = delete;
+    client_connection& operator=(const client_connection&) = delete;
 
     [[nodiscard]] core::link_description describe() const override { return poller_.describe(); }
     [[nodiscard]] result<void> attach(const core::link_grant& grant, core::nanoseconds deadline) override {
@@ -39,14 +37,6 @@ class client_link final : public core::link {
         poller_.disconnect();
         return true;
     }
-    [[nodiscard]] status deliver(const core::outgoing&) noexcept override { return status::peer_lost; }
-    [[nodiscard]] status deliver_plain(std::uint32_t, std::span<const std::byte>) noexcept override {
-        return status::peer_lost;
-    }
-    [[nodiscard]] bool retract(std::uint32_t) noexcept override { return true; }
-    void consumed(std::uint32_t) noexcept override {}
-    [[nodiscard]] core::slot_memory& send() const noexcept override { return *poller_.send_slots(); }
-    [[nodiscard]] core::slot_memory& receive() const noexcept override { return *poller_.receive_slots(); }
 
   private:
     client_poller& poller_;
@@ -54,8 +44,8 @@ class client_link final : public core::link {
 
 }  // namespace
 
-result<std::unique_ptr<core::poller>> client_poller::open(const core::poller_options& options) {
-    const core::resident_options& wanted = *options.resident;
+result<std::unique_ptr<core::kernel_client>> client_poller::open(const core::poller_options& options,
+                                                                 const core::kernel_options& wanted) {
     auto chosen = choose_engine(options.verbs, options.host, wanted.gpus, wanted.gpu);
     if (!chosen) return chosen.error();
     const std::uint64_t longest = chosen->on->port().max_message_bytes;
@@ -67,19 +57,20 @@ result<std::unique_ptr<core::poller>> client_poller::open(const core::poller_opt
     const auto level = chosen->fell_back ? log_level::warning : log_level::debug;
     core::log().log(level, "gpu: engine {}: {}", chosen->engine == gpu_engine::direct ? "direct" : "proxy",
                     chosen->reason);
-    std::unique_ptr<client_poller> made(new client_poller(std::move(*chosen), options));
+    std::unique_ptr<client_poller> made(new client_poller(std::move(*chosen), options, wanted));
     if (auto ready = made->prepare(); !ready) return ready.error();
-    return std::unique_ptr<core::poller>(std::move(made));
+    return std::unique_ptr<core::kernel_client>(std::move(made));
 }
 
-client_poller::client_poller(engine_choice choice, const core::poller_options& options)
+client_poller::client_poller(engine_choice choice, const core::poller_options& options,
+                             const core::kernel_options& kernels)
     : device_(std::move(choice.on)),
       engine_(choice.engine),
       reason_(std::move(choice.reason)),
       options_(options.verbs),
-      shape_(options.resident->most),
-      call_timeout_(options.resident->call_timeout),
-      kernel_memory_(options.resident->gpus, options.resident->gpu),
+      shape_(kernels.most),
+      call_timeout_(kernels.call_timeout),
+      kernel_memory_(kernels.gpus, kernels.gpu),
       wake_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
     sizes_.sessions = 1;
     sizes_.slots = shape_.slots;
@@ -108,20 +99,20 @@ result<void> client_poller::prepare() {
 
 /// As for a service of one session.
 result<void> client_poller::make_queues() {
-    auto made = engine_ == gpu_engine::direct ? direct_queues::create(device_, sizes_, this)
-                                              : proxy_queues::create(device_, sizes_, kernel_memory_);
+    auto made = make_queue_set(engine_, device_, sizes_, kernel_memory_, this);
     if (!made) return made.error();
     queues_ = std::move(*made);
     place_ = std::make_unique<connection>(0, wake_fd_);
     auto domain = verbs::domain::create(device_);
     if (!domain) return domain.error();
     place_->domain = std::move(*domain);
-    return queues_->prepare(*place_);
+    place_->sends = sizes_.sends();
+    return queues_->prepare(*place_, kernel_memory_);
 }
 
 result<void> client_poller::make_slots() {
     memory_ = std::make_unique<client_memory>(kernel_memory_, shape_, sizes_);
-    const std::uint32_t blocks = queues_->send_port(*place_).direct.queue.blocks;
+    const std::uint32_t blocks = place_->port.direct.queue.wqebbs;
     if (auto allocated = memory_->allocate(blocks); !allocated) return allocated;
     verbs::domain& domain = *place_->domain;
     auto requests = domain.register_memory(memory_->requests(), verbs::access::send, slots_on());
@@ -130,16 +121,14 @@ result<void> client_poller::make_slots() {
     auto responses = domain.register_memory(memory_->responses(), verbs::access::peer_writes, slots_on());
     if (!responses) return responses.error();
     place_->responses = std::move(*responses);
-    send_ = core::slot_memory::over(memory_->requests().data(), shape_.slots, shape_.request_bytes,
-                                    sizes_.request_stride);
     receive_ = core::slot_memory::over(memory_->responses().data(), shape_.slots, shape_.response_bytes,
                                        sizes_.response_stride);
     return {};
 }
 
-result<std::unique_ptr<core::link>> client_poller::open_link(const core::link_config& config) {
+result<std::unique_ptr<core::connection>> client_poller::open_connection(const core::link_config& config) {
     owner_ = config.owner;
-    return std::unique_ptr<core::link>(std::make_unique<client_link>(*this));
+    return std::unique_ptr<core::connection>(std::make_unique<client_connection>(*this));
 }
 
 core::link_description client_poller::describe() const {
@@ -164,7 +153,7 @@ result<void> client_poller::connect(const core::link_grant& grant, core::nanosec
 
 client_start client_poller::start_with(const verbs::endpoint& peer) const {
     client_start out;
-    out.sends = queues_->send_port(*place_);
+    out.sends = place_->port;
     out.completions = queues_->completion_port();
     out.receives = queues_->receives();
     out.peer = slots_of(peer);
@@ -187,10 +176,10 @@ result<void> client_poller::knock(const device::channel_ref& channel, const verb
     mlx5::work_request request;
     request.remote_address = peer.slots_address;
     request.remote_key = peer.slots_key;
-    const status posted = device::post_and_tell(channel.sends, request);
+    const status posted = device::detail::post_and_tell(channel.sends, request);
     if (posted != status::ok) return error{posted, 0, "gpu: the queue pair takes no work request"};
     mlx5::completion answer;
-    while (!device::take(channel.completions, answer)) {
+    while (!device::detail::take(channel.completions, answer)) {
         if (core::now() >= deadline) {
             return error{status::timed_out, 0,
                          fmt::format("gpu: {} has no answer of the server's port before the deadline",
@@ -198,8 +187,9 @@ result<void> client_poller::knock(const device::channel_ref& channel, const verb
         }
         core::sleep_on({}, core::now() + knock_interval);
     }
-    device::publish_taken(channel.completions);
-    if (answer.kind == mlx5::entry_kind::request && device::release(channel.sends, answer.counter)) return {};
+    device::detail::publish_taken(channel.completions);
+    if (answer.kind == mlx5::entry_kind::request && device::detail::release(channel.sends, answer.counter))
+        return {};
     if (answer.failure == mlx5::syndrome::none) {
         return error{status::protocol_error, 0, "gpu: the server wrote before it was asked"};
     }
@@ -238,13 +228,15 @@ std::size_t client_poller::poll(std::span<core::link_event> out) noexcept {
     const std::uint32_t found = mlx5::load_whole(&memory_->report().failure);
     const bool failed =
         failed_.load(std::memory_order_acquire) || place_->failed.load(std::memory_order_acquire);
-    if (told_ || out.empty() || (found == 0 && !failed)) return 0;
+    const bool refused = watch_.has_refused(memory_->report());
+    if (told_ || out.empty() || (found == 0 && !failed && !refused)) return 0;
     told_ = true;
     if (const std::uint32_t syndrome = found >> 16; syndrome != 0) {
         core::log().limited().warn("gpu: a channel ends: a work request failed with syndrome {:#04x}",
                                    syndrome);
     }
-    const auto why = found != 0 ? static_cast<status>(found & 0xffffU) : status::peer_lost;
+    const status otherwise = refused ? status::unsupported : status::peer_lost;
+    const auto why = found != 0 ? static_cast<status>(found & 0xffffU) : otherwise;
     out[0] = core::lost_event(owner_, why);
     return 1;
 }

@@ -5,7 +5,7 @@
 #include "backends/gpu/engine_choice.hpp"
 #include "backends/gpu/kernel_memory.hpp"
 #include "backends/gpu/kernel_watch.hpp"
-#include "backends/gpu/service_queues.hpp"
+#include "backends/gpu/queue_set.hpp"
 #include "core/backend.hpp"
 #include "verbs/async_events.hpp"
 #include "verbs/device.hpp"
@@ -21,21 +21,22 @@ namespace accel::gpu {
 
 /// The host's side of one channel of a GPU: its connection is made and ended here, and calls never come by.
 /// `poll` has one event at most: that the connection is of no more use.
-class client_poller final : public core::poller, public core::kernel_client, public verbs::async_listener {
+class client_poller final : public core::kernel_client, public verbs::async_listener {
   public:
-    [[nodiscard]] static result<std::unique_ptr<core::poller>> open(const core::poller_options& options);
+    [[nodiscard]] static result<std::unique_ptr<core::kernel_client>> open(
+        const core::poller_options& options, const core::kernel_options& kernels);
     ~client_poller() override;
     client_poller(const client_poller&) = delete;
     client_poller& operator=(const client_poller&) = delete;
 
-    // core::poller.
-    [[nodiscard]] result<std::unique_ptr<core::link>> open_link(const core::link_config& config) override;
+    // core::kernel_host.
+    [[nodiscard]] result<std::unique_ptr<core::connection>> open_connection(
+        const core::link_config& config) override;
     [[nodiscard]] std::size_t poll(std::span<core::link_event> out) noexcept override;
     [[nodiscard]] int event_fd() const noexcept override { return wake_fd_; }
     [[nodiscard]] bool arm() noexcept override { return true; }
     [[nodiscard]] bool sleep(int other_fd, core::nanoseconds until) noexcept override;
-    [[nodiscard]] core::kernel_client* client() noexcept override { return this; }
-    [[nodiscard]] core::resident_engine engine() const override {
+    [[nodiscard]] core::kernel_engine engine() const override {
         return {engine_, reason_, queues_->cpu_time()};
     }
 
@@ -54,17 +55,14 @@ class client_poller final : public core::poller, public core::kernel_client, pub
     [[nodiscard]] result<void> connect(const core::link_grant& grant, core::nanoseconds deadline);
     /// After this neither end touches any slot.
     void disconnect() noexcept;
-    [[nodiscard]] const std::shared_ptr<core::slot_memory>& send_slots() const noexcept { return send_; }
-    [[nodiscard]] const std::shared_ptr<core::slot_memory>& receive_slots() const noexcept {
-        return receive_;
-    }
 
   private:
     /// Where its slots are; null: on the host.
     [[nodiscard]] core::accelerator_device* slots_on() const noexcept {
         return sizes_.host_slots ? nullptr : kernel_memory_.gpu();
     }
-    client_poller(engine_choice choice, const core::poller_options& options);
+    client_poller(engine_choice choice, const core::poller_options& options,
+                  const core::kernel_options& kernels);
     [[nodiscard]] result<void> prepare();
     [[nodiscard]] result<void> make_queues();
     [[nodiscard]] result<void> make_slots();
@@ -81,9 +79,8 @@ class client_poller final : public core::poller, public core::kernel_client, pub
     kernel_memory kernel_memory_;
     service_sizes sizes_;  ///< of one session
     std::unique_ptr<client_memory> memory_;
-    std::unique_ptr<service_queues> queues_;
+    std::unique_ptr<queue_set> queues_;
     std::unique_ptr<connection> place_;
-    std::shared_ptr<core::slot_memory> send_;
     std::shared_ptr<core::slot_memory> receive_;
     int wake_fd_;
     kernel_watch watch_;

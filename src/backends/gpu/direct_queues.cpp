@@ -1,60 +1,99 @@
-#include "backends/gpu/direct_queues.hpp"
+#include "backends/gpu/queue_set.hpp"
 
-#include "verbs/mlx5_driver.hpp"
-
+#include <algorithm>
+#include <atomic>
 #include <bit>
 #include <utility>
 
 #include <fmt/format.h>
 
 namespace accel::gpu {
+namespace {
 
-result<std::unique_ptr<service_queues>> direct_queues::create(std::shared_ptr<verbs::device> on,
-                                                              const service_sizes& sizes,
-                                                              verbs::async_listener* listener) {
-    std::unique_ptr<direct_queues> made(new direct_queues(std::move(on), sizes));
-    if (auto ready = made->make_queues(listener); !ready) return ready.error();
-    return std::unique_ptr<service_queues>(std::move(made));
-}
+class direct_queues final : public queue_set {
+  public:
+    direct_queues(std::shared_ptr<verbs::device> on, std::unique_ptr<verbs::receive_queue> receives,
+                  std::unique_ptr<verbs::completion_queue> completions) noexcept
+        : device_(std::move(on)),
+          receives_(std::move(receives)),
+          completions_(std::move(completions)),
+          sends_(completions_->depth() - std::min(completions_->depth(), receives_->depth())),
+          sends_left_(sends_) {}
 
-result<void> direct_queues::make_queues(verbs::async_listener* listener) {
-    auto receives = verbs::receive_queue::create(device_, sizes_.receives());
-    if (!receives) return receives.error();
-    receives_ = std::move(*receives);
-    if (receives_->depth() < sizes_.in_flight()) {
-        return error{status::invalid_argument, 0,
-                     fmt::format("gpu: {} sessions of {} slots are more than the {} receives of {}",
-                                 sizes_.sessions, sizes_.slots, receives_->depth(), device_->describe())};
+    [[nodiscard]] queue_depths depths() const noexcept override { return {receives_->depth(), sends_}; }
+    [[nodiscard]] device::detail::completion_port completion_port() const override {
+        device::detail::completion_port out;
+        out.by = device::detail::engine::direct;
+        out.direct = completions_->located();
+        return out;
     }
-    verbs::empty_receives chain;
-    (void)receives_->post(receives_->depth(), chain);
-    // Also those that nobody asked for complete when a queue pair fails.
-    const std::uint32_t needed = receives_->depth() + sizes_.sessions * sizes_.sends();
-    auto completions = verbs::completion_queue::create(device_, needed, listener);
-    if (!completions) return completions.error();
-    completions_ = std::move(*completions);
-    if (completions_->depth() >= needed) return {};
-    return error{
-        status::invalid_argument, 0,
-        fmt::format("gpu: {} sessions of {} slots need {} completions, and {} has {}; ask for fewer",
-                    sizes_.sessions, sizes_.slots, needed, device_->describe(), completions_->depth())};
+    [[nodiscard]] mlx5::shared_receive_queue_ref receives() const override { return receives_->located(); }
+
+    [[nodiscard]] result<void> prepare(session_queue& queue, kernel_memory& memory) override;
+    void discard(session_queue& queue) noexcept override {
+        if (queue.queue_pair) sends_left_ += queue.sends;
+        queue.queue_pair.reset();
+    }
+    [[nodiscard]] result<void> open(session_queue&) override { return {}; }
+    [[nodiscard]] result<void> close(session_queue& queue) override { return queue.queue_pair->reset(); }
+    [[nodiscard]] result<void> start(kernel_memory& with) override;
+
+    [[nodiscard]] int event_fd() const noexcept override { return completions_->event_fd(); }
+    [[nodiscard]] bool arm() noexcept override { return completions_->request_event(); }
+    void disarm() noexcept override { completions_->take_events(); }
+
+  private:
+    [[nodiscard]] bool take_sends(std::uint32_t count) noexcept;
+
+    std::shared_ptr<verbs::device> device_;
+    std::unique_ptr<verbs::receive_queue> receives_;
+    std::unique_ptr<verbs::completion_queue> completions_;
+    std::uint32_t sends_;
+    std::atomic<std::uint32_t> sends_left_;  ///< that no queue pair has
+};
+
+bool direct_queues::take_sends(std::uint32_t count) noexcept {
+    std::uint32_t left = sends_left_;
+    while (left >= count) {
+        if (sends_left_.compare_exchange_weak(left, left - count)) return true;
+    }
+    return false;
 }
 
-result<void> direct_queues::prepare(connection& place) {
+result<void> share_sends(kernel_memory& with, const mlx5::send_queue_ref& queue) {
+    /// What a doorbell takes.
+    constexpr std::uint32_t doorbell_bytes = 8;
+    auto ring = with.share(queue.ring, std::size_t{queue.wqebbs} * mlx5::wqebb_bytes);
+    if (!ring) return ring;
+    auto record = with.share(queue.doorbell_record, sizeof(mlx5::be32));
+    if (!record) return record;
+    return with.share_registers(queue.doorbell, doorbell_bytes);
+}
+
+result<void> direct_queues::prepare(session_queue& queue, kernel_memory& memory) {
     verbs::queue_sizes wanted;
-    wanted.send = sizes_.sends();
-    auto made = verbs::queue_pair::create(device_, place.domain->get(), completions_->get(), receives_->get(),
-                                          wanted, &place);
-    if (!made) return made.error();
-    place.queue_pair.emplace(std::move(*made));
-    sends_.push_back(place.queue_pair->located()->sends);
-    if (sends_.back().blocks == sends_.front().blocks) return {};
-    return error{status::unsupported, 0, "gpu: the driver makes send queues of different sizes"};
+    wanted.send = std::min(queue.sends, static_cast<std::uint32_t>(device_->limits().max_qp_wr));
+    if (!take_sends(wanted.send)) {
+        return error{status::overloaded, 0,
+                     fmt::format("gpu: the completion queue of {} entries has no room for {} more work "
+                                 "requests; use more workers",
+                                 completions_->depth(), wanted.send)};
+    }
+    auto made = verbs::queue_pair::create(device_, queue.domain->get(), completions_->get(), receives_->get(),
+                                          wanted, queue.listener);
+    if (!made) {
+        sends_left_ += wanted.send;
+        return made.error();
+    }
+    queue.sends = wanted.send;
+    queue.queue_pair.emplace(std::move(*made));
+    queue.port.by = device::detail::engine::direct;
+    queue.port.direct.queue = queue.queue_pair->located()->sends;
+    queue.port.direct.queue.state = nullptr;
+    return share_sends(memory, queue.port.direct.queue);
 }
 
 result<void> direct_queues::start(kernel_memory& with) {
-    /// What a doorbell takes.
-    constexpr std::uint32_t doorbell_bytes = 8;
     const auto& completions = completions_->located();
     const auto& receives = receives_->located();
     const std::size_t receive_ring = std::size_t{std::bit_ceil(receives_->depth() + 1)} * receives.stride;
@@ -67,33 +106,23 @@ result<void> direct_queues::start(kernel_memory& with) {
     for (const auto& each : all) {
         if (!each) return each;
     }
-    for (const mlx5::send_queue_ref& each : sends_) {
-        auto ring = with.share(each.ring, std::size_t{each.blocks} * mlx5::block_bytes);
-        if (!ring) return ring;
-        auto record = with.share(each.doorbell_record, sizeof(mlx5::be32));
-        if (!record) return record;
-        auto registers = with.share_registers(each.doorbell, doorbell_bytes);
-        if (!registers) return registers;
-    }
     return {};
 }
 
-device::send_port direct_queues::send_port(const connection& place) const {
-    device::send_port out;
-    out.by = device::engine::direct;
-    out.direct.queue = sends_[place.index];
-    return out;
-}
+}  // namespace
 
-device::completion_port direct_queues::completion_port() const {
-    device::completion_port out;
-    out.by = device::engine::direct;
-    out.direct = completions_->located();
-    return out;
-}
-
-result<void> direct_queues::close(connection& place) {
-    return place.queue_pair->reset();
+result<std::unique_ptr<queue_set>> make_direct_queues(std::shared_ptr<verbs::device> on,
+                                                      const queue_depths& wanted,
+                                                      verbs::async_listener* listener) {
+    auto receives = verbs::receive_queue::create(on, wanted.receives);
+    if (!receives) return receives.error();
+    verbs::empty_receives chain;
+    (void)(*receives)->post((*receives)->depth(), chain);
+    // Also those that nobody asked for complete when a queue pair fails.
+    auto completions = verbs::completion_queue::create(on, (*receives)->depth() + wanted.sends, listener);
+    if (!completions) return completions.error();
+    return std::unique_ptr<queue_set>(
+        new direct_queues(std::move(on), std::move(*receives), std::move(*completions)));
 }
 
 }  // namespace accel::gpu

@@ -1,10 +1,9 @@
 #include "backends/gpu/engine_choice.hpp"
 
 #include "backends/gpu/kernel_memory.hpp"
-#include "verbs/completion_queue.hpp"
 #include "verbs/domain.hpp"
 #include "verbs/mlx5_driver.hpp"
-#include "verbs/queue_pair.hpp"
+#include "verbs/queues.hpp"
 
 #include <utility>
 

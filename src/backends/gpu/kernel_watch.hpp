@@ -1,12 +1,16 @@
 #pragma once
 
 #include "core/clock.hpp"
+#include "core/device_names.hpp"
 #include "core/event_signal.hpp"
+#include "core/layout_version.hpp"
+#include "core/log.hpp"
 
-#include <accel_transport/device/fences.hpp>
+#include <accel_transport/device/detail/mlx5/fences.hpp>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 
@@ -27,6 +31,16 @@ class kernel_watch {
         mlx5::store_whole(&orders.clock_ns, (core::now() + offset).count());
         mlx5::store_flag(&orders.clock_tick, orders.clock_tick + 1);
     }
+    /// Kernels that were compiled with another version have done nothing but tell it. Logs that once. Any
+    /// thread. False: there was none.
+    template <class Report>
+    bool has_refused(const Report& report) noexcept {
+        const std::uint32_t version = mlx5::load_whole(&report.kernel_version);
+        if (version == 0) return false;
+        if (!refusal_logged_.exchange(true))
+            core::log().limited().error("{}", core::other_version("a kernel", version).message);
+        return true;
+    }
     /// Until something wakes it, the next tick, the next look or `until`. True: `other_fd` is readable.
     [[nodiscard]] bool sleep(int wake_fd, int other_fd, core::nanoseconds until) const noexcept {
         const core::nanoseconds now = core::now();
@@ -42,6 +56,7 @@ class kernel_watch {
     static constexpr std::chrono::seconds tick_interval{1};
     static constexpr std::chrono::milliseconds first_interval{2};
     core::nanoseconds next_tick_{};
+    std::atomic<bool> refusal_logged_{false};
 };
 
 }  // namespace accel::gpu

@@ -5,7 +5,7 @@
 #include "core/slot_memory.hpp"
 #include "verbs/endpoint.hpp"
 
-#include <accel_transport/device/slots_layout.hpp>
+#include <accel_transport/device/detail/slots_layout.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -41,8 +41,8 @@ inline void describe_slots(const core::slot_memory& slots, std::uint32_t key, bo
 }
 
 /// What the peer has told.
-[[nodiscard]] inline device::peer_slots_layout slots_of(const verbs::endpoint& peer) noexcept {
-    device::peer_slots_layout out;
+[[nodiscard]] inline device::detail::peer_slots_layout slots_of(const verbs::endpoint& peer) noexcept {
+    device::detail::peer_slots_layout out;
     out.headers = peer.slots_address + core::extension_room;
     out.headers_stride = peer.slots_stride;
     out.headers_key = peer.slots_key;

@@ -16,8 +16,8 @@ constexpr std::chrono::milliseconds flush_grace{20};
 
 }  // namespace
 
-result<std::unique_ptr<core::link>> resident_link::create(resident_poller& owner,
-                                                          const core::link_config& config) {
+result<std::unique_ptr<core::connection>> resident_link::create(resident_poller& owner,
+                                                                const core::link_config& config) {
     const core::link_geometry& most = owner.most();
     const core::link_geometry& wanted = config.geometry;
     if (wanted.slots > most.slots || wanted.request_bytes > most.request_bytes ||
@@ -33,7 +33,7 @@ result<std::unique_ptr<core::link>> resident_link::create(resident_poller& owner
         owner.give_connection_back(*index);
         return opened.error();
     }
-    return std::unique_ptr<core::link>(new resident_link(owner, config, *index));
+    return std::unique_ptr<core::connection>(new resident_link(owner, config, *index));
 }
 
 resident_link::resident_link(resident_poller& owner, const core::link_config& config,
@@ -57,7 +57,7 @@ resident_link::~resident_link() {
 }
 
 core::link_description resident_link::describe() const {
-    connection& mine = poller_.connection_at(index_);
+    gpu::connection& mine = poller_.connection_at(index_);
     verbs::endpoint own;
     mine.queue_pair->describe(own);
     describe_slots(*receive_, mine.requests->rkey, poller_.slots_on() != nullptr, own);
@@ -79,8 +79,8 @@ result<void> resident_link::attach(const core::link_grant& grant, core::nanoseco
 
 /// Kernels know of the session before its client learns that it has one.
 void resident_link::offer(const verbs::endpoint& peer) noexcept {
-    const connection& mine = poller_.connection_at(index_);
-    device::session_offer& out = poller_.memory().offer(index_);
+    const gpu::connection& mine = poller_.connection_at(index_);
+    device::detail::session_offer& out = poller_.memory().offer(index_);
     out = {};
     out.id = config_.session_id;
     out.slots = config_.geometry.slots;
@@ -89,10 +89,10 @@ void resident_link::offer(const verbs::endpoint& peer) noexcept {
     out.responses = {send_->header(0), send_->stride(), config_.geometry.response_bytes,
                      mine.responses->lkey};
     out.peer = slots_of(peer);
-    device::session_report& report = poller_.memory().report_of(index_);
+    device::detail::session_report& report = poller_.memory().report_of(index_);
     report = {};
     poller_.connection_at(index_).failed.store(false, std::memory_order_relaxed);
-    (void)poller_.command(device::command_kind::open, index_);
+    (void)poller_.command(device::detail::command_kind::open, index_);
     offered_ = true;
 }
 
@@ -135,7 +135,7 @@ bool resident_link::close() noexcept {
             return false;
         }
         quiet_ = true;
-        if (offered_) closing_number_ = poller_.command(device::command_kind::close, index_);
+        if (offered_) closing_number_ = poller_.command(device::detail::command_kind::close, index_);
     }
     const auto& report = poller_.memory().report_of(index_);
     const bool let_go = !offered_ || __atomic_load_n(&report.closed, __ATOMIC_ACQUIRE) == closing_number_ ||

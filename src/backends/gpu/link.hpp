@@ -11,10 +11,10 @@ namespace accel::gpu {
 
 /// One client of a service that lives on a GPU. Its messages are the kernels' business; here it is made and
 /// ended.
-class resident_link final : public core::link {
+class resident_link final : public core::connection {
   public:
-    [[nodiscard]] static result<std::unique_ptr<core::link>> create(resident_poller& owner,
-                                                                    const core::link_config& config);
+    [[nodiscard]] static result<std::unique_ptr<core::connection>> create(resident_poller& owner,
+                                                                          const core::link_config& config);
     ~resident_link() override;
     resident_link(const resident_link&) = delete;
     resident_link& operator=(const resident_link&) = delete;
@@ -23,15 +23,7 @@ class resident_link final : public core::link {
     [[nodiscard]] result<void> attach(const core::link_grant& grant, core::nanoseconds deadline) override;
     void activate() override;
     [[nodiscard]] bool close() noexcept override;
-    [[nodiscard]] status deliver(const core::outgoing&) noexcept override { return status::peer_lost; }
-    [[nodiscard]] status deliver_plain(std::uint32_t, std::span<const std::byte>) noexcept override {
-        return status::peer_lost;
-    }
-    [[nodiscard]] bool retract(std::uint32_t) noexcept override { return true; }
-    void consumed(std::uint32_t) noexcept override {}
     [[nodiscard]] bool flushed() noexcept override;
-    [[nodiscard]] core::slot_memory& send() const noexcept override { return *send_; }
-    [[nodiscard]] core::slot_memory& receive() const noexcept override { return *receive_; }
 
     // For the poller, on its thread.
     /// True, once: the session is of no more use, and this is why.

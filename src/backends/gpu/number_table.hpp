@@ -1,7 +1,9 @@
 #pragma once
 
-#include <accel_transport/device/fences.hpp>
-#include <accel_transport/device/service_layout.hpp>
+#include "core/device_names.hpp"
+
+#include <accel_transport/device/detail/mlx5/fences.hpp>
+#include <accel_transport/device/detail/service_layout.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -20,14 +22,14 @@ class number_table {
     }
     number_table() noexcept = default;
     /// A power of two of entries, all of which become free.
-    explicit number_table(std::span<device::session_number> entries) noexcept : entries_(entries) {
+    explicit number_table(std::span<device::detail::session_number> entries) noexcept : entries_(entries) {
         std::fill(entries.begin(), entries.end(), free);
     }
 
     void put(std::uint32_t queue_pair, std::uint32_t session) noexcept {
         std::size_t i = queue_pair & mask();
         while (!is_free(i)) i = (i + 1) & mask();
-        mlx5::store_whole(&entries_[i], device::session_number{queue_pair, session});
+        mlx5::store_whole(&entries_[i], device::detail::session_number{queue_pair, session});
     }
     /// One that is there. An entry behind the gap moves into it if it was put past it.
     void drop(std::uint32_t queue_pair) noexcept {
@@ -43,12 +45,12 @@ class number_table {
     }
 
   private:
-    static constexpr device::session_number free{0, device::no_session};
+    static constexpr device::detail::session_number free{0, device::detail::no_session};
     [[nodiscard]] std::size_t mask() const noexcept { return entries_.size() - 1; }
     [[nodiscard]] bool is_free(std::size_t i) const noexcept {
-        return entries_[i].session == device::no_session;
+        return entries_[i].session == device::detail::no_session;
     }
-    std::span<device::session_number> entries_;
+    std::span<device::detail::session_number> entries_;
 };
 
 }  // namespace accel::gpu

@@ -1,9 +1,7 @@
 #include "backends/gpu/poller.hpp"
 
-#include "backends/gpu/direct_queues.hpp"
 #include "backends/gpu/layout.hpp"
 #include "backends/gpu/link.hpp"
-#include "backends/gpu/proxy_queues.hpp"
 #include "core/event_signal.hpp"
 #include "core/log.hpp"
 
@@ -27,8 +25,8 @@ void connection::on_async_event(ibv_event_type /*type*/) noexcept {
     core::signal_event(wake_fd);
 }
 
-result<std::unique_ptr<core::poller>> resident_poller::open(const core::poller_options& options) {
-    const core::resident_options& wanted = *options.resident;
+result<std::unique_ptr<core::kernel_service>> resident_poller::open(const core::poller_options& options,
+                                                                    const core::kernel_options& wanted) {
     const std::uint64_t slots = std::uint64_t{wanted.sessions} * wanted.most.slots;
     if (slots == 0 || slots > most_slots) {
         return error{status::invalid_argument, 0,
@@ -48,20 +46,21 @@ result<std::unique_ptr<core::poller>> resident_poller::open(const core::poller_o
     const auto level = chosen->fell_back ? log_level::warning : log_level::info;
     core::log().log(level, "gpu: engine {}: {}", chosen->engine == gpu_engine::direct ? "direct" : "proxy",
                     chosen->reason);
-    std::unique_ptr<resident_poller> made(new resident_poller(std::move(*chosen), options));
+    std::unique_ptr<resident_poller> made(new resident_poller(std::move(*chosen), options, wanted));
     if (auto ready = made->prepare(); !ready) return ready.error();
-    return std::unique_ptr<core::poller>(std::move(made));
+    return std::unique_ptr<core::kernel_service>(std::move(made));
 }
 
-resident_poller::resident_poller(engine_choice choice, const core::poller_options& options)
+resident_poller::resident_poller(engine_choice choice, const core::poller_options& options,
+                                 const core::kernel_options& kernels)
     : device_(std::move(choice.on)),
       engine_(choice.engine),
       reason_(std::move(choice.reason)),
       options_(options.verbs),
-      most_(options.resident->most),
-      kernel_memory_(options.resident->gpus, options.resident->gpu),
+      most_(kernels.most),
+      kernel_memory_(kernels.gpus, kernels.gpu),
       wake_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-    sizes_.sessions = options.resident->sessions;
+    sizes_.sessions = kernels.sessions;
     sizes_.slots = most_.slots;
     sizes_.request_stride = stride_for(most_.request_bytes);
     sizes_.response_stride = stride_for(most_.response_bytes);
@@ -78,7 +77,7 @@ resident_poller::~resident_poller() {
     ::close(wake_fd_);
 }
 
-core::resident_engine resident_poller::engine() const {
+core::kernel_engine resident_poller::engine() const {
     return {engine_, reason_, queues_->cpu_time()};
 }
 
@@ -87,10 +86,10 @@ result<void> resident_poller::prepare() {
     if (auto made = make_queues(); !made) return made;
     memory_ = std::make_unique<service_memory>(kernel_memory_, sizes_);
     if (auto allocated = memory_->allocate(); !allocated) return allocated;
-    std::vector<device::send_port> sends;
+    std::vector<device::detail::send_port> sends;
     for (const auto& each : connections_) {
         if (auto registered = register_slots(*each); !registered) return registered;
-        sends.push_back(queues_->send_port(*each));
+        sends.push_back(each->port);
     }
     for (std::uint32_t i = 0; i < sizes_.sessions; ++i) free_.push_back(sizes_.sessions - 1 - i);
     links_.reserve(sizes_.sessions);
@@ -100,8 +99,7 @@ result<void> resident_poller::prepare() {
 }
 
 result<void> resident_poller::make_queues() {
-    auto made = engine_ == gpu_engine::direct ? direct_queues::create(device_, sizes_, this)
-                                              : proxy_queues::create(device_, sizes_, kernel_memory_);
+    auto made = make_queue_set(engine_, device_, sizes_, kernel_memory_, this);
     if (!made) return made.error();
     queues_ = std::move(*made);
     for (std::uint32_t i = 0; i < sizes_.sessions; ++i) {
@@ -109,8 +107,11 @@ result<void> resident_poller::make_queues() {
         auto domain = verbs::domain::create(device_);
         if (!domain) return domain.error();
         place->domain = std::move(*domain);
-        if (auto prepared = queues_->prepare(*place); !prepared) return prepared;
+        place->sends = sizes_.sends();
+        if (auto prepared = queues_->prepare(*place, kernel_memory_); !prepared) return prepared;
         connections_.push_back(std::move(place));
+        if (connections_.back()->port.direct.queue.wqebbs != connections_.front()->port.direct.queue.wqebbs)
+            return error{status::unsupported, 0, "gpu: the driver makes send queues of different sizes"};
     }
     return {};
 }
@@ -127,7 +128,7 @@ result<void> resident_poller::register_slots(connection& place) {
     return {};
 }
 
-result<std::unique_ptr<core::link>> resident_poller::open_link(const core::link_config& config) {
+result<std::unique_ptr<core::connection>> resident_poller::open_connection(const core::link_config& config) {
     return resident_link::create(*this, config);
 }
 
@@ -154,13 +155,18 @@ void resident_poller::give_connection_back(std::uint32_t index) noexcept {
     free_.push_back(index);  // within the capacity of all
 }
 
-std::uint32_t resident_poller::command(device::command_kind kind, std::uint32_t session) noexcept {
+std::uint32_t resident_poller::command(device::detail::command_kind kind, std::uint32_t session) noexcept {
     const std::lock_guard lock(mutex_);
     return memory_->command(kind, session);
 }
 
 void resident_poller::request_stop() noexcept {
     __atomic_store_n(&memory_->orders().stop, 1U, __ATOMIC_RELEASE);
+}
+
+void resident_poller::kernels_ended() noexcept {
+    (void)watch_.has_refused(memory_->report());
+    kernels_ended_.store(true, std::memory_order_seq_cst);
 }
 
 void resident_poller::on_async_event(ibv_event_type /*type*/) noexcept {
@@ -171,7 +177,7 @@ void resident_poller::on_async_event(ibv_event_type /*type*/) noexcept {
 void resident_poller::add(resident_link& link) {
     const std::lock_guard lock(mutex_);
     links_.push_back(&link);
-    news_.store(true, std::memory_order_seq_cst);
+    commands_pending_.store(true, std::memory_order_seq_cst);
     core::signal_event(wake_fd_);
 }
 
@@ -182,8 +188,9 @@ void resident_poller::remove(resident_link& link) noexcept {
 
 std::size_t resident_poller::poll(std::span<core::link_event> out) noexcept {
     core::clear_event(wake_fd_);
-    news_.store(false, std::memory_order_seq_cst);
+    commands_pending_.store(false, std::memory_order_seq_cst);
     watch_.tick(memory_->orders(), memory_->report(), {});
+    (void)watch_.has_refused(memory_->report());
     std::size_t count = 0;
     const std::lock_guard lock(mutex_);
     for (resident_link* each : links_) {

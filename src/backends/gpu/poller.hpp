@@ -4,8 +4,8 @@
 #include "backends/gpu/engine_choice.hpp"
 #include "backends/gpu/kernel_memory.hpp"
 #include "backends/gpu/kernel_watch.hpp"
+#include "backends/gpu/queue_set.hpp"
 #include "backends/gpu/service_memory.hpp"
-#include "backends/gpu/service_queues.hpp"
 #include "core/backend.hpp"
 #include "verbs/async_events.hpp"
 #include "verbs/device.hpp"
@@ -24,23 +24,25 @@ class resident_link;
 
 /// The host's side of a service that lives on a GPU: connections come and go here, and requests never do.
 /// One for each service. `poll` has events of sessions that were lost, nothing else; it hardly ever wakes.
-class resident_poller final : public core::poller, public verbs::async_listener {
+class resident_poller final : public core::kernel_service, public verbs::async_listener {
   public:
-    [[nodiscard]] static result<std::unique_ptr<core::poller>> open(const core::poller_options& options);
+    [[nodiscard]] static result<std::unique_ptr<core::kernel_service>> open(
+        const core::poller_options& options, const core::kernel_options& kernels);
     ~resident_poller() override;
     resident_poller(const resident_poller&) = delete;
     resident_poller& operator=(const resident_poller&) = delete;
 
-    [[nodiscard]] result<std::unique_ptr<core::link>> open_link(const core::link_config& config) override;
+    [[nodiscard]] result<std::unique_ptr<core::connection>> open_connection(
+        const core::link_config& config) override;
     [[nodiscard]] std::size_t poll(std::span<core::link_event> out) noexcept override;
     [[nodiscard]] int event_fd() const noexcept override { return wake_fd_; }
-    [[nodiscard]] bool arm() noexcept override { return !news_.load(std::memory_order_seq_cst); }
+    [[nodiscard]] bool arm() noexcept override { return !commands_pending_.load(std::memory_order_seq_cst); }
     [[nodiscard]] bool sleep(int other_fd, core::nanoseconds until) noexcept override;
-    [[nodiscard]] const device::service_ref* service() const noexcept override { return &memory_->service(); }
-    [[nodiscard]] core::resident_engine engine() const override;
+    [[nodiscard]] const device::service_ref& service() const noexcept override { return memory_->service(); }
+    [[nodiscard]] core::kernel_engine engine() const override;
     void request_stop() noexcept override;
     void on_async_event(ibv_event_type type) noexcept override;
-    void kernels_ended() noexcept override { kernels_ended_.store(true, std::memory_order_seq_cst); }
+    void kernels_ended() noexcept override;
 
     // For the links. Those marked so from any thread.
     [[nodiscard]] const std::shared_ptr<verbs::device>& device() const noexcept { return device_; }
@@ -52,13 +54,13 @@ class resident_poller final : public core::poller, public verbs::async_listener 
     }
     [[nodiscard]] connection& connection_at(std::uint32_t index) noexcept { return *connections_[index]; }
     [[nodiscard]] service_memory& memory() noexcept { return *memory_; }
-    [[nodiscard]] service_queues& queues() noexcept { return *queues_; }
+    [[nodiscard]] queue_set& queues() noexcept { return *queues_; }
     [[nodiscard]] const service_sizes& sizes() const noexcept { return sizes_; }
     /// Any thread: a connection that no session has. `overloaded`.
     [[nodiscard]] result<std::uint32_t> take_place();
     void give_connection_back(std::uint32_t index) noexcept;
     /// Any thread.
-    std::uint32_t command(device::command_kind kind, std::uint32_t session) noexcept;
+    std::uint32_t command(device::detail::command_kind kind, std::uint32_t session) noexcept;
     void add(resident_link& link);
     void remove(resident_link& link) noexcept;
     /// The device or the completion queue has: no session is of any more use.
@@ -68,7 +70,8 @@ class resident_poller final : public core::poller, public verbs::async_listener 
     }
 
   private:
-    resident_poller(engine_choice choice, const core::poller_options& options);
+    resident_poller(engine_choice choice, const core::poller_options& options,
+                    const core::kernel_options& kernels);
     [[nodiscard]] result<void> prepare();
     [[nodiscard]] result<void> make_queues();
     [[nodiscard]] result<void> register_slots(connection& place);
@@ -81,14 +84,14 @@ class resident_poller final : public core::poller, public verbs::async_listener 
     kernel_memory kernel_memory_;
     service_sizes sizes_;
     std::unique_ptr<service_memory> memory_;
-    std::unique_ptr<service_queues> queues_;
+    std::unique_ptr<queue_set> queues_;
     std::vector<std::unique_ptr<connection>> connections_;
     int wake_fd_;
     kernel_watch watch_;
     std::atomic<bool> kernels_ended_{false};
     std::atomic<bool> failed_{false};
 
-    std::atomic<bool> news_{false};
+    std::atomic<bool> commands_pending_{false};
     std::mutex mutex_;  ///< of what follows; met when a link comes or goes
     std::vector<std::uint32_t> free_;
     std::vector<resident_link*> links_;

@@ -1,108 +1,125 @@
-#include "backends/gpu/proxy_queues.hpp"
-
+#include "backends/gpu/queue_set.hpp"
 #include "core/server/thread_times.hpp"
+#include "verbs/proxy.hpp"
 
 #include <algorithm>
 #include <bit>
 #include <utility>
 
-#include <fmt/format.h>
-
 namespace accel::gpu {
+namespace {
 
-proxy_queues::proxy_queues(std::shared_ptr<verbs::device> on, const service_sizes& sizes) noexcept
-    : device_(std::move(on)),
-      sizes_(sizes),
-      sends_(std::min(
-          {sizes.sends(), static_cast<std::uint32_t>(device_->limits().max_qp_wr), proxy::most_entries})),
-      ring_count_(std::bit_ceil(sends_)),
-      completion_count_(std::bit_ceil(std::min(sizes.receives(), proxy::most_entries))) {}
+/// A word with a cache line of its own.
+template <class Word>
+struct alignas(128) lone {
+    Word value{};
+};
 
-result<std::unique_ptr<service_queues>> proxy_queues::create(std::shared_ptr<verbs::device> on,
-                                                             const service_sizes& sizes,
-                                                             kernel_memory& memory) {
-    std::unique_ptr<proxy_queues> made(new proxy_queues(std::move(on), sizes));
-    if (auto ready = made->allocate(memory); !ready) return ready.error();
-    if (auto ready = made->make_engine(); !ready) return ready.error();
-    return std::unique_ptr<service_queues>(std::move(made));
+/// The word behind a ring, which tells how far it has been done.
+std::uint32_t* released_word(const proxy::send_queue_ref& port) noexcept {
+    return &reinterpret_cast<lone<std::uint32_t>*>(port.ring + port.count)->value;
 }
 
-result<void> proxy_queues::allocate(kernel_memory& memory) {
-    const std::size_t descriptors = std::size_t{sizes_.sessions} * ring_count_;
-    auto rings = memory.allocate_shared(descriptors * sizeof(proxy::send_descriptor) +
-                                        completion_count_ * sizeof(proxy::completion_entry));
-    if (!rings) return rings.error();
-    descriptors_ = reinterpret_cast<proxy::send_descriptor*>(*rings);
-    completions_ = reinterpret_cast<proxy::completion_entry*>(descriptors_ + descriptors);
-    auto words = memory.allocate_shared((sizes_.sessions + 1) * sizeof(lone_word) + sizeof(lone_failure));
+class proxy_queues final : public queue_set {
+  public:
+    explicit proxy_queues(std::shared_ptr<verbs::device> on) noexcept : device_(std::move(on)) {
+        completions_.by = device::detail::engine::proxy;
+    }
+    [[nodiscard]] result<void> make(const queue_depths& wanted, kernel_memory& memory);
+
+    [[nodiscard]] queue_depths depths() const noexcept override {
+        return {engine_->receive_depth(), engine_->send_depth()};
+    }
+    [[nodiscard]] device::detail::completion_port completion_port() const override { return completions_; }
+
+    [[nodiscard]] result<void> prepare(session_queue& queue, kernel_memory& memory) override;
+    void discard(session_queue& queue) noexcept override { (void)close(queue); }
+    [[nodiscard]] result<void> open(session_queue& queue) override;
+    [[nodiscard]] result<void> close(session_queue& queue) override;
+    [[nodiscard]] result<void> start(kernel_memory&) override { return engine_->start(); }
+    [[nodiscard]] core::nanoseconds cpu_time() const override {
+        const core::thread_times used = core::times_of(engine_->thread_id());
+        return used.user + used.kernel;
+    }
+
+    bool progress() noexcept override { return engine_->turn(); }
+    [[nodiscard]] bool has_failed() const noexcept override { return engine_->has_failed(); }
+    [[nodiscard]] int event_fd() const noexcept override { return engine_->event_fd(); }
+    [[nodiscard]] bool arm() noexcept override { return engine_->arm(); }
+    void disarm() noexcept override { engine_->disarm(); }
+
+  private:
+    std::shared_ptr<verbs::device> device_;
+    device::detail::completion_port completions_;  ///< without its counter, which is the taker's
+    std::unique_ptr<verbs::proxy_engine> engine_;
+};
+
+result<void> proxy_queues::make(const queue_depths& wanted, kernel_memory& memory) {
+    const std::uint32_t count = std::bit_ceil(std::min(wanted.receives, proxy::max_entries));
+    auto ring = memory.allocate_shared(count * sizeof(proxy::completion_entry));
+    if (!ring) return ring.error();
+    auto words = memory.allocate_shared(sizeof(lone<std::uint32_t>) + sizeof(lone<std::uint64_t>));
     if (!words) return words.error();
-    released_ = reinterpret_cast<lone_word*>(*words);
-    consumed_ = released_ + sizes_.sessions;
-    first_failure_ = reinterpret_cast<lone_failure*>(consumed_ + 1);
+    auto* const consumed = reinterpret_cast<lone<std::uint32_t>*>(*words);
+    completions_.proxied.entries = reinterpret_cast<proxy::completion_entry*>(*ring);
+    completions_.proxied.count = count;
+    completions_.proxied.consumed = &consumed->value;
+    completions_.proxied.first_failure = &reinterpret_cast<lone<std::uint64_t>*>(consumed + 1)->value;
+
+    verbs::proxy_options options;
+    options.receives = wanted.receives;
+    options.sends = wanted.sends;
+    auto made = verbs::proxy_engine::create(
+        device_, {{completions_.proxied.entries, count}, &consumed->value, 0}, options);
+    if (!made) return made.error();
+    engine_ = std::move(*made);
     return {};
 }
 
-result<void> proxy_queues::make_engine() {
-    verbs::proxy_options wanted;
-    wanted.receives = sizes_.receives();
-    wanted.sends = sizes_.sessions * sends_;
-    const verbs::proxy_completion_ring ring{{completions_, completion_count_}, &consumed_->value, 0};
-    auto made = verbs::proxy_engine::create(device_, ring, wanted);
-    if (!made) return made.error();
-    engine_ = std::move(*made);
-    if (engine_->receive_depth() >= sizes_.in_flight() && engine_->send_depth() >= wanted.sends) return {};
-    return error{status::invalid_argument, 0,
-                 fmt::format("gpu: {} sessions of {} slots are more than {} has queues for ({} receives, {} "
-                             "work requests); ask for fewer",
-                             sizes_.sessions, sizes_.slots, device_->describe(), engine_->receive_depth(),
-                             engine_->send_depth())};
-}
-
-device::send_port proxy_queues::send_port(const connection& place) const {
-    device::send_port out;
-    out.by = device::engine::proxy;
-    out.proxied.ring = ring_of(place);
-    out.proxied.count = ring_count_;
-    out.proxied.queue_pair = place.index;
-    out.proxied.released = &released_[place.index].value;
-    return out;
-}
-
-device::completion_port proxy_queues::completion_port() const {
-    device::completion_port out;
-    out.by = device::engine::proxy;
-    out.proxied.entries = completions_;
-    out.proxied.count = completion_count_;
-    out.proxied.consumed = &consumed_->value;
-    out.proxied.first_failure = &first_failure_->value;
-    return out;
+result<void> proxy_queues::prepare(session_queue& queue, kernel_memory& memory) {
+    queue.sends =
+        std::min({queue.sends, static_cast<std::uint32_t>(device_->limits().max_qp_wr), proxy::max_entries});
+    const std::uint32_t count = std::bit_ceil(queue.sends);
+    auto ring = memory.allocate_shared(count * sizeof(proxy::send_descriptor) + sizeof(lone<std::uint32_t>));
+    if (!ring) return ring.error();
+    queue.port.by = device::detail::engine::proxy;
+    queue.port.proxied.ring = reinterpret_cast<proxy::send_descriptor*>(*ring);
+    queue.port.proxied.count = count;
+    queue.port.proxied.queue_pair = queue.index;
+    queue.port.proxied.released = released_word(queue.port.proxied);
+    return {};
 }
 
 /// Known to the engine before it is connected: nothing that arrives is missed.
-result<void> proxy_queues::open(connection& place) {
+result<void> proxy_queues::open(session_queue& queue) {
     verbs::queue_sizes wanted;
-    wanted.send = sends_;
-    auto made = verbs::queue_pair::create(device_, place.domain->get(), engine_->completions(),
-                                          engine_->receives(), wanted, &place);
+    wanted.send = queue.sends;
+    auto made = verbs::queue_pair::create(device_, queue.domain->get(), engine_->completions(),
+                                          engine_->receives(), wanted, queue.listener);
     if (!made) return made.error();
-    const verbs::proxy_send_ring ring{
-        {ring_of(place), ring_count_}, &released_[place.index].value, 0, place.index};
-    if (auto added = engine_->add(*made, ring); !added) return added;
-    place.queue_pair.emplace(std::move(*made));
-    return {};
+    queue.queue_pair.emplace(std::move(*made));
+    const proxy::send_queue_ref& port = queue.port.proxied;
+    const verbs::proxy_send_ring ring{{port.ring, port.count}, released_word(port), 0, queue.index};
+    auto added = engine_->add(*queue.queue_pair, ring);
+    if (!added) queue.queue_pair.reset();
+    return added;
 }
 
 /// What kernels put into the ring from now on stays there.
-result<void> proxy_queues::close(connection& place) {
-    if (!place.queue_pair) return {};
-    engine_->remove(*place.queue_pair);
-    place.queue_pair.reset();
+result<void> proxy_queues::close(session_queue& queue) {
+    if (!queue.queue_pair) return {};
+    engine_->remove(*queue.queue_pair);
+    queue.queue_pair.reset();
     return {};
 }
 
-core::nanoseconds proxy_queues::cpu_time() const {
-    const core::thread_times used = core::times_of(engine_->thread_id());
-    return used.user + used.kernel;
+}  // namespace
+
+result<std::unique_ptr<queue_set>> make_proxy_queues(std::shared_ptr<verbs::device> on,
+                                                     const queue_depths& wanted, kernel_memory& memory) {
+    auto made = std::make_unique<proxy_queues>(std::move(on));
+    if (auto ready = made->make(wanted, memory); !ready) return ready.error();
+    return std::unique_ptr<queue_set>(std::move(made));
 }
 
 }  // namespace accel::gpu

@@ -16,26 +16,26 @@ struct kernel_parts {
     /// `blocks`: of each send queue.
     kernel_parts(std::byte* base, const service_sizes& sizes, std::uint32_t blocks) noexcept
         : carve(base),
-          state(carve.take<device::service_state>(1)),
-          sessions(carve.take<device::session_entry>(sizes.sessions)),
+          state(carve.take<device::detail::service_state>(1)),
+          sessions(carve.take<device::detail::session_entry>(sizes.sessions)),
           table_size(number_table::size_for(sizes.sessions)),
-          table(carve.take<device::session_number>(table_size)),
+          table(carve.take<device::detail::session_number>(table_size)),
           ready_size(std::bit_ceil(sizes.in_flight())),
-          ready(carve.take<device::ready_entry>(ready_size)),
+          ready(carve.take<device::detail::ready_entry>(ready_size)),
           send_states(carve.take<mlx5::shared_send_queue_state>(sizes.sessions)),
-          whole(carve.take<mlx5::whole_request>(std::size_t{sizes.sessions} * blocks)),
+          whole(carve.take<mlx5::ready_request>(std::size_t{sizes.sessions} * blocks)),
           proxied_states(carve.take<proxy::send_queue_state>(sizes.sessions)),
           generations(carve.take<std::uint32_t>(sizes.in_flight())),
           busy(carve.take<std::uint32_t>(sizes.in_flight())) {}
     carver carve;
-    device::service_state* state;
-    device::session_entry* sessions;
+    device::detail::service_state* state;
+    device::detail::session_entry* sessions;
     std::uint32_t table_size;
-    device::session_number* table;
+    device::detail::session_number* table;
     std::uint32_t ready_size;
-    device::ready_entry* ready;
+    device::detail::ready_entry* ready;
     mlx5::shared_send_queue_state* send_states;
-    mlx5::whole_request* whole;
+    mlx5::ready_request* whole;
     proxy::send_queue_state* proxied_states;
     std::uint32_t* generations;
     std::uint32_t* busy;
@@ -51,11 +51,11 @@ result<void> service_memory::allocate() {
     // Each session has one command to open and one to close it under way at most.
     command_count_ = std::bit_ceil(sizes_.sessions * 4);
     const auto lay_out = [this](carver& carve) {
-        orders_ = carve.take<device::orders_layout>(1);
-        report_ = carve.take<device::report_layout>(1);
-        commands_ = carve.take<device::command>(command_count_);
-        offers_ = carve.take<device::session_offer>(sizes_.sessions);
-        session_reports_ = carve.take<device::session_report>(sizes_.sessions);
+        orders_ = carve.take<device::detail::orders_layout>(1);
+        report_ = carve.take<device::detail::report_layout>(1);
+        commands_ = carve.take<device::detail::command>(command_count_);
+        offers_ = carve.take<device::detail::session_offer>(sizes_.sessions);
+        session_reports_ = carve.take<device::detail::session_report>(sizes_.sessions);
     };
     carver measure(nullptr);
     lay_out(measure);
@@ -77,10 +77,10 @@ std::span<std::byte> service_memory::responses(std::uint32_t session) const noex
     return {first + session * bytes, bytes};
 }
 
-result<void> service_memory::prepare(std::span<const device::send_port> sends,
-                                     const device::completion_port& completions,
+result<void> service_memory::prepare(std::span<const device::detail::send_port> sends,
+                                     const device::detail::completion_port& completions,
                                      const mlx5::shared_receive_queue_ref& receives) {
-    const std::uint32_t blocks = sends.front().direct.queue.blocks;
+    const std::uint32_t blocks = sends.front().direct.queue.wqebbs;
     const std::size_t bytes = kernel_parts(nullptr, sizes_, blocks).carve.used();
     auto block = memory_.allocate(bytes);
     if (!block) return block.error();
@@ -92,14 +92,15 @@ result<void> service_memory::prepare(std::span<const device::send_port> sends,
     here.state->receives = receives;
     number_table numbers({here.table, here.table_size});
     for (std::uint32_t i = 0; i < sizes_.sessions; ++i) {
-        device::session_entry& entry = here.sessions[i];
+        device::detail::session_entry& entry = here.sessions[i];
         entry.sends = sends[i];
         entry.sends.direct.state = there.send_states + i;
-        entry.sends.direct.whole = there.whole + std::size_t{i} * blocks;
+        entry.sends.direct.ready_requests = there.whole + std::size_t{i} * blocks;
         entry.sends.proxied.state = there.proxied_states + i;
         entry.generations = there.generations + std::size_t{i} * sizes_.slots;
         entry.busy = there.busy + std::size_t{i} * sizes_.slots;
-        if (entry.sends.by == device::engine::direct) numbers.put(device::name_of(sends[i]), i);
+        if (entry.sends.by == device::detail::engine::direct)
+            numbers.put(device::detail::name_of(sends[i]), i);
     }
     service_.state = there.state;
     service_.sessions = there.sessions;
@@ -116,11 +117,12 @@ result<void> service_memory::prepare(std::span<const device::send_port> sends,
     service_.command_mask = command_count_ - 1;
     service_.offers = offers_;
     service_.report = report_;
+    service_.layout.kernel_version = &report_->kernel_version;
     service_.session_reports = session_reports_;
     return memory_.upload(*block, content);
 }
 
-std::uint32_t service_memory::command(device::command_kind kind, std::uint32_t session) noexcept {
+std::uint32_t service_memory::command(device::detail::command_kind kind, std::uint32_t session) noexcept {
     const std::uint32_t place = commands_given_++ & (command_count_ - 1);
     commands_[place].kind = kind;
     commands_[place].session = session;

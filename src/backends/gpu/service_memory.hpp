@@ -2,6 +2,7 @@
 
 #include "backends/gpu/kernel_memory.hpp"
 #include "backends/gpu/service_sizes.hpp"
+#include "core/device_names.hpp"
 
 #include <accel_transport/device/service.hpp>
 
@@ -23,32 +24,32 @@ class service_memory {
 
     /// Writes what kernels start from. `sends` has one for each session; `completions` and `receives` are
     /// the service's.
-    [[nodiscard]] result<void> prepare(std::span<const device::send_port> sends,
-                                       const device::completion_port& completions,
+    [[nodiscard]] result<void> prepare(std::span<const device::detail::send_port> sends,
+                                       const device::detail::completion_port& completions,
                                        const mlx5::shared_receive_queue_ref& receives);
     [[nodiscard]] const device::service_ref& service() const noexcept { return service_; }
 
     // The host's part.
-    [[nodiscard]] device::session_offer& offer(std::uint32_t session) const noexcept {
+    [[nodiscard]] device::detail::session_offer& offer(std::uint32_t session) const noexcept {
         return offers_[session];
     }
-    [[nodiscard]] device::session_report& report_of(std::uint32_t session) const noexcept {
+    [[nodiscard]] device::detail::session_report& report_of(std::uint32_t session) const noexcept {
         return session_reports_[session];
     }
-    [[nodiscard]] const device::report_layout& report() const noexcept { return *report_; }
-    [[nodiscard]] device::orders_layout& orders() const noexcept { return *orders_; }
+    [[nodiscard]] const device::detail::report_layout& report() const noexcept { return *report_; }
+    [[nodiscard]] device::detail::orders_layout& orders() const noexcept { return *orders_; }
     /// Gives a command; returns its number. One thread at a time.
-    std::uint32_t command(device::command_kind kind, std::uint32_t session) noexcept;
+    std::uint32_t command(device::detail::command_kind kind, std::uint32_t session) noexcept;
 
   private:
     kernel_memory& memory_;
     service_sizes sizes_;
     std::byte* slots_ = nullptr;
-    device::orders_layout* orders_ = nullptr;
-    device::report_layout* report_ = nullptr;
-    device::command* commands_ = nullptr;
-    device::session_offer* offers_ = nullptr;
-    device::session_report* session_reports_ = nullptr;
+    device::detail::orders_layout* orders_ = nullptr;
+    device::detail::report_layout* report_ = nullptr;
+    device::detail::command* commands_ = nullptr;
+    device::detail::session_offer* offers_ = nullptr;
+    device::detail::session_report* session_reports_ = nullptr;
     std::uint32_t command_count_ = 0;
     std::uint32_t commands_given_ = 0;
     device::service_ref service_;

@@ -4,6 +4,10 @@
 
 #include <memory>
 
+namespace accel::core {
+class context_state;
+}
+
 namespace accel::local {
 
 /// `local://name`: client and server in one process. Nothing moves: the server works in the client's slots.

@@ -49,7 +49,7 @@ void local_link::consumed(std::uint32_t slot) noexcept {
 [[gnu::noinline]] void local_link::release_peer_memory(std::uint32_t slot) noexcept {
     (*lent_by_peer_)[slot].store(false, std::memory_order_release);
     if (role_ == link_role::client && !peer_->closed.load(std::memory_order_relaxed)) {
-        peer_->inbox.push(event_kind::let_go, false, slot, {}, {});
+        peer_->inbox.push(event_kind::buffer_released, false, slot, {}, {});
         peer_->owner->notify();
     }
     peer_->lent.fetch_sub(1, std::memory_order_release);

@@ -92,7 +92,8 @@ result<void> tcp_link::connect(const core::link_grant& grant, core::nanoseconds 
     data_opening opening(socket->get(), deadline);
     encrypted_ = poller_.encrypts();
     if (encrypted_) {
-        if (auto shaken = opening.encrypt(*poller_.security(), grant.host); !shaken) {
+        if (auto shaken = opening.encrypt(*poller_.security(), grant.host, {grant.session_id, grant.token});
+            !shaken) {
             return shaken;
         }
     }
@@ -129,7 +130,7 @@ bool tcp_link::secure(std::shared_ptr<core::tls_stream> tls) {
 
 void tcp_link::activate() {
     if (is_server()) {
-        polled_ = true;
+        state_ = state::expected;
         return poller_.door().expect(*this, config_, encrypted_);
     }
     start();
@@ -148,7 +149,6 @@ void tcp_link::adopt(core::data_connection made) {
 
 void tcp_link::start() {
     state_ = state::open;
-    polled_ = true;
     // The kernel would pin plain bytes, and encrypted ones are a copy anyway.
     if (config_.zerocopy && !encrypted_) {
         zerocopy_.enable(fd_.get(), config_.geometry.slots);
@@ -160,9 +160,8 @@ void tcp_link::start() {
 
 /// Does nothing for a link that was never activated: its poller may be another thread's.
 void tcp_link::leave_poller() noexcept {
-    if (polled_) {
+    if (polled()) {
         poller_.remove(*this);
-        polled_ = false;
     }
 }
 
@@ -173,7 +172,7 @@ void tcp_link::fail(status reason) noexcept {
     }
     state_ = state::losing;
     reason_ = reason;
-    blocked_ = false;
+    unblock();
     queue_.clear();
     tls_.reset();
     poller_.unwatch(*this);
@@ -191,7 +190,7 @@ bool tcp_link::close() noexcept {
     }
     if (state_ != state::closing) {
         leave_poller();
-        const bool answers_first = state_ == state::open && is_server() && !peer_left_;
+        const bool answers_first = state_ == state::open && is_server() && output_ != output::unwanted;
         if (state_ == state::open && !is_server()) {
             say_goodbye();
         }
@@ -235,7 +234,7 @@ bool tcp_link::drained(core::nanoseconds now) noexcept {
     if (all_sent() && !zerocopy_.pending()) {
         return true;
     }
-    const bool waits = is_server() || !peer_left_;
+    const bool waits = is_server() || output_ != output::unwanted;
     if (waits && now < close_by_) {
         return false;
     }

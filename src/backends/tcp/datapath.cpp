@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <utility>
 
 #include <sys/socket.h>
 
@@ -74,7 +73,7 @@ void tcp_link::flush() noexcept {
             break;
         }
     }
-    if (!all_sent() && !blocked_) {
+    if (!all_sent() && !blocked()) {
         poller_.make_hot(*this);
     }
 }
@@ -128,14 +127,19 @@ bool tcp_link::send_records() noexcept {
 
 /// Until the kernel takes more.
 void tcp_link::stop_sending() noexcept {
-    blocked_ = true;
+    if (output_ == output::open) {
+        output_ = output::blocked;
+    }
     poller_.output_changed(*this);
 }
 
 /// What the peer sent before it went is still read; the read that finds the end tells the loss.
 void tcp_link::send_failed() noexcept {
     forget_output();
-    send_failed_ = more_to_read_ = true;
+    if (output_ != output::unwanted) {
+        output_ = output::failed;
+    }
+    more_to_read_ = true;
     poller_.make_hot(*this);
 }
 
@@ -160,18 +164,18 @@ void tcp_link::book_sent(std::size_t count) noexcept {
 void tcp_link::settle_loan(std::uint32_t slot) noexcept {
     if (loans_[slot].owed && !queue_.lends(slot) && !zerocopy_.pending(slot)) {
         loans_[slot].owed = false;
-        push_let_go(slot);
+        push_released(slot);
     }
 }
 
-void tcp_link::push_let_go(std::uint32_t slot) noexcept {
+void tcp_link::push_released(std::uint32_t slot) noexcept {
     loans_[slot].next = none;
-    if (first_let_go_ == none) {
-        first_let_go_ = slot;
+    if (first_released_ == none) {
+        first_released_ = slot;
     } else {
-        loans_[last_let_go_].next = slot;
+        loans_[last_released_].next = slot;
     }
-    last_let_go_ = slot;
+    last_released_ = slot;
     poller_.make_hot(*this);
 }
 
@@ -205,23 +209,23 @@ bool tcp_link::retract(std::uint32_t slot) noexcept {
 std::size_t tcp_link::progress(std::span<link_event> out) noexcept {
     std::size_t count = 0;
     if (state_ == state::open) {
-        if (!all_sent() && !blocked_) {
+        if (!all_sent() && !blocked()) {
             flush();
         }
         if (zerocopy_.pending()) {
             reap_zerocopy();
         }
-        count = take_let_go(out);
+        count = take_released(out);
         if (out.size() - count >= 2) {
             count += receive(out.subspan(count));
         }
     }
-    if (blocked_ != watches_output) {
+    if (blocked() != watches_output) {
         poller_.output_changed(*this);
     }
     if (state_ == state::losing && count < out.size()) {
         state_ = state::lost;
-        first_let_go_ = none;
+        first_released_ = none;
         more_to_read_ = false;
         out[count] = make_event(event_kind::lost);
         out[count++].reason = reason_;
@@ -229,12 +233,12 @@ std::size_t tcp_link::progress(std::span<link_event> out) noexcept {
     return count;
 }
 
-std::size_t tcp_link::take_let_go(std::span<link_event> out) noexcept {
+std::size_t tcp_link::take_released(std::span<link_event> out) noexcept {
     std::size_t count = 0;
-    while (first_let_go_ != none && count < out.size()) {
-        const std::uint32_t slot = first_let_go_;
-        first_let_go_ = loans_[slot].next;
-        out[count] = make_event(event_kind::let_go);
+    while (first_released_ != none && count < out.size()) {
+        const std::uint32_t slot = first_released_;
+        first_released_ = loans_[slot].next;
+        out[count] = make_event(event_kind::buffer_released);
         out[count++].header.slot = slot;
     }
     return count;
@@ -243,9 +247,8 @@ std::size_t tcp_link::take_let_go(std::span<link_event> out) noexcept {
 /// Reads until the socket is empty, `out` is full or this link's share is used up.
 std::size_t tcp_link::receive(std::span<link_event> out) noexcept {
     std::size_t count = take_arrivals(out);
-    if (read_ahead_ || socket_empty_) {
-        bool& reason = read_ahead_ ? read_ahead_ : socket_empty_;
-        reason = false;
+    if (input_ == input::ahead || input_ == input::empty) {
+        input_ = input_ == input::ahead ? input::empty : input::unknown;
         more_to_read_ = out.size() - count < 2;
         return count;
     }
@@ -256,7 +259,7 @@ std::size_t tcp_link::receive(std::span<link_event> out) noexcept {
         const read_outcome outcome = read_once(got, MSG_DONTWAIT);
         if (outcome == read_outcome::nothing || outcome == read_outcome::failed) {
             more_to_read_ = false;
-            if (send_failed_) {
+            if (output_ == output::failed) {
                 fail(status::peer_lost);
             }
             break;
@@ -280,7 +283,9 @@ bool tcp_link::read_asleep() noexcept {
     if (outcome == read_outcome::all || outcome == read_outcome::some) {
         reader_.received(got);
         more_to_read_ = true;
-        read_ahead_ = outcome == read_outcome::some;
+        if (outcome == read_outcome::some) {
+            input_ = input::ahead;
+        }
     }
     return outcome != read_outcome::nothing;
 }
@@ -306,12 +311,13 @@ tcp_link::read_outcome tcp_link::read_once(std::size_t& count, int flags) noexce
     if (got > 0) {
         count = static_cast<std::size_t>(got);
         const bool all = count == wanted;
-        socket_empty_ = !all && after_sleep_;
-        after_sleep_ = after_sleep_ && all;
+        if (!all) {
+            input_ = input_ == input::woken ? input::empty : input::unknown;
+        }
         return all ? read_outcome::all : read_outcome::some;
     }
     if (got < 0 && (would_block(errno) || errno == EINTR)) {
-        after_sleep_ = false;
+        input_ = input::unknown;
         return read_outcome::nothing;
     }
     fail(status::peer_lost);
@@ -323,16 +329,15 @@ tcp_link::read_outcome tcp_link::read_record(std::size_t& count, bool may_sleep)
     std::array<iovec, 2> ranges;
     static_cast<void>(reader_.targets(ranges));
     const std::span into(static_cast<std::byte*>(ranges[0].iov_base), ranges[0].iov_len);
-    const bool slept = std::exchange(after_sleep_, false);
+    const bool slept = input_ == input::woken;
     switch (tls_->read(into, count, may_sleep)) {
         case tls_bytes::read_outcome::some:
-            after_sleep_ = slept;
-            socket_empty_ = false;
             return read_outcome::all;
         case tls_bytes::read_outcome::last:
-            socket_empty_ = slept;
+            input_ = slept ? input::empty : input::unknown;
             return read_outcome::some;
         case tls_bytes::read_outcome::nothing:
+            input_ = input::unknown;
             return read_outcome::nothing;
         case tls_bytes::read_outcome::ended:
             break;
@@ -364,7 +369,7 @@ std::size_t tcp_link::take_arrivals(std::span<link_event> out) noexcept {
             // The peer has all of the last message: what still holds its memory no longer matters.
             loans_[slot].owed = false;
             if (is_server()) {
-                out[count] = make_event(event_kind::let_go);
+                out[count] = make_event(event_kind::buffer_released);
                 out[count++].header.slot = slot;
             }
         }

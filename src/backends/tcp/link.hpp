@@ -27,7 +27,7 @@ class tcp_link final : public core::link {
     [[nodiscard]] core::link_description describe() const override;
     [[nodiscard]] result<void> attach(const core::link_grant& grant, core::nanoseconds deadline) override;
     void activate() override;
-    void peer_left() noexcept override { peer_left_ = true; }
+    void peer_left() noexcept override { output_ = output::unwanted; }
     [[nodiscard]] bool close() noexcept override;
     [[nodiscard]] status deliver(const core::outgoing& message) noexcept override;
     [[nodiscard]] status deliver_plain(std::uint32_t slot,
@@ -48,18 +48,17 @@ class tcp_link final : public core::link {
     [[nodiscard]] std::size_t progress(std::span<core::link_event> out) noexcept;
     /// True if `progress` has something to do without any news from the kernel.
     [[nodiscard]] bool has_work() const noexcept {
-        const bool can_send = !all_sent() && !blocked_;
-        return more_to_read_ || can_send || first_let_go_ != none || state_ == state::losing;
+        const bool can_send = !all_sent() && !blocked();
+        return more_to_read_ || can_send || first_released_ != none || state_ == state::losing;
     }
     /// True while the kernel takes no more bytes.
-    [[nodiscard]] bool blocked() const noexcept { return blocked_; }
-    void unblock() noexcept { blocked_ = false; }
+    [[nodiscard]] bool blocked() const noexcept { return output_ == output::blocked; }
+    void unblock() noexcept {
+        if (blocked()) output_ = output::open;
+    }
     /// The first read after a sleep that does not fill its room tells that the socket is empty: the next
     /// `progress` need not ask again.
-    void after_sleep() noexcept {
-        after_sleep_ = true;
-        socket_empty_ = false;
-    }
+    void after_sleep() noexcept { input_ = input::woken; }
     /// True if the one thing to wait for is bytes from the peer.
     [[nodiscard]] bool only_reads() const noexcept {
         return state_ == state::open && all_sent() && !zerocopy_.pending();
@@ -73,20 +72,37 @@ class tcp_link final : public core::link {
 
   private:
     enum class state : std::uint8_t {
-        idle,  ///< not connected yet
+        idle,      ///< not active yet
+        expected,  ///< server: its client has not connected yet
         open,
         losing,  ///< failed; the `lost` event is still to be told
         lost,
         closing,  ///< `close` was called; the kernel still reads lent or slot memory
         closed,
     };
+    /// What is known of bytes from the peer.
+    enum class input : std::uint8_t {
+        unknown,
+        woken,  ///< nothing was read since a sleep
+        empty,  ///< the next `progress` does not read
+        ahead,  ///< likewise: `read_asleep` read for it, and the one behind it does not either
+    };
+    /// What becomes of bytes for the peer.
+    enum class output : std::uint8_t {
+        open,
+        blocked,   ///< the kernel takes no more
+        failed,    ///< …ever: what the peer sent before is still read
+        unwanted,  ///< the peer is gone
+    };
     /// What a slot's owner still has to be told about memory that was lent.
     struct loan {
-        bool owed = false;  ///< a `let_go` is due once nothing touches the memory
+        bool owed = false;  ///< a `buffer_released` is due once nothing touches the memory
         std::uint32_t next = none;
     };
     static constexpr std::uint32_t none = send_queue::none;
 
+    /// The poller knows this link.
+    [[nodiscard]] bool polled() const noexcept { return state_ >= state::expected && state_ <= state::lost; }
     [[nodiscard]] bool is_server() const noexcept { return config_.role == core::link_role::server; }
     [[nodiscard]] result<void> read_wish(const core::link_description& told);
     [[nodiscard]] result<void> connect(const core::link_grant& grant, core::nanoseconds deadline);
@@ -108,9 +124,9 @@ class tcp_link final : public core::link {
     void forget_output() noexcept;
     void book_sent(std::size_t count) noexcept;
     void settle_loan(std::uint32_t slot) noexcept;
-    void push_let_go(std::uint32_t slot) noexcept;
+    void push_released(std::uint32_t slot) noexcept;
     void reap_zerocopy() noexcept;
-    [[nodiscard]] std::size_t take_let_go(std::span<core::link_event> out) noexcept;
+    [[nodiscard]] std::size_t take_released(std::span<core::link_event> out) noexcept;
 
     // Receiving.
     enum class read_outcome : std::uint8_t { all, some, nothing, failed };
@@ -130,17 +146,12 @@ class tcp_link final : public core::link {
     core::unique_fd fd_;
     state state_ = state::idle;
     status reason_ = status::ok;
-    bool polled_ = false;     ///< the poller knows this link
+    input input_ = input::unknown;
+    output output_ = output::open;
     bool encrypted_ = false;  ///< as both ends agreed
-    bool send_failed_ = false;
-    bool blocked_ = false;
     bool more_to_read_ = false;
-    bool after_sleep_ = false;   ///< nothing was read since
-    bool socket_empty_ = false;  ///< the next `progress` does not read
-    bool read_ahead_ = false;    ///< `read_asleep` read for the next `progress`
-    std::uint32_t first_let_go_ = none;
-    std::uint32_t last_let_go_ = none;
-    bool peer_left_ = false;
+    std::uint32_t first_released_ = none;
+    std::uint32_t last_released_ = none;
     core::nanoseconds close_by_{};
     send_queue queue_;
     zerocopy_ledger zerocopy_;

@@ -36,8 +36,9 @@ result<void> data_opening::wait(short events) {
     return broken(failure);
 }
 
-result<void> data_opening::encrypt(const core::security_identity& own, const std::string& host) {
-    auto made = core::tls_stream::connect(own.keys, socket_, host, core::data_protocol);
+result<void> data_opening::encrypt(const core::security_identity& own, const std::string& host,
+                                   const core::session_key& key) {
+    auto made = core::tls_stream::connect(own.keys, socket_, host, core::data_protocol, key);
     if (!made) return made.error();
     tls_ = std::make_shared<core::tls_stream>(std::move(*made));
     for (;;) {

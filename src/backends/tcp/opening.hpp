@@ -23,7 +23,9 @@ class data_opening {
     data_opening(int socket, core::nanoseconds deadline) noexcept : socket_(socket), deadline_(deadline) {}
 
     /// The TLS handshake, before anything else. `host`: what the server's certificate has to be for.
-    [[nodiscard]] result<void> encrypt(const core::security_identity& own, const std::string& host);
+    /// `key`: of the session that the connection is for.
+    [[nodiscard]] result<void> encrypt(const core::security_identity& own, const std::string& host,
+                                       const core::session_key& key);
     /// Which session the connection is for.
     [[nodiscard]] result<void> show(std::uint64_t session_id, const core::session_token& token);
     /// The server's word on it.

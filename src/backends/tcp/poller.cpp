@@ -24,7 +24,7 @@ constexpr std::size_t few_links = 4;
 /// How often it is asked while there is work without asking.
 constexpr std::uint32_t busy_polls_between_epolls = 4;
 constexpr std::size_t epoll_events_at_once = 64;
-/// A link needs room for a `let_go` and the arrival behind it.
+/// A link needs room for a `buffer_released` and the arrival behind it.
 constexpr std::size_t least_room = 2;
 constexpr core::nanoseconds at_once{0};
 /// Of an event that tells of arrivals. (Others carry a link's address, or none.)

@@ -4,6 +4,10 @@
 
 #include <memory>
 
+namespace accel::core {
+class context_state;
+}
+
 namespace accel::zmq {
 
 /// ZeroMQ DEALER (client) and ROUTER (server, one a worker) over TCP.

@@ -35,7 +35,7 @@ class client_hub {
     [[nodiscard]] int event_fd() noexcept;
     [[nodiscard]] bool watched() const noexcept { return watched_; }
 
-    std::shared_ptr<let_go_list> returned = std::make_shared<let_go_list>();
+    std::shared_ptr<release_list> returned = std::make_shared<release_list>();
     std::vector<client_link*> active;
 
   private:

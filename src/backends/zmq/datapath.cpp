@@ -37,7 +37,7 @@ class sleeper {
 constexpr core::nanoseconds longest_wait = std::chrono::seconds{10};
 
 /// Sending may take a notice away that somebody has been told to sleep on.
-void renew_notice(owned_socket& socket, let_go_list& list) noexcept {
+void renew_notice(owned_socket& socket, release_list& list) noexcept {
     if (list.armed() && (socket.events() & ZMQ_POLLIN) != 0) list.wake();
 }
 
@@ -93,7 +93,8 @@ std::size_t server_poller::take_returned(std::span<core::link_event> out) noexce
         lent_payload* const each = hub_->returned->next();
         if (each == nullptr) break;
         if (!each->owner->forgotten()) {
-            out[count++] = core::let_go_event(static_cast<server_link*>(each->link)->owner(), each->slot);
+            out[count++] =
+                core::buffer_released_event(static_cast<server_link*>(each->link)->owner(), each->slot);
         }
         in_flight::settle(*each);
     }
@@ -181,7 +182,7 @@ bool client_link::on_returned(const lent_payload& returned, core::link_event& ou
         std::find_if(deferred_.begin(), deferred_.end(),
                      [&](const core::link_event& response) { return response.header.slot == returned.slot; });
     if (waits == deferred_.end()) {
-        out = core::let_go_event(config_.owner, returned.slot);
+        out = core::buffer_released_event(config_.owner, returned.slot);
         return true;
     }
     out = *waits;

@@ -4,7 +4,6 @@
 #include <array>
 #include <cerrno>
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -16,9 +15,9 @@ bool room_for_descriptors(std::size_t count) noexcept {
     std::array<int, 32> taken{};
     const std::size_t wanted = std::min(count, taken.size());
     std::size_t got = 0;
-    for (int last = ::eventfd(0, EFD_CLOEXEC); last >= 0 && got < wanted;) {
-        taken[got++] = last;
-        if (got < wanted) last = ::fcntl(taken[0], F_DUPFD_CLOEXEC, 0);
+    for (; got < wanted; ++got) {
+        taken[got] = ::eventfd(0, EFD_CLOEXEC);
+        if (taken[got] < 0) break;
     }
     for (std::size_t i = 0; i < got; ++i) ::close(taken[i]);
     return got == wanted;

@@ -8,13 +8,13 @@
 
 namespace accel::zmq {
 
-let_go_list::let_go_list() : fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+release_list::release_list() : fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
-let_go_list::~let_go_list() {
+release_list::~release_list() {
     if (fd_ >= 0) ::close(fd_);
 }
 
-void let_go_list::push(lent_payload& returned) noexcept {
+void release_list::push(lent_payload& returned) noexcept {
     lent_payload* head = head_.load(std::memory_order_relaxed);
     do {
         returned.next = head;
@@ -24,17 +24,17 @@ void let_go_list::push(lent_payload& returned) noexcept {
     if (closed_.load(std::memory_order_seq_cst)) settle_all();
 }
 
-void let_go_list::close() noexcept {
+void release_list::close() noexcept {
     closed_.store(true, std::memory_order_seq_cst);
     while (lent_payload* each = next()) in_flight::settle(*each);
 }
 
-void let_go_list::settle_all() noexcept {
+void release_list::settle_all() noexcept {
     lent_payload* each = head_.exchange(nullptr, std::memory_order_seq_cst);
     while (each != nullptr) in_flight::settle(*std::exchange(each, each->next));
 }
 
-lent_payload* let_go_list::next() noexcept {
+lent_payload* release_list::next() noexcept {
     if (waiting_ == nullptr && head_.load(std::memory_order_relaxed) != nullptr)
         waiting_ = head_.exchange(nullptr, std::memory_order_acquire);
     if (waiting_ == nullptr) return nullptr;
@@ -42,7 +42,7 @@ lent_payload* let_go_list::next() noexcept {
     return std::exchange(waiting_, waiting_->next);
 }
 
-void let_go_list::settle_forgotten() noexcept {
+void release_list::settle_forgotten() noexcept {
     lent_payload* kept = nullptr;
     while (lent_payload* each = next()) {
         if (each->owner->forgotten()) {
@@ -55,7 +55,7 @@ void let_go_list::settle_forgotten() noexcept {
     waiting_ = kept;
 }
 
-void let_go_list::disarm() noexcept {
+void release_list::disarm() noexcept {
     armed_.store(false, std::memory_order_relaxed);
     if (!signalled_.load(std::memory_order_acquire)) return;
     signalled_.store(false, std::memory_order_relaxed);
@@ -63,7 +63,7 @@ void let_go_list::disarm() noexcept {
     static_cast<void>(!::read(fd_, &count, sizeof count));
 }
 
-void let_go_list::wake() noexcept {
+void release_list::wake() noexcept {
     const std::uint64_t one = 1;
     static_cast<void>(!::write(fd_, &one, sizeof one));
     // After the write: whoever sees it can also take the count away.
@@ -71,7 +71,7 @@ void let_go_list::wake() noexcept {
 }
 
 in_flight::in_flight(std::uint32_t slots, std::shared_ptr<core::slot_memory> memory,
-                     std::shared_ptr<let_go_list> list, void* link)
+                     std::shared_ptr<release_list> list, void* link)
     : memory_(std::move(memory)), list_(std::move(list)), lent_(slots) {
     for (std::uint32_t i = 0; i < slots; ++i) {
         lent_[i].slot = i;
@@ -81,7 +81,7 @@ in_flight::in_flight(std::uint32_t slots, std::shared_ptr<core::slot_memory> mem
 }
 
 in_flight::owner in_flight::make(std::uint32_t slots, std::shared_ptr<core::slot_memory> memory,
-                                 std::shared_ptr<let_go_list> list, void* link) {
+                                 std::shared_ptr<release_list> list, void* link) {
     return owner{new in_flight{slots, std::move(memory), std::move(list), link}};
 }
 
@@ -109,7 +109,7 @@ void in_flight::free_lent(void*, void* hint) {
         return;
     }
     // The list, and the list's reader, hold it from here on. It may be the last that happens to this link.
-    const std::shared_ptr<let_go_list> list = payload.owner->list_;
+    const std::shared_ptr<release_list> list = payload.owner->list_;
     payload.frames.fetch_sub(1, std::memory_order_release);
     payload.now.store(lent_payload::state::queued, std::memory_order_release);
     list->push(payload);

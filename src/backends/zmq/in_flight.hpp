@@ -54,12 +54,12 @@ struct lent_payload {
 
 /// How ZeroMQ's threads tell a poller what they have let go of: a list, and a descriptor to wake it.
 /// Lock-free. What is on it stays alive until `in_flight::settle`.
-class let_go_list {
+class release_list {
   public:
-    let_go_list();
-    ~let_go_list();
-    let_go_list(const let_go_list&) = delete;
-    let_go_list& operator=(const let_go_list&) = delete;
+    release_list();
+    ~release_list();
+    release_list(const release_list&) = delete;
+    release_list& operator=(const release_list&) = delete;
 
     /// Any thread.
     void push(lent_payload& returned) noexcept;
@@ -110,7 +110,7 @@ class in_flight {
     };
     using owner = std::unique_ptr<in_flight, link_share>;
     [[nodiscard]] static owner make(std::uint32_t slots, std::shared_ptr<core::slot_memory> memory,
-                                    std::shared_ptr<let_go_list> list, void* link);
+                                    std::shared_ptr<release_list> list, void* link);
 
     // The poller's thread:
     /// One more frame of this slot is about to be ZeroMQ's.
@@ -120,7 +120,7 @@ class in_flight {
     }
     [[nodiscard]] bool idle() const noexcept { return holders_.load(std::memory_order_acquire) == 1; }
     [[nodiscard]] lent_payload& lent(std::uint32_t slot) noexcept { return lent_[slot]; }
-    [[nodiscard]] let_go_list& list() noexcept { return *list_; }
+    [[nodiscard]] release_list& list() noexcept { return *list_; }
     /// True: ZeroMQ has let go already. False: `list` will say when.
     [[nodiscard]] bool want(std::uint32_t slot) noexcept;
     /// After taking a payload off the list.
@@ -131,7 +131,7 @@ class in_flight {
 
   private:
     in_flight(std::uint32_t slots, std::shared_ptr<core::slot_memory> memory,
-              std::shared_ptr<let_go_list> list, void* link);
+              std::shared_ptr<release_list> list, void* link);
     ~in_flight() = default;
     void leave() noexcept;
     /// Of a frame; the last thing that is done with it.
@@ -139,7 +139,7 @@ class in_flight {
 
     std::atomic<std::uint64_t> holders_{1};
     std::shared_ptr<core::slot_memory> memory_;
-    std::shared_ptr<let_go_list> list_;
+    std::shared_ptr<release_list> list_;
     std::vector<lent_payload> lent_;
     bool forgotten_ = false;  ///< of the poller's thread
 };

@@ -67,7 +67,7 @@ class server_hub {
 
   public:
     owned_socket router;
-    std::shared_ptr<let_go_list> returned = std::make_shared<let_go_list>();
+    std::shared_ptr<release_list> returned = std::make_shared<release_list>();
     int router_fd;
     /// The router has said that there is nothing, and nothing was done to it since: its descriptor will tell.
     bool dry = false;

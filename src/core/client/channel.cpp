@@ -10,8 +10,7 @@
 
 #include <fmt/format.h>
 
-/// The public face of a channel: each call is one hop into `channel_core`. Those of the data path are in
-/// channel_core.cpp.
+/// The public face of a channel: each call is one hop into `channel_core`.
 namespace accel {
 namespace {
 
@@ -47,6 +46,28 @@ bool channel::arm() noexcept {
 }
 void channel::close() noexcept {
     if (!behind(core_).inherited()) core_->close();
+}
+
+status channel::begin(call_view& out) noexcept {
+    return behind(core_).begin(out);
+}
+status channel::submit(call_id id, std::size_t length, const submit_options& options) noexcept {
+    return behind(core_).submit(id, length, options);
+}
+status channel::submit(call_id id, slice payload, const submit_options& options) noexcept {
+    return behind(core_).submit(id, payload, options);
+}
+status channel::cancel(call_id id) noexcept {
+    return behind(core_).cancel(id);
+}
+std::size_t channel::poll(std::span<completion> out) noexcept {
+    return behind(core_).poll(out);
+}
+std::size_t channel::wait(std::span<completion> out, std::chrono::nanoseconds timeout) noexcept {
+    return behind(core_).wait(out, timeout);
+}
+status channel::release(call_id id) noexcept {
+    return behind(core_).release(id);
 }
 
 std::size_t channel::max_request_bytes() const noexcept {

@@ -1,57 +1,77 @@
 #include "core/client/channel_core.hpp"
 
-#include "core/event_signal.hpp"
-#include "core/handle.hpp"
+#include "core/log.hpp"
 #include "core/region_state.hpp"
 
 #include <algorithm>
 #include <new>
 #include <utility>
 
-/// The data path of a channel, in the order a call travels. Nothing here allocates, locks or logs.
+/// A channel's data path, in the order a call travels. Nothing here allocates, locks or logs, but for the
+/// loss and the end of a connection.
 namespace accel::core {
+namespace {
+
+/// How long a link may take to give back what its server keeps.
+constexpr nanoseconds release_grace = std::chrono::milliseconds{1'100};
+
+}  // namespace
+
+result<std::unique_ptr<channel_core>> channel_core::connect(std::shared_ptr<context_state> context,
+                                                            std::string_view uri,
+                                                            const channel_options& options) {
+    auto request = prepare_connection(std::move(context), uri, options);
+    if (!request) return request.error();
+    auto made = open_connection(*request);
+    if (!made) return made.error();
+    return std::make_unique<channel_core>(std::move(*request), std::move(*made));
+}
+
+channel_core::channel_core(connect_request request, channel_connection made)
+    : request_(std::move(request)),
+      life_(request_, std::move(made), wakeups_),
+      calls_(request_, wakeups_),
+      spinner_(request_.options.poll) {}
 
 status channel_core::begin(call_view& out) noexcept {
-    if (!connected()) [[unlikely]]
-        return why_unusable();
-    client_slot* slot = slots_.take_free();
+    if (!life_.connected()) [[unlikely]]
+        return life_.why_unusable();
+    channel_slot* slot = calls_.slots().take_free();
     if (slot == nullptr) return status::again;
     out.id = slot->content.id;
     out.request = {slot->header + header_bytes, request_.options.request_bytes};
     return status::ok;
 }
 
-[[gnu::noinline]] status channel_core::why_unusable() const noexcept {
-    if (inherited()) return status::invalid_state;
-    return loss_;
-}
+// Sending.
 
 status channel_core::submit(call_id id, std::size_t length, const submit_options& options) noexcept {
-    client_slot* slot = slots_.find(id);
+    channel_slot* slot = calls_.slots().find(id);
     if (const status bad = check_submit(slot, length, options); bad != status::ok) [[unlikely]]
         return bad;
     const std::span<const std::byte> payload{slot->header + header_bytes, length};
     if (is_staged(options.response_into, true)) [[unlikely]]
-        return submit_staged(*slot, payload, nullptr, {false, true}, options);
+        return submit_staged(*slot, {id.slot, payload, nullptr, options.response_into}, {false, true},
+                             options);
     return submit_payload(*slot, payload, nullptr, options);
 }
 
 status channel_core::submit(call_id id, slice payload, const submit_options& options) noexcept {
-    client_slot* slot = slots_.find(id);
+    channel_slot* slot = calls_.slots().find(id);
     if (const status bad = check_submit(slot, payload.size(), options); bad != status::ok) return bad;
     if (payload.region() == nullptr) return status::invalid_argument;
     if (payload.region()->inherited()) return status::invalid_state;
     const staged_parts staged{is_staged(payload, false), is_staged(options.response_into, true)};
-    if (staged.payload || staged.response) {
-        return submit_staged(*slot, payload.bytes(), payload.region(), staged, options);
-    }
+    if (staged.payload || staged.response)
+        return submit_staged(*slot, {id.slot, payload.bytes(), payload.region(), options.response_into},
+                             staged, options);
     return submit_payload(*slot, payload.bytes(), payload.region(), options);
 }
 
-inline status channel_core::check_submit(const client_slot* slot, std::size_t length,
+inline status channel_core::check_submit(const channel_slot* slot, std::size_t length,
                                          const submit_options& options) const noexcept {
     if (slot == nullptr || slot->state != slot_state::begun) return status::invalid_state;
-    if (!connected()) return why_unusable();
+    if (!life_.connected()) return life_.why_unusable();
     if (length > request_.options.request_bytes) return status::message_too_large;
     if (options.timeout < nanoseconds{0}) return status::invalid_argument;
     if (options.response_into.empty()) return status::ok;
@@ -62,15 +82,20 @@ inline status channel_core::check_submit(const client_slot* slot, std::size_t le
 
 /// Lent memory of a GPU that the link does not reach.
 inline bool channel_core::is_staged(slice lent, bool written) const noexcept {
-    return !lent.empty() && lent.region()->gpu() != nullptr &&
-           !connection_.path->reaches(*lent.region(), written);
+    return !lent.empty() && lent.region()->gpu() != nullptr && !life_.path().reaches(*lent.region(), written);
 }
 
-inline void channel_core::write_header(const client_slot& slot, std::size_t length, nanoseconds deadline,
-                                       const submit_options& options) const noexcept {
+[[gnu::always_inline]] inline void channel_core::stamp(channel_slot& slot, std::size_t length,
+                                                       const submit_options& options) const noexcept {
+    const nanoseconds submitted = now();
+    const nanoseconds timeout =
+        options.timeout > nanoseconds{0} ? options.timeout : request_.options.call_timeout;
+    const nanoseconds deadline = timeout >= never - submitted ? never : submitted + timeout;
+    slot.submitted = submitted;
+    slot.deadline = deadline;
     // Read before anything is written: the compiler cannot know that the header lies apart.
     const call_id id = slot.content.id;
-    const std::int64_t offset = connection_.watch->clock_offset_ns.load(std::memory_order_relaxed);
+    const nanoseconds offset = life_.clock_offset();
     auto& header = *new (slot.header) slot_header;
     header.slot = id.slot;
     header.generation = id.generation;
@@ -80,289 +105,242 @@ inline void channel_core::write_header(const client_slot& slot, std::size_t leng
                                  ? request_.options.response_bytes
                                  : std::min(options.response_into.size(), request_.options.response_bytes);
     header.response_room = static_cast<std::uint32_t>(room);
-    header.deadline_ns = deadline == never ? never.count() : deadline.count() + offset;
+    header.deadline_ns = (deadline == never ? never : deadline + offset).count();
 }
 
-[[gnu::always_inline]] inline void channel_core::stamp(client_slot& slot, std::size_t length,
-                                                       const submit_options& options) const noexcept {
-    const nanoseconds submitted = now();
-    const nanoseconds timeout =
-        options.timeout > nanoseconds{0} ? options.timeout : request_.options.call_timeout;
-    const nanoseconds deadline = timeout >= never - submitted ? never : submitted + timeout;
-    slot.submitted = submitted;
-    slot.deadline = deadline;
-    write_header(slot, length, deadline, options);
-}
-
-[[gnu::always_inline]] inline void channel_core::accept(client_slot& slot,
-                                                        const submit_options& options) noexcept {
-    slot.content.tag = options.tag;
-    slot.content.trace_id = options.trace_id;
-    slots_.set_in_flight(slot);
-    ++statistics_.submitted;
-}
-
-[[gnu::always_inline]] inline status channel_core::submit_payload(client_slot& slot,
+[[gnu::always_inline]] inline status channel_core::submit_payload(channel_slot& slot,
                                                                   std::span<const std::byte> payload,
                                                                   const region_state* lent,
                                                                   const submit_options& options) noexcept {
     stamp(slot, payload.size(), options);
-
     const bool lends = lent != nullptr || !options.response_into.empty();
     const std::uint32_t index = slot.content.id.slot;
-    const status sent = detours_ && !backlog_.empty() ? status::again
-                        : lends ? connection_.path->deliver({index, payload, lent, options.response_into})
-                                : connection_.path->deliver_plain(index, payload);
-    if (sent != status::ok) [[unlikely]] {
-        if (sent != status::again && !doubt(sent)) return loss_;
-        return hold_back(slot, {index, payload, lent, options.response_into}, options);
-    }
+    const bool waits = calls_.has_detours() && !calls_.backlog().empty();
+    const status sent = waits   ? status::again
+                        : lends ? life_.path().deliver({index, payload, lent, options.response_into})
+                                : life_.path().deliver_plain(index, payload);
+    if (sent != status::ok) [[unlikely]]
+        return hold_back(slot, {index, payload, lent, options.response_into}, sent, options);
     slot.owed = true;
     slot.lent = lends;
     slot.staged = false;
-    slot.epoch = epoch_;
-    accept(slot, options);
+    slot.epoch = life_.epoch();
+    calls_.accept(slot, options);
     return status::ok;
 }
 
-// … for those who are not in this file.
-void channel_core::stamp_staged(client_slot& slot, std::size_t length,
-                                const submit_options& options) const noexcept {
-    stamp(slot, length, options);
+/// A message that the link has no room for waits in the backlog, as does every one behind it.
+[[gnu::noinline]] status channel_core::hold_back(channel_slot& slot, const outgoing& message, status unsent,
+                                                 const submit_options& options) noexcept {
+    if (unsent != status::again && !doubt(unsent)) return life_.loss();
+    slot.owed = slot.lent = slot.staged = false;
+    calls_.backlog().push(message);
+    calls_.set_detours(true);
+    calls_.accept(slot, options);
+    return status::ok;
 }
-void channel_core::accept_later(client_slot& slot, const submit_options& options) noexcept {
-    accept(slot, options);
+
+[[gnu::noinline]] status channel_core::submit_staged(channel_slot& slot, const outgoing& message,
+                                                     staged_parts staged,
+                                                     const submit_options& options) noexcept {
+    channel_staging& staging = calls_.staging();
+    if (const status bad = staging.prepare(message, staged); bad != status::ok) return bad;
+    stamp(slot, message.payload.size(), options);
+    calls_.set_detours(true);
+    if (staged.payload) {
+        staging.copy_out(slot);
+    } else {
+        const status sent =
+            link_takes_calls() ? staging.deliver(slot, life_.path(), life_.epoch()) : status::again;
+        if (sent != status::ok && sent != status::again && !doubt(sent)) return life_.loss();
+        if (sent != status::ok) staging.wait_for_link(slot);
+    }
+    slot.staged = true;
+    calls_.accept(slot, options);
+    return status::ok;
 }
-void channel_core::fill_staged(client_slot& slot, const link_event& event) const noexcept {
-    fill(slot.content, slot, event);
+
+/// Before calls of the backlog no other leaves.
+bool channel_core::link_takes_calls() const noexcept {
+    return life_.has_link() && calls_.backlog().empty() && !life_.in_doubt();
 }
+
+/// Calls that wait for a copy, for room, or for the reason of a loss.
+[[gnu::noinline]] void channel_core::follow_detours() noexcept {
+    if (life_.inherited()) return;
+    channel_staging& staging = calls_.staging();
+    status failure = status::ok;
+    if (staging.active()) failure = staging.poll(link_takes_calls() ? &life_.path() : nullptr, life_.epoch());
+    if (failure == status::ok && life_.has_link() && !life_.in_doubt())
+        failure = calls_.backlog().send(life_.path(), life_.epoch(), calls_.slots());
+    if (failure != status::ok) (void)doubt(failure);
+    if (life_.in_doubt() && now() >= life_.doubt_ends()) lose(status::peer_lost);
+    calls_.set_detours(staging.active() || !calls_.backlog().empty() || life_.in_doubt());
+}
+
+// Receiving.
 
 std::size_t channel_core::poll(std::span<completion> out) noexcept {
     completion_room room{out.data(), out.size()};
     hand_out(room);
     progress(room);
     hand_out(room);
-    const std::size_t count = out.size() - room.left;
-    statistics_.completed += count;
-    return count;
+    return out.size() - room.left;
+}
+
+inline void channel_core::hand_out(completion_room& out) noexcept {
+    if (calls_.slots().ready() == 0) [[likely]]
+        return;
+    if (!life_.inherited()) calls_.hand_out(out);
 }
 
 /// Takes what the transport has, then what time and the control plane say. Answers go straight into `out`, as
 /// far as there is room and none is waiting before them.
 [[gnu::always_inline]] inline void channel_core::progress(completion_room& out) noexcept {
-    if (detours_) [[unlikely]]
+    if (calls_.has_detours()) [[unlikely]]
         follow_detours();
-    if (connected()) [[likely]] {
+    if (life_.connected()) [[likely]] {
         bool goes_on = take_events(out);
-        if (now_ >= slots_.next_deadline()) [[unlikely]]
+        if (now_ >= calls_.slots().next_deadline()) [[unlikely]]
             goes_on = expire();
-        if (goes_on && connection_.watch->ended() == status::ok) [[likely]]
+        if (goes_on && life_.watch().ended() == status::ok) [[likely]]
             return;
     }
     out = end_session(out);
 }
 
-/// Calls that wait for a copy, for room, or for the reason of a loss.
-[[gnu::noinline]] void channel_core::follow_detours() noexcept {
-    if (inherited()) return;
-    if (copies_go_on()) poll_staging();
-    if (state_ == state::connected && !backlog_.empty() && !in_doubt()) send_backlog();
-    if (in_doubt() && now() >= name_by_) lose(status::peer_lost);
-    detours_ = copies_go_on() || !backlog_.empty() || in_doubt();
-}
-
-/// The room by value, so that in `progress` it stays in registers.
-[[gnu::noinline]] channel_core::completion_room channel_core::end_session(completion_room out) noexcept {
-    if (inherited()) return out;
-    const status ended = connection_.watch->ended();
-    if (state_ == state::connected && ended != status::ok) {
-        take_events(out);  // answers that came before the end, but after the look before
-        lose(ended);
-    }
-    if (state_ == state::connected) return out;
-    now_ = now();
-    settle_lost();
-    return out;
-}
-
 /// False: the connection is lost.
 [[gnu::always_inline]] inline bool channel_core::take_events(completion_room& out) noexcept {
     const link_event* event = events_.data();
-    std::size_t left = connection_.events->poll(events_);
-    now_ = now();
+    std::size_t left = life_.events().poll(events_);
+    const nanoseconds taken_at = now_ = now();
     for (; left > 0; --left, ++event) {
-        if (event->kind == event_kind::arrived) [[likely]] {
-            on_response(*event, out);
-        } else {
-            on_event(*event);
-        }
-        if (state_ != state::connected) [[unlikely]]
-            return false;
+        const bool arrived = event->kind == event_kind::arrived;
+        if (arrived && calls_.on_response(*event, taken_at, life_, out)) [[likely]]
+            continue;
+        arrived ? lose(status::protocol_error) : on_event(*event);
+        if (!life_.has_link()) return false;
     }
     return true;
 }
 
 [[gnu::noinline]] void channel_core::on_event(const link_event& event) noexcept {
     if (event.kind == event_kind::lost) return static_cast<void>(doubt(event.reason));
-    on_let_go(event.header.slot);
+    calls_.on_buffer_released(event.header.slot);
 }
 
-inline void channel_core::on_response(const link_event& event, completion_room& out) noexcept {
-    const slot_header& header = event.header;
-    const bool sane = is_well_formed(header, message_kind::response) && header.slot < slots_.count() &&
-                      header.length <= max_payload_bytes && event.payload.size() == header.length;
-    if (!sane) [[unlikely]]
-        return lose(status::protocol_error);
-    client_slot& slot = slots_[header.slot];
-    const bool awaited =
-        slot.owed && slot.content.id.generation == header.generation && slot.state == slot_state::in_flight;
-    if (!awaited) [[unlikely]]
-        return on_late_response(slot, header);
-    if (slot.staged) [[unlikely]]
-        return on_staged_response(slot, event);
-    slot.owed = false;
-    slot.holds_response = event.borrowed;
-    if (out.left > 0 && slots_.ready() == 0) [[likely]] {
-        --out.left;
-        fill(*out.next++, slot, event);
-        slots_.finish_taken(slot);
-    } else {
-        fill(slot.content, slot, event);
-        slots_.finish(slot);
+/// False: the connection is lost. A server that has kept lent memory for too long cannot reach it any more
+/// without its session.
+[[gnu::noinline]] bool channel_core::expire() noexcept {
+    if (calls_.expire(now_, life_) && life_.has_link()) {
+        log().warn(
+            "{}: the session ends, for its server has not let go of lent memory within peer_timeout of the "
+            "end of a call",
+            request_.peer.text());
+        lose(status::peer_lost);
     }
+    return life_.has_link();
 }
 
-/// The answer of a call that has ended without it, or of none.
-[[gnu::noinline]] void channel_core::on_late_response(client_slot& slot, const slot_header& header) noexcept {
-    ++statistics_.stale;
-    connection_.path->consumed(header.slot);
-    if (!slot.owed || slot.content.id.generation != header.generation) return;
-    slot.owed = false;
-    if (slot.state == slot_state::settling) slots_.finish(slot);
-    if (slot.state == slot_state::quarantined) {
-        --statistics_.quarantined;
-        slots_.put_free(slot);
+/// The room by value, so that in `progress` it stays in registers.
+[[gnu::noinline]] completion_room channel_core::end_session(completion_room out) noexcept {
+    if (life_.inherited()) return out;
+    const status ended = life_.watch().ended();
+    if (life_.has_link() && ended != status::ok) {
+        take_events(out);  // answers that came before the end, but after the look before
+        lose(ended);
     }
-}
-
-void channel_core::on_let_go(std::uint32_t index) noexcept {
-    if (index < slots_.count() && slots_[index].state == slot_state::settling) slots_.finish(slots_[index]);
-}
-
-/// Writes a completion where it is wanted: all of it, whatever was there.
-inline void channel_core::fill(completion& out, const client_slot& slot,
-                               const link_event& event) const noexcept {
-    const slot_header& header = event.header;
-    out.id = slot.content.id;
-    out.status = header.code;
-    out.code = header.application_code;
-    out.tag = slot.content.tag;
-    out.trace_id = slot.content.trace_id;
-    out.response = event.payload;
-    const nanoseconds offset{connection_.watch->clock_offset_ns.load(std::memory_order_relaxed)};
-    const nanoseconds arrival = nanoseconds{header.arrival_ns} - offset;
-    const nanoseconds total = now_ - slot.submitted;
-    const nanoseconds server = from_ticks(header.server_ticks);
-    const nanoseconds request = std::min(not_negative(arrival - slot.submitted), total);
-    out.timeline.total = total;
-    out.timeline.request = request;
-    out.timeline.queue = from_ticks(header.queue_ticks);
-    out.timeline.copy = from_ticks(header.copy_ticks);
-    out.timeline.preprocessing = from_ticks(header.preprocessing_ticks);
-    out.timeline.inference = from_ticks(header.inference_ticks);
-    out.timeline.response = not_negative(total - request - server);
-    out.timeline.server = server;
+    if (life_.has_link()) return out;
+    now_ = now();
+    settle_lost();
+    return out;
 }
 
 status channel_core::cancel(call_id id) noexcept {
-    client_slot* slot = slots_.find(id);
-    if (inherited() || slot == nullptr) return status::invalid_state;
+    channel_slot* slot = calls_.slots().find(id);
+    if (life_.inherited() || slot == nullptr) return status::invalid_state;
     if (slot->state == slot_state::settling) return status::ok;  // it has ended, and completes in time
     if (slot->state != slot_state::in_flight) return status::invalid_state;
     now_ = now();
-    end_early(*slot, status::cancelled);
+    calls_.end_early(*slot, status::cancelled, now_, life_);
     return status::ok;
-}
-
-/// Completes a call before its answer: at once, unless the transport still touches memory that was lent for
-/// it. Then the server has a `peer_timeout` to let go of it (`reclaim`).
-void channel_core::end_early(client_slot& slot, status why) noexcept {
-    slot.content.status = why;
-    slot.content.code = 0;
-    slot.content.response = {};
-    slot.content.timeline = {};
-    slot.content.timeline.total = now_ - slot.submitted;
-    const bool copied = slot.staged && abandon_staging(slot);
-    if (!slot.owed && !slot.staged) leave_backlog(slot.content.id.slot);
-    const bool free_now =
-        !copied &&
-        (!slot.lent || (state_ == state::connected && connection_.path->retract(slot.content.id.slot)));
-    if (free_now) return slots_.finish(slot);
-    const nanoseconds patience = copied    ? never
-                                 : ending_ ? request_.options.close_timeout
-                                           : request_.options.peer_timeout;
-    slots_.set_settling(slot, patience >= never - now_ ? never : now_ + patience);
-}
-
-bool channel_core::expire() noexcept {
-    nanoseconds next = never;
-    bool overdue = false;
-    for (client_slot& slot : slots_.all()) {
-        if (slot.state == slot_state::settling && slot.deadline <= now_) overdue = true;
-        if (slot.state == slot_state::in_flight && slot.deadline <= now_) end_early(slot, status::timed_out);
-        const bool open = slot.state == slot_state::in_flight || slot.state == slot_state::settling;
-        if (open) next = std::min(next, slot.deadline);
-    }
-    slots_.set_next_deadline(next);
-    if (overdue && state_ == state::connected) reclaim();
-    return state_ == state::connected;
-}
-
-inline void channel_core::hand_out(completion_room& out) noexcept {
-    if (slots_.ready() == 0) [[likely]]
-        return;
-    if (inherited()) return;
-    for (; out.left > 0; --out.left) {
-        const client_slot* slot = slots_.take_done();
-        if (slot == nullptr) break;
-        *out.next++ = slot->content;
-    }
-}
-
-[[gnu::noinline]] void channel_core::consumed(client_slot& slot) noexcept {
-    slot.holds_response = false;
-    if (slot.epoch != epoch_) [[unlikely]]
-        return consumed_late(slot);
-    connection_.path->consumed(slot.content.id.slot);
 }
 
 status channel_core::release(call_id id) noexcept {
-    client_slot* slot = slots_.find(id);
-    if (inherited() || slot == nullptr) return status::invalid_state;
+    channel_slot* slot = calls_.slots().find(id);
+    if (life_.inherited() || slot == nullptr) return status::invalid_state;
     const bool simple = slot->state == slot_state::taken && !slot->holds_response && !slot->owed;
     if (!simple) [[unlikely]]
-        return release_other(*slot);
-    slots_.put_free(*slot);
+        return calls_.release(*slot, life_);
+    calls_.slots().put_free(*slot);
     return status::ok;
 }
 
-/// A call that was never submitted, whose response lies in memory of the link, or whose answer is still to
-/// come.
-[[gnu::noinline]] status channel_core::release_other(client_slot& slot) noexcept {
-    if (slot.state == slot_state::begun) {
-        slots_.put_free(slot);
-        return status::ok;
+// Losing.
+
+/// The link has failed. True: calls that come now wait for the reason. False: the channel is lost.
+bool channel_core::doubt(status why) noexcept {
+    if (const status loss = life_.doubt(why); loss != status::ok) {
+        lose(loss);
+        return false;
     }
-    if (slot.state != slot_state::taken) return status::invalid_state;
-    if (slot.holds_response) consumed(slot);
-    if (!slot.owed) {
-        slots_.put_free(slot);
-        return status::ok;
-    }
-    slot.state = slot_state::quarantined;
-    ++statistics_.quarantined;
-    return status::ok;
+    calls_.set_detours(true);
+    return true;
 }
+
+/// Ends the connection. Calls whose memory nobody touches complete at once, the others when the link has
+/// closed.
+void channel_core::lose(status why) noexcept {
+    if (!life_.lose(why)) return;
+    now_ = now();
+    calls_.end_all(now_, life_);
+}
+
+/// Closes the lost link as far as it goes now; once nothing touches our memory, every call is settled.
+void channel_core::settle_lost() noexcept {
+    if (life_.losing()) {
+        if (!life_.close_link(now_)) return;
+        calls_.settle_all();
+        life_.end_session();
+    }
+    if (life_.can_renew()) life_.renew(calls_.hold_responses(life_.epoch()));
+}
+
+void channel_core::close() noexcept {
+    if (life_.closed()) return;
+    life_.begin_end();
+    lose(status::closed);
+    const nanoseconds deadline = deadline_after(request_.options.close_timeout + release_grace);
+    close_lost(deadline);
+    if (!calls_.staging().finish(deadline)) {
+        log()
+            .limited(request_.peer.host)
+            .warn("{}: a GPU still copies lent memory after close_timeout", request_.peer.text());
+    }
+    life_.end();
+}
+
+void channel_core::close_lost(nanoseconds deadline) noexcept {
+    for (; life_.losing(); sleep_on({}, now_ + std::chrono::microseconds{200})) {
+        now_ = now();
+        settle_lost();
+        if (!life_.losing()) return;
+        if (now_ < deadline) continue;
+        log()
+            .limited(request_.peer.host)
+            .warn("{}: the transport still holds lent memory after close_timeout", request_.peer.text());
+        calls_.settle_all();
+        return life_.end_session();
+    }
+}
+
+channel_statistics channel_core::statistics() const noexcept {
+    channel_statistics out = calls_.statistics();
+    out.reconnects = life_.epoch() - 1;
+    return out;
+}
+
+// Waiting.
 
 template <class Done>
 void channel_core::spin_then_sleep(nanoseconds deadline, Done done) noexcept {
@@ -377,7 +355,7 @@ void channel_core::spin_then_sleep(nanoseconds deadline, Done done) noexcept {
         if (now_ < spin_end) {
             spinner_.turn();
         } else if (mode != poll_mode::busy &&
-                   (state_ != state::connected || in_doubt() || connection_.events->arm())) {
+                   (!life_.has_link() || life_.in_doubt() || life_.events().arm())) {
             sleep(deadline);
         }
         completion_room none;
@@ -387,61 +365,54 @@ void channel_core::spin_then_sleep(nanoseconds deadline, Done done) noexcept {
 
 /// How a wait begins. One that goes to sleep anyway need not look first: `arm` does.
 void channel_core::look(nanoseconds timeout) noexcept {
-    const bool sleeps = request_.options.poll == poll_mode::block && state_ == state::connected;
+    const bool sleeps = request_.options.poll == poll_mode::block && life_.has_link();
     completion_room none;
     if (!sleeps || timeout <= nanoseconds{0}) return progress(none);
     now_ = now();
 }
 
 std::size_t channel_core::wait(std::span<completion> out, nanoseconds timeout) noexcept {
-    if (inherited()) return 0;
+    if (life_.inherited()) return 0;
     look(timeout);
     const nanoseconds deadline = timeout >= never - now_ ? never : now_ + timeout;
     spin_then_sleep(deadline, [this] {
-        const bool nothing_to_come = state_ != state::connected && slots_.open() == 0 && !reconnector_;
-        return slots_.ready() > 0 || nothing_to_come;
+        const bool nothing_to_come = life_.over() && calls_.slots().open() == 0;
+        return calls_.slots().ready() > 0 || nothing_to_come;
     });
     completion_room room{out.data(), out.size()};
     hand_out(room);
-    const std::size_t count = out.size() - room.left;
-    statistics_.completed += count;
-    return count;
+    return out.size() - room.left;
 }
 
 completion channel_core::wait_for(call_id id) noexcept {
     look(never);
-    client_slot& slot = slots_[id.slot];
+    channel_slot& slot = calls_.slots()[id.slot];
     spin_then_sleep(never, [&slot] { return slot.state == slot_state::done; });
-    slots_.take_done(slot);
-    ++statistics_.completed;
+    calls_.slots().take_done(slot);
     return slot.content;
 }
 
+/// When there is something to do though nothing says so: a deadline, or a link that may have room by now.
+nanoseconds channel_core::next_look() const noexcept {
+    const nanoseconds deadline = std::min(calls_.slots().next_deadline(), life_.doubt_ends());
+    return calls_.backlog().empty() ? deadline : std::min(deadline, now() + std::chrono::milliseconds{1});
+}
+
+void channel_core::sleep(nanoseconds deadline) noexcept {
+    const channel_staging& staging = calls_.staging();
+    nanoseconds until = std::min(deadline, next_look());
+    if (staging.active() && !staging.wakes()) until = std::min(until, now() + std::chrono::microseconds{50});
+    life_.sleep(until, staging.active() ? staging.event_fd() : -1);
+}
+
+bool channel_core::arm() noexcept {
+    if (calls_.slots().ready() > 0) return false;
+    const channel_staging& staging = calls_.staging();
+    if (staging.active() && !staging.wakes()) return false;
+    // A copy's end may be told after it was seen.
+    if (!staging.active()) staging.clear_event();
+    wakeups_.set_timer(next_look());
+    return life_.arm();
+}
+
 }  // namespace accel::core
-
-/// The public calls of the data path, here so that each is one function with what it calls.
-namespace accel {
-
-status channel::begin(call_view& out) noexcept {
-    return core::behind(core_, "channel").begin(out);
-}
-status channel::submit(call_id id, std::size_t length, const submit_options& options) noexcept {
-    return core::behind(core_, "channel").submit(id, length, options);
-}
-status channel::submit(call_id id, slice payload, const submit_options& options) noexcept {
-    return core::behind(core_, "channel").submit(id, payload, options);
-}
-status channel::cancel(call_id id) noexcept {
-    return core::behind(core_, "channel").cancel(id);
-}
-std::size_t channel::poll(std::span<completion> out) noexcept {
-    return core::behind(core_, "channel").poll(out);
-}
-std::size_t channel::wait(std::span<completion> out, std::chrono::nanoseconds timeout) noexcept {
-    return core::behind(core_, "channel").wait(out, timeout);
-}
-status channel::release(call_id id) noexcept {
-    return core::behind(core_, "channel").release(id);
-}
-
-}  // namespace accel

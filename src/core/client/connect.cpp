@@ -76,7 +76,7 @@ result<std::string> choose_scheme(connect_request& request) {
         fmt::format("{} and this machine have no scheme in common{}", request.peer.text(), passed_over)};
 }
 
-session_request describe_request(const connect_request& request, const link& path) {
+session_request describe_request(const connect_request& request, const connection& path) {
     session_request out;
     out.scheme = request.peer.scheme;
     out.wanted = {request.options.slots, request.options.request_bytes, request.options.response_bytes};
@@ -86,12 +86,45 @@ session_request describe_request(const connect_request& request, const link& pat
     return out;
 }
 
-result<session_grant> ask_server(const connect_request& request, const link& path,
+result<session_grant> ask_server(const connect_request& request, const connection& path,
                                  const std::shared_ptr<session_watch>& watch, nanoseconds deadline) {
     const session_request wanted = describe_request(request, path);
     if (request.security == nullptr) return in_process::open_session(request.peer.host, wanted);
     return request.context->control().open_session(request.peer.host, request.peer.port, request.security,
                                                    wanted, watch, deadline);
+}
+
+poller_options source_options(const connect_request& request) {
+    poller_options out;
+    out.security = request.security;
+    out.zerocopy = request.options.zerocopy;
+    out.verbs = request.options.verbs;
+    return out;
+}
+
+link_config client_config(const connect_request& request) {
+    link_config out;
+    out.role = link_role::client;
+    out.geometry = {request.options.slots, request.options.request_bytes, request.options.response_bytes};
+    out.zerocopy = request.options.zerocopy;
+    return out;
+}
+
+result<void> open_session(const connect_request& request, connection& path, client_session& session,
+                          nanoseconds deadline) {
+    session.watch = std::make_shared<session_watch>();
+    if (session.watch->event_fd() < 0)
+        return error{status::system_error, EMFILE,
+                     "no descriptor is left for a session; raise the limit of open files (ulimit -n)"};
+    auto grant = ask_server(request, path, session.watch, deadline);
+    if (!grant) return grant.error();
+    session.id = grant->session_id;
+
+    const link_grant told{grant->session_id, grant->token, request.peer.host, std::move(grant->description),
+                          request.peer.port};
+    auto attached = path.attach(told, deadline);
+    if (!attached) close_session(request, session);
+    return attached;
 }
 
 }  // namespace
@@ -106,7 +139,7 @@ result<connect_request> resolve_connection(std::shared_ptr<context_state> contex
     auto effective = apply_options(*peer, options);
     if (!effective) return effective.error();
 
-    connect_request request{std::move(context), std::move(*peer), std::move(*effective), {}, {}, {}, {}, {}};
+    connect_request request{std::move(context), std::move(*peer), std::move(*effective), {}, {}, {}, {}};
     if (request.peer.scheme != "local") {
         auto security = load_client_security(request.options.security);
         if (!security) return security.error();
@@ -142,52 +175,47 @@ result<connect_request> prepare_connection(std::shared_ptr<context_state> contex
     return request;
 }
 
-result<connection> open_connection(const connect_request& request) {
+result<channel_connection> open_connection(const connect_request& request) {
     const nanoseconds deadline = deadline_after(request.options.connect_timeout);
     auto chosen = usable_backend(*request.context, request.peer.scheme);
     if (!chosen) return chosen.error();
-
-    connection made;
-    poller_options options;
-    options.security = request.security;
-    options.zerocopy = request.options.zerocopy;
-    options.verbs = request.options.verbs;
-    options.resident = request.kernels;
-    auto events = (*chosen)->open_poller(options);
+    channel_connection made;
+    auto events = (*chosen)->open_poller(source_options(request));
     if (!events) return events.error();
     made.events = std::move(*events);
 
-    link_config config;
-    config.role = link_role::client;
-    config.geometry = {request.options.slots, request.options.request_bytes, request.options.response_bytes};
+    link_config config = client_config(request);
     config.send = request.requests;
     config.receive = request.responses;
-    config.zerocopy = request.options.zerocopy;
     auto path = made.events->open_link(config);
     if (!path) return path.error();
     made.path = std::move(*path);
-
-    made.watch = std::make_shared<session_watch>();
-    if (made.watch->event_fd() < 0)
-        return error{status::system_error, EMFILE,
-                     "no descriptor is left for a session; raise the limit of open files (ulimit -n)"};
-    auto grant = ask_server(request, *made.path, made.watch, deadline);
-    if (!grant) return grant.error();
-    made.session_id = grant->session_id;
-
-    const link_grant told{grant->session_id, grant->token, request.peer.host, std::move(grant->description),
-                          request.peer.port};
-    if (auto attached = made.path->attach(told, deadline); !attached) {
-        close_session(request, made);
-        return attached.error();
-    }
+    if (auto opened = open_session(request, *made.path, made.session, deadline); !opened)
+        return opened.error();
     return made;
 }
 
-void close_session(const connect_request& request, const connection& made) noexcept {
+result<kernel_connection> open_kernel_connection(const connect_request& request,
+                                                 const kernel_options& kernels) {
+    const nanoseconds deadline = deadline_after(request.options.connect_timeout);
+    auto chosen = usable_backend(*request.context, request.peer.scheme);
+    if (!chosen) return chosen.error();
+    kernel_connection made;
+    auto events = (*chosen)->kernels()->open_client(source_options(request), kernels);
+    if (!events) return events.error();
+    made.events = std::move(*events);
+
+    auto path = made.events->open_connection(client_config(request));
+    if (!path) return path.error();
+    made.path = std::move(*path);
+    if (auto opened = open_session(request, *made.path, made.session, deadline); !opened)
+        return opened.error();
+    return made;
+}
+
+void close_session(const connect_request& request, const client_session& session) noexcept {
     if (request.security == nullptr) return;  // in process, the link itself says so
-    request.context->control().close_session(request.peer.host, request.peer.port, made.session_id,
-                                             made.watch);
+    request.context->control().close_session(request.peer.host, request.peer.port, session.id, session.watch);
 }
 
 }  // namespace accel::core

@@ -1,15 +1,17 @@
 #pragma once
 
-#include "core/backend.hpp"
 #include "core/control/security.hpp"
 #include "core/control/session.hpp"
+#include "core/kernel_host.hpp"
 #include "core/uri.hpp"
 
 #include <memory>
-#include <optional>
 #include <string>
+#include <utility>
 
 namespace accel::core {
+
+class context_state;
 
 /// What a connection is made from; kept, to connect again.
 struct connect_request {
@@ -19,28 +21,34 @@ struct connect_request {
     std::shared_ptr<const security_identity> security;  ///< null in process
     std::shared_ptr<slot_memory> requests;
     std::shared_ptr<slot_memory> responses;
-    std::string why;                            ///< of the scheme
-    std::optional<resident_options> kernels{};  ///< they make the calls, and the link brings its slots
+    std::string why;  ///< of the scheme
 };
 
-/// One established connection: the data path and the session behind it.
-struct connection {
-    std::unique_ptr<poller> events;
-    std::unique_ptr<link> path;  // destroyed before its poller
+/// An open session, as its client knows it.
+struct client_session {
     std::shared_ptr<session_watch> watch;
-    std::uint64_t session_id = 0;
+    std::uint64_t id = 0;
+};
 
-    connection() = default;
-    connection(connection&&) noexcept = default;
-    connection& operator=(connection&& other) noexcept {
+/// An established connection: what is polled, the end of the session's path, and the session behind it.
+template <class Source, class Path>
+struct established {
+    std::unique_ptr<Source> events;
+    std::unique_ptr<Path> path;  // destroyed before its source
+    client_session session;
+
+    established() = default;
+    established(established&&) noexcept = default;
+    established& operator=(established&& other) noexcept {
         path = std::move(other.path);
         events = std::move(other.events);
-        watch = std::move(other.watch);
-        session_id = other.session_id;
+        session = std::move(other.session);
         return *this;
     }
-    ~connection() { path.reset(); }
+    ~established() { path.reset(); }
 };
+using channel_connection = established<poller, link>;
+using kernel_connection = established<kernel_client, connection>;
 
 /// Reads the URI, loads keys and resolves `auto`.
 [[nodiscard]] result<connect_request> resolve_connection(std::shared_ptr<context_state> context,
@@ -52,9 +60,12 @@ struct connection {
                                                          const channel_options& options);
 
 /// Opens a session and its data path, within `connect_timeout`.
-[[nodiscard]] result<connection> open_connection(const connect_request& request);
+[[nodiscard]] result<channel_connection> open_connection(const connect_request& request);
+/// The same for kernels, whose connection brings its slots.
+[[nodiscard]] result<kernel_connection> open_kernel_connection(const connect_request& request,
+                                                               const kernel_options& kernels);
 
 /// Tells the server that the session is over.
-void close_session(const connect_request& request, const connection& made) noexcept;
+void close_session(const connect_request& request, const client_session& session) noexcept;
 
 }  // namespace accel::core

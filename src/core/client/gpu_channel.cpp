@@ -1,5 +1,7 @@
 #include "core/client/connect.hpp"
 #include "core/context_state.hpp"
+#include "core/device_names.hpp"
+#include "core/layout_version.hpp"
 #include "core/log.hpp"
 #include "core/stream_end.hpp"
 
@@ -18,10 +20,10 @@
 namespace accel {
 
 struct gpu_channel::state {
-    state(core::connect_request wanted, core::connection opened)
+    state(core::connect_request wanted, core::kernel_connection opened)
         : request(std::move(wanted)),
           made(std::move(opened)),
-          kernels(*made.events->client()),
+          kernels(*made.events),
           channel(kernels.channel()),
           engine(made.events->engine().engine),
           watcher([this] { watch(); }) {}
@@ -35,11 +37,11 @@ struct gpu_channel::state {
         made.path->activate();
         std::array<core::link_event, 16> events;
         while (!ending) {
-            kernels.set_clock_offset(core::nanoseconds{made.watch->clock_offset_ns.load()});
+            kernels.set_clock_offset(core::nanoseconds{made.session.watch->clock_offset_ns.load()});
             if (made.events->poll(events) > 0) lose(events[0].reason);
-            const status over = made.watch->ended();
+            const status over = made.session.watch->ended();
             if (over != status::ok) lose(over == status::closed ? over : status::peer_lost);
-            (void)made.events->sleep(lost ? -1 : made.watch->event_fd(), core::never);
+            (void)made.events->sleep(lost ? -1 : made.session.watch->event_fd(), core::never);
         }
     }
     void lose(status why) {
@@ -47,7 +49,7 @@ struct gpu_channel::state {
         if (why != status::closed)
             core::log().limited(request.peer.host).info("{} lost: {}", request.peer.text(), to_string(why));
         end(why);
-        core::close_session(request, made);
+        core::close_session(request, made.session);
     }
     void end(status why) noexcept {
         status none = status::ok;
@@ -55,12 +57,13 @@ struct gpu_channel::state {
         kernels.end(why);
     }
     [[nodiscard]] gpu_channel_failure failure() const noexcept {
+        if (mlx5::load_whole(&channel.report->kernel_version) != 0) return {status::unsupported, 0};
         const std::uint32_t told = mlx5::load_whole(&channel.report->failure);
         if (told == 0) return {ended.load(), 0};
         return {static_cast<status>(told & 0xffffU), static_cast<std::uint8_t>(told >> 16)};
     }
     [[nodiscard]] gpu_channel_statistics statistics() const noexcept {
-        const device::channel_report& report = *channel.report;
+        const device::detail::channel_report& report = *channel.report;
         return {mlx5::load_whole(&report.submitted), mlx5::load_whole(&report.completed),
                 mlx5::load_whole(&report.ended_early), mlx5::load_whole(&report.stale),
                 mlx5::load_whole(&report.quarantined)};
@@ -74,12 +77,12 @@ struct gpu_channel::state {
         if (auto read = kernels.finish_report(); !read)
             core::log().limited(request.peer.host).warn("gpu: {}", read.error().message);
         (void)made.path->close();
-        if (!lost) core::close_session(request, made);
+        if (!lost) core::close_session(request, made.session);
         closed = true;
     }
 
     core::connect_request request;
-    core::connection made;
+    core::kernel_connection made;
     core::kernel_client& kernels;
     device::channel_ref channel;
     gpu_engine engine;
@@ -109,12 +112,14 @@ channel_options gpu_channel::defaults() {
     return out;
 }
 
-result<gpu_channel> gpu_channel::connect(context& ctx, std::string_view uri, const channel_options& options) {
+result<gpu_channel> gpu_channel::connect(context& ctx, std::string_view uri, const channel_options& options,
+                                         std::uint32_t layout) {
+    if (layout != device::detail::layout_version) return core::other_version("this program", layout);
     if (ctx.state()->inherited()) return core::made_before_fork();
     auto request = core::resolve_connection(ctx.state(), uri, options);
     if (!request) return request.error();
-    const core::backend* scheme = ctx.state()->find_backend(request->peer.scheme);
-    if (scheme == nullptr || !scheme->serves_kernels()) {
+    core::backend* scheme = ctx.state()->find_backend(request->peer.scheme);
+    if (scheme == nullptr || scheme->kernels() == nullptr) {
         return error{
             status::invalid_argument, 0,
             fmt::format("{}:// has no channels for kernels; connect to gpu://, which reaches servers "
@@ -126,15 +131,14 @@ result<gpu_channel> gpu_channel::connect(context& ctx, std::string_view uri, con
                      "kernels cannot be connected again: without reconnect, close a lost gpu_channel and "
                      "connect another"};
     }
-    core::resident_options kernels{request->context->gpus(), nullptr, 1, {}, request->options.call_timeout};
+    core::kernel_options kernels{request->context->gpus(), nullptr, 1, {}, request->options.call_timeout};
     kernels.most = {request->options.slots, request->options.request_bytes, request->options.response_bytes};
     if (request->options.memory != memory_kind::host()) {
         auto opened = request->context->gpus()->open(request->options.memory);
         if (!opened) return opened.error();
         kernels.gpu = *opened;
     }
-    request->kernels = kernels;
-    auto made = core::open_connection(*request);
+    auto made = core::open_kernel_connection(*request, kernels);
     if (!made) return made.error();
     auto kept = std::make_unique<state>(std::move(*request), std::move(*made));
     kept->gpu = kernels.gpu;
@@ -178,7 +182,7 @@ status gpu_channel::close(CUstream_st* stream, std::chrono::nanoseconds timeout)
         if (ended != status::ok) return ended;
     }
     close();
-    return status::ok;
+    return failure().reason == status::unsupported ? status::unsupported : status::ok;
 }
 
 void gpu_channel::close() {

@@ -22,7 +22,7 @@ reconnector::~reconnector() {
     if (thread_.joinable()) thread_.join();
     if (made_) {
         (void)made_->path->close();
-        close_session(request_, *made_);
+        close_session(request_, made_->session);
     }
     ::close(event_fd_);
 }
@@ -34,12 +34,11 @@ void reconnector::start() {
     changed_.notify_all();
 }
 
-std::optional<connection> reconnector::take() {
-    if (!ready_.load(std::memory_order_acquire)) return std::nullopt;
+channel_connection reconnector::take() {
     const std::lock_guard lock(mutex_);
     ready_.store(false, std::memory_order_relaxed);
     clear_event(event_fd_);
-    return std::exchange(made_, std::nullopt);
+    return *std::exchange(made_, std::nullopt);
 }
 
 bool reconnector::pause(nanoseconds duration) {

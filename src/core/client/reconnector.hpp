@@ -21,8 +21,10 @@ class reconnector {
 
     /// Starts trying. A try that is under way goes on.
     void start();
-    /// The new connection, once; then idle until the next start. Cheap while there is none.
-    [[nodiscard]] std::optional<connection> take();
+    /// `take` has a connection.
+    [[nodiscard]] bool ready() const noexcept { return ready_.load(std::memory_order_acquire); }
+    /// The new connection, once, when `ready`; then idle until the next start.
+    [[nodiscard]] channel_connection take();
     /// Readable when take() has something.
     [[nodiscard]] int event_fd() const noexcept { return event_fd_; }
 
@@ -38,7 +40,7 @@ class reconnector {
     std::condition_variable changed_;
     bool stopping_ = false;
     bool wanted_ = false;
-    std::optional<connection> made_;
+    std::optional<channel_connection> made_;
     std::thread thread_;
 };
 

@@ -161,7 +161,8 @@ void control_server::impl::start_handshakes() {
 /// False: its address has had its share for now.
 bool control_server::impl::start_handshake(server_connection& which) {
     if (!handshakes_.take(which.client.address, now())) return false;
-    auto tls = tls_stream::accept(identity_->keys, which.stream.fd());
+    auto tls = tls_stream::accept(identity_->keys, which.stream.fd(),
+                                  [this](std::uint64_t session) { return host_.token_of(session); });
     if (!tls) {
         log()
             .limited(which.client.account())
@@ -240,7 +241,7 @@ void control_server::impl::on_control_greeting(server_connection& which) {
     which.stream.take(greeting_bytes);
     if (which.stream.tls() == nullptr && !identity_->insecure) return refuse_plain(which);
     const tls_stream* tls = which.stream.tls();
-    if (tls != nullptr && !tls->carries(control_protocol))
+    if (tls != nullptr && (!tls->carries(control_protocol) || tls->session()))
         return refuse(which, "it greets as what it is not");
     if (!still_admitted(which)) {
         send(which, {0, refused{status::unauthorized, "this client's key is not authorised any more"}});
@@ -288,12 +289,17 @@ void control_server::impl::refuse_plain(server_connection& which) {
     refuse(which, "it has no keys");
 }
 
+/// Those of a session's key are its data connections, and nothing else.
+bool control_server::impl::may_carry(const tls_stream& tls, std::uint64_t session_id) {
+    return tls.carries(data_protocol) && tls.session().value_or(session_id) == session_id;
+}
+
 /// A data connection belongs to a session's worker from here on.
 void control_server::impl::pass_on(server_connection& which) {
     std::string why;
     const auto shown = read_data_preamble(which.stream.received(), why);
     const tls_stream* tls = which.stream.tls();
-    if (!shown || (tls != nullptr && !tls->carries(data_protocol)) ||
+    if (!shown || (tls != nullptr && !may_carry(*tls, shown->session_id)) ||
         which.stream.received().size() > sizeof(data_preamble))
         return refuse(which, why.empty() ? "it speaks out of turn" : why);
     const client_identity client = which.client;

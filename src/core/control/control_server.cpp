@@ -85,12 +85,12 @@ void control_server::impl::end_session(std::uint64_t id, status why) {
 }
 
 void control_server::impl::run() {
-    while (!stopping_.load()) turn(longest_sleep);
+    while (!stopping_.load()) progress(longest_sleep);
     take_ended();
     say_goodbye();
 }
 
-void control_server::impl::turn(nanoseconds longest) {
+void control_server::impl::progress(nanoseconds longest) {
     take_events(time_to_sleep(longest));
     // Before anything that peers ask for: their flood delays no heartbeat.
     if (const nanoseconds at = now(); at >= next_timer_) run_timers(at);

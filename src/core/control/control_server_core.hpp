@@ -36,7 +36,7 @@ class control_server::impl {
     /// Takes turns on a thread of its own from now on. False: there is no descriptor to wake it by.
     [[nodiscard]] bool start();
     /// Sleeps until there is something to do, or for `longest`; then does a bounded part of it.
-    void turn(nanoseconds longest);
+    void progress(nanoseconds longest);
     /// A connection from `address` has come.
     void adopt(unique_fd socket, std::string address);
 
@@ -81,6 +81,7 @@ class control_server::impl {
     void read_greeting(server_connection& which);
     void on_control_greeting(server_connection& which);
     [[nodiscard]] bool find_place(const std::string& account);
+    [[nodiscard]] static bool may_carry(const tls_stream& tls, std::uint64_t session_id);
     void pass_on(server_connection& which);
     void refuse(server_connection& which, std::string_view why);
     void refuse_plain(server_connection& which);

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -57,6 +58,8 @@ class session_host {
                                                              const client_identity& client) = 0;
     /// The peer closed (`closed`) or died (`peer_lost`). Idempotent; returns at once.
     virtual void close_session(std::uint64_t session_id, status why) noexcept = 0;
+    /// By which its client makes the session's data connections. Empty: no such session is open.
+    [[nodiscard]] virtual std::optional<session_token> token_of(std::uint64_t session_id) const = 0;
     /// Schemes this server listens for, best first.
     [[nodiscard]] virtual std::vector<std::string> offers() const = 0;
     /// A client has made a data connection for a session: answers it and passes it on to the session's

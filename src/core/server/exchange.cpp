@@ -1,6 +1,6 @@
 #include "core/region_state.hpp"
+#include "core/server/gpu_exchanges.hpp"
 #include "core/server/session.hpp"
-#include "core/server/stream_pool.hpp"
 #include "core/server/worker.hpp"
 
 #include <accel_transport/server.hpp>
@@ -14,7 +14,7 @@ namespace {
 
 /// The checked precondition of every method: the exchange is still open.
 core::exchange_state& open_state(core::exchange_state* state) noexcept {
-    if (state == nullptr) core::worker::misuse();
+    if (state == nullptr) core::exchange_server::misuse();
     return *state;
 }
 
@@ -75,7 +75,8 @@ void exchange::record(stage what, std::chrono::nanoseconds duration) noexcept {
 
 memory_kind exchange::memory() const noexcept {
     const core::exchange_state& state = open_state(state_);
-    return state.device == nullptr ? memory_kind::host() : state.owner->owner().streams()->device().kind();
+    return state.device == nullptr ? memory_kind::host()
+                                   : state.owner->owner().exchanges().gpu()->streams().device().kind();
 }
 
 CUstream_st* exchange::stream() const noexcept {
@@ -88,6 +89,14 @@ void exchange::mark(stage what) noexcept {
     if (state.device == nullptr || what == stage::copy || is_inherited(state)) return;
     state.device->lane->stream->mark(what == stage::inference ? core::stream_mark::inference
                                                               : core::stream_mark::preprocessing);
+}
+
+status exchange::reply(std::size_t length) noexcept {
+    core::exchange_state& state = open_state(state_);
+    if (length > state.response_room.size()) return status::message_too_large;
+    state.payload = state.response_room.first(length);
+    state_ = nullptr;
+    return core::exchange_server::answer(state);
 }
 
 status exchange::reply(slice payload, std::atomic<std::uint32_t>& leases) noexcept {
@@ -104,7 +113,7 @@ status exchange::reply(slice payload, std::atomic<std::uint32_t>& leases) noexce
     state.answer.lent = payload.region();
     state.leases = &leases;
     state_ = nullptr;
-    return core::worker::answer(state);
+    return core::exchange_server::answer(state);
 }
 
 status exchange::fail(status reason, std::uint32_t code, std::string_view message) noexcept {
@@ -120,7 +129,7 @@ status exchange::fail(status reason, std::uint32_t code, std::string_view messag
     if (length > 0) std::memcpy(room.data(), message.data(), length);
     state.payload = room.first(length);
     state_ = nullptr;
-    return core::worker::answer(state);
+    return core::exchange_server::answer(state);
 }
 
 }  // namespace accel

@@ -1,9 +1,10 @@
 #include "core/carver.hpp"
 #include "core/device_copy.hpp"
+#include "core/device_names.hpp"
 #include "core/server/gpu_service_state.hpp"
 #include "core/stream_end.hpp"
 
-#include <accel_transport/device/graph_steps.hpp>
+#include <accel_transport/device/detail/graph_steps.hpp>
 #include <accel_transport/gpu_graph.hpp>
 
 #include <algorithm>
@@ -16,50 +17,51 @@
 namespace accel {
 namespace {
 
-constexpr std::uint32_t most_batch = 1024;
-constexpr std::uint32_t most_instances = 64;
+constexpr std::uint32_t max_batch = 1024;
+constexpr std::uint32_t max_instances = 64;
 
 /// One recording, and what it works on.
 struct instance {
     core::accelerator_device* gpu = nullptr;
     std::byte* memory = nullptr;
-    std::unique_ptr<core::recorded_turns> turns;
+    std::unique_ptr<core::recorded_graph> iterations;
     bool started = false;
     bool ended = false;
-    device::graph_state last;  ///< once it has
+    device::detail::graph_state last;  ///< once it has
 
     explicit instance(core::accelerator_device* of) noexcept : gpu(of) {}
     instance(const instance&) = delete;
     instance& operator=(const instance&) = delete;
     ~instance() {
-        turns.reset();
+        iterations.reset();
         if (memory != nullptr) gpu->release(memory);
     }
 };
 
-std::size_t lay_out(std::byte* base, const gpu_graph_options& options, device::graph_memory& out) noexcept {
+std::size_t lay_out(std::byte* base, const gpu_graph_options& options,
+                    device::detail::graph_memory& out) noexcept {
     core::carver carve(base);
-    out.state = carve.take<device::graph_state>(1);
+    out.state = carve.take<device::detail::graph_state>(1);
     out.exchanges = carve.take<device::exchange_ref>(options.batch);
-    out.turn.answers = carve.take<device::turn_answer>(options.batch);
+    out.iteration.answers = carve.take<device::iteration_answer>(options.batch);
     std::byte* const input = carve.take<std::byte>(options.input_bytes * options.batch);
     std::byte* const output = carve.take<std::byte>(options.output_bytes * options.batch);
-    out.turn.input = options.input_bytes > 0 ? input : nullptr;
-    out.turn.output = options.output_bytes > 0 ? output : nullptr;
-    out.turn.input_bytes = options.input_bytes;
-    out.turn.output_bytes = options.output_bytes;
-    out.turn.batch = options.batch;
-    if (base != nullptr) out.turn.count = &out.state->count;
-    out.turn.exchanges = out.exchanges;
+    out.iteration.input = options.input_bytes > 0 ? input : nullptr;
+    out.iteration.output = options.output_bytes > 0 ? output : nullptr;
+    out.iteration.input_bytes = options.input_bytes;
+    out.iteration.output_bytes = options.output_bytes;
+    out.iteration.batch = options.batch;
+    if (base != nullptr) out.iteration.count = &out.state->count;
+    out.iteration.exchanges = out.exchanges;
     return carve.used();
 }
 
 result<void> check(const gpu_graph_options& options) {
-    if (options.batch < 1 || options.batch > most_batch || options.instances < 1 ||
-        options.instances > most_instances) {
+    if (options.batch < 1 || options.batch > max_batch || options.instances < 1 ||
+        options.instances > max_instances) {
         return error{status::invalid_argument, 0,
-                     fmt::format("gpu_graph: 1 to {} requests a turn, and 1 to {} instances", most_batch,
-                                 most_instances)};
+                     fmt::format("gpu_graph: 1 to {} requests an iteration, and 1 to {} instances", max_batch,
+                                 max_instances)};
     }
     const std::size_t largest = std::max(options.input_bytes, options.output_bytes);
     if (largest > wire::max_payload_bytes) {
@@ -69,7 +71,7 @@ result<void> check(const gpu_graph_options& options) {
     return {};
 }
 
-/// What the last turn has left.
+/// What the last iteration has left.
 result<void> read_state(instance& of, core::nanoseconds deadline) {
     return core::copy_and_wait(*of.gpu, reinterpret_cast<std::byte*>(&of.last), of.memory, sizeof of.last,
                                deadline);
@@ -93,25 +95,25 @@ struct gpu_graph::state {
 result<void> gpu_graph::state::record(const gpu_graph_options& options, const recorder& work,
                                       std::uint32_t number) {
     auto made = std::make_unique<instance>(core->gpu());
-    device::graph_memory memory;
+    device::detail::graph_memory memory;
     const std::size_t bytes = lay_out(nullptr, options, memory);
     auto block = core->gpu()->allocate(bytes);
     if (!block) return block.error();
     made->memory = *block;
     (void)lay_out(made->memory, options, memory);
-    memory.turn.instance = number;
-    auto turns =
-        core->gpu()->record(*core->kernels().service(), memory,
-                            [&work, &memory](CUstream_st* stream) { return work(stream, memory.turn); });
-    if (!turns) return turns.error();
-    made->turns = std::move(*turns);
+    memory.iteration.instance = number;
+    auto iterations =
+        core->gpu()->record(core->kernels().service(), memory,
+                            [&work, &memory](CUstream_st* stream) { return work(stream, memory.iteration); });
+    if (!iterations) return iterations.error();
+    made->iterations = std::move(*iterations);
     instances.push_back(std::move(made));
     return {};
 }
 
 result<void> gpu_graph::state::start() {
     for (const auto& each : instances) {
-        if (auto started = each->turns->start(); !started) return started;
+        if (auto started = each->iterations->start(); !started) return started;
         each->started = true;
     }
     return {};
@@ -122,7 +124,7 @@ status gpu_graph::state::stop(core::nanoseconds deadline) {
     for (const auto& each : instances) {
         if (!each->started || each->ended) continue;
         core->kernels().request_stop();
-        const status ended = core::wait_for_end(*core->gpu(), each->turns->native(), deadline);
+        const status ended = core::wait_for_end(*core->gpu(), each->iterations->native(), deadline);
         if (ended != status::ok) return ended;
         if (auto read = read_state(*each, deadline); !read) return read.error().code;
         each->ended = true;
@@ -173,28 +175,30 @@ gpu_graph_statistics gpu_graph::statistics() const {
     if (state_->inherited()) return {};
     const std::lock_guard lock(state_->mutex);
     gpu_graph_statistics out;
-    out.nodes = state_->instances.front()->turns->nodes();
+    out.nodes = state_->instances.front()->iterations->nodes();
     std::uint64_t total = 0;
     std::uint64_t least = ~std::uint64_t{0};
-    std::array<std::uint64_t, device::turn_points> spent{};
+    std::array<std::uint64_t, device::detail::iteration_points> spent{};
     for (const auto& each : state_->instances) {
         out.running += each->ended ? 0U : 1U;
         if (!each->ended) continue;
-        out.turns += each->last.turns;
+        out.iterations += each->last.iterations;
         out.requests += each->last.requests;
         total += each->last.total_ns;
         for (std::size_t i = 0; i < spent.size(); ++i) spent[i] += each->last.spent_ns[i];
-        if (each->last.least_ns != 0) least = std::min(least, each->last.least_ns);
+        if (each->last.min_ns != 0) least = std::min(least, each->last.min_ns);
     }
-    if (out.turns == 0) return out;
-    out.mean = std::chrono::nanoseconds{total / out.turns};
+    if (out.iterations == 0) return out;
+    out.mean = std::chrono::nanoseconds{total / out.iterations};
     out.least = std::chrono::nanoseconds{least};
-    const auto mean_until = [&](device::turn_point point) {
-        return std::chrono::nanoseconds{spent[static_cast<std::size_t>(point)] / out.turns};
+    const auto mean_until = [&](device::detail::iteration_point point) {
+        return std::chrono::nanoseconds{spent[static_cast<std::size_t>(point)] / out.iterations};
     };
-    out.stages = {mean_until(device::turn_point::taken), mean_until(device::turn_point::copied_in),
-                  mean_until(device::turn_point::worked), mean_until(device::turn_point::copied_out),
-                  mean_until(device::turn_point::answered)};
+    out.stages = {mean_until(device::detail::iteration_point::taken),
+                  mean_until(device::detail::iteration_point::copied_in),
+                  mean_until(device::detail::iteration_point::worked),
+                  mean_until(device::detail::iteration_point::copied_out),
+                  mean_until(device::detail::iteration_point::answered)};
     return out;
 }
 

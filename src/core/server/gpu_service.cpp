@@ -1,4 +1,6 @@
 #include "core/context_state.hpp"
+#include "core/device_names.hpp"
+#include "core/layout_version.hpp"
 #include "core/server/gpu_service_state.hpp"
 #include "core/stream_end.hpp"
 
@@ -34,7 +36,9 @@ server_options gpu_service::defaults() {
     return out;
 }
 
-result<gpu_service> gpu_service::listen(context& ctx, std::string_view uri, const server_options& options) {
+result<gpu_service> gpu_service::listen(context& ctx, std::string_view uri, const server_options& options,
+                                        std::uint32_t layout) {
+    if (layout != device::detail::layout_version) return core::other_version("this program", layout);
     if (ctx.state()->inherited()) return core::made_before_fork();
     const auto nobody = [](exchange request) { (void)request.fail(status::unsupported); };
     auto made = core::server_core::listen(ctx.state(), std::vector<std::string>{std::string{uri}}, nobody,
@@ -47,7 +51,7 @@ result<gpu_service> gpu_service::listen(context& ctx, std::string_view uri, cons
 }
 
 const device::service_ref& gpu_service::ref() const noexcept {
-    return *state_->core->kernels().service();
+    return state_->core->kernels().service();
 }
 
 memory_kind gpu_service::memory() const noexcept {
@@ -79,7 +83,7 @@ gpu_service_statistics statistics_of(const core::server_core& core) {
     out.cpu_user = seen.cpu_user;
     out.cpu_kernel = seen.cpu_kernel;
     out.cpu_proxy = core.kernels().engine().cpu_time;
-    const device::report_layout& report = *core.kernels().service()->report;
+    const device::detail::report_layout& report = *core.kernels().service().report;
     out.requests = mlx5::load_whole(&report.requests);
     out.replies = mlx5::load_whole(&report.replies);
     out.expired = mlx5::load_whole(&report.expired);
@@ -109,7 +113,7 @@ status gpu_service::stop(CUstream_st* stream, std::chrono::nanoseconds timeout) 
         if (ended != status::ok) return ended;
     }
     stop();
-    return status::ok;
+    return state_->refused ? status::unsupported : status::ok;
 }
 
 void gpu_service::stop() {
@@ -118,6 +122,7 @@ void gpu_service::stop() {
     const std::lock_guard lock(state_->mutex);
     if (state_->last) return;
     state_->core->kernels().kernels_ended();
+    state_->refused = mlx5::load_whole(&state_->core->kernels().service().report->kernel_version) != 0;
     state_->last = statistics_of(*state_->core);
     state_->core->stop();
 }

@@ -14,9 +14,10 @@ struct gpu_service::state {
     [[nodiscard]] bool inherited() const noexcept { return core->inherited(); }
 
     std::shared_ptr<core::server_core> core;
-    core::resident_engine engine;
+    core::kernel_engine engine;
     std::mutex mutex;
     std::optional<gpu_service_statistics> last;  ///< once it has ended
+    bool refused = false;                        ///< … kernels of another version
 };
 
 }  // namespace accel

@@ -29,12 +29,12 @@ result<void> check_scheme(const context_state& context, const uri& where) {
 result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context_state> context,
                                                          const std::vector<std::string>& uris,
                                                          const handler& service,
-                                                         const server_options& options, bool resident) {
+                                                         const server_options& options, bool for_kernels) {
     if (uris.empty())
         return error{status::invalid_argument, 0, "a server needs at least one URI to listen on"};
-    if (uris.size() > worker::max_pollers)
+    if (uris.size() > worker::max_sources)
         return error{status::invalid_argument, 0,
-                     fmt::format("a server listens on at most {} URIs", worker::max_pollers)};
+                     fmt::format("a server listens on at most {} URIs", worker::max_sources)};
     if (!service) return error{status::invalid_argument, 0, "a server needs a handler"};
     std::vector<uri> parsed;
     for (const std::string& text : uris) {
@@ -45,13 +45,13 @@ result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context
     }
     auto effective = apply_options(parsed, options);
     if (!effective) return effective.error();
-    if (resident) {
+    if (for_kernels) {
         // Its one thread lets clients in and out, whatever an URI says, and sleeps else.
         effective->workers = 1;
         effective->poll = poll_mode::block;
     }
     std::shared_ptr<server_core> made(
-        new server_core(std::move(context), std::move(*effective), service, resident));
+        new server_core(std::move(context), std::move(*effective), service, for_kernels));
     if (auto loaded = made->load_keys(parsed); !loaded) return loaded.error();
     if (auto ready = made->open_device(); !ready) return ready.error();
     for (const uri& where : parsed) {
@@ -64,10 +64,10 @@ result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context
 }
 
 server_core::server_core(std::shared_ptr<context_state> context, server_options options,
-                         const handler& service, bool resident)
+                         const handler& service, bool for_kernels)
     : context_(std::move(context)),
       options_(std::move(options)),
-      resident_(resident),
+      for_kernels_(for_kernels),
       next_data_port_(options_.data_port) {
     const std::uint32_t count = std::max(options_.workers, 1U);
     for (std::uint32_t i = 0; i < count; ++i) {
@@ -102,7 +102,7 @@ result<void> server_core::open_device() {
     auto opened = context_->gpus()->open(options_.memory);
     if (!opened) return opened.error();
     gpu_ = *opened;
-    if (resident_) return {};  // its kernels bring their own streams
+    if (for_kernels_) return {};  // its kernels bring their own streams
     for (worker* each : workers_) {
         if (auto ready = each->use(*gpu_); !ready) return ready;
     }
@@ -127,7 +127,7 @@ result<void> server_core::add_listener(const uri& where) {
                         "or zmq, or leave out encrypt=required",
                         where.scheme)};
     }
-    if (resident_ && !added.scheme->serves_kernels()) {
+    if (for_kernels_ && added.scheme->kernels() == nullptr) {
         return error{status::invalid_argument, 0,
                      fmt::format("{}:// has no services on a GPU; listen on gpu://", where.scheme)};
     }
@@ -137,7 +137,7 @@ result<void> server_core::add_listener(const uri& where) {
                                  "another scheme",
                                  where.scheme)};
     }
-    if (auto opened = open_pollers(added); !opened) return opened;
+    if (auto opened = for_kernels_ ? open_kernels(added) : open_pollers(added); !opened) return opened;
     return join_entrance(std::move(added));
 }
 
@@ -150,28 +150,36 @@ std::uint16_t server_core::data_port(const listener& of, std::size_t worker_inde
     return of.where.port == 0 || behind > 0xffff ? std::uint16_t{0} : static_cast<std::uint16_t>(behind);
 }
 
+poller_options server_core::options_for(const listener& added, std::size_t worker_index) noexcept {
+    poller_options out;
+    out.role = link_role::server;
+    out.host = added.where.host;
+    out.port = data_port(added, worker_index);
+    if (!added.scheme->shares_memory()) out.security = security_->current();
+    out.zerocopy = options_.zerocopy;
+    out.verbs = options_.verbs;
+    out.sessions = options_.max_sessions;
+    out.max_request_bytes = options_.max_request_bytes;
+    return out;
+}
+
 result<void> server_core::open_pollers(listener& added) {
-    added.poller_index = endpoints_.size();
     for (std::size_t i = 0; i < workers_.size(); ++i) {
-        worker* each = workers_[i];
-        poller_options wanted;
-        wanted.role = link_role::server;
-        wanted.host = added.where.host;
-        wanted.port = data_port(added, i);
-        if (!added.scheme->shares_memory()) wanted.security = security_->current();
-        wanted.zerocopy = options_.zerocopy;
-        wanted.verbs = options_.verbs;
-        wanted.sessions = options_.max_sessions;
-        wanted.max_request_bytes = options_.max_request_bytes;
-        if (resident_) {
-            const link_geometry most{options_.max_slots, options_.max_request_bytes,
-                                     options_.max_response_bytes};
-            wanted.resident = resident_options{context_->gpus(), gpu_, options_.max_sessions, most};
-        }
-        auto source = added.scheme->open_poller(wanted);
+        auto source = added.scheme->open_poller(options_for(added, i));
         if (!source) return source.error();
-        each->add_poller(std::move(*source));
+        added.pollers[workers_[i]] = source->get();
+        workers_[i]->add_source(std::move(*source));
     }
+    return {};
+}
+
+result<void> server_core::open_kernels(const listener& added) {
+    const link_geometry most{options_.max_slots, options_.max_request_bytes, options_.max_response_bytes};
+    auto opened = added.scheme->kernels()->open_service(
+        options_for(added, 0), {context_->gpus(), gpu_, options_.max_sessions, most, {}});
+    if (!opened) return opened.error();
+    kernels_ = opened->get();
+    workers_.front()->add_source(std::move(*opened));
     return {};
 }
 
@@ -229,7 +237,7 @@ server_statistics server_core::statistics() const {
     out.memory_bytes = memory_bytes_;
     if (gpu_ != nullptr) out.gpu_memory_bytes = gpu_memory_bytes_;
     for (const worker* each : workers_) {
-        each->counters().add_to(out);
+        each->exchanges().counters().add_to(out);
         const thread_times used = times_of(each->thread_id());
         out.cpu_user += used.user;
         out.cpu_kernel += used.kernel;
@@ -243,10 +251,10 @@ status server_core::drain(nanoseconds timeout) {
         const std::lock_guard lock(mutex_);
         draining_ = true;
     }
-    for (worker* each : workers_) each->refuse_requests();
+    for (worker* each : workers_) each->exchanges().refuse_requests();
     const auto drained = [this] {
         return std::all_of(workers_.begin(), workers_.end(),
-                           [](const worker* each) { return each->drained(); });
+                           [](const worker* each) { return each->exchanges().drained(); });
     };
     while (!drained()) {
         if (now() >= deadline) return status::timed_out;
@@ -266,8 +274,8 @@ void server_core::stop() {
         entrances_.clear();
         const std::lock_guard lock(mutex_);
         for (worker* each : workers_) {
-            each->counters().add_to(counted_);
-            each->let_go();
+            each->exchanges().counters().add_to(counted_);
+            each->release_ref();
         }
         workers_.clear();
         driven_ = nullptr;

@@ -33,7 +33,7 @@ class server_core : private session_observer {
                                                                      const std::vector<std::string>& uris,
                                                                      const handler& service,
                                                                      const server_options& options,
-                                                                     bool resident = false);
+                                                                     bool for_kernels = false);
     ~server_core() override;
     server_core(const server_core&) = delete;
     server_core& operator=(const server_core&) = delete;
@@ -43,45 +43,49 @@ class server_core : private session_observer {
     [[nodiscard]] std::vector<std::string> endpoints() const;
     [[nodiscard]] server_statistics statistics() const;
     /// One turn of the only worker, where the caller drives it.
-    std::size_t poll() noexcept { return driven_ != nullptr ? driven_->turn() : 0; }
+    std::size_t poll() noexcept { return driven_ != nullptr ? driven_->progress() : 0; }
     [[nodiscard]] result<void> reload_keys();
     status drain(nanoseconds timeout);
     void stop();
-    /// Resident: what its kernels need, and the place where the host hears of them.
-    [[nodiscard]] poller& kernels() const noexcept { return workers_.front()->poller_at(0); }
+    /// What kernels serve: what they need, and the place where the host hears of them.
+    [[nodiscard]] kernel_service& kernels() const noexcept { return *kernels_; }
     [[nodiscard]] accelerator_device* gpu() const noexcept { return gpu_; }
 
   private:
-    /// One URI: its scheme's poller has the same index in every worker.
+    /// One URI.
     struct listener {
         uri where;
         backend* scheme = nullptr;
-        std::size_t poller_index = 0;
+        std::map<const worker*, poller*> pollers;  ///< none where kernels serve
     };
     /// One control plane: the listeners that share its host and port.
     class entrance;
     struct open_entry {
         worker* owner = nullptr;
-        std::size_t poller_index = 0;
+        poller* source = nullptr;  ///< null: kernels serve it
         entrance* through = nullptr;
         client_identity client;
+        session_token token{};
         std::size_t memory_bytes = 0;
         std::size_t gpu_memory_bytes = 0;
         bool counted = true;  ///< not lost yet
     };
 
     server_core(std::shared_ptr<context_state> context, server_options options, const handler& service,
-                bool resident);
+                bool for_kernels);
     result<void> open_device();
     result<void> load_keys(const std::vector<uri>& uris);
     result<void> add_listener(const uri& where);
+    [[nodiscard]] poller_options options_for(const listener& added, std::size_t worker_index) noexcept;
     result<void> open_pollers(listener& added);
+    result<void> open_kernels(const listener& added);
     [[nodiscard]] std::uint16_t data_port(const listener& of, std::size_t worker_index) noexcept;
     result<void> join_entrance(listener added);
     [[nodiscard]] control_limits limits() const noexcept;
 
     result<session_grant> open_session(entrance& through, const session_request& request,
                                        const client_identity& client);
+    std::optional<session_token> token_of(std::uint64_t session_id) const;
     result<void> take_connection(data_connection& made, const client_identity& client);
     std::optional<listener> find_listener(const entrance& through, std::string_view scheme) const;
     result<void> check_limits(const session_request& request, const client_identity& client,
@@ -92,6 +96,8 @@ class server_core : private session_observer {
     result<session_grant> make_session(entrance& through, const listener& on, worker& owner,
                                        const session_request& request, const client_identity& client,
                                        std::size_t memory_bytes);
+    result<void> connect_session(session& made, const listener& on, const session_request& request,
+                                 link_config config, session_grant& grant) const;
     worker& least_loaded() const noexcept;
     void close_session(std::uint64_t id, status why) noexcept;
     void session_lost(const session& which, status why) noexcept override;
@@ -99,7 +105,8 @@ class server_core : private session_observer {
 
     std::shared_ptr<context_state> context_;
     server_options options_;
-    bool resident_;                      ///< kernels serve, no handler
+    bool for_kernels_;                   ///< kernels serve, no handler
+    kernel_service* kernels_ = nullptr;  ///< of the only worker, where kernels serve
     accelerator_device* gpu_ = nullptr;  ///< where handlers want their bytes; null: the host
     std::vector<worker*> workers_;       ///< each held once
     process_stamp stamp_;

@@ -4,6 +4,7 @@
 #include "core/server/server_core.hpp"
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,9 @@ class server_core::entrance : public session_host {
     }
     result<void> take_connection(data_connection& made, const client_identity& client) override {
         return core_.take_connection(made, client);
+    }
+    std::optional<session_token> token_of(std::uint64_t session_id) const override {
+        return core_.token_of(session_id);
     }
     void close_session(std::uint64_t session_id, status why) noexcept override {
         core_.close_session(session_id, why);

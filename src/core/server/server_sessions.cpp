@@ -1,8 +1,9 @@
 #include "core/context_state.hpp"
 #include "core/log.hpp"
+#include "core/server/gpu_exchanges.hpp"
 #include "core/server/server_core.hpp"
 #include "core/server/server_entrance.hpp"
-#include "core/server/stream_pool.hpp"
+#include "core/tls/tls_stream.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -132,6 +133,7 @@ result<session_grant> server_core::make_session(entrance& through, const listene
     }
     auto made =
         std::make_unique<session>(owner, grant.session_id, on.scheme->scheme(), client, request.wanted);
+    if (!on.scheme->shares_memory()) made->memory_bytes = memory_bytes;
     link_config config;
     config.role = link_role::server;
     config.geometry = request.wanted;
@@ -139,28 +141,12 @@ result<session_grant> server_core::make_session(entrance& through, const listene
     config.zerocopy = options_.zerocopy;
     config.session_id = grant.session_id;
     config.token = grant.token;
-    if (resident_) {
-        made->memory_bytes = memory_bytes;
-    } else if (!on.scheme->shares_memory()) {
-        if (auto slots = make_slots(on, request.wanted, config); !slots) return slots.error();
-        made->memory_bytes = memory_bytes;
-    }
-    auto path = owner.poller_at(on.poller_index).open_link(config);
-    if (!path) return path.error();
-    if (auto attached = (*path)->attach({grant.session_id, grant.token, {}, request.description}, never);
-        !attached) {
-        return attached.error();
-    }
-    grant.description = (*path)->describe();
-    made->set_link(std::move(*path));
-    if (gpu_ != nullptr && !resident_) {
-        if (auto placed = put_on_device(*made, request); !placed) return placed.error();
-    }
+    if (auto done = connect_session(*made, on, request, std::move(config), grant); !done) return done.error();
     {
         const std::lock_guard lock(mutex_);
         const std::size_t gpu_bytes = made->gpu_memory_bytes();
-        sessions_[grant.session_id] = {
-            &owner, on.poller_index, &through, client, made->memory_bytes, gpu_bytes, true};
+        poller* const source = kernels_ == nullptr ? on.pollers.at(&owner) : nullptr;
+        sessions_[grant.session_id] = {&owner, source, &through, client, grant.token, made->memory_bytes, gpu_bytes, true};
         share& had = clients_[client.account()];
         ++had.sessions;
         had.memory_bytes += made->memory_bytes;
@@ -169,9 +155,34 @@ result<session_grant> server_core::make_session(entrance& through, const listene
         ++open_sessions_;
         ++opened_;
     }
-    made->path().activate();
+    made->connection().activate();
     owner.install(std::move(made));
     return grant;
+}
+
+result<void> server_core::connect_session(session& made, const listener& on, const session_request& request,
+                                          link_config config, session_grant& grant) const {
+    const auto attach = [&](connection& with) -> result<void> {
+        const link_grant told{grant.session_id, grant.token, {}, request.description, 0};
+        if (auto attached = with.attach(told, never); !attached) return attached;
+        grant.description = with.describe();
+        return {};
+    };
+    if (kernels_ != nullptr) {
+        auto opened = kernels_->open_connection(config);
+        if (!opened) return opened.error();
+        if (auto attached = attach(**opened); !attached) return attached;
+        made.set_connection(std::move(*opened));
+        return {};
+    }
+    if (!on.scheme->shares_memory()) {
+        if (auto slots = make_slots(on, request.wanted, config); !slots) return slots;
+    }
+    auto path = on.pollers.at(&made.owner())->open_link(config);
+    if (!path) return path.error();
+    if (auto attached = attach(**path); !attached) return attached;
+    made.set_link(std::move(*path));
+    return gpu_ == nullptr ? result<void>{} : put_on_device(made, request);
 }
 
 result<void> server_core::make_slots(const listener& on, const link_geometry& wanted,
@@ -190,7 +201,7 @@ result<void> server_core::make_slots(const listener& on, const link_geometry& wa
 result<void> server_core::put_on_device(session& made, const session_request& request) const {
     device_session place;
     place.priority = request.priority;
-    place.lane = made.owner().streams()->assign(request.priority);
+    place.lane = made.owner().exchanges().gpu()->streams().assign(request.priority);
     slot_memory& arriving = made.path().receive();
     slot_memory& leaving = made.path().send();
     if (!arriving.split()) {
@@ -227,9 +238,18 @@ result<void> server_core::take_connection(data_connection& made, const client_id
     const std::lock_guard lock(mutex_);
     const auto found = sessions_.find(made.session_id);
     const bool own = found != sessions_.end() && found->second.counted &&
-                     (made.tls == nullptr || found->second.client.name == client.name);
+                     (made.tls == nullptr || made.tls->session() || found->second.client.name == client.name);
     if (!own) return error{status::unauthorized, 0, "no such session is open here"};
-    return found->second.owner->poller_at(found->second.poller_index).take_connection(made);
+    if (found->second.source == nullptr)
+        return error{status::unauthorized, 0, "sessions of kernels have no data connection"};
+    return found->second.source->take_connection(made);
+}
+
+std::optional<session_token> server_core::token_of(std::uint64_t session_id) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = sessions_.find(session_id);
+    if (found == sessions_.end() || !found->second.counted) return std::nullopt;
+    return found->second.token;
 }
 
 void server_core::close_session(std::uint64_t id, status why) noexcept {

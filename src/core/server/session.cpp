@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-/// What is not on the way of a request; that is in worker.cpp.
 namespace accel::core {
 
 session::session(worker& owner, std::uint64_t id, std::string_view scheme, client_identity client,
@@ -21,7 +20,8 @@ session::session(worker& owner, std::uint64_t id, std::string_view scheme, clien
 }
 
 void session::set_link(std::unique_ptr<link> made) noexcept {
-    path_ = std::move(made);
+    path_ = made.get();
+    connection_ = std::move(made);
     const slot_memory& answers = path_->send();
     answer_bytes_ = answers.capacity();
     for (exchange_state& each : exchanges_) each.header = answers.header(each.slot);
@@ -39,12 +39,27 @@ std::size_t session::gpu_memory_bytes() const noexcept {
     return path_->receive().payload_bytes() + path_->send().payload_bytes();
 }
 
-void session::let_go(std::uint32_t slot) noexcept {
+status session::drop(const exchange_state& answered) noexcept {
+    path_->consumed(answered.slot);
+    return status::peer_lost;
+}
+
+void session::end_lease(std::uint32_t slot) noexcept {
     if (slot >= exchanges_.size() || exchanges_[slot].leases_out == nullptr) return;
     std::exchange(exchanges_[slot].leases_out, nullptr)->fetch_sub(1, std::memory_order_release);
 }
 
-/// A handler on a GPU has its bytes there anyway; only the stream may still read what the client lent.
+bool session::close() {
+    if (!connection_->close()) return false;
+    if (path_ == nullptr) return true;
+    for (std::uint32_t i = 0; i < exchanges_.size(); ++i) end_lease(i);
+    if (const recall how = path_->recalled(); how != recall::none) part_from_client(how);
+    return true;
+}
+
+/// The client wants its memory back: handlers go on in memory of their own, and their answers go nowhere.
+/// Spans that they have taken before are not changed by it. A handler on a GPU has its bytes there anyway;
+/// only the stream may still read what the client lent.
 void session::part_from_client(recall how) {
     for (exchange_state& each : exchanges_) {
         if (each.phase == exchange_phase::idle || each.device != nullptr) continue;
@@ -58,10 +73,6 @@ void session::part_from_client(recall how) {
         own_.push_back(std::move(made));
         path_->consumed(each.slot);
     }
-}
-
-void session::let_go_all() noexcept {
-    for (std::uint32_t i = 0; i < exchanges_.size(); ++i) let_go(i);
 }
 
 }  // namespace accel::core

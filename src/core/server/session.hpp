@@ -5,11 +5,14 @@
 #include "core/server/device_work.hpp"
 #include "core/server/exchange_state.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace accel::core {
@@ -33,12 +36,7 @@ class session {
     /// The slot is free for the client's next request.
     void finish(exchange_state& answered) noexcept;
     /// The transport no longer touches the last lent answer in this slot.
-    void let_go(std::uint32_t slot) noexcept;
-    /// The client wants its memory back: handlers go on in memory of their own, and their answers go nowhere.
-    /// Spans that they have taken before are not changed by it.
-    void part_from_client(recall how);
-    /// Every lent answer, at the end of the link.
-    void let_go_all() noexcept;
+    void end_lease(std::uint32_t slot) noexcept;
 
     [[nodiscard]] worker& owner() const noexcept { return owner_; }
     [[nodiscard]] std::uint64_t id() const noexcept { return id_; }
@@ -52,7 +50,12 @@ class session {
 
     /// Once, before the session is installed; the link is attached.
     void set_link(std::unique_ptr<link> made) noexcept;
+    /// The same of a session that kernels serve: it has no data path, and nothing of it arrives here.
+    void set_connection(std::unique_ptr<connection> made) noexcept { connection_ = std::move(made); }
+    [[nodiscard]] core::connection& connection() const noexcept { return *connection_; }
     [[nodiscard]] link& path() const noexcept { return *path_; }
+    /// Closes the connection. True: the transport touches nothing of this session any more. Handlers may.
+    [[nodiscard]] bool close();
     /// Once, after `set_link`: its handler wants its bytes on a GPU.
     void put_on_device(device_session place);
     /// Null: they are on the host.
@@ -61,10 +64,12 @@ class session {
     [[nodiscard]] std::size_t gpu_memory_bytes() const noexcept;
 
   private:
+    void part_from_client(recall how);
     void write_header(const exchange_state& answered, nanoseconds at) const noexcept;
 
     worker& owner_;
-    std::unique_ptr<link> path_;
+    std::unique_ptr<core::connection> connection_;
+    link* path_ = nullptr;          ///< the connection, where it has a data path
     std::size_t answer_bytes_ = 0;  ///< that fit into a slot of `path_`
     std::uint64_t id_;
     std::string_view scheme_;
@@ -77,5 +82,78 @@ class session {
     std::uint32_t open_ = 0;
     std::atomic<bool> gone_{false};
 };
+
+// On the way of every request, in the order of it.
+
+inline exchange_state* session::admit(const link_event& event) noexcept {
+    const slot_header& header = event.header;
+    const bool sane = is_well_formed(header, message_kind::request) && header.slot < geometry_.slots &&
+                      header.length <= geometry_.request_bytes && event.payload.size() == header.length &&
+                      header.response_room <= geometry_.response_bytes;
+    if (!sane) [[unlikely]]
+        return nullptr;
+    exchange_state& exchange = exchanges_[header.slot];
+    // A slot is used again only after its answer, and under another generation.
+    if (exchange.phase != exchange_phase::idle || exchange.generation == header.generation) [[unlikely]]
+        return nullptr;
+
+    exchange.phase = exchange_phase::open;
+    exchange.borrowed = event.borrowed;
+    exchange.generation = header.generation;
+    exchange.trace_id = header.trace_id;
+    exchange.deadline = nanoseconds{header.deadline_ns};
+    exchange.request = event.payload;
+    std::span<std::byte> room{exchange.header + header_bytes, answer_bytes_};
+    if (!event.response_room.empty()) [[unlikely]]
+        room = event.response_room;
+    exchange.response_room = room.first(std::min<std::size_t>(room.size(), header.response_room));
+    exchange.answer = {};
+    ++open_;
+    return &exchange;
+}
+
+inline void session::write_header(const exchange_state& answered, nanoseconds at) const noexcept {
+    auto& header = *new (answered.header) slot_header;
+    header.kind = message_kind::response;
+    header.slot = answered.slot;
+    header.generation = answered.generation;
+    header.code = answered.answer.code;
+    header.length = answered.payload.size();
+    header.trace_id = answered.trace_id;
+    header.server_ticks = to_ticks(at - answered.arrival);
+    header.application_code = answered.answer.application_code;
+    header.arrival_ns = answered.arrival.count();
+    header.queue_ticks = to_ticks(answered.handler_start - answered.arrival);
+    const auto& stages = answered.answer.stages;
+    const bool recorded = (stages[0].count() | stages[1].count() | stages[2].count()) != 0;
+    if (!recorded) [[likely]]
+        return;
+    header.copy_ticks = to_ticks(stages[static_cast<std::size_t>(stage::copy)]);
+    header.preprocessing_ticks = to_ticks(stages[static_cast<std::size_t>(stage::preprocessing)]);
+    header.inference_ticks = to_ticks(stages[static_cast<std::size_t>(stage::inference)]);
+}
+
+inline status session::send(exchange_state& answered, nanoseconds at) noexcept {
+    const region_state* lent = answered.answer.lent;
+    if (lent != nullptr && answered.leases_out != nullptr) [[unlikely]]
+        return status::again;
+    write_header(answered, at);
+    // Done with the request before the answer leaves: the next one may arrive before deliver returns.
+    if (answered.borrowed) [[unlikely]]
+        path_->consumed(answered.slot);
+    if (lent == nullptr) [[likely]]
+        return path_->deliver_plain(answered.slot, answered.payload);
+    const status sent = path_->deliver({answered.slot, answered.payload, lent, {}});
+    if (sent == status::ok) answered.leases_out = std::exchange(answered.leases, nullptr);
+    return sent;
+}
+
+inline void session::finish(exchange_state& answered) noexcept {
+    if (answered.leases != nullptr) [[unlikely]] {
+        std::exchange(answered.leases, nullptr)->fetch_sub(1, std::memory_order_release);
+    }
+    answered.phase = exchange_phase::idle;
+    --open_;
+}
 
 }  // namespace accel::core

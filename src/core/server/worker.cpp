@@ -1,287 +1,218 @@
 #include "core/server/worker.hpp"
 
-#include "core/server/device_work.hpp"
-#include "core/server/stream_pool.hpp"
+#include "core/context_state.hpp"
+#include "core/log.hpp"
+#include "core/server/gpu_exchanges.hpp"
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
-#include <new>
 #include <utility>
 
-#include <pthread.h>
+#include <unistd.h>
 
-/// The data path of a server, in the order a request travels: through its worker, its session and its
-/// exchange, which are in one file so that they make few functions. Nothing here allocates, locks or logs.
 namespace accel::core {
 namespace {
 
-/// The worker whose turn the current thread is in. Initial-exec: one load, also from a shared library.
-constinit thread_local const worker* current __attribute__((tls_model("initial-exec"))) = nullptr;
-
-/// A child that was forked in a handler is in no worker's turn: its answers go by `hand_over`, which knows
-/// whose they are.
-[[maybe_unused]] const int forgets_turn = ::pthread_atfork(nullptr, nullptr, [] { current = nullptr; });
-
-void count(std::atomic<std::uint64_t>& counter) noexcept {
-    counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-}
+/// How long a sleep lasts at most, and how often a session that is still closing is looked at.
+constexpr nanoseconds idle_interval = std::chrono::seconds{1};
+constexpr nanoseconds closing_interval = std::chrono::milliseconds{1};
+/// While a long copy is given to a GPU in pieces: less than what it has of them takes.
+constexpr nanoseconds feeding_interval = std::chrono::microseconds{50};
+constexpr nanoseconds close_patience = std::chrono::seconds{1};
 
 }  // namespace
 
-std::size_t worker::turn() noexcept {
-    const worker* outer = std::exchange(current, this);
-    if (commands_pending_.load(std::memory_order_acquire)) run_commands();
+worker::worker(std::shared_ptr<context_state> context, const server_options& options, handler service)
+    : context_(std::move(context)),
+      options_(options),
+      exchanges_(*this, options, std::move(service)),
+      spinner_(options_.poll) {}
+
+worker::~worker() {
+    const gpu_exchanges* const gpu = exchanges_.gpu();
+    if (gpu == nullptr || gpu->streams().end(deadline_after(close_patience))) return;
+    // A kernel may still write to these slots. They stay, rather than become somebody else's memory.
+    log().error("{}: a stream is still at work at the end of its server; its memory is left to it",
+                gpu->streams().device().name());
+    sessions_.leak();
+}
+
+result<void> worker::use(accelerator_device& device) {
+    auto made = stream_pool::create(device, options_, wake_.fd());
+    if (!made) return made.error();
+    exchanges_.use(std::make_unique<gpu_exchanges>(exchanges_, std::move(*made)));
+    return {};
+}
+
+// On the way of every request.
+
+std::size_t worker::progress() noexcept {
+    const exchange_server::round_scope inside(exchanges_);
+    if (commands_.pending()) run_commands();
     std::size_t total = 0;
-    for (const auto& source : pollers_) {
+    for (const auto& source : sources_) {
         const std::size_t got = source->poll(events_);
         if (got == 0) continue;
-        now_ = polled_at_ = now();
+        exchanges_.begin_round();
         total += got;
         const link_event* event = events_.data();
         const link_event* const end = event + got;
         do on_event(*event);
         while (++event != end);
     }
-    if (posted_.load(std::memory_order_relaxed) != nullptr) {
-        take_posted();
-        ++total;
-    }
-    if (!waiting_.empty()) retry_waiting();
-    if (streams_ != nullptr && streams_->working() > 0) [[unlikely]] {
-        if (total == 0) now_ = now();
-        if (poll_streams()) ++total;
-    }
-    if (!closing_.empty()) settle_closing();
-    current = outer;
+    if (exchanges_.progress(total == 0)) ++total;
+    if (sessions_.any_closing()) sessions_.settle(observer_);
     return total;
 }
 
-inline void worker::on_event(const link_event& event) noexcept {
+[[gnu::always_inline]] inline void worker::on_event(const link_event& event) noexcept {
     auto& from = *static_cast<session*>(event.owner);
     if (from.gone()) [[unlikely]]
         return;
-    if (event.kind == event_kind::arrived) [[likely]]
-        return on_request(from, event);
-    if (event.kind == event_kind::lost) return lose(from, event.reason);
-    from.let_go(event.header.slot);
-}
-
-inline void worker::on_request(session& from, const link_event& event) noexcept {
-    exchange_state* admitted = from.admit(event);
-    if (admitted == nullptr) [[unlikely]]
-        return lose(from, status::protocol_error);
-    exchange_state& request = *admitted;
-    const std::uint32_t open = open_.load(std::memory_order_relaxed) + 1;
-    open_.store(open, std::memory_order_relaxed);
-    request.arrival = polled_at_;
-    request.handler_start = now_;
-    const bool too_many = open > most_open_.load(std::memory_order_relaxed);
-    if (too_many || request.deadline <= now_) [[unlikely]]
-        return refuse_late_or_too_many(request, too_many);
-    if (request.device != nullptr) [[unlikely]]
-        return on_device_request(request);
-    serve(request);
-}
-
-void worker::serve(exchange_state& request) noexcept {
-    count(counters_.requests);
-    hold();
-    const std::uint64_t answered = answered_;
-    service_(exchange{&request});
-    if (answered_ == answered) now_ = now();  // else `send_answer` has just read it
-}
-
-inline exchange_state* session::admit(const link_event& event) noexcept {
-    const slot_header& header = event.header;
-    const bool sane = is_well_formed(header, message_kind::request) && header.slot < geometry_.slots &&
-                      header.length <= geometry_.request_bytes && event.payload.size() == header.length &&
-                      header.response_room <= geometry_.response_bytes;
-    if (!sane) [[unlikely]]
-        return nullptr;
-    exchange_state& exchange = exchanges_[header.slot];
-    // A slot is used again only after its answer, and under another generation.
-    if (exchange.phase != exchange_phase::idle || exchange.generation == header.generation) [[unlikely]]
-        return nullptr;
-
-    exchange.phase = exchange_phase::open;
-    exchange.borrowed = event.borrowed;
-    exchange.generation = header.generation;
-    exchange.trace_id = header.trace_id;
-    exchange.deadline = nanoseconds{header.deadline_ns};
-    exchange.request = event.payload;
-    std::span<std::byte> room{exchange.header + header_bytes, answer_bytes_};
-    if (!event.response_room.empty()) [[unlikely]]
-        room = event.response_room;
-    exchange.response_room = room.first(std::min<std::size_t>(room.size(), header.response_room));
-    exchange.answer = {};
-    ++open_;
-    return &exchange;
-}
-
-[[gnu::noinline]] void worker::refuse_late_or_too_many(exchange_state& exchange, bool too_many) noexcept {
-    if (leaving_) return ignore(exchange);
-    count(too_many ? counters_.overloaded : counters_.expired);
-    refuse(exchange, too_many ? status::overloaded : status::timed_out);
-}
-
-/// The session is about to end, which answers this request too. Refusals would keep its link busy for as long
-/// as the client asks.
-void worker::ignore(exchange_state& request) noexcept {
-    session& from = *request.owner;
-    (void)from.drop(request);
-    open_.store(open_.load(std::memory_order_relaxed) - 1, std::memory_order_release);
-    from.finish(request);
-}
-
-void worker::refuse(exchange_state& exchange, status why) noexcept {
-    exchange.answer.code = why;
-    exchange.payload = {};
-    send_answer(exchange);
-}
-
-[[gnu::flatten]] status worker::answer(exchange_state& answered) noexcept {
-    const session& to = *answered.owner;
-    const bool gone = to.gone();
-    worker& owner = to.owner();
-    if (current == &owner) [[likely]] {
-        owner.send_answer(answered);
-    } else if (!owner.hand_over(answered)) {
-        return status::invalid_state;
-    }
-    owner.let_go();
-    return gone ? status::peer_lost : status::ok;
-}
-
-/// To the worker's thread. False: this process has none.
-[[gnu::noinline]] bool worker::hand_over(exchange_state& answered) noexcept {
-    if (inherited()) return false;
-    exchange_state* head = posted_.load(std::memory_order_relaxed);
-    do {
-        answered.next = head;
-    } while (!posted_.compare_exchange_weak(head, &answered, std::memory_order_seq_cst));
-    wake();
-    return true;
-}
-
-void worker::take_posted() noexcept {
-    exchange_state* newest = posted_.exchange(nullptr, std::memory_order_acquire);
-    exchange_state* oldest = nullptr;
-    while (newest != nullptr) {
-        exchange_state* next = std::exchange(newest->next, oldest);
-        oldest = newest;
-        newest = next;
-    }
-    while (oldest != nullptr) {
-        exchange_state* next = oldest->next;
-        send_answer(*oldest);
-        oldest = next;
-    }
-}
-
-[[gnu::always_inline]] inline void worker::send_answer(exchange_state& answered) noexcept {
-    now_ = now();
-    ++answered_;
-    if (answered.device != nullptr && answered.device->lane != nullptr) [[unlikely]]
-        return depart(answered);
-    session& to = *answered.owner;
-    const status sent = to.gone() ? to.drop(answered) : to.send(answered, now_);
-    if (sent != status::ok) [[unlikely]]
-        return end_answer(answered, sent);
-    count(counters_.replies);
-    open_.store(open_.load(std::memory_order_relaxed) - 1, std::memory_order_release);
-    to.finish(answered);
-}
-
-/// … for those who are not in this file.
-void worker::send_settled(exchange_state& answered) noexcept {
-    send_answer(answered);
-}
-
-/// Of an answer that did not leave: now, or not at all.
-[[gnu::noinline]] void worker::end_answer(exchange_state& answered, status sent) noexcept {
-    if (sent == status::again) return waiting_.push_back(&answered);  // within reserved capacity
-    session& to = *answered.owner;
-    open_.store(open_.load(std::memory_order_relaxed) - 1, std::memory_order_release);
-    to.finish(answered);
-    lose(to, sent);
-}
-
-inline void session::write_header(const exchange_state& answered, nanoseconds at) const noexcept {
-    auto& header = *new (answered.header) slot_header;
-    header.kind = message_kind::response;
-    header.slot = answered.slot;
-    header.generation = answered.generation;
-    header.code = answered.answer.code;
-    header.length = answered.payload.size();
-    header.trace_id = answered.trace_id;
-    header.server_ticks = to_ticks(at - answered.arrival);
-    header.application_code = answered.answer.application_code;
-    header.arrival_ns = answered.arrival.count();
-    header.queue_ticks = to_ticks(answered.handler_start - answered.arrival);
-    const auto& stages = answered.answer.stages;
-    const bool recorded = (stages[0].count() | stages[1].count() | stages[2].count()) != 0;
-    if (!recorded) [[likely]]
+    if (event.kind == event_kind::arrived) [[likely]] {
+        if (!exchanges_.on_request(from, event)) [[unlikely]]
+            lose(from, status::protocol_error);
         return;
-    header.copy_ticks = to_ticks(stages[static_cast<std::size_t>(stage::copy)]);
-    header.preprocessing_ticks = to_ticks(stages[static_cast<std::size_t>(stage::preprocessing)]);
-    header.inference_ticks = to_ticks(stages[static_cast<std::size_t>(stage::inference)]);
-}
-
-inline status session::send(exchange_state& answered, nanoseconds at) noexcept {
-    const region_state* lent = answered.answer.lent;
-    if (lent != nullptr && answered.leases_out != nullptr) [[unlikely]]
-        return status::again;
-    write_header(answered, at);
-    // Done with the request before the answer leaves: the next one may arrive before deliver returns.
-    if (answered.borrowed) [[unlikely]]
-        path_->consumed(answered.slot);
-    if (lent == nullptr) [[likely]]
-        return path_->deliver_plain(answered.slot, answered.payload);
-    const status sent = path_->deliver({answered.slot, answered.payload, lent, {}});
-    if (sent == status::ok) answered.leases_out = std::exchange(answered.leases, nullptr);
-    return sent;
-}
-
-status session::drop(const exchange_state& answered) noexcept {
-    path_->consumed(answered.slot);
-    return status::peer_lost;
-}
-
-inline void session::finish(exchange_state& answered) noexcept {
-    if (answered.leases != nullptr) [[unlikely]] {
-        std::exchange(answered.leases, nullptr)->fetch_sub(1, std::memory_order_release);
     }
-    answered.phase = exchange_phase::idle;
-    --open_;
+    if (event.kind == event_kind::lost) return lose(from, event.reason);
+    from.end_lease(event.header.slot);
 }
 
-void worker::retry_waiting() noexcept {
-    // Each one either leaves or queues again behind the others. They are taken off at once, as a client that
-    // reads nothing lets many wait.
-    const std::size_t before = waiting_.size();
-    for (std::size_t i = 0; i < before; ++i) send_answer(*waiting_[i]);
-    waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(before));
+// The thread.
+
+void worker::start() {
+    thread_ = std::thread([this] { run(); });
 }
 
-void worker::misuse() noexcept {
-    std::fputs("accel: an exchange was used after it was answered or moved from\n", stderr);
-    std::abort();
+void worker::run() noexcept {
+    thread_id_.store(::gettid(), std::memory_order_relaxed);
+    nanoseconds idle_since = now();
+    while (!stopping_.load(std::memory_order_acquire)) {
+        const bool idle = progress() == 0;
+        if (!idle) {
+            idle_since = exchanges_.last_time();
+            spinner_.restart();
+        }
+        if (options_.poll == poll_mode::block) {
+            sleep();  // returns at once if there is more to do
+        } else if (idle && (options_.poll == poll_mode::busy || now() - idle_since < options_.spin)) {
+            spinner_.turn();
+        } else if (idle) {
+            sleep();
+            idle_since = now();
+        }
+    }
+    close_all();
+}
+
+/// Nobody has asked for anything since the last turn.
+bool worker::quiet() const noexcept {
+    return exchanges_.quiet() && !commands_.pending(std::memory_order_seq_cst) &&
+           !stopping_.load(std::memory_order_seq_cst);
+}
+
+nanoseconds worker::longest_sleep() const noexcept {
+    const gpu_exchanges* const gpu = exchanges_.gpu();
+    if (gpu != nullptr && gpu->streams().copying() > 0) return feeding_interval;
+    const bool on_gpu = gpu != nullptr && gpu->streams().moving() + gpu->streams().waiting() > 0;
+    return sessions_.any_closing() || exchanges_.waits() || on_gpu ? closing_interval : idle_interval;
+}
+
+void worker::sleep() noexcept {
+    asleep_.store(true, std::memory_order_seq_cst);
+    bool idle = quiet();
+    for (const auto& source : sources_) idle = idle && source->arm();
+    // A stream that ends after this makes `wake_` readable.
+    gpu_exchanges* const gpu = exchanges_.gpu();
+    if (idle && gpu != nullptr && gpu->streams().moving() > 0) idle = !gpu->poll();
+    bool woken = false;
+    if (idle) {
+        const nanoseconds until = now() + longest_sleep();
+        woken = sources_.size() == 1 ? sources_.front()->sleep(wake_.fd(), until) : sleep_on_all(until);
+    }
+    asleep_.store(false, std::memory_order_relaxed);
+    if (woken) wake_.clear();
+    for (const auto& source : sources_) source->disarm();
+}
+
+/// True: somebody called `wake`.
+bool worker::sleep_on_all(nanoseconds until) noexcept {
+    std::array<pollfd, max_sources + 1> fds{};
+    std::size_t count = 0;
+    fds[count++] = {wake_.fd(), POLLIN, 0};
+    for (const auto& source : sources_) fds[count++] = {source->event_fd(), POLLIN, 0};
+    sleep_on({fds.data(), count}, until);
+    return (fds[0].revents & POLLIN) != 0;
+}
+
+void worker::wake() noexcept {
+    if (asleep_.load(std::memory_order_seq_cst) && asleep_.exchange(false, std::memory_order_seq_cst))
+        wake_.set();
+}
+
+// Sessions that come and go.
+
+void worker::install(std::unique_ptr<session> made) {
+    commands_.push({std::move(made), 0, status::ok});
+    wake();
+}
+
+void worker::close_session(std::uint64_t id, status why) {
+    commands_.push({nullptr, id, why});
+    wake();
+}
+
+[[gnu::noinline]] void worker::run_commands() noexcept {
+    for (session_commands::command& each : commands_.take()) {
+        if (each.installed != nullptr) {
+            sessions_.add(std::move(each.installed));
+            exchanges_.reserve(sessions_.slots());
+        } else if (session* const found = sessions_.find(each.id); found != nullptr) {
+            found->connection().peer_left();
+            lose(*found, each.why);
+        }
+    }
+}
+
+void worker::lose(session& which, status why) noexcept {
+    if (which.gone()) return;
+    which.set_gone();
+    if (why == status::protocol_error || why == status::version_mismatch) {
+        log()
+            .limited(which.client().account())
+            .warn("session {} of {} over {} ended: {}; its client sent what no correct client sends",
+                  which.id(), which.client().text(), which.scheme(), to_string(why));
+    }
+    if (observer_ != nullptr) observer_->session_lost(which, why);
+    sessions_.retire(which);
+}
+
+/// Lets what was answered leave, then closes every session. Those whose exchanges a handler keeps stay.
+void worker::close_all() noexcept {
+    const nanoseconds deadline = deadline_after(close_patience);
+    progress();
+    exchanges_.leave();
+    while (!sessions_.flushed() && now() < deadline) {
+        if (progress() == 0) sleep_on({}, now() + closing_interval);
+    }
+    while (session* const each = sessions_.last()) lose(*each, status::closed);
+    const gpu_exchanges* const gpu = exchanges_.gpu();
+    while (sessions_.any_closing() && now() < deadline) {
+        progress();
+        const bool moving = gpu != nullptr && gpu->streams().moving() > 0;
+        if (!moving && sessions_.only_held()) break;
+        sleep_on({}, now() + closing_interval);
+    }
+}
+
+void worker::stop() {
+    stopping_.store(true, std::memory_order_seq_cst);
+    wake_.set();
+    if (thread_.joinable()) {
+        thread_.join();
+    } else {
+        close_all();
+    }
+    observer_ = nullptr;
 }
 
 }  // namespace accel::core
-
-namespace accel {
-
-/// Here for the same reason; the other methods are in exchange.cpp.
-status exchange::reply(std::size_t length) noexcept {
-    if (state_ == nullptr) [[unlikely]]
-        core::worker::misuse();
-    core::exchange_state& state = *state_;
-    if (length > state.response_room.size()) return status::message_too_large;
-    state.payload = state.response_room.first(length);
-    state_ = nullptr;
-    return core::worker::answer(state);
-}
-
-}  // namespace accel

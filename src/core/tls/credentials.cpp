@@ -121,7 +121,12 @@ SSL_CTX* new_tls(bool server) {
     SSL_CTX_set_keylog_callback(tls, note_secret);
     SSL_CTX_set_max_cert_list(tls, 32 << 10);
     SSL_CTX_set_verify(tls, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
-    if (server) SSL_CTX_set_alpn_select_cb(tls, choose_protocol, nullptr);
+    if (!server) return tls;
+    SSL_CTX_set_alpn_select_cb(tls, choose_protocol, nullptr);
+    // OpenSSL asks for one before it takes a session's key in place of a certificate.
+    constexpr std::string_view session_context = "accel";
+    SSL_CTX_set_session_id_context(tls, reinterpret_cast<const unsigned char*>(session_context.data()),
+                                   static_cast<unsigned>(session_context.size()));
     return tls;
 }
 

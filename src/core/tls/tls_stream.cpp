@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <cstring>
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -127,6 +128,33 @@ void count_record(int sending, int, int kind, const void* type, std::size_t, SSL
     }
 }
 
+/// A client's offer.
+int show_session_key(SSL* ssl, const EVP_MD*, const unsigned char** id, std::size_t* id_bytes,
+                     SSL_SESSION** out) {
+    const auto& key = static_cast<const traffic_notes*>(SSL_get_app_data(ssl))->key;
+    *out = key ? make_pre_shared_key(ssl, *key) : nullptr;
+    if (*out == nullptr) return key ? 0 : 1;
+    *id = reinterpret_cast<const unsigned char*>(&key->session_id);
+    *id_bytes = sizeof key->session_id;
+    return 1;
+}
+
+/// A server's answer to an offer. Without a key there the handshake goes on with certificates.
+int find_session_key(SSL* ssl, const unsigned char* id, std::size_t id_bytes, SSL_SESSION** out) {
+    auto& notes = *static_cast<traffic_notes*>(SSL_get_app_data(ssl));
+    *out = nullptr;
+    session_key key;
+    if (id_bytes != sizeof key.session_id) return 1;
+    std::memcpy(&key.session_id, id, id_bytes);
+    const auto token = notes.find(key.session_id);
+    if (!token) return 1;
+    key.token = *token;
+    *out = make_pre_shared_key(ssl, key);
+    if (*out == nullptr) return 0;
+    notes.key = key;
+    return 1;
+}
+
 bool chose(const SSL* ssl, std::string_view protocol) noexcept {
     const unsigned char* chosen = nullptr;
     unsigned length = 0;
@@ -163,14 +191,19 @@ result<tls_stream> tls_stream::open(std::shared_ptr<const credentials> own, int 
     return made;
 }
 
-result<tls_stream> tls_stream::accept(std::shared_ptr<const credentials> own, int fd) {
+result<tls_stream> tls_stream::accept(std::shared_ptr<const credentials> own, int fd, find_token find) {
     auto made = open(std::move(own), fd);
-    if (made) SSL_set_accept_state(made->ssl_.get());
+    if (!made) return made;
+    SSL_set_accept_state(made->ssl_.get());
+    if (!find) return made;
+    made->notes_->find = std::move(find);
+    SSL_set_psk_find_session_callback(made->ssl_.get(), find_session_key);
     return made;
 }
 
 result<tls_stream> tls_stream::connect(std::shared_ptr<const credentials> own, int fd,
-                                       const std::string& host, std::string_view protocol) {
+                                       const std::string& host, std::string_view protocol,
+                                       const std::optional<session_key>& key) {
     const bool by_authority = own->by_authority();
     auto made = open(std::move(own), fd);
     if (!made) return made;
@@ -179,6 +212,8 @@ result<tls_stream> tls_stream::connect(std::shared_ptr<const credentials> own, i
     SSL_set_alpn_protos(ssl, reinterpret_cast<const unsigned char*>(protocol.data()),
                         static_cast<unsigned>(protocol.size()));
     if (by_authority) expect_host(ssl, host);
+    made->notes_->key = key;
+    if (key) SSL_set_psk_use_session_callback(ssl, show_session_key);
     return made;
 }
 
@@ -238,6 +273,11 @@ std::string tls_stream::peer_name() const {
     if (own_->by_authority()) return name_of(shown);
     const auto key = public_half(X509_get0_pubkey(shown));
     return key ? key->text() : std::string{};
+}
+
+std::optional<std::uint64_t> tls_stream::session() const noexcept {
+    if (SSL_session_reused(ssl_.get()) != 1 || !notes_->key) return std::nullopt;
+    return notes_->key->session_id;
 }
 
 bool tls_stream::carries(std::string_view protocol) const noexcept {

@@ -2,11 +2,13 @@
 
 #include "core/tls/credentials.hpp"
 #include "core/tls/openssl.hpp"
+#include "core/tls/session_key.hpp"
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -47,23 +49,28 @@ struct traffic_secret {
 
 /// What OpenSSL tells of a connection on its way. The secrets are a data connection's, for the kernel.
 struct traffic_notes {
-    std::string refused;         ///< the name of a peer that was refused
-    traffic_secret client;       ///< of what the client sends
-    traffic_secret server;       ///< of what the server sends
-    std::uint64_t sent = 0;      ///< records of application data
-    std::uint64_t received = 0;  ///< …
-    std::uint64_t renewals = 0;  ///< records behind the handshake that are not application data, received
+    std::string refused;             ///< the name of a peer that was refused
+    traffic_secret client;           ///< of what the client sends
+    traffic_secret server;           ///< of what the server sends
+    std::uint64_t sent = 0;          ///< records of application data
+    std::uint64_t received = 0;      ///< …
+    std::uint64_t renewals = 0;      ///< records behind the handshake that are not application data, received
+    find_token find;                 ///< server: of the sessions that a client may show
+    std::optional<session_key> key;  ///< client: of its session; server: that the client has shown
 };
 
 /// One TLS 1.3 connection over a non-blocking socket that somebody else owns. Never blocks, never raises
 /// SIGPIPE. One thread at a time.
 class tls_stream {
   public:
-    /// The server's end.
-    [[nodiscard]] static result<tls_stream> accept(std::shared_ptr<const credentials> own, int fd);
+    /// The server's end. With `find`, a client may show a session's key instead of a certificate.
+    [[nodiscard]] static result<tls_stream> accept(std::shared_ptr<const credentials> own, int fd,
+                                                   find_token find = {});
     /// The client's end. `host` is what a server's certificate has to be for; pinned keys need no host.
+    /// `key`: shown instead of a certificate, if the server knows it.
     [[nodiscard]] static result<tls_stream> connect(std::shared_ptr<const credentials> own, int fd,
-                                                    const std::string& host, std::string_view protocol);
+                                                    const std::string& host, std::string_view protocol,
+                                                    const std::optional<session_key>& key = {});
 
     [[nodiscard]] tls_outcome handshake() noexcept;
     /// At least one byte if `done`.
@@ -77,6 +84,8 @@ class tls_stream {
     /// After the handshake, or when it was refused: how the peer is called; with pinned keys, its key.
     [[nodiscard]] std::string peer_name() const;
     [[nodiscard]] bool carries(std::string_view protocol) const noexcept;
+    /// After the handshake: the session whose key was shown instead of certificates. Its peer has no name.
+    [[nodiscard]] std::optional<std::uint64_t> session() const noexcept;
     /// Server, after the handshake: whether these would let the peer in.
     [[nodiscard]] bool admitted_by(const credentials& today) const;
     /// Why the last call failed, as the rest of a sentence: "the server's key is not server_key".

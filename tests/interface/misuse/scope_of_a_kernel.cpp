@@ -1,10 +1,10 @@
 // refused: a scope is thread_scope, or in a CUDA kernel
-#include <accel_transport/device/scopes.hpp>
+#include <accel_transport/device/service.hpp>
 
-accel::status post(const accel::mlx5::send_queue_ref& queue, const accel::mlx5::work_request& request) {
+accel::status take(const accel::device::service_ref& service, accel::device::exchange_ref& out) {
 #ifdef MISUSE
-    return accel::mlx5::post<accel::mlx5::warp_scope>(queue, &request, 1);
+    return accel::device::take<accel::device::warp_scope>(service, out);
 #else
-    return accel::mlx5::post<accel::mlx5::thread_scope>(queue, &request, 1);
+    return accel::device::take<accel::device::thread_scope>(service, out);
 #endif
 }

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <accel_transport/device/detail/channel_layout.hpp>
+#include <accel_transport/device/detail/layout_version.hpp>
+#include <accel_transport/status.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+/// What kernels that call are given: the channel, and each call.
+namespace accel::device {
+
+/// A channel as kernels see it; passed to them by value. Owns nothing: it is good until the channel has been
+/// closed.
+struct channel_ref {
+    detail::layout_stamp layout;
+    detail::channel_state* state = nullptr;
+    detail::call_entry* calls = nullptr;
+    std::uint32_t slots = 0;
+    detail::slots_layout requests;
+    detail::slots_layout responses;
+    detail::peer_slots_layout peer;
+    detail::send_port sends;
+    detail::completion_port completions;
+    const detail::channel_orders* orders = nullptr;
+    detail::channel_report* report = nullptr;
+    std::int64_t call_timeout_ns = 0;
+};
+
+/// One call, as a kernel has it. Plain data: keep it in a register, or in shared memory for a block.
+struct call_ref {
+    std::byte* request = nullptr;  ///< room for the request, to be written in place
+    std::uint64_t request_room = 0;
+    const std::byte* response = nullptr;  ///< in place, until `release`; bytes of an untrusted peer
+    std::uint64_t response_bytes = 0;
+    status outcome = status::again;  ///< once it has ended
+    std::uint32_t code = 0;          ///< the handler's own, with `application_error`
+    std::uint64_t trace_id = 0;      ///< as given to `submit`
+    std::int64_t deadline = 0;       ///< by `clock_ns`
+    // Internal.
+    std::uint64_t response_room = 0;
+    std::uint32_t slot = 0;
+    std::uint32_t generation = 0;
+};
+
+/// What one call asks for beyond its bytes.
+struct call_options {
+    std::int64_t timeout_ns = 0;  ///< from now; 0: the channel's `call_timeout`
+    std::uint64_t trace_id = 0;   ///< travels to the server
+    std::uint64_t max_bytes = 0;  ///< of the response; 0: the channel's `response_bytes`
+};
+
+}  // namespace accel::device

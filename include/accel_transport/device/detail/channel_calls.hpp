@@ -1,0 +1,232 @@
+#pragma once
+
+#include <accel_transport/device/clock.hpp>
+#include <accel_transport/device/detail/channel_intake.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+/// What becomes of one call of a channel on a GPU: its request is posted, and its response checked.
+namespace accel::device::detail {
+
+/// The word of a call's slot, if that is still the call's.
+ACCEL_HOST_DEVICE inline bool find_call(const channel_ref& channel, const call_ref& call,
+                                        std::uint64_t& word) noexcept {
+    if (call.slot >= channel.slots) return false;
+    word = load_acquire(&channel.calls[call.slot].word);
+    return generation_in(word) == call.generation;
+}
+
+/// False: it is not (any more) as the caller has seen it.
+[[nodiscard]] ACCEL_HOST_DEVICE inline bool move_call(const channel_ref& channel, const call_ref& call,
+                                                      call_phase from, call_phase to) noexcept {
+    std::uint64_t expected = word_of(call.generation, from);
+    return hand_over(&channel.calls[call.slot].word, expected, word_of(call.generation, to));
+}
+
+ACCEL_HOST_DEVICE inline void write_header(const channel_ref& channel, const call_ref& call,
+                                           std::uint64_t length) noexcept {
+    wire::slot_header header;
+    header.slot = call.slot;
+    header.generation = call.generation;
+    header.length = length;
+    header.trace_id = call.trace_id;
+    header.response_room = static_cast<std::uint32_t>(call.response_room);
+    const std::int64_t offset = mlx5::load_whole(&channel.state->clock_offset);
+    const bool told = offset != unknown_offset && call.deadline < never_ns;
+    header.deadline_ns = told ? call.deadline + offset : INT64_MAX;
+    store_header(header, call.request - wire::header_bytes);
+}
+
+/// One work request. Waits for room a little; `again`: there is none, for completions do not come.
+[[nodiscard]] ACCEL_HOST_DEVICE inline status post(const channel_ref& channel, mlx5::work_request& request,
+                                                   std::int64_t until) noexcept {
+    mlx5::counter_snapshot seen = snapshot_of(channel.sends);
+    for (;;) {
+        const status posted = post(channel.sends, request, seen);
+        if (posted != status::again) return posted;
+        if (const status over = end_of(channel); over != status::ok) return over;
+        if (clock_ns() >= until) return status::again;
+        look(channel);
+    }
+}
+
+/// The work requests of one request: the payload on its own, if it goes elsewhere than behind its header.
+[[nodiscard]] ACCEL_HOST_DEVICE inline status post_request(const channel_ref& channel, const call_ref& call,
+                                                           std::uint64_t length) noexcept {
+    constexpr std::int64_t patience_ns = 100'000'000;
+    const std::int64_t patient_until = clock_ns() + patience_ns;
+    const std::int64_t until = call.deadline < patient_until ? call.deadline : patient_until;
+    const auto payload = reinterpret_cast<std::uint64_t>(call.request);
+    const std::uint64_t header = payload - wire::header_bytes;
+    const bool apart = length > 0 && channel.peer.payloads != 0;
+    mlx5::local_range range{header, static_cast<std::uint32_t>(wire::header_bytes + length),
+                            channel.requests.key};
+    mlx5::work_request request;
+    request.ranges = 1;
+    request.first = &range;
+    if (apart) {
+        range = {payload, static_cast<std::uint32_t>(length), channel.requests.key};
+        request.remote_address = channel.peer.payloads + channel.peer.payloads_stride * call.slot;
+        request.remote_key = channel.peer.payloads_key;
+        if (const status sent = post(channel, request, until); sent != status::ok) return sent;
+        range = {header, static_cast<std::uint32_t>(wire::header_bytes), channel.requests.key};
+    }
+    request.operation = mlx5::opcode::write_immediate;
+    request.immediate = mlx5::to_be32(call.slot);
+    request.remote_address = channel.peer.headers + channel.peer.headers_stride * call.slot;
+    request.remote_key = channel.peer.headers_key;
+    return post(channel, request, until);
+}
+
+/// Everything that a correct server keeps to. Why a call failed is text, and may need more room than the
+/// response was given.
+[[nodiscard]] ACCEL_HOST_DEVICE inline bool is_answer(const channel_ref& channel, const call_ref& call,
+                                                      const wire::slot_header& header) noexcept {
+    const std::uint64_t most = header.code == status::ok ? call.response_room : channel.responses.capacity;
+    return wire::is_well_formed(header, wire::message_kind::response) && header.slot == call.slot &&
+           header.generation == call.generation && header.length <= most;
+}
+
+ACCEL_HOST_DEVICE inline status take_response(const channel_ref& channel, call_ref& call) noexcept {
+    const std::byte* const from = header_of(channel.responses, call.slot);
+    wire::slot_header header;
+    if (await_header(from, call.generation, true, header) && is_answer(channel, call, header)) {
+        // Only this end says `again`, of calls that go on.
+        call.outcome = header.code == status::again ? status::overloaded : header.code;
+        call.code = header.application_code;
+        call.response = from + wire::header_bytes;
+        call.response_bytes = header.length;
+        (void)count_up(&channel.state->completed);
+    } else {
+        fail_channel(channel, status::protocol_error);
+        call.outcome = status::peer_lost;
+        (void)count_up(&channel.state->ended_early);
+    }
+    (void)move_call(channel, call, call_phase::arrived, call_phase::ended);
+    return call.outcome;
+}
+
+/// Ends a call before its response, unless that is there already.
+ACCEL_HOST_DEVICE inline status end_early(const channel_ref& channel, call_ref& call, status why) noexcept {
+    if (!move_call(channel, call, call_phase::in_flight, call_phase::overdue)) {
+        return take_response(channel, call);
+    }
+    call.outcome = why;
+    (void)count_up(&channel.state->ended_early);
+    return why;
+}
+
+/// What is known of a call now; `again`: it goes on.
+[[nodiscard]] ACCEL_HOST_DEVICE inline status settle(const channel_ref& channel, call_ref& call) noexcept {
+    std::uint64_t word = 0;
+    if (!find_call(channel, call, word)) return status::invalid_state;
+    switch (phase_in(word)) {
+        case call_phase::in_flight:
+            break;
+        case call_phase::arrived:
+            return take_response(channel, call);
+        case call_phase::ended:
+        case call_phase::overdue:
+            return call.outcome;
+        default:
+            return status::invalid_state;
+    }
+    if (const status over = end_of(channel); over != status::ok) return end_early(channel, call, over);
+    if (clock_ns() >= call.deadline) return end_early(channel, call, status::timed_out);
+    return status::again;
+}
+
+[[nodiscard]] ACCEL_HOST_DEVICE inline status begin_call(const channel_ref& channel, call_ref& out) noexcept {
+    if (!is_own_version(channel.layout)) return status::unsupported;
+    if (const status over = end_of(channel); over != status::ok) return over;
+    std::uint32_t slot = take_slot(channel);
+    if (slot == no_call) {
+        look(channel);  // a late response may set one free
+        slot = take_slot(channel);
+        if (slot == no_call) return status::again;
+    }
+    call_entry& entry = channel.calls[slot];
+    const std::uint32_t last = generation_in(load_relaxed(&entry.word));
+    call_ref made;
+    made.request = header_of(channel.requests, slot) + wire::header_bytes;
+    made.request_room = channel.requests.capacity;
+    made.slot = slot;
+    made.generation = last + 1 == 0 ? 1 : last + 1;
+    std::uint64_t expected = word_of(last, call_phase::free);
+    (void)hand_over(&entry.word, expected, word_of(made.generation, call_phase::begun));
+    out = made;
+    return status::ok;
+}
+
+[[nodiscard]] ACCEL_HOST_DEVICE inline status submit_call(const channel_ref& channel, call_ref& call,
+                                                          std::uint64_t length,
+                                                          const call_options& with) noexcept {
+    if (call.slot >= channel.slots) return status::invalid_state;
+    if (length > channel.requests.capacity) return status::message_too_large;
+    if (with.timeout_ns < 0) return status::invalid_argument;
+    if (const status over = end_of(channel); over != status::ok) return over;
+    const std::int64_t timeout = with.timeout_ns > 0 ? with.timeout_ns : channel.call_timeout_ns;
+    const std::int64_t now = clock_ns();
+    const bool bounded = with.max_bytes != 0 && with.max_bytes < channel.responses.capacity;
+    call.deadline = timeout >= never_ns - now ? never_ns : now + timeout;
+    call.trace_id = with.trace_id;
+    call.response_room = bounded ? with.max_bytes : channel.responses.capacity;
+    // Before it leaves: the response may be here before this returns.
+    if (!move_call(channel, call, call_phase::begun, call_phase::in_flight)) {
+        return status::invalid_state;
+    }
+    write_header(channel, call, length);
+    const status sent = post_request(channel, call, length);
+    if (sent == status::ok) {
+        (void)count_up(&channel.state->submitted);
+        return sent;
+    }
+    if (!move_call(channel, call, call_phase::in_flight, call_phase::begun)) {
+        fail_channel(channel, status::protocol_error);  // an answer to what was never asked
+        return status::peer_lost;
+    }
+    return sent;
+}
+
+[[nodiscard]] ACCEL_HOST_DEVICE inline status poll_call(const channel_ref& channel, call_ref& call) noexcept {
+    const status found = settle(channel, call);
+    if (found != status::again) return found;
+    look(channel);
+    return settle(channel, call);
+}
+
+[[nodiscard]] ACCEL_HOST_DEVICE inline status wait_for_call(const channel_ref& channel, call_ref& call,
+                                                            std::int64_t timeout_ns) noexcept {
+    for (const std::int64_t start = clock_ns();;) {
+        const status found = poll_call(channel, call);
+        if (found != status::again || clock_ns() - start >= timeout_ns) return found;
+    }
+}
+
+ACCEL_HOST_DEVICE inline status cancel_call(const channel_ref& channel, call_ref& call) noexcept {
+    if (call.slot >= channel.slots) return status::invalid_state;
+    if (!move_call(channel, call, call_phase::in_flight, call_phase::overdue)) {
+        return status::invalid_state;
+    }
+    call.outcome = status::cancelled;
+    (void)count_up(&channel.state->ended_early);
+    return status::ok;
+}
+
+ACCEL_HOST_DEVICE inline status release_call(const channel_ref& channel, const call_ref& call) noexcept {
+    std::uint64_t word = 0;
+    if (!find_call(channel, call, word)) return status::invalid_state;
+    if (phase_in(word) == call_phase::overdue) {
+        (void)count_up(&channel.state->quarantined);
+        if (move_call(channel, call, call_phase::overdue, call_phase::quarantined)) return status::ok;
+        count_down(&channel.state->quarantined);  // the response has come just now
+    }
+    const bool released = move_call(channel, call, call_phase::ended, call_phase::free) ||
+                          move_call(channel, call, call_phase::begun, call_phase::free);
+    if (!released) return status::invalid_state;
+    put_slot_back(channel, call.slot);
+    return status::ok;
+}
+
+}  // namespace accel::device::detail

@@ -1,0 +1,182 @@
+#pragma once
+
+#include <accel_transport/device/channel_ref.hpp>
+#include <accel_transport/device/clock.hpp>
+#include <accel_transport/device/detail/try_lock.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+/// What comes in at a channel of a GPU: completions, and the host's orders. One thread at a time looks, for
+/// all that wait, under a lock that nobody waits for.
+namespace accel::device::detail {
+
+/// The host's orders are looked at, which is a read of its memory, once in so many looks that find nothing.
+inline constexpr std::uint32_t looks_an_order = 16;
+/// … or when so much time has passed, if looks always find something.
+inline constexpr std::int64_t max_between_orders_ns = 1'000'000;
+
+ACCEL_HOST_DEVICE inline std::uint64_t word_of(std::uint32_t generation, call_phase phase) noexcept {
+    return std::uint64_t{generation} << 32 | static_cast<std::uint32_t>(phase);
+}
+ACCEL_HOST_DEVICE inline std::uint32_t generation_in(std::uint64_t word) noexcept {
+    return static_cast<std::uint32_t>(word >> 32);
+}
+ACCEL_HOST_DEVICE inline call_phase phase_in(std::uint64_t word) noexcept {
+    return static_cast<call_phase>(word & 0xffff'ffffU);
+}
+
+/// Sticky: the first reason stays.
+ACCEL_HOST_DEVICE inline void fail_channel(const channel_ref& channel, status why,
+                                           mlx5::syndrome syndrome = mlx5::syndrome::none) noexcept {
+    const std::uint32_t told = static_cast<std::uint32_t>(why) | static_cast<std::uint32_t>(syndrome) << 16;
+    std::uint32_t good = 0;
+    if (!compare_exchange(&channel.state->failure, good, told)) return;
+    mlx5::store_whole(&channel.report->failure, told);
+}
+
+/// `ok` while the session lives, else what its calls end with.
+[[nodiscard]] ACCEL_HOST_DEVICE inline status end_of(const channel_ref& channel) noexcept {
+    const auto why = static_cast<status>(load_relaxed(&channel.state->failure) & 0xffffU);
+    if (why == status::ok) return status::ok;
+    return why == status::closed ? status::closed : status::peer_lost;
+}
+
+// Free slots.
+
+inline constexpr std::uint64_t one_change = std::uint64_t{1} << 32;
+
+ACCEL_HOST_DEVICE inline std::uint64_t changed(std::uint64_t head, std::uint32_t first) noexcept {
+    return ((head + one_change) & ~std::uint64_t{0xffff'ffffU}) | first;
+}
+
+/// `no_call`: none is free.
+[[nodiscard]] ACCEL_HOST_DEVICE inline std::uint32_t take_slot(const channel_ref& channel) noexcept {
+    std::uint64_t head = load_acquire(&channel.state->free);
+    for (;;) {
+        const auto first = static_cast<std::uint32_t>(head);
+        if (first == no_call) return no_call;
+        // Of use only if nothing has changed since.
+        const std::uint32_t next = load_relaxed(&channel.calls[first].next);
+        if (hand_over(&channel.state->free, head, changed(head, next))) return first;
+    }
+}
+
+ACCEL_HOST_DEVICE inline void put_slot_back(const channel_ref& channel, std::uint32_t slot) noexcept {
+    std::uint64_t head = load_acquire(&channel.state->free);
+    do {
+        store_relaxed(&channel.calls[slot].next, static_cast<std::uint32_t>(head));
+    } while (!hand_over(&channel.state->free, head, changed(head, slot)));
+}
+
+// The host's orders.
+
+ACCEL_HOST_DEVICE inline void report(const channel_ref& channel) noexcept {
+    channel_state& state = *channel.state;
+    channel_report& out = *channel.report;
+    mlx5::store_whole(&out.submitted, load_relaxed(&state.submitted));
+    mlx5::store_whole(&out.completed, load_relaxed(&state.completed));
+    mlx5::store_whole(&out.ended_early, load_relaxed(&state.ended_early));
+    mlx5::store_whole(&out.stale, load_relaxed(&state.stale));
+    mlx5::store_whole(&out.quarantined, load_relaxed(&state.quarantined));
+}
+
+ACCEL_HOST_DEVICE inline void take_orders(const channel_ref& channel) noexcept {
+    sync_host_clock(channel);
+    const std::uint32_t ended = mlx5::load_whole(&channel.orders->ended);
+    if (ended != 0) fail_channel(channel, static_cast<status>(ended));
+    report(channel);
+}
+
+// Completions.
+
+/// Places of completions first: there is never more under way than they hold.
+ACCEL_HOST_DEVICE inline void give_back(const channel_ref& channel) noexcept {
+    channel_state& state = *channel.state;
+    publish_taken(channel.completions);
+    if (state.responses_owed == 0) return;
+    if (channel.completions.by == engine::direct) {
+        for (std::uint32_t i = 0; i < state.responses_owed; ++i) {
+            mlx5::take_back(state.receives, state.owed[i]);
+        }
+        mlx5::post_empty(state.receives, state.responses_owed);
+    }
+    state.responses_owed = 0;
+}
+
+/// A response has come into this slot; whose holder reads it. One of a call that has ended sets its slot
+/// free. False: nobody is to answer there.
+[[nodiscard]] ACCEL_HOST_DEVICE inline bool on_response(const channel_ref& channel,
+                                                        std::uint32_t slot) noexcept {
+    channel_state& state = *channel.state;
+    call_entry& call = channel.calls[slot];
+    std::uint64_t word = load_acquire(&call.word);
+    for (;;) {
+        const call_phase phase = phase_in(word);
+        call_phase next = call_phase::free;
+        if (phase == call_phase::in_flight) {
+            next = call_phase::arrived;
+        } else if (phase == call_phase::overdue) {
+            next = call_phase::ended;
+        } else if (phase != call_phase::quarantined) {
+            return false;
+        }
+        if (!hand_over(&call.word, word, word_of(generation_in(word), next))) continue;
+        if (next != call_phase::arrived) (void)count_up(&state.stale);
+        if (next == call_phase::free) {
+            count_down(&state.quarantined);
+            put_slot_back(channel, slot);
+        }
+        return true;
+    }
+}
+
+ACCEL_HOST_DEVICE inline void on_completion(const channel_ref& channel,
+                                            const mlx5::completion& completion) noexcept {
+    channel_state& state = *channel.state;
+    const bool sent =
+        completion.kind == mlx5::entry_kind::request || completion.kind == mlx5::entry_kind::request_error;
+    if (!sent) {
+        if (state.responses_owed == responses_at_once) give_back(channel);
+        state.owed[state.responses_owed++] = completion.counter;
+    }
+    if (completion.failure != mlx5::syndrome::none) {
+        fail_channel(channel, status::peer_lost, completion.failure);
+    } else if (sent) {
+        if (!release(channel.sends, completion.counter)) fail_channel(channel, status::system_error);
+    } else {
+        const std::uint32_t slot = mlx5::from_be(completion.immediate);
+        const bool sane = completion.kind == mlx5::entry_kind::write_immediate && slot < channel.slots &&
+                          on_response(channel, slot);
+        if (!sane) fail_channel(channel, status::protocol_error);
+    }
+}
+
+/// False: there are none.
+[[nodiscard]] ACCEL_HOST_DEVICE inline bool take_completions(const channel_ref& channel) noexcept {
+    constexpr int most = 16;
+    for (int count = 0; count < most; ++count) {
+        mlx5::completion completion;
+        if (!take(channel.completions, completion)) return count > 0;
+        on_completion(channel, completion);
+    }
+    return true;
+}
+
+/// For all that wait. What has come counts before what the host says.
+ACCEL_HOST_DEVICE inline void look(const channel_ref& channel) noexcept {
+    channel_state& state = *channel.state;
+    if (!try_lock(&state.lock)) return pause();
+    bool orders = clock_ns() - state.last_look > max_between_orders_ns;
+    if (take_completions(channel)) {
+        state.empty_looks = 0;
+    } else {
+        if (state.empty_looks == 0) give_back(channel);
+        orders = orders || state.empty_looks % looks_an_order == 0;
+        ++state.empty_looks;
+    }
+    if (orders) take_orders(channel);
+    unlock(&state.lock);
+}
+
+}  // namespace accel::device::detail

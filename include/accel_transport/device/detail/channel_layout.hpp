@@ -1,0 +1,82 @@
+#pragma once
+
+#include <accel_transport/device/detail/engine.hpp>
+#include <accel_transport/device/detail/host_clock_sync.hpp>
+#include <accel_transport/device/detail/mlx5/receive_queue.hpp>
+#include <accel_transport/device/detail/slots_layout.hpp>
+
+#include <cstdint>
+
+/// A channel whose calls come from a GPU, as it lies in memory: what only kernels touch, what the host tells
+/// them, and what they tell the host. None of it is for applications, which use `channel_ref`.
+namespace accel::device::detail {
+
+/// Where a call stands. With its generation above it this is one word, so that whoever still holds a call
+/// that is over changes nothing.
+enum class call_phase : std::uint32_t {
+    free,
+    begun,        ///< its holder writes the request
+    in_flight,    ///< submitted
+    arrived,      ///< its response is there, and nobody has looked at it
+    ended,        ///< its holder reads the response, or knows why there is none
+    overdue,      ///< the same, but the server still has to answer, and may write into the slot
+    quarantined,  ///< likewise, and it has no holder any more
+};
+
+/// One slot of a channel.
+struct call_entry {
+    std::uint64_t word = 0;  ///< generation, `call_phase`
+    std::uint32_t next = 0;  ///< while it is free: the next free slot
+    std::uint32_t reserved = 0;
+};
+inline constexpr std::uint32_t no_call = 0xffff'ffffU;
+
+/// Written by the host.
+struct channel_orders {
+    std::uint32_t ended = 0;       ///< a `status`: the session is over, and why
+    std::uint32_t clock_tick = 0;  ///< counts, after `clock_ns` has been written
+    std::int64_t clock_ns = 0;     ///< the server's clock, now and then
+};
+
+/// Written by kernels.
+struct channel_report {
+    std::uint64_t submitted = 0;
+    std::uint64_t completed = 0;  ///< answered by the server
+    std::uint64_t ended_early = 0;
+    std::uint64_t stale = 0;  ///< responses of calls that had ended
+    std::uint32_t quarantined = 0;
+    std::uint32_t clock_seen = 0;  ///< the last `clock_tick`
+    std::uint32_t failure = 0;     ///< a `status`, 16 bits, and above it the first syndrome: it is over
+    std::uint32_t kernel_version =
+        0;  ///< other than 0: of a kernel that was compiled against another version
+};
+
+/// What responses have used up is given back for so many at a time.
+inline constexpr std::uint32_t responses_at_once = 16;
+
+/// What all threads that use a channel share.
+struct channel_state {
+    std::uint64_t free = 0;     ///< a stack of slots: the first one, and above it a count of all changes
+    std::uint32_t failure = 0;  ///< as in the report
+    // Counters.
+    std::uint32_t quarantined = 0;
+    std::uint64_t submitted = 0;
+    std::uint64_t completed = 0;
+    std::uint64_t ended_early = 0;
+    std::uint64_t stale = 0;
+
+    std::uint32_t lock = 0;            ///< of all that follows
+    std::uint32_t empty_looks = 0;     ///< one after another
+    std::uint32_t responses_owed = 0;  ///< places, and `direct` receives, to be given back
+    std::uint32_t tick_looked_at = 0;
+    std::uint32_t clock_seen = 0;  ///< the last tick that was of use; 0: none yet
+    std::int64_t last_look = 0;    ///< at the host's orders
+    std::int64_t clock_set_at = 0;
+    std::int64_t clock_offset = unknown_offset;  ///< from `clock_ns` to the server's clock
+    mlx5::completion_queue_state completions;
+    proxy::completion_queue_state proxied_completions;
+    mlx5::shared_receive_queue_ref receives;     ///< `engine::direct`
+    std::uint16_t owed[responses_at_once] = {};  ///< … that were used
+};
+
+}  // namespace accel::device::detail

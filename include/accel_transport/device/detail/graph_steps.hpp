@@ -1,0 +1,150 @@
+#pragma once
+
+#include <accel_transport/device/graph.hpp>
+#include <accel_transport/device/service.hpp>
+
+/// What the library does before and behind recorded kernels. None of it is for applications.
+namespace accel::device::detail {
+
+/// Points of an iteration whose times are taken, in this order.
+enum class iteration_point : std::uint32_t { taken, copied_in, worked, copied_out, answered };
+inline constexpr std::uint32_t iteration_points = 5;
+
+/// Of one recording, in its GPU's memory.
+struct graph_state {
+    std::uint32_t count = 0;
+    std::uint32_t stopped = 0;     ///< this iteration is the last
+    std::uint64_t iterations = 0;  ///< that had requests
+    std::uint64_t requests = 0;
+    /// Of all iterations, from the first request's arrival to the last response posted.
+    std::uint64_t total_ns = 0;
+    std::uint64_t min_ns = 0;                     ///< 0: there was none
+    std::int64_t reached[iteration_points] = {};  ///< in this iteration, by `clock_ns`
+    /// Of all iterations, from the point before; to the first from the first request's arrival.
+    std::uint64_t spent_ns[iteration_points] = {};
+};
+
+/// An iteration as the library has it.
+struct graph_memory {
+    graph_state* state = nullptr;
+    exchange_ref* exchanges = nullptr;
+    graph_iteration iteration;  ///< of the same memory
+};
+
+/// By one thread, when the iteration has come so far.
+ACCEL_HOST_DEVICE inline void mark_point(const graph_memory& memory, iteration_point point) noexcept {
+    memory.state->reached[static_cast<std::uint32_t>(point)] = clock_ns();
+}
+
+/// False: the request has been refused, and is ended.
+ACCEL_HOST_DEVICE inline bool begin_request(const service_ref& service, const graph_iteration& iteration,
+                                            const exchange_ref& exchange, iteration_answer& answer) noexcept {
+    if (iteration.input_bytes != 0 && exchange.request_bytes != iteration.input_bytes) {
+        (void)fail(service, exchange, status::invalid_argument);
+        return false;
+    }
+    if (exchange.response_room < iteration.output_bytes) {
+        (void)fail(service, exchange, status::message_too_large);
+        return false;
+    }
+    answer = {iteration.output_bytes, status::ok, 0, 0};
+    return true;
+}
+
+ACCEL_HOST_DEVICE inline void end_request(const service_ref& service, const exchange_ref& exchange,
+                                          const iteration_answer& answer) noexcept {
+    if (answer.reason != status::ok) {
+        (void)fail(service, exchange, answer.reason, answer.code);
+    } else if (reply(service, exchange, answer.length) == status::message_too_large) {
+        (void)fail(service, exchange, status::message_too_large);
+    }
+}
+
+/// Waits for the iteration's requests: for one, and then for no more than are ready. By one thread. It
+/// returns without any only when the service stops.
+ACCEL_HOST_DEVICE inline void gather(const service_ref& service, const graph_memory& memory) noexcept {
+    const graph_iteration& iteration = memory.iteration;
+    std::uint32_t count = 0;
+    bool stopped = false;
+    for (std::uint32_t looks = 0; count < iteration.batch && (count == 0 || looks < 2 * iteration.batch);
+         ++looks) {
+        const status found = take_request(service, memory.exchanges[count]);
+        if (found == status::ok) {
+            if (begin_request(service, iteration, memory.exchanges[count], iteration.answers[count])) ++count;
+        } else if (found == status::closed) {
+            stopped = count == 0;
+            break;
+        } else if (count > 0) {
+            break;
+        }
+    }
+    memory.state->count = count;
+    memory.state->stopped = stopped ? 1 : 0;
+    mark_point(memory, iteration_point::taken);
+}
+
+/// Thread `first` of `step` threads that share the copying of a request to where recorded kernels look.
+ACCEL_HOST_DEVICE inline void copy_bytes(std::byte* to, const std::byte* from, std::uint64_t bytes,
+                                         std::uint64_t first, std::uint64_t step) noexcept {
+    struct alignas(16) quad {
+        std::uint64_t words[2];
+    };
+    const bool aligned =
+        ((reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from)) % sizeof(quad)) == 0;
+    const std::uint64_t quads = aligned ? bytes / sizeof(quad) : 0;
+    for (std::uint64_t i = first; i < quads; i += step) {
+        reinterpret_cast<quad*>(to)[i] = reinterpret_cast<const quad*>(from)[i];
+    }
+    for (std::uint64_t i = quads * sizeof(quad) + first; i < bytes; i += step) to[i] = from[i];
+}
+
+/// Requests to `input`.
+ACCEL_HOST_DEVICE inline void copy_in(const graph_memory& memory, std::uint64_t first,
+                                      std::uint64_t step) noexcept {
+    const graph_iteration& iteration = memory.iteration;
+    for (std::uint32_t i = 0; i < memory.state->count; ++i) {
+        copy_bytes(iteration.input + i * iteration.input_bytes, memory.exchanges[i].request,
+                   iteration.input_bytes, first, step);
+    }
+}
+
+/// Responses from `output`, where there is one.
+ACCEL_HOST_DEVICE inline void copy_out(const graph_memory& memory, std::uint64_t first,
+                                       std::uint64_t step) noexcept {
+    const graph_iteration& iteration = memory.iteration;
+    for (std::uint32_t i = 0; i < memory.state->count; ++i) {
+        const iteration_answer& answer = iteration.answers[i];
+        if (answer.reason != status::ok || answer.length > iteration.output_bytes) continue;
+        copy_bytes(memory.exchanges[i].response, iteration.output + i * iteration.output_bytes, answer.length,
+                   first, step);
+    }
+}
+
+/// Ends the requests first, first + step, …
+ACCEL_HOST_DEVICE inline void end_requests(const service_ref& service, const graph_memory& memory,
+                                           std::uint32_t first, std::uint32_t step) noexcept {
+    for (std::uint32_t i = first; i < memory.state->count; i += step) {
+        end_request(service, memory.exchanges[i], memory.iteration.answers[i]);
+    }
+}
+
+/// The iteration's last step, by one thread, when all points have been marked.
+ACCEL_HOST_DEVICE inline void count_iteration(const graph_memory& memory) noexcept {
+    graph_state& state = *memory.state;
+    if (state.count == 0) return;
+    std::uint64_t took = 0;
+    std::int64_t before = memory.exchanges[0].arrival;
+    for (std::uint32_t i = 0; i < iteration_points; ++i) {
+        if (state.reached[i] < before) continue;  // clocks of processors that differ by a tick
+        const auto spent = static_cast<std::uint64_t>(state.reached[i] - before);
+        state.spent_ns[i] += spent;
+        took += spent;
+        before = state.reached[i];
+    }
+    ++state.iterations;
+    state.requests += state.count;
+    state.total_ns += took;
+    if (state.min_ns == 0 || took < state.min_ns) state.min_ns = took;
+}
+
+}  // namespace accel::device::detail

@@ -1,0 +1,129 @@
+#pragma once
+
+#include <accel_transport/device/detail/engine.hpp>
+#include <accel_transport/device/detail/host_clock_sync.hpp>
+#include <accel_transport/device/detail/mlx5/receive_queue.hpp>
+#include <accel_transport/device/detail/slots_layout.hpp>
+#include <accel_transport/device/detail/wire/response_target.hpp>
+#include <accel_transport/device/detail/wire/slot_header.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+/// A GPU-resident service, as it lies in memory. Three places: what only kernels touch (the GPU's
+/// memory), what the host tells kernels and what kernels tell the host (the host's memory, pinned). None of
+/// it is for applications, which use `service_ref`.
+namespace accel::device::detail {
+
+/// What the host tells of a session before it opens it. Stays as it is while the session is open.
+struct session_offer {
+    std::uint64_t id = 0;
+    std::uint32_t slots = 0;
+    std::uint32_t reserved = 0;
+    slots_layout requests;
+    slots_layout responses;
+    peer_slots_layout peer;
+};
+
+/// What the host asks for.
+enum class command_kind : std::uint32_t { none, open, close };
+
+/// The host's commands to the service, taken in order. `number` counts from 1 and is written last.
+struct command {
+    std::uint32_t number = 0;
+    command_kind kind = command_kind::none;
+    std::uint32_t session = 0;  ///< index
+    std::uint32_t reserved = 0;
+};
+
+/// Written by the host.
+struct orders_layout {
+    std::uint32_t stop = 0;
+    std::uint32_t clock_tick = 0;  ///< counts, after `clock_ns` has been written
+    std::int64_t clock_ns = 0;     ///< the host's clock, now and then
+};
+
+/// Written by kernels.
+struct report_layout {
+    std::uint64_t requests = 0;    ///< handed to the service
+    std::uint64_t replies = 0;     ///< posted
+    std::uint64_t expired = 0;     ///< too late on arrival
+    std::uint64_t dropped = 0;     ///< of clients that were gone, or broke the protocol
+    std::uint32_t clock_seen = 0;  ///< the last `clock_tick`
+    std::uint32_t kernel_version =
+        0;  ///< other than 0: of a kernel that was compiled against another version
+};
+/// Written by kernels, one a session.
+struct session_report {
+    std::uint32_t closed = 0;  ///< number of the command that closed it, once nothing of it is in use
+    std::uint32_t failure =
+        0;  ///< a `status`, 16 bits, and above it the first syndrome: it is of no more use
+};
+
+/// Where a session stands, for kernels.
+enum class session_phase : std::uint32_t {
+    none,
+    open,
+    failed,   ///< takes and sends nothing more; the host has been told
+    closing,  ///< likewise, and ends with its last exchange
+};
+
+/// A session, in the memory of those who serve it.
+struct session_entry {
+    send_port sends;                       ///< the same for all sessions of this index
+    std::uint32_t* generations = nullptr;  ///< one a slot: of the last request
+    std::uint32_t* busy = nullptr;         ///< one a slot: 1 from its arrival to its answer
+    session_offer is;
+    std::uint32_t phase = 0;  ///< of `session_phase`
+    std::uint32_t open = 0;   ///< arrivals that have been taken, and are not ended
+    std::uint32_t closing_number = 0;
+};
+
+/// The session of a queue pair, or `no_session`. The proxy tells of sessions by their index.
+struct alignas(8) session_number {
+    std::uint32_t queue_pair = 0;
+    std::uint32_t session = 0;
+};
+inline constexpr std::uint32_t no_session = 0xffff'ffffU;
+
+/// A request that has arrived.
+struct ready_entry {
+    std::uint32_t session = 0;
+    std::uint32_t slot = 0;
+    std::uint32_t released = 0;  ///< of its session's send queue; `engine::direct`
+    std::uint32_t reserved = 0;
+    std::int64_t arrival = 0;  ///< by `clock_ns`
+};
+
+/// What arrivals have used up is given back for so many at a time.
+inline constexpr std::uint32_t arrivals_at_once = 16;
+
+/// What all threads of a service share.
+struct service_state {
+    std::uint32_t lock = 0;  ///< of all that follows
+    std::uint32_t ready_head = 0;
+    std::uint32_t ready_tail = 0;
+    std::uint32_t commands_taken = 0;
+    std::uint32_t empty_looks = 0;  ///< one after another
+    std::uint32_t stopping = 0;
+    std::uint32_t closing = 0;        ///< sessions
+    std::uint32_t arrivals_owed = 0;  ///< places, and `direct` receives, to be given back
+    std::uint32_t tick_looked_at = 0;
+    std::uint32_t clock_seen = 0;  ///< the last tick that was of use; 0: none yet
+    std::int64_t last_look = 0;
+    std::int64_t clock_set_at = 0;
+    std::int64_t clock_offset = unknown_offset;  ///< from `clock_ns` to the clock that deadlines are on
+    mlx5::completion_queue_state completions;
+    proxy::completion_queue_state proxied_completions;
+    mlx5::shared_receive_queue_ref receives;    ///< `engine::direct`
+    std::uint16_t owed[arrivals_at_once] = {};  ///< … that were used
+    // Not under the lock.
+    std::uint64_t requests = 0;
+    std::uint64_t replies = 0;
+    std::uint64_t expired = 0;
+    std::uint64_t dropped = 0;
+    std::uint32_t failures = 0;  ///< sessions that were open
+    std::uint32_t reserved = 0;
+};
+
+}  // namespace accel::device::detail

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <accel_transport/device/host_device.hpp>
+#include <accel_transport/status.hpp>
+
+#include <cstdint>
+
+/// Who calls: one thread, the threads of a warp, or those of a block. The functions of `service.hpp` and
+/// `client.hpp` take it as their template argument: `wait<block_scope>(service, exchange, timeout)`. All
+/// threads of the scope call together, with the same arguments; one of them does the work, and all get its
+/// status. What any of them wrote before the call comes before the work. The `exchange_ref` or `call_ref` is
+/// one object for the scope: shared memory for a warp or a block.
+namespace accel::device {
+
+/// One thread, by itself; also on the host.
+struct thread_scope {
+    ACCEL_HOST_DEVICE static std::uint32_t rank() noexcept { return 0; }
+    /// What the scope's threads stored before is ordered before what any of them does next.
+    ACCEL_HOST_DEVICE static void meet() noexcept {}
+    /// The value of the thread of rank 0, and what that thread stored before. The threads have to meet before
+    /// they call it again.
+    ACCEL_HOST_DEVICE static std::uint64_t of_first(std::uint64_t value) noexcept { return value; }
+};
+#if defined(__CUDACC__)
+/// All 32 threads of a warp.
+struct warp_scope {
+    static constexpr std::uint32_t all_lanes = 0xffff'ffff;
+
+    __device__ static std::uint32_t rank() noexcept {
+        std::uint32_t lane = 0;
+        asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+        return lane;
+    }
+    __device__ static void meet() noexcept { __syncwarp(all_lanes); }
+    __device__ static std::uint64_t of_first(std::uint64_t value) noexcept {
+        meet();
+        return __shfl_sync(all_lanes, static_cast<unsigned long long>(value), 0);
+    }
+};
+
+/// All threads of a block, however many.
+struct block_scope {
+    __device__ static std::uint32_t rank() noexcept {
+        return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+    }
+    __device__ static void meet() noexcept { __syncthreads(); }
+    __device__ static std::uint64_t of_first(std::uint64_t value) noexcept {
+        __shared__ std::uint64_t shared;
+        if (rank() == 0) shared = value;
+        meet();
+        return shared;
+    }
+};
+#else
+struct warp_scope;
+struct block_scope;
+#endif
+
+namespace detail {
+
+template <class Scope>
+inline constexpr bool is_scope = false;
+template <>
+inline constexpr bool is_scope<thread_scope> = true;
+#if defined(__CUDACC__)
+template <>
+inline constexpr bool is_scope<warp_scope> = true;
+template <>
+inline constexpr bool is_scope<block_scope> = true;
+#endif
+
+/// The first thread works, for all.
+ACCEL_UNCHECKED_CALLS
+template <class Scope, class Work>
+ACCEL_HOST_DEVICE_INLINE status by_first_of(const Work& work) noexcept {
+    static_assert(is_scope<Scope>, "a scope is thread_scope, or in a CUDA kernel warp_scope or block_scope");
+    Scope::meet();
+    status outcome = status::ok;
+    if (Scope::rank() == 0) outcome = work();
+    return static_cast<status>(Scope::of_first(static_cast<std::uint64_t>(outcome)));
+}
+
+}  // namespace detail
+
+}  // namespace accel::device

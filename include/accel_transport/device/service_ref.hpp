@@ -1,0 +1,57 @@
+#pragma once
+
+#include <accel_transport/device/detail/layout_version.hpp>
+#include <accel_transport/device/detail/service_layout.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+/// What kernels of a service are given: the service, and each request.
+namespace accel::device {
+
+/// A service as its kernels see it; passed to them by value. Owns nothing: it is good until the service has
+/// been stopped.
+struct service_ref {
+    detail::layout_stamp layout;
+    detail::service_state* state = nullptr;
+    detail::session_entry* sessions = nullptr;
+    std::uint32_t session_count = 0;
+    const detail::session_number* numbers = nullptr;  ///< a hash table with linear probing; `engine::direct`
+    std::uint32_t numbers_mask = 0;
+    detail::ready_entry* ready = nullptr;  ///< a ring, with room for every receive
+    std::uint32_t ready_mask = 0;
+    detail::completion_port completions;  ///< whose engine is the service's
+    const detail::orders_layout* orders = nullptr;
+    const detail::command* commands = nullptr;  ///< a ring
+    std::uint32_t command_mask = 0;
+    const detail::session_offer* offers = nullptr;
+    detail::report_layout* report = nullptr;
+    detail::session_report* session_reports = nullptr;
+};
+
+/// One request, as a kernel has it. Plain data: keep it in a register, or in shared memory for a block.
+/// Belongs to the service until `reply` or `fail`, and has to be ended by one of them.
+struct exchange_ref {
+    const std::byte* request = nullptr;  ///< in place, 8-byte aligned at least; bytes of an untrusted peer
+    std::uint64_t request_bytes = 0;
+    std::byte* response = nullptr;  ///< room for the response, to be written in place
+    std::uint64_t response_room = 0;
+    std::uint64_t trace_id = 0;
+    std::uint64_t session_id = 0;
+    std::int64_t deadline = 0;  ///< by `clock_ns`: the client gives up
+    // Internal.
+    std::int64_t arrival = 0;
+    std::uint32_t session = 0;
+    std::uint32_t slot = 0;
+    std::uint32_t generation = 0;
+    detail::wire::response_target target;
+    /// What an answer needs, read all at once when the request was taken. The next two: `engine::direct`.
+    detail::mlx5::shared_send_queue_ref sends;
+    detail::mlx5::counter_snapshot seen;
+    std::uint32_t* busy = nullptr;
+    std::int64_t clock_offset = detail::unknown_offset;
+    std::uint32_t response_key = 0;
+    detail::peer_slots_layout peer;
+};
+
+}  // namespace accel::device

@@ -1,0 +1,26 @@
+#include "backends/gpu/queue_set.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace accel::gpu {
+
+result<std::unique_ptr<queue_set>> make_queue_set(gpu_engine engine, const std::shared_ptr<verbs::device>& on,
+                                                  const service_sizes& sizes, kernel_memory& memory,
+                                                  verbs::async_listener* listener) {
+    const std::uint32_t sends =
+        std::min({sizes.sends(), static_cast<std::uint32_t>(on->limits().max_qp_wr), proxy::max_entries});
+    const queue_depths wanted{sizes.receives(), sizes.sessions * sends};
+    auto made = engine == gpu_engine::direct ? make_direct_queues(on, wanted, listener)
+                                             : make_proxy_queues(on, wanted, memory);
+    if (!made) return made;
+    const queue_depths got = (*made)->depths();
+    if (got.receives >= sizes.in_flight() && got.sends >= wanted.sends) return made;
+    return error{status::invalid_argument, 0,
+                 fmt::format("gpu: {} sessions of {} slots are more than {} has queues for ({} receives, {} "
+                             "work requests); ask for fewer",
+                             sizes.sessions, sizes.slots, on->describe(), got.receives, got.sends)};
+}
+
+}  // namespace accel::gpu

@@ -1,0 +1,95 @@
+#pragma once
+
+#include "backends/gpu/kernel_memory.hpp"
+#include "backends/gpu/service_sizes.hpp"
+#include "core/clock.hpp"
+#include "core/device_names.hpp"
+#include "verbs/async_events.hpp"
+#include "verbs/queues.hpp"
+
+#include <accel_transport/device/detail/engine.hpp>
+#include <accel_transport/device/detail/mlx5/receive_queue.hpp>
+#include <accel_transport/options.hpp>
+#include <accel_transport/status.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+namespace accel::gpu {
+
+/// The queue pair of one connection after another, and the way to it.
+struct session_queue {
+    std::uint32_t index = 0;  ///< the proxy's completions name it by this
+    std::uint32_t sends = 0;  ///< room for work requests: asked for, then what there is
+    verbs::async_listener* listener = nullptr;
+    std::shared_ptr<verbs::domain> domain;
+    std::optional<verbs::queue_pair> queue_pair;  ///< from `open` to `close`; `direct`: from `prepare` on
+    device::detail::send_port port;               ///< without its counters, which are the poster's
+};
+
+/// Entries for all connections together.
+struct queue_depths {
+    std::uint32_t receives = 0;
+    std::uint32_t sends = 0;
+};
+
+/// The queues of a GPU-resident service, or channel, as the host makes them: one of two engines. Kernels post
+/// and take completions by its ports, and so does a thread of the host in a kernel's place.
+class queue_set {
+  public:
+    virtual ~queue_set() = default;
+    /// What there is room for; fewer than asked for where the device has fewer.
+    [[nodiscard]] virtual queue_depths depths() const noexcept = 0;
+    [[nodiscard]] virtual device::detail::completion_port completion_port() const = 0;
+    [[nodiscard]] virtual mlx5::shared_receive_queue_ref receives() const { return {}; }
+
+    // Control path, any thread; one thread at a time for each queue. `prepare` and `start` before kernels
+    // run.
+    /// Makes what the queue has for all of its connections. `memory` outlives it. `overloaded`: no room is
+    /// left.
+    [[nodiscard]] virtual result<void> prepare(session_queue& queue, kernel_memory& memory) = 0;
+    /// The opposite of `prepare`.
+    virtual void discard(session_queue& queue) noexcept = 0;
+    /// A connection comes: it has a queue pair that can be connected.
+    [[nodiscard]] virtual result<void> open(session_queue& queue) = 0;
+    /// It goes. When that has succeeded, neither end reaches the other's memory any more, and the completion
+    /// port has no further completions of its queue pair.
+    [[nodiscard]] virtual result<void> close(session_queue& queue) = 0;
+
+    // With kernels.
+    /// Kernels may use what lies on the host, and the engine begins to work. After all are prepared.
+    [[nodiscard]] virtual result<void> start(kernel_memory& with) = 0;
+    /// Processor time that the engine has taken from the host.
+    [[nodiscard]] virtual core::nanoseconds cpu_time() const { return {}; }
+
+    // Without `start`: a thread of the host takes completions.
+    /// Does what the engine does on a thread of its own after `start`. False: there was nothing to do.
+    virtual bool progress() noexcept { return false; }
+    /// The engine is of no more use to any connection, where nothing but `progress` would notice.
+    [[nodiscard]] virtual bool has_failed() const noexcept { return false; }
+    /// Readable when there is a completion, provided that `arm` said true.
+    [[nodiscard]] virtual int event_fd() const noexcept = 0;
+    [[nodiscard]] virtual bool arm() noexcept = 0;
+    virtual void disarm() noexcept = 0;
+};
+
+/// mlx5 queues, driven directly. All are made beforehand: mapping one into a GPU would wait for its kernels.
+/// `listener` hears of a completion queue's overrun.
+[[nodiscard]] result<std::unique_ptr<queue_set>> make_direct_queues(std::shared_ptr<verbs::device> on,
+                                                                    const queue_depths& wanted,
+                                                                    verbs::async_listener* listener);
+/// Rings in memory that kernels share, and the proxy, which posts by libibverbs what they put there. Kernels
+/// touch no queue of the device, so queue pairs come and go with their connections. `memory` outlives the
+/// set.
+[[nodiscard]] result<std::unique_ptr<queue_set>> make_proxy_queues(std::shared_ptr<verbs::device> on,
+                                                                   const queue_depths& wanted,
+                                                                   kernel_memory& memory);
+/// One or the other, for a service. `invalid_argument`: the device has not as many entries.
+[[nodiscard]] result<std::unique_ptr<queue_set>> make_queue_set(gpu_engine engine,
+                                                                const std::shared_ptr<verbs::device>& on,
+                                                                const service_sizes& sizes,
+                                                                kernel_memory& memory,
+                                                                verbs::async_listener* listener);
+
+}  // namespace accel::gpu

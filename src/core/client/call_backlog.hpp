@@ -1,0 +1,27 @@
+#pragma once
+
+#include "core/backend.hpp"
+#include "core/client/channel_slots.hpp"
+
+#include <cstdint>
+#include <vector>
+
+namespace accel::core {
+
+/// Calls that the link had no room for when they were submitted. A device on a lossy network learns late what
+/// has arrived. The calls wait here, within their deadlines, and leave in their order.
+class call_backlog {
+  public:
+    explicit call_backlog(std::uint32_t slots) { waiting_.reserve(slots); }
+
+    [[nodiscard]] bool empty() const noexcept { return waiting_.empty(); }
+    void push(const outgoing& message) noexcept { waiting_.push_back(message); }  // within reserved capacity
+    /// Hands over what the link takes. A failure of the link; `ok` also while it has no room.
+    [[nodiscard]] status send(link& path, std::uint32_t epoch, channel_slots& slots) noexcept;
+    void remove(std::uint32_t slot) noexcept;
+
+  private:
+    std::vector<outgoing> waiting_;  ///< oldest first
+};
+
+}  // namespace accel::core

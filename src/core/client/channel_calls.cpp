@@ -1,0 +1,122 @@
+#include "core/client/channel_calls.hpp"
+
+#include <algorithm>
+
+namespace accel::core {
+
+channel_calls::channel_calls(const connect_request& request, event_set& wakeups)
+    : slots_(request.options.slots), backlog_(slots_.count()), staging_(request, slots_, wakeups) {
+    for (channel_slot& slot : slots_.all()) slot.header = request.requests->header(slot.content.id.slot);
+}
+
+bool channel_calls::on_staged_response(channel_slot& slot, const link_event& event, nanoseconds at,
+                                       const channel_lifecycle& over) noexcept {
+    detours_ = true;
+    return staging_.on_response(slot, event, at, over.clock_offset());
+}
+
+/// The answer of a call that has ended without it, or of none.
+void channel_calls::on_late_response(channel_slot& slot, const slot_header& header, link& path) noexcept {
+    ++stale_;
+    path.consumed(header.slot);
+    if (!slot.owed || slot.content.id.generation != header.generation) return;
+    slot.owed = false;
+    if (slot.state == slot_state::settling) slots_.finish(slot);
+    if (slot.state == slot_state::quarantined) {
+        --quarantined_;
+        slots_.put_free(slot);
+    }
+}
+
+void channel_calls::on_buffer_released(std::uint32_t slot) noexcept {
+    if (slot < slots_.count() && slots_[slot].state == slot_state::settling) slots_.finish(slots_[slot]);
+}
+
+void channel_calls::hand_out(completion_room& out) noexcept {
+    for (; out.left > 0; --out.left) {
+        const channel_slot* slot = slots_.take_done();
+        if (slot == nullptr) break;
+        *out.next++ = slot->content;
+    }
+}
+
+void channel_calls::end_early(channel_slot& slot, status why, nanoseconds at,
+                              const channel_lifecycle& over) noexcept {
+    slot.fail(why, at);
+    const std::uint32_t index = slot.content.id.slot;
+    const bool copied = slot.staged && staging_.abandon(slot);
+    if (!slot.owed && !slot.staged) backlog_.remove(index);
+    const bool free_now = !copied && (!slot.lent || (over.has_link() && over.path().retract(index)));
+    if (free_now) return slots_.finish(slot);
+    const nanoseconds patience = copied ? never : over.release_patience();
+    slots_.set_settling(slot, patience >= never - at ? never : at + patience);
+}
+
+bool channel_calls::expire(nanoseconds at, const channel_lifecycle& over) noexcept {
+    nanoseconds next = never;
+    bool overdue = false;
+    for (channel_slot& slot : slots_.all()) {
+        if (slot.state == slot_state::settling && slot.deadline <= at) overdue = true;
+        if (slot.state == slot_state::in_flight && slot.deadline <= at)
+            end_early(slot, status::timed_out, at, over);
+        const bool open = slot.state == slot_state::in_flight || slot.state == slot_state::settling;
+        if (open) next = std::min(next, slot.deadline);
+    }
+    slots_.set_next_deadline(next);
+    return overdue;
+}
+
+void channel_calls::end_all(nanoseconds at, channel_lifecycle& over) noexcept {
+    for (channel_slot& slot : slots_.all()) {
+        if (slot.state == slot_state::in_flight) end_early(slot, over.loss(), at, over);
+        if (slot.state == slot_state::settling) over.release_by(slot.deadline);
+    }
+    slots_.set_next_deadline(never);
+}
+
+void channel_calls::settle_all() noexcept {
+    for (channel_slot& slot : slots_.all()) {
+        slot.owed = false;
+        const bool copied = slot.staged && staging_.copies(slot);
+        if (slot.state == slot_state::settling && !copied) slots_.finish(slot);
+        if (slot.state == slot_state::quarantined) slots_.put_free(slot);
+    }
+    quarantined_ = 0;
+}
+
+/// Also of a call that was never submitted, whose response lies in memory of the link, or whose answer is
+/// still to come.
+status channel_calls::release(channel_slot& slot, channel_lifecycle& over) noexcept {
+    if (slot.state != slot_state::begun && slot.state != slot_state::taken) return status::invalid_state;
+    if (slot.holds_response) consumed(slot, over);
+    if (slot.state == slot_state::begun || !slot.owed) {
+        slots_.put_free(slot);
+    } else {
+        slot.state = slot_state::quarantined;
+        ++quarantined_;
+    }
+    return status::ok;
+}
+
+void channel_calls::consumed(channel_slot& slot, channel_lifecycle& over) noexcept {
+    slot.holds_response = false;
+    over.consumed(slot.content.id.slot, slot.epoch);
+    if (slot.epoch != over.epoch() && !hold_responses(slot.epoch)) over.forget(slot.epoch);
+}
+
+bool channel_calls::hold_responses(std::uint32_t epoch) const noexcept {
+    return std::ranges::any_of(slots_.all(), [epoch](const channel_slot& slot) {
+        return slot.holds_response && slot.epoch == epoch;
+    });
+}
+
+channel_statistics channel_calls::statistics() const noexcept {
+    channel_statistics out;
+    out.submitted = submitted_;
+    out.completed = submitted_ - slots_.open() - slots_.ready();  // every other call was handed out
+    out.stale = stale_;
+    out.quarantined = quarantined_;
+    return out;
+}
+
+}  // namespace accel::core

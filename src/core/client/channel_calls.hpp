@@ -1,0 +1,112 @@
+#pragma once
+
+#include "core/client/call_backlog.hpp"
+#include "core/client/channel_lifecycle.hpp"
+#include "core/client/channel_slots.hpp"
+#include "core/client/channel_staging.hpp"
+
+#include <accel_transport/channel.hpp>
+
+#include <cstdint>
+
+namespace accel::core {
+
+/// What is left of the room that `poll` was given.
+struct completion_room {
+    completion* next = nullptr;
+    std::size_t left = 0;
+};
+
+/// The calls of a channel, from the moment the link has them (or they wait for it) until their release.
+class channel_calls {
+  public:
+    channel_calls(const connect_request& request, event_set& wakeups);
+
+    [[nodiscard]] channel_slots& slots() noexcept { return slots_; }
+    [[nodiscard]] const channel_slots& slots() const noexcept { return slots_; }
+    [[nodiscard]] call_backlog& backlog() noexcept { return backlog_; }
+    [[nodiscard]] const call_backlog& backlog() const noexcept { return backlog_; }
+    [[nodiscard]] channel_staging& staging() noexcept { return staging_; }
+    [[nodiscard]] const channel_staging& staging() const noexcept { return staging_; }
+    /// False: nothing waits in `backlog` or `staging`, and no loss waits for its reason.
+    [[nodiscard]] bool has_detours() const noexcept { return detours_; }
+    void set_detours(bool any) noexcept { detours_ = any; }
+
+    /// The call is submitted.
+    void accept(channel_slot& slot, const submit_options& options) noexcept {
+        slot.content.tag = options.tag;
+        slot.content.trace_id = options.trace_id;
+        slots_.set_in_flight(slot);
+        ++submitted_;
+    }
+    /// A response, straight into `out` as far as there is room and none waits before it. False: no correct
+    /// server sends it.
+    [[nodiscard]] bool on_response(const link_event& event, nanoseconds at, const channel_lifecycle& over,
+                                   completion_room& out) noexcept;
+    /// The transport no longer touches what was lent for this slot.
+    void on_buffer_released(std::uint32_t slot) noexcept;
+    /// Completions that wait.
+    void hand_out(completion_room& out) noexcept;
+
+    /// Completes a call before its answer: at once, unless the transport still touches memory that was lent
+    /// for it. Then the server has a `peer_timeout` to let go of it.
+    void end_early(channel_slot& slot, status why, nanoseconds at, const channel_lifecycle& over) noexcept;
+    /// Ends what is too late. True: lent memory of a call that has ended is kept for too long.
+    [[nodiscard]] bool expire(nanoseconds at, const channel_lifecycle& over) noexcept;
+    /// The connection is lost: ends every call.
+    void end_all(nanoseconds at, channel_lifecycle& over) noexcept;
+    /// … and nothing touches lent memory any more.
+    void settle_all() noexcept;
+    [[nodiscard]] status release(channel_slot& slot, channel_lifecycle& over) noexcept;
+    /// Of the connection of that epoch.
+    [[nodiscard]] bool hold_responses(std::uint32_t epoch) const noexcept;
+    [[nodiscard]] channel_statistics statistics() const noexcept;
+
+  private:
+    [[nodiscard]] bool on_staged_response(channel_slot& slot, const link_event& event, nanoseconds at,
+                                          const channel_lifecycle& over) noexcept;
+    void on_late_response(channel_slot& slot, const slot_header& header, link& path) noexcept;
+    void consumed(channel_slot& slot, channel_lifecycle& over) noexcept;
+
+    channel_slots slots_;
+    call_backlog backlog_;
+    channel_staging staging_;
+    bool detours_ = false;
+    std::uint64_t submitted_ = 0;
+    std::uint64_t stale_ = 0;
+    std::uint32_t quarantined_ = 0;
+};
+
+// In the data path of `channel_core`.
+
+[[gnu::always_inline]] inline bool channel_calls::on_response(const link_event& event, nanoseconds at,
+                                                              const channel_lifecycle& over,
+                                                              completion_room& out) noexcept {
+    const slot_header& header = event.header;
+    const bool sane = is_well_formed(header, message_kind::response) && header.slot < slots_.count() &&
+                      header.length <= max_payload_bytes && event.payload.size() == header.length;
+    if (!sane) [[unlikely]]
+        return false;
+    channel_slot& slot = slots_[header.slot];
+    const bool awaited =
+        slot.owed && slot.content.id.generation == header.generation && slot.state == slot_state::in_flight;
+    if (!awaited) [[unlikely]] {
+        on_late_response(slot, header, over.path());
+        return true;
+    }
+    if (slot.staged) [[unlikely]]
+        return on_staged_response(slot, event, at, over);
+    slot.owed = false;
+    slot.holds_response = event.borrowed;
+    if (out.left > 0 && slots_.ready() == 0) [[likely]] {
+        --out.left;
+        slot.fill(*out.next++, event, at, over.clock_offset());
+        slots_.finish_taken(slot);
+    } else {
+        slot.fill(slot.content, event, at, over.clock_offset());
+        slots_.finish(slot);
+    }
+    return true;
+}
+
+}  // namespace accel::core

@@ -1,0 +1,179 @@
+#pragma once
+
+#include "core/backend.hpp"
+#include "core/clock.hpp"
+
+#include <accel_transport/completion.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace accel::core {
+
+/// Life of a client's slot: free → begun → in_flight → [settling] → done → taken → free,
+/// or → quarantined while the server still owes an answer.
+enum class slot_state : std::uint8_t {
+    free,
+    begun,        ///< the application writes its request
+    in_flight,    ///< submitted
+    settling,     ///< ended early, but the transport still touches memory that the application lent
+    done,         ///< completed, waiting for poll
+    taken,        ///< completion handed out, waiting for release
+    quarantined,  ///< released, but a late answer may still arrive
+};
+
+struct alignas(64) channel_slot {
+    slot_state state = slot_state::free;
+    bool owed = false;            ///< the server still has to answer this generation
+    bool lent = false;            ///< the payload or the response's room belongs to the application
+    bool staged = false;          ///< its bytes go through `channel_staging`
+    bool holds_response = false;  ///< the link has to be told when the response is released
+    std::uint32_t epoch = 0;      ///< of the connection that carries it
+    std::byte* header = nullptr;  ///< of its request, set once by the channel; the payload lies behind it
+    nanoseconds submitted{};
+    nanoseconds deadline{};  ///< while it is settling: by when lent memory has to be free
+    completion content;
+
+    /// The link has taken the request.
+    void set_delivered(const outgoing& message, std::uint32_t connection) noexcept {
+        owed = true;
+        lent = message.lends();
+        epoch = connection;
+    }
+    /// The call ends without a response.
+    void fail(status why, nanoseconds at) noexcept {
+        content.status = why;
+        content.code = 0;
+        content.response = {};
+        content.timeline = {};
+        content.timeline.total = at - submitted;
+    }
+    /// Writes the completion of an answered call: all of it, whatever was there.
+    void fill(completion& out, const link_event& event, nanoseconds at,
+              nanoseconds clock_offset) const noexcept;
+};
+
+/// A difference of clocks of two hosts may come out below zero.
+[[nodiscard]] inline nanoseconds not_negative(nanoseconds value) noexcept {
+    return std::max(value, nanoseconds{0});
+}
+
+inline void channel_slot::fill(completion& out, const link_event& event, nanoseconds at,
+                               nanoseconds clock_offset) const noexcept {
+    const slot_header& from = event.header;
+    out.id = content.id;
+    out.status = from.code;
+    out.code = from.application_code;
+    out.tag = content.tag;
+    out.trace_id = content.trace_id;
+    out.response = event.payload;
+    const nanoseconds arrival = nanoseconds{from.arrival_ns} - clock_offset;
+    const nanoseconds total = at - submitted;
+    const nanoseconds server = from_ticks(from.server_ticks);
+    const nanoseconds request = std::min(not_negative(arrival - submitted), total);
+    out.timeline.total = total;
+    out.timeline.request = request;
+    out.timeline.queue = from_ticks(from.queue_ticks);
+    out.timeline.copy = from_ticks(from.copy_ticks);
+    out.timeline.preprocessing = from_ticks(from.preprocessing_ticks);
+    out.timeline.inference = from_ticks(from.inference_ticks);
+    out.timeline.response = not_negative(total - request - server);
+    out.timeline.server = server;
+}
+
+/// The slots of a channel: free list, queue of finished calls, deadlines. No allocation after construction.
+class channel_slots {
+  public:
+    explicit channel_slots(std::uint32_t count);
+
+    [[nodiscard]] std::uint32_t count() const noexcept { return count_; }
+    [[nodiscard]] channel_slot& operator[](std::uint32_t i) noexcept { return slots_[i]; }
+    /// The slot of a current id, or null.
+    [[nodiscard]] channel_slot* find(call_id id) noexcept {
+        if (id.slot >= count_) return nullptr;
+        channel_slot& slot = slots_[id.slot];
+        // As one number, which takes fewer instructions.
+        using number = std::uint64_t;
+        return std::bit_cast<number>(slot.content.id) == std::bit_cast<number>(id) ? &slot : nullptr;
+    }
+    /// Takes a free slot under its next generation, or null.
+    [[nodiscard]] channel_slot* take_free() noexcept {
+        if (free_count_ == 0) return nullptr;
+        channel_slot& slot = slots_[free_[--free_count_]];
+        slot.state = slot_state::begun;
+        if (++slot.content.id.generation == 0) slot.content.id.generation = 1;
+        return &slot;
+    }
+    void put_free(channel_slot& slot) noexcept {
+        slot.state = slot_state::free;
+        free_[free_count_++] = slot.content.id.slot;
+    }
+
+    void set_in_flight(channel_slot& slot) noexcept {
+        slot.state = slot_state::in_flight;
+        next_deadline_ = std::min(next_deadline_, slot.deadline);
+        ++open_;
+    }
+    /// A call has ended, but its completion waits for lent memory, until `deadline`.
+    void set_settling(channel_slot& slot, nanoseconds deadline) noexcept {
+        slot.state = slot_state::settling;
+        slot.deadline = deadline;
+        next_deadline_ = std::min(next_deadline_, deadline);
+    }
+    /// Ends a call: its completion is ready for `take_done`.
+    void finish(channel_slot& slot) noexcept {
+        close_one();
+        push_done(slot);
+    }
+    /// Ends a call whose completion goes straight to the application. Only while none is ready.
+    void finish_taken(channel_slot& slot) noexcept {
+        close_one();
+        slot.state = slot_state::taken;
+    }
+    /// The oldest finished call, now `taken`; null if there is none.
+    [[nodiscard]] channel_slot* take_done() noexcept {
+        if (done_count_ == 0) return nullptr;
+        channel_slot& slot = slots_[done_[done_head_]];
+        if (++done_head_ == count_) done_head_ = 0;
+        --done_count_;
+        slot.state = slot_state::taken;
+        return &slot;
+    }
+    /// One finished call out of turn (for the blocking call).
+    void take_done(channel_slot& slot) noexcept;
+
+    /// Submitted calls without a completion (in flight or settling).
+    [[nodiscard]] std::uint32_t open() const noexcept { return open_; }
+    [[nodiscard]] std::uint32_t ready() const noexcept { return done_count_; }
+    /// No deadline of an open call is earlier than this.
+    [[nodiscard]] nanoseconds next_deadline() const noexcept { return next_deadline_; }
+    void set_next_deadline(nanoseconds when) noexcept { next_deadline_ = when; }
+    std::span<channel_slot> all() noexcept { return slots_; }
+    [[nodiscard]] std::span<const channel_slot> all() const noexcept { return slots_; }
+
+  private:
+    void close_one() noexcept {
+        if (--open_ == 0) next_deadline_ = never;
+    }
+    void push_done(channel_slot& slot) noexcept {
+        slot.state = slot_state::done;
+        std::uint32_t tail = done_head_ + done_count_++;
+        if (tail >= count_) tail -= count_;
+        done_[tail] = slot.content.id.slot;
+    }
+
+    std::uint32_t count_;
+    std::vector<channel_slot> slots_;
+    std::vector<std::uint32_t> free_;  ///< a stack: the slot used last is the warmest
+    std::uint32_t free_count_ = 0;
+    std::vector<std::uint32_t> done_;  ///< a ring of `count` entries
+    std::uint32_t done_head_ = 0;
+    std::uint32_t done_count_ = 0;
+    std::uint32_t open_ = 0;
+    nanoseconds next_deadline_ = never;
+};
+
+}  // namespace accel::core

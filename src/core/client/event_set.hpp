@@ -1,0 +1,25 @@
+#pragma once
+
+#include "core/clock.hpp"
+#include "core/net/unique_fd.hpp"
+
+namespace accel::core {
+
+/// What makes a channel's descriptor readable: those that were added, and a timer.
+class event_set {
+  public:
+    event_set() noexcept;
+
+    [[nodiscard]] int fd() const noexcept { return epoll_.get(); }
+    void add(int fd) noexcept;
+    void remove(int fd) noexcept;
+    /// Readable from `when` on; `never`: not by the timer.
+    void set_timer(nanoseconds when) noexcept;
+
+  private:
+    unique_fd epoll_;
+    unique_fd timer_;
+    nanoseconds timer_set_ = never;
+};
+
+}  // namespace accel::core

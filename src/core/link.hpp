@@ -1,0 +1,85 @@
+#pragma once
+
+#include "core/connection.hpp"
+#include "core/protocol.hpp"
+#include "core/slot_memory.hpp"
+
+#include <accel_transport/memory.hpp>
+#include <accel_transport/status.hpp>
+
+#include <cstdint>
+#include <span>
+
+namespace accel::core {
+
+/// One message for the peer's slot. The header is already in `send` slot memory, complete.
+struct outgoing {
+    std::uint32_t slot = 0;
+    /// Where the payload lies: in its slot right behind the header, or in a lent slice.
+    std::span<const std::byte> payload;
+    const region_state* region = nullptr;  ///< of a lent payload; null when it lies in the slot
+    /// Requests: where the response goes instead of its slot; empty if nowhere else.
+    slice response_into;
+
+    [[nodiscard]] bool lends() const noexcept { return region != nullptr || !response_into.empty(); }
+};
+
+enum class event_kind : std::uint8_t {
+    arrived,          ///< a message is complete in a slot; header and payload are set, unchecked by the link
+                      ///< but for what it needed itself (slot and length within the geometry)
+    buffer_released,  ///< the transport no longer touches memory lent for `header.slot`; only after `retract`
+                      ///< said no, and on a server for every lent payload
+    lost,  ///< the link is dead; `reason` says why; nothing more comes from it
+};
+
+struct link_event {
+    event_kind kind = event_kind::arrived;
+    bool borrowed = true;  ///< arrived: `link::consumed` has to be called; false: it may be left out
+    status reason = status::ok;
+    void* owner = nullptr;
+    slot_header header;
+    std::span<std::byte> payload;        ///< arrived: the bytes, valid until `link::consumed(slot)`
+    std::span<std::byte> response_room;  ///< server: where the response is written; empty: the send slot
+};
+
+/// Of memory that a handler works in though it is the client's.
+enum class recall : std::uint8_t {
+    none,
+    readable,  ///< wanted back; readable until `link::consumed`
+    gone,      ///< wanted back, and not to be touched any more
+};
+
+/// The data path between two connected peers.
+class link : public connection {
+  public:
+    /// Server, where `backend::shares_memory`, on the polling thread after `close`: the client wants back the
+    /// memory that handlers work in. Said once.
+    [[nodiscard]] virtual recall recalled() noexcept { return recall::none; }
+
+    // Data path: no allocation, lock or log line.
+    /// Hands a message over. `ok`: it will arrive, or the link will be lost; header and payload must stay as
+    /// they are until the answer (client) or the next request in that slot (server). `again`: nothing was
+    /// done. `peer_lost`.
+    [[nodiscard]] virtual status deliver(const outgoing& message) noexcept = 0;
+    /// The same where nothing is lent and the answer goes into its slot, as in most messages.
+    [[nodiscard]] virtual status deliver_plain(std::uint32_t slot,
+                                               std::span<const std::byte> payload) noexcept = 0;
+    /// Client: stop touching what was lent for this slot (payload and response_into). True: done, now. False:
+    /// a `buffer_released` event or the late response says when.
+    [[nodiscard]] virtual bool retract(std::uint32_t slot) noexcept = 0;
+    /// The receiver is done with the payload of the last arrival in this slot. Also after close.
+    virtual void consumed(std::uint32_t slot) noexcept = 0;
+
+    /// Lent memory of a GPU's region is read (`written`: is written by the peer) where it is; else the core
+    /// stages it. The first time with a region it may take long.
+    [[nodiscard]] virtual bool reaches(const region_state& /*region*/, bool /*written*/) noexcept {
+        return false;
+    }
+
+    /// This end's slots; server: valid after attach.
+    [[nodiscard]] virtual slot_memory& send() const noexcept = 0;
+    /// Where messages arrive; server: valid after attach.
+    [[nodiscard]] virtual slot_memory& receive() const noexcept = 0;
+};
+
+}  // namespace accel::core

@@ -1,0 +1,172 @@
+#pragma once
+
+#include "core/server/answer_inbox.hpp"
+#include "core/server/exchange_state.hpp"
+#include "core/server/session.hpp"
+
+#include <accel_transport/server.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace accel::core {
+
+class gpu_exchanges;
+
+/// Counters of one worker; written by its thread, read by any.
+struct worker_counters {
+    std::atomic<std::uint64_t> requests{0};
+    std::atomic<std::uint64_t> replies{0};
+    std::atomic<std::uint64_t> expired{0};
+    std::atomic<std::uint64_t> overloaded{0};
+
+    static void count(std::atomic<std::uint64_t>& counter) noexcept {
+        counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    }
+    void add_to(server_statistics& sum) const noexcept {
+        sum.requests += requests.load(std::memory_order_relaxed);
+        sum.replies += replies.load(std::memory_order_relaxed);
+        sum.expired += expired.load(std::memory_order_relaxed);
+        sum.overloaded += overloaded.load(std::memory_order_relaxed);
+    }
+};
+
+/// The data path of a worker: from an arrived request through the handler to the answer that the link has.
+/// Belongs to the worker's thread, but for what is marked.
+class exchange_server {
+  public:
+    exchange_server(worker& owner, const server_options& options, handler service);
+    ~exchange_server();
+    exchange_server(const exchange_server&) = delete;
+    exchange_server& operator=(const exchange_server&) = delete;
+
+    /// While one lives, the current thread is the worker's, and answers leave at once.
+    class round_scope {
+      public:
+        explicit round_scope(const exchange_server& own) noexcept : outer_(std::exchange(current, &own)) {}
+        ~round_scope() { current = outer_; }
+        round_scope(const round_scope&) = delete;
+        round_scope& operator=(const round_scope&) = delete;
+
+      private:
+        const exchange_server* outer_;
+    };
+
+    /// Events have been taken from a poller.
+    void begin_round() noexcept { now_ = polled_at_ = now(); }
+    /// A request has arrived. False: its client broke the protocol.
+    [[nodiscard]] bool on_request(session& from, const link_event& event) noexcept;
+    /// Gives the handler its exchange.
+    void serve(exchange_state& request) noexcept;
+    /// Hands an answer to its link.
+    void send(exchange_state& answered) noexcept;
+    void refuse(exchange_state& request, status why) noexcept;
+    void refuse_late_or_too_many(exchange_state& request, bool too_many) noexcept;
+    /// Goes on with what did not end at once. True: there was something to do.
+    [[nodiscard]] bool progress(bool idle) noexcept {
+        if (inbox_.empty() && waiting_.empty() && gpu_ == nullptr) [[likely]]
+            return false;
+        return follow_up(idle);
+    }
+
+    /// An exchange has been answered, on any thread: its answer travels, or goes nowhere (`peer_lost`). Ends
+    /// the caller's reference. `invalid_state`: it is the parent's of this process.
+    static status answer(exchange_state& answered) noexcept;
+    /// Ends the process: an exchange was used after its answer.
+    [[noreturn]] static void misuse() noexcept;
+
+    /// Any thread. References to the worker: one of the server, one of each exchange handed out.
+    void hold() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
+    /// True: it was the last one.
+    [[nodiscard]] bool release_ref() noexcept {
+        return references_.fetch_sub(1, std::memory_order_acq_rel) == 1;
+    }
+
+    /// Any thread: from now on requests are refused with `overloaded`.
+    void refuse_requests() noexcept { max_open_.store(0, std::memory_order_relaxed); }
+    /// Any thread: no exchange is held by a handler and no answer waits to be sent.
+    [[nodiscard]] bool drained() const noexcept { return open_.load(std::memory_order_acquire) == 0; }
+    [[nodiscard]] const worker_counters& counters() const noexcept { return counters_; }
+    /// Handlers want their bytes on a GPU. Before the first request.
+    void use(std::unique_ptr<gpu_exchanges> gpu) noexcept;
+    /// Null: handlers want their bytes on the host.
+    [[nodiscard]] gpu_exchanges* gpu() const noexcept { return gpu_.get(); }
+    /// Sessions have so many slots in all.
+    void reserve(std::size_t slots) { waiting_.reserve(2 * slots); }  // a retry queues before it is erased
+    /// Sessions are about to be closed, which answers every request.
+    void leave() noexcept { leaving_ = true; }
+    /// Answers wait that the link would not take yet.
+    [[nodiscard]] bool waits() const noexcept { return !waiting_.empty(); }
+    /// Before sleeping: no answer of another thread waits.
+    [[nodiscard]] bool quiet() const noexcept { return inbox_.empty(std::memory_order_seq_cst); }
+    /// When the last request arrived or the last answer left.
+    [[nodiscard]] nanoseconds last_time() const noexcept { return now_; }
+    nanoseconds take_time() noexcept { return now_ = now(); }
+
+  private:
+    void serve_on_gpu(exchange_state& request) noexcept;
+    void ignore(exchange_state& request) noexcept;
+    void end_answer(exchange_state& answered, status sent) noexcept;
+    [[nodiscard]] bool hand_over(exchange_state& answered) noexcept;
+    bool follow_up(bool idle) noexcept;
+    void send_posted() noexcept;
+    void send_waiting() noexcept;
+    void close_one() noexcept {
+        open_.store(open_.load(std::memory_order_relaxed) - 1, std::memory_order_release);
+    }
+
+    /// Whose turn the current thread is in. Initial-exec: one load, also from a shared library.
+    static inline constinit thread_local const exchange_server* current
+        __attribute__((tls_model("initial-exec"))) = nullptr;
+    static const int forgets_round;
+
+    worker& owner_;
+    handler service_;
+    std::unique_ptr<gpu_exchanges> gpu_;
+    std::vector<exchange_state*> waiting_;
+    nanoseconds polled_at_{};  ///< when the events were taken
+    nanoseconds now_{};
+    std::uint64_t answered_ = 0;
+    std::atomic<std::uint32_t> open_{0};  ///< admitted and not yet answered; written by the worker only
+    std::atomic<std::uint32_t> max_open_;
+    std::atomic<std::uint64_t> references_{1};
+    bool leaving_ = false;
+    worker_counters counters_;
+    answer_inbox inbox_;
+};
+
+// On the way of every request, with `session` one function with the worker's turn.
+
+[[gnu::always_inline]] inline bool exchange_server::on_request(session& from,
+                                                               const link_event& event) noexcept {
+    exchange_state* admitted = from.admit(event);
+    if (admitted == nullptr) [[unlikely]]
+        return false;
+    exchange_state& request = *admitted;
+    const std::uint32_t open = open_.load(std::memory_order_relaxed) + 1;
+    open_.store(open, std::memory_order_relaxed);
+    request.arrival = polled_at_;
+    request.handler_start = now_;
+    const bool too_many = open > max_open_.load(std::memory_order_relaxed);
+    if (too_many || request.deadline <= now_) [[unlikely]] {
+        refuse_late_or_too_many(request, too_many);
+    } else if (request.device != nullptr) [[unlikely]] {
+        serve_on_gpu(request);
+    } else {
+        serve(request);
+    }
+    return true;
+}
+
+inline void exchange_server::serve(exchange_state& request) noexcept {
+    worker_counters::count(counters_.requests);
+    hold();
+    const std::uint64_t answered = answered_;
+    service_(exchange{&request});
+    if (answered_ == answered) now_ = now();  // else `send` has just read it
+}
+
+}  // namespace accel::core

@@ -1,0 +1,188 @@
+#include "core/server/gpu_exchanges.hpp"
+
+#include "core/log.hpp"
+#include "core/region_state.hpp"
+#include "core/server/device_work.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace accel::core {
+namespace {
+
+std::span<const std::byte> within(std::span<const std::byte> room, std::size_t length) noexcept {
+    return room.first(length);
+}
+
+void add_stages(exchange_state& answered, device_stream& stream) noexcept {
+    auto& stages = answered.answer.stages;
+    const auto add = [&](stage what, stream_mark from, stream_mark to) {
+        stages[static_cast<std::size_t>(what)] += stream.between(from, to);
+    };
+    add(stage::copy, stream_mark::start, stream_mark::copied_in);
+    add(stage::preprocessing, stream_mark::preprocessing, stream_mark::inference);
+    add(stage::inference, stream_mark::inference, stream_mark::answered);
+    if (answered.device->copied_out.data() != nullptr) {
+        add(stage::copy, stream_mark::answered, stream_mark::finished);
+    }
+}
+
+}  // namespace
+
+void gpu_exchanges::serve(exchange_state& request) noexcept {
+    if (!streams_->device().alive()) [[unlikely]] {
+        return server_.refuse(request, status::device_lost);
+    }
+    session& from = *request.owner;
+    device_work& work = *request.device;
+    const device_session& place = *from.on_device();
+    work.arrived = request.request;
+    work.departure = request.response_room;
+    work.copied_out = {};
+    if (place.staged()) {
+        work.text = work.departure;
+        request.request = within(place.requests->room(request.slot), request.request.size());
+        request.response_room = place.responses->room(request.slot).first(work.departure.size());
+    } else {
+        request.response_room = from.path().send().room(request.slot).first(work.departure.size());
+        work.departure = request.response_room;
+        work.text = {request.header + header_bytes, std::min(slot_memory::text_room, work.departure.size())};
+    }
+    stream_lane* lane = streams_->take(request);
+    if (lane != nullptr) work_on(request, *lane);
+}
+
+/// Gives the stream what comes before the handler, and then the handler its exchange.
+void gpu_exchanges::work_on(exchange_state& request, stream_lane& lane) noexcept {
+    device_work& work = *request.device;
+    device_stream& stream = *lane.stream;
+    work.lane = &lane;
+    stream.begin();
+    if (!request.owner->on_device()->staged()) {
+        streams_->device().make_inbound_visible();
+        stream.make_current();
+        request.handler_start = server_.take_time();
+        return server_.serve(request);
+    }
+    stream.mark(stream_mark::start);
+    lane.copy = {const_cast<std::byte*>(request.request.data()), work.arrived.data(), work.arrived.size()};
+    if (streams_->feed(lane)) return brought(lane);
+    streams_->set_copying(lane, lane_phase::bringing);
+}
+
+/// The stream has been given all of the request: what the handler gives it comes behind that.
+void gpu_exchanges::brought(stream_lane& lane) noexcept {
+    lane.stream->mark(stream_mark::copied_in);
+    lane.stream->make_current();
+    exchange_state& request = *lane.working;
+    request.handler_start = server_.take_time();
+    server_.serve(request);
+}
+
+void gpu_exchanges::send(exchange_state& answered) noexcept {
+    device_work& work = *answered.device;
+    device_stream& stream = *work.lane->stream;
+    stream.mark(stream_mark::answered);
+    const region_state* lent = answered.answer.lent;
+    const bool staged = answered.owner->on_device()->staged();
+    const bool own = answered.payload.data() == answered.response_room.data();
+    // What is lent goes as it is; but a GPU's memory that the transport does not reach, or, into slots on a
+    // GPU, any that it does not.
+    const bool copied = lent == nullptr ? staged && own
+                                        : (!staged || lent->gpu() != nullptr) &&
+                                              !answered.owner->path().reaches(*lent, false);
+    // What a client that is gone had lent may be gone too.
+    stream_lane& lane = *work.lane;
+    if (copied && !answered.payload.empty() && !answered.owner->gone()) {
+        lane.copy = {work.departure.data(), answered.payload.data(), answered.payload.size()};
+        work.copied_out = answered.payload;
+        answered.payload = within(work.departure, answered.payload.size());
+        // What was lent is read by the copy; its lease ends with the exchange.
+        answered.answer.lent = nullptr;
+        if (!streams_->feed(lane)) return streams_->set_copying(lane, lane_phase::leaving);
+    }
+    finish(lane);
+}
+
+/// The stream has been given all that it has to do for this exchange.
+void gpu_exchanges::finish(stream_lane& lane) noexcept {
+    stream_waker* waker = streams_->waker();
+    lane.stream->finish(waker == nullptr ? nullptr : &stream_waker::wake, waker);
+    streams_->set_finishing(lane);
+}
+
+bool gpu_exchanges::poll() noexcept {
+    bool progress = false;
+    for (stream_lane& lane : streams_->lanes()) {
+        if (lane.phase == lane_phase::working) continue;
+        if (lane.phase != lane_phase::finishing) {
+            progress = feed(lane) || progress;
+            continue;
+        }
+        const stream_progress state = lane.stream->poll();
+        if (state == stream_progress::running) continue;
+        progress = true;
+        arrive(lane, state == stream_progress::done);
+    }
+    if (streams_->waiting() > 0) expire_waiting();
+    return progress;
+}
+
+/// A long copy goes on. True: the stream has been given the last of it.
+bool gpu_exchanges::feed(stream_lane& lane) noexcept {
+    if (!streams_->feed(lane)) return false;
+    const bool bringing = lane.phase == lane_phase::bringing;
+    streams_->end_copying(lane);
+    bringing ? brought(lane) : finish(lane);
+    return true;
+}
+
+void gpu_exchanges::arrive(stream_lane& lane, bool done) noexcept {
+    exchange_state& answered = *lane.working;
+    streams_->end_finishing(lane);
+    answered.device->lane = nullptr;
+    if (done) {
+        add_stages(answered, *lane.stream);
+    } else {
+        const bool alive = streams_->device().alive();
+        answered.answer = {};
+        answered.answer.code = alive ? status::system_error : status::device_lost;
+        answered.payload = {};
+        if (!alive) {
+            tell_device_lost();
+            expire_waiting();
+        }
+    }
+    exchange_state* waited = streams_->next(lane);
+    server_.send(answered);
+    while (waited != nullptr && waited->owner->gone()) {
+        server_.refuse(*waited, status::peer_lost);
+        waited = streams_->next(lane);
+    }
+    if (waited != nullptr) work_on(*waited, lane);
+}
+
+/// Requests that wait for a stream until it is too late; all of them, once there will be none.
+void gpu_exchanges::expire_waiting() noexcept {
+    const bool alive = streams_->device().alive();
+    if (alive && server_.last_time() < next_expiry_) return;
+    next_expiry_ = server_.last_time() + std::chrono::milliseconds{1};
+    const nanoseconds when = alive ? server_.last_time() : never;
+    while (exchange_state* late = streams_->take_overdue(when)) {
+        if (alive) {
+            server_.refuse_late_or_too_many(*late, false);
+        } else {
+            server_.refuse(*late, status::device_lost);
+        }
+    }
+}
+
+void gpu_exchanges::tell_device_lost() noexcept {
+    if (std::exchange(device_lost_told_, true)) return;
+    log().error(
+        "{} has failed (a kernel faulted, or the GPU is gone): requests are refused with device_lost "
+        "until this process starts anew",
+        streams_->device().name());
+}
+
+}  // namespace accel::core

@@ -1,0 +1,46 @@
+#include "device/harness/backend.hpp"
+
+#include "backends/gpu/backend.hpp"
+#include "core/region_state.hpp"
+#include "device/harness/poller.hpp"
+#include "verbs/device_cache.hpp"
+#include "verbs/domain_list.hpp"
+
+#include <utility>
+
+namespace accel::tests {
+namespace {
+
+class harness_backend final : public core::backend {
+  public:
+    explicit harness_backend(core::context_state& context) : real_(gpu::make_backend(context)) {}
+    [[nodiscard]] std::string_view scheme() const noexcept override { return real_->scheme(); }
+    [[nodiscard]] std::string_view wire() const noexcept override { return real_->wire(); }
+    [[nodiscard]] core::kernel_backend* kernels() noexcept override { return real_->kernels(); }
+    [[nodiscard]] core::probe_result probe() override { return real_->probe(); }
+    [[nodiscard]] core::probe_result examine() override { return real_->examine(); }
+    void unregister_region(const core::region_state& region) noexcept override {
+        real_->unregister_region(region);
+        domains_->forget(region.id(), {region.data(), region.size()});
+    }
+    [[nodiscard]] result<std::unique_ptr<core::poller>> open_poller(
+        const core::poller_options& options) override {
+        if (options.role == core::link_role::client) return real_->open_poller(options);
+        auto on = devices_.open(options.verbs, options.host);
+        if (!on) return on.error();
+        return harness_poller::open(std::move(*on), domains_, options);
+    }
+
+  private:
+    std::unique_ptr<core::backend> real_;
+    std::shared_ptr<verbs::domain_list> domains_ = std::make_shared<verbs::domain_list>();
+    verbs::device_cache devices_;
+};
+
+}  // namespace
+
+std::unique_ptr<core::backend> make_harness_backend(core::context_state& context) {
+    return std::make_unique<harness_backend>(context);
+}
+
+}  // namespace accel::tests

@@ -1,0 +1,56 @@
+#pragma once
+
+#include "gpu/fake_stream.hpp"
+
+#include <accel_transport/device/detail/graph_steps.hpp>
+
+#include <functional>
+#include <vector>
+
+namespace accel::tests {
+
+/// Recorded iterations of the stand-in for a GPU: its stream runs them one after the other, with the
+/// library's own steps before and behind what was recorded.
+class fake_graph final : public core::recorded_graph {
+  public:
+    fake_graph(const device::service_ref& service, const device::detail::graph_memory& memory,
+               std::atomic<bool>& failed, std::atomic<bool>& held, std::atomic<int>& at_work)
+        : service_(service), memory_(memory), stream_(failed, held, at_work) {}
+
+    [[nodiscard]] result<void> record(const std::function<result<void>(CUstream_st*)>& work) {
+        stream_.record_into(&recorded_);
+        auto done = work(stream_.native());
+        stream_.record_into(nullptr);
+        return done;
+    }
+    [[nodiscard]] CUstream_st* native() const noexcept override { return stream_.native(); }
+    [[nodiscard]] std::size_t nodes() const noexcept override { return recorded_.size() + 2; }
+    [[nodiscard]] result<void> start() override {
+        stream_.launch([this] {
+            do iteration();
+            while (memory_.state->stopped == 0);
+        });
+        return {};
+    }
+
+  private:
+    void iteration() {
+        device::detail::gather(service_, memory_);
+        if (memory_.iteration.input != nullptr) device::detail::copy_in(memory_, 0, 1);
+        device::detail::mark_point(memory_, device::detail::iteration_point::copied_in);
+        for (const auto& each : recorded_) each();
+        device::detail::mark_point(memory_, device::detail::iteration_point::worked);
+        if (memory_.iteration.output != nullptr) device::detail::copy_out(memory_, 0, 1);
+        device::detail::mark_point(memory_, device::detail::iteration_point::copied_out);
+        device::detail::end_requests(service_, memory_, 0, 1);
+        device::detail::mark_point(memory_, device::detail::iteration_point::answered);
+        device::detail::count_iteration(memory_);
+    }
+
+    device::service_ref service_;
+    device::detail::graph_memory memory_;
+    std::vector<std::function<void()>> recorded_;
+    fake_stream stream_;
+};
+
+}  // namespace accel::tests

@@ -1,0 +1,88 @@
+#include "core/client/channel_slots.hpp"
+
+#include <set>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace accel::core {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(channel_slots, are_taken_and_put_back_under_another_generation) {
+    channel_slots slots(3);
+    std::set<call_id> seen;
+    for (int round = 0; round < 4; ++round) {
+        std::vector<channel_slot*> taken;
+        for (int i = 0; i < 3; ++i) {
+            channel_slot* slot = slots.take_free();
+            ASSERT_NE(slot, nullptr);
+            EXPECT_EQ(slot->state, slot_state::begun);
+            EXPECT_TRUE(seen.insert(slot->content.id).second);
+            taken.push_back(slot);
+        }
+        EXPECT_EQ(slots.take_free(), nullptr);
+        for (channel_slot* slot : taken) slots.put_free(*slot);
+    }
+}
+
+TEST(channel_slots, only_current_ids_are_found) {
+    channel_slots slots(2);
+    const call_id old = slots.take_free()->content.id;
+    slots.put_free(slots[old.slot]);
+    const call_id now = slots.take_free()->content.id;
+    EXPECT_EQ(slots.find(old), nullptr);
+    ASSERT_NE(slots.find(now), nullptr);
+    EXPECT_EQ(slots.find({2, now.generation}), nullptr);
+    EXPECT_EQ(slots.find({~0U, ~0U}), nullptr);
+}
+
+TEST(channel_slots, generations_wrap_past_zero) {
+    channel_slots slots(1);
+    slots[0].content.id.generation = ~0U;
+    EXPECT_EQ(slots.take_free()->content.id.generation, 1U) << "0 is never a call";
+}
+
+TEST(channel_slots, completions_come_in_the_order_of_their_end) {
+    channel_slots slots(5);
+    std::vector<channel_slot*> taken;
+    for (int i = 0; i < 5; ++i) {
+        taken.push_back(slots.take_free());
+        taken.back()->deadline = 10ms * (i + 1);
+        slots.set_in_flight(*taken.back());
+    }
+    EXPECT_EQ(slots.open(), 5U);
+    EXPECT_EQ(slots.next_deadline(), 10ms);
+    for (const int i : {3, 0, 4, 1}) slots.finish(*taken[static_cast<std::size_t>(i)]);
+    EXPECT_EQ(slots.open(), 1U);
+    EXPECT_EQ(slots.ready(), 4U);
+    slots.take_done(*taken[4]);  // out of turn, as the blocking call does
+    EXPECT_EQ(slots.take_done(), taken[3]);
+    EXPECT_EQ(slots.take_done(), taken[0]);
+    EXPECT_EQ(slots.take_done(), taken[1]);
+    EXPECT_EQ(slots.take_done(), nullptr);
+    slots.finish(*taken[2]);
+    EXPECT_EQ(slots.take_done(), taken[2]);
+    EXPECT_EQ(slots.open(), 0U);
+    EXPECT_EQ(slots.next_deadline(), never);
+}
+
+TEST(channel_slots, the_queue_of_the_finished_wraps) {
+    channel_slots slots(3);
+    for (int round = 0; round < 10; ++round) {
+        channel_slot* first = slots.take_free();
+        channel_slot* second = slots.take_free();
+        slots.set_in_flight(*first);
+        slots.set_in_flight(*second);
+        slots.finish(*second);
+        slots.finish(*first);
+        EXPECT_EQ(slots.take_done(), second);
+        EXPECT_EQ(slots.take_done(), first);
+        slots.put_free(*first);
+        slots.put_free(*second);
+    }
+}
+
+}  // namespace
+}  // namespace accel::core
