@@ -21,7 +21,7 @@ TEST_F(mlx5_queue, a_full_ring_says_again_and_takes_nothing) {
     request.ranges = 1;
     request.first = &payload;
     request.carries_bytes = true;
-    ASSERT_EQ(mlx5::wqebbs_of(mlx5::size_of(request).units), 3U);
+    ASSERT_EQ(mlx5::wqebbs_of(mlx5::size_of(request).ds), 3U);
     EXPECT_EQ(mlx5::post(queue, request), status::ok);
     EXPECT_EQ(mlx5::post(queue, request), status::ok);
     EXPECT_EQ(mlx5::free_wqebbs(queue), 2U);
