@@ -30,10 +30,6 @@ gpu_steps=(gpu gpucheck gpudemo)
 # One that runs several tests says how many with `counted`; else the step itself is the one test.
 counted() { echo "$1 $2 $3" >>"$logs/$step.counts"; }
 
-# CI starts from nothing, so precompiled headers pay; elsewhere ccache does better.
-precompile=OFF
-if [[ -n ${CI:-} ]] || ! command -v ccache >/dev/null; then precompile=ON; fi
-
 # build_preset NAME [OPTION...]
 build_preset() {
     cmake --preset "$1" "${@:2}"
@@ -126,14 +122,14 @@ build_release_softnic() {
 
 step_asan() {
     build_release_softnic
-    build_preset asan -DACCEL_PRECOMPILE=$precompile "-DACCEL_TEST_NIC=$root/$release_softnic"
+    build_preset asan "-DACCEL_TEST_NIC=$root/$release_softnic"
     tests_at_once=$sanitized_tests_at_once UBSAN_OPTIONS=print_stacktrace=1 test_preset asan
 }
 
 # One end of gcc's optimised build, the other of clang's with assertions, and the reverse.
 step_interop() {
     build_release_softnic conformance_tests conformance_peer
-    build_preset asan -DACCEL_PRECOMPILE=$precompile "-DACCEL_TEST_NIC=$root/$release_softnic"
+    build_preset asan "-DACCEL_TEST_NIC=$root/$release_softnic"
     local suites='conformance\.(rdma|tcp|zmq)\.(death|reconnect)$'
     ACCEL_TEST_PEER=$root/build/asan/bin/conformance_peer test_preset release --tests-regex "$suites"
     ACCEL_TEST_PEER=$root/build/release/bin/conformance_peer test_preset asan --tests-regex "$suites"
@@ -141,14 +137,14 @@ step_interop() {
 
 step_tsan() {
     build_release_softnic
-    build_preset tsan -DACCEL_PRECOMPILE=$precompile "-DACCEL_TEST_NIC=$root/$release_softnic"
+    build_preset tsan "-DACCEL_TEST_NIC=$root/$release_softnic"
     # Older ThreadSanitizers do not start where more than 28 bits of an address are random.
     if (($(</proc/sys/vm/mmap_rnd_bits) > 28)); then launcher=(setarch -R); fi
     tests_at_once=$sanitized_tests_at_once test_preset tsan
 }
 
 step_fuzz() {
-    build_preset fuzz -DACCEL_PRECOMPILE=$precompile
+    build_preset fuzz
     mkdir -p build/fuzz/found
     local targets ok=0
     mapfile -t targets < <(find build/fuzz/bin -name 'fuzz_*' -type f -executable -printf '%f\n' | sort)
