@@ -43,7 +43,7 @@ inline std::uint32_t blocks_for(std::uint32_t payload_bytes, bool carried) noexc
     request.carries_bytes = carried;
     request.ranges = 1;
     request.first = &range;
-    return mlx5::wqebbs_of(mlx5::size_of(request).units);
+    return mlx5::wqebbs_of(mlx5::size_of(request).ds);
 }
 
 /// Fills this thread's `count` requests of a batch; returns what the doorbell takes for the last.

@@ -128,7 +128,7 @@ class client_rig {
         const std::uint8_t choice = input_.byte();
         device::call_options with;
         with.trace_id = choice;
-        with.most_bytes = choice % 3 == 0 ? choice % (response_bytes + 10) : 0;
+        with.max_bytes = choice % 3 == 0 ? choice % (response_bytes + 10) : 0;
         with.timeout_ns = choice % 5 == 0 ? choice * 10'000 : choice == 251 ? -1 : 0;
         const std::uint64_t length = choice % (request_bytes + 2);
         // The adapter does what is posted meanwhile.

@@ -92,8 +92,8 @@ std::uint32_t post_together(const mlx5::send_queue_ref& queue, const std::vector
     std::vector<mlx5::work_request> requests;
     for (const operation& each : operations) requests.push_back(each.request);
     const auto count = static_cast<std::uint32_t>(requests.size());
-    EXPECT_EQ(bench::post<device::thread_scope>(queue, requests.data(), count), status::ok);
-    return queue.state->reserved - mlx5::wqebbs_of(mlx5::size_of(requests.back()).units);
+    EXPECT_EQ(bench::post<accel::device::thread_scope>(queue, requests.data(), count), status::ok);
+    return queue.state->reserved - mlx5::wqebbs_of(mlx5::size_of(requests.back()).ds);
 }
 
 TEST_F(mlx5_bytes, work_requests_are_those_of_libmlx5_to_the_byte) {

@@ -21,7 +21,7 @@ TEST_F(mlx5_queue, a_full_ring_says_again_and_takes_nothing) {
     request.ranges = 1;
     request.first = &payload;
     request.carries_bytes = true;
-    ASSERT_EQ(mlx5::wqebbs_of(mlx5::size_of(request).units), 3U);
+    ASSERT_EQ(mlx5::wqebbs_of(mlx5::size_of(request).ds), 3U);
     EXPECT_EQ(mlx5::post(queue, request), status::ok);
     EXPECT_EQ(mlx5::post(queue, request), status::ok);
     EXPECT_EQ(mlx5::free_wqebbs(queue), 2U);
@@ -207,10 +207,10 @@ TEST_F(mlx5_queue, a_disowned_number_is_never_told_again) {
     mlx5::completion done;
     ASSERT_TRUE(take(client.done, done));
     EXPECT_EQ(done.queue_pair, one.pair->qp_num);
-    const auto* const last = mlx5::detail::entry_at(client.done, 2);
+    const auto* const last = mlx5::entry_at(client.done, 2);
     ASSERT_TRUE(eventually(
-        patience(5s),
-        [&] { return mlx5::detail::is_written(client.done, 2, mlx5::load_whole(&last->owner_kind)); }, 10us));
+        patience(5s), [&] { return mlx5::is_written(client.done, 2, mlx5::load_whole(&last->owner_kind)); },
+        10us));
     mlx5::discard_completions(client.done, one.pair->qp_num);
     for (int i = 1; i < 3; ++i) {
         ASSERT_TRUE(take(client.done, done));
