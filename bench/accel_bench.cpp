@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Our transports against what they stand on: ratios of medians, measured in one run, in turn.
 #include "comparison.hpp"
 #include "placement.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bare_verbs_link.hpp"
 #include "loopback_socket.hpp"
 #include "side.hpp"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # callgrind_local.sh LOCAL_CALL: prints how many instructions one call over `local` takes, both ends together: the
 # difference of two runs, so that start and end do not count.
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # callgrind_rdma.sh VERBS_CALL SOFTNIC [--functions]: how many instructions a round trip over `rdma` takes, both ends
 # together, beside a ping-pong that uses libibverbs itself: `ours` drives the device's queues directly, `verbs` is the
 # library by way of libibverbs. The emulated device's own work is left out: softnic does it inside the program's calls,

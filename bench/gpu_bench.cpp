@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a request costs whose bytes a GPU works on: by transport, size and number of clients.
 #include "emulated.hpp"
 #include "gpu_load.hpp"

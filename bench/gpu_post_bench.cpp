@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What posting work requests costs, from a GPU's threads, warps and blocks, and from the CPU.
 #include "post_cases.hpp"
 #include "post_rings.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "gpu_load.hpp"
 #include "gpu_work.hpp"
 #include "report/child_process.hpp"

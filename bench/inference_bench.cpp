@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the time of an inference goes: handlers on the host over rdma, staged, and over gdr, beside a service
 // that lives on the GPU.
 #include "emulated.hpp"

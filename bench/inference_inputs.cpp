@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "digits/dataset.hpp"
 #include "digits/digit_answer.hpp"
 #include "digits/embedded.hpp"

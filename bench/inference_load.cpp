@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "inference_load.hpp"
 
 #include "report/percentiles.hpp"

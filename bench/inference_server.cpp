@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "inference_server.hpp"
 
 #include "report/child_process.hpp"

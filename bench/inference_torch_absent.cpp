@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "inference_networks.hpp"
 
 namespace accel::bench {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Makes N calls over `local`, server and channel driven by one thread: callgrind_local.sh counts their
 /// instructions.
 #include <accel_transport/accel_transport.hpp>

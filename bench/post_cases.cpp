@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "post_cases.hpp"
 
 #include "post_on_cpu.hpp"

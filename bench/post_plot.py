@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Draws what posting costs, from what `gpu_post_bench --json` wrote: post_plot.py FILE.json FOLDER.
 
 Two SVGs: the time of a request by who posts it, and the bits that requests are worth by their payload."""

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Posting from a GPU to rings that no adapter reads.
 #include "core/device_names.hpp"
 #include "cuda_host.hpp"

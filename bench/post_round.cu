@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One GPU thread on a stock queue pair: post, wait for the completion, again.
 #include "core/device_names.hpp"
 #include "cuda_host.hpp"

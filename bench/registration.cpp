@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "registration.hpp"
 
 #include "bare_verbs_domain.hpp"

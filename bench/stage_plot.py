@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Draws where the time of a request goes, from what `./run gpu-bench` wrote: stage_plot.py FILE.json FOLDER.
 
 One SVG for each payload and number of clients, and for each network where rows name one, with a bar for each

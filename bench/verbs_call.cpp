@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// verbs_call bare|ours|verbs COUNT: COUNT round trips of 64 bytes of payload behind a header of 64, both
 /// ends driven by one thread. `bare` uses libibverbs itself, `ours` a channel and a server over `rdma`.
 /// callgrind_rdma.sh counts the instructions of the two functions `measured_…`, but not of `drive_device`.

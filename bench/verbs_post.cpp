@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "verbs_post.hpp"
 
 #include "core/device_names.hpp"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # How our own targets are compiled: the language, warnings, hidden visibility, sanitizers.
 set(ACCEL_SANITIZE "" CACHE STRING "Sanitizers for every target, as for -fsanitize= (address,undefined or thread)")
 option(ACCEL_WARNINGS_AS_ERRORS "Treat warnings as errors" ${PROJECT_IS_TOP_LEVEL})

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What the library and its tools stand on. ZeroMQ, libibverbs, OpenSSL, spdlog and fmt are private: no public header includes
 # them. ACCEL_ZMQ_FOUND and ACCEL_VERBS_FOUND say whether those two are built in; ACCEL_OPTIONAL_LIBRARIES are their targets.
 find_package(Threads REQUIRED)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What `cmake --install` puts where: library, headers, CMake package, pkg-config file, tools, licence, docs, examples.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)

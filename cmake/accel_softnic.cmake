@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # softnic (tools/softnic) builds alone too; here its options follow the project's. Left out where it cannot be built.
 find_path(ACCEL_MLX5_HEADERS infiniband/mlx5dv.h)
 find_package(CLI11 QUIET)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Which RDMA device the tests of verbs use: "softnic", which emulates one and is built here; a path to a softnic built
 # elsewhere (a sanitized program is run with one that is not); or "machine", whatever this machine has.
 set(ACCEL_TEST_NIC "softnic" CACHE STRING "RDMA device of the tests: softnic, a path to softnic, or machine")

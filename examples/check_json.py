@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks the reports that check.sh made: check_json.py FOLDER"""
 import json
 import sys

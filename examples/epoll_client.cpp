@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// A channel in an epoll loop, beside another descriptor (here a timer that submits a call every
 /// millisecond). Against hello_server: epoll_client 'tcp://127.0.0.1:5555?insecure=true' 100
 #include <accel_transport/accel_transport.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A GPU-resident client: the kernel below writes a request, posts it to the NIC itself and waits for
 // the response.
 //   gpu_client gpu://HOST:7000?insecure=true "hello there"

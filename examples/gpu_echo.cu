@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A GPU-resident service: the kernel below waits for requests, and posts the responses to the NIC
 // itself.
 //   gpu_echo gpu://0.0.0.0:7000?insecure=true

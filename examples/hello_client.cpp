@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Sends a line of text and prints the answer: hello_client 'tcp://127.0.0.1:5555?insecure=true' "some text"
 #include <accel_transport/accel_transport.hpp>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Answers every request with its text in capitals: hello_server 'tcp://127.0.0.1:5555?insecure=true'
 #include <accel_transport/accel_transport.hpp>
 

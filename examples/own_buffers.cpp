@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Keeps its own memory: registers it once, sends a request from where it lies, has the response put where it
 /// wants it. No copy at this end in either direction. Against hello_server: own_buffers
 /// 'tcp://127.0.0.1:5555?insecure=true'

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # run_pair.sh SERVER URI CLIENT [ARGUMENT...]: starts SERVER on URI, runs CLIENT against the endpoint it prints.
 # Exit status: the client's.
 set -eu

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Holds the rules of layering that a compiler does not: who may include what, and what no file may contain.
 
     check_sources.py [FOLDER]     prints one line for each offence; exit status 1 if there was any

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Each rule of check_sources.py finds its offence, and nothing else."""
 import tempfile
 import unittest

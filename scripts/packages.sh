@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Installs Debian or Ubuntu packages that are missing, and says why. Sourced by `run`.
 
 # What each package is for, in the words shown to whoever is asked to install it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # `./run test`: every check of the project, one step after another. Sourced by `run`.
 
 fuzz_seconds=${ACCEL_FUZZ_SECONDS:-60}

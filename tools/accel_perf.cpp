@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "perf/commands.hpp"
 #include "report/program.hpp"
 #include "report/sizes.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Sends test images to a digits_server and says how many answers were right and where the time went.
 #include "digits/digits_row.hpp"
 #include "digits/service_choice.hpp"

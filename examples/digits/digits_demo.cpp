@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// The program behind `./run demo`: the digits service over every backend that this machine can use, one
 /// table.
 #include "digits/demo_plot.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "digits/digits_row.hpp"
 
 #include "report/percentiles.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Recognises handwritten digits for clients on any number of URIs, until SIGINT or SIGTERM.
 #include "digits/service_choice.hpp"
 #include "report/program.hpp"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Writes SOURCE's bytes into OUTPUT, a C++ file that defines accel::examples::digits::FUNCTION().
 # Run as: cmake -D SOURCE=... -D OUTPUT=... -D FUNCTION=... -P embed_bytes.cmake
 

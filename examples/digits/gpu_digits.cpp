@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Recognises handwritten digits on a GPU that serves by itself: preprocessing and network are recorded once,
 /// and the recording takes requests, answers them through the network adapter and begins anew, without the
 /// host.

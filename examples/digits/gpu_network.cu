@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "digits/gpu_network.hpp"
 #include "digits/gpu_scratch.cuh"
 

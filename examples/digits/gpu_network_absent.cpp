@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "digits/gpu_network.hpp"
 
 /// In the place of gpu_network.cu and the kernels in a build without CUDA: there is never a network, and so

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "digits/network.hpp"
 
 #include "digits/checked_file.hpp"

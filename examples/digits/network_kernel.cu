@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// The network as one kernel of one block, all in shared memory. The dense layers' weights arrive while the
 /// convolutions are at work.
 #include "digits/digit_answer.hpp"

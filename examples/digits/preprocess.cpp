@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "digits/preprocess.hpp"
 
 #include "digits/preprocess_math.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// The preprocessing as one kernel: all blocks make the grid of grey cells; the last of them to be done with
 /// it does the rest, on one multiprocessor, as every further step needs the whole grid.
 #include "digits/gpu_scratch.cuh"

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Trains the digits network and writes weights.bin, test_images.bin and reference_scores.csv.
 
 `train.py` writes beside itself. `train.py --validate` holds out a part of the training images instead

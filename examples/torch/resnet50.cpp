@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "torch/image_model.hpp"
 #include "torch/layers.hpp"
 

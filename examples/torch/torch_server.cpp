@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Serves ResNet50 or MobileNetV3, with random weights, from LibTorch. Over gpu:// the network is recorded
 /// once and then serves by itself, without the host; over any other scheme a handler launches it.
 #include "report/program.hpp"

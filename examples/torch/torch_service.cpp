@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "torch/torch_service.hpp"
 
 #include <accel_transport/device/graph.hpp>

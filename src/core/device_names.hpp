@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Short names of host code for what it shares with kernels (include/accel_transport/device/detail).

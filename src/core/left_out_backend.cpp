@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/left_out_backend.hpp"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "core/connection.hpp"
@@ -29,7 +30,7 @@ enum class event_kind : std::uint8_t {
                       ///< but for what it needed itself (slot and length within the geometry)
     buffer_released,  ///< the transport no longer touches memory lent for `header.slot`; only after `retract`
                       ///< said no, and on a server for every lent payload
-    lost,  ///< the link is dead; `reason` says why; nothing more comes from it
+    lost,             ///< the link is dead; `reason` says why; nothing more comes from it
 };
 
 struct link_event {

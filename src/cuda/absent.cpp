@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/accelerator.hpp"
 
 /// In the place of accelerator.cpp in a build without CUDA.

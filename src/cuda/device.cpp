@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cuda/device.hpp"
 
 #include "cuda/current_device.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cuda/recorded_graph.hpp"
 
 #include "cuda/current_device.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cuda/stream.hpp"
 
 #include "cuda/current_device.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "verbs/data_direct.hpp"
 
 #include "verbs/mlx5_library.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "core/backend.hpp"
@@ -194,7 +195,7 @@ class rdma_link final : public core::link, public async_listener {
         std::uint32_t slot = 0;
         std::uint32_t until = 0;
     };
-    std::vector<lent_message> lent_;     ///< capacity for the whole queue
+    std::vector<lent_message> lent_;       ///< capacity for the whole queue
     std::vector<std::uint32_t> released_;  ///< capacity for all slots
 };
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/event_signal.hpp"
 #include "core/log.hpp"
 #include "core/region_state.hpp"

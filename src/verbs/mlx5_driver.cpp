@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "verbs/mlx5_driver.hpp"
 
 #include "verbs/failure.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "verbs/rdma_backend.hpp"
 
 #include "core/context_state.hpp"

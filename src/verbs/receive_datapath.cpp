@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/link_events.hpp"
 #include "verbs/failure.hpp"
 #include "verbs/link.hpp"

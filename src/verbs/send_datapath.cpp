@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/region_state.hpp"
 #include "verbs/link.hpp"
 #include "verbs/poller.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Zero heap allocations a call in steady state, at both ends together and on every thread.
 #include "counting_allocator.hpp"
 #include "rig.hpp"

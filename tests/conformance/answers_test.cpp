@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every way a handler can answer, or not.
 #include "rig.hpp"
 

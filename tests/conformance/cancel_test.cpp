@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cancellation: at once, exactly once, and never a wrong answer afterwards.
 #include "rig.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Closing a channel in every state of its calls.
 #include "rig.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Deadlines: a call ends in time whatever the server does, and its slot rests until the late answer is in.
 #include "rig.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A peer that dies or goes silent: the survivor hears of it within the bound, loses nothing else, and serves
 // on.
 #include "peer_process.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `encrypt` at both ends: what is refused, in which words, and that nothing becomes plain silently.
 #include "keys.hpp"
 #include "rig.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Networks and peers that misbehave at any byte, by a proxy between client and server on its control and data
 // paths. Every accepted call ends exactly once and in time, nothing crashes, and what is encrypted is never
 // delivered changed.

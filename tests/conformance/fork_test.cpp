@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // fork(): a child can neither use nor disturb what its parent has made, and makes its own.
 #include "child_process.hpp"
 #include "rig.hpp"

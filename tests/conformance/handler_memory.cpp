@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "handler_memory.hpp"
 
 #include "core/context_state.hpp"

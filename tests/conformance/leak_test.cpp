@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ten thousand connects and disconnects: no descriptor, no memory, no session left behind.
 #include "rig.hpp"
 

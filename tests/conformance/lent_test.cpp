@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lent memory has a bound: whatever the server does, a call completes by its deadline + peer_timeout, and
 // after that nobody touches what was lent for it.
 #include "peer_process.hpp"

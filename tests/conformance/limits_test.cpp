@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Limits of a server, each with its typed refusal and a sentence.
 #include "rig.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where a server listens, how a client finds it, and what is said when a URI is wrong.
 #include "rig.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The other process of the tests that kill or stop one. Usage:
 //   conformance_peer serve URI echo|hold PEER_TIMEOUT_MS     writes its URI; then for each line "count" a
 //   number conformance_peer client URI CALLS BYTES once|stream      writes "in_flight" when its calls are on

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Thousands of calls with random payloads that both ends check byte by byte, at every depth, by every way in
 // and out.
 #include "rig.hpp"

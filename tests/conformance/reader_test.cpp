@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A client that does not read what comes, or a large message on its way, holds nobody else up.
 #include "rig.hpp"
 

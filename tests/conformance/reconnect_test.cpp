@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The reconnect option: calls in flight end as lost, later ones work, and nothing is ever sent twice.
 #include "peer_process.hpp"
 #include "rig.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who gets in: with the right keys, or without any by name; nobody else, and each refusal in a sentence.
 #include "keys.hpp"
 #include "rig.hpp"

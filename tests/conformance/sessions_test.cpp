@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Very many sessions of one server at the same time.
 #include "rig.hpp"
 

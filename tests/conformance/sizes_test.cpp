@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Payload lengths: 0, 1, odd, the maximum and one more, by every way a payload can leave and arrive.
 #include "rig.hpp"
 

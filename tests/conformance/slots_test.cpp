@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Slots are credits: what begin, submit and release say in each state, and the order of answers.
 #include "rig.hpp"
 

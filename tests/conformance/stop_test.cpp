@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The end of a server: draining, stopping, and exchanges that outlive both.
 #include "rig.hpp"
 

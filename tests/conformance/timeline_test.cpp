@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The stages of a call: those the handler records come back, and together they never exceed the total.
 #include "rig.hpp"
 

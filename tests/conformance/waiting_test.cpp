@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ways to wait, on both ends: poll modes, an epoll loop of one's own, workers or none.
 #include "rig.hpp"
 

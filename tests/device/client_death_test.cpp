@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Servers that die or fall silent while a channel of a GPU has calls open (threads of the host make them).
 #include "conformance/peer_process.hpp"
 #include "device/client_rig.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Servers that do with their queue pair what no correct server does, to a channel of a GPU (this thread is in
 // the kernel's place). The channel ends, its calls with it, and nothing else happens.
 #include "conformance/payload.hpp"

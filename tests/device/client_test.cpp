@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A channel whose calls come from kernels, with threads of the host in their place, at servers of all kinds.
 #include "conformance/child_process.hpp"
 #include "device/client_rig.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Services of recorded work, on a stand-in for a GPU: memory, iterations, batches and stops. What CUDA makes
 // of a recording is tested in tests/gpu.
 #include "conformance/child_process.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Clients that do with their queue pair what no correct client does, at a service that lives on a GPU (a
 // thread is in the kernel's place). Their session ends; nothing else does.
 #include "device/bare_service.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels, and programs, that were compiled with other device headers than the library.
 #include "device/client_rig.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Several threads that serve or call together, as those of a warp or a block do.
 #include "device/client_rig.hpp"
 #include "team_scope.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A service that lives on a GPU, with threads of the host in its kernels' place. `fake`: slots in the memory
 // of a stand-in for a GPU, with headers and payloads written apart; `host`: all of it the host's. `direct`:
 // they drive the device's queues; `proxy`: the library's thread posts for them.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // fault_proxy LISTEN_HOST TARGET_HOST PORT[,PORT...] [KIND DIRECTION OFFSET [ROUTE]]
 // Forwards each port of LISTEN_HOST to the same port of TARGET_HOST until standard input ends. KIND is cut,
 // end, truncate, stall, delay or corrupt; DIRECTION is to_server or to_client; ROUTE counts the ports from 0.

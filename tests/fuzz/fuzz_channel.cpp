@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A channel whose link does what the input says: arrivals with any header, memory let go of, losses; between
 // calls that are begun, submitted, cancelled, polled and released.
 #include "core/client/channel_core.hpp"

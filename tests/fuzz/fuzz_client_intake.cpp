@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A channel as kernels use it, over queues in the fuzzer's hands: a server that writes any header and answers
 // any slot, completions of any kind, and the host's orders. Byte 0: the engine.
 #include "core/device_names.hpp"

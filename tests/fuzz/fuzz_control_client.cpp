@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A client's control connection against a server in the fuzzer's hands, over a local socket: answers of any
 // kind, at any time, in pieces, or none; connections that break. Byte 0: how many addresses the server has.
 #include "core/control/client_connection.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages of the control plane.
 #include "core/control/control_message.hpp"
 #include "fuzz_target.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A control server whose turns the input takes: peers that connect, speak, stay silent and go, over socket
 // pairs; a host that grants and refuses; time. Byte 0: limits and time-outs; byte 1: how it ends.
 #include "control_server_view.hpp"

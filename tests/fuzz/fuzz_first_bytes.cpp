@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What arrives on a server's port before it is known who speaks: TLS handshakes that a man in the middle
 // cuts, changes and delays, greetings and preambles in pieces, plain bytes where keys are asked for. Byte 0:
 // who the client is; byte 1: what it is for. OpenSSL itself is not instrumented; the code around it is.

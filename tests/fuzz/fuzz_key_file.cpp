@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Key files and lists of authorised keys, as read from a file.
 #include "core/tls/key_file.hpp"
 #include "fuzz_target.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // fuzz_seeds FOLDER: writes the seeds of every fuzz target to FOLDER/SUBJECT/. They are committed; run it
 // again when a format changes.
 #include "backends/zmq/description.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A service as its kernels run it, over queues in the fuzzer's hands: clients that write any header and
 // announce any slot, completions of any kind, sessions that come and go. Byte 0: the engine.
 #include "backends/gpu/number_table.hpp"

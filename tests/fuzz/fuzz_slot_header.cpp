@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The 64 bytes in front of every payload.
 #include "core/protocol.hpp"
 #include "fuzz_target.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bytes of a tcp data connection, cut into pieces as the input says. Byte 0: which end reads; then for
 // each piece its length and the bytes.
 #include "backends/tcp/stream_reader.hpp"

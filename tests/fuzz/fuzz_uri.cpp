@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // URIs, and the options in them.
 #include "core/uri.hpp"
 #include "fuzz_target.hpp"

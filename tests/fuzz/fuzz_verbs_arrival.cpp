@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a peer writes into the slots of a verbs link, and announces. Byte 0: which end reads. Then steps: the
 // peer writes bytes anywhere, or a header with extensions in front of it, or announces a slot; the
 // application lends room for a response.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a peer over verbs says of itself, and the extensions in front of its requests.
 #include "core/protocol.hpp"
 #include "fuzz_target.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What an end of a zmq data path says of itself. Byte 0: which end; then its description.
 #include "backends/zmq/description.hpp"
 #include "fuzz_target.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Frames on a ZeroMQ data socket. Byte 0: which end receives; then for each frame whether another follows,
 // its length and the bytes.
 #include "backends/zmq/arrivals.hpp"

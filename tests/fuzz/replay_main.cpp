@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a fuzz target once over each file of the given folders: the committed corpus as a test in every build.
 #include "fuzz_target.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "gpu/client_kernels.hpp"
 
 #include <accel_transport/device/client.hpp>

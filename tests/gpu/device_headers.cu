@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The posting functions as a CUDA kernel has them: compiled for the device, with warnings as errors.
 #include "bench/deferred_doorbell.hpp"
 #include "bench/post_batch.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// The digits service's kernels against the same arithmetic on the host: equal to the last bit.
 #include "digits/dataset.hpp"
 #include "digits/embedded.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "gpu/digits_rig.hpp"
 
 #include "digits/embedded.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// The digits service's handler for a GPU, on a stand-in for one: same answers as the host's, refusals,
 /// stages.
 #include "conformance/patience.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// `gpu_network` with the host's arithmetic on a stand-in for a GPU: for the logic of gpu_service, which is
 /// linked with this in the place of the kernels. It says nothing about CUDA.
 #include "digits/digit_answer.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From GPU to GPU over every transport, with a real one at either end: the client's memory is on the first,
 // the server's on the last, which may be the same.
 #include "conformance/patience.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels as clients: what tests/device does with threads in their place. At a service whose kernels run on
 // the same GPU, and at a handler of the host's.
 #include "conformance/patience.hpp"

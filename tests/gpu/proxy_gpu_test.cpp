@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels that post through the proxy engine, with memory and rings in pinned host memory. Without a GPU they
 // are skipped.
 #include "gpu/gpu_bytes.hpp"

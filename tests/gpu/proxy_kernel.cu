@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "gpu/proxy_kernel.hpp"
 #include "rdma/proxy_messages.hpp"
 

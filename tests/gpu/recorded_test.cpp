@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Services of recorded kernels on a GPU: graphs that begin anew by themselves.
 #include "conformance/patience.hpp"
 #include "conformance/payload.hpp"

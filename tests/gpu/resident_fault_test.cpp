@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The device misbehaves (softnic's fault rules) towards one session that kernels serve: what retransmission
 // mends is not noticed; else the call ends, and its session, and the one beside it is served on.
 #include "conformance/patience.hpp"

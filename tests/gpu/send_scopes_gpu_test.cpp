@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Batches posted by a thread, a warp and blocks of a GPU, against those of the CPU.
 #include "bench/post_batch.hpp"
 #include "core/device_names.hpp"

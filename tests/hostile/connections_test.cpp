@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Connections that are not what they should be: too many, too slow, cut off, garbled.
 #include "hostile/attacks.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Many good clients that come at once, as after a restart of their server.
 #include "hostile/arena.hpp"
 

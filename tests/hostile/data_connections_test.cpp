@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Data connections that belong to nobody, or are no one's to take.
 #include "hostile/attacks.hpp"
 

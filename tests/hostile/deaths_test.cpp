@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Clients that are killed or stopped at any moment: the others lose nothing.
 #include "conformance/checked_channel.hpp"
 #include "conformance/payload.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a server that means ill can do to a client: the client's calls end with typed errors in time, and its
 // memory stays bounded.
 #include "core/control/listener.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Floods of TLS handshakes, with keys that are good and bad; and what a good key can do inside TLS.
 #include "hostile/attacks.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Clients that may come in, and say too much.
 #include "hostile/attacks.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The other processes of the hostile suite. Usage:
 //   hostile_peer serve URI [nofile=N] [memory_mb=N]
 //     Echoes. Writes its URI; then for each line of input a line: "counts" (sessions, lost, requests, slot

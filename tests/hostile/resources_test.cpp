@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Too few descriptors, too little memory, nobody who reads the log.
 #include "hostile/attacks.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keys and certificates that are taken back while their clients are connected.
 #include "hostile/attacks.hpp"
 #include "hostile/authority.hpp"

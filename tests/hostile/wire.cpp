@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "hostile/wire.hpp"
 
 #include "backends/tcp/wire.hpp"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs the library, static and shared, moves the installed tree, and uses it as a user would: with find_package,
 # with pkg-config and no build system, as a subproject. Works in build/install; `./run test install` calls it.
 set -euo pipefail

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Passes when SOURCE compiles as it stands, and with MISUSE defined is refused for the reason on its first line:
 #   // refused: REGULAR EXPRESSION
 file(STRINGS ${SOURCE} reason LIMIT_COUNT 1 REGEX "^// refused: ")

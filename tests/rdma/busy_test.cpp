@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Between two polls the kernel is not asked for anything. The thread that drives both ends is put under a
 // filter that ends the process at the first system call; run with a device that moves inside the calls to it
 // (softnic, deterministic).

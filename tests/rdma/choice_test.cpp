@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which device, port and GID are used, and what is said when none will do. Run under softnic with several
 // sets of devices (tests/rdma/CMakeLists.txt); each test picks its set by name.
 #include "conformance/rig.hpp"

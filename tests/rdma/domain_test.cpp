@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The registrations of lent memory: once for each range, merged, and never one of memory that is gone.
 #include "verbs/domain.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The device misbehaves (softnic's fault rules). Whatever happens to one session: each of its calls ends
 // exactly once, with a status that says why and within its bound; the session beside it notices nothing; and
 // the next one is as good as new.

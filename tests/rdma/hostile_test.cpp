@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A client that does with its queue pair what no correct client does. Its session ends; nothing else does.
 #include "bare_client.hpp"
 #include "rdma_pair.hpp"

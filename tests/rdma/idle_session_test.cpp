@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What an idle session costs a server. Receives are shared by all sessions of a worker, so it is the send
 // queue, the slots and little else.
 #include "rdma_pair.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Peers that keep what they were lent: a link that has closed is a fence, whatever they do then.
 #include "bare_client.hpp"
 #include "rdma_pair.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two links and what lies between them, without the core.
 #include "rdma_pair.hpp"
 

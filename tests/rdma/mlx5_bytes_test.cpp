@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The posting functions against libmlx5: the same bytes for the same operations, round the ring.
 #include "bench/post_batch.hpp"
 #include "core/device_names.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The posting functions on the device: full rings, what it answers, read without libmlx5.
 #include "bench/deferred_doorbell.hpp"
 #include "core/device_names.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels, played by a thread, and their peers, played by another, with the proxy's thread between them.
 #include "rdma/proxy_messages.hpp"
 #include "rdma/proxy_rig.hpp"

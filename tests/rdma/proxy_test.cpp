@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The proxy engine on the device, turn by turn or with its thread; this program's threads play the kernels.
 #include "rdma/proxy_rig.hpp"
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs in the virtual machine of tools/rxe-vm, on rxe0: job.sh PROGRAMS RESULTS. Stock programs first, then ours. Writes
 # RESULTS/counts (passed, failed, skipped; a line for each part), reports and figures. Ends with 0 if nothing failed.
 set -uo pipefail

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/control/listener.hpp"
 #include "core/control/liveness.hpp"
 #include "unit/control_fixture.hpp"

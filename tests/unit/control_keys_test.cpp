@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/tls/credentials.hpp"
 #include "unit/control_fixture.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/control/client_limits.hpp"
 #include "unit/control_fixture.hpp"
 

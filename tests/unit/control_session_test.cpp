@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "unit/control_fixture.hpp"
 
 #include <cerrno>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Data connections that are made with the key of their session instead of with certificates.
 #include "core/control/data_preamble.hpp"
 #include "core/net/socket.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "digits/digit_answer.hpp"
 #include "digits/network_math.hpp"
 #include "digits/service_choice.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backends/gpu/number_table.hpp"
 
 #include <accel_transport/device/service.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A process whose standard error is the test's (log_process_test.cpp). Usage:
 //   log_probe warn               logs one warning and returns from main
 //   log_probe flood LINES        logs so many and returns from main

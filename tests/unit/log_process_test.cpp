@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "conformance/patience.hpp"
 #include "core/log.hpp"
 #include "core/log_sink.hpp"

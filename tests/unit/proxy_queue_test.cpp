@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rings between posters and the proxy's thread, without a device: a thread of the test reads and answers.
 #include "core/device_names.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Batches with one doorbell, and deferred doorbells, on rings that no adapter reads.
 #include "bench/deferred_doorbell.hpp"
 #include "bench/post_batch.hpp"

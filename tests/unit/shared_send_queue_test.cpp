@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One send queue for many threads, with a thread in the adapter's place that looks at nothing but what the
 // doorbell record counts.
 #include "core/device_names.hpp"

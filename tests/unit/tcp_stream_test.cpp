@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backends/tcp/send_queue.hpp"
 #include "backends/tcp/stream_reader.hpp"
 #include "backends/tcp/wire.hpp"

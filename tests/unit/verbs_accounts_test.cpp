@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The accounts a verbs link keeps: its send queue, its receives, its links by queue pair number.
 #include "verbs/poller.hpp"
 #include "verbs/queues.hpp"

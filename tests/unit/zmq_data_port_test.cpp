@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "unit/zmq_pair.hpp"
 
 #include <accel_transport/accel_transport.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "doctor/output.hpp"
 
 #include "report/sizes.hpp"

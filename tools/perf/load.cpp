@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "perf/load.hpp"
 
 #include "perf/command.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "report/program.hpp"
 
 #include <accel_transport/config.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "report/temporary_keys.hpp"
 
 #include "report/child_process.hpp"

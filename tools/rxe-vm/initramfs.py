@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The formats around a kernel: cpio archives, compressed modules and images."""
 import lzma
 import shutil

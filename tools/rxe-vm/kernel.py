@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds the distribution's kernel and a static busybox, downloads both without installing them, and keeps what a boot
 needs: the kernel, and an initramfs of busybox and the modules."""
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Boots the virtual machine, passes the command's output on, and ends it: at the latest at its deadline."""
 import fcntl
 import os

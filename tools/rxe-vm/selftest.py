@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """rxe-vm tells every end of a command apart, and loses nothing of what it wrote. One boot for each test.
 
     selftest.py [--cache FOLDER]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What may go wrong, other than the command itself."""
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Memory of NVIDIA GPUs: a plugin of its own, built where there is a CUDA toolkit. SOFTNIC_CUDA_FOUND says whether.
 set(SOFTNIC_CUDA "AUTO" CACHE STRING "GPU memory: ON (fail without a CUDA toolkit), OFF, or AUTO")
 set_property(CACHE SOFTNIC_CUDA PROPERTY STRINGS AUTO ON OFF)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small convolutional network in plain numpy: forward, backward, Adam.
 
 Images are (count, row, column, channel). Weights lie output-last, the order in which network_math.hpp

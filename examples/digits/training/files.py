@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files that the C++ side reads; README.md documents their formats."""
 
 import struct

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The two ways in which the network meets a digit.
 
 `distorted` bends a tensor a little. `through_a_frame` draws the digit on a page and finds it again, as

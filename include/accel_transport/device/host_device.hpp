@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Marks a function that a CUDA kernel and the host may call alike. Without a CUDA compiler it says nothing.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backends/gdr/backend.hpp"
 
 #include "verbs/rdma_backend.hpp"

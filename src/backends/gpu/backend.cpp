@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backends/gpu/backend.hpp"
 
 #include "backends/gpu/client_poller.hpp"

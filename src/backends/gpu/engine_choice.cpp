@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backends/gpu/engine_choice.hpp"
 
 #include "backends/gpu/kernel_memory.hpp"

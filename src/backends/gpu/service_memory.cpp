@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backends/gpu/service_memory.hpp"
 
 #include "backends/gpu/layout.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backends/tcp/link.hpp"
 #include "backends/tcp/opening.hpp"
 #include "backends/tcp/poller.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backends/tcp/opening.hpp"
 
 #include "core/control/data_preamble.hpp"

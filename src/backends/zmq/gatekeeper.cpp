@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backends/zmq/gatekeeper.hpp"
 
 #include "backends/zmq/message.hpp"

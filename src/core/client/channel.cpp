@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/client/channel_core.hpp"
 #include "core/context_state.hpp"
 #include "core/handle.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/client/connect.hpp"
 
 #include "core/context_state.hpp"

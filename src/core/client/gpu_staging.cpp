@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/client/gpu_staging.hpp"
 
 #include <algorithm>

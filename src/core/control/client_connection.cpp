@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/control/client_connection.hpp"
 
 #include "core/control/data_preamble.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/control/control_message.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/control/in_process.hpp"
 
 #include "core/fork_guard.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/region_state.hpp"
 #include "core/server/gpu_exchanges.hpp"
 #include "core/server/session.hpp"

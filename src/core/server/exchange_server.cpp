@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/server/exchange_server.hpp"
 
 #include "core/server/gpu_exchanges.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/carver.hpp"
 #include "core/device_copy.hpp"
 #include "core/device_names.hpp"

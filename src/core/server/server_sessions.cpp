@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/context_state.hpp"
 #include "core/log.hpp"
 #include "core/server/gpu_exchanges.hpp"
@@ -146,7 +147,8 @@ result<session_grant> server_core::make_session(entrance& through, const listene
         const std::lock_guard lock(mutex_);
         const std::size_t gpu_bytes = made->gpu_memory_bytes();
         poller* const source = kernels_ == nullptr ? on.pollers.at(&owner) : nullptr;
-        sessions_[grant.session_id] = {&owner, source, &through, client, grant.token, made->memory_bytes, gpu_bytes, true};
+        sessions_[grant.session_id] = {&owner,    source, &through, client, grant.token, made->memory_bytes,
+                                       gpu_bytes, true};
         share& had = clients_[client.account()];
         ++had.sessions;
         had.memory_bytes += made->memory_bytes;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/server/stream_pool.hpp"
 
 #include "core/event_signal.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/tls/key_file.hpp"
 
 #include "core/net/unique_fd.hpp"

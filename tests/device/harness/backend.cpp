@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "device/harness/backend.hpp"
 
 #include "backends/gpu/backend.hpp"

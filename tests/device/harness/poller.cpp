@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "device/harness/poller.hpp"
 
 #include "core/event_signal.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One call from a client to a server of the same process, with the installed headers and library.
 #include <accel_transport/accel_transport.hpp>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // refused: deleted|use of deleted|implicitly-deleted
 #include <accel_transport/context.hpp>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // refused: nodiscard|unused-result
 #include <accel_transport/status.hpp>
 

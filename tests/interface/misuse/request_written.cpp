@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // refused: read-only|const
 #include <accel_transport/server.hpp>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // refused: convert|conversion
 #include <accel_transport/memory.hpp>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // refused: a scope is thread_scope, or in a CUDA kernel
 #include <accel_transport/device/service.hpp>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // refused: cannot (convert|initialize)
 #include <accel_transport/channel.hpp>
 
