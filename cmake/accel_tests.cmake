@@ -30,10 +30,10 @@ function(accel_nic_launcher variable fabric)
   set(${variable}_MISSING "${missing}" PARENT_SCOPE)
 endfunction()
 
-# accel_test(NAME SOURCES... [NIC] [FILTER PATTERN] [TIMEOUT SECONDS] [LINK TARGETS...]): a GoogleTest program that may include the library's own
+# accel_test(NAME SOURCES... [NIC] [GPU] [FILTER PATTERN] [TIMEOUT SECONDS] [LINK TARGETS...]): a GoogleTest program that may include the library's own
 # headers ("core/..."); each of its tests (those of PATTERN) becomes a ctest test of at most TIMEOUT (default 120) seconds. NIC: on an RDMA device.
 function(accel_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "NIC" "TIMEOUT;FILTER" "LINK")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "NIC;GPU" "TIMEOUT;FILTER" "LINK")
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
@@ -47,6 +47,10 @@ function(accel_test name)
   if(arg_NIC)
     # They name queue pairs by number: one process at a time on their network.
     set(alone RESOURCE_LOCK ${name})
+    # Kernels that stay on a GPU share it with those of another process by slices of time, and stand still.
+    if(arg_GPU)
+      set(alone RESOURCE_LOCK gpu)
+    endif()
     accel_nic_launcher(launcher ${name})
     if(launcher_MISSING)
       message(STATUS "${name} is built but not run: ${launcher_MISSING}")
