@@ -131,8 +131,8 @@ class arena : public ::testing::TestWithParam<bool> {
         /// this machine: attackers, and the cores that they and the attacked control plane keep busy, cost
         /// the same in both. What is compared is what the attack costs inside the server.
         bool measured = false;
-        /// Fewer are a failure. Sixteen cores show 0.95 and more. Two that attackers, servers and clients fill
-        /// show 0.6 to 1.3, as the scheduler places the threads.
+        /// Fewer are a failure. Sixteen cores show 0.95 and more. Two that attackers, servers and clients
+        /// fill show 0.6 to 1.3, as the scheduler places the threads.
         double least_share = 0.4;
         std::chrono::milliseconds lasts{200};
     };
