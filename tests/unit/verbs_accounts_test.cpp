@@ -111,8 +111,9 @@ TEST(verbs_timeout, is_the_next_power_of_two) {
 
 /// Pointers that are told apart and never followed.
 verbs::rdma_link& link_at(std::uint32_t i) {
-    static std::array<std::byte, 4096> places;
-    return *reinterpret_cast<verbs::rdma_link*>(&places.at(i));
+    constexpr std::size_t step = alignof(verbs::rdma_link);
+    alignas(step) static std::array<std::byte, 4096 * step> places;
+    return *reinterpret_cast<verbs::rdma_link*>(&places.at(i * step));
 }
 
 TEST(rdma_link_table, finds_what_a_map_finds) {
