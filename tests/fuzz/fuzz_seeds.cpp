@@ -332,6 +332,11 @@ void channel_seeds(const seed_folder& to) {
     const bytes let_go{11, 0};
     const bytes submit_in_vain{1, 0, 20, 0, 1};  // the link has no room
     const bytes lost{15, 0};
+    const bytes stale{8, 224, 30};  // of the generation before
+    const bytes submit_for_a_while{1, 0, 20, 2, 0};
+    const bytes ended{15, 96};  // by the control plane, which says why
+    const bytes poll_still_held{3, 3, 1};
+    const bytes poll_given_back{3, 3, 0};
     for (const std::uint8_t kind : {std::uint8_t{0}, std::uint8_t{1}}) {
         const std::string way = kind == 0 ? "_borrowed" : "_in_slots";
         add("call" + way, kind, {&begin, &submit, &answer, &poll, &release});
@@ -342,6 +347,12 @@ void channel_seeds(const seed_folder& to) {
             {&begin, &submit_lent, &retract_later, &poll, &let_go, &poll, &release, &answer, &poll});
         add("held_back" + way, kind, {&begin, &submit_in_vain, &poll, &answer, &poll, &release});
         add("lost" + way, kind, {&begin, &submit_lent, &lost, &poll, &poll, &release, &begin});
+        add("stale_answer" + way, kind, {&begin, &submit, &stale, &poll, &release, &answer, &poll, &release});
+        add("stale_answer_in_quarantine" + way, kind,
+            {&begin, &submit, &cancel, &poll, &release, &stale, &poll, &answer, &poll, &begin});
+        add("with_a_deadline" + way, kind, {&begin, &submit_for_a_while, &answer, &poll, &release});
+        add("lost_while_lent" + way, kind,
+            {&begin, &submit_lent, &ended, &poll_still_held, &poll_given_back, &release, &begin});
     }
 }
 
@@ -367,6 +378,8 @@ void worker_seeds(const seed_folder& to) {
     add("lost_while_kept", {request, turn, kept, {11, 0, 0}, turn, settled, turn, turn});
     add("too_late", {{0, 0, 200, 10, 30}, turn, {0}});
     add("closed", {request, turn, kept, {15, 0, 0}, turn, settled, turn});
+    add("generation_twice", {request, turn, replied, {0, 0, 252, 10, 30}, turn, turn});
+    add("closes_later", {request, turn, replied, {11, 0, 0}, {4, 1}, {4, 0}});
 }
 
 /// Steps as fuzz_service_intake takes them.
@@ -390,6 +403,9 @@ void service_seeds(const seed_folder& to) {
     add("closed_while_held", {open, ask, take, {2, 0}, take, reply, take, open, ask, take});
     add("no_such_slot", {open, {7, 0, 255}, take, take});
     add("failed", {open, ask, {8, 0, 1}, take, take});
+    // Commands are taken first, for time has passed; one arrival a look.
+    add("closed_with_a_request_on_its_way",
+        {open, {0, 1}, take, {3, 1, 0, 20, 30, 0}, ask, {2, 0}, {14, 20}, take, open, take, take, reply});
 }
 
 /// Steps as fuzz_client_intake takes them.
