@@ -310,6 +310,10 @@ void arrival_seeds(const seed_folder& to) {
     append_all(elsewhere, message(60, 0, 0));
     append_all(elsewhere, announced);
     to.add("response_elsewhere", elsewhere);
+    bytes longer{1, 2, 0, 40};
+    append_all(longer, message(60, 0, 0));
+    append_all(longer, announced);
+    to.add("response_longer_than_its_room", longer);
     to.add("a_slot_that_is_not_there", bytes{0, 3, 255});
 }
 
@@ -337,6 +341,9 @@ void channel_seeds(const seed_folder& to) {
     const bytes ended{15, 96};  // by the control plane, which says why
     const bytes poll_still_held{3, 3, 1};
     const bytes poll_given_back{3, 3, 0};
+    const bytes submit_behind{1, 1, 20, 0};  // call 1; the link is not asked
+    const bytes poll_with_room{3, 3, 0, 0};
+    const bytes submit_with_too_much_room{2, 0, 58, 0, 0};
     for (const std::uint8_t kind : {std::uint8_t{0}, std::uint8_t{1}}) {
         const std::string way = kind == 0 ? "_borrowed" : "_in_slots";
         add("call" + way, kind, {&begin, &submit, &answer, &poll, &release});
@@ -350,6 +357,10 @@ void channel_seeds(const seed_folder& to) {
         add("stale_answer" + way, kind, {&begin, &submit, &stale, &poll, &release, &answer, &poll, &release});
         add("stale_answer_in_quarantine" + way, kind,
             {&begin, &submit, &cancel, &poll, &release, &stale, &poll, &answer, &poll, &begin});
+        add("held_back_in_order" + way, kind,
+            {&begin, &submit_in_vain, &begin, &submit_behind, &poll_with_room, &answer, &poll, &release});
+        add("lent_more_than_a_response" + way, kind,
+            {&begin, &submit_with_too_much_room, &answer, &poll, &release});
         add("with_a_deadline" + way, kind, {&begin, &submit_for_a_while, &answer, &poll, &release});
         add("lost_while_lent" + way, kind,
             {&begin, &submit_lent, &ended, &poll_still_held, &poll_given_back, &release, &begin});
@@ -379,6 +390,10 @@ void worker_seeds(const seed_folder& to) {
     add("too_late", {{0, 0, 200, 10, 30}, turn, {0}});
     add("closed", {request, turn, kept, {15, 0, 0}, turn, settled, turn});
     add("generation_twice", {request, turn, replied, {0, 0, 252, 10, 30}, turn, turn});
+    add("more_room_than_agreed", {{0, 0, 0, 10, 57}, turn, kept, turn});
+    add("lent_too_much", {request, turn, {2, 63, 0}, turn});
+    add("lost_while_lent", {request, turn, lent, {11, 0, 0}, turn, turn});
+    add("lent_twice_in_a_slot", {request, turn, lent, request, turn, {2, 3}, {9, 0, 0}, {4, 0}});
     add("closes_later", {request, turn, replied, {11, 0, 0}, {4, 1}, {4, 0}});
 }
 
