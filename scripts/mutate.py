@@ -268,15 +268,18 @@ def try_all(chosen, options):
     return results
 
 
+def rows_of(chosen, results):
+    known = {each: known_result(each, results, TOP) for each in chosen}
+    return {each.id: {**(found or {}), "verdict": verdict(each, found)} for each, found in known.items()}
+
+
 def report(chosen, options):
     results = try_all(chosen, options)
     print("\n".join(table(chosen, results, TOP)))
     counts = summarise(chosen, results, TOP)
     print(f"\n{len(chosen)} mutants: " + ", ".join(f"{count} {what}" for what, count in sorted(counts.items())))
     if options.json:
-        rows = {each.id: {**(known_result(each, results, TOP) or {}), "verdict": verdict(each, known_result(each, results, TOP))}
-                for each in chosen}
-        Path(options.json).write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        Path(options.json).write_text(json.dumps(rows_of(chosen, results), indent=1) + "\n", encoding="utf-8")
     return 0 if is_good(counts, not options.wanted) else 1
 
 
