@@ -103,7 +103,7 @@ struct server_options {
     std::size_t max_memory_bytes = std::size_t{20} << 30;
     std::uint32_t max_exchanges = 4096;  ///< open at once, a worker; beyond it `overloaded`
     /// Limits of one client, so that others are served: a client is a key, or an address where there are no
-    /// keys. 0: three quarters of the server's own limit.
+    /// keys. 0: three quarters of the server's own limit; of a `gpu_service`, all of its sessions.
     std::uint32_t max_client_sessions = 0;
     std::size_t max_client_memory_bytes = 0;
     std::uint32_t max_connections = 4096;  ///< control connections at once; fewer where descriptors are few

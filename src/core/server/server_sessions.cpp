@@ -104,7 +104,10 @@ result<void> server_core::check_limits(const session_request& request, const cli
 result<void> server_core::check_share(const client_identity& client, std::size_t memory_bytes) const {
     const auto found = clients_.find(client.account());
     if (client.account().empty() || found == clients_.end()) return {};
-    const std::uint32_t sessions = own_or_share(options_.max_client_sessions, options_.max_sessions);
+    // Kernels' places are few, and often meant for one client.
+    const bool all = kernels_ != nullptr && options_.max_client_sessions == 0;
+    const std::uint32_t sessions =
+        all ? options_.max_sessions : own_or_share(options_.max_client_sessions, options_.max_sessions);
     const std::size_t memory = own_or_share(options_.max_client_memory_bytes, options_.max_memory_bytes);
     if (found->second.sessions >= sessions)
         return error{status::overloaded, 0,
