@@ -8,7 +8,7 @@ logs=$root/build/logs
 all_steps=(format sources release softnic demo rxe asan interop tsan fuzz install tidy manual)
 declare -A step_about=(
     [format]="clang-format finds nothing to change"
-    [sources]="include rules, leftovers, paths of one machine"
+    [sources]="include rules, leftovers, paths of one machine, mutants that fit the tree"
     [release]="gcc, optimised, warnings are errors; all tests"
     [softnic]="stock programs on softnic, the emulated mlx5 device: ibv_*, perftest, UCX; also with 1 % loss"
     [rxe]="on the kernel's RDMA (Soft-RoCE) in a virtual machine: stock programs, rdma's tests, services by proxy, bare verbs beside rdma"
@@ -77,6 +77,8 @@ step_format() { source_files | xargs clang-format-14 --dry-run --Werror; }
 step_sources() {
     python3 scripts/check_sources_test.py
     python3 scripts/check_sources.py
+    python3 scripts/mutate_test.py
+    python3 scripts/mutate.py --check
     python3 bench/stage_plot_test.py
     python3 bench/post_plot_test.py
 }

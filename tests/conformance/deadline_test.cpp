@@ -121,6 +121,22 @@ TEST_P(deadlines, the_server_sees_the_time_that_is_left) {
     EXPECT_TRUE(client.slot_comes_back());
 }
 
+TEST_P(deadlines, a_request_that_comes_too_late_is_not_handled) {
+    if (GetParam().scheme == "gpu") GTEST_SKIP() << "kernels learn the clock later: tests/device";
+    std::atomic<int> handled{0};
+    rig r(GetParam(), [&](exchange one) {
+        ++handled;
+        echo(std::move(one));
+    });
+    auto client = r.connect();
+    client.send_seed(10, 1, {.timeout = 1ns});
+    EXPECT_EQ(client.finish(status::timed_out), 1U);
+    client.send_seed(10, 2);  // behind the first one
+    EXPECT_EQ(client.finish(status::ok), 1U);
+    EXPECT_EQ(handled.load(), 1);
+    EXPECT_EQ(r.served().statistics().expired, 1U);
+}
+
 TEST_P(deadlines, the_channel_has_a_default) {
     held_exchanges held;
     rig r(GetParam(), held.keeper());

@@ -121,6 +121,30 @@ TEST_P(reconnecting, a_response_is_readable_until_its_release_even_across_a_loss
     EXPECT_TRUE(client.all_slots_free());
 }
 
+TEST_P(reconnecting, a_slot_in_quarantine_is_free_on_the_next_connection) {
+    auto server = std::make_unique<server_process>(GetParam().listen_uri(), "hold", silence());
+    const std::string uri = server->uri();
+    context ctx = quiet_context();
+    auto connected = channel::connect(ctx, uri, client_options());
+    ASSERT_TRUE(connected) << connected.error().message;
+    checked_channel client(std::move(connected).value());
+    const call_id abandoned = client.send_seed(100, 1);
+    ASSERT_TRUE(eventually(patience(5s), [&] { return server->requests() == 1; }));
+    ASSERT_EQ(client.cancel(abandoned), status::ok);
+    EXPECT_EQ(client.finish(status::cancelled), 1U);
+    EXPECT_EQ(client->statistics().quarantined, 1U);
+    server->kill();
+    ASSERT_TRUE(eventually(silence() + patience(1s), [&] {
+        completion none;
+        EXPECT_EQ(client.wait({&none, 1}, 1ms), 0U);
+        return !client->connected();
+    }));
+    server = std::make_unique<server_process>(uri, "echo", silence());
+    ASSERT_TRUE(comes_back(client));
+    EXPECT_EQ(client->statistics().quarantined, 0U);
+    EXPECT_TRUE(client.all_slots_free());
+}
+
 TEST_P(reconnecting, close_ends_the_attempts) {
     auto server = std::make_unique<server_process>(GetParam().listen_uri(), "echo", silence());
     context ctx = quiet_context();

@@ -125,8 +125,9 @@ TEST_P(recorded_service, reads_and_writes_in_place) {
 
 TEST_P(recorded_service, kernels_fail_single_requests) {
     listen();
-    start({1, 0, 0, 1}, [](const device::graph_iteration& iteration) {
-        if (*iteration.count == 0) return;
+    std::atomic<bool> fails{true};
+    start({1, 0, 0, 1}, [&fails](const device::graph_iteration& iteration) {
+        if (*iteration.count == 0 || !fails.exchange(false)) return;
         iteration.answers[0].reason = status::application_error;
         iteration.answers[0].code = 42;
     });
@@ -138,6 +139,9 @@ TEST_P(recorded_service, kernels_fail_single_requests) {
     ASSERT_EQ(client.wait(done, patience(5s)), 1U);
     EXPECT_EQ(done[0].status, status::application_error);
     EXPECT_EQ(done[0].code, 42U);
+    EXPECT_EQ(client.release(call.id), status::ok);
+    EXPECT_TRUE(echo_of(client, 10, 1).ok()) << "the next iteration has the answers of the last";
+    EXPECT_EQ(graph_->stop(patience(5s)), status::ok);
 }
 
 TEST_P(recorded_service, a_response_longer_than_its_room_is_a_failure) {

@@ -23,6 +23,8 @@ using tests::require;
 constexpr std::uint32_t slots = 4;
 constexpr std::size_t request_bytes = 40;
 constexpr std::size_t response_bytes = 56;
+/// The server's clock minus the channel's, which stands below this.
+constexpr nanoseconds server_ahead = std::chrono::hours{1};
 
 /// Memory that is lent, kept over all inputs.
 struct lent_memory {
@@ -144,6 +146,7 @@ class fake_link final : public core::link {
                     header.generation == sent.id.generation && header.length == message.payload.size() &&
                     header.response_room <= response_bytes,
                 "the request's header is what a correct client sends");
+        require(header.deadline_ns >= server_ahead.count(), "its deadline is by the server's clock");
         require(message.payload.size() <= request_bytes, "the request fits");
         unsigned sum = 0;
         for (const std::byte b : message.payload) sum += std::to_integer<unsigned>(b);
@@ -233,6 +236,7 @@ class application {
         made.events = std::make_unique<fake_poller>(*path);
         made.path = std::move(path);
         made.session.watch = watch_;
+        watch_->clock_offset_ns = server_ahead.count();
         channel_ = std::make_unique<channel_core>(std::move(request), std::move(made));
     }
 

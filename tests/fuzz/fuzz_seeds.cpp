@@ -310,6 +310,10 @@ void arrival_seeds(const seed_folder& to) {
     append_all(elsewhere, message(60, 0, 0));
     append_all(elsewhere, announced);
     to.add("response_elsewhere", elsewhere);
+    bytes longer{1, 2, 0, 40};
+    append_all(longer, message(60, 0, 0));
+    append_all(longer, announced);
+    to.add("response_longer_than_its_room", longer);
     to.add("a_slot_that_is_not_there", bytes{0, 3, 255});
 }
 
@@ -332,6 +336,14 @@ void channel_seeds(const seed_folder& to) {
     const bytes let_go{11, 0};
     const bytes submit_in_vain{1, 0, 20, 0, 1};  // the link has no room
     const bytes lost{15, 0};
+    const bytes stale{8, 224, 30};  // of the generation before
+    const bytes submit_for_a_while{1, 0, 20, 2, 0};
+    const bytes ended{15, 96};  // by the control plane, which says why
+    const bytes poll_still_held{3, 3, 1};
+    const bytes poll_given_back{3, 3, 0};
+    const bytes submit_behind{1, 1, 20, 0};  // call 1; the link is not asked
+    const bytes poll_with_room{3, 3, 0, 0};
+    const bytes submit_with_too_much_room{2, 0, 58, 0, 0};
     for (const std::uint8_t kind : {std::uint8_t{0}, std::uint8_t{1}}) {
         const std::string way = kind == 0 ? "_borrowed" : "_in_slots";
         add("call" + way, kind, {&begin, &submit, &answer, &poll, &release});
@@ -342,6 +354,16 @@ void channel_seeds(const seed_folder& to) {
             {&begin, &submit_lent, &retract_later, &poll, &let_go, &poll, &release, &answer, &poll});
         add("held_back" + way, kind, {&begin, &submit_in_vain, &poll, &answer, &poll, &release});
         add("lost" + way, kind, {&begin, &submit_lent, &lost, &poll, &poll, &release, &begin});
+        add("stale_answer" + way, kind, {&begin, &submit, &stale, &poll, &release, &answer, &poll, &release});
+        add("stale_answer_in_quarantine" + way, kind,
+            {&begin, &submit, &cancel, &poll, &release, &stale, &poll, &answer, &poll, &begin});
+        add("held_back_in_order" + way, kind,
+            {&begin, &submit_in_vain, &begin, &submit_behind, &poll_with_room, &answer, &poll, &release});
+        add("lent_more_than_a_response" + way, kind,
+            {&begin, &submit_with_too_much_room, &answer, &poll, &release});
+        add("with_a_deadline" + way, kind, {&begin, &submit_for_a_while, &answer, &poll, &release});
+        add("lost_while_lent" + way, kind,
+            {&begin, &submit_lent, &ended, &poll_still_held, &poll_given_back, &release, &begin});
     }
 }
 
@@ -367,6 +389,12 @@ void worker_seeds(const seed_folder& to) {
     add("lost_while_kept", {request, turn, kept, {11, 0, 0}, turn, settled, turn, turn});
     add("too_late", {{0, 0, 200, 10, 30}, turn, {0}});
     add("closed", {request, turn, kept, {15, 0, 0}, turn, settled, turn});
+    add("generation_twice", {request, turn, replied, {0, 0, 252, 10, 30}, turn, turn});
+    add("more_room_than_agreed", {{0, 0, 0, 10, 57}, turn, kept, turn});
+    add("lent_too_much", {request, turn, {2, 63, 0}, turn});
+    add("lost_while_lent", {request, turn, lent, {11, 0, 0}, turn, turn});
+    add("lent_twice_in_a_slot", {request, turn, lent, request, turn, {2, 3}, {9, 0, 0}, {4, 0}});
+    add("closes_later", {request, turn, replied, {11, 0, 0}, {4, 1}, {4, 0}});
 }
 
 /// Steps as fuzz_service_intake takes them.
@@ -390,6 +418,9 @@ void service_seeds(const seed_folder& to) {
     add("closed_while_held", {open, ask, take, {2, 0}, take, reply, take, open, ask, take});
     add("no_such_slot", {open, {7, 0, 255}, take, take});
     add("failed", {open, ask, {8, 0, 1}, take, take});
+    // Commands are taken first, for time has passed; one arrival a look.
+    add("closed_with_a_request_on_its_way",
+        {open, {0, 1}, take, {3, 1, 0, 20, 30, 0}, ask, {2, 0}, {14, 20}, take, open, take, take, reply});
 }
 
 /// Steps as fuzz_client_intake takes them.

@@ -69,6 +69,20 @@ TEST(channel_slots, completions_come_in_the_order_of_their_end) {
     EXPECT_EQ(slots.next_deadline(), never);
 }
 
+TEST(channel_slots, stages_are_told_by_the_channel_s_own_clock) {
+    constexpr std::chrono::nanoseconds server_ahead = 5h;
+    channel_slot slot;
+    slot.submitted = 100ms;
+    link_event event;
+    event.header.arrival_ns = (server_ahead + 130ms).count();
+    event.header.server_ticks = to_ticks(20ms);
+    completion told;
+    slot.fill(told, event, 200ms, server_ahead);
+    EXPECT_EQ(told.timeline.total, std::chrono::nanoseconds{100ms});
+    EXPECT_EQ(told.timeline.request, std::chrono::nanoseconds{30ms});
+    EXPECT_EQ(told.timeline.response, std::chrono::nanoseconds{50ms});
+}
+
 TEST(channel_slots, the_queue_of_the_finished_wraps) {
     channel_slots slots(3);
     for (int round = 0; round < 10; ++round) {

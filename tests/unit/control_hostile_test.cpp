@@ -160,6 +160,16 @@ TEST_F(control_hostile_test, a_silent_client_loses_its_sessions) {
     EXPECT_TRUE(client.ends());
 }
 
+TEST_F(control_hostile_test, a_silent_client_has_its_time_once_and_not_twice) {
+    constexpr nanoseconds silence = 3s;
+    listen(insecure(), silence);
+    raw_client client{server->port()};
+    const std::uint64_t only = open_by_hand(client, 1h);
+    const nanoseconds start = now();
+    EXPECT_TRUE(eventually([&] { return host.ended(only) == status::peer_lost; }));
+    EXPECT_LT(now() - start, silence + 2s);
+}
+
 TEST_F(control_hostile_test, silence_is_judged_in_time_however_patient_the_client) {
     listen(insecure(), 200ms);
     raw_client client{server->port()};
@@ -252,6 +262,15 @@ TEST_F(control_hostile_server_test, a_silent_server_is_lost) {
     const nanoseconds start = now();
     EXPECT_TRUE(eventually([&] { return watch->ended() == status::peer_lost; }));
     EXPECT_LT(now() - start, 5s);
+}
+
+TEST_F(control_hostile_server_test, a_silent_server_has_its_time_once_and_not_twice) {
+    constexpr nanoseconds silence = 3s;
+    open_at_raw_server(silence, [](control_message&, welcome&) {});
+    ASSERT_TRUE(answer.ok()) << answer.error().message;
+    const nanoseconds start = now();
+    EXPECT_TRUE(eventually([&] { return watch->ended() == status::peer_lost; }));
+    EXPECT_LT(now() - start, silence + 2s);
 }
 
 TEST_F(control_hostile_server_test, more_than_was_asked_for_is_not_accepted) {

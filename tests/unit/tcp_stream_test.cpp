@@ -265,6 +265,9 @@ TEST(TcpStream, FragmentsThatDoNotAddUpAreRefused) {
     EXPECT_TRUE(refused(with(fragment(0, 2, 50))));
     EXPECT_TRUE(refused(with(fragment(1, 1, 50))));
     EXPECT_TRUE(refused(with(fragment(slots, 1, 50))));
+    bytes later = with(fragment(0, 1, 60));
+    append(later, fragment(0, 1, 41));
+    EXPECT_TRUE(refused(later)) << "60 of the 100 bytes are there already";
     fragment_header reserved = fragment(0, 1, 50);
     reserved.reserved = 1;
     EXPECT_TRUE(refused(with(reserved)));
