@@ -16,6 +16,14 @@
 namespace accel::tests {
 namespace {
 
+#if defined(__SANITIZE_THREAD__)
+constexpr bool thread_sanitizer = true;
+#elif defined(__has_feature)
+constexpr bool thread_sanitizer = __has_feature(thread_sanitizer);
+#else
+constexpr bool thread_sanitizer = false;
+#endif
+
 constexpr const char* server_host = "127.0.0.2";
 constexpr const char* proxy_host = "127.0.0.3";
 constexpr std::size_t control_route = 0;
@@ -144,7 +152,9 @@ class faulty_network {
 class faults : public on_every_backend {
   protected:
     void SetUp() override {
-        for (int i = 0; i < networks_at_once; ++i)
+        // ThreadSanitizer does not see libzmq close a descriptor whose number another network gets next.
+        const bool one = thread_sanitizer && GetParam().scheme == "zmq";
+        for (int i = 0; i < (one ? 1 : networks_at_once); ++i)
             networks_.push_back(std::make_unique<faulty_network>(GetParam()));
     }
     /// One client for each of these faults.

@@ -81,7 +81,8 @@ void prepare(context& made) {
 #endif
     if (wanted() != "fake") return;
     made.state()->replace_gpus(fake());
-    use_fake();
+    static const bool once = (use_fake(), true);
+    (void)once;
 }
 
 void prepare(server_options& options) {
