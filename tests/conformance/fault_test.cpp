@@ -5,6 +5,7 @@
 #include "fault_proxy.hpp"
 #include "keys.hpp"
 #include "rig.hpp"
+#include "sanitizers.hpp"
 
 #include <array>
 #include <atomic>
@@ -15,14 +16,6 @@
 
 namespace accel::tests {
 namespace {
-
-#if defined(__SANITIZE_THREAD__)
-constexpr bool thread_sanitizer = true;
-#elif defined(__has_feature)
-constexpr bool thread_sanitizer = __has_feature(thread_sanitizer);
-#else
-constexpr bool thread_sanitizer = false;
-#endif
 
 constexpr const char* server_host = "127.0.0.2";
 constexpr const char* proxy_host = "127.0.0.3";

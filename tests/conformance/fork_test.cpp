@@ -2,6 +2,7 @@
 // fork(): a child can neither use nor disturb what its parent has made, and makes its own.
 #include "child_process.hpp"
 #include "rig.hpp"
+#include "sanitizers.hpp"
 
 #include <array>
 #include <atomic>
@@ -14,20 +15,12 @@
 namespace accel::tests {
 namespace {
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr bool sanitized = true;
-#elif defined(__has_feature)
-constexpr bool sanitized = __has_feature(thread_sanitizer) || __has_feature(address_sanitizer);
-#else
-constexpr bool sanitized = false;
-#endif
-
 constexpr std::size_t message_bytes = 5000;
 
 class forking : public on_every_backend {
   protected:
     void SetUp() override {
-        if (sanitized)
+        if (thread_sanitizer || address_sanitizer)
             GTEST_SKIP() << "ThreadSanitizer starts no threads in a forked child, and AddressSanitizer "
                             "leaves its allocator locked there if a thread of the parent held it";
     }

@@ -353,7 +353,8 @@ class application {
         const status got = submit();
         const bool good = begun && connected && length <= request_bytes && with.timeout >= nanoseconds{0};
         require(got != status::ok || good, "only what is right is accepted");
-        require(got == status::ok || !good || got == status::peer_lost, "and all that is");
+        const bool lost = got == status::peer_lost || (got == status::closed && got == watch_->ended());
+        require(got == status::ok || !good || lost, "and all that is, by a connection that lasts");
         if (got != status::ok) return;
         asked->at = call::phase::open;
         asked->tag = with.tag;

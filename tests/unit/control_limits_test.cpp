@@ -130,6 +130,18 @@ TEST_F(control_limits_test, a_flood_on_one_connection_delays_no_heartbeat) {
     flood.join();
 }
 
+TEST_F(control_limits_test, a_client_that_asks_without_pause_is_slowed_but_kept) {
+    listen(insecure());
+    raw_client client{server->port()};
+    const nanoseconds start = now();
+    unsigned answers = 0;
+    for (; now() - start < 5s; ++answers) {
+        client.send({1, query{}});
+        ASSERT_TRUE(client.receive().ok()) << "after " << answers << " answers";
+    }
+    EXPECT_LT(answers, 4096U + 2048U * 6U) << "it was not slowed";
+}
+
 TEST_F(control_limits_test, a_flood_of_records_without_data_delays_nobody) {
     key_folder folder;
     folder.authorize({"client", "stranger"});

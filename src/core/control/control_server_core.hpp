@@ -99,7 +99,6 @@ class control_server::impl {
     void on_goodbye(server_connection& from, const goodbye& body);
     void read_later(server_connection& which, control_stream::outcome last_read);
     void read_again_soon(server_connection& which);
-    void restrain(server_connection& which, nanoseconds at);
     void pause(server_connection& which, nanoseconds at);
     [[nodiscard]] static std::uint32_t events_of(const server_connection& which) noexcept;
     void take_opened();

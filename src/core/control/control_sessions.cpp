@@ -19,9 +19,6 @@ constexpr std::size_t welcomes_a_turn = 32;
 /// A client that has said too much is heard again when it may say this much.
 constexpr std::uint32_t messages_after_pause = 64;
 constexpr nanoseconds pause_for_openings = std::chrono::milliseconds{1};
-/// No correct client says too much for so long; and one that has left is heard to the end before that shows.
-constexpr nanoseconds longest_flood = std::chrono::seconds{3};
-constexpr nanoseconds calm = std::chrono::seconds{1};
 /// Of one client, before others have their turn.
 constexpr int messages_a_turn = 16;
 
@@ -36,7 +33,7 @@ void control_server::impl::read_messages(server_connection& which) {
         on_message(which, *message);
         if (find(id) == nullptr || which.stage != connection_stage::serving) return;
         if (which.opening >= max_openings) return pause(which, at);
-        if (!which.messages.take(at)) return restrain(which, at);
+        if (!which.messages.take(at)) return pause(which, at);
         if (++taken == messages_a_turn) return read_again_soon(which);
     }
     if (which.stream.violated()) {
@@ -68,18 +65,8 @@ void control_server::impl::read_again_soon(server_connection& which) {
     if (!std::exchange(which.waits_for_turn, true)) again_.push_back(which.id);
 }
 
-/// It has said more than its share.
-void control_server::impl::restrain(server_connection& which, nanoseconds at) {
-    if (at - std::exchange(which.restrained_at, at) > calm) which.flooding_since = at;
-    if (at - which.flooding_since < longest_flood) return pause(which, at);
-    log()
-        .limited(which.client.account())
-        .warn("{} floods this server with messages; its {} sessions are ended", which.client.text(),
-              which.sessions.size());
-    lose(which, status::protocol_error);
-}
-
-/// Others are heard meanwhile, and the peer's bytes wait in its own buffers.
+/// A client that says more than its share, or opens more sessions, is not read for a while. A correct client can
+/// do that too, so it is only slowed. Its bytes wait in its own buffers, and others are heard meanwhile.
 void control_server::impl::pause(server_connection& which, nanoseconds at) {
     const nanoseconds wait =
         which.opening >= max_openings ? pause_for_openings : which.messages.time_until(messages_after_pause);

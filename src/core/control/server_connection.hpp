@@ -47,9 +47,7 @@ struct server_connection {
     // serving:
     /// Messages: so many at once, then so many a second.
     token_bucket messages{4096, 2048};
-    nanoseconds paused_until{};    ///< it has said too much
-    nanoseconds restrained_at{};   ///< the last time that it had
-    nanoseconds flooding_since{};  ///< since then it has said too much all the time
+    nanoseconds paused_until{};  ///< it has said too much
     std::unordered_set<std::uint64_t> sessions;
     std::uint32_t opening = 0;
     nanoseconds peer_timeout = never;

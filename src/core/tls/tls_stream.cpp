@@ -240,7 +240,10 @@ tls_outcome tls_stream::handshake() noexcept {
     forget_errors();
     socket_->reads_left = reads_a_call;
     const int done = SSL_do_handshake(ssl_.get());
-    return done == 1 ? tls_outcome::done : outcome_of(done);
+    if (done != 1) return outcome_of(done);
+    notes_->find = {};  // its owner may be gone before this stream is
+    if (notes_->key) OPENSSL_cleanse(notes_->key->token.data(), notes_->key->token.size());
+    return tls_outcome::done;
 }
 
 tls_outcome tls_stream::read(std::span<std::byte> into, std::size_t& count) noexcept {
