@@ -210,7 +210,7 @@ step_gpu() {
     cmake --build $gpu_build
     local report=$root/$gpu_build/tests.xml status=0
     ctest --test-dir $gpu_build -j 2 --no-tests=error --timeout 300 --repeat until-pass:2 --output-junit "$report" \
-        --tests-regex 'library_gpu|gpu_paths|on_gpu|conformance\.gdr|digits_gpu|softnic\.gpu|gpu_service|kernel_client_gpu|resident|recorded|send_scopes_gpu|proxy_gpu|example_gpu' --label-exclude leak || status=$?
+        --tests-regex 'library_gpu|gpu_paths|on_gpu|conformance\.gdr|digits_gpu|softnic\.gpu|gpu_service|kernel_client_gpu|gpu_resident|recorded|send_scopes_gpu|proxy_gpu|example_gpu' --label-exclude leak || status=$?
     count_report "$report"
     return "$status"
 }
