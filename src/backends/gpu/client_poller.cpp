@@ -191,9 +191,8 @@ result<void> client_poller::probe_path(const device::channel_ref& channel, const
     device::detail::publish_taken(channel.completions);
     if (answer.kind == mlx5::entry_kind::request && device::detail::release(channel.sends, answer.counter))
         return {};
-    if (answer.failure == mlx5::syndrome::none) {
+    if (answer.failure == mlx5::syndrome::none)
         return error{status::protocol_error, 0, "gpu: the server wrote before it was asked"};
-    }
     ibv_gid gid{};
     std::memcpy(gid.raw, peer.gid.data(), peer.gid.size());
     return error{

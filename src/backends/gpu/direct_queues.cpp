@@ -55,9 +55,8 @@ class direct_queues final : public queue_set {
 
 bool direct_queues::take_sends(std::uint32_t count) noexcept {
     std::uint32_t left = sends_left_;
-    while (left >= count) {
+    while (left >= count)
         if (sends_left_.compare_exchange_weak(left, left - count)) return true;
-    }
     return false;
 }
 
@@ -104,9 +103,8 @@ result<void> direct_queues::start(kernel_memory& with) {
         with.share(receives.ring, receive_ring),
         with.share(receives.doorbell_record, sizeof(mlx5::be32)),
     };
-    for (const auto& each : all) {
+    for (const auto& each : all)
         if (!each) return each;
-    }
     return {};
 }
 

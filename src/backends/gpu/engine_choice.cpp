@@ -69,9 +69,8 @@ result<engine_choice> choose_engine(const verbs_options& wanted, const std::stri
         return engine_choice{*on, gpu_engine::direct,
                              fmt::format("{} drives the queues of {}", who, (*on)->name()), false};
     }
-    if (wanted.engine == gpu_engine::direct) {
+    if (wanted.engine == gpu_engine::direct)
         return error{status::unsupported, 0, fmt::format("gpu: engine=direct: {}", why_not)};
-    }
     if (!has_queues) return engine_choice{*on, gpu_engine::proxy, why_not, false};
     return by_proxy(wanted, near_host, why_not, true);
 }

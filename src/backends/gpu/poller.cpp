@@ -194,9 +194,8 @@ std::size_t service_poller::poll(std::span<core::link_event> out) noexcept {
     (void)watch_.has_refused(memory_->report());
     std::size_t count = 0;
     const std::lock_guard lock(mutex_);
-    for (service_link* each : links_) {
+    for (service_link* each : links_)
         if (count < out.size() && each->take_loss(out[count])) ++count;
-    }
     return count;
 }
 

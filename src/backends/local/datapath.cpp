@@ -75,11 +75,10 @@ inline void local_link::fill(core::link_event& event, const entry& from) const n
     event.owner = events_owner_;
     event.payload = from.payload;
     event.response_room = from.response_room;
-    if (from.kind == event_kind::arrived) [[likely]] {
+    if (from.kind == event_kind::arrived) [[likely]]
         core::read_header(event.header, incoming_slots_->header(from.slot));
-    } else {
+    else
         event.header.slot = from.slot;
-    }
 }
 
 inline std::size_t local_link::take(std::span<core::link_event> out) noexcept {
@@ -111,11 +110,10 @@ inline std::size_t local_link::take(std::span<core::link_event> out) noexcept {
     std::size_t count = 0;
     for (const entry* next = nullptr; count < out.size() && (next = mine_->inbox.front()) != nullptr;) {
         const bool lent = (*lent_by_peer_)[next->slot].load(std::memory_order_relaxed);
-        if (role_ == link_role::client && !lent) {
+        if (role_ == link_role::client && !lent)
             fill(out[count++], *next);
-        } else {
+        else
             consumed(next->slot);
-        }
         mine_->inbox.drop();
     }
     if (!loss_reported_ && count < out.size()) {

@@ -156,11 +156,10 @@ std::size_t client_poller::poll(std::span<core::link_event> out) noexcept {
         }
     }
     ++first_link_;
-    if (count > 0) {
+    if (count > 0)
         woken_ = false;
-    } else if (std::exchange(woken_, false) || ++empty_polls_ % polls_between_checks == 0) {
+    else if (std::exchange(woken_, false) || ++empty_polls_ % polls_between_checks == 0)
         for (client_link* each : hub_->active) each->check_connection();
-    }
     return count;
 }
 
@@ -254,9 +253,8 @@ bool client_link::receive_asleep() noexcept {
 }
 
 void client_link::check_connection() noexcept {
-    while (const auto event = monitor_.next()) {
+    while (const auto event = monitor_.next())
         gone_ = gone_ || (event->what & (ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED)) != 0;
-    }
 }
 
 bool client_poller::arm() noexcept {

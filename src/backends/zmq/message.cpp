@@ -49,11 +49,10 @@ void receive_rest_of_message(void* socket, core::message_kind kind, incoming& in
     verdict = core::check_header(in.header, kind);
     if (verdict == status::ok && (in.header.flags & core::header_flag::fragmented) != 0)
         verdict = status::protocol_error;
-    if (verdict != status::ok) {
+    if (verdict != status::ok)
         drop_rest(socket, in.body);
-    } else if (!receive_rest(socket, in)) {
+    else if (!receive_rest(socket, in))
         verdict = status::protocol_error;
-    }
 }
 
 }  // namespace accel::zmq

@@ -165,11 +165,10 @@ result<void> server_link::attach(const core::link_grant& grant, core::nanosecond
     if (!client) return client.error();
     if (client->key.has_value() != hub_->key().has_value()) return mixed_keys();
     credential shown;
-    if (client->key) {
+    if (client->key)
         shown.name = *client->key;
-    } else {
+    else
         shown = {std::as_bytes(std::span{&identity_.index, 1}), config_.token};
-    }
     entry_ = hub_->expect(shown);
     wipe(shown.password);
     if (!entry_.empty()) return {};
@@ -188,11 +187,10 @@ bool server_link::close() noexcept {
         hub_->forget(entry_);
         frames_->forget();
         // What no peer was ever told of is not known to the polling thread.
-        if (activated_) {
+        if (activated_)
             hub_->remove(identity_.index);
-        } else {
+        else
             hub_->put_index(identity_.index);
-        }
     }
     if (activated_) hub_->returned->settle_forgotten();
     return frames_->idle();
