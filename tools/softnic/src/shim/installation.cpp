@@ -138,10 +138,9 @@ int installation::control(int descriptor, ib_uverbs_ioctl_hdr* header) {
 
 void installation::note_event_descriptors(const context& of) {
     for (const auto* pipes : {&of.channels, &of.asynchronous_pipes}) {
-        for (const auto& [descriptor, pipe] : *pipes) {
+        for (const auto& [descriptor, pipe] : *pipes)
             if (descriptor < max_event_descriptor)
                 event_descriptors_[static_cast<std::size_t>(descriptor)] = true;
-        }
     }
 }
 
@@ -153,9 +152,8 @@ void installation::on_close(int descriptor) {
     const model_guard guard(*nic_);
     if (event) {
         event_descriptors_[static_cast<std::size_t>(descriptor)] = false;
-        for (const auto& [file, each] : contexts_) {
+        for (const auto& [file, each] : contexts_)
             if (each->forget_descriptor(descriptor)) return;
-        }
     }
     open_devices_ -= static_cast<int>(contexts_.erase(descriptor));
 }
@@ -168,9 +166,8 @@ bool installation::is_event_descriptor(int descriptor) const {
 bool installation::has_event(int descriptor) {
     const std::lock_guard lock(mutex_);
     const model_guard guard(*nic_);
-    for (const auto& [file, each] : contexts_) {
+    for (const auto& [file, each] : contexts_)
         if (const event_pipe* pipe = each->find_pipe(descriptor)) return pipe->readable();
-    }
     return true;
 }
 
