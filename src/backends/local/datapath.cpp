@@ -31,7 +31,7 @@ inline void local_link::put(std::uint32_t slot, std::span<const std::byte> paylo
     peer.owner->notify();
 }
 
-/// Before delivery: the peer may touch memory of this end's application until it says that it is done.
+/// Before delivery: until the peer says that it is done, it may touch memory of this end's application.
 void local_link::lend(std::uint32_t slot) noexcept {
     (*lent_by_me_)[slot].store(true, std::memory_order_relaxed);
     mine_->lent.fetch_add(1, std::memory_order_relaxed);
@@ -104,8 +104,8 @@ inline std::size_t local_link::take(std::span<core::link_event> out) noexcept {
     return count;
 }
 
-/// The last words of a peer that has closed. What it lent may be gone; an answer that lies in our own slot is
-/// as good as before.
+/// Takes what a peer sent before it closed. Memory that it lent may be gone; an answer in our own slot is
+/// still valid.
 [[gnu::noinline]] std::size_t local_link::take_last(std::span<core::link_event> out) noexcept {
     std::size_t count = 0;
     for (const entry* next = nullptr; count < out.size() && (next = mine_->inbox.front()) != nullptr;) {

@@ -18,8 +18,8 @@ namespace accel::tcp {
 
 namespace {
 
-/// How long a server's link goes on sending answers after `close`, and waits for the kernel to let go of
-/// pinned pages.
+/// How long a server's link goes on sending answers after `close`, and waits for the kernel to release pinned
+/// pages.
 constexpr std::chrono::milliseconds close_grace{250};
 
 core::message_kind kind_received(core::link_role role) noexcept {
@@ -80,7 +80,7 @@ result<void> tcp_link::read_wish(const core::link_description& told) {
     return {};
 }
 
-/// The data connection goes to the port of the control plane, and is answered there.
+/// The data connection goes to the control plane's port, which answers it.
 result<void> tcp_link::connect(const core::link_grant& grant, core::nanoseconds deadline) {
     auto socket = core::connect_to(grant.host, grant.port, deadline);
     if (!socket) return socket.error();
@@ -99,7 +99,8 @@ result<void> tcp_link::connect(const core::link_grant& grant, core::nanoseconds 
     return {};
 }
 
-/// From now on bytes are encrypted: by the kernel, or else here. Null: they stay plain. False: neither.
+/// From now on the kernel encrypts the bytes, or this link does. Null: they stay plain. False: neither
+/// worked.
 bool tcp_link::secure(std::shared_ptr<core::tls_stream> tls) {
     if (tls == nullptr) return true;
     switch (core::hand_to_kernel(*tls, fd_.get())) {
@@ -144,7 +145,7 @@ void tcp_link::leave_poller() noexcept {
     if (polled()) poller_.remove(*this);
 }
 
-/// The connection is of no more use. What came before is told first, then `lost`.
+/// The connection cannot be used any more. Events that came before are reported first, then `lost`.
 void tcp_link::fail(status reason) noexcept {
     if (state_ != state::open) return;
     state_ = state::losing;
@@ -180,12 +181,12 @@ bool tcp_link::close() noexcept {
     return true;
 }
 
-/// As far as the kernel takes it now: a peer that does not get it sees a loss.
+/// Sends what the kernel takes now; a peer that does not get all of it sees a loss.
 void tcp_link::say_goodbye() noexcept {
     if (queue_.mid_record()) return;
     const core::fragment_header last = make_goodbye();
     if (tls_ != nullptr) return tls_->finish(std::as_bytes(std::span(&last, 1)));
-    // A result would change nothing: the connection ends all the same.
+    // The result does not matter: the connection ends in any case.
     (void)::send(fd_.get(), &last, sizeof last, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 

@@ -8,7 +8,7 @@
 
 #include <sys/socket.h>
 
-/// Sending and receiving, in the order of a message's way. Nothing here allocates, locks or logs.
+/// Sending, then receiving. Nothing here allocates, locks or logs.
 namespace accel::tcp {
 
 using core::event_kind;
@@ -18,11 +18,11 @@ using core::slot_header;
 namespace {
 
 constexpr std::size_t batch_bytes = 1 << 20;
-/// What one link may move in one poll, so that others have their turn.
+/// The most that one link moves in one poll, so that other links are served.
 constexpr std::size_t read_budget = 1 << 20;
 constexpr int sends_at_once = 4;
 
-/// One system call; of one piece it is the cheaper one.
+/// One system call: `send` for one piece, because it costs less than `sendmsg`.
 ssize_t hand_over(int fd, const send_batch& batch, int flags) noexcept {
     if (batch.count == 1) return ::send(fd, batch.pieces[0].iov_base, batch.pieces[0].iov_len, flags);
     msghdr message{};
@@ -89,7 +89,7 @@ bool tcp_link::send_once() noexcept {
     return false;
 }
 
-/// The same through TLS. What was encrypted counts as sent: nothing reads it where it lay any more.
+/// The same through TLS. Encrypted bytes count as sent: nothing reads their source any more.
 bool tcp_link::send_records() noexcept {
     send_batch batch;
     if (!queue_.empty()) queue_.plan(batch, batch_bytes);
@@ -103,13 +103,13 @@ bool tcp_link::send_records() noexcept {
     return outcome == tls_bytes::write_outcome::done;
 }
 
-/// Until the kernel takes more.
+/// Stops until the kernel takes more.
 void tcp_link::stop_sending() noexcept {
     if (output_ == output::open) output_ = output::blocked;
     poller_.output_changed(*this);
 }
 
-/// What the peer sent before it went is still read; the read that finds the end tells the loss.
+/// The link still reads what the peer sent before it went. The read that finds the end reports the loss.
 void tcp_link::send_failed() noexcept {
     forget_output();
     if (output_ != output::unwanted) output_ = output::failed;
@@ -130,7 +130,7 @@ void tcp_link::book_sent(std::size_t count) noexcept {
     }
 }
 
-/// Tells of memory that was lent for this slot once neither the queue nor the kernel reads it.
+/// Reports lent memory of this slot as released once neither the queue nor the kernel reads it.
 void tcp_link::settle_loan(std::uint32_t slot) noexcept {
     if (loans_[slot].owed && !queue_.lends(slot) && !zerocopy_.pending(slot)) {
         loans_[slot].owed = false;
@@ -228,7 +228,7 @@ std::size_t tcp_link::receive(std::span<link_event> out) noexcept {
     return count;
 }
 
-/// A read that may sleep, for as long as the socket's time limit. True: it brought something to do.
+/// A read that may sleep, up to the socket's time limit. True: there is something to do.
 bool tcp_link::read_asleep() noexcept {
     after_sleep();
     std::size_t got = 0;
@@ -241,7 +241,7 @@ bool tcp_link::read_asleep() noexcept {
     return outcome != read_outcome::nothing;
 }
 
-/// One system call for what is left of a payload and what follows it.
+/// One system call for the rest of a payload and what follows it.
 tcp_link::read_outcome tcp_link::read_once(std::size_t& count, int flags) noexcept {
     if (tls_ != nullptr) return read_record(count, (flags & MSG_DONTWAIT) == 0);
     std::array<iovec, 2> ranges;
@@ -305,13 +305,13 @@ std::size_t tcp_link::take_arrivals(std::span<link_event> out) noexcept {
             break;
         }
         const std::uint32_t slot = message.header.slot;
-        // A peer that answers or asks again before it has the whole last message does not keep the protocol.
+        // The peer breaks the protocol if it answers or asks again before it has the whole last message.
         if (outcome == stream_reader::outcome::violation || queue_.busy(slot)) {
             fail(status::protocol_error);
             break;
         }
         if (loans_[slot].owed) {
-            // The peer has all of the last message: what still holds its memory no longer matters.
+            // The peer has all of the last message, so nobody needs its memory any more.
             loans_[slot].owed = false;
             if (is_server()) {
                 out[count] = make_event(event_kind::buffer_released);

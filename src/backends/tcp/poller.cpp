@@ -20,15 +20,15 @@ using core::link_event;
 
 namespace {
 
-/// Up to this many links are tried one by one, which costs less than asking the epoll first.
+/// Up to this many links are read one by one, which costs less than an epoll call.
 constexpr std::size_t few_links = 4;
-/// How often it is asked while there is work without asking.
+/// How often a busy poller calls epoll: once in so many polls.
 constexpr std::uint32_t busy_polls_between_epolls = 4;
 constexpr std::size_t epoll_events_at_once = 64;
 /// A link needs room for a `buffer_released` and the arrival behind it.
 constexpr std::size_t min_room = 2;
 constexpr core::nanoseconds at_once{0};
-/// Of an event that tells of arrivals. (Others carry a link's address, or none.)
+/// The data of the event for new connections. (Other events carry a link's address, or null.)
 constexpr std::uint64_t arrivals_tag = 1;
 constexpr core::nanoseconds longest_wait = std::chrono::minutes{1};
 
@@ -169,7 +169,7 @@ std::size_t tcp_poller::poll_few(std::span<link_event> out) noexcept {
 std::size_t tcp_poller::poll_many(std::span<link_event> out) noexcept {
     if (hot_.empty() || polls_ % busy_polls_between_epolls == 0) ask_epoll(at_once);
     std::size_t count = 0;
-    // Each hot link has one turn; those that are not done stay hot, behind the others.
+    // Each hot link is polled once. Those that are not done stay hot, behind the others.
     std::size_t polled = 0;
     std::size_t kept = 0;
     const std::size_t hot = hot_.size();
@@ -183,13 +183,13 @@ std::size_t tcp_poller::poll_many(std::span<link_event> out) noexcept {
         hot_.resize(kept);
     } else {
         std::rotate(hot_.begin(), hot_.begin() + static_cast<std::ptrdiff_t>(polled), hot_.end());
-        // Now: those without a turn, then the first `polled` places, of which `kept` stay.
+        // Now: the links not polled, then the first `polled` places, of which `kept` stay.
         hot_.resize(hot - polled + kept);
     }
     return count;
 }
 
-/// Takes what the epoll has: new connections, links with input, links that can send again. True: `other_fd_`
+/// Takes the epoll's events: new connections, links with input, links that can send again. True: `other_fd_`
 /// is readable.
 bool tcp_poller::ask_epoll(core::nanoseconds until) noexcept {
     std::array<epoll_event, epoll_events_at_once> events;
@@ -229,8 +229,8 @@ bool tcp_poller::sleep(int other_fd, core::nanoseconds until) noexcept {
     return ask_epoll(until);
 }
 
-/// A read that sleeps spares a system call on the way of every answer. It cannot be woken by `other_fd`, so
-/// only a short one is tried, and after one in vain the epoll waits.
+/// A read that sleeps saves one system call per answer. `other_fd` cannot wake it, so the read is short, and
+/// after a read without result the epoll waits.
 bool tcp_poller::may_read_asleep(core::nanoseconds until) const noexcept {
     return reads_sleep_ && !quiet_ && links_.size() == 1 && links_.front()->only_reads() &&
            (until == core::never || until - core::now() > 2 * core::sleeping_read_limit);
