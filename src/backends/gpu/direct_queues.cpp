@@ -50,7 +50,7 @@ class direct_queues final : public queue_set {
     std::unique_ptr<verbs::receive_queue> receives_;
     std::unique_ptr<verbs::completion_queue> completions_;
     std::uint32_t sends_;
-    std::atomic<std::uint32_t> sends_left_;  ///< that no queue pair has
+    std::atomic<std::uint32_t> sends_left_;  ///< not reserved by a queue pair
 };
 
 bool direct_queues::take_sends(std::uint32_t count) noexcept {
@@ -117,7 +117,7 @@ result<std::unique_ptr<queue_set>> make_direct_queues(std::shared_ptr<verbs::dev
     if (!receives) return receives.error();
     verbs::empty_receives chain;
     (void)(*receives)->post((*receives)->depth(), chain);
-    // Also those that nobody asked for complete when a queue pair fails.
+    // When a queue pair fails, unsignalled requests complete too.
     auto completions = verbs::completion_queue::create(on, (*receives)->depth() + wanted.sends, listener);
     if (!completions) return completions.error();
     return std::unique_ptr<queue_set>(

@@ -13,7 +13,7 @@
 namespace accel::gpu {
 namespace {
 
-/// The doorbell of one queue pair tells for all: they are pages of one range of the device.
+/// One queue pair's doorbell is enough to try: all of them are pages of one range of the device.
 result<void> map_registers(const std::shared_ptr<verbs::device>& on, kernel_memory& memory) {
     auto domain = verbs::domain::create(on);
     if (!domain) return domain.error();

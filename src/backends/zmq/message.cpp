@@ -4,7 +4,7 @@
 namespace accel::zmq {
 namespace {
 
-/// The frames behind the header frame. False: not those that the header announces.
+/// Reads the frames behind the header frame. False: they do not match the header.
 [[nodiscard]] bool receive_rest(void* socket, incoming& in) noexcept {
     const std::size_t length = in.header.length;
     bool more = in.body.more();
