@@ -30,9 +30,8 @@ struct settings {
 
 /// Of the rows of one network, that which others are compared with: rdma, staged, launched.
 double baseline_of(const std::vector<bench::inference_row>& rows) {
-    for (const auto& each : rows) {
+    for (const auto& each : rows)
         if (each.how == bench::serving{"rdma", "launched"}) return each.total_us;
-    }
     return 0;
 }
 

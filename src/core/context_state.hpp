@@ -37,9 +37,8 @@ class context_state : public std::enable_shared_from_this<context_state> {
     void replace_gpus(std::shared_ptr<accelerator> other) noexcept { gpus_ = std::move(other); }
     /// Tests: another backend in place of the one of its scheme. Before anything uses that one.
     void replace_backend(std::unique_ptr<backend> other) noexcept {
-        for (auto& each : backends_) {
+        for (auto& each : backends_)
             if (each->scheme() == other->scheme()) return each.swap(other);
-        }
     }
     [[nodiscard]] const std::vector<std::unique_ptr<backend>>& backends() const noexcept { return backends_; }
     [[nodiscard]] backend* find_backend(std::string_view scheme) const noexcept;

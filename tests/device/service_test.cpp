@@ -71,11 +71,10 @@ std::uint64_t run_calls(channel& client, std::uint64_t total, std::uint64_t seed
             const std::size_t size = (done[i].tag * 37 + seed) % 2048;
             const bool equal =
                 done[i].response.size() == size && matches(done[i].response, seed + done[i].tag);
-            if (done[i].status == status::ok && equal) {
+            if (done[i].status == status::ok && equal)
                 ++right;
-            } else if (right == ended) {
+            else if (right == ended)
                 std::cout << "call " << done[i].tag << ": " << to_string(done[i].status) << '\n';
-            }
             (void)client.release(done[i].id);
             ++ended;
         }
@@ -252,9 +251,8 @@ TEST_P(device_service, stops_under_load) {
     for (int i = 0; i < 3; ++i) {
         clients.emplace_back([&, i] {
             channel client = rig.connect();
-            while (!enough) {
+            while (!enough)
                 if (run_calls(client, 50, static_cast<std::uint64_t>(i)) < 50) break;
-            }
         });
     }
     std::this_thread::sleep_for(200ms);

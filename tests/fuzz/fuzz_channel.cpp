@@ -289,9 +289,7 @@ class application {
         call_view view;
         const status got = channel_->begin(view);
         std::uint32_t free = 0;
-        for (const call& each : calls_) {
-            free += each.at == call::phase::none && !each.quarantined ? 1 : 0;
-        }
+        for (const call& each : calls_) free += each.at == call::phase::none && !each.quarantined ? 1 : 0;
         if (channel_->connected()) require((got == status::ok) == (free > 0), "a slot is free, or is not");
         if (got != status::ok) return;
         require(view.id.slot < slots && view.request.size() == request_bytes, "a slot has its room");
@@ -445,9 +443,8 @@ class application {
         require(got == (mine ? status::ok : status::invalid_state),
                 "what was begun or has ended, and no other");
         if (!mine) return;
-        if (asked->holds_arrival && !asked->owed) {
+        if (asked->holds_arrival && !asked->owed)
             require(!link_->borrows() || !link_->holds_arrival(id.slot), "its response is given back");
-        }
         asked->quarantined = asked->at == call::phase::ended && asked->owed;
         asked->holds_arrival = false;
         asked->at = call::phase::none;

@@ -31,9 +31,8 @@ class gpu_paths : public ::testing::TestWithParam<std::string> {
         const int count = gpu_count();
         if (count == 0) GTEST_SKIP() << "there is no GPU";
         last_ = memory_kind::cuda(static_cast<std::int16_t>(count - 1));
-        for (const scheme_report& each : ctx_.schemes()) {
+        for (const scheme_report& each : ctx_.schemes())
             if (each.scheme == GetParam() && !each.usable) GTEST_SKIP() << each.reason;
-        }
     }
     void serve(handler service) {
         server_options options;

@@ -188,11 +188,10 @@ void client_connection::receive() {
         heard_ = listening_.listened();
         closed_unheard_ = false;
         auto message = decode_control(*bytes);
-        if (message) {
+        if (message)
             on_message(*message);
-        } else {
+        else
             on_malformed(*bytes, message.error());
-        }
         if (state_ != state::ready) return;
     }
     if (stream_.violated())
@@ -218,11 +217,10 @@ void client_connection::send(const control_message& message) {
 }
 
 void client_connection::send_question(std::uint64_t request, const waiting_call& call) {
-    if (call.session) {
+    if (call.session)
         send({request, hello{*call.session, now()}});
-    } else {
+    else
         send({request, query{}});
-    }
 }
 
 void client_connection::send_heartbeat() {
@@ -239,11 +237,10 @@ void client_connection::on_message(const control_message& message) {
     if (const auto* no = std::get_if<refused>(&message.body)) return on_refused(message, *no);
     if (const auto* list = std::get_if<offers>(&message.body)) {
         const auto call = take_call(message.request);
-        if (call && call->session) {
+        if (call && call->session)
             call->complete(wrong_answer());
-        } else if (call) {
+        else if (call)
             call->complete(list->schemes);
-        }
         return;
     }
     if (const auto* beat = std::get_if<heartbeat>(&message.body)) {

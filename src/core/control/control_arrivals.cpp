@@ -87,9 +87,8 @@ void control_server::impl::forget_half_open(const server_connection& which) {
 /// of others stay. Equal shares: of the newcomer's own address.
 void control_server::impl::make_room(const std::string& address) {
     auto most = half_open_of_.find(address);
-    for (auto each = half_open_of_.begin(); each != half_open_of_.end(); ++each) {
+    for (auto each = half_open_of_.begin(); each != half_open_of_.end(); ++each)
         if (most == half_open_of_.end() || each->second.size() > most->second.size()) most = each;
-    }
     if (most == half_open_of_.end()) return;
     server_connection* oldest = find(*most->second.begin());
     if (oldest == nullptr) return;
@@ -149,11 +148,10 @@ void control_server::impl::start_handshakes() {
         queued_.pop_back();
         server_connection* which = find(id);
         if (which == nullptr || which->stage != connection_stage::queued) continue;
-        if (start_handshake(*which)) {
+        if (start_handshake(*which))
             --left;
-        } else {
+        else
             passed_over.push_back(id);
-        }
     }
     queued_.insert(queued_.end(), passed_over.rbegin(), passed_over.rend());
     queue_waits_ = !queued_.empty() && left == max_handshakes_per_round;
@@ -352,12 +350,11 @@ void control_server::impl::drain(server_connection& which) {
 void control_server::impl::drop(server_connection& which) {
     auto node = connections_.extract(which.id);
     if (!node) return;
-    if (which.half_open()) {
+    if (which.half_open())
         forget_half_open(which);
-    } else if (auto account = clients_.find(which.client.account());
-               account != clients_.end() && --account->second == 0) {
+    else if (auto account = clients_.find(which.client.account());
+             account != clients_.end() && --account->second == 0)
         clients_.erase(account);
-    }
     end_sessions(which, status::peer_lost);
     watch(which, 0);
     dropped_.push_back(std::move(node.mapped()));

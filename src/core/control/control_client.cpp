@@ -132,9 +132,8 @@ class control_client::impl {
     }
 
     client_connection& connection_to(server_address address) {
-        for (auto& each : connections_) {
+        for (auto& each : connections_)
             if (same_server(each.address(), address)) return each;
-        }
         return connections_.emplace_back(std::move(address), listening_);
     }
 

@@ -176,9 +176,8 @@ void control_server::impl::run_timers(nanoseconds at) {
     nanoseconds next = never;
     timed_.clear();
     for (const auto& [id, each] : connections_) timed_.push_back(id);
-    for (const std::uint64_t id : timed_) {
+    for (const std::uint64_t id : timed_)
         if (server_connection* each = find(id)) next = std::min(next, check_timers(*each, at));
-    }
     next_timer_ = next == never ? never : std::max(next, at + timer_grain);
     if (door_closed_until_ != nanoseconds{0} && at >= door_closed_until_) {
         door_closed_until_ = {};

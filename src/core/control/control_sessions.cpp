@@ -149,11 +149,10 @@ void control_server::impl::take_opened() {
         }
         --to->opening;
         to->idle_since = now();
-        if (!each.outcome) {
+        if (!each.outcome)
             refuse_opened(*to, each, each.outcome.error());
-        } else {
+        else
             welcome_client(*to, each);
-        }
     }
 }
 
@@ -249,9 +248,8 @@ void control_server::impl::lose(server_connection& which, status why) {
 
 void control_server::impl::say_goodbye() {
     std::vector<server_connection*> all;
-    for (const auto& [id, each] : connections_) {
+    for (const auto& [id, each] : connections_)
         if (each->stage == connection_stage::serving) all.push_back(each.get());
-    }
     for (server_connection* each : all) {
         const std::uint64_t id = each->id;
         send(*each, {0, goodbye{0, status::closed}});

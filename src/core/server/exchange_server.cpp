@@ -59,11 +59,10 @@ void exchange_server::ignore(exchange_state& request) noexcept {
     const bool gone = to.gone();
     worker& owner = to.owner();
     exchange_server& own = owner.exchanges();
-    if (current == &own) [[likely]] {
+    if (current == &own) [[likely]]
         own.send(answered);
-    } else if (!own.hand_over(answered)) {
+    else if (!own.hand_over(answered))
         return status::invalid_state;
-    }
     owner.release_ref();
     return gone ? status::peer_lost : status::ok;
 }

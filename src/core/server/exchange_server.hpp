@@ -152,13 +152,12 @@ class exchange_server {
     request.arrival = polled_at_;
     request.handler_start = now_;
     const bool too_many = open > max_open_.load(std::memory_order_relaxed);
-    if (too_many || request.deadline <= now_) [[unlikely]] {
+    if (too_many || request.deadline <= now_) [[unlikely]]
         refuse_late_or_too_many(request, too_many);
-    } else if (request.device != nullptr) [[unlikely]] {
+    else if (request.device != nullptr) [[unlikely]]
         serve_on_gpu(request);
-    } else {
+    else
         serve(request);
-    }
     return true;
 }
 

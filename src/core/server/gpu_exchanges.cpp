@@ -23,17 +23,15 @@ void add_stages(exchange_state& answered, device_stream& stream) noexcept {
     add(stage::copy, stream_mark::start, stream_mark::copied_in);
     add(stage::preprocessing, stream_mark::preprocessing, stream_mark::inference);
     add(stage::inference, stream_mark::inference, stream_mark::answered);
-    if (answered.device->copied_out.data() != nullptr) {
+    if (answered.device->copied_out.data() != nullptr)
         add(stage::copy, stream_mark::answered, stream_mark::finished);
-    }
 }
 
 }  // namespace
 
 void gpu_exchanges::serve(exchange_state& request) noexcept {
-    if (!streams_->device().alive()) [[unlikely]] {
+    if (!streams_->device().alive()) [[unlikely]]
         return server_.refuse(request, status::device_lost);
-    }
     session& from = *request.owner;
     device_work& work = *request.device;
     const device_session& place = *from.on_device();
@@ -169,13 +167,11 @@ void gpu_exchanges::expire_waiting() noexcept {
     if (alive && server_.last_time() < next_expiry_) return;
     next_expiry_ = server_.last_time() + std::chrono::milliseconds{1};
     const nanoseconds when = alive ? server_.last_time() : never;
-    while (exchange_state* late = streams_->take_overdue(when)) {
-        if (alive) {
+    while (exchange_state* late = streams_->take_overdue(when))
+        if (alive)
             server_.refuse_late_or_too_many(*late, false);
-        } else {
+        else
             server_.refuse(*late, status::device_lost);
-        }
-    }
 }
 
 void gpu_exchanges::tell_device_lost() noexcept {

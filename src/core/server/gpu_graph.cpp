@@ -147,9 +147,8 @@ gpu_graph::~gpu_graph() {
     core::leave_to_parent(state_);
     if (state_ == nullptr) return;
     const auto runs = [](const auto& each) { return each->started && !each->ended; };
-    if (std::any_of(state_->instances.begin(), state_->instances.end(), runs)) {
+    if (std::any_of(state_->instances.begin(), state_->instances.end(), runs))
         state_->core->kernels().request_stop();
-    }
 }
 
 result<gpu_graph> gpu_graph::start(gpu_service& service, const gpu_graph_options& options,
@@ -162,9 +161,8 @@ result<gpu_graph> gpu_graph::start(gpu_service& service, const gpu_graph_options
         return error{status::invalid_argument, 0,
                      "gpu_graph: a service with its memory on a GPU is needed (server_options::memory)"};
     }
-    for (std::uint32_t i = 0; i < options.instances; ++i) {
+    for (std::uint32_t i = 0; i < options.instances; ++i)
         if (auto recorded = made->record(options, record, i); !recorded) return recorded.error();
-    }
     if (auto started = made->start(); !started) {
         gpu_graph ended(std::move(made));
         return started.error();

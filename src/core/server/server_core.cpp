@@ -55,12 +55,10 @@ result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context
         new server_core(std::move(context), std::move(*effective), service, for_kernels));
     if (auto loaded = made->load_keys(parsed); !loaded) return loaded.error();
     if (auto ready = made->open_device(); !ready) return ready.error();
-    for (const uri& where : parsed) {
+    for (const uri& where : parsed)
         if (auto added = made->add_listener(where); !added) return added.error();
-    }
-    if (made->options_.workers > 0) {
+    if (made->options_.workers > 0)
         for (worker* each : made->workers_) each->start();
-    }
     return made;
 }
 
@@ -91,9 +89,8 @@ result<void> server_core::load_keys(const std::vector<uri>& uris) {
 result<void> server_core::reload_keys() {
     if (security_ == nullptr || !security_->has_files()) return {};
     if (auto loaded = security_->reload(); !loaded) return loaded;
-    for (const auto& door : entrances_) {
+    for (const auto& door : entrances_)
         if (door->control) door->control->wake();
-    }
     return {};
 }
 
@@ -104,9 +101,8 @@ result<void> server_core::open_device() {
     if (!opened) return opened.error();
     gpu_ = *opened;
     if (for_kernels_) return {};  // its kernels bring their own streams
-    for (worker* each : workers_) {
+    for (worker* each : workers_)
         if (auto ready = each->use(*gpu_); !ready) return ready;
-    }
     return {};
 }
 
@@ -118,9 +114,8 @@ result<void> server_core::add_listener(const uri& where) {
     listener added;
     added.where = where;
     added.scheme = context_->find_backend(where.scheme);
-    if (auto [usable, reason] = added.scheme->probe(); !usable) {
+    if (auto [usable, reason] = added.scheme->probe(); !usable)
         return error{status::unsupported, 0, fmt::format("{}: {}", where.scheme, reason)};
-    }
     if (options_.security.encrypt == encryption::required && !added.scheme->encrypts()) {
         return error{
             status::unsupported, 0,
@@ -267,9 +262,8 @@ status server_core::drain(nanoseconds timeout) {
 
 void server_core::stop() {
     std::call_once(stopped_, [this] {
-        if (drain(options_.drain_timeout) != status::ok) {
+        if (drain(options_.drain_timeout) != status::ok)
             log().warn("server stops while handlers still hold exchanges; their answers go nowhere");
-        }
         for (worker* each : workers_) each->stop();
         for (const auto& door : entrances_) door->control.reset();
         entrances_.clear();

@@ -19,9 +19,8 @@ namespace {
 
 result<session_token> random_token() {
     session_token token;
-    if (::getrandom(token.data(), token.size(), 0) != static_cast<ssize_t>(token.size())) {
+    if (::getrandom(token.data(), token.size(), 0) != static_cast<ssize_t>(token.size()))
         return error{status::system_error, errno, "no random bytes for a session token"};
-    }
     return token;
 }
 
@@ -56,12 +55,10 @@ std::optional<server_core::listener> server_core::find_listener(const entrance& 
                                                                 std::string_view scheme) const {
     const backend* asked = context_->find_backend(scheme);
     const std::lock_guard lock(mutex_);
-    for (const listener& each : through.listeners) {
+    for (const listener& each : through.listeners)
         if (each.where.scheme == scheme) return each;
-    }
-    for (const listener& each : through.listeners) {
+    for (const listener& each : through.listeners)
         if (asked != nullptr && each.scheme->wire() == asked->wire()) return each;
-    }
     return std::nullopt;
 }
 
@@ -88,9 +85,8 @@ result<void> server_core::check_limits(const session_request& request, const cli
     }
     const std::lock_guard lock(mutex_);
     if (draining_) return error{status::overloaded, 0, "this server is draining; try another"};
-    if (open_sessions_ >= options_.max_sessions) {
+    if (open_sessions_ >= options_.max_sessions)
         return error{status::overloaded, 0, fmt::format("all {} sessions are taken", options_.max_sessions)};
-    }
     if (memory_bytes > options_.max_memory_bytes - std::min(memory_bytes_, options_.max_memory_bytes)) {
         return error{
             status::overloaded, 0,
@@ -232,9 +228,8 @@ worker& server_core::least_loaded() const noexcept {
                              [&](const auto& entry) { return entry.second.owner == candidate; });
     };
     worker* best = workers_.front();
-    for (worker* each : workers_) {
+    for (worker* each : workers_)
         if (workers_.size() > 1 && load(each) < load(best)) best = each;
-    }
     return *best;
 }
 

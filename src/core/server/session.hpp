@@ -150,9 +150,8 @@ inline status session::send(exchange_state& answered, nanoseconds at) noexcept {
 }
 
 inline void session::finish(exchange_state& answered) noexcept {
-    if (answered.leases != nullptr) [[unlikely]] {
+    if (answered.leases != nullptr) [[unlikely]]
         std::exchange(answered.leases, nullptr)->fetch_sub(1, std::memory_order_release);
-    }
     answered.phase = exchange_phase::idle;
     --open_;
 }

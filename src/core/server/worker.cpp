@@ -192,9 +192,8 @@ void worker::close_all() noexcept {
     const nanoseconds deadline = deadline_after(close_patience);
     progress();
     exchanges_.leave();
-    while (!sessions_.flushed() && now() < deadline) {
+    while (!sessions_.flushed() && now() < deadline)
         if (progress() == 0) sleep_on({}, now() + closing_interval);
-    }
     while (session* const each = sessions_.last()) lose(*each, status::closed);
     const gpu_exchanges* const gpu = exchanges_.gpu();
     while (sessions_.any_closing() && now() < deadline) {
@@ -208,11 +207,10 @@ void worker::close_all() noexcept {
 void worker::stop() {
     stopping_.store(true, std::memory_order_seq_cst);
     wake_.set();
-    if (thread_.joinable()) {
+    if (thread_.joinable())
         thread_.join();
-    } else {
+    else
         close_all();
-    }
     observer_ = nullptr;
 }
 

@@ -87,9 +87,8 @@ std::string common_name(const X509* certificate) {
 
 /// It may end in a log or on a terminal.
 std::string printable(std::string text) {
-    for (char& each : text) {
+    for (char& each : text)
         if (each < 0x20 || each > 0x7e) each = '?';
-    }
     return text;
 }
 

@@ -172,9 +172,8 @@ pkey_ptr parse_ed25519_pem(std::string_view text) {
     if (!memory || PEM_read_bio(memory.get(), &name, &header, &data, &size) != 1) return {};
     pkey_ptr key;
     if (std::string_view(name) == PEM_STRING_PKCS8INF && size == long{prefix.size() + key_bytes} &&
-        std::equal(prefix.begin(), prefix.end(), data)) {
+        std::equal(prefix.begin(), prefix.end(), data))
         key.reset(EVP_PKEY_new_raw_private_key(EVP_PKEY_ED25519, nullptr, data + prefix.size(), key_bytes));
-    }
     OPENSSL_clear_free(data, static_cast<std::size_t>(size));
     OPENSSL_free(header);
     OPENSSL_free(name);

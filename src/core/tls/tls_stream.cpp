@@ -122,11 +122,10 @@ void count_record(int sending, int, int kind, const void* type, std::size_t, SSL
     if (kind != SSL3_RT_INNER_CONTENT_TYPE) return;
     auto& counted = *static_cast<traffic_notes*>(notes);
     const auto content = *static_cast<const unsigned char*>(type);
-    if (content == SSL3_RT_APPLICATION_DATA) {
+    if (content == SSL3_RT_APPLICATION_DATA)
         ++(sending != 0 ? counted.sent : counted.received);
-    } else if (sending == 0 && SSL_is_init_finished(ssl) == 1) {
+    else if (sending == 0 && SSL_is_init_finished(ssl) == 1)
         ++counted.renewals;
-    }
 }
 
 /// A client's offer.

@@ -110,9 +110,8 @@ ACCEL_HOST_DEVICE inline status take_response(const channel_ref& channel, call_r
 
 /// Ends a call before its response, unless that is there already.
 ACCEL_HOST_DEVICE inline status end_early(const channel_ref& channel, call_ref& call, status why) noexcept {
-    if (!move_call(channel, call, call_phase::in_flight, call_phase::overdue)) {
+    if (!move_call(channel, call, call_phase::in_flight, call_phase::overdue))
         return take_response(channel, call);
-    }
     call.outcome = why;
     (void)count_up(&channel.state->ended_early);
     return why;
@@ -174,9 +173,7 @@ ACCEL_HOST_DEVICE inline status end_early(const channel_ref& channel, call_ref& 
     call.trace_id = with.trace_id;
     call.response_room = bounded ? with.max_bytes : channel.responses.capacity;
     // Before it leaves: the response may be here before this returns.
-    if (!move_call(channel, call, call_phase::begun, call_phase::in_flight)) {
-        return status::invalid_state;
-    }
+    if (!move_call(channel, call, call_phase::begun, call_phase::in_flight)) return status::invalid_state;
     write_header(channel, call, length);
     const status sent = post_request(channel, call, length);
     if (sent == status::ok) {
@@ -207,9 +204,7 @@ ACCEL_HOST_DEVICE inline status end_early(const channel_ref& channel, call_ref& 
 
 ACCEL_HOST_DEVICE inline status cancel_call(const channel_ref& channel, call_ref& call) noexcept {
     if (call.slot >= channel.slots) return status::invalid_state;
-    if (!move_call(channel, call, call_phase::in_flight, call_phase::overdue)) {
-        return status::invalid_state;
-    }
+    if (!move_call(channel, call, call_phase::in_flight, call_phase::overdue)) return status::invalid_state;
     call.outcome = status::cancelled;
     (void)count_up(&channel.state->ended_early);
     return status::ok;

@@ -97,9 +97,8 @@ ACCEL_HOST_DEVICE inline void give_back(const channel_ref& channel) noexcept {
     publish_taken(channel.completions);
     if (state.responses_owed == 0) return;
     if (channel.completions.by == engine::direct) {
-        for (std::uint32_t i = 0; i < state.responses_owed; ++i) {
+        for (std::uint32_t i = 0; i < state.responses_owed; ++i)
             mlx5::take_back(state.receives, state.owed[i]);
-        }
         mlx5::post_empty(state.receives, state.responses_owed);
     }
     state.responses_owed = 0;
@@ -115,13 +114,12 @@ ACCEL_HOST_DEVICE inline void give_back(const channel_ref& channel) noexcept {
     for (;;) {
         const call_phase phase = phase_in(word);
         call_phase next = call_phase::free;
-        if (phase == call_phase::in_flight) {
+        if (phase == call_phase::in_flight)
             next = call_phase::arrived;
-        } else if (phase == call_phase::overdue) {
+        else if (phase == call_phase::overdue)
             next = call_phase::ended;
-        } else if (phase != call_phase::quarantined) {
+        else if (phase != call_phase::quarantined)
             return false;
-        }
         if (!hand_over(&call.word, word, word_of(generation_in(word), next))) continue;
         if (next != call_phase::arrived) (void)count_up(&state.stale);
         if (next == call_phase::free) {

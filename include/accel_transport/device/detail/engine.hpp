@@ -124,21 +124,19 @@ ACCEL_HOST_DEVICE inline void end(const send_port& port) noexcept {
 
 /// Gives the places of all completions taken so far back.
 ACCEL_HOST_DEVICE inline void publish_taken(const completion_port& port) noexcept {
-    if (port.by == engine::direct) {
+    if (port.by == engine::direct)
         mlx5::publish_taken(port.direct);
-    } else {
+    else
         proxy::publish_taken(port.proxied);
-    }
 }
 
 /// The connection is gone: its completions that have not been taken become those of `mlx5::no_queue_pair`.
 /// After its queue pair has been reset or destroyed, or the proxy has removed it.
 ACCEL_HOST_DEVICE inline void discard_completions(const completion_port& port, std::uint32_t name) noexcept {
-    if (port.by == engine::direct) {
+    if (port.by == engine::direct)
         mlx5::discard_completions(port.direct, name);
-    } else {
+    else
         proxy::discard_completions(port.proxied, name);
-    }
 }
 
 }  // namespace accel::device::detail
