@@ -37,7 +37,7 @@ verbs_link::verbs_link(const verbs_link_options& options)
     : options_(options),
       message_bytes_(header_bytes + options.payload_bytes),
       stride_((message_bytes_ + page_bytes - 1) / page_bytes * page_bytes),
-      depth_(std::max(options.slots + options.slots / 2, least_depth)),
+      depth_(std::max(options.slots + options.slots / 2, min_depth)),
       receives_(shared_receives),
       receives_at_once_(shared_receives_at_once),
       memory_(2 * options.slots * stride_ + page_bytes),

@@ -62,7 +62,7 @@ std::vector<post_case> payload_cases(const std::vector<std::size_t>& payloads, s
     std::vector<post_case> all;
     for (const bool carried : {false, true}) {
         for (const std::size_t bytes : payloads) {
-            if (carried && bytes > most_carried) continue;
+            if (carried && bytes > max_carried) continue;
             for (const post_case& each : {of_thread(1), of_warps(1), of_warps(processors)}) {
                 all.push_back(with_payload(each, bytes, carried));
             }
@@ -76,7 +76,7 @@ std::vector<post_case> cpu_cases(const std::vector<std::size_t>& payloads) {
     for (const std::uint32_t batch : thread_batches) all.push_back(of_thread(batch));
     for (const bool carried : {false, true}) {
         for (const std::size_t bytes : payloads) {
-            if (carried && bytes > most_carried) continue;
+            if (carried && bytes > max_carried) continue;
             for (const std::uint32_t batch : {1U, warp_threads}) {
                 all.push_back(with_payload(of_thread(batch), bytes, carried));
             }

@@ -71,10 +71,10 @@ class Plot(unittest.TestCase):
         self.assertIn("1.23 ms", said)
 
     def test_says_network_and_ways(self):
-        said = texts(stage_plot.plot(1000, 1, [row(way="launched"), row(way="resident")], "resnet50"))
+        said = texts(stage_plot.plot(1000, 1, [row(way="launched"), row(way="gpu_resident")], "resnet50"))
         self.assertIn("resnet50: 1 kB requests, 1 client", said)
         self.assertIn("launched", said)
-        self.assertIn("resident", said)
+        self.assertIn("gpu_resident", said)
 
     def test_ticks_are_few_and_round(self):
         for longest in (0.3, 1, 7, 99, 100, 101, 12_345, 3e7):

@@ -13,7 +13,7 @@ constexpr std::string_view images_magic = "ADIMAGES";
 constexpr std::uint32_t images_version = 1;
 constexpr std::size_t header_bytes = magic_bytes + 5 * sizeof(std::uint32_t);
 constexpr std::size_t record_bytes = tensor_values + 1;
-constexpr std::uint32_t most_images = 1'000'000;
+constexpr std::uint32_t max_images = 1'000'000;
 
 failure check_record(const digit_image& image) {
     for (const std::byte pixel : image.pixels) {
@@ -36,7 +36,7 @@ loaded<dataset> dataset::load(std::span<const std::byte> file) noexcept {
     const std::uint32_t height = reader.take_u32();
     const std::uint32_t width = reader.take_u32();
     const std::uint32_t brightest = reader.take_u32();
-    if (count == 0 || count > most_images || height != image_side || width != image_side ||
+    if (count == 0 || count > max_images || height != image_side || width != image_side ||
         brightest != brightest_pixel) {
         return {{}, failure::shape_unexpected};
     }

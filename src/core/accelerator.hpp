@@ -51,9 +51,9 @@ class device_stream {
     /// pieces, one after the other (`long_copy`).
     virtual void copy(std::byte* to, const std::byte* from, std::size_t bytes) noexcept = 0;
     static constexpr std::size_t piece_bytes = std::size_t{2} << 20;  ///< 40 µs at 50 GB/s
-    /// The same, and counted; while fewer than `most_pieces` are under way.
+    /// The same, and counted; while fewer than `max_pieces` are under way.
     virtual void copy_piece(std::byte* to, const std::byte* from, std::size_t bytes) noexcept = 0;
-    static constexpr unsigned most_pieces = 4;
+    static constexpr unsigned max_pieces = 4;
     /// Pieces that have not ended. None, once the device has failed.
     [[nodiscard]] virtual unsigned pieces_under_way() noexcept = 0;
     virtual void mark(stream_mark what) noexcept = 0;

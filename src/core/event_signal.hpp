@@ -66,12 +66,12 @@ inline void sleep_on(std::span<pollfd> fds, nanoseconds deadline) noexcept {
 /// so that there is no system call between messages that come at once.
 class spinner {
   public:
-    explicit spinner(poll_mode mode) noexcept : turns_between_yields_(mode == poll_mode::busy ? 4096 : 16) {}
+    explicit spinner(poll_mode mode) noexcept : pauses_between_yields_(mode == poll_mode::busy ? 4096 : 16) {}
     /// Something has come.
-    void restart() noexcept { turns_ = 0; }
-    void turn() noexcept {
-        if (++turns_ == turns_between_yields_) {
-            turns_ = 0;
+    void restart() noexcept { pauses_ = 0; }
+    void pause() noexcept {
+        if (++pauses_ == pauses_between_yields_) {
+            pauses_ = 0;
             ::sched_yield();
             return;
         }
@@ -83,8 +83,8 @@ class spinner {
     }
 
   private:
-    std::uint32_t turns_between_yields_;
-    std::uint32_t turns_ = 0;
+    std::uint32_t pauses_between_yields_;
+    std::uint32_t pauses_ = 0;
 };
 
 }  // namespace accel::core

@@ -30,7 +30,7 @@ struct kernel_options {
     std::shared_ptr<accelerator> gpus;
     accelerator_device* gpu = nullptr;  ///< null: a thread of the host in a kernel's place
     std::uint32_t sessions = 0;
-    link_geometry most{};        ///< of a session
+    link_geometry limits{};      ///< of a session
     nanoseconds call_timeout{};  ///< client
 };
 

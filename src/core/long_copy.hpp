@@ -17,7 +17,7 @@ class long_copy {
         : to_(to), from_(from), left_(bytes), short_(bytes <= device_stream::piece_bytes) {}
 
     /// Gives the stream pieces, while it has fewer than `most` under way. True: it has all of them.
-    [[nodiscard]] bool feed(device_stream& stream, unsigned most = device_stream::most_pieces) noexcept {
+    [[nodiscard]] bool feed(device_stream& stream, unsigned most = device_stream::max_pieces) noexcept {
         if (left_ == 0) return true;
         if (short_) {
             stream.copy(to_, from_, left_);

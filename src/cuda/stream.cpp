@@ -80,14 +80,14 @@ void stream::copy(std::byte* to, const std::byte* from, std::size_t bytes) noexc
 
 void stream::copy_piece(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
     copy(to, from, bytes);
-    check(cudaEventRecord(piece_events_[(first_piece_ + pieces_) % most_pieces], stream_));
+    check(cudaEventRecord(piece_events_[(first_piece_ + pieces_) % max_pieces], stream_));
     ++pieces_;
 }
 
 unsigned stream::pieces_under_way() noexcept {
     // What has failed has ended as well.
     while (pieces_ > 0 && cudaEventQuery(piece_events_[first_piece_]) != cudaErrorNotReady) {
-        first_piece_ = (first_piece_ + 1) % most_pieces;
+        first_piece_ = (first_piece_ + 1) % max_pieces;
         --pieces_;
     }
     return pieces_;

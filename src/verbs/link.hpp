@@ -129,7 +129,7 @@ class rdma_link final : public core::link, public async_listener {
     [[nodiscard]] result<void> prepare();
     [[nodiscard]] result<void> make_queue_pair();
     [[nodiscard]] result<void> connect(std::span<const std::byte> description);
-    [[nodiscard]] result<void> knock(core::nanoseconds deadline);
+    [[nodiscard]] result<void> probe_path(core::nanoseconds deadline);
     [[nodiscard]] const memory_keys* acquire_keys(const core::region_state& region, access use) noexcept;
     [[nodiscard]] bool is_server() const noexcept { return config_.role == core::link_role::server; }
     void end() noexcept;
@@ -163,7 +163,7 @@ class rdma_link final : public core::link, public async_listener {
     [[nodiscard]] std::size_t write_response_target(const core::outgoing& message) noexcept;
     void settle_lent() noexcept;
     void push_released(std::uint32_t slot) noexcept;
-    void forget_let_go(std::uint32_t slot) noexcept;
+    void forget_release(std::uint32_t slot) noexcept;
 
     rdma_poller& poller_;
     core::link_config config_;

@@ -126,8 +126,8 @@ result<mlx5::shared_receive_queue_ref> mlx5_driver::locate(ibv_srq& of) const {
     if (const int failed = init_object_(&wanted, MLX5DV_OBJ_SRQ); failed != 0) {
         return verb_failed("the driver does not tell where the shared receive queue lies", failed);
     }
-    constexpr std::uint32_t least_stride = sizeof(mlx5::next_segment) + sizeof(mlx5::data_segment);
-    const bool known = found.buf != nullptr && found.dbrec != nullptr && found.stride >= least_stride &&
+    constexpr std::uint32_t min_stride = sizeof(mlx5::next_segment) + sizeof(mlx5::data_segment);
+    const bool known = found.buf != nullptr && found.dbrec != nullptr && found.stride >= min_stride &&
                        found.head <= 0xffff && found.tail <= 0xffff;
     if (!known)
         return unsupported(

@@ -16,7 +16,7 @@ namespace {
 
 /// Receives of all sessions of a worker. A burst beyond them waits in the senders' devices (RNR).
 constexpr std::uint32_t shared_receives = 8192;
-constexpr std::uint32_t least_completions = 64;
+constexpr std::uint32_t min_completions = 64;
 
 }  // namespace
 
@@ -75,10 +75,10 @@ result<void> rdma_poller::make_queues() {
 
 /// Any of the receives may complete there.
 result<void> rdma_poller::add_queue(std::uint32_t completions) {
-    const std::uint32_t at_first = least_completions + (receives_ ? receives_->depth() : 0);
+    const std::uint32_t at_first = min_completions + (receives_ ? receives_->depth() : 0);
     const std::uint32_t needed = at_first + completions;
     const auto most = static_cast<std::uint32_t>(device_->limits().max_cqe);
-    if (needed > most || queues_made_ == most_queues) {
+    if (needed > most || queues_made_ == max_queues) {
         return error{status::overloaded, 0,
                      "the completion queues cannot hold the slots of one more session; use more workers"};
     }
@@ -223,7 +223,7 @@ void rdma_poller::replace_queues() noexcept {
     if (now < replace_at_) return;
     replace_at_ = now + pause;
     for (queue_share& each : queues_) each = {};
-    queues_made_ = queues_polled_ = turn_ = 0;
+    queues_made_ = queues_polled_ = polled_queue_ = 0;
     completions_ = nullptr;
     receives_.reset();
     next_fetched_ = last_fetched_ = 0;
@@ -279,7 +279,7 @@ bool rdma_poller::arm() noexcept {
 }
 
 bool rdma_poller::sleep(int other_fd, core::nanoseconds until) noexcept {
-    std::array<pollfd, most_queues + 2> fds;
+    std::array<pollfd, max_queues + 2> fds;
     fds[0] = {other_fd, POLLIN, 0};
     fds[1] = {wake_fd_, POLLIN, 0};
     for (std::uint32_t i = 0; i < queues_polled_; ++i) fds[i + 2] = {queues_[i].queue->event_fd(), POLLIN, 0};

@@ -47,11 +47,11 @@ inline bool rdma_poller::is_arrival(const mlx5::completion& completion, const rd
 }
 
 completion_queue& rdma_poller::next_queue() noexcept {
-    turn_ = turn_ + 1 < queues_polled_ ? turn_ + 1 : 0;
-    return *queues_[turn_].queue;
+    polled_queue_ = polled_queue_ + 1 < queues_polled_ ? polled_queue_ + 1 : 0;
+    return *queues_[polled_queue_].queue;
 }
 
-/// With news, something to tell, or more completions than one.
+/// With pending commands, pending links, or more than one completion.
 [[gnu::noinline]] std::size_t rdma_poller::poll_all(std::span<core::link_event> out) noexcept {
     if (commands_pending_.load(std::memory_order_acquire)) take_commands();
     std::size_t count = pending_links_.empty() ? 0 : drain_events(out);
@@ -65,9 +65,9 @@ completion_queue& rdma_poller::next_queue() noexcept {
 }
 
 std::size_t rdma_poller::take_completions(std::span<core::link_event> out) noexcept {
-    constexpr int most_looks = 4;  // those that make no event, of sends, may stand before one that does
+    constexpr int max_looks = 4;  // those that make no event, of sends, may stand before one that does
     std::size_t count = 0;
-    for (int looks = 0; looks < most_looks && count == 0 && !out.empty(); ++looks) {
+    for (int looks = 0; looks < max_looks && count == 0 && !out.empty(); ++looks) {
         if (next_fetched_ == last_fetched_ && !fetch()) {
             if (top_up_due_) top_up();
             break;

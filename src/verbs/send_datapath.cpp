@@ -54,7 +54,7 @@ status rdma_link::deliver(const core::outgoing& message) noexcept {
     const source from = message.region == nullptr ? own_source(message) : lent_source(message);
     std::size_t extensions = 0;
     if (!is_server()) {
-        forget_let_go(message.slot);
+        forget_release(message.slot);
         use.response_into = message.response_into.bytes();
         if (!use.response_into.empty()) extensions = write_response_target(message);
     }
@@ -244,9 +244,9 @@ void rdma_link::settle_lent() noexcept {
     lent_.erase(lent_.begin(), waiting);
 }
 
-/// Client: the call that waited for it has had its answer, and the next one in this slot would be taken to be
-/// let go of.
-void rdma_link::forget_let_go(std::uint32_t slot) noexcept {
+/// Client: the call that waited for the release has its answer. A late release would be taken for that of the
+/// next call in this slot.
+void rdma_link::forget_release(std::uint32_t slot) noexcept {
     slots_[slot].release_owed = false;
     std::erase(released_, slot);
 }

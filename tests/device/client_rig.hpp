@@ -46,7 +46,7 @@ class client_rig {
         wanted.memory = kind.caller.on_gpu ? memory_kind::cuda(0) : memory_kind::host();
     }
     ~client_rig() {
-        let_go();
+        release();
         channel.reset();
         stop_server();
     }
@@ -86,12 +86,12 @@ class client_rig {
         channel = std::make_unique<gpu_channel>(std::move(*made));
     }
     void stop_server() {
-        let_go();
+        release();
         if (handler) handler->stop();
         services.stop();
     }
     /// Answers what is held back.
-    void let_go() {
+    void release() {
         const std::lock_guard lock(mutex_);
         for (auto& each : held_) each();
         held_.clear();

@@ -324,7 +324,7 @@ TEST_P(device_service, a_service_without_or_with_too_many_slots_is_refused) {
     }
 }
 
-TEST_P(device_service, what_was_pinned_is_let_go) {
+TEST_P(device_service, pinned_memory_is_released) {
     service_rig rig(GetParam());
     rig.listen();
     EXPECT_EQ(rig.pages_pinned() > 0, GetParam().on_gpu);

@@ -10,7 +10,7 @@
 
 namespace accel::core {
 
-/// What has to hold inside a control server between two turns.
+/// What has to hold inside a control server between two rounds.
 struct control_server_view {
     using server = control_server::impl;
 

@@ -130,7 +130,7 @@ class fake_link final : public core::link {
     }
     [[nodiscard]] bool touches(std::uint32_t slot) const { return touched_[slot]; }
     [[nodiscard]] bool holds_arrival(std::uint32_t slot) const { return held_[slot] != nullptr; }
-    [[nodiscard]] bool may_let_go(std::uint32_t slot) const { return release_owed_[slot]; }
+    [[nodiscard]] bool may_release(std::uint32_t slot) const { return release_owed_[slot]; }
     [[nodiscard]] bool borrows() const { return borrows_; }
 
     std::deque<link_event> queue;
@@ -271,7 +271,7 @@ class application {
             case 10:
                 return answer_anything();
             case 11:
-                return let_go();
+                return release_buffer();
             case 12:
                 return wait();
             case 13:
@@ -475,9 +475,9 @@ class application {
         if (!bytes.empty()) std::memcpy(&event.header, bytes.data(), bytes.size());
         link_->queue.push_back(event);
     }
-    void let_go() {
+    void release_buffer() {
         const std::uint32_t slot = input_.byte() % slots;
-        if (link_->may_let_go(slot)) link_->queue.push_back(buffer_released_event(nullptr, slot));
+        if (link_->may_release(slot)) link_->queue.push_back(buffer_released_event(nullptr, slot));
     }
     void end_early() {
         const std::uint8_t choice = input_.byte();

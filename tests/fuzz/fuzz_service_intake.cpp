@@ -28,7 +28,7 @@ constexpr std::uint64_t request_bytes = 48;
 constexpr std::uint64_t response_bytes = 56;
 constexpr std::size_t stride = core::extension_room + core::header_bytes + 64;
 constexpr std::uint64_t peer_base = 0x7000'0000'0000;
-constexpr std::uint32_t most_opened = 12;
+constexpr std::uint32_t max_opened = 12;
 
 /// One place for a session, with a client that the input plays.
 struct place {
@@ -132,7 +132,7 @@ class service_rig {
     }
     void open(std::uint32_t index) {
         place& of = *places_[index];
-        if (of.open || !of.ended || opened_ == most_opened) return;
+        if (of.open || !of.ended || opened_ == max_opened) return;
         ++opened_;
         of.sends.restart();
         of.open = true;

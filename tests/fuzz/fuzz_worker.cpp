@@ -257,7 +257,7 @@ class serving final : session_observer {
                 return;
             case 9:
             case 10:
-                return let_go();
+                return release_buffer();
             case 11:
                 return lose();
             case 12:
@@ -317,7 +317,7 @@ class serving final : session_observer {
         if (!bytes.empty()) std::memcpy(&event.header, bytes.data(), bytes.size());
         world_.events.push_back(event);
     }
-    void let_go() {
+    void release_buffer() {
         if (sessions_.empty()) return;
         session& of = pick();
         const std::uint32_t slot = input_.byte() % shape.slots;

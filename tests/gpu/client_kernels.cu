@@ -42,7 +42,7 @@ __device__ void record(client_tally& mine, status outcome, bool right, std::int6
     ++(right ? mine.right : mine.wrong);
     const auto ns = static_cast<std::uint64_t>(took);
     mine.total_ns += ns;
-    if (mine.least_ns == 0 || ns < mine.least_ns) mine.least_ns = ns;
+    if (mine.min_ns == 0 || ns < mine.min_ns) mine.min_ns = ns;
 }
 
 /// Its outcome, for all threads alike; `right` is the block's.

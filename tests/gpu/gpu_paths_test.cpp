@@ -102,10 +102,10 @@ TEST_P(gpu_paths, from_the_clients_gpu_to_the_servers_and_back) {
 }
 
 /// Over local, where the copies are all that takes time.
-class gpu_turns : public gpu_paths {};
+class gpu_copy_order : public gpu_paths {};
 
 /// Copies go in pieces, so that a small one gets its turn between those of large ones.
-TEST_P(gpu_turns, a_small_request_of_high_priority_does_not_wait_for_large_copies) {
+TEST_P(gpu_copy_order, a_small_request_of_high_priority_does_not_wait_for_large_copies) {
     constexpr std::size_t large_bytes = std::size_t{256} << 20;
     serve([](exchange one) { (void)one.reply(std::size_t{1}); });
     channel_options large;
@@ -165,7 +165,7 @@ TEST_P(gpu_turns, a_small_request_of_high_priority_does_not_wait_for_large_copie
     EXPECT_LT(beside, one_copy / 4);
 }
 
-INSTANTIATE_TEST_SUITE_P(schemes, gpu_turns, ::testing::Values("local"),
+INSTANTIATE_TEST_SUITE_P(schemes, gpu_copy_order, ::testing::Values("local"),
                          [](const auto& row) { return row.param; });
 INSTANTIATE_TEST_SUITE_P(schemes, gpu_paths, ::testing::Values("local", "tcp", "zmq", "rdma", "gdr"),
                          [](const auto& row) { return row.param; });

@@ -36,8 +36,8 @@ class operation {
         const bool carries = !atomic && chosen.own != mlx5::opcode::read && roll(2) == 0;
         request.operation = chosen.own;
         request.carries_bytes = carries;
-        request.ranges = atomic ? 1 : roll(most_ranges + 1);
-        std::uint32_t left = most_inline;
+        request.ranges = atomic ? 1 : roll(max_ranges + 1);
+        std::uint32_t left = max_inline;
         for (std::uint32_t i = 0; i < request.ranges; ++i) {
             // The receives have no memory, so what is sent has no bytes but may have ranges.
             const std::uint32_t any = roll(4) == 0 ? 0 : roll(carries ? left + 1 : 300);
@@ -84,8 +84,8 @@ class operation {
 
     mlx5::work_request request;
     ibv_send_wr wr{};
-    std::array<mlx5::local_range, most_ranges> ranges{};
-    std::array<ibv_sge, most_ranges> segments{};
+    std::array<mlx5::local_range, max_ranges> ranges{};
+    std::array<ibv_sge, max_ranges> segments{};
 };
 
 /// The first block of the last of them.

@@ -91,7 +91,7 @@ in_kernel() { grep -E '^Tls(Tx|Rx)Sw' /proc/net/tls_stat | tee /dev/stderr | awk
 before=$failed
 check kernel_tls in_kernel
 echo "$((1 - failed + before)) $((failed - before)) 0" >>"$results/counts"
-run_tests tcp_tls_links unit_tests "TcpTls.*:KernelTls*.*" 200
+run_tests tcp_tls_links unit_tests "tcp_tls.*:kernel_tls*.*" 200
 # 250 connects instead of 10,000.
 ACCEL_TEST_TIME_FACTOR=40 run_tests leaks conformance_tests "backends/leaks.*/rdma" 300
 

@@ -183,7 +183,7 @@ TEST_F(control_limits_test, a_frame_that_is_too_long_ends_its_connection) {
     EXPECT_TRUE(open(keys(insecure()), wish()).ok());
 }
 
-TEST_F(control_limits_test, a_client_that_reads_nothing_is_let_go) {
+TEST_F(control_limits_test, a_client_that_reads_nothing_is_disconnected) {
     listen(insecure());
     raw_client client{server->port()};
     const int small = 4096;

@@ -34,7 +34,7 @@ class gpu_backend final : public core::backend, public core::kernel_backend {
     }
     [[nodiscard]] result<std::unique_ptr<core::kernel_service>> open_service(
         const core::poller_options& options, const core::kernel_options& kernels) override {
-        return resident_poller::open(options, kernels);
+        return service_poller::open(options, kernels);
     }
     [[nodiscard]] result<std::unique_ptr<core::kernel_client>> open_client(
         const core::poller_options& options, const core::kernel_options& kernels) override {

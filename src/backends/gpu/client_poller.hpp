@@ -68,8 +68,8 @@ class client_poller final : public core::kernel_client, public verbs::async_list
     [[nodiscard]] result<void> make_queues();
     [[nodiscard]] result<void> make_slots();
     [[nodiscard]] client_start start_with(const verbs::endpoint& peer) const;
-    [[nodiscard]] result<void> knock(const device::channel_ref& channel, const verbs::endpoint& peer,
-                                     core::nanoseconds deadline);
+    [[nodiscard]] result<void> probe_path(const device::channel_ref& channel, const verbs::endpoint& peer,
+                                          core::nanoseconds deadline);
 
     std::shared_ptr<verbs::device> device_;
     gpu_engine engine_;
@@ -87,8 +87,8 @@ class client_poller final : public core::kernel_client, public verbs::async_list
     kernel_watch watch_;
     std::atomic<std::int64_t> clock_offset_{0};
     std::atomic<bool> failed_{false};
-    bool told_ = false;   ///< that the connection is lost
-    bool ended_ = false;  ///< and nothing of it is left
+    bool loss_reported_ = false;  ///< that the connection is lost
+    bool ended_ = false;          ///< and nothing of it is left
     void* owner_ = nullptr;
 };
 

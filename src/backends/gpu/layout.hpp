@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "core/carver.hpp"
+#include "core/layout_allocator.hpp"
 #include "core/protocol.hpp"
 #include "core/slot_memory.hpp"
 #include "verbs/endpoint.hpp"
@@ -15,7 +15,7 @@
 /// How what kernels use is laid out, and told to the peer.
 namespace accel::gpu {
 
-using core::carver;
+using core::layout_allocator;
 
 /// Bytes from slot to slot: header and extensions of each lie in one aligned block.
 [[nodiscard]] inline std::size_t stride_for(std::size_t capacity) noexcept {

@@ -43,7 +43,7 @@ class proxy_queues final : public queue_set {
         return used.user + used.kernel;
     }
 
-    bool progress() noexcept override { return engine_->turn(); }
+    bool progress() noexcept override { return engine_->progress(); }
     [[nodiscard]] bool has_failed() const noexcept override { return engine_->has_failed(); }
     [[nodiscard]] int event_fd() const noexcept override { return engine_->event_fd(); }
     [[nodiscard]] bool arm() noexcept override { return engine_->arm(); }

@@ -66,7 +66,7 @@ core::slot_memory& local_link::receive() const noexcept {
 
 bool local_link::something_to_take() const noexcept {
     if (mine_->closed.load(std::memory_order_relaxed)) return false;
-    return !mine_->inbox.empty() || (!loss_told_ && peer_->closed.load(std::memory_order_seq_cst));
+    return !mine_->inbox.empty() || (!loss_reported_ && peer_->closed.load(std::memory_order_seq_cst));
 }
 
 inline void local_link::fill(core::link_event& event, const entry& from) const noexcept {
@@ -118,8 +118,8 @@ inline std::size_t local_link::take(std::span<core::link_event> out) noexcept {
         }
         mine_->inbox.drop();
     }
-    if (!loss_told_ && count < out.size()) {
-        loss_told_ = true;
+    if (!loss_reported_ && count < out.size()) {
+        loss_reported_ = true;
         out[count].kind = event_kind::lost;
         out[count].owner = events_owner_;
         out[count].reason = status::closed;

@@ -60,7 +60,7 @@ class local_link final : public core::link {
     core::slot_memory* outgoing_slots_ = nullptr;
     core::slot_memory* incoming_slots_ = nullptr;
     core::nanoseconds give_up_at_ = core::never;
-    bool loss_told_ = false;
+    bool loss_reported_ = false;
     bool activated_ = false;  ///< until then the poller's thread does not know it, and another may end it
 };
 

@@ -51,7 +51,7 @@ status tcp_link::deliver(const core::outgoing& message) noexcept {
         return status::message_too_large;
     }
     const bool lent = message.region != nullptr;
-    const bool pinned = zerocopy_.useful() && message.payload.size() >= zerocopy_ledger::least_bytes;
+    const bool pinned = zerocopy_.useful() && message.payload.size() >= zerocopy_ledger::min_bytes;
     if (is_server()) {
         loans_[slot].owed = lent;
     } else {

@@ -26,7 +26,7 @@ constexpr std::size_t few_links = 4;
 constexpr std::uint32_t busy_polls_between_epolls = 4;
 constexpr std::size_t epoll_events_at_once = 64;
 /// A link needs room for a `buffer_released` and the arrival behind it.
-constexpr std::size_t least_room = 2;
+constexpr std::size_t min_room = 2;
 constexpr core::nanoseconds at_once{0};
 /// Of an event that tells of arrivals. (Others carry a link's address, or none.)
 constexpr std::uint64_t arrivals_tag = 1;
@@ -166,12 +166,12 @@ std::size_t tcp_poller::poll_few(std::span<link_event> out) noexcept {
     if (arrivals_ && arrivals_->waiting()) take_arrivals();
     std::size_t count = 0;
     const std::size_t links = links_.size();
-    for (std::size_t i = 0; i < links && out.size() - count >= least_room; ++i) {
-        tcp_link& link = *links_[(turn_ + i) % links];
+    for (std::size_t i = 0; i < links && out.size() - count >= min_room; ++i) {
+        tcp_link& link = *links_[(first_link_ + i) % links];
         link.unblock();
         count += link.progress(out.subspan(count));
     }
-    ++turn_;
+    ++first_link_;
     quiet_ = quiet_ && count == 0;
     return count;
 }
@@ -182,23 +182,23 @@ std::size_t tcp_poller::poll_many(std::span<link_event> out) noexcept {
     }
     std::size_t count = 0;
     // Each hot link has one turn; those that are not done stay hot, behind the others.
-    std::size_t turns = 0;
+    std::size_t polled = 0;
     std::size_t kept = 0;
     const std::size_t hot = hot_.size();
-    while (turns < hot && out.size() - count >= least_room) {
-        tcp_link* link = hot_[turns++];
+    while (polled < hot && out.size() - count >= min_room) {
+        tcp_link* link = hot_[polled++];
         count += link->progress(out.subspan(count));
         link->hot = link->has_work();
         if (link->hot) {
             hot_[kept++] = link;
         }
     }
-    if (turns == hot) {
+    if (polled == hot) {
         hot_.resize(kept);
     } else {
-        std::rotate(hot_.begin(), hot_.begin() + static_cast<std::ptrdiff_t>(turns), hot_.end());
-        // Now: those without a turn, then the first `turns` places, of which `kept` stay.
-        hot_.resize(hot - turns + kept);
+        std::rotate(hot_.begin(), hot_.begin() + static_cast<std::ptrdiff_t>(polled), hot_.end());
+        // Now: those without a turn, then the first `polled` places, of which `kept` stay.
+        hot_.resize(hot - polled + kept);
     }
     return count;
 }

@@ -73,7 +73,7 @@ class tcp_poller final : public core::poller {
     std::optional<arrivals> arrivals_;  ///< server
     std::vector<tcp_link*> links_;      ///< connected
     std::vector<tcp_link*> hot_;        ///< capacity for all links
-    std::size_t turn_ = 0;
+    std::size_t first_link_ = 0;
     std::uint32_t polls_ = 0;
     bool slept_ = false;        ///< by `sleep`, which leaves nothing to do for `disarm`
     bool quiet_ = false;        ///< the last read asleep brought nothing

@@ -125,7 +125,7 @@ void send_queue::skip(send_batch& out, std::size_t count) noexcept {
     out.count -= gone;
 }
 
-void send_queue::plan(send_batch& out, std::size_t most_bytes) const noexcept {
+void send_queue::plan(send_batch& out, std::size_t max_bytes) const noexcept {
     out.count = out.fragment_count = out.bytes = 0;
     out.pinned = out.more = false;
     if (entries_[head_].pinned) {
@@ -133,8 +133,8 @@ void send_queue::plan(send_batch& out, std::size_t most_bytes) const noexcept {
     }
     constexpr std::size_t pieces_of_a_record = 4;
     const auto room = [&] {
-        return out.count + pieces_of_a_record <= send_batch::most_pieces &&
-               out.fragment_count < send_batch::most_fragments && out.bytes < most_bytes;
+        return out.count + pieces_of_a_record <= send_batch::max_pieces &&
+               out.fragment_count < send_batch::max_fragments && out.bytes < max_bytes;
     };
     const bool alone = entries_[head_].next == none;
     if (alone) {

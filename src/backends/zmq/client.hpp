@@ -151,7 +151,7 @@ class client_poller final : public core::poller {
     std::shared_ptr<shared_context> zmq_;
     std::shared_ptr<client_hub> hub_;
     bool insecure_;
-    std::size_t turn_ = 0;
+    std::size_t first_link_ = 0;
     [[nodiscard]] bool may_receive_asleep(core::nanoseconds until) const noexcept;
 
     std::uint32_t empty_polls_ = 0;

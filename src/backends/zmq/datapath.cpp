@@ -83,7 +83,7 @@ std::size_t server_poller::poll(std::span<core::link_event> out) noexcept {
         if (!receive_message(hub_->router.get(), core::message_kind::request, in, verdict)) break;
         if (!from->ended()) from->arrive(in, verdict, out[count++]);
     }
-    // Two turns in a row with a message: they may come in bursts.
+    // Two polled in a row with a message: they may come in bursts.
     alone_ = hub_->dry;
     return count;
 }
@@ -148,14 +148,14 @@ std::size_t client_poller::poll(std::span<core::link_event> out) noexcept {
     const std::size_t links = hub_->active.size();
     const std::size_t share = links > 1 ? std::max<std::size_t>(1, (out.size() - count) / links) : out.size();
     for (std::size_t i = 0; i < links; ++i) {
-        client_link& from = *hub_->active[(turn_ + i) % links];
+        client_link& from = *hub_->active[(first_link_ + i) % links];
         const std::size_t end = std::min(out.size(), count + share);
         while (count < end && from.receive(out[count])) {
             ++count;
             if (from.answered()) break;
         }
     }
-    ++turn_;
+    ++first_link_;
     if (count > 0) {
         woken_ = false;
     } else if (std::exchange(woken_, false) || ++empty_polls_ % polls_between_checks == 0) {

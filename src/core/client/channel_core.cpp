@@ -244,8 +244,8 @@ std::size_t channel_core::poll(std::span<completion> out) noexcept {
 [[gnu::noinline]] bool channel_core::expire() noexcept {
     if (calls_.expire(now_, life_) && life_.has_link()) {
         log().warn(
-            "{}: the session ends, for its server has not let go of lent memory within peer_timeout of the "
-            "end of a call",
+            "{}: the session ends, because its server has not released lent memory within peer_timeout of "
+            "the end of a call",
             request_.peer.text());
         lose(status::peer_lost);
     }
@@ -363,7 +363,7 @@ void channel_core::spin_then_sleep(nanoseconds deadline, Done done) noexcept {
     spinner_.restart();
     while (!done() && now_ < deadline) {
         if (now_ < spin_end) {
-            spinner_.turn();
+            spinner_.pause();
         } else if (mode != poll_mode::busy &&
                    (!life_.has_link() || life_.in_doubt() || life_.events().arm())) {
             sleep(deadline);

@@ -143,7 +143,7 @@ class channel_slots {
         slot.state = slot_state::taken;
         return &slot;
     }
-    /// One finished call out of turn (for the blocking call).
+    /// One finished call out of order (for the blocking call).
     void take_done(channel_slot& slot) noexcept;
 
     /// Submitted calls without a completion (in flight or settling).

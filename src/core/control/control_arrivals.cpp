@@ -19,9 +19,9 @@
 namespace accel::core {
 namespace {
 
-constexpr int accepts_a_turn = 32;
+constexpr int max_accepts_per_round = 32;
 /// Each takes about a third of a millisecond.
-constexpr int handshakes_a_turn = 4;
+constexpr int max_handshakes_per_round = 4;
 constexpr nanoseconds pause_without_descriptors = std::chrono::milliseconds{50};
 
 /// An alert as TLS has them (RFC 8446, section 6), in a record of its own: fatal, access_denied.
@@ -36,7 +36,7 @@ bool begins_with(std::span<const std::byte> bytes, std::string_view greeting) no
 }  // namespace
 
 void control_server::impl::accept_some() {
-    for (int i = 0; i < accepts_a_turn; ++i) {
+    for (int i = 0; i < max_accepts_per_round; ++i) {
         unique_fd socket;
         const listener::outcome outcome = door_.accept(socket);
         if (outcome == listener::outcome::none) return;
@@ -142,7 +142,7 @@ void control_server::impl::on_first_byte(server_connection& which) {
 /// The newest first: under a flood that asks for more than there is, each newcomer has its chance, where the
 /// oldest would have been given up before its turn.
 void control_server::impl::start_handshakes() {
-    int left = handshakes_a_turn;
+    int left = max_handshakes_per_round;
     std::vector<std::uint64_t> passed_over;
     while (!queued_.empty() && left > 0) {
         const std::uint64_t id = queued_.back();
@@ -156,7 +156,7 @@ void control_server::impl::start_handshakes() {
         }
     }
     queued_.insert(queued_.end(), passed_over.rbegin(), passed_over.rend());
-    queue_waits_ = !queued_.empty() && left == handshakes_a_turn;
+    queue_waits_ = !queued_.empty() && left == max_handshakes_per_round;
 }
 
 /// False: its address has had its share for now.

@@ -89,7 +89,7 @@ class control_client::impl {
             sleep_on(items, until);
             if ((items.front().revents & POLLIN) != 0) wake_.clear();
             listening_.advance(now(), std::max(until - start, nanoseconds{0}));
-            next = take_turn(items);
+            next = run_round(items);
         }
         run_commands();
         for (auto& each : connections_) each.end();
@@ -97,7 +97,7 @@ class control_client::impl {
     }
 
     /// Returns when to take the next one.
-    nanoseconds take_turn(const std::vector<pollfd>& items) {
+    nanoseconds run_round(const std::vector<pollfd>& items) {
         std::size_t place = 1;
         for (auto& each : connections_) each.progress(items[place++].revents);
         run_commands();

@@ -18,7 +18,7 @@ namespace accel::core {
 namespace {
 
 constexpr std::size_t events_at_once = 64;
-constexpr std::size_t reads_a_turn = 64;
+constexpr std::size_t max_reads_per_round = 64;
 constexpr std::uint64_t door_tag = 0;
 constexpr std::uint64_t wake_tag = ~std::uint64_t{0};
 /// Timers run no more often than this, so that many clients cost no more than one pass over them each time.
@@ -131,7 +131,7 @@ void control_server::impl::take_events(int timeout_ms) {
         server_connection* which = find(event.data.u64);
         if (which == nullptr) continue;
         if ((event.events & EPOLLOUT) != 0) sync_output(*which);
-        if (which->waits_for_turn) continue;
+        if (which->in_read_queue) continue;
         // A broken connection is read as well: what came first still counts.
         if ((event.events & ~std::uint32_t{EPOLLOUT}) != 0 && find(event.data.u64) != nullptr)
             on_readable(*which);
@@ -140,11 +140,11 @@ void control_server::impl::take_events(int timeout_ms) {
 
 /// Connections whose input TLS or a budget has kept.
 void control_server::impl::read_again() {
-    for (std::size_t left = std::min(again_.size(), reads_a_turn); left > 0; --left) {
+    for (std::size_t left = std::min(again_.size(), max_reads_per_round); left > 0; --left) {
         server_connection* which = find(again_.front());
         again_.pop_front();
         if (which == nullptr) continue;
-        which->waits_for_turn = false;
+        which->in_read_queue = false;
         if (which->paused_until == nanoseconds{0}) on_readable(*which);
     }
 }

@@ -15,12 +15,12 @@ namespace {
 
 /// Of one client, being opened at once: beyond it the client is not read until some are done.
 constexpr std::uint32_t max_openings = 64;
-constexpr std::size_t welcomes_a_turn = 32;
+constexpr std::size_t max_welcomes_per_round = 32;
 /// A client that has said too much is heard again when it may say this much.
 constexpr std::uint32_t messages_after_pause = 64;
 constexpr nanoseconds pause_for_openings = std::chrono::milliseconds{1};
 /// Of one client, before others have their turn.
-constexpr int messages_a_turn = 16;
+constexpr int max_messages_per_round = 16;
 
 }  // namespace
 
@@ -34,7 +34,7 @@ void control_server::impl::read_messages(server_connection& which) {
         if (find(id) == nullptr || which.stage != connection_stage::serving) return;
         if (which.opening >= max_openings) return pause(which, at);
         if (!which.messages.take(at)) return pause(which, at);
-        if (++taken == messages_a_turn) return read_again_soon(which);
+        if (++taken == max_messages_per_round) return read_again_soon(which);
     }
     if (which.stream.violated()) {
         log()
@@ -62,11 +62,11 @@ void control_server::impl::read_later(server_connection& which, control_stream::
 }
 
 void control_server::impl::read_again_soon(server_connection& which) {
-    if (!std::exchange(which.waits_for_turn, true)) again_.push_back(which.id);
+    if (!std::exchange(which.in_read_queue, true)) again_.push_back(which.id);
 }
 
-/// A client that says more than its share, or opens more sessions, is not read for a while. A correct client can
-/// do that too, so it is only slowed. Its bytes wait in its own buffers, and others are heard meanwhile.
+/// A client that says more than its share, or opens more sessions, is not read for a while. A correct client
+/// can do that too, so it is only slowed. Its bytes wait in its own buffers, and others are heard meanwhile.
 void control_server::impl::pause(server_connection& which, nanoseconds at) {
     const nanoseconds wait =
         which.opening >= max_openings ? pause_for_openings : which.messages.time_until(messages_after_pause);
@@ -141,7 +141,7 @@ void control_server::impl::on_goodbye(server_connection& from, const goodbye& bo
 }
 
 void control_server::impl::take_opened() {
-    for (opened_session& each : opener_.take(welcomes_a_turn)) {
+    for (opened_session& each : opener_.take(max_welcomes_per_round)) {
         server_connection* to = find(each.job.connection);
         if (to == nullptr || to->stage != connection_stage::serving) {
             if (each.outcome) host_.close_session(each.outcome->session_id, status::peer_lost);

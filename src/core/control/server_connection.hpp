@@ -42,7 +42,7 @@ struct server_connection {
     nanoseconds since;                 ///< when this stage has to end is counted from here
     std::uint64_t key_generation = 0;  ///< of the server's keys when its handshake began
     std::uint32_t watched = 0;         ///< events that the epoll looks for
-    bool waits_for_turn = false;       ///< is in the list of those to be read again
+    bool in_read_queue = false;        ///< is in the list of those to be read again
 
     // serving:
     /// Messages: so many at once, then so many a second.

@@ -39,7 +39,7 @@ class gpu_exchanges {
     exchange_server& server_;
     std::unique_ptr<stream_pool> streams_;
     nanoseconds next_expiry_{};  ///< when to look again for requests that have waited too long for a stream
-    bool device_lost_told_ = false;
+    bool device_loss_logged_ = false;
 };
 
 }  // namespace accel::core

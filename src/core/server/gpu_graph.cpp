@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/carver.hpp"
 #include "core/device_copy.hpp"
 #include "core/device_names.hpp"
+#include "core/layout_allocator.hpp"
 #include "core/server/gpu_service_state.hpp"
 #include "core/stream_end.hpp"
 
@@ -41,12 +41,12 @@ struct instance {
 
 std::size_t lay_out(std::byte* base, const gpu_graph_options& options,
                     device::detail::graph_memory& out) noexcept {
-    core::carver carve(base);
-    out.state = carve.take<device::detail::graph_state>(1);
-    out.exchanges = carve.take<device::exchange_ref>(options.batch);
-    out.iteration.answers = carve.take<device::iteration_answer>(options.batch);
-    std::byte* const input = carve.take<std::byte>(options.input_bytes * options.batch);
-    std::byte* const output = carve.take<std::byte>(options.output_bytes * options.batch);
+    core::layout_allocator parts(base);
+    out.state = parts.take<device::detail::graph_state>(1);
+    out.exchanges = parts.take<device::exchange_ref>(options.batch);
+    out.iteration.answers = parts.take<device::iteration_answer>(options.batch);
+    std::byte* const input = parts.take<std::byte>(options.input_bytes * options.batch);
+    std::byte* const output = parts.take<std::byte>(options.output_bytes * options.batch);
     out.iteration.input = options.input_bytes > 0 ? input : nullptr;
     out.iteration.output = options.output_bytes > 0 ? output : nullptr;
     out.iteration.input_bytes = options.input_bytes;
@@ -54,7 +54,7 @@ std::size_t lay_out(std::byte* base, const gpu_graph_options& options,
     out.iteration.batch = options.batch;
     if (base != nullptr) out.iteration.count = &out.state->count;
     out.iteration.exchanges = out.exchanges;
-    return carve.used();
+    return parts.used();
 }
 
 result<void> check(const gpu_graph_options& options) {

@@ -175,9 +175,9 @@ result<void> server_core::open_pollers(listener& added) {
 }
 
 result<void> server_core::open_kernels(const listener& added) {
-    const link_geometry most{options_.max_slots, options_.max_request_bytes, options_.max_response_bytes};
+    const link_geometry limits{options_.max_slots, options_.max_request_bytes, options_.max_response_bytes};
     auto opened = added.scheme->kernels()->open_service(
-        options_for(added, 0), {context_->gpus(), gpu_, options_.max_sessions, most, {}});
+        options_for(added, 0), {context_->gpus(), gpu_, options_.max_sessions, limits, {}});
     if (!opened) return opened.error();
     kernels_ = opened->get();
     workers_.front()->add_source(std::move(*opened));

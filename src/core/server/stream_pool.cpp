@@ -70,8 +70,8 @@ bool stream_pool::end(nanoseconds deadline) noexcept {
 
 bool stream_pool::feed(stream_lane& lane) noexcept {
     const unsigned share =
-        lane.priority == stream_priority::high ? 1U : std::clamp(copying_, 1U, device_stream::most_pieces);
-    return lane.copy.feed(*lane.stream, device_stream::most_pieces / share);
+        lane.priority == stream_priority::high ? 1U : std::clamp(copying_, 1U, device_stream::max_pieces);
+    return lane.copy.feed(*lane.stream, device_stream::max_pieces / share);
 }
 
 stream_lane* stream_pool::assign(stream_priority priority) noexcept {

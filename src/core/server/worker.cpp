@@ -96,7 +96,7 @@ void worker::run() noexcept {
         if (options_.poll == poll_mode::block) {
             sleep();  // returns at once if there is more to do
         } else if (idle && (options_.poll == poll_mode::busy || now() - idle_since < options_.spin)) {
-            spinner_.turn();
+            spinner_.pause();
         } else if (idle) {
             sleep();
             idle_since = now();

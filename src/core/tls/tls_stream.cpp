@@ -115,7 +115,7 @@ void read_secret(std::string_view line, traffic_secret& out) noexcept {
 }
 
 /// Each costs more to receive than to send, and our own ends send none.
-constexpr std::uint64_t most_renewals = 32;
+constexpr std::uint64_t max_renewals = 32;
 
 /// OpenSSL tells the type of each record that it has encrypted or decrypted.
 void count_record(int sending, int, int kind, const void* type, std::size_t, SSL* ssl, void* notes) {
@@ -251,7 +251,7 @@ tls_outcome tls_stream::read(std::span<std::byte> into, std::size_t& count) noex
     forget_errors();
     socket_->reads_left = reads_a_call;
     const int got = SSL_read_ex(ssl_.get(), into.data(), into.size(), &count);
-    if (notes_->renewals > most_renewals) {
+    if (notes_->renewals > max_renewals) {
         ERR_clear_error();
         reason_ = SSL_R_TOO_MANY_KEY_UPDATES;
         return tls_outcome::failed;

@@ -20,10 +20,10 @@ namespace {
 
 /// Sessions that end keep their places for a moment.
 constexpr std::uint32_t places_a_session = 2;
-constexpr std::uint32_t most_places = 1U << 16;
+constexpr std::uint32_t max_places = 1U << 16;
 
 std::uint32_t places_for(std::uint32_t sessions) noexcept {
-    return std::clamp(sessions, 1U, most_places / places_a_session) * places_a_session;
+    return std::clamp(sessions, 1U, max_places / places_a_session) * places_a_session;
 }
 
 /// Of all sessions of a worker. A burst beyond them waits in the senders' devices.

@@ -6,9 +6,9 @@
 namespace accel::core {
 
 /// Hands out parts of a block one behind the other; with a null base it only adds up their sizes.
-class carver {
+class layout_allocator {
   public:
-    explicit carver(std::byte* base) noexcept : base_(base) {}
+    explicit layout_allocator(std::byte* base) noexcept : base_(base) {}
     template <class Part>
     Part* take(std::size_t count) noexcept {
         constexpr std::size_t line = 256;  // so that no two parts share one, of a GPU's neither
