@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the time of an inference goes: handlers on the host over rdma, staged, and over gdr, beside a service
-// that lives on the GPU.
+// that is GPU-resident.
 #include "emulated.hpp"
 #include "inference_load.hpp"
 #include "report/program.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a service that lives on a GPU reaches its device: what is chosen, why, and what only the proxy has.
+// How a GPU-resident service reaches its device: what is chosen, why, and what only the proxy has.
 #include "device/service_rig.hpp"
 
 #include <array>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A service that lives on a GPU, with threads of the host in its kernels' place. `fake`: slots in the memory
+// A GPU-resident service, with threads of the host in its kernels' place. `fake`: slots in the memory
 // of a stand-in for a GPU, with headers and payloads written apart; `host`: all of it the host's. `direct`:
 // they drive the device's queues; `proxy`: the library's thread posts for them.
 #include "conformance/payload.hpp"
@@ -108,7 +108,7 @@ TEST_P(device_service, sessions_come_and_go_while_it_runs) {
     rig.serve(echo, 2);
     channel stays = rig.connect();
     for (int i = 0; i < effort(60); ++i) {
-        // Places are used again as soon as the kernels have let go of them.
+        // Places are used again as soon as the kernels have released them.
         result<channel> comes = rig.try_connect();
         ASSERT_TRUE(eventually(patience(5s), [&] {
             if (!comes) comes = rig.try_connect();

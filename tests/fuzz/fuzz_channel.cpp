@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A channel whose link does what the input says: arrivals with any header, memory let go of, losses; between
+// A channel whose link does what the input says: arrivals with any header, released memory, losses; between
 // calls that are begun, submitted, cancelled, polled and released.
 #include "core/client/channel_core.hpp"
 #include "core/context_state.hpp"
@@ -523,7 +523,7 @@ class application {
     fake_link* link_ = nullptr;
     std::shared_ptr<session_watch> watch_ = std::make_shared<session_watch>();
     std::unique_ptr<channel_core> channel_;
-    bool impatient_ = false;  ///< a lost link is given up before it has let go of lent memory
+    bool impatient_ = false;  ///< a lost link is given up before it has released lent memory
     std::uint64_t tags_ = 0;
     std::uint64_t orders_ = 0;
     std::uint64_t accepted_ = 0;

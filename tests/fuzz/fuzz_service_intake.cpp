@@ -41,7 +41,7 @@ struct place {
     std::array<wire::response_target, slots> placed{};
     std::array<bool, slots> asked{};  ///< a correct request has not been answered yet
     bool open = false;                ///< the host's word: its client is connected
-    bool ended = true;                ///< the service has let go of it
+    bool ended = true;                ///< the service has released it
     bool hostile = false;             ///< its client broke the rules
     std::uint32_t closing_number = 0;
     std::uint32_t generation = 0;  ///< of the client's last request

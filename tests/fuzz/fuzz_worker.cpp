@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A server's worker with two sessions whose links do what the input says: requests with any header, memory
-// let go of, losses; between handlers that answer at once, later, from elsewhere, with lent memory or never.
+// released, losses; between handlers that answer at once, later, from elsewhere, with lent memory or never.
 #include "core/context_state.hpp"
 #include "core/link_events.hpp"
 #include "core/log.hpp"

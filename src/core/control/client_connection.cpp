@@ -78,7 +78,7 @@ void client_connection::connect() {
     connect_next(EADDRNOTAVAIL);
 }
 
-/// Addresses that refuse are passed over; when none is left, all are tried again a little later, until the
+/// Skips addresses that refuse. When none is left, tries all of them again a little later, until the
 /// questions expire or have been refused often enough.
 void client_connection::connect_next(int last_failure) {
     disconnect();
@@ -159,7 +159,7 @@ void client_connection::shake_hands() {
     if (outcome == tls_outcome::closed || outcome == tls_outcome::failed) on_broken();
 }
 
-/// Whether the server lets us in we learn from its first answer.
+/// The server's first answer tells whether it lets this client in.
 void client_connection::greet() {
     state_ = state::ready;
     connect_by_ = never;
@@ -197,8 +197,8 @@ void client_connection::refuse(const error& why) {
     fail_calls(why);
 }
 
-/// Why a connection ended is what TLS says, if it is a matter of keys. Else it is tried again: the server may
-/// just restart, or have too many connections.
+/// TLS gives the reason if keys were refused. Any other end is tried again: the server may be restarting, or
+/// have too many connections.
 void client_connection::on_broken() {
     const tls_stream* tls = stream_.tls();
     const bool keys = tls != nullptr && tls->refused();
@@ -230,7 +230,7 @@ void client_connection::receive() {
     more_ = read == control_stream::outcome::ok && stream_.holds_input();
 }
 
-/// The question that it answers, if it answers one, fails: its session could not be used.
+/// Fails the question that this message answers, if there is one: its session could not be used.
 void client_connection::on_malformed(std::span<const std::byte> bytes, const error& why) {
     log().limited(address_.host).warn("dropped a control message of {}: {}", name(), why.message);
     const auto call = take_call(answer_of_malformed(bytes));
@@ -287,7 +287,7 @@ void client_connection::on_refused(const control_message& message, const refused
     if (const auto call = take_call(message.request)) call->complete(std::move(why));
 }
 
-/// What is wrong with a grant; empty if it is what was asked for.
+/// What is wrong with a grant; empty if it fits the request.
 std::string client_connection::unsound(const session_request& asked, const session_grant& grant) const {
     if (!same(grant.granted, asked.wanted)) return "slots or sizes";
     if (grant.version < asked.version_min || grant.version > asked.version_max) return "a protocol version";
@@ -383,7 +383,7 @@ void client_connection::judge_silence() {
         each->second.watch->end(status::peer_lost);
         send({0, goodbye{each->first, status::peer_lost}});
         each = sessions_.erase(each);
-        // Whoever was silent is not asked again on the same connection.
+        // A silent server is not asked again on the same connection.
         if (sessions_.empty()) return lose(status::peer_lost);
     }
 }

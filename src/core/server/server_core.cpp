@@ -15,7 +15,7 @@
 namespace accel::core {
 namespace {
 
-/// Before keys are read: whoever misspelt a scheme should not hear of keys.
+/// Before keys are read: a misspelt scheme must not end in a sentence about keys.
 result<void> check_scheme(const context_state& context, const uri& where) {
     if (where.scheme == "auto")
         return error{
@@ -47,7 +47,7 @@ result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context
     auto effective = apply_options(parsed, options);
     if (!effective) return effective.error();
     if (for_kernels) {
-        // Its one thread lets clients in and out, whatever an URI says, and sleeps else.
+        // Its one thread handles connections and sleeps otherwise, whatever a URI says.
         effective->workers = 1;
         effective->poll = poll_mode::block;
     }
@@ -94,7 +94,7 @@ result<void> server_core::reload_keys() {
     return {};
 }
 
-/// Where handlers want their bytes, if that is not the host.
+/// Opens the GPU on which handlers want their bytes.
 result<void> server_core::open_device() {
     if (options_.memory == memory_kind::host()) return {};
     auto opened = context_->gpus()->open(options_.memory);
@@ -137,8 +137,8 @@ result<void> server_core::add_listener(const uri& where) {
     return join_entrance(std::move(added));
 }
 
-/// Of a transport with data ports of its own: the next of `data_port`, else the port behind the URI's, one a
-/// worker. Where the URI leaves the port open, so is this one.
+/// For a transport with data ports of its own: the next port from `data_port`, else the one behind the URI's,
+/// one a worker. If the URI leaves the port open, any free one.
 std::uint16_t server_core::data_port(const listener& of, std::size_t worker_index) noexcept {
     if (!of.scheme->has_data_port()) return 0;
     if (next_data_port_ != 0) return next_data_port_++;

@@ -11,7 +11,7 @@
 
 namespace accel::core {
 
-/// The sessions of one control plane come in here.
+/// Where the sessions of one control plane enter the server.
 class server_core::entrance : public session_host {
   public:
     explicit entrance(server_core& core) noexcept : core_(core) {}

@@ -50,7 +50,7 @@ result<session_grant> server_core::open_session(entrance& through, const session
     return granted;
 }
 
-/// By the scheme's name, or else by its wire: `rdma` may reach what listens as `gdr`.
+/// Finds a listener by the scheme's name, or else by its wire format: `rdma` may reach a listener of `gdr`.
 std::optional<server_core::listener> server_core::find_listener(const entrance& through,
                                                                 std::string_view scheme) const {
     const backend* asked = context_->find_backend(scheme);
@@ -96,11 +96,11 @@ result<void> server_core::check_limits(const session_request& request, const cli
     return check_share(client, memory_bytes);
 }
 
-/// What one client may have of all, so that others are served. A client of this process is no stranger.
+/// The limits of one client, so that others are served. A client of this process has none.
 result<void> server_core::check_share(const client_identity& client, std::size_t memory_bytes) const {
     const auto found = clients_.find(client.account());
     if (client.account().empty() || found == clients_.end()) return {};
-    // Kernels' places are few, and often meant for one client.
+    // GPU-resident services have few places, often meant for one client.
     const bool all = kernels_ != nullptr && options_.max_client_sessions == 0;
     const std::uint32_t sessions =
         all ? options_.max_sessions : own_or_share(options_.max_client_sessions, options_.max_sessions);
@@ -198,7 +198,7 @@ result<void> server_core::make_slots(const listener& on, const link_geometry& wa
     return {};
 }
 
-/// The handler's bytes on the GPU: the transport's own slots, or others that those are copied to and from.
+/// The handler's slots on the GPU: the transport's own, or slots that are copied to and from those.
 result<void> server_core::put_on_device(session& made, const session_request& request) const {
     device_session place;
     place.priority = request.priority;
@@ -233,7 +233,7 @@ worker& server_core::least_loaded() const noexcept {
     return *best;
 }
 
-/// By the client whose session it is, and nobody else.
+/// Only the client whose session it is may do this.
 result<void> server_core::take_connection(data_connection& made, const client_identity& client) {
     const std::lock_guard lock(mutex_);
     const auto found = sessions_.find(made.session_id);

@@ -55,7 +55,7 @@ bool stream_pool::end(nanoseconds deadline) noexcept {
     bool all = true;
     for (stream_lane& lane : lanes_) {
         if (lane.working == nullptr) continue;
-        // Answered when nobody listened any more.
+        // It was answered after its client had gone.
         if (lane.phase != lane_phase::finishing) lane.stream->finish(nullptr, nullptr);
         while (lane.stream->poll() == stream_progress::running && now() < deadline)
             sleep_on({}, now() + std::chrono::milliseconds{1});

@@ -4,7 +4,7 @@
 #include <accel_transport/device/graph.hpp>
 #include <accel_transport/device/service.hpp>
 
-/// What the library does before and behind recorded kernels. None of it is for applications.
+/// The library's steps before and after recorded kernels. Not for applications.
 namespace accel::device::detail {
 
 /// Points of an iteration whose times are taken, in this order.
@@ -60,8 +60,8 @@ ACCEL_HOST_DEVICE inline void end_request(const service_ref& service, const exch
         (void)fail(service, exchange, status::message_too_large);
 }
 
-/// Waits for the iteration's requests: for one, and then for no more than are ready. By one thread. It
-/// returns without any only when the service stops.
+/// Waits for one request, then takes those that are ready. By one thread. Returns without requests only when
+/// the service stops.
 ACCEL_HOST_DEVICE inline void gather(const service_ref& service, const graph_memory& memory) noexcept {
     const graph_iteration& iteration = memory.iteration;
     std::uint32_t count = 0;
