@@ -171,7 +171,9 @@ stream_reader::step stream_reader::start_fragment() noexcept {
         return step::violation;
     }
     const place& p = places_[f.slot];
-    if (p.state != phase::receiving || !p.fragmented || p.generation != f.generation || f.length == 0 ||
+    // A message that comes whole is closed before the next header is read: only fragmented ones are
+    // receiving.
+    if (p.state != phase::receiving || p.generation != f.generation || f.length == 0 ||
         f.length > p.length - p.received) {
         return step::violation;
     }
