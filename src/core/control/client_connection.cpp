@@ -91,10 +91,7 @@ void client_connection::connect_next(int last_failure) {
     }
     connect_at_ = now() + retry_interval;
     if (out_of_descriptors(last_failure))
-        fail_calls(
-            {status::system_error, last_failure,
-             fmt::format("no descriptor is left to connect to {}; raise the limit of open files (ulimit -n)",
-                         name())});
+        fail_calls(no_descriptor_left("to connect to " + name(), last_failure));
 }
 
 pollfd client_connection::poll_item() const noexcept {
