@@ -46,8 +46,10 @@ region_table::result region_table::check(std::uint32_t key, std::uint32_t pd, st
         return {access_check::bad_key, nullptr};
     if (region->pd != pd) return {access_check::wrong_domain, nullptr};
     if ((region->access & needed) != needed) return {access_check::denied, nullptr};
+    // In front of the region the offset wraps, and is larger than any length: a registration's end does not
+    // wrap.
     const std::uint64_t offset = address - region->iova;
-    if (address < region->iova || offset > region->length || size_bytes > region->length - offset)
+    if (offset > region->length || size_bytes > region->length - offset)
         return {access_check::out_of_bounds, nullptr};
     return {access_check::ok, region};
 }
