@@ -70,9 +70,8 @@ std::vector<comparison> all_comparisons(const accel::report::temporary_keys& key
     const std::string zerocopy = "?insecure=true&poll=block&zerocopy=true";
     const std::string blocking = "&poll=block";
     std::vector<comparison> all;
-    for (const std::size_t size : {std::size_t{64}, 4 * KiB, 64 * KiB, MiB}) {
+    for (const std::size_t size : {std::size_t{64}, 4 * KiB, 64 * KiB, MiB})
         all.push_back({bare_zmq(false), ours("zmq", "zmq", block, block), size, 1.10});
-    }
     for (const std::size_t size : {std::size_t{64}, 4 * KiB, 64 * KiB, MiB}) {
         all.push_back(
             {bare_zmq(true),

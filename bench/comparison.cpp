@@ -33,9 +33,8 @@ result<double> measure(const side& which, const comparison& what, const effort& 
     if (!client) return client.error();
 
     const auto warm_until = clock::now() + how.longest / 4;
-    for (std::size_t i = 0; i < how.max_calls / 4 && clock::now() < warm_until; ++i) {
+    for (std::size_t i = 0; i < how.max_calls / 4 && clock::now() < warm_until; ++i)
         if (!client.value()->round_trip()) return broken(which, "a call failed while warming up");
-    }
     std::vector<double> times;
     times.reserve(how.max_calls);
     const auto begin = clock::now();

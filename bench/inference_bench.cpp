@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the time of an inference goes: handlers on the host over rdma, staged, and over gdr, beside a service
-// that lives on the GPU.
+// that is GPU-resident.
 #include "emulated.hpp"
 #include "inference_load.hpp"
 #include "report/program.hpp"
@@ -30,9 +30,8 @@ struct settings {
 
 /// Of the rows of one network, that which others are compared with: rdma, staged, launched.
 double baseline_of(const std::vector<bench::inference_row>& rows) {
-    for (const auto& each : rows) {
+    for (const auto& each : rows)
         if (each.how == bench::serving{"rdma", "launched"}) return each.total_us;
-    }
     return 0;
 }
 

@@ -113,9 +113,8 @@ result<inference_row> measure(context& ctx, const inference_server& served, cons
     row.how = how;
     row.payload_bytes = served.input_bytes();
     timeline times;
-    for (std::uint64_t i = 0; i < wanted.warm_up; ++i) {
+    for (std::uint64_t i = 0; i < wanted.warm_up; ++i)
         if (client.call(i, times) >= 1) return error{status::application_error, 0, "no right answer"};
-    }
     auto before = served.cpu_time();
     if (!before) return before.error();
     std::vector<nanoseconds> totals;

@@ -53,8 +53,7 @@ int main(int argc, char** argv) {
     auto channel = accel::channel::connect(*context, server->endpoints().front() + keys);
     if (!channel) return fail(channel.error().message.c_str());
     std::array<accel::completion, 1> done;
-    for (long i = 0; i < count; ++i) {
+    for (long i = 0; i < count; ++i)
         if (!call_once(*channel, *server, done)) return fail("a call failed");
-    }
     std::printf("%ld calls\n", count);
 }

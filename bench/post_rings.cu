@@ -52,11 +52,10 @@ __device__ __forceinline__ void tell(const mlx5::send_queue_ref& queue, const ba
     } else {
         if (How == ordering::two_sequential) __threadfence_system();
         mlx5::store_whole(queue.doorbell_record, mlx5::to_be32(share.end & 0xffffU));
-        if (How == ordering::two_sequential) {
+        if (How == ordering::two_sequential)
             __threadfence_system();
-        } else {
+        else
             mlx5::order_doorbell_record_before_doorbell();
-        }
         mlx5::store_whole(queue.doorbell, doorbell);
     }
 }
@@ -185,9 +184,8 @@ result<void> rings_on_gpu::start(int gpu) {
 }
 
 result<void> rings_on_gpu::clear() {
-    for (cuda_memory* each : {&on_host_, &on_gpu_, &small_, &reports_}) {
+    for (cuda_memory* each : {&on_host_, &on_gpu_, &small_, &reports_})
         if (auto done = each->clear(); !done) return done.error();
-    }
     return {};
 }
 
@@ -235,11 +233,10 @@ result<bool> rings_on_gpu::is_as_on_cpu(const post_case& what, post_plan plan, s
     };
     for (const part& each : {part{ring.data(), memory.rings + queue * ring_bytes, ring_bytes},
                              part{&record, memory.records + queue * line_bytes, sizeof record},
-                             part{&doorbell, memory.doorbells + queue * line_bytes, sizeof doorbell}}) {
+                             part{&doorbell, memory.doorbells + queue * line_bytes, sizeof doorbell}})
         if (auto done = cuda_done(cudaMemcpy(each.to, each.from, each.bytes, cudaMemcpyDefault), "a copy");
             !done)
             return done.error();
-    }
     return ring == wanted.blocks && record == wanted.record && doorbell == wanted.doorbell;
 }
 

@@ -95,8 +95,9 @@ class Rows(unittest.TestCase):
                          [("a", 1), ("b", 2)])
 
     def test_what_is_no_row_is_refused_with_its_place(self):
-        for broken in ({**row(), "copy_us": None}, {**row(), "way": 3}, {**row(), "network": ["x"]}, {**row(), "copy_us": -1}, {**row(), "clients": True},
-                       {**row(), "total_us": float("nan")}, {**row(), "backend": 3}, [], "row"):
+        for broken in ({**row(), "copy_us": None}, {**row(), "way": 3}, {**row(), "network": ["x"]},
+                       {**row(), "copy_us": -1}, {**row(), "clients": True}, {**row(), "total_us": float("nan")},
+                       {**row(), "backend": 3}, [], "row"):
             with self.assertRaisesRegex(stage_plot.Malformed, "row 2"):
                 stage_plot.read_rows(json.dumps([row(), broken]))
         without = row()

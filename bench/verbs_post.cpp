@@ -97,13 +97,11 @@ result<double> time_calls(std::uint32_t batch, std::uint64_t requests, Call call
         bool good = true;
         for (std::uint32_t i = 0; i < calls_at_once && good; ++i) good = call();
         spent += clock::now() - begin;
-        for (std::uint32_t taken = 0; taken < calls_at_once && good;) {
-            if (take(good)) {
+        for (std::uint32_t taken = 0; taken < calls_at_once && good;)
+            if (take(good))
                 ++taken;
-            } else {
+            else
                 good = clock::now() - begin < patience;
-            }
-        }
         if (!good) return error{status::system_error, 0, "a request failed, or its completion did not come"};
         posted += std::uint64_t{calls_at_once} * batch;
     }
@@ -123,13 +121,10 @@ class device_post final : public verbs_post {
         domain_ = *made;
         registered_.reset(ibv_reg_mr(domain_->get(), memory_.data(), memory_.size(), access_bits));
         if (!registered_) return failed("ibv_reg_mr");
-        for (std::size_t i = 0; i < max_posted_bytes; ++i) {
-            memory_[i] = static_cast<std::byte>(i * 13 + 7);
-        }
-        for (way* each : {&stock_, &own_, &gpu_}) {
+        for (std::size_t i = 0; i < max_posted_bytes; ++i) memory_[i] = static_cast<std::byte>(i * 13 + 7);
+        for (way* each : {&stock_, &own_, &gpu_})
             if (auto done = each->open(device_->context(), *domain_->get(), device_->port()); !done)
                 return done.error();
-        }
         return {};
     }
     [[nodiscard]] std::string describe() const override { return device_->describe(); }

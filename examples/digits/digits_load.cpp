@@ -81,9 +81,8 @@ bool ask(client& self, std::size_t which) {
 }
 
 void run_client(client& self, std::uint32_t requests, load_progress& progress) {
-    for (std::uint32_t i = 0; i < requests && ask(self, i % self.inputs.size()); ++i) {
+    for (std::uint32_t i = 0; i < requests && ask(self, i % self.inputs.size()); ++i)
         progress.answered.fetch_add(1, std::memory_order_relaxed);
-    }
 }
 
 }  // namespace

@@ -42,9 +42,8 @@ void make_grey(std::span<const std::byte, frame_bytes> frame, grid& grey) {
     for (std::size_t row = 0; row < grid_rows; ++row) {
         const auto band = frame.subspan(row * band_bytes).first<band_bytes>();
         const column_sums sums = add_four_rows(band);
-        for (std::size_t column = 0; column < grid_columns; ++column) {
+        for (std::size_t column = 0; column < grid_columns; ++column)
             *cell++ = grey_of(&sums[column * cell_pixels * frame_channels]);
-        }
     }
 }
 

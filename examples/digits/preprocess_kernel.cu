@@ -55,9 +55,8 @@ __device__ float read_cell(const unsigned char* bytes) {
 #pragma unroll
     for (int row = 0; row < cell_pixels; ++row) {
 #pragma unroll
-        for (int i = 0; i < 3; ++i) {
+        for (int i = 0; i < 3; ++i)
             words[row][i] = load_word<Aligned>(bytes + row * static_cast<int>(frame_row_bytes) + 4 * i);
-        }
     }
     unsigned sum = 0;
 #pragma unroll

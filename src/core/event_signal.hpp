@@ -61,9 +61,9 @@ inline void sleep_on(std::span<pollfd> fds, nanoseconds deadline) noexcept {
     ::ppoll(fds.data(), fds.size(), bound, nullptr);
 }
 
-/// A loop that spins while it waits: pauses, and lets another thread have the processor, which may be the one
-/// that is waited for. `busy` waits have a core of their own and yield only when nothing has come for long,
-/// so that there is no system call between messages that come at once.
+/// For a loop that spins while it waits: pauses, and sometimes yields the processor, perhaps to the thread
+/// that is waited for. `busy` waits own a core and yield only after a long silence, so that there is no
+/// system call between messages that come at once.
 class spinner {
   public:
     explicit spinner(poll_mode mode) noexcept : pauses_between_yields_(mode == poll_mode::busy ? 4096 : 16) {}

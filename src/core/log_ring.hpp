@@ -27,9 +27,8 @@ struct log_line {
 };
 
 /// Lines from any number of threads to one, in a fixed size of memory (1 MiB, touched as it is used).
-/// Lock-free rather than a lock that is tried: a line is lost only if there is no room, not if two threads
-/// log at once, and a thread that is preempted in here holds up no other that logs. It is D. Vyukov's bounded
-/// queue.
+/// Lock-free: a line is lost only if there is no room, and a preempted thread delays no other that logs. It
+/// is D. Vyukov's bounded queue.
 class log_ring {
   public:
     static constexpr std::uint64_t capacity = 1024;

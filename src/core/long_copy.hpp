@@ -8,8 +8,8 @@
 
 namespace accel::core {
 
-/// A copy of any length, on its way into a stream piece by piece, so that the copies of others get their
-/// turns and one of high priority waits for few of them.
+/// A copy of any length, given to a stream piece by piece, so that other copies go in between and one of high
+/// priority waits for few pieces.
 class long_copy {
   public:
     long_copy() = default;
@@ -37,7 +37,7 @@ class long_copy {
   private:
     std::byte* to_ = nullptr;
     const std::byte* from_ = nullptr;
-    std::size_t left_ = 0;  ///< bytes that no stream has been given
+    std::size_t left_ = 0;  ///< bytes not given to a stream yet
     bool short_ = false;
 };
 

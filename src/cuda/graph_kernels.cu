@@ -64,9 +64,8 @@ __global__ void send_responses(accel::device::service_ref service, accel::device
     __syncthreads();
     if (threadIdx.x != 0) return;
     accel::device::detail::mark_point(memory, iteration_point::answered);
-    if (memory.state->stopped == 0) {
+    if (memory.state->stopped == 0)
         (void)cudaGraphLaunch(cudaGetCurrentGraphExec(), cudaStreamGraphTailLaunch);
-    }
     accel::device::detail::count_iteration(memory);
 }
 

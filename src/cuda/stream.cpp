@@ -27,19 +27,14 @@ result<std::unique_ptr<stream>> stream::create(int ordinal, stream_priority prio
     (void)cudaDeviceGetStreamPriorityRange(&lowest, &highest);
     const int level = priority == stream_priority::high ? highest : lowest;
     if (const auto code = cudaStreamCreateWithPriority(&made->stream_, cudaStreamNonBlocking, level);
-        code != cudaSuccess) {
+        code != cudaSuccess)
         return call_failed("no CUDA stream", code);
-    }
-    for (auto& event : made->events_) {
-        if (const auto code = cudaEventCreate(&event); code != cudaSuccess) {
+    for (auto& event : made->events_)
+        if (const auto code = cudaEventCreate(&event); code != cudaSuccess)
             return call_failed("no CUDA event", code);
-        }
-    }
-    for (auto& event : made->piece_events_) {
-        if (const auto code = cudaEventCreateWithFlags(&event, cudaEventDisableTiming); code != cudaSuccess) {
+    for (auto& event : made->piece_events_)
+        if (const auto code = cudaEventCreateWithFlags(&event, cudaEventDisableTiming); code != cudaSuccess)
             return call_failed("no CUDA event", code);
-        }
-    }
     return made;
 }
 
@@ -50,12 +45,10 @@ stream::~stream() {
         (void)cudaStreamSynchronize(stream_);
         (void)cudaStreamDestroy(stream_);
     }
-    for (CUevent_st* event : events_) {
+    for (CUevent_st* event : events_)
         if (event != nullptr) (void)cudaEventDestroy(event);
-    }
-    for (CUevent_st* event : piece_events_) {
+    for (CUevent_st* event : piece_events_)
         if (event != nullptr) (void)cudaEventDestroy(event);
-    }
 }
 
 void stream::check(int code) noexcept {

@@ -57,9 +57,7 @@ struct slot_use {
     out.payload = {received.payload(slot), out.header.length};
     out.response_room = {};
     slot_use& use = uses[slot];
-    if (config.role == core::link_role::client) {
-        return use.response_into.empty() || take_elsewhere(use, out);
-    }
+    if (config.role == core::link_role::client) return use.response_into.empty() || take_elsewhere(use, out);
     use.target.length = 0;
     return out.header.extension_bytes == 0 || read_response_target(out.header, bytes, use.target);
 }

@@ -84,14 +84,12 @@ result<void> rdma_link::prepare() {
     const std::uint64_t max_write_bytes = std::uint64_t{1} << 30;
     longest_write_ = std::min(poller_.device()->port().max_message_bytes, max_write_bytes);
     if (auto sent_from = register_slots(*domain_, *config_.send, access::send, send_memory_, send_payloads_);
-        !sent_from) {
+        !sent_from)
         return sent_from;
-    }
     if (auto received_into = register_slots(*domain_, *config_.receive, access::peer_writes, receive_memory_,
                                             receive_payloads_);
-        !received_into) {
+        !received_into)
         return received_into;
-    }
     return make_queue_pair();
 }
 

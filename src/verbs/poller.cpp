@@ -85,9 +85,8 @@ result<void> rdma_poller::add_queue(std::uint32_t completions) {
     if (!made) return made.error();
     epoll_event interest{};
     interest.events = EPOLLIN;
-    if (::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, (*made)->event_fd(), &interest) != 0) {
+    if (::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, (*made)->event_fd(), &interest) != 0)
         return error{status::system_error, errno, "rdma: epoll does not take the completion channel"};
-    }
     queues_[queues_made_++] = {std::move(*made), at_first};
     return {};
 }
@@ -120,9 +119,8 @@ result<completion_queue*> rdma_poller::admit(std::uint32_t completions) {
 
 void rdma_poller::dismiss(const completion_queue& from, std::uint32_t completions) noexcept {
     const std::lock_guard lock(mutex_);
-    for (queue_share& each : queues_) {
+    for (queue_share& each : queues_)
         if (each.queue.get() == &from) each.needed -= completions;
-    }
     --links_alive_;
     if (links_alive_ == 0 && queue_failed_) wake();  // to be replaced now
 }
@@ -184,12 +182,10 @@ void rdma_poller::remove(rdma_link& link, std::uint32_t number, bool polled) noe
 
 /// Completions of a queue pair that is gone are nobody's, even if there is another of its number.
 void rdma_poller::discard_completions(std::uint32_t number) noexcept {
-    for (const queue_share& each : queues_) {
+    for (const queue_share& each : queues_)
         if (each.queue) each.queue->discard_completions(number);
-    }
-    for (std::uint32_t i = next_fetched_; i < last_fetched_; ++i) {
+    for (std::uint32_t i = next_fetched_; i < last_fetched_; ++i)
         if (fetched_[i].queue_pair == number) fetched_[i].queue_pair = mlx5::no_queue_pair;
-    }
 }
 
 void rdma_poller::mark_pending(rdma_link& link) noexcept {

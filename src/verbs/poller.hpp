@@ -52,9 +52,8 @@ class link_table {
     [[nodiscard]] std::size_t size() const noexcept { return count_; }
     template <class Visit>
     void for_each(Visit&& visit) const {
-        for (const entry& each : entries_) {
+        for (const entry& each : entries_)
             if (each.link != nullptr) visit(*each.link);
-        }
     }
 
   private:
@@ -79,9 +78,8 @@ class link_table {
     void grow() {
         std::vector<entry> old(entries_.size() * 2);
         old.swap(entries_);
-        for (const entry& each : old) {
+        for (const entry& each : old)
             if (each.link != nullptr) put(each);
-        }
     }
 
     std::vector<entry> entries_ = std::vector<entry>(16);

@@ -272,12 +272,10 @@ queue_pair::queue_pair(std::shared_ptr<device> on, qp_handle handle, const queue
     }
     ibv_send_wr* failed = nullptr;
     std::size_t accepted = count;
-    if (ibv_post_send(handle_.get(), chain.requests.data(), &failed) != 0) {
+    if (ibv_post_send(handle_.get(), chain.requests.data(), &failed) != 0)
         accepted = failed == nullptr ? 0 : static_cast<std::size_t>(failed - chain.requests.data());
-    }
-    for (const mlx5::work_request& each : requests.first(accepted)) {
+    for (const mlx5::work_request& each : requests.first(accepted))
         posting_->credits.post(1, (each.flags & mlx5::flag_signalled) != 0);
-    }
     return static_cast<std::uint32_t>(accepted);
 }
 

@@ -34,11 +34,10 @@ std::size_t rdma_poller::poll(std::span<core::link_event> out) noexcept {
 /// After a look that found no message, but a completion of a send or a failure: a message may stand behind
 /// it. As long as looks ask for one completion.
 [[gnu::noinline]] std::size_t rdma_poller::poll_on(int got, std::span<core::link_event> out) noexcept {
-    if (got < 0) {
+    if (got < 0)
         keep(got);
-    } else if (take(fetched_.front(), out.front()) > 0) {
+    else if (take(fetched_.front(), out.front()) > 0)
         return 1;
-    }
     return poll(out);
 }
 
@@ -55,11 +54,10 @@ completion_queue& rdma_poller::next_queue() noexcept {
 [[gnu::noinline]] std::size_t rdma_poller::poll_all(std::span<core::link_event> out) noexcept {
     if (commands_pending_.load(std::memory_order_acquire)) take_commands();
     std::size_t count = pending_links_.empty() ? 0 : drain_events(out);
-    if (queue_failed_) {
+    if (queue_failed_)
         replace_queues();
-    } else {
+    else
         count += take_completions(out.subspan(count));
-    }
     settle_busy();
     return count;
 }
@@ -72,9 +70,8 @@ std::size_t rdma_poller::take_completions(std::span<core::link_event> out) noexc
             if (top_up_due_) top_up();
             break;
         }
-        while (next_fetched_ < last_fetched_ && count < out.size()) {
+        while (next_fetched_ < last_fetched_ && count < out.size())
             count += take(fetched_[next_fetched_++], out[count]);
-        }
     }
     return count;
 }
@@ -105,11 +102,10 @@ bool rdma_poller::fetch() noexcept {
         if (queues_polled_ > 1) completions_ = &next_queue();
         got = completions_->poll({fetched_.data(), most});
     }
-    if (most == 1) {
+    if (most == 1)
         --single_looks_;
-    } else if (got <= 1) {
+    else if (got <= 1)
         single_looks_ = looks_for_one;
-    }
     keep(got);
     return got > 0;
 }

@@ -182,9 +182,8 @@ rdma_link::source rdma_link::own_source(const core::outgoing& message) const noe
 rdma_link::source rdma_link::lent_source(const core::outgoing& message) noexcept {
     if (message.payload.empty()) return {message.payload, send_memory_->lkey, true, false, false};
     const bool on_gpu = message.region->gpu() != nullptr;
-    if (const auto* keys = keys_of(*message.region, access::send); keys != nullptr) {
+    if (const auto* keys = keys_of(*message.region, access::send); keys != nullptr)
         return {message.payload, keys->local, true, false, on_gpu};
-    }
     std::byte* const room = config_.send->payload(message.slot);
     std::copy(message.payload.begin(), message.payload.end(), room);
     if (is_server()) push_released(message.slot);

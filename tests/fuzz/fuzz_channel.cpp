@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A channel whose link does what the input says: arrivals with any header, memory let go of, losses; between
+// A channel whose link does what the input says: arrivals with any header, released memory, losses; between
 // calls that are begun, submitted, cancelled, polled and released.
 #include "core/client/channel_core.hpp"
 #include "core/context_state.hpp"
@@ -289,9 +289,7 @@ class application {
         call_view view;
         const status got = channel_->begin(view);
         std::uint32_t free = 0;
-        for (const call& each : calls_) {
-            free += each.at == call::phase::none && !each.quarantined ? 1 : 0;
-        }
+        for (const call& each : calls_) free += each.at == call::phase::none && !each.quarantined ? 1 : 0;
         if (channel_->connected()) require((got == status::ok) == (free > 0), "a slot is free, or is not");
         if (got != status::ok) return;
         require(view.id.slot < slots && view.request.size() == request_bytes, "a slot has its room");
@@ -445,9 +443,8 @@ class application {
         require(got == (mine ? status::ok : status::invalid_state),
                 "what was begun or has ended, and no other");
         if (!mine) return;
-        if (asked->holds_arrival && !asked->owed) {
+        if (asked->holds_arrival && !asked->owed)
             require(!link_->borrows() || !link_->holds_arrival(id.slot), "its response is given back");
-        }
         asked->quarantined = asked->at == call::phase::ended && asked->owed;
         asked->holds_arrival = false;
         asked->at = call::phase::none;
@@ -526,7 +523,7 @@ class application {
     fake_link* link_ = nullptr;
     std::shared_ptr<session_watch> watch_ = std::make_shared<session_watch>();
     std::unique_ptr<channel_core> channel_;
-    bool impatient_ = false;  ///< a lost link is given up before it has let go of lent memory
+    bool impatient_ = false;  ///< a lost link is given up before it has released lent memory
     std::uint64_t tags_ = 0;
     std::uint64_t orders_ = 0;
     std::uint64_t accepted_ = 0;

@@ -311,19 +311,17 @@ class serving {
     }
     void end_session() {
         const std::uint64_t id = some_session();
-        if (host_.sessions.contains(id)) {
+        if (host_.sessions.contains(id))
             host_.end(id, status::out_of_memory);
-        } else {
+        else
             server_->end_session(1'000'000, status::closed);  // nobody's
-        }
     }
 
     void round(nanoseconds longest) {
         for (auto& each : peers_) each->flush();
         server_->progress(longest);
-        for (auto& each : peers_) {
+        for (auto& each : peers_)
             if (each->reads && each->greeted) listen(*each);
-        }
         check();
     }
     void pass(std::uint8_t choice) {

@@ -23,9 +23,8 @@ __device__ void write(std::byte* to, std::uint64_t bytes, std::uint64_t seed, st
 __device__ bool is_right(const std::byte* from, std::uint64_t bytes, std::uint64_t seed, std::uint32_t rank,
                          std::uint32_t ranks) {
     bool right = true;
-    for (std::uint64_t i = rank; i < bytes; i += ranks) {
+    for (std::uint64_t i = rank; i < bytes; i += ranks)
         right = right && *const_cast<const volatile std::byte*>(from + i) == byte_of(seed, i);
-    }
     return right;
 }
 

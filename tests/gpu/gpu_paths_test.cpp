@@ -31,9 +31,8 @@ class gpu_paths : public ::testing::TestWithParam<std::string> {
         const int count = gpu_count();
         if (count == 0) GTEST_SKIP() << "there is no GPU";
         last_ = memory_kind::cuda(static_cast<std::int16_t>(count - 1));
-        for (const scheme_report& each : ctx_.schemes()) {
+        for (const scheme_report& each : ctx_.schemes())
             if (each.scheme == GetParam() && !each.usable) GTEST_SKIP() << each.reason;
-        }
     }
     void serve(handler service) {
         server_options options;
@@ -104,7 +103,7 @@ TEST_P(gpu_paths, from_the_clients_gpu_to_the_servers_and_back) {
 /// Over local, where the copies are all that takes time.
 class gpu_copy_order : public gpu_paths {};
 
-/// Copies go in pieces, so that a small one gets its turn between those of large ones.
+/// Copies go in pieces, so that a small one goes between those of large ones.
 TEST_P(gpu_copy_order, a_small_request_of_high_priority_does_not_wait_for_large_copies) {
     constexpr std::size_t large_bytes = std::size_t{256} << 20;
     serve([](exchange one) { (void)one.reply(std::size_t{1}); });

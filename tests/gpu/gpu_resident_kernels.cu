@@ -23,9 +23,8 @@ __device__ void copy(std::byte* to, const std::byte* from, std::uint64_t bytes) 
     auto* const wide_to = reinterpret_cast<std::uint64_t*>(to);
     const auto* const wide_from = reinterpret_cast<const volatile std::uint64_t*>(from);
     for (std::uint64_t i = threadIdx.x; i < words; i += blockDim.x) wide_to[i] = wide_from[i];
-    for (std::uint64_t i = words * 8 + threadIdx.x; i < bytes; i += blockDim.x) {
+    for (std::uint64_t i = words * 8 + threadIdx.x; i < bytes; i += blockDim.x)
         to[i] = *const_cast<const volatile std::byte*>(from + i);
-    }
 }
 
 __global__ void gpu_resident(device::service_ref service, kernel_work work, kernel_times* times) {

@@ -7,7 +7,7 @@
 
 struct CUstream_st;
 
-/// Kernels that stay, for tests and measurements of services that live on a GPU.
+/// Persistent kernels, for tests and measurements of GPU-resident services.
 namespace accel::tests {
 
 /// What one block measured, in nanoseconds of the GPU's clock: from a request's arrival to its response

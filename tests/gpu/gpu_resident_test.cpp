@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Services that live on a GPU, with real kernels: what tests/device does with threads in their place. By both
+// GPU-resident services with real kernels: what tests/device does with threads in their place. By both
 // engines: the GPU drives the device's queues, or a thread of the host posts for it.
 #include "conformance/patience.hpp"
 #include "conformance/payload.hpp"

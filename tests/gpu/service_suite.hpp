@@ -170,11 +170,10 @@ TEST_P(gpu_service, serves_a_high_priority_while_the_normal_streams_are_taken) {
     std::atomic<bool> go_on{false};
     serve(
         [&](exchange one) {
-            if (one.trace_id() == 1) {
+            if (one.trace_id() == 1)
                 fake_stream::of(one.stream()).launch([&] {
                     while (!go_on) std::this_thread::sleep_for(1ms);
                 });
-            }
             echo_on_gpu(std::move(one));
         },
         options);

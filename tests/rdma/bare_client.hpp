@@ -99,9 +99,8 @@ class bare_client {
     [[nodiscard]] mlx5::syndrome outcome() {
         mlx5::completion completion;
         const auto sent = [&] {
-            while (completions_->poll(completion) > 0) {
+            while (completions_->poll(completion) > 0)
                 if (!verbs::is_receive(completion)) return true;
-            }
             return false;
         };
         const bool came =
@@ -114,9 +113,8 @@ class bare_client {
     [[nodiscard]] core::slot_header answer(std::uint32_t slot) const {
         const std::byte* const from = memory_.data() + slot * slots_stride + core::extension_room;
         std::array<std::uint64_t, sizeof(core::slot_header) / 8> words{};
-        for (std::size_t i = 0; i < words.size(); ++i) {
+        for (std::size_t i = 0; i < words.size(); ++i)
             words[i] = mlx5::load_whole(reinterpret_cast<const std::uint64_t*>(from) + i);
-        }
         return core::read_header(reinterpret_cast<const std::byte*>(words.data()));
     }
     /// … and in front of it, if its sender wants its answer elsewhere.

@@ -49,9 +49,8 @@ class operation {
         wr.opcode = chosen.verbs;
         wr.num_sge = static_cast<int>(request.ranges);
         wr.send_flags = carries ? IBV_SEND_INLINE : 0;
-        for (const unsigned flag : {IBV_SEND_FENCE, IBV_SEND_SOLICITED, IBV_SEND_SIGNALED}) {
+        for (const unsigned flag : {IBV_SEND_FENCE, IBV_SEND_SOLICITED, IBV_SEND_SIGNALED})
             if (roll(4) == 0) wr.send_flags |= flag;
-        }
         request.remote_address = base + 4096 + 8 * roll(1000);
         request.remote_key = key;
         const std::uint32_t immediate = static_cast<std::uint32_t>(dice());

@@ -192,9 +192,8 @@ class posting_thread {
   public:
     posting_thread(const proxy::send_queue_ref& to, const mlx5::work_request& request)
         : thread_([this, to, request] {
-              while (!over_) {
+              while (!over_)
                   if (proxy::post(to, request) != status::ok) std::this_thread::yield();
-              }
           }) {}
     ~posting_thread() {
         over_ = true;
@@ -265,9 +264,8 @@ TEST_F(verbs_proxy_load, removal_waits_for_the_turn_that_is_under_way) {
     for (std::uint32_t round = 0; round < 200; ++round) {
         proxy_session& goes = connect();
         while (round % 2 == 0 && engine_->progress()) continue;  // the command is taken, or still pending
-        for (std::size_t i = 0; i + 1 < sessions_.size(); ++i) {
+        for (std::size_t i = 0; i + 1 < sessions_.size(); ++i)
             while (proxy::post(sessions_[i]->ref(), plain) == status::ok) continue;
-        }
         std::atomic<bool> begun{false};
         std::atomic<bool> ended{false};
         std::thread turning([&] {

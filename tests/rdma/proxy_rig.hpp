@@ -98,9 +98,8 @@ class proxy_rig : public ::testing::Test {
     static constexpr std::uint32_t memory_bytes = 1U << 20;
 
     ~proxy_rig() override {
-        if (engine_) {
+        if (engine_)
             for (const auto& each : sessions_) engine_->remove(*each->pair);
-        }
         sessions_.clear();
     }
     void SetUp() override { registered_ = must(domain_->register_memory(memory_, access::peer_writes)); }

@@ -68,9 +68,8 @@ tensor_array preprocessed(std::span<const std::byte> frame) {
 template <class MakeTensor>
 double accuracy(MakeTensor make_tensor) {
     std::size_t right = 0;
-    for (std::size_t i = 0; i < test_images().size(); ++i) {
+    for (std::size_t i = 0; i < test_images().size(); ++i)
         if (best_class(scores_of(make_tensor(i))) == test_images()[i].label) ++right;
-    }
     std::printf("%zu of %zu right\n", right, test_images().size());
     return static_cast<double>(right) / static_cast<double>(test_images().size());
 }

@@ -67,7 +67,7 @@ class notebook {
     std::vector<told> lines_;
 };
 
-/// A sink that does not come back until it is let go.
+/// A sink that does not come back until it is released.
 class stuck_sink {
   public:
     [[nodiscard]] log_function writer() {

@@ -373,9 +373,8 @@ void take(send_queue& queue, bytes& stream, std::size_t most, std::vector<std::u
     ASSERT_GT(total, 0U);
     std::size_t count = std::min(most, total);
     stream.insert(stream.end(), planned.begin(), planned.begin() + static_cast<std::ptrdiff_t>(count));
-    for (std::uint32_t slot = queue.book(count); slot != send_queue::none; slot = queue.book(count)) {
+    for (std::uint32_t slot = queue.book(count); slot != send_queue::none; slot = queue.book(count))
         finished.push_back(slot);
-    }
     ASSERT_EQ(count, 0U);
 }
 
@@ -401,9 +400,8 @@ TEST(tcp_queue, what_is_sent_in_pieces_is_read_as_it_was) {
             if (!is_lent && size > 0) std::memcpy(from->payload(slot), expected[slot].data(), size);
             const std::byte* at = is_lent ? lent[slot].data() : from->payload(slot);
             queue.push(slot, from->header(slot), {at, size}, is_lent, is_lent && random() % 2 == 0);
-            for (auto i = random() % 3; i > 0 && !queue.empty(); --i) {
+            for (auto i = random() % 3; i > 0 && !queue.empty(); --i)
                 take(queue, stream, 1 + random() % (random() % 2 == 0 ? 50 : 2 * fragment_bytes), finished);
-            }
             if (is_lent && random() % 2 == 0) {
                 queue.unlend(slot, from->payload(slot));
                 EXPECT_FALSE(queue.lends(slot));

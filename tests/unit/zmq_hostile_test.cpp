@@ -329,9 +329,8 @@ TEST_F(zmq_hostile_test, random_frames_end_links_but_not_the_server) {
         const auto until = core::deadline_after(3ms);
         while (core::now() < until) {
             const std::size_t count = server_events->poll(events);
-            for (std::size_t i = 0; i < count; ++i) {
+            for (std::size_t i = 0; i < count; ++i)
                 if (events[i].kind == event_kind::arrived) target->consumed(events[i].header.slot);
-            }
         }
         EXPECT_TRUE(eventually([&] { return target->close(); }));
     }
@@ -517,9 +516,8 @@ TEST_F(zmq_hostile_server_test, a_server_that_goes_away_is_noticed_by_a_busy_pol
     far.reset();
     std::array<link_event, 16> some;
     EXPECT_TRUE(eventually([&] {
-        for (int i = 0; i < 2'000; ++i) {
+        for (int i = 0; i < 2'000; ++i)
             if (events->poll(some) > 0) return some[0].kind == event_kind::lost;
-        }
         return false;
     }));
 }

@@ -3,11 +3,11 @@
 
 #include "backends/gpu/layout.hpp"
 
-/// Where everything lies: the slots, one block of the kernels' memory and one of the host's.
+/// The layout of a channel: slots, one block of GPU memory, one block of host memory.
 namespace accel::gpu {
 namespace {
 
-/// What only kernels touch.
+/// Memory that only kernels touch.
 struct client_parts {
     client_parts(std::byte* base, std::uint32_t slots, std::uint32_t send_blocks) noexcept
         : parts(base),
@@ -34,7 +34,7 @@ struct client_parts {
     device::detail::call_entry* calls;
 };
 
-/// All are free, the first one on top.
+/// All slots are free, the first one on top.
 void write_calls(device::detail::call_entry* calls, std::uint32_t count) noexcept {
     for (std::uint32_t i = 0; i < count; ++i) {
         calls[i] = {};

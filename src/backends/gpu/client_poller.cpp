@@ -21,7 +21,7 @@ namespace {
 /// How often `probe_path` looks for its answer.
 constexpr std::chrono::microseconds probe_interval{20};
 
-/// The thin part: all of a connection is its poller's, which has only one.
+/// A thin handle: the poller has one connection and does all of its work.
 class client_connection final : public core::connection {
   public:
     explicit client_connection(client_poller& owner) noexcept : poller_(owner) {}
@@ -90,7 +90,7 @@ client_poller::~client_poller() {
     ::close(wake_fd_);
 }
 
-/// Everything is made here: beside a kernel that stays, much of this would wait for its end.
+/// Makes everything now: while a persistent kernel runs, much of this would wait for its end.
 result<void> client_poller::prepare() {
     if (auto made = make_queues(); !made) return made;
     if (auto made = make_slots(); !made) return made;
@@ -170,8 +170,8 @@ client_start client_poller::start_with(const verbs::endpoint& peer) const {
     return out;
 }
 
-/// Finds out whether packets reach the server and come back, rather than leave that to the first call: by an
-/// empty write, which the host posts as kernels will.
+/// Checks that packets reach the server and come back, before the first call: the host posts an empty write
+/// as kernels will.
 result<void> client_poller::probe_path(const device::channel_ref& channel, const verbs::endpoint& peer,
                                        core::nanoseconds deadline) {
     mlx5::work_request request;
@@ -191,9 +191,8 @@ result<void> client_poller::probe_path(const device::channel_ref& channel, const
     device::detail::publish_taken(channel.completions);
     if (answer.kind == mlx5::entry_kind::request && device::detail::release(channel.sends, answer.counter))
         return {};
-    if (answer.failure == mlx5::syndrome::none) {
+    if (answer.failure == mlx5::syndrome::none)
         return error{status::protocol_error, 0, "gpu: the server wrote before it was asked"};
-    }
     ibv_gid gid{};
     std::memcpy(gid.raw, peer.gid.data(), peer.gid.size());
     return error{

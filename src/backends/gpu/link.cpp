@@ -12,7 +12,7 @@
 namespace accel::gpu {
 namespace {
 
-/// How long answers that were posted last have to leave, when a service ends.
+/// How long the last posted answers have to leave when a service ends.
 constexpr std::chrono::milliseconds flush_grace{20};
 
 }  // namespace
@@ -48,7 +48,7 @@ service_link::service_link(service_poller& owner, const core::link_config& confi
                                     geometry.response_bytes, sizes.response_stride);
 }
 
-/// A session that kernels still work for keeps its place for good: they may write there.
+/// A session that kernels still use keeps its place for good, because they may write there.
 service_link::~service_link() {
     poller_.remove(*this);
     if (!close() && !poller_.have_kernels_ended()) {
@@ -78,7 +78,7 @@ result<void> service_link::attach(const core::link_grant& grant, core::nanosecon
     return {};
 }
 
-/// Kernels know of the session before its client learns that it has one.
+/// Kernels know the session before its client does.
 void service_link::offer(const verbs::endpoint& peer) noexcept {
     const gpu::connection& mine = poller_.connection_at(index_);
     device::detail::session_offer& out = poller_.memory().offer(index_);

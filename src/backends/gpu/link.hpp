@@ -10,8 +10,7 @@
 
 namespace accel::gpu {
 
-/// One client of a service that lives on a GPU. Its messages are the kernels' business; here it is made and
-/// ended.
+/// One client of a GPU-resident service: makes and ends its connection. Kernels take its messages.
 class service_link final : public core::connection {
   public:
     [[nodiscard]] static result<std::unique_ptr<core::connection>> create(service_poller& owner,
@@ -27,7 +26,7 @@ class service_link final : public core::connection {
     [[nodiscard]] bool flushed() noexcept override;
 
     // For the poller, on its thread.
-    /// True, once: the session is of no more use, and this is why.
+    /// True once, with the reason: the session is lost.
     [[nodiscard]] bool take_loss(core::link_event& out) noexcept;
 
   private:
@@ -42,8 +41,8 @@ class service_link final : public core::connection {
     std::shared_ptr<core::slot_memory> receive_;
     phase phase_ = phase::idle;
     bool offered_ = false;
-    bool quiet_ = false;           ///< its queue pair reaches nothing any more
-    bool failure_logged_ = false;  ///< that this failed has been logged
+    bool quiet_ = false;           ///< its queue pair can reach no memory any more
+    bool failure_logged_ = false;  ///< the failure to close has been logged
     std::uint32_t closing_number_ = 0;
     core::nanoseconds flushed_at_{};
 };

@@ -16,7 +16,7 @@
 namespace accel::gpu {
 namespace {
 
-/// Of all sessions together: more than any device has completions for.
+/// Slots of all sessions together: more than any device has completions for.
 constexpr std::uint64_t max_slots = 1U << 22;
 
 }  // namespace
@@ -82,7 +82,7 @@ core::kernel_engine service_poller::engine() const {
     return {engine_, reason_, queues_->cpu_time()};
 }
 
-/// Everything is made here: beside a kernel that stays, much of this would wait for its end.
+/// Makes everything now: while a persistent kernel runs, much of this would wait for its end.
 result<void> service_poller::prepare() {
     if (auto made = make_queues(); !made) return made;
     memory_ = std::make_unique<service_memory>(kernel_memory_, sizes_);
@@ -143,7 +143,7 @@ result<std::uint32_t> service_poller::take_place() {
     if (free_.empty()) {
         return error{
             status::overloaded, 0,
-            fmt::format("all {} sessions of this service are taken, or not yet let go by its kernels",
+            fmt::format("all {} sessions of this service are taken, or not yet released by its kernels",
                         sizes_.sessions)};
     }
     const std::uint32_t index = free_.back();
@@ -194,9 +194,8 @@ std::size_t service_poller::poll(std::span<core::link_event> out) noexcept {
     (void)watch_.has_refused(memory_->report());
     std::size_t count = 0;
     const std::lock_guard lock(mutex_);
-    for (service_link* each : links_) {
+    for (service_link* each : links_)
         if (count < out.size() && each->take_loss(out[count])) ++count;
-    }
     return count;
 }
 

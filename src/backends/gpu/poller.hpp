@@ -23,8 +23,8 @@ namespace accel::gpu {
 
 class service_link;
 
-/// The host's side of a service that lives on a GPU: connections come and go here, and requests never do.
-/// One for each service. `poll` has events of sessions that were lost, nothing else; it hardly ever wakes.
+/// The host's part of a GPU-resident service: handles its connections and never sees a request. One for each
+/// service. `poll` reports lost sessions and nothing else, so the thread hardly ever wakes.
 class service_poller final : public core::kernel_service, public verbs::async_listener {
   public:
     [[nodiscard]] static result<std::unique_ptr<core::kernel_service>> open(
@@ -45,7 +45,7 @@ class service_poller final : public core::kernel_service, public verbs::async_li
     void on_async_event(ibv_event_type type) noexcept override;
     void kernels_ended() noexcept override;
 
-    // For the links. Those marked so from any thread.
+    // For the links; from any thread where it says so.
     [[nodiscard]] const std::shared_ptr<verbs::device>& device() const noexcept { return device_; }
     [[nodiscard]] const verbs_options& options() const noexcept { return options_; }
     [[nodiscard]] const core::link_geometry& limits() const noexcept { return limits_; }
@@ -57,14 +57,14 @@ class service_poller final : public core::kernel_service, public verbs::async_li
     [[nodiscard]] service_memory& memory() noexcept { return *memory_; }
     [[nodiscard]] queue_set& queues() noexcept { return *queues_; }
     [[nodiscard]] const service_sizes& sizes() const noexcept { return sizes_; }
-    /// Any thread: a connection that no session has. `overloaded`.
+    /// Any thread. Takes a free connection. `overloaded`: there is none.
     [[nodiscard]] result<std::uint32_t> take_place();
     void give_connection_back(std::uint32_t index) noexcept;
     /// Any thread.
     std::uint32_t command(device::detail::command_kind kind, std::uint32_t session) noexcept;
     void add(service_link& link);
     void remove(service_link& link) noexcept;
-    /// The device or the completion queue has: no session is of any more use.
+    /// The device or the completion queue has failed, and with it every session.
     [[nodiscard]] bool has_failed() const noexcept { return failed_.load(std::memory_order_acquire); }
     [[nodiscard]] bool have_kernels_ended() const noexcept {
         return kernels_ended_.load(std::memory_order_seq_cst);
@@ -79,7 +79,7 @@ class service_poller final : public core::kernel_service, public verbs::async_li
 
     std::shared_ptr<verbs::device> device_;
     gpu_engine engine_;
-    std::string reason_;  ///< why it is that one
+    std::string reason_;  ///< why this engine
     verbs_options options_;
     core::link_geometry limits_;
     kernel_memory kernel_memory_;

@@ -8,11 +8,11 @@
 #include <cstring>
 #include <vector>
 
-/// Where everything lies: one block of the kernels' memory and one of the host's.
+/// The layout of a service: one block of GPU memory, one block of host memory.
 namespace accel::gpu {
 namespace {
 
-/// What only kernels touch.
+/// Memory that only kernels touch.
 struct kernel_parts {
     /// `blocks`: of each send queue.
     kernel_parts(std::byte* base, const service_sizes& sizes, std::uint32_t blocks) noexcept

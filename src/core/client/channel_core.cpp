@@ -362,12 +362,10 @@ void channel_core::spin_then_sleep(nanoseconds deadline, Done done) noexcept {
                                      : start;
     spinner_.restart();
     while (!done() && now_ < deadline) {
-        if (now_ < spin_end) {
+        if (now_ < spin_end)
             spinner_.pause();
-        } else if (mode != poll_mode::busy &&
-                   (!life_.has_link() || life_.in_doubt() || life_.events().arm())) {
+        else if (mode != poll_mode::busy && (!life_.has_link() || life_.in_doubt() || life_.events().arm()))
             sleep(deadline);
-        }
         completion_room none;
         progress(none);
     }

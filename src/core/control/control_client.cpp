@@ -42,7 +42,7 @@ bool same_server(const server_address& a, const server_address& b) {
 
 class control_client::impl {
   public:
-    /// Without a descriptor to be woken by there is no thread, and `ask` says so.
+    /// Without a descriptor to wake it there is no thread, and `ask` fails.
     impl() {
         if (wake_.open()) thread_ = std::thread([this] { run(); });
     }
@@ -95,7 +95,7 @@ class control_client::impl {
         connections_.clear();
     }
 
-    /// Returns when to take the next one.
+    /// One round; returns when the next one is due.
     nanoseconds run_round(const std::vector<pollfd>& items) {
         std::size_t place = 1;
         for (auto& each : connections_) each.progress(items[place++].revents);
@@ -131,9 +131,8 @@ class control_client::impl {
     }
 
     client_connection& connection_to(server_address address) {
-        for (auto& each : connections_) {
+        for (auto& each : connections_)
             if (same_server(each.address(), address)) return each;
-        }
         return connections_.emplace_back(std::move(address), listening_);
     }
 

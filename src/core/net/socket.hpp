@@ -51,7 +51,7 @@ struct socket_address {
 /// Waits until `fd` is ready for `events` of poll(2). 0, ETIMEDOUT or errno.
 [[nodiscard]] int wait_ready(int fd, short events, nanoseconds deadline) noexcept;
 
-/// How long a read that sleeps lasts at most, on sockets of `let_reads_sleep`.
+/// The longest sleep of a read, on sockets of `let_reads_sleep`.
 inline constexpr std::chrono::milliseconds sleeping_read_limit{10};
 /// From now on reads and writes block, within that limit, unless they say MSG_DONTWAIT. False: they do not.
 [[nodiscard]] bool let_reads_sleep(int fd) noexcept;

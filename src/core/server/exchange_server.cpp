@@ -17,8 +17,8 @@
 /// allocates, locks or logs.
 namespace accel::core {
 
-/// A child that was forked in a handler is in no worker's turn: its answers go by `answer_otherwise`,
-/// which knows whose they are.
+/// A child that was forked in a handler runs no worker's round. Its answers go through `answer_otherwise`,
+/// which recognises them as the parent's.
 [[maybe_unused]] const int exchange_server::forgets_round =
     ::pthread_atfork(nullptr, nullptr, [] { current = nullptr; });
 
@@ -49,7 +49,7 @@ void exchange_server::refuse(exchange_state& request, status why) noexcept {
 }
 
 /// The session is about to end, which answers this request too. Refusals would keep its link busy for as long
-/// as the client asks.
+/// as the client sends requests.
 void exchange_server::ignore(exchange_state& request) noexcept {
     session& from = *request.owner;
     (void)from.drop(request);
@@ -102,7 +102,7 @@ void exchange_server::send(exchange_state& answered) noexcept {
     to.finish(answered);
 }
 
-/// Of an answer that did not leave: now, or not at all.
+/// Handles an answer that did not leave: it waits, or goes nowhere.
 [[gnu::noinline]] void exchange_server::end_answer(exchange_state& answered, status sent) noexcept {
     if (sent == status::again) return waiting_.push_back(&answered);  // within reserved capacity
     session& to = *answered.owner;
@@ -135,8 +135,8 @@ void exchange_server::send_posted() noexcept {
 }
 
 void exchange_server::send_waiting() noexcept {
-    // Each one either leaves or queues again behind the others. They are taken off at once, as a client that
-    // reads nothing lets many wait.
+    // Each answer leaves or queues again behind the others. All are erased at once, because many wait if a
+    // client reads nothing.
     const std::size_t before = waiting_.size();
     for (std::size_t i = 0; i < before; ++i) send(*waiting_[i]);
     waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(before));

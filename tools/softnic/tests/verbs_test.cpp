@@ -79,9 +79,8 @@ struct verbs : ::testing::Test {
         out.status = IBV_WC_GENERAL_ERR;
         out.wr_id = ~0ull;
         const auto deadline = steady::now() + std::chrono::seconds(10);
-        while (steady::now() < deadline) {
+        while (steady::now() < deadline)
             if (ibv_poll_cq(on, 1, &out) == 1) return out;
-        }
         ADD_FAILURE() << "no completion";
         return out;
     }
@@ -538,9 +537,8 @@ bool writes_to_itself() {
     if (ibv_post_send(one.get(), &what, &bad) != 0) return false;
     ibv_wc done{};
     const auto deadline = steady::now() + std::chrono::seconds(10);
-    while (ibv_poll_cq(cq.get(), 1, &done) == 0) {
+    while (ibv_poll_cq(cq.get(), 1, &done) == 0)
         if (steady::now() > deadline) return false;
-    }
     return done.status == IBV_WC_SUCCESS && to == from;
 }
 

@@ -160,9 +160,8 @@ void installation::on_close(int descriptor) {
     const model_guard guard(*nic_);
     note(descriptor, foreign);
     if (what == event) {
-        for (const auto& [file, each] : contexts_) {
+        for (const auto& [file, each] : contexts_)
             if (each->forget_descriptor(descriptor)) return;
-        }
     }
     contexts_.erase(descriptor);
 }
@@ -174,9 +173,8 @@ bool installation::is_event_descriptor(int descriptor) const {
 bool installation::has_event(int descriptor) {
     const std::lock_guard lock(mutex_);
     const model_guard guard(*nic_);
-    for (const auto& [file, each] : contexts_) {
+    for (const auto& [file, each] : contexts_)
         if (const event_pipe* pipe = each->find_pipe(descriptor)) return pipe->readable();
-    }
     return true;
 }
 
