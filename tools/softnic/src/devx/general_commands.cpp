@@ -65,14 +65,16 @@ void set_general(capabilities& to, device& of) {
     to.set(hca_cap::log_bf_reg_size, 9);
 }
 
-/// Operands and results of 8 bytes are in the host's order.
+/// Results of 8 bytes are in the host's order, those of 4 in the network's.
 void set_atomic(capabilities& to) {
     constexpr std::uint32_t compare_swap = 1;
     constexpr std::uint32_t fetch_add = 2;
+    constexpr std::uint32_t masked = 4 | 8;  // both
+    constexpr std::uint32_t sizes = 4 | 8;
     to.set(atomic_cap::atomic_req_8B_endianness_mode, 1);
     to.set(atomic_cap::supported_atomic_req_8B_endianness_mode_1, 1);
-    to.set(atomic_cap::atomic_operations, compare_swap | fetch_add);
-    to.set(atomic_cap::atomic_size_qp, 8);
+    to.set(atomic_cap::atomic_operations, compare_swap | fetch_add | masked);
+    to.set(atomic_cap::atomic_size_qp, sizes);
 }
 
 void set_roce(capabilities& to) {
