@@ -25,12 +25,12 @@ constexpr const char* program = "accel_bench";
 constexpr std::size_t KiB = 1024;
 constexpr std::size_t MiB = 1024 * KiB;
 /// Instructions of one call over `local`, both ends together (docs/benchmarks.md).
-constexpr double most_local_instructions = 600;
+constexpr double max_local_instructions = 600;
 /// What `rdma` adds to a bare ping-pong over verbs, both ends together.
-constexpr double most_rdma_instructions = 500;
+constexpr double max_rdma_instructions = 500;
 /// Of rdma, against bare verbs: the time of a round trip at most, bytes in a second at least.
-constexpr double most_rdma_latency = 1.15;
-constexpr double least_rdma_bandwidth = 0.95;
+constexpr double max_rdma_latency = 1.15;
+constexpr double min_rdma_bandwidth = 0.95;
 constexpr std::uint32_t rdma_depth = 8;
 
 struct settings {
@@ -53,12 +53,12 @@ std::vector<comparison> rdma_comparisons() {
         const std::string name = blocks ? "rdma block" : "rdma busy";
         for (const std::size_t size : {std::size_t{64}, 4 * KiB, 64 * KiB}) {
             all.push_back(
-                {bare_verbs(size, 1, blocks), ours(name, "rdma", options, options), size, most_rdma_latency});
+                {bare_verbs(size, 1, blocks), ours(name, "rdma", options, options), size, max_rdma_latency});
         }
         all.push_back(
             {bare_verbs(64 * KiB, rdma_depth, blocks),
              ours(name + fmt::format(", {} in flight", rdma_depth), "rdma", options, options, rdma_depth),
-             64 * KiB, 1 / least_rdma_bandwidth, rdma_depth});
+             64 * KiB, 1 / min_rdma_bandwidth, rdma_depth});
     }
     return all;
 }
@@ -70,9 +70,8 @@ std::vector<comparison> all_comparisons(const accel::report::temporary_keys& key
     const std::string zerocopy = "?insecure=true&poll=block&zerocopy=true";
     const std::string blocking = "&poll=block";
     std::vector<comparison> all;
-    for (const std::size_t size : {std::size_t{64}, 4 * KiB, 64 * KiB, MiB}) {
+    for (const std::size_t size : {std::size_t{64}, 4 * KiB, 64 * KiB, MiB})
         all.push_back({bare_zmq(false), ours("zmq", "zmq", block, block), size, 1.10});
-    }
     for (const std::size_t size : {std::size_t{64}, 4 * KiB, 64 * KiB, MiB}) {
         all.push_back(
             {bare_zmq(true),
@@ -214,15 +213,15 @@ int run(const settings& chosen) {
         sheet.add_registration(registered.value());
     }
     if (chosen.local_instructions > 0)
-        sheet.add_count("local", "instructions a call", chosen.local_instructions, most_local_instructions);
+        sheet.add_count("local", "instructions a call", chosen.local_instructions, max_local_instructions);
     if (chosen.rdma_instructions)
         sheet.add_count("rdma", "instructions a call more than bare verbs (emulated device)",
-                        *chosen.rdma_instructions, most_rdma_instructions);
+                        *chosen.rdma_instructions, max_rdma_instructions);
     std::FILE* people = chosen.json == "-" ? stderr : stdout;
     fmt::print(
         people,
         "\n{}Medians of {} rounds, measured in turn; each round: new processes, up to {} calls a side, {}.\n",
-        sheet.text(), how.rounds, how.most_calls,
+        sheet.text(), how.rounds, how.max_calls,
         pinned ? "client and server on cores of their own" : "placed by the scheduler");
     if (!chosen.json.empty() && !accel::report::write_json(chosen.json, sheet.json())) return 1;
     return chosen.strict && sheet.missed() ? 1 : 0;

@@ -42,9 +42,8 @@ class verbs_echo final : public echo {
         : socket_(std::move(socket)), link_(std::move(link)), in_flight_(in_flight), blocks_(blocks) {}
 
     bool round_trip() override {
-        for (; started_ < in_flight_; ++started_) {
+        for (; started_ < in_flight_; ++started_)
             if (!link_->send(started_)) return false;
-        }
         const auto until = clock::now() + std::chrono::milliseconds{no_more_patience_ms};
         for (std::uint32_t polls = 1;; ++polls) {
             std::uint32_t slot = 0;

@@ -28,9 +28,8 @@ std::optional<double> bare_domain::register_all(std::span<const std::span<std::b
     if (domain_ == nullptr) return std::nullopt;
     std::vector<ibv_mr*> made(ranges.size());
     const auto start = std::chrono::steady_clock::now();
-    for (std::size_t i = 0; i < ranges.size(); ++i) {
+    for (std::size_t i = 0; i < ranges.size(); ++i)
         made[i] = ibv_reg_mr(domain_, ranges[i].data(), ranges[i].size(), 0);
-    }
     const auto end = std::chrono::steady_clock::now();
     bool all = true;
     for (ibv_mr* each : made) {

@@ -37,7 +37,7 @@ verbs_link::verbs_link(const verbs_link_options& options)
     : options_(options),
       message_bytes_(header_bytes + options.payload_bytes),
       stride_((message_bytes_ + page_bytes - 1) / page_bytes * page_bytes),
-      depth_(std::max(options.slots + options.slots / 2, least_depth)),
+      depth_(std::max(options.slots + options.slots / 2, min_depth)),
       receives_(shared_receives),
       receives_at_once_(shared_receives_at_once),
       memory_(2 * options.slots * stride_ + page_bytes),
@@ -67,9 +67,8 @@ result<void> verbs_link::open_port() {
         context_.reset(ibv_open_device(list[i]));
         ibv_device_attr limits{};
         if (!context_ || ibv_query_device(context_.get(), &limits) != 0) continue;
-        for (std::uint8_t number = 1; number <= limits.phys_port_cnt; ++number) {
+        for (std::uint8_t number = 1; number <= limits.phys_port_cnt; ++number)
             if (take_port(*context_, number)) break;
-        }
     }
     if (list != nullptr) ibv_free_device_list(list);
     if (port_number_ == 0) return error{status::unsupported, 0, "no RDMA device has an active port"};
@@ -131,9 +130,8 @@ result<void> verbs_link::connect(const verbs_address& peer) {
     peer_ = peer;
     if (!to_ready(peer)) return failed("ibv_modify_qp", errno);
     for (std::uint32_t i = 0; i + 1 < receives_at_once_; ++i) chain_[i].next = &chain_[i + 1];
-    for (std::uint32_t posted = 0; posted + receives_at_once_ <= receives_; posted += receives_at_once_) {
+    for (std::uint32_t posted = 0; posted + receives_at_once_ <= receives_; posted += receives_at_once_)
         if (!post_receives()) return failed("ibv_post_recv", errno);
-    }
     if (channel_ && ibv_req_notify_cq(completions_.get(), 0) != 0) return failed("ibv_req_notify_cq", errno);
     return {};
 }
@@ -188,9 +186,7 @@ bool verbs_link::sleep(int other_fd, int milliseconds) noexcept {
     ibv_cq* told = nullptr;
     void* unused = nullptr;
     if (ibv_get_cq_event(channel_.get(), &told, &unused) != 0) return false;
-    if (++events_ == events_acknowledged_at_once) {
-        ibv_ack_cq_events(told, std::exchange(events_, 0));
-    }
+    if (++events_ == events_acknowledged_at_once) ibv_ack_cq_events(told, std::exchange(events_, 0));
     return ibv_req_notify_cq(told, 0) == 0;
 }
 

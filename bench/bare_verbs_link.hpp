@@ -57,7 +57,7 @@ class verbs_link {
 
   private:
     static constexpr std::uint32_t wanted_inline_bytes = 128;
-    static constexpr std::uint32_t least_depth = 16;
+    static constexpr std::uint32_t min_depth = 16;
     static constexpr std::uint32_t shared_receives = 256;
     static constexpr std::uint32_t shared_receives_at_once = 32;
     static constexpr std::uint64_t sent_id = 1;

@@ -107,17 +107,15 @@ int serve_bare_zmq(bool curve) {
     char endpoint[128] = {};
     std::size_t length = sizeof endpoint;
     if (zmq_bind(socket.get(), "tcp://127.0.0.1:*") != 0 ||
-        zmq_getsockopt(socket.get(), ZMQ_LAST_ENDPOINT, endpoint, &length) != 0) {
+        zmq_getsockopt(socket.get(), ZMQ_LAST_ENDPOINT, endpoint, &length) != 0)
         return 1;
-    }
     announce(curve ? fmt::format("{} {}", endpoint, own.open) : std::string{endpoint});
     zmq_msg_t peer, payload;
     zmq_msg_init(&peer);
     zmq_msg_init(&payload);
-    while (zmq_msg_recv(&peer, socket.get(), 0) >= 0 && zmq_msg_recv(&payload, socket.get(), 0) >= 0) {
+    while (zmq_msg_recv(&peer, socket.get(), 0) >= 0 && zmq_msg_recv(&payload, socket.get(), 0) >= 0)
         if (zmq_msg_send(&peer, socket.get(), ZMQ_SNDMORE) < 0 || zmq_msg_send(&payload, socket.get(), 0) < 0)
             break;
-    }
     zmq_msg_close(&peer);
     zmq_msg_close(&payload);
     return 0;

@@ -8,7 +8,10 @@ short=2000 long=12000
 
 instructions_of() {
     local log
-    log=$(valgrind --tool=callgrind --callgrind-out-file=/dev/null "$program" "$1" 2>&1) || { echo "$log" >&2; return 1; }
+    log=$(valgrind --tool=callgrind --callgrind-out-file=/dev/null "$program" "$1" 2>&1) || {
+        echo "$log" >&2
+        return 1
+    }
     sed -n 's/^==[0-9]*== Collected : \([0-9]*\).*/\1/p' <<<"$log"
 }
 

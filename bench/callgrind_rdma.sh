@@ -48,7 +48,8 @@ awk -F '\t' -v count=$count '
         if ($2 ~ /^libmlx5/) driver[which] += $1
     }
     function row(name, b, o, v) {
-        printf "%-28s %8.0f %8.0f %8.0f %8.0f %8.0f\n", name, b / count, o / count, v / count, (o - b) / count, (v - b) / count
+        printf "%-28s %8.0f %8.0f %8.0f %8.0f %8.0f\n", name, b / count, o / count, v / count, \
+            (o - b) / count, (v - b) / count
     }
     function rest(which) { return total[which] - program[which] - driver[which] }
     END {

@@ -33,15 +33,14 @@ result<double> measure(const side& which, const comparison& what, const effort& 
     if (!client) return client.error();
 
     const auto warm_until = clock::now() + how.longest / 4;
-    for (std::size_t i = 0; i < how.most_calls / 4 && clock::now() < warm_until; ++i) {
+    for (std::size_t i = 0; i < how.max_calls / 4 && clock::now() < warm_until; ++i)
         if (!client.value()->round_trip()) return broken(which, "a call failed while warming up");
-    }
     std::vector<double> times;
-    times.reserve(how.most_calls);
+    times.reserve(how.max_calls);
     const auto begin = clock::now();
     const auto until = begin + how.longest;
     auto start = begin;
-    while (times.size() < how.most_calls && start < until) {
+    while (times.size() < how.max_calls && start < until) {
         if (!client.value()->round_trip()) return broken(which, "a call failed");
         const auto end = clock::now();
         times.push_back(report::microseconds(end - start));

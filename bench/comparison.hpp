@@ -23,7 +23,7 @@ struct comparison {
 
 struct effort {
     std::size_t rounds = 11;
-    std::size_t most_calls = 2'000;          ///< of one side in one round
+    std::size_t max_calls = 2'000;           ///< of one side in one round
     std::chrono::milliseconds longest{400};  ///< of one side in one round
     const placement* cores = nullptr;        ///< client and server on cores of their own; null: anywhere
 };

@@ -62,9 +62,8 @@ result<void> wait_for(CUstream_st* stream, std::uint32_t* abort, unsigned patien
 registered_pages::~registered_pages() {
     // The address is CUDA's only name for a page.
     // NOLINTNEXTLINE(performance-no-int-to-ptr)
-    for (const std::uintptr_t page : ours_) {
+    for (const std::uintptr_t page : ours_)
         static_cast<void>(cudaHostUnregister(reinterpret_cast<void*>(page)));
-    }
 }
 
 result<void> registered_pages::add_page(std::uintptr_t page, bool registers) {
@@ -92,17 +91,15 @@ result<void> registered_pages::add_page(std::uintptr_t page, bool registers) {
 
 result<void> registered_pages::add(const void* first, std::size_t bytes) {
     const auto begin = reinterpret_cast<std::uintptr_t>(first);
-    for (std::uintptr_t page = begin & ~(page_bytes - 1); page < begin + bytes; page += page_bytes) {
+    for (std::uintptr_t page = begin & ~(page_bytes - 1); page < begin + bytes; page += page_bytes)
         if (auto done = add_page(page, false); !done) return done.error();
-    }
     return {};
 }
 
 result<void> registered_pages::add_registers(const void* first, std::size_t bytes) {
     const auto begin = reinterpret_cast<std::uintptr_t>(first);
-    for (std::uintptr_t page = begin & ~(page_bytes - 1); page < begin + bytes; page += page_bytes) {
+    for (std::uintptr_t page = begin & ~(page_bytes - 1); page < begin + bytes; page += page_bytes)
         if (auto done = add_page(page, true); !done) return done.error();
-    }
     return {};
 }
 

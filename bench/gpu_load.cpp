@@ -96,9 +96,8 @@ result<std::vector<client>> connect_all(context& ctx, const std::string& uri, co
 std::vector<tally> run_all(std::vector<client>& clients, std::uint64_t calls, bool counted) {
     std::vector<tally> seen(clients.size());
     std::vector<std::thread> threads;
-    for (std::size_t i = 0; i < clients.size(); ++i) {
+    for (std::size_t i = 0; i < clients.size(); ++i)
         threads.emplace_back([&, i] { seen[i] = run_client(clients[i], i << 40, calls, counted); });
-    }
     for (std::thread& each : threads) each.join();
     return seen;
 }

@@ -21,7 +21,7 @@ namespace {
 using namespace accel;
 
 constexpr int nothing_to_run_on = 77;
-constexpr std::size_t most_payload_bytes = std::size_t{1} << 30;
+constexpr std::size_t max_payload_bytes = std::size_t{1} << 30;
 
 struct settings {
     std::vector<std::string> only{"post", "payload", "cpu", "device"};
@@ -229,7 +229,7 @@ nlohmann::json bench_run::document() const {
 int bench_run::run() {
     const auto payloads = report::parse_sizes(wanted_.payloads);
     const bool in_range = payloads && std::all_of(payloads->begin(), payloads->end(), [](std::size_t bytes) {
-                              return bytes > 0 && bytes <= most_payload_bytes;
+                              return bytes > 0 && bytes <= max_payload_bytes;
                           });
     if (!in_range)
         return report::complain("gpu_post_bench", "--payload takes sizes from 1 to 1G, as in 64,1K");

@@ -107,9 +107,8 @@ int serve_until_stopped(const std::string& uri, memory_kind memory, bool pinned)
     auto served = listen(*ctx, uri, memory, pinned);
     if (!served) return report::complain("gpu_bench", served.error());
     std::cout << "listens " << served->endpoints().at(0) << std::endl;
-    for (int number = 0; sigwait(&signals, &number) == 0 && number == SIGUSR1;) {
+    for (int number = 0; sigwait(&signals, &number) == 0 && number == SIGUSR1;)
         std::cout << "gpu_bytes " << served->statistics().gpu_memory_bytes << std::endl;
-    }
     return 0;
 }
 

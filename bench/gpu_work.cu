@@ -10,7 +10,7 @@ namespace accel::bench {
 namespace {
 
 constexpr unsigned block_threads = 256;
-constexpr unsigned most_blocks = 264;
+constexpr unsigned max_blocks = 264;
 
 using word = unsigned long long;
 
@@ -28,7 +28,7 @@ __global__ void add_words(const word* words, std::size_t count, word* sum) {
 void sum_on_gpu(CUstream_st* stream, std::span<const std::byte> request, std::span<std::byte> response) {
     const std::size_t count = request.size() / sizeof(word);
     const std::size_t wanted = (count + block_threads - 1) / block_threads;
-    const auto blocks = static_cast<unsigned>(std::clamp<std::size_t>(wanted, 1, most_blocks));
+    const auto blocks = static_cast<unsigned>(std::clamp<std::size_t>(wanted, 1, max_blocks));
     cudaMemsetAsync(response.data(), 0, sizeof(word), stream);
     add_words<<<blocks, block_threads, 0, stream>>>(reinterpret_cast<const word*>(request.data()), count,
                                                     reinterpret_cast<word*>(response.data()));

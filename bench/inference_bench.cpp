@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the time of an inference goes: handlers on the host over rdma, staged, and over gdr, beside a service
-// that lives on the GPU.
+// that is GPU-resident.
 #include "emulated.hpp"
 #include "inference_load.hpp"
 #include "report/program.hpp"
@@ -30,9 +30,8 @@ struct settings {
 
 /// Of the rows of one network, that which others are compared with: rdma, staged, launched.
 double baseline_of(const std::vector<bench::inference_row>& rows) {
-    for (const auto& each : rows) {
+    for (const auto& each : rows)
         if (each.how == bench::serving{"rdma", "launched"}) return each.total_us;
-    }
     return 0;
 }
 
@@ -58,12 +57,12 @@ nlohmann::json to_json(const bench::inference_row& row, double baseline, bool em
                        {"server_us", row.server_us},
                        {"cpu_us_per_request", row.cpu_us_per_request}};
     if (baseline > 0) out["of_rdma_launched"] = row.total_us / baseline;
-    if (row.turns) {
-        const bench::resident_turns& turns = *row.turns;
-        out["turns"] = {
-            {"nodes", turns.nodes},        {"turns", turns.turns},  {"waiting_us", turns.waiting},
-            {"copy_in_us", turns.copy_in}, {"work_us", turns.work}, {"copy_out_us", turns.copy_out},
-            {"answer_us", turns.answer},   {"mean_us", turns.mean}, {"least_us", turns.least}};
+    if (row.graph) {
+        const bench::graph_times& times = *row.graph;
+        out["iterations"] = {
+            {"nodes", times.nodes},        {"iterations", times.iterations}, {"waiting_us", times.waiting},
+            {"copy_in_us", times.copy_in}, {"work_us", times.work},          {"copy_out_us", times.copy_out},
+            {"answer_us", times.answer},   {"mean_us", times.mean},          {"min_us", times.min}};
     }
     return out;
 }
@@ -95,26 +94,26 @@ std::vector<std::string> cells(const bench::inference_row& row, double baseline,
             number(row.cpu_us_per_request)};
 }
 
-void print_turns(const std::vector<bench::inference_row>& rows) {
+void print_graph_times(const std::vector<bench::inference_row>& rows) {
     report::table table({{"network", report::table::align::left},
                          {"nodes"},
-                         {"turns"},
+                         {"iterations"},
                          {"waiting"},
                          {"copy in"},
                          {"work"},
                          {"copy out"},
                          {"answer"},
                          {"mean us"},
-                         {"least"}});
+                         {"min"}});
     for (const auto& row : rows) {
-        if (!row.turns) continue;
-        const bench::resident_turns& turns = *row.turns;
-        table.add_row({row.what.text(), std::to_string(turns.nodes), std::to_string(turns.turns),
-                       number(turns.waiting), number(turns.copy_in), number(turns.work),
-                       number(turns.copy_out), number(turns.answer), number(turns.mean),
-                       number(turns.least)});
+        if (!row.graph) continue;
+        const bench::graph_times& times = *row.graph;
+        table.add_row({row.what.text(), std::to_string(times.nodes), std::to_string(times.iterations),
+                       number(times.waiting), number(times.copy_in), number(times.work),
+                       number(times.copy_out), number(times.answer), number(times.mean), number(times.min)});
     }
-    std::cout << "\nTurns of resident services, by the GPU's clock, warming up among them:\n" << table.text();
+    std::cout << "\nIterations of GPU-resident services, by the GPU's clock, warming up among them:\n"
+              << table.text();
 }
 
 constexpr const char* legend =
@@ -122,7 +121,8 @@ constexpr const char* legend =
     "gdr: "
     "into GPU memory.\nlaunched, replayed: a handler on the host gives the GPU the kernels one by one, or as "
     "one "
-    "CUDA graph; resident: a graph\nthat takes requests itself, host_slots: with slots on the host. apart: "
+    "CUDA graph; gpu_resident: a graph\nthat takes requests itself, host_slots: with slots on the host. "
+    "apart: "
     "the greatest difference of an answer, "
     "as "
     "a part of the greatest value. ratio: of the total,\nto rdma launched. rest: of the total, what is no "
@@ -165,7 +165,7 @@ int run(const settings& wanted) {
         }
     }
     std::cout << table.text() << legend;
-    print_turns(all);
+    print_graph_times(all);
     for (const scheme_report& each : ctx->schemes())
         std::cout << fmt::format("{}: {}\n", each.scheme, each.reason);
     if (!bench::has_torch())

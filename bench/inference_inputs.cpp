@@ -89,11 +89,10 @@ std::vector<std::byte> answer_of_host(const network_choice& choice, std::span<co
     const auto model = digits::network::load(digits::embedded_weights());
     tensor values{};
     digits::failure why = digits::failure::none;
-    if (choice.name == "digits_raw") {
+    if (choice.name == "digits_raw")
         why = digits::preprocess(input, values);
-    } else {
+    else
         std::memcpy(values.data(), input.data(), std::min(input.size(), sizeof values));
-    }
     digits::digit_answer answer;
     if (why == digits::failure::none) why = model.value->classify(values, answer.scores);
     answer.label = why == digits::failure::none

@@ -113,9 +113,8 @@ result<inference_row> measure(context& ctx, const inference_server& served, cons
     row.how = how;
     row.payload_bytes = served.input_bytes();
     timeline times;
-    for (std::uint64_t i = 0; i < wanted.warm_up; ++i) {
+    for (std::uint64_t i = 0; i < wanted.warm_up; ++i)
         if (client.call(i, times) >= 1) return error{status::application_error, 0, "no right answer"};
-    }
     auto before = served.cpu_time();
     if (!before) return before.error();
     std::vector<nanoseconds> totals;
@@ -143,11 +142,11 @@ result<inference_row> measure(context& ctx, const inference_server& served, cons
 }
 
 /// The GPU's own times where it serves by itself; what clients are told is the whole of them.
-void take_stages(inference_row& row, const resident_turns& turns) {
-    row.queue_us = turns.waiting;
-    row.copy_us = turns.copy_in + turns.copy_out;
-    row.inference_us = turns.work;
-    row.turns = turns;
+void take_stages(inference_row& row, const graph_times& times) {
+    row.queue_us = times.waiting;
+    row.copy_us = times.copy_in + times.copy_out;
+    row.inference_us = times.work;
+    row.graph = times;
 }
 
 void measure_all(context& ctx, const network_choice& choice, const std::string& who,
@@ -176,10 +175,10 @@ void measure_all(context& ctx, const network_choice& choice, const std::string& 
                                  row->total_us);
         rows.push_back(std::move(*row));
     }
-    const auto turns = served->stop();
+    const auto times = served->stop();
     if (who == by_handlers) return;
-    if (!turns) std::cerr << "inference_bench: the resident service did not end as it should\n";
-    for (std::size_t i = first; turns && i < rows.size(); ++i) take_stages(rows[i], *turns);
+    if (!times) std::cerr << "inference_bench: the GPU-resident service did not end as it should\n";
+    for (std::size_t i = first; times && i < rows.size(); ++i) take_stages(rows[i], *times);
 }
 
 }  // namespace
@@ -188,7 +187,7 @@ std::vector<inference_row> measure_network(context& ctx, const network_choice& c
                                            const inference_settings& wanted) {
     std::vector<inference_row> rows;
     std::optional<questions> asks;
-    for (const char* who : {by_handlers, host_slots, resident})
+    for (const char* who : {by_handlers, host_slots, gpu_resident})
         measure_all(ctx, choice, who, asks, wanted, rows);
     return rows;
 }

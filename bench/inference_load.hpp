@@ -28,7 +28,7 @@ struct inference_row {
     double farthest = 0;      ///< `distance` of the others, at most
     double total_us = 0, p50_us = 0, p99_us = 0, request_us = 0, queue_us = 0, copy_us = 0,
            preprocessing_us = 0, inference_us = 0, response_us = 0, server_us = 0, cpu_us_per_request = 0;
-    std::optional<resident_turns> turns;  ///< all calls, also those to warm up
+    std::optional<graph_times> graph;  ///< all calls, also those to warm up
 };
 
 /// All ways, the first of which is the one that others are compared with: rdma, staged, launched. What cannot

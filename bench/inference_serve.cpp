@@ -56,14 +56,14 @@ int serve_by_handlers(context& ctx, const network_choice& choice, network& serve
     return 0;
 }
 
-void say_turns(const gpu_graph_statistics& seen) {
+void say_graph_times(const gpu_graph_statistics& seen) {
     const auto us = [](std::chrono::nanoseconds time) { return report::microseconds(time); };
-    say(fmt::format("turns {} {} {} {} {} {} {} {} {}", seen.nodes, seen.iterations, us(seen.stages.waiting),
-                    us(seen.stages.copy_in), us(seen.stages.work), us(seen.stages.copy_out),
-                    us(seen.stages.answer), us(seen.mean), us(seen.least)));
+    say(fmt::format("iterations {} {} {} {} {} {} {} {} {}", seen.nodes, seen.iterations,
+                    us(seen.stages.waiting), us(seen.stages.copy_in), us(seen.stages.work),
+                    us(seen.stages.copy_out), us(seen.stages.answer), us(seen.mean), us(seen.least)));
 }
 
-int serve_resident(context& ctx, const network_choice& choice, network& served, const std::string& who) {
+int serve_gpu_resident(context& ctx, const network_choice& choice, network& served, const std::string& who) {
     auto options = gpu_service::defaults();
     options.memory = memory_kind::cuda(choice.gpu);
     options.security.insecure = true;
@@ -79,7 +79,7 @@ int serve_resident(context& ctx, const network_choice& choice, network& served, 
     say_ready(served);
     if (graph->stop(std::chrono::seconds{10}) != status::ok)
         return report::complain(program, "the GPU does not end its work");
-    say_turns(graph->statistics());
+    say_graph_times(graph->statistics());
     return 0;
 }
 
@@ -92,7 +92,7 @@ int serve_network(const network_choice& choice, const std::string& who) {
     auto served = load_network(choice);
     if (!served) return report::complain(program, served.error());
     return who == by_handlers ? serve_by_handlers(*ctx, choice, **served)
-                              : serve_resident(*ctx, choice, **served, who);
+                              : serve_gpu_resident(*ctx, choice, **served, who);
 }
 
 }  // namespace accel::bench

@@ -63,15 +63,15 @@ result<std::chrono::nanoseconds> inference_server::cpu_time() const {
     return *used;
 }
 
-std::optional<resident_turns> inference_server::stop() {
+std::optional<graph_times> inference_server::stop() {
     ::kill(process_->id(), SIGTERM);
-    const auto told = process_->wait_for("turns ", patience_to_end);
+    const auto told = process_->wait_for("iterations ", patience_to_end);
     (void)process_->stop(patience_to_end);
     if (!told) return std::nullopt;
-    resident_turns out;
+    graph_times out;
     std::istringstream words(*told);
-    words >> out.nodes >> out.turns >> out.waiting >> out.copy_in >> out.work >> out.copy_out >> out.answer >>
-        out.mean >> out.least;
+    words >> out.nodes >> out.iterations >> out.waiting >> out.copy_in >> out.work >> out.copy_out >>
+        out.answer >> out.mean >> out.min;
     if (!words) return std::nullopt;
     return out;
 }

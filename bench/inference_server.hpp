@@ -21,7 +21,7 @@ namespace accel::bench {
 /// One way to serve a network: over which scheme, and how its kernels come to run.
 struct serving {
     std::string scheme;
-    std::string way;  ///< launched or replayed by a handler; resident, or with host_slots
+    std::string way;  ///< launched or replayed by a handler; gpu_resident, or with host_slots
     friend bool operator==(const serving&, const serving&) = default;
     friend bool operator<(const serving& a, const serving& b) {
         return std::tie(a.scheme, a.way) < std::tie(b.scheme, b.way);
@@ -31,14 +31,14 @@ struct serving {
 /// Who serves, as programs are told: handlers in all ways, or a graph that takes requests itself, with slots
 /// on the GPU or on the host.
 inline constexpr const char* by_handlers = "handlers";
-inline constexpr const char* resident = "resident";
+inline constexpr const char* gpu_resident = "gpu_resident";
 inline constexpr const char* host_slots = "host_slots";
 
-/// What a resident service has counted, in microseconds.
-struct resident_turns {
+/// What a GPU-resident service has counted, in microseconds.
+struct graph_times {
     std::size_t nodes = 0;
-    std::uint64_t turns = 0;
-    double waiting = 0, copy_in = 0, work = 0, copy_out = 0, answer = 0, mean = 0, least = 0;
+    std::uint64_t iterations = 0;
+    double waiting = 0, copy_in = 0, work = 0, copy_out = 0, answer = 0, mean = 0, min = 0;
 };
 
 /// The server of a network in a process of its own, which runs `serve_network`.
@@ -54,8 +54,8 @@ class inference_server {
     [[nodiscard]] const std::map<serving, std::string>& uris() const noexcept { return uris_; }
     /// Processor time of the process so far.
     [[nodiscard]] result<std::chrono::nanoseconds> cpu_time() const;
-    /// Ends it; what a resident service has counted.
-    [[nodiscard]] std::optional<resident_turns> stop();
+    /// Ends it; what a GPU-resident service has counted.
+    [[nodiscard]] std::optional<graph_times> stop();
 
   private:
     inference_server();

@@ -36,9 +36,8 @@ descriptor serve_one_on_loopback() {
     socklen_t length = sizeof address;
     auto* const generic = reinterpret_cast<sockaddr*>(&address);
     if (bind(listener.get(), generic, length) != 0 || listen(listener.get(), 1) != 0 ||
-        getsockname(listener.get(), generic, &length) != 0) {
+        getsockname(listener.get(), generic, &length) != 0)
         return descriptor{-1};
-    }
     announce(std::to_string(ntohs(address.sin_port)));
     descriptor client{accept(listener.get(), nullptr, nullptr)};
     send_at_once(client.get());
@@ -48,9 +47,8 @@ descriptor serve_one_on_loopback() {
 result<descriptor> connect_on_loopback(const std::string& port) {
     descriptor socket{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
     const sockaddr_in address = loopback(static_cast<std::uint16_t>(std::atoi(port.c_str())));
-    if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
         return error{status::system_error, errno, std::string{"connect: "} + std::strerror(errno)};
-    }
     send_at_once(socket.get());
     return socket;
 }

@@ -18,9 +18,8 @@ class channel_echo final : public echo {
         : context_(std::move(ctx)), to_(std::move(to)), size_bytes_(size_bytes), in_flight_(in_flight) {}
 
     bool round_trip() override {
-        for (; started_ < in_flight_; ++started_) {
+        for (; started_ < in_flight_; ++started_)
             if (!start()) return false;
-        }
         if (to_.wait(done_, std::chrono::seconds{10}) != 1) return false;
         const bool answered = done_[0].status == status::ok && done_[0].response.size() == size_bytes_;
         to_.release(done_[0].id);

@@ -41,12 +41,10 @@ std::vector<post_case> post_cases(std::uint32_t processors) {
     std::vector<post_case> all;
     for (const place where : {place::host, place::gpu}) {
         for (const ordering how : {ordering::two_fences, ordering::deferred_doorbell,
-                                   ordering::two_sequential, ordering::one_fence_unsound}) {
+                                   ordering::two_sequential, ordering::one_fence_unsound})
             all.push_back(ordered(of_thread(1, where), how));
-        }
-        for (const std::uint32_t batch : thread_batches) {
+        for (const std::uint32_t batch : thread_batches)
             if (batch > 1) all.push_back(of_thread(batch, where));
-        }
         all.push_back(of_warps(1, where));
         post_case block = of_warps(1, where);
         block.who = poster::block;
@@ -62,10 +60,9 @@ std::vector<post_case> payload_cases(const std::vector<std::size_t>& payloads, s
     std::vector<post_case> all;
     for (const bool carried : {false, true}) {
         for (const std::size_t bytes : payloads) {
-            if (carried && bytes > most_carried) continue;
-            for (const post_case& each : {of_thread(1), of_warps(1), of_warps(processors)}) {
+            if (carried && bytes > max_carried) continue;
+            for (const post_case& each : {of_thread(1), of_warps(1), of_warps(processors)})
                 all.push_back(with_payload(each, bytes, carried));
-            }
         }
     }
     return all;
@@ -76,10 +73,9 @@ std::vector<post_case> cpu_cases(const std::vector<std::size_t>& payloads) {
     for (const std::uint32_t batch : thread_batches) all.push_back(of_thread(batch));
     for (const bool carried : {false, true}) {
         for (const std::size_t bytes : payloads) {
-            if (carried && bytes > most_carried) continue;
-            for (const std::uint32_t batch : {1U, warp_threads}) {
+            if (carried && bytes > max_carried) continue;
+            for (const std::uint32_t batch : {1U, warp_threads})
                 all.push_back(with_payload(of_thread(batch), bytes, carried));
-            }
         }
     }
     return all;

@@ -14,7 +14,7 @@ constexpr std::uint64_t some_local = 0x7f21'3000'0000;
 constexpr std::uint64_t some_remote = 0x7e54'8000'0000;
 constexpr std::uint32_t some_local_key = 0x0018'2f00;
 constexpr std::uint32_t some_remote_key = 0x0019'4a00;
-constexpr std::uint64_t most_requests = std::uint64_t{4} << 20;
+constexpr std::uint64_t max_requests = std::uint64_t{4} << 20;
 
 template <bool Carried>
 void post_all(cpu_ring& to, const post_plan& plan) noexcept {
@@ -45,7 +45,7 @@ cpu_ring::cpu_ring(std::uint32_t queue_pair) : blocks(std::size_t{ring_blocks} *
 
 const std::vector<std::byte>& carried_bytes() {
     static const auto made = [] {
-        std::vector<std::byte> out(most_carried);
+        std::vector<std::byte> out(max_carried);
         for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<std::byte>(i * 31 + 5);
         return out;
     }();
@@ -71,7 +71,7 @@ void post_on_cpu(cpu_ring& to, const post_plan& plan, bool carried) noexcept {
 
 std::uint64_t requests_for(double milliseconds, double ns_per_request, std::uint32_t batch) {
     const double wanted = milliseconds * 1e6 / std::max(ns_per_request, 0.1);
-    const auto requests = static_cast<std::uint64_t>(std::min(wanted, static_cast<double>(most_requests)));
+    const auto requests = static_cast<std::uint64_t>(std::min(wanted, static_cast<double>(max_requests)));
     return std::max<std::uint64_t>(requests / batch, 1) * batch;
 }
 

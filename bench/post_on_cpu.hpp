@@ -28,7 +28,7 @@ struct cpu_ring {
 }
 /// What is carried; `plan.payload` for the CPU.
 [[nodiscard]] const std::vector<std::byte>& carried_bytes();
-inline constexpr std::uint32_t most_carried = 512;
+inline constexpr std::uint32_t max_carried = 512;
 
 [[nodiscard]] post_plan plan_of(const post_case& what);
 /// Posts all of a plan.

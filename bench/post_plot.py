@@ -98,8 +98,8 @@ def plot_times(rows):
     first -= 1 if min(ns for _, ns in bars) <= 10.0 ** first * 1.2 else 0
     right, bottom = WIDTH - RIGHT, TOP + STEP * len(bars)
     body = [text(24, 28, f"Posting a request of {size_text(payload)}: ns, of one poster", size=17, weight="bold"),
-            text(24, 47, "logarithmic; rings that no adapter reads, where no device is named: there is no wire", size=12,
-                 colour=FAINT)]
+            text(24, 47, "logarithmic; rings that no adapter reads, where no device is named: there is no wire",
+                 size=12, colour=FAINT)]
     for power in range(first, last + 1):
         x = at(10.0 ** power, first, last, LEFT, right)
         body.append(f'<line x1="{x:.1f}" y1="{TOP - 8}" x2="{x:.1f}" y2="{bottom}" stroke="{GRID}"/>')
@@ -120,7 +120,7 @@ def curve_name(row):
 
 
 def curves_of(rows):
-    """{name: [(payload, Gb/s)]} of what was measured at two payloads or more, in host memory, in the library's order."""
+    """{name: [(payload, Gb/s)]} of rows in host memory, in the library's order, with two payloads or more."""
     found = {}
     for row in rows:
         if row["memory"] == "host" and row["order"] == "two fences":
@@ -151,7 +151,8 @@ def plot_rates(rows):
     for i, (name, points) in enumerate(curves.items()):
         # What is carried is dashed, in the colour of the same that is named.
         colour = colours.setdefault(name.replace(CARRIED, ""), COLOURS[len(colours) % len(COLOURS)])
-        places = [(at(size, x_first, x_last, left, right), at(rate, y_first, y_last, bottom, top)) for size, rate in points]
+        places = [(at(size, x_first, x_last, left, right), at(rate, y_first, y_last, bottom, top))
+                  for size, rate in points]
         dashes = ' stroke-dasharray="6 4"' if CARRIED in name else ""
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
         body.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"{dashes}/>')

@@ -72,7 +72,8 @@ class Rates(unittest.TestCase):
         self.assertAlmostEqual(two[1] - three[1], 2 * (one[1] - two[1]), delta=0.2)
 
     def test_only_the_library_s_order_and_host_memory(self):
-        rows = [row(payload_bytes=size, **kind) for size in (8, 64) for kind in ({}, {"order": "one, UNSOUND"}, {"memory": "GPU"})]
+        kinds = ({}, {"order": "one, UNSOUND"}, {"memory": "GPU"})
+        rows = [row(payload_bytes=size, **kind) for size in (8, 64) for kind in kinds]
         self.assertEqual(list(post_plot.curves_of(rows)), ["thread, 1 a doorbell"])
 
     def test_one_payload_is_no_curve(self):

@@ -24,7 +24,7 @@ constexpr unsigned host_patience_ms = 5'000;
 constexpr std::uint32_t batches_between_looks = 1024;
 constexpr std::size_t ring_bytes = std::size_t{ring_blocks} * mlx5::wqebb_bytes;
 constexpr std::size_t line_bytes = 64;
-constexpr std::uint32_t most_queues_each = 4;  // processor
+constexpr std::uint32_t max_queues_each = 4;  // processor
 
 /// Those of all queues, one behind another; each record and doorbell in a line of its own.
 struct ring_set {
@@ -52,11 +52,10 @@ __device__ __forceinline__ void tell(const mlx5::send_queue_ref& queue, const ba
     } else {
         if (How == ordering::two_sequential) __threadfence_system();
         mlx5::store_whole(queue.doorbell_record, mlx5::to_be32(share.end & 0xffffU));
-        if (How == ordering::two_sequential) {
+        if (How == ordering::two_sequential)
             __threadfence_system();
-        } else {
+        else
             mlx5::order_doorbell_record_before_doorbell();
-        }
         mlx5::store_whole(queue.doorbell, doorbell);
     }
 }
@@ -78,8 +77,8 @@ __global__ void post_many(post_plan plan, ring_set memory, kernel_bounds bounds,
     post_report report;
     const bool first = Scope::rank() == 0;
     report.begin = gpu_nanoseconds();
-    for (std::uint32_t turn = 1; report.posted < plan.requests; ++turn) {
-        if (turn % batches_between_looks == 0) {
+    for (std::uint32_t pass = 1; report.posted < plan.requests; ++pass) {
+        if (pass % batches_between_looks == 0) {
             const bool over = first && is_over(bounds, report.begin);
             report.outcome = Scope::of_first(over ? 1 : 0) != 0 ? status::timed_out : status::ok;
             if (report.outcome != status::ok) break;
@@ -143,13 +142,13 @@ class rings_on_gpu final : public post_rings {
     [[nodiscard]] result<bool> is_as_on_cpu(const post_case& what, post_plan plan, std::uint32_t queue) const;
     [[nodiscard]] result<void> clear();
     [[nodiscard]] ring_set memory_of(place where) const {
-        const auto lines = std::size_t{most_queues_} * line_bytes;
+        const auto lines = std::size_t{max_queues_} * line_bytes;
         const cuda_memory& from = where == place::gpu ? on_gpu_ : on_host_;
-        return {from.data(), from.data() + most_queues_ * ring_bytes, small_.data() + lines};
+        return {from.data(), from.data() + max_queues_ * ring_bytes, small_.data() + lines};
     }
 
     cudaDeviceProp properties_{};
-    std::uint32_t most_queues_ = 0;
+    std::uint32_t max_queues_ = 0;
     cudaStream_t stream_ = nullptr;
     cuda_memory on_host_;
     cuda_memory on_gpu_;
@@ -162,10 +161,10 @@ result<void> rings_on_gpu::start(int gpu) {
     if (auto done = cuda_done(cudaSetDevice(gpu), "the GPU"); !done) return done.error();
     if (auto done = cuda_done(cudaGetDeviceProperties(&properties_, gpu), "the GPU"); !done)
         return done.error();
-    most_queues_ = most_queues_each * processors();
+    max_queues_ = max_queues_each * processors();
     if (auto done = cuda_done(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream"); !done)
         return done.error();
-    const std::size_t bytes = most_queues_ * (ring_bytes + line_bytes);
+    const std::size_t bytes = max_queues_ * (ring_bytes + line_bytes);
     struct wish {
         cuda_memory& out;
         memory_place where;
@@ -173,21 +172,20 @@ result<void> rings_on_gpu::start(int gpu) {
     };
     for (const wish& each :
          {wish{on_host_, memory_place::pinned, bytes}, wish{on_gpu_, memory_place::gpu, bytes},
-          wish{small_, memory_place::pinned, 2 * most_queues_ * line_bytes},
-          wish{reports_, memory_place::pinned, most_queues_ * sizeof(post_report)},
-          wish{payload_, memory_place::gpu, most_carried}}) {
+          wish{small_, memory_place::pinned, 2 * max_queues_ * line_bytes},
+          wish{reports_, memory_place::pinned, max_queues_ * sizeof(post_report)},
+          wish{payload_, memory_place::gpu, max_carried}}) {
         auto made = cuda_memory::allocate(each.where, each.bytes);
         if (!made) return made.error();
         each.out = std::move(*made);
     }
-    return cuda_done(
-        cudaMemcpy(payload_.data(), carried_bytes().data(), most_carried, cudaMemcpyHostToDevice), "a copy");
+    return cuda_done(cudaMemcpy(payload_.data(), carried_bytes().data(), max_carried, cudaMemcpyHostToDevice),
+                     "a copy");
 }
 
 result<void> rings_on_gpu::clear() {
-    for (cuda_memory* each : {&on_host_, &on_gpu_, &small_, &reports_}) {
+    for (cuda_memory* each : {&on_host_, &on_gpu_, &small_, &reports_})
         if (auto done = each->clear(); !done) return done.error();
-    }
     return {};
 }
 
@@ -235,21 +233,20 @@ result<bool> rings_on_gpu::is_as_on_cpu(const post_case& what, post_plan plan, s
     };
     for (const part& each : {part{ring.data(), memory.rings + queue * ring_bytes, ring_bytes},
                              part{&record, memory.records + queue * line_bytes, sizeof record},
-                             part{&doorbell, memory.doorbells + queue * line_bytes, sizeof doorbell}}) {
+                             part{&doorbell, memory.doorbells + queue * line_bytes, sizeof doorbell}})
         if (auto done = cuda_done(cudaMemcpy(each.to, each.from, each.bytes, cudaMemcpyDefault), "a copy");
             !done)
             return done.error();
-    }
     return ring == wanted.blocks && record == wanted.record && doorbell == wanted.doorbell;
 }
 
 result<post_row> rings_on_gpu::measure(const post_case& what, double milliseconds, unsigned repeats) {
     post_plan plan = plan_of(what);
     const std::uint32_t threads = threads_of(what);
-    if (what.batch == 0 || what.batch % threads != 0 || threads > 1024 || what.queues > most_queues_)
+    if (what.batch == 0 || what.batch % threads != 0 || threads > 1024 || what.queues > max_queues_)
         return refused("a batch of so many requests, or so many queues, cannot be posted");
     if (what.batch * plan.blocks > ring_blocks) return refused("the ring cannot hold such a batch");
-    if (what.carried && what.payload_bytes > most_carried) return refused("a request cannot carry so much");
+    if (what.carried && what.payload_bytes > max_carried) return refused("a request cannot carry so much");
     plan.requests = std::uint64_t{what.batch} * 256;
     // Twice: the first loads the kernel.
     for (int i = 0; i < 2; ++i) {

@@ -31,9 +31,8 @@ struct round_report {
 
 __device__ status await(const mlx5::completion_queue_ref& completions, mlx5::completion& done,
                         const kernel_bounds& bounds, unsigned long long since) {
-    for (std::uint32_t polls = 1; !mlx5::take(completions, done); ++polls) {
+    for (std::uint32_t polls = 1; !mlx5::take(completions, done); ++polls)
         if (polls % polls_between_looks == 0 && is_over(bounds, since)) return status::timed_out;
-    }
     mlx5::publish_taken(completions);
     return done.failure == mlx5::syndrome::none ? status::ok : status::protocol_error;
 }

@@ -67,7 +67,7 @@ def groups(rows):
 
 
 def segments(row):
-    """(name, colour, microseconds) from left to right. Medians need not add up: what is missing to the total is the last."""
+    """(name, colour, microseconds) from left to right. The last is the rest of the total: medians need not add up."""
     parts = [(name, colour, row[key]) for key, name, colour in STAGES]
     return parts + [(*REST, max(0.0, row["total_us"] - sum(part[2] for part in parts)))]
 

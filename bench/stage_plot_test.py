@@ -71,10 +71,10 @@ class Plot(unittest.TestCase):
         self.assertIn("1.23 ms", said)
 
     def test_says_network_and_ways(self):
-        said = texts(stage_plot.plot(1000, 1, [row(way="launched"), row(way="resident")], "resnet50"))
+        said = texts(stage_plot.plot(1000, 1, [row(way="launched"), row(way="gpu_resident")], "resnet50"))
         self.assertIn("resnet50: 1 kB requests, 1 client", said)
         self.assertIn("launched", said)
-        self.assertIn("resident", said)
+        self.assertIn("gpu_resident", said)
 
     def test_ticks_are_few_and_round(self):
         for longest in (0.3, 1, 7, 99, 100, 101, 12_345, 3e7):
@@ -95,8 +95,9 @@ class Rows(unittest.TestCase):
                          [("a", 1), ("b", 2)])
 
     def test_what_is_no_row_is_refused_with_its_place(self):
-        for broken in ({**row(), "copy_us": None}, {**row(), "way": 3}, {**row(), "network": ["x"]}, {**row(), "copy_us": -1}, {**row(), "clients": True},
-                       {**row(), "total_us": float("nan")}, {**row(), "backend": 3}, [], "row"):
+        for broken in ({**row(), "copy_us": None}, {**row(), "way": 3}, {**row(), "network": ["x"]},
+                       {**row(), "copy_us": -1}, {**row(), "clients": True}, {**row(), "total_us": float("nan")},
+                       {**row(), "backend": 3}, [], "row"):
             with self.assertRaisesRegex(stage_plot.Malformed, "row 2"):
                 stage_plot.read_rows(json.dumps([row(), broken]))
         without = row()

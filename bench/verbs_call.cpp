@@ -40,9 +40,8 @@ bool round_trip(accel::bench::verbs_link& client, accel::bench::verbs_link& serv
 }
 
 bool many(accel::bench::verbs_link& client, accel::bench::verbs_link& server, long count) {
-    for (long i = 0; i < count; ++i) {
+    for (long i = 0; i < count; ++i)
         if (!round_trip(client, server)) return false;
-    }
     return true;
 }
 
@@ -75,9 +74,8 @@ bool round_trip(accel::channel& channel, accel::server& server, std::span<accel:
 
 bool many(accel::channel& channel, accel::server& server, long count) {
     std::array<accel::completion, 1> done;
-    for (long i = 0; i < count; ++i) {
+    for (long i = 0; i < count; ++i)
         if (!round_trip(channel, server, done)) return false;
-    }
     return true;
 }
 
@@ -90,9 +88,8 @@ int run_bare(long count) {
     if (!client) return fail(client.error().message.c_str());
     auto server = accel::bench::verbs_link::open({slots, payload_bytes, true, false});
     if (!server) return fail(server.error().message.c_str());
-    for (const auto& [end, peer] : {std::pair{&*client, &*server}, std::pair{&*server, &*client}}) {
+    for (const auto& [end, peer] : {std::pair{&*client, &*server}, std::pair{&*server, &*client}})
         if (auto met = (*end)->connect((*peer)->address()); !met) return fail(met.error().message.c_str());
-    }
     if (!many(**client, **server, warm_up)) return fail("a bare round trip failed");
     return measured_bare(**client, **server, count) ? 0 : fail("a bare round trip failed");
 }

@@ -23,7 +23,7 @@ constexpr std::chrono::seconds patience{5};
 constexpr std::uint32_t depth = 1024;
 /// Timed together: reading the clock takes as long as posting. Each rings.
 constexpr std::uint32_t calls_at_once = 7;
-static_assert(calls_at_once * most_posted < depth);
+static_assert(calls_at_once * max_posted < depth);
 constexpr unsigned access_bits = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 
 error failed(const char* what) {
@@ -97,13 +97,11 @@ result<double> time_calls(std::uint32_t batch, std::uint64_t requests, Call call
         bool good = true;
         for (std::uint32_t i = 0; i < calls_at_once && good; ++i) good = call();
         spent += clock::now() - begin;
-        for (std::uint32_t taken = 0; taken < calls_at_once && good;) {
-            if (take(good)) {
+        for (std::uint32_t taken = 0; taken < calls_at_once && good;)
+            if (take(good))
                 ++taken;
-            } else {
+            else
                 good = clock::now() - begin < patience;
-            }
-        }
         if (!good) return error{status::system_error, 0, "a request failed, or its completion did not come"};
         posted += std::uint64_t{calls_at_once} * batch;
     }
@@ -123,13 +121,10 @@ class device_post final : public verbs_post {
         domain_ = *made;
         registered_.reset(ibv_reg_mr(domain_->get(), memory_.data(), memory_.size(), access_bits));
         if (!registered_) return failed("ibv_reg_mr");
-        for (std::size_t i = 0; i < most_posted_bytes; ++i) {
-            memory_[i] = static_cast<std::byte>(i * 13 + 7);
-        }
-        for (way* each : {&stock_, &own_, &gpu_}) {
+        for (std::size_t i = 0; i < max_posted_bytes; ++i) memory_[i] = static_cast<std::byte>(i * 13 + 7);
+        for (way* each : {&stock_, &own_, &gpu_})
             if (auto done = each->open(device_->context(), *domain_->get(), device_->port()); !done)
                 return done.error();
-        }
         return {};
     }
     [[nodiscard]] std::string describe() const override { return device_->describe(); }
@@ -139,7 +134,7 @@ class device_post final : public verbs_post {
     [[nodiscard]] result<double> own_post_ns(std::uint32_t batch, std::uint32_t payload_bytes,
                                              std::uint64_t requests) override;
     [[nodiscard]] result<stock_queues> queues() override;
-    void clear() override { std::memset(memory_.data() + most_posted_bytes, 0, most_posted_bytes); }
+    void clear() override { std::memset(memory_.data() + max_posted_bytes, 0, max_posted_bytes); }
     [[nodiscard]] bool has_arrived(std::uint32_t payload_bytes) const override {
         // The completion says that the peer has it, not that it is in memory yet.
         const auto until = clock::now() + std::chrono::milliseconds{100};
@@ -150,12 +145,12 @@ class device_post final : public verbs_post {
     }
 
   private:
-    [[nodiscard]] const std::byte* target() const { return memory_.data() + most_posted_bytes; }
+    [[nodiscard]] const std::byte* target() const { return memory_.data() + max_posted_bytes; }
     [[nodiscard]] std::uint64_t local() const { return reinterpret_cast<std::uintptr_t>(memory_.data()); }
-    [[nodiscard]] std::uint64_t remote() const { return local() + most_posted_bytes; }
+    [[nodiscard]] std::uint64_t remote() const { return local() + max_posted_bytes; }
     [[nodiscard]] result<stock_queues> locate(way& on);
 
-    std::vector<std::byte> memory_ = std::vector<std::byte>(2 * most_posted_bytes);
+    std::vector<std::byte> memory_ = std::vector<std::byte>(2 * max_posted_bytes);
     std::shared_ptr<verbs::device> device_;
     std::shared_ptr<verbs::domain> domain_;
     verbs::region_handle registered_;
@@ -183,9 +178,9 @@ result<stock_queues> device_post::queues() {
 
 result<double> device_post::stock_post_ns(std::uint32_t batch, std::uint32_t payload_bytes,
                                           std::uint64_t requests) {
-    if (batch == 0 || batch > most_posted) return failed("a batch of so many");
+    if (batch == 0 || batch > max_posted) return failed("a batch of so many");
     ibv_sge range{local(), payload_bytes, registered_->lkey};
-    std::array<ibv_send_wr, most_posted> chain{};
+    std::array<ibv_send_wr, max_posted> chain{};
     for (std::uint32_t i = 0; i < batch; ++i) {
         chain[i].sg_list = &range;
         chain[i].num_sge = 1;
@@ -210,7 +205,7 @@ result<double> device_post::stock_post_ns(std::uint32_t batch, std::uint32_t pay
 
 result<double> device_post::own_post_ns(std::uint32_t batch, std::uint32_t payload_bytes,
                                         std::uint64_t requests) {
-    if (batch == 0 || batch > most_posted) return failed("a batch of so many");
+    if (batch == 0 || batch > max_posted) return failed("a batch of so many");
     if (!located_) {
         auto located = locate(own_);
         if (!located) return located.error();
@@ -219,7 +214,7 @@ result<double> device_post::own_post_ns(std::uint32_t batch, std::uint32_t paylo
         located_->completions.state = &completions_state_;
     }
     const mlx5::local_range range{local(), payload_bytes, registered_->lkey};
-    std::array<mlx5::work_request, most_posted> all{};
+    std::array<mlx5::work_request, max_posted> all{};
     for (mlx5::work_request& each : all) {
         each.ranges = 1;
         each.first = &range;

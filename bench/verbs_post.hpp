@@ -36,8 +36,8 @@ class verbs_post {
 };
 
 /// Longest payload.
-inline constexpr std::uint32_t most_posted_bytes = 4096;
+inline constexpr std::uint32_t max_posted_bytes = 4096;
 /// Most requests a batch.
-inline constexpr std::uint32_t most_posted = 128;
+inline constexpr std::uint32_t max_posted = 128;
 
 }  // namespace accel::bench

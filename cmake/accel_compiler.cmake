@@ -23,10 +23,11 @@ if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 
 # A unity build compiles several sources as one, and reads the headers that they share once: a build from nothing takes
-# a third of the time. A compiler cache does better, because it compiles only what changed. Names in anonymous namespaces
-# must differ between the sources of a target. -DCMAKE_UNITY_BUILD=ON|OFF overrides the choice. Since 3.29 CMake would join
-# CUDA sources too, which are few and have names in common.
-if(PROJECT_IS_TOP_LEVEL AND NOT DEFINED CMAKE_UNITY_BUILD AND CMAKE_VERSION VERSION_LESS 3.29 AND (DEFINED ENV{CI} OR NOT CMAKE_CXX_COMPILER_LAUNCHER))
+# a third of the time. A compiler cache does better, because it compiles only what changed. Names in anonymous
+# namespaces must differ between the sources of a target. -DCMAKE_UNITY_BUILD=ON|OFF overrides the choice. Since 3.29
+# CMake would join CUDA sources too, which are few and have names in common.
+if(PROJECT_IS_TOP_LEVEL AND NOT DEFINED CMAKE_UNITY_BUILD AND CMAKE_VERSION VERSION_LESS 3.29
+  AND (DEFINED ENV{CI} OR NOT CMAKE_CXX_COMPILER_LAUNCHER))
   set(CMAKE_UNITY_BUILD ON CACHE BOOL "Compile several sources at once")
 endif()
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)
@@ -54,5 +55,6 @@ endif()
 function(accel_warnings target)
   target_compile_options(${target} PRIVATE
     "$<$<COMPILE_LANGUAGE:CXX>:${ACCEL_WARNINGS};$<$<BOOL:${ACCEL_WARNINGS_AS_ERRORS}>:-Werror>>"
-    "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra;$<$<BOOL:${ACCEL_WARNINGS_AS_ERRORS}>:-Werror=all-warnings;-Xcompiler=-Werror>>")
+    "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>"
+    "$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${ACCEL_WARNINGS_AS_ERRORS}>>:-Werror=all-warnings;-Xcompiler=-Werror>")
 endfunction()

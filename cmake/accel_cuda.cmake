@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Memory of NVIDIA GPUs. The library needs the CUDA runtime's headers and its static library, and no driver: that is looked for when a program
-# runs. ACCEL_CUDA_FOUND says whether it is built in; with it the language CUDA is on, for kernels in examples, tests and benchmarks.
+# Memory of NVIDIA GPUs. The library needs the CUDA runtime's headers and its static library, and no driver: that is
+# looked for when a program runs. ACCEL_CUDA_FOUND says whether it is built in; with it the language CUDA is on, for
+# kernels in examples, tests and benchmarks.
 set(ACCEL_CUDA "AUTO" CACHE STRING "GPU memory: ON (fail without a CUDA toolkit), OFF, or AUTO")
 set_property(CACHE ACCEL_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(ACCEL_CUDA_FOUND OFF)

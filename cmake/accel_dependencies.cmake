@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# What the library and its tools stand on. ZeroMQ, libibverbs, OpenSSL, spdlog and fmt are private: no public header includes
-# them. ACCEL_ZMQ_FOUND and ACCEL_VERBS_FOUND say whether those two are built in; ACCEL_OPTIONAL_LIBRARIES are their targets.
+# What the library and its tools stand on. ZeroMQ, libibverbs, OpenSSL, spdlog and fmt are private: no public header
+# includes them. ACCEL_ZMQ_FOUND and ACCEL_VERBS_FOUND say whether those two are built in; ACCEL_OPTIONAL_LIBRARIES are
+# their targets.
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 find_package(spdlog REQUIRED)
@@ -29,12 +30,13 @@ set(ACCEL_OPTIONAL_LIBRARIES "")
 accel_optional_library(ACCEL_ZMQ "libzmq>=4.3" zmq "scheme zmq")
 accel_optional_library(ACCEL_VERBS libibverbs ibverbs "schemes rdma, gdr, gpu")
 if(ACCEL_ZMQ_FOUND)
-  # CMake takes `-isystem FOLDER` for an include folder when pkg-config has just said it, and for an option when it comes
-  # from the cache: without this the second configuration would have everything built anew.
+  # CMake takes `-isystem FOLDER` for an include folder when pkg-config has just said it, and for an option when it
+  # comes from the cache: without this the second configuration would have everything built anew.
   set(folders "${zmq_CFLAGS}")
   list(FILTER folders EXCLUDE REGEX "^-(isystem$|[^Ii])")
   list(TRANSFORM folders REPLACE "^-I" "")
-  set_target_properties(PkgConfig::zmq PROPERTIES INTERFACE_COMPILE_OPTIONS "" INTERFACE_INCLUDE_DIRECTORIES "${folders}")
+  set_target_properties(PkgConfig::zmq PROPERTIES INTERFACE_COMPILE_OPTIONS "" INTERFACE_INCLUDE_DIRECTORIES
+    "${folders}")
 endif()
 
 # accel_command_line(SOURCES...): files that parse arguments. CLI11 takes long to optimise, for nothing.

@@ -3,14 +3,15 @@
 # elsewhere (a sanitized program is run with one that is not); or "machine", whatever this machine has.
 set(ACCEL_TEST_NIC "softnic" CACHE STRING "RDMA device of the tests: softnic, a path to softnic, or machine")
 
-# How much slower than a release build the sanitized ones are; tests read it from their environment (tests/conformance/patience.hpp).
+# How much slower than a release build the sanitized ones are; tests read it from their environment
+# (tests/conformance/patience.hpp).
 set(ACCEL_TEST_TIME_FACTOR 1)
 if(ACCEL_SANITIZE)
   set(ACCEL_TEST_TIME_FACTOR 4)
 endif()
 
-# accel_nic_launcher(VARIABLE FABRIC): what a test that needs an RDMA device is started with, on an emulated network of its own.
-# VARIABLE_MISSING says why there is none.
+# accel_nic_launcher(VARIABLE FABRIC): what a test that needs an RDMA device is started with, on an emulated network of
+# its own. VARIABLE_MISSING says why there is none.
 function(accel_nic_launcher variable fabric)
   set(launcher "")
   set(missing "")
@@ -30,8 +31,9 @@ function(accel_nic_launcher variable fabric)
   set(${variable}_MISSING "${missing}" PARENT_SCOPE)
 endfunction()
 
-# accel_test(NAME SOURCES... [NIC] [GPU] [FILTER PATTERN] [TIMEOUT SECONDS] [LINK TARGETS...]): a GoogleTest program that may include the library's own
-# headers ("core/..."); each of its tests (those of PATTERN) becomes a ctest test of at most TIMEOUT (default 120) seconds. NIC: on an RDMA device.
+# accel_test(NAME SOURCES... [NIC] [GPU] [FILTER PATTERN] [TIMEOUT SECONDS] [LINK TARGETS...]): a GoogleTest program
+# that may include the library's own headers ("core/..."); each of its tests (those of PATTERN) becomes a ctest test of
+# at most TIMEOUT (default 120) seconds. NIC: on an RDMA device.
 function(accel_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "NIC;GPU" "TIMEOUT;FILTER" "LINK")
   if(NOT arg_TIMEOUT)
@@ -41,7 +43,8 @@ function(accel_test name)
   include(GoogleTest)
   add_executable(${name} ${arg_UNPARSED_ARGUMENTS})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
-  target_link_libraries(${name} PRIVATE accel_transport::accel_transport fmt::fmt ${ACCEL_OPTIONAL_LIBRARIES} Threads::Threads ${arg_LINK} GTest::gmock_main GTest::gtest)
+  target_link_libraries(${name} PRIVATE accel_transport::accel_transport fmt::fmt ${ACCEL_OPTIONAL_LIBRARIES}
+    Threads::Threads ${arg_LINK} GTest::gmock_main GTest::gtest)
   accel_warnings(${name})
   set(alone "")
   if(arg_NIC)
@@ -58,7 +61,8 @@ function(accel_test name)
     endif()
     set_target_properties(${name} PROPERTIES CROSSCOMPILING_EMULATOR "${launcher}")
   endif()
-  gtest_discover_tests(${name} TEST_PREFIX ${name}. TEST_FILTER "${arg_FILTER}" DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+  gtest_discover_tests(${name} TEST_PREFIX ${name}. TEST_FILTER "${arg_FILTER}" DISCOVERY_MODE PRE_TEST
+    DISCOVERY_TIMEOUT 60
     PROPERTIES LABELS unit TIMEOUT ${arg_TIMEOUT} ENVIRONMENT ACCEL_TEST_TIME_FACTOR=${ACCEL_TEST_TIME_FACTOR} ${alone})
 endfunction()
 
@@ -67,7 +71,8 @@ endfunction()
 function(accel_fuzz name)
   add_executable(${name} ${ARGN})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src)
-  target_link_libraries(${name} PRIVATE accel_transport::accel_transport fmt::fmt ${ACCEL_OPTIONAL_LIBRARIES} Threads::Threads)
+  target_link_libraries(${name} PRIVATE accel_transport::accel_transport fmt::fmt ${ACCEL_OPTIONAL_LIBRARIES}
+    Threads::Threads)
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
   accel_warnings(${name})
 endfunction()

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs every example, the demo as `./run demo` does, and accel_perf and accel_doctor, and checks what they print and write.
+# Runs every example, the demo as `./run demo` does, and accel_perf and accel_doctor, and checks what they print and
+# write.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -15,9 +15,8 @@ void shout(accel::exchange request) {
                      "the answer is as long as the question: ask for more room");
         return;
     }
-    for (std::size_t i = 0; i < text.size(); ++i) {
+    for (std::size_t i = 0; i < text.size(); ++i)
         room[i] = static_cast<std::byte>(std::toupper(static_cast<unsigned char>(text[i])));
-    }
     request.reply(text.size());
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks what `./run demo --json FILE` wrote: check_demo.py FILE [--softnic]. Every usable scheme answered everything, well
-enough; run on softnic, the schemes that need an RDMA device as well, and they say that it is emulated."""
+"""Checks what `./run demo --json FILE` wrote: check_demo.py FILE [--softnic]. Every usable scheme answered everything,
+well enough; run on softnic, the schemes that need an RDMA device as well, and they say that it is emulated."""
 import json
 import sys
 

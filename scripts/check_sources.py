@@ -19,6 +19,9 @@ STANDARD = re.compile(r"[a-z_0-9]+")
 CUDA = re.compile(r"cuda|cooperative_groups|cub/|thrust/|nv/")
 LEFTOVER = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
 PUBLIC_TYPE = re.compile(r"(class|struct|enum class)\b[^;]*\{")
+TEST_NAME = re.compile(r"^\s*(?:TYPED_)?TEST(?:_F|_P)?\((\w+),\s*(\w+)", re.MULTILINE)
+SNAKE_CASE = re.compile(r"[a-z][a-z0-9_]*")
+MAX_COLUMNS = 120
 MACHINE_PATH = re.compile(r"(?<![\w.])/(work|home|root)/\w")
 
 
@@ -35,7 +38,8 @@ def include_offence(path, bracket, name):
     if name.startswith("accel_transport/") and bracket == '"':
         return "public headers are included with angle brackets"
     bare_subject = parts[0] == "bench" and path.name.startswith(("bare_verbs", "verbs_"))
-    if name.startswith("infiniband/") and not bare_subject and parts[:2] not in {("src", "verbs"), ("tools", "softnic")}:
+    of_verbs = parts[:2] in {("src", "verbs"), ("tools", "softnic")}
+    if name.startswith("infiniband/") and not bare_subject and not of_verbs:
         return "only src/verbs includes libibverbs"
     if name.startswith("spdlog/") and path.as_posix() != "src/core/log_stderr.cpp":
         return "only src/core/log_stderr.cpp includes spdlog; lines are logged by core/log.hpp"
@@ -55,7 +59,25 @@ def include_offence(path, bracket, name):
     return None
 
 
+def too_long(path, line):
+    """A row of a Markdown table and an address cannot be broken; fuzzing corpora are bytes."""
+    if len(line) <= MAX_COLUMNS or (path.suffix == ".md" and line.startswith("|")):
+        return False
+    if "corpus" in path.parts:
+        return False
+    return "://" not in line
+
+
+def names_of_tests(path, text):
+    """Yields the line of each test whose suite or name is not in snake_case."""
+    for test in TEST_NAME.finditer(text) if path.suffix in CODE else ():
+        if not all(SNAKE_CASE.fullmatch(name) for name in test.groups()):
+            yield text.count("\n", 0, test.start()) + 1
+
+
 def offences_in(path, text):
+    for number in names_of_tests(path, text):
+        yield number, "names of a test and its suite are in snake_case"
     if lacks_licence(path, text):
         yield 1, "a source file begins with the SPDX line; scripts/add_spdx.py adds it"
     if path.suffix in {".hpp", ".cuh"} and "#pragma once" not in text:
@@ -69,6 +91,8 @@ def offences_in(path, text):
         include = INCLUDE.match(line) if path.suffix in CODE else None
         if include and (reason := include_offence(path, *include.groups())):
             yield number, f"{reason}: {include.group(2)}"
+        if too_long(path, line):
+            yield number, f"a line of more than {MAX_COLUMNS} columns"
         if LEFTOVER.search(line):
             yield number, "a leftover: do it, or write an issue"
         if MACHINE_PATH.search(line):

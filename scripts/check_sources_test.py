@@ -88,6 +88,18 @@ class IncludeRules(unittest.TestCase):
         self.assertEqual("#!/bin/sh\n# " + add_spdx.LICENCE + "\necho\n",
                          add_spdx.with_licence(Path("run"), "#!/bin/sh\necho\n"))
 
+    def test_names_of_tests(self):
+        for line in ("TEST(suite, ends_in_time) {", "TEST_P(a_suite, is_told_twice) {", "TEST_F(a,\n    b_2) {"):
+            self.assert_clean("tests/unit/a_test.cpp", line)
+        for line in ("TEST(Suite, ends) {", "TEST_F(suite, EndsInTime) {", "TYPED_TEST(suite, endsInTime) {"):
+            self.assert_offence("snake_case", "tests/unit/a_test.cpp", line)
+
+    def test_long_lines(self):
+        self.assert_clean("src/core/a.cpp", "// " + "ä" * 117)
+        self.assert_offence("120 columns", "src/core/a.cpp", "// " + "a" * 118)
+        self.assert_offence("120 columns", "docs/a.md", "a" * 121)
+        self.assert_clean("docs/a.md", "| " + "a" * 121, "https://" + "a" * 121)
+
     def test_leftovers_and_machine_paths(self):
         self.assert_offence("leftover", "src/core/a.cpp", "// TO" + "DO later")
         self.assert_offence("one machine", "docs/a.md", "see /" + "work/main/README.md")

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 # `./run test`: every check of the project, one step after another. Sourced by `run`.
 
-fuzz_seconds=${ACCEL_FUZZ_SECONDS:-60}
+fuzz_seconds=${ACCEL_FUZZ_SECONDS:-30}
 logs=$root/build/logs
 
 # In order of execution; the first ones find the most in the least time.
 all_steps=(format sources release softnic demo rxe asan interop tsan fuzz install tidy manual)
 declare -A step_about=(
-    [format]="clang-format finds nothing to change"
+    [format]="scripts/format.py finds nothing to change: layout, braces"
     [sources]="include rules, leftovers, paths of one machine, mutants that fit the tree"
     [release]="gcc, optimised, warnings are errors; all tests"
     [softnic]="stock programs on softnic, the emulated mlx5 device: ibv_*, perftest, UCX; also with 1 % loss"
-    [rxe]="on the kernel's RDMA (Soft-RoCE) in a virtual machine: stock programs, rdma's tests, services by proxy, bare verbs beside rdma"
+    [rxe]="on Soft-RoCE in a virtual machine: stock programs, rdma's tests, services by proxy, bare verbs beside rdma"
     [demo]="every image served over every transport, at least 97 % right; the doctor"
     [tidy]="clang-tidy finds nothing in files that have changed since they were clean (ACCEL_TIDY=all: in all)"
     [asan]="clang, warnings are errors; all tests under AddressSanitizer and UndefinedBehaviorSanitizer"
@@ -27,8 +27,8 @@ declare -A step_about=(
 # Only where there is a GPU: ./run gpu-test.
 gpu_steps=(gpu gpucheck gpudemo)
 
-# A step is a function step_NAME. It runs in a shell of its own that ends at the first failure, with its output in a log.
-# One that runs several tests says how many with `counted`; else the step itself is the one test.
+# A step is a function step_NAME. It runs in a shell of its own that ends at the first failure, with its output in a
+# log. One that runs several tests says how many with `counted`; else the step itself is the one test.
 counted() { echo "$1 $2 $3" >>"$logs/$step.counts"; }
 
 # build_preset NAME [OPTION...]
@@ -50,7 +50,8 @@ test_preset() {
     "${launcher[@]}" ctest --preset "$preset" -j "$tests_at_once" --no-tests=error --timeout 300 \
         --repeat until-pass:2 --output-junit "$report" "${@:2}" 2>&1 | tee "$output" || ok=$?
     count_report "$report"
-    sed -nE 's/.*Test +#[0-9]+: ([^ ]+) .*\*\*\*(Failed|Timeout|Exception).*/\1/p' "$output" | sort -u >"$logs/$step.tried_twice"
+    sed -nE 's/.*Test +#[0-9]+: ([^ ]+) .*\*\*\*(Failed|Timeout|Exception).*/\1/p' "$output" |
+        sort -u >"$logs/$step.tried_twice"
     return "$ok"
 }
 
@@ -66,13 +67,15 @@ count_report() {
 
 # show_failures LOG: what was expected and what a sanitizer found, then the end of the log.
 show_failures() {
-    grep -E -A 5 ': Failure$|ERROR: [A-Za-z]+Sanitizer|WARNING: ThreadSanitizer|runtime error:' "$1" | cut -c1-240 | head -n 60 || true
+    grep -E -A 5 ': Failure$|ERROR: [A-Za-z]+Sanitizer|WARNING: ThreadSanitizer|runtime error:' "$1" | cut -c1-240 |
+        head -n 60 || true
     tail -n 30 "$1"
 }
 
-source_files() { find include src tools examples tests bench -name '*.[ch]pp' -o -name '*.cu' -o -name '*.cuh'; }
-
-step_format() { source_files | xargs clang-format-14 --dry-run --Werror; }
+step_format() {
+    python3 scripts/format_test.py
+    python3 scripts/format.py --check
+}
 
 step_sources() {
     python3 scripts/check_sources_test.py
@@ -94,11 +97,12 @@ step_softnic() {
     tests_at_once=1 test_preset release --label-regex softnic-programs
 }
 
-# All files take longer than the rest of the checks allow. .ci/tidy-clean names those that were clean, with their checksums: each
-# run checks the others, which are new or have changed. `ACCEL_TIDY=all` checks all: once a week, because a header may have
-# changed. `note_clean_files` writes the list anew.
+# All files take longer than the rest of the checks allow. .ci/tidy-clean names those that were clean, with their
+# checksums: each run checks the others, which are new or have changed. `ACCEL_TIDY=all` checks all: once a week,
+# because a header may have changed. `note_clean_files` writes the list anew.
 files_to_tidy() {
-    python3 -c 'import json; print(*sorted({c["file"] for c in json.load(open("build/clang/compile_commands.json"))}), sep="\n")' |
+    python3 -c 'import json, sys; print(*sorted({c["file"] for c in json.load(sys.stdin)}), sep="\n")' \
+        <build/clang/compile_commands.json |
         grep -E "^$root/(src|tools|examples)/" | grep -vE "/(tests|fuzz)/|\.cu$" >"$logs/tidy.all"
     if [[ ${ACCEL_TIDY:-} == all ]]; then
         cat "$logs/tidy.all"
@@ -115,7 +119,8 @@ step_tidy() {
     cmake --preset clang >/dev/null
     files_to_tidy >"$logs/tidy.files"
     echo "clang-tidy: $(wc -l <"$logs/tidy.files") of $(wc -l <"$logs/tidy.all") files"
-    xargs -r -a "$logs/tidy.files" -P "$CMAKE_BUILD_PARALLEL_LEVEL" -n 2 clang-tidy -p build/clang --quiet --warnings-as-errors='*'
+    xargs -r -a "$logs/tidy.files" -P "$CMAKE_BUILD_PARALLEL_LEVEL" -n 2 clang-tidy -p build/clang --quiet \
+        --warnings-as-errors='*'
     if [[ ${ACCEL_TIDY:-} == all ]]; then note_clean_files; fi
 }
 
@@ -168,7 +173,8 @@ fuzz_one() {
     corpus=$(find tests/fuzz/corpus tools/softnic/fuzz/corpus -maxdepth 1 -name "${1#fuzz_}")
     rm -rf "$found" "$found".passed "$found".failed
     mkdir -p "$found"
-    if timeout "$((fuzz_seconds + 120))" "build/fuzz/bin/$1" -max_total_time="$fuzz_seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+    if timeout "$((fuzz_seconds + 120))" "build/fuzz/bin/$1" -max_total_time="$fuzz_seconds" -timeout=10 \
+        -rss_limit_mb=2048 -print_final_stats=1 \
         -artifact_prefix="$found." "$found" "$corpus" >"$found.log" 2>&1; then
         grep -E 'stat::number_of_executed_units|cov:' "$found.log" | tail -n 2 | sed "s/^/$1: /"
         touch "$found.passed"
@@ -194,7 +200,8 @@ step_demo() {
     timeout 300 build/release/bin/digits_demo --json "$logs/demo.json"
     timeout 60 build/release/bin/accel_doctor --json | python3 -m json.tool
     python3 scripts/check_demo.py "$logs/demo.json"
-    timeout 120 $release_softnic run -- build/release/bin/digits_demo --only rdma,local,tcp,zmq --json "$logs/demo-softnic.json"
+    timeout 120 $release_softnic run -- build/release/bin/digits_demo --only rdma,local,tcp,zmq \
+        --json "$logs/demo-softnic.json"
     python3 scripts/check_demo.py "$logs/demo-softnic.json" --softnic
 }
 
@@ -204,13 +211,16 @@ configure_gpu() {
         -DCMAKE_CUDA_ARCHITECTURES=native "$@"
 }
 
+gpu_tests=(library_gpu gpu_paths on_gpu 'conformance\.gdr' digits_gpu 'softnic\.gpu' gpu_service kernel_client_gpu
+    gpu_resident recorded send_scopes_gpu proxy_gpu example_gpu)
+
 # Tests that share a GPU share its time: few at once, or their bounds break.
 step_gpu() {
     configure_gpu
     cmake --build $gpu_build
     local report=$root/$gpu_build/tests.xml status=0
     ctest --test-dir $gpu_build -j 2 --no-tests=error --timeout 300 --repeat until-pass:2 --output-junit "$report" \
-        --tests-regex 'library_gpu|gpu_paths|on_gpu|conformance\.gdr|digits_gpu|softnic\.gpu|gpu_service|kernel_client_gpu|resident|recorded|send_scopes_gpu|proxy_gpu|example_gpu' --label-exclude leak || status=$?
+        --tests-regex "$(IFS='|' && echo "${gpu_tests[*]}")" --label-exclude leak || status=$?
     count_report "$report"
     return "$status"
 }
@@ -218,7 +228,8 @@ step_gpu() {
 step_gpucheck() {
     local tool check='compute-sanitizer --error-exitcode 9 --tool' failed=0
     for tool in memcheck racecheck initcheck; do
-        timeout 300 $check $tool $gpu_build/bin/digits_gpu_tests --gtest_filter='*alignment*:*refuses*:*survives*:*scratch*' || failed=1
+        timeout 300 $check $tool $gpu_build/bin/digits_gpu_tests \
+            --gtest_filter='*alignment*:*refuses*:*survives*:*scratch*' || failed=1
         timeout 300 $check $tool $gpu_build/bin/send_scopes_gpu_tests || failed=1
     done
     ACCEL_TEST_MEMORY=cuda:0 timeout 300 $check memcheck $gpu_build/bin/conformance_tests \
@@ -227,7 +238,8 @@ step_gpucheck() {
 }
 
 step_gpudemo() {
-    timeout 200 $gpu_build/bin/softnic run --mode spin -- $gpu_build/bin/digits_demo --memory cuda:0 --json "$logs/gpudemo.json"
+    timeout 200 $gpu_build/bin/softnic run --mode spin -- $gpu_build/bin/digits_demo --memory cuda:0 \
+        --json "$logs/gpudemo.json"
     python3 scripts/check_demo.py "$logs/gpudemo.json" --softnic
 }
 
@@ -262,7 +274,8 @@ run_gpu_bench() {
     local json=build/gpu-bench/${program//_/-}.json status=0
     mkdir -p build/gpu-bench "$logs"
     say "building (log: $logs/gpu-bench.log)"
-    { configure_gpu "${torch[@]}" && cmake --build $gpu_build --target $program softnic_cli; } >"$logs/gpu-bench.log" 2>&1 || {
+    { configure_gpu "${torch[@]}" && cmake --build $gpu_build --target $program softnic_cli; } \
+        >"$logs/gpu-bench.log" 2>&1 || {
         tail -n 40 "$logs/gpu-bench.log" >&2
         end_with "the build failed; its whole log is $logs/gpu-bench.log"
     }
@@ -287,9 +300,11 @@ step_rxe() {
     counted "$(grep -c ' \.\.\. ok$' "$logs/rxe.log")" 0 0
 
     cmake --preset release -DACCEL_BUILD_TESTS=ON -DACCEL_BUILD_BENCH=ON
-    cmake --build build/release --target rdma_tests service_tests conformance_tests conformance_peer accel_bench accel_keys accel_doctor
+    cmake --build build/release --target rdma_tests service_tests conformance_tests conformance_peer accel_bench \
+        accel_keys accel_doctor
     rm -rf "$results"
-    $vm run --memory 4096 --timeout 1800 --results "$results" -- bash tests/rxe/job.sh "$root/build/release/bin" "$results" || status=$?
+    $vm run --memory 4096 --timeout 1800 --results "$results" -- bash tests/rxe/job.sh "$root/build/release/bin" \
+        "$results" || status=$?
     cat "$results/counts" >>"$logs/rxe.counts" || status=1
     cp "$results/tried_twice" "$logs/rxe.tried_twice"
     return "$status"
@@ -302,7 +317,8 @@ run_step() {
     rm -f "$logs/$step".{counts,tried_twice,skipped}
     SECONDS=0
     # A process of its own: a function that is called in a condition would not stop at its first failure.
-    root=$root step=$step bash -euo pipefail -c '. "$root/scripts/test.sh"; "step_$step"' >"$log" 2>&1 </dev/null || status=$?
+    root=$root step=$step bash -euo pipefail -c '. "$root/scripts/test.sh"; "step_$step"' >"$log" 2>&1 </dev/null ||
+        status=$?
     seconds=$SECONDS
     if [[ -e $logs/$step.counts ]]; then
         while read -r p f s; do
@@ -321,7 +337,9 @@ run_tests() {
     while (($#)); do
         case $1 in
             --quick) steps=(release) ;;
-            --list) for step in "${all_steps[@]}"; do printf '%-10s %s\n' "$step" "${step_about[$step]}"; done; return ;;
+            --list)
+                for step in "${all_steps[@]}"; do printf '%-10s %s\n' "$step" "${step_about[$step]}"; done
+                return ;;
             -*) end_with "test knows --quick, --list and the names of steps; not '$1'" ;;
             *) [[ -v step_about[$1] ]] || end_with "there is no step '$1'; there are: ${all_steps[*]}"; steps+=("$1") ;;
         esac
@@ -345,7 +363,8 @@ run_tests() {
         number=$((number + 1))
         printf '[%d/%d] %-9s %s\n' "$number" "${#steps[@]}" "$step" "${step_about[$step]}"
         run_step
-        table+=("$(printf '%-9s %6d passed %4d failed %4d skipped %6d s' "$step" "$passed" "$failed" "$skipped" "$seconds")")
+        table+=("$(printf '%-9s %6d passed %4d failed %4d skipped %6d s' \
+            "$step" "$passed" "$failed" "$skipped" "$seconds")")
         if ((failed)); then
             show_failures "$logs/$step.log"
             echo "      FAILED after $seconds s; the whole log is $logs/$step.log"
@@ -353,7 +372,9 @@ run_tests() {
             echo "      ok after $seconds s"
         fi
         if [[ -s $logs/$step.skipped ]]; then echo "      skipped: $(<"$logs/$step.skipped")"; fi
-        if [[ -s $logs/$step.tried_twice ]]; then echo "      needed a second try: $(paste -sd' ' "$logs/$step.tried_twice")"; fi
+        if [[ -s $logs/$step.tried_twice ]]; then
+            echo "      needed a second try: $(paste -sd' ' "$logs/$step.tried_twice")"
+        fi
         all_passed=$((all_passed + passed)) all_failed=$((all_failed + failed)) all_skipped=$((all_skipped + skipped))
     done
 

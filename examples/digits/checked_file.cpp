@@ -28,9 +28,8 @@ bool starts_with(std::span<const std::byte> file, std::string_view magic) {
 
 std::uint32_t crc32(std::span<const std::byte> bytes) noexcept {
     std::uint32_t crc = 0xFFFFFFFFu;
-    for (const std::byte byte : bytes) {
+    for (const std::byte byte : bytes)
         crc = (crc >> 8) ^ crc_table[(crc ^ std::to_integer<std::uint32_t>(byte)) & 0xFFu];
-    }
     return ~crc;
 }
 

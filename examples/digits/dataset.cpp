@@ -13,12 +13,11 @@ constexpr std::string_view images_magic = "ADIMAGES";
 constexpr std::uint32_t images_version = 1;
 constexpr std::size_t header_bytes = magic_bytes + 5 * sizeof(std::uint32_t);
 constexpr std::size_t record_bytes = tensor_values + 1;
-constexpr std::uint32_t most_images = 1'000'000;
+constexpr std::uint32_t max_images = 1'000'000;
 
 failure check_record(const digit_image& image) {
-    for (const std::byte pixel : image.pixels) {
+    for (const std::byte pixel : image.pixels)
         if (std::to_integer<int>(pixel) > brightest_pixel) return failure::pixel_out_of_range;
-    }
     if (image.label >= static_cast<int>(class_count)) return failure::label_out_of_range;
     return failure::none;
 }
@@ -26,9 +25,8 @@ failure check_record(const digit_image& image) {
 }  // namespace
 
 loaded<dataset> dataset::load(std::span<const std::byte> file) noexcept {
-    if (const failure why = check_envelope(file, images_magic, images_version); why != failure::none) {
+    if (const failure why = check_envelope(file, images_magic, images_version); why != failure::none)
         return {{}, why};
-    }
     if (file.size() < header_bytes + checksum_bytes) return {{}, failure::file_truncated};
 
     byte_reader reader(file.subspan(magic_bytes + sizeof(images_version)));
@@ -36,19 +34,15 @@ loaded<dataset> dataset::load(std::span<const std::byte> file) noexcept {
     const std::uint32_t height = reader.take_u32();
     const std::uint32_t width = reader.take_u32();
     const std::uint32_t brightest = reader.take_u32();
-    if (count == 0 || count > most_images || height != image_side || width != image_side ||
-        brightest != brightest_pixel) {
+    if (count == 0 || count > max_images || height != image_side || width != image_side ||
+        brightest != brightest_pixel)
         return {{}, failure::shape_unexpected};
-    }
     const std::size_t records = count * record_bytes;
-    if (const failure why = check_length(reader.remaining(), records + checksum_bytes);
-        why != failure::none) {
+    if (const failure why = check_length(reader.remaining(), records + checksum_bytes); why != failure::none)
         return {{}, why};
-    }
     const dataset images(reader.take(records));
-    for (std::size_t i = 0; i < images.size(); ++i) {
+    for (std::size_t i = 0; i < images.size(); ++i)
         if (const failure why = check_record(images[i]); why != failure::none) return {{}, why};
-    }
     return {images, failure::none};
 }
 

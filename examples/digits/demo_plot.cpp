@@ -64,9 +64,8 @@ std::string plot_svg(const std::vector<digits_row>& rows) {
     double y = 14;
     for (const std::string_view input : {"raw", "tensor"}) {
         double longest = 0;
-        for (const digits_row& row : rows) {
+        for (const digits_row& row : rows)
             if (row.input == input) longest = std::max(longest, sum(row));
-        }
         if (longest <= 0) continue;
         body += text_at(10, y + line_height, fmt::format("{} input: median of each stage", input));
         y += line_height + 10;

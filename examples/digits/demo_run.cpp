@@ -105,9 +105,8 @@ std::vector<demo_result> demo_run::run(const demo_watcher& watcher) {
         return results;
     }
     run_both(*endpoint + keys_.client_options(), server->id());
-    if (const int status = server->stop(10s); status != 0) {
+    if (const int status = server->stop(10s); status != 0)
         results.back().failure += fmt::format("the server ended with status {}", status);
-    }
     return results;
 }
 

@@ -95,9 +95,8 @@ std::vector<digits::demo_result> run_all(const settings& chosen, const accel::re
 
 nlohmann::json json_of(const std::vector<accel::scheme_report>& reports) {
     nlohmann::json out = nlohmann::json::array();
-    for (const accel::scheme_report& each : reports) {
+    for (const accel::scheme_report& each : reports)
         out.push_back({{"scheme", each.scheme}, {"reason", each.reason}});
-    }
     return out;
 }
 
@@ -124,10 +123,9 @@ void print(const settings& chosen, const std::vector<digits::digits_row>& rows, 
         "(local: in one), one worker. CPU: of both ends.\n",
         chosen.plan.clients);
     fmt::print(people, "memory of the server: {} ({})\n", chosen.plan.memory, place.reason);
-    for (const auto* reports : {&schemes.usable, &schemes.unavailable}) {
+    for (const auto* reports : {&schemes.usable, &schemes.unavailable})
         for (const accel::scheme_report& each : *reports)
             fmt::print(people, "{}: {}{}\n", each.scheme, each.usable ? "" : "not served: ", each.reason);
-    }
 }
 
 }  // namespace

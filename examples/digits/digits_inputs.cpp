@@ -44,11 +44,10 @@ result<digit_inputs> digit_inputs::make(context& ctx, input_form form, std::size
         const digit_image image = (*images.value)[index];
         auto room = made.memory_.part(i * bytes, bytes);
         if (!room) return room.error();
-        if (form == input_form::tensor) {
+        if (form == input_form::tensor)
             write_tensor(image, room->bytes());
-        } else if (const failure why = draw_frame(image, index, room->bytes()); why != failure::none) {
+        else if (const failure why = draw_frame(image, index, room->bytes()); why != failure::none)
             return refused(why);
-        }
         made.requests_.push_back(*room);
         made.labels_.push_back(image.label);
     }

@@ -16,7 +16,7 @@ namespace {
 using clock = std::chrono::steady_clock;
 
 /// Frames are large: each client draws this many and sends them in turn.
-constexpr std::size_t most_inputs = 64;
+constexpr std::size_t max_inputs = 64;
 
 /// One client: what it holds and what came of it. Used by its own thread only.
 struct client {
@@ -43,7 +43,7 @@ result<client> make_client(context& ctx, const load_options& options, std::size_
     wanted.response_bytes = 256;  // an answer, or the sentence of a refusal
     auto to = channel::connect(ctx, options.uri, wanted);
     if (!to) return to.error();
-    const std::size_t count = std::min<std::size_t>(options.requests, most_inputs);
+    const std::size_t count = std::min<std::size_t>(options.requests, max_inputs);
     auto inputs = digit_inputs::make(ctx, options.form, number * count, count);
     if (!inputs) return inputs.error();
     client made{std::move(to).value(), std::move(inputs).value(), {}, 0, {}};
@@ -81,9 +81,8 @@ bool ask(client& self, std::size_t which) {
 }
 
 void run_client(client& self, std::uint32_t requests, load_progress& progress) {
-    for (std::uint32_t i = 0; i < requests && ask(self, i % self.inputs.size()); ++i) {
+    for (std::uint32_t i = 0; i < requests && ask(self, i % self.inputs.size()); ++i)
         progress.answered.fetch_add(1, std::memory_order_relaxed);
-    }
 }
 
 }  // namespace

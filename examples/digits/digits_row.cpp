@@ -38,9 +38,8 @@ digits_row row_of(const load_options& options, const load_outcome& outcome) {
     const auto totals = sorted(outcome.timelines, &timeline::total);
     row.p50_us = microseconds(report::percentile(totals, 50));
     row.p99_us = microseconds(report::percentile(totals, 99));
-    for (std::size_t i = 0; i < stages.size(); ++i) {
+    for (std::size_t i = 0; i < stages.size(); ++i)
         row.stages_us[i] = microseconds(report::percentile(sorted(outcome.timelines, stages[i].second), 50));
-    }
     if (row.requests != 0) {
         const auto answered = static_cast<double>(row.requests);
         row.rate_per_s = answered / std::chrono::duration<double>(outcome.wall).count();
@@ -77,9 +76,8 @@ digits_row from_json(const nlohmann::json& entry) {
     entry.at("p99_us").get_to(row.p99_us);
     entry.at("rate_per_s").get_to(row.rate_per_s);
     entry.at("cpu_us_per_request").get_to(row.cpu_us_per_request);
-    for (std::size_t i = 0; i < stages.size(); ++i) {
+    for (std::size_t i = 0; i < stages.size(); ++i)
         entry.at("stages_us").at(std::string{stages[i].first}).get_to(row.stages_us[i]);
-    }
     return row;
 }
 

@@ -67,10 +67,9 @@ result<gpu_network> gpu_network::create(int device, const network& model, std::s
     made->device = device;
     made->streams = streams;
     made->owners = std::make_unique<std::atomic<CUstream_st*>[]>(streams);
-    for (const auto code : {load_preprocess(), load_network()}) {
+    for (const auto code : {load_preprocess(), load_network()})
         if (code != cudaSuccess)
             return failed(name + " cannot run the kernels of this build", static_cast<cudaError_t>(code));
-    }
     if (const auto code = made->fill(model); code != cudaSuccess)
         return failed(name + " has no room for the network", code);
     return gpu_network{std::move(made)};

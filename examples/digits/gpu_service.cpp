@@ -28,9 +28,8 @@ std::string_view check_lengths(const exchange& request) {
 }  // namespace
 
 result<gpu_service> gpu_service::load(memory_kind where, const server_options& options) {
-    if (where.where != memory_kind::type::cuda) {
+    if (where.where != memory_kind::type::cuda)
         return error{status::invalid_argument, 0, "the GPU's service needs memory on a GPU"};
-    }
     const auto model = network::load(embedded_weights());
     if (!model.value) return error{status::invalid_argument, 0, std::string{describe(model.error)}};
     auto on_gpu = gpu_network::create(where.ordinal, *model.value, streams_of(options));

@@ -39,9 +39,8 @@ static_assert(std::is_trivially_copyable_v<network_parameters>);
 failure check_dimensions(byte_reader& reader) {
     if (reader.take_u32() != expected_dimensions.size()) return failure::shape_unexpected;
     for (const dimensions& expected : expected_dimensions) {
-        for (const std::uint32_t extent : expected) {
+        for (const std::uint32_t extent : expected)
             if (reader.take_u32() != extent) return failure::shape_unexpected;
-        }
     }
     return failure::none;
 }
@@ -74,10 +73,9 @@ void convolve(const float* image, const float* weights, const float* bias, float
 void pool(const float* image, float* out) {
     constexpr int channels = shape::conv2_channels;
     for (int row = 0; row < shape::pooled_side; ++row) {
-        for (int column = 0; column < shape::pooled_side; ++column) {
+        for (int column = 0; column < shape::pooled_side; ++column)
             for (int c = 0; c < channels; ++c)
                 *out++ = pooled_value<image_side, channels>(image, row, column, c);
-        }
     }
 }
 
@@ -96,9 +94,8 @@ void softmax(const float* logits, std::span<float, class_count> scores) {
 }  // namespace
 
 loaded<network> network::load(std::span<const std::byte> file) noexcept {
-    if (const failure why = check_envelope(file, weights_magic, weights_version); why != failure::none) {
+    if (const failure why = check_envelope(file, weights_magic, weights_version); why != failure::none)
         return {{}, why};
-    }
     if (const failure why = check_length(file.size(), file_bytes); why != failure::none) return {{}, why};
 
     byte_reader reader(file.subspan(magic_bytes + sizeof(weights_version)));

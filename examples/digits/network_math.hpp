@@ -25,9 +25,8 @@ ACCEL_HOST_DEVICE inline void convolve_lanes(const float* image, const float* we
         if (y < 0 || y >= Size || x < 0 || x >= Size) continue;
         const float* pixel = image + (y * Size + x) * Inputs;
         const float* tap_weights = weights + tap * Inputs * Outputs;
-        for (int i = 0; i < Inputs; ++i) {
+        for (int i = 0; i < Inputs; ++i)
             for (int o = 0; o < Lanes; ++o) sums[o] += pixel[i] * tap_weights[i * Outputs + o];
-        }
     }
     for (int o = 0; o < Lanes; ++o) out[o] = sums[o] > 0.0f ? sums[o] : 0.0f;
 }
@@ -48,9 +47,8 @@ ACCEL_HOST_DEVICE inline void dense_lanes(const float* inputs, const float* weig
                                           int first, float* outputs) noexcept {
     float sums[std::size_t{Lanes}];
     for (int o = 0; o < Lanes; ++o) sums[o] = bias[first + o];
-    for (int i = 0; i < Inputs; ++i) {
+    for (int i = 0; i < Inputs; ++i)
         for (int o = 0; o < Lanes; ++o) sums[o] += inputs[i] * weights[i * Outputs + first + o];
-    }
     for (int o = 0; o < Lanes; ++o) outputs[first + o] = sums[o];
 }
 

@@ -42,9 +42,8 @@ void make_grey(std::span<const std::byte, frame_bytes> frame, grid& grey) {
     for (std::size_t row = 0; row < grid_rows; ++row) {
         const auto band = frame.subspan(row * band_bytes).first<band_bytes>();
         const column_sums sums = add_four_rows(band);
-        for (std::size_t column = 0; column < grid_columns; ++column) {
+        for (std::size_t column = 0; column < grid_columns; ++column)
             *cell++ = grey_of(&sums[column * cell_pixels * frame_channels]);
-        }
     }
 }
 
@@ -62,15 +61,15 @@ profiles measure_ink(grid& cells) {
     float* row_cells = cells.data();
     for (int row = 0; row < grid_rows; ++row, row_cells += grid_columns) {
         const page_row page = nth_page_row(corners, row);
-        float most_in_row = 0;
+        float max_in_row = 0;
         for (int column = 0; column < grid_columns; ++column) {
             const float ink = ink_of(row_cells[column], page.at(along(column, grid_columns)));
             row_cells[column] = ink;
-            float& most_in_column = most.columns[static_cast<std::size_t>(column)];
-            most_in_row = std::max(most_in_row, ink);
-            most_in_column = std::max(most_in_column, ink);
+            float& max_in_column = most.columns[static_cast<std::size_t>(column)];
+            max_in_row = std::max(max_in_row, ink);
+            max_in_column = std::max(max_in_column, ink);
         }
-        most.rows[static_cast<std::size_t>(row)] = most_in_row;
+        most.rows[static_cast<std::size_t>(row)] = max_in_row;
     }
     return most;
 }

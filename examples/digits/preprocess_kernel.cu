@@ -23,12 +23,12 @@ struct shared_state {
     float corners[4];
     page_row page[grid_rows];
     float along_columns[grid_columns];
-    unsigned most_in_row[grid_rows];
-    unsigned most_in_column[grid_columns];
+    unsigned max_in_row[grid_rows];
+    unsigned max_in_column[grid_columns];
     unsigned peak;
     int first_row, end_row, first_column, end_column;
     float row_sums[grid_rows][image_side];  ///< of every eighth of the columns
-    unsigned most_in_tensor;
+    unsigned max_in_tensor;
 };
 
 __device__ unsigned warp_maximum(unsigned value) {
@@ -55,9 +55,8 @@ __device__ float read_cell(const unsigned char* bytes) {
 #pragma unroll
     for (int row = 0; row < cell_pixels; ++row) {
 #pragma unroll
-        for (int i = 0; i < 3; ++i) {
+        for (int i = 0; i < 3; ++i)
             words[row][i] = load_word<Aligned>(bytes + row * static_cast<int>(frame_row_bytes) + 4 * i);
-        }
     }
     unsigned sum = 0;
 #pragma unroll
@@ -92,9 +91,9 @@ __device__ void measure_ink(const float* grey, shared_state& s) {
     for (int i = 0; i < rows_a_thread; ++i)
         own[i] = grey[(first_row + i * rows_a_block) * grid_columns + column];
 
-    if (t < grid_rows) s.most_in_row[t] = 0;
+    if (t < grid_rows) s.max_in_row[t] = 0;
     if (t < grid_columns) {
-        s.most_in_column[t] = 0;
+        s.max_in_column[t] = 0;
         s.along_columns[t] = along(t, grid_columns);
     }
     // Four warps of their own sum up a corner each.
@@ -105,16 +104,16 @@ __device__ void measure_ink(const float* grey, shared_state& s) {
     if (t < grid_rows) s.page[t] = nth_page_row(s.corners, t);
     __syncthreads();
 
-    unsigned most_in_column = 0;
+    unsigned max_in_column = 0;
 #pragma unroll
     for (int i = 0; i < rows_a_thread; ++i) {
         const int row = first_row + i * rows_a_block;
         const unsigned ink = __float_as_uint(ink_of(own[i], s.page[row].at(s.along_columns[column])));
-        most_in_column = max(most_in_column, ink);
+        max_in_column = max(max_in_column, ink);
         const unsigned most = warp_maximum(ink);
-        if (t % 32 == 0) atomicMax(&s.most_in_row[row], most);
+        if (t % 32 == 0) atomicMax(&s.max_in_row[row], most);
     }
-    atomicMax(&s.most_in_column[column], most_in_column);
+    atomicMax(&s.max_in_column[column], max_in_column);
     __syncthreads();
 }
 
@@ -122,14 +121,14 @@ __device__ float find_peak(shared_state& s) {
     const int t = static_cast<int>(threadIdx.x);
     if (t < 32) {
         unsigned most = 0;
-        for (int row = t; row < grid_rows; row += 32) most = max(most, s.most_in_row[row]);
+        for (int row = t; row < grid_rows; row += 32) most = max(most, s.max_in_row[row]);
         most = warp_maximum(most);
         if (t == 0) {
             s.peak = most;
             s.first_row = grid_rows;
             s.first_column = grid_columns;
             s.end_row = s.end_column = 0;
-            s.most_in_tensor = 0;
+            s.max_in_tensor = 0;
         }
     }
     __syncthreads();
@@ -138,11 +137,11 @@ __device__ float find_peak(shared_state& s) {
 
 __device__ void find_box(shared_state& s, float threshold) {
     const int t = static_cast<int>(threadIdx.x);
-    if (t < grid_rows && __uint_as_float(s.most_in_row[t]) >= threshold) {
+    if (t < grid_rows && __uint_as_float(s.max_in_row[t]) >= threshold) {
         atomicMin(&s.first_row, t);
         atomicMax(&s.end_row, t + 1);
     }
-    if (t < grid_columns && __uint_as_float(s.most_in_column[t]) >= threshold) {
+    if (t < grid_columns && __uint_as_float(s.max_in_column[t]) >= threshold) {
         atomicMin(&s.first_column, t);
         atomicMax(&s.end_column, t + 1);
     }
@@ -170,10 +169,10 @@ __device__ void resize(const float* grey, shared_state& s, float* tensor) {
     if (t < static_cast<int>(tensor_values)) {
         value = covered_sum(nth_eighth(rows, t / image_side, grid_rows),
                             [&](int row) { return s.row_sums[row][t % image_side]; });
-        atomicMax(&s.most_in_tensor, __float_as_uint(value));
+        atomicMax(&s.max_in_tensor, __float_as_uint(value));
     }
     __syncthreads();
-    if (t < static_cast<int>(tensor_values)) tensor[t] = value / __uint_as_float(s.most_in_tensor);
+    if (t < static_cast<int>(tensor_values)) tensor[t] = value / __uint_as_float(s.max_in_tensor);
 }
 
 __global__ void __launch_bounds__(threads)

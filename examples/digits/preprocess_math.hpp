@@ -31,11 +31,9 @@ ACCEL_HOST_DEVICE inline float cell_grey(unsigned weighted_sum) noexcept {
 
 ACCEL_HOST_DEVICE inline float corner_mean(const float* grid, int first_row, int first_column) noexcept {
     float sum = 0;
-    for (int row = 0; row < corner_cells; ++row) {
-        for (int column = 0; column < corner_cells; ++column) {
+    for (int row = 0; row < corner_cells; ++row)
+        for (int column = 0; column < corner_cells; ++column)
             sum += grid[(first_row + row) * grid_columns + first_column + column];
-        }
-    }
     return sum / (corner_cells * corner_cells);
 }
 

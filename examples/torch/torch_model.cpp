@@ -148,9 +148,8 @@ torch_model& torch_model::operator=(torch_model&&) noexcept = default;
 torch_model::~torch_model() = default;
 
 result<torch_model> torch_model::create(const torch_model_options& options) {
-    if (options.name != "resnet50" && options.name != "mobilenet_v3") {
+    if (options.name != "resnet50" && options.name != "mobilenet_v3")
         return error{status::invalid_argument, 0, "there are resnet50 and mobilenet_v3, no " + options.name};
-    }
     auto made = std::make_unique<state>(options);
     if (auto loaded = attempt([&] { made->load(options.name); }); !loaded) return loaded.error();
     return torch_model{std::move(made)};

@@ -23,11 +23,10 @@ void serve(torch_model& model, bool replays, exchange request) {
     request.mark(stage::inference);
     const auto given = replays ? model.replay(request.stream(), image, logits)
                                : model.infer(request.stream(), image, logits);
-    if (given) {
+    if (given)
         (void)request.reply(model.output_bytes());
-    } else {
+    else
         (void)request.fail(given.error().code, 0, given.error().message);
-    }
 }
 
 }  // namespace

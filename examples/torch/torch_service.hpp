@@ -12,7 +12,7 @@ namespace accel::examples::vision {
 /// `replays` as one CUDA graph. The model must outlive the server.
 [[nodiscard]] handler handler_of(torch_model& model, bool replays);
 
-/// The same, recorded for a service that lives on the GPU.
+/// The same, recorded for a GPU-resident service.
 [[nodiscard]] gpu_graph::recorder recorder_of(torch_model& model);
 
 }  // namespace accel::examples::vision

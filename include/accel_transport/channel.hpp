@@ -70,7 +70,8 @@ struct channel_statistics {
 /// The client's end of one connection to a server. Belongs to one thread at a time; move-only.
 /// A call goes begin → (write the request) → submit → poll or wait → (read the response) → release.
 /// begin, submit, cancel, poll and release neither block, allocate, lock nor log.
-/// In a child of fork() a parent's channel answers `invalid_state`, completes nothing, ends without effect.
+/// In a child of fork() a parent's channel returns `invalid_state`, completes nothing and ends without
+/// effect.
 class ACCEL_API channel {
   public:
     /// Connects to `scheme://host:port?key=value…` within `connect_timeout`. Keys are the fields of
@@ -92,8 +93,8 @@ class ACCEL_API channel {
     [[nodiscard]] status submit(call_id id, std::size_t length, const submit_options& options = {}) noexcept;
 
     /// Sends `payload` from where it lies, without a copy. It is lent until the completion, and must not
-    /// change until then; an expiry or cancellation completes only when the transport has let go of it, by
-    /// the deadline + `peer_timeout` at the latest: the session ends if need be, other calls with
+    /// change until then; an expired or cancelled call completes only when the transport has released it, by
+    /// the deadline + `peer_timeout` at the latest. If need be the session ends, and other calls with
     /// `peer_lost`. A GPU's memory, here or as `response_into`, is copied through the slot where the
     /// transport does not reach it (the timeline's `copy`): work that writes it must be done, kernels
     /// launched after the completion see the response. The first use of a slot so may take long.
@@ -136,7 +137,7 @@ class ACCEL_API channel {
     [[nodiscard]] channel_statistics statistics() const noexcept;
 
     /// Ends the connection. Calls in flight complete with `closed` and can still be polled. Waits up to
-    /// `close_timeout` for the transport to let go of lent slices (over `local` a second more at worst).
+    /// `close_timeout` for the transport to release lent slices (over `local` a second more at worst).
     void close() noexcept;
 
   private:

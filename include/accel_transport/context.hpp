@@ -37,8 +37,8 @@ struct scheme_report {
 
 /// Shared ground of channels and servers: registered memory, backends, the control plane's thread.
 /// Safe to use from any thread. Channels and servers keep what they need of it alive.
-/// A child of fork() cannot use or end what its parent made, all of it answers `invalid_state`, and opens a
-/// context of its own (docs/threads.md, "fork").
+/// A child of fork() opens a context of its own: objects that its parent made return `invalid_state` there,
+/// and end without effect (docs/threads.md, "fork").
 class ACCEL_API context {
   public:
     [[nodiscard]] static result<context> open(const context_options& options = {});
@@ -53,8 +53,8 @@ class ACCEL_API context {
     /// library's (PyTorch's, say). May block. `invalid_argument` if it is not, or not wholly, of this kind.
     [[nodiscard]] result<region> register_memory(void* data, std::size_t size_bytes,
                                                  memory_kind kind = memory_kind::host());
-    /// Every scheme this build knows, best first, with what this machine lacks for it. Tries things out: not
-    /// while kernels of a `gpu_service` run.
+    /// Every scheme of this build, best first, and what this machine lacks for it. Not while kernels of a
+    /// `gpu_service` run: it tries devices.
     [[nodiscard]] std::vector<scheme_report> schemes() const;
 
     /// Internal.

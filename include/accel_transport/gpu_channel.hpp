@@ -21,7 +21,7 @@ namespace device {
 struct channel_ref;
 }
 
-/// Counters of a channel of a GPU, as far as its kernels have told them; complete once it has been closed.
+/// Counters of a GPU-resident channel, as last reported by its kernels; complete once it is closed.
 struct gpu_channel_statistics {
     std::uint64_t submitted = 0;
     std::uint64_t completed = 0;    ///< answered by the server, whatever it said
@@ -30,7 +30,7 @@ struct gpu_channel_statistics {
     std::uint32_t quarantined = 0;  ///< slots waiting for a late response now
 };
 
-/// Why a channel of a GPU is of no more use.
+/// Why a GPU-resident channel was lost.
 struct gpu_channel_failure {
     status reason =
         status::ok;  ///< ok while it is good; `peer_lost`, `closed`, `protocol_error` …; `unsupported`: a
@@ -39,10 +39,10 @@ struct gpu_channel_failure {
 };
 
 /// A channel whose calls come from kernels: they write requests, post them to the adapter and read responses
-/// themselves (device/client.hpp). No thread of the host takes part in a call, but where the GPU cannot reach
-/// the adapter, one that posts (`gpu_engine`). This is the host's end: it connects, keeps the session alive
-/// and ends it. The server is any on `gpu`, `rdma` or `gdr`. A lost channel stays lost; connect another.
-/// Move-only; its methods may be called from any thread.
+/// themselves (device/client.hpp). No thread of the host takes part in a call, except one that
+/// posts if the GPU cannot reach the adapter (`gpu_engine`). This is the host's end: it connects, keeps the
+/// session alive and ends it. The server is any on `gpu`, `rdma` or `gdr`. A lost channel stays lost; connect
+/// another. Move-only; its methods may be called from any thread.
 class ACCEL_API gpu_channel {
   public:
     /// Options for `connect`: as a channel's, with slots on cuda:0.
@@ -61,7 +61,7 @@ class ACCEL_API gpu_channel {
     /// that GPU, a service's too: stop that first.
     ~gpu_channel();
 
-    /// What kernels are given, by value. Good until `close` has returned.
+    /// The argument for kernels, passed by value. Valid until `close` has returned.
     [[nodiscard]] const device::channel_ref& ref() const noexcept;
     /// Where its slots are and its kernels have to run: of the options or the URI.
     [[nodiscard]] memory_kind memory() const noexcept;
@@ -70,13 +70,13 @@ class ACCEL_API gpu_channel {
     [[nodiscard]] std::uint32_t slots() const noexcept;
     /// How its kernels reach the adapter.
     [[nodiscard]] gpu_engine engine() const noexcept;
-    /// False from some 50 ms after the session was lost, at the latest.
+    /// False at the latest 50 ms after the session was lost.
     [[nodiscard]] bool connected() const noexcept { return failure().reason == status::ok; }
     /// Also while kernels run.
     [[nodiscard]] gpu_channel_failure failure() const noexcept;
     [[nodiscard]] gpu_channel_statistics statistics() const;
 
-    /// `begin` says, and calls in flight end with, `closed` from about now on. Does not wait.
+    /// From about now on `begin` returns `closed`, and calls in flight end with it. Does not wait.
     void request_stop() noexcept;
     /// Requests the stop and sleeps until everything that was given to `stream` has ended; then ends the
     /// session. `timed_out`: it still runs, and nothing has been ended; call it again. `unsupported`: as in

@@ -19,7 +19,7 @@ namespace device {
 struct graph_iteration;
 }
 
-/// What a service of recorded kernels is made for.
+/// Options of a service of recorded kernels.
 struct gpu_graph_options {
     std::uint32_t batch = 1;  ///< requests of one iteration, at most; as many as are ready then
     /// Each request has exactly so many bytes, and is copied to `graph_iteration::input`; others fail with
@@ -42,7 +42,7 @@ struct gpu_iteration_stages {
     std::chrono::nanoseconds answer{};    ///< until its last response is posted
 };
 
-/// How a service of recorded kernels stands. Of its iterations it is known once `stop` has said ok.
+/// Counters of a service of recorded kernels. Those of iterations are known once `stop` has returned ok.
 struct gpu_graph_statistics {
     std::size_t nodes = 0;         ///< of one recording: the application's and the library's
     std::uint32_t running = 0;     ///< recordings that have not ended

@@ -22,7 +22,7 @@ namespace device {
 struct service_ref;
 }
 
-/// Counters of a GPU-resident service, as far as its kernels have told them.
+/// Counters of a GPU-resident service, as last reported by its kernels.
 struct gpu_service_statistics {
     std::uint32_t sessions = 0;  ///< open now
     std::uint64_t sessions_opened = 0;

@@ -52,7 +52,8 @@ class ACCEL_API exchange {
     [[nodiscard]] std::uint64_t session_id() const noexcept;
     [[nodiscard]] std::string_view scheme() const noexcept;
     /// Who calls: the client's public key ("ed25519:…"), or its certificate's first DNS name, else its common
-    /// name. Empty where nobody was authenticated: with `insecure`, and over `local`. Valid until the answer.
+    /// name. Empty if the client was not authenticated: with `insecure`, and over `local`. Valid until the
+    /// answer.
     [[nodiscard]] std::string_view peer() const noexcept;
     /// Time until the client gives up; zero once it has.
     [[nodiscard]] std::chrono::nanoseconds time_left() const noexcept;
@@ -60,8 +61,8 @@ class ACCEL_API exchange {
     /// kernels, and answer without waiting for them. The answer leaves when the stream has come that far.
     /// Null on the host.
     [[nodiscard]] CUstream_st* stream() const noexcept;
-    /// On a GPU: from this point of the stream on it works at this stage (preprocessing, then inference),
-    /// until the next mark or the answer. Takes its time without waiting for it.
+    /// On a GPU: marks that this stage (preprocessing, then inference) begins at this point of the stream and
+    /// ends at the next mark or the answer. Takes the time without waiting.
     void mark(stage what) noexcept;
     /// Adds to a stage of the timeline that travels back to the client.
     void record(stage what, std::chrono::nanoseconds duration) noexcept;
@@ -70,7 +71,7 @@ class ACCEL_API exchange {
     /// and leaves the exchange open; any other result ends it. `peer_lost`: the client is gone.
     status reply(std::size_t length) noexcept;
     /// Answers with `payload` from where it lies. `leases` is raised now, and lowered when the transport has
-    /// let go of it. `unsupported`: it is on a GPU, the handler's memory is not, and the transport cannot
+    /// released it. `unsupported`: it is on a GPU, the handler's memory is not, and the transport cannot
     /// read it there.
     status reply(slice payload, std::atomic<std::uint32_t>& leases) noexcept;
     /// Answers with a failure: a status other than ok, the handler's own code, and a short message.
@@ -138,9 +139,9 @@ class ACCEL_API server {
     [[nodiscard]] std::vector<std::string> endpoints() const;
     [[nodiscard]] server_statistics statistics() const;
 
-    /// Reads the key files again, now; that they have changed is noticed anyhow, within half a second. A
-    /// client whose key has gone loses its sessions within a second, and does not get in again. On failure
-    /// what was loaded stays in force.
+    /// Reads the key files again now. Changes are noticed without this call within half a second. A client
+    /// whose key was removed loses its sessions within a second and is refused from then on. On failure the
+    /// loaded keys stay in force.
     [[nodiscard]] result<void> reload_keys();
 
     /// Only with `workers = 0`: serves what is ready, returns how many events there were.

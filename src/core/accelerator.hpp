@@ -14,9 +14,8 @@
 #include <memory>
 #include <string>
 
-/// The internal contract for memory that is not the host's: what src/cuda implements, and a stand-in in the
-/// tests. Everything that says `noexcept` and returns nothing is asynchronous; its failure shows in
-/// `device_stream::poll`.
+/// The internal contract for device memory; src/cuda implements it, and tests have a stand-in. Functions that
+/// are `noexcept` and return nothing are asynchronous: `device_stream::poll` reports their failure.
 struct CUstream_st;
 
 namespace accel::device {
@@ -28,7 +27,7 @@ struct graph_memory;
 
 namespace accel::core {
 
-/// Points in the work of one exchange whose times are taken on its stream.
+/// Points of an exchange that its stream takes the time of.
 enum class stream_mark : std::uint8_t { start, copied_in, preprocessing, inference, answered, finished };
 inline constexpr std::size_t stream_mark_count = 6;
 
@@ -39,28 +38,27 @@ enum class stream_progress : std::uint8_t { running, done, failed };
 class device_stream {
   public:
     virtual ~device_stream() = default;
-    /// What users give their kernels to (a `cudaStream_t`).
+    /// The application's stream for its kernels (a `cudaStream_t`).
     [[nodiscard]] virtual CUstream_st* native() const noexcept = 0;
 
     /// Forgets all marks.
     virtual void begin() noexcept = 0;
     /// After `begin`: makes the device the calling thread's current one, and leaves it so.
     virtual void make_current() noexcept = 0;
-    /// Between any two of host memory and memory of a device, at most `piece_bytes`. A device takes the
-    /// copies of one direction in the order in which all streams gave them to it, so a long one is given in
-    /// pieces, one after the other (`long_copy`).
+    /// Copies at most `piece_bytes` within or between host and device memory. A device executes the copies of
+    /// one direction in the order of all streams, so a long copy is given in pieces (`long_copy`).
     virtual void copy(std::byte* to, const std::byte* from, std::size_t bytes) noexcept = 0;
     static constexpr std::size_t piece_bytes = std::size_t{2} << 20;  ///< 40 µs at 50 GB/s
-    /// The same, and counted; while fewer than `most_pieces` are under way.
+    /// The same, and counts the piece. Only while fewer than `max_pieces` are under way.
     virtual void copy_piece(std::byte* to, const std::byte* from, std::size_t bytes) noexcept = 0;
-    static constexpr unsigned most_pieces = 4;
+    static constexpr unsigned max_pieces = 4;
     /// Pieces that have not ended. None, once the device has failed.
     [[nodiscard]] virtual unsigned pieces_under_way() noexcept = 0;
     virtual void mark(stream_mark what) noexcept = 0;
-    /// The exchange's last. `done(argument)`, unless null, is called on a thread of the driver's when the
-    /// stream has come this far; if the device fails it may never be called.
+    /// The last call of an exchange. A driver thread calls `done(argument)`, unless null, when the stream has
+    /// come this far. If the device fails it may never be called.
     virtual void finish(void (*done)(void*), void* argument) noexcept = 0;
-    /// After `finish`. `failed`: some of the exchange's work was refused or went wrong, and nothing runs now.
+    /// After `finish`. `failed`: some work of the exchange was refused or failed, and none runs now.
     [[nodiscard]] virtual stream_progress poll() noexcept = 0;
     /// After `poll` said done; 0 where one of the two was not marked.
     [[nodiscard]] virtual nanoseconds between(stream_mark from, stream_mark to) noexcept = 0;
@@ -72,15 +70,14 @@ struct dma_buf {
     std::uint64_t offset = 0;  ///< of the memory within it, bytes
 };
 
-/// Work that has been recorded once and then runs iteration after iteration: gather requests, the work, send
-/// responses.
+/// Work that is recorded once and then runs in iterations: gather requests, work, send responses.
 class recorded_graph {
   public:
     /// After the last iteration.
     virtual ~recorded_graph() = default;
     [[nodiscard]] virtual CUstream_st* native() const noexcept = 0;
     [[nodiscard]] virtual std::size_t nodes() const noexcept = 0;
-    /// Begins the first iteration; the last one is that in which the service stops. Once.
+    /// Starts the first iteration, once. The iteration in which the service stops is the last.
     [[nodiscard]] virtual result<void> start() = 0;
 };
 
@@ -102,8 +99,8 @@ class accelerator_device {
     /// Bytes that `allocate` gave and `release` has not taken back.
     [[nodiscard]] virtual std::size_t allocated() const noexcept = 0;
 
-    /// Calls `done(argument)` on a thread of the driver's when what has been given to this stream of the
-    /// application's has ended.
+    /// A driver thread calls `done(argument)` when all work given to this stream of the application has
+    /// ended.
     [[nodiscard]] virtual result<void> when_ended(CUstream_st* stream, void (*done)(void*),
                                                   void* argument) = 0;
 
@@ -115,7 +112,7 @@ class accelerator_device {
     // Data path.
     /// False after a failure that ends all work in this process (a kernel that faulted).
     [[nodiscard]] virtual bool alive() const noexcept = 0;
-    /// What an RDMA device has written, as told by a completion, is seen by kernels launched from now on.
+    /// Kernels launched from now on see what an RDMA device has written, as its completion reports.
     virtual void make_inbound_visible() noexcept = 0;
 };
 
@@ -128,7 +125,7 @@ class accelerator {
     [[nodiscard]] virtual result<std::string> probe() = 0;
     /// `unsupported` names what is missing: the build, the driver, the device.
     [[nodiscard]] virtual result<accelerator_device*> open(memory_kind kind) = 0;
-    /// Is all of this memory of the kind that it is said to be. `invalid_argument` says what it is.
+    /// Checks that all of this memory is of the declared kind. `invalid_argument` says what it is.
     [[nodiscard]] virtual result<void> check(const void* memory, std::size_t bytes, memory_kind said) = 0;
     /// Locks host memory into RAM for fast asynchronous copies, until `unpin`. It may be pinned already:
     /// false, and there is nothing to unpin.
@@ -138,7 +135,7 @@ class accelerator {
     [[nodiscard]] virtual result<bool> pin_registers(void* page, std::size_t bytes) = 0;
 };
 
-/// As this build has it: CUDA's, or one that says that there is none.
+/// This build's accelerator: CUDA, or one without devices.
 [[nodiscard]] std::shared_ptr<accelerator> make_accelerator();
 
 }  // namespace accel::core

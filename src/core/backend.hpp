@@ -15,8 +15,8 @@
 ///
 /// Threads: a poller and its links belong to one thread (a worker, or a channel's owner). `backend` methods,
 /// `poller::open_link`, `connection::attach` and `connection::describe` are control path and may be called
-/// from another thread up to and including `connection::activate`. Nothing here calls back up: what happened
-/// is returned by `event_source::poll`.
+/// from another thread up to and including `connection::activate`. There are no callbacks upwards:
+/// `event_source::poll` returns events.
 namespace accel::core {
 
 struct probe_result {
@@ -29,25 +29,24 @@ class backend {
   public:
     virtual ~backend() = default;
     [[nodiscard]] virtual std::string_view scheme() const noexcept = 0;
-    /// Schemes with the same wire talk to each other; memory and who posts are each end's own business.
+    /// Schemes with the same wire talk to each other. Each end chooses its memory and who posts.
     [[nodiscard]] virtual std::string_view wire() const noexcept { return scheme(); }
-    /// Does this machine have what it takes. May block briefly.
+    /// Whether this machine can use the scheme. May block briefly.
     [[nodiscard]] virtual probe_result probe() = 0;
-    /// The same, and looks closer, for people: while no kernel of a service runs.
+    /// The same in detail, for people. Call it while no kernel of a service runs.
     [[nodiscard]] virtual probe_result examine() { return probe(); }
     /// True: peers are in one process and the server uses the client's slots; no network control plane.
     [[nodiscard]] virtual bool shares_memory() const noexcept { return false; }
     /// True: with keys, nobody on the network can read or change payloads, unless `encryption::off` is asked
-    /// for. Its pollers learn what is by `poller_options::security`.
+    /// for. `poller_options::security` tells its pollers.
     [[nodiscard]] virtual bool encrypts() const noexcept { return false; }
-    /// True: a server's pollers listen on ports of their own; else all that arrives comes by the port of the
-    /// URI.
+    /// True: a server's pollers listen on ports of their own; else all connections use the URI's port.
     [[nodiscard]] virtual bool has_data_port() const noexcept { return false; }
     /// Null: it does not serve kernels.
     [[nodiscard]] virtual kernel_backend* kernels() noexcept { return nullptr; }
     /// True: a server's slots may have their payloads on a GPU, and messages arrive there.
     [[nodiscard]] virtual bool fills_gpus() const noexcept { return false; }
-    /// Makes a region usable by this backend's links, once, ahead of its first use.
+    /// Prepares a region for this backend's links, once, before its first use.
     [[nodiscard]] virtual result<void> register_region(const region_state&) { return {}; }
     virtual void unregister_region(const region_state&) noexcept {}
     [[nodiscard]] virtual result<std::unique_ptr<poller>> open_poller(const poller_options& options) = 0;

@@ -11,7 +11,7 @@ using std::chrono::nanoseconds;
 
 /// The host's monotonic clock (CLOCK_MONOTONIC): the same in every process of a host.
 [[nodiscard]] inline nanoseconds now() noexcept {
-    // What `steady_clock::now` does, without a call in between.
+    // As `steady_clock::now`, without its extra call.
     timespec read;
     ::clock_gettime(CLOCK_MONOTONIC, &read);
     return nanoseconds{std::int64_t{read.tv_sec} * 1'000'000'000 + read.tv_nsec};

@@ -78,14 +78,14 @@ class connection {
     /// Client: makes the data connection, by `deadline`. Server: takes the client's description
     /// (`grant.description`), does not wait for it.
     [[nodiscard]] virtual result<void> attach(const link_grant& grant, nanoseconds deadline) = 0;
-    /// From now on it has events. Client: on the polling thread. Server: from *any* thread while the poller
-    /// polls, before the grant is sent: a short lock that polling meets only when a new peer attaches.
+    /// Enables events. Client: on the polling thread. Server: from *any* thread while the poller polls,
+    /// before the grant is sent; polling meets its short lock only when a new peer attaches.
     virtual void activate() = 0;
-    /// On the polling thread: nothing need reach the peer any more. Server: it is gone, as the control plane
-    /// says. Client: it has kept lent memory for too long, so that `close` must not wait for it any longer.
+    /// On the polling thread: nothing need reach the peer any more. Server: the control plane says that it is
+    /// gone. Client: it has kept lent memory for too long, and `close` must not wait for it.
     virtual void peer_left() noexcept {}
-    /// True when everything delivered has left this process (for a graceful stop). Where the transport would
-    /// not say so by itself, this asks it to.
+    /// True when everything delivered has left this process (for a graceful stop). Asks the transport for a
+    /// completion if there would be none.
     [[nodiscard]] virtual bool flushed() noexcept { return true; }
     /// On the polling thread, idempotent: ends the connection and tells the peer where the transport can. No
     /// events follow. Returns true when nothing touches any slot or lent memory any more; else call again,

@@ -30,9 +30,8 @@ control_client& context_state::control() {
 }
 
 backend* context_state::find_backend(std::string_view scheme) const noexcept {
-    for (const auto& each : backends_) {
+    for (const auto& each : backends_)
         if (each->scheme() == scheme) return each.get();
-    }
     return nullptr;
 }
 
@@ -50,9 +49,8 @@ namespace {
 result<region> make_region(context_state& context, std::byte* data, std::size_t size, accelerator_device* gpu,
                            bool owned) {
     auto state = std::make_unique<region_state>(context, data, size, gpu, owned);
-    for (const auto& each : context.backends()) {
+    for (const auto& each : context.backends())
         if (auto done = each->register_region(*state); !done) return done.error();
-    }
     return region{std::move(state)};
 }
 
@@ -103,9 +101,8 @@ result<region> context::allocate(std::size_t size_bytes, memory_kind kind) {
         return core::make_region(*state_, *memory, size_bytes, *gpu, true);
     }
     void* data = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data == MAP_FAILED) {
+    if (data == MAP_FAILED)
         return error{status::out_of_memory, errno, fmt::format("cannot map {} bytes", size_bytes)};
-    }
     return core::make_region(*state_, static_cast<std::byte*>(data), size_bytes, nullptr, true);
 }
 

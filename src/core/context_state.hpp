@@ -35,11 +35,10 @@ class context_state : public std::enable_shared_from_this<context_state> {
     [[nodiscard]] const std::shared_ptr<accelerator>& gpus() const noexcept { return gpus_; }
     /// Tests: a stand-in. Before anything uses the GPUs.
     void replace_gpus(std::shared_ptr<accelerator> other) noexcept { gpus_ = std::move(other); }
-    /// Tests: another backend in place of the one of its scheme. Before anything uses that one.
+    /// Tests: replaces the backend of a scheme. Before anything uses that one.
     void replace_backend(std::unique_ptr<backend> other) noexcept {
-        for (auto& each : backends_) {
+        for (auto& each : backends_)
             if (each->scheme() == other->scheme()) return each.swap(other);
-        }
     }
     [[nodiscard]] const std::vector<std::unique_ptr<backend>>& backends() const noexcept { return backends_; }
     [[nodiscard]] backend* find_backend(std::string_view scheme) const noexcept;
@@ -51,7 +50,7 @@ class context_state : public std::enable_shared_from_this<context_state> {
 
   private:
     process_stamp stamp_;
-    log_registration log_sink_;  ///< the last to go
+    log_registration log_sink_;  ///< destroyed last
     std::mutex mutex_;
     std::unique_ptr<control_client> control_;
     std::shared_ptr<accelerator> gpus_ = make_accelerator();  ///< outlives the backends

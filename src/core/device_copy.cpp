@@ -14,16 +14,14 @@ result<void> copy_and_wait(accelerator_device& gpu, std::byte* to, const std::by
     auto stream = gpu.open_stream(stream_priority::normal);
     if (!stream) return stream.error();
     (*stream)->begin();
-    for (std::size_t done = 0; done < bytes; done += device_stream::piece_bytes) {
+    for (std::size_t done = 0; done < bytes; done += device_stream::piece_bytes)
         (*stream)->copy(to + done, from + done, std::min(bytes - done, device_stream::piece_bytes));
-    }
     (*stream)->finish(nullptr, nullptr);
     while (now() < deadline) {
         const stream_progress seen = (*stream)->poll();
         if (seen == stream_progress::done) return {};
-        if (seen == stream_progress::failed) {
+        if (seen == stream_progress::failed)
             return error{status::device_lost, 0, "the GPU failed while its memory was copied"};
-        }
         sleep_on({}, now() + look_interval);
     }
     return error{status::timed_out, 0, "the GPU is busy: its memory could not be copied in time"};

@@ -10,8 +10,8 @@
 
 namespace accel::core {
 
-/// Copies between memory of the device and of the host, and sleeps until that is done: `timed_out` at
-/// `deadline`, `device_lost` if the device has failed. Beside kernels that stay, too.
+/// Copies between device and host memory, and sleeps until that is done. `timed_out` at `deadline`;
+/// `device_lost` if the device has failed. Works while persistent kernels run.
 [[nodiscard]] result<void> copy_and_wait(accelerator_device& gpu, std::byte* to, const std::byte* from,
                                          std::size_t bytes, nanoseconds deadline);
 

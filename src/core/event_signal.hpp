@@ -61,17 +61,17 @@ inline void sleep_on(std::span<pollfd> fds, nanoseconds deadline) noexcept {
     ::ppoll(fds.data(), fds.size(), bound, nullptr);
 }
 
-/// A loop that spins while it waits: pauses, and lets another thread have the processor, which may be the one
-/// that is waited for. `busy` waits have a core of their own and yield only when nothing has come for long,
-/// so that there is no system call between messages that come at once.
+/// For a loop that spins while it waits: pauses, and sometimes yields the processor, perhaps to the thread
+/// that is waited for. `busy` waits own a core and yield only after a long silence, so that there is no
+/// system call between messages that come at once.
 class spinner {
   public:
-    explicit spinner(poll_mode mode) noexcept : turns_between_yields_(mode == poll_mode::busy ? 4096 : 16) {}
+    explicit spinner(poll_mode mode) noexcept : pauses_between_yields_(mode == poll_mode::busy ? 4096 : 16) {}
     /// Something has come.
-    void restart() noexcept { turns_ = 0; }
-    void turn() noexcept {
-        if (++turns_ == turns_between_yields_) {
-            turns_ = 0;
+    void restart() noexcept { pauses_ = 0; }
+    void pause() noexcept {
+        if (++pauses_ == pauses_between_yields_) {
+            pauses_ = 0;
             ::sched_yield();
             return;
         }
@@ -83,8 +83,8 @@ class spinner {
     }
 
   private:
-    std::uint32_t turns_between_yields_;
-    std::uint32_t turns_ = 0;
+    std::uint32_t pauses_between_yields_;
+    std::uint32_t pauses_ = 0;
 };
 
 }  // namespace accel::core

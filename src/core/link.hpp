@@ -43,36 +43,36 @@ struct link_event {
     std::span<std::byte> response_room;  ///< server: where the response is written; empty: the send slot
 };
 
-/// Of memory that a handler works in though it is the client's.
+/// The state of a client's memory that a handler works in.
 enum class recall : std::uint8_t {
     none,
     readable,  ///< wanted back; readable until `link::consumed`
-    gone,      ///< wanted back, and not to be touched any more
+    gone,      ///< wanted back, and must not be touched any more
 };
 
 /// The data path between two connected peers.
 class link : public connection {
   public:
-    /// Server, where `backend::shares_memory`, on the polling thread after `close`: the client wants back the
-    /// memory that handlers work in. Said once.
+    /// Server, if `backend::shares_memory`, on the polling thread after `close`: true once, when the client
+    /// wants back the memory that handlers work in.
     [[nodiscard]] virtual recall recalled() noexcept { return recall::none; }
 
     // Data path: no allocation, lock or log line.
-    /// Hands a message over. `ok`: it will arrive, or the link will be lost; header and payload must stay as
-    /// they are until the answer (client) or the next request in that slot (server). `again`: nothing was
-    /// done. `peer_lost`.
+    /// Sends a message. `ok`: it will arrive, or the link will be lost. Header and payload must not change
+    /// until the answer (client) or the next request in that slot (server). `again`: nothing was done.
+    /// `peer_lost`.
     [[nodiscard]] virtual status deliver(const outgoing& message) noexcept = 0;
-    /// The same where nothing is lent and the answer goes into its slot, as in most messages.
+    /// The same if nothing is lent and the answer goes into its slot, as in most messages.
     [[nodiscard]] virtual status deliver_plain(std::uint32_t slot,
                                                std::span<const std::byte> payload) noexcept = 0;
-    /// Client: stop touching what was lent for this slot (payload and response_into). True: done, now. False:
-    /// a `buffer_released` event or the late response says when.
+    /// Client: stops touching lent memory of this slot (payload and response_into). True: done. False: a
+    /// `buffer_released` event or the late response says when.
     [[nodiscard]] virtual bool retract(std::uint32_t slot) noexcept = 0;
     /// The receiver is done with the payload of the last arrival in this slot. Also after close.
     virtual void consumed(std::uint32_t slot) noexcept = 0;
 
-    /// Lent memory of a GPU's region is read (`written`: is written by the peer) where it is; else the core
-    /// stages it. The first time with a region it may take long.
+    /// True: lent GPU memory of this region is read in place (`written`: written by the peer); else the core
+    /// stages it. The first call for a region may take long.
     [[nodiscard]] virtual bool reaches(const region_state& /*region*/, bool /*written*/) noexcept {
         return false;
     }

@@ -11,7 +11,7 @@
 namespace accel::core {
 
 /// Logs lines, which another thread writes (core/log_writer.hpp): no call blocks, and none fails. A line is
-/// formatted only if its level is enabled, and cut at `log_line::most_bytes`. Any thread, at any time: before
+/// formatted only if its level is enabled, and cut at `log_line::max_bytes`. Any thread, at any time: before
 /// `main`, after it, and in a child of `fork`. Control path only.
 class logger {
   public:

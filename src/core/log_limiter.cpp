@@ -51,9 +51,8 @@ std::optional<std::uint64_t> log_limiter::allow(const void* reason, std::string_
                                                 nanoseconds at) noexcept {
     const auto second = static_cast<std::uint64_t>(at / std::chrono::seconds{1});
     reason_lines& lines = find(reason);
-    if (take_peer(reason, peer, second) && take(lines.passed, second, lines_of_reason)) {
+    if (take_peer(reason, peer, second) && take(lines.passed, second, lines_of_reason))
         return lines.kept_back.exchange(0, std::memory_order_relaxed);
-    }
     lines.kept_back.fetch_add(1, std::memory_order_relaxed);
     return std::nullopt;
 }

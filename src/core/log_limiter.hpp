@@ -12,19 +12,19 @@
 
 namespace accel::core {
 
-/// Keeps peers from flooding the log: so many lines a second for each reason and peer, and so many for each
-/// reason, whatever number of peers there is. A fixed size of memory and no lock: peers share places in a
-/// table, so a peer that meets another there may log more, but never more than its reason allows. Any thread.
+/// Keeps peers from flooding the log: limits the lines a second of each reason and peer, and of each reason.
+/// Fixed memory, no lock: peers share places in a table, so two peers in one place may log more, but never
+/// more than their reason allows. Any thread.
 class log_limiter {
   public:
     static constexpr std::uint32_t lines_of_peer = 10;    ///< of one reason, in a second
     static constexpr std::uint32_t lines_of_reason = 50;  ///< of all peers, in a second
 
-    /// `reason` is an address that names the line, such as that of its text. Nothing: the line is kept back.
-    /// Otherwise how many lines of this reason were kept back since the last one that was not.
+    /// `reason` is an address that names the line, such as that of its text. Empty: the line is held back.
+    /// Else the number of lines of this reason held back since the last one allowed.
     [[nodiscard]] std::optional<std::uint64_t> allow(const void* reason, std::string_view peer,
                                                      nanoseconds at) noexcept;
-    /// For a line that was allowed and got lost: the next one tells its number.
+    /// For a line that was allowed and then lost: the next line reports its count.
     void keep_back(const void* reason, std::uint64_t lines) noexcept;
 
   private:

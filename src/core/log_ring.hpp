@@ -14,38 +14,37 @@ namespace accel::core {
 
 /// A line on its way to the log's thread.
 struct log_line {
-    static constexpr std::size_t most_bytes = 992;
+    static constexpr std::size_t max_bytes = 992;
 
     std::chrono::system_clock::time_point at;
     std::uint64_t
         dropped;  ///< lines that had found no room when this one was logged, since the ring was made
     log_level level;
     std::uint16_t length;
-    std::array<char, most_bytes> bytes;
+    std::array<char, max_bytes> bytes;
 
     [[nodiscard]] std::string_view text() const noexcept { return {bytes.data(), length}; }
 };
 
 /// Lines from any number of threads to one, in a fixed size of memory (1 MiB, touched as it is used).
-/// Lock-free rather than a lock that is tried: a line is lost only if there is no room, not if two threads
-/// log at once, and a thread that is preempted in here holds up no other that logs. It is D. Vyukov's bounded
-/// queue.
+/// Lock-free: a line is lost only if there is no room, and a preempted thread delays no other that logs. It
+/// is D. Vyukov's bounded queue.
 class log_ring {
   public:
     static constexpr std::uint64_t capacity = 1024;
 
     log_ring() noexcept {
-        for (std::uint64_t i = 0; i < capacity; ++i) turns_[i].store(i, std::memory_order_relaxed);
+        for (std::uint64_t i = 0; i < capacity; ++i) positions_[i].store(i, std::memory_order_relaxed);
     }
 
     /// Any thread: a line to fill and to publish, soon. Null if there is no room, which is counted.
     [[nodiscard]] log_line* claim() noexcept {
         std::uint64_t at = claimed_.load(std::memory_order_relaxed);
         for (;;) {
-            const auto turn = turns_[at % capacity].load(std::memory_order_acquire);
-            if (turn == at) {
+            const auto position = positions_[at % capacity].load(std::memory_order_acquire);
+            if (position == at) {
                 if (claimed_.compare_exchange_weak(at, at + 1, std::memory_order_relaxed)) break;
-            } else if (turn < at) {
+            } else if (position < at) {
                 dropped_.fetch_add(1, std::memory_order_relaxed);
                 return nullptr;
             } else {
@@ -57,19 +56,19 @@ class log_ring {
         return &mine;
     }
     void publish(const log_line& filled) noexcept {
-        auto& turn = turns_[static_cast<std::size_t>(&filled - lines_.data())];
-        turn.store(turn.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+        auto& position = positions_[static_cast<std::size_t>(&filled - lines_.data())];
+        position.store(position.load(std::memory_order_relaxed) + 1, std::memory_order_release);
     }
 
     /// The reader: the oldest line, or null. It stays until `pop`.
     [[nodiscard]] const log_line* front() const noexcept {
         const std::uint64_t at = taken_.load(std::memory_order_relaxed);
-        const bool published = turns_[at % capacity].load(std::memory_order_acquire) == at + 1;
+        const bool published = positions_[at % capacity].load(std::memory_order_acquire) == at + 1;
         return published ? &lines_[at % capacity] : nullptr;
     }
     void pop() noexcept {
         const std::uint64_t at = taken_.load(std::memory_order_relaxed);
-        turns_[at % capacity].store(at + capacity, std::memory_order_release);
+        positions_[at % capacity].store(at + capacity, std::memory_order_release);
         taken_.store(at + 1, std::memory_order_release);
     }
 
@@ -83,7 +82,7 @@ class log_ring {
     std::atomic<std::uint64_t> dropped_{0};
     alignas(64) std::atomic<std::uint64_t> taken_{0};
     /// Of each line: its position if it is free, one more once it is published.
-    std::array<std::atomic<std::uint64_t>, capacity> turns_;
+    std::array<std::atomic<std::uint64_t>, capacity> positions_;
     std::array<log_line, capacity> lines_;
 };
 

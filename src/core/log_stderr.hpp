@@ -26,10 +26,9 @@ class log_stderr {
     std::unique_ptr<pattern> pattern_;
 };
 
-/// Writes what `fd` takes of `rest` and removes it there; waits up to 50 ms for `fd` to take any. True:
-/// nothing is left to do, also if `fd` is closed or broken. `fd` stays as it is: O_NONBLOCK would be set for
-/// every process that shares it. So the write may block after all if another writer fills the pipe in
-/// between.
+/// Writes as much of `rest` as `fd` takes, and removes it; waits up to 50 ms. True: nothing is left, or `fd`
+/// is closed or broken. Does not set O_NONBLOCK, which every process that shares `fd` would get. So the write
+/// may block if another writer fills the pipe in between.
 [[nodiscard]] bool write_some(int fd, std::string_view& rest) noexcept;
 
 }  // namespace accel::core

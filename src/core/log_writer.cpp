@@ -77,7 +77,7 @@ void replace_control_characters(char* text, std::size_t length) noexcept {
 void fill(log_line& out, log_level level, fmt::string_view text, fmt::format_args values,
           std::uint64_t unsaid) noexcept {
     char* const begin = out.bytes.data();
-    std::size_t length = format_text(begin, log_line::most_bytes - room_for_unsaid, text, values);
+    std::size_t length = format_text(begin, log_line::max_bytes - room_for_unsaid, text, values);
     replace_control_characters(begin, length);
     if (unsaid > 0) {
         char* const end = fmt::format_to(begin + length, " ({} more like this were not logged)", unsaid);
@@ -125,8 +125,8 @@ bool log_writer::write(log_level level, fmt::string_view text, fmt::format_args 
 }
 
 void log_writer::wake() noexcept {
-    news_.fetch_add(1, std::memory_order_release);
-    news_.notify_one();
+    changes_.fetch_add(1, std::memory_order_release);
+    changes_.notify_one();
 }
 
 void log_writer::start() noexcept {
@@ -143,9 +143,9 @@ void log_writer::run() noexcept {
     on_log_thread = true;
     ::pthread_setname_np(::pthread_self(), "accel-log");
     for (;;) {
-        const std::int32_t seen = news_.load(std::memory_order_acquire);
+        const std::int32_t seen = changes_.load(std::memory_order_acquire);
         take_lines();
-        news_.wait(seen, std::memory_order_acquire);
+        changes_.wait(seen, std::memory_order_acquire);
     }
 }
 
@@ -159,13 +159,14 @@ void log_writer::take_lines() noexcept {
 }
 
 void log_writer::tell_dropped(std::uint64_t until) noexcept {
-    const std::uint64_t told = told_.load(std::memory_order_relaxed);
-    if (until <= told) return;
+    const std::uint64_t reported = reported_.load(std::memory_order_relaxed);
+    if (until <= reported) return;
     std::array<char, 128> text;
-    const char* const end = fmt::format_to(
-        text.data(), "{} log lines were dropped: they came faster than they could be written", until - told);
+    const char* const end =
+        fmt::format_to(text.data(), "{} log lines were dropped: they came faster than they could be written",
+                       until - reported);
     emit(std::chrono::system_clock::now(), log_level::warning, {text.data(), end});
-    told_.store(until, std::memory_order_release);
+    reported_.store(until, std::memory_order_release);
 }
 
 /// Until it is written: the ring fills meanwhile. A sink that comes while standard error is stuck gets it.
@@ -206,7 +207,7 @@ bool log_writer::flush(nanoseconds within) noexcept {
     const std::uint64_t lines = ring_.claimed();
     const std::uint64_t dropped = ring_.dropped();
     const auto written = [&] {
-        return ring_.taken() >= lines && told_.load(std::memory_order_acquire) >= dropped;
+        return ring_.taken() >= lines && reported_.load(std::memory_order_acquire) >= dropped;
     };
     if (written()) return true;
     if (on_log_thread) return false;

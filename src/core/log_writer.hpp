@@ -57,10 +57,10 @@ class log_writer {
     [[nodiscard]] bool call_sinks(log_level level, std::string_view text);
 
     log_ring ring_;
-    std::atomic<std::int32_t> news_{0};  ///< changes with every line; what the thread sleeps on
+    std::atomic<std::int32_t> changes_{0};  ///< changes with every line; what the thread sleeps on
     std::atomic<bool> started_{false};
-    std::atomic<bool> emitting_{false};   ///< the thread is in a sink, or at standard error
-    std::atomic<std::uint64_t> told_{0};  ///< of the lines dropped
+    std::atomic<bool> emitting_{false};       ///< the thread is in a sink, or at standard error
+    std::atomic<std::uint64_t> reported_{0};  ///< of the lines dropped
     std::mutex sinks_mutex_;
     std::vector<std::shared_ptr<log_sink>> sinks_;
     log_stderr stderr_;

@@ -8,8 +8,8 @@
 
 namespace accel::core {
 
-/// A copy of any length, on its way into a stream piece by piece, so that the copies of others get their
-/// turns and one of high priority waits for few of them.
+/// A copy of any length, given to a stream piece by piece, so that other copies go in between and one of high
+/// priority waits for few pieces.
 class long_copy {
   public:
     long_copy() = default;
@@ -17,7 +17,7 @@ class long_copy {
         : to_(to), from_(from), left_(bytes), short_(bytes <= device_stream::piece_bytes) {}
 
     /// Gives the stream pieces, while it has fewer than `most` under way. True: it has all of them.
-    [[nodiscard]] bool feed(device_stream& stream, unsigned most = device_stream::most_pieces) noexcept {
+    [[nodiscard]] bool feed(device_stream& stream, unsigned most = device_stream::max_pieces) noexcept {
         if (left_ == 0) return true;
         if (short_) {
             stream.copy(to_, from_, left_);
@@ -37,7 +37,7 @@ class long_copy {
   private:
     std::byte* to_ = nullptr;
     const std::byte* from_ = nullptr;
-    std::size_t left_ = 0;  ///< bytes that no stream has been given
+    std::size_t left_ = 0;  ///< bytes not given to a stream yet
     bool short_ = false;
 };
 

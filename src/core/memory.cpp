@@ -77,11 +77,10 @@ region_state::region_state(context_state& context, std::byte* data, std::size_t 
 region_state::~region_state() {
     for (const auto& each : context_->backends()) each->unregister_region(*this);
     if (!owned_) return;
-    if (gpu_ != nullptr) {
+    if (gpu_ != nullptr)
         gpu_->release(data_);
-    } else {
+    else
         ::munmap(data_, size_);
-    }
 }
 
 }  // namespace core

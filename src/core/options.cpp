@@ -257,9 +257,8 @@ result<channel_options> checked(channel_options options) {
     for (const auto& [name, value] : {std::pair{"connect_timeout", options.connect_timeout},
                                       {"call_timeout", options.call_timeout},
                                       {"close_timeout", options.close_timeout},
-                                      {"backoff_min", options.backoff_min}}) {
+                                      {"backoff_min", options.backoff_min}})
         if (value <= nanoseconds{0}) return out_of_bounds(name, "more than 0");
-    }
     if (options.backoff_max < options.backoff_min)
         return out_of_bounds("backoff_max", "at least backoff_min");
     if (options.spin < nanoseconds{0}) return out_of_bounds("spin", "0 or more");
@@ -294,9 +293,8 @@ result<server_options> checked(server_options options) {
 }  // namespace
 
 result<channel_options> apply_options(const uri& source, channel_options options) {
-    for (const auto& [name, value] : source.options) {
+    for (const auto& [name, value] : source.options)
         if (auto set = set_option(channel_keys, name, value, options); !set) return set.error();
-    }
     return checked(std::move(options));
 }
 

@@ -19,7 +19,7 @@ namespace accel::core {
 
 struct security_identity;
 
-/// What one thread polls.
+/// A source of events that one thread polls.
 class event_source {
   public:
     virtual ~event_source() = default;
@@ -47,8 +47,8 @@ class poller : public event_source {
   public:
     /// Control path, any thread.
     [[nodiscard]] virtual result<std::unique_ptr<link>> open_link(const link_config& config) = 0;
-    /// Server, any thread: a client has connected for one of this poller's links. The connection is answered
-    /// and taken, or refused and left as it is. Does not block.
+    /// Server, any thread: a client has connected for one of this poller's links. Answers and takes the
+    /// connection, or refuses and leaves it. Does not block.
     [[nodiscard]] virtual result<void> take_connection(data_connection& /*made*/) {
         return error{status::unauthorized, 0, "sessions of this transport have no data connection"};
     }

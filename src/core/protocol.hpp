@@ -55,7 +55,7 @@ static_assert(sizeof(fragment_header) == 16 && std::is_trivially_copyable_v<frag
 }
 
 /// Checks what does not depend on a session: version, kind, flags, extension size, status, slot, length.
-/// `protocol_error` or `version_mismatch` where it is not what a correct peer of `kind` sends.
+/// `protocol_error` or `version_mismatch` if no correct peer of `kind` sends it.
 [[nodiscard]] inline status check_header(const slot_header& h, message_kind kind) noexcept {
     if (h.version != protocol_version) return status::version_mismatch;
     const bool good = is_well_formed(h, kind) && h.slot < max_slots && h.length <= max_payload_bytes;

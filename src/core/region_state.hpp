@@ -26,11 +26,11 @@ class region_state {
     std::byte* data() const noexcept { return data_; }
     std::size_t size() const noexcept { return size_; }
     memory_kind kind() const noexcept { return kind_; }
-    /// Whose memory this is; null: the host's.
+    /// The GPU of this memory; null: host memory.
     accelerator_device* gpu() const noexcept { return gpu_; }
     /// True in a child of the process that made it.
     [[nodiscard]] bool inherited() const noexcept { return stamp_.inherited(); }
-    /// Of this region and no other before or after it, in this process; never 0.
+    /// The region's id: unique in this process for good, never 0.
     std::uint64_t id() const noexcept { return id_; }
 
   private:

@@ -13,7 +13,7 @@
 
 namespace accel::core {
 
-/// Where the slots' payloads lie, if not on the host.
+/// The device of the slots' payloads; none: the host.
 struct slot_place {
     std::shared_ptr<accelerator> gpus;
     accelerator_device* gpu = nullptr;

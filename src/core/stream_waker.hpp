@@ -3,14 +3,14 @@
 
 namespace accel::core {
 
-/// Makes a descriptor readable from a thread of a device's driver, which may outlive whoever sleeps on it.
+/// Makes a descriptor readable from a driver's thread, which may outlive the sleeper.
 class stream_waker {
   public:
     explicit stream_waker(int wake_fd) noexcept;
     ~stream_waker();
     stream_waker(const stream_waker&) = delete;
     stream_waker& operator=(const stream_waker&) = delete;
-    /// What `device_stream::finish` is given, with the waker as its argument.
+    /// The callback for `device_stream::finish`; its argument is the waker.
     static void wake(void* self) noexcept;
 
   private:

@@ -56,9 +56,8 @@ result<std::string> cuda_accelerator::probe() {
     (void)cudaDriverGetVersion(&driver);
     if (driver == 0) return error{status::unsupported, 0, "GPU memory: there is no NVIDIA driver here"};
     int count = 0;
-    if (const auto code = cudaGetDeviceCount(&count); code != cudaSuccess) {
+    if (const auto code = cudaGetDeviceCount(&count); code != cudaSuccess)
         return call_failed("GPU memory: no GPU can be used", code);
-    }
     if (count == 0) return error{status::unsupported, 0, "GPU memory: the NVIDIA driver finds no GPU"};
     return fmt::format("{} GPU{}, driver for CUDA {}.{}", count, count == 1 ? "" : "s", driver / 1000,
                        driver % 1000 / 10);

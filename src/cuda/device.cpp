@@ -26,18 +26,16 @@ std::size_t round_up(std::size_t value, std::size_t to) noexcept {
 
 result<std::unique_ptr<device>> device::open(int ordinal) {
     int count = 0;
-    if (const auto code = cudaGetDeviceCount(&count); code != cudaSuccess) {
+    if (const auto code = cudaGetDeviceCount(&count); code != cudaSuccess)
         return call_failed("no GPU can be used", code);
-    }
     if (ordinal < 0 || ordinal >= count) {
         return error{status::unsupported, 0,
                      fmt::format("there is no cuda:{}; this process sees {} GPU{}", ordinal, count,
                                  count == 1 ? "" : "s")};
     }
     cudaDeviceProp properties{};
-    if (const auto code = cudaGetDeviceProperties(&properties, ordinal); code != cudaSuccess) {
+    if (const auto code = cudaGetDeviceProperties(&properties, ordinal); code != cudaSuccess)
         return call_failed("no properties of the GPU", code);
-    }
     const current_device current(ordinal);
     if (current.code() != cudaSuccess) return call_failed("the GPU cannot be used", current.code());
     std::unique_ptr<device> made(new device(ordinal, fmt::format("cuda:{} ({})", ordinal, properties.name)));
@@ -55,9 +53,8 @@ result<std::byte*> device::allocate(std::size_t bytes) {
     void* memory = nullptr;
     const current_device current(ordinal_);
     if (current.code() != cudaSuccess) return call_failed(name_, current.code());
-    if (const auto code = cudaMalloc(&memory, size); code != cudaSuccess) {
+    if (const auto code = cudaMalloc(&memory, size); code != cudaSuccess)
         return call_failed(fmt::format("{} has no {} bytes of memory", name_, size), code);
-    }
     // Not on the legacy stream, which would wait for kernels that never end.
     auto zeroed = stream::create(ordinal_, stream_priority::normal, failed_);
     cudaError_t code = cudaErrorUnknown;
@@ -114,9 +111,8 @@ result<core::dma_buf> device::export_memory(const std::byte* memory, std::size_t
 
 result<void> device::when_ended(CUstream_st* stream, void (*done)(void*), void* argument) {
     const current_device current(ordinal_);
-    if (const auto code = cudaLaunchHostFunc(stream, done, argument); code != cudaSuccess) {
+    if (const auto code = cudaLaunchHostFunc(stream, done, argument); code != cudaSuccess)
         return call_failed(fmt::format("{} does not tell when a stream ends", name_), code);
-    }
     return {};
 }
 

@@ -12,7 +12,7 @@ constexpr unsigned block = 256;
 /// What one block copies before a grid of its own is the quicker way.
 constexpr std::size_t small_copy = std::size_t{32} << 10;
 constexpr std::size_t bytes_a_block = std::size_t{16} << 10;
-constexpr std::size_t most_blocks = 64;
+constexpr std::size_t max_blocks = 64;
 
 /// Which kernel copies what the application's kernels read or write.
 enum class copying : std::uint8_t { none, within, apart };
@@ -64,14 +64,13 @@ __global__ void send_responses(accel::device::service_ref service, accel::device
     __syncthreads();
     if (threadIdx.x != 0) return;
     accel::device::detail::mark_point(memory, iteration_point::answered);
-    if (memory.state->stopped == 0) {
+    if (memory.state->stopped == 0)
         (void)cudaGraphLaunch(cudaGetCurrentGraphExec(), cudaStreamGraphTailLaunch);
-    }
     accel::device::detail::count_iteration(memory);
 }
 
 unsigned grid_for(std::size_t bytes) {
-    return static_cast<unsigned>(std::clamp<std::size_t>(bytes / bytes_a_block, 1, most_blocks));
+    return static_cast<unsigned>(std::clamp<std::size_t>(bytes / bytes_a_block, 1, max_blocks));
 }
 
 }  // namespace

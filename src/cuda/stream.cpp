@@ -27,19 +27,14 @@ result<std::unique_ptr<stream>> stream::create(int ordinal, stream_priority prio
     (void)cudaDeviceGetStreamPriorityRange(&lowest, &highest);
     const int level = priority == stream_priority::high ? highest : lowest;
     if (const auto code = cudaStreamCreateWithPriority(&made->stream_, cudaStreamNonBlocking, level);
-        code != cudaSuccess) {
+        code != cudaSuccess)
         return call_failed("no CUDA stream", code);
-    }
-    for (auto& event : made->events_) {
-        if (const auto code = cudaEventCreate(&event); code != cudaSuccess) {
+    for (auto& event : made->events_)
+        if (const auto code = cudaEventCreate(&event); code != cudaSuccess)
             return call_failed("no CUDA event", code);
-        }
-    }
-    for (auto& event : made->piece_events_) {
-        if (const auto code = cudaEventCreateWithFlags(&event, cudaEventDisableTiming); code != cudaSuccess) {
+    for (auto& event : made->piece_events_)
+        if (const auto code = cudaEventCreateWithFlags(&event, cudaEventDisableTiming); code != cudaSuccess)
             return call_failed("no CUDA event", code);
-        }
-    }
     return made;
 }
 
@@ -50,12 +45,10 @@ stream::~stream() {
         (void)cudaStreamSynchronize(stream_);
         (void)cudaStreamDestroy(stream_);
     }
-    for (CUevent_st* event : events_) {
+    for (CUevent_st* event : events_)
         if (event != nullptr) (void)cudaEventDestroy(event);
-    }
-    for (CUevent_st* event : piece_events_) {
+    for (CUevent_st* event : piece_events_)
         if (event != nullptr) (void)cudaEventDestroy(event);
-    }
 }
 
 void stream::check(int code) noexcept {
@@ -80,14 +73,14 @@ void stream::copy(std::byte* to, const std::byte* from, std::size_t bytes) noexc
 
 void stream::copy_piece(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
     copy(to, from, bytes);
-    check(cudaEventRecord(piece_events_[(first_piece_ + pieces_) % most_pieces], stream_));
+    check(cudaEventRecord(piece_events_[(first_piece_ + pieces_) % max_pieces], stream_));
     ++pieces_;
 }
 
 unsigned stream::pieces_under_way() noexcept {
     // What has failed has ended as well.
     while (pieces_ > 0 && cudaEventQuery(piece_events_[first_piece_]) != cudaErrorNotReady) {
-        first_piece_ = (first_piece_ + 1) % most_pieces;
+        first_piece_ = (first_piece_ + 1) % max_pieces;
         --pieces_;
     }
     return pieces_;

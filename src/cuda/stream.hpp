@@ -42,9 +42,9 @@ class stream final : public core::device_stream {
     CUstream_st* stream_ = nullptr;
     std::array<CUevent_st*, core::stream_mark_count> events_{};
     std::array<bool, core::stream_mark_count> marked_{};
-    std::array<CUevent_st*, most_pieces> piece_events_{};  ///< a ring
-    unsigned first_piece_ = 0;                             ///< the oldest that has not ended, as far as known
-    unsigned pieces_ = 0;                                  ///< from there on
+    std::array<CUevent_st*, max_pieces> piece_events_{};  ///< a ring
+    unsigned first_piece_ = 0;                            ///< the oldest that has not ended, as far as known
+    unsigned pieces_ = 0;                                 ///< from there on
 };
 
 }  // namespace accel::cuda

@@ -85,9 +85,8 @@ result<wanted_device> parse_wanted(const std::string& text) {
 
 /// Why a device cannot carry this library's protocol whatever its port does; empty if it can.
 std::string_view unfit(const ibv_device& candidate) noexcept {
-    if (candidate.transport_type == IBV_TRANSPORT_IWARP) {
+    if (candidate.transport_type == IBV_TRANSPORT_IWARP)
         return "it is an iWARP device, which has no write with immediate data";
-    }
     if (candidate.transport_type != IBV_TRANSPORT_IB)
         return "it has no reliable connections of InfiniBand's kind";
     return {};
@@ -110,11 +109,6 @@ std::string_view emulation_of(const ibv_device& of) {
     return {};
 }
 
-error no_descriptor(int native) {
-    return {status::system_error, native,
-            "rdma: no descriptor is left for the device; raise the limit of open files (ulimit -n)"};
-}
-
 /// libibverbs reads folders and files, and takes those that it cannot open for missing.
 bool may_list_devices() {
     std::array<core::unique_fd, 4> trial;
@@ -127,30 +121,27 @@ bool may_list_devices() {
 
 result<std::shared_ptr<device>> open_port(ibv_device& candidate, const wanted_device& which,
                                           const verbs_options& wanted, const std::string& near_host) {
-    if (const auto reason = unfit(candidate); !reason.empty()) {
+    if (const auto reason = unfit(candidate); !reason.empty())
         return error{status::unsupported, 0, std::string{reason}};
-    }
     context_handle context(ibv_open_device(&candidate));
     if (!context) {
-        if (core::out_of_descriptors(errno)) return no_descriptor(errno);
+        if (core::out_of_descriptors(errno)) return core::no_descriptor_left("for the RDMA device", errno);
         return error{status::unsupported, errno,
                      "it cannot be opened; look at the permissions of /dev/infiniband"};
     }
     ibv_device_attr limits{};
-    if (const int failed = ibv_query_device(context.get(), &limits); failed != 0) {
+    if (const int failed = ibv_query_device(context.get(), &limits); failed != 0)
         return verb_failed("it does not tell its limits", failed);
-    }
     std::string reasons;
     std::optional<port_address> best;
     for (std::uint8_t number = 1; number <= limits.phys_port_cnt; ++number) {
         if (which.port != 0 && which.port != number) continue;
         auto port = examine_port(*context, number, wanted, near_host);
         if (port.code() == status::invalid_argument) return port.error();
-        if (!port) {
+        if (!port)
             reasons += (reasons.empty() ? "" : ", ") + port.error().message;
-        } else if (!best || (port->holds_host && !best->holds_host)) {
+        else if (!best || (port->holds_host && !best->holds_host))
             best = *port;
-        }
     }
     if (!best) {
         if (reasons.empty()) reasons = fmt::format("it has no port {}", which.port);
@@ -159,7 +150,7 @@ result<std::shared_ptr<device>> open_port(ibv_device& candidate, const wanted_de
     const mlx5_driver* driver = nullptr;
     if (auto found = mlx5_driver::of(*context); wanted.direct && found) driver = *found;
     auto made = std::make_shared<device>(std::move(context), *best, limits, driver);
-    if (!made->events().runs()) return no_descriptor(EMFILE);
+    if (!made->events().runs()) return core::no_descriptor_left("for the RDMA device", EMFILE);
     return made;
 }
 
@@ -180,7 +171,7 @@ result<std::shared_ptr<device>> device::open(const verbs_options& wanted, const 
     ask_for_fork_support();
     const device_list list;
     if (list.devices.empty()) {
-        if (!may_list_devices()) return no_descriptor(EMFILE);
+        if (!may_list_devices()) return core::no_descriptor_left("for the RDMA device", EMFILE);
         return error{status::unsupported, errno,
                      "this machine has no RDMA device (ibv_devices lists none); tools/softnic emulates one"};
     }
@@ -192,11 +183,10 @@ result<std::shared_ptr<device>> device::open(const verbs_options& wanted, const 
         auto opened = open_port(*candidate, *which, wanted, near_host);
         if (opened.code() == status::invalid_argument || opened.code() == status::system_error)
             return opened.error();
-        if (!opened) {
+        if (!opened)
             reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", name, opened.error().message);
-        } else if (!best || ((*opened)->port().holds_host && !best->port().holds_host)) {
+        else if (!best || ((*opened)->port().holds_host && !best->port().holds_host))
             best = std::move(*opened);
-        }
     }
     if (best) return best;
     if (reasons.empty())

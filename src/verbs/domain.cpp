@@ -116,9 +116,8 @@ result<memory_keys> domain::acquire(std::uint64_t user, std::span<std::byte> ran
         if (!made) return made.error();
         covering = &entries_.emplace_back(std::move(*made));
     }
-    if (std::find(covering->users.begin(), covering->users.end(), user) == covering->users.end()) {
+    if (std::find(covering->users.begin(), covering->users.end(), user) == covering->users.end())
         covering->users.push_back(user);
-    }
     return memory_keys{covering->handle->lkey, covering->handle->rkey};
 }
 

@@ -23,9 +23,8 @@ class domain_list {
     }
     void forget(std::uint64_t user, std::span<std::byte> range) noexcept {
         const std::lock_guard lock(mutex_);
-        for (const auto& each : domains_) {
+        for (const auto& each : domains_)
             if (const auto alive = each.lock()) alive->forget(user, range);
-        }
     }
 
   private:

@@ -19,9 +19,8 @@ class key_cache {
         memory_keys keys;
     };
     [[nodiscard]] const memory_keys* find(std::uint64_t region, access use) const noexcept {
-        for (const entry& each : entries_) {
+        for (const entry& each : entries_)
             if (each.region == region && each.use == use) return &each.keys;
-        }
         return nullptr;
     }
     void put(const entry& made) noexcept { entries_[next_++ % entries_.size()] = made; }

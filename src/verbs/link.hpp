@@ -57,9 +57,7 @@ struct slot_use {
     out.payload = {received.payload(slot), out.header.length};
     out.response_room = {};
     slot_use& use = uses[slot];
-    if (config.role == core::link_role::client) {
-        return use.response_into.empty() || take_elsewhere(use, out);
-    }
+    if (config.role == core::link_role::client) return use.response_into.empty() || take_elsewhere(use, out);
     use.target.length = 0;
     return out.header.extension_bytes == 0 || read_response_target(out.header, bytes, use.target);
 }
@@ -129,7 +127,7 @@ class rdma_link final : public core::link, public async_listener {
     [[nodiscard]] result<void> prepare();
     [[nodiscard]] result<void> make_queue_pair();
     [[nodiscard]] result<void> connect(std::span<const std::byte> description);
-    [[nodiscard]] result<void> knock(core::nanoseconds deadline);
+    [[nodiscard]] result<void> probe_path(core::nanoseconds deadline);
     [[nodiscard]] const memory_keys* acquire_keys(const core::region_state& region, access use) noexcept;
     [[nodiscard]] bool is_server() const noexcept { return config_.role == core::link_role::server; }
     void end() noexcept;
@@ -163,7 +161,7 @@ class rdma_link final : public core::link, public async_listener {
     [[nodiscard]] std::size_t write_response_target(const core::outgoing& message) noexcept;
     void settle_lent() noexcept;
     void push_released(std::uint32_t slot) noexcept;
-    void forget_let_go(std::uint32_t slot) noexcept;
+    void forget_release(std::uint32_t slot) noexcept;
 
     rdma_poller& poller_;
     core::link_config config_;

@@ -19,12 +19,12 @@ namespace {
 
 /// How long a server's link goes on sending answers after `close`.
 constexpr std::chrono::milliseconds close_grace{250};
-/// How often a knock looks for its answer if nothing wakes it.
-constexpr std::chrono::microseconds knock_interval{500};
+/// How often `probe_path` looks for its answer if nothing wakes it.
+constexpr std::chrono::microseconds probe_interval{500};
 /// Header and a short payload travel in the work request itself.
 constexpr std::uint32_t inline_bytes = 128;
-constexpr std::uint32_t least_send_depth = 16;
-constexpr std::uint32_t most_receives_at_once = 64;
+constexpr std::uint32_t min_send_depth = 16;
+constexpr std::uint32_t max_receives_at_once = 64;
 
 constexpr std::uint64_t divide_up(std::uint64_t a, std::uint64_t b) {
     return (a + b - 1) / b;
@@ -54,7 +54,7 @@ result<void> register_slots(domain& within, const core::slot_memory& slots, acce
 
 void await_event(completion_queue& completions) noexcept {
     std::array<pollfd, 1> fds{{{completions.event_fd(), POLLIN, 0}}};
-    core::sleep_on(fds, core::now() + knock_interval);
+    core::sleep_on(fds, core::now() + probe_interval);
     completions.take_events();
 }
 
@@ -81,17 +81,15 @@ rdma_link::~rdma_link() {
 
 /// Registers the slots and makes the queue pair, not yet connected.
 result<void> rdma_link::prepare() {
-    const std::uint64_t most_a_write = std::uint64_t{1} << 30;
-    longest_write_ = std::min(poller_.device()->port().max_message_bytes, most_a_write);
+    const std::uint64_t max_write_bytes = std::uint64_t{1} << 30;
+    longest_write_ = std::min(poller_.device()->port().max_message_bytes, max_write_bytes);
     if (auto sent_from = register_slots(*domain_, *config_.send, access::send, send_memory_, send_payloads_);
-        !sent_from) {
+        !sent_from)
         return sent_from;
-    }
     if (auto received_into = register_slots(*domain_, *config_.receive, access::peer_writes, receive_memory_,
                                             receive_payloads_);
-        !received_into) {
+        !received_into)
         return received_into;
-    }
     return make_queue_pair();
 }
 
@@ -102,13 +100,13 @@ result<void> rdma_link::make_queue_pair() {
     const std::uint32_t slots = config_.geometry.slots;
     const std::uint32_t each = requests_of_a_message(config_.send->capacity(), longest_write_);
     const auto deepest = static_cast<std::uint32_t>(poller_.device()->limits().max_qp_wr);
-    const std::uint32_t least = std::max(4 * each, least_send_depth);
+    const std::uint32_t least = std::max(4 * each, min_send_depth);
     queue_sizes sizes;
     sizes.inline_bytes = inline_bytes;
     if (is_server()) {
         use_ = &poller_.shared_use();
     } else {
-        own_use_.at_once = std::clamp(slots / 2, 1U, most_receives_at_once);
+        own_use_.at_once = std::clamp(slots / 2, 1U, max_receives_at_once);
         sizes.receive =
             static_cast<std::uint32_t>(std::min<std::uint64_t>(slots + own_use_.at_once, deepest));
     }
@@ -157,7 +155,7 @@ result<void> rdma_link::attach(const core::link_grant& grant, core::nanoseconds 
     if (is_server()) return {};
     own_use_.missing = queue_pair_->sizes().receive;
     refill_receives();
-    return knock(deadline);
+    return probe_path(deadline);
 }
 
 result<void> rdma_link::connect(std::span<const std::byte> description) {
@@ -176,7 +174,7 @@ result<void> rdma_link::connect(std::span<const std::byte> description) {
 
 /// Client: finds out whether packets reach the server and come back, rather than leave that to the first
 /// call.
-result<void> rdma_link::knock(core::nanoseconds deadline) {
+result<void> rdma_link::probe_path(core::nanoseconds deadline) {
     if (!post_marker()) return error{status::system_error, 0, "rdma: the queue pair takes no work request"};
     bool armed = false;
     while (core::now() < deadline) {

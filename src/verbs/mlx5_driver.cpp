@@ -35,13 +35,11 @@ mlx5_driver::mlx5_driver() noexcept
 result<const mlx5_driver*> mlx5_driver::of(ibv_context& context) {
     if (!ACCEL_HAS_MLX5_HEADER) return unsupported("built without infiniband/mlx5dv.h");
     static const mlx5_driver loaded;
-    if (loaded.is_supported_ == nullptr || loaded.init_object_ == nullptr) {
+    if (loaded.is_supported_ == nullptr || loaded.init_object_ == nullptr)
         return unsupported("libmlx5 is not loaded");
-    }
     if (!loaded.is_supported_(context.device)) return unsupported("not an mlx5 device");
-    if (is_set("MLX5_QP_SIGNATURE") || is_set("MLX5_SRQ_SIGNATURE")) {
+    if (is_set("MLX5_QP_SIGNATURE") || is_set("MLX5_SRQ_SIGNATURE"))
         return unsupported("MLX5_QP_SIGNATURE or MLX5_SRQ_SIGNATURE asks for signed work requests");
-    }
     return &loaded;
 }
 
@@ -73,9 +71,8 @@ result<mlx5_queue_pair> mlx5_driver::locate(ibv_qp& of) const {
     mlx5dv_obj wanted{};
     wanted.qp.in = &of;
     wanted.qp.out = &found;
-    if (const int failed = init_object_(&wanted, MLX5DV_OBJ_QP); failed != 0) {
+    if (const int failed = init_object_(&wanted, MLX5DV_OBJ_QP); failed != 0)
         return verb_failed("the driver does not tell where the queue pair lies", failed);
-    }
     const bool known = found.sq.buf != nullptr && found.sq.stride == mlx5::wqebb_bytes &&
                        is_power_of_two(found.sq.wqe_cnt) && found.dbrec != nullptr && found.bf.reg != nullptr;
     if (!known)
@@ -99,9 +96,8 @@ result<mlx5::completion_queue_ref> mlx5_driver::locate(ibv_cq& of) const {
     mlx5dv_obj wanted{};
     wanted.cq.in = &of;
     wanted.cq.out = &found;
-    if (const int failed = init_object_(&wanted, MLX5DV_OBJ_CQ); failed != 0) {
+    if (const int failed = init_object_(&wanted, MLX5DV_OBJ_CQ); failed != 0)
         return verb_failed("the driver does not tell where the completion queue lies", failed);
-    }
     constexpr std::uint32_t arm_register = MLX5_CQ_DOORBELL;
     const bool known = found.buf != nullptr && (found.cqe_size == 64 || found.cqe_size == 128) &&
                        is_power_of_two(found.cqe_cnt) && found.dbrec != nullptr && found.cq_uar != nullptr;
@@ -123,11 +119,10 @@ result<mlx5::shared_receive_queue_ref> mlx5_driver::locate(ibv_srq& of) const {
     mlx5dv_obj wanted{};
     wanted.srq.in = &of;
     wanted.srq.out = &found;
-    if (const int failed = init_object_(&wanted, MLX5DV_OBJ_SRQ); failed != 0) {
+    if (const int failed = init_object_(&wanted, MLX5DV_OBJ_SRQ); failed != 0)
         return verb_failed("the driver does not tell where the shared receive queue lies", failed);
-    }
-    constexpr std::uint32_t least_stride = sizeof(mlx5::next_segment) + sizeof(mlx5::data_segment);
-    const bool known = found.buf != nullptr && found.dbrec != nullptr && found.stride >= least_stride &&
+    constexpr std::uint32_t min_stride = sizeof(mlx5::next_segment) + sizeof(mlx5::data_segment);
+    const bool known = found.buf != nullptr && found.dbrec != nullptr && found.stride >= min_stride &&
                        found.head <= 0xffff && found.tail <= 0xffff;
     if (!known)
         return unsupported(

@@ -3,6 +3,7 @@
 
 #include "core/event_signal.hpp"
 #include "core/log.hpp"
+#include "core/net/socket.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -16,7 +17,7 @@ namespace {
 
 /// Receives of all sessions of a worker. A burst beyond them waits in the senders' devices (RNR).
 constexpr std::uint32_t shared_receives = 8192;
-constexpr std::uint32_t least_completions = 64;
+constexpr std::uint32_t min_completions = 64;
 
 }  // namespace
 
@@ -58,14 +59,11 @@ result<void> rdma_poller::make_queues() {
         shared_use_.missing = receives_->depth();
         refill_receives();
     }
-    if (epoll_fd_ < 0 || wake_fd_ < 0)
-        return error{status::system_error, EMFILE,
-                     "rdma: no descriptor is left; raise the limit of open files (ulimit -n)"};
+    if (epoll_fd_ < 0 || wake_fd_ < 0) return core::no_descriptor_left("for rdma");
     epoll_event interest{};
     interest.events = EPOLLIN;
     if (::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, wake_fd_, &interest) != 0 && errno != EEXIST) {
-        return error{status::system_error, errno,
-                     "rdma: no descriptor is left for events; raise the limit of open files (ulimit -n)"};
+        return core::no_descriptor_left("for events of rdma", errno);
     }
     if (auto first = add_queue(0); !first) return first;
     completions_ = queues_[0].queue.get();
@@ -75,10 +73,10 @@ result<void> rdma_poller::make_queues() {
 
 /// Any of the receives may complete there.
 result<void> rdma_poller::add_queue(std::uint32_t completions) {
-    const std::uint32_t at_first = least_completions + (receives_ ? receives_->depth() : 0);
+    const std::uint32_t at_first = min_completions + (receives_ ? receives_->depth() : 0);
     const std::uint32_t needed = at_first + completions;
     const auto most = static_cast<std::uint32_t>(device_->limits().max_cqe);
-    if (needed > most || queues_made_ == most_queues) {
+    if (needed > most || queues_made_ == max_queues) {
         return error{status::overloaded, 0,
                      "the completion queues cannot hold the slots of one more session; use more workers"};
     }
@@ -87,9 +85,8 @@ result<void> rdma_poller::add_queue(std::uint32_t completions) {
     if (!made) return made.error();
     epoll_event interest{};
     interest.events = EPOLLIN;
-    if (::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, (*made)->event_fd(), &interest) != 0) {
+    if (::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, (*made)->event_fd(), &interest) != 0)
         return error{status::system_error, errno, "rdma: epoll does not take the completion channel"};
-    }
     queues_[queues_made_++] = {std::move(*made), at_first};
     return {};
 }
@@ -122,9 +119,8 @@ result<completion_queue*> rdma_poller::admit(std::uint32_t completions) {
 
 void rdma_poller::dismiss(const completion_queue& from, std::uint32_t completions) noexcept {
     const std::lock_guard lock(mutex_);
-    for (queue_share& each : queues_) {
+    for (queue_share& each : queues_)
         if (each.queue.get() == &from) each.needed -= completions;
-    }
     --links_alive_;
     if (links_alive_ == 0 && queue_failed_) wake();  // to be replaced now
 }
@@ -186,12 +182,10 @@ void rdma_poller::remove(rdma_link& link, std::uint32_t number, bool polled) noe
 
 /// Completions of a queue pair that is gone are nobody's, even if there is another of its number.
 void rdma_poller::discard_completions(std::uint32_t number) noexcept {
-    for (const queue_share& each : queues_) {
+    for (const queue_share& each : queues_)
         if (each.queue) each.queue->discard_completions(number);
-    }
-    for (std::uint32_t i = next_fetched_; i < last_fetched_; ++i) {
+    for (std::uint32_t i = next_fetched_; i < last_fetched_; ++i)
         if (fetched_[i].queue_pair == number) fetched_[i].queue_pair = mlx5::no_queue_pair;
-    }
 }
 
 void rdma_poller::mark_pending(rdma_link& link) noexcept {
@@ -223,7 +217,7 @@ void rdma_poller::replace_queues() noexcept {
     if (now < replace_at_) return;
     replace_at_ = now + pause;
     for (queue_share& each : queues_) each = {};
-    queues_made_ = queues_polled_ = turn_ = 0;
+    queues_made_ = queues_polled_ = polled_queue_ = 0;
     completions_ = nullptr;
     receives_.reset();
     next_fetched_ = last_fetched_ = 0;
@@ -279,7 +273,7 @@ bool rdma_poller::arm() noexcept {
 }
 
 bool rdma_poller::sleep(int other_fd, core::nanoseconds until) noexcept {
-    std::array<pollfd, most_queues + 2> fds;
+    std::array<pollfd, max_queues + 2> fds;
     fds[0] = {other_fd, POLLIN, 0};
     fds[1] = {wake_fd_, POLLIN, 0};
     for (std::uint32_t i = 0; i < queues_polled_; ++i) fds[i + 2] = {queues_[i].queue->event_fd(), POLLIN, 0};

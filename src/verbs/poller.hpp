@@ -52,9 +52,8 @@ class link_table {
     [[nodiscard]] std::size_t size() const noexcept { return count_; }
     template <class Visit>
     void for_each(Visit&& visit) const {
-        for (const entry& each : entries_) {
+        for (const entry& each : entries_)
             if (each.link != nullptr) visit(*each.link);
-        }
     }
 
   private:
@@ -79,9 +78,8 @@ class link_table {
     void grow() {
         std::vector<entry> old(entries_.size() * 2);
         old.swap(entries_);
-        for (const entry& each : old) {
+        for (const entry& each : old)
             if (each.link != nullptr) put(each);
-        }
     }
 
     std::vector<entry> entries_ = std::vector<entry>(16);
@@ -143,7 +141,7 @@ class rdma_poller final : public core::poller, public async_listener {
     static constexpr std::uint32_t receives_at_once = 32;
 
     /// Each holds twice as much as the one before.
-    static constexpr std::size_t most_queues = 12;
+    static constexpr std::size_t max_queues = 12;
     struct queue_share {
         std::unique_ptr<completion_queue> queue;
         std::uint32_t needed = 0;  ///< completions that may come
@@ -180,7 +178,7 @@ class rdma_poller final : public core::poller, public async_listener {
     int wake_fd_;
     completion_queue* completions_ = nullptr;  ///< the one looked at last
     std::uint32_t queues_polled_ = 0;
-    std::uint32_t turn_ = 0;                   ///< whose turn it was, with several
+    std::uint32_t polled_queue_ = 0;           ///< with several: the one polled last
     std::unique_ptr<receive_queue> receives_;  ///< server
     empty_receives receive_chain_;
     receive_use shared_use_{0, receives_at_once};
@@ -204,7 +202,7 @@ class rdma_poller final : public core::poller, public async_listener {
     bool device_failed_ = false;
     bool overrun_ = false;
     std::uint32_t links_alive_ = 0;
-    std::array<queue_share, most_queues> queues_;  ///< those polled change with none polling only
+    std::array<queue_share, max_queues> queues_;  ///< those polled change with none polling only
     std::uint32_t queues_made_ = 0;
 };
 

@@ -58,23 +58,20 @@ int rank(const ibv_gid_entry& entry, const std::optional<ibv_gid>& wanted) noexc
 
 result<ibv_mtu> choose_mtu(std::uint32_t wanted_bytes, ibv_mtu active) {
     if (wanted_bytes == 0) return active;
-    for (const ibv_mtu each : {IBV_MTU_256, IBV_MTU_512, IBV_MTU_1024, IBV_MTU_2048, IBV_MTU_4096}) {
+    for (const ibv_mtu each : {IBV_MTU_256, IBV_MTU_512, IBV_MTU_1024, IBV_MTU_2048, IBV_MTU_4096})
         if (mtu_bytes(each) == wanted_bytes) return std::min(each, active);
-    }
     return error{status::invalid_argument, 0, "option mtu has to be 256, 512, 1024, 2048 or 4096"};
 }
 
 result<ibv_gid_entry> choose_gid(const std::vector<ibv_gid_entry>& all, int wanted_index,
                                  const std::optional<ibv_gid>& wanted) {
     if (wanted_index >= 0) {
-        for (const ibv_gid_entry& each : all) {
+        for (const ibv_gid_entry& each : all)
             if (each.gid_index == static_cast<std::uint32_t>(wanted_index)) return each;
-        }
         return error{status::unsupported, 0, fmt::format("it has no GID at gid_index={}", wanted_index)};
     }
-    if (all.empty()) {
+    if (all.empty())
         return error{status::unsupported, 0, "it has no GID; give its network interface an IP address"};
-    }
     return *std::max_element(all.begin(), all.end(), [&](const ibv_gid_entry& a, const ibv_gid_entry& b) {
         return rank(a, wanted) < rank(b, wanted);
     });
@@ -84,20 +81,18 @@ result<ibv_gid_entry> choose_gid(const std::vector<ibv_gid_entry>& all, int want
 
 std::string to_text(const ibv_gid& gid) {
     std::array<char, INET6_ADDRSTRLEN> text{};
-    if (holds_ipv4(gid)) {
+    if (holds_ipv4(gid))
         ::inet_ntop(AF_INET, gid.raw + ipv4_prefix.size(), text.data(), text.size());
-    } else {
+    else
         ::inet_ntop(AF_INET6, gid.raw, text.data(), text.size());
-    }
     return text.data();
 }
 
 result<port_address> examine_port(ibv_context& context, std::uint8_t number, const verbs_options& wanted,
                                   const std::string& near_host) {
     ibv_port_attr attributes{};
-    if (const int failed = ibv_query_port(&context, number, &attributes); failed != 0) {
+    if (const int failed = ibv_query_port(&context, number, &attributes); failed != 0)
         return error{status::unsupported, failed, fmt::format("it has no port {}", number)};
-    }
     if (attributes.state != IBV_PORT_ACTIVE) {
         return error{status::unsupported, 0,
                      fmt::format("port {} is {}, not active; look at the cable, the switch or 'ip link'",

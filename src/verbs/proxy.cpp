@@ -51,8 +51,8 @@ result<std::unique_ptr<proxy_engine>> proxy_engine::create(std::shared_ptr<devic
     if (on->driver() != nullptr) return misused("a device that is not driven directly (direct=false)");
     if (!is_ring(ring.entries.size()) || ring.consumed == nullptr)
         return misused(fmt::format("a ring of 2 to {} completions, a power of two", proxy::max_entries));
-    if (options.batch < 1 || options.batch > most_batch)
-        return misused(fmt::format("a batch of 1 to {} descriptors", most_batch));
+    if (options.batch < 1 || options.batch > max_batch)
+        return misused(fmt::format("a batch of 1 to {} descriptors", max_batch));
     if (options.receives < 1 || options.sends < 1) return misused("neither receives nor sends may be 0");
     std::unique_ptr<proxy_engine> made(new proxy_engine(std::move(on), ring, options));
     if (auto ready = made->make_queues(); !ready) return ready.error();
@@ -66,7 +66,7 @@ proxy_engine::proxy_engine(std::shared_ptr<device> on, const proxy_completion_ri
       options_(options),
       ring_count_(static_cast<std::uint32_t>(ring.entries.size())),
       wake_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
-      told_(ring.first) {
+      reported_(ring.first) {
     device_->events().subscribe(*this);
 }
 
@@ -143,11 +143,11 @@ void proxy_engine::remove(const queue_pair& pair) noexcept {
         sends_left_ += share->second;
         shares_.erase(share);
         const auto is_it = [&](const auto& each) { return each->pair == &pair; };
-        if (std::erase_if(added_, is_it) > 0) return;  // it never had a turn
+        if (std::erase_if(added_, is_it) > 0) return;  // the thread has not seen it
         removed_.push_back(pair.number());
         wake();
     }
-    wait_for_turn();
+    wait_for_round();
 }
 
 void proxy_engine::wake() noexcept {
@@ -155,12 +155,12 @@ void proxy_engine::wake() noexcept {
     core::signal_event(wake_fd_);
 }
 
-/// A turn that begins now sees the news; one that is under way may not have.
-void proxy_engine::wait_for_turn() const noexcept {
-    const std::uint32_t seen = turn_.load(std::memory_order_seq_cst);
+/// A round that begins now sees pending commands; a round that is under way may not.
+void proxy_engine::wait_for_round() const noexcept {
+    const std::uint32_t seen = rounds_.load(std::memory_order_seq_cst);
     if (seen % 2 == 0) return;
     core::spinner spinner(poll_mode::adaptive);
-    while (turn_.load(std::memory_order_acquire) == seen) spinner.turn();
+    while (rounds_.load(std::memory_order_acquire) == seen) spinner.pause();
 }
 
 void proxy_engine::on_async_event(ibv_event_type) noexcept {
@@ -174,7 +174,7 @@ void proxy_engine::take_commands() noexcept {
     commands_pending_.store(false, std::memory_order_relaxed);
     for (const std::uint32_t number : removed_) {
         const sender* const gone = find(number);
-        if (gone->untold) --untold_;
+        if (gone->unreported) --unreported_;
         by_number_.erase(number);
         std::erase_if(senders_, [&](const auto& each) { return each.get() == gone; });
         any_removed_ = true;
@@ -227,12 +227,12 @@ void proxy_engine::run() noexcept {
     core::nanoseconds busy_until = core::now() + options_.spin;
     core::nanoseconds next_nap = options_.nap;
     while (!stop_.load(std::memory_order_acquire)) {
-        if (turn()) {
+        if (progress()) {
             spinner.restart();
             busy_until = core::now() + options_.spin;
             next_nap = options_.nap;
         } else if (core::now() < busy_until) {
-            spinner.turn();
+            spinner.pause();
         } else if (nap(next_nap)) {
             busy_until = core::now() + options_.spin;
             next_nap = options_.nap;
@@ -248,7 +248,7 @@ bool proxy_engine::nap(core::nanoseconds bound) noexcept {
     top_up();
     if (!armed_) {
         armed_ = completions_->request_event();
-        if (turn()) return true;
+        if (progress()) return true;
     }
     std::array<pollfd, 2> wake{{{wake_fd_, POLLIN, 0}, {completions_->event_fd(), POLLIN, 0}}};
     core::sleep_on(wake, core::now() + bound);

@@ -28,7 +28,7 @@ namespace accel::verbs {
 struct proxy_options {
     std::uint32_t receives = 1024;  ///< of the shared receive queue
     std::uint32_t sends = 8192;     ///< work requests of all queue pairs together
-    std::uint32_t batch = 32;       ///< descriptors of one ring before the next has its turn; 1 … 64
+    std::uint32_t batch = 32;       ///< descriptors of one ring before the next ring is served; 1 … 64
     core::nanoseconds spin = std::chrono::milliseconds{1};  ///< without anything to do, before the first nap
     core::nanoseconds nap =
         std::chrono::microseconds{50};  ///< the first; each is twice as long as that before
@@ -79,21 +79,22 @@ class proxy_engine final : public async_listener {
     [[nodiscard]] result<void> add(queue_pair& pair, const proxy_send_ring& ring);
     /// When it returns, nothing of the ring is posted or looked at any more, and completions that come for
     /// the queue pair are dropped; what the completion ring holds already is its taker's
-    /// (`proxy::discard_completions`). Waits for one turn at most. The queue pair ends before another is
+    /// (`proxy::discard_completions`). Waits for one round at most. The queue pair ends before another is
     /// added. Any thread.
     void remove(const queue_pair& pair) noexcept;
 
-    /// Runs `turn` on a thread of its own until `stop`, which waits for one turn at most.
+    /// Calls `progress` on a thread of its own until `stop`, which waits for one round at most.
     [[nodiscard]] result<void> start();
     void stop() noexcept;
     /// Takes what has completed, posts a batch of each ring. False: there was nothing to do. By one thread at
     /// a time, and by no other once started.
-    bool turn() noexcept;
-    /// The completion queue or the device has failed: it does nothing more. By whoever turns it.
+    bool progress() noexcept;
+    /// The completion queue or the device has failed: it does nothing more. For the thread that calls
+    /// `progress`.
     [[nodiscard]] bool has_failed() const noexcept { return lost_; }
 
-    // Instead of `start`, for a thread that turns it and sleeps.
-    /// Readable when something has completed, provided that `arm` said true and the turn after it did
+    // Instead of `start`, for a thread that calls `progress` and sleeps.
+    /// Readable when something has completed, provided that `arm` said true and the `progress` after it did
     /// nothing.
     [[nodiscard]] int event_fd() const noexcept { return completions_->event_fd(); }
     [[nodiscard]] bool arm() noexcept {
@@ -111,7 +112,7 @@ class proxy_engine final : public async_listener {
     [[nodiscard]] pid_t thread_id() const noexcept { return thread_id_.load(std::memory_order_relaxed); }
 
   private:
-    static constexpr std::uint32_t most_batch = 64;
+    static constexpr std::uint32_t max_batch = 64;
     /// So many are posted anew at once, or a quarter of all.
     static constexpr std::uint32_t receives_at_once = 32;
 
@@ -126,7 +127,7 @@ class proxy_engine final : public async_listener {
         std::uint32_t next;           ///< the descriptor looked at next
         std::vector<bool> asked_for;  ///< by descriptor: its kernel wants to hear of it
         bool failed = false;          ///< nothing is posted any more
-        std::optional<mlx5::completion> untold;
+        std::optional<mlx5::completion> unreported;
     };
 
     proxy_engine(std::shared_ptr<device> on, const proxy_completion_ring& ring,
@@ -134,7 +135,7 @@ class proxy_engine final : public async_listener {
     [[nodiscard]] result<void> make_queues();
     [[nodiscard]] result<void> check(const queue_pair& pair, const proxy_send_ring& ring) const;
     void wake() noexcept;
-    void wait_for_turn() const noexcept;
+    void wait_for_round() const noexcept;
     void take_commands() noexcept;
     void run() noexcept;
     [[nodiscard]] bool nap(core::nanoseconds bound) noexcept;
@@ -154,7 +155,7 @@ class proxy_engine final : public async_listener {
     void post_batch(sender& from, std::uint32_t count) noexcept;
     void fail(sender& which, proxy::refusal why, std::uint32_t number, std::uint8_t operation) noexcept;
     void fail_all() noexcept;
-    void tell_failures() noexcept;
+    void report_failures() noexcept;
     void refill(std::uint32_t receives) noexcept;
     void top_up() noexcept;
 
@@ -169,20 +170,20 @@ class proxy_engine final : public async_listener {
     empty_receives receive_chain_;
     receive_use use_{0, receives_at_once};
 
-    // Of the turning thread.
+    // Of the thread that calls `progress`.
     std::vector<std::unique_ptr<sender>> senders_;
     std::unordered_map<std::uint32_t, sender*> by_number_;
-    std::size_t first_ = 0;     ///< whose turn it is first
-    std::uint32_t told_ = 0;    ///< completions, free-running
-    std::uint32_t untold_ = 0;  ///< failures for which there was no room yet
-    bool lost_ = false;         ///< the completion queue or the device has failed
-    bool armed_ = false;        ///< what completes next makes an event
-    bool any_removed_ = false;  ///< … ever
+    std::size_t first_ = 0;         ///< the sender that is served first
+    std::uint32_t reported_ = 0;    ///< completions, free-running
+    std::uint32_t unreported_ = 0;  ///< failures for which there was no room yet
+    bool lost_ = false;             ///< the completion queue or the device has failed
+    bool armed_ = false;            ///< what completes next makes an event
+    bool any_removed_ = false;      ///< … ever
     std::array<mlx5::completion, 32> fetched_{};
-    std::array<mlx5::work_request, most_batch> requests_{};
-    std::array<mlx5::local_range, most_batch> ranges_{};
+    std::array<mlx5::work_request, max_batch> requests_{};
+    std::array<mlx5::local_range, max_batch> ranges_{};
 
-    std::atomic<std::uint32_t> turn_{0};  ///< odd: in one
+    std::atomic<std::uint32_t> rounds_{0};  ///< odd: in one
     std::atomic<bool> commands_pending_{false};
     std::atomic<bool> stop_{false};
     std::atomic<pid_t> thread_id_{0};

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-/// What the proxy's thread does in a turn.
+/// What the proxy's thread does in a round.
 namespace accel::verbs {
 namespace {
 
@@ -11,15 +11,15 @@ constexpr unsigned known_flags = mlx5::flag_solicited | mlx5::flag_signalled | m
 
 }  // namespace
 
-bool proxy_engine::turn() noexcept {
-    const std::uint32_t before = turn_.load(std::memory_order_relaxed);
-    turn_.store(before + 1, std::memory_order_seq_cst);
+bool proxy_engine::progress() noexcept {
+    const std::uint32_t before = rounds_.load(std::memory_order_relaxed);
+    rounds_.store(before + 1, std::memory_order_seq_cst);
     bool any = commands_pending_.load(std::memory_order_seq_cst);
     if (any) take_commands();
     any = take_completions() || any;
     any = post_all() || any;
     if (use_.missing >= use_.at_once) refill(use_.missing);
-    turn_.store(before + 2, std::memory_order_release);
+    rounds_.store(before + 2, std::memory_order_release);
     return any;
 }
 
@@ -31,17 +31,17 @@ proxy_engine::sender* proxy_engine::find(std::uint32_t number) noexcept {
 }
 
 std::uint32_t proxy_engine::room() const noexcept {
-    return proxy::room(ring_count_, ring_.consumed, told_);
+    return proxy::room(ring_count_, ring_.consumed, reported_);
 }
 
 void proxy_engine::tell(const mlx5::completion& what) noexcept {
-    proxy::tell(ring_.entries.data(), ring_count_, told_, what);
-    ++told_;
+    proxy::tell(ring_.entries.data(), ring_count_, reported_, what);
+    ++reported_;
 }
 
 /// Each makes one entry of the ring at most.
 bool proxy_engine::take_completions() noexcept {
-    if (untold_ > 0) tell_failures();
+    if (unreported_ > 0) report_failures();
     const std::size_t most = std::min<std::size_t>(room(), fetched_.size());
     if (most == 0 || lost_) return false;
     const int got = completions_->poll(std::span{fetched_}.first(most));
@@ -54,7 +54,7 @@ bool proxy_engine::take_completions() noexcept {
     return got > 0;
 }
 
-/// A queue pair may have been added, and its peer have written, since the turn began.
+/// A queue pair may have been added, and its peer have written, since the round began.
 void proxy_engine::take(const mlx5::completion& completion) noexcept {
     sender* whose = find(completion.queue_pair);
     if (whose == nullptr && commands_pending_.load(std::memory_order_seq_cst)) {
@@ -107,20 +107,20 @@ void proxy_engine::fail(sender& which, proxy::refusal why, std::uint32_t number,
     out.counter = static_cast<std::uint16_t>(number);
     out.failure = mlx5::syndrome::local_queue_pair;
     out.vendor_syndrome = static_cast<std::uint8_t>(why);
-    which.untold = out;
-    ++untold_;
+    which.unreported = out;
+    ++unreported_;
 }
 
 void proxy_engine::fail_all() noexcept {
     for (const auto& each : senders_) fail(*each, proxy::refusal::lost, each->next, 0);
 }
 
-void proxy_engine::tell_failures() noexcept {
+void proxy_engine::report_failures() noexcept {
     for (const auto& each : senders_) {
-        if (!each->untold || room() == 0) continue;
-        tell(*each->untold);
-        each->untold.reset();
-        --untold_;
+        if (!each->unreported || room() == 0) continue;
+        tell(*each->unreported);
+        each->unreported.reset();
+        --unreported_;
     }
 }
 

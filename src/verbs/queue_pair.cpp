@@ -27,9 +27,8 @@ result<std::uint32_t> random_psn() {
 }
 
 result<void> modify(ibv_qp& qp, ibv_qp_attr& attributes, int mask, std::string_view what) {
-    if (const int failed = ibv_modify_qp(&qp, &attributes, mask); failed != 0) {
+    if (const int failed = ibv_modify_qp(&qp, &attributes, mask); failed != 0)
         return verb_failed(fmt::format("the queue pair does not become {}", what), failed);
-    }
     return {};
 }
 

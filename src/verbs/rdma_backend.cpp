@@ -47,9 +47,8 @@ class rdma_backend final : public core::backend {
         auto found = devices_.open({}, {});
         // Whoever connects or listens without a descriptor hears of that.
         if (!found) return {core::out_of_descriptors(found.error().native), found.error().message};
-        if (auto registered = try_to_register(*found); !registered) {
+        if (auto registered = try_to_register(*found); !registered)
             return {false, fmt::format("{}: {}", (*found)->name(), registered.error().message)};
-        }
         if (scheme_.fills_gpus) return probe_gpu(*found);
         return {true, (*found)->describe() + "; payloads are not encrypted"};
     }
@@ -74,12 +73,11 @@ class rdma_backend final : public core::backend {
         auto memory = (*gpu)->allocate(bytes);
         if (!memory) return {false, memory.error().message};
         std::string failure;
-        if (auto trial = domain::create(on); !trial) {
+        if (auto trial = domain::create(on); !trial)
             failure = trial.error().message;
-        } else if (auto registered = (*trial)->register_memory({*memory, bytes}, access::peer_writes, *gpu);
-                   !registered) {
+        else if (auto registered = (*trial)->register_memory({*memory, bytes}, access::peer_writes, *gpu);
+                 !registered)
             failure = registered.error().message;
-        }
         (*gpu)->release(*memory);
         if (!failure.empty()) return {false, fmt::format("{}: {}", on->name(), failure)};
         return {true, fmt::format("{}, into the memory of {}; payloads are not encrypted", on->describe(),

@@ -34,11 +34,10 @@ std::size_t rdma_poller::poll(std::span<core::link_event> out) noexcept {
 /// After a look that found no message, but a completion of a send or a failure: a message may stand behind
 /// it. As long as looks ask for one completion.
 [[gnu::noinline]] std::size_t rdma_poller::poll_on(int got, std::span<core::link_event> out) noexcept {
-    if (got < 0) {
+    if (got < 0)
         keep(got);
-    } else if (take(fetched_.front(), out.front()) > 0) {
+    else if (take(fetched_.front(), out.front()) > 0)
         return 1;
-    }
     return poll(out);
 }
 
@@ -47,34 +46,32 @@ inline bool rdma_poller::is_arrival(const mlx5::completion& completion, const rd
 }
 
 completion_queue& rdma_poller::next_queue() noexcept {
-    turn_ = turn_ + 1 < queues_polled_ ? turn_ + 1 : 0;
-    return *queues_[turn_].queue;
+    polled_queue_ = polled_queue_ + 1 < queues_polled_ ? polled_queue_ + 1 : 0;
+    return *queues_[polled_queue_].queue;
 }
 
-/// With news, something to tell, or more completions than one.
+/// With pending commands, pending links, or more than one completion.
 [[gnu::noinline]] std::size_t rdma_poller::poll_all(std::span<core::link_event> out) noexcept {
     if (commands_pending_.load(std::memory_order_acquire)) take_commands();
     std::size_t count = pending_links_.empty() ? 0 : drain_events(out);
-    if (queue_failed_) {
+    if (queue_failed_)
         replace_queues();
-    } else {
+    else
         count += take_completions(out.subspan(count));
-    }
     settle_busy();
     return count;
 }
 
 std::size_t rdma_poller::take_completions(std::span<core::link_event> out) noexcept {
-    constexpr int most_looks = 4;  // those that make no event, of sends, may stand before one that does
+    constexpr int max_looks = 4;  // those that make no event, of sends, may stand before one that does
     std::size_t count = 0;
-    for (int looks = 0; looks < most_looks && count == 0 && !out.empty(); ++looks) {
+    for (int looks = 0; looks < max_looks && count == 0 && !out.empty(); ++looks) {
         if (next_fetched_ == last_fetched_ && !fetch()) {
             if (top_up_due_) top_up();
             break;
         }
-        while (next_fetched_ < last_fetched_ && count < out.size()) {
+        while (next_fetched_ < last_fetched_ && count < out.size())
             count += take(fetched_[next_fetched_++], out[count]);
-        }
     }
     return count;
 }
@@ -105,11 +102,10 @@ bool rdma_poller::fetch() noexcept {
         if (queues_polled_ > 1) completions_ = &next_queue();
         got = completions_->poll({fetched_.data(), most});
     }
-    if (most == 1) {
+    if (most == 1)
         --single_looks_;
-    } else if (got <= 1) {
+    else if (got <= 1)
         single_looks_ = looks_for_one;
-    }
     keep(got);
     return got > 0;
 }

@@ -37,7 +37,7 @@ status rdma_link::deliver_plain(std::uint32_t slot, std::span<const std::byte> p
     request.carries_bytes = fits_inline(from.length);
     if (queue_pair_->credits().signal_due(1)) request.flags = mlx5::flag_signalled;
     address_header(request, slot, 0);
-    if (queue_pair_->post(request) == status::ok) [[likely]]
+    if (queue_pair_->post_message(request) == status::ok) [[likely]]
         return status::ok;
     fail(status::system_error);
     return status::peer_lost;
@@ -54,7 +54,7 @@ status rdma_link::deliver(const core::outgoing& message) noexcept {
     const source from = message.region == nullptr ? own_source(message) : lent_source(message);
     std::size_t extensions = 0;
     if (!is_server()) {
-        forget_let_go(message.slot);
+        forget_release(message.slot);
         use.response_into = message.response_into.bytes();
         if (!use.response_into.empty()) extensions = write_response_target(message);
     }
@@ -165,7 +165,7 @@ bool rdma_link::post_marker() noexcept {
     request.flags = mlx5::flag_signalled;
     request.remote_address = peer_.slots_address;
     request.remote_key = peer_.slots_key;
-    return queue_pair_->post(request) == status::ok;
+    return queue_pair_->post(std::span{&request, 1}) == 1;
 }
 
 /// A payload in its slot: behind its header, or on a GPU.
@@ -182,9 +182,8 @@ rdma_link::source rdma_link::own_source(const core::outgoing& message) const noe
 rdma_link::source rdma_link::lent_source(const core::outgoing& message) noexcept {
     if (message.payload.empty()) return {message.payload, send_memory_->lkey, true, false, false};
     const bool on_gpu = message.region->gpu() != nullptr;
-    if (const auto* keys = keys_of(*message.region, access::send); keys != nullptr) {
+    if (const auto* keys = keys_of(*message.region, access::send); keys != nullptr)
         return {message.payload, keys->local, true, false, on_gpu};
-    }
     std::byte* const room = config_.send->payload(message.slot);
     std::copy(message.payload.begin(), message.payload.end(), room);
     if (is_server()) push_released(message.slot);
@@ -244,9 +243,9 @@ void rdma_link::settle_lent() noexcept {
     lent_.erase(lent_.begin(), waiting);
 }
 
-/// Client: the call that waited for it has had its answer, and the next one in this slot would be taken to be
-/// let go of.
-void rdma_link::forget_let_go(std::uint32_t slot) noexcept {
+/// Client: the call that waited for the release has its answer. A late release would be taken for that of the
+/// next call in this slot.
+void rdma_link::forget_release(std::uint32_t slot) noexcept {
     slots_[slot].release_owed = false;
     std::erase(released_, slot);
 }

@@ -83,7 +83,8 @@ TEST_P(deadlines, lent_memory_is_never_touched_after_its_completion) {
     exchange late = held.take();
 
     completion c;
-    // A transport that shares the memory may hold the completion back until it lets go, with the late answer.
+    // A transport that shares the memory may hold the completion back until it releases the memory, with the
+    // late answer.
     const bool before_the_answer = client.wait({&c, 1}, brief() + patience(300ms)) == 1;
     if (before_the_answer) {
         fill(payload.bytes(), 6);

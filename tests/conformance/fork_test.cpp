@@ -204,12 +204,11 @@ TEST_P(forking, child_makes_its_own) {
 TEST_P(forking, child_of_a_handler_cannot_answer) {
     std::optional<child_process> child;
     rig r(GetParam(), [&](exchange one) {
-        if (!child.has_value()) {
+        if (!child.has_value())
             child.emplace(on_host([&] {
                 CHILD_EXPECT(one.reply(10) == status::invalid_state);
                 serve_itself(GetParam(), 1);
             }));
-        }
         echo(std::move(one));
     });
     checked_channel client = r.connect();

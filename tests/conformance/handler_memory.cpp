@@ -52,9 +52,8 @@ void use_cuda() {
 #endif
 
 memory_kind wanted_kind() {
-    if (wanted().starts_with("cuda:")) {
+    if (wanted().starts_with("cuda:"))
         return memory_kind::cuda(static_cast<std::int16_t>(std::atoi(wanted().substr(5).data())));
-    }
     return wanted() == "fake" ? memory_kind::cuda(0) : memory_kind::host();
 }
 

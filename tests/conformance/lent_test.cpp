@@ -30,7 +30,7 @@ class lending : public on_every_backend {
     static channel_options client_options() {
         channel_options options = calm_client();
         options.peer_timeout = silence();
-        // A transport that cannot let go would show by taking this long.
+        // A transport that cannot release the memory would take this long.
         options.close_timeout = patience(15s);
         options.call_timeout = patience(60s);
         return options;

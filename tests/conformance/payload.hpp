@@ -25,21 +25,19 @@ inline foreign_memory elsewhere;
 /// A copy of bytes wherever they lie.
 [[nodiscard]] inline std::vector<std::byte> copy_of(std::span<const std::byte> bytes) {
     std::vector<std::byte> out(bytes.size());
-    if (is_elsewhere(bytes)) {
+    if (is_elsewhere(bytes))
         elsewhere.read(out.data(), bytes.data(), bytes.size());
-    } else if (!bytes.empty()) {
+    else if (!bytes.empty())
         std::memcpy(out.data(), bytes.data(), bytes.size());
-    }
     return out;
 }
 
 /// Writes to bytes wherever they lie.
 inline void put(std::span<std::byte> to, std::span<const std::byte> from) {
-    if (is_elsewhere(to)) {
+    if (is_elsewhere(to))
         elsewhere.write(to.data(), from.data(), from.size());
-    } else if (!from.empty()) {
+    else if (!from.empty())
         std::memcpy(to.data(), from.data(), from.size());
-    }
 }
 
 /// splitmix64: the next of a well mixed sequence.

@@ -46,7 +46,7 @@ class client_rig {
         wanted.memory = kind.caller.on_gpu ? memory_kind::cuda(0) : memory_kind::host();
     }
     ~client_rig() {
-        let_go();
+        release();
         channel.reset();
         stop_server();
     }
@@ -86,12 +86,12 @@ class client_rig {
         channel = std::make_unique<gpu_channel>(std::move(*made));
     }
     void stop_server() {
-        let_go();
+        release();
         if (handler) handler->stop();
         services.stop();
     }
     /// Answers what is held back.
-    void let_go() {
+    void release() {
         const std::lock_guard lock(mutex_);
         for (auto& each : held_) each();
         held_.clear();
@@ -125,13 +125,12 @@ class client_rig {
     void answer(const device::service_ref& service, const device::exchange_ref& exchange) {
         const wish wanted_here = wish_of(exchange.request, exchange.request_bytes);
         last_time_left = device::time_left_ns(exchange);
-        if (wanted_here == wish::fail) {
+        if (wanted_here == wish::fail)
             (void)device::fail(service, exchange, status::application_error, 77);
-        } else if (wanted_here == wish::hold) {
+        else if (wanted_here == wish::hold)
             hold([service, exchange] { echo(service, exchange); });
-        } else {
+        else
             echo(service, exchange);
-        }
     }
     void answer(exchange request) {
         const auto bytes = request.request();
@@ -179,9 +178,8 @@ inline status call_once(const device::channel_ref& channel, std::size_t size, st
     fill({call.request, size}, seed);
     status found = device::submit(channel, call, size);
     if (found == status::ok) found = await(channel, call);
-    if (found == status::ok && (call.response_bytes != size || !matches({call.response, size}, seed))) {
+    if (found == status::ok && (call.response_bytes != size || !matches({call.response, size}, seed)))
         found = status::invalid_argument;
-    }
     (void)device::release(channel, call);
     return found;
 }

@@ -222,7 +222,7 @@ TEST_P(device_client, a_late_response_sets_its_slot_free) {
     }
     device::call_ref next;
     EXPECT_EQ(device::begin(ref(), next), status::again);
-    rig.let_go();
+    rig.release();
     ASSERT_TRUE(eventually(patience(5s), [&] { return device::begin(ref(), next) == status::ok; }));
     EXPECT_EQ(next.slot, call.slot);
     EXPECT_EQ(device::release(ref(), next), status::ok);
@@ -243,7 +243,7 @@ TEST_P(device_client, a_late_response_before_the_release) {
     EXPECT_EQ(device::release(ref(), call), status::invalid_state);  // it goes on
     ASSERT_EQ(device::cancel(ref(), call), status::ok);
     ASSERT_TRUE(eventually(patience(5s), [&] { return rig.held() == 1; }));
-    rig.let_go();
+    rig.release();
     // Others look, and find it.
     for (std::uint64_t i = 0; i < 20; ++i) EXPECT_EQ(call_once(ref(), 300, i), status::ok);
     EXPECT_EQ(device::poll(ref(), call), status::cancelled);
@@ -347,7 +347,7 @@ TEST_P(device_client, closes_with_calls_open_and_the_server_goes_on) {
     rig.channel->close();
     EXPECT_EQ(rig.channel->statistics().submitted, 1U);
     rig.channel.reset();
-    rig.let_go();
+    rig.release();
     rig.connect();
     EXPECT_EQ(call_once(ref(), 100, 5), status::ok);
 }

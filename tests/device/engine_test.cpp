@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a service that lives on a GPU reaches its device: what is chosen, why, and what only the proxy has.
+// How a GPU-resident service reaches its device: what is chosen, why, and what only the proxy has.
 #include "device/service_rig.hpp"
 
 #include <array>
@@ -201,9 +201,8 @@ TEST(device_engine_choice, is_made_by_the_uri) {
 TEST(device_engine_choice, is_told_of_beforehand) {
     service_rig rig({true, gpu_engine::automatic});
     const auto told = [&] {
-        for (const auto& each : rig.server_context.schemes()) {
+        for (const auto& each : rig.server_context.schemes())
             if (each.scheme == "gpu") return each.reason;
-        }
         return std::string{};
     };
     const bool direct = has(gpu_engine::direct);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The device misbehaves (softnic's fault rules) towards one session of a service that lives on a GPU; a
+// The device misbehaves (softnic's fault rules) towards one session of a GPU-resident service; a
 // thread is in the kernel's place. What retransmission mends is not noticed; else that session ends, the one
 // beside it is served on, and its place is as good as new.
 #include "device/bare_service.hpp"

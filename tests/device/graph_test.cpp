@@ -190,9 +190,8 @@ TEST_P(recorded_service, serves_batches_of_many_sessions) {
     for (int t = 0; t < clients; ++t) {
         threads.emplace_back([&, t] {
             channel& client = channels[static_cast<std::size_t>(t)];
-            for (int i = 0; i < calls; ++i) {
+            for (int i = 0; i < calls; ++i)
                 if (echo_of(client, tensor, static_cast<std::uint64_t>(t * 1000 + i)).ok()) ++right;
-            }
         });
     }
     for (std::thread& each : threads) each.join();
@@ -214,9 +213,8 @@ TEST_P(recorded_service, instances_share_the_requests) {
     for (int t = 0; t < 3; ++t) {
         threads.emplace_back([&, t] {
             channel client = rig_.connect();
-            for (int i = 0; i < 100; ++i) {
+            for (int i = 0; i < 100; ++i)
                 if (echo_of(client, tensor, static_cast<std::uint64_t>(t * 1000 + i)).ok()) ++right;
-            }
         });
     }
     for (std::thread& each : threads) each.join();

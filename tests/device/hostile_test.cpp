@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clients that do with their queue pair what no correct client does, at a service that lives on a GPU (a
+// Clients that do with their queue pair what no correct client does, at a GPU-resident service (a
 // thread is in the kernel's place). Their session ends; nothing else does.
 #include "device/bare_service.hpp"
 

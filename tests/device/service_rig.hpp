@@ -138,13 +138,12 @@ class service_rig {
         for (;;) {
             device::exchange_ref exchange;
             const status found = device::wait(mine, exchange, 10'000'000);
-            if (found == status::ok) {
+            if (found == status::ok)
                 work(mine, exchange);
-            } else if (found != status::timed_out) {
+            else if (found != status::timed_out)
                 break;
-            } else {
+            else
                 std::this_thread::sleep_for(100us);  // two cores, and an emulated device that needs one
-            }
         }
         closed_kernels.fetch_add(1);
     }

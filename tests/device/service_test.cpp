@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A service that lives on a GPU, with threads of the host in its kernels' place. `fake`: slots in the memory
+// A GPU-resident service, with threads of the host in its kernels' place. `fake`: slots in the memory
 // of a stand-in for a GPU, with headers and payloads written apart; `host`: all of it the host's. `direct`:
 // they drive the device's queues; `proxy`: the library's thread posts for them.
 #include "conformance/payload.hpp"
@@ -71,11 +71,10 @@ std::uint64_t run_calls(channel& client, std::uint64_t total, std::uint64_t seed
             const std::size_t size = (done[i].tag * 37 + seed) % 2048;
             const bool equal =
                 done[i].response.size() == size && matches(done[i].response, seed + done[i].tag);
-            if (done[i].status == status::ok && equal) {
+            if (done[i].status == status::ok && equal)
                 ++right;
-            } else if (right == ended) {
+            else if (right == ended)
                 std::cout << "call " << done[i].tag << ": " << to_string(done[i].status) << '\n';
-            }
             (void)client.release(done[i].id);
             ++ended;
         }
@@ -109,7 +108,7 @@ TEST_P(device_service, sessions_come_and_go_while_it_runs) {
     rig.serve(echo, 2);
     channel stays = rig.connect();
     for (int i = 0; i < effort(60); ++i) {
-        // Places are used again as soon as the kernels have let go of them.
+        // Places are used again as soon as the kernels have released them.
         result<channel> comes = rig.try_connect();
         ASSERT_TRUE(eventually(patience(5s), [&] {
             if (!comes) comes = rig.try_connect();
@@ -252,9 +251,8 @@ TEST_P(device_service, stops_under_load) {
     for (int i = 0; i < 3; ++i) {
         clients.emplace_back([&, i] {
             channel client = rig.connect();
-            while (!enough) {
+            while (!enough)
                 if (run_calls(client, 50, static_cast<std::uint64_t>(i)) < 50) break;
-            }
         });
     }
     std::this_thread::sleep_for(200ms);
@@ -324,7 +322,7 @@ TEST_P(device_service, a_service_without_or_with_too_many_slots_is_refused) {
     }
 }
 
-TEST_P(device_service, what_was_pinned_is_let_go) {
+TEST_P(device_service, pinned_memory_is_released) {
     service_rig rig(GetParam());
     rig.listen();
     EXPECT_EQ(rig.pages_pinned() > 0, GetParam().on_gpu);

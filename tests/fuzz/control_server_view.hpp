@@ -10,7 +10,7 @@
 
 namespace accel::core {
 
-/// What has to hold inside a control server between two turns.
+/// What has to hold inside a control server between two rounds.
 struct control_server_view {
     using server = control_server::impl;
 
@@ -25,11 +25,10 @@ struct control_server_view {
         std::size_t sessions = 0;
         std::unordered_map<std::string, std::uint32_t> clients;
         for (const auto& [id, each] : of.connections_) {
-            if (each->half_open()) {
+            if (each->half_open())
                 ++half_open;
-            } else {
+            else
                 ++clients[each->client.account()];
-            }
             sessions += each->sessions.size();
             check_sessions(of, *each);
             check_wakes(of, *each);

@@ -62,9 +62,8 @@ class fake_completions {
         entry.counter = mlx5::to_be16(what.counter);
         entry.owner_kind = static_cast<std::uint8_t>(static_cast<unsigned>(what.kind) << 4 |
                                                      ((told_ & count) != 0 ? 1U : 0U));
-        if (failed) {
+        if (failed)
             reinterpret_cast<mlx5::error_entry&>(entry).syndrome = static_cast<std::uint8_t>(what.failure);
-        }
         entries_[told_++ & (count - 1)] = entry;
     }
 
@@ -85,9 +84,8 @@ class fake_receives {
   public:
     fake_receives() {
         ref_ = {ring_.data(), stride, 0, count - 1, &record_, 0};
-        for (std::uint16_t i = 0; i + 1U < count; ++i) {
+        for (std::uint16_t i = 0; i + 1U < count; ++i)
             link_of(i).next = mlx5::to_be16(static_cast<std::uint16_t>(i + 1));
-        }
         mlx5::post_empty(ref_, mlx5::write_empty_receives(ref_));
     }
     [[nodiscard]] const mlx5::shared_receive_queue_ref& located() const { return ref_; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A channel whose link does what the input says: arrivals with any header, memory let go of, losses; between
+// A channel whose link does what the input says: arrivals with any header, released memory, losses; between
 // calls that are begun, submitted, cancelled, polled and released.
 #include "core/client/channel_core.hpp"
 #include "core/context_state.hpp"
@@ -130,7 +130,7 @@ class fake_link final : public core::link {
     }
     [[nodiscard]] bool touches(std::uint32_t slot) const { return touched_[slot]; }
     [[nodiscard]] bool holds_arrival(std::uint32_t slot) const { return held_[slot] != nullptr; }
-    [[nodiscard]] bool may_let_go(std::uint32_t slot) const { return release_owed_[slot]; }
+    [[nodiscard]] bool may_release(std::uint32_t slot) const { return release_owed_[slot]; }
     [[nodiscard]] bool borrows() const { return borrows_; }
 
     std::deque<link_event> queue;
@@ -271,7 +271,7 @@ class application {
             case 10:
                 return answer_anything();
             case 11:
-                return let_go();
+                return release_buffer();
             case 12:
                 return wait();
             case 13:
@@ -289,9 +289,7 @@ class application {
         call_view view;
         const status got = channel_->begin(view);
         std::uint32_t free = 0;
-        for (const call& each : calls_) {
-            free += each.at == call::phase::none && !each.quarantined ? 1 : 0;
-        }
+        for (const call& each : calls_) free += each.at == call::phase::none && !each.quarantined ? 1 : 0;
         if (channel_->connected()) require((got == status::ok) == (free > 0), "a slot is free, or is not");
         if (got != status::ok) return;
         require(view.id.slot < slots && view.request.size() == request_bytes, "a slot has its room");
@@ -445,9 +443,8 @@ class application {
         require(got == (mine ? status::ok : status::invalid_state),
                 "what was begun or has ended, and no other");
         if (!mine) return;
-        if (asked->holds_arrival && !asked->owed) {
+        if (asked->holds_arrival && !asked->owed)
             require(!link_->borrows() || !link_->holds_arrival(id.slot), "its response is given back");
-        }
         asked->quarantined = asked->at == call::phase::ended && asked->owed;
         asked->holds_arrival = false;
         asked->at = call::phase::none;
@@ -475,9 +472,9 @@ class application {
         if (!bytes.empty()) std::memcpy(&event.header, bytes.data(), bytes.size());
         link_->queue.push_back(event);
     }
-    void let_go() {
+    void release_buffer() {
         const std::uint32_t slot = input_.byte() % slots;
-        if (link_->may_let_go(slot)) link_->queue.push_back(buffer_released_event(nullptr, slot));
+        if (link_->may_release(slot)) link_->queue.push_back(buffer_released_event(nullptr, slot));
     }
     void end_early() {
         const std::uint8_t choice = input_.byte();
@@ -526,7 +523,7 @@ class application {
     fake_link* link_ = nullptr;
     std::shared_ptr<session_watch> watch_ = std::make_shared<session_watch>();
     std::unique_ptr<channel_core> channel_;
-    bool impatient_ = false;  ///< a lost link is given up before it has let go of lent memory
+    bool impatient_ = false;  ///< a lost link is given up before it has released lent memory
     std::uint64_t tags_ = 0;
     std::uint64_t orders_ = 0;
     std::uint64_t accepted_ = 0;

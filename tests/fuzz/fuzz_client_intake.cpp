@@ -294,9 +294,7 @@ class client_rig {
     void end() {
         if (input_.byte() % 2 == 0) {
             mlx5::store_whole(&orders_.ended, closed);
-            for (int i = 0; i < 100 && state_.failure == 0; ++i) {
-                device::detail::look(channel_);
-            }
+            for (int i = 0; i < 100 && state_.failure == 0; ++i) device::detail::look(channel_);
             require(state_.failure != 0, "it hears of its end");
         }
         for (held_call& each : held_) {

@@ -48,7 +48,7 @@ using namespace accel::core;
 using namespace std::chrono_literals;
 using tests::require;
 
-constexpr std::size_t most_calls = 12;
+constexpr std::size_t max_calls = 12;
 
 /// Where the server listens; nothing in the file system.
 socket_address local_address(const std::string& name) {
@@ -113,7 +113,7 @@ class asking {
         for (int step = 0; step < 120 && !input_.empty() && !connection_->finished(); ++step) {
             const std::uint8_t what = input_.byte();
             act(what % 16);
-            if ((what & 0x80U) == 0) turn(0ms);
+            if ((what & 0x80U) == 0) round(0ms);
         }
         end();
     }
@@ -166,7 +166,7 @@ class asking {
 
     // The caller.
     void ask(bool for_session) {
-        if (calls_.size() == most_calls || connection_->finished()) return;
+        if (calls_.size() == max_calls || connection_->finished()) return;
         const std::uint8_t choice = input_.byte();
         const nanoseconds patience = std::array<nanoseconds, 4>{1ms, 100ms, 3s, never}[choice & 3U];
         fuzzed_call made;
@@ -261,15 +261,15 @@ class asking {
         }
     }
 
-    /// As the client's thread takes them, but without sleep. Returns when to take the next one.
-    nanoseconds turn(nanoseconds planned) {
+    /// A round of the client's thread, but without sleep. Returns when the next one is due.
+    nanoseconds round(nanoseconds planned) {
         pollfd item = connection_->poll_item();
         if (item.fd >= 0) ::poll(&item, 1, 0);
         listening_.advance(now(), planned);
         connection_->progress(item.revents);
         const nanoseconds at = now();
         const nanoseconds next = connection_->run_timers();
-        require(next > at, "the thread sleeps between two turns");
+        require(next > at, "the thread sleeps between two rounds");
         serve();
         for (fuzzed_call& each : calls_) check(each, at);
         return connection_->has_more() ? now() : next;
@@ -281,7 +281,7 @@ class asking {
         for (int i = 0; i < 20 && now() < until; ++i) {
             const nanoseconds planned = std::clamp(next - now(), 0ns, until - now());
             if (!ready()) clock_.pass(planned);
-            next = turn(planned);
+            next = round(planned);
         }
         if (now() < until) clock_.pass(until - now());
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A control server whose turns the input takes: peers that connect, speak, stay silent and go, over socket
+// A control server whose rounds the input runs: peers that connect, speak, stay silent and go, over socket
 // pairs; a host that grants and refuses; time. Byte 0: limits and time-outs; byte 1: how it ends.
 #include "control_server_view.hpp"
 #include "core/control/data_preamble.hpp"
@@ -24,10 +24,10 @@ using namespace accel::core;
 using namespace std::chrono_literals;
 using tests::require;
 
-constexpr std::size_t most_peers = 5;
-constexpr std::size_t most_connects = 12;
-constexpr std::size_t most_pending = 64 << 10;
-constexpr std::size_t most_frames = 300;  // so that a sequence takes a millisecond
+constexpr std::size_t max_peers = 5;
+constexpr std::size_t max_connects = 12;
+constexpr std::size_t max_pending = 64 << 10;
+constexpr std::size_t max_frames = 300;  // so that a sequence takes a millisecond
 constexpr std::array addresses{"10.0.0.1", "10.0.0.2", "10.0.0.3"};
 
 /// What the host knows of a session.
@@ -139,7 +139,7 @@ class serving {
         for (int step = 0; step < 80 && !input_.empty(); ++step) {
             const std::uint8_t what = input_.byte();
             act(what % 16);
-            if ((what & 0x80U) == 0) turn(0ms);
+            if ((what & 0x80U) == 0) round(0ms);
         }
         end();
     }
@@ -197,7 +197,7 @@ class serving {
     }
 
     void connect() {
-        if (peers_.size() == most_peers || connects_ == most_connects) return;
+        if (peers_.size() == max_peers || connects_ == max_connects) return;
         ++connects_;
         std::array<int, 2> ends{};
         require(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) == 0,
@@ -213,7 +213,7 @@ class serving {
     }
 
     void put(peer& by, std::span<const std::byte> bytes) {
-        if (by.pending.size() + bytes.size() > most_pending) return;
+        if (by.pending.size() + bytes.size() > max_pending) return;
         by.pending.insert(by.pending.end(), bytes.begin(), bytes.end());
         by.spoke = true;
         by.flush();
@@ -229,7 +229,7 @@ class serving {
         put(by, std::as_bytes(std::span(control_greeting)));
     }
     void frame(peer& by, std::span<const std::byte> bytes) {
-        if (++frames_ > most_frames) return;
+        if (++frames_ > max_frames) return;
         if (!by.spoke) greet(by);
         const auto length = static_cast<std::uint32_t>(bytes.size());
         std::vector<std::byte> whole(sizeof length + bytes.size());
@@ -311,25 +311,23 @@ class serving {
     }
     void end_session() {
         const std::uint64_t id = some_session();
-        if (host_.sessions.contains(id)) {
+        if (host_.sessions.contains(id))
             host_.end(id, status::out_of_memory);
-        } else {
+        else
             server_->end_session(1'000'000, status::closed);  // nobody's
-        }
     }
 
-    void turn(nanoseconds longest) {
+    void round(nanoseconds longest) {
         for (auto& each : peers_) each->flush();
         server_->progress(longest);
-        for (auto& each : peers_) {
+        for (auto& each : peers_)
             if (each->reads && each->greeted) listen(*each);
-        }
         check();
     }
     void pass(std::uint8_t choice) {
         constexpr std::array<nanoseconds, 8> times{1ms, 3ms, 20ms, 100ms, 1s, 3s, 11s, 61s};
         const nanoseconds until = now() + times[choice % times.size()];
-        for (int i = 0; i < 8 && now() < until; ++i) turn(until - now());
+        for (int i = 0; i < 8 && now() < until; ++i) round(until - now());
         // The rest passes while the server's thread does not run.
         if (now() < until) clock_.pass(until - now());
     }
@@ -377,7 +375,7 @@ class serving {
         };
         for (int i = 0; i < 4'000 && !over(); ++i) {
             open_sessions(~0U);
-            turn(1min);
+            round(1min);
         }
         require(over(), "what is gone or silent is forgotten soon");
         for (const auto& [id, each] : host_.sessions)

@@ -234,7 +234,7 @@ class meeting {
                 ERR_raise(ERR_LIB_USER, 1);
                 return;
             default:
-                if (input_.byte() < 0xf0) return turn(0ms);
+                if (input_.byte() < 0xf0) return round(0ms);
                 keys().authorize(false);
                 clean_ = false;
                 return server_->progress(0ms);
@@ -305,12 +305,12 @@ class meeting {
         shake();
         read_all(client_wire_.far.get(), to_server_);
         write_some(server_wire_.far.get(), to_server_, to_server_.size());
-        turn(0ms);
+        round(0ms);
         read_all(server_wire_.far.get(), to_client_);
         if (client_) write_some(client_wire_.far.get(), to_client_, to_client_.size());
         listen();
     }
-    void turn(nanoseconds longest) {
+    void round(nanoseconds longest) {
         server_->progress(longest);
         while (control_server_view::open_next(*server_)) {
         }
@@ -321,7 +321,7 @@ class meeting {
         const nanoseconds until = now() + times[choice % times.size()];
         clean_ = clean_ && choice % times.size() < 2;
         const nanoseconds start = now();
-        for (int i = 0; i < 20 && now() < until; ++i) turn(until - now());
+        for (int i = 0; i < 20 && now() < until; ++i) round(until - now());
         require(now() - start >= 1ms, "the server sleeps while nothing comes");
     }
 
@@ -329,7 +329,7 @@ class meeting {
     void end() {
         for (int i = 0; i < 6; ++i) exchange();
         for (int i = 0; i < 200 && !script_.empty() && clean_; ++i) say(1U + input_.byte() % 100U);
-        // A server reads a record a turn.
+        // A server reads a record a round.
         for (int i = 0; i < 6 || (i < 300 && clean_ && !served()); ++i) exchange();
         const bool plain_control = !client_ && !for_data_;
         if (clean_ && !plain_control) require(served(), "who has the keys and keeps the rules is served");
@@ -337,7 +337,7 @@ class meeting {
             require(host_.opened == 0 && host_.taken.empty(), "who has no keys is not served");
         if (clean_ && plain_control) require(!answer_.empty(), "but told");
         for (auto& fd : {&server_wire_.far, &client_wire_.far}) fd->reset();
-        for (int i = 0; i < 100 && !control_server_view::empty(*server_); ++i) turn(1min);
+        for (int i = 0; i < 100 && !control_server_view::empty(*server_); ++i) round(1min);
         require(control_server_view::empty(*server_), "nothing stays behind");
         require(host_.opened == host_.closed, "every session is closed");
     }

@@ -26,9 +26,8 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
         require(is_key(key.value()), "a public key is a key");
     if (const auto key = core::public_key_of_file(path); key)
         require(is_key(key.value()), "whatever the file is");
-    if (const auto keys = core::read_authorized_keys(path); keys) {
+    if (const auto keys = core::read_authorized_keys(path); keys)
         for (const core::public_key& key : keys.value()) require(is_key(key), "all are keys");
-    }
     close(fd);
     return 0;
 }

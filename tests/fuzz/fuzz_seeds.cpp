@@ -333,7 +333,7 @@ void channel_seeds(const seed_folder& to) {
         to.add(name, all);
     };
     const bytes retract_later{5, 0, 1};
-    const bytes let_go{11, 0};
+    const bytes released{11, 0};
     const bytes submit_in_vain{1, 0, 20, 0, 1};  // the link has no room
     const bytes lost{15, 0};
     const bytes stale{8, 224, 30};  // of the generation before
@@ -350,8 +350,8 @@ void channel_seeds(const seed_folder& to) {
         add("lent" + way, kind, {&begin, &submit_lent, &answer, &poll, &release});
         add("late_answer" + way, kind, {&begin, &submit, &cancel, &poll, &release, &answer, &poll, &begin});
         add("answer_twice" + way, kind, {&begin, &submit, &answer, &poll, &answer, &poll, &release});
-        add("let_go_later" + way, kind,
-            {&begin, &submit_lent, &retract_later, &poll, &let_go, &poll, &release, &answer, &poll});
+        add("released_later" + way, kind,
+            {&begin, &submit_lent, &retract_later, &poll, &released, &poll, &release, &answer, &poll});
         add("held_back" + way, kind, {&begin, &submit_in_vain, &poll, &answer, &poll, &release});
         add("lost" + way, kind, {&begin, &submit_lent, &lost, &poll, &poll, &release, &begin});
         add("stale_answer" + way, kind, {&begin, &submit, &stale, &poll, &release, &answer, &poll, &release});
@@ -370,7 +370,7 @@ void channel_seeds(const seed_folder& to) {
 /// Steps as fuzz_worker takes them.
 void worker_seeds(const seed_folder& to) {
     const bytes request{0, 0, 0, 10, 30};  // session 0, slot 0
-    const bytes turn{4};
+    const bytes round{4};
     const auto add = [&to](const std::string& name, std::initializer_list<bytes> steps) {
         for (const std::uint8_t batches : {std::uint8_t{0}, std::uint8_t{1}}) {
             bytes all{batches};
@@ -382,19 +382,19 @@ void worker_seeds(const seed_folder& to) {
     const bytes kept{0};
     const bytes settled{7, 0, 2, 0};
     const bytes lent{2, 3, 0};
-    add("reply", {request, turn, replied, request, turn, replied});
-    add("kept", {request, turn, kept, settled, turn});
-    add("lent", {request, turn, lent, {9, 0, 0}, turn});
-    add("twice_in_a_slot", {request, request, turn, kept, turn});
-    add("lost_while_kept", {request, turn, kept, {11, 0, 0}, turn, settled, turn, turn});
-    add("too_late", {{0, 0, 200, 10, 30}, turn, {0}});
-    add("closed", {request, turn, kept, {15, 0, 0}, turn, settled, turn});
-    add("generation_twice", {request, turn, replied, {0, 0, 252, 10, 30}, turn, turn});
-    add("more_room_than_agreed", {{0, 0, 0, 10, 57}, turn, kept, turn});
-    add("lent_too_much", {request, turn, {2, 63, 0}, turn});
-    add("lost_while_lent", {request, turn, lent, {11, 0, 0}, turn, turn});
-    add("lent_twice_in_a_slot", {request, turn, lent, request, turn, {2, 3}, {9, 0, 0}, {4, 0}});
-    add("closes_later", {request, turn, replied, {11, 0, 0}, {4, 1}, {4, 0}});
+    add("reply", {request, round, replied, request, round, replied});
+    add("kept", {request, round, kept, settled, round});
+    add("lent", {request, round, lent, {9, 0, 0}, round});
+    add("twice_in_a_slot", {request, request, round, kept, round});
+    add("lost_while_kept", {request, round, kept, {11, 0, 0}, round, settled, round, round});
+    add("too_late", {{0, 0, 200, 10, 30}, round, {0}});
+    add("closed", {request, round, kept, {15, 0, 0}, round, settled, round});
+    add("generation_twice", {request, round, replied, {0, 0, 252, 10, 30}, round, round});
+    add("more_room_than_agreed", {{0, 0, 0, 10, 57}, round, kept, round});
+    add("lent_too_much", {request, round, {2, 63, 0}, round});
+    add("lost_while_lent", {request, round, lent, {11, 0, 0}, round, round});
+    add("lent_twice_in_a_slot", {request, round, lent, request, round, {2, 3}, {9, 0, 0}, {4, 0}});
+    add("closes_later", {request, round, replied, {11, 0, 0}, {4, 1}, {4, 0}});
 }
 
 /// Steps as fuzz_service_intake takes them.
@@ -494,33 +494,33 @@ void control_client_seeds(const seed_folder& to) {
     const bytes one{0};
     const bytes ask{0, 2};
     const bytes ask_offers{1, 2};
-    const bytes turn{3, 0};
+    const bytes round{3, 0};
     const bytes welcome{4, 1, 0, 0};
     const bytes second{3, 4};
-    to.add("session", joined({one, ask, turn, turn, welcome, {8, 2, 2, 2}, {2, 0}, second, second}));
-    to.add("offers", joined({{1}, ask_offers, turn, turn, {7, 1}, second, second}));
-    to.add("refused", joined({{3}, ask, turn, turn, {6, 1, 4}}));
-    to.add("all_refused", joined({one, ask, ask_offers, turn, turn, {6, 0, 4}}));
-    to.add("not_what_was_asked", joined({one, ask, turn, turn, {4, 1, 1, 0}}));
-    to.add("other_version", joined({one, ask, turn, turn, {4, 1, 2, 0}}));
-    to.add("the_same_session_twice", joined({one, ask, ask, turn, turn, welcome, {4, 2, 0, 0}, turn}));
+    to.add("session", joined({one, ask, round, round, welcome, {8, 2, 2, 2}, {2, 0}, second, second}));
+    to.add("offers", joined({{1}, ask_offers, round, round, {7, 1}, second, second}));
+    to.add("refused", joined({{3}, ask, round, round, {6, 1, 4}}));
+    to.add("all_refused", joined({one, ask, ask_offers, round, round, {6, 0, 4}}));
+    to.add("not_what_was_asked", joined({one, ask, round, round, {4, 1, 1, 0}}));
+    to.add("other_version", joined({one, ask, round, round, {4, 1, 2, 0}}));
+    to.add("the_same_session_twice", joined({one, ask, ask, round, round, welcome, {4, 2, 0, 0}, round}));
     // A server that was restarted gives the number of a session that is lost to another.
     to.add("closed_late",
-           joined({one, ask, ask, turn, turn, welcome, {9, 1, 3}, {4, 2, 0, 0}, {2, 0}, turn}));
-    to.add("offers_for_a_session", joined({one, ask, turn, turn, {7, 1}, turn}));
-    to.add("a_session_for_offers", joined({one, ask_offers, turn, turn, {4, 1, 1, 0}, turn}));
-    to.add("clocks", joined({one, ask, turn, turn, {4, 1, 32, 0, 5, 3, 3}, {8, 1, 3, 3}, {8, 5, 1, 0}}));
-    to.add("same_host", joined({one, ask, turn, turn, {4, 1, 4, 0}, {8, 1, 3, 3}}));
-    to.add("silent", joined({one, {0, 6}, turn, turn, welcome, {3, 3}, second}));
-    to.add("goodbye", joined({one, ask, turn, turn, welcome, {9, 1, 3}, second, second}));
-    to.add("goodbye_to_all", joined({one, ask, ask_offers, turn, turn, welcome, {9, 0, 3}, turn, second}));
+           joined({one, ask, ask, round, round, welcome, {9, 1, 3}, {4, 2, 0, 0}, {2, 0}, round}));
+    to.add("offers_for_a_session", joined({one, ask, round, round, {7, 1}, round}));
+    to.add("a_session_for_offers", joined({one, ask_offers, round, round, {4, 1, 1, 0}, round}));
+    to.add("clocks", joined({one, ask, round, round, {4, 1, 32, 0, 5, 3, 3}, {8, 1, 3, 3}, {8, 5, 1, 0}}));
+    to.add("same_host", joined({one, ask, round, round, {4, 1, 4, 0}, {8, 1, 3, 3}}));
+    to.add("silent", joined({one, {0, 6}, round, round, welcome, {3, 3}, second}));
+    to.add("goodbye", joined({one, ask, round, round, welcome, {9, 1, 3}, second, second}));
+    to.add("goodbye_to_all", joined({one, ask, ask_offers, round, round, welcome, {9, 0, 3}, round, second}));
     to.add("breaks",
-           joined({one, ask, ask, turn, turn, welcome, {12}, turn, {3, 3}, {12}, {3, 3}, {12}, {3, 3}}));
-    to.add("half_closes", joined({one, ask, turn, turn, welcome, {13}, turn, second}));
-    to.add("given_up", joined({one, ask, turn, turn, {14, 0}, welcome, second, second}));
-    to.add("malformed", joined({one, ask, turn, turn, {11, 1, 20, 255, 0}, {11, 1, 5, 1, 9}, {15, 1}}));
-    to.add("too_long_a_frame", joined({one, ask, turn, turn, {10, 4, 0, 0, 1, 0}}));
-    to.add("late", joined({one, {0, 1}, turn, turn, {3, 3}, welcome, turn, second, second}));
+           joined({one, ask, ask, round, round, welcome, {12}, round, {3, 3}, {12}, {3, 3}, {12}, {3, 3}}));
+    to.add("half_closes", joined({one, ask, round, round, welcome, {13}, round, second}));
+    to.add("given_up", joined({one, ask, round, round, {14, 0}, welcome, second, second}));
+    to.add("malformed", joined({one, ask, round, round, {11, 1, 20, 255, 0}, {11, 1, 5, 1, 9}, {15, 1}}));
+    to.add("too_long_a_frame", joined({one, ask, round, round, {10, 4, 0, 0, 1, 0}}));
+    to.add("late", joined({one, {0, 1}, round, round, {3, 3}, welcome, round, second, second}));
 }
 
 /// Steps as fuzz_first_bytes takes them.

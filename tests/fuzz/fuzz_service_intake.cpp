@@ -28,7 +28,7 @@ constexpr std::uint64_t request_bytes = 48;
 constexpr std::uint64_t response_bytes = 56;
 constexpr std::size_t stride = core::extension_room + core::header_bytes + 64;
 constexpr std::uint64_t peer_base = 0x7000'0000'0000;
-constexpr std::uint32_t most_opened = 12;
+constexpr std::uint32_t max_opened = 12;
 
 /// One place for a session, with a client that the input plays.
 struct place {
@@ -41,7 +41,7 @@ struct place {
     std::array<wire::response_target, slots> placed{};
     std::array<bool, slots> asked{};  ///< a correct request has not been answered yet
     bool open = false;                ///< the host's word: its client is connected
-    bool ended = true;                ///< the service has let go of it
+    bool ended = true;                ///< the service has released it
     bool hostile = false;             ///< its client broke the rules
     std::uint32_t closing_number = 0;
     std::uint32_t generation = 0;  ///< of the client's last request
@@ -132,7 +132,7 @@ class service_rig {
     }
     void open(std::uint32_t index) {
         place& of = *places_[index];
-        if (of.open || !of.ended || opened_ == most_opened) return;
+        if (of.open || !of.ended || opened_ == max_opened) return;
         ++opened_;
         of.sends.restart();
         of.open = true;
@@ -285,9 +285,8 @@ class service_rig {
     }
     /// A message that could not be told of: its client waits in vain.
     void forget(const mlx5::completion& lost) {
-        for (std::uint32_t i = 0; i < sessions; ++i) {
+        for (std::uint32_t i = 0; i < sessions; ++i)
             if (device::detail::name_of(entries_[i].sends) == lost.queue_pair) places_[i]->hostile = true;
-        }
     }
 
     // Kernels.
@@ -300,9 +299,8 @@ class service_rig {
         const place& of = *places_[got.session];
         require(!of.ended, "its session is there");
         require(of.busy[got.slot] == 1, "its slot is taken");
-        for (const device::exchange_ref& each : held_) {
+        for (const device::exchange_ref& each : held_)
             require(each.session != got.session || each.slot != got.slot, "nobody else has it");
-        }
         check_bytes(got);
         held_.push_back(got);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A server's worker with two sessions whose links do what the input says: requests with any header, memory
-// let go of, losses; between handlers that answer at once, later, from elsewhere, with lent memory or never.
+// released, losses; between handlers that answer at once, later, from elsewhere, with lent memory or never.
 #include "core/context_state.hpp"
 #include "core/link_events.hpp"
 #include "core/log.hpp"
@@ -81,9 +81,8 @@ class fake_link final : public core::link {
     bool close() noexcept override {
         std::erase_if(world_.events, [&](const link_event& each) { return each.owner == owner; });
         closed_ = closed_ || world_.ending || world_.input.byte() % 2 == 0;
-        if (closed_) {
+        if (closed_)
             for (slot_record& each : records) each.release_owed = false;
-        }
         return closed_;
     }
     status deliver(const outgoing& message) noexcept override {
@@ -257,7 +256,7 @@ class serving final : session_observer {
                 return;
             case 9:
             case 10:
-                return let_go();
+                return release_buffer();
             case 11:
                 return lose();
             case 12:
@@ -270,9 +269,8 @@ class serving final : session_observer {
                 if (input_.byte() == 7) worker_->exchanges().refuse_requests();
                 return;
             default:
-                if (!sessions_.empty() && input_.byte() < 64) {
+                if (!sessions_.empty() && input_.byte() < 64)
                     worker_->close_session(pick().id(), status::closed);
-                }
                 return;
         }
     }
@@ -317,7 +315,7 @@ class serving final : session_observer {
         if (!bytes.empty()) std::memcpy(&event.header, bytes.data(), bytes.size());
         world_.events.push_back(event);
     }
-    void let_go() {
+    void release_buffer() {
         if (sessions_.empty()) return;
         session& of = pick();
         const std::uint32_t slot = input_.byte() % shape.slots;
@@ -382,9 +380,8 @@ class serving final : session_observer {
 
     void check() const {
         std::uint32_t touched = 0;
-        for (const fake_link* each : world_.links) {
+        for (const fake_link* each : world_.links)
             for (const slot_record& slot : each->records) touched += slot.release_owed ? 1 : 0;
-        }
         require(leases_.load() >= touched, "what the transport reads is still lent");
         server_statistics told;
         worker_->exchanges().counters().add_to(told);
@@ -401,10 +398,9 @@ class serving final : session_observer {
             (void)worker_->progress();
             while (!kept_.empty()) settle(take_kept());
             for (session* each : sessions_) {
-                for (std::uint32_t slot = 0; slot < shape.slots; ++slot) {
+                for (std::uint32_t slot = 0; slot < shape.slots; ++slot)
                     if (link_of(*each).records[slot].release_owed)
                         world_.events.push_back(buffer_released_event(each, slot));
-                }
             }
         }
         require(worker_->exchanges().drained(), "every exchange has ended");
@@ -412,9 +408,8 @@ class serving final : session_observer {
         server_statistics told;
         worker_->exchanges().counters().add_to(told);
         const std::uint64_t taken = told.requests + told.expired + told.overloaded;
-        if (world_.exact) {
+        if (world_.exact)
             require(taken == world_.admitted, "every request that was admitted was served or refused");
-        }
         require(world_.answered + world_.dropped == taken, "and has one end");
         worker_->stop();
         require(leases_.load() == 0, "nothing is lent any more");

@@ -23,9 +23,8 @@ __device__ void write(std::byte* to, std::uint64_t bytes, std::uint64_t seed, st
 __device__ bool is_right(const std::byte* from, std::uint64_t bytes, std::uint64_t seed, std::uint32_t rank,
                          std::uint32_t ranks) {
     bool right = true;
-    for (std::uint64_t i = rank; i < bytes; i += ranks) {
+    for (std::uint64_t i = rank; i < bytes; i += ranks)
         right = right && *const_cast<const volatile std::byte*>(from + i) == byte_of(seed, i);
-    }
     return right;
 }
 
@@ -42,7 +41,7 @@ __device__ void record(client_tally& mine, status outcome, bool right, std::int6
     ++(right ? mine.right : mine.wrong);
     const auto ns = static_cast<std::uint64_t>(took);
     mine.total_ns += ns;
-    if (mine.least_ns == 0 || ns < mine.least_ns) mine.least_ns = ns;
+    if (mine.min_ns == 0 || ns < mine.min_ns) mine.min_ns = ns;
 }
 
 /// Its outcome, for all threads alike; `right` is the block's.

@@ -18,7 +18,7 @@ struct client_tally {
     std::uint32_t last_failure = 0;  ///< a `status`
     std::uint32_t reserved = 0;
     std::uint64_t total_ns = 0;  ///< of all calls, on the GPU's clock
-    std::uint64_t least_ns = 0;
+    std::uint64_t min_ns = 0;
 };
 
 /// By value to a kernel; block i calls by channel i % count.

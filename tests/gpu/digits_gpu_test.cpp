@@ -127,10 +127,9 @@ TEST_F(digits_gpu, survives_marks_at_every_edge_and_random_bytes) {
     for (const std::size_t row : {std::size_t{0}, frame_height / 2, frame_height - 4}) {
         for (const std::size_t column : {std::size_t{0}, frame_width / 2, frame_width - 4}) {
             std::vector<std::byte> frame(frame_bytes);
-            for (std::size_t y = row; y < row + 4; ++y) {
+            for (std::size_t y = row; y < row + 4; ++y)
                 for (std::size_t x = 0; x < 4 * frame_channels; ++x)
                     frame[y * frame_row_bytes + column * frame_channels + x] = std::byte{255};
-            }
             compare(frame);
         }
     }

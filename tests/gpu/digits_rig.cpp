@@ -16,7 +16,7 @@ using namespace examples::digits;
 
 namespace {
 
-constexpr std::size_t most_misplaced = 16;
+constexpr std::size_t max_misplaced = 16;
 
 void check(cudaError_t code, const char* what) {
     ASSERT_EQ(code, cudaSuccess) << what << ": " << cudaGetErrorString(code);
@@ -38,8 +38,8 @@ std::unique_ptr<digits_rig> digits_rig::make(std::string& why) {
     }
     std::unique_ptr<digits_rig> made(new digits_rig(std::move(on_gpu).value()));
     CHECK_CUDA(cudaStreamCreateWithFlags(&made->stream_, cudaStreamNonBlocking));
-    CHECK_CUDA(cudaMalloc(&made->request_, frame_bytes + most_misplaced));
-    CHECK_CUDA(cudaMalloc(&made->answer_, sizeof(digit_answer) + most_misplaced));
+    CHECK_CUDA(cudaMalloc(&made->request_, frame_bytes + max_misplaced));
+    CHECK_CUDA(cudaMalloc(&made->answer_, sizeof(digit_answer) + max_misplaced));
     return made;
 }
 
@@ -51,7 +51,7 @@ digits_rig::~digits_rig() {
 }
 
 digit_answer digits_rig::fetch_answer(std::size_t misplaced) {
-    std::array<std::byte, sizeof(digit_answer) + most_misplaced> bytes{};
+    std::array<std::byte, sizeof(digit_answer) + max_misplaced> bytes{};
     CHECK_CUDA(cudaGetLastError());
     CHECK_CUDA(cudaMemcpyAsync(bytes.data(), answer_, bytes.size(), cudaMemcpyDefault, stream_));
     CHECK_CUDA(cudaStreamSynchronize(stream_));
@@ -68,7 +68,7 @@ digit_answer digits_rig::fetch_answer(std::size_t misplaced) {
 gpu_outcome digits_rig::frame(std::span<const std::byte> bytes, std::size_t misplaced) {
     gpu_outcome outcome;
     gpu_scratch* const scratch = network_.scratch_for(stream_);
-    CHECK_CUDA(cudaMemsetAsync(answer_, 0xEE, sizeof(digit_answer) + most_misplaced, stream_));
+    CHECK_CUDA(cudaMemsetAsync(answer_, 0xEE, sizeof(digit_answer) + max_misplaced, stream_));
     CHECK_CUDA(cudaMemcpyAsync(request_ + misplaced, bytes.data(), bytes.size(), cudaMemcpyDefault, stream_));
     network_.preprocess(stream_, request_ + misplaced, scratch);
     network_.infer(stream_, scratch, answer_ + misplaced);
@@ -79,7 +79,7 @@ gpu_outcome digits_rig::frame(std::span<const std::byte> bytes, std::size_t misp
 }
 
 digit_answer digits_rig::tensor(std::span<const float> values, std::size_t misplaced) {
-    CHECK_CUDA(cudaMemsetAsync(answer_, 0xEE, sizeof(digit_answer) + most_misplaced, stream_));
+    CHECK_CUDA(cudaMemsetAsync(answer_, 0xEE, sizeof(digit_answer) + max_misplaced, stream_));
     CHECK_CUDA(cudaMemcpyAsync(request_ + misplaced, values.data(), values.size_bytes(), cudaMemcpyDefault,
                                stream_));
     network_.infer(stream_, request_ + misplaced, answer_ + misplaced);

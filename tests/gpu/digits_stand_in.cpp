@@ -53,9 +53,8 @@ result<gpu_network> gpu_network::create(int, const network& model, std::size_t s
 
 gpu_scratch* gpu_network::scratch_for(CUstream_st* stream) noexcept {
     const std::lock_guard lock(state_->mutex);
-    for (auto& [owner, scratch] : state_->scratches) {
+    for (auto& [owner, scratch] : state_->scratches)
         if (owner == stream) return &scratch;
-    }
     if (state_->scratches.size() == state_->streams) return nullptr;
     return &state_->scratches.emplace_back(stream, gpu_scratch{}).second;
 }

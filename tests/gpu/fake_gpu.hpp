@@ -115,10 +115,9 @@ class fake_accelerator final : public core::accelerator {
     }
     [[nodiscard]] result<void> check(const void* memory, std::size_t bytes, memory_kind said) override {
         const std::lock_guard lock(mutex_);
-        for (const auto& [ordinal, each] : devices_) {
+        for (const auto& [ordinal, each] : devices_)
             if (each->holds(memory, bytes) != (said == each->kind()))
                 return error{status::invalid_argument, 0, "this memory is of another kind"};
-        }
         return {};
     }
     [[nodiscard]] result<bool> pin(void*, std::size_t) override {

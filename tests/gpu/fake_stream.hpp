@@ -70,13 +70,13 @@ class fake_stream final : public core::device_stream {
     }
     void copy_piece(std::byte* to, const std::byte* from, std::size_t bytes) noexcept override {
         const unsigned now = pieces_.fetch_add(1) + 1;
-        if (now > most_pieces_seen) most_pieces_seen = now;
+        if (now > max_pieces_seen) max_pieces_seen = now;
         copy(to, from, bytes);
         launch([this] { pieces_.fetch_sub(1); });
     }
     [[nodiscard]] unsigned pieces_under_way() noexcept override { return failed_ ? 0 : pieces_.load(); }
     /// Of all streams; since it was set to 0.
-    inline static std::atomic<unsigned> most_pieces_seen{0};
+    inline static std::atomic<unsigned> max_pieces_seen{0};
 
     void mark(core::stream_mark what) noexcept override {
         launch([this, what] {

@@ -31,9 +31,8 @@ class gpu_paths : public ::testing::TestWithParam<std::string> {
         const int count = gpu_count();
         if (count == 0) GTEST_SKIP() << "there is no GPU";
         last_ = memory_kind::cuda(static_cast<std::int16_t>(count - 1));
-        for (const scheme_report& each : ctx_.schemes()) {
+        for (const scheme_report& each : ctx_.schemes())
             if (each.scheme == GetParam() && !each.usable) GTEST_SKIP() << each.reason;
-        }
     }
     void serve(handler service) {
         server_options options;
@@ -102,10 +101,10 @@ TEST_P(gpu_paths, from_the_clients_gpu_to_the_servers_and_back) {
 }
 
 /// Over local, where the copies are all that takes time.
-class gpu_turns : public gpu_paths {};
+class gpu_copy_order : public gpu_paths {};
 
-/// Copies go in pieces, so that a small one gets its turn between those of large ones.
-TEST_P(gpu_turns, a_small_request_of_high_priority_does_not_wait_for_large_copies) {
+/// Copies go in pieces, so that a small one goes between those of large ones.
+TEST_P(gpu_copy_order, a_small_request_of_high_priority_does_not_wait_for_large_copies) {
     constexpr std::size_t large_bytes = std::size_t{256} << 20;
     serve([](exchange one) { (void)one.reply(std::size_t{1}); });
     channel_options large;
@@ -165,7 +164,7 @@ TEST_P(gpu_turns, a_small_request_of_high_priority_does_not_wait_for_large_copie
     EXPECT_LT(beside, one_copy / 4);
 }
 
-INSTANTIATE_TEST_SUITE_P(schemes, gpu_turns, ::testing::Values("local"),
+INSTANTIATE_TEST_SUITE_P(schemes, gpu_copy_order, ::testing::Values("local"),
                          [](const auto& row) { return row.param; });
 INSTANTIATE_TEST_SUITE_P(schemes, gpu_paths, ::testing::Values("local", "tcp", "zmq", "rdma", "gdr"),
                          [](const auto& row) { return row.param; });

@@ -3,7 +3,7 @@
 // the same GPU, and at a handler of the host's.
 #include "conformance/patience.hpp"
 #include "gpu/client_kernels.hpp"
-#include "gpu/resident_kernels.hpp"
+#include "gpu/gpu_resident_kernels.hpp"
 #include "loopback.hpp"
 
 #include <accel_transport/accel_transport.hpp>
@@ -99,7 +99,7 @@ class kernel_client : public ::testing::TestWithParam<bool> {
         }
         if (service_) {
             ASSERT_TRUE(
-                launch_resident(service_->ref(), resident_work::echo, 4, 64, nullptr, service_stream_));
+                launch_gpu_resident(service_->ref(), kernel_work::echo, 4, 64, nullptr, service_stream_));
         }
     }
     /// Waits for the calling kernels.
@@ -165,7 +165,7 @@ TEST_P(kernel_client, a_call_one_after_the_other) {
     ASSERT_TRUE(launch_calling_blocks(refs_, {calls, 64, false}, 1, 64, tallies + 1, calls_));
     EXPECT_EQ(sum(tallies, 2).right, calls + 500);
     std::cout << "64 bytes there and back: " << static_cast<double>(tallies[1].total_ns) / calls / 1000
-              << " us, at least " << static_cast<double>(tallies[1].least_ns) / 1000 << '\n';
+              << " us, at least " << static_cast<double>(tallies[1].min_ns) / 1000 << '\n';
     const auto seen = channels_[0].statistics();
     EXPECT_LE(seen.completed, calls + 500);
     EXPECT_EQ(channels_[0].close(calls_, patience(10s)), status::ok);

@@ -22,10 +22,10 @@ class library_gpu : public ::testing::Test {
         auto small = ctx_.allocate(64, memory_kind::cuda(0));
         if (!small) GTEST_SKIP() << small.error().message;
     }
-    [[nodiscard]] server serve(handler service, std::size_t most_bytes = std::size_t{64} << 20) {
+    [[nodiscard]] server serve(handler service, std::size_t max_bytes = std::size_t{64} << 20) {
         server_options options;
         options.memory = memory_kind::cuda(0);
-        options.max_request_bytes = options.max_response_bytes = most_bytes;
+        options.max_request_bytes = options.max_response_bytes = max_bytes;
         options.max_memory_bytes = std::size_t{1} << 50;
         options.security.insecure = true;
         return server::listen(ctx_, {"tcp://127.0.0.1:0"}, std::move(service), options).value();

@@ -13,7 +13,7 @@
 namespace accel::verbs {
 namespace {
 
-using tests::most_message_bytes;
+using tests::max_message_bytes;
 using tests::proxy_outcome;
 
 class gpu_proxy : public proxy_rig {
@@ -80,7 +80,7 @@ class gpu_proxy : public proxy_rig {
     void answer(proxy_session& session, std::uint32_t slots, std::vector<std::uint32_t>& rounds) {
         for (const std::uint32_t slot : arrivals_at(session)) {
             const auto place = [&](std::uint32_t area) {
-                return (std::size_t{area} * slots + slot) * most_message_bytes;
+                return (std::size_t{area} * slots + slot) * max_message_bytes;
             };
             const std::uint64_t seed = (std::uint64_t{slot + 1} << 32) | rounds.at(slot)++;
             if (!tests::is_message(at(place(1)), seed)) ++wrong_;

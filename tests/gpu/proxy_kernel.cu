@@ -19,7 +19,7 @@ __device__ std::uint64_t clock_ns() {
 }
 
 __device__ std::byte* place(const proxy_asker& from, std::uint32_t area, std::uint32_t slot) {
-    return from.memory + (std::size_t{area} * from.slots + slot) * most_message_bytes;
+    return from.memory + (std::size_t{area} * from.slots + slot) * max_message_bytes;
 }
 
 /// One slot's thread.

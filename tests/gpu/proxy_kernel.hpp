@@ -12,7 +12,7 @@ struct CUstream_st;
 
 namespace accel::tests {
 
-/// What a kernel needs to ask its peer. Slots are of `most_message_bytes`; requests lie in area 0 before they
+/// What a kernel needs to ask its peer. Slots are of `max_message_bytes`; requests lie in area 0 before they
 /// are sent and arrive in area 1, answers in 2 and 3.
 struct proxy_asker {
     proxy::send_queue_ref sends;

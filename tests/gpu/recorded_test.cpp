@@ -43,9 +43,9 @@ class recorded : public ::testing::Test {
                       << static_cast<double>((host.cpu_user + host.cpu_kernel).count()) / 1e6 << " ms\n";
         }
     }
-    void listen(std::size_t most_bytes = std::size_t{64} << 10) {
+    void listen(std::size_t max_bytes = std::size_t{64} << 10) {
         options_.max_slots = 16;
-        options_.max_request_bytes = options_.max_response_bytes = most_bytes;
+        options_.max_request_bytes = options_.max_response_bytes = max_bytes;
         options_.security.insecure = true;
         options_.peer_timeout = patience(2s);
         auto made = gpu_service::listen(context_, "gpu://" + own_loopback() + ":0", options_);

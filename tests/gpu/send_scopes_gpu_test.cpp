@@ -30,8 +30,8 @@ shared<Object> make_shared_with_gpu(std::size_t count) {
 }
 
 constexpr std::uint32_t blocks = 4096;
-constexpr std::uint32_t most_threads = 1024;
-constexpr std::uint32_t most_requests = most_threads;
+constexpr std::uint32_t max_threads = 1024;
+constexpr std::uint32_t max_requests = max_threads;
 
 struct shape {
     const char* name;
@@ -52,12 +52,12 @@ TEST_P(send_scopes_on_gpu, a_batch_is_what_the_cpu_posts) {
     if (!ring) GTEST_SKIP() << "there is no GPU";
     const auto words = make_shared_with_gpu<std::uint64_t>(2);
     const auto state = make_shared_with_gpu<mlx5::send_queue_state>(1);
-    const auto requests = make_shared_with_gpu<mlx5::work_request>(most_requests);
-    const auto ranges = make_shared_with_gpu<mlx5::local_range>(most_requests);
+    const auto requests = make_shared_with_gpu<mlx5::work_request>(max_requests);
+    const auto ranges = make_shared_with_gpu<mlx5::local_range>(max_requests);
     const auto bytes = make_shared_with_gpu<std::uint32_t>(64);
-    const auto outcomes = make_shared_with_gpu<status>(most_threads);
+    const auto outcomes = make_shared_with_gpu<status>(max_threads);
     for (std::uint32_t i = 0; i < 64; ++i) bytes[i] = i * 0x01020304U + 99;
-    for (std::uint32_t i = 0; i < most_requests; ++i) {
+    for (std::uint32_t i = 0; i < max_requests; ++i) {
         const bool carries = i % 5 == 0;
         // Of one, two and three blocks; one carries an odd number of bytes from an odd place.
         const std::uint32_t length = carries ? i % 160 : i;

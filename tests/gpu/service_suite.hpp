@@ -115,7 +115,7 @@ TEST_P(gpu_service, gives_long_copies_to_the_gpu_in_a_few_pieces_at_a_time) {
         options.poll = mode;
         serve(echo_on_gpu, options);
         slot_bytes_ = 11 << 20;
-        fake_stream::most_pieces_seen = 0;
+        fake_stream::max_pieces_seen = 0;
         channel client = connect();
         const std::array<std::size_t, 4> lengths{slot_bytes_, 3 << 20, (2 << 20) + 1, 2 << 20};
         for (const std::size_t length : lengths) send(client, length, length, {.tag = length});
@@ -127,10 +127,10 @@ TEST_P(gpu_service, gives_long_copies_to_the_gpu_in_a_few_pieces_at_a_time) {
             EXPECT_EQ(client.release(got.id), status::ok);
         }
         if (GetParam() == "gdr") {
-            EXPECT_EQ(fake_stream::most_pieces_seen, 0U);
+            EXPECT_EQ(fake_stream::max_pieces_seen, 0U);
         } else {
-            EXPECT_GT(fake_stream::most_pieces_seen, 1U);
-            EXPECT_LE(fake_stream::most_pieces_seen, core::device_stream::most_pieces);
+            EXPECT_GT(fake_stream::max_pieces_seen, 1U);
+            EXPECT_LE(fake_stream::max_pieces_seen, core::device_stream::max_pieces);
         }
         client.close();
         server_.reset();
@@ -170,11 +170,10 @@ TEST_P(gpu_service, serves_a_high_priority_while_the_normal_streams_are_taken) {
     std::atomic<bool> go_on{false};
     serve(
         [&](exchange one) {
-            if (one.trace_id() == 1) {
+            if (one.trace_id() == 1)
                 fake_stream::of(one.stream()).launch([&] {
                     while (!go_on) std::this_thread::sleep_for(1ms);
                 });
-            }
             echo_on_gpu(std::move(one));
         },
         options);

@@ -28,9 +28,8 @@ __global__ void add_one_in_place(device::graph_iteration iteration, bool begins)
     if (blockIdx.x >= *iteration.count) return;
     const device::exchange_ref& exchange = iteration.exchanges[blockIdx.x];
     const std::byte* const from = begins ? exchange.request : exchange.response;
-    for (std::uint64_t i = threadIdx.x; i < exchange.request_bytes; i += blockDim.x) {
+    for (std::uint64_t i = threadIdx.x; i < exchange.request_bytes; i += blockDim.x)
         exchange.response[i] = increased(from[i]);
-    }
     if (threadIdx.x == 0) iteration.answers[blockIdx.x].length = exchange.request_bytes;
 }
 
@@ -45,13 +44,11 @@ __global__ void fail_some(device::graph_iteration iteration, std::uint32_t code)
 }  // namespace
 
 bool record_sums(CUstream_st* stream, const device::graph_iteration& iteration, int nodes) {
-    for (int i = 0; i < nodes; ++i) {
-        if (iteration.input_bytes == 0) {
+    for (int i = 0; i < nodes; ++i)
+        if (iteration.input_bytes == 0)
             add_one_in_place<<<iteration.batch, 128, 0, stream>>>(iteration, i == 0);
-        } else {
+        else
             add_one<<<8, 256, 0, stream>>>(iteration, i == 0);
-        }
-    }
     return cudaGetLastError() == cudaSuccess;
 }
 

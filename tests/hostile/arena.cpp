@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hostile/arena.hpp"
 
+#include "sanitizers.hpp"
+
 #include <algorithm>
 #include <array>
 #include <csignal>
@@ -58,7 +60,7 @@ double in_ms(std::chrono::nanoseconds time) {
 }  // namespace
 
 bool sanitized() {
-    return time_factor() > 1;
+    return tests::thread_sanitizer || tests::address_sanitizer;
 }
 
 log_file::log_file() {
@@ -269,13 +271,13 @@ void arena::endure(const attack& what, const siege_options& options) {
     if (options.measured && !sanitized()) {
         const victim other(server_uri(options_), {}, log_.fd());
         std::optional<double> best;
-        for (int i = 0; i < tries && best.value_or(0) < options.least_share; ++i) {
+        for (int i = 0; i < tries && best.value_or(0) < options.min_share; ++i) {
             const auto share = share_of_calls(what, options, other.where());
             if (share) best = std::max(best.value_or(0), *share);
         }
         std::cout << (best ? fmt::format("calls: {:.2f} of those while another server is attacked\n", *best)
                            : std::string("calls: this machine is too busy to compare them\n"));
-        EXPECT_GE(best.value_or(1), options.least_share);
+        EXPECT_GE(best.value_or(1), options.min_share);
     }
     expect_unharmed();
 }

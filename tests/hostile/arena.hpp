@@ -133,7 +133,7 @@ class arena : public ::testing::TestWithParam<bool> {
         bool measured = false;
         /// Fewer are a failure. Sixteen cores show 0.95 and more. Two that attackers, servers and clients
         /// fill show 0.6 to 1.3, as the scheduler places the threads.
-        double least_share = 0.4;
+        double min_share = 0.4;
         std::chrono::milliseconds lasts{200};
     };
 

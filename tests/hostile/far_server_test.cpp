@@ -43,9 +43,8 @@ struct far_end {
         return read == control_stream::outcome::ok || read == control_stream::outcome::idle;
     }
     [[nodiscard]] bool greeted() {
-        while (stream.received().size() < core::greeting_bytes) {
+        while (stream.received().size() < core::greeting_bytes)
             if (!read_more()) return false;
-        }
         const bool control =
             std::memcmp(stream.received().data(), core::control_greeting.data(), core::greeting_bytes) == 0;
         if (control) stream.take(core::greeting_bytes);

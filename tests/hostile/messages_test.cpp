@@ -214,9 +214,8 @@ TEST_P(messages, that_take_all_slot_memory_leave_some_for_others) {
     ASSERT_TRUE(greedy);
     ASSERT_TRUE(greedy->send(core::control_greeting));
     int granted = 0;
-    for (std::uint64_t size = 8U << 20; size > 16U << 10; size /= 2) {
+    for (std::uint64_t size = 8U << 20; size > 16U << 10; size /= 2)
         while (greedy->open_session(wish(1, size - 4096))) ++granted;
-    }
     EXPECT_GT(granted, 2);
     fmt::print("{} sessions hold {} KiB of slots\n", granted, server_->counts().memory_bytes >> 10);
     EXPECT_LE(server_->counts().memory_bytes, 49U << 20) << "three quarters, and the other clients' slots";

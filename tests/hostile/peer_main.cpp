@@ -129,9 +129,8 @@ int serve(const std::string& uri, const std::vector<std::string>& limits) {
 /// A limit of open files that leaves so many.
 rlim_t limit_that_leaves(std::size_t descriptors) {
     int number = 0;
-    for (std::size_t free = 0; free < descriptors; ++number) {
+    for (std::size_t free = 0; free < descriptors; ++number)
         if (::fcntl(number, F_GETFD) < 0) ++free;
-    }
     return static_cast<rlim_t>(number);
 }
 
@@ -151,11 +150,10 @@ std::string try_with(const std::string& uri, std::size_t descriptors) {
         options.request_bytes = options.response_bytes = 4096;
         auto made = ctx ? channel::connect(*ctx, uri, options) : result<channel>(ctx.error());
         const std::array<std::byte, 8> bytes{};
-        if (!made) {
+        if (!made)
             outcome = std::string(to_string(made.code())) + ": " + made.error().message;
-        } else if (const auto called = made->call(bytes); !called) {
+        else if (const auto called = made->call(bytes); !called)
             outcome = std::string(to_string(called.code())) + " of a call: " + called.error().message;
-        }
     }
     ::setrlimit(RLIMIT_NOFILE, &before);
     return outcome;

@@ -75,9 +75,8 @@ bool discard(int fd) {
 
 bool ends(int fd, std::chrono::nanoseconds within) {
     const auto deadline = deadline_after(within);
-    while (discard(fd)) {
+    while (discard(fd))
         if (wait_ready(fd, POLLIN, deadline) != 0) return false;
-    }
     return true;
 }
 
@@ -203,9 +202,8 @@ bool wire::discard() {
 
 bool wire::ends(std::chrono::nanoseconds within) {
     const auto deadline = deadline_after(within);
-    while (discard()) {
+    while (discard())
         if (wait_ready(fd(), POLLIN, deadline) != 0) return false;
-    }
     return true;
 }
 

@@ -144,7 +144,8 @@ echo "ok: configured as a subproject"
 # Without ZeroMQ and verbs.
 cmake -S "$root" -B "$work/small" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O0 -g0" \
     -DACCEL_ZMQ=OFF -DACCEL_VERBS=OFF -DACCEL_CUDA=OFF -DACCEL_WARNINGS_AS_ERRORS=ON -DACCEL_BUILD_EXAMPLES=OFF
-cmake --build "$work/small" --target accel_doctor accel_perf accel_keys unit_tests log_probe conformance_tests conformance_peer
+cmake --build "$work/small" --target accel_doctor accel_perf accel_keys unit_tests log_probe conformance_tests \
+    conformance_peer
 "$work/small/bin/accel_doctor" | grep -E '^ *zmq +no +left out of this build; configure it with -DACCEL_ZMQ=ON' ||
     fail "the doctor does not say that zmq was left out"
 ctest --test-dir "$work/small" -j "$(nproc)" --no-tests=error --timeout 300 --output-on-failure \

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -92,15 +93,14 @@ class bare_client {
         wr.immediate = mlx5::to_be32(what.immediate);
         wr.remote_address = what.address - what.extensions;
         wr.remote_key = what.key;
-        ASSERT_EQ(pair_.post(wr), status::ok);
+        ASSERT_EQ(pair_.post(std::span{&wr, 1}), 1U);
     }
     /// Of the next work request; answers that arrive are passed over.
     [[nodiscard]] mlx5::syndrome outcome() {
         mlx5::completion completion;
         const auto sent = [&] {
-            while (completions_->poll(completion) > 0) {
+            while (completions_->poll(completion) > 0)
                 if (!verbs::is_receive(completion)) return true;
-            }
             return false;
         };
         const bool came =
@@ -113,9 +113,8 @@ class bare_client {
     [[nodiscard]] core::slot_header answer(std::uint32_t slot) const {
         const std::byte* const from = memory_.data() + slot * slots_stride + core::extension_room;
         std::array<std::uint64_t, sizeof(core::slot_header) / 8> words{};
-        for (std::size_t i = 0; i < words.size(); ++i) {
+        for (std::size_t i = 0; i < words.size(); ++i)
             words[i] = mlx5::load_whole(reinterpret_cast<const std::uint64_t*>(from) + i);
-        }
         return core::read_header(reinterpret_cast<const std::byte*>(words.data()));
     }
     /// … and in front of it, if its sender wants its answer elsewhere.

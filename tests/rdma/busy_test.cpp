@@ -29,11 +29,11 @@ bool forbid_system_calls() {
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    }};
+    }};  // namespace
     const sock_fprog filter{static_cast<unsigned short>(program.size()), program.data()};
     return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
            ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
-}
+}  // namespace accel::tests
 
 /// The device of this mode sees a doorbell when it is asked to look; libmlx5's calls would ask it.
 void let_the_device_move() {
@@ -69,9 +69,8 @@ void make_calls(bool ask_the_kernel) {
     channel_options client_options = calm_client();
     client_options.peer_timeout = 600s;
     auto client = r.connect(client_options);
-    for (int i = 0; i < 1'000; ++i) {
+    for (int i = 0; i < 1'000; ++i)
         if (!call_once(client.raw(), r.served())) ::_exit(a_call_failed);
-    }
     if (!forbid_system_calls()) ::_exit(no_filter);
     for (int i = 0; i < 20'000; ++i) {
         if (!call_once(client.raw(), r.served())) ::_exit(a_call_failed);

@@ -65,7 +65,7 @@ TEST_F(rdma_link, a_server_tells_when_lent_memory_is_free) {
 }
 
 /// The completion of a send may be taken together with the answer to it, and told later.
-TEST_F(rdma_link, a_slot_that_is_used_again_is_not_let_go_of_for_its_last_message) {
+TEST_F(rdma_link, a_reused_slot_is_not_released_for_its_last_message) {
     listen();
     pair p = connect();
     std::vector<std::byte> bytes(1000);

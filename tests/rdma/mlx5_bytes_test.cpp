@@ -36,8 +36,8 @@ class operation {
         const bool carries = !atomic && chosen.own != mlx5::opcode::read && roll(2) == 0;
         request.operation = chosen.own;
         request.carries_bytes = carries;
-        request.ranges = atomic ? 1 : roll(most_ranges + 1);
-        std::uint32_t left = most_inline;
+        request.ranges = atomic ? 1 : roll(max_ranges + 1);
+        std::uint32_t left = max_inline;
         for (std::uint32_t i = 0; i < request.ranges; ++i) {
             // The receives have no memory, so what is sent has no bytes but may have ranges.
             const std::uint32_t any = roll(4) == 0 ? 0 : roll(carries ? left + 1 : 300);
@@ -49,9 +49,8 @@ class operation {
         wr.opcode = chosen.verbs;
         wr.num_sge = static_cast<int>(request.ranges);
         wr.send_flags = carries ? IBV_SEND_INLINE : 0;
-        for (const unsigned flag : {IBV_SEND_FENCE, IBV_SEND_SOLICITED, IBV_SEND_SIGNALED}) {
+        for (const unsigned flag : {IBV_SEND_FENCE, IBV_SEND_SOLICITED, IBV_SEND_SIGNALED})
             if (roll(4) == 0) wr.send_flags |= flag;
-        }
         request.remote_address = base + 4096 + 8 * roll(1000);
         request.remote_key = key;
         const std::uint32_t immediate = static_cast<std::uint32_t>(dice());
@@ -84,8 +83,8 @@ class operation {
 
     mlx5::work_request request;
     ibv_send_wr wr{};
-    std::array<mlx5::local_range, most_ranges> ranges{};
-    std::array<ibv_sge, most_ranges> segments{};
+    std::array<mlx5::local_range, max_ranges> ranges{};
+    std::array<ibv_sge, max_ranges> segments{};
 };
 
 /// The first block of the last of them.

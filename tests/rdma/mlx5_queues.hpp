@@ -24,8 +24,8 @@ using namespace std::chrono_literals;
 inline constexpr std::uint32_t all_access =
     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 inline constexpr std::uint32_t depth = 64;
-inline constexpr std::uint32_t most_ranges = 4;
-inline constexpr std::uint32_t most_inline = 200;
+inline constexpr std::uint32_t max_ranges = 4;
+inline constexpr std::uint32_t max_inline = 200;
 
 /// Two queue pairs of this process that are connected with each other, each with a completion queue.
 class mlx5_queues : public ::testing::Test {
@@ -49,8 +49,8 @@ class mlx5_queues : public ::testing::Test {
         wanted.send_cq = wanted.recv_cq = out.completions.get();
         wanted.srq = receives;
         wanted.qp_type = IBV_QPT_RC;
-        wanted.cap = {depth, receives == nullptr ? depth : 0, most_ranges, receives == nullptr ? 1U : 0U,
-                      most_inline};
+        wanted.cap = {depth, receives == nullptr ? depth : 0, max_ranges, receives == nullptr ? 1U : 0U,
+                      max_inline};
         out.pair.reset(ibv_create_qp(domain_->get(), &wanted));
         if (!out.completions || !out.pair) throw std::runtime_error("no queue pair");
         return out;

@@ -13,7 +13,7 @@ namespace accel::verbs {
 namespace {
 
 constexpr std::uint32_t window = 8;
-constexpr std::uint32_t slot_bytes = tests::most_message_bytes;
+constexpr std::uint32_t slot_bytes = tests::max_message_bytes;
 
 class verbs_proxy_load : public proxy_rig {
   protected:
@@ -91,7 +91,7 @@ class verbs_proxy_load : public proxy_rig {
         }
     }
     /// A ring of 16 descriptors, and what has arrived and not been looked at.
-    static constexpr std::size_t most_on_the_way = 16 + depth;
+    static constexpr std::size_t max_on_the_way = 16 + depth;
     /// In the engine's place gives its kernel room to post, so that each descriptor that is posted shows.
     static std::size_t arrivals_while_room_is_given(proxy_session& from) {
         const std::uint32_t before = from.released_now();
@@ -192,9 +192,8 @@ class posting_thread {
   public:
     posting_thread(const proxy::send_queue_ref& to, const mlx5::work_request& request)
         : thread_([this, to, request] {
-              while (!over_) {
+              while (!over_)
                   if (proxy::post(to, request) != status::ok) std::this_thread::yield();
-              }
           }) {}
     ~posting_thread() {
         over_ = true;
@@ -243,7 +242,7 @@ TEST_F(verbs_proxy_load, after_removal_under_load_nothing_is_posted_or_told_any_
             const std::uint32_t told = taker.of(number);
             std::this_thread::sleep_for(2ms);
             EXPECT_EQ(goes.released_now(), released);
-            EXPECT_LE(arrivals_while_room_is_given(goes), most_on_the_way);
+            EXPECT_LE(arrivals_while_room_is_given(goes), max_on_the_way);
             EXPECT_EQ(taker.of(number), told);
             kernel.reset();
             std::erase_if(sessions_, [&](const auto& each) { return each.get() == &goes; });
@@ -252,7 +251,7 @@ TEST_F(verbs_proxy_load, after_removal_under_load_nothing_is_posted_or_told_any_
     EXPECT_TRUE(eventually(patience(5s), take_arrivals)) << arrived << " of " << sent;
 }
 
-/// A turn that has begun knows nothing of the removal: what is put into the ring behind it must not go out.
+/// A round that has begun does not see the removal: what is put into the ring behind it must not go out.
 TEST_F(verbs_proxy_load, removal_waits_for_the_turn_that_is_under_way) {
     proxy_options options;
     options.batch = 64;
@@ -264,15 +263,14 @@ TEST_F(verbs_proxy_load, removal_waits_for_the_turn_that_is_under_way) {
     std::uint32_t met = 0;
     for (std::uint32_t round = 0; round < 200; ++round) {
         proxy_session& goes = connect();
-        while (round % 2 == 0 && engine_->turn()) continue;  // it is known, or is still news
-        for (std::size_t i = 0; i + 1 < sessions_.size(); ++i) {
+        while (round % 2 == 0 && engine_->progress()) continue;  // the command is taken, or still pending
+        for (std::size_t i = 0; i + 1 < sessions_.size(); ++i)
             while (proxy::post(sessions_[i]->ref(), plain) == status::ok) continue;
-        }
         std::atomic<bool> begun{false};
         std::atomic<bool> ended{false};
         std::thread turning([&] {
             begun = true;
-            for (int i = 0; i < 3; ++i) engine_->turn();
+            for (int i = 0; i < 3; ++i) engine_->progress();
             ended = true;
         });
         while (!begun) std::this_thread::yield();
@@ -282,7 +280,7 @@ TEST_F(verbs_proxy_load, removal_waits_for_the_turn_that_is_under_way) {
         engine_->remove(*goes.pair);
         EXPECT_EQ(proxy::post(goes.ref(), write(from, 4096, round, false)), status::ok);
         turning.join();
-        while (engine_->turn()) continue;
+        while (engine_->progress()) continue;
         EXPECT_EQ(goes.released_now(), goes.first);
         gone_.push_back(std::move(sessions_.back()));
         sessions_.pop_back();
@@ -291,7 +289,7 @@ TEST_F(verbs_proxy_load, removal_waits_for_the_turn_that_is_under_way) {
         for (const auto& each : gone_) EXPECT_TRUE(arrivals_at(*each).empty()) << round;
         gone_.clear();
     }
-    EXPECT_GT(met, 0U) << "turns that were under way";
+    EXPECT_GT(met, 0U) << "rounds that were under way";
 }
 
 TEST_F(verbs_proxy_load, stops_under_load) {
@@ -305,7 +303,7 @@ TEST_F(verbs_proxy_load, stops_under_load) {
     const auto begun = std::chrono::steady_clock::now();
     engine_->stop();
     EXPECT_LT(std::chrono::steady_clock::now() - begun, patience(1s));
-    EXPECT_LE(arrivals_while_room_is_given(session), most_on_the_way);
+    EXPECT_LE(arrivals_while_room_is_given(session), max_on_the_way);
 }
 
 }  // namespace

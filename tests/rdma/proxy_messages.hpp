@@ -9,7 +9,7 @@
 /// Messages of random length that say what they are, for threads of the host and of a GPU.
 namespace accel::tests {
 
-inline constexpr std::uint32_t most_message_bytes = 2048;
+inline constexpr std::uint32_t max_message_bytes = 2048;
 
 struct message_header {
     std::uint64_t seed;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The proxy engine on the device, turn by turn or with its thread; this program's threads play the kernels.
+// The proxy engine on the device, round by round or with its thread; this program's threads play the kernels.
 #include "rdma/proxy_rig.hpp"
 
 #include <random>
@@ -77,7 +77,7 @@ TEST_F(verbs_proxy, room_comes_back_at_completion_not_at_posting) {
     for (std::uint32_t i = 0; i < 16; ++i)
         ASSERT_EQ(proxy::post(session.ref(), write(from, 4096, i, false)), status::ok);
     for (int i = 0; i < 20; ++i) {
-        engine_->turn();
+        engine_->progress();
         std::this_thread::sleep_for(1ms);
     }
     EXPECT_EQ(proxy::post(session.ref(), write(from, 4096, 16, false)), status::again);
@@ -85,7 +85,7 @@ TEST_F(verbs_proxy, room_comes_back_at_completion_not_at_posting) {
     ASSERT_EQ(session.peer->post_receives(depth, session.peer_receives), depth);
     EXPECT_EQ(wait_for_arrivals(session, 16).size(), 16U);
     EXPECT_TRUE(eventually(patience(5s), [&] {
-        engine_->turn();
+        engine_->progress();
         return session.released_now() - session.first >= 8;
     })) << "half of the ring, though nobody had asked for a completion";
     EXPECT_EQ(proxy::post(session.ref(), write(from, 4096, 16, false)), status::ok);
@@ -93,7 +93,7 @@ TEST_F(verbs_proxy, room_comes_back_at_completion_not_at_posting) {
     EXPECT_FALSE(proxy::take(taker_->ref(), none));
 }
 
-TEST_F(verbs_proxy, a_busy_ring_takes_no_more_than_its_turn) {
+TEST_F(verbs_proxy, a_busy_ring_takes_one_batch_a_round) {
     proxy_options options;
     options.batch = 8;
     make_engine(options);
@@ -103,7 +103,7 @@ TEST_F(verbs_proxy, a_busy_ring_takes_no_more_than_its_turn) {
     for (std::uint32_t i = 0; i < 64; ++i)
         ASSERT_EQ(proxy::post(busy.ref(), write(from, 4096, i, false)), status::ok);
     ASSERT_EQ(proxy::post(quiet.ref(), write(from, 4096, 77, false)), status::ok);
-    EXPECT_TRUE(engine_->turn());
+    EXPECT_TRUE(engine_->progress());
     EXPECT_EQ(wait_for_arrivals(quiet, 1), std::vector{77U});
     EXPECT_EQ(wait_for_arrivals(busy, 8).size(), 8U);
     std::this_thread::sleep_for(5ms);
@@ -116,10 +116,10 @@ TEST_F(verbs_proxy, holds_completions_back_while_the_ring_has_no_room) {
     const auto from = range(0, 8);
     for (std::uint32_t i = 0; i < 10; ++i)
         ASSERT_EQ(proxy::post(session.ref(), write(from, 4096, i, true)), status::ok);
-    engine_->turn();
+    engine_->progress();
     ASSERT_EQ(wait_for_arrivals(session, 10).size(), 10U);
     for (int i = 0; i < 20; ++i) {
-        engine_->turn();
+        engine_->progress();
         std::this_thread::sleep_for(1ms);
     }
     EXPECT_EQ(session.released_now() - session.first, 4U) << "those that are told, and no more";
@@ -128,7 +128,7 @@ TEST_F(verbs_proxy, holds_completions_back_while_the_ring_has_no_room) {
     proxy::send_queue_ref wrong = other.ref();
     wrong.queue_pair ^= 1;
     ASSERT_EQ(proxy::post(wrong, write(from, 4096, 0, false)), status::ok);
-    engine_->turn();
+    engine_->progress();
     std::uint32_t sent = 0;
     std::uint32_t failed = 0;
     EXPECT_TRUE(eventually(patience(5s),
@@ -144,7 +144,7 @@ TEST_F(verbs_proxy, holds_completions_back_while_the_ring_has_no_room) {
                                        ++sent;
                                    }
                                }
-                               engine_->turn();
+                               engine_->progress();
                                return sent == 10 && failed == 1;
                            }))
         << sent << " and " << failed;
@@ -187,7 +187,7 @@ TEST_F(verbs_proxy, requests_behind_a_failed_one_come_back_flushed) {
     ASSERT_EQ(proxy::post(broken.ref(), bad), status::ok);
     for (std::uint32_t i = 1; i < 7; ++i)
         ASSERT_EQ(proxy::post(broken.ref(), write(from, 4096, i, i % 2 == 0)), status::ok);
-    engine_->turn();
+    engine_->progress();
     must(engine_->start());
     const auto first = next();
     ASSERT_TRUE(first);
@@ -273,7 +273,8 @@ TEST_F(verbs_proxy, no_descriptor_at_all_harms_the_engine) {
     }
 }
 
-/// Drivers drop the completions of a queue pair that ends, and with them the news that receives were used up.
+/// Drivers drop the completions of a queue pair that ends, and with them the notice that receives were used
+/// up.
 TEST_F(verbs_proxy, receives_that_ended_queue_pairs_had_used_up_come_back) {
     proxy_options few;
     few.receives = 8;
@@ -285,7 +286,7 @@ TEST_F(verbs_proxy, receives_that_ended_queue_pairs_had_used_up_come_back) {
         std::array<mlx5::completion, 4> sent;
         std::size_t acknowledged = 0;
         ASSERT_TRUE(eventually(patience(5s), [&] {
-            engine_->turn();  // two are told
+            engine_->progress();  // two are told
             const int got = session.peer_completions->poll(sent);
             acknowledged += got > 0 ? static_cast<std::size_t>(got) : 0;
             return acknowledged == 4;

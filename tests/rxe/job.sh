@@ -47,14 +47,17 @@ check ib_write_lat two_ends ib_write_lat -d rxe0 -x "$gid" -s 64 -n 1000
 check ib_write_bw two_ends ib_write_bw -d rxe0 -x "$gid" -s 65536 -n 500
 check accel_doctor bash -c "'$programs/accel_doctor' | tee /dev/stderr | grep -q 'rdma *yes *rxe0'"
 grep -h 'usec/iter' "$results/ibv_rc_pingpong.log" | tail -n 1
-for one in ib_write_lat ib_write_bw; do grep -A1 '#bytes' "$results/$one.log" | tail -n 2; done # both ends print the same
+for one in ib_write_lat ib_write_bw; do
+    grep -A1 '#bytes' "$results/$one.log" | tail -n 2 # both ends print the same
+done
 echo "$passed $failed 0" >>"$results/counts"
 
 # run_tests NAME PROGRAM FILTER SECONDS: a test that fails has a second try, and is named.
 run_tests() {
     local log=$results/$1.log program=$programs/$2 status=0 again ok skips fails=0
     echo "== $1: $2 --gtest_filter=$3"
-    timeout -k 10 "$4" "$program" --gtest_filter="$3" --gtest_output="xml:$results/$1.xml" --gtest_color=no >"$log" 2>&1 || status=$?
+    timeout -k 10 "$4" "$program" --gtest_filter="$3" --gtest_output="xml:$results/$1.xml" --gtest_color=no \
+        >"$log" 2>&1 || status=$?
     ok=$(grep -c '^\[       OK \]' "$log")
     skips=$(grep -cE '^\[  SKIPPED \] .* ms\)$' "$log")
     again=$(sed -nE 's/^\[  FAILED  \] ([^ ,]+).* \([0-9]+ ms\)$/\1/p' "$log" | paste -sd:)
@@ -81,7 +84,8 @@ run_tests rdma rdma_tests "-verbs_devices.*:rdma_busy.*:*rdma_faults.*:*rdma_dev
 # It has no queues that a GPU could drive, and no faults to order.
 run_tests services service_tests "*proxy*:device_engine_choice.*-*device_faults*" 300
 run_tests conformance conformance_tests "*/rdma:-backends/leaks.*" 900
-# A worker in a kernel's place, by the proxy: what is on the way of a call. A message of rxe0 has at most 8 MiB, and such a response is not divided.
+# A worker in a kernel's place, by the proxy: what is on the way of a call. A message of rxe0 has at most 8 MiB, and
+# such a response is not divided.
 by_proxy=$(printf 'backends/%s.*/gpu:' sizes slots random_calls answers deadlines cancelling reconnecting)
 run_tests conformance_gpu conformance_tests "$by_proxy-backends/sizes.large_messages*" 400
 # This kernel has TLS of its own: both ends there, then one there and one in OpenSSL.
@@ -91,7 +95,7 @@ in_kernel() { grep -E '^Tls(Tx|Rx)Sw' /proc/net/tls_stat | tee /dev/stderr | awk
 before=$failed
 check kernel_tls in_kernel
 echo "$((1 - failed + before)) $((failed - before)) 0" >>"$results/counts"
-run_tests tcp_tls_links unit_tests "TcpTls.*:KernelTls*.*" 200
+run_tests tcp_tls_links unit_tests "tcp_tls.*:kernel_tls*.*" 200
 # 250 connects instead of 10,000.
 ACCEL_TEST_TIME_FACTOR=40 run_tests leaks conformance_tests "backends/leaks.*/rdma" 300
 

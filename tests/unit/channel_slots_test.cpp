@@ -58,7 +58,7 @@ TEST(channel_slots, completions_come_in_the_order_of_their_end) {
     for (const int i : {3, 0, 4, 1}) slots.finish(*taken[static_cast<std::size_t>(i)]);
     EXPECT_EQ(slots.open(), 1U);
     EXPECT_EQ(slots.ready(), 4U);
-    slots.take_done(*taken[4]);  // out of turn, as the blocking call does
+    slots.take_done(*taken[4]);  // out of order, as the blocking call does
     EXPECT_EQ(slots.take_done(), taken[3]);
     EXPECT_EQ(slots.take_done(), taken[0]);
     EXPECT_EQ(slots.take_done(), taken[1]);

@@ -29,7 +29,7 @@ using tensor_array = std::array<float, tensor_values>;
 using score_array = std::array<float, class_count>;
 using file_bytes = std::vector<std::byte>;
 
-constexpr double least_accuracy = 0.97;
+constexpr double min_accuracy = 0.97;
 
 const network& trained_network() {
     static const loaded<network> trained = network::load(embedded_weights());
@@ -68,9 +68,8 @@ tensor_array preprocessed(std::span<const std::byte> frame) {
 template <class MakeTensor>
 double accuracy(MakeTensor make_tensor) {
     std::size_t right = 0;
-    for (std::size_t i = 0; i < test_images().size(); ++i) {
+    for (std::size_t i = 0; i < test_images().size(); ++i)
         if (best_class(scores_of(make_tensor(i))) == test_images()[i].label) ++right;
-    }
     std::printf("%zu of %zu right\n", right, test_images().size());
     return static_cast<double>(right) / static_cast<double>(test_images().size());
 }
@@ -110,16 +109,16 @@ failure images_failure(std::span<const std::byte> file) {
 
 TEST(digits_accuracy, preprocessed_tensors) {
     EXPECT_EQ(test_images().size(), 500u);
-    EXPECT_GE(accuracy([](std::size_t i) { return tensor_of(test_images()[i]); }), least_accuracy);
+    EXPECT_GE(accuracy([](std::size_t i) { return tensor_of(test_images()[i]); }), min_accuracy);
 }
 
 TEST(digits_accuracy, raw_frames) {
-    EXPECT_GE(accuracy([](std::size_t i) { return preprocessed(frame_of(i, i)); }), least_accuracy);
+    EXPECT_GE(accuracy([](std::size_t i) { return preprocessed(frame_of(i, i)); }), min_accuracy);
 }
 
 TEST(digits_accuracy, raw_frames_drawn_otherwise) {
     EXPECT_GE(accuracy([](std::size_t i) { return preprocessed(frame_of(i, 1'000'003 * (i + 1))); }),
-              least_accuracy);
+              min_accuracy);
 }
 
 TEST(digits_scores, equal_those_of_the_training_script) {

@@ -67,7 +67,7 @@ class notebook {
     std::vector<told> lines_;
 };
 
-/// A sink that does not come back until it is let go.
+/// A sink that does not come back until it is released.
 class stuck_sink {
   public:
     [[nodiscard]] log_function writer() {
@@ -82,7 +82,7 @@ class stuck_sink {
         log().warn("the sink is stuck at this line");
         ASSERT_TRUE(tests::eventually(patience(20s), [this] { return entered_.load(); }));
     }
-    void let_go() {
+    void release() {
         const std::lock_guard lock{mutex_};
         free_ = true;
         changed_.notify_all();
@@ -184,7 +184,7 @@ TEST_F(log_test, a_line_that_is_too_long_is_cut) {
     log().warn("next");
     const auto texts = seen.texts();
     ASSERT_THAT(texts, SizeIs(2));
-    EXPECT_LE(texts[0].size(), log_line::most_bytes);
+    EXPECT_LE(texts[0].size(), log_line::max_bytes);
     EXPECT_TRUE(texts[0].ends_with("xxx..."));
     EXPECT_EQ(texts[1], "next");
 }
@@ -319,7 +319,7 @@ TEST_F(log_test, a_flood_into_a_stuck_sink_blocks_nobody_and_is_counted) {
     EXPECT_LT(took, patience(10s));
     RecordProperty("nanoseconds_a_line", static_cast<int>(took / 1ns / (threads * lines)));
     EXPECT_FALSE(flush_log(1ms)) << "nothing can be written";
-    slow.let_go();
+    slow.release();
     ASSERT_TRUE(flush_log(patience(20s)));
 
     std::uint64_t told = 0;
@@ -341,7 +341,7 @@ TEST_F(log_test, the_line_after_a_gap_comes_after_the_count_of_the_gap) {
     const context one = open_with(slow.writer());
     ASSERT_NO_FATAL_FAILURE(slow.wait_until_stuck());
     for (std::uint64_t i = 1; i < log_ring::capacity + 5; ++i) log().warn("flood");
-    slow.let_go();
+    slow.release();
     ASSERT_TRUE(flush_log(patience(20s)));
     log().warn("the next");
     ASSERT_TRUE(flush_log(patience(20s)));

@@ -190,11 +190,10 @@ TEST(proxy_queue, many_post_at_once_and_every_descriptor_is_read_whole_and_once)
             for (std::uint32_t number = 0; number < each && !giving_up;) {
                 const std::uint64_t value = (std::uint64_t{poster} << 24) | number;
                 const mlx5::local_range range{value * 3, number, poster};
-                if (proxy::post(ring.ref, numbered(value, &range)) == status::ok) {
+                if (proxy::post(ring.ref, numbered(value, &range)) == status::ok)
                     ++number;
-                } else {
+                else
                     std::this_thread::yield();
-                }
             }
         });
     }
@@ -215,11 +214,10 @@ TEST(proxy_queue, many_post_at_once_and_every_descriptor_is_read_whole_and_once)
         const bool whole = got.from.address == std::uint64_t{value} * 3 && got.from.length == number &&
                            got.from.key == poster && got.remote_address == ~std::uint64_t{value} &&
                            got.remote_key == value * 7 && got.queue_pair == 0x42;
-        if (whole && poster < posters && number == next[poster]) {
+        if (whole && poster < posters && number == next[poster])
             ++next[poster];
-        } else {
+        else
             ++wrong;
-        }
         ++at;
         if (++seen % 7 == 0) mlx5::store_flag(&ring.released, at);
     }

@@ -53,13 +53,9 @@ status post(const mlx5::shared_send_queue_ref& to, mark what, std::uint32_t leng
 }
 
 /// As an adapter: no lock, and nothing that orders but what the posters do.
-#if defined(__SANITIZE_THREAD__)
-__attribute__((no_sanitize_thread))
-#endif
-void read_block(const std::byte* from, std::byte* to) {
-    for (std::size_t i = 0; i < mlx5::wqebb_bytes; ++i) {
+[[gnu::no_sanitize_thread]] void read_block(const std::byte* from, std::byte* to) {
+    for (std::size_t i = 0; i < mlx5::wqebb_bytes; ++i)
         to[i] = const_cast<const volatile std::byte*>(from)[i];
-    }
 }
 
 TEST(shared_send_queue, many_post_at_once_and_every_request_is_told_whole_and_once) {
@@ -72,11 +68,10 @@ TEST(shared_send_queue, many_post_at_once_and_every_request_is_told_whole_and_on
         threads.emplace_back([&, poster] {
             for (std::uint32_t number = 0; number < each && !giving_up;) {
                 const std::uint32_t length = 8 + (number * 37 + poster) % 200;
-                if (post(of.ref, {poster, number}, length) == status::ok) {
+                if (post(of.ref, {poster, number}, length) == status::ok)
                     ++number;
-                } else {
+                else
                     std::this_thread::yield();
-                }
             }
         });
     }
@@ -104,11 +99,10 @@ TEST(shared_send_queue, many_post_at_once_and_every_request_is_told_whole_and_on
             mark what{};
             std::memcpy(&what, block.data() + 36, sizeof what);  // control, remote, length
             wrong += ((mlx5::from_be(control.opmod_idx_opcode) >> 8) & 0xffffU) == (at & 0xffffU) ? 0U : 1U;
-            if (what.poster < posters && what.number == next[what.poster]) {
+            if (what.poster < posters && what.number == next[what.poster])
                 ++next[what.poster];
-            } else {
+            else
                 ++wrong;
-            }
             last = at;
             at += mlx5::wqebbs_of(mlx5::from_be(control.qpn_ds) & mlx5::max_ds);
             ++seen;

@@ -67,7 +67,7 @@ struct signal_fd {
     }
 };
 
-TEST(TcpSleep, EndsWithAMessageAnotherDescriptorOrInTime) {
+TEST(tcp_sleep, ends_with_a_message_another_descriptor_or_in_time) {
     tcp_world world;
     auto c = world.connect();
     const signal_fd client_other;
@@ -128,9 +128,9 @@ TEST(TcpSleep, EndsWithAMessageAnotherDescriptorOrInTime) {
     }
 }
 
-class TcpAccept : public ::testing::Test {
+class tcp_accept : public ::testing::Test {
   protected:
-    TcpAccept() : server(world.open_server({.slots = 2, .request_bytes = 256, .response_bytes = 256}, 77)) {}
+    tcp_accept() : server(world.open_server({.slots = 2, .request_bytes = 256, .response_bytes = 256}, 77)) {}
 
     template <class Done>
     void serve_until(Done done) {
@@ -159,7 +159,7 @@ class TcpAccept : public ::testing::Test {
     std::unique_ptr<end> server;
 };
 
-TEST_F(TcpAccept, WrongTokenIsRefused) {
+TEST_F(tcp_accept, wrong_token_is_refused) {
     for (const std::size_t wrong : {std::size_t{0}, std::size_t{15}}) {
         core::data_preamble p = good_preamble(77);
         p.token[wrong] ^= std::byte{1};
@@ -168,12 +168,12 @@ TEST_F(TcpAccept, WrongTokenIsRefused) {
     expect_still_attachable();
 }
 
-TEST_F(TcpAccept, UnknownSessionIsRefused) {
+TEST_F(tcp_accept, unknown_session_is_refused) {
     expect_refused(good_preamble(78));
     expect_still_attachable();
 }
 
-TEST_F(TcpAccept, ForeignPreambleIsRefused) {
+TEST_F(tcp_accept, foreign_preamble_is_refused) {
     core::data_preamble p = good_preamble(77);
     p.magic[0] = 'G';
     expect_refused(p);
@@ -183,7 +183,7 @@ TEST_F(TcpAccept, ForeignPreambleIsRefused) {
     expect_still_attachable();
 }
 
-TEST_F(TcpAccept, ReplayedTokenIsRefused) {
+TEST_F(tcp_accept, replayed_token_is_refused) {
     const core::data_preamble p = good_preamble(77);
     const core::unique_fd first = raw_connection(world.door.port());
     write_all(first, &p, sizeof p);
@@ -195,7 +195,7 @@ TEST_F(TcpAccept, ReplayedTokenIsRefused) {
     EXPECT_TRUE(server->lost.empty());
 }
 
-TEST_F(TcpAccept, TokenIsNoGoodAfterTheSessionEnded) {
+TEST_F(tcp_accept, token_is_no_good_after_the_session_ended) {
     const core::data_preamble p = good_preamble(77);
     {
         const core::unique_fd first = raw_connection(world.door.port());
@@ -209,7 +209,7 @@ TEST_F(TcpAccept, TokenIsNoGoodAfterTheSessionEnded) {
     EXPECT_EQ(server->lost.size(), 1U);
 }
 
-TEST_F(TcpAccept, PreambleMayComeByteByByteWithRequestsBehindTheAnswer) {
+TEST_F(tcp_accept, preamble_may_come_byte_by_byte_with_requests_behind_the_answer) {
     const core::unique_fd peer = raw_connection(world.door.port());
     const core::data_preamble p = good_preamble(77);
     bytes stream(sizeof p);
@@ -231,7 +231,7 @@ TEST_F(TcpAccept, PreambleMayComeByteByByteWithRequestsBehindTheAnswer) {
     for (const link_event& e : server->arrived) EXPECT_TRUE(same(e.payload, payload));
 }
 
-TEST_F(TcpAccept, GarbageBehindTheTokenEndsTheLink) {
+TEST_F(tcp_accept, garbage_behind_the_token_ends_the_link) {
     const core::unique_fd peer = raw_connection(world.door.port());
     const core::data_preamble p = good_preamble(77);
     write_all(peer, &p, sizeof p);
@@ -242,7 +242,7 @@ TEST_F(TcpAccept, GarbageBehindTheTokenEndsTheLink) {
     serve_until([&] { return is_closed(peer); });
 }
 
-TEST_F(TcpAccept, RequestBeforeTheAnswerIsTakenEndsTheLink) {
+TEST_F(tcp_accept, request_before_the_answer_is_taken_ends_the_link) {
     const core::unique_fd peer = raw_connection(world.door.port());
     const core::data_preamble p = good_preamble(77);
     write_all(peer, &p, sizeof p);
@@ -254,7 +254,7 @@ TEST_F(TcpAccept, RequestBeforeTheAnswerIsTakenEndsTheLink) {
     EXPECT_EQ(server->lost[0], status::protocol_error);
 }
 
-TEST_F(TcpAccept, TruncationAtAnyOffsetIsALossAndNoMessage) {
+TEST_F(tcp_accept, truncation_at_any_offset_is_a_loss_and_no_message) {
     const bytes payload = random_bytes(16, 1);
     slot_header h;
     h.length = payload.size();
@@ -276,7 +276,7 @@ TEST_F(TcpAccept, TruncationAtAnyOffsetIsALossAndNoMessage) {
     }
 }
 
-TEST(TcpMany, ThousandSessionsOnOnePoller) {
+TEST(tcp_many, thousand_sessions_on_one_poller) {
     constexpr std::size_t sessions = 1000;
     tcp_world world;
     std::vector<tcp_world::connection> all;
@@ -313,7 +313,7 @@ TEST(TcpMany, ThousandSessionsOnOnePoller) {
     for (auto& c : all) EXPECT_TRUE(c.client->lost.empty() && c.server->lost.empty());
 }
 
-TEST(TcpMany, ConnectingAndEndingLeavesNoDescriptor) {
+TEST(tcp_many, connecting_and_ending_leaves_no_descriptor) {
     tcp_world world;
     { auto warm = world.connect({.slots = 1, .request_bytes = 64, .response_bytes = 64}); }
     const std::size_t before = open_descriptors();
@@ -331,7 +331,7 @@ TEST(TcpMany, ConnectingAndEndingLeavesNoDescriptor) {
     world.run({}, [&] { return open_descriptors() <= before; });
 }
 
-TEST(TcpMany, ClientsOfOtherThreadsComeAndGoWhileTheServerPolls) {
+TEST(tcp_many, clients_of_other_threads_come_and_go_while_the_server_polls) {
     tcp_world world;
     constexpr std::uint32_t clients = 4;
     constexpr std::uint64_t rounds = 50;

@@ -45,7 +45,7 @@ void echo(tcp_world& world, tcp_world::connection& c, std::uint32_t slot, std::u
     c.client->path->consumed(slot);
 }
 
-TEST(TcpLink, EchoesEverySize) {
+TEST(tcp_link, echoes_every_size) {
     tcp_world world;
     auto c = world.connect({.slots = 2, .request_bytes = 4 << 20, .response_bytes = 4 << 20});
     std::uint32_t generation = 0;
@@ -57,7 +57,7 @@ TEST(TcpLink, EchoesEverySize) {
     }
 }
 
-TEST(TcpLink, ManyRandomMessagesInSeveralSlots) {
+TEST(tcp_link, many_random_messages_in_several_slots) {
     constexpr std::size_t most = 4 << 20;
     constexpr std::uint32_t slots = 8;
     tcp_world world;
@@ -93,7 +93,7 @@ TEST(TcpLink, ManyRandomMessagesInSeveralSlots) {
     }
 }
 
-TEST(TcpLink, ShortMessageOvertakesALongOne) {
+TEST(tcp_link, short_message_overtakes_a_long_one) {
     constexpr std::size_t large = 64 << 20;
     tcp_world world;
     auto c = world.connect({.slots = 2, .request_bytes = large, .response_bytes = 64});
@@ -107,7 +107,7 @@ TEST(TcpLink, ShortMessageOvertakesALongOne) {
     EXPECT_TRUE(same(c.server->arrived[1].payload, big));
 }
 
-TEST(TcpLink, WorksOverIpv6AndNames) {
+TEST(tcp_link, works_over_ipv6_and_names) {
     for (const char* host : {"::1", "localhost"}) {
         if (!core::listen_on(host, 0).ok()) {
             GTEST_SKIP() << "no " << host << " here";
@@ -118,7 +118,7 @@ TEST(TcpLink, WorksOverIpv6AndNames) {
     }
 }
 
-TEST(TcpLink, ResponseIsDirected) {
+TEST(tcp_link, response_is_directed) {
     tcp_world world;
     auto c = world.connect({.slots = 2, .request_bytes = 64, .response_bytes = 1 << 20});
     for (const std::size_t size : {std::size_t{10}, std::size_t{1} << 20}) {
@@ -138,7 +138,7 @@ TEST(TcpLink, ResponseIsDirected) {
     }
 }
 
-TEST(TcpLink, RetractInMidSendLeavesLentMemoryAlone) {
+TEST(tcp_link, retract_in_mid_send_leaves_lent_memory_alone) {
     constexpr std::size_t large = 16 << 20;
     tcp_world world;
     auto c = world.connect({.slots = 2, .request_bytes = large, .response_bytes = large});
@@ -159,7 +159,7 @@ TEST(TcpLink, RetractInMidSendLeavesLentMemoryAlone) {
     EXPECT_EQ(room, bytes(large)) << "written after retract";
 }
 
-TEST(TcpLink, RetractInMidResponseLeavesTheRoomAlone) {
+TEST(tcp_link, retract_in_mid_response_leaves_the_room_alone) {
     constexpr std::size_t large = 16 << 20;
     tcp_world world;
     auto c = world.connect({.slots = 1, .request_bytes = 64, .response_bytes = large});
@@ -178,7 +178,7 @@ TEST(TcpLink, RetractInMidResponseLeavesTheRoomAlone) {
     EXPECT_EQ(room, before);
 }
 
-TEST(TcpLink, ServerTellsWhenALentAnswerIsSent) {
+TEST(tcp_link, server_tells_when_a_lent_answer_is_sent) {
     constexpr std::size_t large = 16 << 20;
     tcp_world world;
     auto c = world.connect({.slots = 1, .request_bytes = 64, .response_bytes = large});
@@ -192,16 +192,16 @@ TEST(TcpLink, ServerTellsWhenALentAnswerIsSent) {
             send_message(*c.server->path, message_kind::response, 0, generation, payload, some_region()),
             status::ok);
         tcp_world::take(*world.server_poller);
-        EXPECT_TRUE(c.server->let_go.empty()) << "most of it cannot be sent yet";
-        world.run({&c}, [&] { return !c.client->arrived.empty() && !c.server->let_go.empty(); });
+        EXPECT_TRUE(c.server->released.empty()) << "most of it cannot be sent yet";
+        world.run({&c}, [&] { return !c.client->arrived.empty() && !c.server->released.empty(); });
         EXPECT_TRUE(same(c.client->arrived[0].payload, payload));
-        EXPECT_EQ(c.server->let_go, std::vector<std::uint32_t>{0});
+        EXPECT_EQ(c.server->released, std::vector<std::uint32_t>{0});
         c.client->arrived.clear();
-        c.server->let_go.clear();
+        c.server->released.clear();
     }
 }
 
-TEST(TcpLink, EndOfThePeerIsToldAtOnce) {
+TEST(tcp_link, end_of_the_peer_is_told_at_once) {
     tcp_world world;
     auto c = world.connect();
     echo(world, c, 0, 1, random_bytes(10, 1));
@@ -215,7 +215,7 @@ TEST(TcpLink, EndOfThePeerIsToldAtOnce) {
     EXPECT_EQ(c.client->lost.size(), 1U);
 }
 
-TEST(TcpLink, CloseOfTheClientIsNotALoss) {
+TEST(tcp_link, close_of_the_client_is_not_a_loss) {
     tcp_world world;
     auto c = world.connect();
     ASSERT_EQ(send_message(*c.client->path, message_kind::request, 0, 1, random_bytes(100'000, 1)),
@@ -226,7 +226,7 @@ TEST(TcpLink, CloseOfTheClientIsNotALoss) {
     EXPECT_EQ(c.server->arrived.size(), 1U);
 }
 
-TEST(TcpLink, LossInMidMessageIsToldOnBothEnds) {
+TEST(tcp_link, loss_in_mid_message_is_told_on_both_ends) {
     constexpr std::size_t large = 16 << 20;
     tcp_world world;
     auto c = world.connect({.slots = 1, .request_bytes = large, .response_bytes = 64});
@@ -238,7 +238,7 @@ TEST(TcpLink, LossInMidMessageIsToldOnBothEnds) {
     EXPECT_TRUE(c.server->arrived.empty());
 }
 
-TEST(TcpLink, AnswerIsStillSentByClose) {
+TEST(tcp_link, answer_is_still_sent_by_close) {
     constexpr std::size_t large = 8 << 20;
     tcp_world world;
     auto c = world.connect({.slots = 1, .request_bytes = 64, .response_bytes = large});
@@ -251,7 +251,7 @@ TEST(TcpLink, AnswerIsStillSentByClose) {
     EXPECT_TRUE(same(c.client->arrived[0].payload, payload));
 }
 
-TEST(TcpLink, CloseDoesNotWaitForASilentPeerForLong) {
+TEST(tcp_link, close_does_not_wait_for_a_silent_peer_for_long) {
     constexpr std::size_t large = 32 << 20;
     tcp_world world;
     auto c = world.connect({.slots = 1, .request_bytes = 64, .response_bytes = large});
@@ -264,7 +264,7 @@ TEST(TcpLink, CloseDoesNotWaitForASilentPeerForLong) {
     EXPECT_LT(core::now() - start, 2s);
 }
 
-TEST(TcpLink, SlowReaderDoesNotStallOthers) {
+TEST(tcp_link, slow_reader_does_not_stall_others) {
     constexpr std::size_t large = 8 << 20;
     tcp_world world;
     auto slow = world.connect({.slots = 4, .request_bytes = 64, .response_bytes = large});
@@ -284,7 +284,7 @@ TEST(TcpLink, SlowReaderDoesNotStallOthers) {
     for (const link_event& e : slow.client->arrived) EXPECT_TRUE(same(e.payload, payload));
 }
 
-TEST(TcpLink, PinnedPayloadsArriveAndAreLetGo) {
+TEST(tcp_link, pinned_payloads_arrive_and_are_let_go) {
     constexpr std::size_t large = 3 << 20;
     tcp_world world;
     auto c = world.connect({.slots = 2, .request_bytes = large, .response_bytes = large, .zerocopy = true});
@@ -302,11 +302,11 @@ TEST(TcpLink, PinnedPayloadsArriveAndAreLetGo) {
         c.server->path->consumed(slot);
         ASSERT_EQ(send_message(*c.server->path, message_kind::response, slot, i, sent, some_region()),
                   status::ok);
-        world.run({&c}, [&] { return !c.client->arrived.empty() && !c.server->let_go.empty(); });
+        world.run({&c}, [&] { return !c.client->arrived.empty() && !c.server->released.empty(); });
         ASSERT_TRUE(same(c.client->arrived[0].payload, sent)) << i;
-        ASSERT_EQ(c.server->let_go, std::vector<std::uint32_t>{slot});
+        ASSERT_EQ(c.server->released, std::vector<std::uint32_t>{slot});
         c.client->arrived.clear();
-        c.server->let_go.clear();
+        c.server->released.clear();
     }
     ASSERT_EQ(send_message(*c.client->path, message_kind::request, 0, 99, random_bytes(large, 1)),
               status::ok);
@@ -314,7 +314,23 @@ TEST(TcpLink, PinnedPayloadsArriveAndAreLetGo) {
     while (!c.client->path->close()) ASSERT_LT(core::now() - start, 5s);
 }
 
-TEST(TcpLink, BadMessagesAreNotDelivered) {
+TEST(tcp_link, answer_before_the_whole_request_ends_the_link) {
+    constexpr std::size_t large = 64 << 20;  // more than the kernel's buffers take
+    tcp_world world;
+    auto c = world.connect({.slots = 1, .request_bytes = large, .response_bytes = 64});
+    echo(world, c, 0, 1, random_bytes(64, 1));
+    ASSERT_EQ(send_message(*c.client->path, message_kind::request, 0, 2, random_bytes(large, 1)), status::ok);
+    ASSERT_EQ(send_message(*c.server->path, message_kind::response, 0, 2, random_bytes(64, 2)), status::ok);
+    // The server is not polled: it reads nothing.
+    const core::nanoseconds deadline = core::deadline_after(patience);
+    while (c.client->lost.empty() && c.client->arrived.empty() && core::now() < deadline)
+        tcp_world::take(*c.client->events);
+    EXPECT_TRUE(c.client->arrived.empty());
+    ASSERT_EQ(c.client->lost.size(), 1U);
+    EXPECT_EQ(c.client->lost[0], status::protocol_error);
+}
+
+TEST(tcp_link, bad_messages_are_not_delivered) {
     tcp_world world;
     auto c = world.connect({.slots = 2, .request_bytes = 128, .response_bytes = 128});
     EXPECT_EQ(send_message(*c.client->path, message_kind::request, 0, 1, random_bytes(129, 1), some_region()),

@@ -107,7 +107,7 @@ struct end {
     std::unique_ptr<core::poller> events;  ///< a client's own; outlives the link
     std::unique_ptr<core::link> path;
     std::vector<link_event> arrived;
-    std::vector<std::uint32_t> let_go;
+    std::vector<std::uint32_t> released;
     std::vector<status> lost;
 };
 
@@ -295,7 +295,7 @@ class tcp_world {
                     owner.arrived.push_back(events[i]);
                     break;
                 case event_kind::buffer_released:
-                    owner.let_go.push_back(events[i].header.slot);
+                    owner.released.push_back(events[i].header.slot);
                     break;
                 case event_kind::lost:
                     owner.lost.push_back(events[i].reason);

@@ -116,7 +116,7 @@ bool refused(const bytes& stream) {
     return feed(reader, stream, stream.size()).violation;
 }
 
-TEST(TcpStream, MessagesArriveHoweverTheBytesAreCut) {
+TEST(tcp_stream, messages_arrive_however_the_bytes_are_cut) {
     bytes stream;
     std::vector<bytes> sent;
     for (std::uint32_t i = 0; i < 40; ++i) {
@@ -136,7 +136,7 @@ TEST(TcpStream, MessagesArriveHoweverTheBytesAreCut) {
     }
 }
 
-TEST(TcpStream, ExtensionsLandInFrontOfTheHeader) {
+TEST(tcp_stream, extensions_land_in_front_of_the_header) {
     const auto memory = make_slots(slots, capacity);
     for (const std::size_t chunk : {1U, 7U, 1000U}) {
         stream_reader reader(message_kind::request, memory);
@@ -155,7 +155,7 @@ TEST(TcpStream, ExtensionsLandInFrontOfTheHeader) {
     }
 }
 
-TEST(TcpStream, TruncationAtAnyOffsetIsNoMessage) {
+TEST(tcp_stream, truncation_at_any_offset_is_no_message) {
     const bytes stream = whole(1, 7, random_bytes(64, 1));
     for (std::size_t length = 1; length < stream.size(); ++length) {
         stream_reader reader = request_reader();
@@ -166,7 +166,7 @@ TEST(TcpStream, TruncationAtAnyOffsetIsNoMessage) {
     }
 }
 
-TEST(TcpStream, GarbageAtAnyOffsetStaysWithinTheSlots) {
+TEST(tcp_stream, garbage_at_any_offset_stays_within_the_slots) {
     const bytes good = whole(1, 7, random_bytes(64, 1));
     const bytes tail = random_bytes(2 * capacity, 3);
     std::size_t refusals = 0;
@@ -191,7 +191,7 @@ TEST(TcpStream, GarbageAtAnyOffsetStaysWithinTheSlots) {
     EXPECT_GT(refusals, 0U);
 }
 
-TEST(TcpStream, WhatNoCorrectPeerSendsIsRefused) {
+TEST(tcp_stream, what_no_correct_peer_sends_is_refused) {
     const bytes payload = random_bytes(8, 1);
     EXPECT_FALSE(refused(whole(0, 1, payload)));
     EXPECT_TRUE(refused(whole(slots, 1, payload)));
@@ -215,7 +215,7 @@ TEST(TcpStream, WhatNoCorrectPeerSendsIsRefused) {
     EXPECT_TRUE(refused(stream));
 }
 
-TEST(TcpStream, SecondMessageIntoABusySlotIsRefused) {
+TEST(tcp_stream, second_message_into_a_busy_slot_is_refused) {
     bytes stream = whole(0, 1, random_bytes(8, 1));
     append(stream, whole(0, 2, random_bytes(8, 2)));
     stream_reader reader = request_reader();
@@ -224,7 +224,7 @@ TEST(TcpStream, SecondMessageIntoABusySlotIsRefused) {
     EXPECT_EQ(feed(consuming, stream, 72).messages.size(), 2U);
 }
 
-TEST(TcpStream, FragmentsInterleaveBySlot) {
+TEST(tcp_stream, fragments_interleave_by_slot) {
     const bytes a = random_bytes(1000, 1);
     const bytes b = random_bytes(700, 2);
     bytes stream;
@@ -250,7 +250,7 @@ TEST(TcpStream, FragmentsInterleaveBySlot) {
     }
 }
 
-TEST(TcpStream, FragmentsThatDoNotAddUpAreRefused) {
+TEST(tcp_stream, fragments_that_do_not_add_up_are_refused) {
     bytes start;
     append(start, fragmented(request(0, 1, 100)));
     const auto with = [&](const fragment_header& f) {
@@ -287,7 +287,7 @@ TEST(TcpStream, FragmentsThatDoNotAddUpAreRefused) {
     EXPECT_TRUE(refused(after));
 }
 
-TEST(TcpStream, OnlyAClientSaysGoodbye) {
+TEST(tcp_stream, only_a_client_says_goodbye) {
     bytes stream = whole(0, 1, random_bytes(10, 1));
     append(stream, fragmented(request(1, 1, 100)));
     append(stream, make_goodbye());
@@ -317,7 +317,7 @@ bytes response(std::uint32_t slot, std::uint32_t generation, const bytes& payloa
     return stream;
 }
 
-TEST(TcpStream, ResponsesComeOnlyWhereTheyAreExpected) {
+TEST(tcp_stream, responses_come_only_where_they_are_expected) {
     const bytes stream = response(1, 5, random_bytes(32, 1));
     stream_reader nobody = response_reader();
     EXPECT_TRUE(feed(nobody, stream, 9).violation);
@@ -330,7 +330,7 @@ TEST(TcpStream, ResponsesComeOnlyWhereTheyAreExpected) {
     EXPECT_TRUE(feed(right, stream, 9).violation) << "the same answer twice";
 }
 
-TEST(TcpStream, DirectedResponseIsBoundedByItsRoom) {
+TEST(tcp_stream, directed_response_is_bounded_by_its_room) {
     bytes room(32);
     stream_reader reader = response_reader();
     reader.expect(1, 5, room);
@@ -341,7 +341,7 @@ TEST(TcpStream, DirectedResponseIsBoundedByItsRoom) {
     EXPECT_TRUE(feed(reader, response(1, 6, random_bytes(33, 1)), 9).violation);
 }
 
-TEST(TcpStream, RedirectAtAnyOffsetLeavesTheRoomAlone) {
+TEST(tcp_stream, redirect_at_any_offset_leaves_the_room_alone) {
     const bytes payload = random_bytes(90, 1);
     const bytes stream = response(1, 5, payload);
     for (std::size_t cut = 0; cut < stream.size(); ++cut) {
@@ -373,13 +373,12 @@ void take(send_queue& queue, bytes& stream, std::size_t most, std::vector<std::u
     ASSERT_GT(total, 0U);
     std::size_t count = std::min(most, total);
     stream.insert(stream.end(), planned.begin(), planned.begin() + static_cast<std::ptrdiff_t>(count));
-    for (std::uint32_t slot = queue.book(count); slot != send_queue::none; slot = queue.book(count)) {
+    for (std::uint32_t slot = queue.book(count); slot != send_queue::none; slot = queue.book(count))
         finished.push_back(slot);
-    }
     ASSERT_EQ(count, 0U);
 }
 
-TEST(TcpQueue, WhatIsSentInPiecesIsReadAsItWas) {
+TEST(tcp_queue, what_is_sent_in_pieces_is_read_as_it_was) {
     constexpr std::size_t large = 3 * fragment_bytes + 5;
     for (std::uint32_t seed = 0; seed < 30; ++seed) {
         std::minstd_rand random(seed + 1);
@@ -401,9 +400,8 @@ TEST(TcpQueue, WhatIsSentInPiecesIsReadAsItWas) {
             if (!is_lent && size > 0) std::memcpy(from->payload(slot), expected[slot].data(), size);
             const std::byte* at = is_lent ? lent[slot].data() : from->payload(slot);
             queue.push(slot, from->header(slot), {at, size}, is_lent, is_lent && random() % 2 == 0);
-            for (auto i = random() % 3; i > 0 && !queue.empty(); --i) {
+            for (auto i = random() % 3; i > 0 && !queue.empty(); --i)
                 take(queue, stream, 1 + random() % (random() % 2 == 0 ? 50 : 2 * fragment_bytes), finished);
-            }
             if (is_lent && random() % 2 == 0) {
                 queue.unlend(slot, from->payload(slot));
                 EXPECT_FALSE(queue.lends(slot));
@@ -422,7 +420,7 @@ TEST(TcpQueue, WhatIsSentInPiecesIsReadAsItWas) {
     }
 }
 
-TEST(TcpQueue, ShortMessagesPassLongOnes) {
+TEST(tcp_queue, short_messages_pass_long_ones) {
     constexpr std::size_t large = 16 * fragment_bytes;
     const auto from = make_slots(slots, large);
     send_queue queue(slots);

@@ -130,12 +130,12 @@ bool is_overheard(const world_security& security) {
     return tap.heard(secret) || tap.heard("ACCLTCP");
 }
 
-TEST(TcpTls, NobodyOnTheWaySeesWhatIsSent) {
+TEST(tcp_tls, nobody_on_the_way_sees_what_is_sent) {
     EXPECT_TRUE(is_overheard({}));
     EXPECT_FALSE(is_overheard(all_encrypted()));
 }
 
-TEST(TcpTls, OneChangedByteEndsTheSessionAndDeliversNothingWrong) {
+TEST(tcp_tls, one_changed_byte_ends_the_session_and_delivers_nothing_wrong) {
     const bytes payload = random_bytes(40'000, 1);
     for (const bool to_server : {true, false}) {
         // Behind handshake, preamble and answer: in a record's length, its body and its end. (Linux ignores
@@ -181,7 +181,7 @@ TEST(TcpTls, OneChangedByteEndsTheSessionAndDeliversNothingWrong) {
     }
 }
 
-TEST(TcpTls, APlainConnectionToAnEncryptedSessionIsRefused) {
+TEST(tcp_tls, a_plain_connection_to_an_encrypted_session_is_refused) {
     tcp_world world("127.0.0.1", all_encrypted());
     auto server = world.open_server({.slots = 1, .request_bytes = 64, .response_bytes = 64}, 77);
     auto peer = core::connect_to("127.0.0.1", world.door.port(), core::deadline_after(5s));
@@ -211,7 +211,7 @@ status answer_to_wish(encryption at_server, bool encrypted, std::string& sentenc
     return attached.code();
 }
 
-TEST(TcpTls, AServerTakesWhatItsOptionAllows) {
+TEST(tcp_tls, a_server_takes_what_its_option_allows) {
     std::string why;
     EXPECT_EQ(answer_to_wish(encryption::automatic, true, why), status::ok);
     EXPECT_EQ(answer_to_wish(encryption::automatic, false, why), status::ok);
@@ -223,7 +223,7 @@ TEST(TcpTls, AServerTakesWhatItsOptionAllows) {
     EXPECT_NE(why.find("encrypt=off"), std::string::npos) << why;
 }
 
-TEST(TcpTls, KeysEncryptUnlessTheClientSaysOff) {
+TEST(tcp_tls, keys_encrypt_unless_the_client_says_off) {
     for (const encryption wish : {encryption::automatic, encryption::required, encryption::off}) {
         tcp_world world("127.0.0.1", with_keys(encryption::automatic, wish));
         const wiretap tap(world.door.port());
@@ -234,7 +234,7 @@ TEST(TcpTls, KeysEncryptUnlessTheClientSaysOff) {
     }
 }
 
-TEST(TcpTls, EncryptedBytesAreNotLentAnyMore) {
+TEST(tcp_tls, encrypted_bytes_are_not_lent_any_more) {
     constexpr std::size_t size = 3 << 20;
     tcp_world world("127.0.0.1", all_encrypted());
     auto c = world.connect({.slots = 2, .request_bytes = size, .response_bytes = size, .zerocopy = true});
@@ -253,18 +253,18 @@ TEST(TcpTls, EncryptedBytesAreNotLentAnyMore) {
         c.server->path->consumed(0);
         ASSERT_EQ(send_message(*c.server->path, message_kind::response, 0, i, lent, some_region()),
                   status::ok);
-        world.run({&c}, [&] { return !c.server->let_go.empty(); });
+        world.run({&c}, [&] { return !c.server->released.empty(); });
         // The client has not read all of it yet, and gets what was there when it was lent.
         const bytes answer = lent;
         std::fill(lent.begin(), lent.end(), std::byte{0x11});
         world.run({&c}, [&] { return !c.client->arrived.empty(); });
         ASSERT_TRUE(same(c.client->arrived[0].payload, answer));
         c.client->arrived.clear();
-        c.server->let_go.clear();
+        c.server->released.clear();
     }
 }
 
-TEST(TcpTls, AnEndWithoutTlsOwnGoodbyeIsALoss) {
+TEST(tcp_tls, an_end_without_tls_own_goodbye_is_a_loss) {
     tcp_world world("127.0.0.1", all_encrypted());
     auto c = world.connect({.slots = 1, .request_bytes = 1 << 20, .response_bytes = 64});
     ASSERT_EQ(send_message(*c.client->path, message_kind::request, 0, 1, random_bytes(1 << 20, 1)),
@@ -336,7 +336,7 @@ std::string decrypted(std::span<const unsigned char> record, const core::record_
     return good ? out.substr(0, out.size() - 1) : "not what was sent";
 }
 
-TEST(KernelTls, IsGivenTheKeysOfTheNextRecord) {
+TEST(kernel_tls, is_given_the_keys_of_the_next_record) {
     for (const std::size_t records : {0U, 1U, 3U}) {
         tls_pair pair;
         ASSERT_TRUE(pair.done);
@@ -363,7 +363,7 @@ TEST(KernelTls, IsGivenTheKeysOfTheNextRecord) {
     }
 }
 
-TEST(KernelTls, SecretsAreGoneOnceOpensslGoesOn) {
+TEST(kernel_tls, secrets_are_gone_once_openssl_goes_on) {
     tls_pair pair;
     ASSERT_TRUE(pair.done);
     ASSERT_TRUE(core::next_record_keys(*pair.client, true).has_value());
@@ -373,7 +373,7 @@ TEST(KernelTls, SecretsAreGoneOnceOpensslGoesOn) {
     EXPECT_TRUE(std::all_of(left.begin(), left.end(), [](unsigned char each) { return each == 0; }));
 }
 
-TEST(KernelTls, ThatIsAbsentChangesNothing) {
+TEST(kernel_tls, that_is_absent_changes_nothing) {
     tls_pair pair;
     ASSERT_TRUE(pair.done);
     const core::unique_fd no_tcp(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -386,7 +386,7 @@ TEST(KernelTls, ThatIsAbsentChangesNothing) {
 }
 
 /// Only where the kernel has the module, as in the machine of tools/rxe-vm.
-class KernelTlsModule : public ::testing::Test {
+class kernel_tls_module : public ::testing::Test {
   protected:
     void SetUp() override {
         ASSERT_TRUE(pair.done);
@@ -404,7 +404,7 @@ class KernelTlsModule : public ::testing::Test {
     std::array<std::byte, 100> room;
 };
 
-TEST_F(KernelTlsModule, TalksToAnEndThatHasOpenssl) {
+TEST_F(kernel_tls_module, talks_to_an_end_that_has_openssl) {
     std::size_t count = 0;
     for (int i = 0; i < 3; ++i) {
         ASSERT_EQ(pair.client->write(bytes_of(secret), count), core::tls_outcome::done);
@@ -417,7 +417,7 @@ TEST_F(KernelTlsModule, TalksToAnEndThatHasOpenssl) {
     }
 }
 
-TEST_F(KernelTlsModule, RefusesRecordsThatAreNoData) {
+TEST_F(kernel_tls_module, refuses_records_that_are_no_data) {
     ASSERT_EQ(SSL_key_update(pair.client->get(), SSL_KEY_UPDATE_NOT_REQUESTED), 1);
     std::size_t count = 0;
     ASSERT_EQ(pair.client->write(bytes_of(secret), count), core::tls_outcome::done);
@@ -425,7 +425,7 @@ TEST_F(KernelTlsModule, RefusesRecordsThatAreNoData) {
     EXPECT_EQ(errno, EIO);
 }
 
-TEST_F(KernelTlsModule, RefusesBytesThatWereChanged) {
+TEST_F(kernel_tls_module, refuses_bytes_that_were_changed) {
     const std::array<unsigned char, 30> forged{23, 3, 3, 0, 25};
     ASSERT_EQ(::send(pair.sockets[0].get(), forged.data(), forged.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(forged.size()));

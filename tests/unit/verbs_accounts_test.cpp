@@ -20,54 +20,54 @@ TEST(verbs_send_queue_credits, never_lets_more_out_than_the_queue_holds_and_neve
     std::minstd_rand random(3);
     for (const auto& [depth, reserve] : std::vector<std::pair<std::uint32_t, std::uint32_t>>{
              {4, 1}, {4, 4}, {5, 2}, {16, 4}, {16, 8}, {31, 30}, {256, 64}, {256, 1000}}) {
-        send_queue_credits ledger(depth, reserve);
+        send_queue_credits credits(depth, reserve);
         std::deque<std::uint32_t> asked;  // numbers of the requests whose completion was asked for
         std::uint32_t posted = 0;
         std::uint32_t completed = 0;
         for (int step = 0; step < 20'000; ++step) {
             const auto count = static_cast<std::uint32_t>(1 + random() % (depth / 4));
-            if (ledger.has_room(count) && random() % 3 != 0) {
-                const bool signalled = ledger.signal_due(count);
-                if (signalled) asked.push_back(ledger.number_of_last(count));
-                ledger.post(count, signalled);
+            if (credits.has_room(count) && random() % 3 != 0) {
+                const bool signalled = credits.signal_due(count);
+                if (signalled) asked.push_back(credits.number_of_last(count));
+                credits.post(count, signalled);
                 posted += count;
                 ASSERT_LE(posted - completed, depth);
             } else if (!asked.empty()) {
                 completed = asked.front();
-                ledger.complete(completed);
+                credits.complete(completed);
                 asked.pop_front();
             } else {
-                ASSERT_TRUE(ledger.has_room(count)) << "full, and no completion will ever come";
+                ASSERT_TRUE(credits.has_room(count)) << "full, and no completion will ever come";
             }
-            ASSERT_EQ(ledger.in_queue(), posted - completed);
+            ASSERT_EQ(credits.in_queue(), posted - completed);
         }
     }
 }
 
 TEST(verbs_send_queue_credits, asks_as_seldom_as_the_reserve_allows) {
-    send_queue_credits ledger(16, 8);
+    send_queue_credits credits(16, 8);
     std::uint32_t asked = 0;
     for (std::uint32_t i = 0; i < 64; ++i) {
-        const bool signalled = ledger.signal_due(1);
-        ledger.post(1, signalled);
+        const bool signalled = credits.signal_due(1);
+        credits.post(1, signalled);
         if (signalled) ++asked;
-        if (signalled) ledger.complete(ledger.number_of_last(0));
-        EXPECT_LE(ledger.in_queue(), 8U);
+        if (signalled) credits.complete(credits.number_of_last(0));
+        EXPECT_LE(credits.in_queue(), 8U);
     }
     EXPECT_EQ(asked, 8U);
 }
 
 TEST(verbs_send_queue_credits, goes_on_past_the_end_of_its_counters) {
-    send_queue_credits ledger(8, 2);
-    ledger.post(0xffff'fff0, true);
-    ledger.complete(0xffff'fff0);
+    send_queue_credits credits(8, 2);
+    credits.post(0xffff'fff0, true);
+    credits.complete(0xffff'fff0);
     for (int i = 0; i < 64; ++i) {
-        ASSERT_TRUE(ledger.has_room(1));
-        const std::uint32_t number = ledger.number_of_last(1);
-        ledger.post(1, true);
-        EXPECT_FALSE(ledger.idle());
-        ledger.complete(number);
-        EXPECT_TRUE(ledger.idle());
+        ASSERT_TRUE(credits.has_room(1));
+        const std::uint32_t number = credits.number_of_last(1);
+        credits.post(1, true);
+        EXPECT_FALSE(credits.idle());
+        credits.complete(number);
+        EXPECT_TRUE(credits.idle());
     }
 }
 

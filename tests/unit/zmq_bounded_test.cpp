@@ -9,14 +9,14 @@ namespace {
 /// Far above what the kernel's buffers hold, far below what is offered.
 constexpr std::size_t bound_bytes = 16 << 20;
 constexpr std::size_t offered_bytes = 64 << 20;
-constexpr std::uint32_t offered_most = 200'000;
+constexpr std::uint32_t max_offered = 200'000;
 
 /// Offers one message after another in slot 0 until the link has no room, and has none a moment later.
 /// Returns how many bytes were taken.
 template <class Send>
 std::size_t fill(std::size_t message_bytes, Send send) {
     std::size_t taken = 0;
-    for (std::uint32_t i = 1; i <= offered_most && taken < offered_bytes; ++i) {
+    for (std::uint32_t i = 1; i <= max_offered && taken < offered_bytes; ++i) {
         const bool sent = eventually([&] { return send(i) == status::ok; }, 300ms);
         if (!sent) return taken;
         taken += message_bytes + sizeof(slot_header);

@@ -31,9 +31,8 @@ std::string machine_text(const findings& found) {
 
 std::string schemes_text(const findings& found) {
     report::table table{{{"scheme", align::left}, {"usable", align::left}, {"why", align::left}}};
-    for (const scheme_report& each : found.schemes) {
+    for (const scheme_report& each : found.schemes)
         table.add_row({each.scheme, each.usable ? "yes" : "no", each.reason});
-    }
     return table.text();
 }
 
@@ -45,19 +44,17 @@ nlohmann::json json_of(const limit& value) {
 
 void print(const findings& found) {
     fmt::print("{}\n{}\n", machine_text(found), schemes_text(found));
-    if (found.auto_ranking.empty()) {
+    if (found.auto_ranking.empty())
         fmt::print("auto:// has nothing to choose from: no scheme between hosts is usable\n");
-    } else {
+    else
         fmt::print("auto:// tries, best first: {}\n", fmt::join(found.auto_ranking, ", "));
-    }
     for (const std::string& sentence : found.advice) fmt::print("note: {}\n", sentence);
 }
 
 nlohmann::json json_of(const findings& found) {
     nlohmann::json schemes = nlohmann::json::array();
-    for (const scheme_report& each : found.schemes) {
+    for (const scheme_report& each : found.schemes)
         schemes.push_back({{"scheme", each.scheme}, {"usable", each.usable}, {"reason", each.reason}});
-    }
     return {{"version", found.version},
             {"machine",
              {{"libzmq", found.libzmq_version},

@@ -85,17 +85,15 @@ result<void> closed_loop::run(std::uint64_t count, std::vector<nanoseconds>* lat
         while (issued_ < count && issued_ - completed_ < what_.depth) {
             const status sent = submit_next();
             if (sent == status::again && issued_ > completed_) break;
-            if (sent != status::ok) {
+            if (sent != status::ok)
                 return error{sent, 0, fmt::format("cannot submit a call: {}", to_string(sent))};
-            }
             ++issued_;
         }
         const std::size_t ready = to_.wait(done, std::chrono::seconds{30});
         if (ready == 0)
             return error{status::timed_out, 0, "no completion within 30 s: is the server still there?"};
-        for (const completion& each : std::span{done}.first(ready)) {
+        for (const completion& each : std::span{done}.first(ready))
             if (auto good = take(each); !good) return good;
-        }
     }
     return {};
 }

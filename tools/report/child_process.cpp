@@ -119,9 +119,8 @@ std::optional<std::string> child_process::read_line(milliseconds timeout) {
 
 std::optional<std::string> child_process::wait_for(std::string_view prefix, milliseconds timeout) {
     const auto deadline = clock::now() + timeout;
-    while (const auto line = read_line(milliseconds{milliseconds_until(deadline)})) {
+    while (const auto line = read_line(milliseconds{milliseconds_until(deadline)}))
         if (line->starts_with(prefix)) return line->substr(prefix.size());
-    }
     return std::nullopt;
 }
 

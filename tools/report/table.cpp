@@ -48,9 +48,7 @@ std::string table::text() const {
     };
     add_line([&](std::size_t i) { return columns_[i].title; });
     add_line([&](std::size_t i) { return std::string(width[i], '-'); });
-    for (const auto& row : rows_) {
-        add_line([&](std::size_t i) { return row[i]; });
-    }
+    for (const auto& row : rows_) add_line([&](std::size_t i) { return row[i]; });
     return all;
 }
 

@@ -20,13 +20,11 @@ namespace fs = std::filesystem;
 std::string percent_encoded(std::string_view text) {
     constexpr std::string_view plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~/";
     std::string out;
-    for (const char c : text) {
-        if (plain.find(c) != std::string_view::npos) {
+    for (const char c : text)
+        if (plain.find(c) != std::string_view::npos)
             out += c;
-        } else {
+        else
             out += fmt::format("%{:02X}", static_cast<unsigned char>(c));
-        }
-    }
     return out;
 }
 
@@ -50,9 +48,8 @@ result<temporary_keys> temporary_keys::make() {
             fmt::format("cannot make a folder for keys in {}: set TMPDIR to one that is writable", folder)};
     }
     temporary_keys keys{std::move(folder)};
-    for (const char* name : {"/server", "/client"}) {
+    for (const char* name : {"/server", "/client"})
         if (auto made = make_pair(keys.folder_ + name); !made) return made.error();
-    }
     return keys;
 }
 

@@ -18,7 +18,8 @@ KVM_GET_API_VERSION = 0xAE00
 KVM_CREATE_VM = 0xAE01
 # The guest's clock, its console and its speed; a broken kernel ends the machine.
 KERNEL_LINE = ("console=ttyS0 quiet loglevel=4 panic=-1 oops=panic nokaslr mitigations=off tsc=reliable no_timer_check "
-               "audit=0 apparmor=0 selinux=0 random.trust_cpu=on cryptomgr.notests net.ifnames=0 rcupdate.rcu_expedited=1")
+               "audit=0 apparmor=0 selinux=0 random.trust_cpu=on cryptomgr.notests net.ifnames=0 "
+               "rcupdate.rcu_expedited=1")
 BOOT_SECONDS = {"tcg": 180, "counted": 180, "kvm": 20}
 
 
@@ -177,7 +178,8 @@ class Attempt:
 
 def share(tag, path, options=None):
     described = f"local,id={tag},path={str(path).replace(',', ',,')},security_model=none"
-    return ["-fsdev", described + ("," + options if options else ""), "-device", f"virtio-9p-pci,fsdev={tag},mount_tag={tag}"]
+    return ["-fsdev", described + ("," + options if options else ""), "-device",
+            f"virtio-9p-pci,fsdev={tag},mount_tag={tag}"]
 
 
 def zero_ended(texts):

@@ -48,7 +48,8 @@ class Ends(unittest.TestCase):
             self.expect(41, done)
             self.assertEqual("to be read\n", Path(folder, "result").read_text())
         lines = done.stdout.splitlines()
-        self.assertEqual([f"in {os.getcwd()} with two words", "and a line", "on standard error", "unlimited"], lines[:4])
+        self.assertEqual([f"in {os.getcwd()} with two words", "and a line", "on standard error", "unlimited"],
+                         lines[:4])
         many = [f"line {i} of many, long enough for some megabytes of text in all" for i in range(1, 60001)]
         self.assertEqual(many, lines[4:-1])
         self.assertEqual("4: ACTIVE", lines[-1])

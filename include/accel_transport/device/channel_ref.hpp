@@ -8,11 +8,10 @@
 #include <cstddef>
 #include <cstdint>
 
-/// What kernels that call are given: the channel, and each call.
+/// What calling kernels get: the channel, and each call.
 namespace accel::device {
 
-/// A channel as kernels see it; passed to them by value. Owns nothing: it is good until the channel has been
-/// closed.
+/// A channel as kernels see it, passed by value. Owns nothing; valid until the channel has been closed.
 struct channel_ref {
     detail::layout_stamp layout;
     detail::channel_state* state = nullptr;
@@ -28,7 +27,7 @@ struct channel_ref {
     std::int64_t call_timeout_ns = 0;
 };
 
-/// One call, as a kernel has it. Plain data: keep it in a register, or in shared memory for a block.
+/// One call. Plain data: keep it in registers, or in shared memory for a block.
 struct call_ref {
     std::byte* request = nullptr;  ///< room for the request, to be written in place
     std::uint64_t request_room = 0;

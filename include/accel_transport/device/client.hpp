@@ -30,9 +30,9 @@ template <class Scope = thread_scope>
     return detail::by_first_of<Scope>([&] { return detail::submit_call(channel, call, length, with); });
 }
 
-/// What has become of a call, without waiting. `again`: it goes on; anything else is its outcome, as in
+/// The state of a call, without waiting. `again`: it is in flight. Anything else is its outcome, as in
 /// `outcome`: `ok` with the response, a failure that the server answered, `timed_out`, `peer_lost` or
-/// `closed`. After that the call has to be released. A server that answers `again` is heard as `overloaded`.
+/// `closed`; then release the call. A server's answer `again` is reported as `overloaded`.
 template <class Scope = thread_scope>
 [[nodiscard]] ACCEL_HOST_DEVICE_INLINE status poll(const channel_ref& channel, call_ref& call) noexcept {
     return detail::by_first_of<Scope>([&] { return detail::poll_call(channel, call); });
@@ -55,8 +55,8 @@ ACCEL_HOST_DEVICE_INLINE status cancel(const channel_ref& channel, call_ref& cal
     return detail::by_first_of<Scope>([&] { return detail::cancel_call(channel, call); });
 }
 
-/// Gives back a call that has ended, or was begun and never submitted, and its slot: at once, or when the
-/// server's late response has come. `invalid_state`: it goes on, or has been released.
+/// Releases a call that has ended, or was begun and never submitted. Its slot is free at once, or when the
+/// server's late response has come. `invalid_state`: the call is in flight, or has been released.
 template <class Scope = thread_scope>
 ACCEL_HOST_DEVICE_INLINE status release(const channel_ref& channel, const call_ref& call) noexcept {
     return detail::by_first_of<Scope>([&] { return detail::release_call(channel, call); });

@@ -11,8 +11,7 @@
 
 namespace accel::device {
 
-/// Nanoseconds of the clock at hand: of the GPU in a kernel, else CLOCK_MONOTONIC. Only differences mean
-/// anything.
+/// Nanoseconds: of the GPU's clock in a kernel, else of CLOCK_MONOTONIC. Only differences have a meaning.
 [[nodiscard]] ACCEL_HOST_DEVICE inline std::int64_t clock_ns() noexcept {
 #if defined(__CUDA_ARCH__)
     std::int64_t now = 0;
@@ -25,7 +24,7 @@ namespace accel::device {
 #endif
 }
 
-/// Lets others of this processor work, while there is nothing to do.
+/// Lets other threads of this processor work while there is nothing to do.
 ACCEL_HOST_DEVICE inline void pause() noexcept {
 #if defined(__CUDA_ARCH__)
     __nanosleep(100);

@@ -14,7 +14,7 @@
 namespace accel::gpu {
 namespace {
 
-/// Kernels at one end of `rdma`. An end without kernels, a client or a handler, is the rdma backend.
+/// Kernels at one end of `rdma`. The rdma backend serves ends without kernels.
 class gpu_backend final : public core::backend, public core::kernel_backend {
   public:
     explicit gpu_backend(core::context_state& context)
@@ -34,7 +34,7 @@ class gpu_backend final : public core::backend, public core::kernel_backend {
     }
     [[nodiscard]] result<std::unique_ptr<core::kernel_service>> open_service(
         const core::poller_options& options, const core::kernel_options& kernels) override {
-        return resident_poller::open(options, kernels);
+        return service_poller::open(options, kernels);
     }
     [[nodiscard]] result<std::unique_ptr<core::kernel_client>> open_client(
         const core::poller_options& options, const core::kernel_options& kernels) override {
@@ -58,7 +58,7 @@ core::probe_result gpu_backend::probe() {
     return out;
 }
 
-/// The same, with the engine that a service with nothing but defaults would have.
+/// The same, with the engine that a service with default options would have.
 core::probe_result gpu_backend::examine() {
     core::probe_result out = probe();
     auto gpu = context_.gpus()->open(memory_kind::cuda(0));

@@ -3,19 +3,19 @@
 
 #include "backends/gpu/layout.hpp"
 
-/// Where everything lies: the slots, one block of the kernels' memory and one of the host's.
+/// The layout of a channel: slots, one block of GPU memory, one block of host memory.
 namespace accel::gpu {
 namespace {
 
-/// What only kernels touch.
+/// Memory that only kernels touch.
 struct client_parts {
     client_parts(std::byte* base, std::uint32_t slots, std::uint32_t send_blocks) noexcept
-        : carve(base),
-          state(carve.take<device::detail::channel_state>(1)),
-          sends(carve.take<mlx5::shared_send_queue_state>(1)),
-          proxied(carve.take<proxy::send_queue_state>(1)),
-          whole(carve.take<mlx5::ready_request>(send_blocks)),
-          calls(carve.take<device::detail::call_entry>(slots)) {}
+        : parts(base),
+          state(parts.take<device::detail::channel_state>(1)),
+          sends(parts.take<mlx5::shared_send_queue_state>(1)),
+          proxied(parts.take<proxy::send_queue_state>(1)),
+          whole(parts.take<mlx5::ready_request>(send_blocks)),
+          calls(parts.take<device::detail::call_entry>(slots)) {}
     /// Makes `channel` use these.
     void put_into(device::channel_ref& channel) const noexcept {
         channel.state = state;
@@ -26,7 +26,7 @@ struct client_parts {
         channel.completions.direct.state = &state->completions;
         channel.completions.proxied.state = &state->proxied_completions;
     }
-    carver carve;
+    layout_allocator parts;
     device::detail::channel_state* state;
     mlx5::shared_send_queue_state* sends;
     proxy::send_queue_state* proxied;
@@ -34,7 +34,7 @@ struct client_parts {
     device::detail::call_entry* calls;
 };
 
-/// All are free, the first one on top.
+/// All slots are free, the first one on top.
 void write_calls(device::detail::call_entry* calls, std::uint32_t count) noexcept {
     for (std::uint32_t i = 0; i < count; ++i) {
         calls[i] = {};
@@ -50,20 +50,20 @@ result<void> client_memory::allocate(std::uint32_t send_blocks) {
                                         sizes_.host_slots);
     if (!slots) return slots.error();
     slots_ = *slots;
-    content_.resize(client_parts(nullptr, sizes_.slots, send_blocks).carve.used());
+    content_.resize(client_parts(nullptr, sizes_.slots, send_blocks).parts.used());
     auto block = memory_.allocate(content_.size());
     if (!block) return block.error();
     kernel_block_ = *block;
-    const auto lay_out = [this](carver& carve) {
-        orders_ = carve.take<device::detail::channel_orders>(1);
-        report_ = carve.take<device::detail::channel_report>(1);
+    const auto lay_out = [this](layout_allocator& parts) {
+        orders_ = parts.take<device::detail::channel_orders>(1);
+        report_ = parts.take<device::detail::channel_report>(1);
     };
-    carver measure(nullptr);
+    layout_allocator measure(nullptr);
     lay_out(measure);
     auto shared = memory_.allocate_shared(measure.used());
     if (!shared) return shared.error();
-    carver carve(*shared);
-    lay_out(carve);
+    layout_allocator parts(*shared);
+    lay_out(parts);
     return {};
 }
 

@@ -15,7 +15,7 @@
 
 namespace accel::gpu {
 
-/// What a channel of a GPU starts from: its way out and its peer.
+/// What a GPU-resident channel starts from: its send port and its peer.
 struct client_start {
     device::detail::send_port sends;
     device::detail::completion_port completions;
@@ -26,8 +26,7 @@ struct client_start {
     core::nanoseconds call_timeout{};
 };
 
-/// The memory of one channel of a GPU: slots, what kernels keep, and what kernels and the host tell each
-/// other.
+/// The memory of one GPU-resident channel: slots, the kernels' state, and what kernels and host exchange.
 class client_memory {
   public:
     client_memory(kernel_memory& from, const core::link_geometry& shape, const service_sizes& sizes) noexcept
@@ -37,9 +36,9 @@ class client_memory {
     [[nodiscard]] std::span<std::byte> requests() const noexcept;
     [[nodiscard]] std::span<std::byte> responses() const noexcept;
 
-    /// The channel as it begins, with counters of the host's: the host may use its ports, until `hand_over`.
+    /// The channel as it begins, with counters on the host: the host may use its ports until `hand_over`.
     [[nodiscard]] const device::channel_ref& prepare(const client_start& from);
-    /// From here on the ports are the kernels', which go on where the host was.
+    /// From here on kernels use the ports, and continue with the host's counters.
     [[nodiscard]] result<void> hand_over();
     [[nodiscard]] const device::channel_ref& channel() const noexcept { return channel_; }
     [[nodiscard]] device::detail::channel_orders& orders() const noexcept { return *orders_; }

@@ -18,10 +18,10 @@
 namespace accel::gpu {
 namespace {
 
-/// How often a knock looks for its answer.
-constexpr std::chrono::microseconds knock_interval{20};
+/// How often `probe_path` looks for its answer.
+constexpr std::chrono::microseconds probe_interval{20};
 
-/// The thin part: all of a connection is its poller's, which has only one.
+/// A thin handle: the poller has one connection and does all of its work.
 class client_connection final : public core::connection {
   public:
     explicit client_connection(client_poller& owner) noexcept : poller_(owner) {}
@@ -50,10 +50,10 @@ result<std::unique_ptr<core::kernel_client>> client_poller::open(const core::pol
     auto chosen = choose_engine(options.verbs, options.host, wanted.gpus, wanted.gpu);
     if (!chosen) return chosen.error();
     const std::uint64_t longest = chosen->on->port().max_message_bytes;
-    if (wanted.most.request_bytes > longest) {
+    if (wanted.limits.request_bytes > longest) {
         return error{status::invalid_argument, 0,
                      fmt::format("gpu: requests of {} bytes do not fit into one message of {}",
-                                 wanted.most.request_bytes, chosen->on->describe())};
+                                 wanted.limits.request_bytes, chosen->on->describe())};
     }
     const auto level = chosen->fell_back ? log_level::warning : log_level::debug;
     core::log().log(level, "gpu: engine {}: {}", chosen->engine == gpu_engine::direct ? "direct" : "proxy",
@@ -69,7 +69,7 @@ client_poller::client_poller(engine_choice choice, const core::poller_options& o
       engine_(choice.engine),
       reason_(std::move(choice.reason)),
       options_(options.verbs),
-      shape_(kernels.most),
+      shape_(kernels.limits),
       call_timeout_(kernels.call_timeout),
       kernel_memory_(kernels.gpus, kernels.gpu),
       wake_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
@@ -90,7 +90,7 @@ client_poller::~client_poller() {
     ::close(wake_fd_);
 }
 
-/// Everything is made here: beside a kernel that stays, much of this would wait for its end.
+/// Makes everything now: while a persistent kernel runs, much of this would wait for its end.
 result<void> client_poller::prepare() {
     if (auto made = make_queues(); !made) return made;
     if (auto made = make_slots(); !made) return made;
@@ -147,7 +147,7 @@ result<void> client_poller::connect(const core::link_grant& grant, core::nanosec
         return error{done.error().code, done.error().native,
                      fmt::format("gpu: from {}: {}", device_->describe(), done.error().message)};
     }
-    if (auto answered = knock(memory_->prepare(start_with(*peer)), *peer, deadline); !answered)
+    if (auto answered = probe_path(memory_->prepare(start_with(*peer)), *peer, deadline); !answered)
         return answered;
     return memory_->hand_over();
 }
@@ -170,10 +170,10 @@ client_start client_poller::start_with(const verbs::endpoint& peer) const {
     return out;
 }
 
-/// Finds out whether packets reach the server and come back, rather than leave that to the first call: by an
-/// empty write, which the host posts as kernels will.
-result<void> client_poller::knock(const device::channel_ref& channel, const verbs::endpoint& peer,
-                                  core::nanoseconds deadline) {
+/// Checks that packets reach the server and come back, before the first call: the host posts an empty write
+/// as kernels will.
+result<void> client_poller::probe_path(const device::channel_ref& channel, const verbs::endpoint& peer,
+                                       core::nanoseconds deadline) {
     mlx5::work_request request;
     request.remote_address = peer.slots_address;
     request.remote_key = peer.slots_key;
@@ -186,14 +186,13 @@ result<void> client_poller::knock(const device::channel_ref& channel, const verb
                          fmt::format("gpu: {} has no answer of the server's port before the deadline",
                                      device_->describe())};
         }
-        core::sleep_on({}, core::now() + knock_interval);
+        core::sleep_on({}, core::now() + probe_interval);
     }
     device::detail::publish_taken(channel.completions);
     if (answer.kind == mlx5::entry_kind::request && device::detail::release(channel.sends, answer.counter))
         return {};
-    if (answer.failure == mlx5::syndrome::none) {
+    if (answer.failure == mlx5::syndrome::none)
         return error{status::protocol_error, 0, "gpu: the server wrote before it was asked"};
-    }
     ibv_gid gid{};
     std::memcpy(gid.raw, peer.gid.data(), peer.gid.size());
     return error{
@@ -230,8 +229,8 @@ std::size_t client_poller::poll(std::span<core::link_event> out) noexcept {
     const bool failed =
         failed_.load(std::memory_order_acquire) || place_->failed.load(std::memory_order_acquire);
     const bool refused = watch_.has_refused(memory_->report());
-    if (told_ || out.empty() || (found == 0 && !failed && !refused)) return 0;
-    told_ = true;
+    if (loss_reported_ || out.empty() || (found == 0 && !failed && !refused)) return 0;
+    loss_reported_ = true;
     if (const std::uint32_t syndrome = found >> 16; syndrome != 0) {
         core::log().limited().warn("gpu: a channel ends: a work request failed with syndrome {:#04x}",
                                    syndrome);

@@ -20,8 +20,8 @@
 
 namespace accel::gpu {
 
-/// The host's side of one channel of a GPU: its connection is made and ended here, and calls never come by.
-/// `poll` has one event at most: that the connection is of no more use.
+/// The host's part of one GPU-resident channel. It makes and ends the connection and never sees a call.
+/// `poll` reports at most one event: the connection is lost.
 class client_poller final : public core::kernel_client, public verbs::async_listener {
   public:
     [[nodiscard]] static result<std::unique_ptr<core::kernel_client>> open(
@@ -68,12 +68,12 @@ class client_poller final : public core::kernel_client, public verbs::async_list
     [[nodiscard]] result<void> make_queues();
     [[nodiscard]] result<void> make_slots();
     [[nodiscard]] client_start start_with(const verbs::endpoint& peer) const;
-    [[nodiscard]] result<void> knock(const device::channel_ref& channel, const verbs::endpoint& peer,
-                                     core::nanoseconds deadline);
+    [[nodiscard]] result<void> probe_path(const device::channel_ref& channel, const verbs::endpoint& peer,
+                                          core::nanoseconds deadline);
 
     std::shared_ptr<verbs::device> device_;
     gpu_engine engine_;
-    std::string reason_;  ///< why it is that one
+    std::string reason_;  ///< why this engine
     verbs_options options_;
     core::link_geometry shape_;
     core::nanoseconds call_timeout_;
@@ -87,8 +87,8 @@ class client_poller final : public core::kernel_client, public verbs::async_list
     kernel_watch watch_;
     std::atomic<std::int64_t> clock_offset_{0};
     std::atomic<bool> failed_{false};
-    bool told_ = false;   ///< that the connection is lost
-    bool ended_ = false;  ///< and nothing of it is left
+    bool loss_reported_ = false;  ///< that the connection is lost
+    bool ended_ = false;          ///< nothing of the connection is left
     void* owner_ = nullptr;
 };
 

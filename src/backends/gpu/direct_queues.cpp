@@ -50,14 +50,13 @@ class direct_queues final : public queue_set {
     std::unique_ptr<verbs::receive_queue> receives_;
     std::unique_ptr<verbs::completion_queue> completions_;
     std::uint32_t sends_;
-    std::atomic<std::uint32_t> sends_left_;  ///< that no queue pair has
+    std::atomic<std::uint32_t> sends_left_;  ///< not reserved by a queue pair
 };
 
 bool direct_queues::take_sends(std::uint32_t count) noexcept {
     std::uint32_t left = sends_left_;
-    while (left >= count) {
+    while (left >= count)
         if (sends_left_.compare_exchange_weak(left, left - count)) return true;
-    }
     return false;
 }
 
@@ -104,9 +103,8 @@ result<void> direct_queues::start(kernel_memory& with) {
         with.share(receives.ring, receive_ring),
         with.share(receives.doorbell_record, sizeof(mlx5::be32)),
     };
-    for (const auto& each : all) {
+    for (const auto& each : all)
         if (!each) return each;
-    }
     return {};
 }
 
@@ -119,7 +117,7 @@ result<std::unique_ptr<queue_set>> make_direct_queues(std::shared_ptr<verbs::dev
     if (!receives) return receives.error();
     verbs::empty_receives chain;
     (void)(*receives)->post((*receives)->depth(), chain);
-    // Also those that nobody asked for complete when a queue pair fails.
+    // When a queue pair fails, unsignalled requests complete too.
     auto completions = verbs::completion_queue::create(on, (*receives)->depth() + wanted.sends, listener);
     if (!completions) return completions.error();
     return std::unique_ptr<queue_set>(

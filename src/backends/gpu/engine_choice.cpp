@@ -13,7 +13,7 @@
 namespace accel::gpu {
 namespace {
 
-/// The doorbell of one queue pair tells for all: they are pages of one range of the device.
+/// One queue pair's doorbell is enough to try: all of them are pages of one range of the device.
 result<void> map_registers(const std::shared_ptr<verbs::device>& on, kernel_memory& memory) {
     auto domain = verbs::domain::create(on);
     if (!domain) return domain.error();
@@ -69,9 +69,8 @@ result<engine_choice> choose_engine(const verbs_options& wanted, const std::stri
         return engine_choice{*on, gpu_engine::direct,
                              fmt::format("{} drives the queues of {}", who, (*on)->name()), false};
     }
-    if (wanted.engine == gpu_engine::direct) {
+    if (wanted.engine == gpu_engine::direct)
         return error{status::unsupported, 0, fmt::format("gpu: engine=direct: {}", why_not)};
-    }
     if (!has_queues) return engine_choice{*on, gpu_engine::proxy, why_not, false};
     return by_proxy(wanted, near_host, why_not, true);
 }

@@ -12,7 +12,7 @@
 
 namespace accel::gpu {
 
-/// How a service reaches a device, and why it is that way.
+/// How a service reaches a device, and why.
 struct engine_choice {
     std::shared_ptr<verbs::device> on;  ///< opened as the engine needs it
     gpu_engine engine = gpu_engine::automatic;
@@ -20,9 +20,9 @@ struct engine_choice {
     bool fell_back = false;  ///< the proxy, though the device has queues that a GPU could drive
 };
 
-/// Opens the device that `wanted` names and tries what is left to choose: whether `gpu` (null: kernels are
-/// threads of the host) maps the registers of its queues. Before kernels run: some of it would wait for them.
-/// An engine that was asked for by name and does not work is an error.
+/// Opens the device that `wanted` names and tries whether `gpu` can map the registers of its queues (null:
+/// threads of the host act as kernels). Call it before kernels run: some of it would wait for them. An engine
+/// that was asked for by name and does not work is an error.
 [[nodiscard]] result<engine_choice> choose_engine(const verbs_options& wanted, const std::string& near_host,
                                                   const std::shared_ptr<core::accelerator>& gpus,
                                                   core::accelerator_device* gpu);

@@ -48,9 +48,8 @@ result<std::byte*> kernel_memory::allocate_shared(std::size_t bytes) {
     const std::size_t size = whole_pages(bytes);
     void* const base =
         ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (base == MAP_FAILED) {
+    if (base == MAP_FAILED)
         return error{status::out_of_memory, errno, fmt::format("cannot map {} bytes for a service", size)};
-    }
     on_host_.push_back({base, size});
     // Nothing else lies on these pages, so they are pinned in one piece.
     if (gpu_ != nullptr) {

@@ -14,9 +14,9 @@
 
 namespace accel::gpu {
 
-/// Memory that kernels work with: the GPU's own, the host's that they share, and pages of an adapter's
-/// queues. All of it is made before the kernels run, and given back after they have ended: some of the calls
-/// would wait for them. Without a GPU a thread of the host is in a kernel's place, and all is the host's.
+/// Memory that kernels use: the GPU's own, shared host memory, and pages of an adapter's queues. All of it is
+/// allocated before the kernels run and freed after they have ended, because some of the calls would wait for
+/// kernels. Without a GPU a thread of the host acts as the kernel, and all memory is the host's.
 class kernel_memory {
   public:
     /// `on` may be null.
@@ -25,19 +25,19 @@ class kernel_memory {
     kernel_memory(const kernel_memory&) = delete;
     kernel_memory& operator=(const kernel_memory&) = delete;
 
-    /// The kernels' own, zeroed, 256-byte aligned.
+    /// Memory of the kernels: zeroed, 256-byte aligned.
     [[nodiscard]] result<std::byte*> allocate(std::size_t bytes);
-    /// The host's, zeroed, page-aligned, that both use.
+    /// Host memory that both use: zeroed, page-aligned.
     [[nodiscard]] result<std::byte*> allocate_shared(std::size_t bytes);
-    /// For slots: one or the other.
+    /// For slots: either kind.
     [[nodiscard]] result<std::byte*> allocate_slots(std::size_t bytes, bool on_host) {
         return on_host ? allocate_shared(bytes) : allocate(bytes);
     }
-    /// Kernels may use the pages of this memory of somebody else's. Pages may be named more than once.
+    /// Lets kernels use the pages of memory that was allocated elsewhere. A page may be named more than once.
     [[nodiscard]] result<void> share(const void* memory, std::size_t bytes);
     /// The same for registers of an adapter.
     [[nodiscard]] result<void> share_registers(const void* where, std::size_t bytes);
-    /// Ends all sharing. Before the queues that were shared go.
+    /// Ends all sharing. Call it before the shared queues are destroyed.
     void end_sharing() noexcept;
     /// Writes what has been allocated, before the kernels run.
     [[nodiscard]] result<void> upload(std::byte* to, std::span<const std::byte> bytes);

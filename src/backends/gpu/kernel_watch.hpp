@@ -15,14 +15,14 @@
 #include <chrono>
 #include <cstdint>
 
-/// What the host's thread of a service, or of a channel, does beside kernels that stay: it tells them the
-/// time, and looks now and then for what they tell.
+/// What the host's thread of a GPU-resident service or channel does while kernels run: it gives them the
+/// time, and reads their reports now and then.
 namespace accel::gpu {
 
-/// Kernels have another clock, and learn from this one which deadlines have passed.
+/// Kernels have a clock of their own. This one tells them which deadlines have passed.
 class kernel_watch {
   public:
-    /// `orders` has the clock that kernels are told of, `report` the last tick that they have heard.
+    /// `orders` holds the clock that kernels read, `report` the last tick that they have read.
     template <class Orders, class Report>
     void tick(Orders& orders, const Report& report, core::nanoseconds offset) noexcept {
         const core::nanoseconds now = core::now();
@@ -32,8 +32,7 @@ class kernel_watch {
         mlx5::store_whole(&orders.clock_ns, (core::now() + offset).count());
         mlx5::store_flag(&orders.clock_tick, orders.clock_tick + 1);
     }
-    /// Kernels that were compiled with another version have done nothing but tell it. Logs that once. Any
-    /// thread. False: there was none.
+    /// True: kernels compiled with another layout version have refused to run. Logs that once. Any thread.
     template <class Report>
     bool has_refused(const Report& report) noexcept {
         const std::uint32_t version = mlx5::load_whole(&report.kernel_version);
@@ -53,7 +52,7 @@ class kernel_watch {
   private:
     /// How long a failure that kernels have found may go unnoticed.
     static constexpr std::chrono::milliseconds look_interval{50};
-    /// How often kernels are told the time; often, until they have heard it once.
+    /// How often kernels are given the time; more often until they have read it once.
     static constexpr std::chrono::seconds tick_interval{1};
     static constexpr std::chrono::milliseconds first_interval{2};
     core::nanoseconds next_tick_{};

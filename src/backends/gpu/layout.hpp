@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "core/carver.hpp"
+#include "core/layout_allocator.hpp"
 #include "core/protocol.hpp"
 #include "core/slot_memory.hpp"
 #include "verbs/endpoint.hpp"
@@ -12,10 +12,10 @@
 #include <cstddef>
 #include <cstdint>
 
-/// How what kernels use is laid out, and told to the peer.
+/// The layout of kernels' memory, and its description for the peer.
 namespace accel::gpu {
 
-using core::carver;
+using core::layout_allocator;
 
 /// Bytes from slot to slot: header and extensions of each lie in one aligned block.
 [[nodiscard]] inline std::size_t stride_for(std::size_t capacity) noexcept {
@@ -25,9 +25,9 @@ using core::carver;
     return (bytes + line - 1) / line * line;
 }
 
-/// Tells the peer where it may write. On a GPU payloads are declared apart, though they lie behind their
-/// headers: the announcement of a message lies in the host's memory and may overtake it; a header that is
-/// written behind its payload may not.
+/// Tells the peer where it may write. On a GPU payloads are declared apart, although they lie behind their
+/// headers. The completion of a message lies in host memory and may overtake the message; a header that is
+/// written after its payload cannot overtake it.
 inline void describe_slots(const core::slot_memory& slots, std::uint32_t key, bool on_gpu,
                            verbs::endpoint& out) noexcept {
     out.slots_address = reinterpret_cast<std::uintptr_t>(slots.base());
@@ -41,7 +41,7 @@ inline void describe_slots(const core::slot_memory& slots, std::uint32_t key, bo
     out.payloads_key = key;
 }
 
-/// What the peer has told.
+/// What the peer has declared.
 [[nodiscard]] inline device::detail::peer_slots_layout slots_of(const verbs::endpoint& peer) noexcept {
     device::detail::peer_slots_layout out;
     out.headers = peer.slots_address + core::extension_room;

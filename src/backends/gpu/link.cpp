@@ -12,21 +12,21 @@
 namespace accel::gpu {
 namespace {
 
-/// How long answers that were posted last have to leave, when a service ends.
+/// How long the last posted answers have to leave when a service ends.
 constexpr std::chrono::milliseconds flush_grace{20};
 
 }  // namespace
 
-result<std::unique_ptr<core::connection>> resident_link::create(resident_poller& owner,
-                                                                const core::link_config& config) {
-    const core::link_geometry& most = owner.most();
+result<std::unique_ptr<core::connection>> service_link::create(service_poller& owner,
+                                                               const core::link_config& config) {
+    const core::link_geometry& limits = owner.limits();
     const core::link_geometry& wanted = config.geometry;
-    if (wanted.slots > most.slots || wanted.request_bytes > most.request_bytes ||
-        wanted.response_bytes > most.response_bytes) {
+    if (wanted.slots > limits.slots || wanted.request_bytes > limits.request_bytes ||
+        wanted.response_bytes > limits.response_bytes) {
         return error{status::message_too_large, 0,
                      fmt::format("{} slots of {} and {} bytes asked for, this service has {} of {} and {}",
-                                 wanted.slots, wanted.request_bytes, wanted.response_bytes, most.slots,
-                                 most.request_bytes, most.response_bytes)};
+                                 wanted.slots, wanted.request_bytes, wanted.response_bytes, limits.slots,
+                                 limits.request_bytes, limits.response_bytes)};
     }
     auto index = owner.take_place();
     if (!index) return index.error();
@@ -34,11 +34,11 @@ result<std::unique_ptr<core::connection>> resident_link::create(resident_poller&
         owner.give_connection_back(*index);
         return opened.error();
     }
-    return std::unique_ptr<core::connection>(new resident_link(owner, config, *index));
+    return std::unique_ptr<core::connection>(new service_link(owner, config, *index));
 }
 
-resident_link::resident_link(resident_poller& owner, const core::link_config& config,
-                             std::uint32_t index) noexcept
+service_link::service_link(service_poller& owner, const core::link_config& config,
+                           std::uint32_t index) noexcept
     : poller_(owner), config_(config), index_(index) {
     const service_sizes& sizes = owner.sizes();
     const core::link_geometry& geometry = config.geometry;
@@ -48,8 +48,8 @@ resident_link::resident_link(resident_poller& owner, const core::link_config& co
                                     geometry.response_bytes, sizes.response_stride);
 }
 
-/// A session that kernels still work for keeps its place for good: they may write there.
-resident_link::~resident_link() {
+/// A session that kernels still use keeps its place for good, because they may write there.
+service_link::~service_link() {
     poller_.remove(*this);
     if (!close() && !poller_.have_kernels_ended()) {
         core::log().limited().error(
@@ -57,7 +57,7 @@ resident_link::~resident_link() {
     }
 }
 
-core::link_description resident_link::describe() const {
+core::link_description service_link::describe() const {
     gpu::connection& mine = poller_.connection_at(index_);
     verbs::endpoint own;
     mine.queue_pair->describe(own);
@@ -65,7 +65,7 @@ core::link_description resident_link::describe() const {
     return verbs::to_bytes(own);
 }
 
-result<void> resident_link::attach(const core::link_grant& grant, core::nanoseconds /*deadline*/) {
+result<void> service_link::attach(const core::link_grant& grant, core::nanoseconds /*deadline*/) {
     auto peer = verbs::parse_endpoint(grant.description);
     if (!peer) return peer.error();
     const core::link_geometry& agreed = config_.geometry;
@@ -78,8 +78,8 @@ result<void> resident_link::attach(const core::link_grant& grant, core::nanoseco
     return {};
 }
 
-/// Kernels know of the session before its client learns that it has one.
-void resident_link::offer(const verbs::endpoint& peer) noexcept {
+/// Kernels know the session before its client does.
+void service_link::offer(const verbs::endpoint& peer) noexcept {
     const gpu::connection& mine = poller_.connection_at(index_);
     device::detail::session_offer& out = poller_.memory().offer(index_);
     out = {};
@@ -97,12 +97,12 @@ void resident_link::offer(const verbs::endpoint& peer) noexcept {
     offered_ = true;
 }
 
-void resident_link::activate() {
+void service_link::activate() {
     phase_ = phase::open;
     poller_.add(*this);
 }
 
-bool resident_link::take_loss(core::link_event& out) noexcept {
+bool service_link::take_loss(core::link_event& out) noexcept {
     if (phase_ != phase::open) return false;
     const std::uint32_t told = __atomic_load_n(&poller_.memory().report_of(index_).failure, __ATOMIC_RELAXED);
     const bool failed =
@@ -118,13 +118,13 @@ bool resident_link::take_loss(core::link_event& out) noexcept {
     return true;
 }
 
-bool resident_link::flushed() noexcept {
+bool service_link::flushed() noexcept {
     if (phase_ != phase::open) return true;
     if (flushed_at_ == core::nanoseconds{}) flushed_at_ = core::now() + flush_grace;
     return core::now() >= flushed_at_;
 }
 
-bool resident_link::close() noexcept {
+bool service_link::close() noexcept {
     if (phase_ == phase::closed) return true;
     if (phase_ != phase::closing) {
         poller_.remove(*this);
@@ -132,16 +132,17 @@ bool resident_link::close() noexcept {
     }
     if (!quiet_) {
         if (auto done = poller_.queues().close(poller_.connection_at(index_)); !done) {
-            if (!std::exchange(told_off_, true)) core::log().limited().error("gpu: {}", done.error().message);
+            if (!std::exchange(failure_logged_, true))
+                core::log().limited().error("gpu: {}", done.error().message);
             return false;
         }
         quiet_ = true;
         if (offered_) closing_number_ = poller_.command(device::detail::command_kind::close, index_);
     }
     const auto& report = poller_.memory().report_of(index_);
-    const bool let_go = !offered_ || __atomic_load_n(&report.closed, __ATOMIC_ACQUIRE) == closing_number_ ||
-                        poller_.have_kernels_ended();
-    if (!let_go) return false;
+    const bool released = !offered_ || __atomic_load_n(&report.closed, __ATOMIC_ACQUIRE) == closing_number_ ||
+                          poller_.have_kernels_ended();
+    if (!released) return false;
     phase_ = phase::closed;
     poller_.give_connection_back(index_);
     return true;

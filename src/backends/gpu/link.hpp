@@ -10,15 +10,14 @@
 
 namespace accel::gpu {
 
-/// One client of a service that lives on a GPU. Its messages are the kernels' business; here it is made and
-/// ended.
-class resident_link final : public core::connection {
+/// One client of a GPU-resident service: makes and ends its connection. Kernels take its messages.
+class service_link final : public core::connection {
   public:
-    [[nodiscard]] static result<std::unique_ptr<core::connection>> create(resident_poller& owner,
+    [[nodiscard]] static result<std::unique_ptr<core::connection>> create(service_poller& owner,
                                                                           const core::link_config& config);
-    ~resident_link() override;
-    resident_link(const resident_link&) = delete;
-    resident_link& operator=(const resident_link&) = delete;
+    ~service_link() override;
+    service_link(const service_link&) = delete;
+    service_link& operator=(const service_link&) = delete;
 
     [[nodiscard]] core::link_description describe() const override;
     [[nodiscard]] result<void> attach(const core::link_grant& grant, core::nanoseconds deadline) override;
@@ -27,23 +26,23 @@ class resident_link final : public core::connection {
     [[nodiscard]] bool flushed() noexcept override;
 
     // For the poller, on its thread.
-    /// True, once: the session is of no more use, and this is why.
+    /// True once, with the reason: the session is lost.
     [[nodiscard]] bool take_loss(core::link_event& out) noexcept;
 
   private:
     enum class phase : std::uint8_t { idle, open, lost, closing, closed };
-    resident_link(resident_poller& owner, const core::link_config& config, std::uint32_t index) noexcept;
+    service_link(service_poller& owner, const core::link_config& config, std::uint32_t index) noexcept;
     void offer(const verbs::endpoint& peer) noexcept;
 
-    resident_poller& poller_;
+    service_poller& poller_;
     core::link_config config_;
     std::uint32_t index_;
     std::shared_ptr<core::slot_memory> send_;
     std::shared_ptr<core::slot_memory> receive_;
     phase phase_ = phase::idle;
     bool offered_ = false;
-    bool quiet_ = false;     ///< its queue pair reaches nothing any more
-    bool told_off_ = false;  ///< that this failed has been logged
+    bool quiet_ = false;           ///< its queue pair can reach no memory any more
+    bool failure_logged_ = false;  ///< the failure to close has been logged
     std::uint32_t closing_number_ = 0;
     core::nanoseconds flushed_at_{};
 };

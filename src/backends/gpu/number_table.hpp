@@ -13,9 +13,9 @@
 
 namespace accel::gpu {
 
-/// From a queue pair's number to its session, over memory where the device code looks it up: a hash table
-/// with linear probing, at most half full. Numbers are put by one thread at a time, while another may be
-/// looking; they are dropped while nobody else looks.
+/// Maps a queue pair's number to its session, in memory that device code reads: a hash table with linear
+/// probing, at most half full. One thread at a time puts numbers while another may look up; numbers are
+/// dropped while nobody looks up.
 class number_table {
   public:
     [[nodiscard]] static std::uint32_t size_for(std::uint32_t sessions) noexcept {

@@ -16,8 +16,8 @@
 namespace accel::gpu {
 namespace {
 
-/// Of all sessions together: more than any device has completions for.
-constexpr std::uint64_t most_slots = 1U << 22;
+/// Slots of all sessions together: more than any device has completions for.
+constexpr std::uint64_t max_slots = 1U << 22;
 
 }  // namespace
 
@@ -26,20 +26,20 @@ void connection::on_async_event(ibv_event_type /*type*/) noexcept {
     core::signal_event(wake_fd);
 }
 
-result<std::unique_ptr<core::kernel_service>> resident_poller::open(const core::poller_options& options,
-                                                                    const core::kernel_options& wanted) {
-    const std::uint64_t slots = std::uint64_t{wanted.sessions} * wanted.most.slots;
-    if (slots == 0 || slots > most_slots) {
+result<std::unique_ptr<core::kernel_service>> service_poller::open(const core::poller_options& options,
+                                                                   const core::kernel_options& wanted) {
+    const std::uint64_t slots = std::uint64_t{wanted.sessions} * wanted.limits.slots;
+    if (slots == 0 || slots > max_slots) {
         return error{status::invalid_argument, 0,
                      fmt::format("gpu: a service has 1 to {} slots in all; {} sessions of {} were asked for "
                                  "(max_sessions, max_slots)",
-                                 most_slots, wanted.sessions, wanted.most.slots)};
+                                 max_slots, wanted.sessions, wanted.limits.slots)};
     }
     auto chosen = choose_engine(options.verbs, options.host, wanted.gpus, wanted.gpu);
     if (!chosen) return chosen.error();
     const verbs::device& on = *chosen->on;
     const auto longest = on.port().max_message_bytes;
-    if (core::header_bytes + wanted.most.response_bytes > longest) {
+    if (core::header_bytes + wanted.limits.response_bytes > longest) {
         return error{status::invalid_argument, 0,
                      fmt::format("gpu: responses of at most {} bytes fit into one message of {}",
                                  longest - core::header_bytes, on.describe())};
@@ -47,30 +47,30 @@ result<std::unique_ptr<core::kernel_service>> resident_poller::open(const core::
     const auto level = chosen->fell_back ? log_level::warning : log_level::info;
     core::log().log(level, "gpu: engine {}: {}", chosen->engine == gpu_engine::direct ? "direct" : "proxy",
                     chosen->reason);
-    std::unique_ptr<resident_poller> made(new resident_poller(std::move(*chosen), options, wanted));
+    std::unique_ptr<service_poller> made(new service_poller(std::move(*chosen), options, wanted));
     if (auto ready = made->prepare(); !ready) return ready.error();
     return std::unique_ptr<core::kernel_service>(std::move(made));
 }
 
-resident_poller::resident_poller(engine_choice choice, const core::poller_options& options,
-                                 const core::kernel_options& kernels)
+service_poller::service_poller(engine_choice choice, const core::poller_options& options,
+                               const core::kernel_options& kernels)
     : device_(std::move(choice.on)),
       engine_(choice.engine),
       reason_(std::move(choice.reason)),
       options_(options.verbs),
-      most_(kernels.most),
+      limits_(kernels.limits),
       kernel_memory_(kernels.gpus, kernels.gpu),
       wake_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
     sizes_.sessions = kernels.sessions;
-    sizes_.slots = most_.slots;
-    sizes_.request_stride = stride_for(most_.request_bytes);
-    sizes_.response_stride = stride_for(most_.response_bytes);
+    sizes_.slots = limits_.slots;
+    sizes_.request_stride = stride_for(limits_.request_bytes);
+    sizes_.response_stride = stride_for(limits_.response_bytes);
     sizes_.host_slots = options.verbs.host_slots;
     device_->events().subscribe(*this);
 }
 
 /// Queue pairs that were made for a session ended with it.
-resident_poller::~resident_poller() {
+service_poller::~service_poller() {
     device_->events().unsubscribe(*this);
     kernel_memory_.end_sharing();
     connections_.clear();
@@ -78,12 +78,12 @@ resident_poller::~resident_poller() {
     ::close(wake_fd_);
 }
 
-core::kernel_engine resident_poller::engine() const {
+core::kernel_engine service_poller::engine() const {
     return {engine_, reason_, queues_->cpu_time()};
 }
 
-/// Everything is made here: beside a kernel that stays, much of this would wait for its end.
-result<void> resident_poller::prepare() {
+/// Makes everything now: while a persistent kernel runs, much of this would wait for its end.
+result<void> service_poller::prepare() {
     if (auto made = make_queues(); !made) return made;
     memory_ = std::make_unique<service_memory>(kernel_memory_, sizes_);
     if (auto allocated = memory_->allocate(); !allocated) return allocated;
@@ -99,7 +99,7 @@ result<void> resident_poller::prepare() {
     return queues_->start(kernel_memory_);
 }
 
-result<void> resident_poller::make_queues() {
+result<void> service_poller::make_queues() {
     auto made = make_queue_set(engine_, device_, sizes_, kernel_memory_, this);
     if (!made) return made.error();
     queues_ = std::move(*made);
@@ -117,7 +117,7 @@ result<void> resident_poller::make_queues() {
     return {};
 }
 
-result<void> resident_poller::register_slots(connection& place) {
+result<void> service_poller::register_slots(connection& place) {
     auto requests =
         place.domain->register_memory(memory_->requests(place.index), verbs::access::peer_writes, slots_on());
     if (!requests) return requests.error();
@@ -129,11 +129,11 @@ result<void> resident_poller::register_slots(connection& place) {
     return {};
 }
 
-result<std::unique_ptr<core::connection>> resident_poller::open_connection(const core::link_config& config) {
-    return resident_link::create(*this, config);
+result<std::unique_ptr<core::connection>> service_poller::open_connection(const core::link_config& config) {
+    return service_link::create(*this, config);
 }
 
-result<std::uint32_t> resident_poller::take_place() {
+result<std::uint32_t> service_poller::take_place() {
     if (has_failed()) {
         return error{
             status::system_error, 0,
@@ -143,7 +143,7 @@ result<std::uint32_t> resident_poller::take_place() {
     if (free_.empty()) {
         return error{
             status::overloaded, 0,
-            fmt::format("all {} sessions of this service are taken, or not yet let go by its kernels",
+            fmt::format("all {} sessions of this service are taken, or not yet released by its kernels",
                         sizes_.sessions)};
     }
     const std::uint32_t index = free_.back();
@@ -151,56 +151,55 @@ result<std::uint32_t> resident_poller::take_place() {
     return index;
 }
 
-void resident_poller::give_connection_back(std::uint32_t index) noexcept {
+void service_poller::give_connection_back(std::uint32_t index) noexcept {
     const std::lock_guard lock(mutex_);
     free_.push_back(index);  // within the capacity of all
 }
 
-std::uint32_t resident_poller::command(device::detail::command_kind kind, std::uint32_t session) noexcept {
+std::uint32_t service_poller::command(device::detail::command_kind kind, std::uint32_t session) noexcept {
     const std::lock_guard lock(mutex_);
     return memory_->command(kind, session);
 }
 
-void resident_poller::request_stop() noexcept {
+void service_poller::request_stop() noexcept {
     __atomic_store_n(&memory_->orders().stop, 1U, __ATOMIC_RELEASE);
 }
 
-void resident_poller::kernels_ended() noexcept {
+void service_poller::kernels_ended() noexcept {
     (void)watch_.has_refused(memory_->report());
     kernels_ended_.store(true, std::memory_order_seq_cst);
 }
 
-void resident_poller::on_async_event(ibv_event_type /*type*/) noexcept {
+void service_poller::on_async_event(ibv_event_type /*type*/) noexcept {
     failed_.store(true, std::memory_order_release);
     core::signal_event(wake_fd_);
 }
 
-void resident_poller::add(resident_link& link) {
+void service_poller::add(service_link& link) {
     const std::lock_guard lock(mutex_);
     links_.push_back(&link);
     commands_pending_.store(true, std::memory_order_seq_cst);
     core::signal_event(wake_fd_);
 }
 
-void resident_poller::remove(resident_link& link) noexcept {
+void service_poller::remove(service_link& link) noexcept {
     const std::lock_guard lock(mutex_);
     std::erase(links_, &link);
 }
 
-std::size_t resident_poller::poll(std::span<core::link_event> out) noexcept {
+std::size_t service_poller::poll(std::span<core::link_event> out) noexcept {
     core::clear_event(wake_fd_);
     commands_pending_.store(false, std::memory_order_seq_cst);
     watch_.tick(memory_->orders(), memory_->report(), {});
     (void)watch_.has_refused(memory_->report());
     std::size_t count = 0;
     const std::lock_guard lock(mutex_);
-    for (resident_link* each : links_) {
+    for (service_link* each : links_)
         if (count < out.size() && each->take_loss(out[count])) ++count;
-    }
     return count;
 }
 
-bool resident_poller::sleep(int other_fd, core::nanoseconds until) noexcept {
+bool service_poller::sleep(int other_fd, core::nanoseconds until) noexcept {
     return watch_.sleep(wake_fd_, other_fd, until);
 }
 

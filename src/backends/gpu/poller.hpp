@@ -21,17 +21,17 @@
 
 namespace accel::gpu {
 
-class resident_link;
+class service_link;
 
-/// The host's side of a service that lives on a GPU: connections come and go here, and requests never do.
-/// One for each service. `poll` has events of sessions that were lost, nothing else; it hardly ever wakes.
-class resident_poller final : public core::kernel_service, public verbs::async_listener {
+/// The host's part of a GPU-resident service: handles its connections and never sees a request. One for each
+/// service. `poll` reports lost sessions and nothing else, so the thread hardly ever wakes.
+class service_poller final : public core::kernel_service, public verbs::async_listener {
   public:
     [[nodiscard]] static result<std::unique_ptr<core::kernel_service>> open(
         const core::poller_options& options, const core::kernel_options& kernels);
-    ~resident_poller() override;
-    resident_poller(const resident_poller&) = delete;
-    resident_poller& operator=(const resident_poller&) = delete;
+    ~service_poller() override;
+    service_poller(const service_poller&) = delete;
+    service_poller& operator=(const service_poller&) = delete;
 
     [[nodiscard]] result<std::unique_ptr<core::connection>> open_connection(
         const core::link_config& config) override;
@@ -45,10 +45,10 @@ class resident_poller final : public core::kernel_service, public verbs::async_l
     void on_async_event(ibv_event_type type) noexcept override;
     void kernels_ended() noexcept override;
 
-    // For the links. Those marked so from any thread.
+    // For the links; from any thread where it says so.
     [[nodiscard]] const std::shared_ptr<verbs::device>& device() const noexcept { return device_; }
     [[nodiscard]] const verbs_options& options() const noexcept { return options_; }
-    [[nodiscard]] const core::link_geometry& most() const noexcept { return most_; }
+    [[nodiscard]] const core::link_geometry& limits() const noexcept { return limits_; }
     /// Where its slots are; null: on the host.
     [[nodiscard]] core::accelerator_device* slots_on() const noexcept {
         return sizes_.host_slots ? nullptr : kernel_memory_.gpu();
@@ -57,31 +57,31 @@ class resident_poller final : public core::kernel_service, public verbs::async_l
     [[nodiscard]] service_memory& memory() noexcept { return *memory_; }
     [[nodiscard]] queue_set& queues() noexcept { return *queues_; }
     [[nodiscard]] const service_sizes& sizes() const noexcept { return sizes_; }
-    /// Any thread: a connection that no session has. `overloaded`.
+    /// Any thread. Takes a free connection. `overloaded`: there is none.
     [[nodiscard]] result<std::uint32_t> take_place();
     void give_connection_back(std::uint32_t index) noexcept;
     /// Any thread.
     std::uint32_t command(device::detail::command_kind kind, std::uint32_t session) noexcept;
-    void add(resident_link& link);
-    void remove(resident_link& link) noexcept;
-    /// The device or the completion queue has: no session is of any more use.
+    void add(service_link& link);
+    void remove(service_link& link) noexcept;
+    /// The device or the completion queue has failed, and with it every session.
     [[nodiscard]] bool has_failed() const noexcept { return failed_.load(std::memory_order_acquire); }
     [[nodiscard]] bool have_kernels_ended() const noexcept {
         return kernels_ended_.load(std::memory_order_seq_cst);
     }
 
   private:
-    resident_poller(engine_choice choice, const core::poller_options& options,
-                    const core::kernel_options& kernels);
+    service_poller(engine_choice choice, const core::poller_options& options,
+                   const core::kernel_options& kernels);
     [[nodiscard]] result<void> prepare();
     [[nodiscard]] result<void> make_queues();
     [[nodiscard]] result<void> register_slots(connection& place);
 
     std::shared_ptr<verbs::device> device_;
     gpu_engine engine_;
-    std::string reason_;  ///< why it is that one
+    std::string reason_;  ///< why this engine
     verbs_options options_;
-    core::link_geometry most_;
+    core::link_geometry limits_;
     kernel_memory kernel_memory_;
     service_sizes sizes_;
     std::unique_ptr<service_memory> memory_;
@@ -95,7 +95,7 @@ class resident_poller final : public core::kernel_service, public verbs::async_l
     std::atomic<bool> commands_pending_{false};
     std::mutex mutex_;  ///< of what follows; met when a link comes or goes
     std::vector<std::uint32_t> free_;
-    std::vector<resident_link*> links_;
+    std::vector<service_link*> links_;
 };
 
 }  // namespace accel::gpu

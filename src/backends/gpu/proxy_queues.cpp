@@ -16,7 +16,7 @@ struct alignas(128) lone {
     Word value{};
 };
 
-/// The word behind a ring, which tells how far it has been done.
+/// The word behind a ring that says how many entries are done.
 std::uint32_t* released_word(const proxy::send_queue_ref& port) noexcept {
     return &reinterpret_cast<lone<std::uint32_t>*>(port.ring + port.count)->value;
 }
@@ -43,7 +43,7 @@ class proxy_queues final : public queue_set {
         return used.user + used.kernel;
     }
 
-    bool progress() noexcept override { return engine_->turn(); }
+    bool progress() noexcept override { return engine_->progress(); }
     [[nodiscard]] bool has_failed() const noexcept override { return engine_->has_failed(); }
     [[nodiscard]] int event_fd() const noexcept override { return engine_->event_fd(); }
     [[nodiscard]] bool arm() noexcept override { return engine_->arm(); }
@@ -91,7 +91,7 @@ result<void> proxy_queues::prepare(session_queue& queue, kernel_memory& memory) 
     return {};
 }
 
-/// Known to the engine before it is connected: nothing that arrives is missed.
+/// The engine knows the queue pair before it is connected, so that no arrival is missed.
 result<void> proxy_queues::open(session_queue& queue) {
     verbs::queue_sizes wanted;
     wanted.send = queue.sends;
@@ -106,7 +106,7 @@ result<void> proxy_queues::open(session_queue& queue) {
     return added;
 }
 
-/// What kernels put into the ring from now on stays there.
+/// The engine ignores what kernels put into the ring from now on.
 result<void> proxy_queues::close(session_queue& queue) {
     if (!queue.queue_pair) return {};
     engine_->remove(*queue.queue_pair);

@@ -19,7 +19,7 @@
 
 namespace accel::gpu {
 
-/// The queue pair of one connection after another, and the way to it.
+/// The queue pair of one connection after another, and its send port.
 struct session_queue {
     std::uint32_t index = 0;  ///< the proxy's completions name it by this
     std::uint32_t sends = 0;  ///< room for work requests: asked for, then what there is
@@ -40,22 +40,22 @@ struct queue_depths {
 class queue_set {
   public:
     virtual ~queue_set() = default;
-    /// What there is room for; fewer than asked for where the device has fewer.
+    /// The room there is: less than asked for where the device has less.
     [[nodiscard]] virtual queue_depths depths() const noexcept = 0;
     [[nodiscard]] virtual device::detail::completion_port completion_port() const = 0;
     [[nodiscard]] virtual mlx5::shared_receive_queue_ref receives() const { return {}; }
 
     // Control path, any thread; one thread at a time for each queue. `prepare` and `start` before kernels
     // run.
-    /// Makes what the queue has for all of its connections. `memory` outlives it. `overloaded`: no room is
+    /// Makes what a queue keeps for all of its connections. `memory` outlives it. `overloaded`: no room is
     /// left.
     [[nodiscard]] virtual result<void> prepare(session_queue& queue, kernel_memory& memory) = 0;
     /// The opposite of `prepare`.
     virtual void discard(session_queue& queue) noexcept = 0;
-    /// A connection comes: it has a queue pair that can be connected.
+    /// A connection begins: afterwards it has a queue pair that can be connected.
     [[nodiscard]] virtual result<void> open(session_queue& queue) = 0;
-    /// It goes. When that has succeeded, neither end reaches the other's memory any more, and the completion
-    /// port has no further completions of its queue pair.
+    /// A connection ends. After success neither end reaches the other's memory, and the completion port has
+    /// no further completions of its queue pair.
     [[nodiscard]] virtual result<void> close(session_queue& queue) = 0;
 
     // With kernels.
@@ -67,7 +67,7 @@ class queue_set {
     // Without `start`: a thread of the host takes completions.
     /// Does what the engine does on a thread of its own after `start`. False: there was nothing to do.
     virtual bool progress() noexcept { return false; }
-    /// The engine is of no more use to any connection, where nothing but `progress` would notice.
+    /// The engine has failed for every connection. Only `progress` would notice otherwise.
     [[nodiscard]] virtual bool has_failed() const noexcept { return false; }
     /// Readable when there is a completion, provided that `arm` said true.
     [[nodiscard]] virtual int event_fd() const noexcept = 0;

@@ -8,27 +8,27 @@
 #include <cstring>
 #include <vector>
 
-/// Where everything lies: one block of the kernels' memory and one of the host's.
+/// The layout of a service: one block of GPU memory, one block of host memory.
 namespace accel::gpu {
 namespace {
 
-/// What only kernels touch.
+/// Memory that only kernels touch.
 struct kernel_parts {
     /// `blocks`: of each send queue.
     kernel_parts(std::byte* base, const service_sizes& sizes, std::uint32_t blocks) noexcept
-        : carve(base),
-          state(carve.take<device::detail::service_state>(1)),
-          sessions(carve.take<device::detail::session_entry>(sizes.sessions)),
+        : parts(base),
+          state(parts.take<device::detail::service_state>(1)),
+          sessions(parts.take<device::detail::session_entry>(sizes.sessions)),
           table_size(number_table::size_for(sizes.sessions)),
-          table(carve.take<device::detail::session_number>(table_size)),
+          table(parts.take<device::detail::session_number>(table_size)),
           ready_size(std::bit_ceil(sizes.in_flight())),
-          ready(carve.take<device::detail::ready_entry>(ready_size)),
-          send_states(carve.take<mlx5::shared_send_queue_state>(sizes.sessions)),
-          whole(carve.take<mlx5::ready_request>(std::size_t{sizes.sessions} * blocks)),
-          proxied_states(carve.take<proxy::send_queue_state>(sizes.sessions)),
-          generations(carve.take<std::uint32_t>(sizes.in_flight())),
-          busy(carve.take<std::uint32_t>(sizes.in_flight())) {}
-    carver carve;
+          ready(parts.take<device::detail::ready_entry>(ready_size)),
+          send_states(parts.take<mlx5::shared_send_queue_state>(sizes.sessions)),
+          whole(parts.take<mlx5::ready_request>(std::size_t{sizes.sessions} * blocks)),
+          proxied_states(parts.take<proxy::send_queue_state>(sizes.sessions)),
+          generations(parts.take<std::uint32_t>(sizes.in_flight())),
+          busy(parts.take<std::uint32_t>(sizes.in_flight())) {}
+    layout_allocator parts;
     device::detail::service_state* state;
     device::detail::session_entry* sessions;
     std::uint32_t table_size;
@@ -51,19 +51,19 @@ result<void> service_memory::allocate() {
     slots_ = *slots;
     // Each session has one command to open and one to close it under way at most.
     command_count_ = std::bit_ceil(sizes_.sessions * 4);
-    const auto lay_out = [this](carver& carve) {
-        orders_ = carve.take<device::detail::orders_layout>(1);
-        report_ = carve.take<device::detail::report_layout>(1);
-        commands_ = carve.take<device::detail::command>(command_count_);
-        offers_ = carve.take<device::detail::session_offer>(sizes_.sessions);
-        session_reports_ = carve.take<device::detail::session_report>(sizes_.sessions);
+    const auto lay_out = [this](layout_allocator& parts) {
+        orders_ = parts.take<device::detail::orders_layout>(1);
+        report_ = parts.take<device::detail::report_layout>(1);
+        commands_ = parts.take<device::detail::command>(command_count_);
+        offers_ = parts.take<device::detail::session_offer>(sizes_.sessions);
+        session_reports_ = parts.take<device::detail::session_report>(sizes_.sessions);
     };
-    carver measure(nullptr);
+    layout_allocator measure(nullptr);
     lay_out(measure);
     auto shared = memory_.allocate_shared(measure.used());
     if (!shared) return shared.error();
-    carver carve(*shared);
-    lay_out(carve);
+    layout_allocator parts(*shared);
+    lay_out(parts);
     return {};
 }
 
@@ -82,7 +82,7 @@ result<void> service_memory::prepare(std::span<const device::detail::send_port> 
                                      const device::detail::completion_port& completions,
                                      const mlx5::shared_receive_queue_ref& receives) {
     const std::uint32_t blocks = sends.front().direct.queue.wqebbs;
-    const std::size_t bytes = kernel_parts(nullptr, sizes_, blocks).carve.used();
+    const std::size_t bytes = kernel_parts(nullptr, sizes_, blocks).parts.used();
     auto block = memory_.allocate(bytes);
     if (!block) return block.error();
     std::vector<std::byte> content(bytes);

@@ -14,7 +14,7 @@
 
 namespace accel::gpu {
 
-/// The memory of one service: slots, what kernels keep, and what kernels and the host tell each other.
+/// The memory of one service: slots, the kernels' state, and what kernels and host exchange.
 class service_memory {
   public:
     service_memory(kernel_memory& from, const service_sizes& sizes) noexcept : memory_(from), sizes_(sizes) {}
@@ -23,7 +23,7 @@ class service_memory {
     [[nodiscard]] std::span<std::byte> requests(std::uint32_t session) const noexcept;
     [[nodiscard]] std::span<std::byte> responses(std::uint32_t session) const noexcept;
 
-    /// Writes what kernels start from. `sends` has one for each session; `completions` and `receives` are
+    /// Writes the kernels' initial state. `sends` has one for each session; `completions` and `receives` are
     /// the service's.
     [[nodiscard]] result<void> prepare(std::span<const device::detail::send_port> sends,
                                        const device::detail::completion_port& completions,

@@ -6,7 +6,7 @@
 
 namespace accel::gpu {
 
-/// What a service is made for; nothing of it changes while kernels run.
+/// The sizes of a service; they do not change while kernels run.
 struct service_sizes {
     std::uint32_t sessions = 0;
     std::uint32_t slots = 0;  ///< of a session, at most
@@ -21,7 +21,7 @@ struct service_sizes {
         constexpr std::uint32_t least = 64;
         return in_flight() * 2 > least ? in_flight() * 2 : least;
     }
-    /// Work requests of a session: a response may take two, and what is not heard of yet takes room too.
+    /// Work requests of a session: a response may take two, and requests without a completion take room too.
     [[nodiscard]] std::uint32_t sends() const noexcept {
         constexpr std::uint32_t least = 64;
         return slots * 4 > least ? slots * 4 : least;

@@ -11,8 +11,8 @@ class context_state;
 
 namespace accel::local {
 
-/// `local://name`: client and server in one process. Nothing moves: the server works in the client's slots.
-/// The lower bound that other transports are measured against.
+/// `local://name`: client and server in one process. No bytes move: the server works in the client's
+/// slots. Other transports are measured against this lower bound.
 [[nodiscard]] std::unique_ptr<core::backend> make_backend(core::context_state& context);
 
 }  // namespace accel::local

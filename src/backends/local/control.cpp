@@ -9,8 +9,8 @@
 namespace accel::local {
 namespace {
 
-/// How long a client waits for a worker to take note that lent memory is wanted back. Long, as no fence is
-/// left after it.
+/// How long a client waits for a worker to notice that it wants lent memory back. Long, because nothing
+/// protects the memory after that.
 constexpr std::chrono::seconds recall_grace{1};
 
 }  // namespace
@@ -68,7 +68,7 @@ bool local_link::close() noexcept {
     if (!mine_->closed.exchange(true, std::memory_order_seq_cst)) {
         if (peer_->owner) peer_->owner->notify();
     }
-    // What was borrowed is given back by `consumed`; what nobody will look at any more, here.
+    // `consumed` gives back what was borrowed. This gives back what nobody will read any more.
     while (const entry* unread = mine_->inbox.front()) {
         consumed(unread->slot);
         mine_->inbox.drop();
@@ -76,7 +76,7 @@ bool local_link::close() noexcept {
     return mine_->lent.load(std::memory_order_acquire) == 0 || waits_no_longer();
 }
 
-/// Client: the server's handlers get memory of their own, if its worker comes to it.
+/// Client: the server's worker copies what its handlers still use, unless the worker does not get to it.
 void local_link::peer_left() noexcept {
     if (role_ == core::link_role::server || give_up_at_ != core::never) return;
     give_up_at_ = core::now() + recall_grace;
@@ -84,7 +84,7 @@ void local_link::peer_left() noexcept {
     if (peer_->owner) peer_->owner->notify();
 }
 
-/// A worker that is itself in a handler, or whose server has stopped, does not come to it.
+/// False: the worker is inside a handler, or its server has stopped.
 bool local_link::waits_no_longer() noexcept {
     if (mine_->recalled.load(std::memory_order_acquire) == recalling::heard) return true;
     if (core::now() < give_up_at_) return false;

@@ -31,7 +31,7 @@ inline void local_link::put(std::uint32_t slot, std::span<const std::byte> paylo
     peer.owner->notify();
 }
 
-/// Before delivery: the peer may touch memory of this end's application until it says that it is done.
+/// Before delivery: until the peer says that it is done, it may touch memory of this end's application.
 void local_link::lend(std::uint32_t slot) noexcept {
     (*lent_by_me_)[slot].store(true, std::memory_order_relaxed);
     mine_->lent.fetch_add(1, std::memory_order_relaxed);
@@ -66,7 +66,7 @@ core::slot_memory& local_link::receive() const noexcept {
 
 bool local_link::something_to_take() const noexcept {
     if (mine_->closed.load(std::memory_order_relaxed)) return false;
-    return !mine_->inbox.empty() || (!loss_told_ && peer_->closed.load(std::memory_order_seq_cst));
+    return !mine_->inbox.empty() || (!loss_reported_ && peer_->closed.load(std::memory_order_seq_cst));
 }
 
 inline void local_link::fill(core::link_event& event, const entry& from) const noexcept {
@@ -75,11 +75,10 @@ inline void local_link::fill(core::link_event& event, const entry& from) const n
     event.owner = events_owner_;
     event.payload = from.payload;
     event.response_room = from.response_room;
-    if (from.kind == event_kind::arrived) [[likely]] {
+    if (from.kind == event_kind::arrived) [[likely]]
         core::read_header(event.header, incoming_slots_->header(from.slot));
-    } else {
+    else
         event.header.slot = from.slot;
-    }
 }
 
 inline std::size_t local_link::take(std::span<core::link_event> out) noexcept {
@@ -105,21 +104,20 @@ inline std::size_t local_link::take(std::span<core::link_event> out) noexcept {
     return count;
 }
 
-/// The last words of a peer that has closed. What it lent may be gone; an answer that lies in our own slot is
-/// as good as before.
+/// Takes what a peer sent before it closed. Memory that it lent may be gone; an answer in our own slot is
+/// still valid.
 [[gnu::noinline]] std::size_t local_link::take_last(std::span<core::link_event> out) noexcept {
     std::size_t count = 0;
     for (const entry* next = nullptr; count < out.size() && (next = mine_->inbox.front()) != nullptr;) {
         const bool lent = (*lent_by_peer_)[next->slot].load(std::memory_order_relaxed);
-        if (role_ == link_role::client && !lent) {
+        if (role_ == link_role::client && !lent)
             fill(out[count++], *next);
-        } else {
+        else
             consumed(next->slot);
-        }
         mine_->inbox.drop();
     }
-    if (!loss_told_ && count < out.size()) {
-        loss_told_ = true;
+    if (!loss_reported_ && count < out.size()) {
+        loss_reported_ = true;
         out[count].kind = event_kind::lost;
         out[count].owner = events_owner_;
         out[count].reason = status::closed;

@@ -60,11 +60,11 @@ class local_link final : public core::link {
     core::slot_memory* outgoing_slots_ = nullptr;
     core::slot_memory* incoming_slots_ = nullptr;
     core::nanoseconds give_up_at_ = core::never;
-    bool loss_told_ = false;
-    bool activated_ = false;  ///< until then the poller's thread does not know it, and another may end it
+    bool loss_reported_ = false;
+    bool activated_ = false;  ///< before that the poller's thread does not know it, and any thread may end it
 };
 
-/// The links of one thread. Looks at each in turn.
+/// The links of one thread, polled round-robin.
 class local_poller final : public core::poller {
   public:
     local_poller() : wakeup_(std::make_shared<wakeup>()) {}

@@ -22,7 +22,7 @@ void wakeup::wake() noexcept {
     if (asleep.exchange(false, std::memory_order_seq_cst)) core::signal_event(fd);
 }
 
-// A slot has at most one message and one let-go on their way.
+// A slot has at most one message and one release on the way.
 ring::ring(std::uint32_t slots) : entries_(std::bit_ceil(2 * slots)), mask_(std::bit_ceil(2 * slots) - 1) {}
 
 namespace {

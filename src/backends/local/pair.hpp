@@ -60,7 +60,7 @@ class ring {
     void drop() noexcept {
         head_.store(head_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
     }
-    /// The reader's look at all there is: from `first` to `last`, each by `at`, then `drop_until(last)`.
+    /// For the reader: read entries `first` to `last` with `at`, then `drop_until(last)`.
     struct range {
         std::uint32_t first;
         std::uint32_t last;
@@ -81,13 +81,13 @@ class ring {
     alignas(64) std::atomic<std::uint32_t> tail_{0};  ///< the writer's
 };
 
-/// Of what a client lent and its server keeps.
+/// How far the recall of memory has come that a client lent and its server keeps.
 enum class recalling : std::uint8_t {
     no,
     wanted,   ///< by the client
-    reading,  ///< the server makes copies, and lets go of what it can
-    gone,     ///< the client has waited no longer
-    heard,    ///< the server is done with that; a GPU's stream may keep the rest
+    reading,  ///< the server copies, and releases what it can
+    gone,     ///< the client has stopped waiting
+    heard,    ///< the server is done; a GPU's stream may still hold the rest
 };
 
 /// One end of a connection as the other end sees it.
@@ -96,8 +96,8 @@ struct side {
     ring inbox;
     std::shared_ptr<wakeup> owner;  ///< set before the peer may write
     std::atomic<bool> closed{false};
-    /// Memory of this end's application that the peer's may still use: lent requests and rooms, or lent
-    /// answers.
+    /// Memory of this end's application that the peer may still use: lent requests and response targets,
+    /// or lent answers.
     std::atomic<std::uint32_t> lent{0};
     std::atomic<recalling> recalled{recalling::no};  ///< a client's
 };
@@ -124,9 +124,9 @@ struct pair {
     std::vector<std::atomic<bool>> server_lent;
 };
 
-/// How the server finds the client's pair: by a number that travels in the link description.
+/// Registers a client's pair. Its number travels in the link description, so that the server finds it.
 [[nodiscard]] std::uint64_t offer_pair(const std::shared_ptr<pair>& made);
-/// Takes it, once; null for an unknown number.
+/// Takes the pair out, once. Null: the number is unknown.
 [[nodiscard]] std::shared_ptr<pair> take_pair(std::uint64_t key);
 
 }  // namespace accel::local

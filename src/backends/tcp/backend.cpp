@@ -22,11 +22,10 @@ class tcp_backend final : public core::backend {
 
     [[nodiscard]] core::probe_result probe() override {
         for (const int family : {AF_INET, AF_INET6}) {
-            // Without a descriptor it cannot be tried out; whoever connects or listens hears of that.
+            // Out of descriptors nothing can be tried; `connect` and `listen` report that.
             const bool made = core::unique_fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0)).open();
-            if (made || core::out_of_descriptors(errno)) {
+            if (made || core::out_of_descriptors(errno))
                 return {true, "kernel TCP sockets; payloads encrypted with TLS 1.3 where keys are used"};
-            }
         }
         return {false, std::string("no TCP socket can be made (") + std::strerror(errno) +
                            "); check the network namespace"};

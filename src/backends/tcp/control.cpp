@@ -18,8 +18,8 @@ namespace accel::tcp {
 
 namespace {
 
-/// How long a server's link goes on sending answers after `close`, and waits for the kernel to let go of
-/// pinned pages.
+/// How long a server's link goes on sending answers after `close`, and waits for the kernel to release pinned
+/// pages.
 constexpr std::chrono::milliseconds close_grace{250};
 
 core::message_kind kind_received(core::link_role role) noexcept {
@@ -37,15 +37,11 @@ tcp_link::tcp_link(tcp_poller& owner, const core::link_config& config)
 
 tcp_link::~tcp_link() {
     leave_poller();
-    if (zerocopy_.pending()) {
-        abort_connection();
-    }
+    if (zerocopy_.pending()) abort_connection();
 }
 
 core::link_description tcp_link::describe() const {
-    if (is_server()) {
-        return {};
-    }
+    if (is_server()) return {};
     client_wish wish;
     wish.flags = poller_.encrypts() ? client_wish::encrypted : 0;
     core::link_description out(sizeof wish);
@@ -84,38 +80,29 @@ result<void> tcp_link::read_wish(const core::link_description& told) {
     return {};
 }
 
-/// The data connection goes to the port of the control plane, and is answered there.
+/// The data connection goes to the control plane's port, which answers it.
 result<void> tcp_link::connect(const core::link_grant& grant, core::nanoseconds deadline) {
     auto socket = core::connect_to(grant.host, grant.port, deadline);
-    if (!socket) {
-        return socket.error();
-    }
+    if (!socket) return socket.error();
     data_opening opening(socket->get(), deadline);
     encrypted_ = poller_.encrypts();
     if (encrypted_) {
         if (auto shaken = opening.encrypt(*poller_.security(), grant.host, {grant.session_id, grant.token});
-            !shaken) {
+            !shaken)
             return shaken;
-        }
     }
-    if (auto sent = opening.show(grant.session_id, grant.token); !sent) {
-        return sent;
-    }
-    if (auto answered = opening.hear(); !answered) {
-        return answered;
-    }
+    if (auto sent = opening.show(grant.session_id, grant.token); !sent) return sent;
+    if (auto answered = opening.hear(); !answered) return answered;
     fd_ = std::move(*socket);
-    if (!secure(opening.take_tls())) {
+    if (!secure(opening.take_tls()))
         return error{status::system_error, errno, "tcp: the kernel did not take over the encryption"};
-    }
     return {};
 }
 
-/// From now on bytes are encrypted: by the kernel, or else here. Null: they stay plain. False: neither.
+/// From now on the kernel encrypts the bytes, or this link does. Null: they stay plain. False: neither
+/// worked.
 bool tcp_link::secure(std::shared_ptr<core::tls_stream> tls) {
-    if (tls == nullptr) {
-        return true;
-    }
+    if (tls == nullptr) return true;
     switch (core::hand_to_kernel(*tls, fd_.get())) {
         case core::kernel_tls::taken:
             return true;
@@ -143,34 +130,24 @@ void tcp_link::adopt(core::data_connection made) {
     core::tune_data_socket(fd_.get());
     const bool secured = secure(std::move(made.tls));
     start();
-    if (!secured) {
-        fail(status::system_error);
-    }
+    if (!secured) fail(status::system_error);
 }
 
 void tcp_link::start() {
     state_ = state::open;
     // The kernel would pin plain bytes, and encrypted ones are a copy anyway.
-    if (config_.zerocopy && !encrypted_) {
-        zerocopy_.enable(fd_.get(), config_.geometry.slots);
-    }
-    if (!poller_.add(*this)) {
-        fail(status::system_error);
-    }
+    if (config_.zerocopy && !encrypted_) zerocopy_.enable(fd_.get(), config_.geometry.slots);
+    if (!poller_.add(*this)) fail(status::system_error);
 }
 
 /// Does nothing for a link that was never activated: its poller may be another thread's.
 void tcp_link::leave_poller() noexcept {
-    if (polled()) {
-        poller_.remove(*this);
-    }
+    if (polled()) poller_.remove(*this);
 }
 
-/// The connection is of no more use. What came before is told first, then `lost`.
+/// The connection cannot be used any more. Events that came before are reported first, then `lost`.
 void tcp_link::fail(status reason) noexcept {
-    if (state_ != state::open) {
-        return;
-    }
+    if (state_ != state::open) return;
     state_ = state::losing;
     reason_ = reason;
     unblock();
@@ -178,32 +155,23 @@ void tcp_link::fail(status reason) noexcept {
     tls_.reset();
     poller_.unwatch(*this);
     poller_.make_hot(*this);
-    if (!zerocopy_.pending()) {
+    if (!zerocopy_.pending())
         fd_.reset();
-    } else {
+    else
         ::shutdown(fd_.get(), SHUT_RDWR);
-    }
 }
 
 bool tcp_link::close() noexcept {
-    if (state_ == state::closed) {
-        return true;
-    }
+    if (state_ == state::closed) return true;
     if (state_ != state::closing) {
         leave_poller();
         const bool answers_first = state_ == state::open && is_server() && output_ != output::unwanted;
-        if (state_ == state::open && !is_server()) {
-            say_goodbye();
-        }
-        if (!answers_first) {
-            forget_output();
-        }
+        if (state_ == state::open && !is_server()) say_goodbye();
+        if (!answers_first) forget_output();
         state_ = state::closing;
         close_by_ = core::now() + close_grace;
     }
-    if (!drained(core::now())) {
-        return false;
-    }
+    if (!drained(core::now())) return false;
     if (tls_ != nullptr) {
         tls_->finish({});
         tls_.reset();
@@ -213,36 +181,24 @@ bool tcp_link::close() noexcept {
     return true;
 }
 
-/// As far as the kernel takes it now: a peer that does not get it sees a loss.
+/// Sends what the kernel takes now; a peer that does not get all of it sees a loss.
 void tcp_link::say_goodbye() noexcept {
-    if (queue_.mid_record()) {
-        return;
-    }
+    if (queue_.mid_record()) return;
     const core::fragment_header last = make_goodbye();
-    if (tls_ != nullptr) {
-        return tls_->finish(std::as_bytes(std::span(&last, 1)));
-    }
-    // A result would change nothing: the connection ends all the same.
+    if (tls_ != nullptr) return tls_->finish(std::as_bytes(std::span(&last, 1)));
+    // The result does not matter: the connection ends in any case.
     (void)::send(fd_.get(), &last, sizeof last, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 /// True when nothing reads slots or lent memory any more.
 bool tcp_link::drained(core::nanoseconds now) noexcept {
-    if (!all_sent()) {
-        flush();
-    }
+    if (!all_sent()) flush();
     reap_zerocopy();
-    if (all_sent() && !zerocopy_.pending()) {
-        return true;
-    }
+    if (all_sent() && !zerocopy_.pending()) return true;
     const bool waits = is_server() || output_ != output::unwanted;
-    if (waits && now < close_by_) {
-        return false;
-    }
+    if (waits && now < close_by_) return false;
     forget_output();
-    if (zerocopy_.pending()) {
-        abort_connection();
-    }
+    if (zerocopy_.pending()) abort_connection();
     return true;
 }
 

@@ -8,7 +8,7 @@
 
 #include <sys/socket.h>
 
-/// Sending and receiving, in the order of a message's way. Nothing here allocates, locks or logs.
+/// Sending, then receiving. Nothing here allocates, locks or logs.
 namespace accel::tcp {
 
 using core::event_kind;
@@ -18,15 +18,13 @@ using core::slot_header;
 namespace {
 
 constexpr std::size_t batch_bytes = 1 << 20;
-/// What one link may move in one poll, so that others have their turn.
+/// The most that one link moves in one poll, so that other links are served.
 constexpr std::size_t read_budget = 1 << 20;
 constexpr int sends_at_once = 4;
 
-/// One system call; of one piece it is the cheaper one.
+/// One system call: `send` for one piece, because it costs less than `sendmsg`.
 ssize_t hand_over(int fd, const send_batch& batch, int flags) noexcept {
-    if (batch.count == 1) {
-        return ::send(fd, batch.pieces[0].iov_base, batch.pieces[0].iov_len, flags);
-    }
+    if (batch.count == 1) return ::send(fd, batch.pieces[0].iov_base, batch.pieces[0].iov_len, flags);
     msghdr message{};
     message.msg_iov = const_cast<iovec*>(batch.pieces.data());
     message.msg_iovlen = batch.count;
@@ -40,18 +38,12 @@ bool would_block(int number) noexcept {
 }  // namespace
 
 status tcp_link::deliver(const core::outgoing& message) noexcept {
-    if (state_ != state::open) {
-        return status::peer_lost;
-    }
+    if (state_ != state::open) return status::peer_lost;
     const std::uint32_t slot = message.slot;
-    if (slot >= config_.geometry.slots || queue_.busy(slot)) {
-        return status::invalid_state;
-    }
-    if (message.payload.size() > config_.send->capacity()) {
-        return status::message_too_large;
-    }
+    if (slot >= config_.geometry.slots || queue_.busy(slot)) return status::invalid_state;
+    if (message.payload.size() > config_.send->capacity()) return status::message_too_large;
     const bool lent = message.region != nullptr;
-    const bool pinned = zerocopy_.useful() && message.payload.size() >= zerocopy_ledger::least_bytes;
+    const bool pinned = zerocopy_.useful() && message.payload.size() >= zerocopy_ledger::min_bytes;
     if (is_server()) {
         loans_[slot].owed = lent;
     } else {
@@ -61,29 +53,20 @@ status tcp_link::deliver(const core::outgoing& message) noexcept {
     }
     const bool first = all_sent();
     queue_.push(slot, config_.send->header(slot), message.payload, lent, pinned);
-    if (first) {
-        flush();
-    }
+    if (first) flush();
     return status::ok;
 }
 
 /// Sends until the kernel takes no more, or this link's share is used up.
 void tcp_link::flush() noexcept {
-    for (int i = 0; i < sends_at_once && !all_sent(); ++i) {
-        if (!send_once()) {
-            break;
-        }
-    }
-    if (!all_sent() && !blocked()) {
-        poller_.make_hot(*this);
-    }
+    for (int i = 0; i < sends_at_once && !all_sent(); ++i)
+        if (!send_once()) break;
+    if (!all_sent() && !blocked()) poller_.make_hot(*this);
 }
 
 /// Sends one batch. False: no more for now.
 bool tcp_link::send_once() noexcept {
-    if (tls_ != nullptr) {
-        return send_records();
-    }
+    if (tls_ != nullptr) return send_records();
     send_batch batch;
     queue_.plan(batch, batch_bytes);
     bool pinned = batch.pinned && !zerocopy_.full();
@@ -95,73 +78,59 @@ bool tcp_link::send_once() noexcept {
         sent = hand_over(fd_.get(), batch, flags & ~MSG_ZEROCOPY);
     }
     if (sent > 0) {
-        if (pinned) {
-            zerocopy_.sent(queue_.front());
-        }
+        if (pinned) zerocopy_.sent(queue_.front());
         book_sent(static_cast<std::size_t>(sent));
         return true;
     }
-    if (would_block(errno) || errno == ENOBUFS) {
+    if (would_block(errno) || errno == ENOBUFS)
         stop_sending();
-    } else if (errno != EINTR) {
+    else if (errno != EINTR)
         send_failed();
-    }
     return false;
 }
 
-/// The same through TLS. What was encrypted counts as sent: nothing reads it where it lay any more.
+/// The same through TLS. Encrypted bytes count as sent: nothing reads their source any more.
 bool tcp_link::send_records() noexcept {
     send_batch batch;
-    if (!queue_.empty()) {
-        queue_.plan(batch, batch_bytes);
-    }
+    if (!queue_.empty()) queue_.plan(batch, batch_bytes);
     std::size_t taken = 0;
     const tls_bytes::write_outcome outcome = tls_->write(batch, taken);
     book_sent(taken);
-    if (outcome == tls_bytes::write_outcome::blocked) {
+    if (outcome == tls_bytes::write_outcome::blocked)
         stop_sending();
-    } else if (outcome == tls_bytes::write_outcome::failed) {
+    else if (outcome == tls_bytes::write_outcome::failed)
         send_failed();
-    }
     return outcome == tls_bytes::write_outcome::done;
 }
 
-/// Until the kernel takes more.
+/// Stops until the kernel takes more.
 void tcp_link::stop_sending() noexcept {
-    if (output_ == output::open) {
-        output_ = output::blocked;
-    }
+    if (output_ == output::open) output_ = output::blocked;
     poller_.output_changed(*this);
 }
 
-/// What the peer sent before it went is still read; the read that finds the end tells the loss.
+/// The link still reads what the peer sent before it went. The read that finds the end reports the loss.
 void tcp_link::send_failed() noexcept {
     forget_output();
-    if (output_ != output::unwanted) {
-        output_ = output::failed;
-    }
+    if (output_ != output::unwanted) output_ = output::failed;
     more_to_read_ = true;
     poller_.make_hot(*this);
 }
 
 void tcp_link::forget_output() noexcept {
     queue_.clear();
-    if (tls_ != nullptr) {
-        tls_->forget_output();
-    }
+    if (tls_ != nullptr) tls_->forget_output();
 }
 
 void tcp_link::book_sent(std::size_t count) noexcept {
     for (;;) {
         const std::uint32_t slot = queue_.book(count);
-        if (slot == none) {
-            return;
-        }
+        if (slot == none) return;
         settle_loan(slot);
     }
 }
 
-/// Tells of memory that was lent for this slot once neither the queue nor the kernel reads it.
+/// Reports lent memory of this slot as released once neither the queue nor the kernel reads it.
 void tcp_link::settle_loan(std::uint32_t slot) noexcept {
     if (loans_[slot].owed && !queue_.lends(slot) && !zerocopy_.pending(slot)) {
         loans_[slot].owed = false;
@@ -171,11 +140,10 @@ void tcp_link::settle_loan(std::uint32_t slot) noexcept {
 
 void tcp_link::push_released(std::uint32_t slot) noexcept {
     loans_[slot].next = none;
-    if (first_released_ == none) {
+    if (first_released_ == none)
         first_released_ = slot;
-    } else {
+    else
         loans_[last_released_].next = slot;
-    }
     last_released_ = slot;
     poller_.make_hot(*this);
 }
@@ -186,23 +154,17 @@ void tcp_link::reap_zerocopy() noexcept {
     while (zerocopy_.pending() && zerocopy_.read(fd_.get(), id, last)) {
         for (; static_cast<std::int32_t>(last - id) >= 0; ++id) {
             const std::uint32_t slot = zerocopy_.take(id);
-            if (slot != zerocopy_ledger::none) {
-                settle_loan(slot);
-            }
+            if (slot != zerocopy_ledger::none) settle_loan(slot);
         }
     }
 }
 
 bool tcp_link::retract(std::uint32_t slot) noexcept {
-    if (slot >= config_.geometry.slots || state_ != state::open) {
-        return !zerocopy_.pending();
-    }
+    if (slot >= config_.geometry.slots || state_ != state::open) return !zerocopy_.pending();
     queue_.unlend(slot, config_.send->payload(slot));
     reader_.redirect(slot);
     reap_zerocopy();
-    if (!zerocopy_.pending(slot)) {
-        return true;
-    }
+    if (!zerocopy_.pending(slot)) return true;
     loans_[slot].owed = true;
     return false;
 }
@@ -210,20 +172,12 @@ bool tcp_link::retract(std::uint32_t slot) noexcept {
 std::size_t tcp_link::progress(std::span<link_event> out) noexcept {
     std::size_t count = 0;
     if (state_ == state::open) {
-        if (!all_sent() && !blocked()) {
-            flush();
-        }
-        if (zerocopy_.pending()) {
-            reap_zerocopy();
-        }
+        if (!all_sent() && !blocked()) flush();
+        if (zerocopy_.pending()) reap_zerocopy();
         count = take_released(out);
-        if (out.size() - count >= 2) {
-            count += receive(out.subspan(count));
-        }
+        if (out.size() - count >= 2) count += receive(out.subspan(count));
     }
-    if (blocked() != watches_output) {
-        poller_.output_changed(*this);
-    }
+    if (blocked() != watches_output) poller_.output_changed(*this);
     if (state_ == state::losing && count < out.size()) {
         state_ = state::lost;
         first_released_ = none;
@@ -260,9 +214,7 @@ std::size_t tcp_link::receive(std::span<link_event> out) noexcept {
         const read_outcome outcome = read_once(got, MSG_DONTWAIT);
         if (outcome == read_outcome::nothing || outcome == read_outcome::failed) {
             more_to_read_ = false;
-            if (output_ == output::failed) {
-                fail(status::peer_lost);
-            }
+            if (output_ == output::failed) fail(status::peer_lost);
             break;
         }
         budget -= std::min(budget, got);
@@ -276,7 +228,7 @@ std::size_t tcp_link::receive(std::span<link_event> out) noexcept {
     return count;
 }
 
-/// A read that may sleep, for as long as the socket's time limit. True: it brought something to do.
+/// A read that may sleep, up to the socket's time limit. True: there is something to do.
 bool tcp_link::read_asleep() noexcept {
     after_sleep();
     std::size_t got = 0;
@@ -284,18 +236,14 @@ bool tcp_link::read_asleep() noexcept {
     if (outcome == read_outcome::all || outcome == read_outcome::some) {
         reader_.received(got);
         more_to_read_ = true;
-        if (outcome == read_outcome::some) {
-            input_ = input::ahead;
-        }
+        if (outcome == read_outcome::some) input_ = input::ahead;
     }
     return outcome != read_outcome::nothing;
 }
 
-/// One system call for what is left of a payload and what follows it.
+/// One system call for the rest of a payload and what follows it.
 tcp_link::read_outcome tcp_link::read_once(std::size_t& count, int flags) noexcept {
-    if (tls_ != nullptr) {
-        return read_record(count, (flags & MSG_DONTWAIT) == 0);
-    }
+    if (tls_ != nullptr) return read_record(count, (flags & MSG_DONTWAIT) == 0);
     std::array<iovec, 2> ranges;
     const std::size_t used = reader_.targets(ranges);
     ssize_t got = 0;
@@ -312,9 +260,7 @@ tcp_link::read_outcome tcp_link::read_once(std::size_t& count, int flags) noexce
     if (got > 0) {
         count = static_cast<std::size_t>(got);
         const bool all = count == wanted;
-        if (!all) {
-            input_ = input_ == input::woken ? input::empty : input::unknown;
-        }
+        if (!all) input_ = input_ == input::woken ? input::empty : input::unknown;
         return all ? read_outcome::all : read_outcome::some;
     }
     if (got < 0 && (would_block(errno) || errno == EINTR)) {
@@ -353,21 +299,19 @@ std::size_t tcp_link::take_arrivals(std::span<link_event> out) noexcept {
     while (out.size() - count >= 2) {
         arrival message;
         const stream_reader::outcome outcome = reader_.next(message);
-        if (outcome == stream_reader::outcome::nothing) {
-            break;
-        }
+        if (outcome == stream_reader::outcome::nothing) break;
         if (outcome == stream_reader::outcome::goodbye) {
             fail(status::closed);
             break;
         }
         const std::uint32_t slot = message.header.slot;
-        // A peer that answers or asks again before it has the whole last message does not keep the protocol.
+        // The peer breaks the protocol if it answers or asks again before it has the whole last message.
         if (outcome == stream_reader::outcome::violation || queue_.busy(slot)) {
             fail(status::protocol_error);
             break;
         }
         if (loans_[slot].owed) {
-            // The peer has all of the last message: what still holds its memory no longer matters.
+            // The peer has all of the last message, so nobody needs its memory any more.
             loans_[slot].owed = false;
             if (is_server()) {
                 out[count] = make_event(event_kind::buffer_released);
@@ -389,9 +333,7 @@ link_event tcp_link::make_event(event_kind kind) const noexcept {
 }
 
 void tcp_link::consumed(std::uint32_t slot) noexcept {
-    if (slot < config_.geometry.slots) {
-        reader_.consumed(slot);
-    }
+    if (slot < config_.geometry.slots) reader_.consumed(slot);
 }
 
 }  // namespace accel::tcp

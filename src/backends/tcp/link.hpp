@@ -47,7 +47,7 @@ class tcp_link final : public core::link {
     void adopt(core::data_connection made);
     /// Moves bytes both ways; returns how many events it wrote. `out` has room for at least 2.
     [[nodiscard]] std::size_t progress(std::span<core::link_event> out) noexcept;
-    /// True if `progress` has something to do without any news from the kernel.
+    /// True if `progress` has something to do without a new event from the kernel.
     [[nodiscard]] bool has_work() const noexcept {
         const bool can_send = !all_sent() && !blocked();
         return more_to_read_ || can_send || first_released_ != none || state_ == state::losing;
@@ -57,10 +57,10 @@ class tcp_link final : public core::link {
     void unblock() noexcept {
         if (blocked()) output_ = output::open;
     }
-    /// The first read after a sleep that does not fill its room tells that the socket is empty: the next
-    /// `progress` need not ask again.
+    /// After a sleep, a first read that does not fill its room means that the socket is empty: the next
+    /// `progress` does not read again.
     void after_sleep() noexcept { input_ = input::woken; }
-    /// True if the one thing to wait for is bytes from the peer.
+    /// True if only bytes from the peer are waited for.
     [[nodiscard]] bool only_reads() const noexcept {
         return state_ == state::open && all_sent() && !zerocopy_.pending();
     }
@@ -76,26 +76,26 @@ class tcp_link final : public core::link {
         idle,      ///< not active yet
         expected,  ///< server: its client has not connected yet
         open,
-        losing,  ///< failed; the `lost` event is still to be told
+        losing,  ///< failed; the `lost` event is still to be reported
         lost,
         closing,  ///< `close` was called; the kernel still reads lent or slot memory
         closed,
     };
-    /// What is known of bytes from the peer.
+    /// What is known about incoming bytes.
     enum class input : std::uint8_t {
         unknown,
         woken,  ///< nothing was read since a sleep
         empty,  ///< the next `progress` does not read
-        ahead,  ///< likewise: `read_asleep` read for it, and the one behind it does not either
+        ahead,  ///< likewise, and the `progress` after that does not either: `read_asleep` has read for them
     };
-    /// What becomes of bytes for the peer.
+    /// What happens to outgoing bytes.
     enum class output : std::uint8_t {
         open,
         blocked,   ///< the kernel takes no more
-        failed,    ///< …ever: what the peer sent before is still read
+        failed,    ///< for good; bytes that the peer sent before are still read
         unwanted,  ///< the peer is gone
     };
-    /// What a slot's owner still has to be told about memory that was lent.
+    /// Memory lent for a slot, and whether its owner still waits for the release.
     struct loan {
         bool owed = false;  ///< a `buffer_released` is due once nothing touches the memory
         std::uint32_t next = none;

@@ -49,7 +49,7 @@ result<void> data_opening::encrypt(const core::security_identity& own, const std
     }
 }
 
-/// Waits for what stopped the last step, or says why there is no next one.
+/// Waits until the blocked step can go on, or says why it cannot.
 result<void> data_opening::go_on_after(core::tls_outcome outcome) {
     switch (outcome) {
         case core::tls_outcome::done:

@@ -17,19 +17,19 @@
 
 namespace accel::tcp {
 
-/// The client's first words on a data connection, and the server's answer. Waits, until a deadline.
+/// Opens a data connection at the client: TLS, the preamble, the server's answer. Waits, up to a deadline.
 class data_opening {
   public:
     /// The socket has to stay open meanwhile.
     data_opening(int socket, core::nanoseconds deadline) noexcept : socket_(socket), deadline_(deadline) {}
 
-    /// The TLS handshake, before anything else. `host`: what the server's certificate has to be for.
-    /// `key`: of the session that the connection is for.
+    /// The TLS handshake, which comes first. `host`: the name that the server's certificate must have.
+    /// `key`: of the connection's session.
     [[nodiscard]] result<void> encrypt(const core::security_identity& own, const std::string& host,
                                        const core::session_key& key);
-    /// Which session the connection is for.
+    /// Sends the preamble, which names the session.
     [[nodiscard]] result<void> show(std::uint64_t session_id, const core::session_token& token);
-    /// The server's word on it.
+    /// Reads the server's answer.
     [[nodiscard]] result<void> hear();
     /// Null: the connection is plain.
     [[nodiscard]] std::shared_ptr<core::tls_stream> take_tls() noexcept { return std::move(tls_); }

@@ -20,15 +20,15 @@ using core::link_event;
 
 namespace {
 
-/// Up to this many links are tried one by one, which costs less than asking the epoll first.
+/// Up to this many links are read one by one, which costs less than an epoll call.
 constexpr std::size_t few_links = 4;
-/// How often it is asked while there is work without asking.
+/// How often a busy poller calls epoll: once in so many polls.
 constexpr std::uint32_t busy_polls_between_epolls = 4;
 constexpr std::size_t epoll_events_at_once = 64;
 /// A link needs room for a `buffer_released` and the arrival behind it.
-constexpr std::size_t least_room = 2;
+constexpr std::size_t min_room = 2;
 constexpr core::nanoseconds at_once{0};
-/// Of an event that tells of arrivals. (Others carry a link's address, or none.)
+/// The data of the event for new connections. (Other events carry a link's address, or null.)
 constexpr std::uint64_t arrivals_tag = 1;
 constexpr core::nanoseconds longest_wait = std::chrono::minutes{1};
 
@@ -36,33 +36,24 @@ constexpr core::nanoseconds longest_wait = std::chrono::minutes{1};
 template <std::size_t Size>
 int wait_on(int epoll, std::array<epoll_event, Size>& events, core::nanoseconds until) noexcept {
     constexpr int most = Size;
-    if (until == at_once) {
-        return ::epoll_wait(epoll, events.data(), most, 0);
-    }
+    if (until == at_once) return ::epoll_wait(epoll, events.data(), most, 0);
     const bool bounded = until != core::never;
     const core::nanoseconds rest =
         bounded ? std::max(until - core::now(), core::nanoseconds{0}) : longest_wait;
     const timespec left{static_cast<std::time_t>(rest.count() / 1'000'000'000),
                         static_cast<long>(rest.count() % 1'000'000'000)};
     const int count = ::epoll_pwait2(epoll, events.data(), most, bounded ? &left : nullptr, nullptr);
-    if (count >= 0 || errno == EINTR) {
-        return count;
-    }
+    if (count >= 0 || errno == EINTR) return count;
     // Before Linux 5.11, or forbidden by a container.
     const auto left_ms = std::chrono::ceil<std::chrono::milliseconds>(std::min(rest, longest_wait)).count();
     return ::epoll_wait(epoll, events.data(), most, static_cast<int>(left_ms));
-}
-
-error no_descriptor() {
-    return {status::system_error, errno,
-            "tcp: no descriptor is left; raise the limit of open files (ulimit -n)"};
 }
 
 }  // namespace
 
 result<std::unique_ptr<core::poller>> tcp_poller::open(const core::poller_options& options) {
     core::unique_fd epoll(::epoll_create1(EPOLL_CLOEXEC));
-    if (!epoll.open()) return no_descriptor();
+    if (!epoll.open()) return core::no_descriptor_left("for tcp", errno);
     std::unique_ptr<tcp_poller> made(new tcp_poller(std::move(epoll), options));
     if (options.role == core::link_role::server) {
         made->arrivals_.emplace();
@@ -71,7 +62,7 @@ result<std::unique_ptr<core::poller>> tcp_poller::open(const core::poller_option
         event.data.u64 = arrivals_tag;
         const int signal = made->arrivals_->fd();
         if (signal < 0 || ::epoll_ctl(made->epoll_.get(), EPOLL_CTL_ADD, signal, &event) != 0)
-            return no_descriptor();
+            return core::no_descriptor_left("for tcp", errno);
     }
     return std::unique_ptr<core::poller>(std::move(made));
 }
@@ -110,9 +101,7 @@ void tcp_poller::take_arrivals() noexcept {
 
 bool tcp_poller::add(tcp_link& link) {
     // Room ahead of time, so that polling never allocates for links.
-    if (links_.size() == links_.capacity()) {
-        links_.reserve(links_.size() * 2 + few_links);
-    }
+    if (links_.size() == links_.capacity()) links_.reserve(links_.size() * 2 + few_links);
     hot_.reserve(links_.capacity());
     epoll_event event{};
     event.events = EPOLLIN;
@@ -132,9 +121,7 @@ bool tcp_poller::add(tcp_link& link) {
 void tcp_poller::remove(tcp_link& link) noexcept {
     if (arrivals_) arrivals_->forget(link.session_id(), link);
     const auto polled = std::find(links_.begin(), links_.end(), &link);
-    if (polled == links_.end()) {
-        return;
-    }
+    if (polled == links_.end()) return;
     *polled = links_.back();
     links_.pop_back();
     if (link.hot) {
@@ -145,9 +132,7 @@ void tcp_poller::remove(tcp_link& link) noexcept {
 }
 
 void tcp_poller::unwatch(tcp_link& link) noexcept {
-    if (link.fd() >= 0) {
-        ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, link.fd(), nullptr);
-    }
+    if (link.fd() >= 0) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, link.fd(), nullptr);
 }
 
 void tcp_poller::make_hot(tcp_link& link) noexcept {
@@ -166,44 +151,40 @@ std::size_t tcp_poller::poll_few(std::span<link_event> out) noexcept {
     if (arrivals_ && arrivals_->waiting()) take_arrivals();
     std::size_t count = 0;
     const std::size_t links = links_.size();
-    for (std::size_t i = 0; i < links && out.size() - count >= least_room; ++i) {
-        tcp_link& link = *links_[(turn_ + i) % links];
+    for (std::size_t i = 0; i < links && out.size() - count >= min_room; ++i) {
+        tcp_link& link = *links_[(first_link_ + i) % links];
         link.unblock();
         count += link.progress(out.subspan(count));
     }
-    ++turn_;
+    ++first_link_;
     quiet_ = quiet_ && count == 0;
     return count;
 }
 
 std::size_t tcp_poller::poll_many(std::span<link_event> out) noexcept {
-    if (hot_.empty() || polls_ % busy_polls_between_epolls == 0) {
-        ask_epoll(at_once);
-    }
+    if (hot_.empty() || polls_ % busy_polls_between_epolls == 0) ask_epoll(at_once);
     std::size_t count = 0;
-    // Each hot link has one turn; those that are not done stay hot, behind the others.
-    std::size_t turns = 0;
+    // Each hot link is polled once. Those that are not done stay hot, behind the others.
+    std::size_t polled = 0;
     std::size_t kept = 0;
     const std::size_t hot = hot_.size();
-    while (turns < hot && out.size() - count >= least_room) {
-        tcp_link* link = hot_[turns++];
+    while (polled < hot && out.size() - count >= min_room) {
+        tcp_link* link = hot_[polled++];
         count += link->progress(out.subspan(count));
         link->hot = link->has_work();
-        if (link->hot) {
-            hot_[kept++] = link;
-        }
+        if (link->hot) hot_[kept++] = link;
     }
-    if (turns == hot) {
+    if (polled == hot) {
         hot_.resize(kept);
     } else {
-        std::rotate(hot_.begin(), hot_.begin() + static_cast<std::ptrdiff_t>(turns), hot_.end());
-        // Now: those without a turn, then the first `turns` places, of which `kept` stay.
-        hot_.resize(hot - turns + kept);
+        std::rotate(hot_.begin(), hot_.begin() + static_cast<std::ptrdiff_t>(polled), hot_.end());
+        // Now: the links not polled, then the first `polled` places, of which `kept` stay.
+        hot_.resize(hot - polled + kept);
     }
     return count;
 }
 
-/// Takes what the epoll has: new connections, links with input, links that can send again. True: `other_fd_`
+/// Takes the epoll's events: new connections, links with input, links that can send again. True: `other_fd_`
 /// is readable.
 bool tcp_poller::ask_epoll(core::nanoseconds until) noexcept {
     std::array<epoll_event, epoll_events_at_once> events;
@@ -221,14 +202,10 @@ bool tcp_poller::ask_epoll(core::nanoseconds until) noexcept {
             continue;
         }
         auto& link = *static_cast<tcp_link*>(event.data.ptr);
-        if ((event.events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0) {
-            link.unblock();
-        }
+        if ((event.events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0) link.unblock();
         make_hot(link);
     }
-    if (arrived) {
-        take_arrivals();
-    }
+    if (arrived) take_arrivals();
     return other;
 }
 
@@ -247,20 +224,16 @@ bool tcp_poller::sleep(int other_fd, core::nanoseconds until) noexcept {
     return ask_epoll(until);
 }
 
-/// A read that sleeps spares a system call on the way of every answer. It cannot be woken by `other_fd`, so
-/// only a short one is tried, and after one in vain the epoll waits.
+/// A read that sleeps saves one system call per answer. `other_fd` cannot wake it, so the read is short, and
+/// after a read without result the epoll waits.
 bool tcp_poller::may_read_asleep(core::nanoseconds until) const noexcept {
     return reads_sleep_ && !quiet_ && links_.size() == 1 && links_.front()->only_reads() &&
            (until == core::never || until - core::now() > 2 * core::sleeping_read_limit);
 }
 
 bool tcp_poller::watch_other(int fd) noexcept {
-    if (fd == other_fd_) {
-        return true;
-    }
-    if (other_fd_ >= 0) {
-        ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, other_fd_, nullptr);
-    }
+    if (fd == other_fd_) return true;
+    if (other_fd_ >= 0) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, other_fd_, nullptr);
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.ptr = nullptr;
@@ -270,15 +243,11 @@ bool tcp_poller::watch_other(int fd) noexcept {
 }
 
 void tcp_poller::output_changed(tcp_link& link) noexcept {
-    if (!few()) {
-        sync_output(link);
-    }
+    if (!few()) sync_output(link);
 }
 
 void tcp_poller::sync_output(tcp_link& link) noexcept {
-    if (link.blocked() == link.watches_output || link.fd() < 0) {
-        return;
-    }
+    if (link.blocked() == link.watches_output || link.fd() < 0) return;
     epoll_event event{};
     event.events = link.blocked() ? EPOLLIN | EPOLLOUT : EPOLLIN;
     event.data.ptr = &link;
@@ -287,34 +256,23 @@ void tcp_poller::sync_output(tcp_link& link) noexcept {
 }
 
 bool tcp_poller::arm() noexcept {
-    if (arrivals_ && arrivals_->waiting()) {
-        return false;
-    }
-    if (!few()) {
-        return hot_.empty();
-    }
+    if (arrivals_ && arrivals_->waiting()) return false;
+    if (!few()) return hot_.empty();
     for (tcp_link* link : links_) {
-        if (link->has_work()) {
-            return false;
-        }
+        if (link->has_work()) return false;
         sync_output(*link);
     }
     return true;
 }
 
 void tcp_poller::disarm() noexcept {
-    if (std::exchange(slept_, false)) {
-        return;
-    }
+    if (std::exchange(slept_, false)) return;
     disarm_links();
 }
 
 void tcp_poller::disarm_links() noexcept {
-    if (few()) {
-        for (tcp_link* link : links_) {
-            link->after_sleep();
-        }
-    }
+    if (few())
+        for (tcp_link* link : links_) link->after_sleep();
 }
 
 }  // namespace accel::tcp

@@ -18,8 +18,8 @@
 
 namespace accel::tcp {
 
-/// All links of one thread over one epoll; on a server also the way by which connections arrive. Few links
-/// are read directly, one system call each; of many, only those that the epoll names.
+/// All links of one thread over one epoll; a server's also takes new connections. Few links are read
+/// directly, one system call each; among many, only those that the epoll names.
 class tcp_poller final : public core::poller {
   public:
     [[nodiscard]] static result<std::unique_ptr<core::poller>> open(const core::poller_options& options);
@@ -35,7 +35,7 @@ class tcp_poller final : public core::poller {
 
     // For the links.
     [[nodiscard]] bool is_server() const noexcept { return arrivals_.has_value(); }
-    /// This end's keys and what it wants of encryption; null: none.
+    /// This end's keys and its wish for encryption; null: none.
     [[nodiscard]] const core::security_identity* security() const noexcept { return security_.get(); }
     [[nodiscard]] bool encrypts() const noexcept;
     [[nodiscard]] bool has_to_encrypt() const noexcept;
@@ -43,11 +43,11 @@ class tcp_poller final : public core::poller {
     void allow_sleeping_reads(bool allowed) noexcept { reads_sleep_ = allowed; }
     /// Server: where the link waits for its client.
     [[nodiscard]] arrivals& door() noexcept { return *arrivals_; }
-    /// From now on the link is polled. False: the kernel has no news of it to give.
+    /// From now on the link is polled. False: the kernel cannot watch it.
     [[nodiscard]] bool add(tcp_link& link);
     /// Nothing is polled or awaited for the link any more; its socket is still open. Idempotent.
     void remove(tcp_link& link) noexcept;
-    /// The kernel has no more news of the link.
+    /// The kernel no longer watches the link.
     void unwatch(tcp_link& link) noexcept;
     /// The link has something to do at the next poll. Never allocates.
     void make_hot(tcp_link& link) noexcept;
@@ -73,7 +73,7 @@ class tcp_poller final : public core::poller {
     std::optional<arrivals> arrivals_;  ///< server
     std::vector<tcp_link*> links_;      ///< connected
     std::vector<tcp_link*> hot_;        ///< capacity for all links
-    std::size_t turn_ = 0;
+    std::size_t first_link_ = 0;
     std::uint32_t polls_ = 0;
     bool slept_ = false;        ///< by `sleep`, which leaves nothing to do for `disarm`
     bool quiet_ = false;        ///< the last read asleep brought nothing

@@ -35,19 +35,16 @@ void send_queue::push(std::uint32_t slot, std::byte* header, std::span<const std
 
 void send_queue::append(std::uint32_t slot) noexcept {
     entries_[slot].next = none;
-    if (head_ == none) {
+    if (head_ == none)
         head_ = slot;
-    } else {
+    else
         entries_[tail_].next = slot;
-    }
     tail_ = slot;
 }
 
 void send_queue::unlend(std::uint32_t slot, std::byte* room) noexcept {
     entry& e = entries_[slot];
-    if (!e.queued || !e.lent) {
-        return;
-    }
+    if (!e.queued || !e.lent) return;
     std::memcpy(room + e.sent, e.payload + e.sent, e.length - e.sent);
     e.payload = room;
     e.lent = false;
@@ -73,9 +70,7 @@ send_queue::record send_queue::next_record(const entry& e) noexcept {
 }
 
 void send_queue::add_piece(send_batch& out, const void* data, std::size_t size) noexcept {
-    if (size == 0) {
-        return;
-    }
+    if (size == 0) return;
     out.bytes += size;
     if (out.count > 0) {
         iovec& last = out.pieces[out.count - 1];
@@ -114,9 +109,7 @@ void send_queue::add_record(send_batch& out, std::uint32_t slot, const entry& e)
 void send_queue::skip(send_batch& out, std::size_t count) noexcept {
     out.bytes -= count;
     std::size_t gone = 0;
-    while (count > 0 && count >= out.pieces[gone].iov_len) {
-        count -= out.pieces[gone++].iov_len;
-    }
+    while (count > 0 && count >= out.pieces[gone].iov_len) count -= out.pieces[gone++].iov_len;
     iovec& first = out.pieces[gone];
     first.iov_base = static_cast<char*>(first.iov_base) + count;
     first.iov_len -= count;
@@ -125,16 +118,14 @@ void send_queue::skip(send_batch& out, std::size_t count) noexcept {
     out.count -= gone;
 }
 
-void send_queue::plan(send_batch& out, std::size_t most_bytes) const noexcept {
+void send_queue::plan(send_batch& out, std::size_t max_bytes) const noexcept {
     out.count = out.fragment_count = out.bytes = 0;
     out.pinned = out.more = false;
-    if (entries_[head_].pinned) {
-        return plan_pinned(out);
-    }
+    if (entries_[head_].pinned) return plan_pinned(out);
     constexpr std::size_t pieces_of_a_record = 4;
     const auto room = [&] {
-        return out.count + pieces_of_a_record <= send_batch::most_pieces &&
-               out.fragment_count < send_batch::most_fragments && out.bytes < most_bytes;
+        return out.count + pieces_of_a_record <= send_batch::max_pieces &&
+               out.fragment_count < send_batch::max_fragments && out.bytes < max_bytes;
     };
     const bool alone = entries_[head_].next == none;
     if (alone) {
@@ -146,13 +137,10 @@ void send_queue::plan(send_batch& out, std::size_t most_bytes) const noexcept {
         } while (e.sent < e.length && room());
     } else {
         for (std::uint32_t slot = head_; slot != none && !entries_[slot].pinned && room();
-             slot = entries_[slot].next) {
+             slot = entries_[slot].next)
             add_record(out, slot, entries_[slot]);
-        }
     }
-    if (record_sent_ > 0) {
-        skip(out, record_sent_);
-    }
+    if (record_sent_ > 0) skip(out, record_sent_);
 }
 
 /// Header and payload leave separately: the kernel goes on reading pinned bytes after the call, and a
@@ -163,9 +151,7 @@ void send_queue::plan_pinned(send_batch& out) const noexcept {
     if (record_sent_ < r.head_bytes) {
         add_head(out, head_, e, r.body_bytes);
         out.more = true;
-        if (record_sent_ > 0) {
-            skip(out, record_sent_);
-        }
+        if (record_sent_ > 0) skip(out, record_sent_);
         return;
     }
     const std::size_t done = record_sent_ - r.head_bytes;
@@ -181,9 +167,7 @@ std::uint32_t send_queue::book(std::size_t& count) noexcept {
         const std::size_t step = std::min(count, r.head_bytes + r.body_bytes - record_sent_);
         count -= step;
         record_sent_ += step;
-        if (record_sent_ < r.head_bytes + r.body_bytes) {
-            break;
-        }
+        if (record_sent_ < r.head_bytes + r.body_bytes) break;
         record_sent_ = 0;
         e.started = true;
         e.sent += r.body_bytes;

@@ -15,12 +15,12 @@ namespace accel::tcp {
 
 /// What one `sendmsg` hands to the kernel.
 struct send_batch {
-    static constexpr std::size_t most_pieces = 64;
-    static constexpr std::size_t most_fragments = 16;
+    static constexpr std::size_t max_pieces = 64;
+    static constexpr std::size_t max_fragments = 16;
 
-    std::array<iovec, most_pieces> pieces;
+    std::array<iovec, max_pieces> pieces;
     /// Left uninitialised: a batch is made for each call.
-    std::array<std::array<std::byte, sizeof(core::fragment_header)>, most_fragments> fragments;
+    std::array<std::array<std::byte, sizeof(core::fragment_header)>, max_fragments> fragments;
     std::size_t count = 0;
     std::size_t fragment_count = 0;
     std::size_t bytes = 0;
@@ -55,8 +55,8 @@ class send_queue {
     /// Forgets everything.
     void clear() noexcept;
 
-    /// The next bytes to send, at most about `most_bytes`. Precondition: not empty.
-    void plan(send_batch& out, std::size_t most_bytes) const noexcept;
+    /// The next bytes to send, at most about `max_bytes`. Precondition: not empty.
+    void plan(send_batch& out, std::size_t max_bytes) const noexcept;
     /// Books up to `count` bytes of the last plan as sent, and takes them off it. Returns the slot of a
     /// message that is now sent as a whole, or `none` once `count` is 0: call it until then.
     [[nodiscard]] std::uint32_t book(std::size_t& count) noexcept;

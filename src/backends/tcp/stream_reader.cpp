@@ -15,9 +15,7 @@ using core::slot_header;
 
 stream_reader::stream_reader(message_kind kind, std::shared_ptr<core::slot_memory> slots)
     : kind_(kind), slots_(std::move(slots)), places_(slots_->count()) {
-    for (place& p : places_) {
-        p.state = kind_ == message_kind::request ? phase::open : phase::closed;
-    }
+    for (place& p : places_) p.state = kind_ == message_kind::request ? phase::open : phase::closed;
 }
 
 void stream_reader::expect(std::uint32_t slot, std::uint32_t generation, std::span<std::byte> into) noexcept {
@@ -31,22 +29,16 @@ void stream_reader::expect(std::uint32_t slot, std::uint32_t generation, std::sp
 
 void stream_reader::redirect(std::uint32_t slot) noexcept {
     place& p = places_[slot];
-    if (p.into == nullptr || p.state == phase::closed) {
-        return;
-    }
-    if (p.state == phase::receiving && p.received > 0) {
-        std::memcpy(slots_->payload(slot), p.into, p.received);
-    }
+    if (p.into == nullptr || p.state == phase::closed) return;
+    if (p.state == phase::receiving && p.received > 0) std::memcpy(slots_->payload(slot), p.into, p.received);
     p.into = nullptr;
-    if (section_ == section::payload && current_ == slot && p.state == phase::receiving) {
+    if (section_ == section::payload && current_ == slot && p.state == phase::receiving)
         target_ = slots_->payload(slot) + p.received;
-    }
 }
 
 void stream_reader::consumed(std::uint32_t slot) noexcept {
-    if (kind_ == message_kind::request && places_[slot].state == phase::closed) {
+    if (kind_ == message_kind::request && places_[slot].state == phase::closed)
         places_[slot].state = phase::open;
-    }
 }
 
 std::size_t stream_reader::targets(std::array<iovec, 2>& out) noexcept {
@@ -75,9 +67,7 @@ void stream_reader::received(std::size_t count) noexcept {
 void stream_reader::advance(std::size_t count) noexcept {
     target_ += count;
     left_ -= count;
-    if (section_ == section::payload) {
-        places_[current_].received += count;
-    }
+    if (section_ == section::payload) places_[current_].received += count;
 }
 
 /// Takes what is staged of the current section.
@@ -93,9 +83,7 @@ stream_reader::outcome stream_reader::next(arrival& out) noexcept {
         if (section_ == section::header) {
             result = read_header();
         } else if (left_ > 0) {
-            if (staged() == 0) {
-                return outcome::nothing;
-            }
+            if (staged() == 0) return outcome::nothing;
             unstage(std::min(left_, staged()));
         } else {
             result = section_ == section::extension ? after_extension() : after_payload();
@@ -118,31 +106,23 @@ stream_reader::outcome stream_reader::next(arrival& out) noexcept {
 
 stream_reader::step stream_reader::read_header() noexcept {
     // Both kinds of header begin with version and kind.
-    if (staged() < 2) {
-        return step::starved;
-    }
+    if (staged() < 2) return step::starved;
     const auto kind = static_cast<message_kind>(staging_[begin_ + 1]);
-    if (kind == message_kind::fragment) {
+    if (kind == message_kind::fragment)
         return staged() < sizeof(fragment_header) ? step::starved : start_fragment();
-    }
-    if (kind != kind_) {
-        return step::violation;
-    }
+    if (kind != kind_) return step::violation;
     return staged() < sizeof(slot_header) ? step::starved : start_message();
 }
 
 stream_reader::step stream_reader::start_message() noexcept {
     const slot_header h = core::read_header(staging_.data() + begin_);
-    if (core::check_header(h, kind_) != status::ok || h.slot >= places_.size()) {
-        return step::violation;
-    }
+    if (core::check_header(h, kind_) != status::ok || h.slot >= places_.size()) return step::violation;
     place& p = places_[h.slot];
     const bool fragmented = (h.flags & core::header_flag::fragmented) != 0;
     const std::uint64_t room = p.into != nullptr ? p.room : slots_->capacity();
     const bool generation_fits = kind_ == message_kind::request || h.generation == p.generation;
-    if (p.state != phase::open || !generation_fits || h.length > room || (fragmented && h.length == 0)) {
+    if (p.state != phase::open || !generation_fits || h.length > room || (fragmented && h.length == 0))
         return step::violation;
-    }
     begin_ += sizeof h;
     std::memcpy(slots_->header(h.slot), &h, sizeof h);
     p.state = phase::receiving;
@@ -161,20 +141,15 @@ stream_reader::step stream_reader::start_message() noexcept {
 stream_reader::step stream_reader::start_fragment() noexcept {
     fragment_header f;
     std::memcpy(&f, staging_.data() + begin_, sizeof f);
-    if (f.version != core::protocol_version || f.reserved != 0) {
-        return step::violation;
-    }
-    if (is_goodbye(f) && kind_ == message_kind::request) {
-        return step::goodbye;
-    }
-    if (f.slot >= places_.size()) {
-        return step::violation;
-    }
+    if (f.version != core::protocol_version || f.reserved != 0) return step::violation;
+    if (is_goodbye(f) && kind_ == message_kind::request) return step::goodbye;
+    if (f.slot >= places_.size()) return step::violation;
     const place& p = places_[f.slot];
-    if (p.state != phase::receiving || !p.fragmented || p.generation != f.generation || f.length == 0 ||
-        f.length > p.length - p.received) {
+    // A message that comes whole is closed before the next header is read: only fragmented ones are
+    // receiving.
+    if (p.state != phase::receiving || p.generation != f.generation || f.length == 0 ||
+        f.length > p.length - p.received)
         return step::violation;
-    }
     begin_ += sizeof f;
     current_ = f.slot;
     aim(f.length);

@@ -21,8 +21,8 @@ struct arrival {
     std::span<std::byte> payload;
 };
 
-/// Turns the bytes of one connection into messages in slots, and refuses what no correct peer sends. Does no
-/// input itself: ask `targets` where the next bytes go, put some there, tell `received`, then call `next`
+/// Parses the bytes of one connection into messages in slots, and refuses what no correct peer sends. It
+/// reads no socket: ask `targets` where the next bytes go, put some there, call `received`, then call `next`
 /// until it has nothing. Headers and the first bytes of payloads pass through a staging buffer; the rest of a
 /// payload goes straight to its place.
 class stream_reader {
@@ -31,14 +31,14 @@ class stream_reader {
 
     enum class outcome : std::uint8_t { nothing, message, goodbye, violation };
 
-    /// `kind`: the only one the peer may send. Requests may come into every slot; a response only where one
+    /// `kind`: the only kind the peer may send. Requests may come into every slot, responses only where one
     /// is expected.
     stream_reader(core::message_kind kind, std::shared_ptr<core::slot_memory> slots);
 
-    /// Client: a response of this generation may come, into `into` or, when that is empty, into its slot;
-    /// never longer than a slot.
+    /// Client: expects a response of this generation. It goes into `into`, or into its slot if that is empty,
+    /// and is never longer than a slot.
     void expect(std::uint32_t slot, std::uint32_t generation, std::span<std::byte> into) noexcept;
-    /// Client: the response, and what has come of it, goes to its slot after all.
+    /// Client: the response goes to its slot instead, with the bytes that have already come.
     void redirect(std::uint32_t slot) noexcept;
     /// Server: the slot may take its next request.
     void consumed(std::uint32_t slot) noexcept;
@@ -48,7 +48,7 @@ class stream_reader {
     [[nodiscard]] std::size_t targets(std::array<iovec, 2>& out) noexcept;
     /// `count` bytes lie in the ranges that `targets` named.
     void received(std::size_t count) noexcept;
-    /// `goodbye` (from a client) and `violation` are final: nothing that follows has a meaning.
+    /// `goodbye` (from a client) and `violation` are final: the bytes that follow have no meaning.
     [[nodiscard]] outcome next(arrival& out) noexcept;
 
     /// True while bytes of an incomplete message are held.

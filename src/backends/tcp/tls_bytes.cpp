@@ -10,8 +10,7 @@
 #include <openssl/err.h>
 #include <sys/socket.h>
 
-/// Encrypting and decrypting, in the order of a message's way. Nothing here allocates, locks or logs, but for
-/// making.
+/// Encrypting, then decrypting. Only the constructor allocates; nothing here locks or logs.
 namespace accel::tcp {
 namespace {
 
@@ -23,7 +22,7 @@ bool is_transient(int number) noexcept {
 
 tls_bytes::tls_bytes(std::shared_ptr<core::tls_stream> stream, int socket)
     : stream_(std::move(stream)), ssl_(stream_->get()), socket_(socket) {
-    // Buffers stay from now on, or each record would allocate; these are larger than the handshake's.
+    // OpenSSL keeps its buffers from now on, else each record would allocate.
     SSL_clear_mode(ssl_, SSL_MODE_RELEASE_BUFFERS);
     SSL_set_default_read_buffer_len(ssl_, input_bytes);
     SSL_free_buffers(ssl_);
@@ -53,9 +52,10 @@ tls_bytes::write_outcome tls_bytes::write(const send_batch& batch, std::size_t& 
     return holds_output() ? write_outcome::blocked : write_outcome::done;
 }
 
-/// Records are full but for the last, because each costs a system call at either end. A piece that fills one
-/// is encrypted where it lies; where one piece ends and the next begins, both are copied together. So a small
-/// message with a lent payload is copied once, and of long ones one record in sixteen (a fragment's) is.
+/// All records but the last are full, because each costs a system call at both ends. A piece that fills a
+/// record is encrypted in place. Where one piece ends and the next begins, both are copied together. So a
+/// small message with a lent payload is copied once, and one record in sixteen (a fragment's) of a long
+/// message.
 std::span<const std::byte> tls_bytes::next_record(const send_batch& batch, cursor& at,
                                                   record_room& room) noexcept {
     const iovec& first = batch.pieces[at.piece];
@@ -81,7 +81,7 @@ std::span<const std::byte> tls_bytes::next_record(const send_batch& batch, curso
     return std::span(room).first(filled);
 }
 
-/// At most a record, which `bio_write` always takes as a whole: OpenSSL has never to be asked again.
+/// At most one record, which `bio_write` always takes whole, so OpenSSL never needs a retry.
 bool tls_bytes::encrypt(std::span<const std::byte> record) noexcept {
     std::size_t put = 0;
     if (SSL_write_ex(ssl_, record.data(), record.size(), &put) == 1) return true;
@@ -100,7 +100,7 @@ int tls_bytes::bio_write(BIO* bio, const char* data, int size) {
         std::memcpy(self.output_.data() + self.end_, rest.data(), rest.size());
         self.end_ += rest.size();
     }
-    return size;  // a failure is told by `write`, as OpenSSL still has to read
+    return size;  // `write` reports the failure: OpenSSL still has to read
 }
 
 void tls_bytes::flush() noexcept {
@@ -127,7 +127,7 @@ void tls_bytes::finish(std::span<const std::byte> last) noexcept {
 
 // Receiving.
 
-/// OpenSSL decrypts in its own buffer and copies from there: one copy more than a plain connection has.
+/// OpenSSL decrypts into its own buffer and copies from there: one copy more than on a plain connection.
 tls_bytes::read_outcome tls_bytes::read(std::span<std::byte> into, std::size_t& count,
                                         bool may_sleep) noexcept {
     may_sleep_ = may_sleep;
@@ -136,7 +136,7 @@ tls_bytes::read_outcome tls_bytes::read(std::span<std::byte> into, std::size_t& 
         const bool more = !drained_ || SSL_has_pending(ssl_) == 1;
         return more ? read_outcome::some : read_outcome::last;
     }
-    // Not SSL_get_error: the thread's queue of errors may hold the application's own.
+    // Not SSL_get_error: the thread's error queue may hold errors of the application.
     if (would_block_) return read_outcome::nothing;
     ERR_clear_error();
     return read_outcome::ended;
@@ -145,7 +145,7 @@ tls_bytes::read_outcome tls_bytes::read(std::span<std::byte> into, std::size_t& 
 int tls_bytes::bio_read(BIO* bio, char* data, int size) {
     auto& self = *static_cast<tls_bytes*>(BIO_get_data(bio));
     BIO_clear_retry_flags(bio);
-    // A record that comes in parts must not make a thread sleep for each of them.
+    // A thread must not sleep for each part of a record.
     const int flags = std::exchange(self.may_sleep_, false) ? 0 : MSG_DONTWAIT;
     const ssize_t got = ::recv(self.socket_, data, static_cast<std::size_t>(size), flags);
     self.drained_ = got < size;

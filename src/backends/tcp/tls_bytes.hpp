@@ -13,9 +13,9 @@
 
 namespace accel::tcp {
 
-/// The bytes of an encrypted data connection, where the kernel does not encrypt them. `write` never reads the
-/// same bytes twice: what the socket does not take stays here as ciphertext, at most a record. Allocates when
-/// made; OpenSSL allocates a few bytes for each record. One thread.
+/// The bytes of an encrypted data connection that the kernel does not encrypt. `write` never reads the same
+/// bytes twice: ciphertext that the socket does not take stays here, at most one record. The constructor
+/// allocates, and OpenSSL allocates a few bytes for each record. One thread.
 class tls_bytes {
   public:
     enum class read_outcome : std::uint8_t {
@@ -38,7 +38,7 @@ class tls_bytes {
     /// Decrypts into `into`: at most one record's bytes. `may_sleep`: the socket is read as it is, blocking
     /// or not, once.
     [[nodiscard]] read_outcome read(std::span<std::byte> into, std::size_t& count, bool may_sleep) noexcept;
-    /// Encrypts and sends. `taken` bytes, from the front, are not read any more, whatever the outcome is.
+    /// Encrypts and sends. The first `taken` bytes are not read any more, whatever the outcome.
     [[nodiscard]] write_outcome write(const send_batch& batch, std::size_t& taken) noexcept;
     /// True while ciphertext waits for the socket; `write` sends it, also with an empty batch.
     [[nodiscard]] bool holds_output() const noexcept { return begin_ != end_; }

@@ -28,15 +28,11 @@ bool zerocopy_ledger::read(int fd, std::uint32_t& first, std::uint32_t& last) no
     msghdr message{};
     message.msg_control = control.data();
     message.msg_controllen = control.size();
-    if (::recvmsg(fd, &message, MSG_ERRQUEUE | MSG_DONTWAIT) < 0) {
-        return false;
-    }
+    if (::recvmsg(fd, &message, MSG_ERRQUEUE | MSG_DONTWAIT) < 0) return false;
     for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
         const bool of_ip = (c->cmsg_level == SOL_IP && c->cmsg_type == IP_RECVERR) ||
                            (c->cmsg_level == SOL_IPV6 && c->cmsg_type == IPV6_RECVERR);
-        if (!of_ip) {
-            continue;
-        }
+        if (!of_ip) continue;
         sock_extended_err note;
         std::memcpy(&note, CMSG_DATA(c), sizeof note);
         if (note.ee_origin == SO_EE_ORIGIN_ZEROCOPY && note.ee_errno == 0) {
@@ -53,18 +49,14 @@ bool zerocopy_ledger::read(int fd, std::uint32_t& first, std::uint32_t& last) no
 }
 
 std::uint32_t zerocopy_ledger::take(std::uint32_t id) noexcept {
-    if (id - oldest_ >= next_ - oldest_) {
-        return none;
-    }
+    if (id - oldest_ >= next_ - oldest_) return none;
     std::uint32_t& entry = in_flight_[id % in_flight_.size()];
     const std::uint32_t slot = entry;
     if (slot != none) {
         --counts_[slot];
         entry = none;
     }
-    while (oldest_ != next_ && in_flight_[oldest_ % in_flight_.size()] == none) {
-        ++oldest_;
-    }
+    while (oldest_ != next_ && in_flight_[oldest_ % in_flight_.size()] == none) ++oldest_;
     return slot;
 }
 

@@ -13,7 +13,7 @@ namespace accel::tcp {
 class zerocopy_ledger {
   public:
     /// Below it, pinning pages costs more than the copy.
-    static constexpr std::size_t least_bytes = 64 << 10;
+    static constexpr std::size_t min_bytes = 64 << 10;
 
     /// Switches the socket to it; stays off where the kernel refuses.
     void enable(int fd, std::uint32_t slots);

@@ -20,7 +20,7 @@ namespace accel::zmq {
 
 class client_link;
 
-/// What the links of one client's poller share: the descriptor to sleep on, and who is polled.
+/// What the links of one client's poller share: the descriptor to sleep on, and the active links.
 class client_hub {
   public:
     client_hub();
@@ -47,7 +47,7 @@ class client_hub {
     bool watched_ = false;
 };
 
-/// How long a reception asleep lasts at most.
+/// The longest time that one blocking receive sleeps.
 inline constexpr int received_asleep_ms = 10;
 
 /// The client's end: one DEALER.
@@ -77,23 +77,23 @@ class client_link final : public core::link {
     // For the poller:
     /// At most one event; false: none.
     [[nodiscard]] bool receive(core::link_event& out) noexcept;
-    /// What `returned` means for the application; false: nothing.
+    /// Makes the event for a returned payload; false: the application needs none.
     [[nodiscard]] bool on_returned(const lent_payload& returned, core::link_event& out) noexcept;
     /// Whether there is nothing to receive.
     [[nodiscard]] bool quiet() noexcept;
     [[nodiscard]] bool gone() const noexcept { return gone_; }
-    /// Waits some milliseconds for a response, in the very call that receives it: spares the calls that only
+    /// Waits some milliseconds for a response in the call that receives it, which saves the calls that only
     /// look. False: none came.
     [[nodiscard]] bool receive_asleep() noexcept;
     /// Notices a connection that has gone.
     void check_connection() noexcept;
     [[nodiscard]] int fd() const noexcept { return fd_; }
     [[nodiscard]] int monitor_fd() const noexcept { return monitor_fd_; }
-    /// Nothing more can come from a server that keeps to the rules.
+    /// A correct server sends nothing more: every request has its response.
     [[nodiscard]] bool answered() const noexcept { return owed_ == 0; }
 
   private:
-    /// What is known of the last request in a slot.
+    /// The last request in a slot.
     struct request {
         slice response_into;
         std::uint32_t generation = 0;
@@ -115,14 +115,14 @@ class client_link final : public core::link {
     std::vector<request> requests_;
     in_flight::owner frames_;
     std::vector<core::link_event> deferred_;  ///< responses to requests that ZeroMQ still holds
-    message_part early_;                      ///< received asleep, if `has_early_`
+    message_part early_;                      ///< from a blocking receive, if `has_early_`
     bool has_early_ = false;
     std::uint32_t owed_ = 0;  ///< requests without a response yet
-    /// The socket has said that there is nothing, and nothing was done to it since: its descriptor will tell.
+    /// The socket was empty and has not been used since, so its descriptor signals the next message.
     bool dry_ = false;
     int fd_ = -1;
     int monitor_fd_ = -1;
-    bool gone_ = false;  ///< the connection is; `lost` was not yet reported
+    bool gone_ = false;  ///< the connection has gone; `lost` was not yet reported
     bool ended_ = false;
     bool closed_ = false;
 };
@@ -151,12 +151,12 @@ class client_poller final : public core::poller {
     std::shared_ptr<shared_context> zmq_;
     std::shared_ptr<client_hub> hub_;
     bool insecure_;
-    std::size_t turn_ = 0;
+    std::size_t first_link_ = 0;
     [[nodiscard]] bool may_receive_asleep(core::nanoseconds until) const noexcept;
 
     std::uint32_t empty_polls_ = 0;
-    bool vain_ = false;   ///< the last reception asleep was
-    bool woken_ = false;  ///< by what has not been found yet
+    bool vain_ = false;   ///< the last blocking receive brought nothing
+    bool woken_ = false;  ///< the event that woke the thread has not been found yet
 };
 
 }  // namespace accel::zmq

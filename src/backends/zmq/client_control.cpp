@@ -19,7 +19,7 @@ namespace {
 constexpr int slots_overhead = 8;
 
 error explain(const monitor_event& event, const std::string& endpoint) {
-    // Nothing else is known of a connection that ZeroMQ had no descriptor for.
+    // ZeroMQ does not report that it had no descriptor for the connection.
     if (!room_for_descriptors(1)) return out_of_descriptors("this process");
     if (event.what == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH)
         return {status::unauthorized, 0,
@@ -160,7 +160,7 @@ result<void> client_link::attach(const core::link_grant& grant, core::nanosecond
     return {};
 }
 
-/// A socket that shows the session's credentials.
+/// Makes a socket with the session's credentials.
 result<void> client_link::open_socket(const server_description& server, const core::session_token& token) {
     auto opened = owned_socket::open(zmq_->get(), ZMQ_DEALER);
     if (!opened) return opened.error();
@@ -190,7 +190,7 @@ result<void> client_link::connect(const std::string& endpoint, core::nanoseconds
     socket_.set(ZMQ_MAXMSGSIZE, largest);
     socket_.set(ZMQ_RCVTIMEO, received_asleep_ms);
     socket_.set(ZMQ_CONNECT_TIMEOUT, patience_ms);
-    // Later than the deadline here: what ZeroMQ reports before is the server's doing.
+    // Later than our deadline, so that a timeout reported by ZeroMQ is the server's.
     socket_.set(ZMQ_HANDSHAKE_IVL, patience_ms + 1'000);
     auto monitor = socket_monitor::open(
         zmq_->get(), socket_,

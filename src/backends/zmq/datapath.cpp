@@ -15,11 +15,10 @@
 namespace accel::zmq {
 namespace {
 
-/// A busy poller asks only this often whether its connection still stands.
+/// A busy poller checks its connection once in so many polls.
 constexpr std::uint32_t polls_between_checks = 1'024;
 
-/// What a sleeper waits for: the descriptors themselves, because an epoll around them costs a microsecond a
-/// turn.
+/// Waits on the descriptors themselves: an epoll around them would cost a microsecond for each sleep.
 class sleeper {
   public:
     void add(int fd) noexcept { fds_[count_++] = {fd, POLLIN, 0}; }
@@ -37,7 +36,7 @@ class sleeper {
 /// A client that takes no answer for so long is lost.
 constexpr core::nanoseconds longest_wait = std::chrono::seconds{10};
 
-/// Sending may take a notice away that somebody has been told to sleep on.
+/// Sending may consume the signal of a descriptor on which a thread is about to sleep.
 void renew_notice(owned_socket& socket, release_list& list) noexcept {
     if (list.armed() && (socket.events() & ZMQ_POLLIN) != 0) list.wake();
 }
@@ -52,7 +51,7 @@ status client_link::deliver(const core::outgoing& message) noexcept {
     std::memcpy(&sent.generation,
                 config_.send->header(message.slot) + offsetof(core::slot_header, generation),
                 sizeof sent.generation);
-    // The queue has no bound but the slots, so ZeroMQ says no only where there is no connection.
+    // Only the slots bound the queue, so ZeroMQ refuses only without a connection.
     dry_ = false;
     gone_ = !send_message(socket_.get(), *frames_, *config_.send, message, false);
     if (gone_) return status::peer_lost;
@@ -69,7 +68,8 @@ std::size_t server_poller::poll(std::span<core::link_event> out) noexcept {
     incoming in;
     const std::size_t before = count;
     for (std::size_t strangers = 0; count < out.size() && strangers < out.size();) {
-        // To ask in vain costs a system call. Where messages come one by one, the next turn asks.
+        // A receive without result costs a system call. While messages come one by one, the next poll
+        // receives.
         if (alone_ && count > before) break;
         hub_->dry = !identity.receive(hub_->router.get());
         if (hub_->dry) break;
@@ -83,7 +83,7 @@ std::size_t server_poller::poll(std::span<core::link_event> out) noexcept {
         if (!receive_message(hub_->router.get(), core::message_kind::request, in, verdict)) break;
         if (!from->ended()) from->arrive(in, verdict, out[count++]);
     }
-    // Two turns in a row with a message: they may come in bursts.
+    // Two polls in a row with a message: messages may come in bursts.
     alone_ = hub_->dry;
     return count;
 }
@@ -134,8 +134,8 @@ status server_link::deliver(const core::outgoing& message) noexcept {
     return status::ok;
 }
 
-/// ZeroMQ still holds the last answer of that slot, so its client has not read it: a correct one asks in a
-/// slot after it has the last answer.
+/// ZeroMQ still holds the slot's last answer, so the client has not read it. A correct client reads the
+/// answer before it uses the slot again.
 [[gnu::noinline]] status server_link::wait_for_room() noexcept {
     const core::nanoseconds at = core::now();
     if (waits_since_ == core::nanoseconds{}) waits_since_ = at;
@@ -148,19 +148,18 @@ std::size_t client_poller::poll(std::span<core::link_event> out) noexcept {
     const std::size_t links = hub_->active.size();
     const std::size_t share = links > 1 ? std::max<std::size_t>(1, (out.size() - count) / links) : out.size();
     for (std::size_t i = 0; i < links; ++i) {
-        client_link& from = *hub_->active[(turn_ + i) % links];
+        client_link& from = *hub_->active[(first_link_ + i) % links];
         const std::size_t end = std::min(out.size(), count + share);
         while (count < end && from.receive(out[count])) {
             ++count;
             if (from.answered()) break;
         }
     }
-    ++turn_;
-    if (count > 0) {
+    ++first_link_;
+    if (count > 0)
         woken_ = false;
-    } else if (std::exchange(woken_, false) || ++empty_polls_ % polls_between_checks == 0) {
+    else if (std::exchange(woken_, false) || ++empty_polls_ % polls_between_checks == 0)
         for (client_link* each : hub_->active) each->check_connection();
-    }
     return count;
 }
 
@@ -227,7 +226,7 @@ bool client_link::arrive(incoming& in, core::link_event& out) noexcept {
     out.header = header;
     out.payload = payload;
     if (frames_->want(header.slot)) return true;
-    // The answer came before ZeroMQ let go of the question: its memory is not given back yet.
+    // The answer came before ZeroMQ released the request, so the request's memory cannot be given back yet.
     deferred_.push_back(out);  // within reserved capacity
     return false;
 }
@@ -254,14 +253,13 @@ bool client_link::receive_asleep() noexcept {
 }
 
 void client_link::check_connection() noexcept {
-    while (const auto event = monitor_.next()) {
+    while (const auto event = monitor_.next())
         gone_ = gone_ || (event->what & (ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED)) != 0;
-    }
 }
 
 bool client_poller::arm() noexcept {
     hub_->returned->arm();
-    // Unless somebody sleeps on the descriptor, `sleep` is next, and looks itself.
+    // If nobody sleeps on the descriptor, `sleep` comes next and looks itself.
     const bool looks = hub_->watched();
     const bool quiet = hub_->returned->empty() &&
                        std::all_of(hub_->active.begin(), hub_->active.end(), [looks](client_link* each) {
@@ -298,7 +296,8 @@ bool client_poller::sleep(int other_fd, core::nanoseconds until) noexcept {
     return waiting.sleep(until);
 }
 
-/// It cannot be woken by `other_fd`, so it is short, and after one in vain the descriptors wait.
+/// `other_fd` cannot wake a blocking receive, so it is short. After one without result the thread sleeps on
+/// the descriptors.
 bool client_poller::may_receive_asleep(core::nanoseconds until) const noexcept {
     constexpr core::nanoseconds enough = 2 * std::chrono::milliseconds{received_asleep_ms};
     return !vain_ && hub_->active.size() == 1 && hub_->returned->expected() == 0 &&

@@ -47,7 +47,7 @@ bool split(std::span<const std::byte> bytes, Layout& front, std::optional<curve_
     if (front.way == mechanism::plain) return rest.empty();
     if (front.way != mechanism::curve || rest.size() != sizeof(curve_key)) return false;
     std::copy(rest.begin(), rest.end(), key.emplace().begin());
-    // With a key of zeros anybody could take that end's place.
+    // Anybody could impersonate an end whose key is zero.
     return std::any_of(rest.begin(), rest.end(), [](std::byte each) { return each != std::byte{0}; });
 }
 

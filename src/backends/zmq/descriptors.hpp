@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <string_view>
 
-/// libzmq ends the process where it finds no file descriptor for one of its threads, and waits in silence
-/// where it finds none for a connection. So descriptors are looked for before it needs them.
+/// libzmq aborts the process if it finds no file descriptor for one of its threads, and waits silently if it
+/// finds none for a connection. So descriptors are checked before libzmq needs them.
 namespace accel::zmq {
 
 /// For a context: its threads, and the sockets that come with it.

@@ -67,7 +67,7 @@ gatekeeper::entry entry_of(std::string_view domain_name, bool keyed, std::string
     return out += client;
 }
 
-/// In a time that does not depend on how much is right.
+/// Compares in constant time.
 bool same_token(const core::session_token& wanted, std::string_view shown) noexcept {
     if (shown.size() != wanted.size()) return false;
     unsigned difference = 0;
@@ -123,7 +123,7 @@ class gatekeeper::impl {
         socket_.close();
     }
 
-    /// What a client shows is used up with the first time that it is right.
+    /// A credential is used up the first time that it is right.
     [[nodiscard]] bool allowed(zap_request& request) noexcept {
         const bool keyed = request.text(mechanism) == "CURVE";
         const std::size_t wanted = keyed ? std::size_t{password} : std::size_t{frames};

@@ -11,15 +11,15 @@
 
 namespace accel::zmq {
 
-/// What a client shows of itself while it connects: with CURVE its public key, with PLAIN a user name (the
+/// A client's credential while it connects: with CURVE its public key, with PLAIN a user name (the
 /// index of its session) and a password (the session's token).
 struct credential {
     std::span<const std::byte> name;
     core::session_token password{};  ///< zeros with CURVE, where the key's owner proves itself
 };
 
-/// Answers ZeroMQ's question who may connect (ZAP, rfc.zeromq.org/spec/27) for all servers of one context:
-/// one thread. A credential is good once, from `expect` to `forget`. Thread-safe; the locks are short.
+/// Decides who may connect (ZAP, rfc.zeromq.org/spec/27) for all servers of one context, on one thread. A
+/// credential is good once, from `expect` to `forget`. Thread-safe; the locks are short.
 class gatekeeper {
   public:
     /// Under which a credential is remembered.
@@ -34,9 +34,9 @@ class gatekeeper {
     [[nodiscard]] bool running() const noexcept;
     /// A new ZAP domain's name, for one server socket.
     [[nodiscard]] std::string open_domain();
-    /// Empty: that name is expected there already.
+    /// Empty: this credential is expected already.
     [[nodiscard]] entry expect(const std::string& domain, bool keyed, const credential& client);
-    /// From now on nobody gets in with it. Unknown entries are ignored.
+    /// From now on the credential is refused. Unknown entries are ignored.
     void forget(const entry& which) noexcept;
 
   private:

@@ -67,7 +67,7 @@ void release_list::disarm() noexcept {
 void release_list::wake() noexcept {
     const std::uint64_t one = 1;
     static_cast<void>(!::write(fd_, &one, sizeof one));
-    // After the write: whoever sees it can also take the count away.
+    // After the write: the reader that sees it may also take the count.
     signalled_.store(true, std::memory_order_release);
 }
 
@@ -109,7 +109,7 @@ void in_flight::free_lent(void*, void* hint) {
         leave(payload);
         return;
     }
-    // The list, and the list's reader, hold it from here on. It may be the last that happens to this link.
+    // From here on the list and its reader hold the payload. This link may be gone afterwards.
     const std::shared_ptr<release_list> list = payload.owner->list_;
     payload.frames.fetch_sub(1, std::memory_order_release);
     payload.now.store(lent_payload::state::queued, std::memory_order_release);

@@ -22,8 +22,8 @@
 
 namespace accel::zmq {
 
-// ZeroMQ hands a message from our thread to its own with locks that ThreadSanitizer cannot see: it is told
-// here.
+// ThreadSanitizer cannot see the locks with which ZeroMQ hands a message from our thread to its own. These
+// calls tell it.
 inline void hand_over([[maybe_unused]] void* what) noexcept {
 #if defined(ACCEL_THREAD_SANITIZER)
     __tsan_release(what);
@@ -43,17 +43,17 @@ struct lent_payload {
         idle,
         held,    ///< ZeroMQ may touch it
         wanted,  ///< as held, and the poller wants to know when that ends
-        queued,  ///< that has ended, and the poller has not yet looked
+        queued,  ///< released, and the poller has not yet seen it
     };
     std::atomic<state> now{state::idle};
-    std::atomic<std::uint32_t> frames{0};  ///< that ZeroMQ has not let go of; 0: the slot may send again
+    std::atomic<std::uint32_t> frames{0};  ///< not yet released by ZeroMQ; 0: the slot may send again
     std::uint32_t slot = 0;
     in_flight* owner = nullptr;
     void* link = nullptr;
     lent_payload* next = nullptr;
 };
 
-/// How ZeroMQ's threads tell a poller what they have let go of: a list, and a descriptor to wake it.
+/// How ZeroMQ's threads tell a poller what they have released: a list, and a descriptor to wake it.
 /// Lock-free. What is on it stays alive until `in_flight::settle`.
 class release_list {
   public:
@@ -70,7 +70,7 @@ class release_list {
     }
     /// One that was returned, to be settled; null if none.
     [[nodiscard]] lent_payload* next() noexcept;
-    /// Settles what links that have gone were lent.
+    /// Settles payloads of links that have gone.
     void settle_forgotten() noexcept;
     /// From now on `push` makes the descriptor readable.
     void arm() noexcept { armed_.store(true, std::memory_order_seq_cst); }
@@ -97,8 +97,8 @@ class release_list {
     int fd_;
 };
 
-/// Counts the frames of one link that ZeroMQ has not let go of, slot by slot, and keeps the slots alive until
-/// it has, even if the link has gone. Held by the link and by each such frame; destroys itself with the last.
+/// Counts, for each slot of a link, the frames that ZeroMQ has not released, and keeps the slots alive until
+/// then, even if the link has gone. Held by the link and by each such frame; destroys itself with the last.
 class in_flight {
   public:
     /// For `free` of zmq_msg_init_data: of a frame in a slot, or of a lent payload. The hint is its
@@ -122,11 +122,11 @@ class in_flight {
     [[nodiscard]] bool idle() const noexcept { return holders_.load(std::memory_order_acquire) == 1; }
     [[nodiscard]] lent_payload& lent(std::uint32_t slot) noexcept { return lent_[slot]; }
     [[nodiscard]] release_list& list() noexcept { return *list_; }
-    /// True: ZeroMQ has let go already. False: `list` will say when.
+    /// True: ZeroMQ has released it already. False: `list` will say when.
     [[nodiscard]] bool want(std::uint32_t slot) noexcept;
     /// After taking a payload off the list.
     static void settle(lent_payload& returned) noexcept;
-    /// The link is gone: nobody wants to know any more.
+    /// The link is gone: nobody waits for releases any more.
     void forget() noexcept;
     [[nodiscard]] bool forgotten() const noexcept { return forgotten_; }
 

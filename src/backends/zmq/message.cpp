@@ -4,7 +4,7 @@
 namespace accel::zmq {
 namespace {
 
-/// The frames behind the header frame. False: not those that the header announces.
+/// Reads the frames behind the header frame. False: they do not match the header.
 [[nodiscard]] bool receive_rest(void* socket, incoming& in) noexcept {
     const std::size_t length = in.header.length;
     bool more = in.body.more();
@@ -49,11 +49,10 @@ void receive_rest_of_message(void* socket, core::message_kind kind, incoming& in
     verdict = core::check_header(in.header, kind);
     if (verdict == status::ok && (in.header.flags & core::header_flag::fragmented) != 0)
         verdict = status::protocol_error;
-    if (verdict != status::ok) {
+    if (verdict != status::ok)
         drop_rest(socket, in.body);
-    } else if (!receive_rest(socket, in)) {
+    else if (!receive_rest(socket, in))
         verdict = status::protocol_error;
-    }
 }
 
 }  // namespace accel::zmq

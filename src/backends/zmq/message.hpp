@@ -20,7 +20,7 @@ namespace accel::zmq {
 /// responses are tiny.
 inline constexpr std::int64_t frame_overhead = 4'096;
 
-/// Who a client is, to a server's ROUTER: its routing id.
+/// A client's routing id at a server's ROUTER.
 struct client_identity {
     char letter = 'S';
     std::uint8_t version = 1;
@@ -38,7 +38,7 @@ static_assert(sizeof(client_identity) == 24);
     return identity;
 }
 
-/// In a time that does not depend on how much is right.
+/// Compares in constant time.
 [[nodiscard]] inline bool same_identity(const client_identity& a, const client_identity& b) noexcept {
     std::uint64_t left[3];
     std::uint64_t right[3];
@@ -87,7 +87,7 @@ inline void drop_rest(void* socket, const message_part& last) noexcept {
     }
 }
 
-/// A message as it came in: the payload is at `offset` of `body`.
+/// A received message; the payload is at `offset` of `body`.
 struct incoming {
     message_part body;
     core::slot_header header;
@@ -95,7 +95,7 @@ struct incoming {
 };
 
 /// Reads the message that begins on `socket`, whole, and checks its shape. False: nothing there. `verdict` is
-/// not `ok` for what no correct peer of `kind` sends.
+/// not `ok` if no correct peer of `kind` sends this.
 [[nodiscard]] bool receive_message(void* socket, core::message_kind kind, incoming& in,
                                    status& verdict) noexcept;
 

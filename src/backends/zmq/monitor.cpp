@@ -18,8 +18,8 @@ result<socket_monitor> socket_monitor::open(void* context, owned_socket& watched
     const std::string endpoint = fmt::format("inproc://accel.monitor.{}", counter.fetch_add(1));
     auto pair = owned_socket::open(context, ZMQ_PAIR);
     if (!pair) return pair.error();
-    // Without a bound: ZeroMQ's own thread would wait for us where the queue is full. A client's socket makes
-    // one connection, so there are few events.
+    // Unbounded, because ZeroMQ's own thread would block on a full queue. A client's socket makes one
+    // connection, so there are few events.
     pair->set(ZMQ_RCVHWM, 0);
     if (zmq_socket_monitor(watched.get(), endpoint.c_str(), events) != 0 ||
         zmq_connect(pair->get(), endpoint.c_str()) != 0) {

@@ -31,8 +31,7 @@ struct server_entrance {
     owned_socket router;
 };
 
-/// What the links of one server's poller share: the ROUTER, and which link is behind which index. Outlives
-/// both.
+/// What the links of one server's poller share: the ROUTER, and the link of each index. Outlives both.
 class server_hub {
   public:
     explicit server_hub(server_entrance entrance);
@@ -45,7 +44,7 @@ class server_hub {
     [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
     [[nodiscard]] const std::optional<curve_key>& key() const noexcept { return key_; }
     // Any thread:
-    /// Lets a client in, once, until `forget`. Empty: somebody else is expected with the same.
+    /// Lets a client in, once, until `forget`. Empty: another client is expected with the same credential.
     [[nodiscard]] gatekeeper::entry expect(const credential& client) {
         return gate_->expect(domain_, key_.has_value(), client);
     }
@@ -70,7 +69,7 @@ class server_hub {
     owned_socket router;
     std::shared_ptr<release_list> returned = std::make_shared<release_list>();
     int router_fd;
-    /// The router has said that there is nothing, and nothing was done to it since: its descriptor will tell.
+    /// The router was empty and has not been used since, so its descriptor signals the next message.
     bool dry = false;
 
   private:
@@ -126,7 +125,7 @@ class server_link final : public core::link {
     arrival_slots arrivals_;
     in_flight::owner frames_;
     gatekeeper::entry entry_;          ///< of its client, once attached
-    core::nanoseconds waits_since_{};  ///< an answer for room; 0: none does
+    core::nanoseconds waits_since_{};  ///< since when an answer waits for room; 0: none waits
     bool activated_ = false;
     bool ended_ = false;
     bool closed_ = false;

@@ -19,7 +19,7 @@
 namespace accel::zmq {
 namespace {
 
-/// Unread messages of one client, after which its connection is left waiting.
+/// The most unread messages of one client; then its connection waits.
 constexpr int receive_queue = 64;
 /// How long a stranger may take to show who it is.
 constexpr int handshake_ms = 5'000;
@@ -28,7 +28,7 @@ constexpr int stalled_ms = 10'000;
 constexpr int listen_backlog = 1'024;
 constexpr int zap_enforce_domain = 93;  // ZMQ_ZAP_ENFORCE_DOMAIN: named in zmq.h only for draft builds
 
-/// Nobody gets in but whom the gatekeeper expects.
+/// Only clients that the gatekeeper expects get in.
 bool secure(owned_socket& router, const std::string& domain, const std::optional<key_pair>& keys) {
     const auto* text = reinterpret_cast<const std::byte*>(domain.data());
     const bool named = router.set(zap_enforce_domain, 1) && router.set(ZMQ_ZAP_DOMAIN, {text, domain.size()});
@@ -137,7 +137,7 @@ server_link* server_hub::find(message_part& identity) noexcept {
     for (int attempt = 0; attempt < 2; ++attempt) {
         server_link* const behind = shown.index < links_.size() ? links_[shown.index] : nullptr;
         if (behind != nullptr && same_identity(shown, behind->identity())) return behind;
-        // It may have been opened since this turn began.
+        // It may have been opened since this poll began.
         merge_activated();
     }
     return nullptr;
@@ -165,11 +165,10 @@ result<void> server_link::attach(const core::link_grant& grant, core::nanosecond
     if (!client) return client.error();
     if (client->key.has_value() != hub_->key().has_value()) return mixed_keys();
     credential shown;
-    if (client->key) {
+    if (client->key)
         shown.name = *client->key;
-    } else {
+    else
         shown = {std::as_bytes(std::span{&identity_.index, 1}), config_.token};
-    }
     entry_ = hub_->expect(shown);
     wipe(shown.password);
     if (!entry_.empty()) return {};
@@ -187,12 +186,11 @@ bool server_link::close() noexcept {
         ended_ = true;
         hub_->forget(entry_);
         frames_->forget();
-        // What no peer was ever told of is not known to the polling thread.
-        if (activated_) {
+        // No peer knows this link, so the polling thread does not either.
+        if (activated_)
             hub_->remove(identity_.index);
-        } else {
+        else
             hub_->put_index(identity_.index);
-        }
     }
     if (activated_) hub_->returned->settle_forgotten();
     return frames_->idle();
@@ -224,7 +222,7 @@ result<std::unique_ptr<core::poller>> server_poller::open(const std::shared_ptr<
 }
 
 result<std::unique_ptr<core::link>> server_poller::open_link(const core::link_config& config) {
-    // One for the connection to come, and some for those of others.
+    // One for the coming connection, and some for others.
     if (!room_for_descriptors(socket_descriptors)) return out_of_descriptors("the server");
     return std::unique_ptr<core::link>{std::make_unique<server_link>(hub_, config)};
 }

@@ -11,8 +11,8 @@
 
 namespace accel::zmq {
 
-/// The ZeroMQ context of a backend, and who lets clients in. Every poller and link holds it, so it is
-/// terminated behind the last socket. Thread-safe.
+/// The ZeroMQ context of a backend, and its gatekeeper. Every poller and link holds it, so it ends after the
+/// last socket. Thread-safe.
 class shared_context {
   public:
     /// `system_error` where descriptors are short.

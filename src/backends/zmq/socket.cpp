@@ -44,9 +44,8 @@ result<address_list> addresses_of(const std::string& name, bool to_bind) {
 }
 
 const addrinfo& preferred(const addrinfo& first) noexcept {
-    for (const addrinfo* each = &first; each != nullptr; each = each->ai_next) {
+    for (const addrinfo* each = &first; each != nullptr; each = each->ai_next)
         if (each->ai_family == AF_INET) return *each;
-    }
     return first;
 }
 

@@ -46,11 +46,11 @@ class channel_calls {
                                    completion_room& out) noexcept;
     /// The transport no longer touches what was lent for this slot.
     void on_buffer_released(std::uint32_t slot) noexcept;
-    /// Completions that wait.
-    void hand_out(completion_room& out) noexcept;
+    /// Completions that wait. Returns what is left of the room.
+    [[nodiscard]] completion_room hand_out(completion_room out) noexcept;
 
     /// Completes a call before its answer: at once, unless the transport still touches memory that was lent
-    /// for it. Then the server has a `peer_timeout` to let go of it.
+    /// for it. Then the server has a `peer_timeout` to release it.
     void end_early(channel_slot& slot, status why, nanoseconds at, const channel_lifecycle& over) noexcept;
     /// Ends what is too late. True: lent memory of a call that has ended is kept for too long.
     [[nodiscard]] bool expire(nanoseconds at, const channel_lifecycle& over) noexcept;

@@ -73,7 +73,7 @@ class channel_lifecycle {
         return ending_ ? request_.options.close_timeout : request_.options.peer_timeout;
     }
 
-    /// Sleeps until the connection has news, `copies` (or -1) is readable, or `until`.
+    /// Sleeps until the connection has events, `copies` (or -1) is readable, or `until`.
     void sleep(nanoseconds until, int copies) noexcept;
     /// Before sleeping on `event_set::fd`. False: something is ready.
     [[nodiscard]] bool arm() noexcept;

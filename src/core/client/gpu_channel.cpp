@@ -133,7 +133,8 @@ result<gpu_channel> gpu_channel::connect(context& ctx, std::string_view uri, con
                      "connect another"};
     }
     core::kernel_options kernels{request->context->gpus(), nullptr, 1, {}, request->options.call_timeout};
-    kernels.most = {request->options.slots, request->options.request_bytes, request->options.response_bytes};
+    kernels.limits = {request->options.slots, request->options.request_bytes,
+                      request->options.response_bytes};
     if (request->options.memory != memory_kind::host()) {
         auto opened = request->context->gpus()->open(request->options.memory);
         if (!opened) return opened.error();

@@ -19,6 +19,9 @@ constexpr nanoseconds address_patience = std::chrono::seconds{1};
 /// How long a handshake may take; then another connection is tried.
 constexpr nanoseconds handshake_patience = std::chrono::seconds{3};
 constexpr nanoseconds answer_grace = std::chrono::milliseconds{250};
+/// After so many refusals in a row, half a second of them, nobody waits for a server that starts late. They
+/// are counted, so that a machine that stands still does not end the wait.
+constexpr int patient_refusals = 10;
 
 bool same(const link_geometry& a, const link_geometry& b) {
     return a.slots == b.slots && a.request_bytes == b.request_bytes && a.response_bytes == b.response_bytes;
@@ -71,16 +74,19 @@ void client_connection::end() {
 
 void client_connection::connect() {
     next_address_ = 0;
+    refused_ = false;
     connect_next(EADDRNOTAVAIL);
 }
 
-/// Addresses that refuse are passed over; when none is left, all are tried again a little later, until the
-/// questions expire.
+/// Skips addresses that refuse. When none is left, tries all of them again a little later, until the
+/// questions expire or have been refused often enough.
 void client_connection::connect_next(int last_failure) {
     disconnect();
+    note_failure(last_failure);
     while (next_address_ < address_.addresses.size()) {
         unique_fd socket;
         last_failure = start_connecting(address_.addresses[next_address_++], socket);
+        note_failure(last_failure);
         if (last_failure != 0) continue;
         tune_control_socket(socket.get());
         stream_ = control_stream(std::move(socket));
@@ -91,10 +97,29 @@ void client_connection::connect_next(int last_failure) {
     }
     connect_at_ = now() + retry_interval;
     if (out_of_descriptors(last_failure))
-        fail_calls(
-            {status::system_error, last_failure,
-             fmt::format("no descriptor is left to connect to {}; raise the limit of open files (ulimit -n)",
-                         name())});
+        return fail_calls(no_descriptor_left("to connect to " + name(), last_failure));
+    count_refusal();
+}
+
+void client_connection::note_failure(int failure) {
+    refused_ = refused_ || failure == ECONNREFUSED;
+}
+
+/// An address that neither answers nor refuses makes each round take longer, up to the deadline.
+void client_connection::count_refusal() {
+    for (auto each = calls_.begin(); each != calls_.end();) {
+        int& refusals = each->second->refusals;
+        refusals = refused_ ? refusals + 1 : 0;
+        if (refusals < patient_refusals) {
+            ++each;
+            continue;
+        }
+        each->second->complete(
+            error{status::peer_lost, ECONNREFUSED,
+                  fmt::format("nothing listens at {}: start the server, or correct host and port", name())});
+        each = calls_.erase(each);
+        idle_since_ = now();
+    }
 }
 
 pollfd client_connection::poll_item() const noexcept {
@@ -131,7 +156,7 @@ void client_connection::shake_hands() {
     if (outcome == tls_outcome::closed || outcome == tls_outcome::failed) on_broken();
 }
 
-/// Whether the server lets us in we learn from its first answer.
+/// The server's first answer tells whether it lets this client in.
 void client_connection::greet() {
     state_ = state::ready;
     connect_by_ = never;
@@ -169,8 +194,8 @@ void client_connection::refuse(const error& why) {
     fail_calls(why);
 }
 
-/// Why a connection ended is what TLS says, if it is a matter of keys. Else it is tried again: the server may
-/// just restart, or have too many connections.
+/// TLS gives the reason if keys were refused. Any other end is tried again: the server may be restarting, or
+/// have too many connections.
 void client_connection::on_broken() {
     const tls_stream* tls = stream_.tls();
     const bool keys = tls != nullptr && tls->refused();
@@ -188,11 +213,10 @@ void client_connection::receive() {
         heard_ = listening_.listened();
         closed_unheard_ = false;
         auto message = decode_control(*bytes);
-        if (message) {
+        if (message)
             on_message(*message);
-        } else {
+        else
             on_malformed(*bytes, message.error());
-        }
         if (state_ != state::ready) return;
     }
     if (stream_.violated())
@@ -203,7 +227,7 @@ void client_connection::receive() {
     more_ = read == control_stream::outcome::ok && stream_.holds_input();
 }
 
-/// The question that it answers, if it answers one, fails: its session could not be used.
+/// Fails the question that this message answers, if there is one: its session could not be used.
 void client_connection::on_malformed(std::span<const std::byte> bytes, const error& why) {
     log().limited(address_.host).warn("dropped a control message of {}: {}", name(), why.message);
     const auto call = take_call(answer_of_malformed(bytes));
@@ -218,11 +242,10 @@ void client_connection::send(const control_message& message) {
 }
 
 void client_connection::send_question(std::uint64_t request, const waiting_call& call) {
-    if (call.session) {
+    if (call.session)
         send({request, hello{*call.session, now()}});
-    } else {
+    else
         send({request, query{}});
-    }
 }
 
 void client_connection::send_heartbeat() {
@@ -239,11 +262,10 @@ void client_connection::on_message(const control_message& message) {
     if (const auto* no = std::get_if<refused>(&message.body)) return on_refused(message, *no);
     if (const auto* list = std::get_if<offers>(&message.body)) {
         const auto call = take_call(message.request);
-        if (call && call->session) {
+        if (call && call->session)
             call->complete(wrong_answer());
-        } else if (call) {
+        else if (call)
             call->complete(list->schemes);
-        }
         return;
     }
     if (const auto* beat = std::get_if<heartbeat>(&message.body)) {
@@ -262,7 +284,7 @@ void client_connection::on_refused(const control_message& message, const refused
     if (const auto call = take_call(message.request)) call->complete(std::move(why));
 }
 
-/// What is wrong with a grant; empty if it is what was asked for.
+/// What is wrong with a grant; empty if it fits the request.
 std::string client_connection::unsound(const session_request& asked, const session_grant& grant) const {
     if (!same(grant.granted, asked.wanted)) return "slots or sizes";
     if (grant.version < asked.version_min || grant.version > asked.version_max) return "a protocol version";
@@ -358,7 +380,7 @@ void client_connection::judge_silence() {
         each->second.watch->end(status::peer_lost);
         send({0, goodbye{each->first, status::peer_lost}});
         each = sessions_.erase(each);
-        // Whoever was silent is not asked again on the same connection.
+        // A silent server is not asked again on the same connection.
         if (sessions_.empty()) return lose(status::peer_lost);
     }
 }

@@ -22,11 +22,11 @@
 
 namespace accel::core {
 
-/// Where a server is, and with which keys it is spoken to.
+/// A server's addresses, and the keys for it.
 struct server_address {
     std::string host;
     std::uint16_t port = 0;
-    std::vector<socket_address> addresses;  ///< of the host; tried in turn
+    std::vector<socket_address> addresses;  ///< of the host; tried one after another
     std::shared_ptr<const security_identity> security;
 };
 
@@ -47,12 +47,13 @@ class waiting_call {
         done_.notify_one();
         return true;
     }
-    /// Nothing: still no answer shortly after the deadline.
+    /// Empty: no answer came until shortly after the deadline.
     [[nodiscard]] std::optional<answer> wait();
 
     const std::optional<session_request> session;  ///< empty: a query for offers
     const std::shared_ptr<session_watch> watch;
     const nanoseconds deadline;
+    int refusals = 0;  ///< of the server's host in a row; the control thread's
 
   private:
     friend struct client_connection_view;  // of the fuzz targets
@@ -73,16 +74,16 @@ class client_connection {
     void ask(std::shared_ptr<waiting_call> call);
     /// False: no such session here, or it is not the one of `watch`.
     bool close_session(std::uint64_t session_id, const session_watch* watch);
-    /// Says goodbye where there is someone to hear it.
+    /// Says goodbye if the connection still stands.
     void end();
 
     /// What to wait for; a descriptor of -1 while there is nothing.
     [[nodiscard]] pollfd poll_item() const noexcept;
-    /// Takes what has come, a bounded part of it; goes on connecting.
+    /// Handles a bounded part of the input; goes on connecting.
     void progress(short events);
-    /// Sends and judges what time demands; returns when to be called again.
+    /// Sends heartbeats and checks deadlines; returns when to be called again.
     [[nodiscard]] nanoseconds run_timers();
-    /// TLS or a bound has kept something: `progress` has more to do at once.
+    /// TLS or a bound has kept input: `progress` has more to do at once.
     [[nodiscard]] bool has_more() const noexcept { return more_; }
     /// Nobody has used it for a while.
     [[nodiscard]] bool finished() const noexcept { return finished_; }
@@ -99,6 +100,9 @@ class client_connection {
 
     void connect();
     void connect_next(int last_failure);
+    void note_failure(int failure);
+    /// All addresses of the host have been tried. Questions that were refused too often end.
+    void count_refusal();
     void on_connected();
     void shake_hands();
     void greet();
@@ -133,9 +137,10 @@ class client_connection {
     state state_ = state::disconnected;
     control_stream stream_{unique_fd{}};
     std::size_t next_address_ = 0;
+    bool refused_ = false;  ///< an address has said in this round that nothing listens there
     nanoseconds connect_at_{};
-    nanoseconds connect_by_ = never;  ///< this address has its chance until then
-    bool closed_unheard_ = false;     ///< the last connections were, before the server said a word
+    nanoseconds connect_by_ = never;  ///< deadline of the current address
+    bool closed_unheard_ = false;     ///< the last connections closed before the server sent anything
     bool more_ = false;
     bool wants_write_ = false;  ///< TLS does, while it shakes hands
     std::map<std::uint64_t, std::shared_ptr<waiting_call>> calls_;

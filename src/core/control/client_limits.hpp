@@ -11,7 +11,7 @@
 
 namespace accel::core {
 
-/// So many at once, then so many a second.
+/// A token bucket: a burst at once, then a rate per second.
 class token_bucket {
   public:
     token_bucket(std::uint32_t burst, std::uint32_t per_second) noexcept
@@ -29,7 +29,7 @@ class token_bucket {
         refilled_ = at;
     }
     [[nodiscard]] bool full() const noexcept { return tokens_ >= burst_; }
-    /// Until `count` tokens are there.
+    /// Time until `count` tokens are there.
     [[nodiscard]] nanoseconds time_until(std::uint32_t count) const noexcept {
         const double missing = std::max(0.0, std::min<double>(count, burst_) - tokens_);
         return std::chrono::duration_cast<nanoseconds>(std::chrono::duration<double>(missing / per_second_));

@@ -14,14 +14,14 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-/// A control server's connections until it is known who they are and what for. They are few, each has a
-/// deadline, and their handshakes wait for their turns.
+/// A control server's connections until their peer and purpose are known. They are few, each has a deadline,
+/// and their handshakes are queued.
 namespace accel::core {
 namespace {
 
-constexpr int accepts_a_turn = 32;
+constexpr int max_accepts_per_round = 32;
 /// Each takes about a third of a millisecond.
-constexpr int handshakes_a_turn = 4;
+constexpr int max_handshakes_per_round = 4;
 constexpr nanoseconds pause_without_descriptors = std::chrono::milliseconds{50};
 
 /// An alert as TLS has them (RFC 8446, section 6), in a record of its own: fatal, access_denied.
@@ -36,7 +36,7 @@ bool begins_with(std::span<const std::byte> bytes, std::string_view greeting) no
 }  // namespace
 
 void control_server::impl::accept_some() {
-    for (int i = 0; i < accepts_a_turn; ++i) {
+    for (int i = 0; i < max_accepts_per_round; ++i) {
         unique_fd socket;
         const listener::outcome outcome = door_.accept(socket);
         if (outcome == listener::outcome::none) return;
@@ -47,7 +47,7 @@ void control_server::impl::accept_some() {
     }
 }
 
-/// Nothing is accepted for a moment, or this thread would do nothing but turn connections away.
+/// Stops accepting for a moment, else this thread would do nothing but refuse connections.
 void control_server::impl::shed() {
     log().limited().error(
         "no descriptor is left for a new connection: it was closed; raise the limit of open files "
@@ -83,13 +83,12 @@ void control_server::impl::forget_half_open(const server_connection& which) {
     if (found->second.empty()) half_open_of_.erase(found);
 }
 
-/// The oldest connection that has not said who it is gives way: of the address with the most, so that those
-/// of others stay. Equal shares: of the newcomer's own address.
+/// Drops the oldest unauthenticated connection of the address that has the most, so that other addresses keep
+/// theirs. If all have equal shares, that is the newcomer's own address.
 void control_server::impl::make_room(const std::string& address) {
     auto most = half_open_of_.find(address);
-    for (auto each = half_open_of_.begin(); each != half_open_of_.end(); ++each) {
+    for (auto each = half_open_of_.begin(); each != half_open_of_.end(); ++each)
         if (most == half_open_of_.end() || each->second.size() > most->second.size()) most = each;
-    }
     if (most == half_open_of_.end()) return;
     server_connection* oldest = find(*most->second.begin());
     if (oldest == nullptr) return;
@@ -112,7 +111,7 @@ void control_server::impl::on_readable(server_connection& which) {
         case connection_stage::attaching:
             return read_greeting(which);
         case connection_stage::serving:
-            // While it is not read, the only news is its end.
+            // While it is not read, its only event is its end.
             if (which.paused_until != nanoseconds{0}) return lose(which, status::peer_lost);
             return read_messages(which);
         case connection_stage::leaving:
@@ -139,27 +138,26 @@ void control_server::impl::on_first_byte(server_connection& which) {
     queue_waits_ = false;
 }
 
-/// The newest first: under a flood that asks for more than there is, each newcomer has its chance, where the
-/// oldest would have been given up before its turn.
+/// The newest first: under a flood each newcomer has a chance, whereas the oldest would have given up before
+/// it is served.
 void control_server::impl::start_handshakes() {
-    int left = handshakes_a_turn;
+    int left = max_handshakes_per_round;
     std::vector<std::uint64_t> passed_over;
     while (!queued_.empty() && left > 0) {
         const std::uint64_t id = queued_.back();
         queued_.pop_back();
         server_connection* which = find(id);
         if (which == nullptr || which->stage != connection_stage::queued) continue;
-        if (start_handshake(*which)) {
+        if (start_handshake(*which))
             --left;
-        } else {
+        else
             passed_over.push_back(id);
-        }
     }
     queued_.insert(queued_.end(), passed_over.rbegin(), passed_over.rend());
-    queue_waits_ = !queued_.empty() && left == handshakes_a_turn;
+    queue_waits_ = !queued_.empty() && left == max_handshakes_per_round;
 }
 
-/// False: its address has had its share for now.
+/// False: its address has used up its share for now.
 bool control_server::impl::start_handshake(server_connection& which) {
     if (!handshakes_.take(which.client.address, now())) return false;
     auto tls = tls_stream::accept(identity_->keys, which.stream.fd(),
@@ -262,8 +260,8 @@ void control_server::impl::on_control_greeting(server_connection& which) {
     read_messages(which);
 }
 
-/// A place for one more control connection of this client. Connections without a session give way, the oldest
-/// first: the client's own where it has too many, else anybody's.
+/// Makes room for one more control connection of this client. Drops connections without a session, the oldest
+/// first: the client's own if it has too many, else any client's.
 bool control_server::impl::find_place(const std::string& account) {
     const bool own_full = clients_[account] >= limits_.max_client_connections;
     const bool all_full = connections_.size() - half_open_ >= limits_.max_connections;
@@ -283,26 +281,26 @@ bool control_server::impl::find_place(const std::string& account) {
     return true;
 }
 
-/// Plain bytes where keys are asked for: the client hears why, in the words that it understands.
+/// The client sent plain bytes to a server with keys: tells it why in plain bytes.
 void control_server::impl::refuse_plain(server_connection& which) {
     send(which, {0, refused{status::unauthorized,
                             "this server lets in clients with keys only; set key_file and server_key"}});
     refuse(which, "it has no keys");
 }
 
-/// Those of a session's key are its data connections, and nothing else.
+/// A connection made with a session's key is a data connection, and nothing else.
 bool control_server::impl::may_carry(const tls_stream& tls, std::uint64_t session_id) {
     return tls.carries(data_protocol) && tls.session().value_or(session_id) == session_id;
 }
 
-/// A data connection belongs to a session's worker from here on.
+/// From here on a data connection belongs to its session's worker.
 void control_server::impl::pass_on(server_connection& which) {
     std::string why;
     const auto shown = read_data_preamble(which.stream.received(), why);
     const tls_stream* tls = which.stream.tls();
     if (!shown || (tls != nullptr && !may_carry(*tls, shown->session_id)) ||
         which.stream.received().size() > sizeof(data_preamble))
-        return refuse(which, why.empty() ? "it speaks out of turn" : why);
+        return refuse(which, why.empty() ? "it speaks out of order" : why);
     const client_identity client = which.client;
     watch(which, 0);
     auto parts = which.stream.release();
@@ -323,8 +321,7 @@ void control_server::impl::refuse(server_connection& which, std::string_view why
     leave(which);
 }
 
-/// What was said last leaves first; then the peer's end is waited for, because closing at once could take it
-/// back.
+/// Sends the last message, then waits for the peer's end: closing at once could discard that message.
 void control_server::impl::leave(server_connection& which) {
     if (find(which.id) == nullptr) return;
     if (!which.half_open()) {
@@ -352,12 +349,11 @@ void control_server::impl::drain(server_connection& which) {
 void control_server::impl::drop(server_connection& which) {
     auto node = connections_.extract(which.id);
     if (!node) return;
-    if (which.half_open()) {
+    if (which.half_open())
         forget_half_open(which);
-    } else if (auto account = clients_.find(which.client.account());
-               account != clients_.end() && --account->second == 0) {
+    else if (auto account = clients_.find(which.client.account());
+             account != clients_.end() && --account->second == 0)
         clients_.erase(account);
-    }
     end_sessions(which, status::peer_lost);
     watch(which, 0);
     dropped_.push_back(std::move(node.mapped()));

@@ -3,6 +3,7 @@
 
 #include "core/control/client_connection.hpp"
 #include "core/event_signal.hpp"
+#include "core/net/socket.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -41,7 +42,7 @@ bool same_server(const server_address& a, const server_address& b) {
 
 class control_client::impl {
   public:
-    /// Without a descriptor to be woken by there is no thread, and `ask` says so.
+    /// Without a descriptor to wake it there is no thread, and `ask` fails.
     impl() {
         if (wake_.open()) thread_ = std::thread([this] { run(); });
     }
@@ -63,9 +64,7 @@ class control_client::impl {
     [[nodiscard]] result<waiting_call::answer> ask(const std::string& host, std::uint16_t port,
                                                    std::shared_ptr<const security_identity> security,
                                                    const std::shared_ptr<waiting_call>& call) {
-        if (!wake_.open())
-            return error{status::system_error, EMFILE,
-                         "no descriptor is left; raise the limit of open files (ulimit -n)"};
+        if (!wake_.open()) return no_descriptor_left("for the control plane");
         auto addresses = resolve(host, port, false);
         if (!addresses) return addresses.error();
         post(ask_command{{host, port, std::move(*addresses), std::move(security)}, call});
@@ -89,15 +88,15 @@ class control_client::impl {
             sleep_on(items, until);
             if ((items.front().revents & POLLIN) != 0) wake_.clear();
             listening_.advance(now(), std::max(until - start, nanoseconds{0}));
-            next = take_turn(items);
+            next = run_round(items);
         }
         run_commands();
         for (auto& each : connections_) each.end();
         connections_.clear();
     }
 
-    /// Returns when to take the next one.
-    nanoseconds take_turn(const std::vector<pollfd>& items) {
+    /// One round; returns when the next one is due.
+    nanoseconds run_round(const std::vector<pollfd>& items) {
         std::size_t place = 1;
         for (auto& each : connections_) each.progress(items[place++].revents);
         run_commands();
@@ -132,9 +131,8 @@ class control_client::impl {
     }
 
     client_connection& connection_to(server_address address) {
-        for (auto& each : connections_) {
+        for (auto& each : connections_)
             if (same_server(each.address(), address)) return each;
-        }
         return connections_.emplace_back(std::move(address), listening_);
     }
 

@@ -13,12 +13,12 @@
 #include <fmt/format.h>
 #include <sys/epoll.h>
 
-/// Turns of a control server: events, then timers; each turn is bounded.
+/// Rounds of a control server: events, then timers; each round is bounded.
 namespace accel::core {
 namespace {
 
 constexpr std::size_t events_at_once = 64;
-constexpr std::size_t reads_a_turn = 64;
+constexpr std::size_t max_reads_per_round = 64;
 constexpr std::uint64_t door_tag = 0;
 constexpr std::uint64_t wake_tag = ~std::uint64_t{0};
 /// Timers run no more often than this, so that many clients cost no more than one pass over them each time.
@@ -32,12 +32,12 @@ bool watch_fd(int epoll, int fd, std::uint64_t tag) noexcept {
     return ::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
-/// As many as the descriptors of this process allow, with most of them left for data paths.
+/// Limits connections by the descriptors of this process; most of them stay free for data paths.
 control_limits fitted(control_limits limits) {
     const std::uint32_t descriptors = descriptor_limit();
     if (const std::uint32_t most = std::max(descriptors / 3, 1U); most < limits.max_connections) {
         limits.max_connections = most;
-        // Others have their share of what is left.
+        // Other clients have a share of the rest.
         limits.max_client_connections = std::min(limits.max_client_connections, most - most / 4);
     }
     limits.max_half_open = std::min(limits.max_half_open, std::max(descriptors / 4, 4U));
@@ -93,7 +93,7 @@ void control_server::impl::run() {
 
 void control_server::impl::progress(nanoseconds longest) {
     take_events(time_to_sleep(longest));
-    // Before anything that peers ask for: their flood delays no heartbeat.
+    // First of all, so that a flood of requests delays no heartbeat.
     if (const nanoseconds at = now(); at >= next_timer_) run_timers(at);
     read_again();
     start_handshakes();
@@ -131,20 +131,20 @@ void control_server::impl::take_events(int timeout_ms) {
         server_connection* which = find(event.data.u64);
         if (which == nullptr) continue;
         if ((event.events & EPOLLOUT) != 0) sync_output(*which);
-        if (which->waits_for_turn) continue;
+        if (which->in_read_queue) continue;
         // A broken connection is read as well: what came first still counts.
         if ((event.events & ~std::uint32_t{EPOLLOUT}) != 0 && find(event.data.u64) != nullptr)
             on_readable(*which);
     }
 }
 
-/// Connections whose input TLS or a budget has kept.
+/// Reads connections whose input was left in TLS or over a limit.
 void control_server::impl::read_again() {
-    for (std::size_t left = std::min(again_.size(), reads_a_turn); left > 0; --left) {
+    for (std::size_t left = std::min(again_.size(), max_reads_per_round); left > 0; --left) {
         server_connection* which = find(again_.front());
         again_.pop_front();
         if (which == nullptr) continue;
-        which->waits_for_turn = false;
+        which->in_read_queue = false;
         if (which->paused_until == nanoseconds{0}) on_readable(*which);
     }
 }
@@ -176,9 +176,8 @@ void control_server::impl::run_timers(nanoseconds at) {
     nanoseconds next = never;
     timed_.clear();
     for (const auto& [id, each] : connections_) timed_.push_back(id);
-    for (const std::uint64_t id : timed_) {
+    for (const std::uint64_t id : timed_)
         if (server_connection* each = find(id)) next = std::min(next, check_timers(*each, at));
-    }
     next_timer_ = next == never ? never : std::max(next, at + timer_grain);
     if (door_closed_until_ != nanoseconds{0} && at >= door_closed_until_) {
         door_closed_until_ = {};
@@ -187,9 +186,9 @@ void control_server::impl::run_timers(nanoseconds at) {
     if (door_closed_until_ != nanoseconds{0}) next_timer_ = std::min(next_timer_, door_closed_until_);
 }
 
-/// What time demands of one connection; returns when to look again.
+/// Runs the timers of one connection; returns when they are due again.
 nanoseconds control_server::impl::check_timers(server_connection& each, nanoseconds at) {
-    // It waits for us; if it takes up room, it gives way like others.
+    // It waits for this server. If room is short, it is dropped like others.
     if (each.stage == connection_stage::queued) return never;
     if (each.half_open()) {
         const nanoseconds end = each.since + limits_.half_open_timeout;
@@ -222,7 +221,7 @@ nanoseconds control_server::impl::check_timers(server_connection& each, nanoseco
         if (find(each.id) != nullptr) on_readable(each);
         if (find(each.id) == nullptr) return never;
     }
-    if (at >= each.next_beat && unused) each.next_beat = never;  // nothing of it could be lost
+    if (at >= each.next_beat && unused) each.next_beat = never;  // no session of it could be lost
     if (at >= each.next_beat) {
         send(each, {0, heartbeat{{each.echo, each.echo_received, now()}}});
         if (find(each.id) == nullptr) return never;
@@ -237,7 +236,7 @@ nanoseconds control_server::impl::check_timers(server_connection& each, nanoseco
                                  : std::min(next, at + left + std::chrono::milliseconds{1});
 }
 
-/// What it has said may still wait for its turn among many connections that say much.
+/// Reads its input before it is called silent: that may have waited behind other busy connections.
 bool control_server::impl::shows_life(server_connection& each) {
     const std::uint64_t id = each.id;
     read_messages(each);
@@ -255,7 +254,7 @@ void control_server::impl::watch(server_connection& which, std::uint32_t events)
     which.watched = events;
 }
 
-/// The socket takes bytes again, or has just refused some.
+/// Watches for writability while the socket takes no bytes.
 void control_server::impl::sync_output(server_connection& which) noexcept {
     if (which.stage == connection_stage::shaking) return shake_hands(which);
     if (which.stream.wants_to_write() && which.stream.flush() == control_stream::outcome::failed)
@@ -279,9 +278,7 @@ result<std::unique_ptr<control_server>> control_server::listen(const std::string
                                                                const control_limits& limits) {
     auto door = listener::open(host, port);
     if (!door) return door.error();
-    const error starved{status::system_error, EMFILE,
-                        "no descriptor is left for the control plane; raise the limit of open files "
-                        "(ulimit -n)"};
+    const error starved = no_descriptor_left("for the control plane");
     unique_fd epoll(::epoll_create1(EPOLL_CLOEXEC));
     if (!epoll.open()) return starved;
     auto made = std::make_unique<impl>(std::move(*door), std::move(epoll), std::move(security), peer_timeout,

@@ -11,13 +11,12 @@
 
 namespace accel::core {
 
-/// What strangers and clients may take of a server's port; `server_options` explains each.
+/// Limits for strangers and clients at a server's port; `server_options` explains each.
 struct control_limits {
     std::uint32_t max_connections = 4096;
     std::uint32_t max_client_connections = 3072;
     std::uint32_t max_handshakes = 1024;
-    /// Connections that have not said yet who they are. When there are more, the oldest of the address with
-    /// the most goes.
+    /// Unauthenticated connections. Beyond it the oldest of the address with the most is dropped.
     std::uint32_t max_half_open = 1024;
     nanoseconds half_open_timeout = std::chrono::seconds{3};
     /// Without a session.
@@ -43,7 +42,7 @@ class control_server {
     /// Tells the client that the server ended its session. Thread-safe; returns at once; unknown ids are
     /// ignored.
     void end_session(std::uint64_t session_id, status why) noexcept;
-    /// Looks soon whether keys have changed. Thread-safe.
+    /// Checks soon whether keys have changed. Thread-safe.
     void wake() noexcept;
 
     class impl;

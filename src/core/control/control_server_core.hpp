@@ -23,9 +23,9 @@
 
 namespace accel::core {
 
-/// A control server without its thread until `start`: tests take its turns by hand. control_server.cpp takes
-/// turns; control_arrivals.cpp has connections until it is known who they are and what for;
-/// control_sessions.cpp speaks with clients.
+/// A control server, without a thread until `start`: tests run its rounds by hand. control_server.cpp runs
+/// rounds; control_arrivals.cpp handles connections until their peer and purpose are known;
+/// control_sessions.cpp talks to clients.
 class control_server::impl {
   public:
     impl(listener door, unique_fd epoll, std::shared_ptr<server_security> security, nanoseconds peer_timeout,
@@ -34,7 +34,7 @@ class control_server::impl {
     impl(const impl&) = delete;
     impl& operator=(const impl&) = delete;
 
-    /// Takes turns on a thread of its own from now on. False: there is no descriptor to wake it by.
+    /// Runs rounds on a thread of its own from now on. False: there is no descriptor to wake it.
     [[nodiscard]] bool start();
     /// Sleeps until there is something to do, or for `longest`; then does a bounded part of it.
     void progress(nanoseconds longest);
@@ -53,7 +53,7 @@ class control_server::impl {
         status why;
     };
 
-    // Turns.
+    // Rounds.
     void run();
     void take_events(int timeout_ms);
     void read_again();
@@ -130,12 +130,12 @@ class control_server::impl {
     std::uint64_t key_generation_ = 0;
     std::unordered_map<std::uint64_t, std::unique_ptr<server_connection>> connections_;
     std::vector<std::unique_ptr<server_connection>>
-        dropped_;  ///< ended in this turn, while somebody may hold them
+        dropped_;  ///< ended in this round; callers may still hold them
     std::unordered_map<std::uint64_t, std::uint64_t> sessions_;  ///< session → connection
     std::unordered_map<std::uint64_t, status> ended_early_;      ///< before the welcome was sent
     std::unordered_map<std::string, std::uint32_t> clients_;     ///< control connections of each
     std::vector<std::uint64_t> queued_;                          ///< for a handshake; the newest behind
-    std::deque<std::uint64_t> again_;                            ///< have more to read than one turn takes
+    std::deque<std::uint64_t> again_;                            ///< have more input than one round reads
     handshake_limits handshakes_;
     std::uint32_t half_open_ = 0;
     std::unordered_map<std::string, std::set<std::uint64_t>>

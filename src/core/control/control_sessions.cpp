@@ -9,18 +9,18 @@
 #include <fmt/format.h>
 #include <sys/epoll.h>
 
-/// A control server's conversation with its clients.
+/// Messages between a control server and its clients.
 namespace accel::core {
 namespace {
 
-/// Of one client, being opened at once: beyond it the client is not read until some are done.
+/// Sessions of one client that are opened at once; beyond it the client is not read until some are open.
 constexpr std::uint32_t max_openings = 64;
-constexpr std::size_t welcomes_a_turn = 32;
-/// A client that has said too much is heard again when it may say this much.
+constexpr std::size_t max_welcomes_per_round = 32;
+/// A slowed client is read again when it may send this many messages.
 constexpr std::uint32_t messages_after_pause = 64;
 constexpr nanoseconds pause_for_openings = std::chrono::milliseconds{1};
-/// Of one client, before others have their turn.
-constexpr int messages_a_turn = 16;
+/// Messages of one client in a round, so that others are served.
+constexpr int max_messages_per_round = 16;
 
 }  // namespace
 
@@ -34,7 +34,7 @@ void control_server::impl::read_messages(server_connection& which) {
         if (find(id) == nullptr || which.stage != connection_stage::serving) return;
         if (which.opening >= max_openings) return pause(which, at);
         if (!which.messages.take(at)) return pause(which, at);
-        if (++taken == messages_a_turn) return read_again_soon(which);
+        if (++taken == max_messages_per_round) return read_again_soon(which);
     }
     if (which.stream.violated()) {
         log()
@@ -62,11 +62,11 @@ void control_server::impl::read_later(server_connection& which, control_stream::
 }
 
 void control_server::impl::read_again_soon(server_connection& which) {
-    if (!std::exchange(which.waits_for_turn, true)) again_.push_back(which.id);
+    if (!std::exchange(which.in_read_queue, true)) again_.push_back(which.id);
 }
 
-/// A client that says more than its share, or opens more sessions, is not read for a while. A correct client can
-/// do that too, so it is only slowed. Its bytes wait in its own buffers, and others are heard meanwhile.
+/// A client that sends more than its share, or opens more sessions, is not read for a while. A correct client
+/// can do that too, so it is only slowed. Its bytes wait in its own buffers meanwhile.
 void control_server::impl::pause(server_connection& which, nanoseconds at) {
     const nanoseconds wait =
         which.opening >= max_openings ? pause_for_openings : which.messages.time_until(messages_after_pause);
@@ -75,7 +75,7 @@ void control_server::impl::pause(server_connection& which, nanoseconds at) {
     watch(which, events_of(which));
 }
 
-/// A client that has said too much is not read for a while; that it has left counts at once.
+/// A slowed client is not read for a while, but its leaving counts at once.
 std::uint32_t control_server::impl::events_of(const server_connection& which) noexcept {
     const std::uint32_t output = which.stream.wants_to_write() ? std::uint32_t{EPOLLOUT} : 0U;
     if (which.paused_until == nanoseconds{0}) return output | EPOLLIN;
@@ -127,7 +127,7 @@ void control_server::impl::on_goodbye(server_connection& from, const goodbye& bo
     const status why = body.why == status::closed ? status::closed : status::peer_lost;
     if (body.session_id == 0) return lose(from, why);
     if (from.sessions.erase(body.session_id) == 0) {
-        // Both ends may end a session at once; anything else is somebody else's session.
+        // Both ends may end a session at the same time. Any other session is another client's.
         if (sessions_.contains(body.session_id))
             log()
                 .limited(from.client.account())
@@ -141,7 +141,7 @@ void control_server::impl::on_goodbye(server_connection& from, const goodbye& bo
 }
 
 void control_server::impl::take_opened() {
-    for (opened_session& each : opener_.take(welcomes_a_turn)) {
+    for (opened_session& each : opener_.take(max_welcomes_per_round)) {
         server_connection* to = find(each.job.connection);
         if (to == nullptr || to->stage != connection_stage::serving) {
             if (each.outcome) host_.close_session(each.outcome->session_id, status::peer_lost);
@@ -149,11 +149,10 @@ void control_server::impl::take_opened() {
         }
         --to->opening;
         to->idle_since = now();
-        if (!each.outcome) {
+        if (!each.outcome)
             refuse_opened(*to, each, each.outcome.error());
-        } else {
+        else
             welcome_client(*to, each);
-        }
     }
 }
 
@@ -185,7 +184,7 @@ void control_server::impl::welcome_client(server_connection& to, opened_session&
     }
     to.sessions.insert(session_id);
     sessions_[session_id] = to.id;
-    to.heard = listening_.listened();  // how long the opening took is not its silence
+    to.heard = listening_.listened();  // the time of the opening does not count as silence
     next_timer_ = std::min(next_timer_, deadline_after(silence_left(to)));
     grant.peer_timeout = peer_timeout_;
     send(to, {job.request, welcome{std::move(grant), boot_, {job.sent, job.received, now()}}});
@@ -217,7 +216,7 @@ void control_server::impl::take_ended() {
 /// Time until the client's silence means that it is dead; `never` while it may be silent.
 nanoseconds control_server::impl::silence_left(const server_connection& each) const noexcept {
     const bool waits_for_us = each.opening > 0 && each.sessions.empty();
-    // While we do not read, it is not silent.
+    // While this server does not read, the client cannot be called silent.
     const bool unheard = each.paused_until != nanoseconds{0};
     if (waits_for_us || unheard || each.peer_timeout == never) return never;
     return peer_timeout_ - (listening_.listened() - each.heard);
@@ -249,9 +248,8 @@ void control_server::impl::lose(server_connection& which, status why) {
 
 void control_server::impl::say_goodbye() {
     std::vector<server_connection*> all;
-    for (const auto& [id, each] : connections_) {
+    for (const auto& [id, each] : connections_)
         if (each->stage == connection_stage::serving) all.push_back(each.get());
-    }
     for (server_connection* each : all) {
         const std::uint64_t id = each->id;
         send(*each, {0, goodbye{0, status::closed}});

@@ -38,7 +38,7 @@ listener::outcome listener::accept(unique_fd& out) noexcept {
     out = accept_from(socket_.get());
     if (out.open()) return outcome::accepted;
     if (!out_of_descriptors(errno)) return outcome::none;
-    // Or the socket would stay readable, and this thread would spin.
+    // Else the socket would stay readable, and this thread would spin.
     spare_.reset();
     accept_from(socket_.get()).reset();
     spare_ = open_spare();

@@ -16,7 +16,7 @@ class listener {
     enum class outcome : std::uint8_t {
         accepted,
         none,  ///< nobody waits
-        shed,  ///< no descriptor was left: a connection was closed unheard
+        shed,  ///< no descriptor was left: a connection was closed unread
     };
 
     /// Hears nobody.
@@ -28,12 +28,11 @@ class listener {
 
   private:
     unique_fd socket_;
-    unique_fd
-        spare_;  ///< given up for a moment to take, and close, a connection that there is no descriptor for
+    unique_fd spare_;  ///< closed for a moment to accept, and close, a connection when descriptors run out
     std::uint16_t port_ = 0;
 };
 
-/// So many descriptors this process may have open at once.
+/// The most descriptors that this process may have open.
 [[nodiscard]] std::uint32_t descriptor_limit() noexcept;
 
 }  // namespace accel::core

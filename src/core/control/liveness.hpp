@@ -9,8 +9,8 @@
 
 namespace accel::core {
 
-/// Time that this thread spent listening: silence of a peer counts in it, so that a thread that was stopped
-/// or slow does not take its own absence for the peer's.
+/// The time that this thread spent listening. A peer's silence is measured in it, so that a thread that was
+/// stopped or slow does not blame the peer.
 class listening_clock {
   public:
     /// After each wait: `planned` is how long it was meant to last at most.
@@ -26,13 +26,13 @@ class listening_clock {
     nanoseconds listened_{};
 };
 
-/// How often to show life to a peer that takes silence of `peer_timeout` for death.
+/// How often to send heartbeats to a peer with this `peer_timeout`.
 [[nodiscard]] inline nanoseconds beat_interval(nanoseconds peer_timeout) noexcept {
     return std::clamp<nanoseconds>(peer_timeout / 4, std::chrono::milliseconds{2}, std::chrono::minutes{1});
 }
 
 /// The peer's clock minus ours, from the exchange with the shortest round trip (as NTP, RFC 5905 section 8).
-/// A sample grows older by what two clocks may drift apart.
+/// The error of a sample grows with its age, by the drift of two clocks.
 class clock_estimate {
   public:
     void set_same_host() noexcept { same_host_ = true; }

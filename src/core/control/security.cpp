@@ -86,7 +86,7 @@ void server_security::look_at_files() {
         const nanoseconds at = now();
         if (at < next_look_) return;
         next_look_ = at + look_interval;
-        // A file that is being written is left alone until it has rested for one look.
+        // A changed file is loaded only after one check without a change: it may be half written.
         const std::string stamp = stamp_of_files();
         const bool rested = stamp == std::exchange(last_stamp_, stamp);
         if (!rested || stamp == loaded_stamp_) return;

@@ -16,7 +16,7 @@
 
 namespace accel::core {
 
-/// What one end's security options come to. Shared by its control plane and its data paths.
+/// One end's security options, loaded. Shared by its control plane and its data paths.
 struct security_identity {
     bool insecure = false;
     encryption encrypt = encryption::automatic;

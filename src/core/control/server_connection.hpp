@@ -15,7 +15,7 @@ namespace accel::core {
 /// How far a connection to a server has come.
 enum class connection_stage : std::uint8_t {
     opening,    ///< its first byte tells whether it speaks TLS
-    queued,     ///< waits for its turn to shake hands
+    queued,     ///< waits to start its handshake
     shaking,    ///< TLS shakes hands
     greeting,   ///< its first bytes tell what it is for
     attaching,  ///< a data connection: the rest of its preamble
@@ -39,15 +39,15 @@ struct server_connection {
     control_stream stream;
     connection_stage stage = connection_stage::opening;
     client_identity client;
-    nanoseconds since;                 ///< when this stage has to end is counted from here
+    nanoseconds since;                 ///< start of this stage; its deadline counts from here
     std::uint64_t key_generation = 0;  ///< of the server's keys when its handshake began
     std::uint32_t watched = 0;         ///< events that the epoll looks for
-    bool waits_for_turn = false;       ///< is in the list of those to be read again
+    bool in_read_queue = false;        ///< is in the list of those to be read again
 
     // serving:
-    /// Messages: so many at once, then so many a second.
+    /// The rate limit of its messages.
     token_bucket messages{4096, 2048};
-    nanoseconds paused_until{};  ///< it has said too much
+    nanoseconds paused_until{};  ///< not read until then
     std::unordered_set<std::uint64_t> sessions;
     std::uint32_t opening = 0;
     nanoseconds peer_timeout = never;

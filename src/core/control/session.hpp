@@ -42,7 +42,7 @@ struct client_identity {
     std::string name;     ///< its key, or its certificate's name; empty where there are no keys
     std::string address;  ///< without a port
 
-    /// Whom limits count for.
+    /// The account that limits count for.
     [[nodiscard]] const std::string& account() const noexcept { return name.empty() ? address : name; }
     /// For the log.
     [[nodiscard]] std::string text() const {
@@ -59,12 +59,12 @@ class session_host {
                                                              const client_identity& client) = 0;
     /// The peer closed (`closed`) or died (`peer_lost`). Idempotent; returns at once.
     virtual void close_session(std::uint64_t session_id, status why) noexcept = 0;
-    /// By which its client makes the session's data connections. Empty: no such session is open.
+    /// The token of the session's data connections. Empty: no such session is open.
     [[nodiscard]] virtual std::optional<session_token> token_of(std::uint64_t session_id) const = 0;
     /// Schemes this server listens for, best first.
     [[nodiscard]] virtual std::vector<std::string> offers() const = 0;
-    /// A client has made a data connection for a session: answers it and passes it on to the session's
-    /// worker, or leaves it as it is. Returns at once.
+    /// A client has made a data connection for a session: answers it and passes it to the session's worker,
+    /// or leaves it unchanged. Returns at once.
     [[nodiscard]] virtual result<void> take_connection(data_connection& made,
                                                        const client_identity& client) = 0;
 };

@@ -6,7 +6,7 @@
 namespace accel::core {
 namespace {
 
-constexpr std::size_t most_waiting = 65'536;
+constexpr std::size_t max_waiting = 65'536;
 
 }  // namespace
 
@@ -35,7 +35,7 @@ bool session_opener::open_next() {
 bool session_opener::submit(open_job job) {
     {
         const std::lock_guard lock{mutex_};
-        if (jobs_.size() >= most_waiting) return false;
+        if (jobs_.size() >= max_waiting) return false;
         jobs_.push_back(std::move(job));
     }
     arrived_.notify_one();

@@ -15,7 +15,7 @@
 
 namespace accel::core {
 
-/// A client's wish for a session, and to whom the answer goes.
+/// A client's request for a session, and where its answer goes.
 struct open_job {
     std::uint64_t connection = 0;
     client_identity client;
@@ -40,7 +40,7 @@ class session_opener {
     session_opener(const session_opener&) = delete;
     session_opener& operator=(const session_opener&) = delete;
 
-    /// On a thread of its own from now on; else `open_next` does it.
+    /// Opens sessions on a thread of its own from now on. Without it, `open_next` does.
     void start();
     /// Opens the oldest, if there is one. For tests.
     bool open_next();
@@ -49,7 +49,7 @@ class session_opener {
     [[nodiscard]] bool submit(open_job job);
     /// At most `count`, oldest first.
     [[nodiscard]] std::vector<opened_session> take(std::size_t count);
-    /// Nothing waits, is under way, or could be taken.
+    /// True: nothing waits, is under way, or can be taken.
     [[nodiscard]] bool idle();
 
   private:

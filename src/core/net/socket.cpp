@@ -22,10 +22,10 @@ namespace {
 constexpr int listen_backlog = 4096;
 constexpr std::chrono::hours longest_wait{1};
 
-/// Bytes the kernel holds that it has not sent: what a small message cannot overtake any more.
+/// The most unsent bytes in the kernel: a small message cannot overtake those.
 constexpr int unsent_bytes_low_water = 512 << 10;
 
-/// A control connection whose peer vanished without a word ends after about 10 + 3 x 5 seconds.
+/// A control connection whose peer vanished silently ends after about 10 + 3 x 5 seconds.
 constexpr int keepalive_idle_s = 10;
 constexpr int keepalive_interval_s = 5;
 constexpr int keepalive_probes = 3;
@@ -71,7 +71,7 @@ int connect_one(const socket_address& address, nanoseconds deadline, unique_fd& 
 
 template <class Value>
 void set_option(int fd, int level, int option, const Value& value) noexcept {
-    // A failure leaves a slower or less watched connection, not a wrong one.
+    // A failure makes the connection slower or less watched, but not wrong.
     ::setsockopt(fd, level, option, &value, sizeof value);
 }
 
@@ -160,7 +160,7 @@ int connect_outcome(int fd) noexcept {
 
 int wait_ready(int fd, short events, nanoseconds deadline) noexcept {
     for (;;) {
-        // Even a deadline that has passed leaves one look.
+        // After the deadline it still polls once.
         const nanoseconds left = std::clamp<nanoseconds>(deadline - now(), nanoseconds{0}, longest_wait);
         pollfd waited{fd, events, 0};
         const auto left_ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
@@ -185,11 +185,7 @@ result<unique_fd> connect_to(const std::string& host, std::uint16_t port, nanose
         }
     }
     const std::string where = host_and_port(host, port);
-    if (out_of_descriptors(last))
-        return error{
-            status::system_error, last,
-            fmt::format("no descriptor is left to connect to {}; raise the limit of open files (ulimit -n)",
-                        where)};
+    if (out_of_descriptors(last)) return no_descriptor_left("to connect to " + where, last);
     if (last == ETIMEDOUT)
         return error{status::timed_out, last,
                      fmt::format("no connection to {} in time; is a firewall in between?", where)};
@@ -223,6 +219,11 @@ void tune_control_socket(int fd) noexcept {
 
 bool out_of_descriptors(int number) noexcept {
     return number == EMFILE || number == ENFILE;
+}
+
+error no_descriptor_left(std::string_view wanted, int number) {
+    return {status::system_error, number,
+            fmt::format("no descriptor is left {}; raise the limit of open files (ulimit -n)", wanted)};
 }
 
 }  // namespace accel::core

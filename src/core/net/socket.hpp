@@ -6,9 +6,11 @@
 
 #include <accel_transport/status.hpp>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <sys/socket.h>
@@ -49,7 +51,7 @@ struct socket_address {
 /// Waits until `fd` is ready for `events` of poll(2). 0, ETIMEDOUT or errno.
 [[nodiscard]] int wait_ready(int fd, short events, nanoseconds deadline) noexcept;
 
-/// How long a read that sleeps lasts at most, on sockets of `let_reads_sleep`.
+/// The longest sleep of a read, on sockets of `let_reads_sleep`.
 inline constexpr std::chrono::milliseconds sleeping_read_limit{10};
 /// From now on reads and writes block, within that limit, unless they say MSG_DONTWAIT. False: they do not.
 [[nodiscard]] bool let_reads_sleep(int fd) noexcept;
@@ -61,5 +63,7 @@ void tune_control_socket(int fd) noexcept;
 
 /// True if errno says that the process or the system has no descriptor left.
 [[nodiscard]] bool out_of_descriptors(int number) noexcept;
+/// "no descriptor is left …"; `wanted` goes on: "for a session".
+[[nodiscard]] error no_descriptor_left(std::string_view wanted, int number = EMFILE);
 
 }  // namespace accel::core

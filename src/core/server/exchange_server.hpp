@@ -35,8 +35,8 @@ struct worker_counters {
     }
 };
 
-/// The data path of a worker: from an arrived request through the handler to the answer that the link has.
-/// Belongs to the worker's thread, but for what is marked.
+/// The data path of a worker: from an arrived request, through the handler, to the answer that the link
+/// takes. Belongs to the worker's thread, except where marked.
 class exchange_server {
   public:
     exchange_server(worker& owner, const server_options& options, handler service);
@@ -44,7 +44,7 @@ class exchange_server {
     exchange_server(const exchange_server&) = delete;
     exchange_server& operator=(const exchange_server&) = delete;
 
-    /// While one lives, the current thread is the worker's, and answers leave at once.
+    /// While one lives, the current thread runs the worker's round, and answers leave at once.
     class round_scope {
       public:
         explicit round_scope(const exchange_server& own) noexcept : outer_(std::exchange(current, &own)) {}
@@ -66,15 +66,15 @@ class exchange_server {
     void send(exchange_state& answered) noexcept;
     void refuse(exchange_state& request, status why) noexcept;
     void refuse_late_or_too_many(exchange_state& request, bool too_many) noexcept;
-    /// Goes on with what did not end at once. True: there was something to do.
-    [[nodiscard]] bool progress(bool idle) noexcept {
+    /// Continues unfinished work after a round of so many events. True: there was some.
+    [[nodiscard]] bool progress(std::size_t events) noexcept {
         if (inbox_.empty() && waiting_.empty() && gpu_ == nullptr) [[likely]]
             return false;
-        return follow_up(idle);
+        return follow_up(events);
     }
 
-    /// An exchange has been answered, on any thread: its answer travels, or goes nowhere (`peer_lost`). Ends
-    /// the caller's reference. `invalid_state`: it is the parent's of this process.
+    /// Any thread: an exchange has been answered. Its answer is sent, or goes nowhere (`peer_lost`). Ends the
+    /// caller's reference. `invalid_state`: the exchange belongs to this process's parent.
     static status answer(exchange_state& answered) noexcept;
     /// Ends the process: an exchange was used after its answer.
     [[noreturn]] static void misuse() noexcept;
@@ -99,9 +99,9 @@ class exchange_server {
     void reserve(std::size_t slots) { waiting_.reserve(2 * slots); }  // a retry queues before it is erased
     /// Sessions are about to be closed, which answers every request.
     void leave() noexcept { leaving_ = true; }
-    /// Answers wait that the link would not take yet.
+    /// True: answers wait that the link did not take yet.
     [[nodiscard]] bool waits() const noexcept { return !waiting_.empty(); }
-    /// Before sleeping: no answer of another thread waits.
+    /// Before sleeping. True: no answer of another thread waits.
     [[nodiscard]] bool quiet() const noexcept { return inbox_.empty(std::memory_order_seq_cst); }
     /// When the last request arrived or the last answer left.
     [[nodiscard]] nanoseconds last_time() const noexcept { return now_; }
@@ -111,15 +111,16 @@ class exchange_server {
     void serve_on_gpu(exchange_state& request) noexcept;
     void ignore(exchange_state& request) noexcept;
     void end_answer(exchange_state& answered, status sent) noexcept;
-    [[nodiscard]] bool hand_over(exchange_state& answered) noexcept;
-    bool follow_up(bool idle) noexcept;
+    [[nodiscard]] status answer_otherwise(exchange_state& answered) noexcept;
+    void send_to(session& to, exchange_state& answered) noexcept;
+    bool follow_up(std::size_t events) noexcept;
     void send_posted() noexcept;
     void send_waiting() noexcept;
     void close_one() noexcept {
         open_.store(open_.load(std::memory_order_relaxed) - 1, std::memory_order_release);
     }
 
-    /// Whose turn the current thread is in. Initial-exec: one load, also from a shared library.
+    /// The server whose round the current thread runs. Initial-exec: one load, also from a shared library.
     static inline constinit thread_local const exchange_server* current
         __attribute__((tls_model("initial-exec"))) = nullptr;
     static const int forgets_round;
@@ -139,7 +140,7 @@ class exchange_server {
     answer_inbox inbox_;
 };
 
-// On the way of every request, with `session` one function with the worker's turn.
+// On every request's way. Inlined, with `session`, into the worker's round.
 
 [[gnu::always_inline]] inline bool exchange_server::on_request(session& from,
                                                                const link_event& event) noexcept {
@@ -152,13 +153,12 @@ class exchange_server {
     request.arrival = polled_at_;
     request.handler_start = now_;
     const bool too_many = open > max_open_.load(std::memory_order_relaxed);
-    if (too_many || request.deadline <= now_) [[unlikely]] {
+    if (too_many || request.deadline <= now_) [[unlikely]]
         refuse_late_or_too_many(request, too_many);
-    } else if (request.device != nullptr) [[unlikely]] {
+    else if (request.device != nullptr) [[unlikely]]
         serve_on_gpu(request);
-    } else {
+    else
         serve(request);
-    }
     return true;
 }
 

@@ -22,14 +22,14 @@ struct device_work;
 /// Life of a server's slot: idle → open, until its answer has left → idle.
 enum class exchange_phase : std::uint8_t { idle, open };
 
-/// What a handler has in place of memory that its client wanted back.
+/// A handler's own copy of memory that its client wanted back.
 struct own_memory {
     std::vector<std::byte> bytes;
     std::span<const std::byte> request;
     std::span<std::byte> response_room;
 };
 
-/// One slot of a session at the server. The worker owns it, except while `open`: then the exchange does.
+/// One slot of a session at the server. The worker owns it, but while `open` the exchange does.
 struct exchange_state {
     session* owner = nullptr;
     std::byte* header = nullptr;  ///< of its answer; the room behind it takes the payload
@@ -37,7 +37,7 @@ struct exchange_state {
     std::uint32_t generation = 0;
     exchange_phase phase = exchange_phase::idle;
     device_work* device = nullptr;  ///< null: the handler's bytes are on the host
-    bool borrowed = false;          ///< the link has to be told when the request has been read
+    bool borrowed = false;          ///< the link must be told when the request has been read
 
     // The request.
     std::uint64_t trace_id = 0;
@@ -58,7 +58,7 @@ struct exchange_state {
     std::span<const std::byte> payload;
     std::atomic<std::uint32_t>* leases = nullptr;  ///< of `payload`, until it is handed over
 
-    /// Lease of the last lent answer, until the transport has let go of it.
+    /// Lease of the last lent answer, until the transport has released it.
     std::atomic<std::uint32_t>* leases_out = nullptr;
     /// Link of the worker's queue of answers from other threads.
     exchange_state* next = nullptr;

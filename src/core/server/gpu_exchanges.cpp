@@ -23,17 +23,15 @@ void add_stages(exchange_state& answered, device_stream& stream) noexcept {
     add(stage::copy, stream_mark::start, stream_mark::copied_in);
     add(stage::preprocessing, stream_mark::preprocessing, stream_mark::inference);
     add(stage::inference, stream_mark::inference, stream_mark::answered);
-    if (answered.device->copied_out.data() != nullptr) {
+    if (answered.device->copied_out.data() != nullptr)
         add(stage::copy, stream_mark::answered, stream_mark::finished);
-    }
 }
 
 }  // namespace
 
 void gpu_exchanges::serve(exchange_state& request) noexcept {
-    if (!streams_->device().alive()) [[unlikely]] {
+    if (!streams_->device().alive()) [[unlikely]]
         return server_.refuse(request, status::device_lost);
-    }
     session& from = *request.owner;
     device_work& work = *request.device;
     const device_session& place = *from.on_device();
@@ -53,7 +51,7 @@ void gpu_exchanges::serve(exchange_state& request) noexcept {
     if (lane != nullptr) work_on(request, *lane);
 }
 
-/// Gives the stream what comes before the handler, and then the handler its exchange.
+/// Gives the stream the copies that come before the handler, then gives the handler its exchange.
 void gpu_exchanges::work_on(exchange_state& request, stream_lane& lane) noexcept {
     device_work& work = *request.device;
     device_stream& stream = *lane.stream;
@@ -71,7 +69,7 @@ void gpu_exchanges::work_on(exchange_state& request, stream_lane& lane) noexcept
     streams_->set_copying(lane, lane_phase::bringing);
 }
 
-/// The stream has been given all of the request: what the handler gives it comes behind that.
+/// The stream has been given the whole request. The handler's work comes behind it.
 void gpu_exchanges::brought(stream_lane& lane) noexcept {
     lane.stream->mark(stream_mark::copied_in);
     lane.stream->make_current();
@@ -87,25 +85,25 @@ void gpu_exchanges::send(exchange_state& answered) noexcept {
     const region_state* lent = answered.answer.lent;
     const bool staged = answered.owner->on_device()->staged();
     const bool own = answered.payload.data() == answered.response_room.data();
-    // What is lent goes as it is; but a GPU's memory that the transport does not reach, or, into slots on a
-    // GPU, any that it does not.
+    // Lent memory goes as it is. Exceptions: GPU memory that the transport does not reach, and, for slots on
+    // a GPU, any memory that it does not reach.
     const bool copied = lent == nullptr ? staged && own
                                         : (!staged || lent->gpu() != nullptr) &&
                                               !answered.owner->path().reaches(*lent, false);
-    // What a client that is gone had lent may be gone too.
+    // Memory that a lost client had lent may be gone too.
     stream_lane& lane = *work.lane;
     if (copied && !answered.payload.empty() && !answered.owner->gone()) {
         lane.copy = {work.departure.data(), answered.payload.data(), answered.payload.size()};
         work.copied_out = answered.payload;
         answered.payload = within(work.departure, answered.payload.size());
-        // What was lent is read by the copy; its lease ends with the exchange.
+        // The copy reads the lent memory; its lease ends with the exchange.
         answered.answer.lent = nullptr;
         if (!streams_->feed(lane)) return streams_->set_copying(lane, lane_phase::leaving);
     }
     finish(lane);
 }
 
-/// The stream has been given all that it has to do for this exchange.
+/// The stream has been given all of its work for this exchange.
 void gpu_exchanges::finish(stream_lane& lane) noexcept {
     stream_waker* waker = streams_->waker();
     lane.stream->finish(waker == nullptr ? nullptr : &stream_waker::wake, waker);
@@ -129,7 +127,7 @@ bool gpu_exchanges::poll() noexcept {
     return progress;
 }
 
-/// A long copy goes on. True: the stream has been given the last of it.
+/// Continues a long copy. True: the stream has been given the last piece.
 bool gpu_exchanges::feed(stream_lane& lane) noexcept {
     if (!streams_->feed(lane)) return false;
     const bool bringing = lane.phase == lane_phase::bringing;
@@ -163,23 +161,21 @@ void gpu_exchanges::arrive(stream_lane& lane, bool done) noexcept {
     if (waited != nullptr) work_on(*waited, lane);
 }
 
-/// Requests that wait for a stream until it is too late; all of them, once there will be none.
+/// Fails requests that have waited for a stream past their deadline; all of them once the device is lost.
 void gpu_exchanges::expire_waiting() noexcept {
     const bool alive = streams_->device().alive();
     if (alive && server_.last_time() < next_expiry_) return;
     next_expiry_ = server_.last_time() + std::chrono::milliseconds{1};
     const nanoseconds when = alive ? server_.last_time() : never;
-    while (exchange_state* late = streams_->take_overdue(when)) {
-        if (alive) {
+    while (exchange_state* late = streams_->take_overdue(when))
+        if (alive)
             server_.refuse_late_or_too_many(*late, false);
-        } else {
+        else
             server_.refuse(*late, status::device_lost);
-        }
-    }
 }
 
 void gpu_exchanges::tell_device_lost() noexcept {
-    if (std::exchange(device_lost_told_, true)) return;
+    if (std::exchange(device_loss_logged_, true)) return;
     log().error(
         "{} has failed (a kernel faulted, or the GPU is gone): requests are refused with device_lost "
         "until this process starts anew",

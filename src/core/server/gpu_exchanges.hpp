@@ -8,23 +8,22 @@
 
 namespace accel::core {
 
-/// The part of a request's way that leads over a GPU: a stream for it, its bytes there, the handler, its
-/// answer back once the stream has come that far. Belongs to the worker's thread. Nothing allocates, locks or
-/// logs, but for the loss of the device.
+/// A request's way over a GPU: takes a stream, copies the bytes there, calls the handler, and copies the
+/// answer back once the stream has reached it. Belongs to the worker's thread. Allocates, locks and logs
+/// nothing, except when the device is lost.
 class gpu_exchanges {
   public:
     gpu_exchanges(exchange_server& server, std::unique_ptr<stream_pool> streams) noexcept
         : server_(server), streams_(std::move(streams)) {}
 
-    /// Its control path is any thread's.
+    /// Its control path may run on any thread.
     [[nodiscard]] stream_pool& streams() const noexcept { return *streams_; }
     [[nodiscard]] bool working() const noexcept { return streams_->working() > 0; }
     void serve(exchange_state& request) noexcept;
-    /// An answer of the handler's: what it gave the stream runs, or is yet to run. The rest of the way
-    /// follows it.
+    /// The handler has answered: its work in the stream runs, or is still to run. The answer follows it.
     void send(exchange_state& answered) noexcept;
-    /// Answers whose streams have come to their end; requests that waited for a stream, in their place. True:
-    /// there were some.
+    /// Sends answers whose streams have finished, and starts requests that waited for a stream. True: there
+    /// were some.
     [[nodiscard]] bool poll() noexcept;
 
   private:
@@ -39,7 +38,7 @@ class gpu_exchanges {
     exchange_server& server_;
     std::unique_ptr<stream_pool> streams_;
     nanoseconds next_expiry_{};  ///< when to look again for requests that have waited too long for a stream
-    bool device_lost_told_ = false;
+    bool device_loss_logged_ = false;
 };
 
 }  // namespace accel::core

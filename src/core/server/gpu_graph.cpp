@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/carver.hpp"
 #include "core/device_copy.hpp"
 #include "core/device_names.hpp"
+#include "core/layout_allocator.hpp"
 #include "core/server/gpu_service_state.hpp"
 #include "core/stream_end.hpp"
 
@@ -14,14 +14,14 @@
 
 #include <fmt/format.h>
 
-/// Services made of recorded kernels: memory and recordings. How they are recorded is the GPU's business.
+/// Services made of recorded kernels: their memory and recordings. The accelerator records them.
 namespace accel {
 namespace {
 
 constexpr std::uint32_t max_batch = 1024;
 constexpr std::uint32_t max_instances = 64;
 
-/// One recording, and what it works on.
+/// One recording and its memory.
 struct instance {
     core::accelerator_device* gpu = nullptr;
     std::byte* memory = nullptr;
@@ -41,12 +41,12 @@ struct instance {
 
 std::size_t lay_out(std::byte* base, const gpu_graph_options& options,
                     device::detail::graph_memory& out) noexcept {
-    core::carver carve(base);
-    out.state = carve.take<device::detail::graph_state>(1);
-    out.exchanges = carve.take<device::exchange_ref>(options.batch);
-    out.iteration.answers = carve.take<device::iteration_answer>(options.batch);
-    std::byte* const input = carve.take<std::byte>(options.input_bytes * options.batch);
-    std::byte* const output = carve.take<std::byte>(options.output_bytes * options.batch);
+    core::layout_allocator parts(base);
+    out.state = parts.take<device::detail::graph_state>(1);
+    out.exchanges = parts.take<device::exchange_ref>(options.batch);
+    out.iteration.answers = parts.take<device::iteration_answer>(options.batch);
+    std::byte* const input = parts.take<std::byte>(options.input_bytes * options.batch);
+    std::byte* const output = parts.take<std::byte>(options.output_bytes * options.batch);
     out.iteration.input = options.input_bytes > 0 ? input : nullptr;
     out.iteration.output = options.output_bytes > 0 ? output : nullptr;
     out.iteration.input_bytes = options.input_bytes;
@@ -54,7 +54,7 @@ std::size_t lay_out(std::byte* base, const gpu_graph_options& options,
     out.iteration.batch = options.batch;
     if (base != nullptr) out.iteration.count = &out.state->count;
     out.iteration.exchanges = out.exchanges;
-    return carve.used();
+    return parts.used();
 }
 
 result<void> check(const gpu_graph_options& options) {
@@ -72,7 +72,7 @@ result<void> check(const gpu_graph_options& options) {
     return {};
 }
 
-/// What the last iteration has left.
+/// The state that the last iteration has left.
 result<void> read_state(instance& of, core::nanoseconds deadline) {
     return core::copy_and_wait(*of.gpu, reinterpret_cast<std::byte*>(&of.last), of.memory, sizeof of.last,
                                deadline);
@@ -85,7 +85,7 @@ struct gpu_graph::state {
 
     std::shared_ptr<core::server_core> core;
     std::vector<std::unique_ptr<instance>> instances;
-    mutable std::mutex mutex;  ///< of what instances have ended
+    mutable std::mutex mutex;  ///< of the instances that have ended
 
     [[nodiscard]] result<void> record(const gpu_graph_options& options, const recorder& work,
                                       std::uint32_t number);
@@ -142,14 +142,13 @@ gpu_graph& gpu_graph::operator=(gpu_graph&& other) noexcept {
     return *this;
 }
 
-/// An instance that goes waits for the end of its stream.
+/// The destructor of an instance waits for the end of its stream.
 gpu_graph::~gpu_graph() {
     core::leave_to_parent(state_);
     if (state_ == nullptr) return;
     const auto runs = [](const auto& each) { return each->started && !each->ended; };
-    if (std::any_of(state_->instances.begin(), state_->instances.end(), runs)) {
+    if (std::any_of(state_->instances.begin(), state_->instances.end(), runs))
         state_->core->kernels().request_stop();
-    }
 }
 
 result<gpu_graph> gpu_graph::start(gpu_service& service, const gpu_graph_options& options,
@@ -162,9 +161,8 @@ result<gpu_graph> gpu_graph::start(gpu_service& service, const gpu_graph_options
         return error{status::invalid_argument, 0,
                      "gpu_graph: a service with its memory on a GPU is needed (server_options::memory)"};
     }
-    for (std::uint32_t i = 0; i < options.instances; ++i) {
+    for (std::uint32_t i = 0; i < options.instances; ++i)
         if (auto recorded = made->record(options, record, i); !recorded) return recorded.error();
-    }
     if (auto started = made->start(); !started) {
         gpu_graph ended(std::move(made));
         return started.error();

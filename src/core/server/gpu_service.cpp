@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-/// The host's end of a service that lives on a GPU.
+/// The host's end of a GPU-resident service.
 namespace accel {
 
 gpu_service::gpu_service(std::unique_ptr<state> made) noexcept : state_(std::move(made)) {}

@@ -15,7 +15,7 @@
 namespace accel::core {
 namespace {
 
-/// Before keys are read: whoever misspelt a scheme should not hear of keys.
+/// Before keys are read: a misspelt scheme must not end in a sentence about keys.
 result<void> check_scheme(const context_state& context, const uri& where) {
     if (where.scheme == "auto")
         return error{
@@ -47,7 +47,7 @@ result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context
     auto effective = apply_options(parsed, options);
     if (!effective) return effective.error();
     if (for_kernels) {
-        // Its one thread lets clients in and out, whatever an URI says, and sleeps else.
+        // Its one thread handles connections and sleeps otherwise, whatever a URI says.
         effective->workers = 1;
         effective->poll = poll_mode::block;
     }
@@ -55,12 +55,10 @@ result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context
         new server_core(std::move(context), std::move(*effective), service, for_kernels));
     if (auto loaded = made->load_keys(parsed); !loaded) return loaded.error();
     if (auto ready = made->open_device(); !ready) return ready.error();
-    for (const uri& where : parsed) {
+    for (const uri& where : parsed)
         if (auto added = made->add_listener(where); !added) return added.error();
-    }
-    if (made->options_.workers > 0) {
+    if (made->options_.workers > 0)
         for (worker* each : made->workers_) each->start();
-    }
     return made;
 }
 
@@ -91,22 +89,20 @@ result<void> server_core::load_keys(const std::vector<uri>& uris) {
 result<void> server_core::reload_keys() {
     if (security_ == nullptr || !security_->has_files()) return {};
     if (auto loaded = security_->reload(); !loaded) return loaded;
-    for (const auto& door : entrances_) {
+    for (const auto& door : entrances_)
         if (door->control) door->control->wake();
-    }
     return {};
 }
 
-/// Where handlers want their bytes, if that is not the host.
+/// Opens the GPU on which handlers want their bytes.
 result<void> server_core::open_device() {
     if (options_.memory == memory_kind::host()) return {};
     auto opened = context_->gpus()->open(options_.memory);
     if (!opened) return opened.error();
     gpu_ = *opened;
     if (for_kernels_) return {};  // its kernels bring their own streams
-    for (worker* each : workers_) {
+    for (worker* each : workers_)
         if (auto ready = each->use(*gpu_); !ready) return ready;
-    }
     return {};
 }
 
@@ -118,9 +114,8 @@ result<void> server_core::add_listener(const uri& where) {
     listener added;
     added.where = where;
     added.scheme = context_->find_backend(where.scheme);
-    if (auto [usable, reason] = added.scheme->probe(); !usable) {
+    if (auto [usable, reason] = added.scheme->probe(); !usable)
         return error{status::unsupported, 0, fmt::format("{}: {}", where.scheme, reason)};
-    }
     if (options_.security.encrypt == encryption::required && !added.scheme->encrypts()) {
         return error{
             status::unsupported, 0,
@@ -142,8 +137,8 @@ result<void> server_core::add_listener(const uri& where) {
     return join_entrance(std::move(added));
 }
 
-/// Of a transport with data ports of its own: the next of `data_port`, else the port behind the URI's, one a
-/// worker. Where the URI leaves the port open, so is this one.
+/// For a transport with data ports of its own: the next port from `data_port`, else the one behind the URI's,
+/// one a worker. If the URI leaves the port open, any free one.
 std::uint16_t server_core::data_port(const listener& of, std::size_t worker_index) noexcept {
     if (!of.scheme->has_data_port()) return 0;
     if (next_data_port_ != 0) return next_data_port_++;
@@ -175,9 +170,9 @@ result<void> server_core::open_pollers(listener& added) {
 }
 
 result<void> server_core::open_kernels(const listener& added) {
-    const link_geometry most{options_.max_slots, options_.max_request_bytes, options_.max_response_bytes};
+    const link_geometry limits{options_.max_slots, options_.max_request_bytes, options_.max_response_bytes};
     auto opened = added.scheme->kernels()->open_service(
-        options_for(added, 0), {context_->gpus(), gpu_, options_.max_sessions, most, {}});
+        options_for(added, 0), {context_->gpus(), gpu_, options_.max_sessions, limits, {}});
     if (!opened) return opened.error();
     kernels_ = opened->get();
     workers_.front()->add_source(std::move(*opened));
@@ -267,9 +262,8 @@ status server_core::drain(nanoseconds timeout) {
 
 void server_core::stop() {
     std::call_once(stopped_, [this] {
-        if (drain(options_.drain_timeout) != status::ok) {
+        if (drain(options_.drain_timeout) != status::ok)
             log().warn("server stops while handlers still hold exchanges; their answers go nowhere");
-        }
         for (worker* each : workers_) each->stop();
         for (const auto& door : entrances_) door->control.reset();
         entrances_.clear();

@@ -43,12 +43,12 @@ class server_core : private session_observer {
     [[nodiscard]] bool inherited() const noexcept { return stamp_.inherited(); }
     [[nodiscard]] std::vector<std::string> endpoints() const;
     [[nodiscard]] server_statistics statistics() const;
-    /// One turn of the only worker, where the caller drives it.
+    /// One round of the only worker, if the caller drives it.
     std::size_t poll() noexcept { return driven_ != nullptr ? driven_->progress() : 0; }
     [[nodiscard]] result<void> reload_keys();
     status drain(nanoseconds timeout);
     void stop();
-    /// What kernels serve: what they need, and the place where the host hears of them.
+    /// For kernels: what they need, and what the host watches.
     [[nodiscard]] kernel_service& kernels() const noexcept { return *kernels_; }
     [[nodiscard]] accelerator_device* gpu() const noexcept { return gpu_; }
 

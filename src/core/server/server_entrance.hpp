@@ -11,7 +11,7 @@
 
 namespace accel::core {
 
-/// The sessions of one control plane come in here.
+/// Where the sessions of one control plane enter the server.
 class server_core::entrance : public session_host {
   public:
     explicit entrance(server_core& core) noexcept : core_(core) {}
@@ -37,9 +37,8 @@ class server_core::entrance : public session_host {
     std::vector<std::string> offers() const override {
         const std::lock_guard lock(core_.mutex_);
         std::vector<std::string> all;
-        for (const auto& door : core_.entrances_) {
+        for (const auto& door : core_.entrances_)
             if (!door->local_name.empty()) all.push_back(in_process::offer(door->local_name));
-        }
         for (const listener& each : listeners) all.push_back(each.where.scheme);
         return all;
     }

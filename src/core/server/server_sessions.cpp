@@ -19,9 +19,8 @@ namespace {
 
 result<session_token> random_token() {
     session_token token;
-    if (::getrandom(token.data(), token.size(), 0) != static_cast<ssize_t>(token.size())) {
+    if (::getrandom(token.data(), token.size(), 0) != static_cast<ssize_t>(token.size()))
         return error{status::system_error, errno, "no random bytes for a session token"};
-    }
     return token;
 }
 
@@ -51,17 +50,15 @@ result<session_grant> server_core::open_session(entrance& through, const session
     return granted;
 }
 
-/// By the scheme's name, or else by its wire: `rdma` may reach what listens as `gdr`.
+/// Finds a listener by the scheme's name, or else by its wire format: `rdma` may reach a listener of `gdr`.
 std::optional<server_core::listener> server_core::find_listener(const entrance& through,
                                                                 std::string_view scheme) const {
     const backend* asked = context_->find_backend(scheme);
     const std::lock_guard lock(mutex_);
-    for (const listener& each : through.listeners) {
+    for (const listener& each : through.listeners)
         if (each.where.scheme == scheme) return each;
-    }
-    for (const listener& each : through.listeners) {
+    for (const listener& each : through.listeners)
         if (asked != nullptr && each.scheme->wire() == asked->wire()) return each;
-    }
     return std::nullopt;
 }
 
@@ -88,9 +85,8 @@ result<void> server_core::check_limits(const session_request& request, const cli
     }
     const std::lock_guard lock(mutex_);
     if (draining_) return error{status::overloaded, 0, "this server is draining; try another"};
-    if (open_sessions_ >= options_.max_sessions) {
+    if (open_sessions_ >= options_.max_sessions)
         return error{status::overloaded, 0, fmt::format("all {} sessions are taken", options_.max_sessions)};
-    }
     if (memory_bytes > options_.max_memory_bytes - std::min(memory_bytes_, options_.max_memory_bytes)) {
         return error{
             status::overloaded, 0,
@@ -100,11 +96,11 @@ result<void> server_core::check_limits(const session_request& request, const cli
     return check_share(client, memory_bytes);
 }
 
-/// What one client may have of all, so that others are served. A client of this process is no stranger.
+/// The limits of one client, so that others are served. A client of this process has none.
 result<void> server_core::check_share(const client_identity& client, std::size_t memory_bytes) const {
     const auto found = clients_.find(client.account());
     if (client.account().empty() || found == clients_.end()) return {};
-    // Kernels' places are few, and often meant for one client.
+    // GPU-resident services have few places, often meant for one client.
     const bool all = kernels_ != nullptr && options_.max_client_sessions == 0;
     const std::uint32_t sessions =
         all ? options_.max_sessions : own_or_share(options_.max_client_sessions, options_.max_sessions);
@@ -202,7 +198,7 @@ result<void> server_core::make_slots(const listener& on, const link_geometry& wa
     return {};
 }
 
-/// The handler's bytes on the GPU: the transport's own slots, or others that those are copied to and from.
+/// The handler's slots on the GPU: the transport's own, or slots that are copied to and from those.
 result<void> server_core::put_on_device(session& made, const session_request& request) const {
     device_session place;
     place.priority = request.priority;
@@ -232,13 +228,12 @@ worker& server_core::least_loaded() const noexcept {
                              [&](const auto& entry) { return entry.second.owner == candidate; });
     };
     worker* best = workers_.front();
-    for (worker* each : workers_) {
+    for (worker* each : workers_)
         if (workers_.size() > 1 && load(each) < load(best)) best = each;
-    }
     return *best;
 }
 
-/// By the client whose session it is, and nobody else.
+/// Only the client whose session it is may do this.
 result<void> server_core::take_connection(data_connection& made, const client_identity& client) {
     const std::lock_guard lock(mutex_);
     const auto found = sessions_.find(made.session_id);

@@ -58,9 +58,9 @@ bool session::close() {
     return true;
 }
 
-/// The client wants its memory back: handlers go on in memory of their own, and their answers go nowhere.
-/// Spans that they have taken before are not changed by it. A handler on a GPU has its bytes there anyway;
-/// only the stream may still read what the client lent.
+/// The client wants its memory back: handlers continue with copies, and their answers go nowhere. Spans that
+/// they took before still name the client's memory. A handler on a GPU has its bytes there anyway; only the
+/// stream may still read the client's memory.
 void session::part_from_client(recall how) {
     for (exchange_state& each : exchanges_) {
         if (each.phase == exchange_phase::idle || each.device != nullptr) continue;

@@ -20,7 +20,7 @@ namespace accel::core {
 
 class worker;
 
-/// One client at the server: its link and its slots. Belongs to its worker's thread, but for what is marked.
+/// One client at the server: its link and its slots. Belongs to its worker's thread, except where marked.
 class session {
   public:
     session(worker& owner, std::uint64_t id, std::string_view scheme, client_identity client,
@@ -32,7 +32,7 @@ class session {
     [[nodiscard]] exchange_state* admit(const link_event& event) noexcept;
     /// Writes the response's header into its slot and hands it to the link. `again`: try later.
     [[nodiscard]] status send(exchange_state& answered, nanoseconds at) noexcept;
-    /// The answer of a client that is gone goes nowhere.
+    /// Drops the answer of a client that is gone.
     status drop(const exchange_state& answered) noexcept;
     /// The slot is free for the client's next request.
     void finish(exchange_state& answered) noexcept;
@@ -51,7 +51,7 @@ class session {
 
     /// Once, before the session is installed; the link is attached.
     void set_link(std::unique_ptr<link> made) noexcept;
-    /// The same of a session that kernels serve: it has no data path, and nothing of it arrives here.
+    /// The same for a session that kernels serve: it has no data path, and nothing arrives here.
     void set_connection(std::unique_ptr<connection> made) noexcept { connection_ = std::move(made); }
     [[nodiscard]] core::connection& connection() const noexcept { return *connection_; }
     [[nodiscard]] link& path() const noexcept { return *path_; }
@@ -84,7 +84,7 @@ class session {
     std::atomic<bool> gone_{false};
 };
 
-// On the way of every request, in the order of it.
+// On every request's way, in order of execution.
 
 inline exchange_state* session::admit(const link_event& event) noexcept {
     const slot_header& header = event.header;
@@ -94,7 +94,7 @@ inline exchange_state* session::admit(const link_event& event) noexcept {
     if (!sane) [[unlikely]]
         return nullptr;
     exchange_state& exchange = exchanges_[header.slot];
-    // A slot is used again only after its answer, and under another generation.
+    // A slot is reused only after its answer, with another generation.
     if (exchange.phase != exchange_phase::idle || exchange.generation == header.generation) [[unlikely]]
         return nullptr;
 
@@ -139,7 +139,7 @@ inline status session::send(exchange_state& answered, nanoseconds at) noexcept {
     if (lent != nullptr && answered.leases_out != nullptr) [[unlikely]]
         return status::again;
     write_header(answered, at);
-    // Done with the request before the answer leaves: the next one may arrive before deliver returns.
+    // Release the request before the answer leaves: the next request may arrive before `deliver` returns.
     if (answered.borrowed) [[unlikely]]
         path_->consumed(answered.slot);
     if (lent == nullptr) [[likely]]
@@ -150,9 +150,8 @@ inline status session::send(exchange_state& answered, nanoseconds at) noexcept {
 }
 
 inline void session::finish(exchange_state& answered) noexcept {
-    if (answered.leases != nullptr) [[unlikely]] {
+    if (answered.leases != nullptr) [[unlikely]]
         std::exchange(answered.leases, nullptr)->fetch_sub(1, std::memory_order_release);
-    }
     answered.phase = exchange_phase::idle;
     --open_;
 }

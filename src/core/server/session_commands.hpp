@@ -12,7 +12,7 @@
 
 namespace accel::core {
 
-/// What control planes ask of a worker, on its way to the worker's thread. Thread-safe.
+/// A queue of commands from control planes to a worker's thread. Thread-safe.
 class session_commands {
   public:
     struct command {

@@ -42,9 +42,8 @@ bool session_table::only_held() const noexcept {
 }
 
 void session_table::leak() noexcept {
-    for (auto* list : {&served_, &closing_}) {
+    for (auto* list : {&served_, &closing_})
         for (auto& each : *list) (void)each.release();
-    }
 }
 
 }  // namespace accel::core

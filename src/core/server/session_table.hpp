@@ -25,22 +25,22 @@ class session_observer {
 class session_table {
   public:
     void add(std::unique_ptr<session> made);
-    /// Null: there is none that is served.
+    /// Null: no served session has this id.
     [[nodiscard]] session* find(std::uint64_t id) const noexcept;
     /// Null: none is served.
     [[nodiscard]] session* last() const noexcept { return served_.empty() ? nullptr : served_.back().get(); }
-    /// It is lost. Nothing happens to one that has not been added yet.
+    /// Marks a session as lost. Does nothing if it has not been added yet.
     void retire(const session& lost) noexcept;
     [[nodiscard]] bool any_closing() const noexcept { return !closing_.empty(); }
     /// Frees the lost sessions that nothing touches any more: not the transport, and no handler.
     void settle(session_observer* observer) noexcept;
-    /// What was answered has left.
+    /// True: all answers have left.
     [[nodiscard]] bool flushed() const noexcept;
-    /// Only handlers still touch the lost sessions.
+    /// True: only handlers still touch the lost sessions.
     [[nodiscard]] bool only_held() const noexcept;
     /// Slots of all sessions, the lost ones too.
     [[nodiscard]] std::size_t slots() const noexcept { return slots_; }
-    /// Their memory stays for good, as a GPU may still write there.
+    /// Leaks their memory, because a GPU may still write there.
     void leak() noexcept;
 
   private:

@@ -55,11 +55,10 @@ bool stream_pool::end(nanoseconds deadline) noexcept {
     bool all = true;
     for (stream_lane& lane : lanes_) {
         if (lane.working == nullptr) continue;
-        // Answered when nobody listened any more.
+        // It was answered after its client had gone.
         if (lane.phase != lane_phase::finishing) lane.stream->finish(nullptr, nullptr);
-        while (lane.stream->poll() == stream_progress::running && now() < deadline) {
+        while (lane.stream->poll() == stream_progress::running && now() < deadline)
             sleep_on({}, now() + std::chrono::milliseconds{1});
-        }
         if (lane.stream->poll() != stream_progress::running) continue;
         all = false;
         (void)lane.stream.release();
@@ -70,8 +69,8 @@ bool stream_pool::end(nanoseconds deadline) noexcept {
 
 bool stream_pool::feed(stream_lane& lane) noexcept {
     const unsigned share =
-        lane.priority == stream_priority::high ? 1U : std::clamp(copying_, 1U, device_stream::most_pieces);
-    return lane.copy.feed(*lane.stream, device_stream::most_pieces / share);
+        lane.priority == stream_priority::high ? 1U : std::clamp(copying_, 1U, device_stream::max_pieces);
+    return lane.copy.feed(*lane.stream, device_stream::max_pieces / share);
 }
 
 stream_lane* stream_pool::assign(stream_priority priority) noexcept {
@@ -79,9 +78,8 @@ stream_lane* stream_pool::assign(stream_priority priority) noexcept {
     const auto of_priority = [priority](const stream_lane& lane) { return lane.priority == priority; };
     const auto count = static_cast<std::uint32_t>(std::count_if(lanes_.begin(), lanes_.end(), of_priority));
     std::uint32_t skip = assigned_[static_cast<std::size_t>(priority)]++ % count;
-    for (stream_lane& lane : lanes_) {
+    for (stream_lane& lane : lanes_)
         if (of_priority(lane) && skip-- == 0) return &lane;
-    }
     return nullptr;
 }
 
@@ -112,22 +110,19 @@ exchange_state* stream_pool::next(stream_lane& free) noexcept {
     exchange_state* waited = free.queue.pop();
     if (waited == nullptr) waited = queues_[static_cast<std::size_t>(free.priority)].pop();
     free.working = waited;
-    if (waited == nullptr) {
+    if (waited == nullptr)
         --working_;
-    } else {
+    else
         --waiting_;
-    }
     return waited;
 }
 
 exchange_state* stream_pool::take_overdue(nanoseconds when) noexcept {
     exchange_state* found = nullptr;
-    for (exchange_queue& queue : queues_) {
+    for (exchange_queue& queue : queues_)
         if (found == nullptr) found = queue.pop_expired(when);
-    }
-    for (stream_lane& lane : lanes_) {
+    for (stream_lane& lane : lanes_)
         if (found == nullptr) found = lane.queue.pop_expired(when);
-    }
     if (found != nullptr) --waiting_;
     return found;
 }

@@ -47,8 +47,8 @@ struct stream_lane {
     exchange_queue queue;  ///< of the sessions that have this stream for themselves
 };
 
-/// The streams of one worker: handed out, taken back, queued for. Belongs to the worker's thread, but for its
-/// making. No allocation after that.
+/// The streams of one worker: handed out, taken back, queued for. Belongs to the worker's thread, but any
+/// thread may construct it. Allocates only then.
 class stream_pool {
   public:
     [[nodiscard]] static result<std::unique_ptr<stream_pool>> create(accelerator_device& on,
@@ -57,15 +57,17 @@ class stream_pool {
     stream_pool(const stream_pool&) = delete;
     stream_pool& operator=(const stream_pool&) = delete;
 
-    /// Waits for the streams until `deadline`. False: one has not ended; it is left to the driver. Last call.
+    /// The last call: waits for the streams until `deadline`. False: one has not ended and is left to the
+    /// driver.
     [[nodiscard]] bool end(nanoseconds deadline) noexcept;
 
     [[nodiscard]] accelerator_device& device() const noexcept { return device_; }
-    /// The lane of a new session that has one for itself; null where any free one serves. Any thread.
+    /// The lane of a new session that has its own; null if any free lane serves it. Any thread.
     [[nodiscard]] stream_lane* assign(stream_priority priority) noexcept;
-    /// A free lane for it, which works for it from now on; null: it waits, and `next` will bring it.
+    /// A free lane, which works for the exchange from now on. Null: the exchange waits until `next` returns
+    /// it.
     [[nodiscard]] stream_lane* take(exchange_state& wanted) noexcept;
-    /// The lane has done its work. The exchange that it works for next, or null.
+    /// The lane has finished. Returns the exchange that it works for next, or null.
     [[nodiscard]] exchange_state* next(stream_lane& free) noexcept;
     /// One that waits and whose deadline is not after `when`, or null.
     [[nodiscard]] exchange_state* take_overdue(nanoseconds when) noexcept;
@@ -97,7 +99,7 @@ class stream_pool {
         lane.phase = lane_phase::working;
         --finishing_;
     }
-    /// What `device_stream::finish` is given so that a sleeping worker hears of it.
+    /// The callback for `device_stream::finish` that wakes the worker.
     [[nodiscard]] stream_waker* waker() const noexcept { return waker_.get(); }
 
   private:

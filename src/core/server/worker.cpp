@@ -13,10 +13,10 @@
 namespace accel::core {
 namespace {
 
-/// How long a sleep lasts at most, and how often a session that is still closing is looked at.
+/// The longest sleep, and how often closing sessions are checked.
 constexpr nanoseconds idle_interval = std::chrono::seconds{1};
 constexpr nanoseconds closing_interval = std::chrono::milliseconds{1};
-/// While a long copy is given to a GPU in pieces: less than what it has of them takes.
+/// The longest sleep during a long copy: shorter than the pieces that the GPU has take.
 constexpr nanoseconds feeding_interval = std::chrono::microseconds{50};
 constexpr nanoseconds close_patience = std::chrono::seconds{1};
 
@@ -31,7 +31,7 @@ worker::worker(std::shared_ptr<context_state> context, const server_options& opt
 worker::~worker() {
     const gpu_exchanges* const gpu = exchanges_.gpu();
     if (gpu == nullptr || gpu->streams().end(deadline_after(close_patience))) return;
-    // A kernel may still write to these slots. They stay, rather than become somebody else's memory.
+    // A kernel may still write to these slots, so their memory is never freed.
     log().error("{}: a stream is still at work at the end of its server; its memory is left to it",
                 gpu->streams().device().name());
     sessions_.leak();
@@ -44,7 +44,7 @@ result<void> worker::use(accelerator_device& device) {
     return {};
 }
 
-// On the way of every request.
+// On every request's way.
 
 std::size_t worker::progress() noexcept {
     const exchange_server::round_scope inside(exchanges_);
@@ -60,7 +60,7 @@ std::size_t worker::progress() noexcept {
         do on_event(*event);
         while (++event != end);
     }
-    if (exchanges_.progress(total == 0)) ++total;
+    if (exchanges_.progress(total)) ++total;
     if (sessions_.any_closing()) sessions_.settle(observer_);
     return total;
 }
@@ -96,7 +96,7 @@ void worker::run() noexcept {
         if (options_.poll == poll_mode::block) {
             sleep();  // returns at once if there is more to do
         } else if (idle && (options_.poll == poll_mode::busy || now() - idle_since < options_.spin)) {
-            spinner_.turn();
+            spinner_.pause();
         } else if (idle) {
             sleep();
             idle_since = now();
@@ -105,7 +105,7 @@ void worker::run() noexcept {
     close_all();
 }
 
-/// Nobody has asked for anything since the last turn.
+/// True: no request has arrived since the last round.
 bool worker::quiet() const noexcept {
     return exchanges_.quiet() && !commands_.pending(std::memory_order_seq_cst) &&
            !stopping_.load(std::memory_order_seq_cst);
@@ -187,14 +187,13 @@ void worker::lose(session& which, status why) noexcept {
     sessions_.retire(which);
 }
 
-/// Lets what was answered leave, then closes every session. Those whose exchanges a handler keeps stay.
+/// Lets answers leave, then closes every session. Sessions stay whose exchanges a handler keeps.
 void worker::close_all() noexcept {
     const nanoseconds deadline = deadline_after(close_patience);
     progress();
     exchanges_.leave();
-    while (!sessions_.flushed() && now() < deadline) {
+    while (!sessions_.flushed() && now() < deadline)
         if (progress() == 0) sleep_on({}, now() + closing_interval);
-    }
     while (session* const each = sessions_.last()) lose(*each, status::closed);
     const gpu_exchanges* const gpu = exchanges_.gpu();
     while (sessions_.any_closing() && now() < deadline) {
@@ -208,11 +207,10 @@ void worker::close_all() noexcept {
 void worker::stop() {
     stopping_.store(true, std::memory_order_seq_cst);
     wake_.set();
-    if (thread_.joinable()) {
+    if (thread_.joinable())
         thread_.join();
-    } else {
+    else
         close_all();
-    }
     observer_ = nullptr;
 }
 

@@ -21,8 +21,8 @@ namespace accel::core {
 
 class context_state;
 
-/// One thread of a server with its sessions and their sources of events. What becomes of requests is
-/// `exchange_server`'s. Lives until the server and every exchange handed out have let go of it.
+/// One thread of a server, with its sessions and their event sources. `exchange_server` handles the requests.
+/// Lives until the server and every exchange handed out have released it.
 class worker {
   public:
     worker(std::shared_ptr<context_state> context, const server_options& options, handler service);

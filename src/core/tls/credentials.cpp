@@ -19,13 +19,13 @@
 namespace accel::core {
 namespace {
 
-/// AES-128 first: the fastest where processors have instructions for it, and strong enough for RFC 8446.
+/// AES-128 first: strong enough for RFC 8446, and the fastest on processors with AES instructions.
 constexpr const char* cipher_suites =
     "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
 /// As many bytes as one read may bring; four of the longest records.
 constexpr std::size_t read_buffer_bytes =
     std::size_t{4} * (SSL3_RT_MAX_PLAIN_LENGTH + SSL3_RT_MAX_ENCRYPTED_OVERHEAD);
-/// A certificate that only carries a pinned key has no end of its own: the pin decides.
+/// A certificate that only carries a pinned key never expires: the pin decides.
 constexpr long far_future_s = 100L * 365 * 24 * 60 * 60;
 
 error openssl_error(const char* what) {
@@ -85,11 +85,10 @@ std::string common_name(const X509* certificate) {
     return length > 0 ? std::string(text.data(), static_cast<std::size_t>(length)) : std::string{};
 }
 
-/// It may end in a log or on a terminal.
+/// Printable ASCII only: it may end in a log or on a terminal.
 std::string printable(std::string text) {
-    for (char& each : text) {
+    for (char& each : text)
         if (each < 0x20 || each > 0x7e) each = '?';
-    }
     return text;
 }
 
@@ -110,7 +109,7 @@ SSL_CTX* new_tls(bool server) {
     SSL_CTX_set_min_proto_version(tls, TLS1_3_VERSION);
     SSL_CTX_set_ciphersuites(tls, cipher_suites);
     SSL_CTX_set1_groups_list(tls, "X25519:P-256");
-    // Each connection shows its certificate: a resumed one would outlive a key that was revoked.
+    // No resumption: a resumed session would survive the revocation of its key.
     SSL_CTX_set_session_cache_mode(tls, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_num_tickets(tls, 0);
     SSL_CTX_set_options(tls, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION | SSL_OP_IGNORE_UNEXPECTED_EOF);
@@ -156,7 +155,7 @@ result<std::shared_ptr<credentials>> credentials::load_own(const security_option
     return made;
 }
 
-/// The certificate that goes with the key, and those between it and the authority.
+/// The key's certificate, and those between it and the authority.
 result<void> credentials::set_certificate(const security_options& options, EVP_PKEY* key) {
     auto text = read_trusted_file(options.cert_file, "cert_file");
     if (!text) return text.error();
@@ -179,7 +178,7 @@ result<void> credentials::set_certificate(const security_options& options, EVP_P
     return load_authority(options);
 }
 
-/// Certificates of authorities, and perhaps their lists of revoked certificates.
+/// Certificates of authorities, and their CRLs if there are any.
 result<void> credentials::load_authority(const security_options& options) {
     auto text = read_trusted_file(options.ca_file, "ca_file");
     if (!text) return text.error();
@@ -204,7 +203,7 @@ result<void> credentials::load_authority(const security_options& options) {
     return {};
 }
 
-/// A certificate of our own making around the key, because TLS carries no bare keys in OpenSSL 3.0.
+/// Makes a certificate around the key, because OpenSSL 3.0 has no raw public keys in TLS.
 result<void> credentials::make_certificate(EVP_PKEY* key) {
     const auto half = public_half(key);
     if (!half)
@@ -242,7 +241,7 @@ bool credentials::trusts(const X509* certificate) const noexcept {
     return key && std::binary_search(trusted_.begin(), trusted_.end(), *key);
 }
 
-/// TLS has the peer sign with the key in its certificate; which keys are good is all there is to decide.
+/// TLS verifies that the peer owns the key in its certificate. This decides only which keys are good.
 int credentials::verify_pinned(X509_STORE_CTX* context, void* self) {
     const X509* shown = X509_STORE_CTX_get0_cert(context);
     if (shown == nullptr) return reject(context, X509_V_ERR_UNSPECIFIED);

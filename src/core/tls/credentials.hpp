@@ -13,9 +13,9 @@
 
 namespace accel::core {
 
-/// What one end of the network shows of itself and whom it lets in, made from the files that the options
-/// name. Either pinned keys (`key_file` with `server_key` or `authorized_keys`) or certificates (`cert_file`,
-/// `key_file`, `ca_file`). Immutable, so any thread may use it; a reload makes another.
+/// One end's own identity and the peers that it trusts, loaded from the files that the options name. Either
+/// pinned keys (`key_file` with `server_key` or `authorized_keys`) or certificates (`cert_file`, `key_file`,
+/// `ca_file`). Immutable, so any thread may use it; a reload makes another.
 class credentials {
   public:
     credentials(const credentials&) = delete;
@@ -26,16 +26,16 @@ class credentials {
     [[nodiscard]] SSL_CTX* tls() const noexcept { return tls_; }
     /// True: peers show certificates of an authority; false: keys that are pinned.
     [[nodiscard]] bool by_authority() const noexcept { return store_ != nullptr; }
-    /// How this end is called: "ed25519:…", or its certificate's name.
+    /// The name of this end: "ed25519:…", or its certificate's name.
     [[nodiscard]] const std::string& name() const noexcept { return name_; }
-    /// Two of equal digest show and trust the same.
+    /// Credentials of equal digest show and trust the same keys.
     [[nodiscard]] const std::string& digest() const noexcept { return digest_; }
     /// Whether a peer that was let in with this certificate would be let in today. Server.
     [[nodiscard]] bool still_admits(X509* certificate, STACK_OF(X509) * chain) const;
 
     [[nodiscard]] static result<std::shared_ptr<const credentials>> for_client(
         const security_options& options);
-    /// `reload`: an empty authorized_keys is no mistake but shuts everybody out.
+    /// `reload`: an empty authorized_keys is allowed and shuts everybody out.
     [[nodiscard]] static result<std::shared_ptr<const credentials>> for_server(
         const security_options& options, bool reload);
 
@@ -58,7 +58,7 @@ class credentials {
     std::string digest_;
 };
 
-/// How a peer is called: its key as text, or its certificate's first DNS name, else its common name.
+/// A peer's name: its key as text, or its certificate's first DNS name, else its common name.
 [[nodiscard]] std::string name_of(const X509* certificate);
 
 }  // namespace accel::core

@@ -25,8 +25,8 @@
 namespace accel::core {
 namespace {
 
-/// TLS_RX_EXPECT_NO_PAD, Linux 6.0: records are decrypted where they are wanted. One that has padding all the
-/// same costs a copy.
+/// TLS_RX_EXPECT_NO_PAD, Linux 6.0: records are decrypted into their destination. A record with padding costs
+/// a copy.
 constexpr int expect_no_padding = 4;
 
 struct suite {
@@ -98,7 +98,7 @@ bool give_keys(int fd, int direction, const record_keys& keys) noexcept {
                : give_keys<tls12_crypto_info_aes_gcm_256>(fd, direction, TLS_CIPHER_AES_GCM_256, keys);
 }
 
-/// A kernel without the module is asked once a process: asking may start modprobe.
+/// A kernel without the module is tried once a process: each try may start modprobe.
 bool attach_module(int fd) noexcept {
     static std::atomic<bool> missing{false};
     constexpr std::string_view name = "tls";

@@ -25,13 +25,13 @@ struct record_keys {
     ~record_keys();
 };
 
-/// Empty: the cipher is none that the kernel is given, or the secrets are gone.
+/// Empty: the kernel does not take this cipher, or the secrets are gone.
 [[nodiscard]] std::optional<record_keys> next_record_keys(const tls_stream& of, bool sending);
 
 enum class kernel_tls : std::uint8_t {
     absent,  ///< nothing has changed: the stream goes on as it is
     taken,   ///< the stream may be dropped; `fd` carries on
-    broken,  ///< the connection is of no more use
+    broken,  ///< the connection is lost
 };
 
 /// Hands a data connection to the kernel, if it has the module `tls`. The handshake is done, and neither end

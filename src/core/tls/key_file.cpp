@@ -67,7 +67,7 @@ error foreign_file(std::string_view option, const std::filesystem::path& path) {
                         ::geteuid(), path.string())};
 }
 
-/// A private key is its owner's alone.
+/// Only its owner may read a private key.
 result<void> check_private_mode(int fd, const std::filesystem::path& path) {
     struct stat info {};
     if (::fstat(fd, &info) != 0) return file_error("look at", path, errno);
@@ -97,7 +97,7 @@ error curve_key(std::string_view option, const std::filesystem::path& path) {
                 option, path.string())};
 }
 
-/// A file beside its final name, which it gets as a whole or not at all.
+/// A temporary file that gets its final name only when it is complete.
 class new_file {
   public:
     new_file(std::string path, mode_t mode) : path_(std::move(path)), temporary_(path_ + ".new") {
@@ -172,9 +172,8 @@ pkey_ptr parse_ed25519_pem(std::string_view text) {
     if (!memory || PEM_read_bio(memory.get(), &name, &header, &data, &size) != 1) return {};
     pkey_ptr key;
     if (std::string_view(name) == PEM_STRING_PKCS8INF && size == long{prefix.size() + key_bytes} &&
-        std::equal(prefix.begin(), prefix.end(), data)) {
+        std::equal(prefix.begin(), prefix.end(), data))
         key.reset(EVP_PKEY_new_raw_private_key(EVP_PKEY_ED25519, nullptr, data + prefix.size(), key_bytes));
-    }
     OPENSSL_clear_free(data, static_cast<std::size_t>(size));
     OPENSSL_free(header);
     OPENSSL_free(name);
@@ -262,7 +261,7 @@ result<void> write_key_files(const std::string& name, EVP_PKEY* key, bool overwr
     if (auto written = secret.write(pem->view(), 0600); !written) return written;
     if (auto written = open.write(fmt::format("{} {}\n", half->text(), label), 0644); !written)
         return written;
-    // Both are looked at first, so that a refusal leaves nothing half done.
+    // Both are checked first, so that a refusal writes neither.
     for (const char* ending : {".key", ".pub"}) {
         if (struct stat info{}; !overwrite && ::stat((name + ending).c_str(), &info) == 0)
             return error{status::invalid_state, EEXIST,

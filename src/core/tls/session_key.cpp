@@ -12,7 +12,7 @@ namespace {
 
 using derived_key = std::array<unsigned char, SHA256_DIGEST_LENGTH>;
 
-/// A key of its own, so that what is derived from it tells nothing of the token.
+/// A separate key, so that values derived from it reveal nothing of the token.
 derived_key derive(const session_key& from) noexcept {
     constexpr std::string_view label = "accel data connection";
     std::array<unsigned char, label.size() + sizeof from.session_id + sizeof from.token> all{};

@@ -17,9 +17,8 @@
 namespace accel::core {
 namespace {
 
-/// How often one call may read from the socket. OpenSSL goes on by itself over records that bring no data
-/// (KeyUpdate, for one), and a peer that sends nothing else would keep it for ever. What is left then the
-/// socket tells of again.
+/// The most socket reads of one call. OpenSSL skips records without data (such as KeyUpdate) by itself, so a
+/// peer that sends only those would keep it busy for ever. The socket stays readable for the rest.
 constexpr int reads_a_call = 4;
 
 bool try_later(int number) noexcept {
@@ -82,8 +81,8 @@ struct socket_bio {
 
 namespace {
 
-/// The queue of errors is the thread's. What somebody else has left there, an application's handler perhaps,
-/// would be taken for a failure of the next call that only has to wait.
+/// The error queue belongs to the thread. An error left there by other code, such as a handler, would turn a
+/// call that only has to wait into a failure.
 void forget_errors() noexcept {
     if (ERR_peek_error() != 0) ERR_clear_error();
 }
@@ -114,19 +113,18 @@ void read_secret(std::string_view line, traffic_secret& out) noexcept {
     out.length = text.size() / 2;
 }
 
-/// Each costs more to receive than to send, and our own ends send none.
-constexpr std::uint64_t most_renewals = 32;
+/// Key updates cost the receiver more than the sender, and our own ends send none.
+constexpr std::uint64_t max_renewals = 32;
 
 /// OpenSSL tells the type of each record that it has encrypted or decrypted.
 void count_record(int sending, int, int kind, const void* type, std::size_t, SSL* ssl, void* notes) {
     if (kind != SSL3_RT_INNER_CONTENT_TYPE) return;
     auto& counted = *static_cast<traffic_notes*>(notes);
     const auto content = *static_cast<const unsigned char*>(type);
-    if (content == SSL3_RT_APPLICATION_DATA) {
+    if (content == SSL3_RT_APPLICATION_DATA)
         ++(sending != 0 ? counted.sent : counted.received);
-    } else if (sending == 0 && SSL_is_init_finished(ssl) == 1) {
+    else if (sending == 0 && SSL_is_init_finished(ssl) == 1)
         ++counted.renewals;
-    }
 }
 
 /// A client's offer.
@@ -229,7 +227,7 @@ tls_outcome tls_stream::outcome_of(int returned) noexcept {
         default:
             break;
     }
-    // The last one is that of TLS: what it stumbled over, such as a signature, stands before it.
+    // The last error is TLS's own. Its cause, such as a bad signature, stands before it.
     const unsigned long code = ERR_peek_last_error();
     ERR_clear_error();
     reason_ = code == 0 ? 0 : ERR_GET_REASON(code);
@@ -241,7 +239,7 @@ tls_outcome tls_stream::handshake() noexcept {
     socket_->reads_left = reads_a_call;
     const int done = SSL_do_handshake(ssl_.get());
     if (done != 1) return outcome_of(done);
-    notes_->find = {};  // its owner may be gone before this stream is
+    notes_->find = {};  // its owner may end before this stream
     if (notes_->key) OPENSSL_cleanse(notes_->key->token.data(), notes_->key->token.size());
     return tls_outcome::done;
 }
@@ -251,7 +249,7 @@ tls_outcome tls_stream::read(std::span<std::byte> into, std::size_t& count) noex
     forget_errors();
     socket_->reads_left = reads_a_call;
     const int got = SSL_read_ex(ssl_.get(), into.data(), into.size(), &count);
-    if (notes_->renewals > most_renewals) {
+    if (notes_->renewals > max_renewals) {
         ERR_clear_error();
         reason_ = SSL_R_TOO_MANY_KEY_UPDATES;
         return tls_outcome::failed;

@@ -16,7 +16,7 @@
 
 namespace accel::core {
 
-/// What travels in a TLS connection, as ALPN names it (RFC 7301): a length, then the name.
+/// The ALPN protocol names (RFC 7301): a length, then the name.
 inline constexpr std::string_view control_protocol =
     "\x0d"
     "accel-control";
@@ -48,14 +48,14 @@ struct traffic_secret {
     ~traffic_secret();
 };
 
-/// What OpenSSL tells of a connection on its way. The secrets are a data connection's, for the kernel.
+/// What OpenSSL's callbacks report about a connection. The secrets are for the kernel's TLS.
 struct traffic_notes {
     std::string refused;             ///< the name of a peer that was refused
     traffic_secret client;           ///< of what the client sends
     traffic_secret server;           ///< of what the server sends
     std::uint64_t sent = 0;          ///< records of application data
     std::uint64_t received = 0;      ///< …
-    std::uint64_t renewals = 0;      ///< records behind the handshake that are not application data, received
+    std::uint64_t renewals = 0;      ///< received records after the handshake that hold no application data
     find_token find;                 ///< server: of the sessions that a client may show
     std::optional<session_key> key;  ///< client: of its session; server: that the client has shown
 };
@@ -79,7 +79,7 @@ class tls_stream {
     [[nodiscard]] tls_outcome write(std::span<const std::byte> from, std::size_t& count) noexcept;
     /// True while bytes that have been read from the socket wait for `read`.
     [[nodiscard]] bool holds_input() const noexcept { return SSL_has_pending(ssl_.get()) == 1; }
-    /// Tells the peer that nothing more comes, if the socket takes it at once.
+    /// Sends close_notify, if the socket takes it at once.
     void shut_down() noexcept;
 
     /// After the handshake, or when it was refused: how the peer is called; with pinned keys, its key.
@@ -87,15 +87,15 @@ class tls_stream {
     [[nodiscard]] bool carries(std::string_view protocol) const noexcept;
     /// After the handshake: the session whose key was shown instead of certificates. Its peer has no name.
     [[nodiscard]] std::optional<std::uint64_t> session() const noexcept;
-    /// Server, after the handshake: whether these would let the peer in.
+    /// Server, after the handshake: whether these credentials would let the peer in.
     [[nodiscard]] bool admitted_by(const credentials& today) const;
     /// Why the last call failed, as the rest of a sentence: "the server's key is not server_key".
     [[nodiscard]] std::string failure() const;
-    /// True if what failed is a matter of keys, not of the network.
+    /// True if keys caused the failure, not the network.
     [[nodiscard]] bool refused() const noexcept;
     [[nodiscard]] SSL* get() const noexcept { return ssl_.get(); }
     [[nodiscard]] const traffic_notes& traffic() const noexcept { return *notes_; }
-    /// Nobody else is to go on with this stream's records: wipes the secrets.
+    /// Wipes the secrets: no other code will continue this stream's records.
     void keep() noexcept;
 
   private:

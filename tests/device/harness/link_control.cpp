@@ -164,9 +164,8 @@ bool harness_link::flushed() noexcept {
     if (state_ != state::open) return true;
     const std::uint32_t posted = device::detail::posted_by(queue_.port);
     if (has_been_sent(posted)) return true;
-    if (flushing_to_ != posted && post_marker() == status::ok) {
+    if (flushing_to_ != posted && post_marker() == status::ok)
         flushing_to_ = device::detail::posted_by(queue_.port);
-    }
     return false;
 }
 

@@ -30,7 +30,7 @@ bool harness_link::take(const device::detail::ready_entry& arrived, core::link_e
         exchange.request = nullptr;
         return false;
     }
-    if (state_ != state::open || closing_) return false;  // it is let go at the end
+    if (state_ != state::open || closing_) return false;  // the end releases it
     out.kind = core::event_kind::arrived;
     out.borrowed = false;
     out.reason = status::ok;
@@ -68,7 +68,7 @@ status harness_link::deliver(const core::outgoing& message) noexcept {
     // The marker's completion tells that the device has read what was lent.
     if (post_marker() != status::ok) {
         fail(status::system_error);
-        return status::ok;  // it is let go when the link ends
+        return status::ok;  // released when the link ends
     }
     lent_.push_back({message.slot, device::detail::posted_by(queue_.port)});
     poller_.mark_pending(*this);

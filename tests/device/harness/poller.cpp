@@ -20,10 +20,10 @@ namespace {
 
 /// Sessions that end keep their places for a moment.
 constexpr std::uint32_t places_a_session = 2;
-constexpr std::uint32_t most_places = 1U << 16;
+constexpr std::uint32_t max_places = 1U << 16;
 
 std::uint32_t places_for(std::uint32_t sessions) noexcept {
-    return std::clamp(sessions, 1U, most_places / places_a_session) * places_a_session;
+    return std::clamp(sessions, 1U, max_places / places_a_session) * places_a_session;
 }
 
 /// Of all sessions of a worker. A burst beyond them waits in the senders' devices.
@@ -69,9 +69,8 @@ result<void> harness_poller::make_queues() {
     for (const int fd : {wake_fd_, queues_->event_fd()}) {
         epoll_event interest{};
         interest.events = EPOLLIN;
-        if (::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &interest) != 0 && errno != EEXIST) {
+        if (::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &interest) != 0 && errno != EEXIST)
             return error{status::system_error, errno, "gpu: epoll does not take an event descriptor"};
-        }
     }
     return {};
 }
@@ -168,11 +167,10 @@ void harness_poller::take_commands() noexcept {
     });
     overrun_ = overrun_ || (queues_ && queues_->has_failed());
     failed_ = device_failed_ || overrun_;
-    if (failed_) {
+    if (failed_)
         for (harness_link* each : links_) each->fail(status::system_error);
-    } else {
+    else
         note_failures();  // of those added just now, too
-    }
 }
 
 void harness_poller::remove(harness_link& link, bool opened) noexcept {

@@ -185,9 +185,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         for (int count = 0; count < 16 && !from.empty(); ++count) run_one(from, target);
         static std::uint64_t now = 0;
         adapter.progress(now += 1000);
-        for (const auto* pipes : {&target.channels, &target.asynchronous_pipes}) {
+        for (const auto* pipes : {&target.channels, &target.asynchronous_pipes})
             for (const auto& [descriptor, pipe] : *pipes) ::close(descriptor);
-        }
     }
     ::close(file);
     return 0;

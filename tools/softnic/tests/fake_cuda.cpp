@@ -30,10 +30,9 @@ char* real_memory(CUdeviceptr at, std::size_t size) {
 }
 
 const allocation* find(CUdeviceptr at) {
-    for (std::size_t index = 0; index < count; ++index) {
+    for (std::size_t index = 0; index < count; ++index)
         if (at >= allocations[index].address && at < allocations[index].address + allocations[index].size)
             return &allocations[index];
-    }
     return nullptr;
 }
 

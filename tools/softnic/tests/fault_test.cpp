@@ -61,9 +61,8 @@ TEST(fault_injector, probability_is_about_right_and_repeatable) {
         fault_injector injector;
         injector.add(parse("drop p=0.1 seed=5")[0]);
         std::vector<int> fired;
-        for (int round = 0; round < 10000; ++round) {
+        for (int round = 0; round < 10000; ++round)
             if (injector.decide({0, 1, 2, packet_kind::send}, drops) != nullptr) fired.push_back(round);
-        }
         return fired;
     };
     const auto first = run();

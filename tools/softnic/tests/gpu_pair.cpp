@@ -254,11 +254,10 @@ int in_process(const char* who, int wire, bool first, const std::string& mode) {
         int gpus = 0;
         static_cast<void>(cudaGetDeviceCount(&gpus));
         const endpoint end(wire, first ? 0 : gpus - 1);
-        if (mode == "check") {
+        if (mode == "check")
             first ? check_from(end) : check_to(end);
-        } else {
+        else
             first ? bench_from(end) : bench_to(end);
-        }
     } catch (const std::exception& error) {
         std::printf("%s: FAILED: %s\n", who, error.what());
         return 1;

@@ -46,9 +46,8 @@ inline int export_dmabuf(void* memory, std::size_t size) {
     int descriptor = -1;
     constexpr int kind_dmabuf = 1;
     if (call == nullptr ||
-        call(&descriptor, reinterpret_cast<unsigned long long>(memory), size, kind_dmabuf, 0) != 0) {
+        call(&descriptor, reinterpret_cast<unsigned long long>(memory), size, kind_dmabuf, 0) != 0)
         return -1;
-    }
     return descriptor;
 }
 
@@ -95,9 +94,8 @@ class buffer {
 inline ibv_wc wait(ibv_cq* on, std::chrono::milliseconds patience = std::chrono::seconds(20)) {
     ibv_wc out{};
     const auto until = std::chrono::steady_clock::now() + patience;
-    while (std::chrono::steady_clock::now() < until) {
+    while (std::chrono::steady_clock::now() < until)
         if (ibv_poll_cq(on, 1, &out) == 1) return out;
-    }
     out.status = IBV_WC_GENERAL_ERR;
     out.wr_id = ~0ull;
     return out;

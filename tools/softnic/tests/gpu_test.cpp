@@ -84,10 +84,9 @@ struct device_memory : ::testing::TestWithParam<gpu::way> {
 TEST_P(device_memory, bytes_arrive_whatever_size_and_alignment) {
     for (const auto opcode : {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_RDMA_READ, IBV_WR_SEND}) {
         for (const std::uint32_t size :
-             {1u, 2u, 7u, 8u, 9u, 31u, 32u, 33u, 100u, 4095u, 4096u, 4097u, 65541u, 1u << 20}) {
+             {1u, 2u, 7u, 8u, 9u, 31u, 32u, 33u, 100u, 4095u, 4096u, 4097u, 65541u, 1u << 20})
             for (const std::size_t shift : {0u, 1u, 5u, 8u, 15u})
                 check(opcode, 4096 + shift, 8192 + 3 * shift, size);
-        }
     }
 }
 

@@ -21,11 +21,10 @@ class ioctl_builder {
         ib_uverbs_attr attribute{};
         attribute.attr_id = id;
         attribute.len = sizeof value;
-        if constexpr (sizeof value <= 8) {
+        if constexpr (sizeof value <= 8)
             std::memcpy(&attribute.data, &value, sizeof value);
-        } else {
+        else
             attribute.data = reinterpret_cast<std::uint64_t>(&value);
-        }
         return add(attribute);
     }
     template <class T>

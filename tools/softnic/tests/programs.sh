@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Programs nobody here wrote, under softnic: ibverbs-utils, perftest, ucx-utils. Usage: programs.sh SOFTNIC GROUP [UCX_CHECK]
+# Programs nobody here wrote, under softnic: ibverbs-utils, perftest, ucx-utils.
+# Usage: programs.sh SOFTNIC GROUP [UCX_CHECK]
 # Exit status 77: the program of this group is not installed.
 set -u
 softnic=$1
@@ -36,8 +37,8 @@ left_early() { # status of the end that left, output and status of the other
     [ ${#faults[@]} -gt 0 ] && [ "$1" = 0 ] && [ "$3" != 0 ] && grep -q "transport retry counter exceeded" "$2"
 }
 
-# Server and client of one program, on a TCP port of their own for the exchange of addresses. $only_server and $only_client:
-# further arguments of one of them.
+# Server and client of one program, on a TCP port of their own for the exchange of addresses. $only_server and
+# $only_client: further arguments of one of them.
 pair() {
     port=$((port + 1))
     run "$@" ${only_server:-} "$port_option" "$port" > "$work/server" 2>&1 &
@@ -53,7 +54,8 @@ pair() {
     count_faults "$work/client" "$work/server"
     if [ $client_status = 0 ] && [ $server_status = 0 ]; then
         echo "ok   $*"
-    elif left_early $client_status "$work/server" $server_status || left_early $server_status "$work/client" $client_status; then
+    elif left_early $client_status "$work/server" $server_status ||
+        left_early $server_status "$work/client" $client_status; then
         echo "ok   $* (one end left before its last acknowledgement had arrived)"
     else
         echo "FAIL $* (client $client_status, server $server_status)"
@@ -87,8 +89,8 @@ pingpongs() {
     pair ibv_srq_pingpong -e -n 200
 }
 
-# A lost datagram is lost, and ibv_ud_pingpong then waits for ever, as on hardware. So: short runs, each of which ends well
-# or is cut off; never with wrong data (-c) or an error. The seeds are fixed: so is what is lost.
+# A lost datagram is lost, and ibv_ud_pingpong then waits for ever, as on hardware. So: short runs, each of which ends
+# well or is cut off; never with wrong data (-c) or an error. The seeds are fixed: so is what is lost.
 datagram_pingpongs() {
     need ibv_ud_pingpong
     local completed=0 cut_off=0 lost round server client_status server_status
@@ -245,7 +247,8 @@ killed() {
         kill $client
     fi
     wait $client
-    check "the client failed with a transport retry error" grep -q "status 12\|transport retry\|syndrom 0x81\|0x81" "$work/client"
+    check "the client failed with a transport retry error" grep -q "status 12\|transport retry\|syndrom 0x81\|0x81" \
+        "$work/client"
     port_option=-p
     pair ib_write_bw -d mlx5_0 -F -n 100
 }

@@ -67,9 +67,8 @@ class scenario {
   public:
     explicit scenario(std::uint64_t seed)
         : random_(seed), on_(make_settings(seed)), ends_{end(on_), end(on_)} {
-        for (end& each : ends_) {
+        for (end& each : ends_)
             for (auto& byte : each.source) byte = static_cast<std::uint8_t>(random_());
-        }
         link_options how;
         how.mtu = static_cast<std::uint8_t>(1 + random_() % 3);
         how.reads = static_cast<std::uint8_t>(1 + random_() % 4);
@@ -282,9 +281,8 @@ class scenario {
                 }
             }
             if (each.qp.qp->requester.oldest == each.qp.qp->requester.newest &&
-                each.qp.qp->requester.consumed == each.qp.produced()) {
+                each.qp.qp->requester.consumed == each.qp.produced())
                 each.completed = each.qp.produced();
-            }
         }
     }
 

@@ -26,9 +26,8 @@ void append_segments(const work& what, std::vector<std::byte>& wqe) {
         wqe.insert(wqe.end(), what.inlined.begin(), what.inlined.end());
         wqe.resize((wqe.size() + 15) & ~std::size_t{15});
     }
-    for (const segment& part : what.pieces) {
+    for (const segment& part : what.pieces)
         append(wqe, mlx5_wqe_data_seg{htobe32(part.length), htobe32(part.lkey), htobe64(part.address)});
-    }
 }
 
 bool is_masked(std::uint8_t opcode) {
@@ -146,9 +145,8 @@ std::uint16_t test_qp::post_raw(std::span<const std::byte> bytes) {
 std::uint16_t test_qp::post(const work& what) {
     std::vector<std::byte> wqe(16);
     if (is_remote(what.opcode)) append(wqe, mlx5_wqe_raddr_seg{htobe64(what.remote), htobe32(what.rkey), 0});
-    if (what.opcode == MLX5_OPCODE_ATOMIC_CS || what.opcode == MLX5_OPCODE_ATOMIC_FA) {
+    if (what.opcode == MLX5_OPCODE_ATOMIC_CS || what.opcode == MLX5_OPCODE_ATOMIC_FA)
         append(wqe, mlx5_wqe_atomic_seg{htobe64(what.swap_or_add), htobe64(what.compare)});
-    }
     if (is_masked(what.opcode)) append_masked(what, wqe);
     append_segments(what, wqe);
     mlx5_wqe_ctrl_seg control{};

@@ -47,9 +47,8 @@ void write_many(nic& adapter, runner& driver, rig& on, int count, std::atomic<in
             qp->ring();
         }
         seen_completion seen;
-        while (!cq->poll(seen) && std::chrono::steady_clock::now() < deadline) {
+        while (!cq->poll(seen) && std::chrono::steady_clock::now() < deadline)
             if (round % 2 == 0) driver.help();
-        }
         if (seen.kind == MLX5_CQE_REQ) ++done;
     }
     const model_guard guard(adapter);
@@ -69,9 +68,8 @@ TEST(threads, of_program_and_device_work_together) {
         std::atomic<int> done = 0;
         constexpr int rounds = 200;
         std::vector<std::thread> program;
-        for (int count = 0; count < 3; ++count) {
+        for (int count = 0; count < 3; ++count)
             program.emplace_back([&] { write_many(on.adapter, driver, on, rounds, done); });
-        }
         for (auto& each : program) each.join();
         EXPECT_EQ(done, 3 * rounds) << to_string(mode);
         on.adapter.mutex.lock();  // the thread stops here, so that it does not disturb the other tests

@@ -35,9 +35,8 @@ class deadline {
 
 std::vector<std::uint8_t> pattern(std::size_t size, unsigned seed) {
     std::vector<std::uint8_t> bytes(size);
-    for (std::size_t at = 0; at < size; ++at) {
+    for (std::size_t at = 0; at < size; ++at)
         bytes[at] = static_cast<std::uint8_t>((at * 31 + at / 251 + seed * 97) & 0xff);
-    }
     return bytes;
 }
 

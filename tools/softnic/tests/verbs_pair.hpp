@@ -59,9 +59,8 @@ inline void to_init(ibv_qp* qp, const connection& how) {
     attr.qp_state = IBV_QPS_INIT;
     attr.port_num = 1;
     attr.qp_access_flags = static_cast<unsigned>(how.access);
-    if (ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) != 0) {
+    if (ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) != 0)
         throw std::runtime_error("INIT refused");
-    }
 }
 
 inline void to_ready(ibv_qp* qp, std::uint32_t remote, std::uint16_t lid, const connection& how) {

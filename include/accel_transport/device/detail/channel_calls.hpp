@@ -7,10 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 
-/// What becomes of one call of a channel on a GPU: its request is posted, and its response checked.
+/// One call of a GPU-resident channel: posts its request, and checks its response.
 namespace accel::device::detail {
 
-/// The word of a call's slot, if that is still the call's.
+/// The word of a call's slot, if the slot still belongs to the call.
 ACCEL_HOST_DEVICE inline bool find_call(const channel_ref& channel, const call_ref& call,
                                         std::uint64_t& word) noexcept {
     if (call.slot >= channel.slots) return false;
@@ -18,7 +18,7 @@ ACCEL_HOST_DEVICE inline bool find_call(const channel_ref& channel, const call_r
     return generation_in(word) == call.generation;
 }
 
-/// False: it is not (any more) as the caller has seen it.
+/// False: the word is no longer as the caller has seen it.
 [[nodiscard]] ACCEL_HOST_DEVICE inline bool move_call(const channel_ref& channel, const call_ref& call,
                                                       call_phase from, call_phase to) noexcept {
     std::uint64_t expected = word_of(call.generation, from);
@@ -39,7 +39,7 @@ ACCEL_HOST_DEVICE inline void write_header(const channel_ref& channel, const cal
     store_header(header, call.request - wire::header_bytes);
 }
 
-/// One work request. Waits for room a little; `again`: there is none, for completions do not come.
+/// Posts one work request. Waits shortly for room; `again`: there is none, because no completions come.
 [[nodiscard]] ACCEL_HOST_DEVICE inline status post(const channel_ref& channel, mlx5::work_request& request,
                                                    std::int64_t until) noexcept {
     mlx5::counter_snapshot seen = snapshot_of(channel.sends);
@@ -80,8 +80,8 @@ ACCEL_HOST_DEVICE inline void write_header(const channel_ref& channel, const cal
     return post(channel, request, until);
 }
 
-/// Everything that a correct server keeps to. Why a call failed is text, and may need more room than the
-/// response was given.
+/// True: a correct server sends this. The text of a failure may need more room than the call gave the
+/// response.
 [[nodiscard]] ACCEL_HOST_DEVICE inline bool is_answer(const channel_ref& channel, const call_ref& call,
                                                       const wire::slot_header& header) noexcept {
     const std::uint64_t most = header.code == status::ok ? call.response_room : channel.responses.capacity;
@@ -93,7 +93,7 @@ ACCEL_HOST_DEVICE inline status take_response(const channel_ref& channel, call_r
     const std::byte* const from = header_of(channel.responses, call.slot);
     wire::slot_header header;
     if (await_header(from, call.generation, true, header) && is_answer(channel, call, header)) {
-        // Only this end says `again`, of calls that go on.
+        // Only this end uses `again`, for calls in flight.
         call.outcome = header.code == status::again ? status::overloaded : header.code;
         call.code = header.application_code;
         call.response = from + wire::header_bytes;
@@ -110,15 +110,14 @@ ACCEL_HOST_DEVICE inline status take_response(const channel_ref& channel, call_r
 
 /// Ends a call before its response, unless that is there already.
 ACCEL_HOST_DEVICE inline status end_early(const channel_ref& channel, call_ref& call, status why) noexcept {
-    if (!move_call(channel, call, call_phase::in_flight, call_phase::overdue)) {
+    if (!move_call(channel, call, call_phase::in_flight, call_phase::overdue))
         return take_response(channel, call);
-    }
     call.outcome = why;
     (void)count_up(&channel.state->ended_early);
     return why;
 }
 
-/// What is known of a call now; `again`: it goes on.
+/// The state of a call now; `again`: it is in flight.
 [[nodiscard]] ACCEL_HOST_DEVICE inline status settle(const channel_ref& channel, call_ref& call) noexcept {
     std::uint64_t word = 0;
     if (!find_call(channel, call, word)) return status::invalid_state;
@@ -173,10 +172,8 @@ ACCEL_HOST_DEVICE inline status end_early(const channel_ref& channel, call_ref& 
     call.deadline = timeout >= never_ns - now ? never_ns : now + timeout;
     call.trace_id = with.trace_id;
     call.response_room = bounded ? with.max_bytes : channel.responses.capacity;
-    // Before it leaves: the response may be here before this returns.
-    if (!move_call(channel, call, call_phase::begun, call_phase::in_flight)) {
-        return status::invalid_state;
-    }
+    // Before posting: the response may arrive before this returns.
+    if (!move_call(channel, call, call_phase::begun, call_phase::in_flight)) return status::invalid_state;
     write_header(channel, call, length);
     const status sent = post_request(channel, call, length);
     if (sent == status::ok) {
@@ -184,7 +181,7 @@ ACCEL_HOST_DEVICE inline status end_early(const channel_ref& channel, call_ref& 
         return sent;
     }
     if (!move_call(channel, call, call_phase::in_flight, call_phase::begun)) {
-        fail_channel(channel, status::protocol_error);  // an answer to what was never asked
+        fail_channel(channel, status::protocol_error);  // an answer without a request
         return status::peer_lost;
     }
     return sent;
@@ -207,9 +204,7 @@ ACCEL_HOST_DEVICE inline status end_early(const channel_ref& channel, call_ref& 
 
 ACCEL_HOST_DEVICE inline status cancel_call(const channel_ref& channel, call_ref& call) noexcept {
     if (call.slot >= channel.slots) return status::invalid_state;
-    if (!move_call(channel, call, call_phase::in_flight, call_phase::overdue)) {
-        return status::invalid_state;
-    }
+    if (!move_call(channel, call, call_phase::in_flight, call_phase::overdue)) return status::invalid_state;
     call.outcome = status::cancelled;
     (void)count_up(&channel.state->ended_early);
     return status::ok;

@@ -8,13 +8,13 @@
 #include <cstddef>
 #include <cstdint>
 
-/// What comes in at a channel of a GPU: completions, and the host's orders. One thread at a time looks, for
-/// all that wait, under a lock that nobody waits for.
+/// Input of a GPU-resident channel: completions, and the host's orders. One thread at a time takes it for all
+/// that wait, under a lock that nobody waits for.
 namespace accel::device::detail {
 
-/// The host's orders are looked at, which is a read of its memory, once in so many looks that find nothing.
+/// The host's orders are read, from host memory, once in so many looks that find nothing.
 inline constexpr std::uint32_t looks_an_order = 16;
-/// … or when so much time has passed, if looks always find something.
+/// … or after so much time, if looks always find something.
 inline constexpr std::int64_t max_between_orders_ns = 1'000'000;
 
 ACCEL_HOST_DEVICE inline std::uint64_t word_of(std::uint32_t generation, call_phase phase) noexcept {
@@ -97,16 +97,15 @@ ACCEL_HOST_DEVICE inline void give_back(const channel_ref& channel) noexcept {
     publish_taken(channel.completions);
     if (state.responses_owed == 0) return;
     if (channel.completions.by == engine::direct) {
-        for (std::uint32_t i = 0; i < state.responses_owed; ++i) {
+        for (std::uint32_t i = 0; i < state.responses_owed; ++i)
             mlx5::take_back(state.receives, state.owed[i]);
-        }
         mlx5::post_empty(state.receives, state.responses_owed);
     }
     state.responses_owed = 0;
 }
 
-/// A response has come into this slot; whose holder reads it. One of a call that has ended sets its slot
-/// free. False: nobody is to answer there.
+/// A response has come into this slot, for its holder. If the call has ended, this frees the slot. False: no
+/// answer is expected there.
 [[nodiscard]] ACCEL_HOST_DEVICE inline bool on_response(const channel_ref& channel,
                                                         std::uint32_t slot) noexcept {
     channel_state& state = *channel.state;
@@ -115,13 +114,12 @@ ACCEL_HOST_DEVICE inline void give_back(const channel_ref& channel) noexcept {
     for (;;) {
         const call_phase phase = phase_in(word);
         call_phase next = call_phase::free;
-        if (phase == call_phase::in_flight) {
+        if (phase == call_phase::in_flight)
             next = call_phase::arrived;
-        } else if (phase == call_phase::overdue) {
+        else if (phase == call_phase::overdue)
             next = call_phase::ended;
-        } else if (phase != call_phase::quarantined) {
+        else if (phase != call_phase::quarantined)
             return false;
-        }
         if (!hand_over(&call.word, word, word_of(generation_in(word), next))) continue;
         if (next != call_phase::arrived) (void)count_up(&state.stale);
         if (next == call_phase::free) {
@@ -153,7 +151,7 @@ ACCEL_HOST_DEVICE inline void on_completion(const channel_ref& channel,
     }
 }
 
-/// False: there are none.
+/// Takes one completion. False: there are none.
 [[nodiscard]] ACCEL_HOST_DEVICE inline bool take_completions(const channel_ref& channel) noexcept {
     constexpr int most = 16;
     for (int count = 0; count < most; ++count) {
@@ -164,7 +162,7 @@ ACCEL_HOST_DEVICE inline void on_completion(const channel_ref& channel,
     return true;
 }
 
-/// For all that wait. What has come counts before what the host says.
+/// Looks for all that wait: first completions, then the host's orders.
 ACCEL_HOST_DEVICE inline void look(const channel_ref& channel) noexcept {
     channel_state& state = *channel.state;
     if (!try_lock(&state.lock)) return pause();

@@ -8,12 +8,12 @@
 
 #include <cstdint>
 
-/// A channel whose calls come from a GPU, as it lies in memory: what only kernels touch, what the host tells
-/// them, and what they tell the host. None of it is for applications, which use `channel_ref`.
+/// The memory layout of a GPU-resident channel: the kernels' state, the host's orders, and the kernels'
+/// report. Not for applications, which use `channel_ref`.
 namespace accel::device::detail {
 
-/// Where a call stands. With its generation above it this is one word, so that whoever still holds a call
-/// that is over changes nothing.
+/// The phase of a call. With the generation above it this is one word, so that the holder of an ended call
+/// changes nothing.
 enum class call_phase : std::uint32_t {
     free,
     begun,        ///< its holder writes the request
@@ -52,10 +52,10 @@ struct channel_report {
         0;  ///< other than 0: of a kernel that was compiled against another version
 };
 
-/// What responses have used up is given back for so many at a time.
+/// Used receives and completion entries are given back in batches of this size.
 inline constexpr std::uint32_t responses_at_once = 16;
 
-/// What all threads that use a channel share.
+/// Shared by all threads that use a channel.
 struct channel_state {
     std::uint64_t free = 0;     ///< a stack of slots: the first one, and above it a count of all changes
     std::uint32_t failure = 0;  ///< as in the report

@@ -8,32 +8,32 @@
 #include <cstdint>
 
 /// The two ways from a GPU to an RDMA device, behind one set of functions: its queues mapped into the GPU, or
-/// rings to a thread of the host that posts. Which it is was decided before the kernel runs and is the same
-/// for all of its ports, so it is one branch that all threads take alike. No step waits.
+/// rings to a thread of the host that posts. The choice is made before the kernel runs and is the same
+/// for all of its ports, so all threads take the same branch. No step waits.
 namespace accel::device::detail {
 
-/// How it is done.
+/// The kind of engine.
 enum class engine : std::uint32_t {
     direct,  ///< mlx5 queues where they lie; the GPU rings the doorbell
     proxy,   ///< descriptors into a ring in pinned memory; `verbs/proxy.hpp` posts them
 };
 
-/// One connection's way out, for any number of threads. Plain data that owns nothing; only the part of its
-/// engine means anything.
+/// One connection's send port, for any number of threads. Plain data that owns nothing; only its engine's
+/// part is valid.
 struct send_port {
     engine by = engine::direct;
     mlx5::shared_send_queue_ref direct;
     proxy::send_queue_ref proxied;
 };
 
-/// What has been sent and what has arrived, of all connections: for one thread at a time. Likewise.
+/// Completions of sends and arrivals of all connections, for one thread at a time. Likewise.
 struct completion_port {
     engine by = engine::direct;
     mlx5::completion_queue_ref direct;
     proxy::completion_queue_ref proxied;
 };
 
-/// By what completions name the connection: `completion::queue_pair`.
+/// The number by which completions name the connection (`completion::queue_pair`).
 [[nodiscard]] ACCEL_HOST_DEVICE inline std::uint32_t name_of(const send_port& port) noexcept {
     return port.by == engine::direct ? port.direct.queue.queue_pair : port.proxied.queue_pair;
 }
@@ -47,18 +47,18 @@ ACCEL_HOST_DEVICE inline void begin(const send_port& port) noexcept {
         *port.proxied.state = {};
     }
 }
-/// Nothing of it may be sent any more, not even by a connection that comes later.
+/// Stops the port: nothing of it is sent any more, not even by a later connection.
 ACCEL_HOST_DEVICE inline void end(const send_port& port) noexcept {
     if (port.by == engine::direct) mlx5::store_whole(port.direct.queue.doorbell_record, mlx5::be32{});
 }
 
-/// How many of a queue's WQEBBs pass before a request asks for a completion, for the sake of their room.
+/// After so many WQEBBs a request asks for a completion, so that their room comes back.
 [[nodiscard]] ACCEL_HOST_DEVICE inline std::uint32_t signal_interval(
     const mlx5::shared_send_queue_ref& queue) noexcept {
     return queue.queue.wqebbs / 4;
 }
 
-/// What `post` wants to know beforehand; read early, it makes posting quicker.
+/// Reads the counters for `post`; reading them early makes posting faster.
 [[nodiscard]] ACCEL_HOST_DEVICE inline mlx5::counter_snapshot snapshot_of(const send_port& port) noexcept {
     return port.by == engine::direct ? mlx5::snapshot_of(port.direct) : mlx5::counter_snapshot{};
 }
@@ -78,8 +78,7 @@ ACCEL_HOST_DEVICE inline void end(const send_port& port) noexcept {
     return post(to, request, seen);
 }
 
-/// The same, and the host is told when it has been done: `sent_by` then counts it. For a poster that is the
-/// only one.
+/// The same, and its completion is reported: `sent_by` then counts it. For the only poster of a port.
 [[nodiscard]] ACCEL_HOST_DEVICE inline status post_and_tell(const send_port& to,
                                                             mlx5::work_request& request) noexcept {
     mlx5::counter_snapshot seen = snapshot_of(to);
@@ -97,7 +96,7 @@ ACCEL_HOST_DEVICE inline void end(const send_port& port) noexcept {
     return port.by == engine::direct ? load_acquire(&port.direct.state->released)
                                      : mlx5::load_flag(port.proxied.released);
 }
-/// So many requests of one range would not be refused with `again`.
+/// True: so many requests of one range would not be refused with `again`.
 [[nodiscard]] ACCEL_HOST_DEVICE inline bool has_room(const send_port& port, std::uint32_t requests) noexcept {
     const std::uint32_t all = port.by == engine::direct ? port.direct.queue.wqebbs : port.proxied.count;
     return all - (posted_by(port) - sent_by(port)) >= requests;
@@ -117,28 +116,26 @@ ACCEL_HOST_DEVICE inline void end(const send_port& port) noexcept {
     return from.by == engine::direct ? mlx5::take(from.direct, out) : proxy::take(from.proxied, out);
 }
 
-/// `take` would find one.
+/// True: `take` would find one.
 [[nodiscard]] ACCEL_HOST_DEVICE inline bool is_next_there(const completion_port& from) noexcept {
     return from.by == engine::direct ? mlx5::is_next_there(from.direct) : proxy::is_next_there(from.proxied);
 }
 
-/// Gives the places of all completions taken so far back.
+/// Gives back the places of all completions taken so far.
 ACCEL_HOST_DEVICE inline void publish_taken(const completion_port& port) noexcept {
-    if (port.by == engine::direct) {
+    if (port.by == engine::direct)
         mlx5::publish_taken(port.direct);
-    } else {
+    else
         proxy::publish_taken(port.proxied);
-    }
 }
 
-/// The connection is gone: its completions that have not been taken become those of `mlx5::no_queue_pair`.
-/// After its queue pair has been reset or destroyed, or the proxy has removed it.
+/// Marks the connection's completions that have not been taken as those of `mlx5::no_queue_pair`. Call it
+/// after the queue pair has been reset or destroyed, or the proxy has removed it.
 ACCEL_HOST_DEVICE inline void discard_completions(const completion_port& port, std::uint32_t name) noexcept {
-    if (port.by == engine::direct) {
+    if (port.by == engine::direct)
         mlx5::discard_completions(port.direct, name);
-    } else {
+    else
         proxy::discard_completions(port.proxied, name);
-    }
 }
 
 }  // namespace accel::device::detail

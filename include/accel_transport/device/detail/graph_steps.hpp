@@ -4,7 +4,7 @@
 #include <accel_transport/device/graph.hpp>
 #include <accel_transport/device/service.hpp>
 
-/// What the library does before and behind recorded kernels. None of it is for applications.
+/// The library's steps before and after recorded kernels. Not for applications.
 namespace accel::device::detail {
 
 /// Points of an iteration whose times are taken, in this order.
@@ -54,15 +54,14 @@ ACCEL_HOST_DEVICE inline bool begin_request(const service_ref& service, const gr
 
 ACCEL_HOST_DEVICE inline void end_request(const service_ref& service, const exchange_ref& exchange,
                                           const iteration_answer& answer) noexcept {
-    if (answer.reason != status::ok) {
+    if (answer.reason != status::ok)
         (void)fail(service, exchange, answer.reason, answer.code);
-    } else if (reply(service, exchange, answer.length) == status::message_too_large) {
+    else if (reply(service, exchange, answer.length) == status::message_too_large)
         (void)fail(service, exchange, status::message_too_large);
-    }
 }
 
-/// Waits for the iteration's requests: for one, and then for no more than are ready. By one thread. It
-/// returns without any only when the service stops.
+/// Waits for one request, then takes those that are ready. By one thread. Returns without requests only when
+/// the service stops.
 ACCEL_HOST_DEVICE inline void gather(const service_ref& service, const graph_memory& memory) noexcept {
     const graph_iteration& iteration = memory.iteration;
     std::uint32_t count = 0;
@@ -93,9 +92,8 @@ ACCEL_HOST_DEVICE inline void copy_bytes(std::byte* to, const std::byte* from, s
     const bool aligned =
         ((reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from)) % sizeof(quad)) == 0;
     const std::uint64_t quads = aligned ? bytes / sizeof(quad) : 0;
-    for (std::uint64_t i = first; i < quads; i += step) {
+    for (std::uint64_t i = first; i < quads; i += step)
         reinterpret_cast<quad*>(to)[i] = reinterpret_cast<const quad*>(from)[i];
-    }
     for (std::uint64_t i = quads * sizeof(quad) + first; i < bytes; i += step) to[i] = from[i];
 }
 
@@ -124,9 +122,8 @@ ACCEL_HOST_DEVICE inline void copy_out(const graph_memory& memory, std::uint64_t
 /// Ends the requests first, first + step, …
 ACCEL_HOST_DEVICE inline void end_requests(const service_ref& service, const graph_memory& memory,
                                            std::uint32_t first, std::uint32_t step) noexcept {
-    for (std::uint32_t i = first; i < memory.state->count; i += step) {
+    for (std::uint32_t i = first; i < memory.state->count; i += step)
         end_request(service, memory.exchanges[i], memory.iteration.answers[i]);
-    }
 }
 
 /// The iteration's last step, by one thread, when all points have been marked.

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-/// A clock that the host tells of now and then, and kernels compare with their own.
+/// Ticks of the host's clock, which kernels compare with their own clock.
 namespace accel::device::detail {
 
 /// Until the kernels' clock has been compared with it.
@@ -15,8 +15,8 @@ inline constexpr std::int64_t unknown_offset = INT64_MIN;
 /// A deadline that never comes: no sum with a clock's reading overflows.
 inline constexpr std::int64_t never_ns = std::int64_t{1} << 62;
 
-/// A tick that is seen soon tells how the two clocks differ. The longer ago the last one was, the more they
-/// may have drifted apart, and the less exact a tick may be. `Ref` has the state, orders and report of a
+/// A tick that is read soon gives the difference of the two clocks. The longer ago the last one was, the more
+/// the clocks may have drifted, and the less exact a tick may be. `Ref` has the state, orders and report of a
 /// service or a channel.
 template <class Ref>
 ACCEL_HOST_DEVICE inline void sync_host_clock(const Ref& ref) noexcept {

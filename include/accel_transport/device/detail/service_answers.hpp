@@ -186,9 +186,7 @@ ACCEL_HOST_DEVICE inline status answer_with(const service_ref& service, const ex
     // Asked before, needed after: the header stays here if nobody is there to read it.
     const bool open = is_open(session);
     write_header(exchange, with);
-    if (open) {
-        sent = send_off(service, exchange, with, bytes_in_slot(exchange));
-    }
+    if (open) sent = send_off(service, exchange, with, bytes_in_slot(exchange));
     (void)count_up(sent == status::ok ? &service.state->replies : &service.state->dropped);
     finish_exchange(session);
     return sent == status::ok ? status::ok : status::peer_lost;

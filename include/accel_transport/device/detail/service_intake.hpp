@@ -44,9 +44,8 @@ ACCEL_HOST_DEVICE inline session_number number_at(const service_ref& service, st
 
 ACCEL_HOST_DEVICE inline std::uint32_t find_session(const service_ref& service,
                                                     std::uint32_t queue_pair) noexcept {
-    if (engine_of(service) == engine::proxy) {
+    if (engine_of(service) == engine::proxy)
         return queue_pair < service.session_count ? queue_pair : no_session;
-    }
     for (std::uint32_t i = queue_pair;; ++i) {
         const session_number entry = number_at(service, i);
         if (entry.session == no_session || entry.queue_pair == queue_pair) return entry.session;
@@ -90,9 +89,8 @@ ACCEL_HOST_DEVICE inline void close_session(const service_ref& service, const co
 
 ACCEL_HOST_DEVICE inline void end_closing(const service_ref& service) noexcept {
     const auto closing = static_cast<std::uint32_t>(session_phase::closing);
-    for (std::uint32_t i = 0; service.state->closing != 0 && i < service.session_count; ++i) {
+    for (std::uint32_t i = 0; service.state->closing != 0 && i < service.session_count; ++i)
         if (load_relaxed(&service.sessions[i].phase) == closing) end_session(service, i);
-    }
 }
 
 ACCEL_HOST_DEVICE inline bool take_command(const service_ref& service) noexcept {
@@ -182,13 +180,12 @@ ACCEL_HOST_DEVICE inline bool on_completion(const service_ref& service, const ml
     }
     const std::uint32_t index = find_session(service, completion.queue_pair);
     if (index == no_session) return false;
-    if (completion.failure != mlx5::syndrome::none) {
+    if (completion.failure != mlx5::syndrome::none)
         fail_session(service, index, status::peer_lost, completion.failure);
-    } else if (receive) {
+    else if (receive)
         return on_arrival(service, completion, index, out);
-    } else if (!release(service.sessions[index].sends, completion.counter)) {
+    else if (!release(service.sessions[index].sends, completion.counter))
         fail_session(service, index, status::system_error);
-    }
     return false;
 }
 

@@ -41,9 +41,8 @@ ACCEL_HOST_DEVICE inline std::byte* header_of(const slots_layout& slots, std::ui
 ACCEL_HOST_DEVICE inline void load_header(const std::byte* from, wire::slot_header& out) noexcept {
     static_assert(sizeof out % sizeof(std::uint64_t) == 0);
     std::uint64_t words[sizeof out / sizeof(std::uint64_t)];
-    for (std::size_t i = 0; i < sizeof out / sizeof(std::uint64_t); ++i) {
+    for (std::size_t i = 0; i < sizeof out / sizeof(std::uint64_t); ++i)
         words[i] = mlx5::load_whole(reinterpret_cast<const std::uint64_t*>(from) + i);
-    }
     __builtin_memcpy(&out, words, sizeof out);
 }
 

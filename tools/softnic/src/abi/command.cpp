@@ -30,9 +30,8 @@ int command::store() const {
 }
 
 const ib_uverbs_attr* command::find(std::uint16_t id) const {
-    for (const auto& attribute : attributes()) {
+    for (const auto& attribute : attributes())
         if (attribute.attr_id == id) return &attribute;
-    }
     return nullptr;
 }
 
@@ -59,11 +58,10 @@ void command::read(std::uint16_t id, std::span<std::byte> to) {
     const auto* attribute = find(id);
     if (attribute == nullptr) return;
     const std::size_t size = std::min<std::size_t>(attribute->len, to.size());
-    if (attribute->len <= inline_bytes) {
+    if (attribute->len <= inline_bytes)
         std::memcpy(to.data(), &attribute->data, size);
-    } else if (!guarded::copy(to.data(), guarded::pointer(attribute->data), size)) {
+    else if (!guarded::copy(to.data(), guarded::pointer(attribute->data), size))
         faulted_ = true;
-    }
 }
 
 void command::write(std::uint16_t id, std::span<const std::byte> bytes) {

@@ -18,18 +18,16 @@ namespace {
 const method_row* find_method(std::uint16_t object, std::uint16_t method) {
     for (const auto rows : {device_methods(), memory_methods(), cq_methods(), qp_methods(), srq_methods(),
                             uar_methods(), devx_methods()}) {
-        for (const method_row& row : rows) {
+        for (const method_row& row : rows)
             if (row.object == object && row.method == method) return &row;
-        }
     }
     return nullptr;
 }
 
 const write_row* find_write(std::uint64_t number) {
     for (const auto rows : {device_writes(), memory_writes(), cq_writes(), qp_writes(), srq_writes()}) {
-        for (const write_row& row : rows) {
+        for (const write_row& row : rows)
             if (row.number == number) return &row;
-        }
     }
     return nullptr;
 }
@@ -67,9 +65,8 @@ int invoke_write(context& target, command& request) {
 }
 
 int run(context& target, command& request) {
-    if (request.object() == UVERBS_OBJECT_DEVICE && request.method() == UVERBS_METHOD_INVOKE_WRITE) {
+    if (request.object() == UVERBS_OBJECT_DEVICE && request.method() == UVERBS_METHOD_INVOKE_WRITE)
         return invoke_write(target, request);
-    }
     const method_row* row = find_method(request.object(), request.method());
     if (row == nullptr) return EPROTONOSUPPORT;
     if (const int problem = check_attributes(request, *row); problem != 0) return problem;

@@ -34,9 +34,8 @@ std::string find_library() {
     const fs::path here = self.parent_path();
     for (const auto& candidate :
          {here / "libsoftnic.so", here / "../lib/libsoftnic.so",
-          here / "../lib/x86_64-linux-gnu/libsoftnic.so", here / "../lib64/libsoftnic.so"}) {
+          here / "../lib/x86_64-linux-gnu/libsoftnic.so", here / "../lib64/libsoftnic.so"})
         if (fs::exists(candidate, error)) return fs::canonical(candidate, error);
-    }
     return {};
 }
 

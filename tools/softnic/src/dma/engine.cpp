@@ -86,16 +86,14 @@ std::shared_ptr<dma_engine> map_dmabuf(int descriptor, std::uint64_t offset, std
 }
 
 dma_claim dma_registry::for_range(std::uint64_t address, std::uint64_t size_bytes) const {
-    for (const auto& plugin : plugins_) {
+    for (const auto& plugin : plugins_)
         if (auto claim = plugin->claim_range(address, size_bytes); claim.made()) return claim;
-    }
     return {host_dma(), 0};
 }
 
 dma_claim dma_registry::for_dmabuf(const dmabuf_range& range, bool writable) const {
-    for (const auto& plugin : plugins_) {
+    for (const auto& plugin : plugins_)
         if (auto claim = plugin->claim_dmabuf(range); claim.made()) return claim;
-    }
     auto mapped = map_dmabuf(range.descriptor, range.offset, range.size_bytes, writable);
     if (mapped == nullptr) return {nullptr, EOPNOTSUPP};
     return {std::move(mapped), 0};

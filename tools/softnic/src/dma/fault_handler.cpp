@@ -36,9 +36,8 @@ bool resume_after_guarded_fault(ucontext_t& context) {
     auto& instruction = context.uc_mcontext.gregs[REG_RIP];
     const auto at = static_cast<std::uintptr_t>(instruction);
     if (at < reinterpret_cast<std::uintptr_t>(softnic_guarded_begin) ||
-        at >= reinterpret_cast<std::uintptr_t>(softnic_guarded_end)) {
+        at >= reinterpret_cast<std::uintptr_t>(softnic_guarded_end))
         return false;
-    }
     instruction = static_cast<greg_t>(reinterpret_cast<std::uintptr_t>(softnic_guarded_fixup));
     return true;
 }
@@ -52,19 +51,17 @@ void restore_default(int signal_number) {
 
 void hand_to_program(int signal_number, siginfo_t* info, void* context) {
     const struct sigaction wish = action_of(signal_number).wish;  // no lock: this is a signal handler
-    if ((wish.sa_flags & SA_SIGINFO) != 0 && wish.sa_sigaction != nullptr) {
+    if ((wish.sa_flags & SA_SIGINFO) != 0 && wish.sa_sigaction != nullptr)
         wish.sa_sigaction(signal_number, info, context);
-    } else if (wish.sa_handler == SIG_DFL || wish.sa_handler == SIG_IGN) {
+    else if (wish.sa_handler == SIG_DFL || wish.sa_handler == SIG_IGN)
         restore_default(signal_number);
-    } else {
+    else
         wish.sa_handler(signal_number);
-    }
 }
 
 void on_fault(int signal_number, siginfo_t* info, void* context) {
-    if (!resume_after_guarded_fault(*static_cast<ucontext_t*>(context))) {
+    if (!resume_after_guarded_fault(*static_cast<ucontext_t*>(context)))
         hand_to_program(signal_number, info, context);
-    }
 }
 
 void install_for(int signal_number) {

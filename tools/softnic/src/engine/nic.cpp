@@ -49,9 +49,8 @@ bool nic::has_something_to_do() {
 }
 
 bool nic::look_at_doorbells() const {
-    for (const uar_page& page : uars_) {
+    for (const uar_page& page : uars_)
         if (page.rang()) return true;
-    }
     return false;
 }
 
@@ -63,14 +62,12 @@ bool nic::take_doorbells() {
             rang = true;
             ++state.count.doorbells;
             for (device& one : state.devices) {
-                for (const auto& qp : one.queue_pairs()) {
+                for (const auto& qp : one.queue_pairs())
                     if (qp->options.uar_page == page.number()) requester::on_doorbell(state, *qp);
-                }
             }
         }
-        if (page.take_arm_doorbell()) {
+        if (page.take_arm_doorbell())
             for (const auto& [number, cq] : cqs_) cq->on_arm_doorbell();
-        }
     }
     return rang;
 }
@@ -164,11 +161,10 @@ void nic::restore_ports() {
     for (device& one : state.devices) {
         for (const port& each : one.ports()) {
             if (each.up || each.up_again_at == 0) continue;
-            if (state.now >= each.up_again_at) {
+            if (state.now >= each.up_again_at)
                 wire::set_port(state, each.address, true, 0);
-            } else {
+            else
                 state.port_up_at = std::min(state.port_up_at, each.up_again_at);
-            }
         }
     }
 }

@@ -91,17 +91,15 @@ void runner::run() {
     block_signals();
     ::pthread_setname_np(::pthread_self(), "softnic");
     ::prctl(PR_SET_TIMERSLACK, 1);
-    if (mode() == poll_mode::spin) {
+    if (mode() == poll_mode::spin)
         spin();
-    } else {
+    else
         run_adaptive();
-    }
 }
 
 void runner::spin() {
-    while (true) {
+    while (true)
         if (!step()) ::sched_yield();
-    }
 }
 
 /// No sched_yield() here: it puts the thread behind every busy one for a whole time slice, while a thread

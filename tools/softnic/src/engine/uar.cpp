@@ -14,10 +14,8 @@ namespace accel::softnic {
 uar_page::uar_page(int command_file, std::uint32_t number) : number_(number) {
     const auto end = static_cast<off_t>((std::uint64_t{number} + 1) * bytes);
     struct stat status {};
-    if (::fstat(command_file, &status) != 0 ||
-        (status.st_size < end && ::ftruncate(command_file, end) != 0)) {
+    if (::fstat(command_file, &status) != 0 || (status.st_size < end && ::ftruncate(command_file, end) != 0))
         throw std::system_error(errno, std::generic_category(), "doorbell page");
-    }
     void* mapping = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, command_file,
                            end - static_cast<off_t>(bytes));
     if (mapping == MAP_FAILED) throw std::system_error(errno, std::generic_category(), "doorbell page");

@@ -42,9 +42,8 @@ void fabric::remove_if_last() {
     if (node_ < 0 || name_.empty() || ::flock(file_, LOCK_EX) != 0) return;
     record(node_).leaving = 1;
     bool last = true;
-    for (int node = 0; node < max_nodes; ++node) {
+    for (int node = 0; node < max_nodes; ++node)
         if (node != node_ && !is_dead(node) && record(node).leaving == 0) last = false;
-    }
     if (last) ::shm_unlink(name_.c_str());
     ::flock(file_, LOCK_UN);
 }

@@ -84,9 +84,8 @@ fabric::fabric(int file, int lock_file) : file_(file), lock_file_(lock_file) {}
 fabric::~fabric() {
     leave();
     for (auto* rings : {&outbound_, &inbound_}) {
-        for (packet_ring* ring : *rings) {
+        for (packet_ring* ring : *rings)
             if (ring != nullptr) ::munmap(ring, sizeof *ring);
-        }
     }
     if (header_ != nullptr) ::munmap(header_, sizeof *header_);
     if (file_ >= 0) ::close(file_);

@@ -40,16 +40,14 @@ constexpr std::array kinds{
 
 template <class Table>
 auto find(const Table& table, std::string_view name) -> std::optional<decltype(table[0].second)> {
-    for (const auto& [word, value] : table) {
+    for (const auto& [word, value] : table)
         if (word == name) return value;
-    }
     return std::nullopt;
 }
 
 std::optional<packet_kind> find_kind(std::string_view name) {
-    for (const packet_kind kind : kinds) {
+    for (const packet_kind kind : kinds)
         if (to_string(kind) == name) return kind;
-    }
     return std::nullopt;
 }
 
@@ -138,9 +136,8 @@ std::optional<std::vector<fault_rule>> parse_fault_rules(std::string_view text, 
 }
 
 std::string_view to_string(fault_action action) {
-    for (const auto& [word, value] : actions) {
+    for (const auto& [word, value] : actions)
         if (value == action) return word;
-    }
     return "?";
 }
 

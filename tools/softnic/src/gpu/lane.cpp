@@ -86,9 +86,8 @@ std::uint32_t lane::submit(const job& what) {
     auto& line = line_of(memory_, number);
     for (std::size_t quad = 0; quad < line_words / quad_words; ++quad) {
         std::uint32_t* words = line + quad * quad_words;
-        for (std::size_t at = 0; at < quad_words - 1; ++at) {
+        for (std::size_t at = 0; at < quad_words - 1; ++at)
             store(words[at + 1], content[quad * (quad_words - 1) + at], std::memory_order_relaxed);
-        }
         store(words[0], number, std::memory_order_release);
     }
     if (unserved()) server_.wake(*this);
@@ -121,10 +120,9 @@ bool lane::wait(std::uint32_t number) {
 /// A server that comes late must find nothing: what the jobs are about may be gone by then.
 void lane::give_up() {
     broken_ = true;
-    for (auto& line : memory_.ring) {
+    for (auto& line : memory_.ring)
         for (std::uint32_t at = 0; at < line_words; at += quad_words)
             store(line[at], 0, std::memory_order_release);
-    }
 }
 
 bool take_job(lane_memory& from, std::uint32_t number, std::array<std::uint32_t, content_words>& content) {

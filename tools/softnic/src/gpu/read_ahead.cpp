@@ -13,9 +13,8 @@ read_ahead::read_ahead(lane& by, std::byte* staging) : lane_(by) {
         return at;
     };
     plain_.at = next();
-    for (stream& each : streams_) {
+    for (stream& each : streams_)
         for (piece& part : each.pieces) part.at = next();
-    }
 }
 
 bool read_ahead::read(std::byte* to, std::uint64_t from, std::size_t size) {
@@ -67,9 +66,8 @@ read_ahead::stream& read_ahead::stream_of(std::uint64_t message) {
 }
 
 read_ahead::piece& read_ahead::piece_at(stream& in, std::uint64_t address, std::uint64_t left) {
-    for (piece& part : in.pieces) {
+    for (piece& part : in.pieces)
         if (part.contains(address)) return part;
-    }
     for (piece& part : in.pieces) part.size = 0;  // the message went back
     fetch(in.pieces[0], address, std::min<std::uint64_t>(left, first_piece_bytes));
     return in.pieces[0];

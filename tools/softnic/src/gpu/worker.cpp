@@ -105,18 +105,16 @@ bool worker::prepare() {
     void* pinned = nullptr;
     const std::size_t bytes = lanes_bytes + bounce_bytes + copy_engine::staging_bytes;
     if (!check(calls_.cuMemHostAlloc(&pinned, bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
-               "no pinned memory")) {
+               "no pinned memory"))
         return false;
-    }
     pinned_ = static_cast<std::byte*>(pinned);
     bounce_ = pinned_ + lanes_bytes;
     int lowest = 0;
     int highest = 0;
     calls_.cuCtxGetStreamPriorityRange(&lowest, &highest);
-    for (CUstream& stream : streams_) {
+    for (CUstream& stream : streams_)
         if (!check(calls_.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, highest), "no stream"))
             return false;
-    }
     if (!options_.copies_by_driver && !prepare_kernel()) return false;
     const std::chrono::milliseconds patience(options_.timeout_ms);
     for (std::size_t at = 0; at < lanes_.size(); ++at) {
@@ -165,9 +163,8 @@ void worker::work() {
         wanted_ = look_ = false;
         lock.unlock();
         copy_until_quiet();
-        for (std::size_t at = 0; at < lanes_.size() && kernel_ != nullptr && !dead_; ++at) {
+        for (std::size_t at = 0; at < lanes_.size() && kernel_ != nullptr && !dead_; ++at)
             if (lanes_[at]->unserved() && lanes_[at]->has_work()) launch(*lanes_[at], streams_[at]);
-        }
         for (CUstream stream : streams_) {
             const CUresult state = look ? calls_.cuStreamQuery(stream) : CUDA_SUCCESS;
             if (state != CUDA_ERROR_NOT_READY && !dead_) check(state, "copies failed");

@@ -47,11 +47,10 @@ unsigned event_pipe::take_back(std::uint64_t element) {
     for (; available >= static_cast<int>(size); available -= static_cast<int>(size)) {
         ib_uverbs_async_event_desc record{};
         if (::read(read_, &record, size) != static_cast<ssize_t>(size)) break;
-        if (record.element == element) {
+        if (record.element == element)
             ++taken;
-        } else {
+        else
             others.push_back(record);
-        }
     }
     for (const auto& record : others) send(record.element, record.event_type);
     return taken;

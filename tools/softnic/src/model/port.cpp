@@ -6,9 +6,8 @@ namespace {
 
 gid_bytes link_local(std::uint64_t interface_id) {
     gid_bytes gid{0xfe, 0x80};
-    for (int byte = 0; byte < 8; ++byte) {
+    for (int byte = 0; byte < 8; ++byte)
         gid[static_cast<std::size_t>(15 - byte)] = static_cast<std::uint8_t>(interface_id >> (8 * byte));
-    }
     return gid;
 }
 
@@ -20,9 +19,8 @@ gid_bytes mapped_ipv4(port_address address) {
 std::uint64_t eui64(const std::array<std::uint8_t, 6>& mac) {
     std::uint64_t id = static_cast<std::uint8_t>(mac[0] ^ 2);
     for (const std::uint8_t byte :
-         {mac[1], mac[2], std::uint8_t{0xff}, std::uint8_t{0xfe}, mac[3], mac[4], mac[5]}) {
+         {mac[1], mac[2], std::uint8_t{0xff}, std::uint8_t{0xfe}, mac[3], mac[4], mac[5]})
         id = id << 8 | byte;
-    }
     return id;
 }
 

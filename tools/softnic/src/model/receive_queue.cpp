@@ -73,9 +73,8 @@ void shared_receive_queue::check_limit(std::uint32_t left) {
     if (limit_ == 0 || left >= limit_) return;
     limit_ = 0;
     if (identity_.asynchronous &&
-        identity_.asynchronous->send(identity_.user_handle, IBV_EVENT_SRQ_LIMIT_REACHED)) {
+        identity_.asynchronous->send(identity_.user_handle, IBV_EVENT_SRQ_LIMIT_REACHED))
         ++events_;
-    }
 }
 
 unsigned shared_receive_queue::events_reported() {

@@ -58,9 +58,8 @@ region_table::result region_table::check(std::uint32_t key, std::uint32_t pd, st
     if (region->pd != pd) return {access_check::wrong_domain, nullptr};
     if ((region->access & needed) != needed) return {access_check::denied, nullptr};
     const std::uint64_t offset = address - region->iova;
-    if (address < region->iova || offset > region->length || size_bytes > region->length - offset) {
+    if (address < region->iova || offset > region->length || size_bytes > region->length - offset)
         return {access_check::out_of_bounds, nullptr};
-    }
     return {access_check::ok, region};
 }
 

@@ -38,9 +38,8 @@ void for_each_part(std::string_view text, char separator, Each each) {
 std::uint64_t parse_unsigned(const char* name, std::string_view text) {
     std::uint64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc{} || end != text.data() + text.size()) {
+    if (error != std::errc{} || end != text.data() + text.size())
         throw std::invalid_argument(fmt::format("{}: \"{}\" is not a number", name, text));
-    }
     return value;
 }
 
@@ -68,16 +67,14 @@ std::vector<device_plan> parse_devices(std::string_view text) {
         if (ports.size() > max_ports)
             throw std::invalid_argument("SOFTNIC_DEVICES: a device has at most two ports");
     });
-    if (devices.size() > static_cast<std::size_t>(max_devices)) {
+    if (devices.size() > static_cast<std::size_t>(max_devices))
         throw std::invalid_argument(fmt::format("SOFTNIC_DEVICES: at most {} devices", max_devices));
-    }
     return devices;
 }
 
 poll_mode parse_poll_mode(std::string_view text) {
-    for (const poll_mode mode : {poll_mode::spin, poll_mode::adaptive, poll_mode::deterministic}) {
+    for (const poll_mode mode : {poll_mode::spin, poll_mode::adaptive, poll_mode::deterministic})
         if (to_string(mode) == text) return mode;
-    }
     throw std::invalid_argument(
         fmt::format("SOFTNIC_MODE: \"{}\" is not spin, adaptive or deterministic", text));
 }
@@ -118,9 +115,8 @@ settings settings_from_environment() {
     if (const auto text = variable("SOFTNIC_MODE"); !text.empty()) from.mode = parse_poll_mode(text);
     read_switch("SOFTNIC_STRICT", from.strict);
     read_unsigned("SOFTNIC_SEED", from.seed);
-    if (const auto text = variable("SOFTNIC_MIN_TIMEOUT_US"); !text.empty()) {
+    if (const auto text = variable("SOFTNIC_MIN_TIMEOUT_US"); !text.empty())
         from.shortest_timeout_ns = parse_unsigned("SOFTNIC_MIN_TIMEOUT_US", text) * 1000;
-    }
     if (const auto text = variable("SOFTNIC_CUDA_DMA"); !text.empty()) from.cuda = parse_cuda_dma(text);
     read_switch("SOFTNIC_PEER_MEMORY", from.peer_memory);
     read_switch("SOFTNIC_DMABUF", from.dmabuf);

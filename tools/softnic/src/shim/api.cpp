@@ -94,9 +94,8 @@ uint64_t softnic_counter(const char* name) {
     nic* target = adapter();
     if (target == nullptr) return 0;
     const model_guard guard(*target);
-    for (const auto& [word, member] : counter_names) {
+    for (const auto& [word, member] : counter_names)
         if (word == name) return target->state.count.*member;
-    }
     return 0;
 }
 

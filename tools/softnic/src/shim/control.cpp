@@ -42,16 +42,14 @@ void before_wait(int descriptor) {
     if (driver == nullptr || accel::softnic::inside_model()) return;
     if (driver->mode() != poll_mode::deterministic) return driver->help();
     if ((::fcntl(descriptor, F_GETFL) & O_NONBLOCK) != 0) return drive_a_little(*driver);
-    while (!mine.has_event(descriptor)) {
+    while (!mine.has_event(descriptor))
         if (!driver->step()) ::sched_yield();
-    }
 }
 
 bool any_event_descriptor(const pollfd* entries, nfds_t count) {
     const installation& mine = installation::get();
-    for (nfds_t at = 0; at < count; ++at) {
+    for (nfds_t at = 0; at < count; ++at)
         if (mine.is_event_descriptor(entries[at].fd)) return true;
-    }
     return false;
 }
 
@@ -111,9 +109,8 @@ SOFTNIC_EXPORT ssize_t read(int descriptor, void* to, size_t size) {
 
 SOFTNIC_EXPORT int poll(pollfd* entries, nfds_t count, int timeout_ms) {
     runner* driver = installation::get().driver();
-    if (driver == nullptr || accel::softnic::inside_model() || !any_event_descriptor(entries, count)) {
+    if (driver == nullptr || accel::softnic::inside_model() || !any_event_descriptor(entries, count))
         return SOFTNIC_REAL(poll)(entries, count, timeout_ms);
-    }
     if (driver->mode() == poll_mode::deterministic)
         return poll_while_driving(*driver, entries, count, timeout_ms);
     driver->help();

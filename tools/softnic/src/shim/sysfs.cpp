@@ -33,9 +33,8 @@ void put(const fs::path& file, std::string_view text) {
 
 std::string to_text(const gid_bytes& gid) {
     std::string text;
-    for (std::size_t at = 0; at < gid.size(); at += 2) {
+    for (std::size_t at = 0; at < gid.size(); at += 2)
         fmt::format_to(std::back_inserter(text), "{}{:02x}{:02x}", at == 0 ? "" : ":", gid[at], gid[at + 1]);
-    }
     return text;
 }
 
@@ -63,9 +62,8 @@ void put_port(const fs::path& at, const port& of) {
             of.gids[index].type == gid_type::roce_v2 ? "RoCE v2" : "IB/RoCE v1");
         if (ethernet) put(at / "gid_attrs/ndevs" / name, "lo");
     }
-    for (std::size_t index = 0; index < (ethernet ? 1 : pkey_table_length); ++index) {
+    for (std::size_t index = 0; index < (ethernet ? 1 : pkey_table_length); ++index)
         put(at / "pkeys" / std::to_string(index), index == 0 ? "0xffff" : "0x0000");
-    }
 }
 
 void put_device(const fs::path& root, const device& of) {
@@ -103,9 +101,8 @@ void put_device(const fs::path& root, const device& of) {
 void put_tree(const fs::path& root, const settings& from) {
     put(root / "class/infiniband_verbs/abi_version", "6");
     fs::create_directories(root / "class/infiniband");
-    for (std::size_t index = 0; index < from.devices.size(); ++index) {
+    for (std::size_t index = 0; index < from.devices.size(); ++index)
         put_device(root, device(static_cast<int>(index), from.devices[index]));
-    }
     put(root / "complete", "");
 }
 

@@ -47,9 +47,8 @@ void retire_oldest(hca& nic, queue_pair& qp) {
 void retire_nops(hca& nic, queue_pair& qp) {
     auto& requester = qp.requester;
     while (requester.oldest != requester.sending && requester.at(requester.oldest).packets == 0 &&
-           !requester.at(requester.oldest).failed) {
+           !requester.at(requester.oldest).failed)
         retire_oldest(nic, qp);
-    }
 }
 
 /// Part of a long message has arrived: moves the window, completes nothing.
@@ -125,15 +124,14 @@ void on_nak(hca& nic, queue_pair& qp, const packet_header& nak) {
     acknowledge(nic, qp, psn::add(nak.psn, psn_mask));
     if (requester.oldest == requester.newest || qp.state == qp_state::error) return;
     const flight& first = requester.at(requester.oldest);
-    if (nak.nak == nak_code::sequence) {
+    if (nak.nak == nak_code::sequence)
         rewind(nic, qp, resume_psn(qp));
-    } else if (psn::difference(nak.psn, last_psn(first)) > 0) {
+    else if (psn::difference(nak.psn, last_psn(first)) > 0)
         go_back(nic, qp, resume_psn(qp));  // a read in front of it has lost its answer
-    } else if (nak.nak == nak_code::receiver_not_ready) {
+    else if (nak.nak == nak_code::receiver_not_ready)
         on_rnr(nic, qp, nak);
-    } else {
+    else
         completions::fail_send(nic, qp, failure_of(nak.nak));
-    }
 }
 
 vendor_syndrome take_data(hca& nic, queue_pair& qp, flight& to, const arrival& in) {

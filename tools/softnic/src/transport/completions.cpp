@@ -108,9 +108,8 @@ void flush_receives(hca& nic, queue_pair& qp) {
         qp.last_wqe_told = true;
         return;
     }
-    while (qp.receives.take(responder.receive) == take_status::taken) {
+    while (qp.receives.take(responder.receive) == take_status::taken)
         put_receive_error(nic, qp, responder.receive.index, flushed);
-    }
 }
 
 void stop(hca& nic, queue_pair& qp, std::uint32_t first_to_flush) {

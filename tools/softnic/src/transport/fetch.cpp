@@ -30,9 +30,8 @@ std::span<const std::byte> read_wqe(const queue_pair& qp, std::uint16_t index, w
     if (!read_block(0)) return {};
     const std::size_t size = send_wqe_bytes(std::span(buffer).first<16>());
     const auto blocks = static_cast<std::uint32_t>((size + wqe_block_bytes - 1) / wqe_block_bytes);
-    for (std::uint32_t block = 1; block < blocks; ++block) {
+    for (std::uint32_t block = 1; block < blocks; ++block)
         if (!read_block(block)) return {};
-    }
     return std::span(buffer).first(std::max(size, wqe_block_bytes));
 }
 
@@ -102,9 +101,8 @@ failure decode(hca& nic, queue_pair& qp, std::span<const std::byte> wqe, send_re
                    to_string(status));
         return {syndrome::local_qp_operation, vendor_syndrome::malformed_wqe};
     }
-    if (out.needs_response() && qp.attributes.max_rd_atomic == 0) {
+    if (out.needs_response() && qp.attributes.max_rd_atomic == 0)
         return {syndrome::local_qp_operation, vendor_syndrome::local_operation};
-    }
     if (out.kind == operation::dump && !may_dump(nic, qp, out))
         return {syndrome::local_protection, vendor_syndrome::local_key};
     return injected_failure(nic, qp);

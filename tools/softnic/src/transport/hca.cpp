@@ -13,9 +13,8 @@ hca::hca(settings chosen, std::unique_ptr<fabric> joined)
     const auto rules = parse_fault_rules(config.faults, problem);
     if (!rules) throw std::invalid_argument(problem);
     for (const auto& rule : *rules) faults.add(rule);
-    if (!config.trace.empty() && !log.start(config.trace)) {
+    if (!config.trace.empty() && !log.start(config.trace))
         throw std::invalid_argument("softnic: cannot write the trace to " + config.trace);
-    }
 }
 
 void hca::schedule(queue_pair& qp) {
@@ -30,9 +29,8 @@ void hca::unschedule(const queue_pair& qp) {
 
 std::optional<port_address> hca::find_lid(std::uint16_t lid) const {
     for (const auto& one : devices) {
-        for (const auto& port : one.ports()) {
+        for (const auto& port : one.ports())
             if (port.link == link_layer::infiniband && port.lid == lid) return port.address;
-        }
     }
     return std::nullopt;
 }
@@ -40,9 +38,8 @@ std::optional<port_address> hca::find_lid(std::uint16_t lid) const {
 std::optional<port_address> hca::find_gid(const gid_bytes& gid) const {
     for (const auto& one : devices) {
         for (const auto& port : one.ports()) {
-            for (const auto& entry : port.gids) {
+            for (const auto& entry : port.gids)
                 if (entry.bytes == gid) return port.address;
-            }
         }
     }
     return std::nullopt;

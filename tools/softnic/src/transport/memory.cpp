@@ -103,9 +103,8 @@ namespace {
 bool write(hca& nic, memory_region& region, std::uint64_t address, std::span<const std::byte> from) {
     if (!region.engine->write(region.engine_address(address), from.data(), from.size())) return false;
     if (region.engine->defers() &&
-        std::find(nic.deferring.begin(), nic.deferring.end(), region.engine) == nic.deferring.end()) {
+        std::find(nic.deferring.begin(), nic.deferring.end(), region.engine) == nic.deferring.end())
         nic.deferring.push_back(region.engine);
-    }
     return true;
 }
 
@@ -128,9 +127,8 @@ void flush_posted(hca& nic, queue_pair& qp) {
     for (const posted_write& item : responder.posted) {
         memory_region* region = regions.find(item.key);
         if (region == nullptr) continue;  // deregistered meanwhile: too late for an error, as on hardware
-        if (!write(nic, *region, item.address, item.bytes)) {
+        if (!write(nic, *region, item.address, item.bytes))
             nic.say(qp, "posted", "memory fault at {:#x}", item.address);
-        }
     }
     responder.posted.clear();
     responder.post_by = 0;

@@ -65,9 +65,8 @@ bool fill_read_response(hca& nic, queue_pair& qp, const reply& owed, const wire:
         check_remote(nic, qp, owed.rkey, owed.address, out.header.payload_bytes, access::remote_read);
     if (found.status != access_check::ok) return false;
     if (way.may_refer && out.header.payload_bytes >= way.worth_referring_bytes &&
-        way.refer(memory::locate(*found.region, owed.address, out.header.payload_bytes))) {
+        way.refer(memory::locate(*found.region, owed.address, out.header.payload_bytes)))
         return true;
-    }
     return memory::read(*found.region, owed.address, std::span(out.payload).first(out.header.payload_bytes),
                         owed.message, owed.length - out.header.payload_bytes);
 }

@@ -23,18 +23,16 @@ enum class step : std::uint8_t { sent, blocked, failed };
 unsigned responses_outstanding(queue_pair& qp) {
     auto& requester = qp.requester;
     unsigned outstanding = 0;
-    for (std::uint32_t at = requester.oldest; at != requester.sending; ++at) {
+    for (std::uint32_t at = requester.oldest; at != requester.sending; ++at)
         if (!requester.at(at).answered()) ++outstanding;
-    }
     return outstanding;
 }
 
 bool must_wait(queue_pair& qp, const flight& next) {
     auto& requester = qp.requester;
     if (psn::difference(psn::add(next.first_psn, requester.packet), requester.unacknowledged) >=
-        window_packets) {
+        window_packets)
         return true;
-    }
     if (requester.packet != 0 || (!next.request.fenced && !next.request.needs_response())) return false;
     const unsigned outstanding = responses_outstanding(qp);
     if (next.request.fenced && outstanding != 0) return true;
@@ -100,9 +98,8 @@ vendor_syndrome fill_message(hca& nic, const queue_pair& qp, const flight& from,
     header.rkey = from.request.rkey;
     header.immediate = from.request.immediate;
     if (out.may_refer && header.payload_bytes >= out.worth_referring_bytes &&
-        out.refer(memory::locate(nic, qp, from.request.segments, done, header.payload_bytes))) {
+        out.refer(memory::locate(nic, qp, from.request.segments, done, header.payload_bytes)))
         return vendor_syndrome::none;
-    }
     return memory::gather(nic, qp, from.request.segments, from.request.inlined, from.message, done,
                           std::span(out.contents->payload).first(header.payload_bytes));
 }

@@ -168,11 +168,10 @@ void on_duplicate(hca& nic, queue_pair& qp, const packet_header& in) {
 bool injected_nak(hca& nic, queue_pair& qp, const packet_header& in) {
     const fault_rule* rule = nic.fault(qp, in.kind, fault_action::nak);
     if (rule == nullptr) return false;
-    if (rule->nak == nak_code::sequence || rule->nak == nak_code::receiver_not_ready) {
+    if (rule->nak == nak_code::sequence || rule->nak == nak_code::receiver_not_ready)
         refuse(nic, qp, in.psn, rule->nak);
-    } else {
+    else
         reject(nic, qp, in.psn, rule->nak);
-    }
     return true;
 }
 

@@ -188,9 +188,8 @@ decode_status take_data(cursor at, send_request& out) {
 }
 
 const opcode_row* find_opcode(std::uint8_t opcode, bool datagram) {
-    for (const auto& row : opcodes) {
+    for (const auto& row : opcodes)
         if (row.opcode == opcode && (row.datagram || !datagram)) return &row;
-    }
     return nullptr;
 }
 

@@ -113,11 +113,10 @@ ACCEL_HOST_DEVICE inline Word load_flag(const Word* where) noexcept {
 #if defined(__CUDA_ARCH__)
     static_assert(sizeof(Word) == 1 || sizeof(Word) == 4);
     std::uint32_t value = 0;
-    if constexpr (sizeof(Word) == 1) {
+    if constexpr (sizeof(Word) == 1)
         asm volatile("ld.acquire.sys.u8 %0, [%1];" : "=r"(value) : "l"(where) : "memory");
-    } else {
+    else
         asm volatile("ld.acquire.sys.u32 %0, [%1];" : "=r"(value) : "l"(where) : "memory");
-    }
     return static_cast<Word>(value);
 #else
     Word value;

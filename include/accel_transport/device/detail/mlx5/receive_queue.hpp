@@ -41,9 +41,7 @@ ACCEL_HOST_DEVICE inline next_segment& link_of(const shared_receive_queue_ref& q
 
 /// Makes every receive an empty one. Before the first is posted.
 ACCEL_HOST_DEVICE inline void write_empty_receives(const receive_queue_ref& queue) noexcept {
-    for (std::uint32_t i = 0; i < queue.count; ++i) {
-        write_empty(queue.ring + std::size_t{i} * queue.stride);
-    }
+    for (std::uint32_t i = 0; i < queue.count; ++i) write_empty(queue.ring + std::size_t{i} * queue.stride);
 }
 /// Likewise. Returns how many can be posted at once: all of the chain but its end.
 ACCEL_HOST_DEVICE inline std::uint32_t write_empty_receives(const shared_receive_queue_ref& queue) noexcept {

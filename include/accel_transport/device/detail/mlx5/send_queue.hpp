@@ -194,14 +194,12 @@ ACCEL_HOST_DEVICE_INLINE void fill(const send_queue_ref& queue, std::uint32_t fi
     control.flags = request.flags;
     if (has_immediate(request.operation)) control.immediate = request.immediate;
     out.put(control);
-    if (names_remote_memory(request.operation)) {
+    if (names_remote_memory(request.operation))
         out.put(remote_segment{to_be64(request.remote_address), to_be32(request.remote_key), be32{}});
-    }
-    if (request.operation == opcode::compare_swap) {
+    if (request.operation == opcode::compare_swap)
         out.put(atomic_segment{to_be64(request.swap_or_add), to_be64(request.compare)});
-    } else if (request.operation == opcode::fetch_add) {
+    else if (request.operation == opcode::fetch_add)
         out.put_addend(to_be64(request.swap_or_add));
-    }
     if (size.carried != 0) out.put_length_of_bytes(size.carried);
     for (std::uint32_t i = 0; i < request.ranges; ++i) {
         const local_range& range = request.first[i];

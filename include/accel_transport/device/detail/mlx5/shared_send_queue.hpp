@@ -51,9 +51,8 @@ struct counter_snapshot {
 /// Before the first request: no WQEBB begins a request that is ready.
 ACCEL_HOST_DEVICE inline void clear_ready_requests(const shared_send_queue_ref& shared) noexcept {
     const auto first = static_cast<std::uint32_t>(shared.state->reserved);
-    for (std::uint32_t wqebb = first; wqebb - first < shared.queue.wqebbs; ++wqebb) {
+    for (std::uint32_t wqebb = first; wqebb - first < shared.queue.wqebbs; ++wqebb)
         shared.ready_requests[wqebb & (shared.queue.wqebbs - 1)].end = wqebb;
-    }
 }
 
 ACCEL_HOST_DEVICE inline ready_request& ready_at(const shared_send_queue_ref& shared,
@@ -190,11 +189,10 @@ ACCEL_HOST_DEVICE inline void announce(const shared_send_queue_ref& shared) noex
     ready_request& told = ready_at(shared, first);
     told.doorbell = mine.doorbell;
     store_fenced(&told.end, mine.end);
-    if (published == first) {
+    if (published == first)
         publish_next(shared, mine);
-    } else {
+    else
         publish_ready(shared);
-    }
     ring_until_quiet(shared, 1);
     return status::ok;
 }

@@ -82,9 +82,8 @@ ACCEL_HOST_DEVICE inline void clear(send_descriptor* ring, std::uint32_t count,
 /// Likewise.
 ACCEL_HOST_DEVICE inline void clear(completion_entry* entries, std::uint32_t count,
                                     std::uint32_t first = 0) noexcept {
-    for (std::uint32_t number = first; number - first < count; ++number) {
+    for (std::uint32_t number = first; number - first < count; ++number)
         store_quad(&entries[number & (count - 1)], {{0, 0, 0}, tag_of(number) - 1});
-    }
 }
 
 /// Places between `reserved` and `released`, either of which may have been read too early: below 0 for a
@@ -255,9 +254,8 @@ struct request {
                                request& out) noexcept {
     const tagged_quad* const from = ring[number & (count - 1)].quads;
     tagged_quad quads[4];
-    for (int i = 3; i >= 0; --i) {
+    for (int i = 3; i >= 0; --i)
         if (!load_quad(from + i, tag_of(number), quads[i])) return false;
-    }
     const auto whole = [](const tagged_quad& quad) {
         return (std::uint64_t{quad.content[1]} << 32) | quad.content[0];
     };

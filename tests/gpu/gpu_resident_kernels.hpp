@@ -7,30 +7,30 @@
 
 struct CUstream_st;
 
-/// Kernels that stay, for tests and measurements of services that live on a GPU.
+/// Persistent kernels, for tests and measurements of GPU-resident services.
 namespace accel::tests {
 
 /// What one block measured, in nanoseconds of the GPU's clock: from a request's arrival to its response
 /// having been posted. In the host's memory.
-struct resident_times {
+struct kernel_times {
     std::uint64_t served = 0;
     std::uint64_t total_ns = 0;
-    std::uint64_t least_ns = 0;
-    std::uint64_t most_ns = 0;
+    std::uint64_t min_ns = 0;
+    std::uint64_t max_ns = 0;
 };
 
-enum class resident_work { echo, fail, drop };
+enum class kernel_work { echo, fail, drop };
 
 /// `blocks` blocks of `threads` serve until the service is stopped. `times`, one a block, may be null; memory
 /// that kernels reach.
-[[nodiscard]] bool launch_resident(const device::service_ref& service, resident_work work, int blocks,
-                                   int threads, resident_times* times, CUstream_st* stream);
+[[nodiscard]] bool launch_gpu_resident(const device::service_ref& service, kernel_work work, int blocks,
+                                       int threads, kernel_times* times, CUstream_st* stream);
 /// Null without a GPU.
 [[nodiscard]] CUstream_st* open_stream();
 void close_stream(CUstream_st* stream);
 /// Waits for all of it; empty, or what went wrong.
 [[nodiscard]] const char* stream_failure(CUstream_st* stream);
 /// Zeroed, of the host, for kernels; lives as long as the process.
-[[nodiscard]] resident_times* allocate_times(int count);
+[[nodiscard]] kernel_times* allocate_times(int count);
 
 }  // namespace accel::tests

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Services that live on a GPU, with real kernels: what tests/device does with threads in their place. By both
+// GPU-resident services with real kernels: what tests/device does with threads in their place. By both
 // engines: the GPU drives the device's queues, or a thread of the host posts for it.
 #include "conformance/patience.hpp"
 #include "conformance/payload.hpp"
-#include "gpu/resident_kernels.hpp"
+#include "gpu/gpu_resident_kernels.hpp"
 #include "loopback.hpp"
 
 #include <accel_transport/accel_transport.hpp>
@@ -27,7 +27,7 @@
 namespace accel::tests {
 namespace {
 
-class resident_service : public ::testing::Test {
+class gpu_resident_service : public ::testing::Test {
   protected:
     void SetUp() override {
         stream_ = open_stream();
@@ -47,14 +47,14 @@ class resident_service : public ::testing::Test {
     }
     /// How kernels reach the device.
     [[nodiscard]] virtual gpu_engine engine() const = 0;
-    void serve(resident_work work, int blocks, int threads, resident_times* times = nullptr) {
+    void serve(kernel_work work, int blocks, int threads, kernel_times* times = nullptr) {
         options_.verbs.engine = engine();
         auto made = gpu_service::listen(server_context_, "gpu://" + own_loopback() + ":0", options_);
         if (!made && made.error().code == status::unsupported) GTEST_SKIP() << made.error().message;
         ASSERT_TRUE(made.ok()) << made.error().message;
         service_ = std::make_unique<gpu_service>(std::move(*made));
         ASSERT_EQ(service_->engine(), engine());
-        ASSERT_TRUE(launch_resident(service_->ref(), work, blocks, threads, times, stream_));
+        ASSERT_TRUE(launch_gpu_resident(service_->ref(), work, blocks, threads, times, stream_));
     }
     [[nodiscard]] std::string cpu_used() const {
         const auto seen = service_->statistics();
@@ -83,7 +83,7 @@ class resident_service : public ::testing::Test {
     CUstream_st* stream_ = nullptr;
 };
 
-class resident : public resident_service, public ::testing::WithParamInterface<gpu_engine> {
+class gpu_resident : public gpu_resident_service, public ::testing::WithParamInterface<gpu_engine> {
     [[nodiscard]] gpu_engine engine() const override { return GetParam(); }
 };
 
@@ -124,8 +124,8 @@ tally run_calls(channel& client, std::uint64_t total, std::uint64_t seed, std::s
     return out;
 }
 
-TEST_P(resident, echoes_every_size) {
-    serve(resident_work::echo, 1, 64);
+TEST_P(gpu_resident, echoes_every_size) {
+    serve(kernel_work::echo, 1, 64);
     if (IsSkipped()) return;
     channel client = connect();
     for (const std::size_t size : {0U, 1U, 7U, 64U, 65U, 255U, 1000U, 4095U, 4096U}) {
@@ -138,8 +138,8 @@ TEST_P(resident, echoes_every_size) {
     }
 }
 
-TEST_P(resident, failures_reach_the_client) {
-    serve(resident_work::fail, 1, 32);
+TEST_P(gpu_resident, failures_reach_the_client) {
+    serve(kernel_work::fail, 1, 32);
     if (IsSkipped()) return;
     channel client = connect();
     auto answer = client.call({});
@@ -147,17 +147,17 @@ TEST_P(resident, failures_reach_the_client) {
     EXPECT_EQ(answer.error().code, status::application_error);
 }
 
-TEST_P(resident, slots_may_lie_on_the_host) {
+TEST_P(gpu_resident, slots_may_lie_on_the_host) {
     options_.verbs.host_slots = true;
-    serve(resident_work::echo, 2, 64);
+    serve(kernel_work::echo, 2, 64);
     if (IsSkipped()) return;
     channel client = connect();
     EXPECT_EQ(run_calls(client, 2000, 3, 4096).right, 2000U);
 }
 
-TEST_P(resident, a_call_one_after_the_other) {
-    resident_times* const times = allocate_times(1);
-    serve(resident_work::echo, 1, 64, times);
+TEST_P(gpu_resident, a_call_one_after_the_other) {
+    kernel_times* const times = allocate_times(1);
+    serve(kernel_work::echo, 1, 64, times);
     if (IsSkipped()) return;
     channel client = connect();
     constexpr int calls = 20'000;
@@ -170,8 +170,8 @@ TEST_P(resident, a_call_one_after_the_other) {
     std::cout << "64 bytes there and back: " << took.count() / (calls + 1000)
               << " us; on the GPU, from arrival to the response posted: "
               << static_cast<double>(times->total_ns) / static_cast<double>(times->served) / 1000
-              << " us, at least " << static_cast<double>(times->least_ns) / 1000 << ", at most "
-              << static_cast<double>(times->most_ns) / 1000 << "; " << cpu_used() << '\n';
+              << " us, at least " << static_cast<double>(times->min_ns) / 1000 << ", at most "
+              << static_cast<double>(times->max_ns) / 1000 << "; " << cpu_used() << '\n';
 }
 
 /// Of all sessions of a test; more with ACCEL_TEST_REQUESTS.
@@ -180,13 +180,13 @@ std::uint64_t requests_wanted() {
     return text == nullptr ? 200'000U : std::strtoull(text, nullptr, 10);
 }
 
-class resident_sessions : public resident_service,
-                          public ::testing::WithParamInterface<std::tuple<gpu_engine, int>> {
+class gpu_resident_sessions : public gpu_resident_service,
+                              public ::testing::WithParamInterface<std::tuple<gpu_engine, int>> {
     [[nodiscard]] gpu_engine engine() const override { return std::get<0>(GetParam()); }
 };
 
-TEST_P(resident_sessions, all_answers_right) {
-    serve(resident_work::echo, 8, 64);
+TEST_P(gpu_resident_sessions, all_answers_right) {
+    serve(kernel_work::echo, 8, 64);
     if (IsSkipped()) return;
     const int sessions = std::get<1>(GetParam());
     const std::uint64_t each = requests_wanted() / static_cast<std::uint64_t>(sessions);
@@ -194,8 +194,8 @@ TEST_P(resident_sessions, all_answers_right) {
     std::atomic<std::uint64_t> others{0};
     const auto begin = std::chrono::steady_clock::now();
     std::vector<std::thread> threads;
-    constexpr int most_threads = 8;
-    const int count = std::min(sessions, most_threads);
+    constexpr int max_threads = 8;
+    const int count = std::min(sessions, max_threads);
     for (int t = 0; t < count; ++t) {
         threads.emplace_back([&, t] {
             std::vector<channel> clients;
@@ -220,16 +220,16 @@ std::string name_of(gpu_engine engine) {
     return engine == gpu_engine::proxy ? "proxy" : "direct";
 }
 const auto engines = ::testing::Values(gpu_engine::direct, gpu_engine::proxy);
-INSTANTIATE_TEST_SUITE_P(by, resident, engines, [](const auto& row) { return name_of(row.param); });
-INSTANTIATE_TEST_SUITE_P(by, resident_sessions, ::testing::Combine(engines, ::testing::Values(1, 4, 16, 64)),
-                         [](const auto& row) {
+INSTANTIATE_TEST_SUITE_P(by, gpu_resident, engines, [](const auto& row) { return name_of(row.param); });
+INSTANTIATE_TEST_SUITE_P(by, gpu_resident_sessions,
+                         ::testing::Combine(engines, ::testing::Values(1, 4, 16, 64)), [](const auto& row) {
                              return name_of(std::get<0>(row.param)) + "_" +
                                     std::to_string(std::get<1>(row.param));
                          });
 
-TEST_P(resident, sessions_come_and_go_while_it_runs) {
+TEST_P(gpu_resident, sessions_come_and_go_while_it_runs) {
     options_.max_sessions = 4;
-    serve(resident_work::echo, 4, 64);
+    serve(kernel_work::echo, 4, 64);
     if (IsSkipped()) return;
     channel stays = connect();
     for (int i = 0; i < 40; ++i) {
@@ -247,8 +247,8 @@ TEST_P(resident, sessions_come_and_go_while_it_runs) {
     }
 }
 
-TEST_P(resident, stops_within_a_bound_while_clients_call) {
-    serve(resident_work::echo, 4, 64);
+TEST_P(gpu_resident, stops_within_a_bound_while_clients_call) {
+    serve(kernel_work::echo, 4, 64);
     if (IsSkipped()) return;
     std::atomic<std::uint64_t> right{0};
     std::vector<std::thread> clients;

@@ -5,13 +5,13 @@
 
 namespace accel::core {
 
-/// Hands out parts of a block one behind the other; with a null base it only adds up their sizes.
-class carver {
+/// Allocates parts of a block one after another. With a null base it only adds up their sizes.
+class layout_allocator {
   public:
-    explicit carver(std::byte* base) noexcept : base_(base) {}
+    explicit layout_allocator(std::byte* base) noexcept : base_(base) {}
     template <class Part>
     Part* take(std::size_t count) noexcept {
-        constexpr std::size_t line = 256;  // so that no two parts share one, of a GPU's neither
+        constexpr std::size_t line = 256;  // no two parts share a cache line, of a CPU or a GPU
         const std::size_t at = used_;
         used_ += (count * sizeof(Part) + line - 1) / line * line;
         return base_ == nullptr ? nullptr : reinterpret_cast<Part*>(base_ + at);

@@ -2,7 +2,7 @@
 // The device misbehaves (softnic's fault rules) towards one session that kernels serve: what retransmission
 // mends is not noticed; else the call ends, and its session, and the one beside it is served on.
 #include "conformance/patience.hpp"
-#include "gpu/resident_kernels.hpp"
+#include "gpu/gpu_resident_kernels.hpp"
 #include "loopback.hpp"
 #include "softnic/softnic.h"
 
@@ -40,7 +40,7 @@ const device_fault all_faults[] = {
     {"a_queue_pair_that_fails", "qp_error nth=2 count=1", false},
 };
 
-class resident_faults : public ::testing::TestWithParam<std::tuple<gpu_engine, device_fault>> {
+class gpu_resident_faults : public ::testing::TestWithParam<std::tuple<gpu_engine, device_fault>> {
   protected:
     void SetUp() override {
         if (softnic_fault_add == nullptr) GTEST_SKIP() << "these tests need softnic";
@@ -58,7 +58,7 @@ class resident_faults : public ::testing::TestWithParam<std::tuple<gpu_engine, d
         if (!made && made.error().code == status::unsupported) GTEST_SKIP() << made.error().message;
         ASSERT_TRUE(made.ok()) << made.error().message;
         service_ = std::make_unique<gpu_service>(std::move(*made));
-        ASSERT_TRUE(launch_resident(service_->ref(), resident_work::echo, 2, 64, nullptr, stream_));
+        ASSERT_TRUE(launch_gpu_resident(service_->ref(), kernel_work::echo, 2, 64, nullptr, stream_));
     }
     void TearDown() override {
         if (softnic_fault_clear != nullptr) softnic_fault_clear();
@@ -96,7 +96,7 @@ class resident_faults : public ::testing::TestWithParam<std::tuple<gpu_engine, d
     CUstream_st* stream_ = nullptr;
 };
 
-TEST_P(resident_faults, end_their_session_at_most) {
+TEST_P(gpu_resident_faults, end_their_session_at_most) {
     const device_fault fault = std::get<1>(GetParam());
     auto friendly = connect();
     ASSERT_TRUE(friendly.ok()) << friendly.error().message;
@@ -129,7 +129,7 @@ TEST_P(resident_faults, end_their_session_at_most) {
     EXPECT_EQ(echo(*friendly), status::ok);
 }
 
-INSTANTIATE_TEST_SUITE_P(by, resident_faults,
+INSTANTIATE_TEST_SUITE_P(by, gpu_resident_faults,
                          ::testing::Combine(::testing::Values(gpu_engine::direct, gpu_engine::proxy),
                                             ::testing::ValuesIn(all_faults)),
                          [](const auto& row) {

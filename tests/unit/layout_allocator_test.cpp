@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/carver.hpp"
+#include "core/layout_allocator.hpp"
 
 #include <array>
 #include <cstddef>
@@ -10,17 +10,17 @@
 namespace accel::core {
 namespace {
 
-TEST(carver, parts_share_no_line) {
+TEST(layout_allocator, parts_share_no_line) {
     std::array<std::byte, 2048> memory{};
-    carver parts(memory.data());
+    layout_allocator parts(memory.data());
     EXPECT_EQ(parts.take<std::byte>(1), memory.data());
     EXPECT_EQ(parts.take<std::byte>(257), memory.data() + 256);
     EXPECT_EQ(parts.take<std::byte>(256), memory.data() + 768);
     EXPECT_EQ(parts.used(), 1024U);
 }
 
-TEST(carver, without_memory_only_adds_up_sizes) {
-    carver sizes(nullptr);
+TEST(layout_allocator, without_memory_only_adds_up_sizes) {
+    layout_allocator sizes(nullptr);
     EXPECT_EQ(sizes.take<std::uint64_t>(33), nullptr);
     EXPECT_EQ(sizes.used(), 512U);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gpu/resident_kernels.hpp"
+#include "gpu/gpu_resident_kernels.hpp"
 
 #include <accel_transport/device/service.hpp>
 
@@ -8,12 +8,12 @@
 namespace accel::tests {
 namespace {
 
-__device__ void record(resident_times* times, std::int64_t arrival) {
+__device__ void record(kernel_times* times, std::int64_t arrival) {
     if (times == nullptr || threadIdx.x != 0) return;
-    resident_times& mine = times[blockIdx.x];
+    kernel_times& mine = times[blockIdx.x];
     const auto took = static_cast<std::uint64_t>(device::clock_ns() - arrival);
-    if (mine.served == 0 || took < mine.least_ns) mine.least_ns = took;
-    if (took > mine.most_ns) mine.most_ns = took;
+    if (mine.served == 0 || took < mine.min_ns) mine.min_ns = took;
+    if (took > mine.max_ns) mine.max_ns = took;
     mine.total_ns += took;
     ++mine.served;
 }
@@ -23,19 +23,18 @@ __device__ void copy(std::byte* to, const std::byte* from, std::uint64_t bytes) 
     auto* const wide_to = reinterpret_cast<std::uint64_t*>(to);
     const auto* const wide_from = reinterpret_cast<const volatile std::uint64_t*>(from);
     for (std::uint64_t i = threadIdx.x; i < words; i += blockDim.x) wide_to[i] = wide_from[i];
-    for (std::uint64_t i = words * 8 + threadIdx.x; i < bytes; i += blockDim.x) {
+    for (std::uint64_t i = words * 8 + threadIdx.x; i < bytes; i += blockDim.x)
         to[i] = *const_cast<const volatile std::byte*>(from + i);
-    }
 }
 
-__global__ void resident(device::service_ref service, resident_work work, resident_times* times) {
+__global__ void gpu_resident(device::service_ref service, kernel_work work, kernel_times* times) {
     __shared__ device::exchange_ref exchange;
     constexpr std::int64_t a_second = 1'000'000'000;
     for (;;) {
         const status found = device::wait<device::block_scope>(service, exchange, a_second);
         if (found == status::timed_out) continue;
         if (found != status::ok) return;
-        if (work == resident_work::fail) {
+        if (work == kernel_work::fail) {
             (void)device::fail<device::block_scope>(service, exchange, status::application_error, 7);
             continue;
         }
@@ -49,10 +48,10 @@ __global__ void resident(device::service_ref service, resident_work work, reside
 
 }  // namespace
 
-bool launch_resident(const device::service_ref& service, resident_work work, int blocks, int threads,
-                     resident_times* times, CUstream_st* stream) {
-    resident<<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads), 0, stream>>>(service, work,
-                                                                                           times);
+bool launch_gpu_resident(const device::service_ref& service, kernel_work work, int blocks, int threads,
+                         kernel_times* times, CUstream_st* stream) {
+    gpu_resident<<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads), 0, stream>>>(service, work,
+                                                                                               times);
     return cudaGetLastError() == cudaSuccess;
 }
 
@@ -72,12 +71,12 @@ const char* stream_failure(CUstream_st* stream) {
     return code == cudaSuccess ? "" : cudaGetErrorString(code);
 }
 
-resident_times* allocate_times(int count) {
+kernel_times* allocate_times(int count) {
     void* made = nullptr;
-    const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(resident_times);
+    const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(kernel_times);
     if (cudaMallocHost(&made, bytes) != cudaSuccess) return nullptr;
     std::memset(made, 0, bytes);
-    return static_cast<resident_times*>(made);
+    return static_cast<kernel_times*>(made);
 }
 
 }  // namespace accel::tests
