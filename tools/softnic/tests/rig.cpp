@@ -30,10 +30,27 @@ void append_segments(const work& what, std::vector<std::byte>& wqe) {
         append(wqe, mlx5_wqe_data_seg{htobe32(part.length), htobe32(part.lkey), htobe64(part.address)});
 }
 
+bool is_masked(std::uint8_t opcode) {
+    return opcode == MLX5_OPCODE_ATOMIC_MASKED_CS || opcode == MLX5_OPCODE_ATOMIC_MASKED_FA;
+}
+
 bool is_remote(std::uint8_t opcode) {
     return opcode == MLX5_OPCODE_RDMA_WRITE || opcode == MLX5_OPCODE_RDMA_WRITE_IMM ||
            opcode == MLX5_OPCODE_RDMA_READ || opcode == MLX5_OPCODE_ATOMIC_CS ||
-           opcode == MLX5_OPCODE_ATOMIC_FA;
+           opcode == MLX5_OPCODE_ATOMIC_FA || is_masked(opcode);
+}
+
+void append_masked(const work& what, std::vector<std::byte>& wqe) {
+    const bool swap = what.opcode == MLX5_OPCODE_ATOMIC_MASKED_CS;
+    const std::uint64_t second = swap ? what.compare : what.boundary;
+    if (what.operand_bytes == 4) {
+        const auto word = [](std::uint64_t value) { return htobe32(static_cast<std::uint32_t>(value)); };
+        append(wqe, std::array{word(what.swap_or_add), word(second), swap ? word(what.swap_mask) : 0,
+                               swap ? word(what.compare_mask) : 0});
+        return;
+    }
+    append(wqe, std::array<std::uint64_t, 2>{htobe64(what.swap_or_add), htobe64(second)});
+    if (swap) append(wqe, std::array<std::uint64_t, 2>{htobe64(what.swap_mask), htobe64(what.compare_mask)});
 }
 
 void must(int result) {
@@ -130,9 +147,11 @@ std::uint16_t test_qp::post(const work& what) {
     if (is_remote(what.opcode)) append(wqe, mlx5_wqe_raddr_seg{htobe64(what.remote), htobe32(what.rkey), 0});
     if (what.opcode == MLX5_OPCODE_ATOMIC_CS || what.opcode == MLX5_OPCODE_ATOMIC_FA)
         append(wqe, mlx5_wqe_atomic_seg{htobe64(what.swap_or_add), htobe64(what.compare)});
+    if (is_masked(what.opcode)) append_masked(what, wqe);
     append_segments(what, wqe);
     mlx5_wqe_ctrl_seg control{};
-    control.opmod_idx_opcode = htobe32(std::uint32_t{produced_} << 8 | what.opcode);
+    const std::uint32_t modifier = is_masked(what.opcode) ? (what.operand_bytes == 4 ? 0x08u : 0x09u) : 0u;
+    control.opmod_idx_opcode = htobe32(modifier << 24 | std::uint32_t{produced_} << 8 | what.opcode);
     control.qpn_ds = htobe32(qp->number << 8 | static_cast<std::uint32_t>(wqe.size() / 16));
     control.fm_ce_se = static_cast<std::uint8_t>((what.signalled ? MLX5_WQE_CTRL_CQ_UPDATE : 0) |
                                                  (what.solicited ? MLX5_WQE_CTRL_SOLICITED : 0) |

@@ -58,7 +58,11 @@ struct work {
     std::uint32_t rkey = 0;
     std::uint64_t swap_or_add = 0;
     std::uint64_t compare = 0;
-    std::uint32_t immediate = 0;  ///< host order
+    std::uint64_t swap_mask = ~0ull;     ///< masked opcodes only
+    std::uint64_t compare_mask = ~0ull;  ///< masked opcodes only
+    std::uint64_t boundary = 0;          ///< masked opcodes only
+    std::uint32_t operand_bytes = 8;     ///< masked opcodes only: 4 or 8
+    std::uint32_t immediate = 0;         ///< host order
     bool signalled = true;
     bool solicited = false;
     bool fenced = false;

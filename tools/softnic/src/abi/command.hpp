@@ -39,6 +39,8 @@ class command {
         read(id, std::as_writable_bytes(std::span(&value, 1)));
         return value;
     }
+    /// The bytes of an input, as many as there are and fit.
+    void in_bytes(std::uint16_t id, std::span<std::byte> to) { read(id, to); }
     [[nodiscard]] std::size_t in_size(std::uint16_t id) const;
     [[nodiscard]] std::uint32_t handle(std::uint16_t id) const;
     [[nodiscard]] int descriptor(std::uint16_t id) const;

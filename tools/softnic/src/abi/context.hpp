@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "devx/objects.hpp"
 #include "engine/nic.hpp"
 
 #include <cstdint>
@@ -44,6 +45,7 @@ class context {
     std::map<std::uint32_t, std::uint32_t> ahs;   ///< handle to protection domain
     std::map<int, std::shared_ptr<event_pipe>> channels;
     std::map<int, std::shared_ptr<event_pipe>> asynchronous_pipes;
+    devx::space devx_space;
 
   private:
     nic& nic_;

@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include <rdma/ib_user_ioctl_cmds.h>
+#include <rdma/ib_user_ioctl_verbs.h>
 #include <rdma/ib_user_verbs.h>
 #include <rdma/mlx5-abi.h>
 
@@ -43,6 +44,8 @@ int create_cq(context& target, command& request) {
     options.entry_bytes = driver.cqe_size;
     options.user_handle = request.in<std::uint64_t>(UVERBS_ATTR_CREATE_CQ_USER_HANDLE);
     options.asynchronous = target.asynchronous();
+    const auto flags = request.in<std::uint32_t>(UVERBS_ATTR_CREATE_CQ_FLAGS);
+    options.ignore_overrun = (flags & IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN) != 0;
     if (const int problem = find_channel(target, request, options.channel); problem != 0) return problem;
     const std::uint32_t usable = options.entries - 1;
     auto cq = target.adapter().create_cq(std::move(options));

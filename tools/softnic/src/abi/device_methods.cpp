@@ -20,6 +20,8 @@ constexpr std::uint32_t capability_flags = 0x21361c34;  // as mlx5, less what is
 constexpr std::uint32_t ib_port_capabilities = 0x2651e848;
 
 int get_context(context& target, command& request) {
+    const auto wanted = request.in<mlx5_ib_alloc_ucontext_req_v2>(UVERBS_ATTR_UHW_IN);
+    if ((wanted.flags & MLX5_IB_ALLOC_UCTX_DEVX) != 0) target.devx_space.enabled = true;
     mlx5_ib_alloc_ucontext_resp answer{};
     answer.qp_tab_size = 1 << 15;
     answer.bf_reg_size = 512;

@@ -28,6 +28,7 @@ completion_queue::completion_queue(std::uint32_t number, completion_queue_option
       answered_record_(never_armed) {}
 
 bool completion_queue::has_room() {
+    if (options_.ignore_overrun) return true;
     if (((produced_ - consumed_) & index_mask) < options_.entries) return true;
     std::uint32_t consumed = 0;
     if (!read_word(options_.doorbell_record, consumed)) return false;
@@ -39,9 +40,9 @@ bool completion_queue::has_room() {
 bool completion_queue::write(const completion& what, std::uint8_t kind, std::uint64_t timestamp) {
     const bool owner = (produced_ & options_.entries) != 0;
     const auto cqe = encode_cqe(what, kind, owner, timestamp);
-    const std::uint64_t slot = options_.buffer +
-                               std::uint64_t{produced_ & (options_.entries - 1)} * options_.entry_bytes +
-                               (options_.entry_bytes - cqe_bytes);
+    const std::uint32_t place = options_.collapsed ? 0 : produced_ & (options_.entries - 1);
+    const std::uint64_t slot =
+        options_.buffer + std::uint64_t{place} * options_.entry_bytes + (options_.entry_bytes - cqe_bytes);
     return guarded::copy(guarded::pointer(slot), cqe.data(), cqe.size());
 }
 

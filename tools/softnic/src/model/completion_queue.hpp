@@ -15,6 +15,8 @@ struct completion_queue_options {
     std::uint64_t doorbell_record = 0;  ///< two big-endian words: consumer index, arm
     std::uint32_t entries = 0;          ///< power of two
     std::uint32_t entry_bytes = 64;     ///< 64 or 128
+    bool collapsed = false;             ///< all elements go to the first place
+    bool ignore_overrun = false;        ///< elements that nobody has read are overwritten
     std::uint64_t user_handle = 0;
     std::shared_ptr<event_pipe> channel;       ///< may be null
     std::shared_ptr<event_pipe> asynchronous;  ///< where CQ errors go
@@ -30,6 +32,9 @@ class completion_queue {
     [[nodiscard]] std::uint64_t user_handle() const { return options_.user_handle; }
     [[nodiscard]] const completion_queue_options& options() const { return options_; }
     [[nodiscard]] bool failed() const { return failed_; }
+    /// Counters of 24 bits. The consumer's is as the device last read it.
+    [[nodiscard]] std::uint32_t produced() const { return produced_; }
+    [[nodiscard]] std::uint32_t consumed() const { return consumed_; }
 
     /// Writes one CQE, and notifies if the CQ is armed for it. An overrun puts the CQ into error: it takes no
     /// more.

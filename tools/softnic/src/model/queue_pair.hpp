@@ -38,7 +38,7 @@ struct queue_pair_options {
 struct flight {
     send_request request;
     std::uint32_t first_psn = 0;
-    std::uint32_t packets = 0;   ///< PSNs it takes; 0 for a NOP
+    std::uint32_t packets = 0;   ///< PSNs it takes; 0 for a NOP or DUMP
     std::uint64_t message = 0;   ///< a number no other message has
     std::uint32_t received = 0;  ///< response packets placed, for reads and atomics
     failure failed;              ///< known before its turn; reported when it is the oldest
@@ -81,7 +81,7 @@ struct reply {
     nak_code nak = nak_code::sequence;
     std::uint64_t address = 0;  ///< read: what is left to send
     std::uint32_t rkey = 0;
-    std::uint32_t length = 0;
+    std::uint32_t length = 0;   ///< read: what is left; atomic: bytes of the operand
     std::uint64_t value = 0;    ///< atomic: what was there before
     std::uint64_t message = 0;  ///< read: a number no other message has
     bool again = false;         ///< the request was a repetition

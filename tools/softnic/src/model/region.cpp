@@ -3,21 +3,32 @@
 
 namespace accel::softnic {
 
-memory_region& region_table::add(memory_region region) {
-    std::uint32_t index = 0;
+std::uint32_t region_table::take_index() {
     if (free_.size() > rest_before_reuse) {
-        index = free_.front();
+        const std::uint32_t index = free_.front();
         free_.pop_front();
-    } else {
-        if (regions_.empty()) {  // key 0 and the invalid lkey 0x100 stay unused
-            regions_.resize(2);
-            variants_.resize(2);
-        }
-        index = static_cast<std::uint32_t>(regions_.size());
-        regions_.emplace_back();
-        variants_.push_back(0x41);
+        return index;
     }
+    if (regions_.empty()) {  // key 0 and the invalid lkey 0x100 stay unused
+        regions_.resize(2);
+        variants_.resize(2);
+    }
+    regions_.emplace_back();
+    variants_.push_back(0x41);
+    return static_cast<std::uint32_t>(regions_.size() - 1);
+}
+
+memory_region& region_table::add(memory_region region) {
+    const std::uint32_t index = take_index();
     region.key = index << 8 | ++variants_[index];
+    regions_[index] = std::make_unique<memory_region>(std::move(region));
+    ++live_;
+    return *regions_[index];
+}
+
+memory_region& region_table::add(memory_region region, std::uint8_t variant) {
+    const std::uint32_t index = take_index();
+    region.key = index << 8 | variant;
     regions_[index] = std::make_unique<memory_region>(std::move(region));
     ++live_;
     return *regions_[index];

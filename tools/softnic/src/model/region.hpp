@@ -42,6 +42,8 @@ class region_table {
   public:
     /// Assigns the key. The reference is valid until remove().
     memory_region& add(memory_region region);
+    /// The same with a variant that the program chose.
+    memory_region& add(memory_region region, std::uint8_t variant);
     bool remove(std::uint32_t key);
     [[nodiscard]] memory_region* find(std::uint32_t key) const;
 
@@ -57,6 +59,8 @@ class region_table {
 
   private:
     static constexpr std::size_t rest_before_reuse = 64;
+
+    [[nodiscard]] std::uint32_t take_index();
 
     std::vector<std::unique_ptr<memory_region>> regions_;
     std::vector<std::uint8_t> variants_;

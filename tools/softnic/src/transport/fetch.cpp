@@ -79,6 +79,16 @@ failure injected_failure(hca& nic, const queue_pair& qp) {
     return {static_cast<syndrome>(rule->syndrome), vendor_syndrome::injected};
 }
 
+/// A DUMP reads what it names and throws it away; whether it may is all that anybody notices.
+bool may_dump(const hca& nic, const queue_pair& qp, const send_request& request) {
+    const auto& regions = nic.devices[static_cast<std::size_t>(qp.device)].regions;
+    return std::all_of(request.segments.begin(), request.segments.end(), [&](const segment& piece) {
+        return piece.inlined ||
+               regions.check(piece.lkey, qp.options.pd, piece.address, piece.length, 0).status ==
+                   access_check::ok;
+    });
+}
+
 failure decode(hca& nic, queue_pair& qp, std::span<const std::byte> wqe, send_request& out) {
     if (wqe.empty()) return {syndrome::local_qp_operation, vendor_syndrome::queue_unreachable};
     const bool ethernet =
@@ -93,12 +103,14 @@ failure decode(hca& nic, queue_pair& qp, std::span<const std::byte> wqe, send_re
     }
     if (out.needs_response() && qp.attributes.max_rd_atomic == 0)
         return {syndrome::local_qp_operation, vendor_syndrome::local_operation};
+    if (out.kind == operation::dump && !may_dump(nic, qp, out))
+        return {syndrome::local_protection, vendor_syndrome::local_key};
     return injected_failure(nic, qp);
 }
 
 /// A WQE that reads or writes nothing still takes one PSN.
 std::uint32_t count_packets(const send_request& request, std::uint32_t mtu) {
-    if (request.kind == operation::nop) return 0;
+    if (request.is_local()) return 0;
     if (request.is_atomic()) return 1;
     return std::max(1u, (request.length + mtu - 1) / mtu);
 }

@@ -38,12 +38,16 @@ bool too_many_outstanding(const queue_pair& qp) {
 
 bool execute_atomic(hca& nic, queue_pair& qp, const packet_header& in, std::uint64_t& previous) {
     memory::flush_posted(nic, qp);
-    const auto found = check_remote(nic, qp, in.rkey, in.address, 8, access::remote_atomic);
+    const auto found = check_remote(nic, qp, in.rkey, in.address, in.length, access::remote_atomic);
     if (found.status != access_check::ok) return false;
-    const std::uint64_t at = found.region->engine_address(in.address);
-    auto& engine = *found.region->engine;
-    return in.has(packet_flag::compare_swap) ? engine.compare_swap(at, in.compare, in.swap_or_add, previous)
-                                             : engine.fetch_add(at, in.swap_or_add, previous);
+    const atomic_operation what{in.has(packet_flag::compare_swap),
+                                in.length,
+                                in.swap_or_add,
+                                in.compare,
+                                in.swap_mask,
+                                in.compare_mask,
+                                in.boundary};
+    return what.execute(*found.region->engine, found.region->engine_address(in.address), previous);
 }
 
 void remember(responder_state& responder, std::uint32_t psn, std::uint64_t value) {
@@ -67,6 +71,15 @@ bool fill_read_response(hca& nic, queue_pair& qp, const reply& owed, const wire:
                         owed.message, owed.length - out.header.payload_bytes);
 }
 
+/// Eight bytes arrive in the host's order, four in the network's: as adapters do whose 8-byte answers are
+/// switched to the host's order, which is what the driver does.
+void fill_atomic_response(const reply& owed, packet& out) {
+    out.header.payload_bytes = static_cast<std::uint16_t>(owed.length);
+    const std::uint32_t narrow = htobe32(static_cast<std::uint32_t>(owed.value));
+    const bool wide = owed.length == sizeof owed.value;
+    std::memcpy(out.payload.data(), wide ? static_cast<const void*>(&owed.value) : &narrow, owed.length);
+}
+
 void fill_small(hca& nic, const queue_pair& qp, const reply& owed, packet& out) {
     out.header.kind = owed.kind;
     if (owed.kind == packet_kind::negative_acknowledge) {
@@ -74,8 +87,7 @@ void fill_small(hca& nic, const queue_pair& qp, const reply& owed, packet& out) 
         out.header.rnr_timer = qp.attributes.min_rnr_timer;
         ++nic.count.naks_sent;
     } else if (owed.kind == packet_kind::atomic_response) {
-        out.header.payload_bytes = sizeof owed.value;
-        std::memcpy(out.payload.data(), &owed.value, sizeof owed.value);
+        fill_atomic_response(owed, out);
     }
 }
 
@@ -114,7 +126,12 @@ void on_read(hca& nic, queue_pair& qp, const packet_header& in, bool again) {
 
 void on_atomic(hca& nic, queue_pair& qp, const packet_header& in, bool again) {
     auto& responder = qp.responder;
+    if ((in.length != 4 && in.length != 8) || in.address % in.length != 0) {
+        if (!again) reject(nic, qp, in.psn, nak_code::invalid_request);
+        return;
+    }
     reply owed;
+    owed.length = in.length;
     owed.kind = packet_kind::atomic_response;
     owed.again = again;
     owed.psn = in.psn;
@@ -126,7 +143,6 @@ void on_atomic(hca& nic, queue_pair& qp, const packet_header& in, bool again) {
         }
         return;
     }
-    if (in.address % 8 != 0) return reject(nic, qp, in.psn, nak_code::invalid_request);
     if (too_many_outstanding(qp)) return reject(nic, qp, in.psn, nak_code::invalid_request);
     if (!execute_atomic(nic, qp, in, owed.value)) return reject(nic, qp, in.psn, nak_code::remote_access);
     remember(responder, in.psn, owed.value);

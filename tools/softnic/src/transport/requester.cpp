@@ -62,12 +62,16 @@ void fill_read(const queue_pair& qp, const flight& from, std::uint32_t packet, p
 void fill_atomic(const flight& from, packet_header& header) {
     header.kind = packet_kind::atomic_request;
     header.flags = packet_flag::first | packet_flag::last | packet_flag::ack_request;
-    if (from.request.kind == operation::compare_swap) header.flags |= packet_flag::compare_swap;
+    const atomic_operation& what = from.request.atomic;
+    if (what.compare_swap) header.flags |= packet_flag::compare_swap;
     header.address = from.request.remote_address;
-    header.length = 8;
+    header.length = what.bytes;
     header.rkey = from.request.rkey;
-    header.swap_or_add = from.request.swap_or_add;
-    header.compare = from.request.compare;
+    header.swap_or_add = what.swap_or_add;
+    header.compare = what.compare;
+    header.swap_mask = what.swap_mask;
+    header.compare_mask = what.compare_mask;
+    header.boundary = what.boundary;
 }
 
 std::uint8_t message_flags(const flight& from, std::uint32_t packet) {

@@ -11,6 +11,7 @@ namespace accel::softnic {
 namespace {
 
 constexpr std::size_t usual_segments = 4;
+constexpr std::uint8_t opcode_dump = 0x23;  ///< reads local memory, and sends nothing
 
 struct opcode_row {
     std::uint8_t opcode;
@@ -28,8 +29,11 @@ constexpr std::array opcodes{
     opcode_row{MLX5_OPCODE_RDMA_WRITE, operation::write, false, false, false},
     opcode_row{MLX5_OPCODE_RDMA_WRITE_IMM, operation::write, true, false, false},
     opcode_row{MLX5_OPCODE_RDMA_READ, operation::read, false, false, false},
-    opcode_row{MLX5_OPCODE_ATOMIC_CS, operation::compare_swap, false, false, false},
-    opcode_row{MLX5_OPCODE_ATOMIC_FA, operation::fetch_add, false, false, false},
+    opcode_row{MLX5_OPCODE_ATOMIC_CS, operation::atomic, false, false, false},
+    opcode_row{MLX5_OPCODE_ATOMIC_FA, operation::atomic, false, false, false},
+    opcode_row{MLX5_OPCODE_ATOMIC_MASKED_CS, operation::atomic, false, false, false},
+    opcode_row{MLX5_OPCODE_ATOMIC_MASKED_FA, operation::atomic, false, false, false},
+    opcode_row{opcode_dump, operation::dump, false, false, false},
 };
 
 /// The unread rest of a WQE.
@@ -63,12 +67,57 @@ bool take_remote(cursor& at, send_request& out) {
     return true;
 }
 
-bool take_atomic(cursor& at, send_request& out) {
+bool take_ordinary_atomic(cursor& at, send_request& out) {
     mlx5_wqe_atomic_seg atomic;
     if (!at.take(atomic)) return false;
-    out.swap_or_add = be64toh(atomic.swap_add);
-    out.compare = be64toh(atomic.compare);
+    out.atomic.swap_or_add = be64toh(atomic.swap_add);
+    out.atomic.compare = be64toh(atomic.compare);
     return true;
+}
+
+/// Operands of 4 bytes: all in one segment.
+bool take_masked_narrow(cursor& at, atomic_operation& out) {
+    std::array<std::uint32_t, 4> words;
+    if (!at.take(words)) return false;
+    out.swap_or_add = be32toh(words[0]);
+    if (out.compare_swap) {
+        out.compare = be32toh(words[1]);
+        out.swap_mask = be32toh(words[2]);
+        out.compare_mask = be32toh(words[3]);
+    } else {
+        out.boundary = be32toh(words[1]);
+    }
+    return true;
+}
+
+/// Operands of 8 bytes: the masks of a compare and swap are in a second segment.
+bool take_masked_wide(cursor& at, atomic_operation& out) {
+    std::array<std::uint64_t, 2> values;
+    if (!at.take(values)) return false;
+    out.swap_or_add = be64toh(values[0]);
+    if (!out.compare_swap) {
+        out.boundary = be64toh(values[1]);
+        return true;
+    }
+    out.compare = be64toh(values[1]);
+    if (!at.take(values)) return false;
+    out.swap_mask = be64toh(values[0]);
+    out.compare_mask = be64toh(values[1]);
+    return true;
+}
+
+/// A masked atomic says in the upper byte of its first word how long its operands are.
+bool take_atomic(cursor& at, std::uint8_t modifier, send_request& out) {
+    constexpr std::uint8_t masked_4_bytes = 0x08;
+    constexpr std::uint8_t masked_8_bytes = 0x09;
+    out.atomic = {};
+    out.atomic.compare_swap =
+        out.opcode == MLX5_OPCODE_ATOMIC_CS || out.opcode == MLX5_OPCODE_ATOMIC_MASKED_CS;
+    if (out.opcode == MLX5_OPCODE_ATOMIC_CS || out.opcode == MLX5_OPCODE_ATOMIC_FA)
+        return take_ordinary_atomic(at, out);
+    if (modifier == masked_8_bytes) return take_masked_wide(at, out.atomic);
+    out.atomic.bytes = 4;
+    return modifier == masked_4_bytes && take_masked_narrow(at, out.atomic);
 }
 
 /// The short form has no room for a GRH: 16 bytes instead of 48, told apart by the extension bit.
@@ -164,15 +213,17 @@ void take_control(const mlx5_wqe_ctrl_seg& control, const opcode_row& row, send_
     out.fenced = (control.fm_ce_se & fence_bits) != 0;
 }
 
-decode_status take_body(cursor at, const send_expectation& expected, send_request& out) {
+decode_status take_body(cursor at, const send_expectation& expected, std::uint8_t modifier,
+                        send_request& out) {
     if (out.kind == operation::nop) return decode_status::ok;
     if (expected.datagram && !take_datagram(at, expected.ethernet, out.destination))
         return decode_status::empty;
     const bool remote = out.kind == operation::write || out.needs_response();
     if (remote && !take_remote(at, out)) return decode_status::empty;
-    if (out.is_atomic() && !take_atomic(at, out)) return decode_status::empty;
+    if (out.is_atomic() && !take_atomic(at, modifier, out)) return decode_status::empty;
     const decode_status status = take_data(at, out);
-    if (status == decode_status::ok && out.is_atomic() && out.length != 8) return decode_status::bad_segment;
+    if (status == decode_status::ok && out.is_atomic() && out.length != out.atomic.bytes)
+        return decode_status::bad_segment;
     return status;
 }
 
@@ -220,7 +271,8 @@ decode_status decode_send(std::span<const std::byte> wqe, const send_expectation
     const opcode_row* row = find_opcode(out.opcode, expected.datagram);
     if (row == nullptr) return decode_status::unknown_opcode;
     take_control(control, *row, out);
-    return take_body(cursor(wqe.first(size).subspan(sizeof control)), expected, out);
+    return take_body(cursor(wqe.first(size).subspan(sizeof control)), expected,
+                     static_cast<std::uint8_t>(head >> 24), out);
 }
 
 void decode_receive(std::span<const std::byte> wqe, std::vector<segment>& out) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "dma/atomic.hpp"
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +17,7 @@ inline constexpr std::size_t wqe_block_bytes = 64;       ///< a WQEBB: the strid
 inline constexpr std::size_t max_send_wqe_bytes = 1008;  ///< `ds` counts 16-byte units in six bits
 inline constexpr std::uint32_t max_message_bytes = 1u << 30;
 
-enum class operation : std::uint8_t { nop, send, write, read, compare_swap, fetch_add };
+enum class operation : std::uint8_t { nop, send, write, read, atomic, dump };
 
 /// Part of a message: a piece of registered memory, or bytes that came inside the WQE.
 struct segment {
@@ -55,18 +57,15 @@ struct send_request {
     std::uint32_t length = 0;     ///< bytes of the message
     std::uint64_t remote_address = 0;
     std::uint32_t rkey = 0;
-    std::uint64_t swap_or_add = 0;
-    std::uint64_t compare = 0;
+    atomic_operation atomic;
     datagram_address destination;
     std::vector<segment> segments;
     std::vector<std::byte> inlined;
 
-    [[nodiscard]] bool needs_response() const {
-        return kind == operation::read || kind == operation::compare_swap || kind == operation::fetch_add;
-    }
-    [[nodiscard]] bool is_atomic() const {
-        return kind == operation::compare_swap || kind == operation::fetch_add;
-    }
+    [[nodiscard]] bool needs_response() const { return kind == operation::read || is_atomic(); }
+    [[nodiscard]] bool is_atomic() const { return kind == operation::atomic; }
+    /// Does it go to the other side at all?
+    [[nodiscard]] bool is_local() const { return kind == operation::nop || kind == operation::dump; }
 };
 
 /// What a WQE must say to be this queue pair's next one.

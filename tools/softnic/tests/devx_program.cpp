@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two queue pairs made by mlx5dv_devx_*, posted to and polled by hand. Runs under `softnic run`.
+#include "devx/status.hpp"
+#include "devx_rig.hpp"
+
+#include <cerrno>
+#include <memory>
+#include <numeric>
+
+#include <gtest/gtest.h>
+
+namespace {
+
+namespace st = accel::softnic::testing;
+namespace prm = accel::softnic::devx;
+
+constexpr int all_access =
+    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+
+st::context_owner open_devx() {
+    int count = 0;
+    ibv_device** list = st::required(ibv_get_device_list(&count), "device list");
+    mlx5dv_context_attr how{};
+    how.flags = MLX5DV_CONTEXT_FLAGS_DEVX;
+    st::context_owner context(st::required(mlx5dv_open_device(list[0], &how), "device with DevX"));
+    ibv_free_device_list(list);
+    return context;
+}
+
+struct free_uar {
+    void operator()(mlx5dv_devx_uar* page) const { mlx5dv_devx_free_uar(page); }
+};
+
+std::uint32_t number_of(ibv_pd* pd) {
+    mlx5dv_pd answer{};
+    mlx5dv_obj what{};
+    what.pd.in = pd;
+    what.pd.out = &answer;
+    if (mlx5dv_init_obj(&what, MLX5DV_OBJ_PD) != 0) throw std::runtime_error("no number of the domain");
+    return answer.pdn;
+}
+
+struct devx_pair : ::testing::Test {
+    st::context_owner context = open_devx();
+    st::pd_owner pd{ibv_alloc_pd(context.get())};
+    std::vector<std::uint8_t> from = std::vector<std::uint8_t>(1 << 16);
+    std::vector<std::uint8_t> to = std::vector<std::uint8_t>(1 << 16);
+    st::mr_owner from_mr{ibv_reg_mr(pd.get(), from.data(), from.size(), all_access)};
+    st::mr_owner to_mr{ibv_reg_mr(pd.get(), to.data(), to.size(), all_access)};
+    std::unique_ptr<mlx5dv_devx_uar, free_uar> uar{
+        st::required(mlx5dv_devx_alloc_uar(context.get(), MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF), "doorbell page")};
+    st::devx_cq cq{context.get(), uar->page_id};
+    st::devx_cq other_cq{context.get(), uar->page_id};
+    std::uint32_t domain = number_of(pd.get());
+    st::devx_qp qp{context.get(), domain, *uar, cq, cq};
+    st::devx_qp other{context.get(), domain, *uar, other_cq, other_cq};
+
+    void SetUp() override {
+        std::iota(from.begin(), from.end(), std::uint8_t{1});
+        qp.connect(other.number(), 1);
+        other.connect(qp.number(), 1);
+    }
+    st::devx_work write(std::size_t offset, std::uint32_t length) const {
+        st::devx_work what;
+        what.opcode = MLX5_OPCODE_RDMA_WRITE;
+        what.local = reinterpret_cast<std::uint64_t>(from.data()) + offset;
+        what.remote = reinterpret_cast<std::uint64_t>(to.data()) + offset;
+        what.lkey = from_mr->lkey;
+        what.rkey = to_mr->rkey;
+        what.length = length;
+        return what;
+    }
+    mlx5_cqe64 next(st::devx_cq& queue) {
+        mlx5_cqe64 cqe{};
+        EXPECT_TRUE(st::wait_until([&] { return queue.poll(cqe); })) << "no completion";
+        return cqe;
+    }
+    /// Over the second half of the umem, at addresses from `begin` on.
+    mlx5dv_devx_obj* make_key(const st::umem_block& memory, std::uint64_t begin, std::uint32_t& key) {
+        constexpr std::uint32_t variant = 0x5a;
+        st::devx_message command(prm::opcode::create_mkey);
+        const auto put = [&](prm::field of, std::uint64_t value) {
+            command.set(of.at(prm::create_mkey::context), value);
+        };
+        put(prm::mkc::access_mode_1_0, 1);
+        put(prm::mkc::lw, 1);
+        put(prm::mkc::rw, 1);
+        put(prm::mkc::mkey_7_0, variant);
+        put(prm::mkc::pd, domain);
+        put(prm::mkc::start_addr, begin);
+        put(prm::mkc::len, memory.size() / 2);
+        command.set(prm::create_mkey::umem_id, memory.id());
+        command.set(prm::create_mkey::umem_offset, memory.size() / 2);
+        mlx5dv_devx_obj* made = st::required(command.create(context.get()), "key");
+        key = command.object() << 8 | variant;
+        return made;
+    }
+    /// A completion at the sender does not say that the target's processor sees the data already.
+    void expect_data(std::size_t begin, std::size_t end) const { expect_copy(to.data() + begin, begin, end); }
+    void expect_copy(const void* at, std::size_t begin, std::size_t end) const {
+        EXPECT_TRUE(st::wait_until([&] { return std::memcmp(at, from.data() + begin, end - begin) == 0; }));
+    }
+};
+
+TEST_F(devx_pair, writes_land_and_complete_over_many_turns_of_the_queues) {
+    for (std::uint32_t round = 0; round < 500; ++round) {
+        const std::size_t offset = round * 97 % 60000;
+        std::fill(to.begin(), to.end(), std::uint8_t{0});
+        const std::uint16_t index = qp.post(write(offset, 1 + round * 11 % 5000));
+        qp.ring();
+        const mlx5_cqe64 cqe = next(cq);
+        ASSERT_EQ(cqe.op_own >> 4, MLX5_CQE_REQ);
+        ASSERT_EQ(be16toh(cqe.wqe_counter), index);
+        ASSERT_EQ(be32toh(cqe.sop_drop_qpn) & 0xffffff, qp.number());
+        ASSERT_EQ(be32toh(cqe.srqn_uidx), 0x321u);
+        expect_data(offset, offset + 1 + round * 11 % 5000);
+    }
+}
+
+TEST_F(devx_pair, one_doorbell_starts_a_batch) {
+    for (std::uint32_t at = 0; at < 32; ++at) qp.post(write(at * 100, 100));
+    qp.ring();
+    for (std::uint16_t at = 0; at < 32; ++at) EXPECT_EQ(be16toh(next(cq).wqe_counter), at);
+    expect_data(0, 3200);
+}
+
+TEST_F(devx_pair, receives_in_a_umem_take_immediate_data) {
+    other.post_receive(reinterpret_cast<std::uint64_t>(to.data()), 64, to_mr->lkey);
+    auto what = write(128, 256);
+    what.opcode = MLX5_OPCODE_RDMA_WRITE_IMM;
+    what.immediate = 0xabcd1234;
+    qp.post(what);
+    qp.ring();
+    const mlx5_cqe64 received = next(other_cq);
+    EXPECT_EQ(received.op_own >> 4, MLX5_CQE_RESP_WR_IMM);
+    EXPECT_EQ(be32toh(received.imm_inval_pkey), 0xabcd1234u);
+    EXPECT_EQ(be32toh(received.byte_cnt), 256u);
+    EXPECT_EQ(next(cq).op_own >> 4, MLX5_CQE_REQ);
+    expect_data(128, 384);
+}
+
+TEST_F(devx_pair, a_nop_completes_behind_the_writes_before_it) {
+    auto silent = write(0, 1000);
+    silent.signalled = false;
+    qp.post(silent);
+    const std::uint16_t index = qp.post({});
+    qp.ring();
+    const mlx5_cqe64 cqe = next(cq);
+    EXPECT_EQ(cqe.op_own >> 4, MLX5_CQE_REQ);
+    EXPECT_EQ(be16toh(cqe.wqe_counter), index);
+    expect_data(0, 1000);
+}
+
+TEST_F(devx_pair, a_collapsed_queue_that_ignores_overruns_shows_the_newest_completion_in_its_first_place) {
+    st::devx_cq_options how;
+    how.log_size = 2;
+    how.collapsed = how.ignore_overrun = true;
+    st::devx_cq narrow(context.get(), uar->page_id, how);
+    st::devx_qp sender(context.get(), domain, *uar, narrow, cq);
+    st::devx_qp target(context.get(), domain, *uar, other_cq, other_cq);
+    sender.connect(target.number(), 1);
+    target.connect(sender.number(), 1);
+    std::uint16_t last = 0;
+    for (std::uint32_t round = 0; round < 300; ++round) {
+        last = sender.post(write(round * 64, 64));
+        sender.ring();
+        ASSERT_TRUE(st::wait_until([&] {
+            const mlx5_cqe64 cqe = narrow.look(0);
+            return cqe.op_own >> 4 == MLX5_CQE_REQ && be16toh(cqe.wqe_counter) == last;
+        }));
+    }
+    EXPECT_EQ(last, 299);
+    EXPECT_EQ(narrow.look(1).op_own >> 4, MLX5_CQE_INVALID) << "nobody writes there";
+    expect_data(0, 300 * 64);
+}
+
+TEST_F(devx_pair, a_key_over_a_umem_reaches_its_range_and_no_more) {
+    st::umem_block memory(context.get(), 8192);
+    constexpr std::uint64_t begin = 0x1000'0000;
+    std::uint32_t key = 0;
+    mlx5dv_devx_obj* key_object = make_key(memory, begin, key);
+    auto good = write(0, 4096);
+    good.remote = begin;
+    good.rkey = key;
+    qp.post(good);
+    qp.ring();
+    EXPECT_EQ(next(cq).op_own >> 4, MLX5_CQE_REQ);
+    expect_copy(memory.at(4096), 0, 4096);
+    EXPECT_EQ(mlx5dv_devx_umem_dereg(memory.get()), EBUSY) << "the key uses it";
+    auto beyond = good;
+    beyond.remote = begin + 1;
+    qp.post(beyond);
+    qp.ring();
+    EXPECT_EQ(next(cq).op_own >> 4, MLX5_CQE_REQ_ERR);
+    EXPECT_EQ(mlx5dv_devx_obj_destroy(key_object), 0);
+}
+
+TEST_F(devx_pair, the_error_state_flushes_and_reset_starts_again) {
+    EXPECT_EQ(qp.state(), 3u) << "RTS";
+    auto to_error = qp.step(prm::opcode::qp_2err);
+    EXPECT_EQ(to_error.modify(qp.get()), 0);
+    EXPECT_EQ(qp.state(), 6u) << "ERR";
+    qp.post(write(0, 8));
+    qp.ring();
+    EXPECT_EQ(next(cq).op_own >> 4, MLX5_CQE_REQ_ERR);
+    auto to_reset = qp.step(prm::opcode::qp_2rst);
+    EXPECT_EQ(to_reset.modify(qp.get()), 0);
+    EXPECT_EQ(qp.state(), 0u) << "RST";
+}
+
+TEST_F(devx_pair, a_command_that_is_not_there_gets_the_firmware_status) {
+    st::devx_message unknown(static_cast<prm::opcode>(0x717));  // CREATE_XRQ
+    EXPECT_EQ(unknown.create(context.get()), nullptr);
+    EXPECT_EQ(errno, EREMOTEIO);
+    EXPECT_EQ(unknown.status(), prm::status::bad_operation);
+    EXPECT_NE(unknown.get(prm::header::syndrome), 0u);
+}
+
+TEST_F(devx_pair, capabilities_say_what_is_there) {
+    st::devx_message general(prm::opcode::query_hca_cap, 16, 16 + 4096);
+    general.set(prm::header::op_mod, 1);
+    ASSERT_EQ(general.general(context.get()), 0);
+    const auto cap = [&](prm::field of) { return general.get(of.at(prm::query_hca_cap::capability)); };
+    EXPECT_EQ(cap(prm::hca_cap::rc), 1u);
+    EXPECT_EQ(cap(prm::hca_cap::cq_oi), 1u);
+    EXPECT_EQ(cap(prm::hca_cap::log_max_qp_sz), 15u);
+    EXPECT_EQ(cap(prm::hca_cap::log_max_msg), 30u);
+}
+
+TEST_F(devx_pair, verbs_queue_pairs_answer_devx_questions) {
+    st::cq_owner plain_cq{ibv_create_cq(context.get(), 16, nullptr, nullptr, 0)};
+    st::qp_owner plain = st::make_qp(pd.get(), plain_cq.get(), plain_cq.get());
+    std::array<std::byte, 16> in{};
+    std::array<std::byte, 0x110> out{};
+    prm::mailbox_out command(in);
+    command.set(prm::header::opcode, static_cast<std::uint64_t>(prm::opcode::query_qp));
+    command.set(prm::header::object, plain->qp_num);
+    ASSERT_EQ(mlx5dv_devx_qp_query(plain.get(), in.data(), in.size(), out.data(), out.size()), 0);
+    EXPECT_EQ(prm::mailbox_in(out).get(prm::qpc::pd.at(prm::query_qp::context)), domain);
+    command.set(prm::header::object, qp.number());
+    EXPECT_EQ(mlx5dv_devx_qp_query(plain.get(), in.data(), in.size(), out.data(), out.size()), EINVAL)
+        << "the number is not that of the handle";
+}
+
+}  // namespace
