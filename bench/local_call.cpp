@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Makes N calls over `local`, server and channel driven by one thread: callgrind_local.sh counts their
-/// instructions.
+/// local_call COUNT [tcp]: COUNT calls over `local`, or `tcp`, server and channel driven by one thread.
+/// callgrind_local.sh counts their instructions, crossed_files.sh lists the files that they cross.
 #include <accel_transport/accel_transport.hpp>
 
 #include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <span>
+#include <string>
+#include <string_view>
 
 namespace {
 
@@ -43,9 +45,12 @@ int main(int argc, char** argv) {
     if (!context) return fail(context.error().message.c_str());
     accel::server_options options;
     options.workers = 0;
-    auto server = accel::server::listen(*context, {"local://call"}, answer, options);
+    const bool over_tcp = argc > 2 && std::string_view(argv[2]) == "tcp";
+    const std::string keys = over_tcp ? "?insecure=true" : "";
+    const std::string at = (over_tcp ? "tcp://127.0.0.1:0" : "local://call") + keys;
+    auto server = accel::server::listen(*context, {at}, answer, options);
     if (!server) return fail(server.error().message.c_str());
-    auto channel = accel::channel::connect(*context, "local://call");
+    auto channel = accel::channel::connect(*context, server->endpoints().front() + keys);
     if (!channel) return fail(channel.error().message.c_str());
     std::array<accel::completion, 1> done;
     for (long i = 0; i < count; ++i)

@@ -72,6 +72,7 @@ struct channel_options {
     std::uint32_t slots = 8;               ///< calls in flight at most; 1 … 65,536
     std::size_t request_bytes = 1 << 20;   ///< longest request; at most 1 GiB
     std::size_t response_bytes = 1 << 20;  ///< longest response; at most 1 GiB
+    /// A port that refuses connections is given up after half a second.
     std::chrono::nanoseconds connect_timeout = std::chrono::seconds{5};
     std::chrono::nanoseconds call_timeout = std::chrono::seconds{10};  ///< when submit names none
     std::chrono::nanoseconds close_timeout = std::chrono::seconds{1};

@@ -71,14 +71,6 @@ mlx5::completion from_verbs_receive(const ibv_wc& from) noexcept {
     return out;
 }
 
-/// Of a failed completion libibverbs sets the id, the status, the queue pair and the vendor's error only.
-/// Sends have an id, receives have none.
-mlx5::completion from_verbs(const ibv_wc& from) noexcept {
-    if (from.status != IBV_WC_SUCCESS) [[unlikely]]
-        return failed_from_verbs(from);
-    return from.wr_id != 0 ? from_verbs_send(from) : from_verbs_receive(from);
-}
-
 ibv_wr_opcode to_verbs(mlx5::opcode operation) noexcept {
     switch (operation) {
         case mlx5::opcode::write_immediate:
@@ -127,6 +119,14 @@ struct verbs_chain {
 };
 
 }  // namespace
+
+/// Of a failed completion libibverbs sets the id, the status, the queue pair and the vendor's error only.
+/// Sends have an id, receives have none.
+mlx5::completion from_verbs(const ibv_wc& from) noexcept {
+    if (from.status != IBV_WC_SUCCESS) [[unlikely]]
+        return failed_from_verbs(from);
+    return from.wr_id != 0 ? from_verbs_send(from) : from_verbs_receive(from);
+}
 
 // Receive queues.
 

@@ -127,6 +127,9 @@ struct receive_use {
            completion.kind == mlx5::entry_kind::receive_error;
 }
 
+/// A completion that libibverbs has read.
+[[nodiscard]] mlx5::completion from_verbs(const ibv_wc& from) noexcept;
+
 /// A shared receive queue of empty receives: one for all sessions of a worker, so that a session costs none.
 class receive_queue {
   public:
@@ -210,6 +213,7 @@ class completion_queue {
     [[nodiscard]] bool is_direct() const noexcept { return direct_.entries != nullptr; }
     [[nodiscard]] int poll_directly(std::span<mlx5::completion> out) noexcept;
     [[nodiscard]] int poll_by_verbs(std::span<mlx5::completion> out) noexcept;
+    [[nodiscard]] int poll_by_verbs(mlx5::completion& out) noexcept;
     [[nodiscard]] static bool is_usual(const mlx5::completion& completion) noexcept {
         return completion.kind == mlx5::entry_kind::request ||
                completion.kind == mlx5::entry_kind::write_immediate;
@@ -237,17 +241,28 @@ inline int completion_queue::poll_directly(std::span<mlx5::completion> out) noex
 }
 
 [[gnu::always_inline]] inline int completion_queue::poll(mlx5::completion& out) noexcept {
-    if (!is_direct()) {
-        mlx5::completion some;
-        const int got = poll_by_verbs({&some, 1});
-        out = some;
-        return got;
-    }
+    if (!is_direct()) return poll_by_verbs(out);
     if (!mlx5::take(direct_, out)) return 0;
     if (!is_usual(out) && !is_known(out.kind)) [[unlikely]]
         return -1;
     mlx5::publish_taken(direct_);
     return 1;
+}
+
+/// As `from_verbs` of queues.cpp, which knows all completions.
+[[gnu::always_inline]] inline int completion_queue::poll_by_verbs(mlx5::completion& out) noexcept {
+    ibv_wc taken;  // NOLINT(cppcoreguidelines-pro-type-member-init): libibverbs writes it
+    const int got = ibv_poll_cq(cq_.get(), 1, &taken);
+    if (got <= 0) return got;
+    const bool message = taken.status == IBV_WC_SUCCESS && taken.opcode == IBV_WC_RECV_RDMA_WITH_IMM;
+    if (!message || taken.wr_id != 0) [[unlikely]] {
+        out = from_verbs(taken);
+        return got;
+    }
+    out.queue_pair = taken.qp_num;
+    out.kind = mlx5::entry_kind::write_immediate;
+    out.immediate = mlx5::be32{taken.imm_data};
+    return got;
 }
 
 struct queue_sizes {
@@ -290,10 +305,12 @@ class queue_pair {
         posting_->credits = send_queue_credits(depth, reserve);
     }
     [[nodiscard]] const send_queue_credits& credits() const noexcept { return posting_->credits; }
-    /// One for which there is room (`credits`), of at most `max_ranges`. Any failure means that the queue
-    /// pair is of no more use. No allocation, lock or system call but what the device's driver makes.
-    [[nodiscard]] status post(const mlx5::work_request& request) noexcept;
-    /// The same for several, with one doorbell. Returns how many were accepted.
+    /// Posts a write with immediate data of one range, as most messages are. There is room for it
+    /// (`credits`). Any failure means that the queue pair is of no more use. No allocation, lock or system
+    /// call but what the device's driver makes.
+    [[nodiscard]] status post_message(const mlx5::work_request& request) noexcept;
+    /// The same for any requests of at most `max_ranges` each, with one doorbell. Returns how many were
+    /// accepted.
     [[nodiscard]] std::uint32_t post(std::span<const mlx5::work_request> requests) noexcept {
         return is_direct() ? post_directly(requests) : post_by_verbs(requests);
     }
@@ -325,7 +342,7 @@ class queue_pair {
     [[nodiscard]] result<void> drive_directly();
     [[nodiscard]] std::uint32_t post_directly(std::span<const mlx5::work_request> requests) noexcept;
     [[nodiscard]] std::uint32_t post_by_verbs(std::span<const mlx5::work_request> requests) noexcept;
-    [[nodiscard]] status post_usual_by_verbs(const mlx5::work_request& request) noexcept;
+    [[nodiscard]] status post_message_by_verbs(const mlx5::work_request& request) noexcept;
     [[nodiscard]] result<void> check_peer(const endpoint& peer) const;
     [[nodiscard]] result<void> to_init();
     [[nodiscard]] result<void> to_ready_to_receive(const endpoint& peer);
@@ -339,12 +356,8 @@ class queue_pair {
     std::unique_ptr<posting> posting_;
 };
 
-/// Posts a write with immediate data of one range, as most messages are. Where the caller's request says so
-/// at compile time, nothing of it is looked at.
-[[gnu::always_inline]] inline status queue_pair::post(const mlx5::work_request& request) noexcept {
-    const bool usual = request.operation == mlx5::opcode::write_immediate && request.ranges == 1;
-    if (!usual) return post(std::span{&request, 1}) == 1 ? status::ok : status::again;
-    if (!is_direct()) return post_usual_by_verbs(request);
+[[gnu::always_inline]] inline status queue_pair::post_message(const mlx5::work_request& request) noexcept {
+    if (!is_direct()) return post_message_by_verbs(request);
     const mlx5::send_queue_ref& queue = posting_->at.sends;
     const std::uint32_t block = queue.state->reserved & (queue.wqebbs - 1);
     if (const status posted = mlx5::post(queue, request); posted != status::ok) [[unlikely]]
@@ -354,7 +367,7 @@ class queue_pair {
     return status::ok;
 }
 
-[[gnu::always_inline]] inline status queue_pair::post_usual_by_verbs(
+[[gnu::always_inline]] inline status queue_pair::post_message_by_verbs(
     const mlx5::work_request& request) noexcept {
     posting& with = *posting_;
     const bool signalled = (request.flags & mlx5::flag_signalled) != 0;

@@ -37,7 +37,7 @@ status rdma_link::deliver_plain(std::uint32_t slot, std::span<const std::byte> p
     request.carries_bytes = fits_inline(from.length);
     if (queue_pair_->credits().signal_due(1)) request.flags = mlx5::flag_signalled;
     address_header(request, slot, 0);
-    if (queue_pair_->post(request) == status::ok) [[likely]]
+    if (queue_pair_->post_message(request) == status::ok) [[likely]]
         return status::ok;
     fail(status::system_error);
     return status::peer_lost;
@@ -165,7 +165,7 @@ bool rdma_link::post_marker() noexcept {
     request.flags = mlx5::flag_signalled;
     request.remote_address = peer_.slots_address;
     request.remote_key = peer_.slots_key;
-    return queue_pair_->post(request) == status::ok;
+    return queue_pair_->post(std::span{&request, 1}) == 1;
 }
 
 /// A payload in its slot: behind its header, or on a GPU.

@@ -33,12 +33,13 @@ void channel_calls::on_buffer_released(std::uint32_t slot) noexcept {
     if (slot < slots_.count() && slots_[slot].state == slot_state::settling) slots_.finish(slots_[slot]);
 }
 
-void channel_calls::hand_out(completion_room& out) noexcept {
+completion_room channel_calls::hand_out(completion_room out) noexcept {
     for (; out.left > 0; --out.left) {
         const channel_slot* slot = slots_.take_done();
         if (slot == nullptr) break;
         *out.next++ = slot->content;
     }
+    return out;
 }
 
 void channel_calls::end_early(channel_slot& slot, status why, nanoseconds at,

@@ -46,8 +46,8 @@ class channel_calls {
                                    completion_room& out) noexcept;
     /// The transport no longer touches what was lent for this slot.
     void on_buffer_released(std::uint32_t slot) noexcept;
-    /// Completions that wait.
-    void hand_out(completion_room& out) noexcept;
+    /// Completions that wait. Returns what is left of the room.
+    [[nodiscard]] completion_room hand_out(completion_room out) noexcept;
 
     /// Completes a call before its answer: at once, unless the transport still touches memory that was lent
     /// for it. Then the server has a `peer_timeout` to release it.

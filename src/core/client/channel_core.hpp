@@ -72,7 +72,7 @@ class channel_core {
     void on_event(const link_event& event) noexcept;
     completion_room end_session(completion_room out) noexcept;
     bool expire() noexcept;
-    void hand_out(completion_room& out) noexcept;
+    completion_room hand_out(completion_room out) noexcept;
 
     // Losing.
     [[nodiscard]] bool doubt(status why) noexcept;

@@ -19,6 +19,9 @@ constexpr nanoseconds address_patience = std::chrono::seconds{1};
 /// How long a handshake may take; then another connection is tried.
 constexpr nanoseconds handshake_patience = std::chrono::seconds{3};
 constexpr nanoseconds answer_grace = std::chrono::milliseconds{250};
+/// After so many refusals in a row, half a second of them, nobody waits for a server that starts late. They
+/// are counted, so that a machine that stands still does not end the wait.
+constexpr int patient_refusals = 10;
 
 bool same(const link_geometry& a, const link_geometry& b) {
     return a.slots == b.slots && a.request_bytes == b.request_bytes && a.response_bytes == b.response_bytes;
@@ -71,16 +74,19 @@ void client_connection::end() {
 
 void client_connection::connect() {
     next_address_ = 0;
+    refused_ = false;
     connect_next(EADDRNOTAVAIL);
 }
 
 /// Skips addresses that refuse. When none is left, tries all of them again a little later, until the
-/// questions expire.
+/// questions expire or have been refused often enough.
 void client_connection::connect_next(int last_failure) {
     disconnect();
+    note_failure(last_failure);
     while (next_address_ < address_.addresses.size()) {
         unique_fd socket;
         last_failure = start_connecting(address_.addresses[next_address_++], socket);
+        note_failure(last_failure);
         if (last_failure != 0) continue;
         tune_control_socket(socket.get());
         stream_ = control_stream(std::move(socket));
@@ -91,10 +97,32 @@ void client_connection::connect_next(int last_failure) {
     }
     connect_at_ = now() + retry_interval;
     if (out_of_descriptors(last_failure))
-        fail_calls(
+        return fail_calls(
             {status::system_error, last_failure,
              fmt::format("no descriptor is left to connect to {}; raise the limit of open files (ulimit -n)",
                          name())});
+    count_refusal();
+}
+
+void client_connection::note_failure(int failure) {
+    refused_ = refused_ || failure == ECONNREFUSED;
+}
+
+/// An address that neither answers nor refuses makes each round take longer, up to the deadline.
+void client_connection::count_refusal() {
+    for (auto each = calls_.begin(); each != calls_.end();) {
+        int& refusals = each->second->refusals;
+        refusals = refused_ ? refusals + 1 : 0;
+        if (refusals < patient_refusals) {
+            ++each;
+            continue;
+        }
+        each->second->complete(
+            error{status::peer_lost, ECONNREFUSED,
+                  fmt::format("nothing listens at {}: start the server, or correct host and port", name())});
+        each = calls_.erase(each);
+        idle_since_ = now();
+    }
 }
 
 pollfd client_connection::poll_item() const noexcept {

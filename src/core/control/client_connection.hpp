@@ -53,6 +53,7 @@ class waiting_call {
     const std::optional<session_request> session;  ///< empty: a query for offers
     const std::shared_ptr<session_watch> watch;
     const nanoseconds deadline;
+    int refusals = 0;  ///< of the server's host in a row; the control thread's
 
   private:
     friend struct client_connection_view;  // of the fuzz targets
@@ -99,6 +100,9 @@ class client_connection {
 
     void connect();
     void connect_next(int last_failure);
+    void note_failure(int failure);
+    /// All addresses of the host have been tried. Questions that were refused too often end.
+    void count_refusal();
     void on_connected();
     void shake_hands();
     void greet();
@@ -133,6 +137,7 @@ class client_connection {
     state state_ = state::disconnected;
     control_stream stream_{unique_fd{}};
     std::size_t next_address_ = 0;
+    bool refused_ = false;  ///< an address has said in this round that nothing listens there
     nanoseconds connect_at_{};
     nanoseconds connect_by_ = never;  ///< deadline of the current address
     bool closed_unheard_ = false;     ///< the last connections closed before the server sent anything

@@ -14,8 +14,8 @@
 /// Nothing here allocates, locks or logs.
 namespace accel::core {
 
-/// A child that was forked in a handler runs no worker's round. Its answers go through `hand_over`, which
-/// recognises them as the parent's.
+/// A child that was forked in a handler runs no worker's round. Its answers go through `answer_otherwise`,
+/// which recognises them as the parent's.
 [[maybe_unused]] const int exchange_server::forgets_round =
     ::pthread_atfork(nullptr, nullptr, [] { current = nullptr; });
 
@@ -55,33 +55,43 @@ void exchange_server::ignore(exchange_state& request) noexcept {
 }
 
 [[gnu::flatten]] status exchange_server::answer(exchange_state& answered) noexcept {
-    const session& to = *answered.owner;
-    const bool gone = to.gone();
+    session& to = *answered.owner;
     worker& owner = to.owner();
     exchange_server& own = owner.exchanges();
-    if (current == &own) [[likely]]
-        own.send(answered);
-    else if (!own.hand_over(answered))
-        return status::invalid_state;
+    const bool leaves_now = current == &own && !to.gone();
+    if (!leaves_now) [[unlikely]]
+        return own.answer_otherwise(answered);
+    own.send_to(to, answered);
+    owner.release_ref();
+    return status::ok;
+}
+
+/// On another thread, or of a client that is gone.
+[[gnu::noinline]] status exchange_server::answer_otherwise(exchange_state& answered) noexcept {
+    worker& owner = owner_;
+    const bool gone = answered.owner->gone();
+    if (current == this) {
+        send(answered);
+    } else if (owner.inherited()) {
+        return status::invalid_state;  // this process has no thread of the worker
+    } else {
+        inbox_.push(answered);
+        owner.wake();
+    }
     owner.release_ref();
     return gone ? status::peer_lost : status::ok;
 }
 
-/// Passes the answer to the worker's thread. False: this process has none.
-[[gnu::noinline]] bool exchange_server::hand_over(exchange_state& answered) noexcept {
-    if (owner_.inherited()) return false;
-    inbox_.push(answered);
-    owner_.wake();
-    return true;
+void exchange_server::send(exchange_state& answered) noexcept {
+    send_to(*answered.owner, answered);
 }
 
-void exchange_server::send(exchange_state& answered) noexcept {
-    now_ = now();
+[[gnu::always_inline]] inline void exchange_server::send_to(session& to, exchange_state& answered) noexcept {
+    const nanoseconds at = now_ = now();
     ++answered_;
     if (answered.device != nullptr && answered.device->lane != nullptr) [[unlikely]]
         return gpu_->send(answered);
-    session& to = *answered.owner;
-    const status sent = to.gone() ? to.drop(answered) : to.send(answered, now_);
+    const status sent = to.gone() ? to.drop(answered) : to.send(answered, at);
     if (sent != status::ok) [[unlikely]]
         return end_answer(answered, sent);
     worker_counters::count(counters_.replies);
@@ -98,7 +108,7 @@ void exchange_server::send(exchange_state& answered) noexcept {
     owner_.lose(to, sent);
 }
 
-bool exchange_server::follow_up(bool idle) noexcept {
+[[gnu::noinline]] bool exchange_server::follow_up(std::size_t events) noexcept {
     bool any = false;
     if (!inbox_.empty()) {
         send_posted();
@@ -106,7 +116,7 @@ bool exchange_server::follow_up(bool idle) noexcept {
     }
     if (!waiting_.empty()) send_waiting();
     if (gpu_ != nullptr && gpu_->working()) [[unlikely]] {
-        if (idle && !any) now_ = now();
+        if (events == 0 && !any) now_ = now();
         any = gpu_->poll() || any;
     }
     return any;

@@ -66,11 +66,11 @@ class exchange_server {
     void send(exchange_state& answered) noexcept;
     void refuse(exchange_state& request, status why) noexcept;
     void refuse_late_or_too_many(exchange_state& request, bool too_many) noexcept;
-    /// Continues unfinished work. True: there was some.
-    [[nodiscard]] bool progress(bool idle) noexcept {
+    /// Continues unfinished work, after a round of so many events. True: there was some.
+    [[nodiscard]] bool progress(std::size_t events) noexcept {
         if (inbox_.empty() && waiting_.empty() && gpu_ == nullptr) [[likely]]
             return false;
-        return follow_up(idle);
+        return follow_up(events);
     }
 
     /// Any thread: an exchange has been answered. Its answer is sent, or goes nowhere (`peer_lost`). Ends the
@@ -111,8 +111,9 @@ class exchange_server {
     void serve_on_gpu(exchange_state& request) noexcept;
     void ignore(exchange_state& request) noexcept;
     void end_answer(exchange_state& answered, status sent) noexcept;
-    [[nodiscard]] bool hand_over(exchange_state& answered) noexcept;
-    bool follow_up(bool idle) noexcept;
+    [[nodiscard]] status answer_otherwise(exchange_state& answered) noexcept;
+    void send_to(session& to, exchange_state& answered) noexcept;
+    bool follow_up(std::size_t events) noexcept;
     void send_posted() noexcept;
     void send_waiting() noexcept;
     void close_one() noexcept {

@@ -60,7 +60,7 @@ std::size_t worker::progress() noexcept {
         do on_event(*event);
         while (++event != end);
     }
-    if (exchanges_.progress(total == 0)) ++total;
+    if (exchanges_.progress(total)) ++total;
     if (sessions_.any_closing()) sessions_.settle(observer_);
     return total;
 }

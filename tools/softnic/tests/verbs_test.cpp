@@ -8,8 +8,10 @@
 #include <chrono>
 #include <cstring>
 #include <numeric>
+#include <thread>
 #include <vector>
 
+#include <dlfcn.h>
 #include <endian.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -550,6 +552,18 @@ TEST_F(verbs, a_forked_child_opens_devices_of_its_own) {
     auto what = request(IBV_WR_RDMA_WRITE, piece, 8);
     post(qp.get(), what);
     EXPECT_EQ(wait(cq.get()).status, IBV_WC_SUCCESS) << "the parent goes on";
+}
+
+// The loader holds a lock while a library's constructor runs, and a registration looks for the CUDA driver.
+TEST_F(verbs, libraries_that_close_files_are_loaded_beside_registrations) {
+    std::thread loading([] {
+        void* const library = ::dlopen(SOFTNIC_SLOW_LIBRARY, RTLD_NOW);
+        EXPECT_NE(library, nullptr) << ::dlerror();
+        if (library != nullptr) ::dlclose(library);
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds{100});
+    EXPECT_TRUE(st::mr_owner(ibv_reg_mr(pd.get(), from.data(), from.size(), all_access)));
+    loading.join();
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "shim/cuda_plugin.hpp"
 #include "shim/real.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <stdexcept>
@@ -18,8 +19,7 @@
 
 namespace accel::softnic {
 
-installation::installation()
-    : event_descriptors_(std::make_unique<std::atomic<bool>[]>(max_event_descriptor)) {}
+installation::installation() : notes_(std::make_unique<std::atomic<std::int8_t>[]>(max_descriptor)) {}
 
 constinit std::atomic<installation*> installation::only{nullptr};
 
@@ -113,21 +113,32 @@ int installation::open_device(int index) {
     }
     const int file = ::memfd_create("softnic-uverbs", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (file < 0) return -1;
+    if (file >= max_descriptor) {
+        SOFTNIC_REAL(close)(file);
+        errno = EMFILE;
+        return -1;
+    }
     ::fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK);
     contexts_[file] = std::make_unique<context>(*nic_, index, file);
-    ++open_devices_;
+    note(file, static_cast<std::int8_t>(first_device + index));
     return file;
 }
 
-int installation::device_of(int descriptor) {
-    if (open_devices_.load(std::memory_order_relaxed) == 0) return -1;
-    const std::lock_guard lock(mutex_);
-    const auto found = contexts_.find(descriptor);
-    return found == contexts_.end() ? -1 : found->second->device_index();
+std::int8_t installation::note_of(int descriptor) const {
+    if (descriptor < 0 || descriptor >= max_descriptor) return foreign;
+    return notes_[static_cast<std::size_t>(descriptor)].load(std::memory_order_relaxed);
+}
+
+void installation::note(int descriptor, std::int8_t what) {
+    if (descriptor < max_descriptor) notes_[static_cast<std::size_t>(descriptor)] = what;
+}
+
+int installation::device_of(int descriptor) const {
+    return std::max(note_of(descriptor) - first_device, -1);
 }
 
 int installation::control(int descriptor, ib_uverbs_ioctl_hdr* header) {
-    if (open_devices_.load(std::memory_order_relaxed) == 0) return -1;
+    if (device_of(descriptor) < 0) return -1;
     const std::lock_guard lock(mutex_);
     const auto found = contexts_.find(descriptor);
     if (found == contexts_.end()) return -1;
@@ -137,30 +148,25 @@ int installation::control(int descriptor, ib_uverbs_ioctl_hdr* header) {
 }
 
 void installation::note_event_descriptors(const context& of) {
-    for (const auto* pipes : {&of.channels, &of.asynchronous_pipes}) {
-        for (const auto& [descriptor, pipe] : *pipes)
-            if (descriptor < max_event_descriptor)
-                event_descriptors_[static_cast<std::size_t>(descriptor)] = true;
-    }
+    for (const auto* pipes : {&of.channels, &of.asynchronous_pipes})
+        for (const auto& [descriptor, pipe] : *pipes) note(descriptor, event);
 }
 
 void installation::on_close(int descriptor) {
-    if (nic_ == nullptr || descriptor < 0 || inside_model() || driver() == nullptr) return;
-    const bool event = is_event_descriptor(descriptor);
-    if (!event && device_of(descriptor) < 0) return;
+    const std::int8_t what = note_of(descriptor);
+    if (what == foreign || nic_ == nullptr || inside_model() || driver() == nullptr) return;
     const std::lock_guard lock(mutex_);
     const model_guard guard(*nic_);
-    if (event) {
-        event_descriptors_[static_cast<std::size_t>(descriptor)] = false;
+    note(descriptor, foreign);
+    if (what == event) {
         for (const auto& [file, each] : contexts_)
             if (each->forget_descriptor(descriptor)) return;
     }
-    open_devices_ -= static_cast<int>(contexts_.erase(descriptor));
+    contexts_.erase(descriptor);
 }
 
 bool installation::is_event_descriptor(int descriptor) const {
-    return descriptor >= 0 && descriptor < max_event_descriptor &&
-           event_descriptors_[static_cast<std::size_t>(descriptor)].load(std::memory_order_relaxed);
+    return note_of(descriptor) == event;
 }
 
 bool installation::has_event(int descriptor) {

@@ -27,8 +27,9 @@ class installation {
     const settings* configuration();
     /// Opens uverbsN. A descriptor, or -1 with errno.
     int open_device(int index);
-    /// Which uverbsN a descriptor is, or -1.
-    [[nodiscard]] int device_of(int descriptor);
+    /// Which uverbsN a descriptor is, or -1. Cheap, and without a lock: asked for every close() and fstat(),
+    /// which the dynamic loader does under locks of its own.
+    [[nodiscard]] int device_of(int descriptor) const;
     /// Carries out an ioctl on one of our descriptors. 0 or an errno value; -1: not ours.
     int control(int descriptor, ib_uverbs_ioctl_hdr* header);
     /// The program closes a descriptor; called before the real close.
@@ -48,21 +49,26 @@ class installation {
     installation();
     bool start();
     void print_statistics() const;
+    [[nodiscard]] std::int8_t note_of(int descriptor) const;
+    void note(int descriptor, std::int8_t what);
     void note_event_descriptors(const context& of);
     static void after_fork_in_child();
     static installation& make();
     static std::atomic<installation*> only;  ///< null in the child of a fork that has not asked for it
 
-    static constexpr int max_event_descriptor = 1 << 16;
+    static constexpr int max_descriptor = 1 << 16;
+    /// Of a descriptor: not ours, an event pipe, or `first_device` + N of uverbsN.
+    static constexpr std::int8_t foreign = 0;
+    static constexpr std::int8_t event = 1;
+    static constexpr std::int8_t first_device = 2;
 
     std::recursive_mutex mutex_;
-    std::atomic<int> open_devices_{0};
     std::optional<settings> settings_;
     bool settings_failed_ = false;
     nic* nic_ = nullptr;
     std::atomic<runner*> driver_{nullptr};
     std::map<int, std::unique_ptr<context>> contexts_;
-    std::unique_ptr<std::atomic<bool>[]> event_descriptors_;
+    std::unique_ptr<std::atomic<std::int8_t>[]> notes_;  ///< what each descriptor is
 };
 
 }  // namespace accel::softnic
