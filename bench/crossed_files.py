@@ -12,7 +12,7 @@ import pathlib
 import re
 
 OURS = re.compile(r"(?:^|/)((?:src|include/accel_transport)/.+)\.(?:hpp|cpp|cuh|cu)$")
-FILE = re.compile(r"(?:fl|fi|fe)=\((\d+)\)(?: (.*))?$")
+FILE = re.compile(r"(fl|fi|fe|cfi|cfl)=\((\d+)\)(?: (.*))?$")
 COST = re.compile(r"([+-]?\d+|\*) (\d+)$")
 
 
@@ -22,10 +22,11 @@ def lines_run(path):
     name, line, of_callee = None, 0, False
     for text in path.read_text().splitlines():
         if found := FILE.match(text):
-            if found[2] is not None:
-                ours = OURS.search(found[2])
-                names[found[1]] = ours[1] if ours else None
-            name = names[found[1]]
+            if found[3] is not None:
+                ours = OURS.search(found[3])
+                names[found[2]] = ours[1] if ours else None
+            if not found[1].startswith("c"):  # else of the function that is called
+                name = names[found[2]]
         elif text.startswith("calls="):
             of_callee = True
         elif found := COST.match(text):

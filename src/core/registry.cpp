@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/registry.hpp"
 
-#include "backends/gdr/backend.hpp"
 #include "backends/gpu/backend.hpp"
 #include "backends/local/backend.hpp"
-#include "backends/rdma/backend.hpp"
 #include "backends/tcp/backend.hpp"
 #include "backends/zmq/backend.hpp"
 #include "core/left_out_backend.hpp"
+#include "verbs/rdma_backend.hpp"
 
 namespace accel::core {
 namespace {
@@ -16,8 +15,8 @@ using backends = std::vector<std::unique_ptr<backend>>;
 
 void add_verbs_backends([[maybe_unused]] context_state& context, backends& all) {
 #if ACCEL_VERBS
-    all.push_back(gdr::make_backend(context));
-    all.push_back(rdma::make_backend(context));
+    all.push_back(verbs::make_rdma_backend(context, {.name = "gdr", .fills_gpus = true}));
+    all.push_back(verbs::make_rdma_backend(context, {.name = "rdma", .fills_gpus = false}));
     all.push_back(gpu::make_backend(context));
 #else
     for (const char* scheme : {"gdr", "rdma", "gpu"})

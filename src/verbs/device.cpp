@@ -109,11 +109,6 @@ std::string_view emulation_of(const ibv_device& of) {
     return {};
 }
 
-error no_descriptor(int native) {
-    return {status::system_error, native,
-            "rdma: no descriptor is left for the device; raise the limit of open files (ulimit -n)"};
-}
-
 /// libibverbs reads folders and files, and takes those that it cannot open for missing.
 bool may_list_devices() {
     std::array<core::unique_fd, 4> trial;
@@ -130,7 +125,7 @@ result<std::shared_ptr<device>> open_port(ibv_device& candidate, const wanted_de
         return error{status::unsupported, 0, std::string{reason}};
     context_handle context(ibv_open_device(&candidate));
     if (!context) {
-        if (core::out_of_descriptors(errno)) return no_descriptor(errno);
+        if (core::out_of_descriptors(errno)) return core::no_descriptor_left("for the RDMA device", errno);
         return error{status::unsupported, errno,
                      "it cannot be opened; look at the permissions of /dev/infiniband"};
     }
@@ -155,7 +150,7 @@ result<std::shared_ptr<device>> open_port(ibv_device& candidate, const wanted_de
     const mlx5_driver* driver = nullptr;
     if (auto found = mlx5_driver::of(*context); wanted.direct && found) driver = *found;
     auto made = std::make_shared<device>(std::move(context), *best, limits, driver);
-    if (!made->events().runs()) return no_descriptor(EMFILE);
+    if (!made->events().runs()) return core::no_descriptor_left("for the RDMA device", EMFILE);
     return made;
 }
 
@@ -176,7 +171,7 @@ result<std::shared_ptr<device>> device::open(const verbs_options& wanted, const 
     ask_for_fork_support();
     const device_list list;
     if (list.devices.empty()) {
-        if (!may_list_devices()) return no_descriptor(EMFILE);
+        if (!may_list_devices()) return core::no_descriptor_left("for the RDMA device", EMFILE);
         return error{status::unsupported, errno,
                      "this machine has no RDMA device (ibv_devices lists none); tools/softnic emulates one"};
     }

@@ -3,6 +3,7 @@
 
 #include "core/event_signal.hpp"
 #include "core/log.hpp"
+#include "core/net/socket.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -58,14 +59,11 @@ result<void> rdma_poller::make_queues() {
         shared_use_.missing = receives_->depth();
         refill_receives();
     }
-    if (epoll_fd_ < 0 || wake_fd_ < 0)
-        return error{status::system_error, EMFILE,
-                     "rdma: no descriptor is left; raise the limit of open files (ulimit -n)"};
+    if (epoll_fd_ < 0 || wake_fd_ < 0) return core::no_descriptor_left("for rdma");
     epoll_event interest{};
     interest.events = EPOLLIN;
     if (::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, wake_fd_, &interest) != 0 && errno != EEXIST) {
-        return error{status::system_error, errno,
-                     "rdma: no descriptor is left for events; raise the limit of open files (ulimit -n)"};
+        return core::no_descriptor_left("for events of rdma", errno);
     }
     if (auto first = add_queue(0); !first) return first;
     completions_ = queues_[0].queue.get();

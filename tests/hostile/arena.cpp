@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hostile/arena.hpp"
 
+#include "sanitizers.hpp"
+
 #include <algorithm>
 #include <array>
 #include <csignal>
@@ -58,7 +60,7 @@ double in_ms(std::chrono::nanoseconds time) {
 }  // namespace
 
 bool sanitized() {
-    return time_factor() > 1;
+    return tests::thread_sanitizer || tests::address_sanitizer;
 }
 
 log_file::log_file() {

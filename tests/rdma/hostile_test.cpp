@@ -121,6 +121,18 @@ TEST_F(rdma_hostile, reading_is_not_allowed) {
     expect_only_its_own_session_ends(read, status::protocol_error, true);
 }
 
+/// No registration is asked for no bytes: the queue pair alone refuses it.
+TEST_F(rdma_hostile, reading_nothing_is_not_allowed_either) {
+    const auto read = [](bare_client& bad) {
+        auto what = bad.correct(0);
+        what.operation = mlx5::opcode::read;
+        what.length = 0;
+        bad.post(what);
+        EXPECT_NE(bad.outcome(), mlx5::syndrome::none);
+    };
+    expect_only_its_own_session_ends(read, status::protocol_error, true);
+}
+
 TEST_F(rdma_hostile, another_sessions_key_opens_nothing) {
     listen();
     pair good = connect();

@@ -2,6 +2,7 @@
 // What an idle session costs a server. Receives are shared by all sessions of a worker, so it is the send
 // queue, the slots and little else.
 #include "rdma_pair.hpp"
+#include "sanitizers.hpp"
 
 #include <fstream>
 #include <iostream>
@@ -28,9 +29,8 @@ std::size_t heap_bytes() {
 class rdma_idle_session : public rdma_test {};
 
 TEST_F(rdma_idle_session, costs_a_server_little_beside_its_slots) {
-#ifdef ACCEL_SANITIZED
-    GTEST_SKIP() << "sanitizers keep books of their own";
-#endif
+    if (tests::thread_sanitizer || tests::address_sanitizer)
+        GTEST_SKIP() << "sanitizers keep books of their own";
     constexpr std::size_t sessions = 1000;
     constexpr core::link_geometry shape{8, 64 << 10, 64 << 10};
     listen();

@@ -176,7 +176,8 @@ class proxy_rig : public ::testing::Test {
     [[nodiscard]] bool write_back(proxy_session& session, const mlx5::local_range& from, std::size_t offset,
                                   std::uint32_t immediate) {
         if (!session.peer->credits().has_room(1)) return false;
-        return session.peer->post(write(from, offset, immediate, true)) == status::ok;
+        const auto request = write(from, offset, immediate, true);
+        return session.peer->post(std::span{&request, 1}) == 1;
     }
     /// Waits for `count` arrivals at the peer.
     static std::vector<std::uint32_t> wait_for_arrivals(proxy_session& session, std::size_t count) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "backends/rdma/backend.hpp"
 #include "conformance/patience.hpp"
 #include "conformance/verbs_way.hpp"
+#include "core/backend.hpp"
 #include "core/context_state.hpp"
 #include "core/protocol.hpp"
 

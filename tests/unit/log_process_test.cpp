@@ -3,6 +3,7 @@
 #include "core/log.hpp"
 #include "core/log_sink.hpp"
 #include "loopback.hpp"
+#include "sanitizers.hpp"
 
 #include <accel_transport/accel_transport.hpp>
 
@@ -207,14 +208,6 @@ TEST_F(log_process_test, a_server_whose_standard_error_nobody_reads_serves_on_an
     EXPECT_LT(std::chrono::steady_clock::now() - begin, patience(5s));
 }
 
-#if defined(__SANITIZE_THREAD__)
-#define ACCEL_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define ACCEL_TSAN 1
-#endif
-#endif
-
 /// In the child: a line of its own, to its standard error alone.
 [[noreturn]] void log_in_child(const channel_of_bytes& errors, log_registration& parents_sink) {
     ::dup2(errors.write_end(), STDERR_FILENO);
@@ -225,9 +218,7 @@ TEST_F(log_process_test, a_server_whose_standard_error_nobody_reads_serves_on_an
 }
 
 TEST_F(log_process_test, a_child_logs_whatever_its_parent_s_log_was_doing) {
-#ifdef ACCEL_TSAN
-    GTEST_SKIP() << "ThreadSanitizer allows no new thread after a fork";
-#endif
+    if (tests::thread_sanitizer) GTEST_SKIP() << "ThreadSanitizer allows no new thread after a fork";
     std::atomic<bool> stop{false};
     std::atomic<int> in_sink{0};
     log_registration sink{[&](log_level, std::string_view) { ++in_sink; }};

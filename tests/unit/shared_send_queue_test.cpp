@@ -53,10 +53,7 @@ status post(const mlx5::shared_send_queue_ref& to, mark what, std::uint32_t leng
 }
 
 /// As an adapter: no lock, and nothing that orders but what the posters do.
-#if defined(__SANITIZE_THREAD__)
-__attribute__((no_sanitize_thread))
-#endif
-void read_block(const std::byte* from, std::byte* to) {
+[[gnu::no_sanitize_thread]] void read_block(const std::byte* from, std::byte* to) {
     for (std::size_t i = 0; i < mlx5::wqebb_bytes; ++i)
         to[i] = const_cast<const volatile std::byte*>(from)[i];
 }

@@ -314,6 +314,22 @@ TEST(tcp_link, pinned_payloads_arrive_and_are_let_go) {
     while (!c.client->path->close()) ASSERT_LT(core::now() - start, 5s);
 }
 
+TEST(tcp_link, answer_before_the_whole_request_ends_the_link) {
+    constexpr std::size_t large = 64 << 20;  // more than the kernel's buffers take
+    tcp_world world;
+    auto c = world.connect({.slots = 1, .request_bytes = large, .response_bytes = 64});
+    echo(world, c, 0, 1, random_bytes(64, 1));
+    ASSERT_EQ(send_message(*c.client->path, message_kind::request, 0, 2, random_bytes(large, 1)), status::ok);
+    ASSERT_EQ(send_message(*c.server->path, message_kind::response, 0, 2, random_bytes(64, 2)), status::ok);
+    // The server is not polled: it reads nothing.
+    const core::nanoseconds deadline = core::deadline_after(patience);
+    while (c.client->lost.empty() && c.client->arrived.empty() && core::now() < deadline)
+        tcp_world::take(*c.client->events);
+    EXPECT_TRUE(c.client->arrived.empty());
+    ASSERT_EQ(c.client->lost.size(), 1U);
+    EXPECT_EQ(c.client->lost[0], status::protocol_error);
+}
+
 TEST(tcp_link, bad_messages_are_not_delivered) {
     tcp_world world;
     auto c = world.connect({.slots = 2, .request_bytes = 128, .response_bytes = 128});

@@ -418,6 +418,7 @@ class zmq_hostile_server_test : public zmq_test {
   protected:
     void SetUp() override {
         far = std::make_unique<raw_socket>(ZMQ_ROUTER);
+        if (receive_limit != 0) far->socket().set(ZMQ_RCVHWM, receive_limit);
         far->expect(0, {});
         ASSERT_TRUE(far->socket().bind("tcp://127.0.0.1:*"));
         auto made = open_client({2, mebibytes, 4'096});
@@ -453,6 +454,7 @@ class zmq_hostile_server_test : public zmq_test {
     }
 
     static constexpr std::size_t mebibytes = 32 << 20;
+    int receive_limit = 0;  ///< messages; 0: ZeroMQ's own
     std::unique_ptr<raw_socket> far;
     std::string who;
     std::unique_ptr<core::poller> events;
@@ -544,6 +546,39 @@ TEST_F(zmq_hostile_server_test, closing_gives_lent_memory_back_though_the_server
     auto held = opened->allocate(mebibytes);
     ASSERT_TRUE(held.ok());
     ASSERT_EQ(send_lent(*client, message_kind::request, 0, held->whole()), status::ok);
+    EXPECT_TRUE(eventually([&] { return client->close(); }));
+}
+
+/// Its pipe is full after one message; from then on ZeroMQ reads nothing from the socket.
+class zmq_full_server_test : public zmq_hostile_server_test {
+  protected:
+    void SetUp() override {
+        receive_limit = 1;
+        zmq_hostile_server_test::SetUp();
+        ASSERT_EQ(send(*client, message_kind::request, 1, {}), status::ok);
+        take_request();
+        for (std::uint32_t i = 2; i < 10; ++i)
+            ASSERT_TRUE(
+                eventually([&] { return send(*client, message_kind::request, 1, {}, i) == status::ok; }));
+        auto opened = accel::context::open();
+        auto allocated = opened->allocate(mebibytes);
+        ASSERT_TRUE(allocated.ok());
+        held = std::move(*allocated);
+        ASSERT_EQ(send_lent(*client, message_kind::request, 0, held.whole()), status::ok);
+    }
+    region held;
+};
+
+TEST_F(zmq_full_server_test, has_no_answer_shown_while_zeromq_holds_its_request) {
+    ASSERT_FALSE(client->retract(0)) << "ZeroMQ cannot have sent all of it";
+    answer(response_of(0, 8), 8);
+    std::array<link_event, 16> some;
+    EXPECT_FALSE(eventually([&] { return events->poll(some) > 0; }, 200ms));
+    EXPECT_FALSE(client->retract(0));
+}
+
+TEST_F(zmq_full_server_test, does_not_keep_its_client_from_closing) {
+    ASSERT_FALSE(client->retract(0));
     EXPECT_TRUE(eventually([&] { return client->close(); }));
 }
 

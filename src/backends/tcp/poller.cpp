@@ -49,16 +49,11 @@ int wait_on(int epoll, std::array<epoll_event, Size>& events, core::nanoseconds 
     return ::epoll_wait(epoll, events.data(), most, static_cast<int>(left_ms));
 }
 
-error no_descriptor() {
-    return {status::system_error, errno,
-            "tcp: no descriptor is left; raise the limit of open files (ulimit -n)"};
-}
-
 }  // namespace
 
 result<std::unique_ptr<core::poller>> tcp_poller::open(const core::poller_options& options) {
     core::unique_fd epoll(::epoll_create1(EPOLL_CLOEXEC));
-    if (!epoll.open()) return no_descriptor();
+    if (!epoll.open()) return core::no_descriptor_left("for tcp", errno);
     std::unique_ptr<tcp_poller> made(new tcp_poller(std::move(epoll), options));
     if (options.role == core::link_role::server) {
         made->arrivals_.emplace();
@@ -67,7 +62,7 @@ result<std::unique_ptr<core::poller>> tcp_poller::open(const core::poller_option
         event.data.u64 = arrivals_tag;
         const int signal = made->arrivals_->fd();
         if (signal < 0 || ::epoll_ctl(made->epoll_.get(), EPOLL_CTL_ADD, signal, &event) != 0)
-            return no_descriptor();
+            return core::no_descriptor_left("for tcp", errno);
     }
     return std::unique_ptr<core::poller>(std::move(made));
 }

@@ -18,8 +18,20 @@ class call_backlog {
     [[nodiscard]] bool empty() const noexcept { return waiting_.empty(); }
     void push(const outgoing& message) noexcept { waiting_.push_back(message); }  // within reserved capacity
     /// Hands over what the link takes. A failure of the link; `ok` also while it has no room.
-    [[nodiscard]] status send(link& path, std::uint32_t epoch, channel_slots& slots) noexcept;
-    void remove(std::uint32_t slot) noexcept;
+    [[nodiscard]] status send(link& path, std::uint32_t epoch, channel_slots& slots) noexcept {
+        while (!waiting_.empty()) {
+            const outgoing& oldest = waiting_.front();
+            const status sent = path.deliver(oldest);
+            if (sent == status::again) break;
+            if (sent != status::ok) return sent;
+            slots[oldest.slot].set_delivered(oldest, epoch);
+            waiting_.erase(waiting_.begin());
+        }
+        return status::ok;
+    }
+    void remove(std::uint32_t slot) noexcept {
+        std::erase_if(waiting_, [slot](const outgoing& each) { return each.slot == slot; });
+    }
 
   private:
     std::vector<outgoing> waiting_;  ///< oldest first

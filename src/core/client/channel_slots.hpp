@@ -88,7 +88,12 @@ inline void channel_slot::fill(completion& out, const link_event& event, nanosec
 /// The slots of a channel: free list, queue of finished calls, deadlines. No allocation after construction.
 class channel_slots {
   public:
-    explicit channel_slots(std::uint32_t count);
+    explicit channel_slots(std::uint32_t count) : count_(count), slots_(count), free_(count), done_(count) {
+        for (std::uint32_t i = count; i-- > 0;) {
+            slots_[i].content.id.slot = i;
+            put_free(slots_[i]);
+        }
+    }
 
     [[nodiscard]] std::uint32_t count() const noexcept { return count_; }
     [[nodiscard]] channel_slot& operator[](std::uint32_t i) noexcept { return slots_[i]; }
@@ -144,7 +149,14 @@ class channel_slots {
         return &slot;
     }
     /// One finished call out of order (for the blocking call).
-    void take_done(channel_slot& slot) noexcept;
+    void take_done(channel_slot& slot) noexcept {
+        // Rotates the ring once, leaving out this one: the order of the others stays.
+        for (std::uint32_t left = done_count_; left > 0; --left) {
+            channel_slot* oldest = take_done();
+            if (oldest != &slot) push_done(*oldest);
+        }
+        slot.state = slot_state::taken;
+    }
 
     /// Submitted calls without a completion (in flight or settling).
     [[nodiscard]] std::uint32_t open() const noexcept { return open_; }

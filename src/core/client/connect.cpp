@@ -4,6 +4,7 @@
 #include "core/context_state.hpp"
 #include "core/control/control_client.hpp"
 #include "core/control/in_process.hpp"
+#include "core/net/socket.hpp"
 
 #include <cerrno>
 #include <utility>
@@ -114,9 +115,7 @@ link_config client_config(const connect_request& request) {
 result<void> open_session(const connect_request& request, connection& path, client_session& session,
                           nanoseconds deadline) {
     session.watch = std::make_shared<session_watch>();
-    if (session.watch->event_fd() < 0)
-        return error{status::system_error, EMFILE,
-                     "no descriptor is left for a session; raise the limit of open files (ulimit -n)"};
+    if (session.watch->event_fd() < 0) return no_descriptor_left("for a session");
     auto grant = ask_server(request, path, session.watch, deadline);
     if (!grant) return grant.error();
     session.id = grant->session_id;

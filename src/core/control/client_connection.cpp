@@ -97,10 +97,7 @@ void client_connection::connect_next(int last_failure) {
     }
     connect_at_ = now() + retry_interval;
     if (out_of_descriptors(last_failure))
-        return fail_calls(
-            {status::system_error, last_failure,
-             fmt::format("no descriptor is left to connect to {}; raise the limit of open files (ulimit -n)",
-                         name())});
+        return fail_calls(no_descriptor_left("to connect to " + name(), last_failure));
     count_refusal();
 }
 

@@ -3,6 +3,7 @@
 
 #include "core/control/client_connection.hpp"
 #include "core/event_signal.hpp"
+#include "core/net/socket.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -63,9 +64,7 @@ class control_client::impl {
     [[nodiscard]] result<waiting_call::answer> ask(const std::string& host, std::uint16_t port,
                                                    std::shared_ptr<const security_identity> security,
                                                    const std::shared_ptr<waiting_call>& call) {
-        if (!wake_.open())
-            return error{status::system_error, EMFILE,
-                         "no descriptor is left; raise the limit of open files (ulimit -n)"};
+        if (!wake_.open()) return no_descriptor_left("for the control plane");
         auto addresses = resolve(host, port, false);
         if (!addresses) return addresses.error();
         post(ask_command{{host, port, std::move(*addresses), std::move(security)}, call});

@@ -278,9 +278,7 @@ result<std::unique_ptr<control_server>> control_server::listen(const std::string
                                                                const control_limits& limits) {
     auto door = listener::open(host, port);
     if (!door) return door.error();
-    const error starved{status::system_error, EMFILE,
-                        "no descriptor is left for the control plane; raise the limit of open files "
-                        "(ulimit -n)"};
+    const error starved = no_descriptor_left("for the control plane");
     unique_fd epoll(::epoll_create1(EPOLL_CLOEXEC));
     if (!epoll.open()) return starved;
     auto made = std::make_unique<impl>(std::move(*door), std::move(epoll), std::move(security), peer_timeout,

@@ -185,11 +185,7 @@ result<unique_fd> connect_to(const std::string& host, std::uint16_t port, nanose
         }
     }
     const std::string where = host_and_port(host, port);
-    if (out_of_descriptors(last))
-        return error{
-            status::system_error, last,
-            fmt::format("no descriptor is left to connect to {}; raise the limit of open files (ulimit -n)",
-                        where)};
+    if (out_of_descriptors(last)) return no_descriptor_left("to connect to " + where, last);
     if (last == ETIMEDOUT)
         return error{status::timed_out, last,
                      fmt::format("no connection to {} in time; is a firewall in between?", where)};
@@ -223,6 +219,11 @@ void tune_control_socket(int fd) noexcept {
 
 bool out_of_descriptors(int number) noexcept {
     return number == EMFILE || number == ENFILE;
+}
+
+error no_descriptor_left(std::string_view wanted, int number) {
+    return {status::system_error, number,
+            fmt::format("no descriptor is left {}; raise the limit of open files (ulimit -n)", wanted)};
 }
 
 }  // namespace accel::core

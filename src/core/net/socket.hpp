@@ -6,9 +6,11 @@
 
 #include <accel_transport/status.hpp>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <sys/socket.h>
@@ -61,5 +63,7 @@ void tune_control_socket(int fd) noexcept;
 
 /// True if errno says that the process or the system has no descriptor left.
 [[nodiscard]] bool out_of_descriptors(int number) noexcept;
+/// "no descriptor is left …"; `wanted` goes on: "for a session".
+[[nodiscard]] error no_descriptor_left(std::string_view wanted, int number = EMFILE);
 
 }  // namespace accel::core

@@ -66,7 +66,7 @@ class exchange_server {
     void send(exchange_state& answered) noexcept;
     void refuse(exchange_state& request, status why) noexcept;
     void refuse_late_or_too_many(exchange_state& request, bool too_many) noexcept;
-    /// Continues unfinished work, after a round of so many events. True: there was some.
+    /// Continues unfinished work after a round of so many events. True: there was some.
     [[nodiscard]] bool progress(std::size_t events) noexcept {
         if (inbox_.empty() && waiting_.empty() && gpu_ == nullptr) [[likely]]
             return false;
