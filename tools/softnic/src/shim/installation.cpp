@@ -148,9 +148,8 @@ int installation::control(int descriptor, ib_uverbs_ioctl_hdr* header) {
 }
 
 void installation::note_event_descriptors(const context& of) {
-    for (const auto* pipes : {&of.channels, &of.asynchronous_pipes}) {
+    for (const auto* pipes : {&of.channels, &of.asynchronous_pipes})
         for (const auto& [descriptor, pipe] : *pipes) note(descriptor, event);
-    }
 }
 
 void installation::on_close(int descriptor) {
