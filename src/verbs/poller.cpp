@@ -62,9 +62,8 @@ result<void> rdma_poller::make_queues() {
     if (epoll_fd_ < 0 || wake_fd_ < 0) return core::no_descriptor_left("for rdma");
     epoll_event interest{};
     interest.events = EPOLLIN;
-    if (::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, wake_fd_, &interest) != 0 && errno != EEXIST) {
+    if (::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, wake_fd_, &interest) != 0 && errno != EEXIST)
         return core::no_descriptor_left("for events of rdma", errno);
-    }
     if (auto first = add_queue(0); !first) return first;
     completions_ = queues_[0].queue.get();
     queues_polled_ = 1;
