@@ -12,9 +12,8 @@ namespace {
 const command_row* find_row(std::uint16_t code) {
     for (const auto rows :
          {general_commands(), key_commands(), cq_commands(), qp_commands(), qp_state_commands()}) {
-        for (const command_row& row : rows) {
+        for (const command_row& row : rows)
             if (static_cast<std::uint16_t>(row.opcode) == code) return &row;
-        }
     }
     return nullptr;
 }
