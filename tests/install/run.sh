@@ -141,6 +141,16 @@ rm -rf "$work/subproject"
 cmake -S "$consumer" -B "$work/subproject" -G Ninja -DACCEL_SOURCE="$root"
 echo "ok: configured as a subproject"
 
+# As a part of a project with kernels. Verbs are left out only to save time.
+if [[ -n $nvcc ]]; then
+    rm -rf "$work/cuda-subproject"
+    cmake -S "$consumer/../cuda_consumer" -B "$work/cuda-subproject" -G Ninja -DCMAKE_CUDA_COMPILER="$nvcc" \
+        -DCMAKE_CUDA_ARCHITECTURES=90 -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O0 -g0" \
+        -DCMAKE_UNITY_BUILD=ON -DACCEL_ZMQ=OFF -DACCEL_VERBS=OFF -DACCEL_SOURCE="$root"
+    cmake --build "$work/cuda-subproject" --target consumer
+    answers "$work/cuda-subproject/consumer"
+fi
+
 # Without ZeroMQ and verbs.
 cmake -S "$root" -B "$work/small" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O0 -g0" \
     -DACCEL_ZMQ=OFF -DACCEL_VERBS=OFF -DACCEL_CUDA=OFF -DACCEL_WARNINGS_AS_ERRORS=ON -DACCEL_BUILD_EXAMPLES=OFF
