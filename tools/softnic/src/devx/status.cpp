@@ -12,6 +12,8 @@ struct named {
     Value value;
     std::string_view name;
 };
+template <class Value>
+named(Value, const char*) -> named<Value>;
 
 constexpr std::array status_names{
     named{status::ok, "OK"},
