@@ -71,8 +71,8 @@ void set_atomic(capabilities& to) {
     constexpr std::uint32_t fetch_add = 2;
     constexpr std::uint32_t masked = 4 | 8;  // both
     constexpr std::uint32_t sizes = 4 | 8;
-    to.set(atomic_cap::atomic_req_8B_endianness_mode, 1);
-    to.set(atomic_cap::supported_atomic_req_8B_endianness_mode_1, 1);
+    to.set(atomic_cap::atomic_req_8b_endianness_mode, 1);
+    to.set(atomic_cap::supported_atomic_req_8b_endianness_mode_1, 1);
     to.set(atomic_cap::atomic_operations, compare_swap | fetch_add | masked);
     to.set(atomic_cap::atomic_size_qp, sizes);
 }

@@ -224,8 +224,8 @@ inline constexpr field log_max_atomic_size_qp{0x580, 8};
 }  // namespace hca_cap
 
 namespace atomic_cap {
-inline constexpr field atomic_req_8B_endianness_mode{0x40, 2};
-inline constexpr field supported_atomic_req_8B_endianness_mode_1{0x46, 1};
+inline constexpr field atomic_req_8b_endianness_mode{0x40, 2};
+inline constexpr field supported_atomic_req_8b_endianness_mode_1{0x46, 1};
 inline constexpr field atomic_operations{0x90, 16};
 inline constexpr field atomic_size_qp{0xb0, 16};
 }  // namespace atomic_cap
