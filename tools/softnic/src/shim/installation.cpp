@@ -126,7 +126,7 @@ int installation::open_device(int index) {
 
 std::int8_t installation::note_of(int descriptor) const {
     if (descriptor < 0 || descriptor >= max_descriptor) return foreign;
-    return notes_[static_cast<std::size_t>(descriptor)].load(std::memory_order_relaxed);
+    return notes_[static_cast<std::size_t>(descriptor)].load(std::memory_order_acquire);
 }
 
 void installation::note(int descriptor, std::int8_t what) {
