@@ -51,14 +51,11 @@ std::vector<comparison> rdma_comparisons() {
     for (const bool blocks : {false, true}) {
         const std::string options = blocks ? "?insecure=true&poll=block" : "?insecure=true&poll=busy";
         const std::string name = blocks ? "rdma block" : "rdma busy";
-        for (const std::size_t size : {std::size_t{64}, 4 * KiB, 64 * KiB}) {
-            all.push_back(
-                {bare_verbs(size, 1, blocks), ours(name, "rdma", options, options), size, max_rdma_latency});
-        }
-        all.push_back(
-            {bare_verbs(64 * KiB, rdma_depth, blocks),
-             ours(name + fmt::format(", {} in flight", rdma_depth), "rdma", options, options, rdma_depth),
-             64 * KiB, 1 / min_rdma_bandwidth, rdma_depth});
+        for (const std::size_t size : {std::size_t{64}, 4 * KiB, 64 * KiB})
+            all.push_back({bare_verbs(size, 1, blocks), ours(name, "rdma", options, options), size, max_rdma_latency});
+        all.push_back({bare_verbs(64 * KiB, rdma_depth, blocks),
+                       ours(name + fmt::format(", {} in flight", rdma_depth), "rdma", options, options, rdma_depth),
+                       64 * KiB, 1 / min_rdma_bandwidth, rdma_depth});
     }
     return all;
 }
@@ -73,21 +70,17 @@ std::vector<comparison> all_comparisons(const accel::report::temporary_keys& key
     for (const std::size_t size : {std::size_t{64}, 4 * KiB, 64 * KiB, MiB})
         all.push_back({bare_zmq(false), ours("zmq", "zmq", block, block), size, 1.10});
     for (const std::size_t size : {std::size_t{64}, 4 * KiB, 64 * KiB, MiB}) {
-        all.push_back(
-            {bare_zmq(true),
-             ours("zmq, CURVE", "zmq", keys.server_options() + blocking, keys.client_options() + blocking),
-             size, 1.10});
+        all.push_back({bare_zmq(true),
+                       ours("zmq, CURVE", "zmq", keys.server_options() + blocking, keys.client_options() + blocking),
+                       size, 1.10});
     }
-    for (const std::size_t size : {std::size_t{64}, 4 * KiB, 64 * KiB, MiB, 4 * MiB}) {
-        all.push_back(
-            {bare_socket(size), ours("tcp block", "tcp", block, block), size, size <= 4 * KiB ? 1.25 : 1.10});
-    }
+    for (const std::size_t size : {std::size_t{64}, 4 * KiB, 64 * KiB, MiB, 4 * MiB})
+        all.push_back({bare_socket(size), ours("tcp block", "tcp", block, block), size, size <= 4 * KiB ? 1.25 : 1.10});
     const std::string encrypted = "&encrypt=required&poll=block";
     for (const std::size_t size : {std::size_t{64}, 4 * KiB, 64 * KiB, MiB}) {
-        all.push_back(
-            {bare_tls(size),
-             ours("tcp, TLS", "tcp", keys.server_options() + encrypted, keys.client_options() + encrypted),
-             size, 1.10});
+        all.push_back({bare_tls(size),
+                       ours("tcp, TLS", "tcp", keys.server_options() + encrypted, keys.client_options() + encrypted),
+                       size, 1.10});
     }
     all.push_back({bare_socket(64), ours("tcp busy", "tcp", busy, busy), 64, 0.80});
     all.push_back({bare_socket(64), ours("tcp adaptive", "tcp", insecure, insecure), 64, std::nullopt});
@@ -139,13 +132,12 @@ class report_sheet {
     void add_count(const std::string& scheme, const char* what, double instructions, double target) {
         const std::string said = judgement(instructions, target);
         missed_ = missed_ || said == "MISSED";
-        counted_ += fmt::format("{}: {:.0f} {}, both ends (target at most {:.0f}): {}\n", scheme,
-                                instructions, what, target, said);
+        counted_ += fmt::format("{}: {:.0f} {}, both ends (target at most {:.0f}): {}\n", scheme, instructions, what,
+                                target, said);
         json_[scheme] = {{"instructions_per_call", instructions}, {"target", target}, {"met", said == "ok"}};
     }
     void add_registration(const registration_report& seen) {
-        accel::report::table rows{
-            {{"a region of"}, {"first use us"}, {"another slice us"}, {"ibv_reg_mr us"}}};
+        accel::report::table rows{{{"a region of"}, {"first use us"}, {"another slice us"}, {"ibv_reg_mr us"}}};
         for (const registration_cost& each : seen.sizes) {
             rows.add_row({accel::report::size_text(each.size_bytes), fmt::format("{:.1f}", each.first_us),
                           fmt::format("{:.1f}", each.further_us), fmt::format("{:.1f}", each.bare_us)});
@@ -159,8 +151,8 @@ class report_sheet {
             "\n{}{} regions of {} behind each other: first use {:.0f} us, {:.0f} us where a region around "
             "them "
             "was lent before, ibv_reg_mr of each {:.0f} us\n\n",
-            rows.text(), small.regions, accel::report::size_text(small.size_bytes), small.alone_us,
-            small.covered_us, small.bare_us);
+            rows.text(), small.regions, accel::report::size_text(small.size_bytes), small.alone_us, small.covered_us,
+            small.bare_us);
         json_["small_regions"] = {{"regions", small.regions},
                                   {"size_bytes", small.size_bytes},
                                   {"first_use_us", small.alone_us},
@@ -215,14 +207,13 @@ int run(const settings& chosen) {
     if (chosen.local_instructions > 0)
         sheet.add_count("local", "instructions a call", chosen.local_instructions, max_local_instructions);
     if (chosen.rdma_instructions)
-        sheet.add_count("rdma", "instructions a call more than bare verbs (emulated device)",
-                        *chosen.rdma_instructions, max_rdma_instructions);
+        sheet.add_count("rdma", "instructions a call more than bare verbs (emulated device)", *chosen.rdma_instructions,
+                        max_rdma_instructions);
     std::FILE* people = chosen.json == "-" ? stderr : stdout;
-    fmt::print(
-        people,
-        "\n{}Medians of {} rounds, measured in turn; each round: new processes, up to {} calls a side, {}.\n",
-        sheet.text(), how.rounds, how.max_calls,
-        pinned ? "client and server on cores of their own" : "placed by the scheduler");
+    fmt::print(people,
+               "\n{}Medians of {} rounds, measured in turn; each round: new processes, up to {} calls a side, {}.\n",
+               sheet.text(), how.rounds, how.max_calls,
+               pinned ? "client and server on cores of their own" : "placed by the scheduler");
     if (!chosen.json.empty() && !accel::report::write_json(chosen.json, sheet.json())) return 1;
     return chosen.strict && sheet.missed() ? 1 : 0;
 }
@@ -240,19 +231,16 @@ int main(int argc, char** argv) {
     app.set_version_flag("--version", fmt::format("{} {}", program, accel::report::version_text()));
     app.add_flag("--quick", chosen.quick, "Fewer and shorter rounds: a look, not a figure to quote");
     app.add_option("--rounds", chosen.rounds, "So many rounds of each comparison")->type_name("N");
-    app.add_flag("--anywhere", chosen.anywhere,
-                 "Let the scheduler place both ends, instead of half of the cores each");
+    app.add_flag("--anywhere", chosen.anywhere, "Let the scheduler place both ends, instead of half of the cores each");
     app.add_flag("--rdma", chosen.rdma, "Only rdma, against bare verbs, on this machine's RDMA device");
     app.add_flag("--strict", chosen.strict, "Exit status 1 where a target is missed");
     app.add_option("--only", chosen.only,
                    "Only rows whose subject and size ('rdma busy, 64 B') hold this text, or 'registration'")
         ->type_name("TEXT");
-    app.add_option("--json", chosen.json, "Write the results to FILE; - is standard output")
-        ->type_name("FILE");
+    app.add_option("--json", chosen.json, "Write the results to FILE; - is standard output")->type_name("FILE");
     app.add_option("--local-instructions", chosen.local_instructions,
                    "What callgrind_local.sh counted, to be shown beside its target");
-    app.add_option("--rdma-instructions", chosen.rdma_instructions,
-                   "What callgrind_rdma.sh counted, likewise");
+    app.add_option("--rdma-instructions", chosen.rdma_instructions, "What callgrind_rdma.sh counted, likewise");
     CLI11_PARSE(app, argc, argv);
     return run(chosen);
 }

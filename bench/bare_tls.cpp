@@ -33,8 +33,7 @@ tls_options options_of(const SSL_METHOD* method) {
 
 /// A certificate that nobody checks.
 bool show_some_key(SSL_CTX* to) {
-    const std::unique_ptr<EVP_PKEY, free_with<EVP_PKEY_free>> key(
-        EVP_PKEY_Q_keygen(nullptr, nullptr, "ED25519"));
+    const std::unique_ptr<EVP_PKEY, free_with<EVP_PKEY_free>> key(EVP_PKEY_Q_keygen(nullptr, nullptr, "ED25519"));
     const std::unique_ptr<X509, free_with<X509_free>> shown(X509_new());
     X509_set_version(shown.get(), X509_VERSION_3);
     X509_gmtime_adj(X509_getm_notBefore(shown.get()), 0);

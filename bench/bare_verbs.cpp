@@ -76,8 +76,7 @@ class verbs_echo final : public echo {
 side bare_verbs(std::size_t size_bytes, std::uint32_t in_flight, bool blocks) {
     return {blocks ? "bare verbs block" : "bare verbs busy",
             {blocks ? "verbs-block" : "verbs-busy", std::to_string(size_bytes), std::to_string(in_flight)},
-            [in_flight, blocks](const std::string& port,
-                                std::size_t payload_bytes) -> result<std::unique_ptr<echo>> {
+            [in_flight, blocks](const std::string& port, std::size_t payload_bytes) -> result<std::unique_ptr<echo>> {
                 auto socket = connect_on_loopback(port);
                 if (!socket) return socket.error();
                 auto link = verbs_link::open({in_flight, payload_bytes, false, blocks});

@@ -99,8 +99,7 @@ result<void> verbs_link::create() {
     if (!memory_keys_) return failed("ibv_reg_mr", errno);
     if (options_.blocks) channel_.reset(ibv_create_comp_channel(context_.get()));
     if (options_.blocks && !channel_) return failed("ibv_create_comp_channel", errno);
-    completions_.reset(
-        ibv_create_cq(context_.get(), static_cast<int>(depth_ + receives_), nullptr, channel_.get(), 0));
+    completions_.reset(ibv_create_cq(context_.get(), static_cast<int>(depth_ + receives_), nullptr, channel_.get(), 0));
     if (!completions_) return failed("ibv_create_cq", errno);
     return create_queues();
 }
@@ -122,8 +121,7 @@ result<void> verbs_link::create_queues() {
 }
 
 verbs_address verbs_link::address() const noexcept {
-    return {
-        queue_pair_->qp_num, 1, port_.lid, memory_keys_->rkey, reinterpret_cast<std::uintptr_t>(in_), gid_};
+    return {queue_pair_->qp_num, 1, port_.lid, memory_keys_->rkey, reinterpret_cast<std::uintptr_t>(in_), gid_};
 }
 
 result<void> verbs_link::connect(const verbs_address& peer) {

@@ -110,8 +110,8 @@ class verbs_link {
 
 inline bool verbs_link::send(std::uint32_t slot) noexcept {
     const std::size_t offset = slot * stride_;
-    ibv_sge segment{reinterpret_cast<std::uintptr_t>(out_ + offset),
-                    static_cast<std::uint32_t>(message_bytes_), memory_keys_->lkey};
+    ibv_sge segment{reinterpret_cast<std::uintptr_t>(out_ + offset), static_cast<std::uint32_t>(message_bytes_),
+                    memory_keys_->lkey};
     ibv_send_wr request;
     request.wr_id = sent_id;
     request.next = nullptr;

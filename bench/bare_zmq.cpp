@@ -69,9 +69,8 @@ class zmq_echo final : public echo {
     }
 
     bool round_trip() override {
-        const int sent = out_.size() <= copied_up_to
-                             ? zmq_send(socket_.get(), out_.data(), out_.size(), 0)
-                             : zmq_send_const(socket_.get(), out_.data(), out_.size(), 0);
+        const int sent = out_.size() <= copied_up_to ? zmq_send(socket_.get(), out_.data(), out_.size(), 0)
+                                                     : zmq_send_const(socket_.get(), out_.data(), out_.size(), 0);
         return sent >= 0 && zmq_msg_recv(&in_, socket_.get(), 0) == static_cast<int>(out_.size());
     }
 
@@ -114,8 +113,7 @@ int serve_bare_zmq(bool curve) {
     zmq_msg_init(&peer);
     zmq_msg_init(&payload);
     while (zmq_msg_recv(&peer, socket.get(), 0) >= 0 && zmq_msg_recv(&payload, socket.get(), 0) >= 0)
-        if (zmq_msg_send(&peer, socket.get(), ZMQ_SNDMORE) < 0 || zmq_msg_send(&payload, socket.get(), 0) < 0)
-            break;
+        if (zmq_msg_send(&peer, socket.get(), ZMQ_SNDMORE) < 0 || zmq_msg_send(&payload, socket.get(), 0) < 0) break;
     zmq_msg_close(&peer);
     zmq_msg_close(&payload);
     return 0;

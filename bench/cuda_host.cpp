@@ -62,8 +62,7 @@ result<void> wait_for(CUstream_st* stream, std::uint32_t* abort, unsigned patien
 registered_pages::~registered_pages() {
     // The address is CUDA's only name for a page.
     // NOLINTNEXTLINE(performance-no-int-to-ptr)
-    for (const std::uintptr_t page : ours_)
-        static_cast<void>(cudaHostUnregister(reinterpret_cast<void*>(page)));
+    for (const std::uintptr_t page : ours_) static_cast<void>(cudaHostUnregister(reinterpret_cast<void*>(page)));
 }
 
 result<void> registered_pages::add_page(std::uintptr_t page, bool registers) {

@@ -40,8 +40,7 @@ ACCEL_HOST_DEVICE inline void ring(const mlx5::send_queue_ref& queue, deferred_d
 }
 
 /// All steps, for one request; `again` and `message_too_large` leave the deferred doorbell as it is.
-[[nodiscard]] ACCEL_HOST_DEVICE_INLINE status post(const mlx5::send_queue_ref& queue,
-                                                   const mlx5::work_request& request,
+[[nodiscard]] ACCEL_HOST_DEVICE_INLINE status post(const mlx5::send_queue_ref& queue, const mlx5::work_request& request,
                                                    deferred_doorbell& deferred) noexcept {
     const mlx5::request_size size = mlx5::size_of(request);
     if (size.ds > mlx5::max_ds) return status::message_too_large;

@@ -59,10 +59,8 @@ std::vector<bench::gpu_case> cases_of(const settings& wanted, const std::vector<
     for (const std::size_t payload : payloads) {
         for (const unsigned clients : wanted.clients) {
             // As many bytes in all, so that no case takes for ever.
-            const std::uint64_t most =
-                std::max<std::uint64_t>((std::uint64_t{8} << 30) / payload / clients, 20);
-            const std::uint64_t calls =
-                wanted.checked > 0 ? wanted.checked / clients : std::min(wanted.calls, most);
+            const std::uint64_t most = std::max<std::uint64_t>((std::uint64_t{8} << 30) / payload / clients, 20);
+            const std::uint64_t calls = wanted.checked > 0 ? wanted.checked / clients : std::min(wanted.calls, most);
             for (const std::string& scheme : wanted.schemes)
                 all.push_back({scheme, payload / 8 * 8, clients, calls, !wanted.pageable});
         }
@@ -101,26 +99,24 @@ int run(const settings& wanted) {
             std::cerr << fmt::format("gpu_bench: {} is left out: {}\n", each.scheme, row.error().message);
             continue;
         }
-        std::cerr << fmt::format("{} x {} over {}: {:.0f} us\n", each.clients,
-                                 report::size_text(each.payload_bytes), each.scheme, row->total_us);
+        std::cerr << fmt::format("{} x {} over {}: {:.0f} us\n", each.clients, report::size_text(each.payload_bytes),
+                                 each.scheme, row->total_us);
         good = good && row->wrong == 0;
         const bool emulated = bench::is_emulated(*ctx, each.scheme);
         rows.push_back(to_json(each, *row, emulated));
         const auto number = [](double value) { return fmt::format("{:.1f}", value); };
         table.add_row({report::size_text(each.payload_bytes), std::to_string(each.clients),
                        each.scheme + (emulated ? " (emulated)" : ""), std::to_string(row->calls),
-                       std::to_string(row->wrong), number(row->total_us), number(row->p99_us),
-                       number(row->request_us), number(row->queue_us), number(row->copy_us),
-                       number(row->inference_us), number(row->response_us), number(row->cpu_us_per_request),
-                       fmt::format("{:.0f}", row->calls_per_s), std::to_string(row->ram_bytes >> 20),
-                       std::to_string(row->gpu_bytes >> 20)});
+                       std::to_string(row->wrong), number(row->total_us), number(row->p99_us), number(row->request_us),
+                       number(row->queue_us), number(row->copy_us), number(row->inference_us), number(row->response_us),
+                       number(row->cpu_us_per_request), fmt::format("{:.0f}", row->calls_per_s),
+                       std::to_string(row->ram_bytes >> 20), std::to_string(row->gpu_bytes >> 20)});
     }
     std::cout << table.text()
               << "Means in microseconds, p99 beside them. compute: a kernel that adds up the request. CPU: "
                  "of the server's "
                  "process (local: of both ends).\n";
-    for (const scheme_report& each : ctx->schemes())
-        std::cout << fmt::format("{}: {}\n", each.scheme, each.reason);
+    for (const scheme_report& each : ctx->schemes()) std::cout << fmt::format("{}: {}\n", each.scheme, each.reason);
     if (!wanted.json.empty() && !report::write_json(wanted.json, rows)) return 1;
     if (rows.empty()) return report::complain("gpu_bench", "nothing could be measured");
     return good ? 0 : report::complain("gpu_bench", "answers were wrong");

@@ -35,12 +35,10 @@ void add(timeline& sum, const timeline& one) {
 /// One call: the request is that of the slot's last one but for its first word, which is `number`.
 class client {
   public:
-    explicit client(channel through, std::size_t payload_bytes)
-        : channel_(std::move(through)), bytes_(payload_bytes) {
+    explicit client(channel through, std::size_t payload_bytes) : channel_(std::move(through)), bytes_(payload_bytes) {
         call_view call;
         if (channel_.begin(call) != status::ok) return;
-        for (std::size_t at = 0; at < bytes_; ++at)
-            call.request[at] = static_cast<std::byte>(at * 131 + at / 251);
+        for (std::size_t at = 0; at < bytes_; ++at) call.request[at] = static_cast<std::byte>(at * 131 + at / 251);
         rest_ = sum_of(call.request.first(bytes_)) - sum_of(call.request.first(8));
         (void)channel_.release(call.id);
     }

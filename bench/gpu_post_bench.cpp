@@ -86,8 +86,7 @@ bool bench_run::on_gpu(const std::vector<bench::post_case>& cases) {
             good = fail(bench::text_of(each), row.error().message);
             continue;
         }
-        if (!row->as_on_cpu)
-            good = fail(bench::text_of(each), "the ring does not hold what the CPU would post");
+        if (!row->as_on_cpu) good = fail(bench::text_of(each), "the ring does not hold what the CPU would post");
         line out;
         out.poster = bench::poster_text(each);
         out.memory = each.where == bench::place::gpu ? "GPU" : "host";
@@ -121,8 +120,8 @@ bool bench_run::stock(bench::verbs_post& on) {
     for (const std::uint32_t batch : bench::thread_batches) {
         for (const bool own : {false, true}) {
             const auto requests = std::max<std::uint64_t>(wanted_.rounds, std::uint64_t{batch} * 100);
-            auto took = own ? on.own_post_ns(batch, payload_bytes, requests)
-                            : on.stock_post_ns(batch, payload_bytes, requests);
+            auto took =
+                own ? on.own_post_ns(batch, payload_bytes, requests) : on.stock_post_ns(batch, payload_bytes, requests);
             line out;
             out.poster = own ? "CPU thread" : "ibv_post_send";
             if (!took) {
@@ -191,10 +190,10 @@ void bench_run::print() const {
                          {"device", report::table::align::left}});
     for (const line& each : lines_) {
         const bench::post_case& what = each.what;
-        table.add_row({each.poster, std::to_string(what.queues), each.memory, each.order,
-                       std::to_string(what.batch), report::size_text(what.payload_bytes),
-                       what.carried ? "carried" : "named", fmt::format("{:.1f}", each.ns),
-                       fmt::format("{:.2f}", each.rate / 1e6), fmt::format("{:.1f}", gigabits(each)),
+        table.add_row({each.poster, std::to_string(what.queues), each.memory, each.order, std::to_string(what.batch),
+                       report::size_text(what.payload_bytes), what.carried ? "carried" : "named",
+                       fmt::format("{:.1f}", each.ns), fmt::format("{:.2f}", each.rate / 1e6),
+                       fmt::format("{:.1f}", gigabits(each)),
                        each.wire == "none" ? "none" : (each.emulated ? "yes (emulated)" : "yes")});
     }
     std::cout << table.text()
@@ -231,8 +230,7 @@ int bench_run::run() {
     const bool in_range = payloads && std::all_of(payloads->begin(), payloads->end(), [](std::size_t bytes) {
                               return bytes > 0 && bytes <= max_payload_bytes;
                           });
-    if (!in_range)
-        return report::complain("gpu_post_bench", "--payload takes sizes from 1 to 1G, as in 64,1K");
+    if (!in_range) return report::complain("gpu_post_bench", "--payload takes sizes from 1 to 1G, as in 64,1K");
     const bool needs_gpu = wanted_.wants("post") || wanted_.wants("payload");
     auto opened = bench::post_rings::open(wanted_.gpu);
     if (opened) rings_ = std::move(*opened);
@@ -242,8 +240,7 @@ int bench_run::run() {
     }
     bool good = true;
     if (wanted_.wants("post")) good = on_gpu(bench::post_cases(rings_->processors())) && good;
-    if (wanted_.wants("payload"))
-        good = on_gpu(bench::payload_cases(*payloads, rings_->processors())) && good;
+    if (wanted_.wants("payload")) good = on_gpu(bench::payload_cases(*payloads, rings_->processors())) && good;
     if (wanted_.wants("cpu")) on_cpu(bench::cpu_cases(*payloads));
     if (wanted_.wants("device")) good = on_device() && good;
     if (lines_.empty()) return report::complain("gpu_post_bench", "nothing could be measured");
@@ -263,8 +260,7 @@ int main(int argc, char** argv) {
         ->delimiter(',')
         ->check(CLI::IsMember({"post", "payload", "cpu", "device"}));
     app.add_option("--payload", wanted.payloads, "bytes of a request, comma-separated");
-    app.add_option("--milliseconds", wanted.milliseconds, "time of each repeat, about")
-        ->check(CLI::Range(1.0, 1000.0));
+    app.add_option("--milliseconds", wanted.milliseconds, "time of each repeat, about")->check(CLI::Range(1.0, 1000.0));
     app.add_option("--repeats", wanted.repeats, "of which the median counts")->check(CLI::Range(1, 100));
     app.add_option("--gpu", wanted.gpu, "number of the GPU");
     app.add_option("--device", wanted.device, "RDMA device, NAME or NAME:PORT; else the best there is");

@@ -17,8 +17,7 @@ using word = unsigned long long;
 __global__ void add_words(const word* words, std::size_t count, word* sum) {
     word mine = 0;
     const std::size_t step = std::size_t{gridDim.x} * blockDim.x;
-    for (std::size_t i = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step)
-        mine += words[i];
+    for (std::size_t i = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step) mine += words[i];
     for (int lanes = 16; lanes > 0; lanes /= 2) mine += __shfl_down_sync(0xffffffffU, mine, lanes);
     if (threadIdx.x % 32 == 0) atomicAdd(sum, mine);
 }

@@ -109,11 +109,10 @@ void print_graph_times(const std::vector<bench::inference_row>& rows) {
         if (!row.graph) continue;
         const bench::graph_times& times = *row.graph;
         table.add_row({row.what.text(), std::to_string(times.nodes), std::to_string(times.iterations),
-                       number(times.waiting), number(times.copy_in), number(times.work),
-                       number(times.copy_out), number(times.answer), number(times.mean), number(times.min)});
+                       number(times.waiting), number(times.copy_in), number(times.work), number(times.copy_out),
+                       number(times.answer), number(times.mean), number(times.min)});
     }
-    std::cout << "\nIterations of GPU-resident services, by the GPU's clock, warming up among them:\n"
-              << table.text();
+    std::cout << "\nIterations of GPU-resident services, by the GPU's clock, warming up among them:\n" << table.text();
 }
 
 constexpr const char* legend =
@@ -154,8 +153,7 @@ int run(const settings& wanted) {
     nlohmann::json document = nlohmann::json::array();
     for (const std::string& name : wanted.networks) {
         const bool digits = name.starts_with("digits");
-        const auto rows =
-            bench::measure_network(*ctx, {name, wanted.half && !digits, wanted.load.gpu}, wanted.load);
+        const auto rows = bench::measure_network(*ctx, {name, wanted.half && !digits, wanted.load.gpu}, wanted.load);
         const double baseline = baseline_of(rows);
         for (const auto& row : rows) {
             const bool emulated = bench::is_emulated(*ctx, row.how.scheme);
@@ -166,8 +164,7 @@ int run(const settings& wanted) {
     }
     std::cout << table.text() << legend;
     print_graph_times(all);
-    for (const scheme_report& each : ctx->schemes())
-        std::cout << fmt::format("{}: {}\n", each.scheme, each.reason);
+    for (const scheme_report& each : ctx->schemes()) std::cout << fmt::format("{}: {}\n", each.scheme, each.reason);
     if (!bench::has_torch())
         std::cout << "resnet50 and mobilenet_v3 need a build with LibTorch (-DACCEL_EXAMPLES_TORCH=ON)\n";
     if (!wanted.json.empty() && !report::write_json(wanted.json, document)) return 1;

@@ -95,16 +95,14 @@ std::vector<std::byte> answer_of_host(const network_choice& choice, std::span<co
         std::memcpy(values.data(), input.data(), std::min(input.size(), sizeof values));
     digits::digit_answer answer;
     if (why == digits::failure::none) why = model.value->classify(values, answer.scores);
-    answer.label = why == digits::failure::none
-                       ? static_cast<std::uint32_t>(digits::best_class(answer.scores))
-                       : digits::label_of(why);
+    answer.label = why == digits::failure::none ? static_cast<std::uint32_t>(digits::best_class(answer.scores))
+                                                : digits::label_of(why);
     std::vector<std::byte> out(sizeof answer);
     std::memcpy(out.data(), &answer, sizeof answer);
     return out;
 }
 
-double distance(const network_choice& choice, std::span<const std::byte> answer,
-                std::span<const std::byte> expected) {
+double distance(const network_choice& choice, std::span<const std::byte> answer, std::span<const std::byte> expected) {
     if (answer.size() != expected.size() || answer.empty()) return 1;
     const bool same = std::equal(answer.begin(), answer.end(), expected.begin());
     if (is_digits(choice)) return same ? 0 : 1;

@@ -103,8 +103,8 @@ void add(inference_row& row, const timeline& one) {
     row.server_us += report::microseconds(one.server);
 }
 
-result<inference_row> measure(context& ctx, const inference_server& served, const serving& how,
-                              questions& asks, const inference_settings& wanted) {
+result<inference_row> measure(context& ctx, const inference_server& served, const serving& how, questions& asks,
+                              const inference_settings& wanted) {
     auto through = connect(ctx, served.uris().at(how), served);
     if (!through) return through.error();
     inference_client client(std::move(*through), asks);
@@ -149,9 +149,8 @@ void take_stages(inference_row& row, const graph_times& times) {
     row.graph = times;
 }
 
-void measure_all(context& ctx, const network_choice& choice, const std::string& who,
-                 std::optional<questions>& asks, const inference_settings& wanted,
-                 std::vector<inference_row>& rows) {
+void measure_all(context& ctx, const network_choice& choice, const std::string& who, std::optional<questions>& asks,
+                 const inference_settings& wanted, std::vector<inference_row>& rows) {
     auto served = inference_server::start(choice, who);
     if (!served) {
         std::cerr << fmt::format("inference_bench: {}: {}\n", choice.text(), served.error().message);
@@ -167,12 +166,11 @@ void measure_all(context& ctx, const network_choice& choice, const std::string& 
     for (const serving& each : ways) {
         auto row = measure(ctx, *served, each, *asks, wanted);
         if (!row) {
-            std::cerr << fmt::format("inference_bench: {}, {} {} is left out: {}\n", choice.text(),
-                                     each.scheme, each.way, row.error().message);
+            std::cerr << fmt::format("inference_bench: {}, {} {} is left out: {}\n", choice.text(), each.scheme,
+                                     each.way, row.error().message);
             continue;
         }
-        std::cerr << fmt::format("{}, {} {}: {:.0f} us\n", choice.text(), each.scheme, each.way,
-                                 row->total_us);
+        std::cerr << fmt::format("{}, {} {}: {:.0f} us\n", choice.text(), each.scheme, each.way, row->total_us);
         rows.push_back(std::move(*row));
     }
     const auto times = served->stop();
@@ -187,8 +185,7 @@ std::vector<inference_row> measure_network(context& ctx, const network_choice& c
                                            const inference_settings& wanted) {
     std::vector<inference_row> rows;
     std::optional<questions> asks;
-    for (const char* who : {by_handlers, host_slots, gpu_resident})
-        measure_all(ctx, choice, who, asks, wanted, rows);
+    for (const char* who : {by_handlers, host_slots, gpu_resident}) measure_all(ctx, choice, who, asks, wanted, rows);
     return rows;
 }
 

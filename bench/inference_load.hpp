@@ -26,8 +26,8 @@ struct inference_row {
     std::uint64_t calls = 0;
     std::uint64_t wrong = 0;  ///< failures, and answers too far from what is expected
     double farthest = 0;      ///< `distance` of the others, at most
-    double total_us = 0, p50_us = 0, p99_us = 0, request_us = 0, queue_us = 0, copy_us = 0,
-           preprocessing_us = 0, inference_us = 0, response_us = 0, server_us = 0, cpu_us_per_request = 0;
+    double total_us = 0, p50_us = 0, p99_us = 0, request_us = 0, queue_us = 0, copy_us = 0, preprocessing_us = 0,
+           inference_us = 0, response_us = 0, server_us = 0, cpu_us_per_request = 0;
     std::optional<graph_times> graph;  ///< all calls, also those to warm up
 };
 

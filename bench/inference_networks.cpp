@@ -20,9 +20,7 @@ class digits_network final : public network {
   public:
     digits_network(bool raw, digits::gpu_service service, digits::gpu_network recorded)
         : raw_(raw), service_(std::move(service)), recorded_(std::move(recorded)) {}
-    [[nodiscard]] std::size_t input_bytes() const override {
-        return raw_ ? digits::frame_bytes : digits::tensor_bytes;
-    }
+    [[nodiscard]] std::size_t input_bytes() const override { return raw_ ? digits::frame_bytes : digits::tensor_bytes; }
     [[nodiscard]] std::size_t output_bytes() const override { return sizeof(digits::digit_answer); }
     [[nodiscard]] handler on_host(bool replays) override {
         if (replays) return nullptr;
@@ -48,16 +46,15 @@ class digits_network final : public network {
 };
 
 result<std::unique_ptr<network>> load_digits(const network_choice& choice) {
-    if (choice.half)
-        return error{status::invalid_argument, 0, "the digits network has single precision only"};
+    if (choice.half) return error{status::invalid_argument, 0, "the digits network has single precision only"};
     const auto weights = digits::network::load(digits::embedded_weights());
     if (!weights.value) return error{status::invalid_argument, 0, std::string{describe(weights.error)}};
     auto service = digits::gpu_service::load(memory_kind::cuda(choice.gpu));
     if (!service) return service.error();
     auto recorded = digits::gpu_network::create(choice.gpu, *weights.value, 1);
     if (!recorded) return recorded.error();
-    return std::unique_ptr<network>{std::make_unique<digits_network>(
-        choice.name == "digits_raw", std::move(*service), std::move(*recorded))};
+    return std::unique_ptr<network>{
+        std::make_unique<digits_network>(choice.name == "digits_raw", std::move(*service), std::move(*recorded))};
 }
 
 }  // namespace

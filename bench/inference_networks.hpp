@@ -43,11 +43,9 @@ class network {
 
 /// Requests of a network: so many that an answer to the wrong one shows.
 inline constexpr std::size_t input_count = 4;
-[[nodiscard]] std::vector<std::byte> make_input(const network_choice& choice, std::size_t number,
-                                                std::size_t bytes);
+[[nodiscard]] std::vector<std::byte> make_input(const network_choice& choice, std::size_t number, std::size_t bytes);
 /// What the host computes for it; empty where the host has no such network.
-[[nodiscard]] std::vector<std::byte> answer_of_host(const network_choice& choice,
-                                                    std::span<const std::byte> input);
+[[nodiscard]] std::vector<std::byte> answer_of_host(const network_choice& choice, std::span<const std::byte> input);
 /// How far two answers are apart: 0 where they are the same bytes, else, of logits, the greatest difference
 /// as a part of the greatest value; 1 where they are no such thing.
 [[nodiscard]] double distance(const network_choice& choice, std::span<const std::byte> answer,

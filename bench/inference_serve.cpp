@@ -41,14 +41,12 @@ int serve_by_handlers(context& ctx, const network_choice& choice, network& serve
         const handler service = served.on_host(replays);
         if (!service) continue;
         for (const char* scheme : {"rdma", "gdr"}) {
-            auto made = server::listen(ctx, {std::string{scheme} + "://127.0.0.1:0"}, service,
-                                       options_for(choice.gpu));
+            auto made = server::listen(ctx, {std::string{scheme} + "://127.0.0.1:0"}, service, options_for(choice.gpu));
             if (!made) {
                 std::cerr << fmt::format("{}: {} is left out: {}\n", program, scheme, made.error().message);
                 continue;
             }
-            say(fmt::format("serves {} {} {}", scheme, replays ? "replayed" : "launched",
-                            made->endpoints().at(0)));
+            say(fmt::format("serves {} {} {}", scheme, replays ? "replayed" : "launched", made->endpoints().at(0)));
             all.push_back(std::move(*made));
         }
     }
@@ -58,9 +56,9 @@ int serve_by_handlers(context& ctx, const network_choice& choice, network& serve
 
 void say_graph_times(const gpu_graph_statistics& seen) {
     const auto us = [](std::chrono::nanoseconds time) { return report::microseconds(time); };
-    say(fmt::format("iterations {} {} {} {} {} {} {} {} {}", seen.nodes, seen.iterations,
-                    us(seen.stages.waiting), us(seen.stages.copy_in), us(seen.stages.work),
-                    us(seen.stages.copy_out), us(seen.stages.answer), us(seen.mean), us(seen.least)));
+    say(fmt::format("iterations {} {} {} {} {} {} {} {} {}", seen.nodes, seen.iterations, us(seen.stages.waiting),
+                    us(seen.stages.copy_in), us(seen.stages.work), us(seen.stages.copy_out), us(seen.stages.answer),
+                    us(seen.mean), us(seen.least)));
 }
 
 int serve_gpu_resident(context& ctx, const network_choice& choice, network& served, const std::string& who) {
@@ -72,8 +70,7 @@ int serve_gpu_resident(context& ctx, const network_choice& choice, network& serv
     options.verbs.host_slots = who == host_slots;
     auto service = gpu_service::listen(ctx, "gpu://127.0.0.1:0", options);
     if (!service) return report::complain(program, service.error());
-    auto graph =
-        gpu_graph::start(*service, {1, served.input_bytes(), served.output_bytes(), 1}, served.recorder());
+    auto graph = gpu_graph::start(*service, {1, served.input_bytes(), served.output_bytes(), 1}, served.recorder());
     if (!graph) return report::complain(program, graph.error());
     say(fmt::format("serves gpu {} {}", who, service->endpoint()));
     say_ready(served);

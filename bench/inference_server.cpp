@@ -24,9 +24,8 @@ inference_server::~inference_server() {
 }
 
 result<inference_server> inference_server::start(const network_choice& choice, const std::string& who) {
-    std::vector<std::string> command{
-        report::program_path(),    "--serve", who, "--network", choice.name, "--gpu",
-        std::to_string(choice.gpu)};
+    std::vector<std::string> command{report::program_path(),    "--serve", who, "--network", choice.name, "--gpu",
+                                     std::to_string(choice.gpu)};
     if (choice.half) command.emplace_back("--half");
     auto process = report::child_process::start(command);
     if (!process) return process.error();
@@ -40,8 +39,8 @@ result<inference_server> inference_server::start(const network_choice& choice, c
 result<void> inference_server::read_start() {
     const auto deadline = std::chrono::steady_clock::now() + patience;
     for (;;) {
-        const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-            deadline - std::chrono::steady_clock::now());
+        const auto left =
+            std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
         const auto line = process_->read_line(std::max(left, std::chrono::milliseconds{0}));
         if (!line) return error{status::system_error, 0, "the server did not start"};
         std::istringstream words(*line);
@@ -70,8 +69,8 @@ std::optional<graph_times> inference_server::stop() {
     if (!told) return std::nullopt;
     graph_times out;
     std::istringstream words(*told);
-    words >> out.nodes >> out.iterations >> out.waiting >> out.copy_in >> out.work >> out.copy_out >>
-        out.answer >> out.mean >> out.min;
+    words >> out.nodes >> out.iterations >> out.waiting >> out.copy_in >> out.work >> out.copy_out >> out.answer >>
+        out.mean >> out.min;
     if (!words) return std::nullopt;
     return out;
 }

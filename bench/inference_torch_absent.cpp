@@ -8,8 +8,7 @@ bool has_torch() noexcept {
 }
 
 result<std::unique_ptr<network>> load_torch_network(const network_choice& choice) {
-    return error{status::unsupported, 0,
-                 choice.name + " needs a build with LibTorch (-DACCEL_EXAMPLES_TORCH=ON)"};
+    return error{status::unsupported, 0, choice.name + " needs a build with LibTorch (-DACCEL_EXAMPLES_TORCH=ON)"};
 }
 
 }  // namespace accel::bench

@@ -43,8 +43,7 @@ struct sum_of<thread_scope> {
 inline constexpr std::uint32_t warp_threads = 32;
 
 /// The sum of `mine` over the lanes up to this one, of those in `lanes`.
-__device__ inline std::uint32_t sum_up_to(std::uint32_t mine, std::uint32_t lane,
-                                          std::uint32_t lanes) noexcept {
+__device__ inline std::uint32_t sum_up_to(std::uint32_t mine, std::uint32_t lane, std::uint32_t lanes) noexcept {
     std::uint32_t sum = mine;
     for (std::uint32_t step = 1; step < warp_threads; step *= 2) {
         const std::uint32_t below = __shfl_up_sync(lanes, sum, step);
@@ -141,8 +140,7 @@ ACCEL_HOST_DEVICE_INLINE std::uint32_t wqebbs_of_all(const mlx5::work_request* r
 ACCEL_UNCHECKED_CALLS
 template <class Scope>
 [[nodiscard]] ACCEL_HOST_DEVICE_INLINE status post(const mlx5::send_queue_ref& queue,
-                                                   const mlx5::work_request* requests,
-                                                   std::uint32_t count) noexcept {
+                                                   const mlx5::work_request* requests, std::uint32_t count) noexcept {
     batch_share share;
     const std::uint32_t blocks = wqebbs_of_all(requests, count, queue.wqebbs);
     if (const status taken = reserve<Scope>(queue, blocks, share); taken != status::ok) return taken;

@@ -40,8 +40,8 @@ post_case with_payload(post_case out, std::size_t bytes, bool carried) {
 std::vector<post_case> post_cases(std::uint32_t processors) {
     std::vector<post_case> all;
     for (const place where : {place::host, place::gpu}) {
-        for (const ordering how : {ordering::two_fences, ordering::deferred_doorbell,
-                                   ordering::two_sequential, ordering::one_fence_unsound})
+        for (const ordering how :
+             {ordering::two_fences, ordering::deferred_doorbell, ordering::two_sequential, ordering::one_fence_unsound})
             all.push_back(ordered(of_thread(1, where), how));
         for (const std::uint32_t batch : thread_batches)
             if (batch > 1) all.push_back(of_thread(batch, where));
@@ -103,8 +103,8 @@ std::string order_text(ordering how) {
 
 std::string text_of(const post_case& what) {
     return fmt::format("{}, {} queues, {} memory, {}, {} a doorbell, {} B{}", poster_text(what), what.queues,
-                       what.where == place::gpu ? "GPU" : "host", order_text(what.how), what.batch,
-                       what.payload_bytes, what.carried ? " carried" : "");
+                       what.where == place::gpu ? "GPU" : "host", order_text(what.how), what.batch, what.payload_bytes,
+                       what.carried ? " carried" : "");
 }
 
 }  // namespace accel::bench

@@ -17,8 +17,7 @@ inline constexpr std::array<std::uint32_t, 4> thread_batches{1, 8, 32, 128};
 /// By who posts, with how many a doorbell, in which order and to what memory.
 [[nodiscard]] std::vector<post_case> post_cases(std::uint32_t processors);
 /// By payload, named and carried: one thread, one warp, a warp on each processor.
-[[nodiscard]] std::vector<post_case> payload_cases(const std::vector<std::size_t>& payloads,
-                                                   std::uint32_t processors);
+[[nodiscard]] std::vector<post_case> payload_cases(const std::vector<std::size_t>& payloads, std::uint32_t processors);
 /// The same on the CPU.
 [[nodiscard]] std::vector<post_case> cpu_cases(const std::vector<std::size_t>& payloads);
 

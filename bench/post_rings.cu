@@ -131,8 +131,7 @@ class rings_on_gpu final : public post_rings {
     [[nodiscard]] std::uint32_t processors() const noexcept override {
         return static_cast<std::uint32_t>(properties_.multiProcessorCount);
     }
-    [[nodiscard]] result<post_row> measure(const post_case& what, double milliseconds,
-                                           unsigned repeats) override;
+    [[nodiscard]] result<post_row> measure(const post_case& what, double milliseconds, unsigned repeats) override;
     ~rings_on_gpu() override {
         if (stream_ != nullptr) static_cast<void>(cudaStreamDestroy(stream_));
     }
@@ -159,8 +158,7 @@ class rings_on_gpu final : public post_rings {
 
 result<void> rings_on_gpu::start(int gpu) {
     if (auto done = cuda_done(cudaSetDevice(gpu), "the GPU"); !done) return done.error();
-    if (auto done = cuda_done(cudaGetDeviceProperties(&properties_, gpu), "the GPU"); !done)
-        return done.error();
+    if (auto done = cuda_done(cudaGetDeviceProperties(&properties_, gpu), "the GPU"); !done) return done.error();
     max_queues_ = max_queues_each * processors();
     if (auto done = cuda_done(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream"); !done)
         return done.error();
@@ -170,11 +168,10 @@ result<void> rings_on_gpu::start(int gpu) {
         memory_place where;
         std::size_t bytes;
     };
-    for (const wish& each :
-         {wish{on_host_, memory_place::pinned, bytes}, wish{on_gpu_, memory_place::gpu, bytes},
-          wish{small_, memory_place::pinned, 2 * max_queues_ * line_bytes},
-          wish{reports_, memory_place::pinned, max_queues_ * sizeof(post_report)},
-          wish{payload_, memory_place::gpu, max_carried}}) {
+    for (const wish& each : {wish{on_host_, memory_place::pinned, bytes}, wish{on_gpu_, memory_place::gpu, bytes},
+                             wish{small_, memory_place::pinned, 2 * max_queues_ * line_bytes},
+                             wish{reports_, memory_place::pinned, max_queues_ * sizeof(post_report)},
+                             wish{payload_, memory_place::gpu, max_carried}}) {
         auto made = cuda_memory::allocate(each.where, each.bytes);
         if (!made) return made.error();
         each.out = std::move(*made);
@@ -196,8 +193,8 @@ result<post_row> rings_on_gpu::run(const post_case& what, const post_plan& plan)
     post_plan mine = plan;
     if (what.carried) mine.payload = reinterpret_cast<std::uintptr_t>(payload_.data());
     kernel* const chosen = what.carried ? kernel_for<true>(what) : kernel_for<false>(what);
-    chosen<<<what.queues, threads, 0, stream_>>>(mine, memory_of(what.where), {longest_ns, abort},
-                                                 what.batch / threads, reports_.as<post_report>());
+    chosen<<<what.queues, threads, 0, stream_>>>(mine, memory_of(what.where), {longest_ns, abort}, what.batch / threads,
+                                                 reports_.as<post_report>());
     if (auto done = cuda_done(cudaGetLastError(), "a kernel"); !done) return done.error();
     if (auto done = wait_for(stream_, abort, host_patience_ms); !done) return done.error();
     const auto* const reports = reports_.as<post_report>();
@@ -234,8 +231,7 @@ result<bool> rings_on_gpu::is_as_on_cpu(const post_case& what, post_plan plan, s
     for (const part& each : {part{ring.data(), memory.rings + queue * ring_bytes, ring_bytes},
                              part{&record, memory.records + queue * line_bytes, sizeof record},
                              part{&doorbell, memory.doorbells + queue * line_bytes, sizeof doorbell}})
-        if (auto done = cuda_done(cudaMemcpy(each.to, each.from, each.bytes, cudaMemcpyDefault), "a copy");
-            !done)
+        if (auto done = cuda_done(cudaMemcpy(each.to, each.from, each.bytes, cudaMemcpyDefault), "a copy"); !done)
             return done.error();
     return ring == wanted.blocks && record == wanted.record && doorbell == wanted.doorbell;
 }

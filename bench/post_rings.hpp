@@ -57,8 +57,7 @@ class post_rings {
     [[nodiscard]] virtual std::string name() const = 0;
     [[nodiscard]] virtual std::uint32_t processors() const noexcept = 0;
     /// Posts for about so long, `repeats` times.
-    [[nodiscard]] virtual result<post_row> measure(const post_case& what, double milliseconds,
-                                                   unsigned repeats) = 0;
+    [[nodiscard]] virtual result<post_row> measure(const post_case& what, double milliseconds, unsigned repeats) = 0;
 };
 
 /// The same on the CPU, by this thread.

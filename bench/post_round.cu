@@ -76,8 +76,7 @@ result<void> register_queues(registered_pages& pages, const stock_queues& queues
 
 }  // namespace
 
-result<round_row> measure_rounds(const stock_queues& queues, std::uint32_t payload_bytes,
-                                 std::uint64_t rounds) {
+result<round_row> measure_rounds(const stock_queues& queues, std::uint32_t payload_bytes, std::uint64_t rounds) {
     constexpr std::size_t report_at = 64;
     auto small = cuda_memory::allocate(memory_place::pinned, report_at + sizeof(round_report));
     if (!small) return small.error();
@@ -104,9 +103,8 @@ result<round_row> measure_rounds(const stock_queues& queues, std::uint32_t paylo
     if (!waited) return waited.error();
     if (report->outcome != status::ok) {
         return error{report->outcome, 0,
-                     "after " + std::to_string(report->rounds) +
-                         " rounds: " + std::string{to_string(report->outcome)} + ", first failure " +
-                         std::to_string(report->failure)};
+                     "after " + std::to_string(report->rounds) + " rounds: " + std::string{to_string(report->outcome)} +
+                         ", first failure " + std::to_string(report->failure)};
     }
     const auto count = static_cast<double>(report->rounds);
     const double ns = static_cast<double>(report->ns);

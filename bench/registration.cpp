@@ -85,8 +85,7 @@ error failed() {
     return {status::system_error, errno, "memory could not be registered or lent"};
 }
 
-result<registration_cost> measure_size(lender& ours, const bare_domain& bare, std::size_t size,
-                                       std::size_t rounds) {
+result<registration_cost> measure_size(lender& ours, const bare_domain& bare, std::size_t size, std::size_t rounds) {
     std::vector<double> first, further, plain;
     for (std::size_t round = 0; round < rounds; ++round) {
         auto memory = ours.memory().allocate(size);

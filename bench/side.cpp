@@ -18,8 +18,7 @@ int serve_side(const std::vector<std::string>& arguments) {
     if (kind == "verbs-busy" || kind == "verbs-block") {
         if (arguments.size() < 3) return 2;
         const auto in_flight = static_cast<std::uint32_t>(report::parse_size(arguments[2]).value_or(1));
-        return serve_bare_verbs(report::parse_size(arguments[1]).value_or(0), in_flight,
-                                kind == "verbs-block");
+        return serve_bare_verbs(report::parse_size(arguments[1]).value_or(0), in_flight, kind == "verbs-block");
     }
     if (kind == "ours") return serve_ours(arguments[1]);
     return 2;

@@ -45,15 +45,13 @@ bool many(accel::bench::verbs_link& client, accel::bench::verbs_link& server, lo
     return true;
 }
 
-[[gnu::noinline]] bool measured_bare(accel::bench::verbs_link& client, accel::bench::verbs_link& server,
-                                     long count) {
+[[gnu::noinline]] bool measured_bare(accel::bench::verbs_link& client, accel::bench::verbs_link& server, long count) {
     return many(client, server, count);
 }
 
 /// The emulated device sees a doorbell when it is asked to look: by libmlx5's calls, if there are any.
 [[gnu::noinline]] void drive_device() {
-    for (int rounds = 0; rounds < 64 && softnic_progress != nullptr && softnic_progress() > 0; ++rounds)
-        continue;
+    for (int rounds = 0; rounds < 64 && softnic_progress != nullptr && softnic_progress() > 0; ++rounds) continue;
 }
 
 bool round_trip(accel::channel& channel, accel::server& server, std::span<accel::completion> done) {
@@ -67,8 +65,7 @@ bool round_trip(accel::channel& channel, accel::server& server, std::span<accel:
         drive_device();
         count = channel.poll(done);
     }
-    if (count != 1 || done[0].status != accel::status::ok || done[0].response.size() != payload_bytes)
-        return false;
+    if (count != 1 || done[0].status != accel::status::ok || done[0].response.size() != payload_bytes) return false;
     return channel.release(done[0].id) == accel::status::ok;
 }
 
@@ -100,8 +97,7 @@ int run_ours(long count, bool direct) {
     accel::server_options served;
     served.workers = 0;
     auto server = accel::server::listen(
-        *context,
-        {direct ? "rdma://127.0.0.1:0?insecure=true" : "rdma://127.0.0.1:0?insecure=true&direct=false"},
+        *context, {direct ? "rdma://127.0.0.1:0?insecure=true" : "rdma://127.0.0.1:0?insecure=true&direct=false"},
         [](accel::exchange request) { request.reply(request.request().size()); }, served);
     if (!server) return fail(server.error().message.c_str());
     auto channel = accel::channel::connect(

@@ -35,8 +35,7 @@ bool bring_up(ibv_qp& pair, const ibv_qp& peer, const verbs::port_address& port)
     wanted.qp_state = IBV_QPS_INIT;
     wanted.port_num = port.number;
     wanted.qp_access_flags = access_bits;
-    if (ibv_modify_qp(&pair, &wanted, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) !=
-        0)
+    if (ibv_modify_qp(&pair, &wanted, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) != 0)
         return false;
     wanted.qp_state = IBV_QPS_RTR;
     wanted.path_mtu = port.mtu;
@@ -139,8 +138,7 @@ class device_post final : public verbs_post {
         // The completion says that the peer has it, not that it is in memory yet.
         const auto until = clock::now() + std::chrono::milliseconds{100};
         bool same = false;
-        while (!same && clock::now() < until)
-            same = std::memcmp(memory_.data(), target(), payload_bytes) == 0;
+        while (!same && clock::now() < until) same = std::memcmp(memory_.data(), target(), payload_bytes) == 0;
         return same;
     }
 
@@ -176,8 +174,7 @@ result<stock_queues> device_post::queues() {
     return locate(gpu_);
 }
 
-result<double> device_post::stock_post_ns(std::uint32_t batch, std::uint32_t payload_bytes,
-                                          std::uint64_t requests) {
+result<double> device_post::stock_post_ns(std::uint32_t batch, std::uint32_t payload_bytes, std::uint64_t requests) {
     if (batch == 0 || batch > max_posted) return failed("a batch of so many");
     ibv_sge range{local(), payload_bytes, registered_->lkey};
     std::array<ibv_send_wr, max_posted> chain{};
@@ -203,8 +200,7 @@ result<double> device_post::stock_post_ns(std::uint32_t batch, std::uint32_t pay
     return time_calls(batch, requests, call, take);
 }
 
-result<double> device_post::own_post_ns(std::uint32_t batch, std::uint32_t payload_bytes,
-                                        std::uint64_t requests) {
+result<double> device_post::own_post_ns(std::uint32_t batch, std::uint32_t payload_bytes, std::uint64_t requests) {
     if (batch == 0 || batch > max_posted) return failed("a batch of so many");
     if (!located_) {
         auto located = locate(own_);

@@ -65,8 +65,7 @@ int main(int argc, char** argv) {
     const int wanted = argc > 2 ? std::atoi(argv[2]) : 100;
     auto context = accel::context::open();
     if (!context) return fail(context.error().message);
-    auto channel =
-        accel::channel::connect(*context, argc > 1 ? argv[1] : "tcp://127.0.0.1:5555?insecure=true");
+    auto channel = accel::channel::connect(*context, argc > 1 ? argv[1] : "tcp://127.0.0.1:5555?insecure=true");
     if (!channel) return fail(channel.error().message);
 
     const int epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -87,8 +86,7 @@ int main(int argc, char** argv) {
             const auto sent = ask(*channel);
             if (sent == accel::status::ok) ++asked;
             // `again`: every slot is in use; the next tick will do.
-            if (sent != accel::status::ok && sent != accel::status::again)
-                return fail(accel::to_string(sent));
+            if (sent != accel::status::ok && sent != accel::status::again) return fail(accel::to_string(sent));
         }
     }
     std::printf("%d answers\n", answers);

@@ -23,15 +23,13 @@ __global__ void ask(device::channel_ref channel, message* line) {
     if (found == accel::status::ok) {
         for (auto i = threadIdx.x; i < line->length; i += blockDim.x)
             call.request[i] = static_cast<std::byte>(line->text[i]);
-        found = device::submit<device::block_scope>(channel, call, line->length,
-                                                    {.max_bytes = sizeof line->text});
+        found = device::submit<device::block_scope>(channel, call, line->length, {.max_bytes = sizeof line->text});
     }
     if (found == accel::status::ok) found = device::wait<device::block_scope>(channel, call);
     line->outcome = found;
     if (found != accel::status::ok) return;
     line->length = call.response_bytes;  // at most `max_bytes`, whatever the server does
-    for (auto i = threadIdx.x; i < line->length; i += blockDim.x)
-        line->text[i] = static_cast<char>(call.response[i]);
+    for (auto i = threadIdx.x; i < line->length; i += blockDim.x) line->text[i] = static_cast<char>(call.response[i]);
     (void)device::release<device::block_scope>(channel, call);
 }
 
@@ -56,8 +54,7 @@ int main(int argc, char** argv) {
     cudaStream_t stream = nullptr;
     cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
     ask<<<1, 64, 0, stream>>>(channel->ref(), line);
-    if (const auto code = cudaStreamSynchronize(stream); code != cudaSuccess)
-        return fail(cudaGetErrorString(code));
+    if (const auto code = cudaStreamSynchronize(stream); code != cudaSuccess) return fail(cudaGetErrorString(code));
     if (line->outcome != accel::status::ok) return fail(to_string(line->outcome).data());
     std::printf("%.*s\n", static_cast<int>(line->length), line->text);
     return channel->close(stream, std::chrono::seconds{5}) == accel::status::ok ? 0 : 1;

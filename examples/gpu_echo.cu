@@ -36,8 +36,7 @@ int fail(const char* why) {
 int main(int argc, char** argv) {
     auto context = accel::context::open();
     if (!context) return fail(context.error().message.c_str());
-    auto service =
-        accel::gpu_service::listen(*context, argc > 1 ? argv[1] : "gpu://127.0.0.1:0?insecure=true");
+    auto service = accel::gpu_service::listen(*context, argc > 1 ? argv[1] : "gpu://127.0.0.1:0?insecure=true");
     if (!service) return fail(service.error().message.c_str());
 
     cudaSetDevice(service->memory().ordinal);

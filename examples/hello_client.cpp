@@ -20,8 +20,7 @@ int fail(const accel::error& why) {
 int main(int argc, char** argv) {
     auto context = accel::context::open();
     if (!context) return fail(context.error());
-    auto channel =
-        accel::channel::connect(*context, argc > 1 ? argv[1] : "tcp://127.0.0.1:5555?insecure=true");
+    auto channel = accel::channel::connect(*context, argc > 1 ? argv[1] : "tcp://127.0.0.1:5555?insecure=true");
     if (!channel) return fail(channel.error());
 
     const std::string_view text = argc > 2 ? argv[2] : "hello, world";

@@ -13,8 +13,7 @@
 namespace {
 
 int fail(std::string_view what, const accel::error& why) {
-    std::fprintf(stderr, "own_buffers: %.*s: %s\n", static_cast<int>(what.size()), what.data(),
-                 why.message.c_str());
+    std::fprintf(stderr, "own_buffers: %.*s: %s\n", static_cast<int>(what.size()), what.data(), why.message.c_str());
     return 1;
 }
 
@@ -36,8 +35,7 @@ int main(int argc, char** argv) {
     if (!out) return fail("register the question", out.error());
     auto in = context->register_memory(answer.data(), answer.size());
     if (!in) return fail("register the answer", in.error());
-    auto channel =
-        accel::channel::connect(*context, argc > 1 ? argv[1] : "tcp://127.0.0.1:5555?insecure=true");
+    auto channel = accel::channel::connect(*context, argc > 1 ? argv[1] : "tcp://127.0.0.1:5555?insecure=true");
     if (!channel) return fail("connect", channel.error());
 
     accel::call_view call;

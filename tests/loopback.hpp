@@ -14,8 +14,7 @@ namespace accel::tests {
     static const std::string address = [] {
         const auto pid = static_cast<std::uint32_t>(::getpid());
         const auto part = [](std::uint32_t value) { return std::to_string(value); };
-        return "127." + part(1 + (pid >> 14) % 250) + "." + part((pid >> 7) % 128) + "." +
-               part(1 + pid % 128);
+        return "127." + part(1 + (pid >> 14) % 250) + "." + part((pid >> 7) % 128) + "." + part(1 + pid % 128);
     }();
     return address;
 }

@@ -15,10 +15,9 @@ int main(int argc, char** argv) {
     CLI::App app{"Says what this machine can do, scheme by scheme, and what is missing."};
     app.footer("Examples:\n  accel_doctor\n  accel_doctor --json\n  accel_doctor --json report.json");
     app.set_version_flag("--version", "accel_doctor " + accel::report::version_text());
-    CLI::Option& wants_json =
-        *app.add_option("--json", json, "Write JSON to FILE, or to standard output without one")
-             ->type_name("[FILE]")
-             ->expected(0, 1);
+    CLI::Option& wants_json = *app.add_option("--json", json, "Write JSON to FILE, or to standard output without one")
+                                   ->type_name("[FILE]")
+                                   ->expected(0, 1);
     CLI11_PARSE(app, argc, argv);
 
     const auto found = accel::doctor::examine();
@@ -27,6 +26,5 @@ int main(int argc, char** argv) {
         accel::doctor::print(found.value());
         return accel::report::written(stdout) ? 0 : 1;
     }
-    return accel::report::write_json(json.empty() ? "-" : json, accel::doctor::json_of(found.value())) ? 0
-                                                                                                       : 1;
+    return accel::report::write_json(json.empty() ? "-" : json, accel::doctor::json_of(found.value())) ? 0 : 1;
 }

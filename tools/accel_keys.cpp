@@ -19,8 +19,7 @@ int failed(const accel::error& why) {
 int make(const std::string& name, bool force) {
     auto key = accel::core::make_private_key();
     if (!key) return failed(key.error());
-    if (auto written = accel::core::write_key_files(name, key->get(), force); !written)
-        return failed(written.error());
+    if (auto written = accel::core::write_key_files(name, key->get(), force); !written) return failed(written.error());
     fmt::print(
         "{0}.key  private: stays with its owner\n"
         "{0}.pub  public: {1}\n"
@@ -48,16 +47,16 @@ int main(int argc, char** argv) {
     std::string name;
     std::string shown;
     bool force = false;
-    auto* make_name = app.add_option(
-        "NAME", name, "path without ending: NAME.key (private, mode 0600) and NAME.pub are written");
-    auto* show_file = app.add_option(
-        "--public", shown,
-        "prints the public key in a file: a private key (PEM), a certificate (PEM), a .pub file, or an "
-        "ssh-ed25519 line; makes nothing");
+    auto* make_name =
+        app.add_option("NAME", name, "path without ending: NAME.key (private, mode 0600) and NAME.pub are written");
+    auto* show_file =
+        app.add_option("--public", shown,
+                       "prints the public key in a file: a private key (PEM), a certificate (PEM), a .pub file, or an "
+                       "ssh-ed25519 line; makes nothing");
     make_name->excludes(show_file);
     app.add_flag("--force", force, "replace files that exist already");
-    app.set_version_flag("--version", fmt::format("accel_keys {}.{}.{}", ACCEL_VERSION_MAJOR,
-                                                  ACCEL_VERSION_MINOR, ACCEL_VERSION_PATCH));
+    app.set_version_flag(
+        "--version", fmt::format("accel_keys {}.{}.{}", ACCEL_VERSION_MAJOR, ACCEL_VERSION_MINOR, ACCEL_VERSION_PATCH));
     app.footer(
         "Examples:\n"
         "  accel_keys server\n"

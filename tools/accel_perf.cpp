@@ -21,13 +21,11 @@ constexpr const char* examples =
     "out.json";
 
 std::string check_size(const std::string& text) {
-    return accel::report::parse_size(text) ? std::string{}
-                                           : "'" + text + "' is no size: write 4096, 64K or 1M";
+    return accel::report::parse_size(text) ? std::string{} : "'" + text + "' is no size: write 4096, 64K or 1M";
 }
 
 std::string check_sizes(const std::string& text) {
-    return accel::report::parse_sizes(text) ? std::string{}
-                                            : "'" + text + "' is no list of sizes: write 64,4K,1M";
+    return accel::report::parse_sizes(text) ? std::string{} : "'" + text + "' is no list of sizes: write 64,4K,1M";
 }
 
 void add_poll(CLI::App& app, settings& chosen) {
@@ -48,18 +46,15 @@ void add_load(CLI::App& app, settings& chosen) {
            "Bytes of a request, one size or several: 64,4K,1M (default 64)")
         ->check(CLI::Validator(check_sizes, "SIZE,..."));
     app.add_option_function<std::string>(
-           "--response-size",
-           [&](const std::string& text) { chosen.response_bytes = accel::report::parse_size(text); },
+           "--response-size", [&](const std::string& text) { chosen.response_bytes = accel::report::parse_size(text); },
            "Bytes of a response (default: as the request)")
         ->check(CLI::Validator(check_size, "SIZE"));
     app.add_option("--count", chosen.count, "Calls of each size (default 10000, at most 4 GiB)")
         ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{100'000'000}));
-    app.add_option("--warm-up", chosen.warm_up,
-                   "Calls before the measurement (default count / 10, at most 1000)");
+    app.add_option("--warm-up", chosen.warm_up, "Calls before the measurement (default count / 10, at most 1000)");
     app.add_option("--depth", chosen.depth, "Calls in flight")->check(CLI::Range(1, 65'536));
     app.add_flag("--check", chosen.check, "Fill every payload with a pattern and verify it at the other end");
-    app.add_option("--json", chosen.json, "Write the results to FILE; - is standard output")
-        ->type_name("FILE");
+    app.add_option("--json", chosen.json, "Write the results to FILE; - is standard output")->type_name("FILE");
 }
 
 }  // namespace
@@ -75,10 +70,8 @@ int main(int argc, char** argv) {
     serve.add_option("URI", chosen.uris, "Where to listen, one or several")->required();
     CLI::App& client = *app.add_subcommand("client", "Measure against an accel_perf server");
     client.add_option("URI", chosen.uris, "The server's URI")->required()->expected(1);
-    CLI::App& loop =
-        *app.add_subcommand("loop", "Start a server in a process of its own and measure against it");
-    loop.add_option("URI", chosen.uris,
-                    "URIs or schemes, one after the other; without keys: insecure on loopback")
+    CLI::App& loop = *app.add_subcommand("loop", "Start a server in a process of its own and measure against it");
+    loop.add_option("URI", chosen.uris, "URIs or schemes, one after the other; without keys: insecure on loopback")
         ->required();
 
     for (CLI::App* each : {&serve, &client, &loop}) {

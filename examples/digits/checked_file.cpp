@@ -53,8 +53,7 @@ float byte_reader::take_float() noexcept {
     return std::bit_cast<float>(take_u32());
 }
 
-failure check_envelope(std::span<const std::byte> file, std::string_view magic,
-                       std::uint32_t version) noexcept {
+failure check_envelope(std::span<const std::byte> file, std::string_view magic, std::uint32_t version) noexcept {
     if (file.size() < magic_bytes + sizeof(version) + checksum_bytes) return failure::file_truncated;
     if (!starts_with(file, magic)) return failure::magic_unknown;
     if (byte_reader(file.subspan(magic_bytes)).take_u32() != version) return failure::version_unknown;

@@ -25,8 +25,7 @@ failure check_record(const digit_image& image) {
 }  // namespace
 
 loaded<dataset> dataset::load(std::span<const std::byte> file) noexcept {
-    if (const failure why = check_envelope(file, images_magic, images_version); why != failure::none)
-        return {{}, why};
+    if (const failure why = check_envelope(file, images_magic, images_version); why != failure::none) return {{}, why};
     if (file.size() < header_bytes + checksum_bytes) return {{}, failure::file_truncated};
 
     byte_reader reader(file.subspan(magic_bytes + sizeof(images_version)));
@@ -34,8 +33,7 @@ loaded<dataset> dataset::load(std::span<const std::byte> file) noexcept {
     const std::uint32_t height = reader.take_u32();
     const std::uint32_t width = reader.take_u32();
     const std::uint32_t brightest = reader.take_u32();
-    if (count == 0 || count > max_images || height != image_side || width != image_side ||
-        brightest != brightest_pixel)
+    if (count == 0 || count > max_images || height != image_side || width != image_side || brightest != brightest_pixel)
         return {{}, failure::shape_unexpected};
     const std::size_t records = count * record_bytes;
     if (const failure why = check_length(reader.remaining(), records + checksum_bytes); why != failure::none)
@@ -56,10 +54,8 @@ digit_image dataset::operator[](std::size_t index) const noexcept {
 }
 
 void to_tensor(const digit_image& image, std::span<float, tensor_values> tensor) noexcept {
-    for (std::size_t i = 0; i < tensor_values; ++i) {
-        tensor[i] =
-            static_cast<float>(std::to_integer<int>(image.pixels[i])) / static_cast<float>(brightest_pixel);
-    }
+    for (std::size_t i = 0; i < tensor_values; ++i)
+        tensor[i] = static_cast<float>(std::to_integer<int>(image.pixels[i])) / static_cast<float>(brightest_pixel);
 }
 
 }  // namespace accel::examples::digits

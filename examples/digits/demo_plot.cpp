@@ -32,8 +32,8 @@ std::string text_at(double x, double y, std::string_view text) {
 }
 
 std::string rectangle(double x, double y, double width, double height, std::string_view colour) {
-    return fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"{}\"/>\n",
-                       x, y, width, height, colour);
+    return fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"{}\"/>\n", x, y,
+                       width, height, colour);
 }
 
 std::string bar(const digits_row& row, double y, double microseconds_per_pixel) {

@@ -147,15 +147,13 @@ demo_result demo_run::run_client(input_form form, const std::string& uri, int se
         const auto answered = static_cast<double>(std::max<std::uint64_t>(row->requests, 1));
         result.row.cpu_us_per_request += report::microseconds(server.spent()) / answered;
     }
-    if (!row || status != 0)
-        result.failure = fmt::format("the client ended with status {}", status.value_or(-1));
+    if (!row || status != 0) result.failure = fmt::format("the client ended with status {}", status.value_or(-1));
     return result;
 }
 
 bool is_good(const demo_result& result, const demo_plan& plan) noexcept {
     const std::uint64_t expected = std::uint64_t{plan.clients} * plan.requests;
-    return result.failure.empty() && result.row.requests == expected &&
-           result.row.correct * 100 >= expected * 97;
+    return result.failure.empty() && result.row.requests == expected && result.row.correct * 100 >= expected * 97;
 }
 
 }  // namespace accel::examples::digits

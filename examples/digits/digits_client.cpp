@@ -48,8 +48,7 @@ std::optional<int> parse(int argc, char** argv, settings& chosen) {
            },
            "raw: frames that the server preprocesses (default); tensor: ready tensors")
         ->check(CLI::IsMember({"raw", "tensor"}));
-    app.add_option("--json", chosen.json, "Write the result to FILE; - is standard output")
-        ->type_name("FILE");
+    app.add_option("--json", chosen.json, "Write the result to FILE; - is standard output")->type_name("FILE");
     app.add_flag("--progress", chosen.progress, "Print a line every 200 ms, for programs to read");
     app.add_flag("--serve-here", chosen.serve_here, "Serve the URI in this process too (local:// needs it)");
     app.add_option("--memory", chosen.memory, "With --serve-here, where to work: host, cuda:0 … or auto")
@@ -94,9 +93,8 @@ int run(accel::context& context, const settings& chosen) {
     if (!chosen.json.empty() && !accel::report::write_json(chosen.json, digits::to_json(row))) return 1;
     if (chosen.json.empty()) fmt::print("{}", digits::table_text({row}));
     if (outcome->failed == 0) return 0;
-    return accel::report::complain(
-        program, fmt::format("{} requests were not answered; the first because: {}", outcome->failed,
-                             outcome->failure));
+    return accel::report::complain(program, fmt::format("{} requests were not answered; the first because: {}",
+                                                        outcome->failed, outcome->failure));
 }
 
 }  // namespace

@@ -43,8 +43,7 @@ std::optional<int> parse(int argc, char** argv, settings& chosen) {
         ->check(CLI::Range(1, 1'000'000));
     app.add_option("--only", chosen.only, "These schemes only: tcp,zmq")->delimiter(',');
     app.add_option("--host", chosen.plan.host, "Address to serve on (default 127.0.0.1)");
-    app.add_option("--json", chosen.json, "Write the table to FILE as JSON; - is standard output")
-        ->type_name("FILE");
+    app.add_option("--json", chosen.json, "Write the table to FILE as JSON; - is standard output")->type_name("FILE");
     app.add_option("--plot", chosen.plot, "Draw the stages into FILE (SVG)")->type_name("FILE.svg");
     app.add_option("--memory", chosen.memory,
                    "Where the server works: host, cuda:0 …, or auto (default): a GPU where one is usable")
@@ -85,8 +84,8 @@ std::vector<digits::demo_result> run_all(const settings& chosen, const accel::re
                          show.update(fmt::format("{} {}", scheme, to_string(form)), done, all);
                      },
                      [&](const digits::demo_result& each) {
-                         show.finish(fmt::format("{} {}: {} of {} requests answered, {} right", scheme,
-                                                 each.row.input, each.row.requests, all, each.row.correct));
+                         show.finish(fmt::format("{} {}: {} of {} requests answered, {} right", scheme, each.row.input,
+                                                 each.row.requests, all, each.row.correct));
                      }});
         results.insert(results.end(), both.begin(), both.end());
     }
@@ -95,8 +94,7 @@ std::vector<digits::demo_result> run_all(const settings& chosen, const accel::re
 
 nlohmann::json json_of(const std::vector<accel::scheme_report>& reports) {
     nlohmann::json out = nlohmann::json::array();
-    for (const accel::scheme_report& each : reports)
-        out.push_back({{"scheme", each.scheme}, {"reason", each.reason}});
+    for (const accel::scheme_report& each : reports) out.push_back({{"scheme", each.scheme}, {"reason", each.reason}});
     return out;
 }
 
@@ -115,13 +113,12 @@ void print(const settings& chosen, const std::vector<digits::digits_row>& rows, 
            const digits::service_place& place) {
     std::FILE* people = chosen.json == "-" ? stderr : stdout;
     fmt::print(people, "\n{}", digits::table_text(rows));
-    fmt::print(
-        people,
-        "Times in microseconds; stages are medians. raw: a 640x480 RGB frame, which the server preprocesses; "
-        "tensor: 64 floats.\n{} clients, each with one request in flight; server and clients in two "
-        "processes "
-        "(local: in one), one worker. CPU: of both ends.\n",
-        chosen.plan.clients);
+    fmt::print(people,
+               "Times in microseconds; stages are medians. raw: a 640x480 RGB frame, which the server preprocesses; "
+               "tensor: 64 floats.\n{} clients, each with one request in flight; server and clients in two "
+               "processes "
+               "(local: in one), one worker. CPU: of both ends.\n",
+               chosen.plan.clients);
     fmt::print(people, "memory of the server: {} ({})\n", chosen.plan.memory, place.reason);
     for (const auto* reports : {&schemes.usable, &schemes.unavailable})
         for (const accel::scheme_report& each : *reports)
@@ -146,8 +143,7 @@ int main(int argc, char** argv) {
         place = chosen_place.value();
         chosen.plan.memory = digits::to_text(place.memory);
     }
-    if (schemes.usable.empty())
-        return accel::report::complain(program, "no usable scheme; accel_doctor says why");
+    if (schemes.usable.empty()) return accel::report::complain(program, "no usable scheme; accel_doctor says why");
 
     const auto results = run_all(chosen, keys.value(), schemes.usable);
     std::vector<digits::digits_row> rows;
@@ -155,11 +151,9 @@ int main(int argc, char** argv) {
     for (const digits::demo_result& each : results) rows.push_back(each.row);
     print(chosen, rows, schemes, place);
     bool good = std::ranges::all_of(results, [&](const auto& each) { return is_good(each, chosen.plan); });
-    if (!good)
-        accel::report::complain(program, "not every request was answered, or fewer than 97 % were right");
+    if (!good) accel::report::complain(program, "not every request was answered, or fewer than 97 % were right");
     if (!accel::report::written(stdout)) good = false;
-    if (!chosen.json.empty() && !accel::report::write_json(chosen.json, json_of(rows, schemes, place)))
-        good = false;
+    if (!chosen.json.empty() && !accel::report::write_json(chosen.json, json_of(rows, schemes, place))) good = false;
     if (!chosen.plot.empty() && !digits::write_plot(chosen.plot, rows)) good = false;
     return good ? 0 : 1;
 }

@@ -21,8 +21,7 @@ enum class input_form : unsigned char { raw, tensor };
 class digit_inputs {
   public:
     /// `count` test images from `first` on, wrapping around at the end of the data set.
-    [[nodiscard]] static result<digit_inputs> make(context& ctx, input_form form, std::size_t first,
-                                                   std::size_t count);
+    [[nodiscard]] static result<digit_inputs> make(context& ctx, input_form form, std::size_t first, std::size_t count);
 
     [[nodiscard]] std::size_t size() const noexcept { return labels_.size(); }
     [[nodiscard]] slice request(std::size_t i) const noexcept { return requests_[i]; }

@@ -103,10 +103,8 @@ result<load_outcome> run_load(context& ctx, const load_options& options, load_pr
     {
         std::vector<std::jthread> threads;
         threads.reserve(clients.size());
-        for (client& each : clients) {
-            threads.emplace_back(
-                [&each, &options, &progress] { run_client(each, options.requests, progress); });
-        }
+        for (client& each : clients)
+            threads.emplace_back([&each, &options, &progress] { run_client(each, options.requests, progress); });
     }
     outcome.wall = clock::now() - start;
     outcome.cpu = report::cpu_time() - cpu_before;

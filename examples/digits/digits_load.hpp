@@ -41,7 +41,6 @@ struct load_outcome {
 };
 
 /// Runs the load to its end. A client ends at its first call that fails. Fails where a client cannot connect.
-[[nodiscard]] result<load_outcome> run_load(context& ctx, const load_options& options,
-                                            load_progress& progress);
+[[nodiscard]] result<load_outcome> run_load(context& ctx, const load_options& options, load_progress& progress);
 
 }  // namespace accel::examples::digits

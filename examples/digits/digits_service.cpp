@@ -24,8 +24,7 @@ std::string_view read_tensor(exchange& request, tensor& out) {
     return describe(preprocess(bytes, out));
 }
 
-std::string_view classify(exchange& request, const network& model, const tensor& input,
-                          digit_answer& answer) {
+std::string_view classify(exchange& request, const network& model, const tensor& input, digit_answer& answer) {
     const stage_timer timer{request, stage::inference};
     const failure why = model.classify(input, answer.scores);
     if (why == failure::none) answer.label = static_cast<std::uint32_t>(best_class(answer.scores));

@@ -24,9 +24,7 @@ class random_source {
         return value ^ (value >> 31);
     }
 
-    float between(float low, float high) {
-        return low + (high - low) * (static_cast<float>(bits() >> 40) * 0x1p-24f);
-    }
+    float between(float low, float high) { return low + (high - low) * (static_cast<float>(bits() >> 40) * 0x1p-24f); }
 
   private:
     std::uint64_t state_;

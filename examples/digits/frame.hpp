@@ -20,7 +20,6 @@ inline constexpr std::size_t frame_bytes = frame_row_bytes * frame_height;
 /// `seed` (the image's index, say) decides place, size, colours, light and noise; the same seed and image
 /// give the same frame. Fails with frame_size_wrong where `frame` is not frame_bytes long; it is then
 /// untouched.
-[[nodiscard]] failure draw_frame(const digit_image& image, std::uint64_t seed,
-                                 std::span<std::byte> frame) noexcept;
+[[nodiscard]] failure draw_frame(const digit_image& image, std::uint64_t seed, std::span<std::byte> frame) noexcept;
 
 }  // namespace accel::examples::digits

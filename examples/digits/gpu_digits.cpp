@@ -68,9 +68,9 @@ int main(int argc, char** argv) {
     if (!service) return accel::report::complain(program, service.error());
     auto model = digits::gpu_network::create(service->memory().ordinal, *weights.value, iterations.instances);
     if (!model) return accel::report::complain(program, model.error());
-    auto graph = accel::gpu_graph::start(
-        *service, iterations,
-        [&](CUstream_st* stream, const auto& iteration) { return record(*model, raw, stream, iteration); });
+    auto graph = accel::gpu_graph::start(*service, iterations, [&](CUstream_st* stream, const auto& iteration) {
+        return record(*model, raw, stream, iteration);
+    });
     if (!graph) return accel::report::complain(program, graph.error());
 
     fmt::print("serving {}\n", service->endpoint());

@@ -47,8 +47,7 @@ cudaError_t gpu_network::state::fill(const network& model) {
     if (code == cudaSuccess) code = cudaMalloc(&scratches, scratch_bytes);
     if (code == cudaSuccess) code = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
     if (code == cudaSuccess) code = cudaMemsetAsync(scratches, 0, scratch_bytes, stream);
-    if (code == cudaSuccess)
-        code = cudaMemcpyAsync(parameters, &ours, sizeof ours, cudaMemcpyDefault, stream);
+    if (code == cudaSuccess) code = cudaMemcpyAsync(parameters, &ours, sizeof ours, cudaMemcpyDefault, stream);
     if (code == cudaSuccess) code = cudaStreamSynchronize(stream);
     if (stream != nullptr) (void)cudaStreamDestroy(stream);
     return code;
@@ -61,8 +60,7 @@ gpu_network::~gpu_network() = default;
 
 result<gpu_network> gpu_network::create(int device, const network& model, std::size_t streams) {
     const std::string name = "cuda:" + std::to_string(device);
-    if (const auto code = cudaSetDevice(device); code != cudaSuccess)
-        return failed(name + " cannot be used", code);
+    if (const auto code = cudaSetDevice(device); code != cudaSuccess) return failed(name + " cannot be used", code);
     auto made = std::make_unique<state>();
     made->device = device;
     made->streams = streams;
@@ -79,15 +77,13 @@ gpu_scratch* gpu_network::scratch_for(CUstream_st* stream) noexcept {
     for (std::size_t i = 0; i < state_->streams; ++i) {
         auto& owner = state_->owners[i];
         CUstream_st* seen = owner.load(std::memory_order_relaxed);
-        if (seen == nullptr && owner.compare_exchange_strong(seen, stream, std::memory_order_relaxed))
-            seen = stream;
+        if (seen == nullptr && owner.compare_exchange_strong(seen, stream, std::memory_order_relaxed)) seen = stream;
         if (seen == stream) return state_->scratches + i;
     }
     return nullptr;
 }
 
-void gpu_network::preprocess(CUstream_st* stream, const std::byte* frame,
-                             gpu_scratch* scratch) const noexcept {
+void gpu_network::preprocess(CUstream_st* stream, const std::byte* frame, gpu_scratch* scratch) const noexcept {
     launch_preprocess(stream, frame, scratch);
 }
 

@@ -13,8 +13,7 @@ gpu_network& gpu_network::operator=(gpu_network&&) noexcept = default;
 gpu_network::~gpu_network() = default;
 
 result<gpu_network> gpu_network::create(int, const network&, std::size_t) {
-    return error{status::unsupported, 0,
-                 "this build is without CUDA; build where nvcc is found, with -DACCEL_CUDA=ON"};
+    return error{status::unsupported, 0, "this build is without CUDA; build where nvcc is found, with -DACCEL_CUDA=ON"};
 }
 
 gpu_scratch* gpu_network::scratch_for(CUstream_st*) noexcept {

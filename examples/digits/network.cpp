@@ -74,8 +74,7 @@ void pool(const float* image, float* out) {
     constexpr int channels = shape::conv2_channels;
     for (int row = 0; row < shape::pooled_side; ++row) {
         for (int column = 0; column < shape::pooled_side; ++column)
-            for (int c = 0; c < channels; ++c)
-                *out++ = pooled_value<image_side, channels>(image, row, column, c);
+            for (int c = 0; c < channels; ++c) *out++ = pooled_value<image_side, channels>(image, row, column, c);
     }
 }
 
@@ -105,8 +104,7 @@ loaded<network> network::load(std::span<const std::byte> file) noexcept {
     return result;
 }
 
-failure network::classify(std::span<const float> tensor,
-                          std::span<float, class_count> scores) const noexcept {
+failure network::classify(std::span<const float> tensor, std::span<float, class_count> scores) const noexcept {
     if (tensor.size() != tensor_values) return failure::tensor_size_wrong;
     if (!std::ranges::all_of(tensor, is_tensor_value)) return failure::tensor_value_out_of_range;
 

@@ -45,8 +45,7 @@ class network {
     /// Allocates nothing; any number of threads may call it at once.
     /// Fails with tensor_size_wrong or tensor_value_out_of_range (which covers NaN); `scores` is then
     /// untouched.
-    [[nodiscard]] failure classify(std::span<const float> tensor,
-                                   std::span<float, class_count> scores) const noexcept;
+    [[nodiscard]] failure classify(std::span<const float> tensor, std::span<float, class_count> scores) const noexcept;
 
     [[nodiscard]] const network_parameters& parameters() const noexcept { return parameters_; }
 

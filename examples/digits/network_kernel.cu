@@ -39,10 +39,8 @@ struct shared_state {
 static_assert(sizeof(shared_state) <= 48 * 1024);
 
 __device__ void fetch(gpu_parameters& to, const gpu_parameters& from, std::size_t begin, std::size_t end) {
-    for (std::size_t at = begin + threadIdx.x * std::size_t{16}; at < end; at += std::size_t{threads} * 16) {
-        __pipeline_memcpy_async(reinterpret_cast<char*>(&to) + at, reinterpret_cast<const char*>(&from) + at,
-                                16);
-    }
+    for (std::size_t at = begin + threadIdx.x * std::size_t{16}; at < end; at += std::size_t{threads} * 16)
+        __pipeline_memcpy_async(reinterpret_cast<char*>(&to) + at, reinterpret_cast<const char*>(&from) + at, 16);
     __pipeline_commit();
 }
 
@@ -57,16 +55,16 @@ __device__ void convolve(const float* image, const float* weights, const float* 
     // All four begin at a multiple of 16 bytes: whole vectors are read.
     convolve_lanes<image_side, Inputs, Outputs, lanes>(
         image, static_cast<const float*>(__builtin_assume_aligned(weights + first, 16)),
-        static_cast<const float*>(__builtin_assume_aligned(bias + first, 16)), pixel / image_side,
-        pixel % image_side, static_cast<float*>(__builtin_assume_aligned(out + pixel * Outputs + first, 16)));
+        static_cast<const float*>(__builtin_assume_aligned(bias + first, 16)), pixel / image_side, pixel % image_side,
+        static_cast<float*>(__builtin_assume_aligned(out + pixel * Outputs + first, 16)));
 }
 
 __device__ void pool(const float* image, float* out) {
     constexpr int channels = shape::conv2_channels;
     const int t = static_cast<int>(threadIdx.x);
     const int pixel = t / channels;
-    out[t] = pooled_value<image_side, channels>(image, pixel / shape::pooled_side, pixel % shape::pooled_side,
-                                                t % channels);
+    out[t] =
+        pooled_value<image_side, channels>(image, pixel / shape::pooled_side, pixel % shape::pooled_side, t % channels);
 }
 
 __device__ void refuse(failure why, unsigned char* answer) {
@@ -78,13 +76,11 @@ __device__ void refuse(failure why, unsigned char* answer) {
 __device__ void finish(shared_state& s, unsigned char* answer) {
     const int t = static_cast<int>(threadIdx.x);
     const network_parameters& p = s.weights.network;
-    dense_lanes<shape::pooled_values, shape::hidden_values, 1>(s.pooled, p.hidden_weights, p.hidden_bias, t,
-                                                               s.hidden);
+    dense_lanes<shape::pooled_values, shape::hidden_values, 1>(s.pooled, p.hidden_weights, p.hidden_bias, t, s.hidden);
     s.hidden[t] = rectified(s.hidden[t]);
     __syncwarp();
     if (t < shape::classes)
-        dense_lanes<shape::hidden_values, shape::classes, 1>(s.hidden, p.output_weights, p.output_bias, t,
-                                                             s.logits);
+        dense_lanes<shape::hidden_values, shape::classes, 1>(s.hidden, p.output_weights, p.output_bias, t, s.logits);
     __syncwarp();
     if (t < shape::classes) s.scores[t] = unscaled_probability<shape::classes>(s.logits, t);
     __syncwarp();
@@ -98,8 +94,8 @@ __device__ void finish(shared_state& s, unsigned char* answer) {
 }
 
 __global__ void __launch_bounds__(threads)
-    network_kernel(const gpu_parameters* __restrict__ parameters, const unsigned char* tensor,
-                   const failure* refused, unsigned char* answer) {
+    network_kernel(const gpu_parameters* __restrict__ parameters, const unsigned char* tensor, const failure* refused,
+                   unsigned char* answer) {
     __shared__ shared_state s;
     const int t = static_cast<int>(threadIdx.x);
     const network_parameters& p = s.weights.network;
@@ -132,8 +128,8 @@ __global__ void __launch_bounds__(threads)
 
 void launch_network(CUstream_st* stream, const gpu_parameters* parameters, const std::byte* tensor,
                     const failure* refused, std::byte* answer) noexcept {
-    network_kernel<<<1, threads, 0, stream>>>(parameters, reinterpret_cast<const unsigned char*>(tensor),
-                                              refused, reinterpret_cast<unsigned char*>(answer));
+    network_kernel<<<1, threads, 0, stream>>>(parameters, reinterpret_cast<const unsigned char*>(tensor), refused,
+                                              reinterpret_cast<unsigned char*>(answer));
 }
 
 int load_network() noexcept {

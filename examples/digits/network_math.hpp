@@ -15,8 +15,8 @@ namespace accel::examples::digits {
 /// `Lanes` channels of one pixel of a 3x3 convolution with zero padding, then ReLU. `weights`, `bias` and
 /// `out` begin at the first of these channels.
 template <int Size, int Inputs, int Outputs, int Lanes>
-ACCEL_HOST_DEVICE inline void convolve_lanes(const float* image, const float* weights, const float* bias,
-                                             int row, int column, float* out) noexcept {
+ACCEL_HOST_DEVICE inline void convolve_lanes(const float* image, const float* weights, const float* bias, int row,
+                                             int column, float* out) noexcept {
     float sums[std::size_t{Lanes}];
     for (int o = 0; o < Lanes; ++o) sums[o] = bias[o];
     for (int tap = 0; tap < 9; ++tap) {
@@ -43,8 +43,8 @@ ACCEL_HOST_DEVICE inline float pooled_value(const float* image, int row, int col
 
 /// Outputs first .. first + Lanes - 1 of a dense layer, without activation.
 template <int Inputs, int Outputs, int Lanes>
-ACCEL_HOST_DEVICE inline void dense_lanes(const float* inputs, const float* weights, const float* bias,
-                                          int first, float* outputs) noexcept {
+ACCEL_HOST_DEVICE inline void dense_lanes(const float* inputs, const float* weights, const float* bias, int first,
+                                          float* outputs) noexcept {
     float sums[std::size_t{Lanes}];
     for (int o = 0; o < Lanes; ++o) sums[o] = bias[first + o];
     for (int i = 0; i < Inputs; ++i)

@@ -81,8 +81,7 @@ struct marked {
     marked(std::span<const float> profile, float threshold) noexcept {
         const auto is_marked = [threshold](float ink) { return ink >= threshold; };
         first = static_cast<int>(std::ranges::find_if(profile, is_marked) - profile.begin());
-        end = static_cast<int>(std::find_if(profile.rbegin(), profile.rend(), is_marked).base() -
-                               profile.begin());
+        end = static_cast<int>(std::find_if(profile.rbegin(), profile.rend(), is_marked).base() - profile.begin());
     }
 };
 

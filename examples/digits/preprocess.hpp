@@ -13,7 +13,6 @@ namespace accel::examples::digits {
 /// resize to 8x8 by area, scale so that the brightest value is 1. Dark on light and light on dark both do.
 /// The digit must leave the frame's corners (32 pixels) free. Allocates nothing; needs 80 KiB of stack.
 /// Fails with frame_size_wrong (`frame` is not frame_bytes long) or frame_blank; `tensor` is then untouched.
-[[nodiscard]] failure preprocess(std::span<const std::byte> frame,
-                                 std::span<float, tensor_values> tensor) noexcept;
+[[nodiscard]] failure preprocess(std::span<const std::byte> frame, std::span<float, tensor_values> tensor) noexcept;
 
 }  // namespace accel::examples::digits

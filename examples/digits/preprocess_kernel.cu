@@ -88,8 +88,7 @@ __device__ void measure_ink(const float* grey, shared_state& s) {
     const int first_row = t / grid_columns;
     float own[rows_a_thread];
 #pragma unroll
-    for (int i = 0; i < rows_a_thread; ++i)
-        own[i] = grey[(first_row + i * rows_a_block) * grid_columns + column];
+    for (int i = 0; i < rows_a_thread; ++i) own[i] = grey[(first_row + i * rows_a_block) * grid_columns + column];
 
     if (t < grid_rows) s.max_in_row[t] = 0;
     if (t < grid_columns) {
@@ -98,8 +97,7 @@ __device__ void measure_ink(const float* grey, shared_state& s) {
     }
     // Four warps of their own sum up a corner each.
     const int corner = (t - grid_rows) / 32;
-    if (t >= grid_rows && (t - grid_rows) % 32 == 0 && corner < 4)
-        s.corners[corner] = nth_corner_mean(grey, corner);
+    if (t >= grid_rows && (t - grid_rows) % 32 == 0 && corner < 4) s.corners[corner] = nth_corner_mean(grey, corner);
     __syncthreads();
     if (t < grid_rows) s.page[t] = nth_page_row(s.corners, t);
     __syncthreads();
@@ -178,13 +176,11 @@ __device__ void resize(const float* grey, shared_state& s, float* tensor) {
 __global__ void __launch_bounds__(threads)
     preprocess_kernel(const unsigned char* __restrict__ frame, gpu_scratch* scratch) {
     __shared__ shared_state s;
-    const int row =
-        static_cast<int>(blockIdx.x) * rows_a_block + static_cast<int>(threadIdx.x) / grid_columns;
+    const int row = static_cast<int>(blockIdx.x) * rows_a_block + static_cast<int>(threadIdx.x) / grid_columns;
     const int column = static_cast<int>(threadIdx.x) % grid_columns;
     const unsigned char* cell = frame + row * cell_pixels * static_cast<int>(frame_row_bytes) +
                                 column * cell_pixels * static_cast<int>(frame_channels);
-    scratch->grey[row * grid_columns + column] =
-        holds_words(frame) ? read_cell<true>(cell) : read_cell<false>(cell);
+    scratch->grey[row * grid_columns + column] = holds_words(frame) ? read_cell<true>(cell) : read_cell<false>(cell);
     if (!is_last_block(*scratch)) return;
 
     measure_ink(scratch->grey, s);

@@ -39,8 +39,7 @@ ACCEL_HOST_DEVICE inline float corner_mean(const float* grid, int first_row, int
 
 /// The mean of corner 0 … 3: upper left, upper right, lower left, lower right.
 ACCEL_HOST_DEVICE inline float nth_corner_mean(const float* grid, int n) noexcept {
-    return corner_mean(grid, n < 2 ? 0 : grid_rows - corner_cells,
-                       n % 2 == 0 ? 0 : grid_columns - corner_cells);
+    return corner_mean(grid, n < 2 ? 0 : grid_rows - corner_cells, n % 2 == 0 ? 0 : grid_columns - corner_cells);
 }
 
 /// How far `cell` lies from the first corner's centre (0) to the last one's (1).
@@ -53,9 +52,7 @@ ACCEL_HOST_DEVICE inline float along(int cell, int cells) noexcept {
 struct page_row {
     float left, rise;
 
-    [[nodiscard]] ACCEL_HOST_DEVICE float at(float along_columns) const noexcept {
-        return left + rise * along_columns;
-    }
+    [[nodiscard]] ACCEL_HOST_DEVICE float at(float along_columns) const noexcept { return left + rise * along_columns; }
 };
 
 ACCEL_HOST_DEVICE inline page_row nth_page_row(const float* corners, int row) noexcept {

@@ -52,10 +52,10 @@ std::int64_t squeezed(std::int64_t channels) {
 class squeeze_excite : public torch::nn::Module {
   public:
     explicit squeeze_excite(std::int64_t channels)
-        : narrow_(register_module(
-              "narrow", torch::nn::Conv2d(torch::nn::Conv2dOptions(channels, squeezed(channels), 1)))),
-          widen_(register_module(
-              "widen", torch::nn::Conv2d(torch::nn::Conv2dOptions(squeezed(channels), channels, 1)))) {
+        : narrow_(
+              register_module("narrow", torch::nn::Conv2d(torch::nn::Conv2dOptions(channels, squeezed(channels), 1)))),
+          widen_(
+              register_module("widen", torch::nn::Conv2d(torch::nn::Conv2dOptions(squeezed(channels), channels, 1)))) {
         initialise(narrow_);
         initialise(widen_);
     }
@@ -106,8 +106,8 @@ class mobilenet_v3 final : public image_model {
           hidden_(register_module("hidden", torch::nn::Linear(960, 1280))),
           classes_(register_module("classes", torch::nn::Linear(1280, 1000))) {
         for (const row& each : rows) {
-            blocks_.push_back(register_module("block" + std::to_string(blocks_.size()),
-                                              std::make_shared<inverted_residual>(each)));
+            blocks_.push_back(
+                register_module("block" + std::to_string(blocks_.size()), std::make_shared<inverted_residual>(each)));
         }
     }
     [[nodiscard]] at::Tensor forward(const at::Tensor& image) override {

@@ -18,15 +18,14 @@ class bottleneck : public torch::nn::Module {
   public:
     bottleneck(std::int64_t in, std::int64_t width, std::int64_t stride)
         : first_(register_module("first", std::make_shared<conv_norm>(conv_shape{.in = in, .out = width}))),
-          second_(register_module("second", std::make_shared<conv_norm>(conv_shape{
-                                                .in = width, .out = width, .kernel = 3, .stride = stride}))),
-          third_(register_module(
-              "third", std::make_shared<conv_norm>(
-                           conv_shape{.in = width, .out = width * expansion, .then = activation::none}))) {
+          second_(register_module("second", std::make_shared<conv_norm>(
+                                                conv_shape{.in = width, .out = width, .kernel = 3, .stride = stride}))),
+          third_(register_module("third", std::make_shared<conv_norm>(conv_shape{
+                                              .in = width, .out = width * expansion, .then = activation::none}))) {
         if (stride == 1 && in == width * expansion) return;
         past_ = register_module(
-            "past", std::make_shared<conv_norm>(conv_shape{
-                        .in = in, .out = width * expansion, .stride = stride, .then = activation::none}));
+            "past", std::make_shared<conv_norm>(
+                        conv_shape{.in = in, .out = width * expansion, .stride = stride, .then = activation::none}));
     }
     [[nodiscard]] at::Tensor forward(const at::Tensor& image) {
         at::Tensor out = third_->forward(second_->forward(first_->forward(image)));
@@ -40,8 +39,8 @@ class bottleneck : public torch::nn::Module {
 class resnet50 final : public image_model {
   public:
     resnet50()
-        : first_(register_module("first", std::make_shared<conv_norm>(
-                                              conv_shape{.in = 3, .out = 64, .kernel = 7, .stride = 2}))),
+        : first_(register_module(
+              "first", std::make_shared<conv_norm>(conv_shape{.in = 3, .out = 64, .kernel = 7, .stride = 2}))),
           classes_(register_module("classes", torch::nn::Linear(512 * expansion, 1000))) {
         add(64, 3, 1);
         add(128, 4, 2);
@@ -57,9 +56,8 @@ class resnet50 final : public image_model {
   private:
     void add(std::int64_t width, int count, std::int64_t stride) {
         for (int i = 0; i < count; ++i) {
-            blocks_.push_back(
-                register_module("block" + std::to_string(blocks_.size()),
-                                std::make_shared<bottleneck>(channels_, width, i == 0 ? stride : 1)));
+            blocks_.push_back(register_module("block" + std::to_string(blocks_.size()),
+                                              std::make_shared<bottleneck>(channels_, width, i == 0 ? stride : 1)));
             channels_ = width * expansion;
         }
     }

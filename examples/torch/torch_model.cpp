@@ -48,10 +48,8 @@ struct on_stream {
 /// Within, what torch allocates on the stream comes from this pool, and from no other.
 class private_pool {
   public:
-    private_pool(c10::DeviceIndex device, c10::MempoolId_t pool, CUstream_st* stream)
-        : device_(device), pool_(pool) {
-        allocator::beginAllocateToPool(device, pool,
-                                       [stream](CUstream_st* other) { return other == stream; });
+    private_pool(c10::DeviceIndex device, c10::MempoolId_t pool, CUstream_st* stream) : device_(device), pool_(pool) {
+        allocator::beginAllocateToPool(device, pool, [stream](CUstream_st* other) { return other == stream; });
     }
     private_pool(const private_pool&) = delete;
     private_pool& operator=(const private_pool&) = delete;
@@ -72,8 +70,7 @@ struct recording {
 
 struct torch_model::state {
     explicit state(const torch_model_options& options)
-        : device(c10::kCUDA, static_cast<c10::DeviceIndex>(options.gpu)),
-          type(options.half ? at::kHalf : at::kFloat) {}
+        : device(c10::kCUDA, static_cast<c10::DeviceIndex>(options.gpu)), type(options.half ? at::kHalf : at::kFloat) {}
     state(const state&) = delete;
     state& operator=(const state&) = delete;
     ~state() {
@@ -93,9 +90,7 @@ struct torch_model::state {
             .target_device(device)
             .make_tensor();
     }
-    [[nodiscard]] at::Tensor image(const std::byte* memory) const {
-        return view(memory, {1, channels, side, side});
-    }
+    [[nodiscard]] at::Tensor image(const std::byte* memory) const { return view(memory, {1, channels, side, side}); }
     [[nodiscard]] at::Tensor logits(std::byte* memory) const { return view(memory, {1, classes}); }
     [[nodiscard]] c10::cuda::CUDAStream stream_of(CUstream_st* stream) const {
         return c10::cuda::getStreamFromExternal(stream, device.index());

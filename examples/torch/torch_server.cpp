@@ -25,8 +25,7 @@ void announce(const std::string& endpoint, const vision::torch_model& model) {
     accel::report::wait_for_stop_signal();
 }
 
-int serve_on_gpu(accel::context& context, const std::string& uri, std::int16_t gpu,
-                 vision::torch_model& model) {
+int serve_on_gpu(accel::context& context, const std::string& uri, std::int16_t gpu, vision::torch_model& model) {
     auto options = accel::gpu_service::defaults();
     options.memory = accel::memory_kind::cuda(gpu);
     auto service = accel::gpu_service::listen(context, uri, options);

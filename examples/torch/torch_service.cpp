@@ -21,8 +21,8 @@ void serve(torch_model& model, bool replays, exchange request) {
     const std::byte* const image = request.request().data();
     std::byte* const logits = request.response().data();
     request.mark(stage::inference);
-    const auto given = replays ? model.replay(request.stream(), image, logits)
-                               : model.infer(request.stream(), image, logits);
+    const auto given =
+        replays ? model.replay(request.stream(), image, logits) : model.infer(request.stream(), image, logits);
     if (given)
         (void)request.reply(model.output_bytes());
     else

@@ -119,8 +119,7 @@ class ACCEL_API channel {
 
     /// One blocking call: copies `request` into a slot, waits for the response. A failure that the server
     /// answered is an `error` with the handler's text. Other calls' completions stay queued for poll.
-    [[nodiscard]] result<response> call(std::span<const std::byte> request,
-                                        const submit_options& options = {});
+    [[nodiscard]] result<response> call(std::span<const std::byte> request, const submit_options& options = {});
 
     /// A descriptor that becomes readable when `poll` has something to do, for an epoll loop.
     /// Before sleeping on it: poll until 0, then `arm()`; when that says false, poll again.

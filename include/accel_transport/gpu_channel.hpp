@@ -32,10 +32,9 @@ struct gpu_channel_statistics {
 
 /// Why a GPU-resident channel was lost.
 struct gpu_channel_failure {
-    status reason =
-        status::ok;  ///< ok while it is good; `peer_lost`, `closed`, `protocol_error` …; `unsupported`: a
-                     ///< kernel was compiled with other device headers, and refused
-    std::uint8_t syndrome = 0;  ///< of the first work request that failed, as the adapter numbers them; or 0
+    status reason = status::ok;  ///< ok while it is good; `peer_lost`, `closed`, `protocol_error` …; `unsupported`: a
+                                 ///< kernel was compiled with other device headers, and refused
+    std::uint8_t syndrome = 0;   ///< of the first work request that failed, as the adapter numbers them; or 0
 };
 
 /// A channel whose calls come from kernels: they write requests, post them to the adapter and read responses

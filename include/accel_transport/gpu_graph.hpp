@@ -44,12 +44,11 @@ struct gpu_iteration_stages {
 
 /// Counters of a service of recorded kernels. Those of iterations are known once `stop` has returned ok.
 struct gpu_graph_statistics {
-    std::size_t nodes = 0;         ///< of one recording: the application's and the library's
-    std::uint32_t running = 0;     ///< recordings that have not ended
-    std::uint64_t iterations = 0;  ///< that had requests
-    std::uint64_t requests = 0;    ///< of these iterations
-    std::chrono::nanoseconds
-        mean{};  ///< of an iteration, from its first request's arrival to its last response posted
+    std::size_t nodes = 0;            ///< of one recording: the application's and the library's
+    std::uint32_t running = 0;        ///< recordings that have not ended
+    std::uint64_t iterations = 0;     ///< that had requests
+    std::uint64_t requests = 0;       ///< of these iterations
+    std::chrono::nanoseconds mean{};  ///< of an iteration, from its first request's arrival to its last response posted
     std::chrono::nanoseconds least{};  ///< likewise
     gpu_iteration_stages stages;       ///< of `mean`
 };
@@ -63,8 +62,7 @@ class ACCEL_API gpu_graph {
     /// Gives the work of one iteration to the stream: kernels, copies and memsets within the GPU, nothing
     /// that waits or allocates. It is called once for each instance, before any of them runs, and what it
     /// uses has to stay until they have ended. Work for fewer requests than `batch` is recorded as for all.
-    using recorder =
-        std::function<result<void>(CUstream_st* stream, const device::graph_iteration& iteration)>;
+    using recorder = std::function<result<void>(CUstream_st* stream, const device::graph_iteration& iteration)>;
 
     /// Records and starts. `service` has its memory on a GPU. `invalid_argument`, `unsupported`: what was
     /// recorded, or this driver, will not do; the sentence says why. May block.

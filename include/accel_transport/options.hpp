@@ -27,13 +27,11 @@ enum class encryption : std::uint8_t {
 /// `server_key` (client) or `authorized_keys` (server). Or certificates: `cert_file`, `key_file` and
 /// `ca_file`. Or `insecure`.
 struct security_options {
-    std::string key_file{};    ///< URI `key_file`: this end's private key (PEM), mode 0600
-    std::string server_key{};  ///< URI `server_key`: client; the server's public key, `ed25519:…` or a file
+    std::string key_file{};         ///< URI `key_file`: this end's private key (PEM), mode 0600
+    std::string server_key{};       ///< URI `server_key`: client; the server's public key, `ed25519:…` or a file
     std::string authorized_keys{};  ///< URI `authorized_keys`: server; file of public keys, one a line
-    std::string
-        cert_file{};  ///< URI `cert_file`: this end's certificate (PEM), and those between it and ca_file's
-    std::string
-        ca_file{};  ///< URI `ca_file`: authorities that sign the peers' certificates, and their CRLs (PEM)
+    std::string cert_file{};  ///< URI `cert_file`: this end's certificate (PEM), and those between it and ca_file's
+    std::string ca_file{};    ///< URI `ca_file`: authorities that sign the peers' certificates, and their CRLs (PEM)
     encryption encrypt = encryption::automatic;  ///< URI `encrypt`: auto, required or off
     bool insecure = false;  ///< URI `insecure`: no keys, no encryption; has to be asked for by name
 };
@@ -47,8 +45,8 @@ enum class gpu_engine : std::uint8_t {
 
 /// Which RDMA port `rdma` uses, and how patient its hardware is. The defaults suit one network.
 struct verbs_options {
-    std::string device{};  ///< URI `device`: NAME or NAME:PORT, as in mlx5_0:1; empty: the first that is up
-    int gid_index = -1;    ///< URI `gid_index`: of the port's table; -1: RoCE v2, with an IPv4 address if any
+    std::string device{};   ///< URI `device`: NAME or NAME:PORT, as in mlx5_0:1; empty: the first that is up
+    int gid_index = -1;     ///< URI `gid_index`: of the port's table; -1: RoCE v2, with an IPv4 address if any
     std::uint32_t mtu = 0;  ///< URI `mtu`: 256 to 4096 bytes; 0: the port's
     /// URI `ack_timeout`: how long the device waits for an acknowledgement before it sends again.
     std::chrono::nanoseconds ack_timeout = std::chrono::milliseconds{67};
@@ -107,7 +105,7 @@ struct server_options {
     /// keys. 0: three quarters of the server's own limit; of a `gpu_service`, all of its sessions.
     std::uint32_t max_client_sessions = 0;
     std::size_t max_client_memory_bytes = 0;
-    std::uint32_t max_connections = 4096;  ///< control connections at once; fewer where descriptors are few
+    std::uint32_t max_connections = 4096;      ///< control connections at once; fewer where descriptors are few
     std::uint32_t max_client_connections = 0;  ///< of one client; 0: three quarters of `max_connections`
     /// Handshakes with one address: so many at once, then as many a second.
     std::uint32_t max_handshakes = 1024;

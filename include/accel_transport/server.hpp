@@ -126,8 +126,8 @@ class ACCEL_API server {
   public:
     /// Listens on every URI (`scheme://host:port?key=value…`; port 0: any free one) or on none of them.
     /// May block.
-    [[nodiscard]] static result<server> listen(context& ctx, std::span<const std::string> uris,
-                                               handler service, const server_options& options = {});
+    [[nodiscard]] static result<server> listen(context& ctx, std::span<const std::string> uris, handler service,
+                                               const server_options& options = {});
     [[nodiscard]] static result<server> listen(context& ctx, std::initializer_list<std::string_view> uris,
                                                handler service, const server_options& options = {});
     server(server&&) noexcept;

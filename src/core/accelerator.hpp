@@ -101,8 +101,7 @@ class accelerator_device {
 
     /// A driver thread calls `done(argument)` when all work given to this stream of the application has
     /// ended.
-    [[nodiscard]] virtual result<void> when_ended(CUstream_st* stream, void (*done)(void*),
-                                                  void* argument) = 0;
+    [[nodiscard]] virtual result<void> when_ended(CUstream_st* stream, void (*done)(void*), void* argument) = 0;
 
     /// Records what `work` gives to a stream, between the library's own steps for `memory`'s iterations.
     [[nodiscard]] virtual result<std::unique_ptr<recorded_graph>> record(

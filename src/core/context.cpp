@@ -38,10 +38,8 @@ backend* context_state::find_backend(std::string_view scheme) const noexcept {
 result<backend*> context_state::named_backend(std::string_view scheme) const {
     if (backend* found = find_backend(scheme); found != nullptr) return found;
     std::string known;
-    for (const auto& each : backends_)
-        known += fmt::format("{}{}", known.empty() ? "" : ", ", each->scheme());
-    return error{status::unsupported, 0,
-                 fmt::format("there is no scheme '{}'; there are: {}", scheme, known)};
+    for (const auto& each : backends_) known += fmt::format("{}{}", known.empty() ? "" : ", ", each->scheme());
+    return error{status::unsupported, 0, fmt::format("there is no scheme '{}'; there are: {}", scheme, known)};
 }
 
 namespace {
@@ -101,8 +99,7 @@ result<region> context::allocate(std::size_t size_bytes, memory_kind kind) {
         return core::make_region(*state_, *memory, size_bytes, *gpu, true);
     }
     void* data = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data == MAP_FAILED)
-        return error{status::out_of_memory, errno, fmt::format("cannot map {} bytes", size_bytes)};
+    if (data == MAP_FAILED) return error{status::out_of_memory, errno, fmt::format("cannot map {} bytes", size_bytes)};
     return core::make_region(*state_, static_cast<std::byte*>(data), size_bytes, nullptr, true);
 }
 
@@ -119,9 +116,8 @@ result<region> context::register_memory(void* data, std::size_t size_bytes, memo
 std::vector<scheme_report> context::schemes() const {
     std::vector<scheme_report> reports;
     for (const auto& each : core::behind(state_, "context").backends()) {
-        auto [usable, reason] = state_->inherited()
-                                    ? core::probe_result{false, core::made_before_fork().message}
-                                    : each->examine();
+        auto [usable, reason] =
+            state_->inherited() ? core::probe_result{false, core::made_before_fork().message} : each->examine();
         reports.push_back({std::string{each->scheme()}, usable, std::move(reason)});
     }
     return reports;

@@ -70,10 +70,10 @@ class kernel_client : public kernel_host {
 class kernel_backend {
   public:
     virtual ~kernel_backend() = default;
-    [[nodiscard]] virtual result<std::unique_ptr<kernel_service>> open_service(
-        const poller_options& options, const kernel_options& kernels) = 0;
-    [[nodiscard]] virtual result<std::unique_ptr<kernel_client>> open_client(
-        const poller_options& options, const kernel_options& kernels) = 0;
+    [[nodiscard]] virtual result<std::unique_ptr<kernel_service>> open_service(const poller_options& options,
+                                                                               const kernel_options& kernels) = 0;
+    [[nodiscard]] virtual result<std::unique_ptr<kernel_client>> open_client(const poller_options& options,
+                                                                             const kernel_options& kernels) = 0;
 };
 
 }  // namespace accel::core

@@ -63,8 +63,7 @@ class link : public connection {
     /// `peer_lost`.
     [[nodiscard]] virtual status deliver(const outgoing& message) noexcept = 0;
     /// The same if nothing is lent and the answer goes into its slot, as in most messages.
-    [[nodiscard]] virtual status deliver_plain(std::uint32_t slot,
-                                               std::span<const std::byte> payload) noexcept = 0;
+    [[nodiscard]] virtual status deliver_plain(std::uint32_t slot, std::span<const std::byte> payload) noexcept = 0;
     /// Client: stops touching lent memory of this slot (payload and response_into). True: done. False: a
     /// `buffer_released` event or the late response says when.
     [[nodiscard]] virtual bool retract(std::uint32_t slot) noexcept = 0;
@@ -73,9 +72,7 @@ class link : public connection {
 
     /// True: lent GPU memory of this region is read in place (`written`: written by the peer); else the core
     /// stages it. The first call for a region may take long.
-    [[nodiscard]] virtual bool reaches(const region_state& /*region*/, bool /*written*/) noexcept {
-        return false;
-    }
+    [[nodiscard]] virtual bool reaches(const region_state& /*region*/, bool /*written*/) noexcept { return false; }
 
     /// This end's slots; server: valid after attach.
     [[nodiscard]] virtual slot_memory& send() const noexcept = 0;

@@ -38,9 +38,7 @@ class logger {
 
     /// For lines that a peer can cause: ten a second of the same text for one `peer` (core/log_limiter.hpp).
     /// `peer` is its name without what it can change at will, such as a port. Use it in the same expression.
-    [[nodiscard]] constexpr logger limited(std::string_view peer = {}) const noexcept {
-        return logger{true, peer};
-    }
+    [[nodiscard]] constexpr logger limited(std::string_view peer = {}) const noexcept { return logger{true, peer}; }
 
     static void set_level(log_level lowest) noexcept { threshold.store(lowest, std::memory_order_relaxed); }
     [[nodiscard]] static bool enabled(log_level level) noexcept {

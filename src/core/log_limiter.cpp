@@ -47,8 +47,7 @@ bool log_limiter::take_peer(const void* reason, std::string_view peer, std::uint
     return take(peers_[hash % peers_.size()], stamp, lines_of_peer);
 }
 
-std::optional<std::uint64_t> log_limiter::allow(const void* reason, std::string_view peer,
-                                                nanoseconds at) noexcept {
+std::optional<std::uint64_t> log_limiter::allow(const void* reason, std::string_view peer, nanoseconds at) noexcept {
     const auto second = static_cast<std::uint64_t>(at / std::chrono::seconds{1});
     reason_lines& lines = find(reason);
     if (take_peer(reason, peer, second) && take(lines.passed, second, lines_of_reason))

@@ -17,8 +17,7 @@ struct log_line {
     static constexpr std::size_t max_bytes = 992;
 
     std::chrono::system_clock::time_point at;
-    std::uint64_t
-        dropped;  ///< lines that had found no room when this one was logged, since the ring was made
+    std::uint64_t dropped;  ///< lines that had found no room when this one was logged, since the ring was made
     log_level level;
     std::uint16_t length;
     std::array<char, max_bytes> bytes;

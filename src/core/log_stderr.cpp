@@ -34,16 +34,14 @@ spdlog::level::level_enum spdlog_level(log_level level) noexcept {
 }  // namespace
 
 struct log_stderr::pattern {
-    spdlog::pattern_formatter formatter{"%Y-%m-%d %H:%M:%S.%e [%n] %l: %v", spdlog::pattern_time_type::local,
-                                        "\n"};
+    spdlog::pattern_formatter formatter{"%Y-%m-%d %H:%M:%S.%e [%n] %l: %v", spdlog::pattern_time_type::local, "\n"};
     spdlog::memory_buf_t line;
 };
 
 log_stderr::log_stderr() : pattern_(std::make_unique<pattern>()) {}
 log_stderr::~log_stderr() = default;
 
-std::string_view log_stderr::format(std::chrono::system_clock::time_point at, log_level level,
-                                    std::string_view text) {
+std::string_view log_stderr::format(std::chrono::system_clock::time_point at, log_level level, std::string_view text) {
     const spdlog::details::log_msg message{
         at, spdlog::source_loc{}, "accel", spdlog_level(level), {text.data(), text.size()}};
     pattern_->line.clear();

@@ -53,8 +53,7 @@ class signals_blocked {
     sigset_t before_;
 };
 
-std::size_t format_text(char* out, std::size_t room, fmt::string_view text,
-                        fmt::format_args values) noexcept {
+std::size_t format_text(char* out, std::size_t room, fmt::string_view text, fmt::format_args values) noexcept {
     constexpr std::string_view cut = "...";
     std::size_t length = 0;
     try {
@@ -112,8 +111,7 @@ log_writer* log_writer::get() noexcept {
     return known;
 }
 
-bool log_writer::write(log_level level, fmt::string_view text, fmt::format_args values,
-                       std::uint64_t unsaid) noexcept {
+bool log_writer::write(log_level level, fmt::string_view text, fmt::format_args values, std::uint64_t unsaid) noexcept {
     log_line* const line = ring_.claim();
     if (line != nullptr) {
         fill(*line, level, text, values, unsaid);
@@ -162,16 +160,14 @@ void log_writer::tell_dropped(std::uint64_t until) noexcept {
     const std::uint64_t reported = reported_.load(std::memory_order_relaxed);
     if (until <= reported) return;
     std::array<char, 128> text;
-    const char* const end =
-        fmt::format_to(text.data(), "{} log lines were dropped: they came faster than they could be written",
-                       until - reported);
+    const char* const end = fmt::format_to(
+        text.data(), "{} log lines were dropped: they came faster than they could be written", until - reported);
     emit(std::chrono::system_clock::now(), log_level::warning, {text.data(), end});
     reported_.store(until, std::memory_order_release);
 }
 
 /// Until it is written: the ring fills meanwhile. A sink that comes while standard error is stuck gets it.
-void log_writer::emit(std::chrono::system_clock::time_point at, log_level level,
-                      std::string_view text) noexcept {
+void log_writer::emit(std::chrono::system_clock::time_point at, log_level level, std::string_view text) noexcept {
     emitting_.store(true, std::memory_order_relaxed);
     try {
         std::string_view rest;
@@ -206,9 +202,7 @@ bool log_writer::call_sinks(log_level level, std::string_view text) {
 bool log_writer::flush(nanoseconds within) noexcept {
     const std::uint64_t lines = ring_.claimed();
     const std::uint64_t dropped = ring_.dropped();
-    const auto written = [&] {
-        return ring_.taken() >= lines && reported_.load(std::memory_order_acquire) >= dropped;
-    };
+    const auto written = [&] { return ring_.taken() >= lines && reported_.load(std::memory_order_acquire) >= dropped; };
     if (written()) return true;
     if (on_log_thread) return false;
     start();

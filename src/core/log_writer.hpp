@@ -39,8 +39,7 @@ class log_writer {
 
     // Any thread:
     /// False: there was no room, and the line is dropped. `unsaid` lines like this were kept back before it.
-    bool write(log_level level, fmt::string_view text, fmt::format_args values,
-               std::uint64_t unsaid) noexcept;
+    bool write(log_level level, fmt::string_view text, fmt::format_args values, std::uint64_t unsaid) noexcept;
     bool flush(nanoseconds within) noexcept;
     [[nodiscard]] std::shared_ptr<log_sink> add(log_function function);
     void remove(const std::shared_ptr<log_sink>& sink) noexcept;

@@ -43,8 +43,7 @@ constexpr std::array<unit, 4> time_units{{{"ns", 1}, {"us", 1'000}, {"ms", 1'000
 
 bool parse_value(std::string_view text, std::uint32_t& out) {
     std::uint64_t value = 0;
-    if (!parse_number(text, plain_units, value) || value > std::numeric_limits<std::uint32_t>::max())
-        return false;
+    if (!parse_number(text, plain_units, value) || value > std::numeric_limits<std::uint32_t>::max()) return false;
     out = static_cast<std::uint32_t>(value);
     return true;
 }
@@ -213,12 +212,11 @@ result<void> set_option(const std::array<option_key<Options>, Count>& keys, std:
     for (const auto& each : keys) {
         if (each.name != name) continue;
         if (each.set(options, value)) return {};
-        return error{
-            status::invalid_argument, 0,
-            fmt::format("option {}: '{}' is no good value (durations 20us 500ms 2s, sizes 64K 1M, switches "
-                        "true false, poll busy adaptive block, memory host cuda:0, priority normal high, "
-                        "engine auto direct proxy, encrypt auto required off)",
-                        name, value)};
+        return error{status::invalid_argument, 0,
+                     fmt::format("option {}: '{}' is no good value (durations 20us 500ms 2s, sizes 64K 1M, switches "
+                                 "true false, poll busy adaptive block, memory host cuda:0, priority normal high, "
+                                 "engine auto direct proxy, encrypt auto required off)",
+                                 name, value)};
     }
     std::string known;
     for (const auto& each : keys) known += fmt::format("{}{}", known.empty() ? "" : ", ", each.name);
@@ -259,8 +257,7 @@ result<channel_options> checked(channel_options options) {
                                       {"close_timeout", options.close_timeout},
                                       {"backoff_min", options.backoff_min}})
         if (value <= nanoseconds{0}) return out_of_bounds(name, "more than 0");
-    if (options.backoff_max < options.backoff_min)
-        return out_of_bounds("backoff_max", "at least backoff_min");
+    if (options.backoff_max < options.backoff_min) return out_of_bounds("backoff_max", "at least backoff_min");
     if (options.spin < nanoseconds{0}) return out_of_bounds("spin", "0 or more");
     if (auto good = check(options.security); !good) return good.error();
     if (auto good = check(options.verbs); !good) return good.error();
@@ -270,12 +267,9 @@ result<channel_options> checked(channel_options options) {
 result<server_options> checked(server_options options) {
     if (options.workers > 256) return out_of_bounds("workers", "0 to 256");
     if (options.max_sessions == 0) return out_of_bounds("max_sessions", "1 or more");
-    if (options.max_slots == 0 || options.max_slots > max_slots)
-        return out_of_bounds("max_slots", "1 to 65536");
-    if (options.max_request_bytes > max_payload_bytes)
-        return out_of_bounds("max_request_bytes", "at most 1G");
-    if (options.max_response_bytes > max_payload_bytes)
-        return out_of_bounds("max_response_bytes", "at most 1G");
+    if (options.max_slots == 0 || options.max_slots > max_slots) return out_of_bounds("max_slots", "1 to 65536");
+    if (options.max_request_bytes > max_payload_bytes) return out_of_bounds("max_request_bytes", "at most 1G");
+    if (options.max_response_bytes > max_payload_bytes) return out_of_bounds("max_response_bytes", "at most 1G");
     if (options.max_exchanges == 0) return out_of_bounds("max_exchanges", "1 or more");
     if (options.max_connections == 0) return out_of_bounds("max_connections", "1 or more");
     if (options.max_handshakes < 4) return out_of_bounds("max_handshakes", "4 or more");
@@ -304,11 +298,10 @@ result<server_options> apply_options(const std::vector<uri>& sources, server_opt
         for (const auto& [name, value] : source.options) {
             for (const auto& [other_name, other_value] : seen) {
                 if (other_name == name && other_value != value) {
-                    return error{
-                        status::invalid_argument, 0,
-                        fmt::format("option {} is given as '{}' and as '{}'; options count for the whole "
-                                    "server, give it once",
-                                    name, other_value, value)};
+                    return error{status::invalid_argument, 0,
+                                 fmt::format("option {} is given as '{}' and as '{}'; options count for the whole "
+                                             "server, give it once",
+                                             name, other_value, value)};
                 }
             }
             seen.emplace_back(name, value);

@@ -19,8 +19,7 @@ void add_verbs_backends([[maybe_unused]] context_state& context, backends& all) 
     all.push_back(verbs::make_rdma_backend(context, {.name = "rdma", .fills_gpus = false}));
     all.push_back(gpu::make_backend(context));
 #else
-    for (const char* scheme : {"gdr", "rdma", "gpu"})
-        all.push_back(make_left_out_backend(scheme, "ACCEL_VERBS"));
+    for (const char* scheme : {"gdr", "rdma", "gpu"}) all.push_back(make_left_out_backend(scheme, "ACCEL_VERBS"));
 #endif
 }
 

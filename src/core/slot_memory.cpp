@@ -32,16 +32,13 @@ slot_memory::slot_memory(std::uint32_t count, std::size_t capacity, slot_place p
     : count_(count),
       capacity_(capacity),
       stride_(stride_for(place.gpu == nullptr ? capacity : text_room)),
-      payload_stride_(place.gpu == nullptr ? stride_
-                                           : round_up(std::max<std::size_t>(capacity, 1), gpu_line)),
+      payload_stride_(place.gpu == nullptr ? stride_ : round_up(std::max<std::size_t>(capacity, 1), gpu_line)),
       place_(std::move(place)) {}
 
-result<std::shared_ptr<slot_memory>> slot_memory::create(std::uint32_t count, std::size_t capacity,
-                                                         slot_place place) {
+result<std::shared_ptr<slot_memory>> slot_memory::create(std::uint32_t count, std::size_t capacity, slot_place place) {
     if (count == 0 || count > max_slots || capacity > max_payload_bytes) {
-        return error{
-            status::invalid_argument, 0,
-            fmt::format("slots have to be 1 to {} of at most {} bytes", max_slots, max_payload_bytes)};
+        return error{status::invalid_argument, 0,
+                     fmt::format("slots have to be 1 to {} of at most {} bytes", max_slots, max_payload_bytes)};
     }
     std::shared_ptr<slot_memory> made(new slot_memory(count, capacity, std::move(place)));
     if (auto mapped = made->map(); !mapped) return mapped.error();
@@ -59,12 +56,12 @@ std::shared_ptr<slot_memory> slot_memory::over(std::byte* base, std::uint32_t co
 }
 
 result<void> slot_memory::map() {
-    void* base = ::mmap(nullptr, size_bytes(), PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* base =
+        ::mmap(nullptr, size_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) {
-        return error{status::out_of_memory, errno,
-                     fmt::format("cannot map {} bytes for {} slots; ask for fewer or smaller ones",
-                                 size_bytes(), count_)};
+        return error{
+            status::out_of_memory, errno,
+            fmt::format("cannot map {} bytes for {} slots; ask for fewer or smaller ones", size_bytes(), count_)};
     }
     base_ = static_cast<std::byte*>(base);
     payloads_ = base_ + extension_room + header_bytes;

@@ -25,28 +25,21 @@ struct slot_place {
 /// the headers stay on the host, and behind each there is room for a short text (`text_room`).
 class slot_memory {
   public:
-    [[nodiscard]] static result<std::shared_ptr<slot_memory>> create(std::uint32_t count,
-                                                                     std::size_t capacity,
+    [[nodiscard]] static result<std::shared_ptr<slot_memory>> create(std::uint32_t count, std::size_t capacity,
                                                                      slot_place place = {});
     /// Over memory of another owner, on the host or a GPU: slot i begins at `base + i * stride`, in one
     /// piece.
-    [[nodiscard]] static std::shared_ptr<slot_memory> over(std::byte* base, std::uint32_t count,
-                                                           std::size_t capacity, std::size_t stride);
+    [[nodiscard]] static std::shared_ptr<slot_memory> over(std::byte* base, std::uint32_t count, std::size_t capacity,
+                                                           std::size_t stride);
     ~slot_memory();
     slot_memory(const slot_memory&) = delete;
     slot_memory& operator=(const slot_memory&) = delete;
 
     [[nodiscard]] std::uint32_t count() const noexcept { return count_; }
     [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }  ///< payload bytes a slot
-    [[nodiscard]] std::byte* header(std::uint32_t i) const noexcept {
-        return base_ + i * stride_ + extension_room;
-    }
-    [[nodiscard]] std::byte* payload(std::uint32_t i) const noexcept {
-        return payloads_ + i * payload_stride_;
-    }
-    [[nodiscard]] std::span<std::byte> room(std::uint32_t i) const noexcept {
-        return {payload(i), capacity_};
-    }
+    [[nodiscard]] std::byte* header(std::uint32_t i) const noexcept { return base_ + i * stride_ + extension_room; }
+    [[nodiscard]] std::byte* payload(std::uint32_t i) const noexcept { return payloads_ + i * payload_stride_; }
+    [[nodiscard]] std::span<std::byte> room(std::uint32_t i) const noexcept { return {payload(i), capacity_}; }
 
     /// Header and payload are not in one piece.
     [[nodiscard]] bool split() const noexcept { return place_.gpu != nullptr; }

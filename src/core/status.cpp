@@ -33,8 +33,8 @@ std::string_view to_string(status s) noexcept {
 
 void end_with(const error& failure) noexcept {
     const std::string_view code = to_string(failure.code);
-    std::fprintf(stderr, "accel: value() of a result that holds an error (%.*s): %s\n",
-                 static_cast<int>(code.size()), code.data(), failure.message.c_str());
+    std::fprintf(stderr, "accel: value() of a result that holds an error (%.*s): %s\n", static_cast<int>(code.size()),
+                 code.data(), failure.message.c_str());
     std::abort();
 }
 

@@ -35,9 +35,8 @@ std::optional<std::string> percent_decoded(std::string_view text) {
 }
 
 bool is_scheme(std::string_view text) {
-    return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
-        return std::islower(c) != 0 || std::isdigit(c) != 0;
-    });
+    return !text.empty() && std::all_of(text.begin(), text.end(),
+                                        [](unsigned char c) { return std::islower(c) != 0 || std::isdigit(c) != 0; });
 }
 
 /// A name or an address; in brackets an IPv6 address, with a zone if it has one (RFC 3986 3.2.2, RFC 6874).
@@ -45,8 +44,7 @@ bool is_host(std::string_view text, bool bracketed) {
     const std::string_view marks = bracketed ? ":.%-_" : ".-_*";
     return !text.empty() && (!bracketed || text.find(':') != std::string_view::npos) &&
            std::all_of(text.begin(), text.end(), [marks](unsigned char c) {
-               return (c < 0x80 && std::isalnum(c) != 0) ||
-                      marks.find(static_cast<char>(c)) != std::string_view::npos;
+               return (c < 0x80 && std::isalnum(c) != 0) || marks.find(static_cast<char>(c)) != std::string_view::npos;
            });
 }
 
@@ -79,8 +77,7 @@ complaint split_options(std::string_view query, uri& out) {
         query.remove_prefix(std::min(query.size(), pair.size() + 1));
         if (pair.empty()) continue;
         const auto equals = pair.find('=');
-        if (equals == 0 || equals == std::string_view::npos)
-            return fmt::format("option '{}' is not key=value", pair);
+        if (equals == 0 || equals == std::string_view::npos) return fmt::format("option '{}' is not key=value", pair);
         auto key = percent_decoded(pair.substr(0, equals));
         auto value = percent_decoded(pair.substr(equals + 1));
         if (!key || !value)
@@ -106,8 +103,7 @@ complaint bad_scheme(std::string_view scheme) {
     std::string lower(scheme);
     std::transform(lower.begin(), lower.end(), lower.begin(),
                    [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    return lower != scheme && is_scheme(lower) ? fmt::format("schemes are lower case: {}://", lower)
-                                               : "no scheme";
+    return lower != scheme && is_scheme(lower) ? fmt::format("schemes are lower case: {}://", lower) : "no scheme";
 }
 
 }  // namespace

@@ -25,9 +25,8 @@ result<memory_kind> kind_of(const void* memory) {
         return memory_kind::host();
     }
     if (found.type == cudaMemoryTypeManaged) {
-        return error{
-            status::unsupported, 0,
-            "managed memory moves between host and GPU; register memory of cudaMalloc or of the host"};
+        return error{status::unsupported, 0,
+                     "managed memory moves between host and GPU; register memory of cudaMalloc or of the host"};
     }
     if (found.type == cudaMemoryTypeDevice) return memory_kind::cuda(static_cast<std::int16_t>(found.device));
     return memory_kind::host();
@@ -79,9 +78,9 @@ result<void> cuda_accelerator::check(const void* memory, std::size_t bytes, memo
     const auto found = kind_of(memory);
     if (!found) return found.error();
     if (found.value() != said) {
-        return error{status::invalid_argument, 0,
-                     fmt::format("this memory is {}, not {}: register it as what it is",
-                                 name_of(found.value()), name_of(said))};
+        return error{
+            status::invalid_argument, 0,
+            fmt::format("this memory is {}, not {}: register it as what it is", name_of(found.value()), name_of(said))};
     }
     if (said == memory_kind::host()) return {};
     const auto address = reinterpret_cast<std::uintptr_t>(memory);
@@ -89,9 +88,9 @@ result<void> cuda_accelerator::check(const void* memory, std::size_t bytes, memo
     const auto all = find_allocation(address);
     if (!all) return all.error();
     if (bytes > all.value().base + all.value().bytes - address) {
-        return error{status::invalid_argument, 0,
-                     fmt::format("{} bytes from here end behind the GPU allocation of {} bytes", bytes,
-                                 all.value().bytes)};
+        return error{
+            status::invalid_argument, 0,
+            fmt::format("{} bytes from here end behind the GPU allocation of {} bytes", bytes, all.value().bytes)};
     }
     return {};
 }
@@ -108,8 +107,8 @@ result<bool> cuda_accelerator::pin(void* memory, std::size_t bytes) {
 
 /// What an emulated adapter has for registers is memory.
 result<bool> cuda_accelerator::pin_registers(void* page, std::size_t bytes) {
-    const auto code = cudaHostRegister(
-        page, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped | cudaHostRegisterIoMemory);
+    const auto code =
+        cudaHostRegister(page, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped | cudaHostRegisterIoMemory);
     if (code == cudaSuccess) return true;
     (void)cudaGetLastError();
     if (code == cudaErrorHostMemoryAlreadyRegistered) return false;

@@ -8,8 +8,7 @@
 namespace accel::cuda {
 
 // `cudaGetDevice` does not tell device 0 from none, and setting it would make a context there.
-current_device::current_device(int ordinal) noexcept
-    : before_(current_context()), code_(cudaSetDevice(ordinal)) {}
+current_device::current_device(int ordinal) noexcept : before_(current_context()), code_(cudaSetDevice(ordinal)) {}
 
 current_device::~current_device() {
     set_current_context(before_);

@@ -29,9 +29,9 @@ result<std::unique_ptr<device>> device::open(int ordinal) {
     if (const auto code = cudaGetDeviceCount(&count); code != cudaSuccess)
         return call_failed("no GPU can be used", code);
     if (ordinal < 0 || ordinal >= count) {
-        return error{status::unsupported, 0,
-                     fmt::format("there is no cuda:{}; this process sees {} GPU{}", ordinal, count,
-                                 count == 1 ? "" : "s")};
+        return error{
+            status::unsupported, 0,
+            fmt::format("there is no cuda:{}; this process sees {} GPU{}", ordinal, count, count == 1 ? "" : "s")};
     }
     cudaDeviceProp properties{};
     if (const auto code = cudaGetDeviceProperties(&properties, ordinal); code != cudaSuccess)
@@ -116,9 +116,9 @@ result<void> device::when_ended(CUstream_st* stream, void (*done)(void*), void* 
     return {};
 }
 
-result<std::unique_ptr<core::recorded_graph>> device::record(
-    const accel::device::service_ref& service, const accel::device::detail::graph_memory& memory,
-    const std::function<result<void>(CUstream_st*)>& work) {
+result<std::unique_ptr<core::recorded_graph>> device::record(const accel::device::service_ref& service,
+                                                             const accel::device::detail::graph_memory& memory,
+                                                             const std::function<result<void>(CUstream_st*)>& work) {
     return recorded_graph::record(ordinal_, service, memory, work);
 }
 

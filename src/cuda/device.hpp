@@ -32,9 +32,7 @@ class device final : public core::accelerator_device {
     [[nodiscard]] result<std::unique_ptr<core::recorded_graph>> record(
         const accel::device::service_ref& service, const accel::device::detail::graph_memory& memory,
         const std::function<result<void>(CUstream_st*)>& work) override;
-    [[nodiscard]] std::size_t allocated() const noexcept override {
-        return allocated_.load(std::memory_order_relaxed);
-    }
+    [[nodiscard]] std::size_t allocated() const noexcept override { return allocated_.load(std::memory_order_relaxed); }
     [[nodiscard]] bool alive() const noexcept override { return !failed_.load(std::memory_order_relaxed); }
     void make_inbound_visible() noexcept override;
 

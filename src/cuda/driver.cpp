@@ -55,16 +55,13 @@ result<allocation> find_allocation(std::uintptr_t address) {
     if (call == nullptr) return too_old("cuMemGetAddressRange");
     CUdeviceptr base = 0;
     std::size_t bytes = 0;
-    if (const CUresult code = call(&base, &bytes, address); code != CUDA_SUCCESS) {
-        return error{status::invalid_argument, static_cast<int>(code),
-                     "no allocation of a GPU's holds this address"};
-    }
+    if (const CUresult code = call(&base, &bytes, address); code != CUDA_SUCCESS)
+        return error{status::invalid_argument, static_cast<int>(code), "no allocation of a GPU's holds this address"};
     return allocation{static_cast<std::uintptr_t>(base), bytes};
 }
 
 result<int> export_dma_buf(std::uintptr_t begin, std::size_t bytes, bool pcie) {
-    static auto* const call =
-        entry_point<decltype(::cuMemGetHandleForAddressRange)>("cuMemGetHandleForAddressRange");
+    static auto* const call = entry_point<decltype(::cuMemGetHandleForAddressRange)>("cuMemGetHandleForAddressRange");
     if (call == nullptr) return too_old("cuMemGetHandleForAddressRange");
     unsigned long long flags = 0;
 #if CUDA_VERSION >= 12080
@@ -75,11 +72,10 @@ result<int> export_dma_buf(std::uintptr_t begin, std::size_t bytes, bool pcie) {
     int fd = -1;
     const CUresult code = call(&fd, begin, bytes, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, flags);
     if (code != CUDA_SUCCESS) {
-        return error{
-            status::unsupported, static_cast<int>(code),
-            fmt::format("the CUDA driver exports no dma-buf of this memory (CUresult {}); it needs the "
-                        "open kernel modules of the driver and Linux 5.12",
-                        static_cast<int>(code))};
+        return error{status::unsupported, static_cast<int>(code),
+                     fmt::format("the CUDA driver exports no dma-buf of this memory (CUresult {}); it needs the "
+                                 "open kernel modules of the driver and Linux 5.12",
+                                 static_cast<int>(code))};
     }
     return fd;
 }

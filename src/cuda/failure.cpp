@@ -14,8 +14,7 @@ error call_failed(std::string_view what, int code) {
     if (failure == cudaErrorMemoryAllocation) meaning = status::out_of_memory;
     if (failure == cudaErrorNotSupported) meaning = status::unsupported;
     if (is_fatal(code)) meaning = status::device_lost;
-    return {meaning, code,
-            fmt::format("{}: {} ({})", what, cudaGetErrorString(failure), cudaGetErrorName(failure))};
+    return {meaning, code, fmt::format("{}: {} ({})", what, cudaGetErrorString(failure), cudaGetErrorName(failure))};
 }
 
 bool is_fatal(int code) noexcept {

@@ -23,8 +23,8 @@ copying copying_of(std::size_t bytes) {
 }
 
 /// One thread waits; with `copying::within` all bring the requests to where they are looked for.
-__global__ void gather_requests(accel::device::service_ref service,
-                                accel::device::detail::graph_memory memory, copying copies) {
+__global__ void gather_requests(accel::device::service_ref service, accel::device::detail::graph_memory memory,
+                                copying copies) {
     if (threadIdx.x == 0) accel::device::detail::gather(service, memory);
     if (copies == copying::within) {
         __syncthreads();
@@ -45,8 +45,7 @@ __global__ void copy_requests(accel::device::detail::graph_memory memory) {
 }
 
 __global__ void copy_responses(accel::device::detail::graph_memory memory) {
-    if (blockIdx.x == 0 && threadIdx.x == 0)
-        accel::device::detail::mark_point(memory, iteration_point::worked);
+    if (blockIdx.x == 0 && threadIdx.x == 0) accel::device::detail::mark_point(memory, iteration_point::worked);
     accel::device::detail::copy_out(memory, std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x,
                                     std::uint64_t{gridDim.x} * blockDim.x);
 }
@@ -64,8 +63,7 @@ __global__ void send_responses(accel::device::service_ref service, accel::device
     __syncthreads();
     if (threadIdx.x != 0) return;
     accel::device::detail::mark_point(memory, iteration_point::answered);
-    if (memory.state->stopped == 0)
-        (void)cudaGraphLaunch(cudaGetCurrentGraphExec(), cudaStreamGraphTailLaunch);
+    if (memory.state->stopped == 0) (void)cudaGraphLaunch(cudaGetCurrentGraphExec(), cudaStreamGraphTailLaunch);
     accel::device::detail::count_iteration(memory);
 }
 

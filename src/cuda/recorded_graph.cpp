@@ -27,9 +27,10 @@ error refused(std::string_view what, cudaError_t code) {
 
 }  // namespace
 
-result<std::unique_ptr<core::recorded_graph>> recorded_graph::record(
-    int ordinal, const accel::device::service_ref& service, const accel::device::detail::graph_memory& memory,
-    const recorder& work) {
+result<std::unique_ptr<core::recorded_graph>> recorded_graph::record(int ordinal,
+                                                                     const accel::device::service_ref& service,
+                                                                     const accel::device::detail::graph_memory& memory,
+                                                                     const recorder& work) {
     const current_device current(ordinal);
     if (current.code() != cudaSuccess) return call_failed("no such GPU", current.code());
     std::unique_ptr<recorded_graph> made(new recorded_graph(ordinal));
@@ -50,8 +51,7 @@ recorded_graph::~recorded_graph() {
 
 /// Other threads may allocate meanwhile, and so may `work`, where it has to.
 result<void> recorded_graph::capture(const accel::device::service_ref& service,
-                                     const accel::device::detail::graph_memory& memory,
-                                     const recorder& work) {
+                                     const accel::device::detail::graph_memory& memory, const recorder& work) {
     const auto code = cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed);
     if (code != cudaSuccess) return call_failed("nothing can be recorded", code);
     result<void> filled = fill(service, memory, work);
@@ -72,10 +72,8 @@ result<void> recorded_graph::fill(const accel::device::service_ref& service,
 
 result<void> recorded_graph::instantiate() {
     auto code = cudaGraphInstantiate(&ready_, graph_, cudaGraphInstantiateFlagDeviceLaunch);
-    if (code != cudaSuccess) {
-        return refused("a service's graph has kernels, copies and memsets on its own GPU, nothing else",
-                       code);
-    }
+    if (code != cudaSuccess)
+        return refused("a service's graph has kernels, copies and memsets on its own GPU, nothing else", code);
     code = cudaGraphUpload(ready_, stream_);
     if (code == cudaSuccess) code = cudaStreamSynchronize(stream_);
     return checked("the graph cannot be brought to the GPU", code);

@@ -18,8 +18,8 @@ class recorded_graph final : public core::recorded_graph {
   public:
     using recorder = std::function<result<void>(CUstream_st*)>;
     [[nodiscard]] static result<std::unique_ptr<core::recorded_graph>> record(
-        int ordinal, const accel::device::service_ref& service,
-        const accel::device::detail::graph_memory& memory, const recorder& work);
+        int ordinal, const accel::device::service_ref& service, const accel::device::detail::graph_memory& memory,
+        const recorder& work);
     ~recorded_graph() override;
     recorded_graph(const recorded_graph&) = delete;
     recorded_graph& operator=(const recorded_graph&) = delete;
@@ -31,8 +31,7 @@ class recorded_graph final : public core::recorded_graph {
   private:
     explicit recorded_graph(int ordinal) noexcept : ordinal_(ordinal) {}
     [[nodiscard]] result<void> capture(const accel::device::service_ref& service,
-                                       const accel::device::detail::graph_memory& memory,
-                                       const recorder& work);
+                                       const accel::device::detail::graph_memory& memory, const recorder& work);
     [[nodiscard]] result<void> fill(const accel::device::service_ref& service,
                                     const accel::device::detail::graph_memory& memory, const recorder& work);
     [[nodiscard]] result<void> instantiate();

@@ -17,8 +17,7 @@ constexpr std::size_t index_of(core::stream_mark what) noexcept {
 
 }  // namespace
 
-result<std::unique_ptr<stream>> stream::create(int ordinal, stream_priority priority,
-                                               std::atomic<bool>& failed) {
+result<std::unique_ptr<stream>> stream::create(int ordinal, stream_priority priority, std::atomic<bool>& failed) {
     std::unique_ptr<stream> made(new stream(ordinal, failed));
     const current_device current(ordinal);
     if (current.code() != cudaSuccess) return call_failed("no such GPU", current.code());
@@ -30,8 +29,7 @@ result<std::unique_ptr<stream>> stream::create(int ordinal, stream_priority prio
         code != cudaSuccess)
         return call_failed("no CUDA stream", code);
     for (auto& event : made->events_)
-        if (const auto code = cudaEventCreate(&event); code != cudaSuccess)
-            return call_failed("no CUDA event", code);
+        if (const auto code = cudaEventCreate(&event); code != cudaSuccess) return call_failed("no CUDA event", code);
     for (auto& event : made->piece_events_)
         if (const auto code = cudaEventCreateWithFlags(&event, cudaEventDisableTiming); code != cudaSuccess)
             return call_failed("no CUDA event", code);

@@ -87,8 +87,7 @@ result<wanted_device> parse_wanted(const std::string& text) {
 std::string_view unfit(const ibv_device& candidate) noexcept {
     if (candidate.transport_type == IBV_TRANSPORT_IWARP)
         return "it is an iWARP device, which has no write with immediate data";
-    if (candidate.transport_type != IBV_TRANSPORT_IB)
-        return "it has no reliable connections of InfiniBand's kind";
+    if (candidate.transport_type != IBV_TRANSPORT_IB) return "it has no reliable connections of InfiniBand's kind";
     return {};
 }
 
@@ -126,8 +125,7 @@ result<std::shared_ptr<device>> open_port(ibv_device& candidate, const wanted_de
     context_handle context(ibv_open_device(&candidate));
     if (!context) {
         if (core::out_of_descriptors(errno)) return core::no_descriptor_left("for the RDMA device", errno);
-        return error{status::unsupported, errno,
-                     "it cannot be opened; look at the permissions of /dev/infiniband"};
+        return error{status::unsupported, errno, "it cannot be opened; look at the permissions of /dev/infiniband"};
     }
     ibv_device_attr limits{};
     if (const int failed = ibv_query_device(context.get(), &limits); failed != 0)
@@ -181,24 +179,21 @@ result<std::shared_ptr<device>> device::open(const verbs_options& wanted, const 
         const std::string name = ibv_get_device_name(candidate);
         if (!which->name.empty() && which->name != name) continue;
         auto opened = open_port(*candidate, *which, wanted, near_host);
-        if (opened.code() == status::invalid_argument || opened.code() == status::system_error)
-            return opened.error();
+        if (opened.code() == status::invalid_argument || opened.code() == status::system_error) return opened.error();
         if (!opened)
             reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", name, opened.error().message);
         else if (!best || ((*opened)->port().holds_host && !best->port().holds_host))
             best = std::move(*opened);
     }
     if (best) return best;
-    if (reasons.empty())
-        reasons = fmt::format("there is no RDMA device '{}'; ibv_devices lists them", which->name);
+    if (reasons.empty()) reasons = fmt::format("there is no RDMA device '{}'; ibv_devices lists them", which->name);
     return error{status::unsupported, 0, reasons};
 }
 
 std::string device::describe() const {
     return fmt::format("{} port {}, {} at {} (GID {}), MTU {}{}{}, queues driven {}", name(), port_.number,
-                       port_.ethernet ? "RoCE" : fmt::format("InfiniBand LID {}", port_.lid),
-                       to_text(port_.gid), port_.gid_index, mtu_bytes(port_.mtu),
-                       emulation_.empty() ? "" : ", ", emulation_,
+                       port_.ethernet ? "RoCE" : fmt::format("InfiniBand LID {}", port_.lid), to_text(port_.gid),
+                       port_.gid_index, mtu_bytes(port_.mtu), emulation_.empty() ? "" : ", ", emulation_,
                        driver_ != nullptr ? "directly" : "by libibverbs");
 }
 

@@ -38,8 +38,7 @@ class device {
     /// Where this device's queues lie, which are then driven directly; null: by libibverbs.
     [[nodiscard]] const mlx5_driver* driver() const noexcept { return driver_; }
 
-    device(context_handle context, const port_address& port, const ibv_device_attr& limits,
-           const mlx5_driver* driver);
+    device(context_handle context, const port_address& port, const ibv_device_attr& limits, const mlx5_driver* driver);
 
   private:
     context_handle context_;

@@ -35,28 +35,25 @@ result<std::shared_ptr<domain>> domain::create(std::shared_ptr<device> on) {
 domain::domain(std::shared_ptr<device> on, domain_handle handle) noexcept
     : device_(std::move(on)), handle_(std::move(handle)) {}
 
-result<region_handle> domain::register_memory(std::span<std::byte> range, access use,
-                                              core::accelerator_device* gpu) {
+result<region_handle> domain::register_memory(std::span<std::byte> range, access use, core::accelerator_device* gpu) {
     if (gpu != nullptr) return register_gpu(range, use, *gpu);
     region_handle made(ibv_reg_mr(handle_.get(), range.data(), range.size(), flags_of(use)));
     if (!made) return registration_failed(range.size(), errno);
     return made;
 }
 
-region_handle domain::register_dma_buf(std::span<std::byte> range, access use,
-                                       const core::dma_buf& from) noexcept {
+region_handle domain::register_dma_buf(std::span<std::byte> range, access use, const core::dma_buf& from) noexcept {
     const unsigned flags = flags_of(use);
     if (use == access::send && has_data_direct(device_->context())) {
         region_handle made(
             register_data_direct(*handle_, from.offset, range.size(), address_of(range), from.fd, flags));
         if (made) return made;
     }
-    return region_handle(ibv_reg_dmabuf_mr(handle_.get(), from.offset, range.size(), address_of(range),
-                                           from.fd, static_cast<int>(flags)));
+    return region_handle(ibv_reg_dmabuf_mr(handle_.get(), from.offset, range.size(), address_of(range), from.fd,
+                                           static_cast<int>(flags)));
 }
 
-result<region_handle> domain::register_gpu(std::span<std::byte> range, access use,
-                                           core::accelerator_device& gpu) {
+result<region_handle> domain::register_gpu(std::span<std::byte> range, access use, core::accelerator_device& gpu) {
     const unsigned flags = flags_of(use);
     std::string why;
     if (auto exported = gpu.export_memory(range.data(), range.size())) {
@@ -64,18 +61,17 @@ result<region_handle> domain::register_gpu(std::span<std::byte> range, access us
         const int failure = errno;
         ::close(exported->fd);
         if (made) return made;
-        why = fmt::format("as a dma-buf: {} (needs Linux 5.12 and a driver that takes dma-bufs)",
-                          std::strerror(failure));
+        why =
+            fmt::format("as a dma-buf: {} (needs Linux 5.12 and a driver that takes dma-bufs)", std::strerror(failure));
     } else {
         why = exported.error().message;
     }
     region_handle made(ibv_reg_mr(handle_.get(), range.data(), range.size(), flags));
     if (made) return made;
     const int failure = errno;
-    return error{
-        status::unsupported, failure,
-        fmt::format("{} bytes of {} cannot be registered; {}; as peer memory: {} (load nvidia-peermem)",
-                    range.size(), gpu.name(), why, std::strerror(failure))};
+    return error{status::unsupported, failure,
+                 fmt::format("{} bytes of {} cannot be registered; {}; as peer memory: {} (load nvidia-peermem)",
+                             range.size(), gpu.name(), why, std::strerror(failure))};
 }
 
 domain::entry* domain::find(std::uintptr_t begin, std::uintptr_t end, access use) noexcept {

@@ -13,10 +13,8 @@ namespace accel::verbs {
 result<endpoint> parse_endpoint(std::span<const std::byte> bytes) {
     endpoint out;
     constexpr std::size_t shortest = 64;
-    if (bytes.size() != shortest && bytes.size() != sizeof out) {
-        return error{status::protocol_error, 0,
-                     "the peer's description of its queue pair has a wrong length"};
-    }
+    if (bytes.size() != shortest && bytes.size() != sizeof out)
+        return error{status::protocol_error, 0, "the peer's description of its queue pair has a wrong length"};
     std::memcpy(&out, bytes.data(), bytes.size());
     if (out.format != endpoint{}.format)
         return error{status::version_mismatch, 0, "the peer describes its queue pair in a form unknown here"};
@@ -26,8 +24,7 @@ result<endpoint> parse_endpoint(std::span<const std::byte> bytes) {
                       (out.flags & ~payloads_apart) == 0 && bytes.size() == out.size_bytes() &&
                       (!out.apart() || out.payloads_stride != 0) && out.queue_pair < limit_24_bits &&
                       out.first_psn < limit_24_bits && out.slots != 0 && out.slots_stride != 0;
-    if (!sane)
-        return error{status::protocol_error, 0, "the peer's description of its queue pair is malformed"};
+    if (!sane) return error{status::protocol_error, 0, "the peer's description of its queue pair is malformed"};
     return out;
 }
 

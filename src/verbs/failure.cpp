@@ -50,8 +50,8 @@ constexpr failure_row unknown{IBV_WC_GENERAL_ERR, mlx5::syndrome::local_queue_pa
 
 template <class Word>
 const failure_row& row_of(Word word, Word failure_row::*column) noexcept {
-    const auto* const found = std::find_if(failures.begin(), failures.end(),
-                                           [&](const failure_row& each) { return each.*column == word; });
+    const auto* const found =
+        std::find_if(failures.begin(), failures.end(), [&](const failure_row& each) { return each.*column == word; });
     return found == failures.end() ? unknown : *found;
 }
 
@@ -66,16 +66,14 @@ error verb_failed(std::string_view what, int native) {
 
 error registration_failed(std::size_t size_bytes, int native) {
     if (native != ENOMEM && native != EAGAIN) {
-        return {
-            status::system_error, native,
-            fmt::format("cannot register {} bytes with the device: {}", size_bytes, std::strerror(native))};
+        return {status::system_error, native,
+                fmt::format("cannot register {} bytes with the device: {}", size_bytes, std::strerror(native))};
     }
-    return {
-        status::out_of_memory, native,
-        fmt::format("cannot register {} bytes with the device: the limit of locked memory is {}; raise it "
-                    "with 'ulimit -l unlimited' (systemd: LimitMEMLOCK=infinity, docker: --ulimit "
-                    "memlock=-1)",
-                    size_bytes, locked_memory_limit())};
+    return {status::out_of_memory, native,
+            fmt::format("cannot register {} bytes with the device: the limit of locked memory is {}; raise it "
+                        "with 'ulimit -l unlimited' (systemd: LimitMEMLOCK=infinity, docker: --ulimit "
+                        "memlock=-1)",
+                        size_bytes, locked_memory_limit())};
 }
 
 mlx5::syndrome syndrome_of(ibv_wc_status native) noexcept {

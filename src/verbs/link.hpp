@@ -42,9 +42,8 @@ struct slot_use {
 
 /// The message in `slot`, which its peer has announced, as an event of the link. False: not what a correct
 /// peer sends. `uses`: of all slots.
-[[nodiscard, gnu::always_inline]] inline bool read_arrival(const core::link_config& config,
-                                                           std::span<slot_use> uses, std::uint32_t slot,
-                                                           core::link_event& out) noexcept {
+[[nodiscard, gnu::always_inline]] inline bool read_arrival(const core::link_config& config, std::span<slot_use> uses,
+                                                           std::uint32_t slot, core::link_event& out) noexcept {
     if (slot >= config.geometry.slots) return false;
     const core::slot_memory& received = *config.receive;
     const std::byte* const bytes = received.header(slot);
@@ -78,8 +77,7 @@ class rdma_link final : public core::link, public async_listener {
     void peer_left() noexcept override { peer_left_ = true; }
     [[nodiscard]] bool close() noexcept override;
     [[nodiscard]] status deliver(const core::outgoing& message) noexcept override;
-    [[nodiscard]] status deliver_plain(std::uint32_t slot,
-                                       std::span<const std::byte> payload) noexcept override;
+    [[nodiscard]] status deliver_plain(std::uint32_t slot, std::span<const std::byte> payload) noexcept override;
     [[nodiscard]] bool retract(std::uint32_t slot) noexcept override;
     void consumed(std::uint32_t) noexcept override {}
     [[nodiscard]] bool flushed() noexcept override;
@@ -97,9 +95,7 @@ class rdma_link final : public core::link, public async_listener {
     void fail(status reason) noexcept;
     /// What is not bound to a completion: `buffer_released` and `lost`. Returns how many events it wrote.
     [[nodiscard]] std::size_t drain_events(std::span<core::link_event> out) noexcept;
-    [[nodiscard]] bool has_something_to_tell() const noexcept {
-        return state_ == state::losing || !released_.empty();
-    }
+    [[nodiscard]] bool has_something_to_tell() const noexcept { return state_ == state::losing || !released_.empty(); }
     /// Posts the receives that were used up.
     void refill_receives() noexcept;
     void on_async_event(ibv_event_type type) noexcept override;
@@ -135,20 +131,16 @@ class rdma_link final : public core::link, public async_listener {
     // Sending.
     [[nodiscard]] bool is_failure(std::uint32_t slot) const noexcept;
     [[nodiscard]] std::size_t requests_of(const core::outgoing& message) const noexcept;
-    [[nodiscard]] status deliver_in_one(std::uint32_t slot, const source& from,
-                                        std::size_t extensions) noexcept;
-    [[nodiscard]] status deliver_in_pieces(std::uint32_t slot, const source& from,
-                                           std::size_t extensions) noexcept;
+    [[nodiscard]] status deliver_in_one(std::uint32_t slot, const source& from, std::size_t extensions) noexcept;
+    [[nodiscard]] status deliver_in_pieces(std::uint32_t slot, const source& from, std::size_t extensions) noexcept;
     [[nodiscard]] std::uint64_t peer_header(std::uint32_t slot) const noexcept {
         return peer_.slots_address + slot * peer_.slots_stride + core::extension_room;
     }
-    void address_header(mlx5::work_request& request, std::uint32_t slot,
-                        std::size_t extensions) const noexcept;
+    void address_header(mlx5::work_request& request, std::uint32_t slot, std::size_t extensions) const noexcept;
     [[nodiscard]] bool fits_inline(std::size_t bytes) const noexcept {
         return bytes <= queue_pair_->sizes().inline_bytes;
     }
-    [[nodiscard]] status post_message(std::span<mlx5::work_request> requests, std::uint32_t slot,
-                                      bool lent) noexcept;
+    [[nodiscard]] status post_message(std::span<mlx5::work_request> requests, std::uint32_t slot, bool lent) noexcept;
     [[nodiscard]] status post(std::span<const mlx5::work_request> requests) noexcept;
     [[nodiscard]] bool post_marker() noexcept;
     [[nodiscard]] source own_source(const core::outgoing& message) const noexcept;

@@ -86,8 +86,8 @@ result<void> rdma_link::prepare() {
     if (auto sent_from = register_slots(*domain_, *config_.send, access::send, send_memory_, send_payloads_);
         !sent_from)
         return sent_from;
-    if (auto received_into = register_slots(*domain_, *config_.receive, access::peer_writes, receive_memory_,
-                                            receive_payloads_);
+    if (auto received_into =
+            register_slots(*domain_, *config_.receive, access::peer_writes, receive_memory_, receive_payloads_);
         !received_into)
         return received_into;
     return make_queue_pair();
@@ -107,8 +107,7 @@ result<void> rdma_link::make_queue_pair() {
         use_ = &poller_.shared_use();
     } else {
         own_use_.at_once = std::clamp(slots / 2, 1U, max_receives_at_once);
-        sizes.receive =
-            static_cast<std::uint32_t>(std::min<std::uint64_t>(slots + own_use_.at_once, deepest));
+        sizes.receive = static_cast<std::uint32_t>(std::min<std::uint64_t>(slots + own_use_.at_once, deepest));
     }
     // Payloads apart from their headers, at this end or, as a client learns later, at the server's.
     const std::uint32_t in_flight = poller_.fills_gpus() || !is_server() ? slots * 2 : slots;
@@ -120,8 +119,8 @@ result<void> rdma_link::make_queue_pair() {
     completions_ = *admitted;
     completions_admitted_ = completions;
     while (true) {
-        auto made = queue_pair::create(poller_.device(), domain_->get(), completions_->get(),
-                                       poller_.receives(), sizes, this);
+        auto made =
+            queue_pair::create(poller_.device(), domain_->get(), completions_->get(), poller_.receives(), sizes, this);
         if (made) {
             queue_pair_.emplace(std::move(*made));
             break;
@@ -200,9 +199,9 @@ result<void> rdma_link::probe_path(core::nanoseconds deadline) {
                                  "network? device=NAME:PORT and gid_index choose another way",
                                  poller_.device()->describe(), to_text(gid), ibv_wc_status_str(native))};
     }
-    return error{status::timed_out, 0,
-                 fmt::format("rdma: {} has no answer of the server's port before the deadline",
-                             poller_.device()->describe())};
+    return error{
+        status::timed_out, 0,
+        fmt::format("rdma: {} has no answer of the server's port before the deadline", poller_.device()->describe())};
 }
 
 /// Not on the way of a call but its first with this region: takes a lock, and the device's time.
@@ -231,8 +230,7 @@ void rdma_link::fail(status reason) noexcept {
 
 void rdma_link::on_async_event(ibv_event_type type) noexcept {
     const bool peer_is_at_fault = type == IBV_EVENT_QP_ACCESS_ERR || type == IBV_EVENT_QP_REQ_ERR;
-    async_reason_.store(peer_is_at_fault ? status::protocol_error : status::system_error,
-                        std::memory_order_relaxed);
+    async_reason_.store(peer_is_at_fault ? status::protocol_error : status::system_error, std::memory_order_relaxed);
     poller_.report(*this);
 }
 

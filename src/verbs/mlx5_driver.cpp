@@ -35,8 +35,7 @@ mlx5_driver::mlx5_driver() noexcept
 result<const mlx5_driver*> mlx5_driver::of(ibv_context& context) {
     if (!ACCEL_HAS_MLX5_HEADER) return unsupported("built without infiniband/mlx5dv.h");
     static const mlx5_driver loaded;
-    if (loaded.is_supported_ == nullptr || loaded.init_object_ == nullptr)
-        return unsupported("libmlx5 is not loaded");
+    if (loaded.is_supported_ == nullptr || loaded.init_object_ == nullptr) return unsupported("libmlx5 is not loaded");
     if (!loaded.is_supported_(context.device)) return unsupported("not an mlx5 device");
     if (is_set("MLX5_QP_SIGNATURE") || is_set("MLX5_SRQ_SIGNATURE"))
         return unsupported("MLX5_QP_SIGNATURE or MLX5_SRQ_SIGNATURE asks for signed work requests");
@@ -75,8 +74,7 @@ result<mlx5_queue_pair> mlx5_driver::locate(ibv_qp& of) const {
         return verb_failed("the driver does not tell where the queue pair lies", failed);
     const bool known = found.sq.buf != nullptr && found.sq.stride == mlx5::wqebb_bytes &&
                        is_power_of_two(found.sq.wqe_cnt) && found.dbrec != nullptr && found.bf.reg != nullptr;
-    if (!known)
-        return unsupported("the driver describes its send queue in a way unknown here; use direct=false");
+    if (!known) return unsupported("the driver describes its send queue in a way unknown here; use direct=false");
     mlx5_queue_pair out;
     out.sends.ring = static_cast<std::byte*>(found.sq.buf);
     out.sends.wqebbs = found.sq.wqe_cnt;
@@ -101,9 +99,7 @@ result<mlx5::completion_queue_ref> mlx5_driver::locate(ibv_cq& of) const {
     constexpr std::uint32_t arm_register = MLX5_CQ_DOORBELL;
     const bool known = found.buf != nullptr && (found.cqe_size == 64 || found.cqe_size == 128) &&
                        is_power_of_two(found.cqe_cnt) && found.dbrec != nullptr && found.cq_uar != nullptr;
-    if (!known)
-        return unsupported(
-            "the driver describes its completion queue in a way unknown here; use direct=false");
+    if (!known) return unsupported("the driver describes its completion queue in a way unknown here; use direct=false");
     mlx5::completion_queue_ref out;
     out.entries = static_cast<std::byte*>(found.buf);
     out.count = found.cqe_cnt;
@@ -125,8 +121,7 @@ result<mlx5::shared_receive_queue_ref> mlx5_driver::locate(ibv_srq& of) const {
     const bool known = found.buf != nullptr && found.dbrec != nullptr && found.stride >= min_stride &&
                        found.head <= 0xffff && found.tail <= 0xffff;
     if (!known)
-        return unsupported(
-            "the driver describes its shared receive queue in a way unknown here; use direct=false");
+        return unsupported("the driver describes its shared receive queue in a way unknown here; use direct=false");
     mlx5::shared_receive_queue_ref out;
     out.ring = static_cast<std::byte*>(found.buf);
     out.stride = found.stride;

@@ -23,10 +23,8 @@ constexpr std::uint32_t min_completions = 64;
 
 result<std::unique_ptr<core::poller>> rdma_poller::open(std::shared_ptr<verbs::device> on,
                                                         std::shared_ptr<domain_list> domains,
-                                                        const core::poller_options& options,
-                                                        bool fills_gpus) {
-    std::unique_ptr<rdma_poller> made(
-        new rdma_poller(std::move(on), std::move(domains), options, fills_gpus));
+                                                        const core::poller_options& options, bool fills_gpus) {
+    std::unique_ptr<rdma_poller> made(new rdma_poller(std::move(on), std::move(domains), options, fills_gpus));
     if (auto ready = made->make_queues(); !ready) return ready.error();
     return std::unique_ptr<core::poller>(std::move(made));
 }
@@ -98,10 +96,8 @@ result<std::unique_ptr<core::link>> rdma_poller::open_link(const core::link_conf
 
 result<completion_queue*> rdma_poller::admit(std::uint32_t completions) {
     const std::lock_guard lock(mutex_);
-    if (queue_failed_ || overrun_ || device_failed_) {
-        return error{status::overloaded, 0,
-                     "rdma: the completion queue has failed and is replaced; try again"};
-    }
+    if (queue_failed_ || overrun_ || device_failed_)
+        return error{status::overloaded, 0, "rdma: the completion queue has failed and is replaced; try again"};
     const auto has_room = [completions](const queue_share& each) {
         return each.queue && each.needed + completions <= each.queue->depth();
     };
@@ -258,8 +254,7 @@ void rdma_poller::top_up() noexcept {
 }
 
 bool rdma_poller::arm() noexcept {
-    const bool work =
-        commands_pending_.load(std::memory_order_seq_cst) || !pending_links_.empty() || top_up_due_;
+    const bool work = commands_pending_.load(std::memory_order_seq_cst) || !pending_links_.empty() || top_up_due_;
     if (work || next_fetched_ < last_fetched_) return false;
     if (queue_failed_) return true;  // whoever polls comes back to see its links closed
     // A look is cheap; to ask for an event may be a system call.

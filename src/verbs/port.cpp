@@ -70,8 +70,7 @@ result<ibv_gid_entry> choose_gid(const std::vector<ibv_gid_entry>& all, int want
             if (each.gid_index == static_cast<std::uint32_t>(wanted_index)) return each;
         return error{status::unsupported, 0, fmt::format("it has no GID at gid_index={}", wanted_index)};
     }
-    if (all.empty())
-        return error{status::unsupported, 0, "it has no GID; give its network interface an IP address"};
+    if (all.empty()) return error{status::unsupported, 0, "it has no GID; give its network interface an IP address"};
     return *std::max_element(all.begin(), all.end(), [&](const ibv_gid_entry& a, const ibv_gid_entry& b) {
         return rank(a, wanted) < rank(b, wanted);
     });
@@ -95,8 +94,8 @@ result<port_address> examine_port(ibv_context& context, std::uint8_t number, con
         return error{status::unsupported, failed, fmt::format("it has no port {}", number)};
     if (attributes.state != IBV_PORT_ACTIVE) {
         return error{status::unsupported, 0,
-                     fmt::format("port {} is {}, not active; look at the cable, the switch or 'ip link'",
-                                 number, ibv_port_state_str(attributes.state))};
+                     fmt::format("port {} is {}, not active; look at the cable, the switch or 'ip link'", number,
+                                 ibv_port_state_str(attributes.state))};
     }
     port_address port;
     port.number = number;

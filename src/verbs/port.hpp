@@ -26,8 +26,8 @@ struct port_address {
 
 /// Looks at port `number` of an open device: is it up, and which of its GIDs to use. `near_host`, an address
 /// in text, makes the GID that holds it the first choice. Errors are `unsupported`, and say why.
-[[nodiscard]] result<port_address> examine_port(ibv_context& context, std::uint8_t number,
-                                                const verbs_options& wanted, const std::string& near_host);
+[[nodiscard]] result<port_address> examine_port(ibv_context& context, std::uint8_t number, const verbs_options& wanted,
+                                                const std::string& near_host);
 
 /// "10.1.2.3" for a GID that holds an IPv4 address, else its eight groups.
 [[nodiscard]] std::string to_text(const ibv_gid& gid);

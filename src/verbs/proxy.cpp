@@ -106,8 +106,7 @@ result<void> proxy_engine::check(const queue_pair& pair, const proxy_send_ring& 
     if (!is_ring(ring.descriptors.size()) || ring.released == nullptr)
         return misused(fmt::format("a ring of 2 to {} descriptors, a power of two", proxy::max_entries));
     if (pair.sizes().send < 2) return misused("the queue pair takes fewer than 2 work requests");
-    if (ring.name.value_or(0) >= mlx5::no_queue_pair)
-        return misused("a name has 24 bits, not all of them set");
+    if (ring.name.value_or(0) >= mlx5::no_queue_pair) return misused("a name has 24 bits, not all of them set");
     if (pair.get()->send_cq != completions() || pair.get()->recv_cq != completions())
         return misused("the queue pair has another completion queue");
     return {};
@@ -120,11 +119,10 @@ result<void> proxy_engine::add(queue_pair& pair, const proxy_send_ring& ring) {
     if (device_failed_) return error{status::system_error, 0, "proxy: the device has failed"};
     if (shares_.contains(pair.number())) return misused("the queue pair has been added before");
     if (share > sends_left_) {
-        return error{
-            status::overloaded, 0,
-            fmt::format("proxy: the completion queue has room for {} more work requests, not {}; raise "
-                        "the engine's limit of sends",
-                        sends_left_, share)};
+        return error{status::overloaded, 0,
+                     fmt::format("proxy: the completion queue has room for {} more work requests, not {}; raise "
+                                 "the engine's limit of sends",
+                                 sends_left_, share)};
     }
     proxy::clear(ring.descriptors.data(), static_cast<std::uint32_t>(ring.descriptors.size()), ring.first);
     mlx5::store_flag(ring.released, ring.first);

@@ -30,8 +30,7 @@ struct proxy_options {
     std::uint32_t sends = 8192;     ///< work requests of all queue pairs together
     std::uint32_t batch = 32;       ///< descriptors of one ring before the next ring is served; 1 … 64
     core::nanoseconds spin = std::chrono::milliseconds{1};  ///< without anything to do, before the first nap
-    core::nanoseconds nap =
-        std::chrono::microseconds{50};  ///< the first; each is twice as long as that before
+    core::nanoseconds nap = std::chrono::microseconds{50};  ///< the first; each is twice as long as that before
     core::nanoseconds longest_nap = std::chrono::milliseconds{1};
 };
 
@@ -130,8 +129,7 @@ class proxy_engine final : public async_listener {
         std::optional<mlx5::completion> unreported;
     };
 
-    proxy_engine(std::shared_ptr<device> on, const proxy_completion_ring& ring,
-                 const proxy_options& options) noexcept;
+    proxy_engine(std::shared_ptr<device> on, const proxy_completion_ring& ring, const proxy_options& options) noexcept;
     [[nodiscard]] result<void> make_queues();
     [[nodiscard]] result<void> check(const queue_pair& pair, const proxy_send_ring& ring) const;
     void wake() noexcept;

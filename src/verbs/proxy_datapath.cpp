@@ -96,8 +96,7 @@ void proxy_engine::take_received(sender& to, const mlx5::completion& completion)
 
 // Failures that no completion of the device tells of.
 
-void proxy_engine::fail(sender& which, proxy::refusal why, std::uint32_t number,
-                        std::uint8_t operation) noexcept {
+void proxy_engine::fail(sender& which, proxy::refusal why, std::uint32_t number, std::uint8_t operation) noexcept {
     if (which.failed) return;
     which.failed = true;
     mlx5::completion out;

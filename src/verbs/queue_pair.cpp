@@ -21,8 +21,7 @@ constexpr std::uint8_t hop_limit = 64;
 
 result<std::uint32_t> random_psn() {
     std::uint32_t psn = 0;
-    if (::getrandom(&psn, sizeof psn, 0) != sizeof psn)
-        return verb_failed("no random bytes for a PSN", errno);
+    if (::getrandom(&psn, sizeof psn, 0) != sizeof psn) return verb_failed("no random bytes for a PSN", errno);
     return psn & 0x00ff'ffff;
 }
 
@@ -119,8 +118,8 @@ result<void> queue_pair::check_peer(const endpoint& peer) const {
     const link_layer own = device_->port().ethernet ? link_layer::ethernet : link_layer::infiniband;
     if (peer.layer == own) return {};
     return error{status::unsupported, 0,
-                 fmt::format("this end's port is {}, the peer's {}; choose another with device=NAME:PORT",
-                             name_of(own), name_of(peer.layer))};
+                 fmt::format("this end's port is {}, the peer's {}; choose another with device=NAME:PORT", name_of(own),
+                             name_of(peer.layer))};
 }
 
 result<void> queue_pair::to_init() {
@@ -128,8 +127,7 @@ result<void> queue_pair::to_init() {
     attributes.qp_state = IBV_QPS_INIT;
     attributes.port_num = device_->port().number;
     attributes.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
-    return modify(*handle_, attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
-                  "INIT");
+    return modify(*handle_, attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, "INIT");
 }
 
 result<void> queue_pair::to_ready_to_receive(const endpoint& peer) {
@@ -165,10 +163,10 @@ result<void> queue_pair::to_ready_to_send(const verbs_options& options) {
     attributes.rnr_retry = rnr_retries_without_end;
     attributes.sq_psn = first_psn_;
     attributes.max_rd_atomic = 1;
-    return modify(*handle_, attributes,
-                  IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                      IBV_QP_MAX_QP_RD_ATOMIC,
-                  "ready to send");
+    return modify(
+        *handle_, attributes,
+        IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC,
+        "ready to send");
 }
 
 }  // namespace accel::verbs

@@ -130,8 +130,7 @@ mlx5::completion from_verbs(const ibv_wc& from) noexcept {
 
 // Receive queues.
 
-result<std::unique_ptr<receive_queue>> receive_queue::create(const std::shared_ptr<device>& on,
-                                                             std::uint32_t depth) {
+result<std::unique_ptr<receive_queue>> receive_queue::create(const std::shared_ptr<device>& on, std::uint32_t depth) {
     auto owner = domain::create(on);
     if (!owner) return owner.error();
     ibv_srq_init_attr wanted{};
@@ -158,8 +157,7 @@ std::uint32_t receive_queue::post_by_verbs(std::uint32_t count, empty_receives& 
 
 // Completion queues.
 
-result<std::unique_ptr<completion_queue>> completion_queue::create(std::shared_ptr<device> on,
-                                                                   std::uint32_t depth,
+result<std::unique_ptr<completion_queue>> completion_queue::create(std::shared_ptr<device> on, std::uint32_t depth,
                                                                    async_listener* listener) {
     channel_handle channel(ibv_create_comp_channel(&on->context()));
     if (!channel) return verb_failed("no completion channel", errno);
@@ -224,8 +222,7 @@ bool completion_queue::take_event() noexcept {
 
 // Queue pairs, but for the usual request.
 
-queue_pair::queue_pair(std::shared_ptr<device> on, qp_handle handle, const queue_sizes& sizes,
-                       std::uint32_t first_psn)
+queue_pair::queue_pair(std::shared_ptr<device> on, qp_handle handle, const queue_sizes& sizes, std::uint32_t first_psn)
     : device_(std::move(on)),
       handle_(std::move(handle)),
       sizes_(sizes),
@@ -240,8 +237,7 @@ queue_pair::queue_pair(std::shared_ptr<device> on, qp_handle handle, const queue
 }
 
 /// Requests are written one behind the other; one doorbell tells of all.
-[[gnu::noinline]] std::uint32_t queue_pair::post_directly(
-    std::span<const mlx5::work_request> requests) noexcept {
+[[gnu::noinline]] std::uint32_t queue_pair::post_directly(std::span<const mlx5::work_request> requests) noexcept {
     const mlx5::send_queue_ref& queue = posting_->at.sends;
     std::uint32_t accepted = 0;
     std::uint32_t last = 0;
@@ -261,14 +257,12 @@ queue_pair::queue_pair(std::shared_ptr<device> on, qp_handle handle, const queue
     return accepted;
 }
 
-[[gnu::noinline]] std::uint32_t queue_pair::post_by_verbs(
-    std::span<const mlx5::work_request> requests) noexcept {
+[[gnu::noinline]] std::uint32_t queue_pair::post_by_verbs(std::span<const mlx5::work_request> requests) noexcept {
     verbs_chain chain;
     const std::size_t count = std::min(requests.size(), max_posted_at_once);
     for (std::size_t i = 0; i < count; ++i) {
         const auto number = posting_->credits.number_of_last(static_cast<std::uint32_t>(i + 1));
-        chain.put(i, requests[i],
-                  to_wr_id({serial_, requests[i].operation, static_cast<std::uint16_t>(number)}));
+        chain.put(i, requests[i], to_wr_id({serial_, requests[i].operation, static_cast<std::uint16_t>(number)}));
     }
     ibv_send_wr* failed = nullptr;
     std::size_t accepted = count;

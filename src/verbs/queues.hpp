@@ -123,8 +123,7 @@ struct receive_use {
     return completion.kind != mlx5::entry_kind::request && completion.kind != mlx5::entry_kind::request_error;
 }
 [[nodiscard]] inline bool has_failed(const mlx5::completion& completion) noexcept {
-    return completion.kind == mlx5::entry_kind::request_error ||
-           completion.kind == mlx5::entry_kind::receive_error;
+    return completion.kind == mlx5::entry_kind::request_error || completion.kind == mlx5::entry_kind::receive_error;
 }
 
 /// A completion that libibverbs has read.
@@ -215,8 +214,7 @@ class completion_queue {
     [[nodiscard]] int poll_by_verbs(std::span<mlx5::completion> out) noexcept;
     [[nodiscard]] int poll_by_verbs(mlx5::completion& out) noexcept;
     [[nodiscard]] static bool is_usual(const mlx5::completion& completion) noexcept {
-        return completion.kind == mlx5::entry_kind::request ||
-               completion.kind == mlx5::entry_kind::write_immediate;
+        return completion.kind == mlx5::entry_kind::request || completion.kind == mlx5::entry_kind::write_immediate;
     }
     [[nodiscard]] static bool is_known(mlx5::entry_kind kind) noexcept;
 
@@ -281,8 +279,8 @@ class queue_pair {
 
     /// `receives` may be null. `listener` hears of asynchronous failures.
     [[nodiscard]] static result<queue_pair> create(const std::shared_ptr<device>& on, ibv_pd* domain,
-                                                   ibv_cq* completions, ibv_srq* receives,
-                                                   const queue_sizes& sizes, async_listener* listener);
+                                                   ibv_cq* completions, ibv_srq* receives, const queue_sizes& sizes,
+                                                   async_listener* listener);
 
     /// Fills in what is the queue pair's own: address, number, first PSN (random).
     void describe(endpoint& out) const noexcept;
@@ -294,9 +292,7 @@ class queue_pair {
 
     [[nodiscard]] std::uint32_t number() const noexcept { return handle_->qp_num; }
     /// Where the queues lie, for others to post to; null where libibverbs posts.
-    [[nodiscard]] const mlx5_queue_pair* located() const noexcept {
-        return is_direct() ? &posting_->at : nullptr;
-    }
+    [[nodiscard]] const mlx5_queue_pair* located() const noexcept { return is_direct() ? &posting_->at : nullptr; }
     [[nodiscard]] ibv_qp* get() const noexcept { return handle_.get(); }
     [[nodiscard]] const queue_sizes& sizes() const noexcept { return sizes_; }
 
@@ -336,8 +332,7 @@ class queue_pair {
         ibv_send_wr usual{};
         std::uint64_t usual_id = 0;  ///< without its counter
     };
-    queue_pair(std::shared_ptr<device> on, qp_handle handle, const queue_sizes& sizes,
-               std::uint32_t first_psn);
+    queue_pair(std::shared_ptr<device> on, qp_handle handle, const queue_sizes& sizes, std::uint32_t first_psn);
     [[nodiscard]] bool is_direct() const noexcept { return posting_->at.sends.ring != nullptr; }
     [[nodiscard]] result<void> drive_directly();
     [[nodiscard]] std::uint32_t post_directly(std::span<const mlx5::work_request> requests) noexcept;
@@ -367,8 +362,7 @@ class queue_pair {
     return status::ok;
 }
 
-[[gnu::always_inline]] inline status queue_pair::post_message_by_verbs(
-    const mlx5::work_request& request) noexcept {
+[[gnu::always_inline]] inline status queue_pair::post_message_by_verbs(const mlx5::work_request& request) noexcept {
     posting& with = *posting_;
     const bool signalled = (request.flags & mlx5::flag_signalled) != 0;
     with.usual_range = {request.first->address, request.first->length, request.first->key};

@@ -29,16 +29,14 @@ result<void> try_to_register(const std::shared_ptr<verbs::device>& on) {
         std::array<std::byte, 4096> bytes;
     };
     std::vector<page> memory(64);
-    auto registered =
-        (*trial)->register_memory(std::as_writable_bytes(std::span{memory}), access::peer_writes);
+    auto registered = (*trial)->register_memory(std::as_writable_bytes(std::span{memory}), access::peer_writes);
     if (!registered) return registered.error();
     return {};
 }
 
 class rdma_backend final : public core::backend {
   public:
-    rdma_backend(core::context_state& context, const rdma_scheme& scheme)
-        : context_(context), scheme_(scheme) {}
+    rdma_backend(core::context_state& context, const rdma_scheme& scheme) : context_(context), scheme_(scheme) {}
     [[nodiscard]] std::string_view scheme() const noexcept override { return scheme_.name; }
     [[nodiscard]] std::string_view wire() const noexcept override { return "rdma"; }
     [[nodiscard]] bool fills_gpus() const noexcept override { return scheme_.fills_gpus; }
@@ -57,8 +55,7 @@ class rdma_backend final : public core::backend {
         domains_->forget(region.id(), {region.data(), region.size()});
     }
 
-    [[nodiscard]] result<std::unique_ptr<core::poller>> open_poller(
-        const core::poller_options& options) override {
+    [[nodiscard]] result<std::unique_ptr<core::poller>> open_poller(const core::poller_options& options) override {
         auto on = devices_.open(options.verbs, options.host);
         if (!on) return on.error();
         return rdma_poller::open(std::move(*on), domains_, options, scheme_.fills_gpus);
@@ -75,13 +72,12 @@ class rdma_backend final : public core::backend {
         std::string failure;
         if (auto trial = domain::create(on); !trial)
             failure = trial.error().message;
-        else if (auto registered = (*trial)->register_memory({*memory, bytes}, access::peer_writes, *gpu);
-                 !registered)
+        else if (auto registered = (*trial)->register_memory({*memory, bytes}, access::peer_writes, *gpu); !registered)
             failure = registered.error().message;
         (*gpu)->release(*memory);
         if (!failure.empty()) return {false, fmt::format("{}: {}", on->name(), failure)};
-        return {true, fmt::format("{}, into the memory of {}; payloads are not encrypted", on->describe(),
-                                  (*gpu)->name())};
+        return {true,
+                fmt::format("{}, into the memory of {}; payloads are not encrypted", on->describe(), (*gpu)->name())};
     }
 
     core::context_state& context_;

@@ -20,7 +20,6 @@ struct rdma_scheme {
 
 /// Writes between registered memory over reliable connections, posted by the CPU. All such schemes are one
 /// wire: a client of one talks to a server of another.
-[[nodiscard]] std::unique_ptr<core::backend> make_rdma_backend(core::context_state& context,
-                                                               const rdma_scheme& scheme);
+[[nodiscard]] std::unique_ptr<core::backend> make_rdma_backend(core::context_state& context, const rdma_scheme& scheme);
 
 }  // namespace accel::verbs

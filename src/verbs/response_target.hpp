@@ -16,8 +16,7 @@ using wire::response_target_extension;
 using wire::response_target_type;
 
 /// As `wire::find_response_target`.
-[[nodiscard]] inline bool find_response_target(std::span<const std::byte> extensions,
-                                               response_target& out) noexcept {
+[[nodiscard]] inline bool find_response_target(std::span<const std::byte> extensions, response_target& out) noexcept {
     return wire::find_response_target(extensions.data(), extensions.size(), out);
 }
 

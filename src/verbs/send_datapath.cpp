@@ -119,8 +119,7 @@ status rdma_link::deliver_in_pieces(std::uint32_t slot, const source& from, std:
         request.remote_key = key;
         offset += length;
     }
-    ranges[count] =
-        range(config_.send->header(slot) - extensions, core::header_bytes + extensions, send_memory_->lkey);
+    ranges[count] = range(config_.send->header(slot) - extensions, core::header_bytes + extensions, send_memory_->lkey);
     mlx5::work_request& last = requests[count];
     last.ranges = 1;
     last.first = &ranges[count];
@@ -139,8 +138,7 @@ status rdma_link::deliver_in_pieces(std::uint32_t slot, const source& from, std:
 }
 
 /// Posts the requests of a message, of which the last is the header's.
-status rdma_link::post_message(std::span<mlx5::work_request> requests, std::uint32_t slot,
-                               bool lent) noexcept {
+status rdma_link::post_message(std::span<mlx5::work_request> requests, std::uint32_t slot, bool lent) noexcept {
     const auto count = static_cast<std::uint32_t>(requests.size());
     if (lent || queue_pair_->credits().signal_due(count)) requests.back().flags = mlx5::flag_signalled;
     if (const status sent = post(requests); sent != status::ok) return sent;
@@ -170,8 +168,8 @@ bool rdma_link::post_marker() noexcept {
 
 /// A payload in its slot: behind its header, or on a GPU.
 rdma_link::source rdma_link::own_source(const core::outgoing& message) const noexcept {
-    const bool behind = !config_.send->split() ||
-                        message.payload.data() == config_.send->header(message.slot) + core::header_bytes;
+    const bool behind =
+        !config_.send->split() || message.payload.data() == config_.send->header(message.slot) + core::header_bytes;
     if (behind) return {message.payload, send_memory_->lkey, false, true, false};
     if (message.payload.empty()) return {message.payload, send_memory_->lkey, false, false, false};
     return {message.payload, send_payloads_->lkey, false, false, true};

@@ -143,8 +143,7 @@ TEST_P(answers, too_large_leaves_the_exchange_open) {
 TEST_P(answers, from_lent_memory) {
     std::atomic<std::uint32_t> leases{0};
     region memory;
-    std::atomic<bool> made{
-        false};  // ThreadSanitizer does not see that a request orders what was written before it
+    std::atomic<bool> made{false};  // ThreadSanitizer does not see that a request orders what was written before it
     std::atomic<unsigned> too_large{0};
     rig r(GetParam(), [&](exchange one) {
         ASSERT_TRUE(made);
@@ -163,8 +162,7 @@ TEST_P(answers, from_lent_memory) {
             call_view call;
             ASSERT_EQ(client.begin(call), status::ok);
             ASSERT_EQ(
-                client.submit(call.id, 0,
-                              {.trace_id = length, .response_into = directed ? target->whole() : slice{}}),
+                client.submit(call.id, 0, {.trace_id = length, .response_into = directed ? target->whole() : slice{}}),
                 status::ok);
             const completion c = client.next();
             ASSERT_EQ(c.status, status::ok);
@@ -174,8 +172,7 @@ TEST_P(answers, from_lent_memory) {
         }
     }
     EXPECT_EQ(too_large, 12U);
-    EXPECT_TRUE(eventually(patience(5s), [&] { return leases == 0; }))
-        << leases << " leases were not given back";
+    EXPECT_TRUE(eventually(patience(5s), [&] { return leases == 0; })) << leases << " leases were not given back";
 }
 
 TEST_P(answers, leases_end_when_the_client_is_gone) {
@@ -195,8 +192,7 @@ TEST_P(answers, leases_end_when_the_client_is_gone) {
     }
     EXPECT_TRUE(eventually(patience(5s), [&] { return r.served().statistics().sessions == 0; }));
     EXPECT_EQ(held.take().reply(memory.whole(), leases), status::peer_lost);
-    EXPECT_TRUE(eventually(patience(5s), [&] { return leases == 0; }))
-        << leases << " leases were not given back";
+    EXPECT_TRUE(eventually(patience(5s), [&] { return leases == 0; })) << leases << " leases were not given back";
 }
 
 TEST_P(answers, an_exchange_names_its_call) {

@@ -19,8 +19,7 @@ TEST_P(cancelling, before_the_answer) {
     exchange open = held.take();
     EXPECT_EQ(client.cancel(id), status::ok);
     completion c;
-    ASSERT_EQ(client.poll({&c, 1}), 1U)
-        << "a cancelled call whose payload lies in its slot completes at once";
+    ASSERT_EQ(client.poll({&c, 1}), 1U) << "a cancelled call whose payload lies in its slot completes at once";
     EXPECT_EQ(c.status, status::cancelled);
     EXPECT_EQ(c.tag, 3U);
     EXPECT_EQ(client.cancel(id), status::invalid_state);
@@ -92,8 +91,7 @@ class late_answers {
             std::this_thread::sleep_for(std::chrono::microseconds{mix(i) % 200});
             for (std::size_t n = held_.size(); n > 0; --n) {
                 exchange one = held_.take();
-                if (!matches(one.request(), one.trace_id()))
-                    ADD_FAILURE() << "a request changed under its handler";
+                if (!matches(one.request(), one.trace_id())) ADD_FAILURE() << "a request changed under its handler";
                 echo(std::move(one));
             }
         }

@@ -17,8 +17,7 @@ namespace accel::tests {
 namespace {
 
 void require_ok(status outcome, const char* what) {
-    if (outcome != status::ok)
-        throw std::runtime_error(std::string(what) + ": " + std::string(to_string(outcome)));
+    if (outcome != status::ok) throw std::runtime_error(std::string(what) + ": " + std::string(to_string(outcome)));
 }
 
 }  // namespace
@@ -50,8 +49,8 @@ void checked_channel::completed(std::span<const completion> all) {
     for (const completion& c : all) {
         const auto found = open_.find(c.id);
         if (found == open_.end()) {
-            ADD_FAILURE() << "completion " << to_string(c.status) << " for slot " << c.id.slot
-                          << " generation " << c.id.generation << ", which is not open";
+            ADD_FAILURE() << "completion " << to_string(c.status) << " for slot " << c.id.slot << " generation "
+                          << c.id.generation << ", which is not open";
             continue;
         }
         EXPECT_EQ(c.tag, found->second.tag);

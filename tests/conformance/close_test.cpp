@@ -18,9 +18,9 @@ TEST_P(closing, while_calls_are_in_flight) {
     for (std::uint64_t i = 0; i < 3; ++i) client.send_seed(100, i);
     call_view lent;
     ASSERT_EQ(client.begin(lent), status::ok);
-    ASSERT_EQ(client.submit(lent.id, memory->part(0, 4096).value(),
-                            {.response_into = memory->part(4096, 4096).value()}),
-              status::ok);
+    ASSERT_EQ(
+        client.submit(lent.id, memory->part(0, 4096).value(), {.response_into = memory->part(4096, 4096).value()}),
+        status::ok);
     call_view begun;
     ASSERT_EQ(client.begin(begun), status::ok);
     ASSERT_TRUE(held.wait_for(4));

@@ -158,8 +158,7 @@ TEST_P(deadlines, hopeless_ones_still_complete_exactly_once) {
         call_view call;
         if (!client.slot_comes_back()) FAIL() << "no slot came back in round " << i;
         ASSERT_EQ(client.begin(call), status::ok);
-        const nanoseconds timeout{1 +
-                                  static_cast<std::int64_t>(mix(static_cast<std::uint64_t>(i)) % 100'000)};
+        const nanoseconds timeout{1 + static_cast<std::int64_t>(mix(static_cast<std::uint64_t>(i)) % 100'000)};
         ASSERT_EQ(client.submit(call.id, 64, {.timeout = timeout}), status::ok);
         const completion c = client.next();
         EXPECT_TRUE(c.status == status::timed_out || c.status == status::ok) << to_string(c.status);

@@ -25,8 +25,7 @@ class death : public on_every_backend {
 struct connected_client {
     context ctx = quiet_context();
     checked_channel client;
-    connected_client(const std::string& uri, const channel_options& options)
-        : client(open(ctx, uri, options)) {}
+    connected_client(const std::string& uri, const channel_options& options) : client(open(ctx, uri, options)) {}
     static channel open(context& ctx, const std::string& uri, const channel_options& options) {
         auto connected = channel::connect(ctx, uri, options);
         if (!connected) throw std::runtime_error("connect: " + connected.error().message);
@@ -75,8 +74,7 @@ TEST_P(death, server_killed_in_the_middle_of_large_messages) {
         const auto start = std::chrono::steady_clock::now();
         while (c.client.open_calls() > 0) {
             const completion done = c.client.next(bound());
-            EXPECT_TRUE(done.status == status::peer_lost || done.status == status::ok)
-                << to_string(done.status);
+            EXPECT_TRUE(done.status == status::peer_lost || done.status == status::ok) << to_string(done.status);
             if (done.status == status::ok) {
                 EXPECT_TRUE(matches(done.response, done.trace_id));
             }
@@ -108,8 +106,7 @@ TEST_P(death, nobody_is_lost_while_the_peer_only_works) {
     connected_client c(server.uri(), client_options());
     c.client.send_seed(10, 1);
     completion none;
-    EXPECT_EQ(c.client.wait({&none, 1}, 3 * silence()), 0U)
-        << "heartbeats have to keep an idle session alive";
+    EXPECT_EQ(c.client.wait({&none, 1}, 3 * silence()), 0U) << "heartbeats have to keep an idle session alive";
     EXPECT_TRUE(c.client->connected());
     server.kill();
     EXPECT_EQ(c.client.finish(status::peer_lost, bound()), 1U);
@@ -124,8 +121,7 @@ TEST_P(death, idle_client_learns_of_it) {
     completion none;
     const auto start = std::chrono::steady_clock::now();
     EXPECT_EQ(c.client.wait({&none, 1}, bound() + patience(5s)), 0U);
-    EXPECT_LT(std::chrono::steady_clock::now() - start, bound())
-        << "wait has to return when the channel is lost";
+    EXPECT_LT(std::chrono::steady_clock::now() - start, bound()) << "wait has to return when the channel is lost";
     expect_dead(c.client);
 }
 
@@ -159,8 +155,8 @@ TEST_P(death, client_killed_in_the_middle_of_large_messages) {
     rig r(GetParam(), echo, options);
     auto survivor = r.connect();
     for (int round = 0; round < 4; ++round) {
-        peer_process dying({"client", r.uri() + "?peer_timeout=" + std::to_string(silence() / 1ms) + "ms",
-                            "4", "4000000", "stream"});
+        peer_process dying(
+            {"client", r.uri() + "?peer_timeout=" + std::to_string(silence() / 1ms) + "ms", "4", "4000000", "stream"});
         ASSERT_EQ(dying.line(), "in_flight");
         for (std::uint64_t i = 0; i < 20; ++i) {
             survivor.send_seed(5000, i);

@@ -50,8 +50,7 @@ TEST_P(encrypting, a_client_gets_what_it_insists_on_or_nothing) {
 TEST_P(encrypting, a_server_that_insists_takes_nothing_plain) {
     if (!can_encrypt()) {
         context ctx = quiet_context();
-        const auto listening =
-            server::listen(ctx, {GetParam().listen_uri()}, echo, serving(encryption::required));
+        const auto listening = server::listen(ctx, {GetParam().listen_uri()}, echo, serving(encryption::required));
         ASSERT_FALSE(listening);
         return expect_refused(listening.error(), status::unsupported, "encrypt=required");
     }

@@ -102,8 +102,8 @@ class faulty_network {
     }
     static std::string describe(const fault& f) {
         return "kind " + std::to_string(static_cast<int>(f.kind)) + " direction " +
-               std::to_string(static_cast<int>(f.direction)) + " offset " + std::to_string(f.offset) +
-               " route " + std::to_string(f.route);
+               std::to_string(static_cast<int>(f.direction)) + " offset " + std::to_string(f.offset) + " route " +
+               std::to_string(f.route);
     }
     /// In a plain stream a changed payload byte may come through; a changed header byte may make it another
     /// message.
@@ -271,8 +271,7 @@ TEST_P(faults, control_path_stalled_anywhere) {
     std::vector<fault> all;
     for (const flow direction : both_directions)
         for (const std::uint64_t at : {0U, 10U, 64U, 200U, 400U, 700U})
-            all.push_back(
-                {.kind = fault_kind::stall, .direction = direction, .offset = at, .route = control_route});
+            all.push_back({.kind = fault_kind::stall, .direction = direction, .offset = at, .route = control_route});
     endure(all);
     EXPECT_GT(struck(), 0U);
     expect_servers_well();

@@ -251,8 +251,7 @@ TEST_P(forking, child_lends_no_memory_of_its_parent) {
         call_view call;
         CHILD_EXPECT(client->begin(call) == status::ok);
         CHILD_EXPECT(client->submit(call.id, parents->whole()) == status::invalid_state);
-        CHILD_EXPECT(client->submit(call.id, 10, {.response_into = parents->whole()}) ==
-                     status::invalid_state);
+        CHILD_EXPECT(client->submit(call.id, 10, {.response_into = parents->whole()}) == status::invalid_state);
         CHILD_EXPECT(client->release(call.id) == status::ok);
     }));
     EXPECT_TRUE(eventually(patience(30s), [&] { return child.ended(); })) << "the child hangs";

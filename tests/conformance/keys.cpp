@@ -52,11 +52,10 @@ key_folder::~key_folder() {
 
 std::string key_folder::make_pair(const std::string& name) {
     const std::string base = path_ + "/" + name;
-    const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(
-        EVP_PKEY_Q_keygen(nullptr, nullptr, "ED25519"), EVP_PKEY_free);
+    const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(EVP_PKEY_Q_keygen(nullptr, nullptr, "ED25519"),
+                                                                  EVP_PKEY_free);
     const std::unique_ptr<std::FILE, file_closer> file(std::fopen((base + ".key").c_str(), "w"));
-    if (!key || !file ||
-        PEM_write_PrivateKey(file.get(), key.get(), nullptr, nullptr, 0, nullptr, nullptr) != 1)
+    if (!key || !file || PEM_write_PrivateKey(file.get(), key.get(), nullptr, nullptr, 0, nullptr, nullptr) != 1)
         throw std::runtime_error("OpenSSL makes no Ed25519 key");
     chmod((base + ".key").c_str(), 0600);
     std::ofstream(base + ".pub") << public_text(key.get()) << ' ' << name << '\n';

@@ -64,8 +64,7 @@ TEST_P(leaks, connect_and_disconnect) {
     for (std::uint64_t i = warm_up; i < total; ++i) once(i);
     ASSERT_TRUE(all_gone());
     EXPECT_TRUE(eventually(patience(5s), [&] { return open_descriptors() <= descriptors; }))
-        << open_descriptors() << " descriptors are open, " << descriptors << " were after the first "
-        << warm_up;
+        << open_descriptors() << " descriptors are open, " << descriptors << " were after the first " << warm_up;
     // 100 bytes a connection would be 800 kB more.
     EXPECT_TRUE(eventually(patience(5s), [&] { return heap_bytes() < heap + (400U << 10); }))
         << heap_bytes() << " bytes of heap, " << heap << " after the first " << warm_up;
@@ -84,8 +83,7 @@ TEST_P(leaks, refused_connects) {
     rig r(GetParam(), echo, options);
     channel_options asks_too_much = calm_client();
     const int total = effort(500);
-    for (int i = 0; i < total / 5; ++i)
-        EXPECT_EQ(r.try_connect(asks_too_much).code(), status::message_too_large);
+    for (int i = 0; i < total / 5; ++i) EXPECT_EQ(r.try_connect(asks_too_much).code(), status::message_too_large);
     const std::size_t descriptors = open_descriptors();
     for (int i = 0; i < total; ++i) EXPECT_EQ(r.try_connect(asks_too_much).code(), status::message_too_large);
     EXPECT_TRUE(eventually(patience(5s), [&] { return open_descriptors() <= descriptors; }));

@@ -41,11 +41,9 @@ class lending : public on_every_backend {
         fill(payload.bytes(), 5);
         call_view call;
         EXPECT_EQ(client.begin(call), status::ok);
-        EXPECT_EQ(client.submit(call.id, payload,
-                                {.timeout = timeout,
-                                 .tag = 1,
-                                 .trace_id = 5,
-                                 .response_into = memory.part(room, room).value()}),
+        EXPECT_EQ(client.submit(
+                      call.id, payload,
+                      {.timeout = timeout, .tag = 1, .trace_id = 5, .response_into = memory.part(room, room).value()}),
                   status::ok);
         return call.id;
     }
@@ -155,8 +153,7 @@ TEST_P(lending, a_blocking_call_returns) {
     auto client = r.connect(client_options());
     const auto start = clock::now();
     const std::vector<std::byte> request(100);
-    const auto answer =
-        client->call(request, {.timeout = brief(), .response_into = memory->part(room, room).value()});
+    const auto answer = client->call(request, {.timeout = brief(), .response_into = memory->part(room, room).value()});
     EXPECT_LT(clock::now() - start, brief() + bound());
     EXPECT_EQ(answer.code(), status::timed_out);
     expect_untouched(*memory, held);

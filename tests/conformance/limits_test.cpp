@@ -119,16 +119,14 @@ TEST_P(limits, senseless_options_are_refused) {
     EXPECT_EQ(refused([](channel_options& o) { o.slots = 65'537; }), status::invalid_argument);
     EXPECT_EQ(refused([](channel_options& o) { o.request_bytes = (std::size_t{1} << 30) + 1; }),
               status::invalid_argument);
-    EXPECT_EQ(refused([](channel_options& o) { o.response_bytes = ~std::size_t{0}; }),
-              status::invalid_argument);
+    EXPECT_EQ(refused([](channel_options& o) { o.response_bytes = ~std::size_t{0}; }), status::invalid_argument);
 }
 
 TEST_P(limits, nothing_listens_there) {
     context ctx = quiet_context();
     channel_options options = calm_client();
     options.connect_timeout = patience(20s);
-    const std::string uri =
-        GetParam().network ? GetParam().scheme + "://127.0.0.1:1" : GetParam().listen_uri();
+    const std::string uri = GetParam().network ? GetParam().scheme + "://127.0.0.1:1" : GetParam().listen_uri();
     const auto start = std::chrono::steady_clock::now();
     const auto connected = channel::connect(ctx, uri, options);
     ASSERT_EQ(connected.code(), status::peer_lost);

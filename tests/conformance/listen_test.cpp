@@ -66,8 +66,8 @@ TEST_P(listening, an_address_can_be_used_again_after_stop) {
     std::string uri;
     context ctx = quiet_context();
     for (int round = 0; round < 5; ++round) {
-        auto served = server::listen(
-            ctx, {std::string_view(round == 0 ? uri = GetParam().listen_uri() : uri)}, echo, calm_server());
+        auto served = server::listen(ctx, {std::string_view(round == 0 ? uri = GetParam().listen_uri() : uri)}, echo,
+                                     calm_server());
         ASSERT_TRUE(served) << served.error().message;
         uri = served->endpoints().at(0);
         auto connected = channel::connect(ctx, uri, calm_client());
@@ -84,8 +84,7 @@ TEST_P(listening, a_misspelt_key_lists_the_right_ones) {
     for (const char* word : {"slotz", "slots", "request_bytes", "peer_timeout"})
         EXPECT_NE(client.error().message.find(word), std::string::npos) << client.error().message;
 
-    const auto served =
-        server::listen(r.ctx(), {GetParam().listen_uri() + "?wrokers=2"}, echo, calm_server());
+    const auto served = server::listen(r.ctx(), {GetParam().listen_uri() + "?wrokers=2"}, echo, calm_server());
     ASSERT_FALSE(served);
     EXPECT_EQ(served.code(), status::invalid_argument);
     for (const char* word : {"wrokers", "workers", "max_sessions", "data_port"})
@@ -104,9 +103,8 @@ TEST_P(listening, the_uri_wins_over_the_code) {
 
 TEST_P(listening, uris_that_disagree_are_refused) {
     context ctx = quiet_context();
-    const auto served =
-        server::listen(ctx, {GetParam().listen_uri() + "?workers=1", GetParam().listen_uri() + "?workers=2"},
-                       echo, calm_server());
+    const auto served = server::listen(
+        ctx, {GetParam().listen_uri() + "?workers=1", GetParam().listen_uri() + "?workers=2"}, echo, calm_server());
     ASSERT_FALSE(served);
     EXPECT_EQ(served.code(), status::invalid_argument);
     EXPECT_NE(served.error().message.find("workers"), std::string::npos) << served.error().message;

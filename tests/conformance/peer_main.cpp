@@ -105,7 +105,7 @@ int main(int argc, char** argv) {
         return serve(*opened, arguments[1], arguments[2] == "hold",
                      std::chrono::milliseconds{std::atol(arguments[3].c_str())});
     if (arguments.size() == 5 && arguments[0] == "client")
-        return client(*opened, arguments[1], static_cast<unsigned>(std::stoul(arguments[2])),
-                      std::stoul(arguments[3]), arguments[4] == "stream");
+        return client(*opened, arguments[1], static_cast<unsigned>(std::stoul(arguments[2])), std::stoul(arguments[3]),
+                      arguments[4] == "stream");
     return fail("see the head of peer_main.cpp for its arguments");
 }

@@ -29,8 +29,7 @@ std::string program_of_suite() {
 
 }  // namespace
 
-peer_process::peer_process(const std::vector<std::string>& arguments)
-    : peer_process(program_of_suite(), arguments) {}
+peer_process::peer_process(const std::vector<std::string>& arguments) : peer_process(program_of_suite(), arguments) {}
 
 peer_process::peer_process(std::string program, const std::vector<std::string>& arguments, int error_fd) {
     std::array<int, 2> ends{};
@@ -66,8 +65,8 @@ std::string peer_process::line(nanoseconds bound) {
             buffered_.erase(0, end + 1);
             return text;
         }
-        const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-            deadline - std::chrono::steady_clock::now());
+        const auto left =
+            std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
         pollfd readable{.fd = socket_, .events = POLLIN, .revents = 0};
         if (left.count() <= 0 || ::poll(&readable, 1, static_cast<int>(left.count())) == 0)
             throw std::runtime_error("the peer process wrote nothing within the bound");
@@ -80,8 +79,7 @@ std::string peer_process::line(nanoseconds bound) {
 
 void peer_process::tell(const std::string& text) {
     const std::string with_end = text + "\n";
-    if (send(socket_, with_end.data(), with_end.size(), MSG_NOSIGNAL) !=
-        static_cast<ssize_t>(with_end.size()))
+    if (send(socket_, with_end.data(), with_end.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(with_end.size()))
         throw std::runtime_error("the peer process does not listen");
 }
 
@@ -109,11 +107,9 @@ int peer_process::join(nanoseconds bound) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-server_process::server_process(const std::string& listen_uri, const std::string& mode,
-                               nanoseconds peer_timeout)
-    : peer_process(
-          {"serve", listen_uri, mode,
-           std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(peer_timeout).count())}) {
+server_process::server_process(const std::string& listen_uri, const std::string& mode, nanoseconds peer_timeout)
+    : peer_process({"serve", listen_uri, mode,
+                    std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(peer_timeout).count())}) {
     uri_ = line();
 }
 

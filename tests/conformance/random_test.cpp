@@ -74,9 +74,7 @@ class random_client {
     checked_channel& channel() { return client_; }
 
   private:
-    slice piece(std::uint32_t index, std::size_t length) {
-        return memory_.part(index * max_bytes, length).value();
-    }
+    slice piece(std::uint32_t index, std::size_t length) { return memory_.part(index * max_bytes, length).value(); }
     void send() {
         const std::uint64_t id = next_id_++;
         const plan p(id);
@@ -97,8 +95,7 @@ class random_client {
         const plan p(c.trace_id);
         ASSERT_EQ(c.status, status::ok);
         ASSERT_EQ(c.response.size(), p.response);
-        ASSERT_TRUE(matches(c.response, ~c.trace_id))
-            << "differs at " << first_difference(c.response, ~c.trace_id);
+        ASSERT_TRUE(matches(c.response, ~c.trace_id)) << "differs at " << first_difference(c.response, ~c.trace_id);
         if (p.directed && p.response > 0) {
             ASSERT_EQ(c.response.data(), piece(c.id.slot, max_bytes).data());
         }

@@ -45,8 +45,7 @@ void echo(exchange one) {
     (void)one.reply(length);
 }
 
-rig::rig(const backend_case& backend, handler service, const server_options& options,
-         const std::string& query)
+rig::rig(const backend_case& backend, handler service, const server_options& options, const std::string& query)
     : context_(quiet_context()) {
     const std::string listen_uri = backend.listen_uri() + query;
     result<server> listening = server::listen(context_, {listen_uri}, std::move(service), options);

@@ -30,8 +30,8 @@ void echo(exchange one);
 /// One server in this process, on one backend. Throws where the library says no.
 class rig {
   public:
-    explicit rig(const backend_case& backend, handler service = echo,
-                 const server_options& options = calm_server(), const std::string& query = {});
+    explicit rig(const backend_case& backend, handler service = echo, const server_options& options = calm_server(),
+                 const std::string& query = {});
 
     [[nodiscard]] context& ctx() noexcept { return context_; }
     [[nodiscard]] server& served() noexcept { return *server_; }

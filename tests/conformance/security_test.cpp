@@ -49,8 +49,7 @@ TEST_P(security, the_right_keys_get_in) {
 TEST_P(security, keys_may_be_named_in_the_uri) {
     rig r(GetParam(), echo, secured());
     auto connected = channel::connect(
-        r.ctx(),
-        r.uri() + "?key_file=" + keys_.path() + "/client.key&server_key=" + keys_.path() + "/server.pub",
+        r.ctx(), r.uri() + "?key_file=" + keys_.path() + "/client.key&server_key=" + keys_.path() + "/server.pub",
         client_with({}));
     ASSERT_TRUE(connected) << connected.error().message;
     EXPECT_TRUE(connected->call({}));

@@ -25,8 +25,7 @@ TEST_P(sessions, many_at_once) {
     rlimit limit{};
     getrlimit(RLIMIT_NOFILE, &limit);
     const std::size_t wanted = GetParam().sessions;
-    if (limit.rlim_cur < wanted * 12)
-        GTEST_SKIP() << "needs " << wanted * 12 << " descriptors; raise ulimit -n";
+    if (limit.rlim_cur < wanted * 12) GTEST_SKIP() << "needs " << wanted * 12 << " descriptors; raise ulimit -n";
     server_options options = calm_server();
     options.workers = 2;
     options.max_sessions = options.max_client_sessions = static_cast<std::uint32_t>(wanted);

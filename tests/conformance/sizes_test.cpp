@@ -58,8 +58,7 @@ TEST_P(sizes, lent_payload_and_directed_response) {
         fill(payload.bytes(), length + 7);
         call_view call;
         ASSERT_EQ(client.begin(call), status::ok);
-        ASSERT_EQ(client.submit(call.id, payload, {.trace_id = length + 7, .response_into = target}),
-                  status::ok);
+        ASSERT_EQ(client.submit(call.id, payload, {.trace_id = length + 7, .response_into = target}), status::ok);
         const completion c = client.next();
         ASSERT_EQ(c.status, status::ok) << length;
         ASSERT_EQ(c.response.size(), length);
@@ -137,8 +136,7 @@ TEST_P(sizes, large_messages_arrive_whole) {
     options.request_bytes = options.response_bytes = 16U << 20;
     options.slots = 2;
     auto client = r.connect(options);
-    for (const std::size_t length :
-         {std::size_t{1} << 20, (std::size_t{4} << 20) + 1, std::size_t{16} << 20}) {
+    for (const std::size_t length : {std::size_t{1} << 20, (std::size_t{4} << 20) + 1, std::size_t{16} << 20}) {
         client.send_seed(length, length);
         const completion c = client.next(patience(30s));
         ASSERT_EQ(c.status, status::ok);

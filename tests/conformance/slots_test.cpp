@@ -113,8 +113,7 @@ TEST_P(slots, requests_reach_one_worker_in_order_of_submission) {
         for (int i = 0; i < 16; ++i, ++next_done) {
             const completion c = client.next();
             ASSERT_EQ(c.status, status::ok);
-            EXPECT_TRUE(c.tag == next_done || handlers_on_gpu())
-                << "answers given in order have to complete in order";
+            EXPECT_TRUE(c.tag == next_done || handlers_on_gpu()) << "answers given in order have to complete in order";
             ASSERT_EQ(client.release(c.id), status::ok);
         }
     }

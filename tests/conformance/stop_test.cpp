@@ -233,8 +233,7 @@ TEST_P(stopping, busy_clients_do_not_delay_it) {
         std::vector<std::unique_ptr<busy_client>> clients;
         for (int i = 0; i < 4; ++i) clients.push_back(std::make_unique<busy_client>(r.connect()));
         ASSERT_TRUE(eventually(patience(10s), [&] {
-            return std::all_of(clients.begin(), clients.end(),
-                               [](const auto& each) { return each->answered() > 100; });
+            return std::all_of(clients.begin(), clients.end(), [](const auto& each) { return each->answered() > 100; });
         }));
         const auto start = std::chrono::steady_clock::now();
         r.served().stop();

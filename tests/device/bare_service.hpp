@@ -62,8 +62,7 @@ class bare_service : public ::testing::Test {
         config.owner = owner;
         auto link = poller_->open_connection(config);
         if (!link) return link.error();
-        if (auto attached = (*link)->attach({1, {}, {}, description}, core::never); !attached)
-            return attached.error();
+        if (auto attached = (*link)->attach({1, {}, {}, description}, core::never); !attached) return attached.error();
         (*link)->activate();
         return link;
     }

@@ -65,8 +65,7 @@ class device_liar : public ::testing::TestWithParam<gpu_engine> {
         device::call_ref other;
         ASSERT_EQ(device::begin(channel_, other), status::ok);
         device::call_ref none;
-        EXPECT_TRUE(
-            eventually(patience(5s), [&] { return device::begin(channel_, none) == status::peer_lost; }));
+        EXPECT_TRUE(eventually(patience(5s), [&] { return device::begin(channel_, none) == status::peer_lost; }));
         EXPECT_EQ(device::release(channel_, other), status::ok);
     }
     void expect_answered(const bare_client::request& answer, status outcome = status::ok) {
@@ -89,8 +88,8 @@ class device_liar : public ::testing::TestWithParam<gpu_engine> {
 TEST_P(device_liar, correct_answers_are_taken) {
     for (int i = 0; i < 12; ++i) {  // it has receives for 16
         auto answer = submit();
-        EXPECT_TRUE(eventually(patience(5s),
-                               [&] { return server_.answer(call_.slot).generation == call_.generation; }));
+        EXPECT_TRUE(
+            eventually(patience(5s), [&] { return server_.answer(call_.slot).generation == call_.generation; }));
         expect_answered(answer);
     }
 }
@@ -223,10 +222,8 @@ TEST_P(device_liar, descriptions_that_are_wrong) {
     verbs::endpoint narrow = verbs::parse_endpoint(server_.describe()).value();
     narrow.slots = 1;
     const auto deadline = core::deadline_after(patience(5s));
-    EXPECT_EQ(link_->attach({1, {}, {}, verbs::to_bytes(narrow)}, deadline).error().code,
-              status::protocol_error);
-    EXPECT_EQ(link_->attach({1, {}, {}, core::link_description(7)}, deadline).error().code,
-              status::protocol_error);
+    EXPECT_EQ(link_->attach({1, {}, {}, verbs::to_bytes(narrow)}, deadline).error().code, status::protocol_error);
+    EXPECT_EQ(link_->attach({1, {}, {}, core::link_description(7)}, deadline).error().code, status::protocol_error);
 }
 
 INSTANTIATE_TEST_SUITE_P(by, device_liar, ::testing::Values(gpu_engine::direct, gpu_engine::proxy),

@@ -68,8 +68,7 @@ class client_rig {
         options.poll = poll_mode::block;
         const std::string uri = "rdma://" + own_loopback() + ":0";
         auto made = server::listen(
-            services.server_context, {uri}, [this](exchange request) { answer(std::move(request)); },
-            options);
+            services.server_context, {uri}, [this](exchange request) { answer(std::move(request)); }, options);
         ASSERT_TRUE(made.ok()) << made.error().message;
         handler = std::make_unique<server>(std::move(*made));
     }

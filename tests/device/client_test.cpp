@@ -67,16 +67,14 @@ TEST_P(device_client, a_forked_child_can_neither_use_nor_disturb_it) {
 TEST_P(device_client, slots_may_lie_on_the_host) {
     rig.wanted.verbs.host_slots = true;
     open();
-    for (const std::size_t size : {0U, 64U, 4096U})
-        EXPECT_EQ(call_once(ref(), size, size), status::ok) << size;
+    for (const std::size_t size : {0U, 64U, 4096U}) EXPECT_EQ(call_once(ref(), size, size), status::ok) << size;
     EXPECT_EQ(rig.channel->memory(), rig.wanted.memory);
 }
 
 TEST_P(device_client, the_largest_messages_that_were_agreed_on) {
     if (rig.kind.kernels_answer) {
         rig.services.options.max_sessions = 2;
-        rig.services.options.max_request_bytes = rig.services.options.max_response_bytes = std::size_t{3}
-                                                                                           << 20;
+        rig.services.options.max_request_bytes = rig.services.options.max_response_bytes = std::size_t{3} << 20;
     }
     rig.wanted.slots = 2;
     rig.wanted.request_bytes = rig.wanted.response_bytes = std::size_t{3} << 20;

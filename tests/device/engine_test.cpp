@@ -55,9 +55,9 @@ TEST_P(device_engine, serves_calls_one_after_the_other) {
     expect_calls(client, calls);
     const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
     const auto seen = rig.service->statistics();
-    std::cout << "100 bytes there and back: " << took.count() / calls << " us; CPU of the proxy's thread: "
-              << std::chrono::duration<double, std::milli>(seen.cpu_proxy).count() << " ms in "
-              << took.count() / 1000 << " ms\n";
+    std::cout << "100 bytes there and back: " << took.count() / calls
+              << " us; CPU of the proxy's thread: " << std::chrono::duration<double, std::milli>(seen.cpu_proxy).count()
+              << " ms in " << took.count() / 1000 << " ms\n";
 }
 
 /// A client goes while a kernel works for it: its place is not given to another before the kernel has ended.

@@ -40,8 +40,7 @@ const service_fault all_faults[] = {
     {"a_queue_pair_that_fails", "qp_error nth=1 count=1", whose::server, false},
 };
 
-class device_faults : public bare_service,
-                      public ::testing::WithParamInterface<std::tuple<gpu_engine, service_fault>> {
+class device_faults : public bare_service, public ::testing::WithParamInterface<std::tuple<gpu_engine, service_fault>> {
   protected:
     void SetUp() override {
         if (softnic_fault_add == nullptr) GTEST_SKIP() << "these tests need softnic";

@@ -27,11 +27,11 @@ class recorded_service : public ::testing::TestWithParam<gpu_engine> {
     using step = std::function<void(const device::graph_iteration&)>;
     void listen() { rig_.listen(); }
     void start(const gpu_graph_options& options, const step& work) {
-        auto made = gpu_graph::start(
-            *rig_.service, options, [work](CUstream_st* stream, const device::graph_iteration& iteration) {
-                fake_stream::of(stream).launch([work, iteration] { work(iteration); });
-                return result<void>{};
-            });
+        auto made = gpu_graph::start(*rig_.service, options,
+                                     [work](CUstream_st* stream, const device::graph_iteration& iteration) {
+                                         fake_stream::of(stream).launch([work, iteration] { work(iteration); });
+                                         return result<void>{};
+                                     });
         ASSERT_TRUE(made.ok()) << made.error().message;
         graph_.emplace(std::move(*made));
     }
@@ -78,8 +78,7 @@ TEST_P(recorded_service, a_forked_child_can_neither_use_nor_disturb_it) {
     child_process child([&] {
         CHILD_EXPECT(graph_->statistics().nodes == 0);
         CHILD_EXPECT(graph_->stop(1h) == status::invalid_state);
-        const auto another =
-            gpu_graph::start(*rig_.service, tensors(), [](auto...) { return result<void>{}; });
+        const auto another = gpu_graph::start(*rig_.service, tensors(), [](auto...) { return result<void>{}; });
         CHILD_EXPECT(another.code() == status::invalid_state);
         graph_.reset();
         rig_.service.reset();
@@ -146,8 +145,7 @@ TEST_P(recorded_service, kernels_fail_single_requests) {
 
 TEST_P(recorded_service, a_response_longer_than_its_room_is_a_failure) {
     listen();
-    start({1, 0, 0, 1},
-          [](const device::graph_iteration& iteration) { iteration.answers[0].length = 1U << 30; });
+    start({1, 0, 0, 1}, [](const device::graph_iteration& iteration) { iteration.answers[0].length = 1U << 30; });
     channel client = rig_.connect();
     EXPECT_EQ(echo_of(client, 10, 1).error().code, status::message_too_large);
 }
@@ -268,9 +266,7 @@ TEST_P(recorded_service, what_cannot_be_is_refused) {
 }
 
 INSTANTIATE_TEST_SUITE_P(engine, recorded_service, ::testing::Values(gpu_engine::direct, gpu_engine::proxy),
-                         [](const auto& kind) {
-                             return kind.param == gpu_engine::direct ? "direct" : "proxy";
-                         });
+                         [](const auto& kind) { return kind.param == gpu_engine::direct ? "direct" : "proxy"; });
 
 }  // namespace
 }  // namespace accel::tests

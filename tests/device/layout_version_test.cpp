@@ -70,8 +70,7 @@ TEST_F(layout_version, stale_program_is_refused_before_it_listens_or_connects) {
     ASSERT_FALSE(service.ok());
     EXPECT_EQ(service.error().code, status::unsupported);
     EXPECT_THAT(service.error().message, ::testing::HasSubstr(sentence));
-    const auto channel =
-        gpu_channel::connect(rig_.services.client_context, "gpu://127.0.0.1:1", rig_.wanted, other);
+    const auto channel = gpu_channel::connect(rig_.services.client_context, "gpu://127.0.0.1:1", rig_.wanted, other);
     ASSERT_FALSE(channel.ok());
     EXPECT_EQ(channel.error().code, status::unsupported);
     EXPECT_THAT(channel.error().message, ::testing::HasSubstr(sentence));

@@ -30,13 +30,11 @@ struct service_setting {
     gpu_engine engine = gpu_engine::automatic;
 };
 [[nodiscard]] inline std::string name_of(const service_setting& which) {
-    return std::string{which.on_gpu ? "fake_" : "host_"} +
-           (which.engine == gpu_engine::proxy ? "proxy" : "direct");
+    return std::string{which.on_gpu ? "fake_" : "host_"} + (which.engine == gpu_engine::proxy ? "proxy" : "direct");
 }
 inline auto service_settings() {
-    return ::testing::Values(
-        service_setting{false, gpu_engine::direct}, service_setting{false, gpu_engine::proxy},
-        service_setting{true, gpu_engine::direct}, service_setting{true, gpu_engine::proxy});
+    return ::testing::Values(service_setting{false, gpu_engine::direct}, service_setting{false, gpu_engine::proxy},
+                             service_setting{true, gpu_engine::direct}, service_setting{true, gpu_engine::proxy});
 }
 
 /// softnic's device is an mlx5 one, others have no queues that kernels could drive.
@@ -104,8 +102,7 @@ class service_rig {
     [[nodiscard]] int pages_pinned() const { return fake_ ? fake_->pins.load() : 0; }
     [[nodiscard]] fake_accelerator& gpus() { return *fake_; }
 
-    [[nodiscard]] result<channel> try_connect(channel_options wanted = small(),
-                                              const std::string& scheme = "gpu") {
+    [[nodiscard]] result<channel> try_connect(channel_options wanted = small(), const std::string& scheme = "gpu") {
         wanted.security.insecure = true;
         wanted.connect_timeout = patience(5s);
         wanted.peer_timeout = patience(500ms);

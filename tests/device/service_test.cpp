@@ -69,8 +69,7 @@ std::uint64_t run_calls(channel& client, std::uint64_t total, std::uint64_t seed
         }
         for (std::size_t i = 0; i < got; ++i) {
             const std::size_t size = (done[i].tag * 37 + seed) % 2048;
-            const bool equal =
-                done[i].response.size() == size && matches(done[i].response, seed + done[i].tag);
+            const bool equal = done[i].response.size() == size && matches(done[i].response, seed + done[i].tag);
             if (done[i].status == status::ok && equal)
                 ++right;
             else if (right == ended)
@@ -228,8 +227,7 @@ TEST_P(device_service, slots_may_lie_on_the_host) {
     channel client = rig.connect();
     EXPECT_EQ(run_calls(client, 100, 4), 100U);
     if (!GetParam().on_gpu) return;
-    const std::size_t of_slots =
-        rig.options.max_sessions * rig.options.max_slots * rig.options.max_request_bytes;
+    const std::size_t of_slots = rig.options.max_sessions * rig.options.max_slots * rig.options.max_request_bytes;
     EXPECT_LT(rig.gpus().device().allocated(), of_slots);
 }
 

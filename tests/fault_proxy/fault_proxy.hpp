@@ -45,8 +45,7 @@ struct proxy_connection;
 class fault_proxy {
   public:
     /// Throws std::runtime_error if a port cannot be listened on.
-    fault_proxy(const std::string& listen_host, const std::string& target_host,
-                std::vector<std::uint16_t> ports);
+    fault_proxy(const std::string& listen_host, const std::string& target_host, std::vector<std::uint16_t> ports);
     ~fault_proxy();
     fault_proxy(const fault_proxy&) = delete;
     fault_proxy& operator=(const fault_proxy&) = delete;

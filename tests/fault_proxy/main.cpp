@@ -20,8 +20,7 @@ fault read_fault(const std::vector<std::string>& words) {
     static const std::map<std::string, fault_kind> kinds{
         {"cut", fault_kind::cut},     {"end", fault_kind::end},     {"truncate", fault_kind::truncate},
         {"stall", fault_kind::stall}, {"delay", fault_kind::delay}, {"corrupt", fault_kind::corrupt}};
-    static const std::map<std::string, flow> flows{{"to_server", flow::to_server},
-                                                   {"to_client", flow::to_client}};
+    static const std::map<std::string, flow> flows{{"to_server", flow::to_server}, {"to_client", flow::to_client}};
     fault out;
     if (words.size() < 3) return out;
     out.kind = kinds.at(words[0]);
@@ -48,8 +47,7 @@ int main(int argc, char** argv) {
         proxy.set(read_fault({arguments.begin() + 3, arguments.end()}));
         std::cout << "forwarding; end standard input to stop" << std::endl;
         std::cin.ignore(std::numeric_limits<std::streamsize>::max());
-        std::cout << "the fault struck " << proxy.struck() << " times on " << proxy.accepted()
-                  << " connections\n";
+        std::cout << "the fault struck " << proxy.struck() << " times on " << proxy.accepted() << " connections\n";
     } catch (const std::exception& failure) {
         std::cerr << "fault_proxy: " << failure.what() << "\n";
         return 1;

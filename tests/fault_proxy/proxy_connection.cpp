@@ -96,8 +96,7 @@ bool half::write_some() {
     while (begin_ < end_) {
         std::size_t count = end_ - begin_;
         const bool armed = fault_.kind != fault_kind::none && fault_.kind != fault_kind::corrupt;
-        if (armed && passed_ + count > fault_.offset)
-            count = static_cast<std::size_t>(fault_.offset - passed_);
+        if (armed && passed_ + count > fault_.offset) count = static_cast<std::size_t>(fault_.offset - passed_);
         if (count == 0) return true;  // the fault is due
         const ssize_t put = send(to_, buffer_.data() + begin_, count, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (would_block(put)) return true;

@@ -28,8 +28,7 @@ class half {
 
   private:
     [[nodiscard]] bool due() const noexcept {
-        return fault_.kind != fault_kind::none && fault_.kind != fault_kind::corrupt &&
-               passed_ == fault_.offset;
+        return fault_.kind != fault_kind::none && fault_.kind != fault_kind::corrupt && passed_ == fault_.offset;
     }
     [[nodiscard]] bool strike(std::uint64_t& struck);
     [[nodiscard]] bool read_some(std::uint64_t& struck);

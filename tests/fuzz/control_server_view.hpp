@@ -37,8 +37,7 @@ struct control_server_view {
         tests::require(clients == of.clients_, "connections of each client are counted");
         tests::require(sessions == of.sessions_.size(), "each session has one owner");
         tests::require(half_open <= of.limits_.max_half_open, "strangers are few");
-        tests::require(of.connections_.size() - half_open <= of.limits_.max_connections,
-                       "and so are clients");
+        tests::require(of.connections_.size() - half_open <= of.limits_.max_connections, "and so are clients");
     }
 
   private:

@@ -67,8 +67,7 @@ int sleep_on(int epoll, epoll_event* events, int count, int timeout_ms) {
 }  // namespace accel::tests
 
 // Take the place of the C library's, in this program.
-extern "C" __attribute__((visibility("default"))) int ppoll(pollfd* fds, nfds_t count,
-                                                            const timespec* timeout,
+extern "C" __attribute__((visibility("default"))) int ppoll(pollfd* fds, nfds_t count, const timespec* timeout,
                                                             const sigset_t* signals) {
     return accel::tests::sleep_on(fds, count, timeout, signals);
 }

@@ -60,10 +60,9 @@ class fake_completions {
         entry.opcode_queue =
             mlx5::to_be32(static_cast<std::uint32_t>(what.operation) << 24 | (what.queue_pair & 0xff'ffffU));
         entry.counter = mlx5::to_be16(what.counter);
-        entry.owner_kind = static_cast<std::uint8_t>(static_cast<unsigned>(what.kind) << 4 |
-                                                     ((told_ & count) != 0 ? 1U : 0U));
-        if (failed)
-            reinterpret_cast<mlx5::error_entry&>(entry).syndrome = static_cast<std::uint8_t>(what.failure);
+        entry.owner_kind =
+            static_cast<std::uint8_t>(static_cast<unsigned>(what.kind) << 4 | ((told_ & count) != 0 ? 1U : 0U));
+        if (failed) reinterpret_cast<mlx5::error_entry&>(entry).syndrome = static_cast<std::uint8_t>(what.failure);
         entries_[told_++ & (count - 1)] = entry;
     }
 

@@ -61,11 +61,7 @@ class fake_link final : public core::link {
   public:
     fake_link(tests::input_reader& input, std::array<call, slots>& calls, std::shared_ptr<slot_memory> send,
               std::shared_ptr<slot_memory> receive, bool borrows)
-        : input_(input),
-          calls_(calls),
-          send_(std::move(send)),
-          receive_(std::move(receive)),
-          borrows_(borrows) {}
+        : input_(input), calls_(calls), send_(std::move(send)), receive_(std::move(receive)), borrows_(borrows) {}
 
     link_description describe() const override { return {}; }
     result<void> attach(const link_grant&, nanoseconds) override { return {}; }
@@ -119,8 +115,8 @@ class fake_link final : public core::link {
             out[count] = queue.front();
             queue.pop_front();
             bring(out[count]);
-            const bool last = out[count].kind == event_kind::lost ||
-                              (out[count].kind == event_kind::arrived && !is_sane(out[count]));
+            const bool last =
+                out[count].kind == event_kind::lost || (out[count].kind == event_kind::arrived && !is_sane(out[count]));
             ++count;
             if (!last) continue;
             queue.clear();
@@ -183,8 +179,8 @@ class fake_link final : public core::link {
             to = held_[slot].get();
         }
         const bool directed = asked.owed && event.header.generation == asked.id.generation &&
-                              event.header.code == status::ok && touched_[slot] &&
-                              asked.into.size() >= length && !asked.into.empty();
+                              event.header.code == status::ok && touched_[slot] && asked.into.size() >= length &&
+                              !asked.into.empty();
         if (directed) to = asked.into.data();
         event.payload = {to, length};
     }
@@ -230,8 +226,7 @@ class application {
         request.requests = slot_memory::over(requests_.data(), slots, request_bytes, request_stride);
         request.responses = slot_memory::over(responses_.data(), slots, response_bytes, response_stride);
         channel_connection made;
-        auto path =
-            std::make_unique<fake_link>(input_, calls_, request.requests, request.responses, first % 2 == 0);
+        auto path = std::make_unique<fake_link>(input_, calls_, request.requests, request.responses, first % 2 == 0);
         link_ = path.get();
         made.events = std::make_unique<fake_poller>(*path);
         made.path = std::move(path);
@@ -339,8 +334,7 @@ class application {
         return out;
     }
     template <class Submit>
-    void try_to_submit(call_id id, std::size_t length, const submit_options& with, bool lends,
-                       Submit&& submit) {
+    void try_to_submit(call_id id, std::size_t length, const submit_options& with, bool lends, Submit&& submit) {
         call* const asked = find(id);
         const bool begun = asked != nullptr && asked->at == call::phase::begun;
         if (begun) {
@@ -422,8 +416,7 @@ class application {
         const auto within = [&](const std::byte* from, std::size_t length) {
             return response.data() >= from && response.data() + response.size() <= from + length;
         };
-        require(within(link_->receive().payload(of.id.slot), response_bytes) ||
-                    within(of.into.data(), of.into.size()),
+        require(within(link_->receive().payload(of.id.slot), response_bytes) || within(of.into.data(), of.into.size()),
                 "it lies in its slot, or where it was wanted");
     }
     void cancel() {
@@ -431,17 +424,14 @@ class application {
         const call* const asked = find(id);
         const bool open = asked != nullptr && asked->at == call::phase::open;
         const status got = channel_->cancel(id);
-        require(got == status::invalid_state || (got == status::ok && open),
-                "only an open call is cancelled");
+        require(got == status::invalid_state || (got == status::ok && open), "only an open call is cancelled");
     }
     void release() {
         const call_id id = pick();
         call* const asked = find(id);
-        const bool mine =
-            asked != nullptr && (asked->at == call::phase::begun || asked->at == call::phase::ended);
+        const bool mine = asked != nullptr && (asked->at == call::phase::begun || asked->at == call::phase::ended);
         const status got = channel_->release(id);
-        require(got == (mine ? status::ok : status::invalid_state),
-                "what was begun or has ended, and no other");
+        require(got == (mine ? status::ok : status::invalid_state), "what was begun or has ended, and no other");
         if (!mine) return;
         if (asked->holds_arrival && !asked->owed)
             require(!link_->borrows() || !link_->holds_arrival(id.slot), "its response is given back");

@@ -40,8 +40,7 @@ class client_rig {
     client_rig(tests::input_reader& input, device::detail::engine by, bool apart)
         : input_(input), by_(by), completions_(by), sends_(by, name) {
         state_.receives = receives_.located();
-        for (std::uint32_t i = 0; i < slots; ++i)
-            calls_[i].next = i + 1 < slots ? i + 1 : device::detail::no_call;
+        for (std::uint32_t i = 0; i < slots; ++i) calls_[i].next = i + 1 < slots ? i + 1 : device::detail::no_call;
         channel_.state = &state_;
         channel_.calls = calls_.data();
         channel_.slots = slots;
@@ -187,9 +186,7 @@ class client_rig {
     }
 
     // The server.
-    std::byte* response_header(std::uint32_t slot) {
-        return responses_.data() + core::extension_room + stride * slot;
-    }
+    std::byte* response_header(std::uint32_t slot) { return responses_.data() + core::extension_room + stride * slot; }
     void answer() {
         const std::uint8_t choice = input_.byte();
         const std::uint32_t slot = choice % slots;
@@ -212,8 +209,7 @@ class client_rig {
         if (choice < 64) return;
         constexpr std::array kinds{mlx5::entry_kind::write_immediate, mlx5::entry_kind::receive,
                                    mlx5::entry_kind::receive_immediate, mlx5::entry_kind::receive_invalidate};
-        announce(choice < 224 ? kinds[0] : kinds[choice % 4],
-                 choice < 250 ? choice % slots : 0xffff'ff00U + choice);
+        announce(choice < 224 ? kinds[0] : kinds[choice % 4], choice < 250 ? choice % slots : 0xffff'ff00U + choice);
     }
     void announce(mlx5::entry_kind kind, std::uint32_t immediate) {
         mlx5::completion told;
@@ -256,8 +252,7 @@ class client_rig {
     void check_posted(const tests::posted_request& found) {
         require(found.queue_pair == name, "it names its queue pair");
         const auto first = reinterpret_cast<std::uint64_t>(requests_.data());
-        require(found.from.address >= first &&
-                    found.from.address + found.from.length <= first + requests_.size() &&
+        require(found.from.address >= first && found.from.address + found.from.length <= first + requests_.size() &&
                     found.from.key == 1000,
                 "what is sent lies in the channel's requests");
         if (found.operation == mlx5::opcode::write) {
@@ -271,8 +266,7 @@ class client_rig {
         require(found.remote_key == 3000 && found.remote_address == peer_base + stride * found.immediate,
                 "its header goes into the server's slot");
         wire::slot_header header;
-        std::memcpy(&header, requests_.data() + core::extension_room + stride * found.immediate,
-                    sizeof header);
+        std::memcpy(&header, requests_.data() + core::extension_room + stride * found.immediate, sizeof header);
         require(wire::is_well_formed(header, wire::message_kind::request) && header.slot == found.immediate &&
                     header.length <= request_bytes && header.response_room <= response_bytes,
                 "its header is what a correct client sends");
@@ -281,13 +275,11 @@ class client_rig {
     /// Every slot is free once, held, or owed an answer.
     void check() {
         std::uint32_t free = 0;
-        for (auto i = static_cast<std::uint32_t>(state_.free); i != device::detail::no_call;
-             i = calls_[i].next) {
+        for (auto i = static_cast<std::uint32_t>(state_.free); i != device::detail::no_call; i = calls_[i].next) {
             require(i < slots && ++free <= slots, "the free slots are a list");
             require(device::detail::phase_in(calls_[i].word) == call_phase::free, "of slots that are free");
         }
-        require(free + held_.size() + state_.quarantined == slots,
-                "no slot is lost, and none is there twice");
+        require(free + held_.size() + state_.quarantined == slots, "no slot is lost, and none is there twice");
         require(state_.completed + state_.ended_early == ended_, "each call ends once");
         require(state_.completed <= state_.submitted, "what is answered was submitted");
     }

@@ -204,8 +204,7 @@ class asking {
     // The server.
     void put(std::span<const std::byte> bytes) {
         if (server_.empty()) return;
-        static_cast<void>(
-            !::send(server_.back().get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL));
+        static_cast<void>(!::send(server_.back().get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL));
     }
     void frame(std::span<const std::byte> bytes) {
         const auto length = static_cast<std::uint32_t>(bytes.size());
@@ -216,8 +215,7 @@ class asking {
     std::uint64_t some_request() { return input_.byte() % (calls_.size() + 2); }
     status some_status() { return static_cast<status>(1 + input_.byte() % (status_count - 1)); }
     nanoseconds time() {
-        return std::array<nanoseconds, 6>{0ns,        1ns,
-                                          now(),      nanoseconds{(std::int64_t{1} << 62U) - 1},
+        return std::array<nanoseconds, 6>{0ns,        1ns,        now(), nanoseconds{(std::int64_t{1} << 62U) - 1},
                                           now() + 1h, now() - 1ms}[input_.byte() % 6];
     }
     clock_stamps clocks() { return {time(), time(), time()}; }
@@ -227,8 +225,7 @@ class asking {
         welcome body;
         body.grant.session_id = 1 + input_.byte() % 8;
         body.grant.granted = {1, 1, 1};
-        if (request >= 1 && request <= calls_.size() && calls_[request - 1].call->session &&
-            (choice & 1) == 0)
+        if (request >= 1 && request <= calls_.size() && calls_[request - 1].call->session && (choice & 1) == 0)
             body.grant.granted = calls_[request - 1].call->session->wanted;
         if ((choice & 2) != 0) body.grant.version = choice;
         if ((choice & 4) != 0) body.boot = read_boot();
@@ -306,8 +303,7 @@ class asking {
     }
     static void check_grant(fuzzed_call& of, const session_grant& grant) {
         require(of.call->session.has_value(), "only who asks for a session gets one");
-        require(grant.granted.request_bytes == of.call->session->wanted.request_bytes,
-                "a grant is what was asked for");
+        require(grant.granted.request_bytes == of.call->session->wanted.request_bytes, "a grant is what was asked for");
         require(grant.session_id != 0, "it has a number");
         of.session = grant.session_id;
     }
@@ -333,8 +329,7 @@ class asking {
         for (fuzzed_call& each : calls_) {
             check(each, nanoseconds{0});
             require(each.answered || each.given_up, "every question is answered in the end");
-            require(each.session == 0 || each.closed || each.watch->ended() != status::ok,
-                    "every session ends");
+            require(each.session == 0 || each.closed || each.watch->ended() != status::ok, "every session ends");
         }
     }
 

@@ -18,9 +18,9 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     tests::require(encoded.size() <= max_control_bytes, "a message has its bound");
     const auto again = decode_control(encoded);
     tests::require(again.ok(), "what was decoded can be encoded");
-    tests::require(again.value().body.index() == decoded.value().body.index() &&
-                       again.value().request == decoded.value().request,
-                   "and is the same");
+    tests::require(
+        again.value().body.index() == decoded.value().body.index() && again.value().request == decoded.value().request,
+        "and is the same");
     tests::require(encode_control(again.value()) == encoded, "to the byte");
     return 0;
 }

@@ -43,8 +43,7 @@ class fuzzed_host : public session_host {
     fuzzed_host(tests::input_reader& input, const std::map<std::string, bool>& said_goodbye)
         : input_(input), said_goodbye_(said_goodbye) {}
 
-    result<session_grant> open_session(const session_request& request,
-                                       const client_identity& client) override {
+    result<session_grant> open_session(const session_request& request, const client_identity& client) override {
         const std::uint8_t choice = input_.byte();
         if (choice >= 0xc0) return error{status::overloaded, 0, std::string(choice - 0xc0U, 'x')};
         session_grant grant;
@@ -68,8 +67,7 @@ class fuzzed_host : public session_host {
                 "no client closes the session of another");
     }
     std::vector<std::string> offers() const override {
-        return many_offers ? std::vector<std::string>(16, std::string(96, 'o'))
-                           : std::vector{std::string("tcp")};
+        return many_offers ? std::vector<std::string>(16, std::string(96, 'o')) : std::vector{std::string("tcp")};
     }
     result<void> take_connection(data_connection& made, const client_identity&) override {
         require(made.socket.open(), "a data connection comes with its socket");
@@ -130,8 +128,8 @@ class serving {
         host_.many_offers = (config & 32) != 0;
         endless_ = (config & 3) == 3;
         const nanoseconds peer_timeout = std::array<nanoseconds, 4>{20ms, 100ms, 400ms, never}[config & 3U];
-        server_ = std::make_unique<control_server::impl>(
-            listener{}, unique_fd(::epoll_create1(EPOLL_CLOEXEC)), insecure(), peer_timeout, host_, limits);
+        server_ = std::make_unique<control_server::impl>(listener{}, unique_fd(::epoll_create1(EPOLL_CLOEXEC)),
+                                                         insecure(), peer_timeout, host_, limits);
         host_.server = server_.get();
     }
 
@@ -295,8 +293,7 @@ class serving {
         bytes[input_.byte() % bytes.size()] ^= static_cast<std::byte>(input_.byte());
         // A different kind makes it anything.
         said_goodbye_[by.address] = true;
-        frame(by, std::span(bytes).first(bytes.size() -
-                                         std::min<std::size_t>(input_.byte() % 32, bytes.size() - 1)));
+        frame(by, std::span(bytes).first(bytes.size() - std::min<std::size_t>(input_.byte() % 32, bytes.size() - 1)));
     }
     void attach(peer& by) {
         data_preamble shown;

@@ -88,8 +88,7 @@ key_ring& keys() {
 
 class fuzzed_host : public session_host {
   public:
-    result<session_grant> open_session(const session_request& request,
-                                       const client_identity& client) override {
+    result<session_grant> open_session(const session_request& request, const client_identity& client) override {
         require(client.name == keys().client_name, "only clients that are authorised open sessions");
         session_grant grant;
         grant.session_id = ++opened;
@@ -147,9 +146,8 @@ class meeting {
         for_data_ = (what & 1) != 0;
         stranger_ = who == 2;
         write_script((what & 2) != 0, (what & 4) != 0);
-        server_ =
-            std::make_unique<control_server::impl>(listener{}, unique_fd(::epoll_create1(EPOLL_CLOEXEC)),
-                                                   keys().server, 2s, host_, control_limits{});
+        server_ = std::make_unique<control_server::impl>(listener{}, unique_fd(::epoll_create1(EPOLL_CLOEXEC)),
+                                                         keys().server, 2s, host_, control_limits{});
         server_->adopt(std::move(server_wire_.near), "10.0.0.1");
         if (who == 3) return;  // plain bytes
         auto made = tls_stream::connect(keys().credentials_of(stranger_), client_wire_.near.get(), "server",
@@ -288,8 +286,7 @@ class meeting {
             std::array<std::byte, 4096> some;
             std::size_t count = 0;
             const tls_outcome outcome = client_->read(some, count);
-            require(count <= some.size() && (outcome == tls_outcome::done) == (count > 0),
-                    "bytes come or not");
+            require(count <= some.size() && (outcome == tls_outcome::done) == (count > 0), "bytes come or not");
             note(outcome);
             answer_.insert(answer_.end(), some.begin(), some.begin() + static_cast<std::ptrdiff_t>(count));
             more = outcome == tls_outcome::done;
@@ -379,8 +376,7 @@ void read_pieces(std::span<const std::uint8_t> input) {
     if (answer) return;
     require(answer.error().code != status::ok && !answer.error().message.empty(), "a refusal is one");
     const std::string& text = answer.error().message;
-    const bool printable =
-        std::all_of(text.begin(), text.end(), [](char c) { return c >= 0x20 && c < 0x7f; });
+    const bool printable = std::all_of(text.begin(), text.end(), [](char c) { return c >= 0x20 && c < 0x7f; });
     require(printable, "it can be logged");
     const auto again = encode_data_answer(answer.error().code, text);
     require(data_answer_bytes(std::span(again).first<data_answer_head_bytes>()) == again.size(),

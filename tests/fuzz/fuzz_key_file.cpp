@@ -20,12 +20,9 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
         const auto again = core::parse_public_key(key.text());
         return again && *again == key;
     };
-    if (const auto key = core::read_private_key(path); key)
-        require(key.value() != nullptr, "a private key is there");
-    if (const auto key = core::read_server_key(path); key)
-        require(is_key(key.value()), "a public key is a key");
-    if (const auto key = core::public_key_of_file(path); key)
-        require(is_key(key.value()), "whatever the file is");
+    if (const auto key = core::read_private_key(path); key) require(key.value() != nullptr, "a private key is there");
+    if (const auto key = core::read_server_key(path); key) require(is_key(key.value()), "a public key is a key");
+    if (const auto key = core::public_key_of_file(path); key) require(is_key(key.value()), "whatever the file is");
     if (const auto keys = core::read_authorized_keys(path); keys)
         for (const core::public_key& key : keys.value()) require(is_key(key), "all are keys");
     close(fd);

@@ -31,12 +31,9 @@ class seed_folder {
     }
     void add(const std::string& name, const bytes& content) const {
         std::ofstream(path_ / name, std::ios::binary)
-            .write(reinterpret_cast<const char*>(content.data()),
-                   static_cast<std::streamsize>(content.size()));
+            .write(reinterpret_cast<const char*>(content.data()), static_cast<std::streamsize>(content.size()));
     }
-    void add(const std::string& name, const std::string& text) const {
-        add(name, bytes(text.begin(), text.end()));
-    }
+    void add(const std::string& name, const std::string& text) const { add(name, bytes(text.begin(), text.end())); }
 
   private:
     std::filesystem::path path_;
@@ -68,8 +65,7 @@ void uri_seeds(const seed_folder& to) {
     to.add("ipv6", std::string("zmq://[::1]:65535?insecure=true"));
     to.add("local", std::string("local://digits"));
     to.add("auto", std::string("auto://server.example:1?key_file=%2Ftmp%2Fa.key&server_key=b"));
-    to.add("server",
-           std::string("tcp://*:0?workers=2&max_sessions=10&max_memory_bytes=1G&memory=cuda:0&data_port=99"));
+    to.add("server", std::string("tcp://*:0?workers=2&max_sessions=10&max_memory_bytes=1G&memory=cuda:0&data_port=99"));
     to.add("misspelt", std::string("tcp://h:1?slotz=4"));
     to.add("empty_port", std::string("tcp://h:?a=b"));
     to.add("no_scheme", std::string("h:1"));
@@ -137,8 +133,7 @@ void stream_seeds(const seed_folder& to) {
         const std::string name = end == 0 ? "requests" : "responses";
         for (const std::size_t piece : {5U, 64U, 256U}) {
             to.add(name + "_by_" + std::to_string(piece), in_pieces(end, whole_messages(kind), piece));
-            to.add(name + "_fragmented_by_" + std::to_string(piece),
-                   in_pieces(end, fragmented_message(kind), piece));
+            to.add(name + "_fragmented_by_" + std::to_string(piece), in_pieces(end, fragmented_message(kind), piece));
         }
         slot_header extended = header(kind, 1, 5);
         extended.extension_bytes = 16;
@@ -239,9 +234,7 @@ void key_seeds(const seed_folder& to) {
     to.add("private", std::string("-----BEGIN PRIVATE KEY-----\n"
                                   "MC4CAQAwBQYDK2VwBCIEIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f\n"
                                   "-----END PRIVATE KEY-----\n"));
-    to.add(
-        "ssh",
-        std::string("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f me\n"));
+    to.add("ssh", std::string("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f me\n"));
     to.add("list", key + " alice\n# a comment\n\n" + key + "\r\n");
     to.add("not_a_key", std::string("ed25519:short\n"));
     to.add("no_end", key.substr(0, key.size() - 1));
@@ -326,8 +319,7 @@ void channel_seeds(const seed_folder& to) {
     const bytes poll{3, 3};
     const bytes cancel{5, 0};
     const bytes release{6, 0};
-    const auto add = [&to](const std::string& name, std::uint8_t kind,
-                           std::initializer_list<const bytes*> steps) {
+    const auto add = [&to](const std::string& name, std::uint8_t kind, std::initializer_list<const bytes*> steps) {
         bytes all{kind};
         for (const bytes* step : steps) append_all(all, *step);
         to.add(name, all);
@@ -359,8 +351,7 @@ void channel_seeds(const seed_folder& to) {
             {&begin, &submit, &cancel, &poll, &release, &stale, &poll, &answer, &poll, &begin});
         add("held_back_in_order" + way, kind,
             {&begin, &submit_in_vain, &begin, &submit_behind, &poll_with_room, &answer, &poll, &release});
-        add("lent_more_than_a_response" + way, kind,
-            {&begin, &submit_with_too_much_room, &answer, &poll, &release});
+        add("lent_more_than_a_response" + way, kind, {&begin, &submit_with_too_much_room, &answer, &poll, &release});
         add("with_a_deadline" + way, kind, {&begin, &submit_for_a_while, &answer, &poll, &release});
         add("lost_while_lent" + way, kind,
             {&begin, &submit_lent, &ended, &poll_still_held, &poll_given_back, &release, &begin});
@@ -472,8 +463,7 @@ void control_server_seeds(const seed_folder& to) {
     to.add("stolen", joined({silent, connect, hello, granted, other, {5, 1, 1}, {5, 1, 1}, {5, 1, 255}}));
     to.add("half_closed", joined({silent, connect, hello, granted, {9, 0}, {12, 0}}));
     to.add("gone_while_opening", joined({silent, connect, hello, {10, 0}, granted, {12, 0}}));
-    to.add("too_many_openings",
-           joined({silent, connect, {3, 0, 2, 2, 255}, {12, 1}, {13, 79}, bytes(80, 0), {12, 1}}));
+    to.add("too_many_openings", joined({silent, connect, {3, 0, 2, 2, 255}, {12, 1}, {13, 79}, bytes(80, 0), {12, 1}}));
     to.add("does_not_read", joined({{33, 1}, connect, {11, 0}, {6, 0, 255}, {6, 0, 255}, {12, 0}, {12, 3}}));
     to.add("floods", joined({silent, connect, {6, 0, 255}, {6, 0, 255}, {12, 1}, {12, 3}}));
     to.add("many_strangers", joined({few, connect, connect, other, other, connect, second, {12, 6}}));
@@ -481,11 +471,9 @@ void control_server_seeds(const seed_folder& to) {
     to.add("data", joined({silent, connect, hello, granted, connect, {15, 1, 1, 0}, other, {15, 2, 2, 0}}));
     to.add("data_of_another_version", joined({silent, connect, {15, 0, 1, 250}}));
     to.add("tls_where_there_are_no_keys", joined({silent, connect, {1, 0, 3, 0x16, 3, 1}, second, second}));
-    to.add("malformed",
-           joined({silent, connect, {8, 0, 2, 6, 1, 0}, {8, 0, 2, 20, 255, 3}, {7, 0, 0}, {7, 0, 1}}));
+    to.add("malformed", joined({silent, connect, {8, 0, 2, 6, 1, 0}, {8, 0, 2, 20, 255, 3}, {7, 0, 0}, {7, 0, 1}}));
     to.add("too_long_a_frame", joined({silent, connect, greet, {1, 0, 4, 0, 0, 1, 0}}));
-    to.add("one_byte_at_a_time",
-           joined({silent, connect, {1, 0, 1, 'A'}, {1, 0, 1, 'C'}, {1, 0, 2, 'C', 'L'}}));
+    to.add("one_byte_at_a_time", joined({silent, connect, {1, 0, 1, 'A'}, {1, 0, 1, 'C'}, {1, 0, 2, 'C', 'L'}}));
     to.add("endless_patience", joined({{3, 0}, connect, hello, granted, {12, 7}, {12, 7}}));
 }
 
@@ -505,8 +493,7 @@ void control_client_seeds(const seed_folder& to) {
     to.add("other_version", joined({one, ask, round, round, {4, 1, 2, 0}}));
     to.add("the_same_session_twice", joined({one, ask, ask, round, round, welcome, {4, 2, 0, 0}, round}));
     // A server that was restarted gives the number of a session that is lost to another.
-    to.add("closed_late",
-           joined({one, ask, ask, round, round, welcome, {9, 1, 3}, {4, 2, 0, 0}, {2, 0}, round}));
+    to.add("closed_late", joined({one, ask, ask, round, round, welcome, {9, 1, 3}, {4, 2, 0, 0}, {2, 0}, round}));
     to.add("offers_for_a_session", joined({one, ask, round, round, {7, 1}, round}));
     to.add("a_session_for_offers", joined({one, ask_offers, round, round, {4, 1, 1, 0}, round}));
     to.add("clocks", joined({one, ask, round, round, {4, 1, 32, 0, 5, 3, 3}, {8, 1, 3, 3}, {8, 5, 1, 0}}));
@@ -514,8 +501,7 @@ void control_client_seeds(const seed_folder& to) {
     to.add("silent", joined({one, {0, 6}, round, round, welcome, {3, 3}, second}));
     to.add("goodbye", joined({one, ask, round, round, welcome, {9, 1, 3}, second, second}));
     to.add("goodbye_to_all", joined({one, ask, ask_offers, round, round, welcome, {9, 0, 3}, round, second}));
-    to.add("breaks",
-           joined({one, ask, ask, round, round, welcome, {12}, round, {3, 3}, {12}, {3, 3}, {12}, {3, 3}}));
+    to.add("breaks", joined({one, ask, ask, round, round, welcome, {12}, round, {3, 3}, {12}, {3, 3}, {12}, {3, 3}}));
     to.add("half_closes", joined({one, ask, round, round, welcome, {13}, round, second}));
     to.add("given_up", joined({one, ask, round, round, {14, 0}, welcome, second, second}));
     to.add("malformed", joined({one, ask, round, round, {11, 1, 20, 255, 0}, {11, 1, 5, 1, 9}, {15, 1}}));
@@ -540,8 +526,7 @@ void first_bytes_seeds(const seed_folder& to) {
     to.add("stranger_with_data", joined({{2, 1}, shake, say_all, shake}));
     to.add("plain_control", joined({{3, 2}, say_all, shake}));
     to.add("plain_data", joined({{3, 1}, {7, 9, 7, 99}, shake}));
-    to.add("hello_in_pieces",
-           joined({control, {9, 2, 1, 13, 0, 2, 4, 13, 0, 2, 100, 13, 0}, shake, say_all}));
+    to.add("hello_in_pieces", joined({control, {9, 2, 1, 13, 0, 2, 4, 13, 0, 2, 100, 13, 0}, shake, say_all}));
     to.add("hello_changed", joined({control, {9, 2, 0, 4, 0, 30, 5}, shake, shake}));
     to.add("answer_changed", joined({control, {9, 3, 5, 0, 200, 7}, shake, shake}));
     to.add("a_record_twice", joined({control, shake, {7, 50, 2, 0, 4, 0, 0, 1}, shake}));

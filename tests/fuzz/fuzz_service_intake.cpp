@@ -313,8 +313,7 @@ class service_rig {
         std::byte* const to = response_header(got.session, got.slot) + core::header_bytes;
         require(got.response == to && got.response_room <= response_bytes, "its response has its room");
         std::memset(got.response, 0x5a, got.response_room);
-        require(got.target.length == 0 || got.response_room <= got.target.length,
-                "an answer fits where it is placed");
+        require(got.target.length == 0 || got.response_room <= got.target.length, "an answer fits where it is placed");
     }
     std::byte* response_header(std::uint32_t index, std::uint32_t slot) {
         return places_[index]->responses.data() + core::extension_room + stride * slot;
@@ -332,8 +331,7 @@ class service_rig {
                     "an answer has to fit");
             sent = device::reply(service_, one, choice % (one.response_room + 1));
         }
-        require(sent == status::ok || (!good && sent == status::peer_lost),
-                "an answer to a correct client leaves");
+        require(sent == status::ok || (!good && sent == status::peer_lost), "an answer to a correct client leaves");
     }
 
     // The adapter.
@@ -347,16 +345,14 @@ class service_rig {
     void check_posted(std::uint32_t index, const tests::posted_request& found) {
         place& of = *places_[index];
         const device::detail::session_offer& offer = offers_[index];
-        require(found.queue_pair == device::detail::name_of(entries_[index].sends),
-                "it names its queue pair");
+        require(found.queue_pair == device::detail::name_of(entries_[index].sends), "it names its queue pair");
         const auto first = reinterpret_cast<std::uint64_t>(of.responses.data());
-        require(found.from.address >= first &&
-                    found.from.address + found.from.length <= first + of.responses.size() &&
+        require(found.from.address >= first && found.from.address + found.from.length <= first + of.responses.size() &&
                     found.from.key == offer.responses.key,
                 "what is sent lies in the session's responses");
         if (found.operation == mlx5::opcode::write) {
-            const bool known = found.remote_key == offer.peer.payloads_key || of.hostile ||
-                               found.remote_key == 5000 || found.remote_key == offer.peer.headers_key;
+            const bool known = found.remote_key == offer.peer.payloads_key || of.hostile || found.remote_key == 5000 ||
+                               found.remote_key == offer.peer.headers_key;
             require(known, "a payload goes where the client wants it");
             return;
         }
@@ -368,8 +364,8 @@ class service_rig {
                 "its header goes into the client's slot");
         wire::slot_header header;
         std::memcpy(&header, response_header(index, found.immediate), sizeof header);
-        require(wire::is_well_formed(header, wire::message_kind::response) &&
-                    header.slot == found.immediate && header.length <= response_bytes,
+        require(wire::is_well_formed(header, wire::message_kind::response) && header.slot == found.immediate &&
+                    header.length <= response_bytes,
                 "its header is what a correct server sends");
         of.asked[found.immediate] = false;
     }
@@ -422,15 +418,13 @@ class service_rig {
         std::vector<device::detail::session_number>(gpu::number_table::size_for(sessions));
     gpu::number_table numbers_;
     device::detail::service_state state_;
-    std::vector<device::detail::session_entry> entries_ =
-        std::vector<device::detail::session_entry>(sessions);
+    std::vector<device::detail::session_entry> entries_ = std::vector<device::detail::session_entry>(sessions);
     std::vector<device::detail::ready_entry> ready_ = std::vector<device::detail::ready_entry>(8);
     device::detail::orders_layout orders_;
     std::vector<device::detail::command> commands_ = std::vector<device::detail::command>(16);
     std::vector<device::detail::session_offer> offers_ = std::vector<device::detail::session_offer>(sessions);
     device::detail::report_layout report_;
-    std::vector<device::detail::session_report> reports_ =
-        std::vector<device::detail::session_report>(sessions);
+    std::vector<device::detail::session_report> reports_ = std::vector<device::detail::session_report>(sessions);
     device::service_ref service_;
     std::vector<device::exchange_ref> held_;
     std::uint32_t commands_given_ = 0;

@@ -16,8 +16,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
         for (const message_kind kind : {message_kind::request, message_kind::response}) {
             if (check_header(h, kind) != status::ok) continue;
             tests::require(h.version == protocol_version && h.kind == kind, "version and kind are checked");
-            tests::require(h.slot < max_slots && h.length <= max_payload_bytes,
-                           "slot and length are bounded");
+            tests::require(h.slot < max_slots && h.length <= max_payload_bytes, "slot and length are bounded");
             tests::require(h.extension_bytes <= extension_room && h.extension_bytes % 8 == 0,
                            "extensions fit into their room");
             tests::require(to_string(h.code) != "unknown", "the status is one of ours");

@@ -33,8 +33,7 @@ std::size_t feed(tcp::stream_reader& reader, std::span<const std::uint8_t> bytes
 }
 
 bool lies_in(std::span<const std::byte> part, std::span<const std::byte> whole) {
-    return part.empty() ||
-           (part.data() >= whole.data() && part.data() + part.size() <= whole.data() + whole.size());
+    return part.empty() || (part.data() >= whole.data() && part.data() + part.size() <= whole.data() + whole.size());
 }
 
 struct reading_end {
@@ -42,9 +41,8 @@ struct reading_end {
         : kind_(kind), memory_(core::slot_memory::create(slots, capacity).value()), reader_(kind, memory_) {
         if (kind_ == core::message_kind::request) return;
         for (std::uint32_t i = 0; i < slots; ++i)
-            reader_.expect(
-                i, 7 + i,
-                i % 2 == 0 ? std::span<std::byte>{} : std::span<std::byte>{own_}.subspan(i * 50, 40));
+            reader_.expect(i, 7 + i,
+                           i % 2 == 0 ? std::span<std::byte>{} : std::span<std::byte>{own_}.subspan(i * 50, 40));
     }
 
     /// False once the stream is given up.
@@ -76,8 +74,7 @@ struct reading_end {
     void check(const tcp::arrival& got) {
         require(got.header.slot < slots, "the slot exists");
         require(got.header.kind == kind_, "only the peer's kind of message comes");
-        require(got.payload.size() == got.header.length && got.payload.size() <= capacity,
-                "the length fits the slot");
+        require(got.payload.size() == got.header.length && got.payload.size() <= capacity, "the length fits the slot");
         require(lies_in(got.payload, memory_->room(got.header.slot)) || lies_in(got.payload, own_),
                 "the payload lies in its slot or in the room it was directed to");
     }

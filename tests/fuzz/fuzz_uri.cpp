@@ -15,13 +15,11 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     const core::uri& uri = parsed.value();
     tests::require(!uri.scheme.empty() && !uri.host.empty(), "a URI has a scheme and a host");
     if (const auto again = core::parse_uri(uri.text()); again)
-        tests::require(again.value().host == uri.host && again.value().port == uri.port,
-                       "text() names the same place");
+        tests::require(again.value().host == uri.host && again.value().port == uri.port, "text() names the same place");
     if (const auto client = core::apply_options(uri, channel_options{}); client)
         tests::require(client.value().slots >= 1 && client.value().request_bytes <= std::size_t{1} << 30,
                        "options are within their range");
     const auto served = core::apply_options(std::vector<core::uri>{uri, uri}, server_options{});
-    if (served)
-        tests::require(served.value().max_slots >= 1 && served.value().workers <= 256, "so are a server's");
+    if (served) tests::require(served.value().max_slots >= 1 && served.value().workers <= 256, "so are a server's");
     return 0;
 }

@@ -94,8 +94,7 @@ class reading_end {
         unsigned sum = 0;
         for (const std::byte b : payload) sum += std::to_integer<unsigned>(b);
         require(sum <= 255 * shape.request_bytes, "all of it can be read");
-        return within(config_.receive->payload(slot), shape.request_bytes) ||
-               within(own_.data(), own_.size());
+        return within(config_.receive->payload(slot), shape.request_bytes) || within(own_.data(), own_.size());
     }
 
     tests::input_reader& input_;

@@ -144,8 +144,7 @@ class fake_link final : public core::link {
 
     world& world_;
     std::vector<std::byte> memory_ = std::vector<std::byte>(shape.slots * stride);
-    std::shared_ptr<slot_memory> send_ =
-        slot_memory::over(memory_.data(), shape.slots, shape.response_bytes, stride);
+    std::shared_ptr<slot_memory> send_ = slot_memory::over(memory_.data(), shape.slots, shape.response_bytes, stride);
     bool closed_ = false;
 };
 
@@ -174,8 +173,7 @@ class fake_poller final : public poller {
         auto& to = *static_cast<session*>(event.owner);
         auto& path = static_cast<fake_link&>(to.path());
         const std::uint32_t slot = event.header.slot;
-        if (event.kind == event_kind::buffer_released)
-            return std::exchange(path.records[slot].release_owed, false);
+        if (event.kind == event_kind::buffer_released) return std::exchange(path.records[slot].release_owed, false);
         if (event.kind != event_kind::arrived || to.gone() || slot >= shape.slots) return true;
         slot_record& record = path.records[slot];
         const std::size_t length = event.header.length;
@@ -269,15 +267,13 @@ class serving final : session_observer {
                 if (input_.byte() == 7) worker_->exchanges().refuse_requests();
                 return;
             default:
-                if (!sessions_.empty() && input_.byte() < 64)
-                    worker_->close_session(pick().id(), status::closed);
+                if (!sessions_.empty() && input_.byte() < 64) worker_->close_session(pick().id(), status::closed);
                 return;
         }
     }
 
     void install() {
-        auto made =
-            std::make_unique<session>(*worker_, ++installed_, "fuzz", client_identity{"", "peer"}, shape);
+        auto made = std::make_unique<session>(*worker_, ++installed_, "fuzz", client_identity{"", "peer"}, shape);
         auto path = std::make_unique<fake_link>(world_);
         path->owner = path->gone = made.get();
         made->set_link(std::move(path));
@@ -408,8 +404,7 @@ class serving final : session_observer {
         server_statistics told;
         worker_->exchanges().counters().add_to(told);
         const std::uint64_t taken = told.requests + told.expired + told.overloaded;
-        if (world_.exact)
-            require(taken == world_.admitted, "every request that was admitted was served or refused");
+        if (world_.exact) require(taken == world_.admitted, "every request that was admitted was served or refused");
         require(world_.answered + world_.dropped == taken, "and has one end");
         worker_->stop();
         require(leases_.load() == 0, "nothing is lent any more");

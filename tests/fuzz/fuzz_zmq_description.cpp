@@ -17,8 +17,7 @@ void check(const accel::result<Description>& parsed, std::span<const std::byte> 
         return;
     }
     const auto again = encode(parsed.value());
-    require(std::equal(again.begin(), again.end(), bytes.begin(), bytes.end()),
-            "it says what it was read as");
+    require(std::equal(again.begin(), again.end(), bytes.begin(), bytes.end()), "it says what it was read as");
 }
 
 }  // namespace

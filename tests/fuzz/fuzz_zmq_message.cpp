@@ -25,8 +25,7 @@ struct socket_pair {
         const int unbounded = 0;
         zmq_setsockopt(from, ZMQ_SNDHWM, &unbounded, sizeof unbounded);
         zmq_setsockopt(to, ZMQ_RCVHWM, &unbounded, sizeof unbounded);
-        require(zmq_bind(to, "inproc://fuzz") == 0 && zmq_connect(from, "inproc://fuzz") == 0,
-                "inproc works");
+        require(zmq_bind(to, "inproc://fuzz") == 0 && zmq_connect(from, "inproc://fuzz") == 0, "inproc works");
     }
     ~socket_pair() {
         zmq_close(from);

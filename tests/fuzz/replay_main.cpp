@@ -15,8 +15,7 @@ int main(int argc, char** argv) {
             if (!entry.is_regular_file()) continue;
             std::ifstream file(entry.path(), std::ios::binary);
             const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
-            std::cout << entry.path().filename().string()
-                      << std::endl;  // the last one named is the one that broke it
+            std::cout << entry.path().filename().string() << std::endl;  // the last one named is the one that broke it
             LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
             ++count;
         }

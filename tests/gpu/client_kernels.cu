@@ -15,8 +15,7 @@ __device__ std::byte byte_of(std::uint64_t seed, std::uint64_t at) {
     return static_cast<std::byte>(mixed >> 56);
 }
 
-__device__ void write(std::byte* to, std::uint64_t bytes, std::uint64_t seed, std::uint32_t rank,
-                      std::uint32_t ranks) {
+__device__ void write(std::byte* to, std::uint64_t bytes, std::uint64_t seed, std::uint32_t rank, std::uint32_t ranks) {
     for (std::uint64_t i = rank; i < bytes; i += ranks) to[i] = byte_of(seed, i);
 }
 
@@ -45,8 +44,8 @@ __device__ void record(client_tally& mine, status outcome, bool right, std::int6
 }
 
 /// Its outcome, for all threads alike; `right` is the block's.
-__device__ status call_by_block(const device::channel_ref& channel, device::call_ref& call,
-                                std::uint64_t size, std::uint64_t seed, bool& right) {
+__device__ status call_by_block(const device::channel_ref& channel, device::call_ref& call, std::uint64_t size,
+                                std::uint64_t seed, bool& right) {
     status found = status::again;
     while (found == status::again) found = device::begin<device::block_scope>(channel, call);
     if (found != status::ok) return found;
@@ -63,8 +62,7 @@ __device__ status call_by_block(const device::channel_ref& channel, device::call
     return found;
 }
 
-__global__ void calling_blocks(const __grid_constant__ some_channels channels, call_plan plan,
-                               client_tally* tallies) {
+__global__ void calling_blocks(const __grid_constant__ some_channels channels, call_plan plan, client_tally* tallies) {
     __shared__ device::call_ref call;
     const device::channel_ref& channel = channels.each[blockIdx.x % channels.count];
     for (std::uint64_t i = 0; plan.calls == 0 || i < plan.calls; ++i) {
@@ -94,8 +92,7 @@ __device__ status call_by_thread(const device::channel_ref& channel, std::uint64
     return found;
 }
 
-__global__ void calling_threads(const __grid_constant__ some_channels channels, call_plan plan,
-                                client_tally* tallies) {
+__global__ void calling_threads(const __grid_constant__ some_channels channels, call_plan plan, client_tally* tallies) {
     const device::channel_ref& channel = channels.each[blockIdx.x % channels.count];
     const std::uint32_t self = blockIdx.x * blockDim.x + threadIdx.x;
     for (std::uint64_t i = 0; plan.calls == 0 || i < plan.calls; ++i) {
@@ -111,15 +108,15 @@ __global__ void calling_threads(const __grid_constant__ some_channels channels, 
 
 bool launch_calling_blocks(const some_channels& channels, const call_plan& plan, int blocks, int threads,
                            client_tally* tallies, CUstream_st* stream) {
-    calling_blocks<<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads), 0, stream>>>(
-        channels, plan, tallies);
+    calling_blocks<<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads), 0, stream>>>(channels, plan,
+                                                                                                 tallies);
     return cudaGetLastError() == cudaSuccess;
 }
 
 bool launch_calling_threads(const some_channels& channels, const call_plan& plan, int blocks, int threads,
                             client_tally* tallies, CUstream_st* stream) {
-    calling_threads<<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads), 0, stream>>>(
-        channels, plan, tallies);
+    calling_threads<<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads), 0, stream>>>(channels, plan,
+                                                                                                  tallies);
     return cudaGetLastError() == cudaSuccess;
 }
 

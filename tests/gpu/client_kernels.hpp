@@ -35,11 +35,11 @@ struct call_plan {
 };
 
 /// Each block makes one call at a time. `tallies`: one a block.
-[[nodiscard]] bool launch_calling_blocks(const some_channels& channels, const call_plan& plan, int blocks,
-                                         int threads, client_tally* tallies, CUstream_st* stream);
+[[nodiscard]] bool launch_calling_blocks(const some_channels& channels, const call_plan& plan, int blocks, int threads,
+                                         client_tally* tallies, CUstream_st* stream);
 /// Each thread makes one call at a time. `tallies`: one a thread.
-[[nodiscard]] bool launch_calling_threads(const some_channels& channels, const call_plan& plan, int blocks,
-                                          int threads, client_tally* tallies, CUstream_st* stream);
+[[nodiscard]] bool launch_calling_threads(const some_channels& channels, const call_plan& plan, int blocks, int threads,
+                                          client_tally* tallies, CUstream_st* stream);
 /// Zeroed, of the host, for kernels; lives as long as the process. Null without a GPU.
 [[nodiscard]] client_tally* allocate_tallies(int count);
 

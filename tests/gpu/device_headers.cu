@@ -47,11 +47,9 @@ __global__ void post_together(mlx5::send_queue_ref sends, mlx5::work_request req
     bench::ring(sends, share, mlx5::doorbell_of(sends, share.first, request, size));
     if (share.closes && !mlx5::release_to(sends, share.end)) *outcome = status::protocol_error;
 }
-template __global__ void post_together<device::thread_scope>(mlx5::send_queue_ref, mlx5::work_request,
-                                                             status*);
+template __global__ void post_together<device::thread_scope>(mlx5::send_queue_ref, mlx5::work_request, status*);
 template __global__ void post_together<device::warp_scope>(mlx5::send_queue_ref, mlx5::work_request, status*);
-template __global__ void post_together<device::block_scope>(mlx5::send_queue_ref, mlx5::work_request,
-                                                            status*);
+template __global__ void post_together<device::block_scope>(mlx5::send_queue_ref, mlx5::work_request, status*);
 
 __global__ void post_owing(mlx5::send_queue_ref sends, mlx5::work_request request, status* outcome) {
     bench::deferred_doorbell deferred;
@@ -80,8 +78,7 @@ __global__ void post_by_proxy(proxy::send_queue_ref sends, proxy::completion_que
     if (!proxy::take(completions, done)) return;
     proxy::publish_taken(completions);
     if (!proxy::release(sends, done.counter)) *outcome = status::protocol_error;
-    if (proxy::free_descriptors(sends) == sends.count)
-        proxy::discard_completions(completions, sends.queue_pair);
+    if (proxy::free_descriptors(sends) == sends.count) proxy::discard_completions(completions, sends.queue_pair);
     proxy::clear(sends.ring, sends.count);
     proxy::clear(completions.entries, completions.count);
 }
@@ -115,8 +112,7 @@ template __global__ void call<device::block_scope>(device::channel_ref, status*)
 template <class Scope>
 __global__ void serve(device::service_ref service) {
     __shared__ device::exchange_ref one;
-    if (device::take<Scope>(service, one) == status::ok)
-        (void)device::fail<Scope>(service, one, status::overloaded);
+    if (device::take<Scope>(service, one) == status::ok) (void)device::fail<Scope>(service, one, status::overloaded);
     if (device::wait<Scope>(service, one, 0) == status::ok) (void)device::reply<Scope>(service, one, 0);
 }
 template __global__ void serve<device::thread_scope>(device::service_ref);

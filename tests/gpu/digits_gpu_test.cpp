@@ -39,8 +39,7 @@ tensor_array tensor_of(std::size_t index) {
 digit_answer expected_of(const tensor_array& tensor) {
     digit_answer answer;
     const failure why = host_network().classify(tensor, answer.scores);
-    answer.label =
-        why == failure::none ? static_cast<std::uint32_t>(best_class(answer.scores)) : label_of(why);
+    answer.label = why == failure::none ? static_cast<std::uint32_t>(best_class(answer.scores)) : label_of(why);
     return answer;
 }
 

@@ -56,10 +56,9 @@ digit_answer digits_rig::fetch_answer(std::size_t misplaced) {
     CHECK_CUDA(cudaMemcpyAsync(bytes.data(), answer_, bytes.size(), cudaMemcpyDefault, stream_));
     CHECK_CUDA(cudaStreamSynchronize(stream_));
     const auto untouched = [](std::byte each) { return each == std::byte{0xEE}; };
-    EXPECT_TRUE(
-        std::all_of(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(misplaced), untouched));
-    EXPECT_TRUE(std::all_of(bytes.begin() + static_cast<std::ptrdiff_t>(misplaced + sizeof(digit_answer)),
-                            bytes.end(), untouched));
+    EXPECT_TRUE(std::all_of(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(misplaced), untouched));
+    EXPECT_TRUE(std::all_of(bytes.begin() + static_cast<std::ptrdiff_t>(misplaced + sizeof(digit_answer)), bytes.end(),
+                            untouched));
     digit_answer answer;
     std::memcpy(&answer, bytes.data() + misplaced, sizeof answer);
     return answer;
@@ -72,16 +71,15 @@ gpu_outcome digits_rig::frame(std::span<const std::byte> bytes, std::size_t misp
     CHECK_CUDA(cudaMemcpyAsync(request_ + misplaced, bytes.data(), bytes.size(), cudaMemcpyDefault, stream_));
     network_.preprocess(stream_, request_ + misplaced, scratch);
     network_.infer(stream_, scratch, answer_ + misplaced);
-    CHECK_CUDA(cudaMemcpyAsync(outcome.tensor.data(), gpu_network::tensor_of(scratch), tensor_bytes,
-                               cudaMemcpyDefault, stream_));
+    CHECK_CUDA(cudaMemcpyAsync(outcome.tensor.data(), gpu_network::tensor_of(scratch), tensor_bytes, cudaMemcpyDefault,
+                               stream_));
     outcome.answer = fetch_answer(misplaced);
     return outcome;
 }
 
 digit_answer digits_rig::tensor(std::span<const float> values, std::size_t misplaced) {
     CHECK_CUDA(cudaMemsetAsync(answer_, 0xEE, sizeof(digit_answer) + max_misplaced, stream_));
-    CHECK_CUDA(cudaMemcpyAsync(request_ + misplaced, values.data(), values.size_bytes(), cudaMemcpyDefault,
-                               stream_));
+    CHECK_CUDA(cudaMemcpyAsync(request_ + misplaced, values.data(), values.size_bytes(), cudaMemcpyDefault, stream_));
     network_.infer(stream_, request_ + misplaced, answer_ + misplaced);
     return fetch_answer(misplaced);
 }

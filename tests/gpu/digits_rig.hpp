@@ -35,8 +35,7 @@ class digits_rig {
 
     /// Copies the bytes there, runs the kernels, copies what they made back and waits for it.
     [[nodiscard]] gpu_outcome frame(std::span<const std::byte> bytes, std::size_t misplaced = 0);
-    [[nodiscard]] examples::digits::digit_answer tensor(std::span<const float> values,
-                                                        std::size_t misplaced = 0);
+    [[nodiscard]] examples::digits::digit_answer tensor(std::span<const float> values, std::size_t misplaced = 0);
     /// Microseconds for preprocessing and for inference on a frame that lies on the GPU: medians by events.
     [[nodiscard]] std::array<float, 2> measure(std::span<const std::byte> bytes, int times);
 

@@ -100,8 +100,7 @@ class digits_on_stand_in : public testing::TestWithParam<std::string> {
         return answer;
     }
 
-    std::unique_ptr<context> context_ =
-        std::make_unique<context>(context::open({.log = log_level::off}).value());
+    std::unique_ptr<context> context_ = std::make_unique<context>(context::open({.log = log_level::off}).value());
     std::unique_ptr<examples::digits::gpu_service> service_ = std::make_unique<examples::digits::gpu_service>(
         examples::digits::gpu_service::load(memory_kind::cuda(0)).value());
     std::unique_ptr<server> server_;

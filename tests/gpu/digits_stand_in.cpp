@@ -33,8 +33,7 @@ namespace {
 void put_answer(const network& model, std::span<const float> tensor, failure why, std::byte* to) {
     digit_answer answer;
     if (why == failure::none) why = model.classify(tensor, answer.scores);
-    answer.label =
-        why == failure::none ? static_cast<std::uint32_t>(best_class(answer.scores)) : label_of(why);
+    answer.label = why == failure::none ? static_cast<std::uint32_t>(best_class(answer.scores)) : label_of(why);
     std::memcpy(to, &answer, sizeof answer);
 }
 
@@ -59,8 +58,7 @@ gpu_scratch* gpu_network::scratch_for(CUstream_st* stream) noexcept {
     return &state_->scratches.emplace_back(stream, gpu_scratch{}).second;
 }
 
-void gpu_network::preprocess(CUstream_st* stream, const std::byte* frame,
-                             gpu_scratch* scratch) const noexcept {
+void gpu_network::preprocess(CUstream_st* stream, const std::byte* frame, gpu_scratch* scratch) const noexcept {
     tests::fake_stream::of(stream).launch([=] {
         scratch->refused = digits::preprocess({frame, frame_bytes}, scratch->tensor);
     });

@@ -85,9 +85,8 @@ class gpu_resident_faults : public ::testing::TestWithParam<std::tuple<gpu_engin
         auto answer = client.call(request);
         if (!answer) return answer.error().code;
         const auto bytes = answer->bytes();
-        return std::equal(bytes.begin(), bytes.end(), request.begin(), request.end())
-                   ? status::ok
-                   : status::protocol_error;
+        return std::equal(bytes.begin(), bytes.end(), request.begin(), request.end()) ? status::ok
+                                                                                      : status::protocol_error;
     }
 
     context server_context_ = context::open().value();

@@ -50,8 +50,7 @@ __global__ void gpu_resident(device::service_ref service, kernel_work work, kern
 
 bool launch_gpu_resident(const device::service_ref& service, kernel_work work, int blocks, int threads,
                          kernel_times* times, CUstream_st* stream) {
-    gpu_resident<<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads), 0, stream>>>(service, work,
-                                                                                               times);
+    gpu_resident<<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads), 0, stream>>>(service, work, times);
     return cudaGetLastError() == cudaSuccess;
 }
 

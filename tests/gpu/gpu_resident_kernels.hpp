@@ -23,8 +23,8 @@ enum class kernel_work { echo, fail, drop };
 
 /// `blocks` blocks of `threads` serve until the service is stopped. `times`, one a block, may be null; memory
 /// that kernels reach.
-[[nodiscard]] bool launch_gpu_resident(const device::service_ref& service, kernel_work work, int blocks,
-                                       int threads, kernel_times* times, CUstream_st* stream);
+[[nodiscard]] bool launch_gpu_resident(const device::service_ref& service, kernel_work work, int blocks, int threads,
+                                       kernel_times* times, CUstream_st* stream);
 /// Null without a GPU.
 [[nodiscard]] CUstream_st* open_stream();
 void close_stream(CUstream_st* stream);

@@ -115,8 +115,7 @@ tally run_calls(channel& client, std::uint64_t total, std::uint64_t seed, std::s
         if (got == 0) return out;
         for (std::size_t i = 0; i < got; ++i) {
             const std::size_t size = done[i].tag * 37 % (largest + 1);
-            const bool equal =
-                done[i].response.size() == size && matches(done[i].response, seed + done[i].tag);
+            const bool equal = done[i].response.size() == size && matches(done[i].response, seed + done[i].tag);
             ++(done[i].status != status::ok ? out.failed : equal ? out.right : out.wrong);
             (void)client.release(done[i].id);
         }
@@ -169,9 +168,9 @@ TEST_P(gpu_resident, a_call_one_after_the_other) {
     const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
     std::cout << "64 bytes there and back: " << took.count() / (calls + 1000)
               << " us; on the GPU, from arrival to the response posted: "
-              << static_cast<double>(times->total_ns) / static_cast<double>(times->served) / 1000
-              << " us, at least " << static_cast<double>(times->min_ns) / 1000 << ", at most "
-              << static_cast<double>(times->max_ns) / 1000 << "; " << cpu_used() << '\n';
+              << static_cast<double>(times->total_ns) / static_cast<double>(times->served) / 1000 << " us, at least "
+              << static_cast<double>(times->min_ns) / 1000 << ", at most " << static_cast<double>(times->max_ns) / 1000
+              << "; " << cpu_used() << '\n';
 }
 
 /// Of all sessions of a test; more with ACCEL_TEST_REQUESTS.
@@ -211,9 +210,8 @@ TEST_P(gpu_resident_sessions, all_answers_right) {
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     EXPECT_EQ(right.load(), each * static_cast<std::uint64_t>(sessions));
     EXPECT_EQ(others.load(), 0U);
-    std::cout << sessions << " sessions: " << static_cast<double>(right.load()) / took.count()
-              << " requests/s, " << right.load() << " right; " << cpu_used() << " in " << took.count()
-              << " s\n";
+    std::cout << sessions << " sessions: " << static_cast<double>(right.load()) / took.count() << " requests/s, "
+              << right.load() << " right; " << cpu_used() << " in " << took.count() << " s\n";
 }
 
 std::string name_of(gpu_engine engine) {
@@ -221,10 +219,9 @@ std::string name_of(gpu_engine engine) {
 }
 const auto engines = ::testing::Values(gpu_engine::direct, gpu_engine::proxy);
 INSTANTIATE_TEST_SUITE_P(by, gpu_resident, engines, [](const auto& row) { return name_of(row.param); });
-INSTANTIATE_TEST_SUITE_P(by, gpu_resident_sessions,
-                         ::testing::Combine(engines, ::testing::Values(1, 4, 16, 64)), [](const auto& row) {
-                             return name_of(std::get<0>(row.param)) + "_" +
-                                    std::to_string(std::get<1>(row.param));
+INSTANTIATE_TEST_SUITE_P(by, gpu_resident_sessions, ::testing::Combine(engines, ::testing::Values(1, 4, 16, 64)),
+                         [](const auto& row) {
+                             return name_of(std::get<0>(row.param)) + "_" + std::to_string(std::get<1>(row.param));
                          });
 
 TEST_P(gpu_resident, sessions_come_and_go_while_it_runs) {

@@ -98,8 +98,7 @@ class kernel_client : public ::testing::TestWithParam<bool> {
             refs_.each[refs_.count++] = channels_.back().ref();
         }
         if (service_) {
-            ASSERT_TRUE(
-                launch_gpu_resident(service_->ref(), kernel_work::echo, 4, 64, nullptr, service_stream_));
+            ASSERT_TRUE(launch_gpu_resident(service_->ref(), kernel_work::echo, 4, 64, nullptr, service_stream_));
         }
     }
     /// Waits for the calling kernels.

@@ -56,8 +56,7 @@ TEST_F(library_gpu, memory_is_registered_as_what_it_is) {
     EXPECT_EQ(on_gpu.kind(), memory_kind::cuda(0));
     std::vector<std::byte> on_host(1000);
     EXPECT_EQ(ctx_.register_memory(on_gpu.data(), 1000).code(), status::invalid_argument);
-    EXPECT_EQ(ctx_.register_memory(on_host.data(), 1000, memory_kind::cuda(0)).code(),
-              status::invalid_argument);
+    EXPECT_EQ(ctx_.register_memory(on_host.data(), 1000, memory_kind::cuda(0)).code(), status::invalid_argument);
     const auto part = ctx_.register_memory(on_gpu.data(), 1000, memory_kind::cuda(0));
     EXPECT_TRUE(part) << part.error().message;
     const auto beyond = ctx_.register_memory(on_gpu.data(), std::size_t{1} << 40, memory_kind::cuda(0));
@@ -72,8 +71,7 @@ TEST_F(library_gpu, a_session_without_memory_is_refused_and_no_other_is_touched)
     auto first = connect(served, 4096).value();
     // Address space on the host is cheap, memory on the GPU is not: take it first.
     std::vector<region> taken;
-    while (auto more = ctx_.allocate(std::size_t{4} << 30, memory_kind::cuda(0)))
-        taken.push_back(std::move(*more));
+    while (auto more = ctx_.allocate(std::size_t{4} << 30, memory_kind::cuda(0))) taken.push_back(std::move(*more));
     const auto second = connect(served, std::size_t{1} << 30, 8);
     ASSERT_FALSE(second);
     EXPECT_EQ(second.error().code, status::out_of_memory) << second.error().message;

@@ -20,8 +20,7 @@ __global__ void post_batches(together what) {
         if (i == 0 || outcome != status::ok) what.outcomes[rank] = outcome;
         Scope::meet();
         if (rank != 0) continue;
-        if (!mlx5::release_to(what.queue, what.queue.state->reserved))
-            what.outcomes[rank] = status::protocol_error;
+        if (!mlx5::release_to(what.queue, what.queue.state->reserved)) what.outcomes[rank] = status::protocol_error;
     }
 }
 
@@ -45,8 +44,7 @@ bool post_together(const together& what) {
 
 void* shared_with_gpu(std::size_t bytes) {
     void* memory = nullptr;
-    if (cudaHostAlloc(&memory, bytes, cudaHostAllocMapped | cudaHostAllocPortable) != cudaSuccess)
-        return nullptr;
+    if (cudaHostAlloc(&memory, bytes, cudaHostAllocMapped | cudaHostAllocPortable) != cudaSuccess) return nullptr;
     std::memset(memory, 0, bytes);
     return memory;
 }

@@ -106,8 +106,7 @@ class gpu_proxy : public proxy_rig {
         EXPECT_EQ(got.sent, slots * ((rounds + 3) / 4));
         EXPECT_EQ(*first_failure_.entries(), 0U);
         EXPECT_EQ(wrong_, 0U);
-        std::cout << slots << " slots: " << double(got.nanoseconds) / (slots * rounds) / 1000
-                  << " us a request\n";
+        std::cout << slots << " slots: " << double(got.nanoseconds) / (slots * rounds) / 1000 << " us a request\n";
     }
 
     shared_ring<std::uint64_t> first_failure_{1};

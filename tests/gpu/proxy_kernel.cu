@@ -40,8 +40,7 @@ __device__ void ask(const proxy_asker& from, std::uint32_t slot, proxy_outcome& 
         request.remote_key = from.remote_key;
         bool in_time = true;
         while (in_time && proxy::post(from.sends, request) != status::ok) in_time = clock_ns() < until;
-        while (in_time && device::detail::load_acquire(&from.arrived[slot]) == round)
-            in_time = clock_ns() < until;
+        while (in_time && device::detail::load_acquire(&from.arrived[slot]) == round) in_time = clock_ns() < until;
         if (!in_time) {
             atomicAdd(&outcome.expired, 1U);
             return;
@@ -54,8 +53,7 @@ __device__ void ask(const proxy_asker& from, std::uint32_t slot, proxy_outcome& 
 __device__ void take_all(const proxy_asker& from, proxy_outcome& outcome) {
     const std::uint32_t asked = from.slots * ((from.rounds + 3) / 4);
     const std::uint64_t until = clock_ns() + patience_ns;
-    while (clock_ns() < until &&
-           (device::detail::load_acquire(from.over) < from.slots || outcome.sent < asked)) {
+    while (clock_ns() < until && (device::detail::load_acquire(from.over) < from.slots || outcome.sent < asked)) {
         mlx5::completion done;
         if (!proxy::take(from.completions, done)) continue;
         proxy::publish_taken(from.completions);
@@ -64,8 +62,7 @@ __device__ void take_all(const proxy_asker& from, proxy_outcome& outcome) {
             outcome.sent += 1;
             if (!proxy::release(from.sends, done.counter)) outcome.strange += 1;
         } else if (done.kind == mlx5::entry_kind::write_immediate && slot < from.slots) {
-            device::detail::store_release(&from.arrived[slot],
-                                          device::detail::load_relaxed(&from.arrived[slot]) + 1);
+            device::detail::store_release(&from.arrived[slot], device::detail::load_relaxed(&from.arrived[slot]) + 1);
         } else {
             outcome.strange += 1;
         }
@@ -99,8 +96,7 @@ __global__ void posting(proxy_asker from, std::uint32_t count, proxy_outcome* ou
     request.remote_address = reinterpret_cast<std::uintptr_t>(place(from, 1, 0));
     request.remote_key = from.remote_key;
     std::uint32_t posted = 0;
-    while (posted < count && clock_ns() < until)
-        posted += proxy::post(from.sends, request) == status::ok ? 1 : 0;
+    while (posted < count && clock_ns() < until) posted += proxy::post(from.sends, request) == status::ok ? 1 : 0;
     outcome->right = posted;
     outcome->nanoseconds = clock_ns() - begun;
 }
@@ -112,8 +108,7 @@ void launch_asking(CUstream_st* stream, const proxy_asker& from, proxy_outcome* 
     asking<<<1 + (from.slots + threads - 1) / threads, threads, 0, stream>>>(from, outcome);
 }
 
-void launch_posting(CUstream_st* stream, const proxy_asker& from, std::uint32_t count,
-                    proxy_outcome* outcome) {
+void launch_posting(CUstream_st* stream, const proxy_asker& from, std::uint32_t count, proxy_outcome* outcome) {
     posting<<<1, 1, 0, stream>>>(from, count, outcome);
 }
 

@@ -39,8 +39,7 @@ struct proxy_outcome {
 /// completions.
 void launch_asking(CUstream_st* stream, const proxy_asker& from, proxy_outcome* outcome);
 /// One thread posts `count` writes of 8 bytes without immediate data as fast as they are taken.
-void launch_posting(CUstream_st* stream, const proxy_asker& from, std::uint32_t count,
-                    proxy_outcome* outcome);
+void launch_posting(CUstream_st* stream, const proxy_asker& from, std::uint32_t count, proxy_outcome* outcome);
 
 /// Memory that is 0 at first. Null: there was none.
 [[nodiscard]] void* gpu_memory(std::size_t bytes);

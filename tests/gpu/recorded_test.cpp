@@ -36,10 +36,10 @@ class recorded : public ::testing::Test {
             EXPECT_EQ(graph_->stop(patience(10s)), status::ok);
             const auto seen = graph_->statistics();
             const auto host = service_->statistics();
-            std::cout << seen.requests << " requests in " << seen.iterations << " iterations of "
-                      << seen.nodes << " nodes; from arrival to the response posted "
-                      << static_cast<double>(seen.mean.count()) / 1000 << " us, at least "
-                      << static_cast<double>(seen.least.count()) / 1000 << "; CPU of the service's thread: "
+            std::cout << seen.requests << " requests in " << seen.iterations << " iterations of " << seen.nodes
+                      << " nodes; from arrival to the response posted " << static_cast<double>(seen.mean.count()) / 1000
+                      << " us, at least " << static_cast<double>(seen.least.count()) / 1000
+                      << "; CPU of the service's thread: "
                       << static_cast<double>((host.cpu_user + host.cpu_kernel).count()) / 1e6 << " ms\n";
         }
     }
@@ -87,9 +87,8 @@ gpu_graph::recorder sums(int nodes) {
 
 /// Whether each byte of the answer is the request's and `more`.
 bool is_sum(std::span<const std::byte> answer, std::span<const std::byte> request, int more) {
-    return std::equal(answer.begin(), answer.end(), request.begin(), request.end(), [more](auto a, auto r) {
-        return a == static_cast<std::byte>(static_cast<int>(r) + more);
-    });
+    return std::equal(answer.begin(), answer.end(), request.begin(), request.end(),
+                      [more](auto a, auto r) { return a == static_cast<std::byte>(static_cast<int>(r) + more); });
 }
 
 /// Calls one after the other; how many were right.
@@ -176,8 +175,7 @@ TEST_P(recorded_sessions, all_answers_right) {
         threads.emplace_back([&, t] {
             std::vector<channel> clients;
             for (int i = t; i < sessions; i += count) clients.push_back(connect(bytes));
-            for (channel& each : clients)
-                right += call_sums(each, calls, bytes, 2, static_cast<std::uint64_t>(t));
+            for (channel& each : clients) right += call_sums(each, calls, bytes, 2, static_cast<std::uint64_t>(t));
         });
     }
     for (std::thread& each : threads) each.join();
@@ -212,8 +210,7 @@ TEST_F(recorded, what_no_graph_can_do_is_refused) {
     listen();
     if (IsSkipped()) return;
     auto made = gpu_graph::start(*service_, {}, [](CUstream_st* stream, const device::graph_iteration&) {
-        return record_host_function(stream) ? result<void>{}
-                                            : result<void>{error{status::system_error, 0, "?"}};
+        return record_host_function(stream) ? result<void>{} : result<void>{error{status::system_error, 0, "?"}};
     });
     ASSERT_FALSE(made.ok());
     EXPECT_EQ(made.error().code, status::invalid_argument) << made.error().message;
@@ -222,9 +219,8 @@ TEST_F(recorded, what_no_graph_can_do_is_refused) {
 digits::digit_answer on_host(const digits::network& model, std::span<const float> tensor) {
     digits::digit_answer answer;
     const digits::failure why = model.classify(tensor, answer.scores);
-    answer.label = why == digits::failure::none
-                       ? static_cast<std::uint32_t>(digits::best_class(answer.scores))
-                       : digits::label_of(why);
+    answer.label = why == digits::failure::none ? static_cast<std::uint32_t>(digits::best_class(answer.scores))
+                                                : digits::label_of(why);
     return answer;
 }
 

@@ -69,8 +69,7 @@ TEST_P(send_scopes_on_gpu, a_batch_is_what_the_cpu_posts) {
         requests[i].remote_address = 0x7000'0000ULL + i;
         requests[i].remote_key = i;
     }
-    what.queue = {ring.get(),      blocks,     0x77, reinterpret_cast<mlx5::be32*>(words.get()),
-                  words.get() + 1, state.get()};
+    what.queue = {ring.get(), blocks, 0x77, reinterpret_cast<mlx5::be32*>(words.get()), words.get() + 1, state.get()};
     state[0] = {0xffff'ff00, 0xffff'ff00};
     what.requests = requests.get();
     what.outcomes = outcomes.get();
@@ -83,8 +82,7 @@ TEST_P(send_scopes_on_gpu, a_batch_is_what_the_cpu_posts) {
     const mlx5::send_queue_ref alone{wanted.data(), blocks, 0x77, &record, &doorbell, &counters};
     const std::uint32_t threads = what.who == gpu_scope::thread ? 1 : what.x * what.y * what.z;
     for (std::uint32_t i = 0; i < what.times; ++i) {
-        ASSERT_EQ(bench::post<device::thread_scope>(alone, requests.get(), requests_below(threads)),
-                  status::ok);
+        ASSERT_EQ(bench::post<device::thread_scope>(alone, requests.get(), requests_below(threads)), status::ok);
         ASSERT_TRUE(mlx5::release_to(alone, counters.reserved));
     }
     for (std::uint32_t rank = 0; rank < threads; ++rank) EXPECT_EQ(outcomes[rank], status::ok) << rank;

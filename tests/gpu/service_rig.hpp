@@ -61,8 +61,7 @@ class gpu_service : public ::testing::TestWithParam<std::string> {
         EXPECT_TRUE(made) << made.error().message;
         return std::move(*made);
     }
-    static call_id send(channel& through, std::size_t length, std::uint64_t seed,
-                        const submit_options& options = {}) {
+    static call_id send(channel& through, std::size_t length, std::uint64_t seed, const submit_options& options = {}) {
         call_view call;
         EXPECT_EQ(through.begin(call), status::ok);
         fill(call.request.first(length), seed);

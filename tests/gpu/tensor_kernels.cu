@@ -35,8 +35,7 @@ __global__ void add_one_in_place(device::graph_iteration iteration, bool begins)
 
 __global__ void fail_some(device::graph_iteration iteration, std::uint32_t code) {
     const std::uint32_t i = threadIdx.x;
-    if (i >= *iteration.count || static_cast<unsigned>(iteration.input[i * iteration.input_bytes]) % 3 != 0)
-        return;
+    if (i >= *iteration.count || static_cast<unsigned>(iteration.input[i * iteration.input_bytes]) % 3 != 0) return;
     iteration.answers[i].reason = status::application_error;
     iteration.answers[i].code = code;
 }

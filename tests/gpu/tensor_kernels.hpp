@@ -12,8 +12,7 @@ namespace accel::tests {
 [[nodiscard]] bool record_sums(CUstream_st* stream, const device::graph_iteration& iteration, int nodes);
 /// Every third request fails with `application_error` and this code: those whose first byte can be divided
 /// so.
-[[nodiscard]] bool record_failures(CUstream_st* stream, const device::graph_iteration& iteration,
-                                   std::uint32_t code);
+[[nodiscard]] bool record_failures(CUstream_st* stream, const device::graph_iteration& iteration, std::uint32_t code);
 /// Something that no graph on a GPU can do.
 [[nodiscard]] bool record_host_function(CUstream_st* stream);
 

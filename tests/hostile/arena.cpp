@@ -110,8 +110,7 @@ bool victim::alive() const {
 
 std::size_t victim::descriptors() const {
     std::size_t count = 0;
-    for ([[maybe_unused]] const auto& each :
-         std::filesystem::directory_iterator(fmt::format("/proc/{}/fd", pid())))
+    for ([[maybe_unused]] const auto& each : std::filesystem::directory_iterator(fmt::format("/proc/{}/fd", pid())))
         ++count;
     return count;
 }
@@ -184,8 +183,7 @@ std::string good_client::call_once(std::uint64_t number) {
     std::array<std::byte, 64> request{};
     std::memcpy(request.data(), &number, sizeof number);
     auto answered = channel_.call(request);
-    if (!answered)
-        return fmt::format("call {}: {} ({})", number, to_string(answered.code()), answered.error().message);
+    if (!answered) return fmt::format("call {}: {} ({})", number, to_string(answered.code()), answered.error().message);
     if (!std::equal(request.begin(), request.end(), answered->bytes().begin(), answered->bytes().end()))
         return fmt::format("call {}: wrong bytes", number);
     return {};
@@ -225,8 +223,7 @@ std::string arena::server_uri(const std::string& options) const {
 void arena::open(const std::string& options, const std::vector<std::string>& limits) {
     options_ = options;
     server_ = std::make_unique<victim>(server_uri(options), limits, log_.fd());
-    for (int i = 0; i < 2; ++i)
-        clients_.push_back(std::make_unique<good_client>(server_->uri(), client_options()));
+    for (int i = 0; i < 2; ++i) clients_.push_back(std::make_unique<good_client>(server_->uri(), client_options()));
     expect_newcomer_served("before the attack");
     descriptors_ = server_->descriptors();
     resident_ = server_->resident_bytes();
@@ -245,8 +242,7 @@ std::uint64_t arena::calls_during(std::chrono::nanoseconds time) {
 
 /// The clients' calls under attack, as a share of those while the same attackers attack another server. In
 /// turns, so that what else the machine does counts for both.
-std::optional<double> arena::share_of_calls(const attack& what, const siege_options& options,
-                                            const target& other) {
+std::optional<double> arena::share_of_calls(const attack& what, const siege_options& options, const target& other) {
     std::vector<std::uint64_t> elsewhere, here;
     const auto measure = [&](const target& at) {
         const siege attacked(what, at, options.threads);

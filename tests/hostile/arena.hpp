@@ -87,9 +87,7 @@ class good_client {
     void rest(bool resting) { resting_.store(resting); }
     /// What has gone wrong; empty if nothing has.
     [[nodiscard]] std::string trouble() const;
-    [[nodiscard]] std::chrono::nanoseconds longest_call() const {
-        return std::chrono::nanoseconds{longest_.load()};
-    }
+    [[nodiscard]] std::chrono::nanoseconds longest_call() const { return std::chrono::nanoseconds{longest_.load()}; }
 
   private:
     void run();

@@ -21,8 +21,7 @@ namespace accel::hostile {
 [[nodiscard]] attack send_and_leave(const std::string& source, std::vector<std::vector<std::byte>> all);
 /// Over one connection by hand, with TLS where there are keys: sends these bytes again and again, as fast as
 /// they are taken. `reads`: what comes back is thrown away, else left unread.
-[[nodiscard]] attack flood(const std::string& source, identity keys, std::vector<std::byte> bytes,
-                           bool reads = true);
+[[nodiscard]] attack flood(const std::string& source, identity keys, std::vector<std::byte> bytes, bool reads = true);
 /// TLS handshakes, and the greeting behind them, as fast as they go: so many at once.
 [[nodiscard]] attack shake_hands(const std::string& source, identity keys, std::size_t at_once);
 

@@ -46,8 +46,7 @@ core::x509_ptr new_certificate(const std::string& name, long serial, EVP_PKEY* k
     X509_gmtime_adj(X509_getm_notBefore(made.get()), -a_day);
     X509_gmtime_adj(X509_getm_notAfter(made.get()), a_day);
     const auto* text = reinterpret_cast<const unsigned char*>(name.c_str());
-    X509_NAME_add_entry_by_NID(X509_get_subject_name(made.get()), NID_commonName, MBSTRING_ASC, text, -1, -1,
-                               0);
+    X509_NAME_add_entry_by_NID(X509_get_subject_name(made.get()), NID_commonName, MBSTRING_ASC, text, -1, -1, 0);
     X509_set_issuer_name(made.get(), X509_get_subject_name(issuer != nullptr ? issuer : made.get()));
     X509_set_pubkey(made.get(), key);
     return made;

@@ -93,9 +93,8 @@ TEST_P(connections, with_odd_frames_are_closed) {
         std::memcpy(out.data(), &length, sizeof length);
         return out;
     };
-    for (const auto& [odd, closes] :
-         {std::pair{framed(0, 0), true}, std::pair{framed(0xffff'ffff, 5000), true},
-          std::pair{framed(2049, 2049), true}, std::pair{framed(2048, 100), false}}) {
+    for (const auto& [odd, closes] : {std::pair{framed(0, 0), true}, std::pair{framed(0xffff'ffff, 5000), true},
+                                      std::pair{framed(2049, 2049), true}, std::pair{framed(2048, 100), false}}) {
         auto one = wire::open(stranger_address, server_->where(), client_keys());
         ASSERT_TRUE(one);
         ASSERT_TRUE(one->send(core::control_greeting));
@@ -131,8 +130,7 @@ TEST_P(connections, that_are_cut_off_or_changed_anywhere_do_no_harm) {
     std::minstd_rand random{13};
     for (int i = 0; i < 400; ++i) {
         auto changed = whole;
-        for (int k = 0; k < 1 + i % 4; ++k)
-            changed[random() % changed.size()] = static_cast<std::byte>(random());
+        for (int k = 0; k < 1 + i % 4; ++k) changed[random() % changed.size()] = static_cast<std::byte>(random());
         all.push_back(std::move(changed));
     }
     for (const auto& each : all) {

@@ -27,8 +27,7 @@ struct data_connections : arena {
         std::size_t filled = 0;
         while (filled < core::data_answer_head_bytes) {
             if (core::wait_ready(fd.get(), POLLIN, deadline) != 0) return std::nullopt;
-            const ssize_t got =
-                ::recv(fd.get(), answer.data() + filled, answer.size() - filled, MSG_DONTWAIT);
+            const ssize_t got = ::recv(fd.get(), answer.data() + filled, answer.size() - filled, MSG_DONTWAIT);
             if (got <= 0) return std::nullopt;
             filled += static_cast<std::size_t>(got);
         }
@@ -51,8 +50,7 @@ TEST_P(data_connections, without_a_session_or_its_token_are_refused) {
         EXPECT_EQ(show(preamble(id, grant->token)), status::unauthorized) << id;
     EXPECT_EQ(show(preamble(grant->session_id, wrong)), status::unauthorized);
     EXPECT_EQ(show(preamble(grant->session_id, grant->token)), status::ok);
-    EXPECT_EQ(show(preamble(grant->session_id, grant->token)), status::unauthorized)
-        << "a token is good once";
+    EXPECT_EQ(show(preamble(grant->session_id, grant->token)), status::unauthorized) << "a token is good once";
     auto longer = preamble(grant->session_id, grant->token);
     longer.push_back(std::byte{0});
     EXPECT_NE(show(longer), status::ok);
@@ -65,8 +63,7 @@ TEST_P(data_connections, without_a_session_or_its_token_are_refused) {
 
 TEST_P(data_connections, in_floods_keep_nobody_waiting) {
     open();
-    endure(send_and_leave(stranger_address, {preamble(1, {}), preamble(99, {})}),
-           {.threads = 1, .measured = true});
+    endure(send_and_leave(stranger_address, {preamble(1, {}), preamble(99, {})}), {.threads = 1, .measured = true});
 }
 
 TEST_P(data_connections, that_are_never_finished_make_room_for_others) {

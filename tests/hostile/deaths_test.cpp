@@ -48,8 +48,7 @@ struct deaths : ::testing::TestWithParam<std::string> {
         }
     }
 
-    victim server{
-        fmt::format("{}://{}:0?insecure=true&{}", GetParam(), tests::own_loopback(), peer_timeout()), {}, -1};
+    victim server{fmt::format("{}://{}:0?insecure=true&{}", GetParam(), tests::own_loopback(), peer_timeout()), {}, -1};
     std::uint64_t seed = 0;
     std::uint64_t calls = 0;
 };

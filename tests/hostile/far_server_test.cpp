@@ -338,14 +338,11 @@ TEST_F(far_servers, whose_clocks_are_at_their_extremes_cost_no_more_than_time) {
         [](core::clock_stamps& c) { c.received = c.sent = end; },
         [](core::clock_stamps& c) { c.received = c.sent = 0ns; },
         [](core::clock_stamps& c) {
-            c = {1ns, 0ns, end};
-        },
+            c = {1ns, 0ns, end}; },
         [](core::clock_stamps& c) {
-            c = {end, end, end};
-        },
+            c = {end, end, end}; },
         [](core::clock_stamps& c) {
-            c = {end, 0ns, 0ns};
-        },
+            c = {end, 0ns, 0ns}; },
     };
     for (const auto& lie : lies) {
         clock_liar between(server.where(), lie);

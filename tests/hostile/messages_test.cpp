@@ -53,8 +53,7 @@ class heartbeat_listener {
     }
     void run() {
         lost_ = true;
-        if (!wire_ || !wire_->send(core::control_greeting) ||
-            !wire_->open_session(wish(1, 1024, patience(500ms))))
+        if (!wire_ || !wire_->send(core::control_greeting) || !wire_->open_session(wish(1, 1024, patience(500ms))))
             return;
         auto last = core::now();
         while (!stop_.load()) {
@@ -108,8 +107,7 @@ TEST_P(messages, of_every_kind_in_floods_delay_no_heartbeat) {
 
 TEST_P(messages, in_floods_cost_others_few_calls) {
     open();
-    endure(flood(stranger_address, attackers_keys(), frame(control_message{1, core::query{}})),
-           {.measured = true});
+    endure(flood(stranger_address, attackers_keys(), frame(control_message{1, core::query{}})), {.measured = true});
 }
 
 TEST_P(messages, in_floods_over_many_connections_delay_no_heartbeat) {
@@ -127,8 +125,7 @@ TEST_P(messages, in_floods_over_many_connections_delay_no_heartbeat) {
                     continue;
                 }
                 const bool broken = (!each->stream().wants_to_write() && !each->stream().send_raw(bytes)) ||
-                                    each->stream().flush() == core::control_stream::outcome::failed ||
-                                    !each->discard();
+                                    each->stream().flush() == core::control_stream::outcome::failed || !each->discard();
                 if (broken) each.reset();
             }
         }

@@ -80,8 +80,8 @@ void answer(server& listening, visitors& seen, const std::string& line) {
     if (line == "peers") std::cout << seen.text() << std::endl;
     if (line == "counts") {
         const server_statistics now = listening.statistics();
-        std::cout << now.sessions << ' ' << now.sessions_lost << ' ' << now.requests << ' '
-                  << now.memory_bytes << std::endl;
+        std::cout << now.sessions << ' ' << now.sessions_lost << ' ' << now.requests << ' ' << now.memory_bytes
+                  << std::endl;
     }
     if (line == "reload") {
         const auto loaded = listening.reload_keys();

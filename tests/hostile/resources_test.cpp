@@ -26,8 +26,7 @@ struct resources : arena {
 TEST_P(resources, of_256_descriptors_are_not_used_up_by_strangers) {
     open({}, {"nofile=256"});
     endure(hoard(300), {.threads = 1, .lasts = 1s});
-    EXPECT_TRUE(log_.tells(keyed() ? "it has no keys" : "too many control connections"))
-        << log_.text().substr(0, 2000);
+    EXPECT_TRUE(log_.tells(keyed() ? "it has no keys" : "too many control connections")) << log_.text().substr(0, 2000);
 }
 
 /// Clients with sessions may use up all descriptors, of which each session takes one.
@@ -106,8 +105,7 @@ TEST_P(resources, of_memory_are_not_used_up_by_floods) {
     std::this_thread::sleep_for(700ms);
     {
         const siege strangers(keep_open("127.66.0.2", 1200, {core::tls_first_byte}), server_->where(), 1);
-        const siege greeters(keep_open("127.66.0.3", 600, bytes_of(core::control_greeting)), server_->where(),
-                             1);
+        const siege greeters(keep_open("127.66.0.3", 600, bytes_of(core::control_greeting)), server_->where(), 1);
         std::this_thread::sleep_for(1s);
     }
     EXPECT_TRUE(server_->alive()) << log_.text();
@@ -120,8 +118,7 @@ TEST_P(resources, a_log_that_nobody_reads_stops_nothing) {
     ::fcntl(full.get(), F_SETPIPE_SZ, 4096);
     ASSERT_EQ(::dup3(full.get(), log_.fd(), O_CLOEXEC), log_.fd());
     open();
-    endure(send_and_leave(stranger_address, {bytes_of("GET / HTTP/1.1\r\n\r\n")}),
-           {.threads = 1, .lasts = 500ms});
+    endure(send_and_leave(stranger_address, {bytes_of("GET / HTTP/1.1\r\n\r\n")}), {.threads = 1, .lasts = 500ms});
     clients_.clear();
     const auto took = server_->terminate();
     ASSERT_TRUE(took);
@@ -166,8 +163,7 @@ TEST_P(starving_clients, get_a_typed_error) {
         EXPECT_TRUE(ok || named) << descriptors << " descriptors: " << outcome << rest;
         (ok ? served : refused) += 1;
     }
-    fmt::print("{}: served with {} of 24 numbers of descriptors, refused with {}\n", GetParam(), served,
-               refused);
+    fmt::print("{}: served with {} of 24 numbers of descriptors, refused with {}\n", GetParam(), served, refused);
     EXPECT_GT(refused, 3);
     EXPECT_EQ(starved.join(patience(10s)), 0);
 }

@@ -28,11 +28,9 @@ struct revocation : arena {
     }
     void expect_second_gone() {
         EXPECT_TRUE(second_ends_within(patience(1s)));
-        EXPECT_THAT(guests_[1]->trouble(),
-                    ::testing::AnyOf(HasSubstr("peer_lost"), HasSubstr("unauthorized")));
+        EXPECT_THAT(guests_[1]->trouble(), ::testing::AnyOf(HasSubstr("peer_lost"), HasSubstr("unauthorized")));
         context ctx = *context::open({.log = log_level::off});
-        EXPECT_EQ(channel::connect(ctx, server_->uri(), client_options("second")).code(),
-                  status::unauthorized);
+        EXPECT_EQ(channel::connect(ctx, server_->uri(), client_options("second")).code(), status::unauthorized);
     }
     void expect_first_served() {
         EXPECT_EQ(guests_[0]->trouble(), "");
@@ -115,18 +113,15 @@ INSTANTIATE_TEST_SUITE_P(hostile, revocation, ::testing::Values(true), with_or_w
 
 struct certificates : ::testing::Test {
     certificates() {
-        for (const char* each : {"localhost", "elsewhere", "good.client", "bad.client"})
-            authority_.sign(each);
+        for (const char* each : {"localhost", "elsewhere", "good.client", "bad.client"}) authority_.sign(each);
     }
     [[nodiscard]] static std::string uri(const std::string& host, std::uint16_t port, const authority& from,
                                          const std::string& who) {
         return fmt::format("tcp://{}:{}?cert_file={}&key_file={}&ca_file={}&peer_timeout={}ms", host, port,
-                           from.file(who + ".pem"), from.file(who + ".key"), from.file("ca.pem"),
-                           500 * time_factor());
+                           from.file(who + ".pem"), from.file(who + ".key"), from.file("ca.pem"), 500 * time_factor());
     }
     [[nodiscard]] std::string serve_as(const std::string& who) {
-        server_ = std::make_unique<victim>(uri("localhost", 0, authority_, who), std::vector<std::string>{},
-                                           log_.fd());
+        server_ = std::make_unique<victim>(uri("localhost", 0, authority_, who), std::vector<std::string>{}, log_.fd());
         const target at = server_->where();
         port_ = at.port;
         return at.host;
@@ -171,11 +166,10 @@ TEST_F(certificates, of_another_authority_are_refused) {
     context ctx = *context::open({.log = log_level::off});
     // It trusts the server, but the server does not trust it.
     const std::string mixed =
-        fmt::format("tcp://localhost:{}?cert_file={}&key_file={}&ca_file={}", port_,
-                    other.file("good.client.pem"), other.file("good.client.key"), authority_.file("ca.pem"));
+        fmt::format("tcp://localhost:{}?cert_file={}&key_file={}&ca_file={}", port_, other.file("good.client.pem"),
+                    other.file("good.client.key"), authority_.file("ca.pem"));
     EXPECT_EQ(channel::connect(ctx, mixed, options()).code(), status::unauthorized);
-    EXPECT_EQ(channel::connect(ctx, client_uri(other, "good.client"), options()).code(),
-              status::unauthorized);
+    EXPECT_EQ(channel::connect(ctx, client_uri(other, "good.client"), options()).code(), status::unauthorized);
 }
 
 TEST_F(certificates, that_are_revoked_lose_their_sessions) {
@@ -189,8 +183,7 @@ TEST_F(certificates, that_are_revoked_lose_their_sessions) {
     const std::uint64_t before = good.calls();
     EXPECT_TRUE(eventually(patience(2s), [&] { return good.calls() > before; }));
     context ctx = *context::open({.log = log_level::off});
-    EXPECT_EQ(channel::connect(ctx, client_uri(authority_, "bad.client"), options()).code(),
-              status::unauthorized);
+    EXPECT_EQ(channel::connect(ctx, client_uri(authority_, "bad.client"), options()).code(), status::unauthorized);
     EXPECT_TRUE(channel::connect(ctx, client_uri(authority_, "good.client"), options()).ok());
 }
 

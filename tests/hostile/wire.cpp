@@ -49,8 +49,8 @@ unique_fd connect_from(const std::string& source, const target& to) {
     const auto* peer = reinterpret_cast<const sockaddr*>(&there);
     const bool started = ::bind(fd.get(), bound, sizeof from) == 0 &&
                          (::connect(fd.get(), peer, sizeof there) == 0 || errno == EINPROGRESS);
-    const bool connected = started && wait_ready(fd.get(), POLLOUT, deadline_after(1s)) == 0 &&
-                           core::connect_outcome(fd.get()) == 0;
+    const bool connected =
+        started && wait_ready(fd.get(), POLLOUT, deadline_after(1s)) == 0 && core::connect_outcome(fd.get()) == 0;
     if (!connected) fd.reset();
     return fd;
 }
@@ -148,8 +148,7 @@ bool wire::shake_hands() {
     for (;;) {
         const core::tls_outcome outcome = stream_.tls()->handshake();
         if (outcome == core::tls_outcome::done) return true;
-        const bool waits =
-            outcome == core::tls_outcome::wants_read || outcome == core::tls_outcome::wants_write;
+        const bool waits = outcome == core::tls_outcome::wants_read || outcome == core::tls_outcome::wants_write;
         const short event = outcome == core::tls_outcome::wants_write ? POLLOUT : POLLIN;
         if (!waits || wait_ready(fd(), event, deadline) != 0) return false;
     }

@@ -59,8 +59,7 @@ bool discard(int fd);
 class wire {
   public:
     /// Nothing: the peer is gone, or the handshake failed.
-    [[nodiscard]] static std::optional<wire> open(const std::string& source, const target& to,
-                                                  const identity& keys,
+    [[nodiscard]] static std::optional<wire> open(const std::string& source, const target& to, const identity& keys,
                                                   std::string_view protocol = core::control_protocol);
 
     /// Waits for room up to a second. False: the peer is gone or does not read.

@@ -33,8 +33,7 @@ class bare_client {
           device_(verbs::device::open({}, {}).value()),
           domain_(verbs::domain::create(device_).value()),
           completions_(verbs::completion_queue::create(device_, 64, nullptr).value()),
-          pair_(verbs::queue_pair::create(device_, domain_->get(), completions_->get(), nullptr, {16, 16, 0},
-                                          nullptr)
+          pair_(verbs::queue_pair::create(device_, domain_->get(), completions_->get(), nullptr, {16, 16, 0}, nullptr)
                     .value()),
           memory_(64 << 10),
           registered_(domain_->register_memory(memory_, verbs::access::peer_writes).value()) {}
@@ -83,8 +82,7 @@ class bare_client {
         std::memcpy(head, &what.header, sizeof what.header);
         std::memcpy(head - sizeof what.placed, &what.placed, sizeof what.placed);
         const mlx5::local_range range{reinterpret_cast<std::uintptr_t>(head) - what.extensions,
-                                      static_cast<std::uint32_t>(what.length + what.extensions),
-                                      registered_->lkey};
+                                      static_cast<std::uint32_t>(what.length + what.extensions), registered_->lkey};
         mlx5::work_request wr;
         wr.ranges = range.length == 0 ? 0 : 1;
         wr.first = &range;
@@ -121,8 +119,8 @@ class bare_client {
     [[nodiscard]] verbs::response_target response_target(std::uint32_t slot) const {
         const std::byte* const header = memory_.data() + slot * slots_stride + core::extension_room;
         verbs::response_target out;
-        EXPECT_TRUE(verbs::find_response_target(
-            {header - answer(slot).extension_bytes, answer(slot).extension_bytes}, out));
+        EXPECT_TRUE(
+            verbs::find_response_target({header - answer(slot).extension_bytes, answer(slot).extension_bytes}, out));
         return out;
     }
     /// Soft-RoCE refuses a read to whoever asked, and does not tell the side that was asked.

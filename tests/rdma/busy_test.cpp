@@ -31,8 +31,7 @@ bool forbid_system_calls() {
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     }};  // namespace
     const sock_fprog filter{static_cast<unsigned short>(program.size()), program.data()};
-    return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-           ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+    return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
 }  // namespace accel::tests
 
 /// The device of this mode sees a doorbell when it is asked to look; libmlx5's calls would ask it.

@@ -26,8 +26,7 @@ std::string devices() {
 #define ACCEL_NEEDS_DEVICES(set) \
     if (devices() != (set)) GTEST_SKIP() << "for SOFTNIC_DEVICES=" << (set)
 
-result<std::shared_ptr<device>> open(const std::string& name, int gid_index = -1,
-                                     const std::string& near = "") {
+result<std::shared_ptr<device>> open(const std::string& name, int gid_index = -1, const std::string& near = "") {
     verbs_options wanted;
     wanted.device = name;
     wanted.gid_index = gid_index;

@@ -15,8 +15,7 @@ class verbs_domain : public ::testing::Test {
     [[nodiscard]] std::span<std::byte> part(std::size_t offset, std::size_t length) {
         return std::span{memory_}.subspan(offset, length);
     }
-    [[nodiscard]] memory_keys acquire(std::uint64_t user, std::span<std::byte> range,
-                                      access use = access::send) {
+    [[nodiscard]] memory_keys acquire(std::uint64_t user, std::span<std::byte> range, access use = access::send) {
         return domain_->acquire(user, range, use).value();
     }
     std::vector<std::byte> memory_ = std::vector<std::byte>(64 << 10);
@@ -68,8 +67,8 @@ TEST_F(verbs_domain, memory_that_is_gone_serves_nobody_new) {
 
 TEST_F(verbs_domain, a_neighbour_that_cannot_be_registered_does_not_spoil_it) {
     constexpr std::size_t page = 4096;
-    auto* map = static_cast<std::byte*>(
-        ::mmap(nullptr, 3 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    auto* map =
+        static_cast<std::byte*>(::mmap(nullptr, 3 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     ASSERT_NE(map, MAP_FAILED);
     ASSERT_TRUE(domain_->acquire(1, {map, page}, access::send).ok());
     ASSERT_EQ(::munmap(map, page), 0);  // its owner forgot to say so
@@ -78,8 +77,8 @@ TEST_F(verbs_domain, a_neighbour_that_cannot_be_registered_does_not_spoil_it) {
 }
 
 TEST_F(verbs_domain, memory_that_is_not_there_is_an_error_in_a_sentence) {
-    auto* map = static_cast<std::byte*>(
-        ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    auto* map =
+        static_cast<std::byte*>(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     ASSERT_NE(map, MAP_FAILED);
     ::munmap(map, 4096);
     const auto refused = domain_->acquire(1, {map, 4096}, access::send);

@@ -25,8 +25,7 @@ std::uint32_t last_queue_pair() {
     auto device = verbs::device::open({}, {}).value();
     auto domain = verbs::domain::create(device).value();
     auto completions = verbs::completion_queue::create(device, 16, nullptr).value();
-    auto pair =
-        verbs::queue_pair::create(device, domain->get(), completions->get(), nullptr, {4, 4, 0}, nullptr);
+    auto pair = verbs::queue_pair::create(device, domain->get(), completions->get(), nullptr, {4, 4, 0}, nullptr);
     return pair.value().number();
 }
 
@@ -91,8 +90,7 @@ class faulty_device : public ::testing::Test {
     }
     static backend_case rdma() {
         const auto& all = all_backends();
-        return *std::find_if(all.begin(), all.end(),
-                             [](const auto& row) { return row.scheme == scheme_on_device(); });
+        return *std::find_if(all.begin(), all.end(), [](const auto& row) { return row.scheme == scheme_on_device(); });
     }
 };
 
@@ -310,8 +308,7 @@ TEST_P(rdma_device_faults, end_all_sessions_they_reach_and_leave_the_server_usab
         for (auto* each : {&first, &second}) {
             while (each->open_calls() > 0) {
                 const completion done = each->next(patience(3s));
-                EXPECT_TRUE(done.status == status::ok || done.status == status::peer_lost)
-                    << to_string(done.status);
+                EXPECT_TRUE(done.status == status::ok || done.status == status::peer_lost) << to_string(done.status);
                 each->release(done.id);
             }
         }
@@ -338,10 +335,9 @@ TEST_P(rdma_device_faults, end_all_sessions_they_reach_and_leave_the_server_usab
 
 INSTANTIATE_TEST_SUITE_P(
     all, rdma_device_faults,
-    ::testing::Values(
-        device_fault{"completion_queue_overrun", "cq_overrun nth=20 count=1", whose::nobody, false},
-        device_fault{"port_down_for_a_moment", "port_down nth=20 count=1 us=10000", whose::nobody, true},
-        device_fault{"port_down", "port_down nth=20 count=1 us=300000", whose::nobody, false}),
+    ::testing::Values(device_fault{"completion_queue_overrun", "cq_overrun nth=20 count=1", whose::nobody, false},
+                      device_fault{"port_down_for_a_moment", "port_down nth=20 count=1 us=10000", whose::nobody, true},
+                      device_fault{"port_down", "port_down nth=20 count=1 us=300000", whose::nobody, false}),
     [](const auto& row) { return std::string(row.param.name); });
 
 }  // namespace

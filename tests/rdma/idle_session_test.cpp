@@ -29,8 +29,7 @@ std::size_t heap_bytes() {
 class rdma_idle_session : public rdma_test {};
 
 TEST_F(rdma_idle_session, costs_a_server_little_beside_its_slots) {
-    if (tests::thread_sanitizer || tests::address_sanitizer)
-        GTEST_SKIP() << "sanitizers keep books of their own";
+    if (tests::thread_sanitizer || tests::address_sanitizer) GTEST_SKIP() << "sanitizers keep books of their own";
     constexpr std::size_t sessions = 1000;
     constexpr core::link_geometry shape{8, 64 << 10, 64 << 10};
     listen();

@@ -69,8 +69,7 @@ TEST_F(rdma_link, a_reused_slot_is_not_released_for_its_last_message) {
     listen();
     pair p = connect();
     std::vector<std::byte> bytes(1000);
-    const region lent(
-        std::make_unique<core::region_state>(*context, bytes.data(), bytes.size(), nullptr, false));
+    const region lent(std::make_unique<core::region_state>(*context, bytes.data(), bytes.size(), nullptr, false));
     ASSERT_EQ(send_lent(*p.client, message_kind::request, 0, lent.part(0, 100).value()), status::ok);
     EXPECT_FALSE(p.client->retract(0)) << "its completion has not been taken";
     (void)next(*server_events);
@@ -146,9 +145,7 @@ TEST_F(rdma_link, many_links_of_one_thread_need_more_completion_queues_than_one)
         clients.push_back(client_events->open_link(config_of(core::link_role::client, small)).value());
         servers.push_back(accept(clients[i]->describe(), small).value());
         ASSERT_TRUE(
-            clients[i]
-                ->attach({1, {}, "127.0.0.1", servers[i]->describe()}, core::deadline_after(patience(5s)))
-                .ok());
+            clients[i]->attach({1, {}, "127.0.0.1", servers[i]->describe()}, core::deadline_after(patience(5s))).ok());
         clients[i]->activate();
     }
     for (std::uint32_t round = 0; round < 10; ++round) {
@@ -256,8 +253,7 @@ TEST_F(rdma_link, a_server_flushes_its_answers_before_it_closes) {
         },
         10us));
     EXPECT_TRUE(p.server->close());
-    for (std::uint32_t slot = 0; slot < 4; ++slot)
-        expect_payload(next(*p.client_events), pattern(2U << 20, slot));
+    for (std::uint32_t slot = 0; slot < 4; ++slot) expect_payload(next(*p.client_events), pattern(2U << 20, slot));
 }
 
 }  // namespace

@@ -210,8 +210,7 @@ TEST_F(mlx5_queue, a_discarded_number_is_never_told_again) {
     EXPECT_EQ(done.queue_pair, one.pair->qp_num);
     const auto* const last = mlx5::entry_at(client.done, 2);
     ASSERT_TRUE(eventually(
-        patience(5s), [&] { return mlx5::is_written(client.done, 2, mlx5::load_whole(&last->owner_kind)); },
-        10us));
+        patience(5s), [&] { return mlx5::is_written(client.done, 2, mlx5::load_whole(&last->owner_kind)); }, 10us));
     mlx5::discard_completions(client.done, one.pair->qp_num);
     for (int i = 1; i < 3; ++i) {
         ASSERT_TRUE(take(client.done, done));

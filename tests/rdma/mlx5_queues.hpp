@@ -49,8 +49,7 @@ class mlx5_queues : public ::testing::Test {
         wanted.send_cq = wanted.recv_cq = out.completions.get();
         wanted.srq = receives;
         wanted.qp_type = IBV_QPT_RC;
-        wanted.cap = {depth, receives == nullptr ? depth : 0, max_ranges, receives == nullptr ? 1U : 0U,
-                      max_inline};
+        wanted.cap = {depth, receives == nullptr ? depth : 0, max_ranges, receives == nullptr ? 1U : 0U, max_inline};
         out.pair.reset(ibv_create_qp(domain_->get(), &wanted));
         if (!out.completions || !out.pair) throw std::runtime_error("no queue pair");
         return out;
@@ -64,8 +63,7 @@ class mlx5_queues : public ::testing::Test {
         wanted.qp_state = IBV_QPS_INIT;
         wanted.port_num = port.number;
         wanted.qp_access_flags = all_access;
-        ASSERT_EQ(ibv_modify_qp(&pair, &wanted,
-                                IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
+        ASSERT_EQ(ibv_modify_qp(&pair, &wanted, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
                   0);
         wanted.qp_state = IBV_QPS_RTR;
         wanted.path_mtu = port.mtu;
@@ -88,8 +86,8 @@ class mlx5_queues : public ::testing::Test {
         wanted.rnr_retry = 7;
         wanted.max_rd_atomic = 4;
         ASSERT_EQ(ibv_modify_qp(&pair, &wanted,
-                                IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                                    IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC),
+                                IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+                                    IBV_QP_MAX_QP_RD_ATOMIC),
                   0);
     }
     [[nodiscard]] std::uint64_t address(std::size_t offset) const {

@@ -38,8 +38,7 @@ class verbs_proxy_load : public proxy_rig {
         for (std::uint32_t slot = 0; slot < window && of.begun < total; ++slot) {
             if (of.busy[slot]) continue;
             const std::uint64_t seed = seed_of(which, slot, of.round[slot]);
-            const auto from =
-                range(place(which, 0, slot), tests::write_message(at(place(which, 0, slot)), seed));
+            const auto from = range(place(which, 0, slot), tests::write_message(at(place(which, 0, slot)), seed));
             const bool asks = random() % 4 == 0;
             const auto request = write(from, place(which, 1, slot), slot, asks);
             if (proxy::post(sessions_[which]->ref(), request) != status::ok) return;
@@ -66,8 +65,7 @@ class verbs_proxy_load : public proxy_rig {
     }
     void take_answer(std::uint32_t which, asker& of, std::uint32_t slot, mlx5::entry_kind kind) {
         const bool expected = kind == mlx5::entry_kind::write_immediate && slot < window && of.busy[slot];
-        if (!expected ||
-            !tests::is_message(at(place(which, 3, slot)), ~seed_of(which, slot, of.round[slot]))) {
+        if (!expected || !tests::is_message(at(place(which, 3, slot)), ~seed_of(which, slot, of.round[slot]))) {
             ++wrong_;
             return;
         }
@@ -79,14 +77,12 @@ class verbs_proxy_load : public proxy_rig {
     /// The peer's side of one session: answers what has arrived.
     void answer(std::uint32_t which, std::array<std::uint32_t, window>& rounds) {
         for (const std::uint32_t slot : arrivals_at(*sessions_[which])) {
-            if (slot >= window ||
-                !tests::is_message(at(place(which, 1, slot)), seed_of(which, slot, rounds[slot]))) {
+            if (slot >= window || !tests::is_message(at(place(which, 1, slot)), seed_of(which, slot, rounds[slot]))) {
                 ++wrong_;
                 continue;
             }
             const std::uint64_t answer = ~seed_of(which, slot, rounds[slot]++);
-            const auto from =
-                range(place(which, 2, slot), tests::write_message(at(place(which, 2, slot)), answer));
+            const auto from = range(place(which, 2, slot), tests::write_message(at(place(which, 2, slot)), answer));
             if (!write_back(*sessions_[which], from, place(which, 3, slot), slot)) ++wrong_;
         }
     }

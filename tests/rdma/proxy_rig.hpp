@@ -47,9 +47,7 @@ class shared_ring {
     [[nodiscard]] std::uint32_t* word() const { return reinterpret_cast<std::uint32_t*>(block_.get()); }
     [[nodiscard]] Entry* entries() const { return reinterpret_cast<Entry*>(block_.get() + page); }
     [[nodiscard]] std::uint32_t count() const { return count_; }
-    [[nodiscard]] std::size_t size_bytes() const {
-        return page + (count_ * sizeof(Entry) + page - 1) / page * page;
-    }
+    [[nodiscard]] std::size_t size_bytes() const { return page + (count_ * sizeof(Entry) + page - 1) / page * page; }
 
   private:
     static constexpr std::size_t page = 4096;
@@ -60,9 +58,7 @@ class shared_ring {
 /// What a kernel has of all its queue pairs.
 struct proxy_taker {
     explicit proxy_taker(std::uint32_t count) : ring(count) {}
-    [[nodiscard]] proxy_completion_ring memory() const {
-        return {{ring.entries(), ring.count()}, ring.word(), 0};
-    }
+    [[nodiscard]] proxy_completion_ring memory() const { return {{ring.entries(), ring.count()}, ring.word(), 0}; }
     [[nodiscard]] proxy::completion_queue_ref ref() {
         return {ring.entries(), ring.count(), ring.word(), &state, &first_failure};
     }
@@ -74,9 +70,7 @@ struct proxy_taker {
 /// A queue pair whose sends go by the proxy, and its peer.
 struct proxy_session {
     explicit proxy_session(std::uint32_t count) : ring(count) {}
-    [[nodiscard]] proxy_send_ring memory() const {
-        return {{ring.entries(), ring.count()}, ring.word(), first, name};
-    }
+    [[nodiscard]] proxy_send_ring memory() const { return {{ring.entries(), ring.count()}, ring.word(), first, name}; }
     [[nodiscard]] proxy::send_queue_ref ref() {
         return {ring.entries(), ring.count(), name.value_or(pair->number()), &state, ring.word()};
     }
@@ -112,10 +106,10 @@ class proxy_rig : public ::testing::Test {
         auto made = std::make_unique<proxy_session>(descriptors);
         made->name = name;
         made->peer_completions = must(completion_queue::create(device_, 4 * depth, nullptr));
-        made->peer.emplace(must(queue_pair::create(device_, domain_->get(), made->peer_completions->get(),
-                                                   nullptr, {depth, depth, 0}, nullptr)));
-        made->pair.emplace(must(queue_pair::create(device_, domain_->get(), engine_->completions(),
-                                                   engine_->receives(), {depth, 0, 0}, nullptr)));
+        made->peer.emplace(must(queue_pair::create(device_, domain_->get(), made->peer_completions->get(), nullptr,
+                                                   {depth, depth, 0}, nullptr)));
+        made->pair.emplace(must(queue_pair::create(device_, domain_->get(), engine_->completions(), engine_->receives(),
+                                                   {depth, 0, 0}, nullptr)));
         endpoint one;
         endpoint other;
         made->pair->describe(one);
@@ -136,15 +130,13 @@ class proxy_rig : public ::testing::Test {
     }
 
     [[nodiscard]] std::byte* at(std::size_t offset) { return memory_.data() + offset; }
-    [[nodiscard]] std::uint64_t address(std::size_t offset) {
-        return reinterpret_cast<std::uintptr_t>(at(offset));
-    }
+    [[nodiscard]] std::uint64_t address(std::size_t offset) { return reinterpret_cast<std::uintptr_t>(at(offset)); }
     [[nodiscard]] mlx5::local_range range(std::size_t offset, std::uint32_t length) {
         return {address(offset), length, registered_->lkey};
     }
     /// A write with immediate data of `from` to the other end at `offset`.
-    [[nodiscard]] mlx5::work_request write(const mlx5::local_range& from, std::size_t offset,
-                                           std::uint32_t immediate, bool signalled) {
+    [[nodiscard]] mlx5::work_request write(const mlx5::local_range& from, std::size_t offset, std::uint32_t immediate,
+                                           bool signalled) {
         mlx5::work_request out;
         out.operation = mlx5::opcode::write_immediate;
         out.flags = signalled ? mlx5::flag_signalled : std::uint8_t{0};
@@ -164,8 +156,7 @@ class proxy_rig : public ::testing::Test {
         for (const mlx5::completion& each : std::span{some}.first(static_cast<std::size_t>(got))) {
             if (each.kind == mlx5::entry_kind::write_immediate) {
                 out.push_back(mlx5::from_be(each.immediate));
-                if (session.peer->post_receives(1, session.peer_receives) != 1)
-                    throw std::runtime_error("no receive");
+                if (session.peer->post_receives(1, session.peer_receives) != 1) throw std::runtime_error("no receive");
             } else if (each.kind == mlx5::entry_kind::request) {
                 (void)session.peer->take_sent(each);
             }

@@ -100,8 +100,7 @@ TEST_F(verbs_proxy, a_busy_ring_takes_one_batch_a_round) {
     proxy_session& busy = connect(64);
     proxy_session& quiet = connect();
     const auto from = range(0, 8);
-    for (std::uint32_t i = 0; i < 64; ++i)
-        ASSERT_EQ(proxy::post(busy.ref(), write(from, 4096, i, false)), status::ok);
+    for (std::uint32_t i = 0; i < 64; ++i) ASSERT_EQ(proxy::post(busy.ref(), write(from, 4096, i, false)), status::ok);
     ASSERT_EQ(proxy::post(quiet.ref(), write(from, 4096, 77, false)), status::ok);
     EXPECT_TRUE(engine_->progress());
     EXPECT_EQ(wait_for_arrivals(quiet, 1), std::vector{77U});
@@ -139,8 +138,7 @@ TEST_F(verbs_proxy, holds_completions_back_while_the_ring_has_no_room) {
                                    if (done.queue_pair == other.pair->number()) {
                                        ++failed;
                                    } else {
-                                       EXPECT_EQ(done.counter,
-                                                 static_cast<std::uint16_t>(session.first + sent));
+                                       EXPECT_EQ(done.counter, static_cast<std::uint16_t>(session.first + sent));
                                        ++sent;
                                    }
                                }
@@ -303,8 +301,7 @@ TEST_F(verbs_proxy, refuses_memory_and_queue_pairs_that_will_not_do) {
     few.sends = depth + depth / 2;
     make_engine(few);
     proxy_session& session = connect();
-    EXPECT_EQ(engine_->add(*session.pair, session.memory()).error().code, status::invalid_argument)
-        << "twice";
+    EXPECT_EQ(engine_->add(*session.pair, session.memory()).error().code, status::invalid_argument) << "twice";
     EXPECT_EQ(engine_->add(*session.peer, session.memory()).error().code, status::invalid_argument);
     proxy_send_ring odd = session.memory();
     odd.descriptors = odd.descriptors.first(12);

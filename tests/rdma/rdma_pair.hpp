@@ -35,8 +35,7 @@ inline std::shared_ptr<core::slot_memory> make_slots(std::uint32_t count, std::s
 
 inline std::vector<std::byte> pattern(std::size_t size, unsigned seed) {
     std::vector<std::byte> out(size);
-    for (std::size_t i = 0; i < size; ++i)
-        out[i] = static_cast<std::byte>((i * 7 + seed * 31 + i / 251) & 0xff);
+    for (std::size_t i = 0; i < size; ++i) out[i] = static_cast<std::byte>((i * 7 + seed * 31 + i / 251) & 0xff);
     return out;
 }
 
@@ -56,8 +55,7 @@ class rdma_test : public ::testing::Test {
         }
     };
 
-    [[nodiscard]] std::unique_ptr<core::poller> open_poller(core::link_role role,
-                                                            const verbs_options& options = {}) {
+    [[nodiscard]] std::unique_ptr<core::poller> open_poller(core::link_role role, const verbs_options& options = {}) {
         core::poller_options wanted;
         wanted.role = role;
         wanted.host = "127.0.0.1";
@@ -82,12 +80,10 @@ class rdma_test : public ::testing::Test {
     }
     /// A server's link to the peer that `description` is of.
     [[nodiscard]] result<std::unique_ptr<core::link>> accept(const core::link_description& description,
-                                                             core::link_geometry shape,
-                                                             void* owner = nullptr) {
+                                                             core::link_geometry shape, void* owner = nullptr) {
         auto link = server_events->open_link(config_of(core::link_role::server, shape, owner));
         if (!link) return link.error();
-        if (auto attached = (*link)->attach({1, {}, {}, description}, core::never); !attached)
-            return attached.error();
+        if (auto attached = (*link)->attach({1, {}, {}, description}, core::never); !attached) return attached.error();
         (*link)->activate();
         return std::move(*link);
     }
@@ -96,15 +92,14 @@ class rdma_test : public ::testing::Test {
         made.client_events = open_poller(core::link_role::client, options);
         made.client = made.client_events->open_link(config_of(core::link_role::client, shape)).value();
         made.server = accept(made.client->describe(), shape).value();
-        const auto attached = made.client->attach({1, {}, "127.0.0.1", made.server->describe()},
-                                                  core::deadline_after(patience(5s)));
+        const auto attached =
+            made.client->attach({1, {}, "127.0.0.1", made.server->describe()}, core::deadline_after(patience(5s)));
         if (!attached) throw std::runtime_error(attached.error().message);
         made.client->activate();
         return made;
     }
 
-    static slot_header& header_in(core::link& link, message_kind kind, std::uint32_t slot,
-                                  std::size_t length) {
+    static slot_header& header_in(core::link& link, message_kind kind, std::uint32_t slot, std::size_t length) {
         auto& header = *new (link.send().header(slot)) slot_header;
         header.kind = kind;
         header.slot = slot;
@@ -114,8 +109,8 @@ class rdma_test : public ::testing::Test {
         return header;
     }
     /// Writes header and payload into the slot and hands it over.
-    static status send(core::link& link, message_kind kind, std::uint32_t slot,
-                       std::span<const std::byte> payload, const slice& into = {}) {
+    static status send(core::link& link, message_kind kind, std::uint32_t slot, std::span<const std::byte> payload,
+                       const slice& into = {}) {
         header_in(link, kind, slot, payload.size());
         std::byte* to = link.send().payload(slot);
         std::copy(payload.begin(), payload.end(), to);

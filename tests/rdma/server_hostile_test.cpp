@@ -30,9 +30,8 @@ class rdma_server_hostile : public ::testing::Test {
         wish.wanted = shape;
         wish.peer_timeout = tests::patience(std::chrono::seconds{5});
         wish.description = bad.describe();
-        auto grant =
-            context->control().open_session(at.host, at.port, *security, wish, watch,
-                                            core::deadline_after(tests::patience(std::chrono::seconds{10})));
+        auto grant = context->control().open_session(at.host, at.port, *security, wish, watch,
+                                                     core::deadline_after(tests::patience(std::chrono::seconds{10})));
         ASSERT_TRUE(grant.ok()) << grant.error().message;
         bad.connect(grant->description);
     }
@@ -59,8 +58,8 @@ TEST_F(rdma_server_hostile, a_request_into_a_busy_slot_ends_the_session_and_reac
     ask(1, 1);
     ASSERT_TRUE(held.wait_for(1));
     ask(1, 2);
-    EXPECT_TRUE(tests::eventually(tests::patience(std::chrono::seconds{5}),
-                                  [&] { return watch->ended() != status::ok; }));
+    EXPECT_TRUE(
+        tests::eventually(tests::patience(std::chrono::seconds{5}), [&] { return watch->ended() != status::ok; }));
     EXPECT_EQ(held.size(), 1U);
     EXPECT_EQ(held.take().reply(0), status::peer_lost);
 }
@@ -69,11 +68,11 @@ TEST_F(rdma_server_hostile, a_generation_that_comes_twice_ends_the_session) {
     open_session();
     ask(1, 1);
     EXPECT_EQ(held.take().reply(0), status::ok);
-    ASSERT_TRUE(tests::eventually(tests::patience(std::chrono::seconds{5}),
-                                  [&] { return bad.answer(1).generation == 1; }));
+    ASSERT_TRUE(
+        tests::eventually(tests::patience(std::chrono::seconds{5}), [&] { return bad.answer(1).generation == 1; }));
     ask(1, 1);
-    EXPECT_TRUE(tests::eventually(tests::patience(std::chrono::seconds{5}),
-                                  [&] { return watch->ended() != status::ok; }));
+    EXPECT_TRUE(
+        tests::eventually(tests::patience(std::chrono::seconds{5}), [&] { return watch->ended() != status::ok; }));
     EXPECT_EQ(held.size(), 0U);
 }
 

@@ -58,8 +58,7 @@ inline std::size_t open_descriptors() {
 /// A server that grants what is asked for, or what the test tells it to.
 class fake_host : public session_host {
   public:
-    result<session_grant> open_session(const session_request& request,
-                                       const client_identity& client) override {
+    result<session_grant> open_session(const session_request& request, const client_identity& client) override {
         std::this_thread::sleep_for(delay);
         const std::lock_guard lock{mutex_};
         last_client_ = client;
@@ -89,8 +88,7 @@ class fake_host : public session_host {
     std::vector<std::string> offers() const override { return {"tcp", "zmq"}; }
     result<void> take_connection(data_connection& made, const client_identity& client) override {
         const std::lock_guard lock{mutex_};
-        if (open_.find(made.session_id) == open_.end())
-            return error{status::unauthorized, 0, "no such session"};
+        if (open_.find(made.session_id) == open_.end()) return error{status::unauthorized, 0, "no such session"};
         last_client_ = client;
         answer_data(made, status::ok, {});
         taken_.push_back(std::move(made));

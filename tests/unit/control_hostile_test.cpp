@@ -32,8 +32,7 @@ TEST_F(control_hostile_test, an_unauthorised_key_is_refused_quickly_and_named_in
         const auto refused = open(keys(folder.client("stranger")), wish());
         ASSERT_EQ(refused.code(), status::unauthorized) << refused.error().message;
         EXPECT_LT(now() - start, 5s);
-        EXPECT_NE(refused.error().message.find(folder.key("stranger")), std::string::npos)
-            << refused.error().message;
+        EXPECT_NE(refused.error().message.find(folder.key("stranger")), std::string::npos) << refused.error().message;
         server.reset();
         context.reset();
         logged = capture.text();
@@ -189,9 +188,7 @@ TEST_F(control_hostile_test, a_client_that_shows_life_keeps_its_session_and_gets
         std::this_thread::sleep_for(50ms);
         while (const auto message = client.next(0ms)) {
             ASSERT_TRUE(message->ok());
-            beats += std::holds_alternative<heartbeat>(const_cast<result<control_message>&>(*message)->body)
-                         ? 1
-                         : 0;
+            beats += std::holds_alternative<heartbeat>(const_cast<result<control_message>&>(*message)->body) ? 1 : 0;
         }
     }
     EXPECT_EQ(host.ended(id), status::ok);
@@ -239,8 +236,8 @@ struct control_hostile_server_test : control_hostile_test {
     template <class Change>
     void open_at_raw_server(nanoseconds peer_timeout, Change change) {
         std::thread client{[&, identity = keys(insecure())] {
-            answer = context->control().open_session(own_loopback(), far.port(), identity, wish(peer_timeout),
-                                                     watch, deadline_after(patience));
+            answer = context->control().open_session(own_loopback(), far.port(), identity, wish(peer_timeout), watch,
+                                                     deadline_after(patience));
         }};
         far.accept();
         const control_message asked = far.receive();

@@ -161,8 +161,7 @@ TEST_F(control_keys_test, the_public_key_of_many_kinds_of_files_is_told) {
     EXPECT_EQ(key_in("client.key"), folder.key("client"));
     EXPECT_EQ(key_in("client.pub"), folder.key("client"));
     // Made by ssh-keygen; the 32 bytes of the key are those of its text here.
-    write("ssh.pub",
-          "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f me@here\n");
+    write("ssh.pub", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f me@here\n");
     EXPECT_EQ(key_in("ssh.pub"), "ed25519:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8");
     write("none", "nothing\n");
     EXPECT_NE(key_in("none").find("no Ed25519 key"), std::string::npos);

@@ -110,8 +110,7 @@ TEST_F(control_limits_test, a_flood_on_one_connection_delays_no_heartbeat) {
         }
         std::array<std::byte, 65536> room;
         while (!stop) {
-            static_cast<void>(
-                ::send(client.stream().fd(), all.data(), all.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
+            static_cast<void>(::send(client.stream().fd(), all.data(), all.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
             static_cast<void>(::recv(client.stream().fd(), room.data(), room.size(), MSG_DONTWAIT));
         }
     }};
@@ -120,11 +119,11 @@ TEST_F(control_limits_test, a_flood_on_one_connection_delays_no_heartbeat) {
     EXPECT_EQ(host.open(), 1U);
     const auto other = std::make_shared<session_watch>();
     const nanoseconds start = now();
-    EXPECT_TRUE(std::make_shared<context_state>()
-                    ->control()
-                    .open_session(own_loopback(), server->port(), keys(insecure()), wish(), other,
-                                  deadline_after(patience))
-                    .ok());
+    EXPECT_TRUE(
+        std::make_shared<context_state>()
+            ->control()
+            .open_session(own_loopback(), server->port(), keys(insecure()), wish(), other, deadline_after(patience))
+            .ok());
     EXPECT_LT(now() - start, 1s);
     stop = true;
     flood.join();
@@ -148,8 +147,8 @@ TEST_F(control_limits_test, a_flood_of_records_without_data_delays_nobody) {
     listen(folder.server(), 400ms);
     ASSERT_TRUE(open(keys(folder.client()), wish(400ms)).ok());
     const unique_fd socket = connect_raw(server->port());
-    auto tls = tls_stream::connect(keys(folder.client("stranger"))->keys, socket.get(), own_loopback(),
-                                   control_protocol);
+    auto tls =
+        tls_stream::connect(keys(folder.client("stranger"))->keys, socket.get(), own_loopback(), control_protocol);
     ASSERT_TRUE(tls.ok());
     tls_outcome shaken = tls->handshake();
     for (; shaken == tls_outcome::wants_read; shaken = tls->handshake())
@@ -209,8 +208,7 @@ TEST_F(control_limits_test, a_data_connection_is_answered_and_passed_on) {
         data_preamble shown;
         shown.session_id = session;
         shown.magic[7] = spoilt;
-        EXPECT_EQ(::send(socket.get(), &shown, sizeof shown, MSG_NOSIGNAL),
-                  static_cast<ssize_t>(sizeof shown));
+        EXPECT_EQ(::send(socket.get(), &shown, sizeof shown, MSG_NOSIGNAL), static_cast<ssize_t>(sizeof shown));
         std::array<std::byte, max_data_answer_bytes> answer;
         if (wait_ready(socket.get(), POLLIN, deadline_after(10s)) != 0) return status::timed_out;
         const ssize_t got = ::recv(socket.get(), answer.data(), answer.size(), 0);
@@ -231,9 +229,8 @@ TEST_F(control_limits_test, a_key_that_is_taken_out_loses_its_sessions_within_a_
     auto grant = open(keys(folder.client()), wish());
     ASSERT_TRUE(grant.ok()) << grant.error().message;
     const auto other_watch = std::make_shared<session_watch>();
-    auto other =
-        context->control().open_session(own_loopback(), server->port(), keys(folder.client("stranger")),
-                                        wish(), other_watch, deadline_after(patience));
+    auto other = context->control().open_session(own_loopback(), server->port(), keys(folder.client("stranger")),
+                                                 wish(), other_watch, deadline_after(patience));
     ASSERT_TRUE(other.ok()) << other.error().message;
     folder.authorize({"client"});
     const nanoseconds start = now();

@@ -114,8 +114,7 @@ status changed_hello(Change change) {
 TEST(control_message_test, values_out_of_range_are_refused) {
     EXPECT_EQ(changed_hello([](hello&) {}), status::ok);
     EXPECT_EQ(changed_hello([](hello& m) { m.request.wanted.slots = 0; }), status::protocol_error);
-    EXPECT_EQ(changed_hello([](hello& m) { m.request.wanted.slots = max_slots + 1; }),
-              status::protocol_error);
+    EXPECT_EQ(changed_hello([](hello& m) { m.request.wanted.slots = max_slots + 1; }), status::protocol_error);
     EXPECT_EQ(changed_hello([](hello& m) { m.request.wanted.request_bytes = max_payload_bytes + 1; }),
               status::protocol_error);
     EXPECT_EQ(changed_hello([](hello& m) { m.request.wanted.response_bytes = ~std::uint64_t{0}; }),

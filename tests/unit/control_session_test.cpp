@@ -32,8 +32,8 @@ TEST_F(control_test, a_host_name_is_resolved) {
     auto grant = context->control().open_session("localhost", server->port(), keys(insecure()), wish(), watch,
                                                  deadline_after(patience));
     EXPECT_TRUE(grant.ok()) << grant.error().message;
-    const auto unknown = context->control().open_session(
-        "no.such.host.invalid", server->port(), keys(insecure()), wish(), watch, deadline_after(patience));
+    const auto unknown = context->control().open_session("no.such.host.invalid", server->port(), keys(insecure()),
+                                                         wish(), watch, deadline_after(patience));
     EXPECT_EQ(unknown.code(), status::invalid_argument);
 }
 
@@ -69,8 +69,8 @@ TEST_F(control_test, a_version_outside_the_range_is_refused_and_named) {
 
 TEST_F(control_test, the_offers_come_in_the_servers_order) {
     listen(insecure());
-    auto offered = context->control().query_offers(own_loopback(), server->port(), keys(insecure()),
-                                                   deadline_after(patience));
+    auto offered =
+        context->control().query_offers(own_loopback(), server->port(), keys(insecure()), deadline_after(patience));
     ASSERT_TRUE(offered.ok()) << offered.error().message;
     EXPECT_EQ(*offered, (std::vector<std::string>{"tcp", "zmq"}));
 }
@@ -113,10 +113,10 @@ TEST_F(control_test, a_client_that_stops_ends_its_sessions) {
     listen(insecure());
     auto client = std::make_shared<context_state>();
     for (int i = 0; i < 3; ++i) {
-        ASSERT_TRUE(client->control()
-                        .open_session(own_loopback(), server->port(), keys(insecure()), wish(), watch,
-                                      deadline_after(patience))
-                        .ok());
+        ASSERT_TRUE(
+            client->control()
+                .open_session(own_loopback(), server->port(), keys(insecure()), wish(), watch, deadline_after(patience))
+                .ok());
     }
     EXPECT_EQ(host.open(), 3U);
     client.reset();
@@ -137,10 +137,10 @@ TEST_F(control_test, a_server_slow_to_open_keeps_other_sessions_alive) {
     const auto identity = keys(insecure());
     ASSERT_TRUE(open(identity, wish(300ms)).ok());
     const auto other = std::make_shared<session_watch>();
-    ASSERT_TRUE(context->control()
-                    .open_session(own_loopback(), server->port(), identity, wish(300ms), other,
-                                  deadline_after(patience))
-                    .ok());
+    ASSERT_TRUE(
+        context->control()
+            .open_session(own_loopback(), server->port(), identity, wish(300ms), other, deadline_after(patience))
+            .ok());
     EXPECT_EQ(watch->ended(), status::ok);
     EXPECT_EQ(host.open(), 2U);
 }
@@ -163,12 +163,11 @@ TEST_F(control_test, nobody_listening_is_told_by_a_short_deadline) {
     listen(insecure());
     const std::uint16_t port = server->port();
     server.reset();
-    const auto failed = context->control().open_session(own_loopback(), port, keys(insecure()), wish(), watch,
-                                                        deadline_after(100ms));
+    const auto failed =
+        context->control().open_session(own_loopback(), port, keys(insecure()), wish(), watch, deadline_after(100ms));
     EXPECT_EQ(failed.code(), status::timed_out);
-    EXPECT_NE(
-        failed.error().message.find("no server answered at " + own_loopback() + ":" + std::to_string(port)),
-        std::string::npos)
+    EXPECT_NE(failed.error().message.find("no server answered at " + own_loopback() + ":" + std::to_string(port)),
+              std::string::npos)
         << failed.error().message;
 }
 
@@ -228,8 +227,8 @@ TEST_F(control_test, many_threads_open_and_close_at_once) {
         threads.emplace_back([&] {
             for (int i = 0; i < 50; ++i) {
                 const auto own = std::make_shared<session_watch>();
-                auto grant = context->control().open_session(own_loopback(), server->port(), identity, wish(),
-                                                             own, deadline_after(patience));
+                auto grant = context->control().open_session(own_loopback(), server->port(), identity, wish(), own,
+                                                             deadline_after(patience));
                 ASSERT_TRUE(grant.ok()) << grant.error().message;
                 if (i % 2 == 0) server->end_session(grant->session_id, status::closed);
                 context->control().close_session(own_loopback(), server->port(), grant->session_id, own);
@@ -270,8 +269,7 @@ TEST_F(control_test, whole_connections_leave_no_descriptor) {
     const std::size_t before = open_descriptors();
     for (int i = 0; i < 25; ++i) visit();
     EXPECT_TRUE(eventually([&] { return host.open() == 0; }));
-    EXPECT_TRUE(eventually([&] { return open_descriptors() <= before; }))
-        << open_descriptors() << " > " << before;
+    EXPECT_TRUE(eventually([&] { return open_descriptors() <= before; })) << open_descriptors() << " > " << before;
 }
 
 }  // namespace

@@ -26,13 +26,11 @@ struct data_connection_key : control_test {
     tls_outcome shake(const std::optional<session_key>& key, std::string_view protocol = data_protocol,
                       const std::string& who = "stranger") {
         socket = connect_raw(server->port());
-        auto made =
-            tls_stream::connect(keys(folder.client(who))->keys, socket.get(), own_loopback(), protocol, key);
+        auto made = tls_stream::connect(keys(folder.client(who))->keys, socket.get(), own_loopback(), protocol, key);
         EXPECT_TRUE(made.ok());
         tls.emplace(std::move(*made));
         tls_outcome outcome = tls->handshake();
-        while (outcome == tls_outcome::wants_read &&
-               wait_ready(socket.get(), POLLIN, deadline_after(10s)) == 0)
+        while (outcome == tls_outcome::wants_read && wait_ready(socket.get(), POLLIN, deadline_after(10s)) == 0)
             outcome = tls->handshake();
         return outcome;
     }

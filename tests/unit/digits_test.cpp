@@ -117,8 +117,7 @@ TEST(digits_accuracy, raw_frames) {
 }
 
 TEST(digits_accuracy, raw_frames_drawn_otherwise) {
-    EXPECT_GE(accuracy([](std::size_t i) { return preprocessed(frame_of(i, 1'000'003 * (i + 1))); }),
-              min_accuracy);
+    EXPECT_GE(accuracy([](std::size_t i) { return preprocessed(frame_of(i, 1'000'003 * (i + 1))); }), min_accuracy);
 }
 
 TEST(digits_scores, equal_those_of_the_training_script) {
@@ -178,8 +177,7 @@ TEST(digits_tensors, of_another_size_are_refused) {
     const std::vector<float> values(tensor_values + 1);
     score_array scores{};
     for (const std::size_t size : {std::size_t{0}, tensor_values - 1, tensor_values + 1}) {
-        EXPECT_EQ(trained_network().classify(std::span(values).first(size), scores),
-                  failure::tensor_size_wrong);
+        EXPECT_EQ(trained_network().classify(std::span(values).first(size), scores), failure::tensor_size_wrong);
     }
 }
 
@@ -212,8 +210,8 @@ TEST(digits_frames, without_a_digit_are_refused) {
 TEST(digits_frames, with_a_single_mark_anywhere_give_a_tensor_in_range) {
     const std::size_t last_pixel = frame_width * frame_height - 1;
     const std::size_t last_column = frame_width - 1;
-    for (const std::size_t pixel : {std::size_t{0}, last_column, last_pixel - last_column, last_pixel,
-                                    last_pixel / 2, frame_width / 2, last_pixel - frame_width / 2}) {
+    for (const std::size_t pixel : {std::size_t{0}, last_column, last_pixel - last_column, last_pixel, last_pixel / 2,
+                                    frame_width / 2, last_pixel - frame_width / 2}) {
         std::vector<std::byte> frame(frame_bytes, std::byte{0});
         for (std::size_t row = pixel / frame_width & ~3u; row < (pixel / frame_width & ~3u) + 4; ++row) {
             const std::size_t column = pixel % frame_width & ~3u;

@@ -40,8 +40,7 @@ TEST_F(moved_from, server_ends_the_process_with_a_sentence) {
 TEST_F(moved_from, context_ends_the_process_with_a_sentence) {
     const context elsewhere = std::move(ctx);
     EXPECT_DEATH((void)ctx.schemes(), "a context was used after it had been moved from");
-    EXPECT_DEATH((void)channel::connect(ctx, "local://handle_test"),
-                 "a context was used after it had been moved");
+    EXPECT_DEATH((void)channel::connect(ctx, "local://handle_test"), "a context was used after it had been moved");
 }
 
 TEST_F(moved_from, object_is_destroyed_and_assigned_as_ever) {

@@ -159,8 +159,8 @@ TEST_F(log_test, a_sink_gets_level_and_text_in_order) {
     log().error("d {:#x}", 255);
     log().log(log_level::info, "e");
     EXPECT_THAT(seen.texts(), ElementsAre("a 1", "b two", "c", "d 0xff", "e"));
-    const std::vector<log_level> levels{log_level::debug, log_level::info, log_level::warning,
-                                        log_level::error, log_level::info};
+    const std::vector<log_level> levels{log_level::debug, log_level::info, log_level::warning, log_level::error,
+                                        log_level::info};
     for (std::size_t i = 0; i < levels.size(); ++i) EXPECT_EQ(seen.lines()[i].level, levels[i]);
 }
 
@@ -377,8 +377,8 @@ TEST_F(log_test, lines_that_a_peer_causes_are_limited_and_the_rest_is_told) {
     refuse("calm", 1);
     // Seconds of the clock may change meanwhile, and with each the flood gets ten lines again.
     const auto texts = seen.texts();
-    const auto calm = std::count_if(texts.begin(), texts.end(),
-                                    [](const auto& each) { return each.starts_with("refused calm"); });
+    const auto calm =
+        std::count_if(texts.begin(), texts.end(), [](const auto& each) { return each.starts_with("refused calm"); });
     EXPECT_EQ(calm, 1);
     EXPECT_LT(texts.size(), 500U);
     std::uint64_t unsaid = 0;

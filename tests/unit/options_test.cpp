@@ -126,15 +126,14 @@ TEST(options, a_misspelt_key_is_answered_with_the_right_ones) {
 TEST(options, values_out_of_shape_are_refused) {
     for (const char* query :
          {"slots=", "slots=-1", "slots=4294967296", "slots=1.5", "slots=8K", "slots= 8", "request_bytes=1k",
-          "request_bytes=99999999999999999999", "request_bytes=17179869184G", "call_timeout=5",
-          "call_timeout=5m", "call_timeout=ms", "call_timeout=9223372036854775808ns",
-          "call_timeout=9999999999999s", "poll=Busy", "reconnect=maybe", "reconnect=", "insecure=yes"}) {
+          "request_bytes=99999999999999999999", "request_bytes=17179869184G", "call_timeout=5", "call_timeout=5m",
+          "call_timeout=ms", "call_timeout=9223372036854775808ns", "call_timeout=9999999999999s", "poll=Busy",
+          "reconnect=maybe", "reconnect=", "insecure=yes"}) {
         const auto read = client(query);
         ASSERT_FALSE(read) << query;
         EXPECT_EQ(read.code(), status::invalid_argument) << query;
     }
-    for (const char* query :
-         {"data_port=65536", "memory=gpu", "memory=cuda:", "memory=cuda:-1", "memory=cuda:256"})
+    for (const char* query : {"data_port=65536", "memory=gpu", "memory=cuda:", "memory=cuda:-1", "memory=cuda:256"})
         EXPECT_FALSE(serving(query)) << query;
 }
 
@@ -143,8 +142,8 @@ TEST(options, values_out_of_range_are_refused) {
          {"slots=0", "slots=65537", "request_bytes=1025M", "response_bytes=2G", "connect_timeout=0s",
           "call_timeout=0ms", "peer_timeout=1ms", "backoff_min=2s&backoff_max=1s"})
         EXPECT_FALSE(client(query)) << query;
-    for (const char* query : {"workers=100000", "max_sessions=0", "max_slots=0", "max_exchanges=0",
-                              "max_slots=65537", "max_request_bytes=1025M", "peer_timeout=0ms"})
+    for (const char* query : {"workers=100000", "max_sessions=0", "max_slots=0", "max_exchanges=0", "max_slots=65537",
+                              "max_request_bytes=1025M", "peer_timeout=0ms"})
         EXPECT_FALSE(serving(query)) << query;
     channel_options from;
     from.slots = 0;
@@ -163,8 +162,7 @@ TEST(options, default_limits_of_a_server_fit_default_channels) {
 }
 
 TEST(options, uris_of_one_server_must_agree) {
-    EXPECT_TRUE(
-        apply_options(std::vector<uri>{with("workers=2"), with("workers=2&spin=1us")}, server_options{}));
+    EXPECT_TRUE(apply_options(std::vector<uri>{with("workers=2"), with("workers=2&spin=1us")}, server_options{}));
     const auto read = apply_options(std::vector<uri>{with("workers=2"), with("workers=3")}, server_options{});
     ASSERT_FALSE(read);
     EXPECT_NE(read.error().message.find("workers"), std::string::npos);

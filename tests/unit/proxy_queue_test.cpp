@@ -345,8 +345,7 @@ TEST(proxy_queue, a_taker_sees_every_completion_in_order_beside_its_writer) {
             std::this_thread::yield();
             continue;
         }
-        if (seen.queue_pair != (next & 0xffffU) || seen.immediate != mlx5::be32{next} || seen.length != ~next)
-            ++wrong;
+        if (seen.queue_pair != (next & 0xffffU) || seen.immediate != mlx5::be32{next} || seen.length != ~next) ++wrong;
         if (++next % 3 == 0) proxy::publish_taken(ring.ref);
     }
     writer.join();

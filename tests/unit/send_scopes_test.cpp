@@ -199,8 +199,7 @@ TEST(send_scopes, the_shares_of_a_team_lie_in_the_order_of_its_ranks) {
         for (const status said : post_as_team(team.ref, requests.all, shares)) {
             ASSERT_EQ(said, status::ok) << batch;
         }
-        ASSERT_EQ(bench::post<thread_scope>(alone.ref, requests.all.data(), as_count(requests.all.size())),
-                  status::ok);
+        ASSERT_EQ(bench::post<thread_scope>(alone.ref, requests.all.data(), as_count(requests.all.size())), status::ok);
         ASSERT_EQ(team.ring, alone.ring) << batch;
         ASSERT_EQ(team.record, alone.record);
         ASSERT_EQ(team.doorbell, alone.doorbell) << "of the last that has any";

@@ -54,8 +54,7 @@ status post(const mlx5::shared_send_queue_ref& to, mark what, std::uint32_t leng
 
 /// As an adapter: no lock, and nothing that orders but what the posters do.
 [[gnu::no_sanitize_thread]] void read_block(const std::byte* from, std::byte* to) {
-    for (std::size_t i = 0; i < mlx5::wqebb_bytes; ++i)
-        to[i] = const_cast<const volatile std::byte*>(from)[i];
+    for (std::size_t i = 0; i < mlx5::wqebb_bytes; ++i) to[i] = const_cast<const volatile std::byte*>(from)[i];
 }
 
 TEST(shared_send_queue, many_post_at_once_and_every_request_is_told_whole_and_once) {

@@ -33,8 +33,7 @@ TEST(slot_memory, can_be_written_to_its_last_byte) {
     const auto made = slot_memory::create(3, 1001);
     ASSERT_TRUE(made);
     const slot_memory& slots = *made.value();
-    for (std::uint32_t i = 0; i < slots.count(); ++i)
-        std::memset(slots.room(i).data(), static_cast<int>(i + 1), 1001);
+    for (std::uint32_t i = 0; i < slots.count(); ++i) std::memset(slots.room(i).data(), static_cast<int>(i + 1), 1001);
     for (std::uint32_t i = 0; i < slots.count(); ++i) {
         EXPECT_EQ(slots.room(i).front(), static_cast<std::byte>(i + 1));
         EXPECT_EQ(slots.room(i).back(), static_cast<std::byte>(i + 1));

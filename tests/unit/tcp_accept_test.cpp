@@ -287,16 +287,14 @@ TEST(tcp_many, thousand_sessions_on_one_poller) {
     for (std::uint32_t round = 1; round <= 3; ++round) {
         const bytes payload = random_bytes(700, round);
         for (auto& c : all) {
-            ASSERT_EQ(send_message(*c.client->path, message_kind::request, round % 2, round, payload),
-                      status::ok);
+            ASSERT_EQ(send_message(*c.client->path, message_kind::request, round % 2, round, payload), status::ok);
         }
         std::size_t answered = 0;
         world.run({}, [&] {
             for (auto& c : all) {
                 for (const link_event& e : std::exchange(c.server->arrived, {})) {
                     EXPECT_TRUE(same(e.payload, payload));
-                    EXPECT_EQ(send_message(*c.server->path, message_kind::response, e.header.slot, round,
-                                           e.payload),
+                    EXPECT_EQ(send_message(*c.server->path, message_kind::response, e.header.slot, round, e.payload),
                               status::ok);
                     c.server->path->consumed(e.header.slot);
                     ++answered;
@@ -340,9 +338,8 @@ TEST(tcp_many, clients_of_other_threads_come_and_go_while_the_server_polls) {
     std::vector<std::unique_ptr<end>> ends;
     for (std::uint32_t i = 0; i < clients * rounds; ++i) ends.push_back(std::make_unique<end>());
     for (std::uint32_t i = 0; i < clients * rounds; ++i) {
-        auto link = world.server_poller->open_link(
-            make_config(core::link_role::server, {.slots = 1, .request_bytes = 64, .response_bytes = 64},
-                        i + 1, *ends[i]));
+        auto link = world.server_poller->open_link(make_config(
+            core::link_role::server, {.slots = 1, .request_bytes = 64, .response_bytes = 64}, i + 1, *ends[i]));
         ASSERT_TRUE(link.ok());
         ends[i]->path = std::move(link).value();
     }
@@ -353,9 +350,8 @@ TEST(tcp_many, clients_of_other_threads_come_and_go_while_the_server_polls) {
             for (std::size_t i = 0; i < count; ++i) {
                 if (events[i].kind != event_kind::arrived) continue;
                 end& owner = *static_cast<end*>(events[i].owner);
-                EXPECT_EQ(
-                    send_message(*owner.path, message_kind::response, 0, events[i].header.generation, {}),
-                    status::ok);
+                EXPECT_EQ(send_message(*owner.path, message_kind::response, 0, events[i].header.generation, {}),
+                          status::ok);
                 owner.path->consumed(0);
             }
         }
@@ -369,9 +365,8 @@ TEST(tcp_many, clients_of_other_threads_come_and_go_while_the_server_polls) {
                 peer.path->activate();
                 auto events = make_poller(core::link_role::client);
                 end mine;
-                auto link = events->open_link(
-                    make_config(core::link_role::client,
-                                {.slots = 1, .request_bytes = 64, .response_bytes = 64}, 0, mine));
+                auto link = events->open_link(make_config(
+                    core::link_role::client, {.slots = 1, .request_bytes = 64, .response_bytes = 64}, 0, mine));
                 ASSERT_TRUE(link.ok());
                 core::link_grant grant{t * rounds + round + 1, {}, "127.0.0.1", {}, world.door.port()};
                 grant.token.fill(std::byte{0x5a});

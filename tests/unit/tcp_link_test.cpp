@@ -34,8 +34,7 @@ void echo(tcp_world& world, tcp_world::connection& c, std::uint32_t slot, std::u
     c.server->arrived.clear();
     ASSERT_TRUE(same(request.payload, payload));
     ASSERT_EQ(request.header.generation, generation);
-    ASSERT_EQ(send_message(*c.server->path, message_kind::response, slot, generation, request.payload),
-              status::ok);
+    ASSERT_EQ(send_message(*c.server->path, message_kind::response, slot, generation, request.payload), status::ok);
     c.server->path->consumed(slot);
     world.run({&c}, [&] { return !c.client->arrived.empty(); });
     ASSERT_EQ(c.client->arrived.size(), 1U);
@@ -50,8 +49,8 @@ TEST(tcp_link, echoes_every_size) {
     auto c = world.connect({.slots = 2, .request_bytes = 4 << 20, .response_bytes = 4 << 20});
     std::uint32_t generation = 0;
     for (const std::size_t size :
-         {std::size_t{0}, std::size_t{1}, std::size_t{64}, std::size_t{4031}, std::size_t{4032},
-          std::size_t{4033}, std::size_t{65536}, fragment_bytes, fragment_bytes + 1, std::size_t{4} << 20}) {
+         {std::size_t{0}, std::size_t{1}, std::size_t{64}, std::size_t{4031}, std::size_t{4032}, std::size_t{4033},
+          std::size_t{65536}, fragment_bytes, fragment_bytes + 1, std::size_t{4} << 20}) {
         ++generation;
         echo(world, c, generation % 2, generation, random_bytes(size, generation));
     }
@@ -79,9 +78,9 @@ TEST(tcp_link, many_random_messages_in_several_slots) {
         world.run({&c}, [&] { return !c.server->arrived.empty() || !c.client->arrived.empty(); });
         for (const link_event& e : std::exchange(c.server->arrived, {})) {
             ASSERT_TRUE(same(e.payload, payload[e.header.slot]));
-            ASSERT_EQ(send_message(*c.server->path, message_kind::response, e.header.slot,
-                                   e.header.generation, e.payload),
-                      status::ok);
+            ASSERT_EQ(
+                send_message(*c.server->path, message_kind::response, e.header.slot, e.header.generation, e.payload),
+                status::ok);
             c.server->path->consumed(e.header.slot);
         }
         for (const link_event& e : std::exchange(c.client->arrived, {})) {
@@ -124,9 +123,9 @@ TEST(tcp_link, response_is_directed) {
     for (const std::size_t size : {std::size_t{10}, std::size_t{1} << 20}) {
         bytes room(1 << 20);
         const bytes payload = random_bytes(size, 3);
-        ASSERT_EQ(send_message(*c.client->path, message_kind::request, 1, 4, random_bytes(8, 1), nullptr,
-                               make_slice(room)),
-                  status::ok);
+        ASSERT_EQ(
+            send_message(*c.client->path, message_kind::request, 1, 4, random_bytes(8, 1), nullptr, make_slice(room)),
+            status::ok);
         world.run({&c}, [&] { return !c.server->arrived.empty(); });
         c.server->arrived.clear();
         c.server->path->consumed(1);
@@ -145,9 +144,8 @@ TEST(tcp_link, retract_in_mid_send_leaves_lent_memory_alone) {
     bytes lent = random_bytes(large, 1);
     const bytes sent = lent;
     bytes room(large);
-    ASSERT_EQ(
-        send_message(*c.client->path, message_kind::request, 0, 1, lent, some_region(), make_slice(room)),
-        status::ok);
+    ASSERT_EQ(send_message(*c.client->path, message_kind::request, 0, 1, lent, some_region(), make_slice(room)),
+              status::ok);
     ASSERT_TRUE(c.client->path->retract(0));
     std::fill(lent.begin(), lent.end(), std::byte{0xee});
     world.run({&c}, [&] { return !c.server->arrived.empty(); });
@@ -164,8 +162,7 @@ TEST(tcp_link, retract_in_mid_response_leaves_the_room_alone) {
     tcp_world world;
     auto c = world.connect({.slots = 1, .request_bytes = 64, .response_bytes = large});
     bytes room(large);
-    ASSERT_EQ(send_message(*c.client->path, message_kind::request, 0, 1, {}, nullptr, make_slice(room)),
-              status::ok);
+    ASSERT_EQ(send_message(*c.client->path, message_kind::request, 0, 1, {}, nullptr, make_slice(room)), status::ok);
     world.run({&c}, [&] { return !c.server->arrived.empty(); });
     const bytes payload = random_bytes(large, 9);
     ASSERT_EQ(send_message(*c.server->path, message_kind::response, 0, 1, payload), status::ok);
@@ -188,9 +185,8 @@ TEST(tcp_link, server_tells_when_a_lent_answer_is_sent) {
         world.run({&c}, [&] { return !c.server->arrived.empty(); });
         c.server->arrived.clear();
         c.server->path->consumed(0);
-        ASSERT_EQ(
-            send_message(*c.server->path, message_kind::response, 0, generation, payload, some_region()),
-            status::ok);
+        ASSERT_EQ(send_message(*c.server->path, message_kind::response, 0, generation, payload, some_region()),
+                  status::ok);
         tcp_world::take(*world.server_poller);
         EXPECT_TRUE(c.server->released.empty()) << "most of it cannot be sent yet";
         world.run({&c}, [&] { return !c.client->arrived.empty() && !c.server->released.empty(); });
@@ -218,8 +214,7 @@ TEST(tcp_link, end_of_the_peer_is_told_at_once) {
 TEST(tcp_link, close_of_the_client_is_not_a_loss) {
     tcp_world world;
     auto c = world.connect();
-    ASSERT_EQ(send_message(*c.client->path, message_kind::request, 0, 1, random_bytes(100'000, 1)),
-              status::ok);
+    ASSERT_EQ(send_message(*c.client->path, message_kind::request, 0, 1, random_bytes(100'000, 1)), status::ok);
     EXPECT_TRUE(c.client->path->close());
     world.run({&c}, [&] { return !c.server->lost.empty(); });
     EXPECT_EQ(c.server->lost, std::vector<status>{status::closed});
@@ -257,8 +252,7 @@ TEST(tcp_link, close_does_not_wait_for_a_silent_peer_for_long) {
     auto c = world.connect({.slots = 1, .request_bytes = 64, .response_bytes = large});
     ASSERT_EQ(send_message(*c.client->path, message_kind::request, 0, 1, {}), status::ok);
     world.run({&c}, [&] { return !c.server->arrived.empty(); });
-    ASSERT_EQ(send_message(*c.server->path, message_kind::response, 0, 1, random_bytes(large, 9)),
-              status::ok);
+    ASSERT_EQ(send_message(*c.server->path, message_kind::response, 0, 1, random_bytes(large, 9)), status::ok);
     const core::nanoseconds start = core::now();
     while (!c.server->path->close()) ASSERT_LT(core::now() - start, 5s);
     EXPECT_LT(core::now() - start, 2s);
@@ -292,24 +286,21 @@ TEST(tcp_link, pinned_payloads_arrive_and_are_let_go) {
         bytes lent = random_bytes(large - i, i);
         const bytes sent = lent;
         const std::uint32_t slot = i % 2;
-        ASSERT_EQ(send_message(*c.client->path, message_kind::request, slot, i, lent, some_region()),
-                  status::ok);
+        ASSERT_EQ(send_message(*c.client->path, message_kind::request, slot, i, lent, some_region()), status::ok);
         const bool retracted = i % 3 == 0;
         if (retracted && c.client->path->retract(slot)) std::fill(lent.begin(), lent.end(), std::byte{0xee});
         world.run({&c}, [&] { return !c.server->arrived.empty(); });
         ASSERT_TRUE(same(c.server->arrived[0].payload, sent)) << i;
         c.server->arrived.clear();
         c.server->path->consumed(slot);
-        ASSERT_EQ(send_message(*c.server->path, message_kind::response, slot, i, sent, some_region()),
-                  status::ok);
+        ASSERT_EQ(send_message(*c.server->path, message_kind::response, slot, i, sent, some_region()), status::ok);
         world.run({&c}, [&] { return !c.client->arrived.empty() && !c.server->released.empty(); });
         ASSERT_TRUE(same(c.client->arrived[0].payload, sent)) << i;
         ASSERT_EQ(c.server->released, std::vector<std::uint32_t>{slot});
         c.client->arrived.clear();
         c.server->released.clear();
     }
-    ASSERT_EQ(send_message(*c.client->path, message_kind::request, 0, 99, random_bytes(large, 1)),
-              status::ok);
+    ASSERT_EQ(send_message(*c.client->path, message_kind::request, 0, 99, random_bytes(large, 1)), status::ok);
     const core::nanoseconds start = core::now();
     while (!c.client->path->close()) ASSERT_LT(core::now() - start, 5s);
 }

@@ -90,9 +90,8 @@ inline world_security usual_security() {
     return usual;
 }
 
-inline std::unique_ptr<core::poller> make_poller(
-    core::link_role role, const std::string& host = "127.0.0.1",
-    const std::shared_ptr<const core::security_identity>& security = {}) {
+inline std::unique_ptr<core::poller> make_poller(core::link_role role, const std::string& host = "127.0.0.1",
+                                                 const std::shared_ptr<const core::security_identity>& security = {}) {
     core::poller_options options;
     options.role = role;
     options.host = host;
@@ -151,8 +150,7 @@ inline core::link_config make_config(core::link_role role, const pair_options& o
 /// Stands for the control plane: takes data connections in and passes them on, on a thread of its own.
 class front_door {
   public:
-    front_door(const std::string& host, core::poller& behind,
-               std::shared_ptr<const core::security_identity> security)
+    front_door(const std::string& host, core::poller& behind, std::shared_ptr<const core::security_identity> security)
         : behind_(behind), security_(std::move(security)) {
         auto opened = core::listener::open(host, 0);
         EXPECT_TRUE(opened.ok());
@@ -199,8 +197,7 @@ class front_door {
     [[nodiscard]] bool greets_with_tls(const half_open& from) const {
         std::byte first{};
         return security_ != nullptr && from.bytes.empty() &&
-               ::recv(from.socket.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT) == 1 &&
-               first == core::tls_first_byte;
+               ::recv(from.socket.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT) == 1 && first == core::tls_first_byte;
     }
     /// How many bytes came; 0: none for now; negative: there will be none.
     [[nodiscard]] static ssize_t read_some(half_open& from, std::span<std::byte> room) {
@@ -243,8 +240,7 @@ class front_door {
 /// A server's poller and links, and clients (one poller each) connected to it.
 class tcp_world {
   public:
-    explicit tcp_world(const std::string& host = "127.0.0.1",
-                       const world_security& security = usual_security())
+    explicit tcp_world(const std::string& host = "127.0.0.1", const world_security& security = usual_security())
         : host_(host),
           security_(security),
           server_poller(make_poller(core::link_role::server, host, security.server)),
@@ -273,8 +269,8 @@ class tcp_world {
         const std::uint64_t session = ++sessions_;
         made.server = open_server(options, session);
         made.client->events = make_poller(core::link_role::client, {}, security_.client);
-        auto link = made.client->events->open_link(
-            make_config(core::link_role::client, options, session, *made.client));
+        auto link =
+            made.client->events->open_link(make_config(core::link_role::client, options, session, *made.client));
         EXPECT_TRUE(link.ok());
         made.client->path = std::move(link).value();
         core::link_grant grant{session, {}, host_, {}, through == 0 ? door.port() : through};

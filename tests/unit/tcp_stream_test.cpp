@@ -36,8 +36,7 @@ struct feed_result {
 };
 
 /// Feeds at most `chunk` bytes a time, as a socket would.
-feed_result feed(stream_reader& reader, std::span<const std::byte> stream, std::size_t chunk,
-                 bool consume = true) {
+feed_result feed(stream_reader& reader, std::span<const std::byte> stream, std::size_t chunk, bool consume = true) {
     feed_result out;
     while (!stream.empty()) {
         std::array<iovec, 2> ranges;

@@ -79,8 +79,7 @@ class wiretap {
             const ssize_t put = ::send(to, room.data() + sent, count - sent, MSG_NOSIGNAL);
             if (put > 0) sent += static_cast<std::size_t>(put);
             const bool full = put < 0 && errno == EAGAIN;
-            if (put < 0 && (!full || core::wait_ready(to, POLLOUT, core::deadline_after(5s)) != 0))
-                return false;
+            if (put < 0 && (!full || core::wait_ready(to, POLLOUT, core::deadline_after(5s)) != 0)) return false;
         }
         return true;
     }
@@ -140,8 +139,8 @@ TEST(tcp_tls, one_changed_byte_ends_the_session_and_delivers_nothing_wrong) {
     for (const bool to_server : {true, false}) {
         // Behind handshake, preamble and answer: in a record's length, its body and its end. (Linux ignores
         // the outer type, which is always the same.)
-        for (const std::size_t behind : {std::size_t{3}, std::size_t{60}, std::size_t{16'389},
-                                         std::size_t{16'404}, std::size_t{30'000}}) {
+        for (const std::size_t behind :
+             {std::size_t{3}, std::size_t{60}, std::size_t{16'389}, std::size_t{16'404}, std::size_t{30'000}}) {
             SCOPED_TRACE((to_server ? "to the server, " : "to the client, ") + std::to_string(behind));
             tcp_world world("127.0.0.1", all_encrypted());
             std::size_t before = 0;
@@ -152,10 +151,8 @@ TEST(tcp_tls, one_changed_byte_ends_the_session_and_delivers_nothing_wrong) {
                 before = tap.passed(to_server);
             }
             const wiretap tap(world.door.port(), wiretap::change{to_server, before + behind});
-            auto c =
-                world.connect({.slots = 1, .request_bytes = 1 << 20, .response_bytes = 1 << 20}, tap.port());
-            for (std::uint32_t generation = 1; c.server->lost.empty() && c.client->lost.empty();
-                 ++generation) {
+            auto c = world.connect({.slots = 1, .request_bytes = 1 << 20, .response_bytes = 1 << 20}, tap.port());
+            for (std::uint32_t generation = 1; c.server->lost.empty() && c.client->lost.empty(); ++generation) {
                 (void)send_message(*c.client->path, message_kind::request, 0, generation, payload);
                 world.run({&c}, [&] {
                     return !c.server->arrived.empty() || !c.server->lost.empty() || !c.client->lost.empty();
@@ -203,8 +200,8 @@ status answer_to_wish(encryption at_server, bool encrypted, std::string& sentenc
     const world_security security = with_keys(at_server, encryption::automatic);
     auto poller = make_poller(core::link_role::server, "127.0.0.1", security.server);
     end owner;
-    auto link = poller->open_link(make_config(
-        core::link_role::server, {.slots = 1, .request_bytes = 64, .response_bytes = 64}, 1, owner));
+    auto link = poller->open_link(
+        make_config(core::link_role::server, {.slots = 1, .request_bytes = 64, .response_bytes = 64}, 1, owner));
     const auto attached = (*link)->attach({1, {}, {}, client_words(encrypted)}, core::never);
     if (attached) return status::ok;
     sentence = attached.error().message;
@@ -241,8 +238,7 @@ TEST(tcp_tls, encrypted_bytes_are_not_lent_any_more) {
     for (std::uint32_t i = 1; i <= 10; ++i) {
         bytes lent = random_bytes(size - i, i);
         const bytes sent = lent;
-        ASSERT_EQ(send_message(*c.client->path, message_kind::request, 0, i, lent, some_region()),
-                  status::ok);
+        ASSERT_EQ(send_message(*c.client->path, message_kind::request, 0, i, lent, some_region()), status::ok);
         if (i % 2 == 0) {
             ASSERT_TRUE(c.client->path->retract(0));
             std::fill(lent.begin(), lent.end(), std::byte{0xee});
@@ -251,8 +247,7 @@ TEST(tcp_tls, encrypted_bytes_are_not_lent_any_more) {
         ASSERT_TRUE(same(c.server->arrived[0].payload, sent));
         c.server->arrived.clear();
         c.server->path->consumed(0);
-        ASSERT_EQ(send_message(*c.server->path, message_kind::response, 0, i, lent, some_region()),
-                  status::ok);
+        ASSERT_EQ(send_message(*c.server->path, message_kind::response, 0, i, lent, some_region()), status::ok);
         world.run({&c}, [&] { return !c.server->released.empty(); });
         // The client has not read all of it yet, and gets what was there when it was lent.
         const bytes answer = lent;
@@ -267,8 +262,7 @@ TEST(tcp_tls, encrypted_bytes_are_not_lent_any_more) {
 TEST(tcp_tls, an_end_without_tls_own_goodbye_is_a_loss) {
     tcp_world world("127.0.0.1", all_encrypted());
     auto c = world.connect({.slots = 1, .request_bytes = 1 << 20, .response_bytes = 64});
-    ASSERT_EQ(send_message(*c.client->path, message_kind::request, 0, 1, random_bytes(1 << 20, 1)),
-              status::ok);
+    ASSERT_EQ(send_message(*c.client->path, message_kind::request, 0, 1, random_bytes(1 << 20, 1)), status::ok);
     ::shutdown(static_cast<tcp_link&>(*c.client->path).fd(), SHUT_RDWR);
     world.run({}, [&] { return !c.server->lost.empty(); });
     EXPECT_EQ(c.server->lost, std::vector<status>{status::peer_lost});
@@ -289,8 +283,7 @@ std::array<core::unique_fd, 2> connected_pair() {
 struct tls_pair {
     tls_pair() {
         const world_security security = all_encrypted();
-        client.emplace(
-            *core::tls_stream::connect(security.client->keys, sockets[0].get(), "", core::data_protocol));
+        client.emplace(*core::tls_stream::connect(security.client->keys, sockets[0].get(), "", core::data_protocol));
         server.emplace(*core::tls_stream::accept(security.server->keys, sockets[1].get()));
         const core::nanoseconds deadline = core::deadline_after(5s);
         while (!done && core::now() < deadline) {
@@ -308,8 +301,7 @@ struct tls_pair {
 core::tls_outcome read_some(core::tls_stream& from, std::span<std::byte> into, std::size_t& count) {
     const core::nanoseconds deadline = core::deadline_after(5s);
     core::tls_outcome outcome = from.read(into, count);
-    while (outcome == core::tls_outcome::wants_read && core::now() < deadline)
-        outcome = from.read(into, count);
+    while (outcome == core::tls_outcome::wants_read && core::now() < deadline) outcome = from.read(into, count);
     return outcome;
 }
 
@@ -324,8 +316,8 @@ std::string decrypted(std::span<const unsigned char> record, const core::record_
     std::string out(text.size(), '\0');
     EVP_CIPHER_CTX* context = EVP_CIPHER_CTX_new();
     int length = 0;
-    EVP_DecryptInit_ex(context, keys.key_bytes == 16 ? EVP_aes_128_gcm() : EVP_aes_256_gcm(), nullptr,
-                       keys.key.data(), nonce.data());
+    EVP_DecryptInit_ex(context, keys.key_bytes == 16 ? EVP_aes_128_gcm() : EVP_aes_256_gcm(), nullptr, keys.key.data(),
+                       nonce.data());
     EVP_DecryptUpdate(context, nullptr, &length, record.data(), head);
     EVP_DecryptUpdate(context, reinterpret_cast<unsigned char*>(out.data()), &length, text.data(),
                       static_cast<int>(text.size()));
@@ -410,8 +402,7 @@ TEST_F(kernel_tls_module, talks_to_an_end_that_has_openssl) {
         ASSERT_EQ(pair.client->write(bytes_of(secret), count), core::tls_outcome::done);
         ASSERT_EQ(receive(room), static_cast<ssize_t>(secret.size()));
         EXPECT_TRUE(same(std::span(room).first(secret.size()), bytes_of(secret)));
-        ASSERT_EQ(::send(socket(), secret.data(), secret.size(), MSG_NOSIGNAL),
-                  static_cast<ssize_t>(secret.size()));
+        ASSERT_EQ(::send(socket(), secret.data(), secret.size(), MSG_NOSIGNAL), static_cast<ssize_t>(secret.size()));
         ASSERT_EQ(read_some(*pair.client, room, count), core::tls_outcome::done);
         EXPECT_TRUE(same(std::span(room).first(count), bytes_of(secret)));
     }

@@ -88,8 +88,8 @@ TEST(loop_uri, of_local_needs_no_keys) {
 }
 
 TEST(loop_uri, gives_each_end_its_own_options) {
-    const auto ends = split_for_loop(
-        "zmq://127.0.0.1:0?key_file=k&authorized_keys=a&server_key=s&slots=4&workers=2&poll=busy");
+    const auto ends =
+        split_for_loop("zmq://127.0.0.1:0?key_file=k&authorized_keys=a&server_key=s&slots=4&workers=2&poll=busy");
     ASSERT_TRUE(ends.ok()) << ends.error().message;
     EXPECT_EQ(ends.value().server, "zmq://127.0.0.1:0?key_file=k&authorized_keys=a&workers=2&poll=busy");
     EXPECT_EQ(ends.value().client_query, "?key_file=k&server_key=s&slots=4&poll=busy");

@@ -60,8 +60,8 @@ TEST(size, is_read_with_its_suffix) {
 }
 
 TEST(size, is_refused_where_it_is_anything_else) {
-    for (const char* text : {"", "K", "-1", "+1", " 1", "1 ", "1k", "1KB", "0x10", "1.5M",
-                             "18446744073709551616", "17179869184G"}) {
+    for (const char* text :
+         {"", "K", "-1", "+1", " 1", "1 ", "1k", "1KB", "0x10", "1.5M", "18446744073709551616", "17179869184G"}) {
         EXPECT_FALSE(parse_size(text)) << "'" << text << "'";
     }
 }

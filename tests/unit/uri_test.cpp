@@ -45,8 +45,7 @@ TEST(uri, values_are_percent_decoded) {
     ASSERT_TRUE(at_the_end);
     EXPECT_EQ(at_the_end.value().options.at(0).second, "A");
     constexpr std::string_view longer = "tcp://h:1?key_file=%41";
-    EXPECT_FALSE(parse_uri(longer.substr(0, longer.size() - 1)))
-        << "the digit behind the text is not its own";
+    EXPECT_FALSE(parse_uri(longer.substr(0, longer.size() - 1))) << "the digit behind the text is not its own";
 }
 
 TEST(uri, an_option_may_be_empty_but_not_its_name) {

@@ -70,26 +70,24 @@ class zmq_bounded_test : public zmq_test {
 TEST_F(zmq_bounded_test, long_answers_that_nobody_reads_do_not_pile_up) {
     connect_peer(65'536);
     const auto answer = random_bytes(65'536, 1);
-    EXPECT_LT(fill(answer.size(),
-                   [&](std::uint32_t i) { return send(*server, message_kind::response, 0, answer, i); }),
+    EXPECT_LT(fill(answer.size(), [&](std::uint32_t i) { return send(*server, message_kind::response, 0, answer, i); }),
               bound_bytes);
 }
 
 TEST_F(zmq_bounded_test, short_answers_that_nobody_reads_do_not_pile_up) {
     connect_peer(400);
     const auto answer = random_bytes(400, 1);
-    EXPECT_LT(fill(answer.size(),
-                   [&](std::uint32_t i) { return send(*server, message_kind::response, 0, answer, i); }),
+    EXPECT_LT(fill(answer.size(), [&](std::uint32_t i) { return send(*server, message_kind::response, 0, answer, i); }),
               bound_bytes);
 }
 
 TEST_F(zmq_bounded_test, a_client_that_takes_no_answer_is_lost_in_the_end) {
     connect_peer(65'536);
     const auto answer = random_bytes(65'536, 1);
-    static_cast<void>(fill(
-        answer.size(), [&](std::uint32_t i) { return send(*server, message_kind::response, 0, answer, i); }));
-    EXPECT_TRUE(eventually(
-        [&] { return send(*server, message_kind::response, 0, answer, 7) == status::peer_lost; }, 40s));
+    static_cast<void>(
+        fill(answer.size(), [&](std::uint32_t i) { return send(*server, message_kind::response, 0, answer, i); }));
+    EXPECT_TRUE(
+        eventually([&] { return send(*server, message_kind::response, 0, answer, 7) == status::peer_lost; }, 40s));
 }
 
 TEST_F(zmq_bounded_test, requests_that_nobody_reads_do_not_pile_up) {
@@ -108,10 +106,8 @@ TEST_F(zmq_bounded_test, requests_that_nobody_reads_do_not_pile_up) {
     both.client->activate();
     const auto question = random_bytes(length, 1);
     // A server that answers what it has not read lets the client ask again in the same slot.
-    EXPECT_LT(
-        fill(length,
-             [&](std::uint32_t i) { return send(*both.client, message_kind::request, 0, question, i); }),
-        bound_bytes);
+    EXPECT_LT(fill(length, [&](std::uint32_t i) { return send(*both.client, message_kind::request, 0, question, i); }),
+              bound_bytes);
 }
 
 }  // namespace

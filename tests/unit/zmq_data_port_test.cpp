@@ -34,8 +34,7 @@ TEST(zmq_data_port, lies_behind_the_port_of_the_uri_a_worker_each) {
         const std::uint16_t port = bind_port(0);
         if (port == 0 || port > 65'000) continue;
         auto made = server::listen(
-            *context, {"zmq://127.0.0.1:" + std::to_string(port)}, [](exchange request) { request.reply(0); },
-            options);
+            *context, {"zmq://127.0.0.1:" + std::to_string(port)}, [](exchange request) { request.reply(0); }, options);
         if (!made) continue;  // somebody else has one of the ports
         EXPECT_EQ(bind_port(static_cast<std::uint16_t>(port + 1)), 0);
         EXPECT_EQ(bind_port(static_cast<std::uint16_t>(port + 2)), 0);

@@ -31,8 +31,7 @@ TEST(zmq_description, of_any_other_length_is_refused) {
                 auto cut = whole;
                 cut.resize(length);
                 const bool client = whole.size() % 8 == 4;
-                EXPECT_EQ(client ? parse_client(cut).code() : parse_server(cut).code(),
-                          status::protocol_error)
+                EXPECT_EQ(client ? parse_client(cut).code() : parse_server(cut).code(), status::protocol_error)
                     << length;
             }
         }

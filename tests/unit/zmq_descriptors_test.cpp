@@ -30,8 +30,7 @@ constexpr int said_so = 1;
 constexpr int said_something_else = 2;
 
 int judge(const error& why) {
-    const bool good =
-        why.code == status::system_error && why.message.find("limit of open files") != std::string::npos;
+    const bool good = why.code == status::system_error && why.message.find("limit of open files") != std::string::npos;
     if (!good) std::fprintf(stderr, "%d: %s\n", static_cast<int>(why.code), why.message.c_str());
     return good ? said_so : said_something_else;
 }

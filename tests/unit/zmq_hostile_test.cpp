@@ -194,8 +194,7 @@ TEST_F(zmq_hostile_test, a_second_message_in_a_slot_in_use_ends_the_link) {
     const std::vector<std::byte> before{first.payload.begin(), first.payload.end()};
     peer->send(request_of(0, 4), 4);
     expect_lost(status::protocol_error);
-    EXPECT_TRUE(std::equal(before.begin(), before.end(), first.payload.begin()))
-        << "the first stays readable";
+    EXPECT_TRUE(std::equal(before.begin(), before.end(), first.payload.begin())) << "the first stays readable";
 }
 
 TEST_F(zmq_hostile_test, a_response_sent_as_a_request_ends_the_link) {
@@ -306,8 +305,8 @@ TEST_F(zmq_hostile_test, a_client_that_left_cannot_be_answered) {
     server->consumed(0);
     peer.reset();
     std::uint32_t generation = 1;
-    EXPECT_TRUE(eventually(
-        [&] { return send(*server, message_kind::response, 0, {}, ++generation) == status::peer_lost; }));
+    EXPECT_TRUE(
+        eventually([&] { return send(*server, message_kind::response, 0, {}, ++generation) == status::peer_lost; }));
 }
 
 TEST_F(zmq_hostile_test, random_frames_end_links_but_not_the_server) {
@@ -353,8 +352,7 @@ TEST_F(zmq_hostile_test, a_frame_longer_than_any_grant_is_not_received) {
     server->consumed(0);
     peer->send(request_of(1, 100'000), 100'000);
     EXPECT_TRUE(silent(*server_events)) << "it is not even received";
-    EXPECT_TRUE(eventually([&] { return send_response() == status::peer_lost; }))
-        << "its connection is closed";
+    EXPECT_TRUE(eventually([&] { return send_response() == status::peer_lost; })) << "its connection is closed";
 }
 
 class zmq_hostile_keyed_test : public zmq_test {
@@ -477,8 +475,7 @@ TEST_F(zmq_hostile_server_test, much_more_than_the_slot_holds_is_not_even_receiv
     answer(response_of(0, 100'000), 100'000);
     std::array<link_event, 16> some;
     EXPECT_TRUE(eventually([&] {
-        return events->poll(some) > 0 ? some[0].kind == event_kind::lost
-                                      : (static_cast<void>(events->arm()), false);
+        return events->poll(some) > 0 ? some[0].kind == event_kind::lost : (static_cast<void>(events->arm()), false);
     }));
     EXPECT_EQ(some[0].reason, status::peer_lost);
 }
@@ -558,8 +555,7 @@ class zmq_full_server_test : public zmq_hostile_server_test {
         ASSERT_EQ(send(*client, message_kind::request, 1, {}), status::ok);
         take_request();
         for (std::uint32_t i = 2; i < 10; ++i)
-            ASSERT_TRUE(
-                eventually([&] { return send(*client, message_kind::request, 1, {}, i) == status::ok; }));
+            ASSERT_TRUE(eventually([&] { return send(*client, message_kind::request, 1, {}, i) == status::ok; }));
         auto opened = accel::context::open();
         auto allocated = opened->allocate(mebibytes);
         ASSERT_TRUE(allocated.ok());

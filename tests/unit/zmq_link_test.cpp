@@ -32,9 +32,9 @@ class zmq_link_test : public zmq_test {
   protected:
     void round_trips(pair& both, std::uint32_t slots) {
         std::uint32_t generation = 0;
-        for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{63}, std::size_t{960},
-                                       std::size_t{1024}, std::size_t{4096}, std::size_t{8100},
-                                       std::size_t{8192}, std::size_t{65'536}, mebibyte - 1, mebibyte}) {
+        for (const std::size_t size :
+             {std::size_t{0}, std::size_t{1}, std::size_t{63}, std::size_t{960}, std::size_t{1024}, std::size_t{4096},
+              std::size_t{8100}, std::size_t{8192}, std::size_t{65'536}, mebibyte - 1, mebibyte}) {
             ++generation;
             const auto slot = static_cast<std::uint32_t>(generation % slots);
             const auto asked = random_bytes(size, generation);
@@ -83,8 +83,7 @@ TEST_F(zmq_link_test, ends_with_and_without_keys_refuse_each_other) {
     config.receive = make_slots(1, 64);
     config.send = make_slots(1, 64);
     auto server = server_events->open_link(config);
-    EXPECT_EQ((*server)->attach({0, {}, {}, encode(client_description{})}, core::never).code(),
-              status::unauthorized);
+    EXPECT_EQ((*server)->attach({0, {}, {}, encode(client_description{})}, core::never).code(), status::unauthorized);
     plain = true;
     const auto client = open_client({1, 64, 64});
     EXPECT_EQ(attach(client, (*server)->describe()).code(), status::unauthorized);
@@ -148,8 +147,7 @@ TEST_F(zmq_link_test, thousands_of_checked_messages_at_full_depth) {
         for (std::uint32_t slot = 0; slot < slots; ++slot) {
             if (busy[slot]) continue;
             asked[slot] = random_bytes(random() % 4'097, static_cast<std::uint32_t>(random()));
-            ASSERT_EQ(send(*both.client, message_kind::request, slot, asked[slot], ++generation[slot]),
-                      status::ok);
+            ASSERT_EQ(send(*both.client, message_kind::request, slot, asked[slot], ++generation[slot]), status::ok);
             busy[slot] = true;
         }
         std::size_t count = server_events->poll(events);
@@ -159,8 +157,7 @@ TEST_F(zmq_link_test, thousands_of_checked_messages_at_full_depth) {
             // The echo is made before the request's bytes are given back.
             const std::vector<std::byte> echo{events[i].payload.begin(), events[i].payload.end()};
             both.server->consumed(header.slot);
-            ASSERT_EQ(send(*both.server, message_kind::response, header.slot, echo, header.generation),
-                      status::ok);
+            ASSERT_EQ(send(*both.server, message_kind::response, header.slot, echo, header.generation), status::ok);
         }
         count = both.client_events->poll(events);
         for (std::size_t i = 0; i < count; ++i) {
@@ -182,13 +179,11 @@ TEST_F(zmq_link_test, lent_payloads_leave_from_where_they_lie) {
     memory answer{mebibyte};
     const auto content = random_bytes(mebibyte, 1);
     for (std::uint32_t generation = 1; generation <= 20; ++generation) {
-        ASSERT_EQ(send_lent(*both.client, message_kind::request, 1, asked.filled(content), generation),
-                  status::ok);
+        ASSERT_EQ(send_lent(*both.client, message_kind::request, 1, asked.filled(content), generation), status::ok);
         expect_payload(next(*server_events), content);
         both.server->consumed(1);
         const auto reply = random_bytes(100 * generation, generation);
-        ASSERT_EQ(send_lent(*both.server, message_kind::response, 1, answer.filled(reply), generation),
-                  status::ok);
+        ASSERT_EQ(send_lent(*both.server, message_kind::response, 1, answer.filled(reply), generation), status::ok);
         expect_payload(next(*both.client_events), reply);
         both.client->consumed(1);
         const link_event told = next(*server_events);
@@ -216,9 +211,8 @@ TEST_F(zmq_link_test, a_response_goes_where_it_was_directed) {
         slot_header header;
         header.generation = generation;
         std::memcpy(both.client->send().header(0), &header, sizeof header);
-        ASSERT_EQ(
-            both.client->deliver({0, {both.client->send().payload(0), 0}, nullptr, target.bytes.whole()}),
-            status::ok);
+        ASSERT_EQ(both.client->deliver({0, {both.client->send().payload(0), 0}, nullptr, target.bytes.whole()}),
+                  status::ok);
         expect_payload(next(*server_events), {});
         both.server->consumed(0);
         const auto answer = random_bytes(size, generation);
@@ -313,8 +307,7 @@ TEST_F(zmq_link_test, what_arrives_wakes_a_sleeper) {
     EXPECT_EQ(next(*server_events).kind, event_kind::arrived);
 
     both.server->consumed(0);
-    ASSERT_TRUE(
-        eventually([&] { return both.client_events->poll(events) == 0 && both.client_events->arm(); }));
+    ASSERT_TRUE(eventually([&] { return both.client_events->poll(events) == 0 && both.client_events->arm(); }));
     ASSERT_EQ(send(*both.server, message_kind::response, 0, {}), status::ok);
     pollfd client_sleeps{both.client_events->event_fd(), POLLIN, 0};
     ASSERT_EQ(::poll(&client_sleeps, 1, 10'000), 1);
@@ -355,8 +348,7 @@ TEST_F(zmq_link_test, coming_and_going_leaves_no_descriptor) {
         EXPECT_TRUE(eventually([&] { return both.client->close(); }));
         EXPECT_TRUE(eventually([&] { return both.server->close(); }));
     }
-    EXPECT_TRUE(eventually([&] { return open_descriptors() <= before; }))
-        << open_descriptors() << " > " << before;
+    EXPECT_TRUE(eventually([&] { return open_descriptors() <= before; })) << open_descriptors() << " > " << before;
 }
 
 }  // namespace

@@ -95,8 +95,7 @@ class zmq_test : public ::testing::Test {
     }
     /// For a client without keys.
     [[nodiscard]] std::unique_ptr<core::link> open_server_link(core::link_geometry geometry,
-                                                               const core::session_token& token,
-                                                               void* owner) {
+                                                               const core::session_token& token, void* owner) {
         return open_server_link(geometry, token, owner, encode(client_description{}));
     }
 
@@ -134,8 +133,8 @@ class zmq_test : public ::testing::Test {
     }
 
     /// Writes header and payload into the slot and hands it over.
-    static status send(core::link& link, message_kind kind, std::uint32_t slot,
-                       std::span<const std::byte> payload, std::uint32_t generation = 1) {
+    static status send(core::link& link, message_kind kind, std::uint32_t slot, std::span<const std::byte> payload,
+                       std::uint32_t generation = 1) {
         slot_header header;
         header.kind = kind;
         header.slot = slot;

@@ -76,13 +76,11 @@ std::vector<std::string> advice_for(const findings& found) {
         advice.emplace_back(
             "libzmq has no CURVE: install one built with libsodium, or zmq works with insecure=true only");
     }
-    if (found.cores == 1) {
-        advice.emplace_back(
-            "one core: poll=busy at both ends of one host makes each wait for the other; use block");
-    }
+    if (found.cores == 1)
+        advice.emplace_back("one core: poll=busy at both ends of one host makes each wait for the other; use block");
     if (found.open_files && *found.open_files < few_files) {
-        advice.push_back(fmt::format(
-            "at most {} open files: a server of many sessions needs more (ulimit -n)", *found.open_files));
+        advice.push_back(
+            fmt::format("at most {} open files: a server of many sessions needs more (ulimit -n)", *found.open_files));
     }
     if (found.locked_memory_bytes && *found.locked_memory_bytes < little_locked_memory) {
         advice.push_back(

@@ -19,8 +19,7 @@ std::string machine_text(const findings& found) {
     report::table table{{{"machine", align::left}, {"", align::left}}};
     table.add_row({"accel_transport", found.version});
     const char* curve = found.libzmq_curve ? ", CURVE available" : ", CURVE missing";
-    table.add_row(
-        {"libzmq", found.libzmq_version.empty() ? "left out of this build" : found.libzmq_version + curve});
+    table.add_row({"libzmq", found.libzmq_version.empty() ? "left out of this build" : found.libzmq_version + curve});
     table.add_row({"kernel", found.kernel});
     table.add_row({"cores", std::to_string(found.cores)});
     table.add_row({"memory", report::size_text(found.memory_bytes)});

@@ -36,12 +36,11 @@ result<std::vector<outcome>> measure(context& ctx, const std::string& uri, const
     for (const load& each : loads) {
         if (each.request_bytes > to->max_request_bytes() || each.response_bytes > to->max_response_bytes() ||
             each.depth > to->slots()) {
-            return error{
-                status::message_too_large, 0,
-                fmt::format("the server grants {} slots, requests of {} and responses of {}: ask for less, "
-                            "or raise its max_slots, max_request_bytes and max_response_bytes",
-                            to->slots(), report::size_text(to->max_request_bytes()),
-                            report::size_text(to->max_response_bytes()))};
+            return error{status::message_too_large, 0,
+                         fmt::format("the server grants {} slots, requests of {} and responses of {}: ask for less, "
+                                     "or raise its max_slots, max_request_bytes and max_response_bytes",
+                                     to->slots(), report::size_text(to->max_request_bytes()),
+                                     report::size_text(to->max_response_bytes()))};
         }
         auto seen = run_load(*to, each);
         if (!seen) return seen.error();

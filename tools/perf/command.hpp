@@ -16,13 +16,13 @@ struct command {
 };
 
 [[nodiscard]] constexpr std::uint64_t pack(const command& c) noexcept {
-    return std::uint64_t{c.response_bytes} | std::uint64_t{c.seed & 0xff'ffff} << 32 |
-           std::uint64_t{c.check} << 56 | std::uint64_t{c.report_cpu} << 57;
+    return std::uint64_t{c.response_bytes} | std::uint64_t{c.seed & 0xff'ffff} << 32 | std::uint64_t{c.check} << 56 |
+           std::uint64_t{c.report_cpu} << 57;
 }
 
 [[nodiscard]] constexpr command unpack(std::uint64_t bits) noexcept {
-    return {static_cast<std::uint32_t>(bits), static_cast<std::uint32_t>(bits >> 32) & 0xff'ffff,
-            (bits >> 56 & 1) != 0, (bits >> 57 & 1) != 0};
+    return {static_cast<std::uint32_t>(bits), static_cast<std::uint32_t>(bits >> 32) & 0xff'ffff, (bits >> 56 & 1) != 0,
+            (bits >> 57 & 1) != 0};
 }
 
 /// Answer to `report_cpu`.

@@ -67,10 +67,8 @@ result<void> closed_loop::take(const completion& done) {
                      fmt::format("a response has {} bytes in place of {}: is the server an accel_perf?",
                                  done.response.size(), what_.response_bytes)};
     }
-    if (what_.check && !holds_pattern(done.response, response_seed(unpack(done.trace_id).seed))) {
-        return error{status::protocol_error, 0,
-                     "a response arrived with wrong bytes: this is a bug, report it"};
-    }
+    if (what_.check && !holds_pattern(done.response, response_seed(unpack(done.trace_id).seed)))
+        return error{status::protocol_error, 0, "a response arrived with wrong bytes: this is a bug, report it"};
     if (latencies_ != nullptr) latencies_->push_back(end - nanoseconds{static_cast<std::int64_t>(done.tag)});
     to_.release(done.id);
     ++completed_;
@@ -85,13 +83,11 @@ result<void> closed_loop::run(std::uint64_t count, std::vector<nanoseconds>* lat
         while (issued_ < count && issued_ - completed_ < what_.depth) {
             const status sent = submit_next();
             if (sent == status::again && issued_ > completed_) break;
-            if (sent != status::ok)
-                return error{sent, 0, fmt::format("cannot submit a call: {}", to_string(sent))};
+            if (sent != status::ok) return error{sent, 0, fmt::format("cannot submit a call: {}", to_string(sent))};
             ++issued_;
         }
         const std::size_t ready = to_.wait(done, std::chrono::seconds{30});
-        if (ready == 0)
-            return error{status::timed_out, 0, "no completion within 30 s: is the server still there?"};
+        if (ready == 0) return error{status::timed_out, 0, "no completion within 30 s: is the server still there?"};
         for (const completion& each : std::span{done}.first(ready))
             if (auto good = take(each); !good) return good;
     }
@@ -104,10 +100,8 @@ result<nanoseconds> server_cpu(channel& to) {
     auto answer = to.call({}, options);
     if (!answer) return answer.error();
     server_report report;
-    if (answer->bytes().size() != sizeof report) {
-        return error{status::protocol_error, 0,
-                     "the server does not answer as an accel_perf: start accel_perf serve"};
-    }
+    if (answer->bytes().size() != sizeof report)
+        return error{status::protocol_error, 0, "the server does not answer as an accel_perf: start accel_perf serve"};
     std::memcpy(&report, answer->bytes().data(), sizeof report);
     return nanoseconds{static_cast<std::int64_t>(report.cpu_ns)};
 }

@@ -32,17 +32,13 @@ result<std::vector<outcome>> measure_here(context& ctx, const loop_uris& ends, c
     return measure(ctx, running->endpoints().front() + ends.client_query, chosen);
 }
 
-result<std::vector<outcome>> measure_two_processes(context& ctx, const loop_uris& ends,
-                                                   const settings& chosen) {
-    auto server =
-        report::child_process::start({report::program_path(), "serve", ends.server, "--poll",
-                                      poll_name(chosen.poll), "--workers", std::to_string(chosen.workers)});
+result<std::vector<outcome>> measure_two_processes(context& ctx, const loop_uris& ends, const settings& chosen) {
+    auto server = report::child_process::start({report::program_path(), "serve", ends.server, "--poll",
+                                                poll_name(chosen.poll), "--workers", std::to_string(chosen.workers)});
     if (!server) return server.error();
     const auto endpoint = server->wait_for("serving ", std::chrono::seconds{10});
-    if (!endpoint) {
-        return error{status::system_error, 0,
-                     fmt::format("the server process did not start on {}", ends.server)};
-    }
+    if (!endpoint)
+        return error{status::system_error, 0, fmt::format("the server process did not start on {}", ends.server)};
     auto outcomes = measure(ctx, *endpoint + ends.client_query, chosen);
     server->stop(std::chrono::seconds{5});
     return outcomes;

@@ -33,9 +33,8 @@ bool is_loopback(std::string_view address) {
 
 result<loop_uris> split_for_loop(std::string_view text) {
     const bool scheme_alone = text.find("://") == std::string_view::npos;
-    const std::string whole = scheme_alone
-                                  ? fmt::format("{}://{}", text, text == "local" ? "perf" : "127.0.0.1:0")
-                                  : std::string{text};
+    const std::string whole =
+        scheme_alone ? fmt::format("{}://{}", text, text == "local" ? "perf" : "127.0.0.1:0") : std::string{text};
     const std::string base = whole.substr(0, whole.find('?'));
     std::string_view options = std::string_view{whole}.substr(std::min(whole.size(), base.size() + 1));
     loop_uris ends;
@@ -51,11 +50,10 @@ result<loop_uris> split_for_loop(std::string_view text) {
     }
     if (!has_security) {
         if (!is_loopback(base.substr(base.find("://") + 3))) {
-            return error{
-                status::unauthorized, 0,
-                fmt::format("{} is not this host alone: give key_file, authorized_keys and server_key (see "
-                            "accel_keys), or insecure=true",
-                            base)};
+            return error{status::unauthorized, 0,
+                         fmt::format("{} is not this host alone: give key_file, authorized_keys and server_key (see "
+                                     "accel_keys), or insecure=true",
+                                     base)};
         }
         append(server_query, "insecure=true");
         append(ends.client_query, "insecure=true");

@@ -12,7 +12,6 @@
 namespace accel::perf {
 
 /// Connects to `uri` and runs what `chosen` asks for, size by size.
-[[nodiscard]] result<std::vector<outcome>> measure(context& ctx, const std::string& uri,
-                                                   const settings& chosen);
+[[nodiscard]] result<std::vector<outcome>> measure(context& ctx, const std::string& uri, const settings& chosen);
 
 }  // namespace accel::perf

@@ -54,14 +54,13 @@ std::string table_text(const std::vector<outcome>& outcomes) {
                          {"CPU us"}}};
     for (const outcome& o : outcomes) {
         const auto& latency = o.seen.latency;
-        table.add_row({o.scheme, report::size_text(o.what.request_bytes), std::to_string(o.what.depth),
-                       std::to_string(o.what.count), fmt::format("{:.1f}", microseconds(latency.p50)),
-                       fmt::format("{:.1f}", microseconds(latency.p90)),
-                       fmt::format("{:.1f}", microseconds(latency.p99)),
-                       fmt::format("{:.1f}", microseconds(latency.p99_9)),
-                       fmt::format("{:.1f}", microseconds(latency.max)), fmt::format("{:.0f}", rate(o)),
-                       fmt::format("{:.3f}", gbytes_per_second(o)),
-                       fmt::format("{:.1f}", client_cpu(o) + server_cpu(o))});
+        table.add_row(
+            {o.scheme, report::size_text(o.what.request_bytes), std::to_string(o.what.depth),
+             std::to_string(o.what.count), fmt::format("{:.1f}", microseconds(latency.p50)),
+             fmt::format("{:.1f}", microseconds(latency.p90)), fmt::format("{:.1f}", microseconds(latency.p99)),
+             fmt::format("{:.1f}", microseconds(latency.p99_9)), fmt::format("{:.1f}", microseconds(latency.max)),
+             fmt::format("{:.0f}", rate(o)), fmt::format("{:.3f}", gbytes_per_second(o)),
+             fmt::format("{:.1f}", client_cpu(o) + server_cpu(o))});
     }
     return table.text();
 }

@@ -29,8 +29,7 @@ void fill_pattern(std::span<std::byte> bytes, std::uint32_t seed) noexcept {
 bool holds_pattern(std::span<const std::byte> bytes, std::uint32_t seed) noexcept {
     for (std::size_t at = 0; at < bytes.size(); at += word_bytes) {
         const std::uint64_t value = word(seed, at);
-        if (std::memcmp(bytes.data() + at, &value, std::min(word_bytes, bytes.size() - at)) != 0)
-            return false;
+        if (std::memcmp(bytes.data() + at, &value, std::min(word_bytes, bytes.size() - at)) != 0) return false;
     }
     return true;
 }

@@ -27,8 +27,7 @@ void serve_request(exchange request) {
     const command wanted = unpack(request.trace_id());
     if (wanted.report_cpu) return answer_report(request);
     if (wanted.response_bytes > request.response().size()) {
-        request.fail(status::invalid_argument, 0,
-                     "the wanted response is longer than the client's response_bytes");
+        request.fail(status::invalid_argument, 0, "the wanted response is longer than the client's response_bytes");
         return;
     }
     if (wanted.check) {

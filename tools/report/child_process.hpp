@@ -26,8 +26,7 @@ class child_process {
     /// The next line without its end; nothing at the end of the output or after `timeout`.
     [[nodiscard]] std::optional<std::string> read_line(std::chrono::milliseconds timeout);
     /// Waits for a line that starts with `prefix` and returns what follows it.
-    [[nodiscard]] std::optional<std::string> wait_for(std::string_view prefix,
-                                                      std::chrono::milliseconds timeout);
+    [[nodiscard]] std::optional<std::string> wait_for(std::string_view prefix, std::chrono::milliseconds timeout);
     /// Waits for its end: the exit status, or 128 + signal; nothing after `timeout`.
     [[nodiscard]] std::optional<int> wait(std::chrono::milliseconds timeout);
     /// Asks it to end (SIGTERM), kills it after `patience`. As `wait`.

@@ -7,19 +7,17 @@
 
 namespace accel::report {
 
-std::chrono::nanoseconds percentile(std::span<const std::chrono::nanoseconds> sorted,
-                                    double percent) noexcept {
+std::chrono::nanoseconds percentile(std::span<const std::chrono::nanoseconds> sorted, double percent) noexcept {
     if (sorted.empty()) return {};
-    const double rank =
-        std::ceil(std::clamp(percent, 0.0, 100.0) / 100.0 * static_cast<double>(sorted.size()));
+    const double rank = std::ceil(std::clamp(percent, 0.0, 100.0) / 100.0 * static_cast<double>(sorted.size()));
     const auto index = static_cast<std::size_t>(std::max(rank, 1.0)) - 1;
     return sorted[std::min(index, sorted.size() - 1)];
 }
 
 latency_summary summarise(std::vector<std::chrono::nanoseconds> samples) {
     std::ranges::sort(samples);
-    return {percentile(samples, 50), percentile(samples, 90), percentile(samples, 99),
-            percentile(samples, 99.9), percentile(samples, 100)};
+    return {percentile(samples, 50), percentile(samples, 90), percentile(samples, 99), percentile(samples, 99.9),
+            percentile(samples, 100)};
 }
 
 double median(std::vector<double> values) {

@@ -54,8 +54,7 @@ int complain(std::string_view program, std::string_view sentence) {
 }
 
 int complain(std::string_view program, const error& failure) {
-    return complain(program,
-                    failure.message.empty() ? to_string(failure.code) : std::string_view{failure.message});
+    return complain(program, failure.message.empty() ? to_string(failure.code) : std::string_view{failure.message});
 }
 
 void block_stop_signals() {

@@ -40,8 +40,7 @@ std::string table::text() const {
         for (std::size_t i = 0; i < columns_.size(); ++i) {
             if (i != 0) line += gap;
             const bool left = columns_[i].side == align::left;
-            line += left ? fmt::format("{:<{}}", cell_of(i), width[i])
-                         : fmt::format("{:>{}}", cell_of(i), width[i]);
+            line += left ? fmt::format("{:<{}}", cell_of(i), width[i]) : fmt::format("{:>{}}", cell_of(i), width[i]);
         }
         trim_right(line);
         all += line + '\n';

@@ -43,9 +43,8 @@ result<temporary_keys> temporary_keys::make() {
     const fs::path base = fs::temp_directory_path(failure);
     std::string folder = ((failure ? fs::path{"/tmp"} : base) / "accel.XXXXXX").string();
     if (mkdtemp(folder.data()) == nullptr) {
-        return error{
-            status::system_error, errno,
-            fmt::format("cannot make a folder for keys in {}: set TMPDIR to one that is writable", folder)};
+        return error{status::system_error, errno,
+                     fmt::format("cannot make a folder for keys in {}: set TMPDIR to one that is writable", folder)};
     }
     temporary_keys keys{std::move(folder)};
     for (const char* name : {"/server", "/client"})

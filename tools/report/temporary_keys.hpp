@@ -13,9 +13,7 @@ namespace accel::report {
 class temporary_keys {
   public:
     [[nodiscard]] static result<temporary_keys> make();
-    temporary_keys(temporary_keys&& other) noexcept : folder_(std::move(other.folder_)) {
-        other.folder_.clear();
-    }
+    temporary_keys(temporary_keys&& other) noexcept : folder_(std::move(other.folder_)) { other.folder_.clear(); }
     temporary_keys& operator=(temporary_keys&&) = delete;
     ~temporary_keys();
 

@@ -24,8 +24,7 @@ template <class Scope = thread_scope>
 /// but `ok` nothing was sent, and the call stays begun: `message_too_large`, `invalid_argument`,
 /// `invalid_state`, `again` (the send queue stayed full), `peer_lost`, `closed`.
 template <class Scope = thread_scope>
-[[nodiscard]] ACCEL_HOST_DEVICE_INLINE status submit(const channel_ref& channel, call_ref& call,
-                                                     std::uint64_t length,
+[[nodiscard]] ACCEL_HOST_DEVICE_INLINE status submit(const channel_ref& channel, call_ref& call, std::uint64_t length,
                                                      const call_options& with = {}) noexcept {
     return detail::by_first_of<Scope>([&] { return detail::submit_call(channel, call, length, with); });
 }

@@ -26,8 +26,7 @@ struct graph_iteration {
     /// in it, too.
     const std::uint32_t* count = nullptr;
     const exchange_ref* exchanges = nullptr;  ///< `batch`
-    iteration_answer* answers =
-        nullptr;  ///< `batch`; `ok` with `output_bytes` at the beginning of each iteration
+    iteration_answer* answers = nullptr;      ///< `batch`; `ok` with `output_bytes` at the beginning of each iteration
     /// `batch` × `input_bytes`, one behind the other: requests, copied. Of requests that this iteration does
     /// not have there are older bytes. Null where `input_bytes` is 0.
     std::byte* input = nullptr;

@@ -42,9 +42,8 @@ template <class Scope = thread_scope>
 ACCEL_HOST_DEVICE_INLINE status reply(const service_ref& service, const exchange_ref& exchange,
                                       std::uint64_t length) noexcept {
     return detail::by_first_of<Scope>([&] {
-        return length > exchange.response_room
-                   ? status::message_too_large
-                   : detail::answer_with(service, exchange, {status::ok, 0, length});
+        return length > exchange.response_room ? status::message_too_large
+                                               : detail::answer_with(service, exchange, {status::ok, 0, length});
     });
 }
 
@@ -54,9 +53,7 @@ ACCEL_HOST_DEVICE_INLINE status fail(const service_ref& service, const exchange_
                                      std::uint32_t code = 0) noexcept {
     const bool failure = reason != status::ok && static_cast<std::uint16_t>(reason) < status_count;
     const status told = failure ? reason : status::application_error;
-    return detail::by_first_of<Scope>([&] {
-        return detail::answer_with(service, exchange, {told, code, 0});
-    });
+    return detail::by_first_of<Scope>([&] { return detail::answer_with(service, exchange, {told, code, 0}); });
 }
 
 }  // namespace accel::device

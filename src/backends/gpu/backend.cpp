@@ -24,12 +24,9 @@ class gpu_backend final : public core::backend, public core::kernel_backend {
     [[nodiscard]] core::kernel_backend* kernels() noexcept override { return this; }
     [[nodiscard]] core::probe_result probe() override;
     [[nodiscard]] core::probe_result examine() override;
-    void unregister_region(const core::region_state& region) noexcept override {
-        rdma_->unregister_region(region);
-    }
+    void unregister_region(const core::region_state& region) noexcept override { rdma_->unregister_region(region); }
 
-    [[nodiscard]] result<std::unique_ptr<core::poller>> open_poller(
-        const core::poller_options& options) override {
+    [[nodiscard]] result<std::unique_ptr<core::poller>> open_poller(const core::poller_options& options) override {
         return rdma_->open_poller(options);
     }
     [[nodiscard]] result<std::unique_ptr<core::kernel_service>> open_service(
@@ -51,10 +48,9 @@ core::probe_result gpu_backend::probe() {
     core::probe_result out = rdma_->probe();
     if (!out.usable) return out;
     const auto gpu = context_.gpus()->open(memory_kind::cuda(0));
-    out.reason =
-        gpu ? fmt::format("{}; services live on {}", out.reason, gpu.value()->name())
-            : fmt::format("{}; for clients and handlers only, as this machine has no GPU for kernels: {}",
-                          out.reason, gpu.error().message);
+    out.reason = gpu ? fmt::format("{}; services live on {}", out.reason, gpu.value()->name())
+                     : fmt::format("{}; for clients and handlers only, as this machine has no GPU for kernels: {}",
+                                   out.reason, gpu.error().message);
     return out;
 }
 
@@ -64,14 +60,12 @@ core::probe_result gpu_backend::examine() {
     auto gpu = context_.gpus()->open(memory_kind::cuda(0));
     if (!out.usable || !gpu) return out;
     auto chosen = choose_engine({}, {}, context_.gpus(), *gpu);
-    if (!chosen) {
+    if (!chosen)
         out.reason += fmt::format(", but none can be made: {}", chosen.error().message);
-    } else if (chosen->engine == gpu_engine::direct) {
+    else if (chosen->engine == gpu_engine::direct)
         out.reason += ", which drives the device's queues itself (engine direct)";
-    } else {
-        out.reason +=
-            fmt::format(", and a thread of the host posts for it (engine proxy): {}", chosen->reason);
-    }
+    else
+        out.reason += fmt::format(", and a thread of the host posts for it (engine proxy): {}", chosen->reason);
     return out;
 }
 

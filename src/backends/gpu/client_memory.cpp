@@ -46,8 +46,8 @@ void write_calls(device::detail::call_entry* calls, std::uint32_t count) noexcep
 
 result<void> client_memory::allocate(std::uint32_t send_blocks) {
     send_blocks_ = send_blocks;
-    auto slots = memory_.allocate_slots(sizes_.slots * (sizes_.request_stride + sizes_.response_stride),
-                                        sizes_.host_slots);
+    auto slots =
+        memory_.allocate_slots(sizes_.slots * (sizes_.request_stride + sizes_.response_stride), sizes_.host_slots);
     if (!slots) return slots.error();
     slots_ = *slots;
     content_.resize(client_parts(nullptr, sizes_.slots, send_blocks).parts.used());
@@ -81,10 +81,10 @@ const device::channel_ref& client_memory::prepare(const client_start& from) {
     here.state->receives = from.receives;
     write_calls(here.calls, sizes_.slots);
     channel_.slots = sizes_.slots;
-    channel_.requests = {requests().data() + core::extension_room, sizes_.request_stride,
-                         shape_.request_bytes, from.request_key};
-    channel_.responses = {responses().data() + core::extension_room, sizes_.response_stride,
-                          shape_.response_bytes, from.response_key};
+    channel_.requests = {requests().data() + core::extension_room, sizes_.request_stride, shape_.request_bytes,
+                         from.request_key};
+    channel_.responses = {responses().data() + core::extension_room, sizes_.response_stride, shape_.response_bytes,
+                          from.response_key};
     channel_.peer = from.peer;
     channel_.sends = from.sends;
     channel_.completions = from.completions;

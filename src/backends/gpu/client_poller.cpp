@@ -147,8 +147,7 @@ result<void> client_poller::connect(const core::link_grant& grant, core::nanosec
         return error{done.error().code, done.error().native,
                      fmt::format("gpu: from {}: {}", device_->describe(), done.error().message)};
     }
-    if (auto answered = probe_path(memory_->prepare(start_with(*peer)), *peer, deadline); !answered)
-        return answered;
+    if (auto answered = probe_path(memory_->prepare(start_with(*peer)), *peer, deadline); !answered) return answered;
     return memory_->hand_over();
 }
 
@@ -182,31 +181,28 @@ result<void> client_poller::probe_path(const device::channel_ref& channel, const
     mlx5::completion answer;
     while (!device::detail::take(channel.completions, answer)) {
         if (core::now() >= deadline) {
-            return error{status::timed_out, 0,
-                         fmt::format("gpu: {} has no answer of the server's port before the deadline",
-                                     device_->describe())};
+            return error{
+                status::timed_out, 0,
+                fmt::format("gpu: {} has no answer of the server's port before the deadline", device_->describe())};
         }
         core::sleep_on({}, core::now() + probe_interval);
     }
     device::detail::publish_taken(channel.completions);
-    if (answer.kind == mlx5::entry_kind::request && device::detail::release(channel.sends, answer.counter))
-        return {};
+    if (answer.kind == mlx5::entry_kind::request && device::detail::release(channel.sends, answer.counter)) return {};
     if (answer.failure == mlx5::syndrome::none)
         return error{status::protocol_error, 0, "gpu: the server wrote before it was asked"};
     ibv_gid gid{};
     std::memcpy(gid.raw, peer.gid.data(), peer.gid.size());
-    return error{
-        status::peer_lost, static_cast<int>(answer.failure),
-        fmt::format("gpu: {} does not reach the server's port at {} (syndrome {:#04x}); are both on "
-                    "one network? device=NAME:PORT and gid_index choose another way",
-                    device_->describe(), verbs::to_text(gid), static_cast<unsigned>(answer.failure))};
+    return error{status::peer_lost, static_cast<int>(answer.failure),
+                 fmt::format("gpu: {} does not reach the server's port at {} (syndrome {:#04x}); are both on "
+                             "one network? device=NAME:PORT and gid_index choose another way",
+                             device_->describe(), verbs::to_text(gid), static_cast<unsigned>(answer.failure))};
 }
 
 void client_poller::disconnect() noexcept {
     const bool any = place_ != nullptr && place_->queue_pair;
     if (!any || std::exchange(ended_, true)) return;
-    if (auto closed = queues_->close(*place_); !closed)
-        core::log().limited().error("gpu: {}", closed.error().message);
+    if (auto closed = queues_->close(*place_); !closed) core::log().limited().error("gpu: {}", closed.error().message);
 }
 
 void client_poller::end(status why) noexcept {
@@ -223,18 +219,14 @@ void client_poller::on_async_event(ibv_event_type /*type*/) noexcept {
 
 std::size_t client_poller::poll(std::span<core::link_event> out) noexcept {
     core::clear_event(wake_fd_);
-    watch_.tick(memory_->orders(), memory_->report(),
-                core::nanoseconds{clock_offset_.load(std::memory_order_relaxed)});
+    watch_.tick(memory_->orders(), memory_->report(), core::nanoseconds{clock_offset_.load(std::memory_order_relaxed)});
     const std::uint32_t found = mlx5::load_whole(&memory_->report().failure);
-    const bool failed =
-        failed_.load(std::memory_order_acquire) || place_->failed.load(std::memory_order_acquire);
+    const bool failed = failed_.load(std::memory_order_acquire) || place_->failed.load(std::memory_order_acquire);
     const bool refused = watch_.has_refused(memory_->report());
     if (loss_reported_ || out.empty() || (found == 0 && !failed && !refused)) return 0;
     loss_reported_ = true;
-    if (const std::uint32_t syndrome = found >> 16; syndrome != 0) {
-        core::log().limited().warn("gpu: a channel ends: a work request failed with syndrome {:#04x}",
-                                   syndrome);
-    }
+    if (const std::uint32_t syndrome = found >> 16; syndrome != 0)
+        core::log().limited().warn("gpu: a channel ends: a work request failed with syndrome {:#04x}", syndrome);
     const status otherwise = refused ? status::unsupported : status::peer_lost;
     const auto why = found != 0 ? static_cast<status>(found & 0xffffU) : otherwise;
     out[0] = core::lost_event(owner_, why);

@@ -24,22 +24,19 @@ namespace accel::gpu {
 /// `poll` reports at most one event: the connection is lost.
 class client_poller final : public core::kernel_client, public verbs::async_listener {
   public:
-    [[nodiscard]] static result<std::unique_ptr<core::kernel_client>> open(
-        const core::poller_options& options, const core::kernel_options& kernels);
+    [[nodiscard]] static result<std::unique_ptr<core::kernel_client>> open(const core::poller_options& options,
+                                                                           const core::kernel_options& kernels);
     ~client_poller() override;
     client_poller(const client_poller&) = delete;
     client_poller& operator=(const client_poller&) = delete;
 
     // core::kernel_host.
-    [[nodiscard]] result<std::unique_ptr<core::connection>> open_connection(
-        const core::link_config& config) override;
+    [[nodiscard]] result<std::unique_ptr<core::connection>> open_connection(const core::link_config& config) override;
     [[nodiscard]] std::size_t poll(std::span<core::link_event> out) noexcept override;
     [[nodiscard]] int event_fd() const noexcept override { return wake_fd_; }
     [[nodiscard]] bool arm() noexcept override { return true; }
     [[nodiscard]] bool sleep(int other_fd, core::nanoseconds until) noexcept override;
-    [[nodiscard]] core::kernel_engine engine() const override {
-        return {engine_, reason_, queues_->cpu_time()};
-    }
+    [[nodiscard]] core::kernel_engine engine() const override { return {engine_, reason_, queues_->cpu_time()}; }
 
     // core::kernel_client.
     [[nodiscard]] const device::channel_ref& channel() const noexcept override { return memory_->channel(); }
@@ -62,8 +59,7 @@ class client_poller final : public core::kernel_client, public verbs::async_list
     [[nodiscard]] core::accelerator_device* slots_on() const noexcept {
         return sizes_.host_slots ? nullptr : kernel_memory_.gpu();
     }
-    client_poller(engine_choice choice, const core::poller_options& options,
-                  const core::kernel_options& kernels);
+    client_poller(engine_choice choice, const core::poller_options& options, const core::kernel_options& kernels);
     [[nodiscard]] result<void> prepare();
     [[nodiscard]] result<void> make_queues();
     [[nodiscard]] result<void> make_slots();

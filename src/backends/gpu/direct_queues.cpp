@@ -79,8 +79,8 @@ result<void> direct_queues::prepare(session_queue& queue, kernel_memory& memory)
                                  "requests; use more workers",
                                  completions_->depth(), wanted.send)};
     }
-    auto made = verbs::queue_pair::create(device_, queue.domain->get(), completions_->get(), receives_->get(),
-                                          wanted, queue.listener);
+    auto made = verbs::queue_pair::create(device_, queue.domain->get(), completions_->get(), receives_->get(), wanted,
+                                          queue.listener);
     if (!made) {
         sends_left_ += wanted.send;
         return made.error();
@@ -110,8 +110,7 @@ result<void> direct_queues::start(kernel_memory& with) {
 
 }  // namespace
 
-result<std::unique_ptr<queue_set>> make_direct_queues(std::shared_ptr<verbs::device> on,
-                                                      const queue_depths& wanted,
+result<std::unique_ptr<queue_set>> make_direct_queues(std::shared_ptr<verbs::device> on, const queue_depths& wanted,
                                                       verbs::async_listener* listener) {
     auto receives = verbs::receive_queue::create(on, wanted.receives);
     if (!receives) return receives.error();
@@ -120,8 +119,7 @@ result<std::unique_ptr<queue_set>> make_direct_queues(std::shared_ptr<verbs::dev
     // When a queue pair fails, unsignalled requests complete too.
     auto completions = verbs::completion_queue::create(on, (*receives)->depth() + wanted.sends, listener);
     if (!completions) return completions.error();
-    return std::unique_ptr<queue_set>(
-        new direct_queues(std::move(on), std::move(*receives), std::move(*completions)));
+    return std::unique_ptr<queue_set>(new direct_queues(std::move(on), std::move(*receives), std::move(*completions)));
 }
 
 }  // namespace accel::gpu

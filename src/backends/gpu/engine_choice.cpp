@@ -19,8 +19,7 @@ result<void> map_registers(const std::shared_ptr<verbs::device>& on, kernel_memo
     if (!domain) return domain.error();
     auto completions = verbs::completion_queue::create(on, 1, nullptr);
     if (!completions) return completions.error();
-    auto trial =
-        verbs::queue_pair::create(on, (*domain)->get(), (*completions)->get(), nullptr, {1, 1, 0}, nullptr);
+    auto trial = verbs::queue_pair::create(on, (*domain)->get(), (*completions)->get(), nullptr, {1, 1, 0}, nullptr);
     if (!trial) return trial.error();
     auto mapped = memory.share_registers(trial->located()->sends.doorbell, sizeof(std::uint64_t));
     memory.end_sharing();
@@ -38,15 +37,12 @@ std::string obstacle(const std::shared_ptr<verbs::device>& on, const std::shared
     }
     if (gpu == nullptr) return {};
     kernel_memory memory(gpus, gpu);
-    if (auto mapped = map_registers(on, memory); !mapped) {
-        return fmt::format("{} cannot ring the doorbells of {}: {}", gpu->name(), on->name(),
-                           mapped.error().message);
-    }
+    if (auto mapped = map_registers(on, memory); !mapped)
+        return fmt::format("{} cannot ring the doorbells of {}: {}", gpu->name(), on->name(), mapped.error().message);
     return {};
 }
 
-result<engine_choice> by_proxy(verbs_options wanted, const std::string& near_host, std::string reason,
-                               bool fell_back) {
+result<engine_choice> by_proxy(verbs_options wanted, const std::string& near_host, std::string reason, bool fell_back) {
     wanted.direct = false;
     auto on = verbs::device::open(wanted, near_host);
     if (!on) return on.error();
@@ -56,8 +52,7 @@ result<engine_choice> by_proxy(verbs_options wanted, const std::string& near_hos
 }  // namespace
 
 result<engine_choice> choose_engine(const verbs_options& wanted, const std::string& near_host,
-                                    const std::shared_ptr<core::accelerator>& gpus,
-                                    core::accelerator_device* gpu) {
+                                    const std::shared_ptr<core::accelerator>& gpus, core::accelerator_device* gpu) {
     if (wanted.engine == gpu_engine::proxy) return by_proxy(wanted, near_host, "engine=proxy", false);
     if (!wanted.direct) return by_proxy(wanted, near_host, "direct=false", false);
     auto on = verbs::device::open(wanted, near_host);
@@ -66,8 +61,8 @@ result<engine_choice> choose_engine(const verbs_options& wanted, const std::stri
     const std::string why_not = obstacle(*on, gpus, gpu, has_queues);
     if (why_not.empty()) {
         const std::string_view who = gpu != nullptr ? std::string_view{gpu->name()} : "this process";
-        return engine_choice{*on, gpu_engine::direct,
-                             fmt::format("{} drives the queues of {}", who, (*on)->name()), false};
+        return engine_choice{*on, gpu_engine::direct, fmt::format("{} drives the queues of {}", who, (*on)->name()),
+                             false};
     }
     if (wanted.engine == gpu_engine::direct)
         return error{status::unsupported, 0, fmt::format("gpu: engine=direct: {}", why_not)};

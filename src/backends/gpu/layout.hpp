@@ -20,8 +20,7 @@ using core::layout_allocator;
 /// Bytes from slot to slot: header and extensions of each lie in one aligned block.
 [[nodiscard]] inline std::size_t stride_for(std::size_t capacity) noexcept {
     constexpr std::size_t line = 256;
-    const std::size_t bytes =
-        core::extension_room + core::header_bytes + std::max<std::size_t>(capacity, line);
+    const std::size_t bytes = core::extension_room + core::header_bytes + std::max<std::size_t>(capacity, line);
     return (bytes + line - 1) / line * line;
 }
 

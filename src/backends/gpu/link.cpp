@@ -17,8 +17,7 @@ constexpr std::chrono::milliseconds flush_grace{20};
 
 }  // namespace
 
-result<std::unique_ptr<core::connection>> service_link::create(service_poller& owner,
-                                                               const core::link_config& config) {
+result<std::unique_ptr<core::connection>> service_link::create(service_poller& owner, const core::link_config& config) {
     const core::link_geometry& limits = owner.limits();
     const core::link_geometry& wanted = config.geometry;
     if (wanted.slots > limits.slots || wanted.request_bytes > limits.request_bytes ||
@@ -37,24 +36,21 @@ result<std::unique_ptr<core::connection>> service_link::create(service_poller& o
     return std::unique_ptr<core::connection>(new service_link(owner, config, *index));
 }
 
-service_link::service_link(service_poller& owner, const core::link_config& config,
-                           std::uint32_t index) noexcept
+service_link::service_link(service_poller& owner, const core::link_config& config, std::uint32_t index) noexcept
     : poller_(owner), config_(config), index_(index) {
     const service_sizes& sizes = owner.sizes();
     const core::link_geometry& geometry = config.geometry;
-    receive_ = core::slot_memory::over(owner.memory().requests(index).data(), geometry.slots,
-                                       geometry.request_bytes, sizes.request_stride);
-    send_ = core::slot_memory::over(owner.memory().responses(index).data(), geometry.slots,
-                                    geometry.response_bytes, sizes.response_stride);
+    receive_ = core::slot_memory::over(owner.memory().requests(index).data(), geometry.slots, geometry.request_bytes,
+                                       sizes.request_stride);
+    send_ = core::slot_memory::over(owner.memory().responses(index).data(), geometry.slots, geometry.response_bytes,
+                                    sizes.response_stride);
 }
 
 /// A session that kernels still use keeps its place for good, because they may write there.
 service_link::~service_link() {
     poller_.remove(*this);
-    if (!close() && !poller_.have_kernels_ended()) {
-        core::log().limited().error(
-            "gpu: a session ended while kernels hold its requests; its slots are left to them");
-    }
+    if (!close() && !poller_.have_kernels_ended())
+        core::log().limited().error("gpu: a session ended while kernels hold its requests; its slots are left to them");
 }
 
 core::link_description service_link::describe() const {
@@ -85,10 +81,8 @@ void service_link::offer(const verbs::endpoint& peer) noexcept {
     out = {};
     out.id = config_.session_id;
     out.slots = config_.geometry.slots;
-    out.requests = {receive_->header(0), receive_->stride(), config_.geometry.request_bytes,
-                    mine.requests->lkey};
-    out.responses = {send_->header(0), send_->stride(), config_.geometry.response_bytes,
-                     mine.responses->lkey};
+    out.requests = {receive_->header(0), receive_->stride(), config_.geometry.request_bytes, mine.requests->lkey};
+    out.responses = {send_->header(0), send_->stride(), config_.geometry.response_bytes, mine.responses->lkey};
     out.peer = slots_of(peer);
     device::detail::session_report& report = poller_.memory().report_of(index_);
     report = {};
@@ -105,8 +99,7 @@ void service_link::activate() {
 bool service_link::take_loss(core::link_event& out) noexcept {
     if (phase_ != phase::open) return false;
     const std::uint32_t told = __atomic_load_n(&poller_.memory().report_of(index_).failure, __ATOMIC_RELAXED);
-    const bool failed =
-        poller_.connection_at(index_).failed.load(std::memory_order_acquire) || poller_.has_failed();
+    const bool failed = poller_.connection_at(index_).failed.load(std::memory_order_acquire) || poller_.has_failed();
     if (told == 0 && !failed) return false;
     phase_ = phase::lost;
     const auto why = told != 0 ? static_cast<status>(told & 0xffffU) : status::peer_lost;
@@ -132,8 +125,7 @@ bool service_link::close() noexcept {
     }
     if (!quiet_) {
         if (auto done = poller_.queues().close(poller_.connection_at(index_)); !done) {
-            if (!std::exchange(failure_logged_, true))
-                core::log().limited().error("gpu: {}", done.error().message);
+            if (!std::exchange(failure_logged_, true)) core::log().limited().error("gpu: {}", done.error().message);
             return false;
         }
         quiet_ = true;

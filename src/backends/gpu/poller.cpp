@@ -122,8 +122,7 @@ result<void> service_poller::register_slots(connection& place) {
         place.domain->register_memory(memory_->requests(place.index), verbs::access::peer_writes, slots_on());
     if (!requests) return requests.error();
     place.requests = std::move(*requests);
-    auto responses =
-        place.domain->register_memory(memory_->responses(place.index), verbs::access::send, slots_on());
+    auto responses = place.domain->register_memory(memory_->responses(place.index), verbs::access::send, slots_on());
     if (!responses) return responses.error();
     place.responses = std::move(*responses);
     return {};
@@ -135,16 +134,14 @@ result<std::unique_ptr<core::connection>> service_poller::open_connection(const 
 
 result<std::uint32_t> service_poller::take_place() {
     if (has_failed()) {
-        return error{
-            status::system_error, 0,
-            fmt::format("gpu: {} or a queue of it has failed; start the service anew", device_->describe())};
+        return error{status::system_error, 0,
+                     fmt::format("gpu: {} or a queue of it has failed; start the service anew", device_->describe())};
     }
     const std::lock_guard lock(mutex_);
     if (free_.empty()) {
-        return error{
-            status::overloaded, 0,
-            fmt::format("all {} sessions of this service are taken, or not yet released by its kernels",
-                        sizes_.sessions)};
+        return error{status::overloaded, 0,
+                     fmt::format("all {} sessions of this service are taken, or not yet released by its kernels",
+                                 sizes_.sessions)};
     }
     const std::uint32_t index = free_.back();
     free_.pop_back();

@@ -27,14 +27,13 @@ class service_link;
 /// service. `poll` reports lost sessions and nothing else, so the thread hardly ever wakes.
 class service_poller final : public core::kernel_service, public verbs::async_listener {
   public:
-    [[nodiscard]] static result<std::unique_ptr<core::kernel_service>> open(
-        const core::poller_options& options, const core::kernel_options& kernels);
+    [[nodiscard]] static result<std::unique_ptr<core::kernel_service>> open(const core::poller_options& options,
+                                                                            const core::kernel_options& kernels);
     ~service_poller() override;
     service_poller(const service_poller&) = delete;
     service_poller& operator=(const service_poller&) = delete;
 
-    [[nodiscard]] result<std::unique_ptr<core::connection>> open_connection(
-        const core::link_config& config) override;
+    [[nodiscard]] result<std::unique_ptr<core::connection>> open_connection(const core::link_config& config) override;
     [[nodiscard]] std::size_t poll(std::span<core::link_event> out) noexcept override;
     [[nodiscard]] int event_fd() const noexcept override { return wake_fd_; }
     [[nodiscard]] bool arm() noexcept override { return !commands_pending_.load(std::memory_order_seq_cst); }
@@ -66,13 +65,10 @@ class service_poller final : public core::kernel_service, public verbs::async_li
     void remove(service_link& link) noexcept;
     /// The device or the completion queue has failed, and with it every session.
     [[nodiscard]] bool has_failed() const noexcept { return failed_.load(std::memory_order_acquire); }
-    [[nodiscard]] bool have_kernels_ended() const noexcept {
-        return kernels_ended_.load(std::memory_order_seq_cst);
-    }
+    [[nodiscard]] bool have_kernels_ended() const noexcept { return kernels_ended_.load(std::memory_order_seq_cst); }
 
   private:
-    service_poller(engine_choice choice, const core::poller_options& options,
-                   const core::kernel_options& kernels);
+    service_poller(engine_choice choice, const core::poller_options& options, const core::kernel_options& kernels);
     [[nodiscard]] result<void> prepare();
     [[nodiscard]] result<void> make_queues();
     [[nodiscard]] result<void> register_slots(connection& place);

@@ -70,16 +70,15 @@ result<void> proxy_queues::make(const queue_depths& wanted, kernel_memory& memor
     verbs::proxy_options options;
     options.receives = wanted.receives;
     options.sends = wanted.sends;
-    auto made = verbs::proxy_engine::create(
-        device_, {{completions_.proxied.entries, count}, &consumed->value, 0}, options);
+    auto made =
+        verbs::proxy_engine::create(device_, {{completions_.proxied.entries, count}, &consumed->value, 0}, options);
     if (!made) return made.error();
     engine_ = std::move(*made);
     return {};
 }
 
 result<void> proxy_queues::prepare(session_queue& queue, kernel_memory& memory) {
-    queue.sends =
-        std::min({queue.sends, static_cast<std::uint32_t>(device_->limits().max_qp_wr), proxy::max_entries});
+    queue.sends = std::min({queue.sends, static_cast<std::uint32_t>(device_->limits().max_qp_wr), proxy::max_entries});
     const std::uint32_t count = std::bit_ceil(queue.sends);
     auto ring = memory.allocate_shared(count * sizeof(proxy::send_descriptor) + sizeof(lone<std::uint32_t>));
     if (!ring) return ring.error();
@@ -95,8 +94,8 @@ result<void> proxy_queues::prepare(session_queue& queue, kernel_memory& memory) 
 result<void> proxy_queues::open(session_queue& queue) {
     verbs::queue_sizes wanted;
     wanted.send = queue.sends;
-    auto made = verbs::queue_pair::create(device_, queue.domain->get(), engine_->completions(),
-                                          engine_->receives(), wanted, queue.listener);
+    auto made = verbs::queue_pair::create(device_, queue.domain->get(), engine_->completions(), engine_->receives(),
+                                          wanted, queue.listener);
     if (!made) return made.error();
     queue.queue_pair.emplace(std::move(*made));
     const proxy::send_queue_ref& port = queue.port.proxied;
@@ -116,8 +115,8 @@ result<void> proxy_queues::close(session_queue& queue) {
 
 }  // namespace
 
-result<std::unique_ptr<queue_set>> make_proxy_queues(std::shared_ptr<verbs::device> on,
-                                                     const queue_depths& wanted, kernel_memory& memory) {
+result<std::unique_ptr<queue_set>> make_proxy_queues(std::shared_ptr<verbs::device> on, const queue_depths& wanted,
+                                                     kernel_memory& memory) {
     auto made = std::make_unique<proxy_queues>(std::move(on));
     if (auto ready = made->make(wanted, memory); !ready) return ready.error();
     return std::unique_ptr<queue_set>(std::move(made));

@@ -13,8 +13,8 @@ result<std::unique_ptr<queue_set>> make_queue_set(gpu_engine engine, const std::
     const std::uint32_t sends =
         std::min({sizes.sends(), static_cast<std::uint32_t>(on->limits().max_qp_wr), proxy::max_entries});
     const queue_depths wanted{sizes.receives(), sizes.sessions * sends};
-    auto made = engine == gpu_engine::direct ? make_direct_queues(on, wanted, listener)
-                                             : make_proxy_queues(on, wanted, memory);
+    auto made =
+        engine == gpu_engine::direct ? make_direct_queues(on, wanted, listener) : make_proxy_queues(on, wanted, memory);
     if (!made) return made;
     const queue_depths got = (*made)->depths();
     if (got.receives >= sizes.in_flight() && got.sends >= wanted.sends) return made;

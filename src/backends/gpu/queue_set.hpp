@@ -84,13 +84,11 @@ class queue_set {
 /// touch no queue of the device, so queue pairs come and go with their connections. `memory` outlives the
 /// set.
 [[nodiscard]] result<std::unique_ptr<queue_set>> make_proxy_queues(std::shared_ptr<verbs::device> on,
-                                                                   const queue_depths& wanted,
-                                                                   kernel_memory& memory);
+                                                                   const queue_depths& wanted, kernel_memory& memory);
 /// One or the other, for a service. `invalid_argument`: the device has not as many entries.
 [[nodiscard]] result<std::unique_ptr<queue_set>> make_queue_set(gpu_engine engine,
                                                                 const std::shared_ptr<verbs::device>& on,
-                                                                const service_sizes& sizes,
-                                                                kernel_memory& memory,
+                                                                const service_sizes& sizes, kernel_memory& memory,
                                                                 verbs::async_listener* listener);
 
 }  // namespace accel::gpu

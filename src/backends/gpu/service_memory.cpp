@@ -100,8 +100,7 @@ result<void> service_memory::prepare(std::span<const device::detail::send_port> 
         entry.sends.proxied.state = there.proxied_states + i;
         entry.generations = there.generations + std::size_t{i} * sizes_.slots;
         entry.busy = there.busy + std::size_t{i} * sizes_.slots;
-        if (entry.sends.by == device::detail::engine::direct)
-            numbers.put(device::detail::name_of(sends[i]), i);
+        if (entry.sends.by == device::detail::engine::direct) numbers.put(device::detail::name_of(sends[i]), i);
     }
     service_.state = there.state;
     service_.sessions = there.sessions;

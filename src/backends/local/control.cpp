@@ -43,8 +43,7 @@ core::link_description local_link::describe() const {
 result<void> local_link::attach(const core::link_grant& grant, core::nanoseconds) {
     if (role_ == core::link_role::client) return {};
     std::uint64_t key = 0;
-    if (grant.description.size() != sizeof key)
-        return error{status::protocol_error, 0, "no local link description"};
+    if (grant.description.size() != sizeof key) return error{status::protocol_error, 0, "no local link description"};
     std::memcpy(&key, grant.description.data(), sizeof key);
     pair_ = take_pair(key);
     if (!pair_) return error{status::peer_lost, 0, "the client is gone"};
@@ -130,9 +129,9 @@ void local_poller::remove(local_link& gone) noexcept {
 
 bool local_poller::arm() noexcept {
     wakeup_->asleep.store(true, std::memory_order_seq_cst);
-    const bool quiet = !added_pending_.load(std::memory_order_seq_cst) &&
-                       std::none_of(links_.begin(), links_.end(),
-                                    [](const local_link* each) { return each->something_to_take(); });
+    const bool quiet =
+        !added_pending_.load(std::memory_order_seq_cst) &&
+        std::none_of(links_.begin(), links_.end(), [](const local_link* each) { return each->something_to_take(); });
     if (!quiet) wakeup_->asleep.store(false, std::memory_order_relaxed);
     return quiet;
 }

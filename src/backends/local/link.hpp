@@ -26,8 +26,7 @@ class local_link final : public core::link {
     [[nodiscard]] bool close() noexcept override;
     [[nodiscard]] core::recall recalled() noexcept override;
     [[nodiscard]] status deliver(const core::outgoing& message) noexcept override;
-    [[nodiscard]] status deliver_plain(std::uint32_t slot,
-                                       std::span<const std::byte> payload) noexcept override;
+    [[nodiscard]] status deliver_plain(std::uint32_t slot, std::span<const std::byte> payload) noexcept override;
     [[nodiscard]] bool retract(std::uint32_t slot) noexcept override;
     void consumed(std::uint32_t slot) noexcept override;
     [[nodiscard]] core::slot_memory& send() const noexcept override;

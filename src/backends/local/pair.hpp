@@ -57,9 +57,7 @@ class ring {
         const std::uint32_t head = head_.load(std::memory_order_relaxed);
         return head == tail_.load(std::memory_order_acquire) ? nullptr : &entries_[head & mask_];
     }
-    void drop() noexcept {
-        head_.store(head_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
-    }
+    void drop() noexcept { head_.store(head_.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
     /// For the reader: read entries `first` to `last` with `at`, then `drop_until(last)`.
     struct range {
         std::uint32_t first;

@@ -22,8 +22,7 @@ void arrivals::forget(std::uint64_t session_id, const tcp_link& link) noexcept {
 
 result<arrivals::expected> arrivals::claim(const core::data_connection& made) {
     const auto found = expected_.find(made.session_id);
-    if (found == expected_.end())
-        return error{status::unauthorized, 0, "no such session waits for a connection here"};
+    if (found == expected_.end()) return error{status::unauthorized, 0, "no such session waits for a connection here"};
     if (!equal_in_constant_time(found->second.token, made.token))
         return error{status::unauthorized, 0, "its token is not the session's"};
     if (found->second.encrypted != (made.tls != nullptr))

@@ -27,12 +27,11 @@ class tcp_backend final : public core::backend {
             if (made || core::out_of_descriptors(errno))
                 return {true, "kernel TCP sockets; payloads encrypted with TLS 1.3 where keys are used"};
         }
-        return {false, std::string("no TCP socket can be made (") + std::strerror(errno) +
-                           "); check the network namespace"};
+        return {false,
+                std::string("no TCP socket can be made (") + std::strerror(errno) + "); check the network namespace"};
     }
 
-    [[nodiscard]] result<std::unique_ptr<core::poller>> open_poller(
-        const core::poller_options& options) override {
+    [[nodiscard]] result<std::unique_ptr<core::poller>> open_poller(const core::poller_options& options) override {
         return tcp_poller::open(options);
     }
 };

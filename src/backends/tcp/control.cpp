@@ -55,27 +55,21 @@ result<void> tcp_link::attach(const core::link_grant& grant, core::nanoseconds d
 
 result<void> tcp_link::read_wish(const core::link_description& told) {
     client_wish wish;
-    if (told.size() != sizeof wish) {
-        return error{status::protocol_error, 0,
-                     "tcp: the client's description of its data path is malformed"};
-    }
+    if (told.size() != sizeof wish)
+        return error{status::protocol_error, 0, "tcp: the client's description of its data path is malformed"};
     std::memcpy(&wish, told.data(), sizeof wish);
-    if (wish.format != client_wish{}.format || (wish.flags & ~client_wish::encrypted) != 0) {
-        return error{status::version_mismatch, 0,
-                     "tcp: the client describes its data path in a form unknown here"};
-    }
+    if (wish.format != client_wish{}.format || (wish.flags & ~client_wish::encrypted) != 0)
+        return error{status::version_mismatch, 0, "tcp: the client describes its data path in a form unknown here"};
     encrypted_ = (wish.flags & client_wish::encrypted) != 0;
     if (encrypted_ && !poller_.encrypts()) {
-        return error{
-            status::unsupported, 0,
-            "tcp: this server does not encrypt payloads (encrypt=off); set encrypt=off at the client "
-            "as well, or leave it out at the server"};
+        return error{status::unsupported, 0,
+                     "tcp: this server does not encrypt payloads (encrypt=off); set encrypt=off at the client "
+                     "as well, or leave it out at the server"};
     }
     if (!encrypted_ && poller_.has_to_encrypt()) {
-        return error{
-            status::unauthorized, 0,
-            "tcp: this server takes encrypted payloads only (encrypt=required); leave out encrypt=off "
-            "at the client"};
+        return error{status::unauthorized, 0,
+                     "tcp: this server takes encrypted payloads only (encrypt=required); leave out encrypt=off "
+                     "at the client"};
     }
     return {};
 }
@@ -87,8 +81,7 @@ result<void> tcp_link::connect(const core::link_grant& grant, core::nanoseconds 
     data_opening opening(socket->get(), deadline);
     encrypted_ = poller_.encrypts();
     if (encrypted_) {
-        if (auto shaken = opening.encrypt(*poller_.security(), grant.host, {grant.session_id, grant.token});
-            !shaken)
+        if (auto shaken = opening.encrypt(*poller_.security(), grant.host, {grant.session_id, grant.token}); !shaken)
             return shaken;
     }
     if (auto sent = opening.show(grant.session_id, grant.token); !sent) return sent;

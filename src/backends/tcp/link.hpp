@@ -31,8 +31,7 @@ class tcp_link final : public core::link {
     void peer_left() noexcept override { output_ = output::unwanted; }
     [[nodiscard]] bool close() noexcept override;
     [[nodiscard]] status deliver(const core::outgoing& message) noexcept override;
-    [[nodiscard]] status deliver_plain(std::uint32_t slot,
-                                       std::span<const std::byte> payload) noexcept override {
+    [[nodiscard]] status deliver_plain(std::uint32_t slot, std::span<const std::byte> payload) noexcept override {
         return deliver({slot, payload, nullptr, {}});
     }
     [[nodiscard]] bool retract(std::uint32_t slot) noexcept override;

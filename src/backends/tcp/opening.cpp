@@ -23,10 +23,9 @@ error broken(int number) {
     if (number == ETIMEDOUT)
         return {status::timed_out, number,
                 "tcp: the server did not answer the data connection in time; is it overloaded?"};
-    return {
-        status::peer_lost, number,
-        fmt::format("tcp: the server closed the data connection before it answered ({}); its log says why",
-                    number == 0 ? "end of stream" : std::strerror(number))};
+    return {status::peer_lost, number,
+            fmt::format("tcp: the server closed the data connection before it answered ({}); its log says why",
+                        number == 0 ? "end of stream" : std::strerror(number))};
 }
 
 }  // namespace
@@ -120,8 +119,7 @@ result<void> data_opening::hear() {
     if (bytes == 0)
         return error{status::protocol_error, 0,
                      "tcp: the server answered the data connection with a malformed message"};
-    if (auto got = receive(all.subspan(core::data_answer_head_bytes, bytes - core::data_answer_head_bytes));
-        !got)
+    if (auto got = receive(all.subspan(core::data_answer_head_bytes, bytes - core::data_answer_head_bytes)); !got)
         return got;
     return core::decode_data_answer(all.first(bytes));
 }

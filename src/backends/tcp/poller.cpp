@@ -38,8 +38,7 @@ int wait_on(int epoll, std::array<epoll_event, Size>& events, core::nanoseconds 
     constexpr int most = Size;
     if (until == at_once) return ::epoll_wait(epoll, events.data(), most, 0);
     const bool bounded = until != core::never;
-    const core::nanoseconds rest =
-        bounded ? std::max(until - core::now(), core::nanoseconds{0}) : longest_wait;
+    const core::nanoseconds rest = bounded ? std::max(until - core::now(), core::nanoseconds{0}) : longest_wait;
     const timespec left{static_cast<std::time_t>(rest.count() / 1'000'000'000),
                         static_cast<long>(rest.count() % 1'000'000'000)};
     const int count = ::epoll_pwait2(epoll, events.data(), most, bounded ? &left : nullptr, nullptr);
@@ -70,10 +69,8 @@ result<std::unique_ptr<core::poller>> tcp_poller::open(const core::poller_option
 result<std::unique_ptr<core::link>> tcp_poller::open_link(const core::link_config& config) {
     const bool complete = config.send && config.receive && config.send->count() == config.geometry.slots &&
                           config.receive->count() == config.geometry.slots;
-    if (!complete) {
-        return error{status::invalid_argument, 0,
-                     "tcp: a link needs slot memory for all its slots, both ways"};
-    }
+    if (!complete)
+        return error{status::invalid_argument, 0, "tcp: a link needs slot memory for all its slots, both ways"};
     core::link_config own = config;
     own.zerocopy = config.zerocopy || zerocopy_;
     return std::unique_ptr<core::link>(std::make_unique<tcp_link>(*this, own));

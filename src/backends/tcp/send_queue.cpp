@@ -82,8 +82,7 @@ void send_queue::add_piece(send_batch& out, const void* data, std::size_t size) 
     out.pieces[out.count++] = {const_cast<void*>(data), size};
 }
 
-void send_queue::add_head(send_batch& out, std::uint32_t slot, const entry& e,
-                          std::size_t body_bytes) noexcept {
+void send_queue::add_head(send_batch& out, std::uint32_t slot, const entry& e, std::size_t body_bytes) noexcept {
     if (!e.started) {
         add_piece(out, e.header, header_bytes);
         add_piece(out, e.header - e.extension_bytes, e.extension_bytes);
@@ -136,8 +135,7 @@ void send_queue::plan(send_batch& out, std::size_t max_bytes) const noexcept {
             e.started = true;
         } while (e.sent < e.length && room());
     } else {
-        for (std::uint32_t slot = head_; slot != none && !entries_[slot].pinned && room();
-             slot = entries_[slot].next)
+        for (std::uint32_t slot = head_; slot != none && !entries_[slot].pinned && room(); slot = entries_[slot].next)
             add_record(out, slot, entries_[slot]);
     }
     if (record_sent_ > 0) skip(out, record_sent_);

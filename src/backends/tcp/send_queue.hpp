@@ -42,9 +42,7 @@ class send_queue {
     [[nodiscard]] bool mid_record() const noexcept { return record_sent_ > 0; }
     [[nodiscard]] bool busy(std::uint32_t slot) const noexcept { return entries_[slot].queued; }
     /// True while payload bytes that were lent are still to be sent.
-    [[nodiscard]] bool lends(std::uint32_t slot) const noexcept {
-        return entries_[slot].queued && entries_[slot].lent;
-    }
+    [[nodiscard]] bool lends(std::uint32_t slot) const noexcept { return entries_[slot].queued && entries_[slot].lent; }
 
     /// `header`: 64 bytes with extensions in front of them, in slot memory. Precondition: the slot is not
     /// busy.
@@ -84,8 +82,7 @@ class send_queue {
 
     [[nodiscard]] static bool fragmented(const entry& e) noexcept;
     [[nodiscard]] static record next_record(const entry& e) noexcept;
-    static void add_head(send_batch& out, std::uint32_t slot, const entry& e,
-                         std::size_t body_bytes) noexcept;
+    static void add_head(send_batch& out, std::uint32_t slot, const entry& e, std::size_t body_bytes) noexcept;
     static void add_piece(send_batch& out, const void* data, std::size_t size) noexcept;
     static void add_record(send_batch& out, std::uint32_t slot, const entry& e) noexcept;
     static void skip(send_batch& out, std::size_t count) noexcept;

@@ -37,8 +37,7 @@ void stream_reader::redirect(std::uint32_t slot) noexcept {
 }
 
 void stream_reader::consumed(std::uint32_t slot) noexcept {
-    if (kind_ == message_kind::request && places_[slot].state == phase::closed)
-        places_[slot].state = phase::open;
+    if (kind_ == message_kind::request && places_[slot].state == phase::closed) places_[slot].state = phase::open;
 }
 
 std::size_t stream_reader::targets(std::array<iovec, 2>& out) noexcept {
@@ -108,8 +107,7 @@ stream_reader::step stream_reader::read_header() noexcept {
     // Both kinds of header begin with version and kind.
     if (staged() < 2) return step::starved;
     const auto kind = static_cast<message_kind>(staging_[begin_ + 1]);
-    if (kind == message_kind::fragment)
-        return staged() < sizeof(fragment_header) ? step::starved : start_fragment();
+    if (kind == message_kind::fragment) return staged() < sizeof(fragment_header) ? step::starved : start_fragment();
     if (kind != kind_) return step::violation;
     return staged() < sizeof(slot_header) ? step::starved : start_message();
 }

@@ -56,8 +56,7 @@ tls_bytes::write_outcome tls_bytes::write(const send_batch& batch, std::size_t& 
 /// record is encrypted in place. Where one piece ends and the next begins, both are copied together. So a
 /// small message with a lent payload is copied once, and one record in sixteen (a fragment's) of a long
 /// message.
-std::span<const std::byte> tls_bytes::next_record(const send_batch& batch, cursor& at,
-                                                  record_room& room) noexcept {
+std::span<const std::byte> tls_bytes::next_record(const send_batch& batch, cursor& at, record_room& room) noexcept {
     const iovec& first = batch.pieces[at.piece];
     const auto* start = static_cast<const std::byte*>(first.iov_base) + at.offset;
     const std::size_t left = first.iov_len - at.offset;
@@ -128,8 +127,7 @@ void tls_bytes::finish(std::span<const std::byte> last) noexcept {
 // Receiving.
 
 /// OpenSSL decrypts into its own buffer and copies from there: one copy more than on a plain connection.
-tls_bytes::read_outcome tls_bytes::read(std::span<std::byte> into, std::size_t& count,
-                                        bool may_sleep) noexcept {
+tls_bytes::read_outcome tls_bytes::read(std::span<std::byte> into, std::size_t& count, bool may_sleep) noexcept {
     may_sleep_ = may_sleep;
     would_block_ = false;
     if (SSL_read_ex(ssl_, into.data(), into.size(), &count) == 1) {

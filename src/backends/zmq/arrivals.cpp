@@ -38,8 +38,7 @@ status arrival_slots::place(incoming& in, std::span<std::byte>& payload) noexcep
     return status::ok;
 }
 
-status arrival_slots::place_in(std::span<std::byte> target, incoming& in,
-                               std::span<std::byte>& payload) noexcept {
+status arrival_slots::place_in(std::span<std::byte> target, incoming& in, std::span<std::byte>& payload) noexcept {
     arrival* slot = free_slot(in.header);
     if (slot == nullptr) return status::protocol_error;
     slot->occupied = true;

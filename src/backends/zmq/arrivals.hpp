@@ -21,8 +21,7 @@ class arrival_slots {
     /// `protocol_error`: no such slot, too long, or the last message there is not consumed yet.
     [[nodiscard]] status place(incoming& in, std::span<std::byte>& payload) noexcept;
     /// The same, with the payload copied to `target`, which has room for it.
-    [[nodiscard]] status place_in(std::span<std::byte> target, incoming& in,
-                                  std::span<std::byte>& payload) noexcept;
+    [[nodiscard]] status place_in(std::span<std::byte> target, incoming& in, std::span<std::byte>& payload) noexcept;
     void consumed(std::uint32_t slot) noexcept;
 
   private:

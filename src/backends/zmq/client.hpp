@@ -54,8 +54,8 @@ inline constexpr int received_asleep_ms = 10;
 class client_link final : public core::link {
   public:
     /// `keys`: for CURVE; none: PLAIN.
-    client_link(std::shared_ptr<shared_context> zmq, std::shared_ptr<client_hub> hub,
-                std::optional<key_pair> keys, const core::link_config& config);
+    client_link(std::shared_ptr<shared_context> zmq, std::shared_ptr<client_hub> hub, std::optional<key_pair> keys,
+                const core::link_config& config);
     ~client_link() override;
 
     [[nodiscard]] core::link_description describe() const override;
@@ -64,8 +64,7 @@ class client_link final : public core::link {
     [[nodiscard]] bool close() noexcept override;
 
     [[nodiscard]] status deliver(const core::outgoing& message) noexcept override;
-    [[nodiscard]] status deliver_plain(std::uint32_t slot,
-                                       std::span<const std::byte> payload) noexcept override {
+    [[nodiscard]] status deliver_plain(std::uint32_t slot, std::span<const std::byte> payload) noexcept override {
         return deliver({slot, payload, nullptr, {}});
     }
     [[nodiscard]] bool retract(std::uint32_t slot) noexcept override;
@@ -99,8 +98,7 @@ class client_link final : public core::link {
         std::uint32_t generation = 0;
     };
 
-    [[nodiscard]] result<void> open_socket(const server_description& server,
-                                           const core::session_token& token);
+    [[nodiscard]] result<void> open_socket(const server_description& server, const core::session_token& token);
     [[nodiscard]] result<void> connect(const std::string& endpoint, core::nanoseconds deadline);
     [[nodiscard]] bool lose(status why, core::link_event& out) noexcept;
     [[nodiscard]] bool arrive(incoming& in, core::link_event& out) noexcept;
@@ -129,8 +127,7 @@ class client_link final : public core::link {
 
 class client_poller final : public core::poller {
   public:
-    [[nodiscard]] static result<std::unique_ptr<core::poller>> open(std::shared_ptr<shared_context> zmq,
-                                                                    bool insecure);
+    [[nodiscard]] static result<std::unique_ptr<core::poller>> open(std::shared_ptr<shared_context> zmq, bool insecure);
     client_poller(std::shared_ptr<shared_context> zmq, std::shared_ptr<client_hub> hub, bool insecure)
         : zmq_(std::move(zmq)), hub_(std::move(hub)), insecure_(insecure) {}
     ~client_poller() override { hub_->returned->close(); }

@@ -27,32 +27,28 @@ error explain(const monitor_event& event, const std::string& endpoint) {
                             "and while the session lives",
                             endpoint)};
     if (event.what == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL)
-        return {
-            status::protocol_error, 0,
-            fmt::format("what answers at {} is not the data path of our server (ZeroMQ's error {:#x}); is "
-                        "there a proxy in between?",
-                        endpoint, event.value)};
+        return {status::protocol_error, 0,
+                fmt::format("what answers at {} is not the data path of our server (ZeroMQ's error {:#x}); is "
+                            "there a proxy in between?",
+                            endpoint, event.value)};
     if (event.what == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL)
-        return {
-            status::peer_lost, 0,
-            fmt::format("the data path at {} closed the connection in the handshake; the server has ended, "
-                        "is overloaded, or its limit of open files has to be raised",
-                        endpoint)};
+        return {status::peer_lost, 0,
+                fmt::format("the data path at {} closed the connection in the handshake; the server has ended, "
+                            "is overloaded, or its limit of open files has to be raised",
+                            endpoint)};
     return {status::peer_lost, 0,
             fmt::format("the data path at {} is closed; is its port open in the firewall?", endpoint)};
 }
 
 error no_answer(const std::string& endpoint) {
     if (!room_for_descriptors(1)) return out_of_descriptors("this process");
-    return {
-        status::timed_out, 0,
-        fmt::format("the data path at {} did not answer in time; is its port open in the firewall, and has "
-                    "the server file descriptors left (ulimit -n)?",
-                    endpoint)};
+    return {status::timed_out, 0,
+            fmt::format("the data path at {} did not answer in time; is its port open in the firewall, and has "
+                        "the server file descriptors left (ulimit -n)?",
+                        endpoint)};
 }
 
-result<void> wait_for_handshake(socket_monitor& monitor, const std::string& endpoint,
-                                core::nanoseconds deadline) {
+result<void> wait_for_handshake(socket_monitor& monitor, const std::string& endpoint, core::nanoseconds deadline) {
     for (;;) {
         const core::nanoseconds at = core::now();
         if (const auto event = monitor.next()) {
@@ -107,12 +103,10 @@ int client_hub::event_fd() noexcept {
     return epoll_fd_;
 }
 
-result<std::unique_ptr<core::poller>> client_poller::open(std::shared_ptr<shared_context> zmq,
-                                                          bool insecure) {
+result<std::unique_ptr<core::poller>> client_poller::open(std::shared_ptr<shared_context> zmq, bool insecure) {
     auto hub = std::make_shared<client_hub>();
     if (!hub->sound()) return out_of_descriptors("this process");
-    return std::unique_ptr<core::poller>{
-        std::make_unique<client_poller>(std::move(zmq), std::move(hub), insecure)};
+    return std::unique_ptr<core::poller>{std::make_unique<client_poller>(std::move(zmq), std::move(hub), insecure)};
 }
 
 result<std::unique_ptr<core::link>> client_poller::open_link(const core::link_config& config) {

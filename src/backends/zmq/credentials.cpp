@@ -32,11 +32,10 @@ result<key_pair> key_pair::make() {
     const int native = good ? 0 : zmq_errno();
     wipe(std::as_writable_bytes(std::span{secret_text}));
     if (good) return made;
-    return error{
-        status::unsupported, native,
-        fmt::format("ZeroMQ made no keys: {}; it may have been built without CURVE (Debian's libzmq5 "
-                    "has it)",
-                    zmq_strerror(native))};
+    return error{status::unsupported, native,
+                 fmt::format("ZeroMQ made no keys: {}; it may have been built without CURVE (Debian's libzmq5 "
+                             "has it)",
+                             zmq_strerror(native))};
 }
 
 key_pair::key_pair(key_pair&& other) noexcept : public_(other.public_), secret_(other.secret_) {

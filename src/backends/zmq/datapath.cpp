@@ -48,8 +48,7 @@ status client_link::deliver(const core::outgoing& message) noexcept {
     if (!can_send(*frames_, message)) return status::again;
     request& sent = requests_[message.slot];
     sent.response_into = message.response_into;
-    std::memcpy(&sent.generation,
-                config_.send->header(message.slot) + offsetof(core::slot_header, generation),
+    std::memcpy(&sent.generation, config_.send->header(message.slot) + offsetof(core::slot_header, generation),
                 sizeof sent.generation);
     // Only the slots bound the queue, so ZeroMQ refuses only without a connection.
     dry_ = false;
@@ -93,10 +92,8 @@ std::size_t server_poller::take_returned(std::span<core::link_event> out) noexce
     while (count < out.size()) {
         lent_payload* const each = hub_->returned->next();
         if (each == nullptr) break;
-        if (!each->owner->forgotten()) {
-            out[count++] =
-                core::buffer_released_event(static_cast<server_link*>(each->link)->owner(), each->slot);
-        }
+        if (!each->owner->forgotten())
+            out[count++] = core::buffer_released_event(static_cast<server_link*>(each->link)->owner(), each->slot);
         in_flight::settle(*each);
     }
     return count;
@@ -168,8 +165,8 @@ std::size_t client_poller::take_returned(std::span<core::link_event> out) noexce
     while (count < out.size()) {
         lent_payload* const each = hub_->returned->next();
         if (each == nullptr) break;
-        const bool told = !each->owner->forgotten() &&
-                          static_cast<client_link*>(each->link)->on_returned(*each, out[count]);
+        const bool told =
+            !each->owner->forgotten() && static_cast<client_link*>(each->link)->on_returned(*each, out[count]);
         count += told ? 1 : 0;
         in_flight::settle(*each);
     }
@@ -178,9 +175,9 @@ std::size_t client_poller::take_returned(std::span<core::link_event> out) noexce
 
 bool client_link::on_returned(const lent_payload& returned, core::link_event& out) noexcept {
     if (ended_) return false;
-    const auto waits =
-        std::find_if(deferred_.begin(), deferred_.end(),
-                     [&](const core::link_event& response) { return response.header.slot == returned.slot; });
+    const auto waits = std::find_if(deferred_.begin(), deferred_.end(), [&](const core::link_event& response) {
+        return response.header.slot == returned.slot;
+    });
     if (waits == deferred_.end()) {
         out = core::buffer_released_event(config_.owner, returned.slot);
         return true;
@@ -262,9 +259,8 @@ bool client_poller::arm() noexcept {
     // If nobody sleeps on the descriptor, `sleep` comes next and looks itself.
     const bool looks = hub_->watched();
     const bool quiet = hub_->returned->empty() &&
-                       std::all_of(hub_->active.begin(), hub_->active.end(), [looks](client_link* each) {
-                           return looks ? each->quiet() : !each->gone();
-                       });
+                       std::all_of(hub_->active.begin(), hub_->active.end(),
+                                   [looks](client_link* each) { return looks ? each->quiet() : !each->gone(); });
     if (!quiet) hub_->returned->disarm();
     return quiet;
 }

@@ -52,8 +52,7 @@ bool split(std::span<const std::byte> bytes, Layout& front, std::optional<curve_
 }
 
 error unknown(const char* who) {
-    return {status::protocol_error, 0,
-            std::string{"the "} + who + " described its zmq data path in an unknown way"};
+    return {status::protocol_error, 0, std::string{"the "} + who + " described its zmq data path in an unknown way"};
 }
 
 }  // namespace
@@ -86,9 +85,8 @@ result<server_description> parse_server(std::span<const std::byte> bytes) {
 }
 
 error mixed_keys() {
-    return {
-        status::unauthorized, 0,
-        "one end of the zmq data path uses keys and the other does not; ask both for insecure, or neither"};
+    return {status::unauthorized, 0,
+            "one end of the zmq data path uses keys and the other does not; ask both for insecure, or neither"};
 }
 
 }  // namespace accel::zmq

@@ -41,16 +41,14 @@ namespace {
 bool can_send(in_flight& frames, const core::outgoing& message) noexcept {
     const lent_payload& slot = frames.lent(message.slot);
     return slot.frames.load(std::memory_order_acquire) == 0 &&
-           (message.region == nullptr ||
-            slot.now.load(std::memory_order_acquire) == lent_payload::state::idle);
+           (message.region == nullptr || slot.now.load(std::memory_order_acquire) == lent_payload::state::idle);
 }
 
-bool send_message(void* socket, in_flight& frames, const core::slot_memory& memory,
-                  const core::outgoing& message, bool tell) noexcept {
+bool send_message(void* socket, in_flight& frames, const core::slot_memory& memory, const core::outgoing& message,
+                  bool tell) noexcept {
     std::byte* const header = memory.header(message.slot);
     std::uint16_t extension_bytes = 0;
-    std::memcpy(&extension_bytes, header + offsetof(core::slot_header, extension_bytes),
-                sizeof extension_bytes);
+    std::memcpy(&extension_bytes, header + offsetof(core::slot_header, extension_bytes), sizeof extension_bytes);
     const bool extended = extension_bytes > 0;
     const bool lent = message.region != nullptr && !message.payload.empty();
     lent_payload& slot = frames.lent(message.slot);
@@ -58,13 +56,11 @@ bool send_message(void* socket, in_flight& frames, const core::slot_memory& memo
     if (lent) {
         // The payload behind it is counted.
         if (!send_copy(socket, header, core::header_bytes, true)) return false;
-        slot.now.store(tell ? lent_payload::state::wanted : lent_payload::state::held,
-                       std::memory_order_relaxed);
+        slot.now.store(tell ? lent_payload::state::wanted : lent_payload::state::held, std::memory_order_relaxed);
         if (tell) frames.list().expect();
         frames.enter(slot);
         auto* data = const_cast<std::byte*>(message.payload.data());  // ZeroMQ does not write there
-        if (!send_frame(socket, data, message.payload.size(), in_flight::free_lent, &slot, extended))
-            return false;
+        if (!send_frame(socket, data, message.payload.size(), in_flight::free_lent, &slot, extended)) return false;
     } else {
         frames.enter(slot);
         const std::size_t size = core::header_bytes + message.payload.size();

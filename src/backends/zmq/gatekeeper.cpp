@@ -22,17 +22,7 @@ namespace accel::zmq {
 namespace {
 
 // The frames of a request, behind one another.
-enum frame : std::size_t {
-    version,
-    request_id,
-    domain,
-    address,
-    identity,
-    mechanism,
-    name,
-    password,
-    frames
-};
+enum frame : std::size_t { version, request_id, domain, address, identity, mechanism, name, password, frames };
 
 struct zap_request {
     std::array<message_part, frames> part;
@@ -131,8 +121,7 @@ class gatekeeper::impl {
         if (!keyed && request.text(mechanism) != "PLAIN") return false;
         const std::scoped_lock lock{mutex_};
         const auto found = expected_.find(entry_of(request.text(domain), keyed, request.text(name)));
-        if (found == expected_.end() || (!keyed && !same_token(found->second, request.text(password))))
-            return false;
+        if (found == expected_.end() || (!keyed && !same_token(found->second, request.text(password)))) return false;
         erase(found);
         return true;
     }

@@ -19,8 +19,7 @@ void release_list::push(lent_payload& returned) noexcept {
     lent_payload* head = head_.load(std::memory_order_relaxed);
     do {
         returned.next = head;
-    } while (
-        !head_.compare_exchange_weak(head, &returned, std::memory_order_seq_cst, std::memory_order_relaxed));
+    } while (!head_.compare_exchange_weak(head, &returned, std::memory_order_seq_cst, std::memory_order_relaxed));
     if (armed_.load(std::memory_order_seq_cst) && armed_.exchange(false, std::memory_order_seq_cst)) wake();
     if (closed_.load(std::memory_order_seq_cst)) settle_all();
 }
@@ -71,8 +70,8 @@ void release_list::wake() noexcept {
     signalled_.store(true, std::memory_order_release);
 }
 
-in_flight::in_flight(std::uint32_t slots, std::shared_ptr<core::slot_memory> memory,
-                     std::shared_ptr<release_list> list, void* link)
+in_flight::in_flight(std::uint32_t slots, std::shared_ptr<core::slot_memory> memory, std::shared_ptr<release_list> list,
+                     void* link)
     : memory_(std::move(memory)), list_(std::move(list)), lent_(slots) {
     for (std::uint32_t i = 0; i < slots; ++i) {
         lent_[i].slot = i;

@@ -131,8 +131,8 @@ class in_flight {
     [[nodiscard]] bool forgotten() const noexcept { return forgotten_; }
 
   private:
-    in_flight(std::uint32_t slots, std::shared_ptr<core::slot_memory> memory,
-              std::shared_ptr<release_list> list, void* link);
+    in_flight(std::uint32_t slots, std::shared_ptr<core::slot_memory> memory, std::shared_ptr<release_list> list,
+              void* link);
     ~in_flight() = default;
     void leave() noexcept;
     /// Of a frame; the last thing that is done with it.

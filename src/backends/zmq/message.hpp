@@ -30,8 +30,7 @@ struct client_identity {
 };
 static_assert(sizeof(client_identity) == 24);
 
-[[nodiscard]] inline client_identity identity_of(std::uint32_t index,
-                                                 std::span<const std::byte, 16> token) noexcept {
+[[nodiscard]] inline client_identity identity_of(std::uint32_t index, std::span<const std::byte, 16> token) noexcept {
     client_identity identity;
     identity.index = index;
     std::memcpy(identity.token, token.data(), token.size());
@@ -96,8 +95,7 @@ struct incoming {
 
 /// Reads the message that begins on `socket`, whole, and checks its shape. False: nothing there. `verdict` is
 /// not `ok` if no correct peer of `kind` sends this.
-[[nodiscard]] bool receive_message(void* socket, core::message_kind kind, incoming& in,
-                                   status& verdict) noexcept;
+[[nodiscard]] bool receive_message(void* socket, core::message_kind kind, incoming& in, status& verdict) noexcept;
 
 /// The same for a message whose first frame is in `in.body` already.
 void receive_rest_of_message(void* socket, core::message_kind kind, incoming& in, status& verdict) noexcept;

@@ -16,9 +16,8 @@ struct monitor_event {
     std::uint32_t value = 0;
 };
 
-inline constexpr int handshake_failures = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
-                                          ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
-                                          ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+inline constexpr int handshake_failures =
+    ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
 
 /// The events of another socket. Destroyed before the socket it watches.
 class socket_monitor {

@@ -100,8 +100,7 @@ class server_link final : public core::link {
     [[nodiscard]] bool close() noexcept override;
 
     [[nodiscard]] status deliver(const core::outgoing& message) noexcept override;
-    [[nodiscard]] status deliver_plain(std::uint32_t slot,
-                                       std::span<const std::byte> payload) noexcept override {
+    [[nodiscard]] status deliver_plain(std::uint32_t slot, std::span<const std::byte> payload) noexcept override {
         return deliver({slot, payload, nullptr, {}});
     }
     [[nodiscard]] bool retract(std::uint32_t slot) noexcept override { return frames_->want(slot); }
@@ -133,8 +132,8 @@ class server_link final : public core::link {
 
 class server_poller final : public core::poller {
   public:
-    [[nodiscard]] static result<std::unique_ptr<core::poller>> open(
-        const std::shared_ptr<shared_context>& zmq, const core::poller_options& options);
+    [[nodiscard]] static result<std::unique_ptr<core::poller>> open(const std::shared_ptr<shared_context>& zmq,
+                                                                    const core::poller_options& options);
     explicit server_poller(std::shared_ptr<server_hub> hub) : hub_(std::move(hub)) {}
     ~server_poller() override { hub_->stop(); }
 

@@ -36,11 +36,10 @@ result<address_list> addresses_of(const std::string& name, bool to_bind) {
     addrinfo* found = nullptr;
     const int failure = ::getaddrinfo(name.c_str(), nullptr, &hints, &found);
     if (failure == 0) return address_list{found};
-    if (failure == EAI_SYSTEM && (errno == EMFILE || errno == ENFILE))
-        return out_of_descriptors("this process");
-    return error{status::invalid_argument, failure,
-                 fmt::format("the host name '{}' has no address: {}; check its spelling", name,
-                             ::gai_strerror(failure))};
+    if (failure == EAI_SYSTEM && (errno == EMFILE || errno == ENFILE)) return out_of_descriptors("this process");
+    return error{
+        status::invalid_argument, failure,
+        fmt::format("the host name '{}' has no address: {}; check its spelling", name, ::gai_strerror(failure))};
 }
 
 const addrinfo& preferred(const addrinfo& first) noexcept {
@@ -140,10 +139,9 @@ result<std::string> tcp_endpoint(const std::string& host, std::uint16_t port, bo
     if (!found) return found.error();
     const addrinfo& chosen = preferred(**found);
     std::array<char, NI_MAXHOST> numeric{};
-    if (::getnameinfo(chosen.ai_addr, chosen.ai_addrlen, numeric.data(), numeric.size(), nullptr, 0,
-                      NI_NUMERICHOST) != 0)
-        return error{status::invalid_argument, 0,
-                     fmt::format("the host name '{}' has no numeric address", name)};
+    if (::getnameinfo(chosen.ai_addr, chosen.ai_addrlen, numeric.data(), numeric.size(), nullptr, 0, NI_NUMERICHOST) !=
+        0)
+        return error{status::invalid_argument, 0, fmt::format("the host name '{}' has no numeric address", name)};
     return chosen.ai_family == AF_INET6 ? fmt::format("tcp://[{}]:{}", numeric.data(), port_text)
                                         : fmt::format("tcp://{}:{}", numeric.data(), port_text);
 }

@@ -42,8 +42,7 @@ completion_room channel_calls::hand_out(completion_room out) noexcept {
     return out;
 }
 
-void channel_calls::end_early(channel_slot& slot, status why, nanoseconds at,
-                              const channel_lifecycle& over) noexcept {
+void channel_calls::end_early(channel_slot& slot, status why, nanoseconds at, const channel_lifecycle& over) noexcept {
     slot.fail(why, at);
     const std::uint32_t index = slot.content.id.slot;
     const bool copied = slot.staged && staging_.abandon(slot);
@@ -59,8 +58,7 @@ bool channel_calls::expire(nanoseconds at, const channel_lifecycle& over) noexce
     bool overdue = false;
     for (channel_slot& slot : slots_.all()) {
         if (slot.state == slot_state::settling && slot.deadline <= at) overdue = true;
-        if (slot.state == slot_state::in_flight && slot.deadline <= at)
-            end_early(slot, status::timed_out, at, over);
+        if (slot.state == slot_state::in_flight && slot.deadline <= at) end_early(slot, status::timed_out, at, over);
         const bool open = slot.state == slot_state::in_flight || slot.state == slot_state::settling;
         if (open) next = std::min(next, slot.deadline);
     }
@@ -107,9 +105,8 @@ void channel_calls::consumed(channel_slot& slot, channel_lifecycle& over) noexce
 }
 
 bool channel_calls::hold_responses(std::uint32_t epoch) const noexcept {
-    return std::ranges::any_of(slots_.all(), [epoch](const channel_slot& slot) {
-        return slot.holds_response && slot.epoch == epoch;
-    });
+    return std::ranges::any_of(
+        slots_.all(), [epoch](const channel_slot& slot) { return slot.holds_response && slot.epoch == epoch; });
 }
 
 channel_statistics channel_calls::statistics() const noexcept {

@@ -25,8 +25,7 @@ constexpr nanoseconds release_grace = std::chrono::milliseconds{1'100};
 }  // namespace
 
 result<std::unique_ptr<channel_core>> channel_core::connect(std::shared_ptr<context_state> context,
-                                                            std::string_view uri,
-                                                            const channel_options& options) {
+                                                            std::string_view uri, const channel_options& options) {
     auto request = prepare_connection(std::move(context), uri, options);
     if (!request) return request.error();
     auto made = open_connection(*request);
@@ -58,8 +57,7 @@ status channel_core::submit(call_id id, std::size_t length, const submit_options
         return bad;
     const std::span<const std::byte> payload{slot->header + header_bytes, length};
     if (is_staged(options.response_into, true)) [[unlikely]]
-        return submit_staged(*slot, {id.slot, payload, nullptr, options.response_into}, {false, true},
-                             options);
+        return submit_staged(*slot, {id.slot, payload, nullptr, options.response_into}, {false, true}, options);
     return submit_payload(*slot, payload, nullptr, options);
 }
 
@@ -70,8 +68,8 @@ status channel_core::submit(call_id id, slice payload, const submit_options& opt
     if (payload.region()->inherited()) return status::invalid_state;
     const staged_parts staged{is_staged(payload, false), is_staged(options.response_into, true)};
     if (staged.payload || staged.response)
-        return submit_staged(*slot, {id.slot, payload.bytes(), payload.region(), options.response_into},
-                             staged, options);
+        return submit_staged(*slot, {id.slot, payload.bytes(), payload.region(), options.response_into}, staged,
+                             options);
     return submit_payload(*slot, payload.bytes(), payload.region(), options);
 }
 
@@ -95,8 +93,7 @@ inline bool channel_core::is_staged(slice lent, bool written) const noexcept {
 [[gnu::always_inline]] inline void channel_core::stamp(channel_slot& slot, std::size_t length,
                                                        const submit_options& options) const noexcept {
     const nanoseconds submitted = now();
-    const nanoseconds timeout =
-        options.timeout > nanoseconds{0} ? options.timeout : request_.options.call_timeout;
+    const nanoseconds timeout = options.timeout > nanoseconds{0} ? options.timeout : request_.options.call_timeout;
     const nanoseconds deadline = timeout >= never - submitted ? never : submitted + timeout;
     slot.submitted = submitted;
     slot.deadline = deadline;
@@ -122,9 +119,7 @@ inline bool channel_core::is_staged(slice lent, bool written) const noexcept {
     stamp(slot, payload.size(), options);
     const bool lends = lent != nullptr || !options.response_into.empty();
     const bool waits = calls_.has_detours() && !calls_.backlog().empty();
-    const auto message = [&]() -> outgoing {
-        return {slot.content.id.slot, payload, lent, options.response_into};
-    };
+    const auto message = [&]() -> outgoing { return {slot.content.id.slot, payload, lent, options.response_into}; };
     const status sent = waits   ? status::again
                         : lends ? life_.path().deliver(message())
                                 : life_.path().deliver_plain(slot.content.id.slot, payload);
@@ -149,8 +144,7 @@ inline bool channel_core::is_staged(slice lent, bool written) const noexcept {
     return status::ok;
 }
 
-[[gnu::noinline]] status channel_core::submit_staged(channel_slot& slot, const outgoing& message,
-                                                     staged_parts staged,
+[[gnu::noinline]] status channel_core::submit_staged(channel_slot& slot, const outgoing& message, staged_parts staged,
                                                      const submit_options& options) noexcept {
     channel_staging& staging = calls_.staging();
     if (const status bad = staging.prepare(message, staged); bad != status::ok) return bad;
@@ -159,8 +153,7 @@ inline bool channel_core::is_staged(slice lent, bool written) const noexcept {
     if (staged.payload) {
         staging.copy_out(slot);
     } else {
-        const status sent =
-            link_takes_calls() ? staging.deliver(slot, life_.path(), life_.epoch()) : status::again;
+        const status sent = link_takes_calls() ? staging.deliver(slot, life_.path(), life_.epoch()) : status::again;
         if (sent != status::ok && sent != status::again && !doubt(sent)) return life_.loss();
         if (sent != status::ok) staging.wait_for_link(slot);
     }
@@ -356,10 +349,9 @@ template <class Done>
 void channel_core::spin_then_sleep(nanoseconds deadline, Done done) noexcept {
     const poll_mode mode = request_.options.poll;
     const nanoseconds start = now_;
-    const nanoseconds spin_end = mode == poll_mode::busy ? deadline
-                                 : mode == poll_mode::adaptive
-                                     ? std::min(deadline, start + request_.options.spin)
-                                     : start;
+    const nanoseconds spin_end = mode == poll_mode::busy       ? deadline
+                                 : mode == poll_mode::adaptive ? std::min(deadline, start + request_.options.spin)
+                                                               : start;
     spinner_.restart();
     while (!done() && now_ < deadline) {
         if (now_ < spin_end)
@@ -513,14 +505,12 @@ error failed_call(const channel& target, status why, std::size_t length) {
                 fmt::format("the request has {} bytes, this channel takes {}; raise request_bytes", length,
                             target.max_request_bytes())};
     }
-    if (why == status::again)
-        return {why, 0, "no free slot; poll and release completed calls, or raise slots"};
+    if (why == status::again) return {why, 0, "no free slot; poll and release completed calls, or raise slots"};
     return {why, 0, fmt::format("the call was not sent: {}", to_string(why))};
 }
 
 error failed_answer(const completion& content) {
-    const std::string_view text(reinterpret_cast<const char*>(content.response.data()),
-                                content.response.size());
+    const std::string_view text(reinterpret_cast<const char*>(content.response.data()), content.response.size());
     const std::string_view separator = text.empty() ? "" : ": ";
     return {content.status, static_cast<int>(content.code),
             fmt::format("{}{}{}", to_string(content.status), separator, text)};
@@ -547,8 +537,7 @@ result<response> channel::call(std::span<const std::byte> request, const submit_
     return response{core_.get(), content};
 }
 
-response::response(core::channel_core* owner, const completion& content) noexcept
-    : owner_(owner), content_(content) {}
+response::response(core::channel_core* owner, const completion& content) noexcept : owner_(owner), content_(content) {}
 response::response(response&& other) noexcept
     : owner_(std::exchange(other.owner_, nullptr)), content_(other.content_) {}
 response& response::operator=(response&& other) noexcept {

@@ -53,8 +53,7 @@ class channel_core {
 
   private:
     // Sending.
-    status check_submit(const channel_slot* slot, std::size_t length,
-                        const submit_options& options) const noexcept;
+    status check_submit(const channel_slot* slot, std::size_t length, const submit_options& options) const noexcept;
     [[nodiscard]] bool is_staged(slice lent, bool written) const noexcept;
     void stamp(channel_slot& slot, std::size_t length, const submit_options& options) const noexcept;
     status submit_payload(channel_slot& slot, std::span<const std::byte> payload, const region_state* lent,

@@ -18,8 +18,7 @@ constexpr nanoseconds closing_interval = std::chrono::milliseconds{1};
 
 }  // namespace
 
-channel_lifecycle::channel_lifecycle(const connect_request& request, channel_connection made,
-                                     event_set& wakeups)
+channel_lifecycle::channel_lifecycle(const connect_request& request, channel_connection made, event_set& wakeups)
     : request_(request), wakeups_(wakeups) {
     if (request_.options.reconnect) {
         reconnector_ = std::make_unique<reconnector>(request_);
@@ -105,8 +104,7 @@ void channel_lifecycle::sleep(nanoseconds until, int copies) noexcept {
         return sleep_on({&told, 1}, until);
     }
     if (state_ != state::connected) {
-        std::array<pollfd, 2> fds{
-            {{reconnector_ ? reconnector_->event_fd() : -1, POLLIN, 0}, {copies, POLLIN, 0}}};
+        std::array<pollfd, 2> fds{{{reconnector_ ? reconnector_->event_fd() : -1, POLLIN, 0}, {copies, POLLIN, 0}}};
         return sleep_on(fds, until);
     }
     if (copies >= 0) {

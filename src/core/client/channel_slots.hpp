@@ -53,8 +53,7 @@ struct alignas(64) channel_slot {
         content.timeline.total = at - submitted;
     }
     /// Writes the completion of an answered call: all of it, whatever was there.
-    void fill(completion& out, const link_event& event, nanoseconds at,
-              nanoseconds clock_offset) const noexcept;
+    void fill(completion& out, const link_event& event, nanoseconds at, nanoseconds clock_offset) const noexcept;
 };
 
 /// A difference of clocks of two hosts may come out below zero.

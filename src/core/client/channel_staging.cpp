@@ -26,8 +26,7 @@ status channel_staging::prepare_stream(std::uint32_t slot, accelerator_device& g
         copies_ = std::make_unique<gpu_staging>(slots_.count(), copied_.get());
         for (slot_memory* slots : {request_.requests.get(), request_.responses.get()}) {
             const auto pinned = slots->pin(request_.context->gpus());
-            if (!pinned)
-                log().warn("copies from and to {} will be slow: {}", gpu.name(), pinned.error().message);
+            if (!pinned) log().warn("copies from and to {} will be slow: {}", gpu.name(), pinned.error().message);
         }
     }
     return copies_->prepare(slot, gpu);
@@ -59,8 +58,7 @@ void channel_staging::copy_out(channel_slot& slot) noexcept {
 status channel_staging::deliver(channel_slot& slot, link& path, std::uint32_t epoch) noexcept {
     staged_call& call = (*copies_)[slot.content.id.slot];
     const outgoing& message = call.message;
-    const status sent =
-        message.lends() ? path.deliver(message) : path.deliver_plain(message.slot, message.payload);
+    const status sent = message.lends() ? path.deliver(message) : path.deliver_plain(message.slot, message.payload);
     if (sent != status::ok) return sent;
     call.phase = staging_phase::away;
     slot.set_delivered(message, epoch);
@@ -129,8 +127,7 @@ bool channel_staging::on_response(channel_slot& slot, const link_event& event, n
         slots_.finish(slot);
         return true;
     }
-    copies_->start(slot.content.id.slot, staging_phase::copying_in, into.data(), event.payload.data(),
-                   into.size());
+    copies_->start(slot.content.id.slot, staging_phase::copying_in, into.data(), event.payload.data(), into.size());
     return true;
 }
 

@@ -38,44 +38,40 @@ result<void> check_encryption(const connect_request& request) {
     const backend* named = request.context->find_backend(request.peer.scheme);
     const bool required = request.options.security.encrypt == encryption::required;
     if (named == nullptr || !required || !would_be_plain(request, *named)) return {};
-    return error{
-        status::unsupported, 0,
-        fmt::format("{} cannot encrypt payloads, and encrypt=required asks for it; connect by tcp or "
-                    "zmq, or leave out encrypt=required",
-                    request.peer.scheme)};
+    return error{status::unsupported, 0,
+                 fmt::format("{} cannot encrypt payloads, and encrypt=required asks for it; connect by tcp or "
+                             "zmq, or leave out encrypt=required",
+                             request.peer.scheme)};
 }
 
 /// Takes the server's best offer that this machine can use too, and says what became of the better ones.
 result<std::string> choose_scheme(connect_request& request) {
-    auto offers =
-        request.context->control().query_offers(request.peer.host, request.peer.port, request.security,
-                                                deadline_after(request.options.connect_timeout));
+    auto offers = request.context->control().query_offers(request.peer.host, request.peer.port, request.security,
+                                                          deadline_after(request.options.connect_timeout));
     if (!offers) return offers.error();
     std::string passed_over;
     for (const auto& each : request.context->backends()) {
         for (const std::string& offer : *offers) {
             const std::string name = in_process::accepted_name(offer);
             const bool stands_in = can_stand_in(*each, request.context->find_backend(offer));
-            if (offer != each->scheme() && !stands_in && !(each->scheme() == "local" && !name.empty()))
-                continue;
+            if (offer != each->scheme() && !stands_in && !(each->scheme() == "local" && !name.empty())) continue;
             if (would_be_plain(request, *each)) {
-                passed_over += fmt::format("; not {}: it cannot encrypt payloads (encrypt=off allows it)",
-                                           each->scheme());
+                passed_over +=
+                    fmt::format("; not {}: it cannot encrypt payloads (encrypt=off allows it)", each->scheme());
                 continue;
             }
             auto [usable, reason] = each->probe();
             if (usable) {
-                request.why = fmt::format("{}: best of what both ends offer ({}){}", each->scheme(), reason,
-                                          passed_over);
+                request.why =
+                    fmt::format("{}: best of what both ends offer ({}){}", each->scheme(), reason, passed_over);
                 if (!name.empty()) request.peer.host = name;
                 return std::string{each->scheme()};
             }
             passed_over += fmt::format("; not {}: {}", each->scheme(), reason);
         }
     }
-    return error{
-        status::unsupported, 0,
-        fmt::format("{} and this machine have no scheme in common{}", request.peer.text(), passed_over)};
+    return error{status::unsupported, 0,
+                 fmt::format("{} and this machine have no scheme in common{}", request.peer.text(), passed_over)};
 }
 
 session_request describe_request(const connect_request& request, const connection& path) {
@@ -92,8 +88,8 @@ result<session_grant> ask_server(const connect_request& request, const connectio
                                  const std::shared_ptr<session_watch>& watch, nanoseconds deadline) {
     const session_request wanted = describe_request(request, path);
     if (request.security == nullptr) return in_process::open_session(request.peer.host, wanted);
-    return request.context->control().open_session(request.peer.host, request.peer.port, request.security,
-                                                   wanted, watch, deadline);
+    return request.context->control().open_session(request.peer.host, request.peer.port, request.security, wanted,
+                                                   watch, deadline);
 }
 
 poller_options source_options(const connect_request& request) {
@@ -190,13 +186,11 @@ result<channel_connection> open_connection(const connect_request& request) {
     auto path = made.events->open_link(config);
     if (!path) return path.error();
     made.path = std::move(*path);
-    if (auto opened = open_session(request, *made.path, made.session, deadline); !opened)
-        return opened.error();
+    if (auto opened = open_session(request, *made.path, made.session, deadline); !opened) return opened.error();
     return made;
 }
 
-result<kernel_connection> open_kernel_connection(const connect_request& request,
-                                                 const kernel_options& kernels) {
+result<kernel_connection> open_kernel_connection(const connect_request& request, const kernel_options& kernels) {
     const nanoseconds deadline = deadline_after(request.options.connect_timeout);
     auto chosen = usable_backend(*request.context, request.peer.scheme);
     if (!chosen) return chosen.error();
@@ -208,8 +202,7 @@ result<kernel_connection> open_kernel_connection(const connect_request& request,
     auto path = made.events->open_connection(client_config(request));
     if (!path) return path.error();
     made.path = std::move(*path);
-    if (auto opened = open_session(request, *made.path, made.session, deadline); !opened)
-        return opened.error();
+    if (auto opened = open_session(request, *made.path, made.session, deadline); !opened) return opened.error();
     return made;
 }
 

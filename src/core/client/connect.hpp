@@ -52,12 +52,10 @@ using channel_connection = established<poller, link>;
 using kernel_connection = established<kernel_client, connection>;
 
 /// Reads the URI, loads keys and resolves `auto`.
-[[nodiscard]] result<connect_request> resolve_connection(std::shared_ptr<context_state> context,
-                                                         std::string_view text,
+[[nodiscard]] result<connect_request> resolve_connection(std::shared_ptr<context_state> context, std::string_view text,
                                                          const channel_options& options);
 /// The same, and makes the slots of a channel of the host's.
-[[nodiscard]] result<connect_request> prepare_connection(std::shared_ptr<context_state> context,
-                                                         std::string_view text,
+[[nodiscard]] result<connect_request> prepare_connection(std::shared_ptr<context_state> context, std::string_view text,
                                                          const channel_options& options);
 
 /// Opens a session and its data path, within `connect_timeout`.

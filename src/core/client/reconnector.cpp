@@ -69,8 +69,8 @@ void reconnector::run() {
             backoff = std::min(backoff * 2, request_.options.backoff_max);
             log()
                 .limited(request_.peer.host)
-                .info("connecting to {} again in {} ms: {}", request_.peer.text(),
-                      backoff.count() / 1'000'000, made.error().message);
+                .info("connecting to {} again in {} ms: {}", request_.peer.text(), backoff.count() / 1'000'000,
+                      made.error().message);
         }
     }
 }

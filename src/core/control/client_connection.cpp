@@ -200,9 +200,9 @@ void client_connection::on_broken() {
     const tls_stream* tls = stream_.tls();
     const bool keys = tls != nullptr && tls->refused();
     if (keys)
-        return refuse({status::unauthorized, 0,
-                       fmt::format("the server at {} and this client do not let each other in: {}", name(),
-                                   tls->failure())});
+        return refuse(
+            {status::unauthorized, 0,
+             fmt::format("the server at {} and this client do not let each other in: {}", name(), tls->failure())});
     closed_unheard_ = closed_unheard_ || server_timeout_ == nanoseconds{0};
     lose(status::peer_lost);
 }
@@ -220,10 +220,9 @@ void client_connection::receive() {
         if (state_ != state::ready) return;
     }
     if (stream_.violated())
-        return refuse({status::protocol_error, 0,
-                       fmt::format("what listens at {} does not speak this protocol", name())});
-    if (read == control_stream::outcome::closed || read == control_stream::outcome::failed)
-        return on_broken();
+        return refuse(
+            {status::protocol_error, 0, fmt::format("what listens at {} does not speak this protocol", name())});
+    if (read == control_stream::outcome::closed || read == control_stream::outcome::failed) return on_broken();
     more_ = read == control_stream::outcome::ok && stream_.holds_input();
 }
 
@@ -232,9 +231,9 @@ void client_connection::on_malformed(std::span<const std::byte> bytes, const err
     log().limited(address_.host).warn("dropped a control message of {}: {}", name(), why.message);
     const auto call = take_call(answer_of_malformed(bytes));
     if (call != nullptr)
-        call->complete(error{
-            status::protocol_error, 0,
-            fmt::format("the server at {} answered with a malformed message: {}", name(), why.message)});
+        call->complete(
+            error{status::protocol_error, 0,
+                  fmt::format("the server at {} answered with a malformed message: {}", name(), why.message)});
 }
 
 void client_connection::send(const control_message& message) {
@@ -303,9 +302,8 @@ void client_connection::on_welcome(const control_message& message, const welcome
     const session_request& asked = *call->session;
     if (const std::string wrong = unsound(asked, grant); !wrong.empty()) {
         send({0, goodbye{grant.session_id, status::protocol_error}});
-        call->complete(
-            error{status::protocol_error, 0,
-                  fmt::format("the server at {} granted {} that were not asked for", name(), wrong)});
+        call->complete(error{status::protocol_error, 0,
+                             fmt::format("the server at {} granted {} that were not asked for", name(), wrong)});
         return;
     }
     const boot_identity unknown{};
@@ -330,8 +328,7 @@ void client_connection::on_goodbye(const goodbye& body) {
 void client_connection::update_clock(const clock_stamps& stamps, nanoseconds received) {
     clock_.add(stamps, received);
     const auto offset = clock_.offset().count();
-    for (auto& [id, session] : sessions_)
-        session.watch->clock_offset_ns.store(offset, std::memory_order_relaxed);
+    for (auto& [id, session] : sessions_) session.watch->clock_offset_ns.store(offset, std::memory_order_relaxed);
 }
 
 void client_connection::fail_calls(const error& why) {
@@ -348,13 +345,11 @@ error client_connection::wrong_answer() const {
 error client_connection::no_answer() const {
     if (closed_unheard_)
         return {status::overloaded, 0,
-                fmt::format(
-                    "the server at {} closes each connection before it answers: it may have too many, or no "
-                    "descriptor left; its log says why",
-                    name())};
-    const char* advice = state_ == state::ready
-                             ? "it took the connection but did not answer in time; is it overloaded?"
-                             : "start it, or check host, port and firewall";
+                fmt::format("the server at {} closes each connection before it answers: it may have too many, or no "
+                            "descriptor left; its log says why",
+                            name())};
+    const char* advice = state_ == state::ready ? "it took the connection but did not answer in time; is it overloaded?"
+                                                : "start it, or check host, port and firewall";
     return {status::timed_out, 0, fmt::format("no server answered at {}: {}", name(), advice)};
 }
 

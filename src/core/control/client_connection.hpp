@@ -35,8 +35,7 @@ class waiting_call {
   public:
     using answer = std::variant<session_grant, std::vector<std::string>, error>;
 
-    waiting_call(std::optional<session_request> request, std::shared_ptr<session_watch> told_of_end,
-                 nanoseconds until)
+    waiting_call(std::optional<session_request> request, std::shared_ptr<session_watch> told_of_end, nanoseconds until)
         : session(std::move(request)), watch(std::move(told_of_end)), deadline(until) {}
 
     /// False: the caller has given up.

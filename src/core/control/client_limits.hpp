@@ -49,9 +49,7 @@ class handshake_limits {
     handshake_limits(std::uint32_t burst, std::uint32_t per_second)
         : burst_(burst), per_second_(per_second), others_(burst, per_second) {}
 
-    [[nodiscard]] bool take(const std::string& address, nanoseconds at) {
-        return bucket_of(address, at).take(at);
-    }
+    [[nodiscard]] bool take(const std::string& address, nanoseconds at) { return bucket_of(address, at).take(at); }
 
   private:
     static constexpr std::size_t max_addresses = 4096;

@@ -94,8 +94,7 @@ void control_server::impl::make_room(const std::string& address) {
     if (oldest == nullptr) return;
     log()
         .limited(oldest->client.address)
-        .warn("too many connections have not said what they are for; closed the oldest of {}",
-              oldest->client.text());
+        .warn("too many connections have not said what they are for; closed the oldest of {}", oldest->client.text());
     drop(*oldest);
 }
 
@@ -196,8 +195,8 @@ void control_server::impl::shake_hands(server_connection& which) {
     const std::string name = tls.peer_name();
     log()
         .limited(which.client.address)
-        .warn("refused {}{}{}: {}; add its public key to authorized_keys if it should connect",
-              which.client.text(), name.empty() ? "" : ", which shows ", name, tls.failure());
+        .warn("refused {}{}{}: {}; add its public key to authorized_keys if it should connect", which.client.text(),
+              name.empty() ? "" : ", which shows ", name, tls.failure());
     leave(which);
 }
 
@@ -247,8 +246,7 @@ void control_server::impl::on_control_greeting(server_connection& which) {
         return refuse(which, "its key is not authorised any more");
     }
     if (!find_place(which.client.account())) {
-        send(which,
-             {0, refused{status::overloaded, "this server has too many connections; try again later"}});
+        send(which, {0, refused{status::overloaded, "this server has too many connections; try again later"}});
         return refuse(which, "it has too many connections, or all clients together have");
     }
     ++clients_[which.client.account()];
@@ -268,23 +266,21 @@ bool control_server::impl::find_place(const std::string& account) {
     if (!own_full && !all_full) return true;
     server_connection* oldest = nullptr;
     for (const auto& [id, each] : connections_) {
-        const bool candidate =
-            !each->half_open() && each->unused() && (!own_full || each->client.account() == account);
+        const bool candidate = !each->half_open() && each->unused() && (!own_full || each->client.account() == account);
         if (candidate && (oldest == nullptr || id < oldest->id)) oldest = each.get();
     }
     if (oldest == nullptr) return false;
     log()
         .limited(oldest->client.account())
-        .warn("too many control connections; closed the oldest of {} without a session",
-              oldest->client.text());
+        .warn("too many control connections; closed the oldest of {} without a session", oldest->client.text());
     drop(*oldest);
     return true;
 }
 
 /// The client sent plain bytes to a server with keys: tells it why in plain bytes.
 void control_server::impl::refuse_plain(server_connection& which) {
-    send(which, {0, refused{status::unauthorized,
-                            "this server lets in clients with keys only; set key_file and server_key"}});
+    send(which,
+         {0, refused{status::unauthorized, "this server lets in clients with keys only; set key_file and server_key"}});
     refuse(which, "it has no keys");
 }
 
@@ -326,13 +322,12 @@ void control_server::impl::leave(server_connection& which) {
     if (find(which.id) == nullptr) return;
     if (!which.half_open()) {
         count_half_open(which);
-        if (auto account = clients_.find(which.client.account());
-            account != clients_.end() && --account->second == 0)
+        if (auto account = clients_.find(which.client.account()); account != clients_.end() && --account->second == 0)
             clients_.erase(account);
     }
     which.stage = connection_stage::leaving;
-    which.since = now() - limits_.half_open_timeout +
-                  std::min<nanoseconds>(limits_.half_open_timeout, std::chrono::seconds{1});
+    which.since =
+        now() - limits_.half_open_timeout + std::min<nanoseconds>(limits_.half_open_timeout, std::chrono::seconds{1});
     which.paused_until = {};
     next_timer_ = std::min(next_timer_, which.since + limits_.half_open_timeout);
     sync_output(which);
@@ -351,8 +346,7 @@ void control_server::impl::drop(server_connection& which) {
     if (!node) return;
     if (which.half_open())
         forget_half_open(which);
-    else if (auto account = clients_.find(which.client.account());
-             account != clients_.end() && --account->second == 0)
+    else if (auto account = clients_.find(which.client.account()); account != clients_.end() && --account->second == 0)
         clients_.erase(account);
     end_sessions(which, status::peer_lost);
     watch(which, 0);

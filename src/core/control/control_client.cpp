@@ -150,8 +150,7 @@ control_client::~control_client() = default;
 
 result<session_grant> control_client::open_session(const std::string& host, std::uint16_t port,
                                                    std::shared_ptr<const security_identity> security,
-                                                   const session_request& request,
-                                                   std::shared_ptr<session_watch> watch,
+                                                   const session_request& request, std::shared_ptr<session_watch> watch,
                                                    nanoseconds deadline) {
     const auto call = std::make_shared<waiting_call>(request, std::move(watch), deadline);
     auto answer = impl_->ask(host, port, std::move(security), call);
@@ -164,9 +163,9 @@ void control_client::close_session(const std::string& host, std::uint16_t port, 
     impl_->post(close_command{host, port, session_id, std::move(watch)});
 }
 
-result<std::vector<std::string>> control_client::query_offers(
-    const std::string& host, std::uint16_t port, std::shared_ptr<const security_identity> security,
-    nanoseconds deadline) {
+result<std::vector<std::string>> control_client::query_offers(const std::string& host, std::uint16_t port,
+                                                              std::shared_ptr<const security_identity> security,
+                                                              nanoseconds deadline) {
     const auto call = std::make_shared<waiting_call>(std::nullopt, nullptr, deadline);
     auto answer = impl_->ask(host, port, std::move(security), call);
     if (!answer) return answer.error();

@@ -27,17 +27,16 @@ class control_client {
     [[nodiscard]] result<session_grant> open_session(const std::string& host, std::uint16_t port,
                                                      std::shared_ptr<const security_identity> security,
                                                      const session_request& request,
-                                                     std::shared_ptr<session_watch> watch,
-                                                     nanoseconds deadline);
+                                                     std::shared_ptr<session_watch> watch, nanoseconds deadline);
     /// Tells the server that the session is over. Returns at once. Ignored if the session of `watch` has
     /// ended: a server that was restarted may have given its number to another one.
     void close_session(const std::string& host, std::uint16_t port, std::uint64_t session_id,
                        std::shared_ptr<const session_watch> watch) noexcept;
 
     /// The schemes the server offers, best first (for `auto://`).
-    [[nodiscard]] result<std::vector<std::string>> query_offers(
-        const std::string& host, std::uint16_t port, std::shared_ptr<const security_identity> security,
-        nanoseconds deadline);
+    [[nodiscard]] result<std::vector<std::string>> query_offers(const std::string& host, std::uint16_t port,
+                                                                std::shared_ptr<const security_identity> security,
+                                                                nanoseconds deadline);
 
   private:
     class impl;

@@ -67,8 +67,7 @@ class reader {
     [[nodiscard]] Number number() {
         static_assert(std::is_unsigned_v<Number>);
         Number value = 0;
-        if (const auto from = take(sizeof value); !from.empty())
-            std::memcpy(&value, from.data(), sizeof value);
+        if (const auto from = take(sizeof value); !from.empty()) std::memcpy(&value, from.data(), sizeof value);
         return value;
     }
     [[nodiscard]] std::span<const std::byte> take(std::size_t count) {
@@ -140,8 +139,7 @@ nanoseconds get_peer_timeout(reader& in) {
 stream_priority get_priority(reader& in) {
     const auto value = in.number<std::uint8_t>();
     in.require(value <= static_cast<std::uint8_t>(stream_priority::high));
-    return value == static_cast<std::uint8_t>(stream_priority::high) ? stream_priority::high
-                                                                     : stream_priority::normal;
+    return value == static_cast<std::uint8_t>(stream_priority::high) ? stream_priority::high : stream_priority::normal;
 }
 
 void put_description(writer& out, const link_description& description) {
@@ -257,8 +255,7 @@ offers get_offers(reader& in) {
     offers m;
     const auto count = in.number<std::uint8_t>();
     in.require(count <= max_schemes);
-    for (unsigned i = 0; in.good() && i < count; ++i)
-        m.schemes.push_back(in.text<std::uint8_t>(max_offer_bytes));
+    for (unsigned i = 0; in.good() && i < count; ++i) m.schemes.push_back(in.text<std::uint8_t>(max_offer_bytes));
     return m;
 }
 
@@ -302,14 +299,12 @@ result<control_message> decode_control(std::span<const std::byte> bytes) {
     const auto version = in.number<std::uint16_t>();
     const auto what = in.number<std::uint16_t>();
     message.request = in.number<std::uint64_t>();
-    if (!in.good() || !ours)
-        return error{status::protocol_error, 0, "it is not a control message of accel_transport"};
+    if (!in.good() || !ours) return error{status::protocol_error, 0, "it is not a control message of accel_transport"};
     if (version != control_version)
-        return error{
-            status::version_mismatch, 0,
-            fmt::format("it has control message version {}, and this end speaks version {}; update the "
-                        "older end",
-                        version, control_version)};
+        return error{status::version_mismatch, 0,
+                     fmt::format("it has control message version {}, and this end speaks version {}; update the "
+                                 "older end",
+                                 version, control_version)};
     switch (static_cast<kind>(what)) {
         case kind::hello:
             message.body = get_hello(in);
@@ -336,9 +331,8 @@ result<control_message> decode_control(std::span<const std::byte> bytes) {
             return error{status::protocol_error, 0, fmt::format("it has the unknown kind {}", what)};
     }
     if (!in.finished())
-        return error{
-            status::protocol_error, 0,
-            fmt::format("its {} bytes do not make a well-formed message of kind {}", bytes.size(), what)};
+        return error{status::protocol_error, 0,
+                     fmt::format("its {} bytes do not make a well-formed message of kind {}", bytes.size(), what)};
     return message;
 }
 

@@ -133,8 +133,7 @@ void control_server::impl::take_events(int timeout_ms) {
         if ((event.events & EPOLLOUT) != 0) sync_output(*which);
         if (which->in_read_queue) continue;
         // A broken connection is read as well: what came first still counts.
-        if ((event.events & ~std::uint32_t{EPOLLOUT}) != 0 && find(event.data.u64) != nullptr)
-            on_readable(*which);
+        if ((event.events & ~std::uint32_t{EPOLLOUT}) != 0 && find(event.data.u64) != nullptr) on_readable(*which);
     }
 }
 
@@ -159,8 +158,7 @@ void control_server::impl::look_at_keys() {
     std::vector<server_connection*> gone;
     for (const auto& [id, each] : connections_) {
         const tls_stream* tls = each->stream.tls();
-        if (each->stage == connection_stage::serving &&
-            (tls == nullptr || !tls->admitted_by(*identity_->keys)))
+        if (each->stage == connection_stage::serving && (tls == nullptr || !tls->admitted_by(*identity_->keys)))
             gone.push_back(each.get());
     }
     for (server_connection* each : gone) {
@@ -273,16 +271,15 @@ control_server::~control_server() = default;
 
 result<std::unique_ptr<control_server>> control_server::listen(const std::string& host, std::uint16_t port,
                                                                std::shared_ptr<server_security> security,
-                                                               nanoseconds peer_timeout,
-                                                               session_host& host_core,
+                                                               nanoseconds peer_timeout, session_host& host_core,
                                                                const control_limits& limits) {
     auto door = listener::open(host, port);
     if (!door) return door.error();
     const error starved = no_descriptor_left("for the control plane");
     unique_fd epoll(::epoll_create1(EPOLL_CLOEXEC));
     if (!epoll.open()) return starved;
-    auto made = std::make_unique<impl>(std::move(*door), std::move(epoll), std::move(security), peer_timeout,
-                                       host_core, limits);
+    auto made = std::make_unique<impl>(std::move(*door), std::move(epoll), std::move(security), peer_timeout, host_core,
+                                       limits);
     if (!made->start()) return starved;
     return std::unique_ptr<control_server>{new control_server{std::move(made)}};
 }

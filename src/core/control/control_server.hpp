@@ -31,9 +31,11 @@ class control_server {
   public:
     /// Binds to host:port (0: any free). `host_core` must outlive it. Logs a sentence for each refusal, but
     /// few a second.
-    [[nodiscard]] static result<std::unique_ptr<control_server>> listen(
-        const std::string& host, std::uint16_t port, std::shared_ptr<server_security> security,
-        nanoseconds peer_timeout, session_host& host_core, const control_limits& limits = {});
+    [[nodiscard]] static result<std::unique_ptr<control_server>> listen(const std::string& host, std::uint16_t port,
+                                                                        std::shared_ptr<server_security> security,
+                                                                        nanoseconds peer_timeout,
+                                                                        session_host& host_core,
+                                                                        const control_limits& limits = {});
     ~control_server();
     control_server(const control_server&) = delete;
     control_server& operator=(const control_server&) = delete;

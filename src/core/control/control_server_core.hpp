@@ -129,8 +129,7 @@ class control_server::impl {
     std::shared_ptr<const security_identity> identity_;
     std::uint64_t key_generation_ = 0;
     std::unordered_map<std::uint64_t, std::unique_ptr<server_connection>> connections_;
-    std::vector<std::unique_ptr<server_connection>>
-        dropped_;  ///< ended in this round; callers may still hold them
+    std::vector<std::unique_ptr<server_connection>> dropped_;    ///< ended in this round; callers may still hold them
     std::unordered_map<std::uint64_t, std::uint64_t> sessions_;  ///< session → connection
     std::unordered_map<std::uint64_t, status> ended_early_;      ///< before the welcome was sent
     std::unordered_map<std::string, std::uint32_t> clients_;     ///< control connections of each
@@ -138,8 +137,7 @@ class control_server::impl {
     std::deque<std::uint64_t> again_;                            ///< have more input than one round reads
     handshake_limits handshakes_;
     std::uint32_t half_open_ = 0;
-    std::unordered_map<std::string, std::set<std::uint64_t>>
-        half_open_of_;  ///< of each address, oldest first
+    std::unordered_map<std::string, std::set<std::uint64_t>> half_open_of_;  ///< of each address, oldest first
     std::uint64_t next_id_ = 1;
     std::vector<std::uint64_t> timed_;  ///< of one pass over the timers; kept for its room
     nanoseconds next_timer_ = never;

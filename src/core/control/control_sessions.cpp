@@ -87,21 +87,16 @@ void control_server::impl::on_message(server_connection& from, std::span<const s
     if (!message) return on_malformed(from, bytes, message.error());
     from.heard = listening_.listened();
     if (auto* wish = std::get_if<hello>(&message->body)) return on_hello(from, message->request, *wish);
-    if (std::holds_alternative<query>(message->body))
-        return send(from, {message->request, offers{host_.offers()}});
+    if (std::holds_alternative<query>(message->body)) return send(from, {message->request, offers{host_.offers()}});
     if (const auto* beat = std::get_if<heartbeat>(&message->body)) return on_heartbeat(from, *beat);
     if (const auto* over = std::get_if<goodbye>(&message->body)) return on_goodbye(from, *over);
     on_malformed(from, bytes, {status::protocol_error, 0, "only servers send such"});
 }
 
-void control_server::impl::on_malformed(server_connection& from, std::span<const std::byte> bytes,
-                                        const error& why) {
-    log()
-        .limited(from.client.account())
-        .warn("dropped a control message of {}: {}", from.client.text(), why.message);
+void control_server::impl::on_malformed(server_connection& from, std::span<const std::byte> bytes, const error& why) {
+    log().limited(from.client.account()).warn("dropped a control message of {}: {}", from.client.text(), why.message);
     const std::uint64_t request = question_of_malformed(bytes);
-    if (request != 0)
-        send(from, {request, refused{why.code, fmt::format("the server refused: {}", why.message)}});
+    if (request != 0) send(from, {request, refused{why.code, fmt::format("the server refused: {}", why.message)}});
 }
 
 void control_server::impl::on_hello(server_connection& from, std::uint64_t request, hello& body) {
@@ -114,8 +109,7 @@ void control_server::impl::on_hello(server_connection& from, std::uint64_t reque
         ++from.opening;
         return;
     }
-    send(from, {request,
-                refused{status::overloaded, "too many sessions are being opened at once; try again later"}});
+    send(from, {request, refused{status::overloaded, "too many sessions are being opened at once; try again later"}});
 }
 
 void control_server::impl::on_heartbeat(server_connection& from, const heartbeat& body) noexcept {
@@ -131,8 +125,8 @@ void control_server::impl::on_goodbye(server_connection& from, const goodbye& bo
         if (sessions_.contains(body.session_id))
             log()
                 .limited(from.client.account())
-                .warn("{} tried to close session {}, which is not its own; nothing was done",
-                      from.client.text(), body.session_id);
+                .warn("{} tried to close session {}, which is not its own; nothing was done", from.client.text(),
+                      body.session_id);
         return;
     }
     sessions_.erase(body.session_id);
@@ -156,8 +150,7 @@ void control_server::impl::take_opened() {
     }
 }
 
-void control_server::impl::refuse_opened(server_connection& to, const opened_session& opened,
-                                         const error& why) {
+void control_server::impl::refuse_opened(server_connection& to, const opened_session& opened, const error& why) {
     send(to, {opened.job.request, refused{why.code, why.message}});
 }
 
@@ -176,9 +169,7 @@ void control_server::impl::welcome_client(server_connection& to, opened_session&
             fmt::format("this server speaks protocol versions {0} to {0}, the client {1} to {2}; update the "
                         "older end",
                         grant.version, job.wish.version_min, job.wish.version_max)};
-        log()
-            .limited(job.client.account())
-            .warn("refused a session of {}: {}", job.client.text(), why.message);
+        log().limited(job.client.account()).warn("refused a session of {}: {}", job.client.text(), why.message);
         host_.close_session(session_id, status::closed);
         return refuse_opened(to, opened, why);
     }
@@ -225,9 +216,7 @@ nanoseconds control_server::impl::silence_left(const server_connection& each) co
 /// A client that does not read loses its sessions, before what waits for it takes much memory.
 void control_server::impl::send(server_connection& to, const control_message& message) {
     if (!to.stream.send(message)) {
-        log()
-            .limited(to.client.account())
-            .warn("{} does not read what it is sent, or is gone", to.client.text());
+        log().limited(to.client.account()).warn("{} does not read what it is sent, or is gone", to.client.text());
         if (to.stage != connection_stage::serving) return;
         return lose(to, status::peer_lost);
     }

@@ -63,8 +63,7 @@ result<void> decode_data_answer(std::span<const std::byte> bytes) {
     std::string sentence(reinterpret_cast<const char*>(text.data()), text.size());
     std::replace_if(
         sentence.begin(), sentence.end(), [](char each) { return each < 0x20 || each > 0x7e; }, '?');
-    return error{static_cast<status>(number), 0,
-                 fmt::format("the server refused the data connection: {}", sentence)};
+    return error{static_cast<status>(number), 0, fmt::format("the server refused the data connection: {}", sentence)};
 }
 
 }  // namespace accel::core

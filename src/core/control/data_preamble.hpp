@@ -36,8 +36,7 @@ struct data_preamble {
 static_assert(sizeof(data_preamble) == 64);
 
 /// Empty: malformed; `why` says how.
-[[nodiscard]] std::optional<data_preamble> read_data_preamble(std::span<const std::byte> bytes,
-                                                              std::string& why);
+[[nodiscard]] std::optional<data_preamble> read_data_preamble(std::span<const std::byte> bytes, std::string& why);
 
 /// The server's answer to a preamble: u16 status, u16 length of the sentence, then the sentence.
 inline constexpr std::size_t data_answer_head_bytes = 4;

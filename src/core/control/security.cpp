@@ -12,9 +12,8 @@ namespace accel::core {
 namespace {
 
 result<void> check_insecure(const security_options& options) {
-    const bool keys = !options.key_file.empty() || !options.server_key.empty() ||
-                      !options.authorized_keys.empty() || !options.cert_file.empty() ||
-                      !options.ca_file.empty();
+    const bool keys = !options.key_file.empty() || !options.server_key.empty() || !options.authorized_keys.empty() ||
+                      !options.cert_file.empty() || !options.ca_file.empty();
     if (!keys) return {};
     return error{status::invalid_argument, 0,
                  "insecure means no keys, but keys were given as well; leave out one or the other"};
@@ -91,12 +90,10 @@ void server_security::look_at_files() {
         const bool rested = stamp == std::exchange(last_stamp_, stamp);
         if (!rested || stamp == loaded_stamp_) return;
     }
-    if (auto loaded = reload(); loaded) {
+    if (auto loaded = reload(); loaded)
         log().info("the key files have changed and were loaded again");
-    } else {
-        log().error("the key files have changed, but what was loaded stays in force: {}",
-                    loaded.error().message);
-    }
+    else
+        log().error("the key files have changed, but what was loaded stays in force: {}", loaded.error().message);
 }
 
 }  // namespace accel::core

@@ -30,8 +30,7 @@ struct security_identity {
 
 /// Checks and loads what the options name. Neither keys nor `insecure`: `unauthorized`, with a sentence that
 /// says how to make keys.
-[[nodiscard]] result<std::shared_ptr<const security_identity>> load_client_security(
-    const security_options& options);
+[[nodiscard]] result<std::shared_ptr<const security_identity>> load_client_security(const security_options& options);
 
 /// The keys of a server, which may change while it runs. Thread-safe.
 class server_security {
@@ -40,9 +39,7 @@ class server_security {
 
     [[nodiscard]] std::shared_ptr<const security_identity> current() const;
     /// Rises when `current` changes.
-    [[nodiscard]] std::uint64_t generation() const noexcept {
-        return generation_.load(std::memory_order_acquire);
-    }
+    [[nodiscard]] std::uint64_t generation() const noexcept { return generation_.load(std::memory_order_acquire); }
     /// Reads the files again. When that fails, what was loaded stays in force.
     [[nodiscard]] result<void> reload();
     /// Reloads if a file has changed and then rested for a moment. To be called a few times a second.

@@ -65,8 +65,7 @@ class session_host {
     [[nodiscard]] virtual std::vector<std::string> offers() const = 0;
     /// A client has made a data connection for a session: answers it and passes it to the session's worker,
     /// or leaves it unchanged. Returns at once.
-    [[nodiscard]] virtual result<void> take_connection(data_connection& made,
-                                                       const client_identity& client) = 0;
+    [[nodiscard]] virtual result<void> take_connection(data_connection& made, const client_identity& client) = 0;
 };
 
 /// Shared by a channel and the control plane: how the channel learns of its session's end. The control plane

@@ -84,8 +84,7 @@ result<std::vector<socket_address>> resolve(const std::string& host, std::uint16
     hints.ai_flags = AI_NUMERICSERV | (to_listen ? AI_PASSIVE : 0);
     const bool any = host.empty() || host == "*";
     addrinfo* found = nullptr;
-    const int failure =
-        ::getaddrinfo(any ? nullptr : host.c_str(), std::to_string(port).c_str(), &hints, &found);
+    const int failure = ::getaddrinfo(any ? nullptr : host.c_str(), std::to_string(port).c_str(), &hints, &found);
     const std::unique_ptr<addrinfo, free_addresses> list(found);
     if (failure != 0) {
         return error{status::invalid_argument, failure,
@@ -115,11 +114,10 @@ result<unique_fd> listen_on(const std::string& host, std::uint16_t port) {
         last = bind_and_listen(each, made);
         if (last == 0) return made;
     }
-    const char* advice = out_of_descriptors(last) ? "raise the limit of open files (ulimit -n)"
-                                                  : "choose another host or port";
-    return error{
-        status::system_error, last,
-        fmt::format("cannot listen on {}: {}; {}", host_and_port(host, port), system_text(last), advice)};
+    const char* advice =
+        out_of_descriptors(last) ? "raise the limit of open files (ulimit -n)" : "choose another host or port";
+    return error{status::system_error, last,
+                 fmt::format("cannot listen on {}: {}; {}", host_and_port(host, port), system_text(last), advice)};
 }
 
 std::uint16_t local_port(int fd) noexcept {
@@ -127,8 +125,7 @@ std::uint16_t local_port(int fd) noexcept {
     socklen_t size = sizeof bound;
     if (::getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &size) != 0) return 0;
     if (bound.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6&>(bound).sin6_port);
-    return bound.ss_family == AF_INET ? ntohs(reinterpret_cast<const sockaddr_in&>(bound).sin_port)
-                                      : std::uint16_t{0};
+    return bound.ss_family == AF_INET ? ntohs(reinterpret_cast<const sockaddr_in&>(bound).sin_port) : std::uint16_t{0};
 }
 
 std::string peer_address(int fd) {
@@ -189,9 +186,8 @@ result<unique_fd> connect_to(const std::string& host, std::uint16_t port, nanose
     if (last == ETIMEDOUT)
         return error{status::timed_out, last,
                      fmt::format("no connection to {} in time; is a firewall in between?", where)};
-    return error{
-        status::peer_lost, last,
-        fmt::format("cannot connect to {} ({}); is the server running there?", where, system_text(last))};
+    return error{status::peer_lost, last,
+                 fmt::format("cannot connect to {} ({}); is the server running there?", where, system_text(last))};
 }
 
 bool let_reads_sleep(int fd) noexcept {

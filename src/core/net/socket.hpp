@@ -27,8 +27,7 @@ struct socket_address {
 
 /// Every address of host:port. Empty host or "*": any address of this machine (`to_listen`). May block in the
 /// resolver, which has time limits of its own.
-[[nodiscard]] result<std::vector<socket_address>> resolve(const std::string& host, std::uint16_t port,
-                                                          bool to_listen);
+[[nodiscard]] result<std::vector<socket_address>> resolve(const std::string& host, std::uint16_t port, bool to_listen);
 
 /// "host:port", with brackets around an IPv6 address.
 [[nodiscard]] std::string host_and_port(const std::string& host, std::uint16_t port);

@@ -41,8 +41,7 @@ void exchange_server::refuse(exchange_state& request, status why) noexcept {
     send(request);
 }
 
-[[gnu::noinline]] void exchange_server::refuse_late_or_too_many(exchange_state& request,
-                                                                bool too_many) noexcept {
+[[gnu::noinline]] void exchange_server::refuse_late_or_too_many(exchange_state& request, bool too_many) noexcept {
     if (leaving_) return ignore(request);
     worker_counters::count(too_many ? counters_.overloaded : counters_.expired);
     refuse(request, too_many ? status::overloaded : status::timed_out);

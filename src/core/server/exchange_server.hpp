@@ -82,9 +82,7 @@ class exchange_server {
     /// Any thread. References to the worker: one of the server, one of each exchange handed out.
     void hold() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
     /// True: it was the last one.
-    [[nodiscard]] bool release_ref() noexcept {
-        return references_.fetch_sub(1, std::memory_order_acq_rel) == 1;
-    }
+    [[nodiscard]] bool release_ref() noexcept { return references_.fetch_sub(1, std::memory_order_acq_rel) == 1; }
 
     /// Any thread: from now on requests are refused with `overloaded`.
     void refuse_requests() noexcept { max_open_.store(0, std::memory_order_relaxed); }
@@ -116,13 +114,11 @@ class exchange_server {
     bool follow_up(std::size_t events) noexcept;
     void send_posted() noexcept;
     void send_waiting() noexcept;
-    void close_one() noexcept {
-        open_.store(open_.load(std::memory_order_relaxed) - 1, std::memory_order_release);
-    }
+    void close_one() noexcept { open_.store(open_.load(std::memory_order_relaxed) - 1, std::memory_order_release); }
 
     /// The server whose round the current thread runs. Initial-exec: one load, also from a shared library.
-    static inline constinit thread_local const exchange_server* current
-        __attribute__((tls_model("initial-exec"))) = nullptr;
+    static inline constinit thread_local const exchange_server* current __attribute__((tls_model("initial-exec"))) =
+        nullptr;
     static const int forgets_round;
 
     worker& owner_;
@@ -142,8 +138,7 @@ class exchange_server {
 
 // On every request's way. Inlined, with `session`, into the worker's round.
 
-[[gnu::always_inline]] inline bool exchange_server::on_request(session& from,
-                                                               const link_event& event) noexcept {
+[[gnu::always_inline]] inline bool exchange_server::on_request(session& from, const link_event& event) noexcept {
     exchange_state* admitted = from.admit(event);
     if (admitted == nullptr) [[unlikely]]
         return false;

@@ -23,8 +23,7 @@ void add_stages(exchange_state& answered, device_stream& stream) noexcept {
     add(stage::copy, stream_mark::start, stream_mark::copied_in);
     add(stage::preprocessing, stream_mark::preprocessing, stream_mark::inference);
     add(stage::inference, stream_mark::inference, stream_mark::answered);
-    if (answered.device->copied_out.data() != nullptr)
-        add(stage::copy, stream_mark::answered, stream_mark::finished);
+    if (answered.device->copied_out.data() != nullptr) add(stage::copy, stream_mark::answered, stream_mark::finished);
 }
 
 }  // namespace
@@ -87,9 +86,9 @@ void gpu_exchanges::send(exchange_state& answered) noexcept {
     const bool own = answered.payload.data() == answered.response_room.data();
     // Lent memory goes as it is. Exceptions: GPU memory that the transport does not reach, and, for slots on
     // a GPU, any memory that it does not reach.
-    const bool copied = lent == nullptr ? staged && own
-                                        : (!staged || lent->gpu() != nullptr) &&
-                                              !answered.owner->path().reaches(*lent, false);
+    const bool copied = lent == nullptr
+                            ? staged && own
+                            : (!staged || lent->gpu() != nullptr) && !answered.owner->path().reaches(*lent, false);
     // Memory that a lost client had lent may be gone too.
     stream_lane& lane = *work.lane;
     if (copied && !answered.payload.empty() && !answered.owner->gone()) {

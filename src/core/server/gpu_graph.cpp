@@ -39,8 +39,7 @@ struct instance {
     }
 };
 
-std::size_t lay_out(std::byte* base, const gpu_graph_options& options,
-                    device::detail::graph_memory& out) noexcept {
+std::size_t lay_out(std::byte* base, const gpu_graph_options& options, device::detail::graph_memory& out) noexcept {
     core::layout_allocator parts(base);
     out.state = parts.take<device::detail::graph_state>(1);
     out.exchanges = parts.take<device::exchange_ref>(options.batch);
@@ -58,11 +57,10 @@ std::size_t lay_out(std::byte* base, const gpu_graph_options& options,
 }
 
 result<void> check(const gpu_graph_options& options) {
-    if (options.batch < 1 || options.batch > max_batch || options.instances < 1 ||
-        options.instances > max_instances) {
-        return error{status::invalid_argument, 0,
-                     fmt::format("gpu_graph: 1 to {} requests an iteration, and 1 to {} instances", max_batch,
-                                 max_instances)};
+    if (options.batch < 1 || options.batch > max_batch || options.instances < 1 || options.instances > max_instances) {
+        return error{
+            status::invalid_argument, 0,
+            fmt::format("gpu_graph: 1 to {} requests an iteration, and 1 to {} instances", max_batch, max_instances)};
     }
     const std::size_t largest = std::max(options.input_bytes, options.output_bytes);
     if (largest > wire::max_payload_bytes) {
@@ -74,8 +72,7 @@ result<void> check(const gpu_graph_options& options) {
 
 /// The state that the last iteration has left.
 result<void> read_state(instance& of, core::nanoseconds deadline) {
-    return core::copy_and_wait(*of.gpu, reinterpret_cast<std::byte*>(&of.last), of.memory, sizeof of.last,
-                               deadline);
+    return core::copy_and_wait(*of.gpu, reinterpret_cast<std::byte*>(&of.last), of.memory, sizeof of.last, deadline);
 }
 
 }  // namespace
@@ -87,14 +84,12 @@ struct gpu_graph::state {
     std::vector<std::unique_ptr<instance>> instances;
     mutable std::mutex mutex;  ///< of the instances that have ended
 
-    [[nodiscard]] result<void> record(const gpu_graph_options& options, const recorder& work,
-                                      std::uint32_t number);
+    [[nodiscard]] result<void> record(const gpu_graph_options& options, const recorder& work, std::uint32_t number);
     [[nodiscard]] result<void> start();
     status stop(core::nanoseconds deadline);
 };
 
-result<void> gpu_graph::state::record(const gpu_graph_options& options, const recorder& work,
-                                      std::uint32_t number) {
+result<void> gpu_graph::state::record(const gpu_graph_options& options, const recorder& work, std::uint32_t number) {
     auto made = std::make_unique<instance>(core->gpu());
     device::detail::graph_memory memory;
     const std::size_t bytes = lay_out(nullptr, options, memory);
@@ -103,9 +98,9 @@ result<void> gpu_graph::state::record(const gpu_graph_options& options, const re
     made->memory = *block;
     (void)lay_out(made->memory, options, memory);
     memory.iteration.instance = number;
-    auto iterations =
-        core->gpu()->record(core->kernels().service(), memory,
-                            [&work, &memory](CUstream_st* stream) { return work(stream, memory.iteration); });
+    auto iterations = core->gpu()->record(core->kernels().service(), memory, [&work, &memory](CUstream_st* stream) {
+        return work(stream, memory.iteration);
+    });
     if (!iterations) return iterations.error();
     made->iterations = std::move(*iterations);
     instances.push_back(std::move(made));
@@ -147,12 +142,10 @@ gpu_graph::~gpu_graph() {
     core::leave_to_parent(state_);
     if (state_ == nullptr) return;
     const auto runs = [](const auto& each) { return each->started && !each->ended; };
-    if (std::any_of(state_->instances.begin(), state_->instances.end(), runs))
-        state_->core->kernels().request_stop();
+    if (std::any_of(state_->instances.begin(), state_->instances.end(), runs)) state_->core->kernels().request_stop();
 }
 
-result<gpu_graph> gpu_graph::start(gpu_service& service, const gpu_graph_options& options,
-                                   const recorder& record) {
+result<gpu_graph> gpu_graph::start(gpu_service& service, const gpu_graph_options& options, const recorder& record) {
     if (service.state_->inherited()) return core::made_before_fork();
     if (auto good = check(options); !good) return good.error();
     auto made = std::make_unique<state>();
@@ -193,11 +186,10 @@ gpu_graph_statistics gpu_graph::statistics() const {
     const auto mean_until = [&](device::detail::iteration_point point) {
         return std::chrono::nanoseconds{spent[static_cast<std::size_t>(point)] / out.iterations};
     };
-    out.stages = {mean_until(device::detail::iteration_point::taken),
-                  mean_until(device::detail::iteration_point::copied_in),
-                  mean_until(device::detail::iteration_point::worked),
-                  mean_until(device::detail::iteration_point::copied_out),
-                  mean_until(device::detail::iteration_point::answered)};
+    out.stages = {
+        mean_until(device::detail::iteration_point::taken), mean_until(device::detail::iteration_point::copied_in),
+        mean_until(device::detail::iteration_point::worked), mean_until(device::detail::iteration_point::copied_out),
+        mean_until(device::detail::iteration_point::answered)};
     return out;
 }
 

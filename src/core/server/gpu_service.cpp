@@ -42,8 +42,8 @@ result<gpu_service> gpu_service::listen(context& ctx, std::string_view uri, cons
     if (layout != device::detail::layout_version) return core::other_version("this program", layout);
     if (ctx.state()->inherited()) return core::made_before_fork();
     const auto nobody = [](exchange request) { (void)request.fail(status::unsupported); };
-    auto made = core::server_core::listen(ctx.state(), std::vector<std::string>{std::string{uri}}, nobody,
-                                          options, true);
+    auto made =
+        core::server_core::listen(ctx.state(), std::vector<std::string>{std::string{uri}}, nobody, options, true);
     if (!made) return made.error();
     auto kept = std::make_unique<state>();
     kept->core = std::move(*made);

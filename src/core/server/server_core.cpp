@@ -18,9 +18,8 @@ namespace {
 /// Before keys are read: a misspelt scheme must not end in a sentence about keys.
 result<void> check_scheme(const context_state& context, const uri& where) {
     if (where.scheme == "auto")
-        return error{
-            status::invalid_argument, 0,
-            "auto:// is for clients; a server lists its schemes, as in tcp://*:5555 and rdma://*:5555"};
+        return error{status::invalid_argument, 0,
+                     "auto:// is for clients; a server lists its schemes, as in tcp://*:5555 and rdma://*:5555"};
     if (auto known = context.named_backend(where.scheme); !known) return known.error();
     return {};
 }
@@ -28,11 +27,9 @@ result<void> check_scheme(const context_state& context, const uri& where) {
 }  // namespace
 
 result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context_state> context,
-                                                         const std::vector<std::string>& uris,
-                                                         const handler& service,
+                                                         const std::vector<std::string>& uris, const handler& service,
                                                          const server_options& options, bool for_kernels) {
-    if (uris.empty())
-        return error{status::invalid_argument, 0, "a server needs at least one URI to listen on"};
+    if (uris.empty()) return error{status::invalid_argument, 0, "a server needs at least one URI to listen on"};
     if (uris.size() > worker::max_sources)
         return error{status::invalid_argument, 0,
                      fmt::format("a server listens on at most {} URIs", worker::max_sources)};
@@ -51,8 +48,7 @@ result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context
         effective->workers = 1;
         effective->poll = poll_mode::block;
     }
-    std::shared_ptr<server_core> made(
-        new server_core(std::move(context), std::move(*effective), service, for_kernels));
+    std::shared_ptr<server_core> made(new server_core(std::move(context), std::move(*effective), service, for_kernels));
     if (auto loaded = made->load_keys(parsed); !loaded) return loaded.error();
     if (auto ready = made->open_device(); !ready) return ready.error();
     for (const uri& where : parsed)
@@ -62,8 +58,8 @@ result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context
     return made;
 }
 
-server_core::server_core(std::shared_ptr<context_state> context, server_options options,
-                         const handler& service, bool for_kernels)
+server_core::server_core(std::shared_ptr<context_state> context, server_options options, const handler& service,
+                         bool for_kernels)
     : context_(std::move(context)),
       options_(std::move(options)),
       for_kernels_(for_kernels),
@@ -77,8 +73,7 @@ server_core::server_core(std::shared_ptr<context_state> context, server_options 
 }
 
 result<void> server_core::load_keys(const std::vector<uri>& uris) {
-    const bool network =
-        std::any_of(uris.begin(), uris.end(), [](const uri& u) { return u.scheme != "local"; });
+    const bool network = std::any_of(uris.begin(), uris.end(), [](const uri& u) { return u.scheme != "local"; });
     if (!network) return {};
     auto loaded = server_security::load(options_.security);
     if (!loaded) return loaded.error();
@@ -117,11 +112,10 @@ result<void> server_core::add_listener(const uri& where) {
     if (auto [usable, reason] = added.scheme->probe(); !usable)
         return error{status::unsupported, 0, fmt::format("{}: {}", where.scheme, reason)};
     if (options_.security.encrypt == encryption::required && !added.scheme->encrypts()) {
-        return error{
-            status::unsupported, 0,
-            fmt::format("{} cannot encrypt payloads, and encrypt=required asks for it; listen on tcp "
-                        "or zmq, or leave out encrypt=required",
-                        where.scheme)};
+        return error{status::unsupported, 0,
+                     fmt::format("{} cannot encrypt payloads, and encrypt=required asks for it; listen on tcp "
+                                 "or zmq, or leave out encrypt=required",
+                                 where.scheme)};
     }
     if (for_kernels_ && added.scheme->kernels() == nullptr) {
         return error{status::invalid_argument, 0,
@@ -171,8 +165,8 @@ result<void> server_core::open_pollers(listener& added) {
 
 result<void> server_core::open_kernels(const listener& added) {
     const link_geometry limits{options_.max_slots, options_.max_request_bytes, options_.max_response_bytes};
-    auto opened = added.scheme->kernels()->open_service(
-        options_for(added, 0), {context_->gpus(), gpu_, options_.max_sessions, limits, {}});
+    auto opened = added.scheme->kernels()->open_service(options_for(added, 0),
+                                                        {context_->gpus(), gpu_, options_.max_sessions, limits, {}});
     if (!opened) return opened.error();
     kernels_ = opened->get();
     workers_.front()->add_source(std::move(*opened));
@@ -207,8 +201,8 @@ result<void> server_core::join_entrance(listener added) {
         if (auto named = in_process::add(reached.host, *door); !named) return named;
         door->local_name = reached.host;
     } else {
-        auto control = control_server::listen(reached.host, reached.port, security_, options_.peer_timeout,
-                                              *door, limits());
+        auto control =
+            control_server::listen(reached.host, reached.port, security_, options_.peer_timeout, *door, limits());
         if (!control) return control.error();
         door->control = std::move(*control);
         reached.port = door->control->port();

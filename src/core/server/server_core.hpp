@@ -97,8 +97,8 @@ class server_core : private session_observer {
     result<session_grant> make_session(entrance& through, const listener& on, worker& owner,
                                        const session_request& request, const client_identity& client,
                                        std::size_t memory_bytes);
-    result<void> connect_session(session& made, const listener& on, const session_request& request,
-                                 link_config config, session_grant& grant) const;
+    result<void> connect_session(session& made, const listener& on, const session_request& request, link_config config,
+                                 session_grant& grant) const;
     worker& least_loaded() const noexcept;
     void close_session(std::uint64_t id, status why) noexcept;
     void session_lost(const session& which, status why) noexcept override;

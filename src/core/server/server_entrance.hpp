@@ -21,8 +21,7 @@ class server_core::entrance : public session_host {
     entrance(const entrance&) = delete;
     entrance& operator=(const entrance&) = delete;
 
-    result<session_grant> open_session(const session_request& request,
-                                       const client_identity& client) override {
+    result<session_grant> open_session(const session_request& request, const client_identity& client) override {
         return core_.open_session(*this, request, client);
     }
     result<void> take_connection(data_connection& made, const client_identity& client) override {
@@ -31,9 +30,7 @@ class server_core::entrance : public session_host {
     std::optional<session_token> token_of(std::uint64_t session_id) const override {
         return core_.token_of(session_id);
     }
-    void close_session(std::uint64_t session_id, status why) noexcept override {
-        core_.close_session(session_id, why);
-    }
+    void close_session(std::uint64_t session_id, status why) noexcept override { core_.close_session(session_id, why); }
     std::vector<std::string> offers() const override {
         const std::lock_guard lock(core_.mutex_);
         std::vector<std::string> all;

@@ -34,16 +34,14 @@ result<session_grant> server_core::open_session(entrance& through, const session
         const auto on = find_listener(through, request.scheme);
         if (!on) {
             return error{status::unsupported, 0,
-                         fmt::format("this server does not listen for '{}' here; it offers {}",
-                                     request.scheme, fmt::join(through.offers(), ", "))};
+                         fmt::format("this server does not listen for '{}' here; it offers {}", request.scheme,
+                                     fmt::join(through.offers(), ", "))};
         }
         if (auto within = check_limits(request, client, memory); !within) return within.error();
         return make_session(through, *on, least_loaded(), request, client, memory);
     }();
     if (!granted) {
-        log()
-            .limited(client.account())
-            .warn("refused a session of {}: {}", client.text(), granted.error().message);
+        log().limited(client.account()).warn("refused a session of {}: {}", client.text(), granted.error().message);
         const std::lock_guard lock(mutex_);
         ++refused_;
     }
@@ -71,27 +69,23 @@ result<void> server_core::check_limits(const session_request& request, const cli
                                  request.version_min, request.version_max)};
     }
     if (wanted.slots == 0 || wanted.slots > options_.max_slots) {
-        return error{
-            status::overloaded, 0,
-            fmt::format("{} slots asked for, this server grants 1 to {}", wanted.slots, options_.max_slots)};
+        return error{status::overloaded, 0,
+                     fmt::format("{} slots asked for, this server grants 1 to {}", wanted.slots, options_.max_slots)};
     }
-    if (wanted.request_bytes > options_.max_request_bytes ||
-        wanted.response_bytes > options_.max_response_bytes) {
-        return error{
-            status::message_too_large, 0,
-            fmt::format("requests of {} and responses of {} bytes asked for, this server takes {} and {}",
-                        wanted.request_bytes, wanted.response_bytes, options_.max_request_bytes,
-                        options_.max_response_bytes)};
+    if (wanted.request_bytes > options_.max_request_bytes || wanted.response_bytes > options_.max_response_bytes) {
+        return error{status::message_too_large, 0,
+                     fmt::format("requests of {} and responses of {} bytes asked for, this server takes {} and {}",
+                                 wanted.request_bytes, wanted.response_bytes, options_.max_request_bytes,
+                                 options_.max_response_bytes)};
     }
     const std::lock_guard lock(mutex_);
     if (draining_) return error{status::overloaded, 0, "this server is draining; try another"};
     if (open_sessions_ >= options_.max_sessions)
         return error{status::overloaded, 0, fmt::format("all {} sessions are taken", options_.max_sessions)};
     if (memory_bytes > options_.max_memory_bytes - std::min(memory_bytes_, options_.max_memory_bytes)) {
-        return error{
-            status::overloaded, 0,
-            fmt::format("{} bytes of slots asked for, {} of {} are in use; ask for fewer or smaller slots",
-                        memory_bytes, memory_bytes_, options_.max_memory_bytes)};
+        return error{status::overloaded, 0,
+                     fmt::format("{} bytes of slots asked for, {} of {} are in use; ask for fewer or smaller slots",
+                                 memory_bytes, memory_bytes_, options_.max_memory_bytes)};
     }
     return check_share(client, memory_bytes);
 }
@@ -107,14 +101,12 @@ result<void> server_core::check_share(const client_identity& client, std::size_t
     const std::size_t memory = own_or_share(options_.max_client_memory_bytes, options_.max_memory_bytes);
     if (found->second.sessions >= sessions)
         return error{status::overloaded, 0,
-                     fmt::format("all {} sessions that one client may have are taken (max_client_sessions)",
-                                 sessions)};
+                     fmt::format("all {} sessions that one client may have are taken (max_client_sessions)", sessions)};
     if (memory_bytes > memory - std::min(found->second.memory_bytes, memory))
-        return error{
-            status::overloaded, 0,
-            fmt::format("{} bytes of slots asked for, {} of the {} that one client may have are in use "
-                        "(max_client_memory_bytes)",
-                        memory_bytes, found->second.memory_bytes, memory)};
+        return error{status::overloaded, 0,
+                     fmt::format("{} bytes of slots asked for, {} of the {} that one client may have are in use "
+                                 "(max_client_memory_bytes)",
+                                 memory_bytes, found->second.memory_bytes, memory)};
     return {};
 }
 
@@ -131,8 +123,7 @@ result<session_grant> server_core::make_session(entrance& through, const listene
         const std::lock_guard lock(mutex_);
         grant.session_id = next_id_++;
     }
-    auto made =
-        std::make_unique<session>(owner, grant.session_id, on.scheme->scheme(), client, request.wanted);
+    auto made = std::make_unique<session>(owner, grant.session_id, on.scheme->scheme(), client, request.wanted);
     if (!on.scheme->shares_memory()) made->memory_bytes = memory_bytes;
     link_config config;
     config.role = link_role::server;
@@ -186,8 +177,7 @@ result<void> server_core::connect_session(session& made, const listener& on, con
     return gpu_ == nullptr ? result<void>{} : put_on_device(made, request);
 }
 
-result<void> server_core::make_slots(const listener& on, const link_geometry& wanted,
-                                     link_config& config) const {
+result<void> server_core::make_slots(const listener& on, const link_geometry& wanted, link_config& config) const {
     const slot_place place = on.scheme->fills_gpus() ? slot_place{context_->gpus(), gpu_} : slot_place{};
     auto requests = slot_memory::create(wanted.slots, wanted.request_bytes, place);
     if (!requests) return requests.error();

@@ -36,8 +36,8 @@ exchange_state* exchange_queue::pop_expired(nanoseconds when) noexcept {
     return nullptr;
 }
 
-result<std::unique_ptr<stream_pool>> stream_pool::create(accelerator_device& on,
-                                                         const server_options& options, int wake_fd) {
+result<std::unique_ptr<stream_pool>> stream_pool::create(accelerator_device& on, const server_options& options,
+                                                         int wake_fd) {
     std::unique_ptr<stream_pool> made(new stream_pool(on, options.stream_per_session));
     if (options.poll != poll_mode::busy) made->waker_ = std::make_unique<stream_waker>(wake_fd);
     made->lanes_.resize(options.streams + options.priority_streams);

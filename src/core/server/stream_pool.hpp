@@ -52,8 +52,7 @@ struct stream_lane {
 class stream_pool {
   public:
     [[nodiscard]] static result<std::unique_ptr<stream_pool>> create(accelerator_device& on,
-                                                                     const server_options& options,
-                                                                     int wake_fd);
+                                                                     const server_options& options, int wake_fd);
     stream_pool(const stream_pool&) = delete;
     stream_pool& operator=(const stream_pool&) = delete;
 

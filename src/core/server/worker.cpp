@@ -146,8 +146,7 @@ bool worker::sleep_on_all(nanoseconds until) noexcept {
 }
 
 void worker::wake() noexcept {
-    if (asleep_.load(std::memory_order_seq_cst) && asleep_.exchange(false, std::memory_order_seq_cst))
-        wake_.set();
+    if (asleep_.load(std::memory_order_seq_cst) && asleep_.exchange(false, std::memory_order_seq_cst)) wake_.set();
 }
 
 // Sessions that come and go.
@@ -180,8 +179,8 @@ void worker::lose(session& which, status why) noexcept {
     if (why == status::protocol_error || why == status::version_mismatch) {
         log()
             .limited(which.client().account())
-            .warn("session {} of {} over {} ended: {}; its client sent what no correct client sends",
-                  which.id(), which.client().text(), which.scheme(), to_string(why));
+            .warn("session {} of {} over {} ended: {}; its client sent what no correct client sends", which.id(),
+                  which.client().text(), which.scheme(), to_string(why));
     }
     if (observer_ != nullptr) observer_->session_lost(which, why);
     sessions_.retire(which);

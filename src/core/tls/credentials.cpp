@@ -20,11 +20,9 @@ namespace accel::core {
 namespace {
 
 /// AES-128 first: strong enough for RFC 8446, and the fastest on processors with AES instructions.
-constexpr const char* cipher_suites =
-    "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
+constexpr const char* cipher_suites = "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
 /// As many bytes as one read may bring; four of the longest records.
-constexpr std::size_t read_buffer_bytes =
-    std::size_t{4} * (SSL3_RT_MAX_PLAIN_LENGTH + SSL3_RT_MAX_ENCRYPTED_OVERHEAD);
+constexpr std::size_t read_buffer_bytes = std::size_t{4} * (SSL3_RT_MAX_PLAIN_LENGTH + SSL3_RT_MAX_ENCRYPTED_OVERHEAD);
 /// A certificate that only carries a pinned key never expires: the pin decides.
 constexpr long far_future_s = 100L * 365 * 24 * 60 * 60;
 
@@ -34,10 +32,9 @@ error openssl_error(const char* what) {
 
 error missing_keys(const char* end, const char* options) {
     return {status::unauthorized, 0,
-            fmt::format(
-                "the {} has no keys: make a pair with 'accel_keys NAME' and set {}, or ask for a connection "
-                "without keys by name with insecure",
-                end, options)};
+            fmt::format("the {} has no keys: make a pair with 'accel_keys NAME' and set {}, or ask for a connection "
+                        "without keys by name with insecure",
+                        end, options)};
 }
 
 bool has_authority(const security_options& options) {
@@ -48,10 +45,9 @@ result<void> check_authority(const security_options& options) {
     const bool whole = !options.cert_file.empty() && !options.ca_file.empty() && !options.key_file.empty();
     const bool pins = !options.server_key.empty() || !options.authorized_keys.empty();
     if (whole && !pins) return {};
-    return error{
-        status::invalid_argument, 0,
-        pins ? "cert_file and ca_file exclude server_key and authorized_keys; leave out one or the other"
-             : "certificates need all of cert_file, key_file and ca_file"};
+    return error{status::invalid_argument, 0,
+                 pins ? "cert_file and ca_file exclude server_key and authorized_keys; leave out one or the other"
+                      : "certificates need all of cert_file, key_file and ca_file"};
 }
 
 /// Refuses a peer in the middle of the handshake.
@@ -65,8 +61,7 @@ x509_ptr read_certificate(BIO* from) {
 }
 
 std::string first_dns_name(const X509* certificate) {
-    auto* names =
-        static_cast<GENERAL_NAMES*>(X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr));
+    auto* names = static_cast<GENERAL_NAMES*>(X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr));
     std::string out;
     for (int i = 0; names != nullptr && i < sk_GENERAL_NAME_num(names) && out.empty(); ++i) {
         const GENERAL_NAME* each = sk_GENERAL_NAME_value(names, i);
@@ -80,8 +75,8 @@ std::string first_dns_name(const X509* certificate) {
 
 std::string common_name(const X509* certificate) {
     std::array<char, 256> text{};
-    const int length = X509_NAME_get_text_by_NID(X509_get_subject_name(certificate), NID_commonName,
-                                                 text.data(), static_cast<int>(text.size()));
+    const int length = X509_NAME_get_text_by_NID(X509_get_subject_name(certificate), NID_commonName, text.data(),
+                                                 static_cast<int>(text.size()));
     return length > 0 ? std::string(text.data(), static_cast<std::size_t>(length)) : std::string{};
 }
 
@@ -97,8 +92,8 @@ int choose_protocol(SSL*, const unsigned char** out, unsigned char* length, cons
                     unsigned offered_length, void*) {
     unsigned char* chosen = nullptr;
     const auto* ours = reinterpret_cast<const unsigned char*>(all_protocols.data());
-    const int found = SSL_select_next_proto(
-        &chosen, length, ours, static_cast<unsigned>(all_protocols.size()), offered, offered_length);
+    const int found = SSL_select_next_proto(&chosen, length, ours, static_cast<unsigned>(all_protocols.size()), offered,
+                                            offered_length);
     *out = chosen;
     return found == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL;
 }
@@ -149,8 +144,8 @@ result<std::shared_ptr<credentials>> credentials::load_own(const security_option
     const std::shared_ptr<credentials> made(new credentials);
     made->tls_ = new_tls(server);
     if (made->tls_ == nullptr) return openssl_error("no TLS");
-    auto shown = has_authority(options) ? made->set_certificate(options, key->get())
-                                        : made->make_certificate(key->get());
+    auto shown =
+        has_authority(options) ? made->set_certificate(options, key->get()) : made->make_certificate(key->get());
     if (!shown) return shown.error();
     return made;
 }
@@ -164,8 +159,7 @@ result<void> credentials::set_certificate(const security_options& options, EVP_P
     if (!own || SSL_CTX_use_certificate(tls_, own.get()) != 1)
         return error{status::unauthorized, 0,
                      fmt::format("cert_file '{}' holds no certificate (PEM)", options.cert_file)};
-    while (x509_ptr between = read_certificate(memory.get()))
-        SSL_CTX_add0_chain_cert(tls_, between.release());
+    while (x509_ptr between = read_certificate(memory.get())) SSL_CTX_add0_chain_cert(tls_, between.release());
     ERR_clear_error();
     if (SSL_CTX_use_PrivateKey(tls_, key) != 1 || SSL_CTX_check_private_key(tls_) != 1) {
         ERR_clear_error();
@@ -195,8 +189,7 @@ result<void> credentials::load_authority(const security_options& options) {
     sk_X509_INFO_pop_free(items, X509_INFO_free);
     ERR_clear_error();
     if (authorities == 0)
-        return error{status::unauthorized, 0,
-                     fmt::format("ca_file '{}' holds no certificate (PEM)", options.ca_file)};
+        return error{status::unauthorized, 0, fmt::format("ca_file '{}' holds no certificate (PEM)", options.ca_file)};
     if (revocations) X509_STORE_set_flags(store_.get(), X509_V_FLAG_CRL_CHECK);
     SSL_CTX_set1_cert_store(tls_, store_.get());
     add_to_digest(*text);
@@ -215,14 +208,12 @@ result<void> credentials::make_certificate(EVP_PKEY* key) {
     X509_NAME* subject = X509_get_subject_name(made.get());
     const std::string name = half->text();
     const auto* text = reinterpret_cast<const unsigned char*>(name.data());
-    X509_NAME_add_entry_by_NID(subject, NID_commonName, MBSTRING_ASC, text, static_cast<int>(name.size()), -1,
-                               0);
+    X509_NAME_add_entry_by_NID(subject, NID_commonName, MBSTRING_ASC, text, static_cast<int>(name.size()), -1, 0);
     X509_set_issuer_name(made.get(), subject);
     ASN1_TIME_set(X509_getm_notBefore(made.get()), 0);
     X509_gmtime_adj(X509_getm_notAfter(made.get()), far_future_s);
     const bool whole = X509_set_pubkey(made.get(), key) == 1 && X509_sign(made.get(), key, nullptr) > 0 &&
-                       SSL_CTX_use_certificate(tls_, made.get()) == 1 &&
-                       SSL_CTX_use_PrivateKey(tls_, key) == 1;
+                       SSL_CTX_use_certificate(tls_, made.get()) == 1 && SSL_CTX_use_PrivateKey(tls_, key) == 1;
     if (!whole) return openssl_error("OpenSSL does not take the key");
     name_ = name;
     add_to_digest(name);
@@ -257,8 +248,7 @@ bool credentials::still_admits(X509* certificate, STACK_OF(X509) * chain) const 
     if (!by_authority()) return trusts(certificate);
     X509_STORE_CTX* context = X509_STORE_CTX_new();
     const bool good = X509_STORE_CTX_init(context, store_.get(), certificate, chain) == 1 &&
-                      X509_STORE_CTX_set_default(context, "ssl_client") == 1 &&
-                      X509_verify_cert(context) == 1;
+                      X509_STORE_CTX_set_default(context, "ssl_client") == 1 && X509_verify_cert(context) == 1;
     X509_STORE_CTX_free(context);
     ERR_clear_error();
     return good;
@@ -280,13 +270,11 @@ result<std::shared_ptr<const credentials>> credentials::for_client(const securit
     return std::shared_ptr<const credentials>(std::move(*made));
 }
 
-result<std::shared_ptr<const credentials>> credentials::for_server(const security_options& options,
-                                                                   bool reload) {
+result<std::shared_ptr<const credentials>> credentials::for_server(const security_options& options, bool reload) {
     if (has_authority(options)) {
         if (auto whole = check_authority(options); !whole) return whole.error();
     } else if (options.key_file.empty() || options.authorized_keys.empty()) {
-        return missing_keys("server",
-                            "key_file (NAME.key) and authorized_keys (a file of the clients' public keys)");
+        return missing_keys("server", "key_file (NAME.key) and authorized_keys (a file of the clients' public keys)");
     }
     auto made = load_own(options, true);
     if (!made) return made.error();
@@ -294,11 +282,10 @@ result<std::shared_ptr<const credentials>> credentials::for_server(const securit
         auto clients = read_authorized_keys(options.authorized_keys);
         if (!clients) return clients.error();
         if (clients->empty() && !reload)
-            return error{
-                status::unauthorized, 0,
-                fmt::format("authorized_keys '{}' holds no key, so no client could connect; add the clients' "
-                            ".pub files to it",
-                            options.authorized_keys)};
+            return error{status::unauthorized, 0,
+                         fmt::format("authorized_keys '{}' holds no key, so no client could connect; add the clients' "
+                                     ".pub files to it",
+                                     options.authorized_keys)};
         (*made)->pin(std::move(*clients));
     }
     return std::shared_ptr<const credentials>(std::move(*made));

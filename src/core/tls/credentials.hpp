@@ -33,16 +33,14 @@ class credentials {
     /// Whether a peer that was let in with this certificate would be let in today. Server.
     [[nodiscard]] bool still_admits(X509* certificate, STACK_OF(X509) * chain) const;
 
-    [[nodiscard]] static result<std::shared_ptr<const credentials>> for_client(
-        const security_options& options);
+    [[nodiscard]] static result<std::shared_ptr<const credentials>> for_client(const security_options& options);
     /// `reload`: an empty authorized_keys is allowed and shuts everybody out.
-    [[nodiscard]] static result<std::shared_ptr<const credentials>> for_server(
-        const security_options& options, bool reload);
+    [[nodiscard]] static result<std::shared_ptr<const credentials>> for_server(const security_options& options,
+                                                                               bool reload);
 
   private:
     credentials() = default;
-    [[nodiscard]] static result<std::shared_ptr<credentials>> load_own(const security_options& options,
-                                                                       bool server);
+    [[nodiscard]] static result<std::shared_ptr<credentials>> load_own(const security_options& options, bool server);
     [[nodiscard]] result<void> load_authority(const security_options& options);
     [[nodiscard]] result<void> set_certificate(const security_options& options, EVP_PKEY* key);
     [[nodiscard]] result<void> make_certificate(EVP_PKEY* key);

@@ -45,8 +45,7 @@ const suite* suite_of(const SSL* ssl) noexcept {
 }
 
 /// HKDF-Expand-Label without context (RFC 8446, section 7.1).
-bool expand(const suite& with, const traffic_secret& secret, std::string_view label,
-            std::span<unsigned char> out) {
+bool expand(const suite& with, const traffic_secret& secret, std::string_view label, std::span<unsigned char> out) {
     const std::string_view prefix = "tls13 ";
     std::array<unsigned char, 32> info{};
     std::size_t used = 0;
@@ -93,9 +92,8 @@ bool give_keys(int fd, int direction, std::uint16_t cipher, const record_keys& k
 }
 
 bool give_keys(int fd, int direction, const record_keys& keys) noexcept {
-    return keys.key_bytes == 16
-               ? give_keys<tls12_crypto_info_aes_gcm_128>(fd, direction, TLS_CIPHER_AES_GCM_128, keys)
-               : give_keys<tls12_crypto_info_aes_gcm_256>(fd, direction, TLS_CIPHER_AES_GCM_256, keys);
+    return keys.key_bytes == 16 ? give_keys<tls12_crypto_info_aes_gcm_128>(fd, direction, TLS_CIPHER_AES_GCM_128, keys)
+                                : give_keys<tls12_crypto_info_aes_gcm_256>(fd, direction, TLS_CIPHER_AES_GCM_256, keys);
 }
 
 /// A kernel without the module is tried once a process: each try may start modprobe.
@@ -124,8 +122,7 @@ std::optional<record_keys> next_record_keys(const tls_stream& of, bool sending) 
     record_keys out;
     out.key_bytes = with->key_bytes;
     out.sequence = sending ? notes.sent : notes.received;
-    if (!expand(*with, secret, "key", std::span(out.key).first(out.key_bytes)) ||
-        !expand(*with, secret, "iv", out.iv))
+    if (!expand(*with, secret, "key", std::span(out.key).first(out.key_bytes)) || !expand(*with, secret, "iv", out.iv))
         return std::nullopt;
     return out;
 }

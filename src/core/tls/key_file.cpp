@@ -63,8 +63,8 @@ bool owned_by_us_or_root(const struct stat& info) {
 
 error foreign_file(std::string_view option, const std::filesystem::path& path) {
     return {status::unauthorized, 0,
-            fmt::format("{} '{}' belongs to another user; run: chown {} '{}'", option, path.string(),
-                        ::geteuid(), path.string())};
+            fmt::format("{} '{}' belongs to another user; run: chown {} '{}'", option, path.string(), ::geteuid(),
+                        path.string())};
 }
 
 /// Only its owner may read a private key.
@@ -74,8 +74,8 @@ result<void> check_private_mode(int fd, const std::filesystem::path& path) {
     if (!owned_by_us_or_root(info)) return foreign_file("key_file", path);
     if ((info.st_mode & 077U) == 0) return {};
     return error{status::unauthorized, 0,
-                 fmt::format("key_file '{}' may be read by others (mode {:04o}); run: chmod 600 '{}'",
-                             path.string(), info.st_mode & 07777U, path.string())};
+                 fmt::format("key_file '{}' may be read by others (mode {:04o}); run: chmod 600 '{}'", path.string(),
+                             info.st_mode & 07777U, path.string())};
 }
 
 /// Whoever can write a file of trusted keys can let anybody in.
@@ -91,10 +91,9 @@ result<void> check_trusted_mode(int fd, const std::filesystem::path& path, std::
 
 error curve_key(std::string_view option, const std::filesystem::path& path) {
     return {status::unauthorized, 0,
-            fmt::format(
-                "{} '{}' is a CURVE key of an earlier version; keys are Ed25519 now: make a new pair with "
-                "'accel_keys NAME' at each end",
-                option, path.string())};
+            fmt::format("{} '{}' is a CURVE key of an earlier version; keys are Ed25519 now: make a new pair with "
+                        "'accel_keys NAME' at each end",
+                        option, path.string())};
 }
 
 /// A temporary file that gets its final name only when it is complete.
@@ -102,8 +101,7 @@ class new_file {
   public:
     new_file(std::string path, mode_t mode) : path_(std::move(path)), temporary_(path_ + ".new") {
         ::unlink(temporary_.c_str());
-        fd_ =
-            unique_fd(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode));
+        fd_ = unique_fd(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode));
     }
     new_file(const new_file&) = delete;
     new_file& operator=(const new_file&) = delete;
@@ -132,9 +130,8 @@ class new_file {
         // A link does not replace what exists.
         if (::link(temporary_.c_str(), path_.c_str()) == 0) return {};
         if (errno != EEXIST) return file_error("write", path_, errno);
-        return error{
-            status::invalid_state, EEXIST,
-            fmt::format("'{}' exists already; choose another name, or replace it with --force", path_)};
+        return error{status::invalid_state, EEXIST,
+                     fmt::format("'{}' exists already; choose another name, or replace it with --force", path_)};
     }
 
   private:
@@ -145,8 +142,7 @@ class new_file {
 
 result<secret_text> private_pem(EVP_PKEY* key) {
     const bio_ptr memory(BIO_new(BIO_s_secmem()));
-    if (!memory ||
-        PEM_write_bio_PKCS8PrivateKey(memory.get(), key, nullptr, nullptr, 0, nullptr, nullptr) != 1)
+    if (!memory || PEM_write_bio_PKCS8PrivateKey(memory.get(), key, nullptr, nullptr, 0, nullptr, nullptr) != 1)
         return error{status::system_error, 0, fmt::format("cannot write the key: {}", openssl_failure())};
     char* data = nullptr;
     const long size = BIO_get_mem_data(memory.get(), &data);
@@ -239,8 +235,7 @@ std::optional<public_key> public_half(const EVP_PKEY* key) noexcept {
     public_key out;
     std::size_t length = out.bytes.size();
     const bool taken = key != nullptr && EVP_PKEY_is_a(key, "ED25519") == 1 &&
-                       EVP_PKEY_get_raw_public_key(key, out.bytes.data(), &length) == 1 &&
-                       length == out.bytes.size();
+                       EVP_PKEY_get_raw_public_key(key, out.bytes.data(), &length) == 1 && length == out.bytes.size();
     return taken ? std::optional{out} : std::nullopt;
 }
 
@@ -259,14 +254,13 @@ result<void> write_key_files(const std::string& name, EVP_PKEY* key, bool overwr
     new_file secret(name + ".key", 0600);
     new_file open(name + ".pub", 0644);
     if (auto written = secret.write(pem->view(), 0600); !written) return written;
-    if (auto written = open.write(fmt::format("{} {}\n", half->text(), label), 0644); !written)
-        return written;
+    if (auto written = open.write(fmt::format("{} {}\n", half->text(), label), 0644); !written) return written;
     // Both are checked first, so that a refusal writes neither.
     for (const char* ending : {".key", ".pub"}) {
         if (struct stat info{}; !overwrite && ::stat((name + ending).c_str(), &info) == 0)
-            return error{status::invalid_state, EEXIST,
-                         fmt::format("'{}{}' exists already; choose another name, or replace it with --force",
-                                     name, ending)};
+            return error{
+                status::invalid_state, EEXIST,
+                fmt::format("'{}{}' exists already; choose another name, or replace it with --force", name, ending)};
     }
     if (auto published = secret.publish(overwrite); !published) return published;
     return open.publish(overwrite);
@@ -277,8 +271,8 @@ result<pkey_ptr> read_private_key(const std::filesystem::path& path) {
     if (!file.open()) {
         const int native = errno;
         return error{status::unauthorized, native,
-                     fmt::format("cannot read key_file '{}': {}; make a key pair with accel_keys",
-                                 path.string(), std::strerror(native))};
+                     fmt::format("cannot read key_file '{}': {}; make a key pair with accel_keys", path.string(),
+                                 std::strerror(native))};
     }
     if (auto checked = check_private_mode(file.get(), path); !checked) return checked.error();
     auto text = read_all(file.get(), path);
@@ -286,11 +280,10 @@ result<pkey_ptr> read_private_key(const std::filesystem::path& path) {
     const secret_text secret(std::move(*text));
     if (is_curve_key(secret.view())) return curve_key("key_file", path);
     if (pkey_ptr key = parse_private_key(secret.view())) return key;
-    return error{
-        status::unauthorized, 0,
-        fmt::format("key_file '{}' holds no private key without a pass phrase; name the .key file that "
-                    "accel_keys wrote",
-                    path.string())};
+    return error{status::unauthorized, 0,
+                 fmt::format("key_file '{}' holds no private key without a pass phrase; name the .key file that "
+                             "accel_keys wrote",
+                             path.string())};
 }
 
 result<std::string> read_trusted_file(const std::filesystem::path& path, std::string_view option) {
@@ -305,8 +298,8 @@ result<std::string> read_trusted_file(const std::filesystem::path& path, std::st
     if (!text) return text.error();
     if (text->find("PRIVATE KEY-----") != std::string::npos)
         return error{status::unauthorized, 0,
-                     fmt::format("{} '{}' is a private key, which stays with its owner; name the .pub file",
-                                 option, path.string())};
+                     fmt::format("{} '{}' is a private key, which stays with its owner; name the .pub file", option,
+                                 path.string())};
     if (is_curve_key(*text)) return curve_key(option, path);
     return text;
 }
@@ -316,15 +309,14 @@ result<public_key> read_server_key(const std::string& text_or_path) {
     if (text_or_path.starts_with(key_prefix))
         return error{
             status::unauthorized, 0,
-            fmt::format("server_key '{}' is no key: behind 'ed25519:' stand 43 characters of base64url",
-                        text_or_path)};
+            fmt::format("server_key '{}' is no key: behind 'ed25519:' stand 43 characters of base64url", text_or_path)};
     auto text = read_trusted_file(text_or_path, "server_key");
     if (!text) return text.error();
     const std::string_view line = trimmed(*text);
     if (const auto key = parse_public_key(line.substr(0, line.find_first_of(" \t\r\n")))) return *key;
-    return error{status::unauthorized, 0,
-                 fmt::format("server_key '{}' holds no public key; name the .pub file that accel_keys wrote",
-                             text_or_path)};
+    return error{
+        status::unauthorized, 0,
+        fmt::format("server_key '{}' holds no public key; name the .pub file that accel_keys wrote", text_or_path)};
 }
 
 result<std::vector<public_key>> read_authorized_keys(const std::filesystem::path& path) {
@@ -333,8 +325,7 @@ result<std::vector<public_key>> read_authorized_keys(const std::filesystem::path
     return parse_authorized_keys(*text, path);
 }
 
-result<std::vector<public_key>> parse_authorized_keys(std::string_view text,
-                                                      const std::filesystem::path& path) {
+result<std::vector<public_key>> parse_authorized_keys(std::string_view text, const std::filesystem::path& path) {
     std::vector<public_key> keys;
     for (int number = 1; !text.empty(); ++number) {
         const auto end = text.find('\n');
@@ -343,10 +334,9 @@ result<std::vector<public_key>> parse_authorized_keys(std::string_view text,
         if (line.empty() || line.starts_with('#')) continue;
         const auto key = parse_public_key(line.substr(0, line.find_first_of(" \t")));
         if (!key)
-            return error{
-                status::unauthorized, 0,
-                fmt::format("line {} of authorized_keys '{}' is no public key ('ed25519:' and 43 characters)",
-                            number, path.string())};
+            return error{status::unauthorized, 0,
+                         fmt::format("line {} of authorized_keys '{}' is no public key ('ed25519:' and 43 characters)",
+                                     number, path.string())};
         keys.push_back(*key);
     }
     return keys;
@@ -371,8 +361,7 @@ std::optional<public_key> key_in_ssh_line(std::string_view line) {
     if (!line.starts_with(kind) || line.size() < kind.size() + characters) return std::nullopt;
     std::array<unsigned char, characters / 4 * 3> decoded{};
     const auto* text = reinterpret_cast<const unsigned char*>(line.data() + kind.size());
-    if (EVP_DecodeBlock(decoded.data(), text, characters) != static_cast<int>(decoded.size()))
-        return std::nullopt;
+    if (EVP_DecodeBlock(decoded.data(), text, characters) != static_cast<int>(decoded.size())) return std::nullopt;
     public_key out;
     std::copy_n(decoded.begin() + key_at, out.bytes.size(), out.bytes.begin());
     return out;
@@ -395,8 +384,7 @@ result<public_key> public_key_of_file(const std::filesystem::path& path) {
 }
 
 bool is_curve_key(std::string_view text) noexcept {
-    return text.find("public-key") != std::string_view::npos ||
-           text.find("secret-key") != std::string_view::npos;
+    return text.find("public-key") != std::string_view::npos || text.find("secret-key") != std::string_view::npos;
 }
 
 }  // namespace accel::core

@@ -55,8 +55,7 @@ class secret_text {
 /// key of earlier versions is named as such.
 [[nodiscard]] result<pkey_ptr> read_private_key(const std::filesystem::path& path);
 /// The text of a file of public content: keys, certificates. `unauthorized` if anybody may change it.
-[[nodiscard]] result<std::string> read_trusted_file(const std::filesystem::path& path,
-                                                    std::string_view option);
+[[nodiscard]] result<std::string> read_trusted_file(const std::filesystem::path& path, std::string_view option);
 
 /// `server_key`: a key as text, or the path of a .pub file.
 [[nodiscard]] result<public_key> read_server_key(const std::string& text_or_path);

@@ -35,8 +35,7 @@ struct socket_bio {
 
     static int write(BIO* bio, const char* data, int size) {
         BIO_clear_retry_flags(bio);
-        const ssize_t put =
-            ::send(use_of(bio).fd, data, static_cast<std::size_t>(size), MSG_NOSIGNAL | MSG_DONTWAIT);
+        const ssize_t put = ::send(use_of(bio).fd, data, static_cast<std::size_t>(size), MSG_NOSIGNAL | MSG_DONTWAIT);
         if (put < 0 && try_later(errno)) BIO_set_retry_write(bio);
         return static_cast<int>(put);
     }
@@ -107,9 +106,8 @@ void read_secret(std::string_view line, traffic_secret& out) noexcept {
     const std::string_view text = line.substr(line.rfind(' ') + 1);
     if (text.size() / 2 > out.bytes.size()) return;
     for (std::size_t i = 0; i < text.size() / 2; ++i)
-        out.bytes[i] =
-            static_cast<unsigned char>(OPENSSL_hexchar2int(static_cast<unsigned char>(text[2 * i])) * 16 +
-                                       OPENSSL_hexchar2int(static_cast<unsigned char>(text[2 * i + 1])));
+        out.bytes[i] = static_cast<unsigned char>(OPENSSL_hexchar2int(static_cast<unsigned char>(text[2 * i])) * 16 +
+                                                  OPENSSL_hexchar2int(static_cast<unsigned char>(text[2 * i + 1])));
     out.length = text.size() / 2;
 }
 
@@ -128,8 +126,7 @@ void count_record(int sending, int, int kind, const void* type, std::size_t, SSL
 }
 
 /// A client's offer.
-int show_session_key(SSL* ssl, const EVP_MD*, const unsigned char** id, std::size_t* id_bytes,
-                     SSL_SESSION** out) {
+int show_session_key(SSL* ssl, const EVP_MD*, const unsigned char** id, std::size_t* id_bytes, SSL_SESSION** out) {
     const auto& key = static_cast<const traffic_notes*>(SSL_get_app_data(ssl))->key;
     *out = key ? make_pre_shared_key(ssl, *key) : nullptr;
     if (*out == nullptr) return key ? 0 : 1;
@@ -200,9 +197,8 @@ result<tls_stream> tls_stream::accept(std::shared_ptr<const credentials> own, in
     return made;
 }
 
-result<tls_stream> tls_stream::connect(std::shared_ptr<const credentials> own, int fd,
-                                       const std::string& host, std::string_view protocol,
-                                       const std::optional<session_key>& key) {
+result<tls_stream> tls_stream::connect(std::shared_ptr<const credentials> own, int fd, const std::string& host,
+                                       std::string_view protocol, const std::optional<session_key>& key) {
     const bool by_authority = own->by_authority();
     auto made = open(std::move(own), fd);
     if (!made) return made;

@@ -24,8 +24,7 @@ class harness_backend final : public core::backend {
         real_->unregister_region(region);
         domains_->forget(region.id(), {region.data(), region.size()});
     }
-    [[nodiscard]] result<std::unique_ptr<core::poller>> open_poller(
-        const core::poller_options& options) override {
+    [[nodiscard]] result<std::unique_ptr<core::poller>> open_poller(const core::poller_options& options) override {
         if (options.role == core::link_role::client) return real_->open_poller(options);
         auto on = devices_.open(options.verbs, options.host);
         if (!on) return on.error();

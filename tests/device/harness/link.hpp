@@ -38,8 +38,7 @@ class harness_link final : public core::link, public verbs::async_listener {
     void peer_left() noexcept override { peer_left_ = true; }
     [[nodiscard]] bool close() noexcept override;
     [[nodiscard]] status deliver(const core::outgoing& message) noexcept override;
-    [[nodiscard]] status deliver_plain(std::uint32_t slot,
-                                       std::span<const std::byte> payload) noexcept override;
+    [[nodiscard]] status deliver_plain(std::uint32_t slot, std::span<const std::byte> payload) noexcept override;
     [[nodiscard]] bool retract(std::uint32_t) noexcept override { return true; }
     void consumed(std::uint32_t) noexcept override {}
     [[nodiscard]] bool flushed() noexcept override;
@@ -81,13 +80,11 @@ class harness_link final : public core::link, public verbs::async_listener {
         std::uint32_t slot = 0;
         std::uint32_t until = 0;
     };
-    harness_link(harness_poller& owner, const core::link_config& config,
-                 std::shared_ptr<verbs::domain> domain);
+    harness_link(harness_poller& owner, const core::link_config& config, std::shared_ptr<verbs::domain> domain);
     [[nodiscard]] result<void> prepare();
     [[nodiscard]] result<void> make_queue();
     [[nodiscard]] device::detail::session_offer offer() const noexcept;
-    [[nodiscard]] const verbs::memory_keys* keys_of(const core::region_state& region,
-                                                    verbs::access use) noexcept;
+    [[nodiscard]] const verbs::memory_keys* keys_of(const core::region_state& region, verbs::access use) noexcept;
     [[nodiscard]] status send_from(std::uint32_t slot, const device::detail::answer_bytes& from,
                                    std::size_t length) noexcept;
     [[nodiscard]] device::detail::answer_bytes own_bytes(std::uint32_t slot) const noexcept;

@@ -29,8 +29,7 @@ device::detail::slots_layout layout_of(const core::slot_memory& slots, std::uint
 
 }  // namespace
 
-result<std::unique_ptr<core::link>> harness_link::create(harness_poller& owner,
-                                                         const core::link_config& config) {
+result<std::unique_ptr<core::link>> harness_link::create(harness_poller& owner, const core::link_config& config) {
     const auto longest = owner.device()->port().max_message_bytes;
     if (core::header_bytes + config.geometry.response_bytes > longest) {
         return error{status::message_too_large, 0,
@@ -155,8 +154,7 @@ void harness_link::note_failure() noexcept {
 
 void harness_link::on_async_event(ibv_event_type type) noexcept {
     const bool peer_is_at_fault = type == IBV_EVENT_QP_ACCESS_ERR || type == IBV_EVENT_QP_REQ_ERR;
-    async_reason_.store(peer_is_at_fault ? status::protocol_error : status::system_error,
-                        std::memory_order_relaxed);
+    async_reason_.store(peer_is_at_fault ? status::protocol_error : status::system_error, std::memory_order_relaxed);
     poller_.report(*this);
 }
 
@@ -164,8 +162,7 @@ bool harness_link::flushed() noexcept {
     if (state_ != state::open) return true;
     const std::uint32_t posted = device::detail::posted_by(queue_.port);
     if (has_been_sent(posted)) return true;
-    if (flushing_to_ != posted && post_marker() == status::ok)
-        flushing_to_ = device::detail::posted_by(queue_.port);
+    if (flushing_to_ != posted && post_marker() == status::ok) flushing_to_ = device::detail::posted_by(queue_.port);
     return false;
 }
 
@@ -209,8 +206,7 @@ void harness_link::end() noexcept {
 }
 
 /// The first use of a region registers it; all others find its keys.
-const verbs::memory_keys* harness_link::keys_of(const core::region_state& region,
-                                                verbs::access use) noexcept {
+const verbs::memory_keys* harness_link::keys_of(const core::region_state& region, verbs::access use) noexcept {
     if (const auto* known = keys_.find(region.id(), use); known != nullptr) return known;
     auto keys = domain_->acquire(region.id(), {region.data(), region.size()}, use, region.gpu());
     if (!keys) {

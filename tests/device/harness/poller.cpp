@@ -85,10 +85,8 @@ result<void> harness_poller::admit() {
         return error{status::system_error, 0,
                      fmt::format("gpu: {} has failed; start the server anew", device_->describe())};
     }
-    if (overrun_) {
-        return error{status::overloaded, 0,
-                     "gpu: the completion queue has failed and is replaced; try again"};
-    }
+    if (overrun_)
+        return error{status::overloaded, 0, "gpu: the completion queue has failed and is replaced; try again"};
     ++links_alive_;
     return {};
 }

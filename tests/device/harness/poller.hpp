@@ -24,9 +24,9 @@ class harness_link;
 /// too: queues and sessions are made, one by one, and the worker sleeps where a kernel would look on.
 class harness_poller final : public core::poller, public verbs::async_listener {
   public:
-    [[nodiscard]] static result<std::unique_ptr<core::poller>> open(
-        std::shared_ptr<verbs::device> on, std::shared_ptr<verbs::domain_list> domains,
-        const core::poller_options& options);
+    [[nodiscard]] static result<std::unique_ptr<core::poller>> open(std::shared_ptr<verbs::device> on,
+                                                                    std::shared_ptr<verbs::domain_list> domains,
+                                                                    const core::poller_options& options);
     ~harness_poller() override;
     harness_poller(const harness_poller&) = delete;
     harness_poller& operator=(const harness_poller&) = delete;

@@ -28,8 +28,7 @@ result<void> harness_service::prepare(const gpu::queue_set& queues) {
     auto commands_made = make<device::detail::command>(commands);
     auto numbers = make<device::detail::session_number>(table);
     auto ring = make<device::detail::ready_entry>(ready);
-    const bool all =
-        state && sessions && reports && offers && orders && report && commands_made && numbers && ring;
+    const bool all = state && sessions && reports && offers && orders && report && commands_made && numbers && ring;
     if (!all) return error{status::out_of_memory, 0, fmt::format("gpu: no memory for {} sessions", count_)};
 
     free_.reserve(count_);
@@ -64,10 +63,8 @@ result<std::uint32_t> harness_service::take_place() {
         free_.pop_back();
         return place;
     }
-    if (places_used_ == count_) {
-        return error{status::overloaded, 0,
-                     fmt::format("gpu: all {} sessions of this worker are taken", count_)};
-    }
+    if (places_used_ == count_)
+        return error{status::overloaded, 0, fmt::format("gpu: all {} sessions of this worker are taken", count_)};
     return places_used_++;
 }
 

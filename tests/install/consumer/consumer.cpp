@@ -38,6 +38,5 @@ int main() {
         std::fputs("the answer is not the request\n", stderr);
         return 1;
     }
-    std::printf("accel_transport %d.%d.%d answered\n", ACCEL_VERSION_MAJOR, ACCEL_VERSION_MINOR,
-                ACCEL_VERSION_PATCH);
+    std::printf("accel_transport %d.%d.%d answered\n", ACCEL_VERSION_MAJOR, ACCEL_VERSION_MINOR, ACCEL_VERSION_PATCH);
 }

@@ -53,8 +53,7 @@ struct bench {
         ibv_wc completion{};
         while (ibv_poll_cq(cq.get(), 1, &completion) == 0) {
         }
-        if (completion.status != IBV_WC_SUCCESS)
-            throw std::runtime_error(ibv_wc_status_str(completion.status));
+        if (completion.status != IBV_WC_SUCCESS) throw std::runtime_error(ibv_wc_status_str(completion.status));
     }
 };
 
@@ -85,8 +84,8 @@ void latency(bench& on, unsigned flags, const char* what) {
         on.post(8, flags | IBV_SEND_SIGNALED);
         on.wait();
     });
-    fmt::print("8 B write, {:<7} post to completion: p50 {:.3f} p99 {:.3f} p99.9 {:.3f} us\n", what,
-               taken.at(0.5), taken.at(0.99), taken.at(0.999));
+    fmt::print("8 B write, {:<7} post to completion: p50 {:.3f} p99 {:.3f} p99.9 {:.3f} us\n", what, taken.at(0.5),
+               taken.at(0.99), taken.at(0.999));
 }
 
 void rate(bench& on) {
@@ -96,8 +95,8 @@ void rate(bench& on) {
         on.post(8, IBV_SEND_INLINE | IBV_SEND_SIGNALED);
         on.wait();
     });
-    fmt::print("8 B writes, one signalled in {}: p50 {:.2f} M/s, p10 {:.2f} M/s\n", batch,
-               batch / taken.at(0.5), batch / taken.at(0.9));
+    fmt::print("8 B writes, one signalled in {}: p50 {:.2f} M/s, p10 {:.2f} M/s\n", batch, batch / taken.at(0.5),
+               batch / taken.at(0.9));
 }
 
 void bandwidth(bench& on, std::uint32_t size) {

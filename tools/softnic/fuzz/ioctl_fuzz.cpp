@@ -73,8 +73,7 @@ struct devx_method {
     std::uint16_t out;
 };
 constexpr devx_method devx_methods_by_class[]{
-    {MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_OTHER, MLX5_IB_ATTR_DEVX_OTHER_CMD_IN,
-     MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT},
+    {MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_OTHER, MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT},
     {MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_CREATE, MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_IN,
      MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_OUT},
     {MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_MODIFY, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN,
@@ -133,8 +132,7 @@ void run_devx(reader& from, context& target) {
         mailbox.set({word * 32, 32}, from.take<std::uint32_t>());
     }
     const std::uint8_t back = from.take<std::uint8_t>();
-    const std::uint32_t handle =
-        target.qps.empty() || back > 8 ? recent(target, back) : target.qps.begin()->first;
+    const std::uint32_t handle = target.qps.empty() || back > 8 ? recent(target, back) : target.qps.begin()->first;
     testing::ioctl_builder command(how.object, how.method);
     if (how.object == MLX5_IB_OBJECT_DEVX_OBJ) command.handle(MLX5_IB_ATTR_DEVX_OBJ_CREATE_HANDLE, handle);
     command.raw(how.in, static_cast<std::uint16_t>(in.size()), reinterpret_cast<std::uint64_t>(in.data()));

@@ -122,8 +122,7 @@ TEST_F(abi, memory_registration_checks) {
     EXPECT_EQ(register_memory(pd + 1000, memory.data(), 100, 0xf), EINVAL) << "no such domain";
     EXPECT_EQ(register_memory(pd, memory.data(), 0, 0xf), EINVAL);
     EXPECT_EQ(register_memory(pd, memory.data(), ~0ull, 0xf), EINVAL);
-    EXPECT_EQ(register_memory(pd, memory.data(), 100, IBV_ACCESS_REMOTE_WRITE), EINVAL)
-        << "needs local write";
+    EXPECT_EQ(register_memory(pd, memory.data(), 100, IBV_ACCESS_REMOTE_WRITE), EINVAL) << "needs local write";
     EXPECT_EQ(register_memory(pd, memory.data(), 100, IBV_ACCESS_ON_DEMAND), EOPNOTSUPP);
     void* hole = ::mmap(nullptr, 8192, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     ::munmap(hole, 8192);

@@ -135,8 +135,8 @@ TEST_F(copies, sizes_and_offsets_of_all_kinds) {
             const auto message = pattern(size, static_cast<unsigned>(size + shift));
             ASSERT_TRUE(engine.write(at(64 + shift), message.data(), size));
             ASSERT_TRUE(engine.flush());
-            EXPECT_TRUE(std::equal(message.begin(), message.end(),
-                                   device.begin() + 64 + static_cast<std::ptrdiff_t>(shift)));
+            EXPECT_TRUE(
+                std::equal(message.begin(), message.end(), device.begin() + 64 + static_cast<std::ptrdiff_t>(shift)));
             EXPECT_EQ(device[63 + shift], std::byte{7});
             EXPECT_EQ(device[64 + shift + size], std::byte{7});
             std::vector<std::byte> back(size);
@@ -177,8 +177,8 @@ TEST_F(copies, messages_are_read_ahead_each_on_its_own) {
     for (auto& each : back) each.resize(size);
     for (std::size_t done = 0; done < size; done += packet) {
         for (std::size_t which = 0; which < 6; ++which) {  // more than there are streams
-            ASSERT_TRUE(engine.read_part(back[which].data() + done, at(which * 1000 + done), packet,
-                                         which + 1, size - done - packet));
+            ASSERT_TRUE(engine.read_part(back[which].data() + done, at(which * 1000 + done), packet, which + 1,
+                                         size - done - packet));
         }
     }
     for (std::size_t which = 0; which < 6; ++which)

@@ -47,12 +47,9 @@ struct cuda_plugin : ::testing::Test {
 
     void SetUp() override {
         st::connect(qp.get(), other.get());
-        for (std::size_t at = 0; at < bytes; ++at)
-            in(from)[at] = static_cast<std::uint8_t>(at * 7 + (at >> 8));
+        for (std::size_t at = 0; at < bytes; ++at) in(from)[at] = static_cast<std::uint8_t>(at * 7 + (at >> 8));
     }
-    static std::uint8_t* in(const fake_cuda::allocation& one) {
-        return static_cast<std::uint8_t*>(one.inside);
-    }
+    static std::uint8_t* in(const fake_cuda::allocation& one) { return static_cast<std::uint8_t*>(one.inside); }
     [[nodiscard]] st::mr_owner enrol(const fake_cuda::allocation& one) const {
         return st::mr_owner(ibv_reg_mr(pd.get(), reinterpret_cast<void*>(one.address), bytes, all_access));
     }

@@ -37,8 +37,7 @@ struct datagrams : ::testing::Test {
         testing::make_datagram_ready(on.adapter, *other.qp, qkey);
     }
 
-    void send(std::uint32_t length, std::uint32_t key = qkey, std::uint32_t to_qpn = 0,
-              bool with_grh = false) {
+    void send(std::uint32_t length, std::uint32_t key = qkey, std::uint32_t to_qpn = 0, bool with_grh = false) {
         mlx5_wqe_ctrl_seg control{};
         control.opmod_idx_opcode = htobe32(std::uint32_t{qp.produced()} << 8 | MLX5_OPCODE_SEND_IMM);
         control.qpn_ds = htobe32(qp.qp->number << 8 | 5);
@@ -118,15 +117,13 @@ TEST(shared_receives, follow_the_links_and_tell_their_limit) {
     for (std::uint16_t at = 0; at < entries; ++at) {
         mlx5_wqe_srq_next_seg link{};
         link.next_wqe_index = htobe16(static_cast<std::uint16_t>((at + 3) % entries));
-        const mlx5_wqe_data_seg list[]{{htobe32(10u + at), htobe32(5), 0},
-                                       {0, htobe32(MLX5_INVALID_LKEY), 0}};
+        const mlx5_wqe_data_seg list[]{{htobe32(10u + at), htobe32(5), 0}, {0, htobe32(MLX5_INVALID_LKEY), 0}};
         std::memcpy(buffer.data() + (at << shift), &link, sizeof link);
         std::memcpy(buffer.data() + (at << shift) + sizeof link, list, sizeof list);
     }
     const auto events = std::make_shared<event_pipe>(event_pipe::kind::asynchronous);
-    shared_receive_queue queue({1, 1, 0x99, 3, events},
-                               {reinterpret_cast<std::uint64_t>(buffer.data()),
-                                reinterpret_cast<std::uint64_t>(&record), entries, shift});
+    shared_receive_queue queue({1, 1, 0x99, 3, events}, {reinterpret_cast<std::uint64_t>(buffer.data()),
+                                                         reinterpret_cast<std::uint64_t>(&record), entries, shift});
     receive_request got;
     EXPECT_EQ(queue.take(got), take_status::empty);
     record = htobe32(5);

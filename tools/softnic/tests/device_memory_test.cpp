@@ -28,9 +28,7 @@ struct device_memory : testing::pair, ::testing::WithParamInterface<int> {
     }
     std::uint32_t add(const std::shared_ptr<hidden_memory>& memory) {
         const auto address = reinterpret_cast<std::uint64_t>(memory->address());
-        return on.adapter.state.devices[0]
-            .regions.add({0, 1, address, size, address, 0xf, false, memory})
-            .key;
+        return on.adapter.state.devices[0].regions.add({0, 1, address, size, address, 0xf, false, memory}).key;
     }
     void refill(std::uint8_t seed) const {
         for (std::size_t at = 0; at < size; ++at) source->bytes()[at] = byte(seed, at);

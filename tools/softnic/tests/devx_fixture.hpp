@@ -37,9 +37,7 @@ struct devx_exchange {
     }
     [[nodiscard]] std::uint32_t get(devx::field where) const { return devx::mailbox_in(out).get32(where); }
     [[nodiscard]] devx::status status() const { return static_cast<devx::status>(get(devx::header::status)); }
-    [[nodiscard]] devx::reason reason() const {
-        return static_cast<devx::reason>(get(devx::header::syndrome));
-    }
+    [[nodiscard]] devx::reason reason() const { return static_cast<devx::reason>(get(devx::header::syndrome)); }
     [[nodiscard]] std::uint32_t object() const { return get(devx::header::object); }
 };
 
@@ -156,9 +154,7 @@ struct devx_fixture : ::testing::Test {
     // Commands that succeed as they are; tests change one field.
     [[nodiscard]] devx_exchange cq_command() const {
         devx_exchange what(devx::opcode::create_cq);
-        const auto put = [&](devx::field of, std::uint64_t value) {
-            what.set(of.at(devx::create_cq::context), value);
-        };
+        const auto put = [&](devx::field of, std::uint64_t value) { what.set(of.at(devx::create_cq::context), value); };
         put(devx::cqc::log_cq_size, 4);
         put(devx::cqc::uar_page, uar);
         put(devx::cqc::c_eqn, 8);
@@ -169,9 +165,7 @@ struct devx_fixture : ::testing::Test {
     }
     [[nodiscard]] devx_exchange qp_command(std::uint32_t cq) const {
         devx_exchange what(devx::opcode::create_qp);
-        const auto put = [&](devx::field of, std::uint64_t value) {
-            what.set(of.at(devx::create_qp::context), value);
-        };
+        const auto put = [&](devx::field of, std::uint64_t value) { what.set(of.at(devx::create_qp::context), value); };
         put(devx::qpc::pd, pd);
         put(devx::qpc::uar_page, uar);
         put(devx::qpc::cqn_snd, cq);

@@ -239,9 +239,7 @@ class devx_qp {
   private:
     static constexpr std::size_t record_offset = 8192;
 
-    [[nodiscard]] std::uint32_t* record() const {
-        return reinterpret_cast<std::uint32_t*>(memory_.at(record_offset));
-    }
+    [[nodiscard]] std::uint32_t* record() const { return reinterpret_cast<std::uint32_t*>(memory_.at(record_offset)); }
     [[nodiscard]] std::byte* slot(std::uint16_t index) const {
         return memory_.at(receive_bytes + std::size_t{index % (1u << log_send_blocks)} * 64);
     }
@@ -280,9 +278,7 @@ class devx_qp {
         command.set(prm::qpc::rnr_retry.at(prm::modify_qp::context), 7);
         return command.set(path(prm::ads::ack_timeout), 8);
     }
-    static prm::field path(prm::field of) {
-        return of.at(prm::qpc::primary_address_path).at(prm::modify_qp::context);
-    }
+    static prm::field path(prm::field of) { return of.at(prm::qpc::primary_address_path).at(prm::modify_qp::context); }
 
     umem_block memory_;
     mlx5dv_devx_uar uar_;

@@ -168,8 +168,7 @@ TEST(devx_roce, addresses_say_gid_and_version) {
         ASSERT_EQ(dispatch(target, command.get()), 0);
         const gid_entry& entry = target.own_device().ports()[0].gids[3];
         EXPECT_EQ(std::memcmp(what.out.data() + 16, entry.bytes.data(), 16), 0);
-        EXPECT_EQ(what.get(devx::query_roce_address::roce_version),
-                  entry.type == gid_type::roce_v2 ? 2u : 0u);
+        EXPECT_EQ(what.get(devx::query_roce_address::roce_version), entry.type == gid_type::roce_v2 ? 2u : 0u);
     }
     ::close(file);
 }
@@ -221,8 +220,7 @@ TEST_F(devx_fixture, umems_in_use_stay) {
 TEST_F(devx_fixture, each_completion_vector_has_an_event_queue) {
     const auto ask = [&](std::uint32_t vector, std::uint32_t& number) {
         testing::ioctl_builder command(MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_QUERY_EQN);
-        command.in(MLX5_IB_ATTR_DEVX_QUERY_EQN_USER_VEC, vector)
-            .out(MLX5_IB_ATTR_DEVX_QUERY_EQN_DEV_EQN, number);
+        command.in(MLX5_IB_ATTR_DEVX_QUERY_EQN_USER_VEC, vector).out(MLX5_IB_ATTR_DEVX_QUERY_EQN_DEV_EQN, number);
         return call(command);
     };
     std::uint32_t first = 0;
@@ -272,8 +270,7 @@ TEST_F(devx_fixture, completion_queues_with_a_bad_context_are_refused) {
 
 TEST_F(devx_fixture, completion_queues_say_what_they_are) {
     auto made = cq_command();
-    made.set(devx::cqc::cc.at(devx::create_cq::context), 1)
-        .set(devx::cqc::oi.at(devx::create_cq::context), 1);
+    made.set(devx::cqc::cc.at(devx::create_cq::context), 1).set(devx::cqc::oi.at(devx::create_cq::context), 1);
     ASSERT_EQ(create(made), 0);
     auto ask = step(devx::opcode::query_cq, made.object());
     ASSERT_EQ(query(ask, made.handle), 0);
@@ -292,8 +289,7 @@ TEST_F(devx_fixture, completion_queues_say_what_they_are) {
 
 TEST_F(devx_fixture, ignored_overruns_write_on_and_collapsed_queues_write_one_place) {
     auto made = cq_command();
-    made.set(devx::cqc::cc.at(devx::create_cq::context), 1)
-        .set(devx::cqc::oi.at(devx::create_cq::context), 1);
+    made.set(devx::cqc::cc.at(devx::create_cq::context), 1).set(devx::cqc::oi.at(devx::create_cq::context), 1);
     ASSERT_EQ(create(made), 0);
     completion_queue& queue = *target.cqs.at(made.handle);
     for (std::uint16_t at = 0; at < 100; ++at) {

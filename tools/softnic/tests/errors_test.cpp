@@ -102,8 +102,8 @@ TEST_F(pair, a_misaligned_atomic_is_an_invalid_request) {
 
 TEST_F(pair, unmapped_memory_is_an_error_on_either_side) {
     constexpr std::size_t size = 8192;
-    auto* gone = static_cast<std::uint8_t*>(
-        ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    auto* gone =
+        static_cast<std::uint8_t*>(::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     const std::uint32_t key = on.add_region(gone, size, 1, 0xf);
     ::munmap(gone, size);
     // Nobody else gets these addresses meanwhile.

@@ -96,8 +96,7 @@ TEST(fabric, gives_back_what_a_killed_process_held) {
     const pid_t child = ::fork();
     if (child == 0) {
         const auto theirs = fabric::join(name.get(), 7);
-        const std::uint32_t told[]{theirs->claim_qpn(0).value_or(0),
-                                   static_cast<std::uint32_t>(theirs->node())};
+        const std::uint32_t told[]{theirs->claim_qpn(0).value_or(0), static_cast<std::uint32_t>(theirs->node())};
         if (::write(ready[1], told, sizeof told) < 0) ::_exit(1);
         ::pause();
         ::_exit(0);

@@ -130,8 +130,8 @@ CUresult cuModuleGetFunction(CUfunction*, CUmodule, const char*) {
 CUresult cuFuncGetAttribute(int*, CUfunction_attribute, CUfunction) {
     return CUDA_ERROR_NOT_SUPPORTED;
 }
-CUresult cuLaunchKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
-                        CUstream, void**, void**) {
+CUresult cuLaunchKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream,
+                        void**, void**) {
     return CUDA_ERROR_NOT_SUPPORTED;
 }
 CUresult cuMemHostAlloc(void** memory, std::size_t size, unsigned) {

@@ -14,8 +14,7 @@ std::vector<fault_rule> parse(std::string_view text) {
 }
 
 TEST(fault_rules, say_what_they_say) {
-    const auto rules =
-        parse("drop p=0.25 seed=9 op=write node=2; nak:rnr nth=3 qpn=0x101 ; error:0x13 count=2;");
+    const auto rules = parse("drop p=0.25 seed=9 op=write node=2; nak:rnr nth=3 qpn=0x101 ; error:0x13 count=2;");
     ASSERT_EQ(rules.size(), 3u);
     EXPECT_EQ(rules[0].action, fault_action::drop);
     EXPECT_EQ(rules[0].probability, 0.25);
@@ -31,8 +30,8 @@ TEST(fault_rules, say_what_they_say) {
 
 TEST(fault_rules, refuse_what_is_wrong_with_a_sentence) {
     for (const char* text :
-         {"explode", "drop p=2", "drop p=", "drop p=x", "drop op=teleport", "nak", "nak:maybe", "error",
-          "error:0", "drop nth=0", "drop every=3", "drop qpn=0xzz", "drop p", "drop:hard"}) {
+         {"explode", "drop p=2", "drop p=", "drop p=x", "drop op=teleport", "nak", "nak:maybe", "error", "error:0",
+          "drop nth=0", "drop every=3", "drop qpn=0xzz", "drop p", "drop:hard"}) {
         std::string problem;
         EXPECT_FALSE(parse_fault_rules(text, problem)) << text;
         EXPECT_FALSE(problem.empty()) << text;

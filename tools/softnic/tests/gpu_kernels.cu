@@ -78,9 +78,8 @@ __device__ std::uint32_t load_acquire(const std::uint32_t* from) {
     return value;
 }
 
-__global__ void reader_kernel(const std::uint32_t* flag, std::uint32_t value,
-                              const volatile std::uint8_t* data, std::size_t size, std::uint32_t seed,
-                              reading* result) {
+__global__ void reader_kernel(const std::uint32_t* flag, std::uint32_t value, const volatile std::uint8_t* data,
+                              std::size_t size, std::uint32_t seed, reading* result) {
     __shared__ bool late;
     __shared__ unsigned long long wrong;
     if (threadIdx.x == 0) {

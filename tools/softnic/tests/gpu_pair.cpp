@@ -46,8 +46,7 @@ struct endpoint {
     endpoint(int wire_to_other, int device_index) : wire(wire_to_other) {
         require(cudaSetDevice(device_index) == cudaSuccess, "no such GPU");
         memory = std::make_unique<gpu::buffer>(region_bytes);
-        require(memory->enrol(pd.get(), chosen_way()) != nullptr,
-                std::string("registration: ") + std::strerror(errno));
+        require(memory->enrol(pd.get(), chosen_way()) != nullptr, std::string("registration: ") + std::strerror(errno));
         const address_card mine{qp->qp_num, memory->mr()->rkey, memory->address()};
         say(mine);
         other = hear<address_card>();
@@ -59,14 +58,12 @@ struct endpoint {
     }
     template <class T>
     void say(const T& what) const {
-        require(::write(wire, &what, sizeof what) == static_cast<ssize_t>(sizeof what),
-                "the other process is gone");
+        require(::write(wire, &what, sizeof what) == static_cast<ssize_t>(sizeof what), "the other process is gone");
     }
     template <class T>
     [[nodiscard]] T hear() const {
         T what{};
-        require(::read(wire, &what, sizeof what) == static_cast<ssize_t>(sizeof what),
-                "the other process is gone");
+        require(::read(wire, &what, sizeof what) == static_cast<ssize_t>(sizeof what), "the other process is gone");
         return what;
     }
     void done(const char* what) const {
@@ -98,8 +95,7 @@ struct step {
     std::uint32_t seed;
     std::uint32_t shift;
 };
-constexpr std::array<std::uint32_t, 10> sizes{1,     8,       33,      4096,          4097,
-                                              65536, 100'001, 1 << 20, (4 << 20) + 3, 64 << 20};
+constexpr std::array<std::uint32_t, 10> sizes{1, 8, 33, 4096, 4097, 65536, 100'001, 1 << 20, (4 << 20) + 3, 64 << 20};
 constexpr std::size_t rounds_of_latency = 2000;
 
 void check_from(const endpoint& end) {
@@ -113,8 +109,7 @@ void check_from(const endpoint& end) {
             end.write_with_immediate(4096, 8192 + shift, size);
             end.done("write");
             const auto wrong = end.hear<std::uint64_t>();
-            require(wrong == 0,
-                    std::to_string(wrong) + " bytes of a write wrong, size " + std::to_string(size));
+            require(wrong == 0, std::to_string(wrong) + " bytes of a write wrong, size " + std::to_string(size));
             gpu::set(end.memory->at(0), 8192 + size, 1);
             end.read(4096 + 5, 8192 + shift, size);
             end.done("read");
@@ -202,8 +197,8 @@ void bench_alone() {
         }
         std::sort(samples.begin(), samples.end());
         const double middle = samples[samples.size() / 2];
-        std::printf("emulation, one process: write of %u B GPU to GPU: p50 %.1f us, p99 %.1f us, %.2f GB/s\n",
-                    size, middle, samples[samples.size() * 99 / 100], size / middle / 1e3);
+        std::printf("emulation, one process: write of %u B GPU to GPU: p50 %.1f us, p99 %.1f us, %.2f GB/s\n", size,
+                    middle, samples[samples.size() * 99 / 100], size / middle / 1e3);
     }
 }
 
@@ -239,8 +234,8 @@ void fault_alone() {
     ibv_wc next = gpu::wait(cq.get());
     while (next.status == IBV_WC_WR_FLUSH_ERR) next = gpu::wait(cq.get());
     require(next.status == IBV_WC_SUCCESS, "host memory must go on");
-    std::printf("a GPU that faulted: \"%s\" after %.1f ms; host memory goes on\n",
-                ibv_wc_status_str(seen.status), took_ms);
+    std::printf("a GPU that faulted: \"%s\" after %.1f ms; host memory goes on\n", ibv_wc_status_str(seen.status),
+                took_ms);
     std::fflush(nullptr);
     ::_exit(0);
 }

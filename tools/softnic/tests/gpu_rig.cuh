@@ -40,13 +40,11 @@ inline bool setting_is(const char* name, std::string_view value) {
 inline int export_dmabuf(void* memory, std::size_t size) {
     using exporter = int(void*, unsigned long long, std::size_t, int, unsigned long long);
     void* driver = ::dlopen("libcuda.so.1", RTLD_LAZY);
-    auto* call = driver == nullptr
-                     ? nullptr
-                     : reinterpret_cast<exporter*>(::dlsym(driver, "cuMemGetHandleForAddressRange"));
+    auto* call =
+        driver == nullptr ? nullptr : reinterpret_cast<exporter*>(::dlsym(driver, "cuMemGetHandleForAddressRange"));
     int descriptor = -1;
     constexpr int kind_dmabuf = 1;
-    if (call == nullptr ||
-        call(&descriptor, reinterpret_cast<unsigned long long>(memory), size, kind_dmabuf, 0) != 0)
+    if (call == nullptr || call(&descriptor, reinterpret_cast<unsigned long long>(memory), size, kind_dmabuf, 0) != 0)
         return -1;
     return descriptor;
 }

@@ -36,8 +36,7 @@ struct device_memory : ::testing::TestWithParam<gpu::way> {
     gpu::buffer to{region_bytes};
 
     void SetUp() override {
-        const bool off =
-            gpu::setting_is(GetParam() == gpu::way::peer ? "SOFTNIC_PEER_MEMORY" : "SOFTNIC_DMABUF", "0");
+        const bool off = gpu::setting_is(GetParam() == gpu::way::peer ? "SOFTNIC_PEER_MEMORY" : "SOFTNIC_DMABUF", "0");
         if (off) GTEST_SKIP() << "turned off";
         st::connect(qp.get(), other.get());
         ASSERT_NE(from.enrol(pd.get(), GetParam()), nullptr) << std::strerror(errno);
@@ -70,8 +69,8 @@ struct device_memory : ::testing::TestWithParam<gpu::way> {
     }
     void check(ibv_wr_opcode opcode, std::size_t from_at, std::size_t to_at, std::uint32_t size) const {
         static std::uint32_t seed = 0;
-        SCOPED_TRACE(std::to_string(size) + " B, opcode " + std::to_string(opcode) + ", at " +
-                     std::to_string(from_at) + " and " + std::to_string(to_at));
+        SCOPED_TRACE(std::to_string(size) + " B, opcode " + std::to_string(opcode) + ", at " + std::to_string(from_at) +
+                     " and " + std::to_string(to_at));
         gpu::fill(from.at(from_at), size, ++seed);
         gpu::set(to.at(to_at - guard_bytes), size + 2 * guard_bytes, blank);
         move(opcode, from_at, to_at, size);
@@ -85,8 +84,7 @@ TEST_P(device_memory, bytes_arrive_whatever_size_and_alignment) {
     for (const auto opcode : {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_RDMA_READ, IBV_WR_SEND}) {
         for (const std::uint32_t size :
              {1u, 2u, 7u, 8u, 9u, 31u, 32u, 33u, 100u, 4095u, 4096u, 4097u, 65541u, 1u << 20})
-            for (const std::size_t shift : {0u, 1u, 5u, 8u, 15u})
-                check(opcode, 4096 + shift, 8192 + 3 * shift, size);
+            for (const std::size_t shift : {0u, 1u, 5u, 8u, 15u}) check(opcode, 4096 + shift, 8192 + 3 * shift, size);
     }
 }
 
@@ -105,8 +103,7 @@ TEST_P(device_memory, segments_of_host_and_device_memory_mix) {
     for (std::size_t at = 0; at < host.size(); ++at) host[at] = static_cast<std::uint8_t>(at);
     const auto address = [&](std::size_t at) { return reinterpret_cast<std::uint64_t>(host.data() + at); };
     std::array out{ibv_sge{address(0), 100, mr->lkey}, ibv_sge{from.address(4096), 9000, from.mr()->lkey},
-                   ibv_sge{address(200), 7, mr->lkey},
-                   ibv_sge{from.address(4096 + 9000), 33, from.mr()->lkey}};
+                   ibv_sge{address(200), 7, mr->lkey}, ibv_sge{from.address(4096 + 9000), 33, from.mr()->lkey}};
     std::array in{ibv_sge{to.address(101), 100, to.mr()->lkey}, ibv_sge{address(4096), 3000, mr->lkey},
                   ibv_sge{to.address(9001), 6040, to.mr()->lkey}};
     gpu::post_receive(other.get(), in.data(), 3);
@@ -176,8 +173,8 @@ TEST_P(device_memory, data_is_there_before_its_flag) {
         gpu::fill(from.at(0), size, round);
         ASSERT_EQ(cudaMemcpy(from.at(1 << 20), &round, 4, cudaMemcpyHostToDevice), cudaSuccess);
         *static_cast<gpu::reading*>(pinned) = {};
-        gpu::start_reader(reinterpret_cast<const std::uint32_t*>(to.at(1 << 20)), round, to.at(1), size,
-                          round, static_cast<gpu::reading*>(pinned));
+        gpu::start_reader(reinterpret_cast<const std::uint32_t*>(to.at(1 << 20)), round, to.at(1), size, round,
+                          static_cast<gpu::reading*>(pinned));
         ibv_sge data{from.address(0), size, from.mr()->lkey};
         auto first = gpu::request(IBV_WR_RDMA_WRITE, data, to.address(1), to.mr()->rkey);
         ibv_sge flag{from.address(1 << 20), 4, from.mr()->lkey};
@@ -275,14 +272,11 @@ TEST_F(registration, what_is_not_what_it_says_is_refused) {
     ASSERT_GE(file, 0);
     std::vector<std::byte> host(8 << 20);
     const auto in_host = (reinterpret_cast<std::uint64_t>(host.data()) + 4095) & ~4095ull;
-    EXPECT_EQ(ibv_reg_dmabuf_mr(pd.get(), 0, 4096, in_host, file, gpu::all_access), nullptr)
-        << "not its address";
-    EXPECT_EQ(ibv_reg_dmabuf_mr(pd.get(), 0, memory.size() + 4096, memory.address(), file, gpu::all_access),
-              nullptr)
+    EXPECT_EQ(ibv_reg_dmabuf_mr(pd.get(), 0, 4096, in_host, file, gpu::all_access), nullptr) << "not its address";
+    EXPECT_EQ(ibv_reg_dmabuf_mr(pd.get(), 0, memory.size() + 4096, memory.address(), file, gpu::all_access), nullptr)
         << "past its end";
     ::close(file);
-    EXPECT_EQ(ibv_reg_mr(pd.get(), memory.at(0), 1ull << 36, gpu::all_access), nullptr)
-        << "past the allocation";
+    EXPECT_EQ(ibv_reg_mr(pd.get(), memory.at(0), 1ull << 36, gpu::all_access), nullptr) << "past the allocation";
 }
 
 }  // namespace

@@ -33,9 +33,7 @@ class hidden_memory final : public dma_engine {
     hidden_memory& operator=(const hidden_memory&) = delete;
 
     /// What has really arrived.
-    [[nodiscard]] std::span<std::uint8_t> bytes() const {
-        return {static_cast<std::uint8_t*>(inside_), size_};
-    }
+    [[nodiscard]] std::span<std::uint8_t> bytes() const { return {static_cast<std::uint8_t*>(inside_), size_}; }
     [[nodiscard]] void* address() const { return outside_; }
     [[nodiscard]] std::size_t waiting() const { return posted_.size(); }
 
@@ -103,16 +101,13 @@ class hidden_memory final : public dma_engine {
         std::vector<std::uint8_t> bytes;
     };
 
-    [[nodiscard]] std::size_t offset(std::uint64_t at) const {
-        return at - reinterpret_cast<std::uint64_t>(outside_);
-    }
+    [[nodiscard]] std::size_t offset(std::uint64_t at) const { return at - reinterpret_cast<std::uint64_t>(outside_); }
     [[nodiscard]] bool contains(std::uint64_t at, std::size_t size) const {
         return at >= reinterpret_cast<std::uint64_t>(outside_) && offset(at) + size <= size_;
     }
     void apply() {
         for (const piece& one : posted_)
-            std::copy(one.bytes.begin(), one.bytes.end(),
-                      bytes().begin() + static_cast<std::ptrdiff_t>(one.at));
+            std::copy(one.bytes.begin(), one.bytes.end(), bytes().begin() + static_cast<std::ptrdiff_t>(one.at));
         posted_.clear();
     }
 

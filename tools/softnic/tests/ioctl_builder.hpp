@@ -48,10 +48,8 @@ class ioctl_builder {
         const std::uint16_t head[]{static_cast<std::uint16_t>(bytes_.size()), object_, method_,
                                    static_cast<std::uint16_t>(attributes_.size())};
         std::memcpy(bytes_.data(), head, sizeof head);
-        if (!attributes_.empty()) {
-            std::memcpy(bytes_.data() + header_bytes, attributes_.data(),
-                        attributes_.size() * sizeof(ib_uverbs_attr));
-        }
+        if (!attributes_.empty())
+            std::memcpy(bytes_.data() + header_bytes, attributes_.data(), attributes_.size() * sizeof(ib_uverbs_attr));
         return reinterpret_cast<ib_uverbs_ioctl_hdr*>(bytes_.data());
     }
     /// A handle or descriptor that came back.

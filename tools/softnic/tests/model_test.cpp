@@ -82,8 +82,7 @@ TEST(transitions, need_exactly_the_right_attributes) {
                                     init & ~static_cast<std::uint32_t>(IBV_QP_PORT)));
     EXPECT_FALSE(transition_allowed(rc, qp_state::reset, qp_state::initialised, init | IBV_QP_QKEY));
     EXPECT_FALSE(transition_allowed(rc, qp_state::reset, qp_state::ready_to_send, init));
-    EXPECT_FALSE(transition_allowed(rc, qp_state::error, qp_state::initialised, init))
-        << "only through RESET";
+    EXPECT_FALSE(transition_allowed(rc, qp_state::error, qp_state::initialised, init)) << "only through RESET";
     EXPECT_FALSE(transition_allowed(rc, qp_state::ready_to_send, qp_state::ready_to_receive, IBV_QP_STATE));
     for (int from = 0; from <= static_cast<int>(qp_state::error); ++from) {
         const auto state = static_cast<qp_state>(from);
@@ -91,8 +90,7 @@ TEST(transitions, need_exactly_the_right_attributes) {
             << "the kernel refuses this one";
         EXPECT_TRUE(transition_allowed(rc, state, qp_state::reset, IBV_QP_STATE));
     }
-    EXPECT_TRUE(transition_allowed(qp_type::datagram, qp_state::initialised, qp_state::ready_to_receive,
-                                   IBV_QP_STATE));
+    EXPECT_TRUE(transition_allowed(qp_type::datagram, qp_state::initialised, qp_state::ready_to_receive, IBV_QP_STATE));
     EXPECT_FALSE(transition_allowed(rc, qp_state::initialised, qp_state::ready_to_receive, IBV_QP_STATE));
 }
 
@@ -160,8 +158,7 @@ TEST_F(queues, overrun_is_an_error_for_good_with_one_event) {
     EXPECT_EQ(cq.queue->put(some(4), MLX5_CQE_REQ, 0), completion_queue::outcome::overrun);
     EXPECT_EQ(cq.queue->put(some(5), MLX5_CQE_REQ, 0), completion_queue::outcome::overrun);
     ib_uverbs_async_event_desc event{};
-    ASSERT_EQ(::read(asynchronous->read_descriptor(), &event, sizeof event),
-              static_cast<ssize_t>(sizeof event));
+    ASSERT_EQ(::read(asynchronous->read_descriptor(), &event, sizeof event), static_cast<ssize_t>(sizeof event));
     EXPECT_EQ(event.event_type, static_cast<std::uint32_t>(IBV_EVENT_CQ_ERR));
     EXPECT_FALSE(asynchronous->readable());
     EXPECT_EQ(cq.queue->asynchronous_events_reported(), 1u);
@@ -228,16 +225,14 @@ TEST_F(queues, resize_marks_the_end_of_the_old_buffer) {
     test_cq cq(on.adapter, 4);
     cq.queue->put(some(1), MLX5_CQE_REQ, 0);
     std::vector<std::byte> bigger(64 * 64, std::byte{0xf0});
-    EXPECT_FALSE(cq.queue->resize(reinterpret_cast<std::uint64_t>(bigger.data()), 1))
-        << "the unread one does not fit";
+    EXPECT_FALSE(cq.queue->resize(reinterpret_cast<std::uint64_t>(bigger.data()), 1)) << "the unread one does not fit";
     ASSERT_TRUE(cq.queue->resize(reinterpret_cast<std::uint64_t>(bigger.data()), 64));
     cq.queue->put(some(2), MLX5_CQE_REQ, 0);
     seen_completion seen;
     ASSERT_TRUE(cq.poll(seen));
     ASSERT_TRUE(cq.poll(seen));
     EXPECT_EQ(seen.kind, MLX5_CQE_RESIZE_CQ);
-    EXPECT_EQ(static_cast<unsigned>(bigger[2 * 64 + 63]) >> 4, 0u)
-        << "goes on at the next index of the new one";
+    EXPECT_EQ(static_cast<unsigned>(bigger[2 * 64 + 63]) >> 4, 0u) << "goes on at the next index of the new one";
 }
 
 TEST_F(queues, an_unmapped_buffer_is_an_error_not_a_crash) {

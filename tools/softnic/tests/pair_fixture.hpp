@@ -59,8 +59,7 @@ struct pair : ::testing::Test {
     std::uint32_t next_event() {
         ib_uverbs_async_event_desc event{};
         if (!events->readable()) return ~0u;
-        EXPECT_EQ(::read(events->read_descriptor(), &event, sizeof event),
-                  static_cast<ssize_t>(sizeof event));
+        EXPECT_EQ(::read(events->read_descriptor(), &event, sizeof event), static_cast<ssize_t>(sizeof event));
         return event.event_type;
     }
 };

@@ -53,8 +53,7 @@ struct end {
     arena inbox;    ///< receives
     arena fetched;  ///< results of reads and atomics
     std::uint32_t source_key, target_key, inbox_key, fetched_key;
-    arena model_target = arena(arena_bytes), model_inbox = arena(arena_bytes),
-          model_fetched = arena(arena_bytes);
+    arena model_target = arena(arena_bytes), model_inbox = arena(arena_bytes), model_fetched = arena(arena_bytes);
     std::deque<expected_send> sends;
     std::deque<expected_receive> receives;
     std::deque<std::vector<segment>> posted;  ///< receive WQEs not yet used, oldest first
@@ -65,8 +64,7 @@ struct end {
 
 class scenario {
   public:
-    explicit scenario(std::uint64_t seed)
-        : random_(seed), on_(make_settings(seed)), ends_{end(on_), end(on_)} {
+    explicit scenario(std::uint64_t seed) : random_(seed), on_(make_settings(seed)), ends_{end(on_), end(on_)} {
         for (end& each : ends_)
             for (auto& byte : each.source) byte = static_cast<std::uint8_t>(random_());
         link_options how;
@@ -81,8 +79,7 @@ class scenario {
             const auto from = static_cast<std::size_t>(pick(2));
             for (int count = pick(5); count >= 0; --count) post(ends_[from], ends_[1 - from]);
             ends_[from].qp.ring();
-            for (int steps = pick(6); steps > 0; --steps)
-                on_.step(static_cast<std::uint64_t>(pick(20'000)) + 1);
+            for (int steps = pick(6); steps > 0; --steps) on_.step(static_cast<std::uint64_t>(pick(20'000)) + 1);
             if (pick(8) == 0) {
                 ASSERT_TRUE(on_.settle());
             }
@@ -123,8 +120,7 @@ class scenario {
     std::vector<segment> cut(const arena& from, std::uint32_t offset, std::uint32_t size, std::uint32_t key) {
         std::vector<segment> pieces;
         for (int left = 1 + pick(3); left > 0 && size > 0; --left) {
-            const std::uint32_t part =
-                left == 1 ? size : 1 + static_cast<std::uint32_t>(pick(static_cast<int>(size)));
+            const std::uint32_t part = left == 1 ? size : 1 + static_cast<std::uint32_t>(pick(static_cast<int>(size)));
             pieces.push_back(piece(from.data() + offset, part, key));
             offset += part;
             size -= part;
@@ -223,9 +219,8 @@ class scenario {
         what.immediate = immediate ? static_cast<std::uint32_t>(random_()) : 0;
         post_receive(to);
         model_receive(to, payload);
-        to.receives.push_back(
-            {immediate ? std::uint8_t{MLX5_CQE_RESP_SEND_IMM} : std::uint8_t{MLX5_CQE_RESP_SEND}, size,
-             what.immediate});
+        to.receives.push_back({immediate ? std::uint8_t{MLX5_CQE_RESP_SEND_IMM} : std::uint8_t{MLX5_CQE_RESP_SEND},
+                               size, what.immediate});
         return size;
     }
 

@@ -34,8 +34,7 @@ struct lossy : ::testing::Test {
     seen_completion seen;
 
     lossy() {
-        for (std::size_t at = 0; at < from.size(); ++at)
-            from[at] = static_cast<std::uint8_t>(at * 31 + (at >> 8));
+        for (std::size_t at = 0; at < from.size(); ++at) from[at] = static_cast<std::uint8_t>(at * 31 + (at >> 8));
     }
     void add_fault(const char* text) {
         std::string problem;
@@ -119,16 +118,16 @@ TEST_P(lossy_messages, all_operations_survive) {
 
 INSTANTIATE_TEST_SUITE_P(
     faults, lossy_messages,
-    ::testing::Values(
-        loss_case{"few", "drop p=0.01 seed=3"}, loss_case{"many", "drop p=0.1 seed=4"},
-        loss_case{"acks", "drop p=0.3 op=ack seed=5"},
-        loss_case{"read_responses", "drop p=0.2 op=read_response seed=6"},
-        loss_case{"atomic_responses", "drop p=0.3 op=atomic_response seed=6"},
-        loss_case{"naks", "drop p=0.3 op=nak seed=1;drop p=0.05"},
-        loss_case{"duplicates", "duplicate p=0.2 seed=7"}, loss_case{"reordered", "reorder p=0.1 seed=8"},
-        loss_case{"delayed", "delay p=0.1 us=3000 seed=9"}, loss_case{"not_ready", "nak:rnr p=0.1 seed=10"},
-        loss_case{"out_of_sequence", "nak:sequence p=0.1 seed=11"},
-        loss_case{"everything", "drop p=0.03 seed=12;duplicate p=0.05 seed=13;reorder p=0.05 seed=14"}),
+    ::testing::Values(loss_case{"few", "drop p=0.01 seed=3"}, loss_case{"many", "drop p=0.1 seed=4"},
+                      loss_case{"acks", "drop p=0.3 op=ack seed=5"},
+                      loss_case{"read_responses", "drop p=0.2 op=read_response seed=6"},
+                      loss_case{"atomic_responses", "drop p=0.3 op=atomic_response seed=6"},
+                      loss_case{"naks", "drop p=0.3 op=nak seed=1;drop p=0.05"},
+                      loss_case{"duplicates", "duplicate p=0.2 seed=7"}, loss_case{"reordered", "reorder p=0.1 seed=8"},
+                      loss_case{"delayed", "delay p=0.1 us=3000 seed=9"},
+                      loss_case{"not_ready", "nak:rnr p=0.1 seed=10"},
+                      loss_case{"out_of_sequence", "nak:sequence p=0.1 seed=11"},
+                      loss_case{"everything", "drop p=0.03 seed=12;duplicate p=0.05 seed=13;reorder p=0.05 seed=14"}),
     [](const auto& of) { return of.param.name; });
 
 TEST_F(lossy, a_silent_peer_is_a_retry_error_after_all_retries) {

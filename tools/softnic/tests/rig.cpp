@@ -36,8 +36,8 @@ bool is_masked(std::uint8_t opcode) {
 
 bool is_remote(std::uint8_t opcode) {
     return opcode == MLX5_OPCODE_RDMA_WRITE || opcode == MLX5_OPCODE_RDMA_WRITE_IMM ||
-           opcode == MLX5_OPCODE_RDMA_READ || opcode == MLX5_OPCODE_ATOMIC_CS ||
-           opcode == MLX5_OPCODE_ATOMIC_FA || is_masked(opcode);
+           opcode == MLX5_OPCODE_RDMA_READ || opcode == MLX5_OPCODE_ATOMIC_CS || opcode == MLX5_OPCODE_ATOMIC_FA ||
+           is_masked(opcode);
 }
 
 void append_masked(const work& what, std::vector<std::byte>& wqe) {
@@ -116,8 +116,8 @@ test_qp::test_qp(nic& on, test_cq& send, test_cq& receive, std::uint32_t pd, qp_
     options.send_buffer = reinterpret_cast<std::uint64_t>(send_.data());
     options.send_blocks = send_blocks;
     options.doorbell_record = reinterpret_cast<std::uint64_t>(record_);
-    options.receives = {reinterpret_cast<std::uint64_t>(receive_.data()),
-                        reinterpret_cast<std::uint64_t>(record_), receives, receive_shift};
+    options.receives = {reinterpret_cast<std::uint64_t>(receive_.data()), reinterpret_cast<std::uint64_t>(record_),
+                        receives, receive_shift};
     options.send_cq = send.queue;
     options.receive_cq = receive.queue;
     options.asynchronous = std::move(asynchronous);
@@ -134,8 +134,7 @@ std::uint16_t test_qp::post_raw(std::span<const std::byte> bytes) {
     for (std::size_t at = 0; at < blocks; ++at) {
         const auto part = bytes.subspan(std::min(at * 64, bytes.size()));
         std::memset(block(static_cast<std::uint16_t>(index + at)), 0xee, 64);
-        std::memcpy(block(static_cast<std::uint16_t>(index + at)), part.data(),
-                    std::min<std::size_t>(part.size(), 64));
+        std::memcpy(block(static_cast<std::uint16_t>(index + at)), part.data(), std::min<std::size_t>(part.size(), 64));
     }
     produced_ = static_cast<std::uint16_t>(index + blocks);
     set_send_record(produced_);
@@ -186,9 +185,7 @@ void test_qp::post_receive(std::span<const segment> pieces) {
 std::uint32_t rig::add_region(void* at, std::size_t size, std::uint32_t pd, std::uint32_t access) {
     guarded::install_fault_handler();
     const auto address = reinterpret_cast<std::uint64_t>(at);
-    return adapter.state.devices[0]
-        .regions.add({0, pd, address, size, address, access, false, host_dma()})
-        .key;
+    return adapter.state.devices[0].regions.add({0, pd, address, size, address, access, false, host_dma()}).key;
 }
 
 bool rig::settle(std::uint64_t longest_ns) {
@@ -196,9 +193,8 @@ bool rig::settle(std::uint64_t longest_ns) {
     while (now < end) {
         if (adapter.progress(now)) continue;
         const bool in_error_only = std::all_of(
-            adapter.state.scheduled.begin(), adapter.state.scheduled.end(), [](const queue_pair* qp) {
-                return qp->state == qp_state::error && qp->responder.posted.empty();
-            });
+            adapter.state.scheduled.begin(), adapter.state.scheduled.end(),
+            [](const queue_pair* qp) { return qp->state == qp_state::error && qp->responder.posted.empty(); });
         if (in_error_only && adapter.state.held.empty()) return true;
         now += 10'000;
     }
@@ -222,8 +218,8 @@ void connect(nic& on, queue_pair& one, std::uint32_t remote_qpn, const link_opti
     change.values.min_rnr_timer = how.rnr_timer;
     must(on.modify_qp(one, change));
     change.next = qp_state::ready_to_send;
-    change.mask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                  IBV_QP_MAX_QP_RD_ATOMIC;
+    change.mask =
+        IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
     change.values.timeout = how.timeout;
     change.values.retry_count = how.retry_count;
     change.values.rnr_retry = how.rnr_retry;

@@ -71,8 +71,8 @@ struct work {
 /// The program's side of a queue pair.
 class test_qp {
   public:
-    test_qp(nic& on, test_cq& send, test_cq& receive, std::uint32_t pd,
-            qp_type type = qp_type::reliable_connection, std::shared_ptr<event_pipe> asynchronous = nullptr);
+    test_qp(nic& on, test_cq& send, test_cq& receive, std::uint32_t pd, qp_type type = qp_type::reliable_connection,
+            std::shared_ptr<event_pipe> asynchronous = nullptr);
     ~test_qp();
     test_qp(const test_qp&) = delete;
     test_qp& operator=(const test_qp&) = delete;

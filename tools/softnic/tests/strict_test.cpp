@@ -26,9 +26,7 @@ settings strict_settings(std::uint64_t seed) {
 }
 
 struct strict_pair {
-    explicit strict_pair(std::uint64_t seed) : on(strict_settings(seed)) {
-        connect_pair(on.adapter, qp, other);
-    }
+    explicit strict_pair(std::uint64_t seed) : on(strict_settings(seed)) { connect_pair(on.adapter, qp, other); }
 
     rig on;
     test_cq cq{on.adapter, 256};

@@ -67,8 +67,7 @@ void by_atomics(ucx_peer& peer) {
     peer.barrier();
     std::array<std::uint64_t, 4> words{};
     std::memcpy(words.data(), peer.window(0, sizeof words).data(), sizeof words);
-    require(words == std::array<std::uint64_t, 4>{3 * rounds, rounds, rounds, 5 * rounds},
-            "atomics: wrong sums");
+    require(words == std::array<std::uint64_t, 4>{3 * rounds, rounds, rounds, 5 * rounds}, "atomics: wrong sums");
     peer.barrier();
 }
 

@@ -63,8 +63,7 @@ void ucx_peer::open() {
     how.thread_mode = UCS_THREAD_MODE_SINGLE;
     check(ucp_worker_create(context_, &how, &worker_), "worker");
     ucp_am_handler_param_t handler{};
-    handler.field_mask =
-        UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+    handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
     handler.id = message_id;
     handler.arg = this;
     handler.cb = [](void* self, const void*, std::size_t, void* data, std::size_t size,
@@ -141,8 +140,7 @@ void ucx_peer::barrier() {
 void ucx_peer::expect(const std::vector<std::uint8_t>& seen, const std::vector<std::uint8_t>& wanted,
                       const char* what) const {
     if (seen == wanted) return;
-    throw std::runtime_error(std::string(what) + ": wrong bytes in a message of " +
-                             std::to_string(wanted.size()));
+    throw std::runtime_error(std::string(what) + ": wrong bytes in a message of " + std::to_string(wanted.size()));
 }
 
 void ucx_peer::wait(void* request, const char* what) {

@@ -26,8 +26,7 @@ class ucx_peer {
 
     [[nodiscard]] int rank() const { return rank_; }
     void barrier();
-    void expect(const std::vector<std::uint8_t>& seen, const std::vector<std::uint8_t>& wanted,
-                const char* what) const;
+    void expect(const std::vector<std::uint8_t>& seen, const std::vector<std::uint8_t>& wanted, const char* what) const;
 
     void send_tagged(std::uint64_t tag, const std::vector<std::uint8_t>& bytes);
     std::vector<std::uint8_t> receive_tagged(std::uint64_t tag, std::size_t size);
@@ -37,8 +36,7 @@ class ucx_peer {
     /// Returns once the bytes are in the other side's window.
     void put(const std::vector<std::uint8_t>& bytes, std::size_t offset);
     std::vector<std::uint8_t> get(std::size_t offset, std::size_t size);
-    std::uint64_t fetch(ucp_atomic_op_t operation, std::uint64_t value, std::uint64_t expected,
-                        std::size_t offset);
+    std::uint64_t fetch(ucp_atomic_op_t operation, std::uint64_t value, std::uint64_t expected, std::size_t offset);
     void add(std::uint64_t value, std::size_t offset);
     void flush();
 

@@ -49,8 +49,7 @@ struct connection {
     std::uint8_t rnr_retry = 7;
     std::uint8_t min_rnr_timer = 1;
     std::uint8_t reads = 16;
-    int access =
-        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+    int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
     std::uint32_t psn = 0xfffff0;  ///< wraps early
 };
 
@@ -83,8 +82,8 @@ inline void to_ready(ibv_qp* qp, std::uint32_t remote, std::uint16_t lid, const 
     attr.rnr_retry = how.rnr_retry;
     attr.sq_psn = how.psn;
     attr.max_rd_atomic = how.reads;
-    constexpr int to_send = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                            IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
+    constexpr int to_send =
+        IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
     if (ibv_modify_qp(qp, &attr, to_send) != 0) throw std::runtime_error("RTS refused");
 }
 

@@ -43,8 +43,7 @@ struct verbs : ::testing::Test {
     st::qp_owner other = st::make_qp(pd.get(), other_cq.get(), other_cq.get());
 
     void SetUp() override {
-        for (std::size_t at = 0; at < from.size(); ++at)
-            from[at] = static_cast<std::uint8_t>(at * 7 + (at >> 8));
+        for (std::size_t at = 0; at < from.size(); ++at) from[at] = static_cast<std::uint8_t>(at * 7 + (at >> 8));
         st::connect(qp.get(), other.get());
     }
     void TearDown() override {
@@ -240,8 +239,7 @@ TEST_F(verbs, completion_events_without_blocking) {
     auto what = request(IBV_WR_RDMA_WRITE, piece, 100'000);
     post(qp.get(), what);
     const auto deadline = steady::now() + std::chrono::seconds(10);
-    while (ibv_get_cq_event(channel.get(), &which, &user) != 0 && steady::now() < deadline)
-        ASSERT_EQ(errno, EAGAIN);
+    while (ibv_get_cq_event(channel.get(), &which, &user) != 0 && steady::now() < deadline) ASSERT_EQ(errno, EAGAIN);
     ASSERT_EQ(which, cq.get());
     ibv_ack_cq_events(which, 1);
     EXPECT_EQ(wait(cq.get()).status, IBV_WC_SUCCESS);
@@ -356,8 +354,7 @@ TEST_F(verbs, wrong_transitions_are_refused) {
     EXPECT_NE(ibv_modify_qp(qp.get(), &attr, IBV_QP_STATE), 0);
     st::connection how;
     st::to_init(qp.get(), how);
-    EXPECT_THROW(st::to_ready(qp.get(), other->qp_num, 1, st::connection{static_cast<ibv_mtu>(7)}),
-                 std::runtime_error);
+    EXPECT_THROW(st::to_ready(qp.get(), other->qp_num, 1, st::connection{static_cast<ibv_mtu>(7)}), std::runtime_error);
     st::to_ready(qp.get(), other->qp_num, 1, how);
 }
 
@@ -418,8 +415,7 @@ struct plugin_memory {
         return address >= base ? 1 : 0;
     }
     /// By convention the address of what is in the buffer.
-    static int claim_dmabuf(void*, int, std::uint64_t offset, std::uint64_t, std::uint64_t iova,
-                            std::uint64_t* space) {
+    static int claim_dmabuf(void*, int, std::uint64_t offset, std::uint64_t, std::uint64_t iova, std::uint64_t* space) {
         *space = iova - offset;
         return iova >= base ? 1 : 0;
     }
@@ -464,14 +460,12 @@ struct plugin_memory {
 
 TEST_F(verbs, regions_over_memory_of_a_plugin) {
     auto& memory = plugin_memory::registered();
-    EXPECT_EQ(ibv_reg_mr(pd.get(), reinterpret_cast<void*>(plugin_memory::refused), 4096, all_access),
-              nullptr);
+    EXPECT_EQ(ibv_reg_mr(pd.get(), reinterpret_cast<void*>(plugin_memory::refused), 4096, all_access), nullptr);
     EXPECT_EQ(errno, EFAULT) << "the plugin's answer";
     for (const bool strict : {false, true}) {
         softnic_strict(strict ? 1 : 0);
         std::fill(memory.bytes.begin(), memory.bytes.end(), std::uint8_t{0});
-        st::mr_owner mr(
-            ibv_reg_mr(pd.get(), reinterpret_cast<void*>(plugin_memory::base), 1 << 16, all_access));
+        st::mr_owner mr(ibv_reg_mr(pd.get(), reinterpret_cast<void*>(plugin_memory::base), 1 << 16, all_access));
         ASSERT_NE(mr, nullptr);
         receive(other.get(), 0, 1);
         ibv_sge piece{};
@@ -498,8 +492,7 @@ TEST_F(verbs, dmabufs_of_a_plugin) {
     auto& memory = plugin_memory::registered();
     const int file = ::memfd_create("buffer", MFD_CLOEXEC);
     ASSERT_EQ(::ftruncate(file, 1 << 16), 0);
-    const st::mr_owner mr(
-        ibv_reg_dmabuf_mr(pd.get(), 4096, 8192, plugin_memory::base + 4096, file, all_access));
+    const st::mr_owner mr(ibv_reg_dmabuf_mr(pd.get(), 4096, 8192, plugin_memory::base + 4096, file, all_access));
     ::close(file);
     ASSERT_NE(mr, nullptr);
     ibv_sge piece{};

@@ -17,9 +17,7 @@ constexpr std::uint16_t index = 0xfffe;
 /// Bytes of a WQE, built up by segments.
 class wqe_bytes {
   public:
-    explicit wqe_bytes(std::uint8_t opcode) {
-        head_.opmod_idx_opcode = htobe32(std::uint32_t{index} << 8 | opcode);
-    }
+    explicit wqe_bytes(std::uint8_t opcode) { head_.opmod_idx_opcode = htobe32(std::uint32_t{index} << 8 | opcode); }
 
     template <class T>
     wqe_bytes& add(const T& segment) {
@@ -35,8 +33,7 @@ class wqe_bytes {
         return *this;
     }
     std::vector<std::byte> build(int ds = -1, std::uint32_t queue = qpn) {
-        const auto units =
-            ds >= 0 ? static_cast<std::uint32_t>(ds) : static_cast<std::uint32_t>(bytes_.size() / 16);
+        const auto units = ds >= 0 ? static_cast<std::uint32_t>(ds) : static_cast<std::uint32_t>(bytes_.size() / 16);
         head_.qpn_ds = htobe32(queue << 8 | units);
         std::memcpy(bytes_.data(), &head_, sizeof head_);
         return bytes_;

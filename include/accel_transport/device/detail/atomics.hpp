@@ -63,10 +63,7 @@ ACCEL_HOST_DEVICE inline void store_fenced(std::uint32_t* where, std::uint32_t v
 ACCEL_HOST_DEVICE inline std::uint32_t fetch_add(std::uint32_t* where, std::uint32_t addend) noexcept {
 #if defined(__CUDA_ARCH__)
     std::uint32_t before = 0;
-    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;"
-                 : "=r"(before)
-                 : "l"(where), "r"(addend)
-                 : "memory");
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(where), "r"(addend) : "memory");
     return before;
 #else
     return __atomic_fetch_add(where, addend, __ATOMIC_ACQ_REL);
@@ -76,10 +73,7 @@ ACCEL_HOST_DEVICE inline std::uint32_t fetch_add(std::uint32_t* where, std::uint
 ACCEL_HOST_DEVICE inline std::uint64_t fetch_add(std::uint64_t* where, std::uint64_t addend) noexcept {
 #if defined(__CUDA_ARCH__)
     std::uint64_t before = 0;
-    asm volatile("atom.acq_rel.gpu.global.add.u64 %0, [%1], %2;"
-                 : "=l"(before)
-                 : "l"(where), "l"(addend)
-                 : "memory");
+    asm volatile("atom.acq_rel.gpu.global.add.u64 %0, [%1], %2;" : "=l"(before) : "l"(where), "l"(addend) : "memory");
     return before;
 #else
     return __atomic_fetch_add(where, addend, __ATOMIC_ACQ_REL);

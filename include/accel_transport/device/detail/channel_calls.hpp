@@ -19,8 +19,8 @@ ACCEL_HOST_DEVICE inline bool find_call(const channel_ref& channel, const call_r
 }
 
 /// False: the word is no longer as the caller has seen it.
-[[nodiscard]] ACCEL_HOST_DEVICE inline bool move_call(const channel_ref& channel, const call_ref& call,
-                                                      call_phase from, call_phase to) noexcept {
+[[nodiscard]] ACCEL_HOST_DEVICE inline bool move_call(const channel_ref& channel, const call_ref& call, call_phase from,
+                                                      call_phase to) noexcept {
     std::uint64_t expected = word_of(call.generation, from);
     return hand_over(&channel.calls[call.slot].word, expected, word_of(call.generation, to));
 }
@@ -61,8 +61,7 @@ ACCEL_HOST_DEVICE inline void write_header(const channel_ref& channel, const cal
     const auto payload = reinterpret_cast<std::uint64_t>(call.request);
     const std::uint64_t header = payload - wire::header_bytes;
     const bool apart = length > 0 && channel.peer.payloads != 0;
-    mlx5::local_range range{header, static_cast<std::uint32_t>(wire::header_bytes + length),
-                            channel.requests.key};
+    mlx5::local_range range{header, static_cast<std::uint32_t>(wire::header_bytes + length), channel.requests.key};
     mlx5::work_request request;
     request.ranges = 1;
     request.first = &range;
@@ -110,8 +109,7 @@ ACCEL_HOST_DEVICE inline status take_response(const channel_ref& channel, call_r
 
 /// Ends a call before its response, unless that is there already.
 ACCEL_HOST_DEVICE inline status end_early(const channel_ref& channel, call_ref& call, status why) noexcept {
-    if (!move_call(channel, call, call_phase::in_flight, call_phase::overdue))
-        return take_response(channel, call);
+    if (!move_call(channel, call, call_phase::in_flight, call_phase::overdue)) return take_response(channel, call);
     call.outcome = why;
     (void)count_up(&channel.state->ended_early);
     return why;
@@ -160,8 +158,7 @@ ACCEL_HOST_DEVICE inline status end_early(const channel_ref& channel, call_ref& 
 }
 
 [[nodiscard]] ACCEL_HOST_DEVICE inline status submit_call(const channel_ref& channel, call_ref& call,
-                                                          std::uint64_t length,
-                                                          const call_options& with) noexcept {
+                                                          std::uint64_t length, const call_options& with) noexcept {
     if (call.slot >= channel.slots) return status::invalid_state;
     if (length > channel.requests.capacity) return status::message_too_large;
     if (with.timeout_ns < 0) return status::invalid_argument;

@@ -97,8 +97,7 @@ ACCEL_HOST_DEVICE inline void give_back(const channel_ref& channel) noexcept {
     publish_taken(channel.completions);
     if (state.responses_owed == 0) return;
     if (channel.completions.by == engine::direct) {
-        for (std::uint32_t i = 0; i < state.responses_owed; ++i)
-            mlx5::take_back(state.receives, state.owed[i]);
+        for (std::uint32_t i = 0; i < state.responses_owed; ++i) mlx5::take_back(state.receives, state.owed[i]);
         mlx5::post_empty(state.receives, state.responses_owed);
     }
     state.responses_owed = 0;
@@ -106,8 +105,7 @@ ACCEL_HOST_DEVICE inline void give_back(const channel_ref& channel) noexcept {
 
 /// A response has come into this slot, for its holder. If the call has ended, this frees the slot. False: no
 /// answer is expected there.
-[[nodiscard]] ACCEL_HOST_DEVICE inline bool on_response(const channel_ref& channel,
-                                                        std::uint32_t slot) noexcept {
+[[nodiscard]] ACCEL_HOST_DEVICE inline bool on_response(const channel_ref& channel, std::uint32_t slot) noexcept {
     channel_state& state = *channel.state;
     call_entry& call = channel.calls[slot];
     std::uint64_t word = load_acquire(&call.word);
@@ -130,8 +128,7 @@ ACCEL_HOST_DEVICE inline void give_back(const channel_ref& channel) noexcept {
     }
 }
 
-ACCEL_HOST_DEVICE inline void on_completion(const channel_ref& channel,
-                                            const mlx5::completion& completion) noexcept {
+ACCEL_HOST_DEVICE inline void on_completion(const channel_ref& channel, const mlx5::completion& completion) noexcept {
     channel_state& state = *channel.state;
     const bool sent =
         completion.kind == mlx5::entry_kind::request || completion.kind == mlx5::entry_kind::request_error;
@@ -145,8 +142,8 @@ ACCEL_HOST_DEVICE inline void on_completion(const channel_ref& channel,
         if (!release(channel.sends, completion.counter)) fail_channel(channel, status::system_error);
     } else {
         const std::uint32_t slot = mlx5::from_be(completion.immediate);
-        const bool sane = completion.kind == mlx5::entry_kind::write_immediate && slot < channel.slots &&
-                          on_response(channel, slot);
+        const bool sane =
+            completion.kind == mlx5::entry_kind::write_immediate && slot < channel.slots && on_response(channel, slot);
         if (!sane) fail_channel(channel, status::protocol_error);
     }
 }

@@ -46,10 +46,9 @@ struct channel_report {
     std::uint64_t ended_early = 0;
     std::uint64_t stale = 0;  ///< responses of calls that had ended
     std::uint32_t quarantined = 0;
-    std::uint32_t clock_seen = 0;  ///< the last `clock_tick`
-    std::uint32_t failure = 0;     ///< a `status`, 16 bits, and above it the first syndrome: it is over
-    std::uint32_t kernel_version =
-        0;  ///< other than 0: of a kernel that was compiled against another version
+    std::uint32_t clock_seen = 0;      ///< the last `clock_tick`
+    std::uint32_t failure = 0;         ///< a `status`, 16 bits, and above it the first syndrome: it is over
+    std::uint32_t kernel_version = 0;  ///< other than 0: of a kernel that was compiled against another version
 };
 
 /// Used receives and completion entries are given back in batches of this size.

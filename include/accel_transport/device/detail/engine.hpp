@@ -72,19 +72,16 @@ ACCEL_HOST_DEVICE inline void end(const send_port& port) noexcept {
     request.flags = 0;
     return proxy::post(to.proxied, request);
 }
-[[nodiscard]] ACCEL_HOST_DEVICE inline status post(const send_port& to,
-                                                   mlx5::work_request& request) noexcept {
+[[nodiscard]] ACCEL_HOST_DEVICE inline status post(const send_port& to, mlx5::work_request& request) noexcept {
     mlx5::counter_snapshot seen = snapshot_of(to);
     return post(to, request, seen);
 }
 
 /// The same, and its completion is reported: `sent_by` then counts it. For the only poster of a port.
-[[nodiscard]] ACCEL_HOST_DEVICE inline status post_and_tell(const send_port& to,
-                                                            mlx5::work_request& request) noexcept {
+[[nodiscard]] ACCEL_HOST_DEVICE inline status post_and_tell(const send_port& to, mlx5::work_request& request) noexcept {
     mlx5::counter_snapshot seen = snapshot_of(to);
     request.flags = mlx5::flag_signalled;
-    return to.by == engine::direct ? mlx5::post(to.direct, request, 0, seen)
-                                   : proxy::post(to.proxied, request);
+    return to.by == engine::direct ? mlx5::post(to.direct, request, 0, seen) : proxy::post(to.proxied, request);
 }
 /// How much has been posted, and how much of that is known to have been done: free-running, in whatever the
 /// engine counts.
@@ -105,14 +102,12 @@ ACCEL_HOST_DEVICE inline void end(const send_port& port) noexcept {
 /// A completion of a send has been taken: its room is free. False: nothing that is under way has its number.
 /// By one thread at a time.
 [[nodiscard]] ACCEL_HOST_DEVICE inline bool release(const send_port& port, std::uint16_t counter) noexcept {
-    return port.by == engine::direct ? mlx5::release(port.direct, counter)
-                                     : proxy::release(port.proxied, counter);
+    return port.by == engine::direct ? mlx5::release(port.direct, counter) : proxy::release(port.proxied, counter);
 }
 
 /// Takes the next completion, if there is one. Its place is given back by `publish_taken`. A receive that it
 /// has used up is the taker's to post again where the engine is `direct`, and the proxy's else.
-[[nodiscard]] ACCEL_HOST_DEVICE inline bool take(const completion_port& from,
-                                                 mlx5::completion& out) noexcept {
+[[nodiscard]] ACCEL_HOST_DEVICE inline bool take(const completion_port& from, mlx5::completion& out) noexcept {
     return from.by == engine::direct ? mlx5::take(from.direct, out) : proxy::take(from.proxied, out);
 }
 

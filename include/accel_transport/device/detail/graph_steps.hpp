@@ -66,8 +66,7 @@ ACCEL_HOST_DEVICE inline void gather(const service_ref& service, const graph_mem
     const graph_iteration& iteration = memory.iteration;
     std::uint32_t count = 0;
     bool stopped = false;
-    for (std::uint32_t looks = 0; count < iteration.batch && (count == 0 || looks < 2 * iteration.batch);
-         ++looks) {
+    for (std::uint32_t looks = 0; count < iteration.batch && (count == 0 || looks < 2 * iteration.batch); ++looks) {
         const status found = take_request(service, memory.exchanges[count]);
         if (found == status::ok) {
             if (begin_request(service, iteration, memory.exchanges[count], iteration.answers[count])) ++count;
@@ -84,8 +83,8 @@ ACCEL_HOST_DEVICE inline void gather(const service_ref& service, const graph_mem
 }
 
 /// Thread `first` of `step` threads that share the copying of a request to where recorded kernels look.
-ACCEL_HOST_DEVICE inline void copy_bytes(std::byte* to, const std::byte* from, std::uint64_t bytes,
-                                         std::uint64_t first, std::uint64_t step) noexcept {
+ACCEL_HOST_DEVICE inline void copy_bytes(std::byte* to, const std::byte* from, std::uint64_t bytes, std::uint64_t first,
+                                         std::uint64_t step) noexcept {
     struct alignas(16) quad {
         std::uint64_t words[2];
     };
@@ -98,30 +97,28 @@ ACCEL_HOST_DEVICE inline void copy_bytes(std::byte* to, const std::byte* from, s
 }
 
 /// Requests to `input`.
-ACCEL_HOST_DEVICE inline void copy_in(const graph_memory& memory, std::uint64_t first,
-                                      std::uint64_t step) noexcept {
+ACCEL_HOST_DEVICE inline void copy_in(const graph_memory& memory, std::uint64_t first, std::uint64_t step) noexcept {
     const graph_iteration& iteration = memory.iteration;
     for (std::uint32_t i = 0; i < memory.state->count; ++i) {
-        copy_bytes(iteration.input + i * iteration.input_bytes, memory.exchanges[i].request,
-                   iteration.input_bytes, first, step);
-    }
-}
-
-/// Responses from `output`, where there is one.
-ACCEL_HOST_DEVICE inline void copy_out(const graph_memory& memory, std::uint64_t first,
-                                       std::uint64_t step) noexcept {
-    const graph_iteration& iteration = memory.iteration;
-    for (std::uint32_t i = 0; i < memory.state->count; ++i) {
-        const iteration_answer& answer = iteration.answers[i];
-        if (answer.reason != status::ok || answer.length > iteration.output_bytes) continue;
-        copy_bytes(memory.exchanges[i].response, iteration.output + i * iteration.output_bytes, answer.length,
+        copy_bytes(iteration.input + i * iteration.input_bytes, memory.exchanges[i].request, iteration.input_bytes,
                    first, step);
     }
 }
 
+/// Responses from `output`, where there is one.
+ACCEL_HOST_DEVICE inline void copy_out(const graph_memory& memory, std::uint64_t first, std::uint64_t step) noexcept {
+    const graph_iteration& iteration = memory.iteration;
+    for (std::uint32_t i = 0; i < memory.state->count; ++i) {
+        const iteration_answer& answer = iteration.answers[i];
+        if (answer.reason != status::ok || answer.length > iteration.output_bytes) continue;
+        copy_bytes(memory.exchanges[i].response, iteration.output + i * iteration.output_bytes, answer.length, first,
+                   step);
+    }
+}
+
 /// Ends the requests first, first + step, …
-ACCEL_HOST_DEVICE inline void end_requests(const service_ref& service, const graph_memory& memory,
-                                           std::uint32_t first, std::uint32_t step) noexcept {
+ACCEL_HOST_DEVICE inline void end_requests(const service_ref& service, const graph_memory& memory, std::uint32_t first,
+                                           std::uint32_t step) noexcept {
     for (std::uint32_t i = first; i < memory.state->count; i += step)
         end_request(service, memory.exchanges[i], memory.iteration.answers[i]);
 }

@@ -16,8 +16,7 @@ inline constexpr std::uint32_t layout_version = 1;
 struct layout_stamp {
     std::uint32_t version = layout_version;  ///< of the host
     std::uint32_t reserved = 0;
-    std::uint32_t* kernel_version =
-        nullptr;  ///< the host's memory: where a kernel of another version tells its own
+    std::uint32_t* kernel_version = nullptr;  ///< the host's memory: where a kernel of another version tells its own
 };
 static_assert(sizeof(layout_stamp) == 16 && offsetof(layout_stamp, kernel_version) == 8);
 

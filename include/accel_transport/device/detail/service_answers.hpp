@@ -21,8 +21,8 @@ ACCEL_HOST_DEVICE inline bool is_open(const session_entry& session) noexcept {
 }
 
 /// Everything that a correct client keeps to. Capacities, in bytes: of requests and of responses.
-ACCEL_HOST_DEVICE inline bool is_sane(std::uint64_t request_bytes, std::uint64_t response_bytes,
-                                      std::uint32_t slot, const wire::slot_header& header) noexcept {
+ACCEL_HOST_DEVICE inline bool is_sane(std::uint64_t request_bytes, std::uint64_t response_bytes, std::uint32_t slot,
+                                      const wire::slot_header& header) noexcept {
     return wire::is_well_formed(header, wire::message_kind::request) && header.slot == slot &&
            header.length <= request_bytes && header.response_room <= response_bytes;
 }
@@ -46,8 +46,8 @@ ACCEL_HOST_DEVICE inline void prepare_answer(const service_ref& service, const s
 }
 
 /// Looks at a request that has arrived. False: it is not what a correct client sends.
-ACCEL_HOST_DEVICE inline bool admit(const service_ref& service, const ready_entry& arrived,
-                                    wire::slot_header& header, exchange_ref& out) noexcept {
+ACCEL_HOST_DEVICE inline bool admit(const service_ref& service, const ready_entry& arrived, wire::slot_header& header,
+                                    exchange_ref& out) noexcept {
     session_entry& session = service.sessions[arrived.session];
     const std::byte* const from = header_of(session.is.requests, arrived.slot);
     const std::uint32_t last_generation = session.generations[arrived.slot];
@@ -156,8 +156,7 @@ ACCEL_HOST_DEVICE inline status post_response(const service_ref& service, const 
             address_payload(exchange, placed, request);
         } else {
             const std::uint64_t behind_header = apart ? 0 : with.length;
-            range = {from.header, static_cast<std::uint32_t>(wire::header_bytes + behind_header),
-                     from.header_key};
+            range = {from.header, static_cast<std::uint32_t>(wire::header_bytes + behind_header), from.header_key};
             request.operation = mlx5::opcode::write_immediate;
             request.immediate = mlx5::to_be32(exchange.slot);
             request.remote_address = exchange.peer.headers + exchange.peer.headers_stride * exchange.slot;
@@ -169,8 +168,8 @@ ACCEL_HOST_DEVICE inline status post_response(const service_ref& service, const 
 }
 
 /// An answer whose header has been written leaves.
-ACCEL_HOST_DEVICE inline status send_off(const service_ref& service, const exchange_ref& exchange,
-                                         const answer& with, const answer_bytes& from) noexcept {
+ACCEL_HOST_DEVICE inline status send_off(const service_ref& service, const exchange_ref& exchange, const answer& with,
+                                         const answer_bytes& from) noexcept {
     // Before it leaves: the client's next request may be here before this returns.
     store_fenced(exchange.busy, 0);
     const status sent = post_response(service, exchange, with, from);
@@ -217,8 +216,7 @@ ACCEL_HOST_DEVICE inline bool take_on(const service_ref& service, const ready_en
     return true;
 }
 
-[[nodiscard]] ACCEL_HOST_DEVICE inline status take_request(const service_ref& service,
-                                                           exchange_ref& out) noexcept {
+[[nodiscard]] ACCEL_HOST_DEVICE inline status take_request(const service_ref& service, exchange_ref& out) noexcept {
     if (!is_own_version(service.layout)) return status::unsupported;
     ready_entry arrived;
     const status found = next_ready(service, arrived);

@@ -42,10 +42,8 @@ ACCEL_HOST_DEVICE inline session_number number_at(const service_ref& service, st
 #endif
 }
 
-ACCEL_HOST_DEVICE inline std::uint32_t find_session(const service_ref& service,
-                                                    std::uint32_t queue_pair) noexcept {
-    if (engine_of(service) == engine::proxy)
-        return queue_pair < service.session_count ? queue_pair : no_session;
+ACCEL_HOST_DEVICE inline std::uint32_t find_session(const service_ref& service, std::uint32_t queue_pair) noexcept {
+    if (engine_of(service) == engine::proxy) return queue_pair < service.session_count ? queue_pair : no_session;
     for (std::uint32_t i = queue_pair;; ++i) {
         const session_number entry = number_at(service, i);
         if (entry.session == no_session || entry.queue_pair == queue_pair) return entry.session;
@@ -129,8 +127,7 @@ ACCEL_HOST_DEVICE inline void give_back(const service_ref& service) noexcept {
     service_state& state = *service.state;
     if (state.arrivals_owed == 0) return;
     if (engine_of(service) == engine::direct) {
-        for (std::uint32_t i = 0; i < state.arrivals_owed; ++i)
-            mlx5::take_back(state.receives, state.owed[i]);
+        for (std::uint32_t i = 0; i < state.arrivals_owed; ++i) mlx5::take_back(state.receives, state.owed[i]);
         mlx5::post_empty(state.receives, state.arrivals_owed);
     }
     state.arrivals_owed = 0;
@@ -153,8 +150,8 @@ ACCEL_HOST_DEVICE inline bool on_arrival(const service_ref& service, const mlx5:
         engine_of(service) == engine::direct ? load_relaxed(&session.sends.direct.state->released) : 0;
     if (phase != open) return false;
     const std::uint32_t slot = mlx5::from_be(completion.immediate);
-    const bool sane = completion.kind == mlx5::entry_kind::write_immediate && slot < slots &&
-                      load_fenced(&all_busy[slot]) == 0;
+    const bool sane =
+        completion.kind == mlx5::entry_kind::write_immediate && slot < slots && load_fenced(&all_busy[slot]) == 0;
     if (!sane) {
         fail_session(service, index, status::protocol_error);
         return false;
@@ -191,8 +188,7 @@ ACCEL_HOST_DEVICE inline bool on_completion(const service_ref& service, const ml
 
 /// Completions up to the first request, and no further: whoever has taken that one works on it, and the next
 /// one looks on. `took`: there were any.
-ACCEL_HOST_DEVICE inline bool next_arrival(const service_ref& service, ready_entry& out,
-                                           bool& took) noexcept {
+ACCEL_HOST_DEVICE inline bool next_arrival(const service_ref& service, ready_entry& out, bool& took) noexcept {
     constexpr int most = 16;
     took = false;
     for (int count = 0; count < most; ++count) {
@@ -250,8 +246,7 @@ ACCEL_HOST_DEVICE inline void make_room(const service_ref& service) noexcept {
     if (!try_lock(&state.lock)) return;
     ready_entry arrived;
     bool took = false;
-    if (next_arrival(service, arrived, took))
-        service.ready[state.ready_tail++ & service.ready_mask] = arrived;
+    if (next_arrival(service, arrived, took)) service.ready[state.ready_tail++ & service.ready_mask] = arrived;
     unlock(&state.lock);
 }
 

@@ -46,19 +46,17 @@ struct orders_layout {
 
 /// Written by kernels.
 struct report_layout {
-    std::uint64_t requests = 0;    ///< handed to the service
-    std::uint64_t replies = 0;     ///< posted
-    std::uint64_t expired = 0;     ///< too late on arrival
-    std::uint64_t dropped = 0;     ///< of clients that were gone, or broke the protocol
-    std::uint32_t clock_seen = 0;  ///< the last `clock_tick`
-    std::uint32_t kernel_version =
-        0;  ///< other than 0: of a kernel that was compiled against another version
+    std::uint64_t requests = 0;        ///< handed to the service
+    std::uint64_t replies = 0;         ///< posted
+    std::uint64_t expired = 0;         ///< too late on arrival
+    std::uint64_t dropped = 0;         ///< of clients that were gone, or broke the protocol
+    std::uint32_t clock_seen = 0;      ///< the last `clock_tick`
+    std::uint32_t kernel_version = 0;  ///< other than 0: of a kernel that was compiled against another version
 };
 /// Written by kernels, one a session.
 struct session_report {
-    std::uint32_t closed = 0;  ///< number of the command that closed it, once nothing of it is in use
-    std::uint32_t failure =
-        0;  ///< a `status`, 16 bits, and above it the first syndrome: it is of no more use
+    std::uint32_t closed = 0;   ///< number of the command that closed it, once nothing of it is in use
+    std::uint32_t failure = 0;  ///< a `status`, 16 bits, and above it the first syndrome: it is of no more use
 };
 
 /// Where a session stands, for kernels.

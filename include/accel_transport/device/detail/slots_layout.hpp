@@ -49,8 +49,8 @@ ACCEL_HOST_DEVICE inline void load_header(const std::byte* from, wire::slot_head
 /// The header of a message that has been announced, once it can be seen: its announcement lies elsewhere, and
 /// may overtake it by a moment. That is when its generation is `generation` (`equal`), or is no longer.
 /// False: it does not come.
-[[nodiscard]] ACCEL_HOST_DEVICE inline bool await_header(const std::byte* from, std::uint32_t generation,
-                                                         bool equal, wire::slot_header& out) noexcept {
+[[nodiscard]] ACCEL_HOST_DEVICE inline bool await_header(const std::byte* from, std::uint32_t generation, bool equal,
+                                                         wire::slot_header& out) noexcept {
     constexpr std::int64_t patience_ns = 1'000'000;
     const std::uint32_t* const seen = generation_of(from);
     for (std::int64_t start = 0; (mlx5::load_flag(seen) == generation) != equal; pause()) {

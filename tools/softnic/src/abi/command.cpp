@@ -18,8 +18,7 @@ int command::load(ib_uverbs_ioctl_hdr* from) {
     origin_ = from;
     if (!guarded::copy(&header_, from, sizeof header_)) return EFAULT;
     const std::size_t attributes_bytes = header_.num_attrs * sizeof(ib_uverbs_attr);
-    if (header_.num_attrs > max_attributes || header_.length != sizeof header_ + attributes_bytes)
-        return EINVAL;
+    if (header_.num_attrs > max_attributes || header_.length != sizeof header_ + attributes_bytes) return EINVAL;
     const auto* behind = reinterpret_cast<const std::byte*>(from) + sizeof header_;
     return guarded::copy(attributes_.data(), behind, attributes_bytes) ? 0 : EFAULT;
 }

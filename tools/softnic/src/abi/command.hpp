@@ -25,9 +25,7 @@ class command {
 
     [[nodiscard]] std::uint16_t object() const { return header_.object_id; }
     [[nodiscard]] std::uint16_t method() const { return header_.method_id; }
-    [[nodiscard]] std::span<const ib_uverbs_attr> attributes() const {
-        return {attributes_.data(), header_.num_attrs};
-    }
+    [[nodiscard]] std::span<const ib_uverbs_attr> attributes() const { return {attributes_.data(), header_.num_attrs}; }
     [[nodiscard]] const ib_uverbs_attr* find(std::uint16_t id) const;
     [[nodiscard]] bool has(std::uint16_t id) const { return find(id) != nullptr; }
 

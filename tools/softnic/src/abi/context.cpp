@@ -34,8 +34,7 @@ bool context::forget_descriptor(int descriptor) {
     }
     const auto found = asynchronous_pipes.find(descriptor);
     if (found == asynchronous_pipes.end()) return false;
-    std::erase_if(nic_.state.listeners,
-                  [&](const event_listener& listener) { return listener.pipe == found->second; });
+    std::erase_if(nic_.state.listeners, [&](const event_listener& listener) { return listener.pipe == found->second; });
     asynchronous_pipes.erase(found);
     return true;
 }
@@ -60,10 +59,9 @@ bool context::pd_in_use(std::uint32_t pd) {
         const queue_pair* qp = mine.find_queue_pair(entry.second);
         return qp != nullptr && qp->options.pd == pd;
     });
-    const bool by_srq = std::any_of(srqs.begin(), srqs.end(),
-                                    [&](const auto& entry) { return entry.second->who().pd == pd; });
-    const bool by_ah =
-        std::any_of(ahs.begin(), ahs.end(), [&](const auto& entry) { return entry.second == pd; });
+    const bool by_srq =
+        std::any_of(srqs.begin(), srqs.end(), [&](const auto& entry) { return entry.second->who().pd == pd; });
+    const bool by_ah = std::any_of(ahs.begin(), ahs.end(), [&](const auto& entry) { return entry.second == pd; });
     return by_region || by_qp || by_srq || by_ah;
 }
 

@@ -17,8 +17,7 @@ int create_channel(context& target, command& request) {
     auto channel = std::make_shared<event_pipe>(event_pipe::kind::completion);
     const int descriptor = channel->read_descriptor();
     target.channels[descriptor] = std::move(channel);
-    request.out(UVERBS_ATTR_CORE_OUT,
-                ib_uverbs_create_comp_channel_resp{static_cast<std::uint32_t>(descriptor)});
+    request.out(UVERBS_ATTR_CORE_OUT, ib_uverbs_create_comp_channel_resp{static_cast<std::uint32_t>(descriptor)});
     return 0;
 }
 
@@ -76,8 +75,7 @@ int resize_cq(context& target, command& request) {
     const auto in = request.in<ib_uverbs_resize_cq>(UVERBS_ATTR_CORE_IN);
     const auto driver = request.in<mlx5_ib_resize_cq>(UVERBS_ATTR_UHW_IN);
     const auto found = target.cqs.find(in.cq_handle);
-    if (found == target.cqs.end() || in.cqe == 0 || in.cqe > limits::max_cqe || driver.buf_addr == 0)
-        return EINVAL;
+    if (found == target.cqs.end() || in.cqe == 0 || in.cqe > limits::max_cqe || driver.buf_addr == 0) return EINVAL;
     if (driver.cqe_size != found->second->options().entry_bytes) return EINVAL;
     const std::uint32_t entries = std::bit_ceil(in.cqe + 1);
     if (!found->second->resize(driver.buf_addr, entries)) return EINVAL;
@@ -116,8 +114,8 @@ constexpr method_row cq_method_rows[]{
 constexpr write_row cq_write_rows[]{
     {IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL, "CREATE_COMP_CHANNEL", 0, create_channel},
     {IB_USER_VERBS_CMD_RESIZE_CQ, "RESIZE_CQ", sizeof(ib_uverbs_resize_cq), resize_cq},
-    {IB_USER_VERBS_EX_CMD_MODIFY_CQ | IB_USER_VERBS_CMD_FLAG_EXTENDED, "MODIFY_CQ",
-     sizeof(ib_uverbs_ex_modify_cq) - 4, modify_cq},
+    {IB_USER_VERBS_EX_CMD_MODIFY_CQ | IB_USER_VERBS_CMD_FLAG_EXTENDED, "MODIFY_CQ", sizeof(ib_uverbs_ex_modify_cq) - 4,
+     modify_cq},
 };
 
 }  // namespace

@@ -39,8 +39,7 @@ int get_context(context& target, command& request) {
     answer.num_uars_per_page = 1;
     answer.response_length = sizeof answer;
     request.out(UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, limits::completion_vectors);
-    request.out(UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT,
-                std::uint64_t{IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS});
+    request.out(UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT, std::uint64_t{IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS});
     request.out(UVERBS_ATTR_UHW_OUT, answer);
     return 0;
 }
@@ -68,8 +67,7 @@ ib_uverbs_query_port_resp describe(const port& of) {
 }
 
 int query_port(context& target, command& request) {
-    const port* found =
-        target.own_device().find_port(request.in<std::uint8_t>(UVERBS_ATTR_QUERY_PORT_PORT_NUM));
+    const port* found = target.own_device().find_port(request.in<std::uint8_t>(UVERBS_ATTR_QUERY_PORT_PORT_NUM));
     if (found == nullptr) return EINVAL;
     ib_uverbs_query_port_resp_ex answer{};
     answer.legacy_resp = describe(*found);
@@ -87,8 +85,7 @@ ib_uverbs_gid_entry describe(const port& of, std::size_t index) {
 }
 
 int query_gid_entry(context& target, command& request) {
-    const port* found =
-        target.own_device().find_port(request.in<std::uint32_t>(UVERBS_ATTR_QUERY_GID_ENTRY_PORT));
+    const port* found = target.own_device().find_port(request.in<std::uint32_t>(UVERBS_ATTR_QUERY_GID_ENTRY_PORT));
     const auto index = request.in<std::uint32_t>(UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX);
     if (found == nullptr || index >= gid_table_length) return EINVAL;
     if (index >= found->gids.size()) return ENODATA;
@@ -169,8 +166,7 @@ int query_device_ex(context& target, command& request) {
         static_cast<std::uint32_t>(std::min(request.out_size(UVERBS_ATTR_CORE_OUT), sizeof answer));
     request.out(UVERBS_ATTR_CORE_OUT, answer);
     mlx5_ib_query_device_resp driver{};
-    driver.response_length =
-        static_cast<std::uint32_t>(std::min(request.out_size(UVERBS_ATTR_UHW_OUT), sizeof driver));
+    driver.response_length = static_cast<std::uint32_t>(std::min(request.out_size(UVERBS_ATTR_UHW_OUT), sizeof driver));
     request.out(UVERBS_ATTR_UHW_OUT, driver);
     return 0;
 }
@@ -195,10 +191,8 @@ constexpr method_row device_method_rows[]{
     {UVERBS_OBJECT_DEVICE, UVERBS_METHOD_GET_CONTEXT, "GET_CONTEXT", context_rules, get_context},
     {UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_CONTEXT, "QUERY_CONTEXT", context_rules, get_context},
     {UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_PORT, "QUERY_PORT", port_rules, query_port},
-    {UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_ENTRY, "QUERY_GID_ENTRY", gid_entry_rules,
-     query_gid_entry},
-    {UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_TABLE, "QUERY_GID_TABLE", gid_table_rules,
-     query_gid_table},
+    {UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_ENTRY, "QUERY_GID_ENTRY", gid_entry_rules, query_gid_entry},
+    {UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_TABLE, "QUERY_GID_TABLE", gid_table_rules, query_gid_table},
     {UVERBS_OBJECT_ASYNC_EVENT, UVERBS_METHOD_ASYNC_EVENT_ALLOC, "ASYNC_EVENT_ALLOC", asynchronous_rules,
      allocate_asynchronous},
 };

@@ -24,20 +24,18 @@ struct command_attributes {
     std::uint16_t out;
 };
 
-constexpr command_attributes other_attributes{MLX5_IB_ATTR_DEVX_OTHER_CMD_IN,
-                                              MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT};
+constexpr command_attributes other_attributes{MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT};
 constexpr command_attributes create_attributes{MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_IN,
                                                MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_OUT};
 constexpr command_attributes modify_attributes{MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN,
                                                MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT};
-constexpr command_attributes query_attributes{MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_IN,
-                                              MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_OUT};
+constexpr command_attributes query_attributes{MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_IN, MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_OUT};
 
 void trace_command(context& target, std::uint16_t code, const devx::result& ended) {
     hca& state = target.adapter().state;
     if (!state.log.on()) return;
-    state.log.line(state.now, state.node(), 0, "devx", "{} = {} {}", devx::name_of(code),
-                   devx::to_string(ended.status), devx::to_string(ended.reason));
+    state.log.line(state.now, state.node(), 0, "devx", "{} = {} {}", devx::name_of(code), devx::to_string(ended.status),
+                   devx::to_string(ended.reason));
 }
 
 /// What the driver refuses by itself: 0 or an errno value.
@@ -140,13 +138,11 @@ int command_on(context& target, command& request, const command_attributes& wher
 }
 
 int modify_object(context& target, command& request) {
-    return command_on(target, request, modify_attributes, command_class::modify,
-                      MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE);
+    return command_on(target, request, modify_attributes, command_class::modify, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE);
 }
 
 int query_object(context& target, command& request) {
-    return command_on(target, request, query_attributes, command_class::query,
-                      MLX5_IB_ATTR_DEVX_OBJ_QUERY_HANDLE);
+    return command_on(target, request, query_attributes, command_class::query, MLX5_IB_ATTR_DEVX_OBJ_QUERY_HANDLE);
 }
 
 int destroy_completion_queue(context& target, std::uint32_t handle) {
@@ -205,8 +201,8 @@ int destroy_object(context& target, command& request) {
 // ---- memory
 
 int check_umem_access(std::uint32_t flags) {
-    constexpr std::uint32_t known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-                                    IBV_ACCESS_REMOTE_READ | IBV_ACCESS_RELAXED_ORDERING;
+    constexpr std::uint32_t known =
+        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_RELAXED_ORDERING;
     if ((flags & ~known) != 0) return EINVAL;
     return (flags & IBV_ACCESS_REMOTE_WRITE) != 0 && (flags & IBV_ACCESS_LOCAL_WRITE) == 0 ? EINVAL : 0;
 }
@@ -275,14 +271,12 @@ int query_uar(context&, command&) {
 
 constexpr attribute_rule devx_other_rules[]{{MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, true, devx::header::bytes},
                                             {MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, true, devx::header::bytes}};
-constexpr attribute_rule devx_create_rules[]{
-    {MLX5_IB_ATTR_DEVX_OBJ_CREATE_HANDLE, true, 0},
-    {MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_IN, true, devx::header::bytes},
-    {MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_OUT, true, devx::header::bytes}};
-constexpr attribute_rule devx_modify_rules[]{
-    {MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE, true, 0},
-    {MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN, true, devx::header::bytes},
-    {MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT, true, devx::header::bytes}};
+constexpr attribute_rule devx_create_rules[]{{MLX5_IB_ATTR_DEVX_OBJ_CREATE_HANDLE, true, 0},
+                                             {MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_IN, true, devx::header::bytes},
+                                             {MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_OUT, true, devx::header::bytes}};
+constexpr attribute_rule devx_modify_rules[]{{MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE, true, 0},
+                                             {MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN, true, devx::header::bytes},
+                                             {MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT, true, devx::header::bytes}};
 constexpr attribute_rule devx_query_rules[]{{MLX5_IB_ATTR_DEVX_OBJ_QUERY_HANDLE, true, 0},
                                             {MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_IN, true, devx::header::bytes},
                                             {MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_OUT, true, devx::header::bytes}};
@@ -301,18 +295,12 @@ constexpr attribute_rule uar_query_rules[]{{MLX5_IB_ATTR_DEVX_QUERY_UAR_USER_IDX
 constexpr method_row devx_method_rows[]{
     {MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_OTHER, "DEVX_OTHER", devx_other_rules, general_command},
     {MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_QUERY_UAR, "DEVX_QUERY_UAR", uar_query_rules, query_uar},
-    {MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_QUERY_EQN, "DEVX_QUERY_EQN", event_queue_rules,
-     query_event_queue},
-    {MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_CREATE, "DEVX_OBJ_CREATE", devx_create_rules,
-     create_object},
-    {MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_MODIFY, "DEVX_OBJ_MODIFY", devx_modify_rules,
-     modify_object},
-    {MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_QUERY, "DEVX_OBJ_QUERY", devx_query_rules,
-     query_object},
-    {MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_DESTROY, "DEVX_OBJ_DESTROY", devx_destroy_rules,
-     destroy_object},
-    {MLX5_IB_OBJECT_DEVX_UMEM, MLX5_IB_METHOD_DEVX_UMEM_REG, "DEVX_UMEM_REG", umem_register_rules,
-     register_umem},
+    {MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_QUERY_EQN, "DEVX_QUERY_EQN", event_queue_rules, query_event_queue},
+    {MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_CREATE, "DEVX_OBJ_CREATE", devx_create_rules, create_object},
+    {MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_MODIFY, "DEVX_OBJ_MODIFY", devx_modify_rules, modify_object},
+    {MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_QUERY, "DEVX_OBJ_QUERY", devx_query_rules, query_object},
+    {MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_DESTROY, "DEVX_OBJ_DESTROY", devx_destroy_rules, destroy_object},
+    {MLX5_IB_OBJECT_DEVX_UMEM, MLX5_IB_METHOD_DEVX_UMEM_REG, "DEVX_UMEM_REG", umem_register_rules, register_umem},
     {MLX5_IB_OBJECT_DEVX_UMEM, MLX5_IB_METHOD_DEVX_UMEM_DEREG, "DEVX_UMEM_DEREG", umem_deregister_rules,
      deregister_umem},
 };

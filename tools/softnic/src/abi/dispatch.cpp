@@ -35,12 +35,11 @@ const write_row* find_write(std::uint64_t number) {
 /// As the kernel: a mandatory attribute that this method does not know means the program needs more than we
 /// can do.
 bool knows_all(const command& request, const method_row& row) {
-    return std::all_of(
-        request.attributes().begin(), request.attributes().end(), [&](const ib_uverbs_attr& given) {
-            if ((given.flags & UVERBS_ATTR_F_MANDATORY) == 0) return true;
-            return std::any_of(row.attributes.begin(), row.attributes.end(),
-                               [&](const attribute_rule& rule) { return rule.id == given.attr_id; });
-        });
+    return std::all_of(request.attributes().begin(), request.attributes().end(), [&](const ib_uverbs_attr& given) {
+        if ((given.flags & UVERBS_ATTR_F_MANDATORY) == 0) return true;
+        return std::any_of(row.attributes.begin(), row.attributes.end(),
+                           [&](const attribute_rule& rule) { return rule.id == given.attr_id; });
+    });
 }
 
 int check_attributes(const command& request, const method_row& row) {
@@ -100,8 +99,7 @@ int dispatch(context& target, ib_uverbs_ioctl_hdr* header) {
     }
     if (result == 0 && request.faulted()) result = EFAULT;
     hca& state = target.adapter().state;
-    if (state.log.on())
-        state.log.line(state.now, state.node(), 0, "ioctl", "{} = {}", describe(request), result);
+    if (state.log.on()) state.log.line(state.now, state.node(), 0, "ioctl", "{} = {}", describe(request), result);
     return result != 0 ? result : request.store();
 }
 

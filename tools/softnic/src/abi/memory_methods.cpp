@@ -17,9 +17,9 @@ namespace accel::softnic {
 namespace {
 
 constexpr std::uint64_t page = 4096;
-constexpr std::uint32_t known_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-                                       IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
-                                       IBV_ACCESS_MW_BIND | IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE;
+constexpr std::uint32_t known_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                                       IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_HUGETLB |
+                                       IBV_ACCESS_OPTIONAL_RANGE;
 
 int allocate_pd(context& target, command& request) {
     const std::uint32_t handle = target.next_handle();
@@ -92,8 +92,7 @@ int register_memory(context& target, command& request) {
     if (place.problem != 0) return place.problem;
     ib_uverbs_reg_mr_resp answer{};
     answer.mr_handle = add_region(
-        target,
-        {0, in.pd_handle, in.hca_va, in.length, in.start, in.access_flags, false, std::move(place.engine)},
+        target, {0, in.pd_handle, in.hca_va, in.length, in.start, in.access_flags, false, std::move(place.engine)},
         answer.lkey);
     answer.rkey = answer.lkey;
     request.out(UVERBS_ATTR_CORE_OUT, answer);
@@ -167,8 +166,7 @@ int create_ah(context& target, command& request) {
     const auto in = request.in<ib_uverbs_create_ah>(UVERBS_ATTR_CORE_IN);
     if (!target.pds.contains(in.pd_handle)) return EINVAL;
     const port* from = target.own_device().find_port(in.attr.port_num);
-    if (from == nullptr || (in.attr.is_global != 0 && in.attr.grh.sgid_index >= from->gids.size()))
-        return EINVAL;
+    if (from == nullptr || (in.attr.is_global != 0 && in.attr.grh.sgid_index >= from->gids.size())) return EINVAL;
     mlx5_ib_create_ah_resp driver{};
     driver.response_length = sizeof driver;
     if (from->link == link_layer::ethernet) {

@@ -16,8 +16,8 @@ namespace {
 
 constexpr std::uint32_t smallest_receive_shift = 4;
 constexpr std::uint32_t largest_receive_shift = 10;
-constexpr std::uint32_t known_flags = MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_ALLOW_SCATTER_CQE |
-                                      MLX5_QP_FLAG_BFREG_INDEX | MLX5_QP_FLAG_UAR_PAGE_INDEX;
+constexpr std::uint32_t known_flags =
+    MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_ALLOW_SCATTER_CQE | MLX5_QP_FLAG_BFREG_INDEX | MLX5_QP_FLAG_UAR_PAGE_INDEX;
 
 bool is_ring(std::uint32_t entries) {
     return entries == 0 || (std::has_single_bit(entries) && entries <= limits::max_work_requests);
@@ -27,8 +27,7 @@ int check_driver_part(const mlx5_ib_create_qp& driver) {
     if ((driver.flags & ~known_flags) != 0) return EOPNOTSUPP;
     if (!is_ring(driver.sq_wqe_count) || !is_ring(driver.rq_wqe_count)) return EINVAL;
     if (driver.buf_addr == 0 || driver.db_addr % 8 != 0) return EINVAL;
-    const bool bad_shift =
-        driver.rq_wqe_shift < smallest_receive_shift || driver.rq_wqe_shift > largest_receive_shift;
+    const bool bad_shift = driver.rq_wqe_shift < smallest_receive_shift || driver.rq_wqe_shift > largest_receive_shift;
     return driver.rq_wqe_count != 0 && bad_shift ? EINVAL : 0;
 }
 
@@ -220,8 +219,8 @@ constexpr method_row qp_method_rows[]{
 
 constexpr write_row qp_write_rows[]{
     {IB_USER_VERBS_CMD_MODIFY_QP, "MODIFY_QP", sizeof(ib_uverbs_modify_qp), modify_qp},
-    {IB_USER_VERBS_CMD_MODIFY_QP | IB_USER_VERBS_CMD_FLAG_EXTENDED, "MODIFY_QP_EX",
-     sizeof(ib_uverbs_modify_qp), modify_qp},
+    {IB_USER_VERBS_CMD_MODIFY_QP | IB_USER_VERBS_CMD_FLAG_EXTENDED, "MODIFY_QP_EX", sizeof(ib_uverbs_modify_qp),
+     modify_qp},
     {IB_USER_VERBS_CMD_QUERY_QP, "QUERY_QP", sizeof(ib_uverbs_query_qp), query_qp},
 };
 

@@ -30,15 +30,12 @@ int create_srq(context& target, command& request) {
     const auto max_sge = request.in<std::uint32_t>(UVERBS_ATTR_CREATE_SRQ_MAX_SGE);
     const std::uint32_t pd = request.handle(UVERBS_ATTR_CREATE_SRQ_PD_HANDLE);
     if (request.in<std::uint32_t>(UVERBS_ATTR_CREATE_SRQ_TYPE) != IB_UVERBS_SRQT_BASIC) return EOPNOTSUPP;
-    if (!target.pds.contains(pd) || driver.buf_addr == 0 || driver.db_addr % 4 != 0 || driver.flags != 0)
-        return EINVAL;
+    if (!target.pds.contains(pd) || driver.buf_addr == 0 || driver.db_addr % 4 != 0 || driver.flags != 0) return EINVAL;
     if (max_wr > limits::max_srq_work_requests || max_sge > 31) return EINVAL;
     const std::uint32_t handle = target.next_handle();
-    shared_receive_queue::identity who{handle, pd,
-                                       request.in<std::uint64_t>(UVERBS_ATTR_CREATE_SRQ_USER_HANDLE), max_sge,
-                                       target.asynchronous()};
-    const receive_queue_options ring{driver.buf_addr, driver.db_addr, std::bit_ceil(max_wr + 1),
-                                     stride_shift(max_sge)};
+    shared_receive_queue::identity who{handle, pd, request.in<std::uint64_t>(UVERBS_ATTR_CREATE_SRQ_USER_HANDLE),
+                                       max_sge, target.asynchronous()};
+    const receive_queue_options ring{driver.buf_addr, driver.db_addr, std::bit_ceil(max_wr + 1), stride_shift(max_sge)};
     target.srqs[handle] = std::make_shared<shared_receive_queue>(std::move(who), ring);
     request.out(UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR, max_wr);
     request.out(UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE, max_sge);

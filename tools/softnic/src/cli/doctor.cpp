@@ -50,13 +50,10 @@ bool check_preload(const std::string& library) {
 
 void describe_machine() {
     const unsigned cores = std::thread::hardware_concurrency();
-    fmt::print("[info] {} cores: use --mode {}\n", cores,
-               cores >= 4 ? "spin for latency, adaptive else" : "adaptive");
+    fmt::print("[info] {} cores: use --mode {}\n", cores, cores >= 4 ? "spin for latency, adaptive else" : "adaptive");
     std::error_code ignored;
-    if (std::filesystem::exists("/sys/class/infiniband", ignored)) {
-        fmt::print(
-            "[info] the kernel has RDMA devices of its own; under softnic programs see only softnic's\n");
-    }
+    if (std::filesystem::exists("/sys/class/infiniband", ignored))
+        fmt::print("[info] the kernel has RDMA devices of its own; under softnic programs see only softnic's\n");
 }
 
 /// GPU memory is an extra: without it the rest runs.

@@ -32,9 +32,8 @@ std::string find_library() {
     std::error_code error;
     const fs::path self = fs::read_symlink("/proc/self/exe", error);
     const fs::path here = self.parent_path();
-    for (const auto& candidate :
-         {here / "libsoftnic.so", here / "../lib/libsoftnic.so",
-          here / "../lib/x86_64-linux-gnu/libsoftnic.so", here / "../lib64/libsoftnic.so"})
+    for (const auto& candidate : {here / "libsoftnic.so", here / "../lib/libsoftnic.so",
+                                  here / "../lib/x86_64-linux-gnu/libsoftnic.so", here / "../lib64/libsoftnic.so"})
         if (fs::exists(candidate, error)) return fs::canonical(candidate, error);
     return {};
 }

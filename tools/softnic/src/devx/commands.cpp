@@ -10,8 +10,7 @@ namespace accel::softnic::devx {
 namespace {
 
 const command_row* find_row(std::uint16_t code) {
-    for (const auto rows :
-         {general_commands(), key_commands(), cq_commands(), qp_commands(), qp_state_commands()}) {
+    for (const auto rows : {general_commands(), key_commands(), cq_commands(), qp_commands(), qp_state_commands()}) {
         for (const command_row& row : rows)
             if (static_cast<std::uint16_t>(row.opcode) == code) return &row;
     }

@@ -25,8 +25,7 @@ result check_cq_context(const call& what) {
         return {status::limit_exceeded, reason::bad_queue_size};
     if (!has_uar(what.owner, get(cqc::uar_page))) return {status::bad_resource, reason::no_such_uar};
     const std::uint32_t queue = get(cqc::c_eqn);
-    const bool event_queue =
-        queue >= first_event_queue && queue < first_event_queue + limits::completion_vectors;
+    const bool event_queue = queue >= first_event_queue && queue < first_event_queue + limits::completion_vectors;
     return event_queue ? result{} : result{status::bad_resource, reason::no_such_index};
 }
 
@@ -65,8 +64,7 @@ result make_cq(call& what) {
 
 /// Moderation is accepted, and every event is sent at once. The other kinds of change are not there.
 result change_cq(call& what) {
-    if (find_cq(what.owner, what.number()) == nullptr)
-        return {status::bad_resource, reason::no_such_completion_queue};
+    if (find_cq(what.owner, what.number()) == nullptr) return {status::bad_resource, reason::no_such_completion_queue};
     return what.in.get(header::op_mod) == 0 ? result{} : result{status::bad_parameter, reason::not_modelled};
 }
 

@@ -56,8 +56,8 @@ void set_ports(capabilities& to, device& of) {
 void set_general(capabilities& to, device& of) {
     set_limits(to);
     set_ports(to, of);
-    for (const field each : {hca_cap::atomic, hca_cap::cq_oi, hca_cap::cq_resize, hca_cap::ud, hca_cap::rc,
-                             hca_cap::uar_4k, hca_cap::bf})
+    for (const field each :
+         {hca_cap::atomic, hca_cap::cq_oi, hca_cap::cq_resize, hca_cap::ud, hca_cap::rc, hca_cap::uar_4k, hca_cap::bf})
         to.set(each, 1);
     to.set(hca_cap::cqe_version, 1);
     to.set(hca_cap::log_pg_sz, 12);

@@ -17,16 +17,15 @@ field key_field(field of) {
 
 std::uint32_t key_access(const mailbox_in& in) {
     const auto bit = [&](field of, std::uint32_t value) { return in.flag(key_field(of)) ? value : 0; };
-    return bit(mkc::lw, access::local_write) | bit(mkc::rw, access::remote_write) |
-           bit(mkc::rr, access::remote_read) | bit(mkc::a, access::remote_atomic);
+    return bit(mkc::lw, access::local_write) | bit(mkc::rw, access::remote_write) | bit(mkc::rr, access::remote_read) |
+           bit(mkc::a, access::remote_atomic);
 }
 
 /// Keys made of other keys, keys of all memory, and keys that a work request fills in are not there.
 result check_key_mode(const mailbox_in& in) {
-    const std::uint32_t mode =
-        in.get32(key_field(mkc::access_mode_1_0)) | in.get32(key_field(mkc::access_mode_4_2)) << 2;
-    const bool plain =
-        mode == access_mode_mtt && !in.flag(key_field(mkc::free)) && !in.flag(key_field(mkc::length64));
+    const std::uint32_t mode = in.get32(key_field(mkc::access_mode_1_0)) | in.get32(key_field(mkc::access_mode_4_2))
+                                                                               << 2;
+    const bool plain = mode == access_mode_mtt && !in.flag(key_field(mkc::free)) && !in.flag(key_field(mkc::length64));
     return plain ? result{} : result{status::bad_parameter, reason::not_modelled};
 }
 
@@ -72,8 +71,7 @@ result allocate_domain(call& what) {
 }
 
 constexpr command_row key_rows[]{
-    {opcode::create_mkey, command_class::create, "CREATE_MKEY", create_mkey::in_bytes, header::bytes,
-     make_key},
+    {opcode::create_mkey, command_class::create, "CREATE_MKEY", create_mkey::in_bytes, header::bytes, make_key},
     {opcode::alloc_pd, command_class::create, "ALLOC_PD", header::bytes, header::bytes, allocate_domain},
 };
 

@@ -66,8 +66,7 @@ void mailbox_out::set(field what, std::uint64_t value) {
 
 void mailbox_out::set_bytes(field what, std::span<const std::byte> from) {
     if (!fits(size(), what)) return;
-    std::memcpy(bytes_.data() + what.offset / 8, from.data(),
-                std::min<std::size_t>(what.bits / 8, from.size()));
+    std::memcpy(bytes_.data() + what.offset / 8, from.data(), std::min<std::size_t>(what.bits / 8, from.size()));
 }
 
 void mailbox_out::clear() {

@@ -73,8 +73,8 @@ result place_qp_queues(call& what, queue_pair_options& options) {
         find_place(what.owner, what.in.get32(create_qp::wq_umem_id), what.in.get(create_qp::wq_umem_offset),
                    receive_bytes + send_bytes, queue_alignment, queues);
     if (!in_umem.good()) return in_umem;
-    const result in_record = find_place(what.owner, get(qpc::dbr_umem_id), get.wide(qpc::dbr_addr),
-                                        record_bytes, record_alignment, record);
+    const result in_record =
+        find_place(what.owner, get(qpc::dbr_umem_id), get.wide(qpc::dbr_addr), record_bytes, record_alignment, record);
     if (!in_record.good()) return in_record;
     receives.buffer = queues.address;
     options.send_buffer = queues.address + receive_bytes;
@@ -143,8 +143,7 @@ void describe_queues(described& to, const queue_pair_options& options) {
     to.set(qpc::log_rq_stride, shift - smallest_stride_shift);
     to.set(qpc::cqn_snd, number_of(options.send_cq));
     to.set(qpc::cqn_rcv, number_of(options.receive_cq));
-    to.set(qpc::rq_type,
-           options.shared_receives ? rq_shared : (options.receives.entries == 0 ? rq_none : rq_regular));
+    to.set(qpc::rq_type, options.shared_receives ? rq_shared : (options.receives.entries == 0 ? rq_none : rq_regular));
     if (options.shared_receives) to.set(qpc::srqn_rmpn_xrqn, options.shared_receives->who().number);
 }
 

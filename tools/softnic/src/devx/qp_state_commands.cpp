@@ -108,8 +108,7 @@ result to_init(call& what) {
 
 result stay_in_init(call& what) {
     queue_pair* qp = nullptr;
-    if (const result refused = find_in_state(what, qp_state::initialised, qp); !refused.good())
-        return refused;
+    if (const result refused = find_in_state(what, qp_state::initialised, qp); !refused.good()) return refused;
     const sent get(what);
     const std::uint32_t chosen = what.in.get32(modify_qp::opt_param_mask);
     qp_modification change;
@@ -126,8 +125,7 @@ result stay_in_init(call& what) {
 
 result to_receive(call& what) {
     queue_pair* qp = nullptr;
-    if (const result refused = find_in_state(what, qp_state::initialised, qp); !refused.good())
-        return refused;
+    if (const result refused = find_in_state(what, qp_state::initialised, qp); !refused.good()) return refused;
     const sent get(what);
     const port* from = what.owner.own_device().find_port(qp->attributes.port);
     qp_modification change;
@@ -148,13 +146,12 @@ result to_receive(call& what) {
 
 result to_send(call& what) {
     queue_pair* qp = nullptr;
-    if (const result refused = find_in_state(what, qp_state::ready_to_receive, qp); !refused.good())
-        return refused;
+    if (const result refused = find_in_state(what, qp_state::ready_to_receive, qp); !refused.good()) return refused;
     const sent get(what);
     qp_modification change;
     change.next = qp_state::ready_to_send;
-    change.mask = always_with(IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                              IBV_QP_MAX_QP_RD_ATOMIC);
+    change.mask =
+        always_with(IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
     auto& values = change.values;
     values.timeout = get.path<std::uint8_t>(ads::ack_timeout);
     values.retry_count = get.small(qpc::retry_count);
@@ -167,8 +164,7 @@ result to_send(call& what) {
 
 result stay_in_send(call& what) {
     queue_pair* qp = nullptr;
-    if (const result refused = find_in_state(what, qp_state::ready_to_send, qp); !refused.good())
-        return refused;
+    if (const result refused = find_in_state(what, qp_state::ready_to_send, qp); !refused.good()) return refused;
     qp_modification change;
     change.next = qp_state::ready_to_send;
     change.mask = IBV_QP_STATE;

@@ -54,8 +54,7 @@ constexpr std::array reason_names{
 
 template <class Names, class Value>
 std::string_view look_up(const Names& names, Value value) {
-    const auto found =
-        std::find_if(names.begin(), names.end(), [&](const auto& row) { return row.value == value; });
+    const auto found = std::find_if(names.begin(), names.end(), [&](const auto& row) { return row.value == value; });
     return found == names.end() ? "?" : found->name;
 }
 

@@ -12,8 +12,7 @@ std::uint64_t add_fields(std::uint64_t one, std::uint64_t other, std::uint64_t b
     std::uint64_t sum = 0;
     std::uint64_t carry = 0;
     for (std::uint64_t bit = 1; bit != 0; bit <<= 1) {
-        const std::uint64_t ones =
-            std::uint64_t{(one & bit) != 0} + std::uint64_t{(other & bit) != 0} + carry;
+        const std::uint64_t ones = std::uint64_t{(one & bit) != 0} + std::uint64_t{(other & bit) != 0} + carry;
         if ((ones & 1) != 0) sum |= bit;
         carry = (boundary & bit) != 0 ? 0 : ones >> 1;
     }

@@ -72,8 +72,7 @@ std::shared_ptr<dma_engine> host_dma() {
     return engine;
 }
 
-std::shared_ptr<dma_engine> map_dmabuf(int descriptor, std::uint64_t offset, std::uint64_t size_bytes,
-                                       bool writable) {
+std::shared_ptr<dma_engine> map_dmabuf(int descriptor, std::uint64_t offset, std::uint64_t size_bytes, bool writable) {
     const std::uint64_t end = offset + size_bytes;
     struct stat status {};
     if (end < offset || end == 0 || ::fstat(descriptor, &status) != 0) return nullptr;

@@ -71,8 +71,8 @@ class dma_plugin {
 /// Memory behind a descriptor that mmap accepts (a dma-buf of the host, a memfd, udmabuf). Addresses are
 /// offsets into [0, offset + size_bytes). Null if it cannot be mapped. The mapping lives as long as the
 /// engine.
-[[nodiscard]] std::shared_ptr<dma_engine> map_dmabuf(int descriptor, std::uint64_t offset,
-                                                     std::uint64_t size_bytes, bool writable);
+[[nodiscard]] std::shared_ptr<dma_engine> map_dmabuf(int descriptor, std::uint64_t offset, std::uint64_t size_bytes,
+                                                     bool writable);
 
 /// The plugins of a process, and the order in which they are asked.
 class dma_registry {

@@ -60,8 +60,7 @@ void hand_to_program(int signal_number, siginfo_t* info, void* context) {
 }
 
 void on_fault(int signal_number, siginfo_t* info, void* context) {
-    if (!resume_after_guarded_fault(*static_cast<ucontext_t*>(context)))
-        hand_to_program(signal_number, info, context);
+    if (!resume_after_guarded_fault(*static_cast<ucontext_t*>(context))) hand_to_program(signal_number, info, context);
 }
 
 void install_for(int signal_number) {

@@ -89,8 +89,7 @@ int softnic_guarded_copy(void* to, const void* from, std::size_t size);
 int softnic_guarded_load32(const void* from, std::uint32_t* value);
 int softnic_guarded_exchange64(void* at, std::uint64_t desired, std::uint64_t* previous);
 int softnic_guarded_fetch_add64(void* at, std::uint64_t add, std::uint64_t* previous);
-int softnic_guarded_compare_swap64(void* at, std::uint64_t expected, std::uint64_t desired,
-                                   std::uint64_t* previous);
+int softnic_guarded_compare_swap64(void* at, std::uint64_t expected, std::uint64_t desired, std::uint64_t* previous);
 }
 
 namespace accel::softnic::guarded {

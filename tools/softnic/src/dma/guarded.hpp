@@ -25,7 +25,6 @@ void install_fault_handler();
 [[nodiscard]] bool load32(const void* from, std::uint32_t& value);
 [[nodiscard]] bool exchange64(void* at, std::uint64_t desired, std::uint64_t& previous);
 [[nodiscard]] bool fetch_add64(void* at, std::uint64_t add, std::uint64_t& previous);
-[[nodiscard]] bool compare_swap64(void* at, std::uint64_t expected, std::uint64_t desired,
-                                  std::uint64_t& previous);
+[[nodiscard]] bool compare_swap64(void* at, std::uint64_t expected, std::uint64_t desired, std::uint64_t& previous);
 
 }  // namespace accel::softnic::guarded

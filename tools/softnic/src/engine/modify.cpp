@@ -28,8 +28,7 @@ int nic::check(const queue_pair& qp, const qp_modification& change) {
     auto& own = state.devices[static_cast<std::size_t>(qp.device)];
     if (given(IBV_QP_PORT) && own.find_port(values.port) == nullptr) return EINVAL;
     if (given(IBV_QP_PKEY_INDEX) && values.pkey_index >= pkey_table_length) return EINVAL;
-    if (given(IBV_QP_PATH_MTU) && (values.path_mtu < 1 || values.path_mtu > limits::max_mtu_code))
-        return EINVAL;
+    if (given(IBV_QP_PATH_MTU) && (values.path_mtu < 1 || values.path_mtu > limits::max_mtu_code)) return EINVAL;
     if (given(IBV_QP_MAX_QP_RD_ATOMIC) && values.max_rd_atomic > limits::max_rd_atomic) return EINVAL;
     if (given(IBV_QP_MAX_DEST_RD_ATOMIC) && values.max_dest_rd_atomic > limits::max_rd_atomic) return EINVAL;
     if (given(IBV_QP_RETRY_CNT) && values.retry_count > 7) return EINVAL;
@@ -65,8 +64,8 @@ void nic::apply_values(queue_pair& qp, const qp_modification& change) {
         mine.destination = values.destination;
         const auto& to = mine.destination;
         const auto& own = *state.devices[static_cast<std::size_t>(qp.device)].find_port(mine.port);
-        const auto found = own.link == link_layer::infiniband && to.dlid != 0 ? state.find_lid(to.dlid)
-                                                                              : state.find_gid(to.gid);
+        const auto found =
+            own.link == link_layer::infiniband && to.dlid != 0 ? state.find_lid(to.dlid) : state.find_gid(to.gid);
         // Nobody there: as with a real switch, packets get lost and the retries run out.
         mine.remote = found.value_or(port_address{static_cast<std::uint8_t>(max_devices), 0});
     }

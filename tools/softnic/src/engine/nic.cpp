@@ -79,8 +79,8 @@ bool nic::run_queue_pairs() {
     for (std::size_t at = 0; at < state.scheduled.size(); ++at) moved |= run(*state.scheduled[at]);
     std::erase_if(state.scheduled, [](queue_pair* qp) {
         const auto& responder = qp->responder;
-        const bool stays = requester::has_work(*qp) || !responder.replies.empty() ||
-                           !responder.posted.empty() || qp->state == qp_state::error;
+        const bool stays = requester::has_work(*qp) || !responder.replies.empty() || !responder.posted.empty() ||
+                           qp->state == qp_state::error;
         if (!stays) qp->scheduled = false;
         return !stays;
     });

@@ -37,9 +37,7 @@ class nic {
 
     std::shared_ptr<completion_queue> create_cq(completion_queue_options options);
     void remove_cq(const completion_queue& cq);
-    [[nodiscard]] const std::map<std::uint32_t, std::shared_ptr<completion_queue>>& cqs() const {
-        return cqs_;
-    }
+    [[nodiscard]] const std::map<std::uint32_t, std::shared_ptr<completion_queue>>& cqs() const { return cqs_; }
 
     /// Null when the fabric has no queue pair number left.
     queue_pair* create_qp(int device, queue_pair_options options);

@@ -16,8 +16,8 @@ uar_page::uar_page(int command_file, std::uint32_t number) : number_(number) {
     struct stat status {};
     if (::fstat(command_file, &status) != 0 || (status.st_size < end && ::ftruncate(command_file, end) != 0))
         throw std::system_error(errno, std::generic_category(), "doorbell page");
-    void* mapping = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, command_file,
-                           end - static_cast<off_t>(bytes));
+    void* mapping =
+        ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, command_file, end - static_cast<off_t>(bytes));
     if (mapping == MAP_FAILED) throw std::system_error(errno, std::generic_category(), "doorbell page");
     registers_ = static_cast<std::byte*>(mapping);
 }

@@ -11,8 +11,7 @@ namespace accel::softnic {
 namespace {
 
 long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value, const timespec* timeout) {
-    return ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), operation, value, timeout, nullptr,
-                     0);
+    return ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), operation, value, timeout, nullptr, 0);
 }
 
 }  // namespace
@@ -57,8 +56,7 @@ void fabric::commit(int to) {
     if (to == node_) return;  // our own loop looks at the ring anyway
     node_record& receiver = record(to);
     receiver.arrivals.fetch_add(1, std::memory_order_seq_cst);
-    if (receiver.sleeping.load(std::memory_order_seq_cst) != 0)
-        futex(receiver.arrivals, FUTEX_WAKE, 1, nullptr);
+    if (receiver.sleeping.load(std::memory_order_seq_cst) != 0) futex(receiver.arrivals, FUTEX_WAKE, 1, nullptr);
 }
 
 const packet* fabric::receive() {
@@ -93,8 +91,7 @@ void fabric::wait_for_arrival(std::uint32_t seen, std::uint64_t nanoseconds) {
     const timespec timeout{static_cast<time_t>(nanoseconds / 1'000'000'000),
                            static_cast<long>(nanoseconds % 1'000'000'000)};
     self.sleeping.store(1, std::memory_order_seq_cst);
-    if (self.arrivals.load(std::memory_order_seq_cst) == seen)
-        futex(self.arrivals, FUTEX_WAIT, seen, &timeout);
+    if (self.arrivals.load(std::memory_order_seq_cst) == seen) futex(self.arrivals, FUTEX_WAIT, seen, &timeout);
     self.sleeping.store(0, std::memory_order_seq_cst);
 }
 

@@ -76,15 +76,11 @@ class fabric {
     [[nodiscard]] bool is_dead(int node) const;
     void reap(int node);
     void clear_place(int node);
-    [[nodiscard]] std::uint32_t slots_to(int other) const {
-        return other == node_ ? loopback_slots : ring_slots;
-    }
+    [[nodiscard]] std::uint32_t slots_to(int other) const { return other == node_ ? loopback_slots : ring_slots; }
     [[nodiscard]] packet_ring* map_ring(int from, int to);
     [[nodiscard]] packet_ring* outbound(int to);
     [[nodiscard]] packet_ring* inbound(int from);
-    [[nodiscard]] node_record& record(int node) const {
-        return header_->nodes[static_cast<std::size_t>(node)];
-    }
+    [[nodiscard]] node_record& record(int node) const { return header_->nodes[static_cast<std::size_t>(node)]; }
 
     std::string name_;  ///< of the shared file, if it has one
     int file_ = -1;

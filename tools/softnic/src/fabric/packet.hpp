@@ -68,7 +68,7 @@ struct packet_header {
     std::uint32_t psn;
     std::uint32_t rkey;
     std::uint64_t address;
-    std::uint32_t length;  ///< bytes of the whole message (write), wanted (read), or of the operand (atomic)
+    std::uint32_t length;     ///< bytes of the whole message (write), wanted (read), or of the operand (atomic)
     std::uint32_t immediate;  ///< or the rkey to invalidate, big-endian both
     std::uint64_t swap_or_add;
     std::uint64_t compare;

@@ -33,8 +33,7 @@ bool fault_injector::fires(armed_rule& armed) {
     return armed.fired < armed.rule.count && dice < armed.rule.probability;
 }
 
-const fault_rule* fault_injector::decide(const fault_subject& subject,
-                                         std::span<const fault_action> actions) {
+const fault_rule* fault_injector::decide(const fault_subject& subject, std::span<const fault_action> actions) {
     const fault_rule* chosen = nullptr;
     for (auto& armed : armed_) {
         if (std::find(actions.begin(), actions.end(), armed.rule.action) == actions.end()) continue;

@@ -27,8 +27,7 @@ class fault_injector {
 
     /// The first rule among those with one of `actions` that fires now, or null. Every such rule counts the
     /// match.
-    [[nodiscard]] const fault_rule* decide(const fault_subject& subject,
-                                           std::span<const fault_action> actions);
+    [[nodiscard]] const fault_rule* decide(const fault_subject& subject, std::span<const fault_action> actions);
     [[nodiscard]] std::uint64_t fired() const { return fired_; }
 
   private:

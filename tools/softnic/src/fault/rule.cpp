@@ -90,8 +90,7 @@ bool set_action(fault_rule& rule, std::string_view word) {
     const auto action = find(actions, word.substr(0, colon));
     if (!action) return false;
     rule.action = *action;
-    if (rule.action == fault_action::error)
-        return parse_number(argument, rule.syndrome) && rule.syndrome != 0;
+    if (rule.action == fault_action::error) return parse_number(argument, rule.syndrome) && rule.syndrome != 0;
     if (rule.action != fault_action::nak) return !has_argument;
     const auto code = find(naks, argument);
     if (code) rule.nak = *code;
@@ -114,8 +113,7 @@ bool parse_rule(std::string_view text, fault_rule& rule, std::string& problem) {
     }
     for (auto word = next_word(text, " \t\n"); !word.empty(); word = next_word(text, " \t\n")) {
         const std::size_t equals = word.find('=');
-        if (equals == std::string_view::npos ||
-            !set_key(rule, word.substr(0, equals), word.substr(equals + 1))) {
+        if (equals == std::string_view::npos || !set_key(rule, word.substr(0, equals), word.substr(equals + 1))) {
             problem = fmt::format("fault rule: \"{}\" is not a known key with a good value", word);
             return false;
         }

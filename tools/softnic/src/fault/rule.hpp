@@ -50,8 +50,7 @@ struct fault_rule {
 };
 
 /// Parses rules separated by `;`. On an error returns nullopt and a sentence in `problem`.
-[[nodiscard]] std::optional<std::vector<fault_rule>> parse_fault_rules(std::string_view text,
-                                                                       std::string& problem);
+[[nodiscard]] std::optional<std::vector<fault_rule>> parse_fault_rules(std::string_view text, std::string& problem);
 
 [[nodiscard]] std::string_view to_string(fault_action action);
 

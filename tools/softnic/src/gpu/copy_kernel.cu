@@ -53,8 +53,7 @@ __device__ void move_vectors(char* to, const char* from, unsigned count) {
     for (; at + (loads_in_flight - 1) * blockDim.x < count; at += loads_in_flight * blockDim.x) {
         uint4 held[loads_in_flight];
 #pragma unroll
-        for (unsigned part = 0; part < loads_in_flight; ++part)
-            held[part] = __ldcv(in + at + part * blockDim.x);
+        for (unsigned part = 0; part < loads_in_flight; ++part) held[part] = __ldcv(in + at + part * blockDim.x);
 #pragma unroll
         for (unsigned part = 0; part < loads_in_flight; ++part) out[at + part * blockDim.x] = held[part];
     }
@@ -112,8 +111,7 @@ __device__ void serve(lane_memory* lane, const unsigned* content, char* payload)
     auto* host = reinterpret_cast<char*>(pair_of(content + 3));
     if (what == action::write && (content[0] & 8) != 0) {
         char* aligned = payload + (reinterpret_cast<unsigned long long>(memory) & 15);
-        if (threadIdx.x < size)
-            aligned[threadIdx.x] = reinterpret_cast<const char*>(content + 3)[threadIdx.x];
+        if (threadIdx.x < size) aligned[threadIdx.x] = reinterpret_cast<const char*>(content + 3)[threadIdx.x];
         __syncthreads();
         if (threadIdx.x != 0) return;
         const auto start = reinterpret_cast<unsigned long long>(memory);
@@ -128,9 +126,9 @@ __device__ void serve(lane_memory* lane, const unsigned* content, char* payload)
         copy(host, memory, size, false);
     } else if (threadIdx.x == 0) {
         auto* word = reinterpret_cast<unsigned long long*>(memory);
-        const unsigned long long before =
-            what == action::fetch_add ? atomicAdd_system(word, pair_of(content + 3))
-                                      : atomicCAS_system(word, pair_of(content + 5), pair_of(content + 3));
+        const unsigned long long before = what == action::fetch_add
+                                              ? atomicAdd_system(word, pair_of(content + 3))
+                                              : atomicCAS_system(word, pair_of(content + 5), pair_of(content + 3));
         *reinterpret_cast<volatile unsigned long long*>(&lane->previous) = before;
     }
 }

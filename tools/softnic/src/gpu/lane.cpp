@@ -121,8 +121,7 @@ bool lane::wait(std::uint32_t number) {
 void lane::give_up() {
     broken_ = true;
     for (auto& line : memory_.ring)
-        for (std::uint32_t at = 0; at < line_words; at += quad_words)
-            store(line[at], 0, std::memory_order_release);
+        for (std::uint32_t at = 0; at < line_words; at += quad_words) store(line[at], 0, std::memory_order_release);
 }
 
 bool take_job(lane_memory& from, std::uint32_t number, std::array<std::uint32_t, content_words>& content) {
@@ -130,10 +129,8 @@ bool take_job(lane_memory& from, std::uint32_t number, std::array<std::uint32_t,
     for (std::size_t quad = 0; quad < line_words / quad_words; ++quad) {
         std::uint32_t* words = line + quad * quad_words;
         if (load(words[0]) != number) return false;
-        for (std::size_t at = 0; at < quad_words - 1; ++at) {
-            content[quad * (quad_words - 1) + at] =
-                std::atomic_ref(words[at + 1]).load(std::memory_order_relaxed);
-        }
+        for (std::size_t at = 0; at < quad_words - 1; ++at)
+            content[quad * (quad_words - 1) + at] = std::atomic_ref(words[at + 1]).load(std::memory_order_relaxed);
     }
     return true;
 }

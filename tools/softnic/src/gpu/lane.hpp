@@ -69,8 +69,7 @@ class lane {
 };
 
 /// The server's side, for servers that are threads: true and the content, if job `number` is there.
-[[nodiscard]] bool take_job(lane_memory& from, std::uint32_t number,
-                            std::array<std::uint32_t, content_words>& content);
+[[nodiscard]] bool take_job(lane_memory& from, std::uint32_t number, std::array<std::uint32_t, content_words>& content);
 void finish_job(lane_memory& of, std::uint32_t number);
 void leave(lane_memory& of, std::uint32_t service);
 

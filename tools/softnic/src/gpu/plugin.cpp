@@ -26,8 +26,7 @@ struct view {
 
 class plugin {
   public:
-    plugin(const gpu::driver& calls, const softnic_cuda_options& options)
-        : calls_(calls), options_(options) {}
+    plugin(const gpu::driver& calls, const softnic_cuda_options& options) : calls_(calls), options_(options) {}
 
     int claim_range(std::uint64_t address, std::uint64_t size, std::uint64_t& space) {
         gpu::gpu_range where;
@@ -55,8 +54,7 @@ class plugin {
         char link[40] = "/proc/self/fd/";
         char target[16]{};
         std::snprintf(link + std::strlen(link), sizeof link - std::strlen(link), "%d", descriptor);
-        if (::readlink(link, target, sizeof target - 1) <= 0 || std::strncmp(target, "/dmabuf:", 8) != 0)
-            return false;
+        if (::readlink(link, target, sizeof target - 1) <= 0 || std::strncmp(target, "/dmabuf:", 8) != 0) return false;
         const off_t size = ::lseek(descriptor, 0, SEEK_END);
         return size >= 0 && end <= static_cast<std::uint64_t>(size);
     }
@@ -94,8 +92,8 @@ softnic_dma_ops make_operations() {
     made.claim_range = [](void* self, std::uint64_t address, std::uint64_t size, std::uint64_t* space) {
         return static_cast<plugin*>(self)->claim_range(address, size, *space);
     };
-    made.claim_dmabuf = [](void* self, int descriptor, std::uint64_t offset, std::uint64_t size,
-                           std::uint64_t iova, std::uint64_t* space) {
+    made.claim_dmabuf = [](void* self, int descriptor, std::uint64_t offset, std::uint64_t size, std::uint64_t iova,
+                           std::uint64_t* space) {
         return static_cast<plugin*>(self)->claim_dmabuf(descriptor, offset, size, iova, *space);
     };
     made.read = [](void*, std::uint64_t space, void* to, std::uint64_t from, std::size_t size) {
@@ -104,20 +102,17 @@ softnic_dma_ops make_operations() {
     made.write = [](void*, std::uint64_t space, std::uint64_t to, const void* from, std::size_t size) {
         return as_status(view_of(space).engine.write(view_of(space).base + to, from, size));
     };
-    made.fetch_add = [](void*, std::uint64_t space, std::uint64_t at, std::uint64_t add,
-                        std::uint64_t* previous) {
+    made.fetch_add = [](void*, std::uint64_t space, std::uint64_t at, std::uint64_t add, std::uint64_t* previous) {
         return as_status(view_of(space).engine.fetch_add(view_of(space).base + at, add, *previous));
     };
-    made.compare_swap = [](void*, std::uint64_t space, std::uint64_t at, std::uint64_t expected,
-                           std::uint64_t desired, std::uint64_t* previous) {
-        return as_status(
-            view_of(space).engine.compare_swap(view_of(space).base + at, expected, desired, *previous));
+    made.compare_swap = [](void*, std::uint64_t space, std::uint64_t at, std::uint64_t expected, std::uint64_t desired,
+                           std::uint64_t* previous) {
+        return as_status(view_of(space).engine.compare_swap(view_of(space).base + at, expected, desired, *previous));
     };
     made.flush = [](void*, std::uint64_t space) { return as_status(view_of(space).engine.flush()); };
     made.read_part = [](void*, std::uint64_t space, void* to, std::uint64_t from, std::size_t size,
                         std::uint64_t message, std::uint64_t following) {
-        return as_status(
-            view_of(space).engine.read_part(to, view_of(space).base + from, size, message, following));
+        return as_status(view_of(space).engine.read_part(to, view_of(space).base + from, size, message, following));
     };
     made.release = [](void*, std::uint64_t space) { delete &view_of(space); };
     return made;

@@ -34,9 +34,7 @@ class read_ahead {
         std::uint64_t size = 0;
         std::uint32_t fetched_by = 0;
 
-        [[nodiscard]] bool contains(std::uint64_t address) const {
-            return address >= start && address - start < size;
-        }
+        [[nodiscard]] bool contains(std::uint64_t address) const { return address >= start && address - start < size; }
     };
     struct stream {
         std::uint64_t message = 0;

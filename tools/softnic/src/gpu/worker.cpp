@@ -94,8 +94,7 @@ bool worker::prepare() {
     CUdevice device = 0;
     std::array<char, 32> bus{};
     if (!check(calls_.cuDeviceGet(&device, where_.device), "no such device")) return false;
-    if (!check(calls_.cuDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), device),
-               "it has no name"))
+    if (!check(calls_.cuDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), device), "it has no name"))
         return false;
     neighbours_.emplace(bus.data());
     if (where_.context == nullptr) {
@@ -121,8 +120,7 @@ bool worker::prepare() {
         auto* memory = reinterpret_cast<lane_memory*>(pinned_) + at;
         lanes_[at] = std::make_unique<lane>(*memory, *this, patience);
     }
-    engine_ = std::make_unique<copy_engine>(*lanes_[0], *lanes_[1], bounce_ + bounce_bytes,
-                                            !options_.copies_by_driver);
+    engine_ = std::make_unique<copy_engine>(*lanes_[0], *lanes_[1], bounce_ + bounce_bytes, !options_.copies_by_driver);
     return true;
 }
 

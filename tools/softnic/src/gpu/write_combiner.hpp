@@ -29,9 +29,7 @@ class write_combiner {
 
     void submit();
     [[nodiscard]] bool open(std::uint64_t to);
-    [[nodiscard]] std::byte* buffer() const {
-        return staging_ + current_ * (buffer_bytes + 64) + (start_ & 15);
-    }
+    [[nodiscard]] std::byte* buffer() const { return staging_ + current_ * (buffer_bytes + 64) + (start_ & 15); }
 
     lane& lane_;
     std::byte* staging_;

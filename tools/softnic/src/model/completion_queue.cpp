@@ -22,10 +22,7 @@ bool read_word(std::uint64_t address, std::uint32_t& value) {
 }  // namespace
 
 completion_queue::completion_queue(std::uint32_t number, completion_queue_options options)
-    : number_(number),
-      options_(std::move(options)),
-      armed_record_(never_armed),
-      answered_record_(never_armed) {}
+    : number_(number), options_(std::move(options)), armed_record_(never_armed), answered_record_(never_armed) {}
 
 bool completion_queue::has_room() {
     if (options_.ignore_overrun) return true;
@@ -46,8 +43,7 @@ bool completion_queue::write(const completion& what, std::uint8_t kind, std::uin
     return guarded::copy(guarded::pointer(slot), cqe.data(), cqe.size());
 }
 
-completion_queue::outcome completion_queue::put(const completion& what, std::uint8_t kind,
-                                                std::uint64_t timestamp) {
+completion_queue::outcome completion_queue::put(const completion& what, std::uint8_t kind, std::uint64_t timestamp) {
     if (failed_) return outcome::overrun;
     if (!has_room()) {
         fail();
@@ -66,8 +62,7 @@ completion_queue::outcome completion_queue::put(const completion& what, std::uin
 void completion_queue::fail() {
     if (failed_) return;
     failed_ = true;
-    if (options_.asynchronous && options_.asynchronous->send(options_.user_handle, IBV_EVENT_CQ_ERR))
-        ++failures_;
+    if (options_.asynchronous && options_.asynchronous->send(options_.user_handle, IBV_EVENT_CQ_ERR)) ++failures_;
 }
 
 void completion_queue::on_arm_doorbell() {

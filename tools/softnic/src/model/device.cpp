@@ -8,8 +8,7 @@
 namespace accel::softnic {
 
 device::device(int index, const device_plan& plan) : index_(index), slot_of_(qpn_space) {
-    for (const link_layer link : plan)
-        ports_.push_back(make_port(index, static_cast<int>(ports_.size()) + 1, link));
+    for (const link_layer link : plan) ports_.push_back(make_port(index, static_cast<int>(ports_.size()) + 1, link));
 }
 
 std::string device::name() const {

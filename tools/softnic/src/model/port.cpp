@@ -18,8 +18,7 @@ gid_bytes mapped_ipv4(port_address address) {
 
 std::uint64_t eui64(const std::array<std::uint8_t, 6>& mac) {
     std::uint64_t id = static_cast<std::uint8_t>(mac[0] ^ 2);
-    for (const std::uint8_t byte :
-         {mac[1], mac[2], std::uint8_t{0xff}, std::uint8_t{0xfe}, mac[3], mac[4], mac[5]})
+    for (const std::uint8_t byte : {mac[1], mac[2], std::uint8_t{0xff}, std::uint8_t{0xfe}, mac[3], mac[4], mac[5]})
         id = id << 8 | byte;
     return id;
 }
@@ -40,8 +39,7 @@ port make_port(int device, int number, link_layer link) {
     made.link = link;
     if (link == link_layer::infiniband) {
         made.lid = static_cast<std::uint16_t>(1 + 2 * device + (number - 1));
-        made.gids = {
-            {link_local(device_guid(device) + static_cast<std::uint64_t>(number)), gid_type::infiniband}};
+        made.gids = {{link_local(device_guid(device) + static_cast<std::uint64_t>(number)), gid_type::infiniband}};
         return made;
     }
     const gid_bytes local = link_local(eui64(mac_of(made.address)));

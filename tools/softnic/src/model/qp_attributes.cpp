@@ -23,10 +23,10 @@ constexpr std::uint32_t ud_init = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
 constexpr std::uint32_t rc_live =
     IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE | IBV_QP_MIN_RNR_TIMER;
 constexpr std::uint32_t ud_live = IBV_QP_CUR_STATE | IBV_QP_QKEY;
-constexpr std::uint32_t rc_drained = IBV_QP_PORT | IBV_QP_AV | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                                     IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC |
-                                     IBV_QP_CUR_STATE | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS |
-                                     IBV_QP_PKEY_INDEX | IBV_QP_MIN_RNR_TIMER | IBV_QP_PATH_MIG_STATE;
+constexpr std::uint32_t rc_drained = IBV_QP_PORT | IBV_QP_AV | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                                     IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_CUR_STATE |
+                                     IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_MIN_RNR_TIMER |
+                                     IBV_QP_PATH_MIG_STATE;
 
 constexpr std::array transitions{
     transition{rc, reset, initialised, rc_init, 0},
@@ -36,8 +36,7 @@ constexpr std::array transitions{
                    IBV_QP_MIN_RNR_TIMER,
                IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
     transition{rc, ready_to_receive, ready_to_send,
-               IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC,
-               rc_live},
+               IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC, rc_live},
     transition{rc, ready_to_send, ready_to_send, 0, rc_live},
     transition{rc, ready_to_send, send_drained, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
     transition{rc, send_drained, ready_to_send, 0, rc_live},
@@ -55,9 +54,8 @@ constexpr std::array transitions{
 
 /// In microseconds, by code; InfiniBand specification, table of RNR NAK timer values.
 constexpr std::array<std::uint32_t, 32> rnr_microseconds{
-    655360, 10,    20,    30,    40,    60,     80,     120,    160,    240,   320,
-    480,    640,   960,   1280,  1920,  2560,   3840,   5120,   7680,   10240, 15360,
-    20480,  30720, 40960, 61440, 81920, 122880, 163840, 245760, 327680, 491520};
+    655360, 10,   20,   30,   40,    60,    80,    120,   160,   240,   320,   480,    640,    960,    1280,   1920,
+    2560,   3840, 5120, 7680, 10240, 15360, 20480, 30720, 40960, 61440, 81920, 122880, 163840, 245760, 327680, 491520};
 
 }  // namespace
 

@@ -61,7 +61,7 @@ struct requester_state {
 
     std::uint32_t next_psn = 0;
     std::uint32_t unacknowledged = 0;  ///< oldest PSN without an acknowledgement
-    std::uint32_t sent_end = 0;  ///< behind the newest PSN ever sent: nothing from there on can be answered
+    std::uint32_t sent_end = 0;        ///< behind the newest PSN ever sent: nothing from there on can be answered
     std::uint32_t rewound_to = psn_mask + 1;  ///< the gap we already went back for
     unsigned retries = 0;
     unsigned rnr_retries = 0;

@@ -27,8 +27,7 @@ take_status count_posted(const receive_queue_options& queue, std::uint16_t consu
 }
 
 bool fetch(const receive_queue_options& queue, std::uint32_t index, std::span<std::byte> out) {
-    const std::uint64_t slot =
-        queue.buffer + (std::uint64_t{index & (queue.entries - 1)} << queue.stride_shift);
+    const std::uint64_t slot = queue.buffer + (std::uint64_t{index & (queue.entries - 1)} << queue.stride_shift);
     return guarded::copy(out.data(), guarded::pointer(slot), out.size());
 }
 
@@ -72,8 +71,7 @@ void shared_receive_queue::arm_limit(std::uint32_t limit) {
 void shared_receive_queue::check_limit(std::uint32_t left) {
     if (limit_ == 0 || left >= limit_) return;
     limit_ = 0;
-    if (identity_.asynchronous &&
-        identity_.asynchronous->send(identity_.user_handle, IBV_EVENT_SRQ_LIMIT_REACHED))
+    if (identity_.asynchronous && identity_.asynchronous->send(identity_.user_handle, IBV_EVENT_SRQ_LIMIT_REACHED))
         ++events_;
 }
 

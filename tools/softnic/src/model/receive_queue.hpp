@@ -52,8 +52,7 @@ class shared_receive_queue {
         std::shared_ptr<event_pipe> asynchronous;
     };
 
-    shared_receive_queue(identity who, receive_queue_options options)
-        : identity_(std::move(who)), options_(options) {}
+    shared_receive_queue(identity who, receive_queue_options options) : identity_(std::move(who)), options_(options) {}
 
     [[nodiscard]] const identity& who() const { return identity_; }
     [[nodiscard]] const receive_queue_options& options() const { return options_; }

@@ -53,15 +53,13 @@ region_table::result region_table::check(std::uint32_t key, std::uint32_t pd, st
                                          std::uint64_t size_bytes, std::uint32_t needed) const {
     constexpr std::uint32_t remote = access::remote_read | access::remote_write | access::remote_atomic;
     memory_region* region = find(key);
-    if (region == nullptr || (region->invalidated && (needed & remote) != 0))
-        return {access_check::bad_key, nullptr};
+    if (region == nullptr || (region->invalidated && (needed & remote) != 0)) return {access_check::bad_key, nullptr};
     if (region->pd != pd) return {access_check::wrong_domain, nullptr};
     if ((region->access & needed) != needed) return {access_check::denied, nullptr};
     // In front of the region the offset wraps, and is larger than any length: a registration's end does not
     // wrap.
     const std::uint64_t offset = address - region->iova;
-    if (offset > region->length || size_bytes > region->length - offset)
-        return {access_check::out_of_bounds, nullptr};
+    if (offset > region->length || size_bytes > region->length - offset) return {access_check::out_of_bounds, nullptr};
     return {access_check::ok, region};
 }
 

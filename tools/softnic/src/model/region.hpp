@@ -29,9 +29,7 @@ struct memory_region {
     bool invalidated = false;  ///< by a SEND with invalidate: remote access is over
     std::shared_ptr<dma_engine> engine;
 
-    [[nodiscard]] std::uint64_t engine_address(std::uint64_t address) const {
-        return base + (address - iova);
-    }
+    [[nodiscard]] std::uint64_t engine_address(std::uint64_t address) const { return base + (address - iova); }
 };
 
 enum class access_check : std::uint8_t { ok, bad_key, wrong_domain, denied, out_of_bounds };
@@ -53,8 +51,8 @@ class region_table {
     };
     /// May `size_bytes` at `address` be used through `key`? `needed` is a set of access bits. A remote use
     /// (any of the remote bits) of an invalidated region is refused.
-    [[nodiscard]] result check(std::uint32_t key, std::uint32_t pd, std::uint64_t address,
-                               std::uint64_t size_bytes, std::uint32_t needed) const;
+    [[nodiscard]] result check(std::uint32_t key, std::uint32_t pd, std::uint64_t address, std::uint64_t size_bytes,
+                               std::uint32_t needed) const;
     [[nodiscard]] std::size_t size() const { return live_; }
 
   private:

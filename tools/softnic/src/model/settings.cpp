@@ -64,8 +64,7 @@ std::vector<device_plan> parse_devices(std::string_view text) {
     for_each_part(text, ',', [&](std::string_view device) {
         auto& ports = devices.emplace_back();
         for_each_part(device, '+', [&](std::string_view port) { ports.push_back(parse_link(port)); });
-        if (ports.size() > max_ports)
-            throw std::invalid_argument("SOFTNIC_DEVICES: a device has at most two ports");
+        if (ports.size() > max_ports) throw std::invalid_argument("SOFTNIC_DEVICES: a device has at most two ports");
     });
     if (devices.size() > static_cast<std::size_t>(max_devices))
         throw std::invalid_argument(fmt::format("SOFTNIC_DEVICES: at most {} devices", max_devices));
@@ -75,8 +74,7 @@ std::vector<device_plan> parse_devices(std::string_view text) {
 poll_mode parse_poll_mode(std::string_view text) {
     for (const poll_mode mode : {poll_mode::spin, poll_mode::adaptive, poll_mode::deterministic})
         if (to_string(mode) == text) return mode;
-    throw std::invalid_argument(
-        fmt::format("SOFTNIC_MODE: \"{}\" is not spin, adaptive or deterministic", text));
+    throw std::invalid_argument(fmt::format("SOFTNIC_MODE: \"{}\" is not spin, adaptive or deterministic", text));
 }
 
 std::string_view to_string(poll_mode mode) {

@@ -63,8 +63,7 @@ int poll_while_driving(runner& driver, pollfd* entries, nfds_t count, int timeou
         if (!driver.step()) ::sched_yield();
         timespec now{};
         ::clock_gettime(CLOCK_MONOTONIC, &now);
-        const long long waited_ms =
-            (now.tv_sec - start.tv_sec) * 1000LL + (now.tv_nsec - start.tv_nsec) / 1'000'000;
+        const long long waited_ms = (now.tv_sec - start.tv_sec) * 1000LL + (now.tv_nsec - start.tv_nsec) / 1'000'000;
         if (timeout_ms >= 0 && waited_ms >= timeout_ms) return 0;
     }
 }
@@ -77,8 +76,7 @@ SOFTNIC_EXPORT int ioctl(int descriptor, unsigned long request, ...) noexcept {
     void* argument = va_arg(arguments, void*);
     va_end(arguments);
     if (request == RDMA_VERBS_IOCTL && !accel::softnic::inside_model()) {
-        const int result =
-            installation::get().control(descriptor, static_cast<ib_uverbs_ioctl_hdr*>(argument));
+        const int result = installation::get().control(descriptor, static_cast<ib_uverbs_ioctl_hdr*>(argument));
         if (result == 0) return 0;
         if (result > 0) {
             errno = result;
@@ -111,8 +109,7 @@ SOFTNIC_EXPORT int poll(pollfd* entries, nfds_t count, int timeout_ms) {
     runner* driver = installation::get().driver();
     if (driver == nullptr || accel::softnic::inside_model() || !any_event_descriptor(entries, count))
         return SOFTNIC_REAL(poll)(entries, count, timeout_ms);
-    if (driver->mode() == poll_mode::deterministic)
-        return poll_while_driving(*driver, entries, count, timeout_ms);
+    if (driver->mode() == poll_mode::deterministic) return poll_while_driving(*driver, entries, count, timeout_ms);
     driver->help();
     return SOFTNIC_REAL(poll)(entries, count, timeout_ms);
 }

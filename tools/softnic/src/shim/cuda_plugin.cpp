@@ -18,15 +18,13 @@ std::string find_library() {
     if (::dladdr(reinterpret_cast<const void*>(&make_cuda_plugin), &info) == 0) return softnic_cuda_library;
     const std::string self = info.dli_fname;
     const std::size_t slash = self.rfind('/');
-    return slash == std::string::npos ? softnic_cuda_library
-                                      : self.substr(0, slash + 1) + softnic_cuda_library;
+    return slash == std::string::npos ? softnic_cuda_library : self.substr(0, slash + 1) + softnic_cuda_library;
 }
 
 class cuda_plugin final : public dma_plugin {
   public:
     explicit cuda_plugin(const settings& chosen)
-        : options_{chosen.cuda == cuda_dma::memcpy, chosen.peer_memory, chosen.cuda_idle_us,
-                   chosen.cuda_timeout_ms} {}
+        : options_{chosen.cuda == cuda_dma::memcpy, chosen.peer_memory, chosen.cuda_idle_us, chosen.cuda_timeout_ms} {}
 
     dma_claim claim_range(std::uint64_t address, std::uint64_t size_bytes) override {
         return load() ? loaded_->claim_range(address, size_bytes) : dma_claim{};
@@ -43,10 +41,9 @@ class cuda_plugin final : public dma_plugin {
         ::dlclose(driver);
         const std::string path = find_library();
         void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-        auto* open =
-            library == nullptr
-                ? nullptr
-                : reinterpret_cast<softnic_cuda_open_function*>(::dlsym(library, softnic_cuda_entry));
+        auto* open = library == nullptr
+                         ? nullptr
+                         : reinterpret_cast<softnic_cuda_open_function*>(::dlsym(library, softnic_cuda_entry));
         void* self = nullptr;
         const softnic_dma_ops* operations = open == nullptr ? nullptr : open(&options_, &self);
         failed_ = operations == nullptr;

@@ -151,8 +151,7 @@ SOFTNIC_EXPORT int fstat64(int descriptor, struct stat64* status) noexcept {
 }
 SOFTNIC_EXPORT int fstatat(int directory, const char* __restrict path, struct stat* __restrict status,
                            int flags) noexcept {
-    return patch_by_path(SOFTNIC_REAL(fstatat)(directory, redirected(path).get(), status, flags), path,
-                         status);
+    return patch_by_path(SOFTNIC_REAL(fstatat)(directory, redirected(path).get(), status, flags), path, status);
 }
 SOFTNIC_EXPORT int access(const char* path, int mode) noexcept {
     return SOFTNIC_REAL(access)(redirected(path).get(), mode);

@@ -34,8 +34,7 @@ class foreign_engine final : public dma_engine {
     }
     bool compare_swap(std::uint64_t at, std::uint64_t expected, std::uint64_t desired,
                       std::uint64_t& previous) override {
-        return ops_.compare_swap != nullptr &&
-               ops_.compare_swap(self_, space_, at, expected, desired, &previous) == 0;
+        return ops_.compare_swap != nullptr && ops_.compare_swap(self_, space_, at, expected, desired, &previous) == 0;
     }
 
   private:

@@ -57,8 +57,7 @@ class heap_guard {
 
 /// As a system call: mmap() itself may be patched by the program's libraries.
 std::byte* map(std::size_t bytes) {
-    const long at =
-        ::syscall(SYS_mmap, nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const long at = ::syscall(SYS_mmap, nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == -1) throw std::bad_alloc();
     return reinterpret_cast<std::byte*>(at);
 }
@@ -85,8 +84,7 @@ void* allocate(std::size_t size, std::size_t alignment) {
     if (size > PTRDIFF_MAX - spare) throw std::bad_alloc();
     std::size_t bytes = size + spare;
     const bool alone = bytes > (std::size_t{1} << largest_shift);
-    if (!alone)
-        bytes = std::bit_ceil(bytes < (1u << smallest_shift) ? std::size_t{1} << smallest_shift : bytes);
+    if (!alone) bytes = std::bit_ceil(bytes < (1u << smallest_shift) ? std::size_t{1} << smallest_shift : bytes);
     std::byte* block = alone ? map(bytes) : take_block(bytes);
     auto at = reinterpret_cast<std::uintptr_t>(block) + sizeof(header);
     if (alignment > natural_alignment) at = (at + alignment - 1) & ~(alignment - 1);

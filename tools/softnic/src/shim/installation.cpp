@@ -46,13 +46,11 @@ void installation::print_statistics() const {
     const char* wanted = std::getenv("SOFTNIC_STATS");
     if (nic_ == nullptr || driver() == nullptr || wanted == nullptr || *wanted != '1') return;
     const counters& count = nic_->state.count;
-    fmt::print(
-        stderr,
-        "softnic: node {} doorbells {} wqes {} cqes {} sent {} received {} faults {} retransmissions {} "
-        "timeouts {} naks {}\n",
-        nic_->state.node(), count.doorbells, count.wqes, count.cqes, count.packets_sent,
-        count.packets_received, nic_->state.faults.fired(), count.retransmissions, count.timeouts,
-        count.naks_sent);
+    fmt::print(stderr,
+               "softnic: node {} doorbells {} wqes {} cqes {} sent {} received {} faults {} retransmissions {} "
+               "timeouts {} naks {}\n",
+               nic_->state.node(), count.doorbells, count.wqes, count.cqes, count.packets_sent, count.packets_received,
+               nic_->state.faults.fired(), count.retransmissions, count.timeouts, count.naks_sent);
 }
 
 void installation::at_exit() const {

@@ -58,8 +58,7 @@ void put_port(const fs::path& at, const port& of) {
         const bool used = index < of.gids.size();
         put(at / "gids" / name, to_text(used ? of.gids[index].bytes : gid_bytes{}));
         if (!used) continue;
-        put(at / "gid_attrs/types" / name,
-            of.gids[index].type == gid_type::roce_v2 ? "RoCE v2" : "IB/RoCE v1");
+        put(at / "gid_attrs/types" / name, of.gids[index].type == gid_type::roce_v2 ? "RoCE v2" : "IB/RoCE v1");
         if (ethernet) put(at / "gid_attrs/ndevs" / name, "lo");
     }
     for (std::size_t index = 0; index < (ethernet ? 1 : pkey_table_length); ++index)
@@ -109,8 +108,8 @@ void put_tree(const fs::path& root, const settings& from) {
 /// Under a name of its own first, because symbolic links are absolute, then linked: processes may race, one
 /// wins.
 std::string make_tree(const settings& from) {
-    const fs::path shared = fmt::format("/dev/shm/softnic-{}-sysfs-{}-{:016x}", ::getuid(), tree_version,
-                                        from.configuration_hash());
+    const fs::path shared =
+        fmt::format("/dev/shm/softnic-{}-sysfs-{}-{:016x}", ::getuid(), tree_version, from.configuration_hash());
     std::error_code ignored;
     if (fs::exists(shared / "complete", ignored)) return shared;
     char name[] = "/dev/shm/softnic-tree-XXXXXX";

@@ -31,8 +31,8 @@ void trace::stop() {
 
 void trace::write(std::uint64_t now_ns, int node, std::uint32_t qpn, std::string_view what,
                   const std::string& details) {
-    const auto line = fmt::format("{:>14.3f} n{} qp {:#06x} {:<10} {}\n", static_cast<double>(now_ns) / 1e3,
-                                  node, qpn, what, details);
+    const auto line = fmt::format("{:>14.3f} n{} qp {:#06x} {:<10} {}\n", static_cast<double>(now_ns) / 1e3, node, qpn,
+                                  what, details);
     std::fwrite(line.data(), 1, line.size(), out_);
 }
 

@@ -32,8 +32,7 @@ class trace {
     }
 
   private:
-    void write(std::uint64_t now_ns, int node, std::uint32_t qpn, std::string_view what,
-               const std::string& details);
+    void write(std::uint64_t now_ns, int node, std::uint32_t qpn, std::string_view what, const std::string& details);
 
     std::array<char, 4096> buffer_{};  ///< so that writing a line takes no memory
     std::FILE* out_ = nullptr;

@@ -14,8 +14,7 @@ constexpr unsigned for_ever = 7;  ///< RNR retry count that means "no limit"
 
 /// Is this an answer to something we sent and still wait for? Anything else is old, or made up.
 bool is_expected(const requester_state& requester, std::uint32_t psn) {
-    return psn::difference(psn, requester.unacknowledged) >= 0 &&
-           psn::difference(psn, requester.sent_end) < 0;
+    return psn::difference(psn, requester.unacknowledged) >= 0 && psn::difference(psn, requester.sent_end) < 0;
 }
 
 std::uint32_t last_psn(const flight& from) {
@@ -85,8 +84,7 @@ std::uint32_t resume_psn(queue_pair& qp) {
     auto& requester = qp.requester;
     const flight& first = requester.at(requester.oldest);
     if (first.request.needs_response()) return psn::add(first.first_psn, first.received);
-    return psn::difference(requester.unacknowledged, first.first_psn) > 0 ? requester.unacknowledged
-                                                                          : first.first_psn;
+    return psn::difference(requester.unacknowledged, first.first_psn) > 0 ? requester.unacknowledged : first.first_psn;
 }
 
 /// Goes back for a gap that an answer made visible; once for each gap, the timer is for the rest.
@@ -145,8 +143,7 @@ vendor_syndrome take_data(hca& nic, queue_pair& qp, flight& to, const arrival& i
 
 void on_data(hca& nic, queue_pair& qp, const arrival& in) {
     auto& requester = qp.requester;
-    acknowledge(nic, qp,
-                psn::add(in.header.psn, psn_mask));  // a response acknowledges what was sent before it
+    acknowledge(nic, qp, psn::add(in.header.psn, psn_mask));  // a response acknowledges what was sent before it
     if (requester.oldest == requester.newest || qp.state == qp_state::error) return;
     flight& first = requester.at(requester.oldest);
     if (!first.request.needs_response() || first.failed) return;
@@ -228,8 +225,7 @@ void on_time(hca& nic, queue_pair& qp) {
     }
     ++nic.count.timeouts;
     if (requester.retries++ >= qp.attributes.retry_count) {
-        completions::fail_send(nic, qp,
-                               {syndrome::transport_retry_exceeded, vendor_syndrome::transport_retry});
+        completions::fail_send(nic, qp, {syndrome::transport_retry_exceeded, vendor_syndrome::transport_retry});
         return;
     }
     nic.say(qp, "timeout", "retry {} of {}", requester.retries, qp.attributes.retry_count);

@@ -23,9 +23,8 @@ void put(hca& nic, queue_pair& qp, completion_queue& cq, const completion& what,
     const auto outcome = cq.put(what, kind, nic.now);
     ++nic.count.cqes;
     if (nic.log.on()) {
-        nic.say(qp, "cqe", "cq {} kind {} wqe {} bytes {} syndrome {:#x}/{:#x}{}", cq.number(), kind,
-                what.wqe_counter, what.byte_count, static_cast<unsigned>(what.error),
-                static_cast<unsigned>(what.vendor),
+        nic.say(qp, "cqe", "cq {} kind {} wqe {} bytes {} syndrome {:#x}/{:#x}{}", cq.number(), kind, what.wqe_counter,
+                what.byte_count, static_cast<unsigned>(what.error), static_cast<unsigned>(what.vendor),
                 outcome == completion_queue::outcome::written ? "" : " LOST: the CQ is in error");
     }
     const bool lost = outcome != completion_queue::outcome::written;
@@ -78,8 +77,8 @@ void flush_unfetched(hca& nic, queue_pair& qp) {
     auto& requester = qp.requester;
     if (qp.options.send_blocks == 0) return;
     requester.seen.clear();
-    std::uint32_t left = std::min<std::uint32_t>(
-        static_cast<std::uint16_t>(requester.produced - requester.consumed), qp.options.send_blocks);
+    std::uint32_t left = std::min<std::uint32_t>(static_cast<std::uint16_t>(requester.produced - requester.consumed),
+                                                 qp.options.send_blocks);
     while (left > 0) {
         std::array<std::byte, 16> control{};
         const std::uint32_t slot = requester.consumed & (qp.options.send_blocks - 1);
@@ -88,8 +87,7 @@ void flush_unfetched(hca& nic, queue_pair& qp) {
         if (!guarded::copy(control.data(), address, control.size())) break;
         const std::size_t size = std::max<std::size_t>(send_wqe_bytes(control), 1);
         const auto blocks = static_cast<std::uint32_t>((size + wqe_block_bytes - 1) / wqe_block_bytes);
-        const auto opcode =
-            static_cast<std::uint8_t>(be32toh(load_as<mlx5_wqe_ctrl_seg>(control).opmod_idx_opcode));
+        const auto opcode = static_cast<std::uint8_t>(be32toh(load_as<mlx5_wqe_ctrl_seg>(control).opmod_idx_opcode));
         put_send_error(nic, qp, requester.consumed, opcode, flushed);
         requester.consumed = static_cast<std::uint16_t>(requester.consumed + blocks);
         left -= std::min(left, blocks);

@@ -48,8 +48,7 @@ void fill(hca& nic, queue_pair& qp, const send_request& request, packet_header& 
 }
 
 std::optional<port_address> route(hca& nic, const queue_pair& qp, const datagram_address& to) {
-    return port_of(nic, qp).link == link_layer::ethernet || to.dlid == 0 ? nic.find_gid(to.gid)
-                                                                         : nic.find_lid(to.dlid);
+    return port_of(nic, qp).link == link_layer::ethernet || to.dlid == 0 ? nic.find_gid(to.gid) : nic.find_lid(to.dlid);
 }
 
 /// Where nobody lives; a datagram there is simply lost.
@@ -63,8 +62,7 @@ failure send(hca& nic, queue_pair& qp, const send_request& request, bool& blocke
     if (blocked) return {};
     fill(nic, qp, request, out.contents->header);
     const auto payload = std::span(out.contents->payload).first(request.length);
-    const auto problem =
-        memory::gather(nic, qp, request.segments, request.inlined, memory::alone, 0, payload);
+    const auto problem = memory::gather(nic, qp, request.segments, request.inlined, memory::alone, 0, payload);
     if (problem != vendor_syndrome::none) return {syndrome::local_protection, problem};
     wire::finish(nic, qp, out);
     return {};
@@ -80,10 +78,8 @@ std::array<std::byte, grh_bytes> make_grh(const packet_header& in) {
         std::array<std::uint8_t, 16> destination;
     } grh{};
     static_assert(sizeof grh == grh_bytes);
-    grh.version_class_flow =
-        htobe32(6u << 28 | std::uint32_t{in.traffic_class} << 20 | (in.flow_label & 0xfffff));
-    grh.payload_bytes =
-        htobe16(static_cast<std::uint16_t>(in.payload_bytes + 24));  // with BTH, DETH and ICRC
+    grh.version_class_flow = htobe32(6u << 28 | std::uint32_t{in.traffic_class} << 20 | (in.flow_label & 0xfffff));
+    grh.payload_bytes = htobe16(static_cast<std::uint16_t>(in.payload_bytes + 24));  // with BTH, DETH and ICRC
     grh.next_header = 0x1b;
     grh.hop_limit = in.hop_limit;
     grh.source = in.source_gid;
@@ -109,8 +105,7 @@ bool advance(hca& nic, queue_pair& qp) {
     if (qp.state == qp_state::error) return true;
     flight& next = requester.at(requester.oldest);
     bool blocked = false;
-    if (!next.failed && next.request.kind != operation::nop)
-        next.failed = send(nic, qp, next.request, blocked);
+    if (!next.failed && next.request.kind != operation::nop) next.failed = send(nic, qp, next.request, blocked);
     if (blocked) return false;
     if (next.failed) {
         completions::fail_send(nic, qp, next.failed);
@@ -133,8 +128,7 @@ void on_packet(hca& nic, queue_pair& qp, const arrival& in) {
     if (!memory::settle(nic)) problem = vendor_syndrome::memory_fault;
     if (problem != vendor_syndrome::none) {
         const bool too_long = problem == vendor_syndrome::local_length;
-        completions::fail_receive(nic, qp,
-                                  {too_long ? syndrome::local_length : syndrome::local_protection, problem});
+        completions::fail_receive(nic, qp, {too_long ? syndrome::local_length : syndrome::local_protection, problem});
         return;
     }
     completions::complete_receive(nic, qp, responder.receive, in.header,

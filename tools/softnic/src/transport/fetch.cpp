@@ -71,11 +71,9 @@ bool changed_since_doorbell(queue_pair& qp, std::uint16_t index, std::span<const
 }
 
 failure injected_failure(hca& nic, const queue_pair& qp) {
-    const fault_rule* rule =
-        nic.fault(qp, packet_kind::send, fault_action::local_protection, fault_action::error);
+    const fault_rule* rule = nic.fault(qp, packet_kind::send, fault_action::local_protection, fault_action::error);
     if (rule == nullptr) return {};
-    if (rule->action == fault_action::local_protection)
-        return {syndrome::local_protection, vendor_syndrome::injected};
+    if (rule->action == fault_action::local_protection) return {syndrome::local_protection, vendor_syndrome::injected};
     return {static_cast<syndrome>(rule->syndrome), vendor_syndrome::injected};
 }
 
@@ -84,21 +82,18 @@ bool may_dump(const hca& nic, const queue_pair& qp, const send_request& request)
     const auto& regions = nic.devices[static_cast<std::size_t>(qp.device)].regions;
     return std::all_of(request.segments.begin(), request.segments.end(), [&](const segment& piece) {
         return piece.inlined ||
-               regions.check(piece.lkey, qp.options.pd, piece.address, piece.length, 0).status ==
-                   access_check::ok;
+               regions.check(piece.lkey, qp.options.pd, piece.address, piece.length, 0).status == access_check::ok;
     });
 }
 
 failure decode(hca& nic, queue_pair& qp, std::span<const std::byte> wqe, send_request& out) {
     if (wqe.empty()) return {syndrome::local_qp_operation, vendor_syndrome::queue_unreachable};
     const bool ethernet =
-        nic.devices[static_cast<std::size_t>(qp.device)].ports()[qp.attributes.port - 1u].link ==
-        link_layer::ethernet;
+        nic.devices[static_cast<std::size_t>(qp.device)].ports()[qp.attributes.port - 1u].link == link_layer::ethernet;
     const auto status = decode_send(wqe, {qp.number, out.index, qp.is_datagram(), ethernet}, out);
     if (status == decode_status::too_long) return {syndrome::local_length, vendor_syndrome::local_length};
     if (status != decode_status::ok) {
-        fmt::print(stderr, "softnic: queue pair {:#x}: WQE {} refused: {}\n", qp.number, out.index,
-                   to_string(status));
+        fmt::print(stderr, "softnic: queue pair {:#x}: WQE {} refused: {}\n", qp.number, out.index, to_string(status));
         return {syndrome::local_qp_operation, vendor_syndrome::malformed_wqe};
     }
     if (out.needs_response() && qp.attributes.max_rd_atomic == 0)
@@ -120,8 +115,7 @@ std::uint32_t count_packets(const send_request& request, std::uint32_t mtu) {
 void on_doorbell(hca& nic, queue_pair& qp) {
     if (qp.options.send_blocks == 0 || (!qp.sends_packets() && qp.state != qp_state::error)) return;
     std::uint32_t record = 0;
-    const auto* address =
-        reinterpret_cast<const void*>(qp.options.doorbell_record + MLX5_SND_DBR * sizeof record);
+    const auto* address = reinterpret_cast<const void*>(qp.options.doorbell_record + MLX5_SND_DBR * sizeof record);
     auto& requester = qp.requester;
     if (!guarded::load32(address, record)) {
         if (qp.state != qp_state::error) completions::fail_queue_pair(nic, qp, IBV_EVENT_QP_FATAL);
@@ -132,8 +126,7 @@ void on_doorbell(hca& nic, queue_pair& qp) {
     if (requester.produced == before) return;
     nic.schedule(qp);
     if (static_cast<std::uint16_t>(requester.produced - requester.consumed) > qp.options.send_blocks) {
-        fmt::print(stderr, "softnic: queue pair {:#x}: doorbell for more WQEs than the ring holds\n",
-                   qp.number);
+        fmt::print(stderr, "softnic: queue pair {:#x}: doorbell for more WQEs than the ring holds\n", qp.number);
         requester.consumed = requester.produced;
         if (qp.state != qp_state::error) completions::fail_queue_pair(nic, qp, IBV_EVENT_QP_FATAL);
         return;
@@ -144,8 +137,7 @@ void on_doorbell(hca& nic, queue_pair& qp) {
 bool fetch(hca& nic, queue_pair& qp) {
     auto& requester = qp.requester;
     if (requester.consumed == requester.produced || qp.state != qp_state::ready_to_send) return false;
-    if (requester.newest - requester.oldest >= requester_state::ring || nic.now < requester.fetch_after)
-        return false;
+    if (requester.newest - requester.oldest >= requester_state::ring || nic.now < requester.fetch_after) return false;
     requester.fetch_after = 0;
     if (nic.fault(qp, packet_kind::send, fault_action::qp_error) != nullptr) {
         completions::fail_queue_pair(nic, qp, IBV_EVENT_QP_FATAL);

@@ -65,10 +65,9 @@ struct hca {
     std::vector<held_packet> held;
     std::uint64_t port_up_at = never;  ///< when the next port that a fault took down comes up again
     std::vector<event_listener> listeners;
-    std::vector<std::shared_ptr<dma_engine>>
-        deferring;                       ///< engines with writes that may still be on their way
-    std::uint64_t messages = 0;          ///< numbers of those that may be read ahead
-    std::vector<queue_pair*> scheduled;  ///< queue pairs that have or may soon have work
+    std::vector<std::shared_ptr<dma_engine>> deferring;  ///< engines with writes that may still be on their way
+    std::uint64_t messages = 0;                          ///< numbers of those that may be read ahead
+    std::vector<queue_pair*> scheduled;                  ///< queue pairs that have or may soon have work
 
     [[nodiscard]] int node() const { return net->node(); }
     /// Puts a queue pair on the list, if it is not there.
@@ -88,8 +87,7 @@ struct hca {
     }
 
     template <class... Args>
-    void say(const queue_pair& qp, std::string_view what, fmt::format_string<Args...> format,
-             Args&&... args) {
+    void say(const queue_pair& qp, std::string_view what, fmt::format_string<Args...> format, Args&&... args) {
         if (log.on()) log.line(now, node(), qp.number, what, format, std::forward<Args>(args)...);
     }
 };

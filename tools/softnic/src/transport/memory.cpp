@@ -13,8 +13,7 @@ constexpr std::uint64_t longest_posting_ns = 200'000;
 
 /// Calls move(segment, offset in segment, part of bytes) for each piece of [offset, offset + bytes.size()).
 template <class Byte, class Move>
-vendor_syndrome walk(std::span<const segment> segments, std::uint64_t offset, std::span<Byte> bytes,
-                     Move move) {
+vendor_syndrome walk(std::span<const segment> segments, std::uint64_t offset, std::span<Byte> bytes, Move move) {
     for (const segment& piece : segments) {
         if (bytes.empty()) break;
         if (offset >= piece.length) {
@@ -63,13 +62,12 @@ const std::byte* locate(memory_region& region, std::uint64_t address, std::size_
     static_assert(max_mtu <= 4096);
     const std::byte* at = region.engine->host_view(region.engine_address(address), size_bytes);
     std::byte probe{};
-    const bool mapped =
-        at != nullptr && guarded::copy(&probe, at, 1) && guarded::copy(&probe, at + size_bytes - 1, 1);
+    const bool mapped = at != nullptr && guarded::copy(&probe, at, 1) && guarded::copy(&probe, at + size_bytes - 1, 1);
     return mapped ? at : nullptr;
 }
 
-const std::byte* locate(hca& nic, const queue_pair& qp, std::span<const segment> segments,
-                        std::uint64_t offset, std::size_t size_bytes) {
+const std::byte* locate(hca& nic, const queue_pair& qp, std::span<const segment> segments, std::uint64_t offset,
+                        std::size_t size_bytes) {
     for (const segment& piece : segments) {
         if (offset >= piece.length) {
             offset -= piece.length;
@@ -78,8 +76,7 @@ const std::byte* locate(hca& nic, const queue_pair& qp, std::span<const segment>
         if (piece.inlined || piece.length - offset < size_bytes) return nullptr;
         const auto& regions = nic.devices[static_cast<std::size_t>(qp.device)].regions;
         const auto found = regions.check(piece.lkey, qp.options.pd, piece.address + offset, size_bytes, 0);
-        return found.status == access_check::ok ? locate(*found.region, piece.address + offset, size_bytes)
-                                                : nullptr;
+        return found.status == access_check::ok ? locate(*found.region, piece.address + offset, size_bytes) : nullptr;
     }
     return nullptr;
 }
@@ -87,15 +84,12 @@ const std::byte* locate(hca& nic, const queue_pair& qp, std::span<const segment>
 vendor_syndrome scatter(hca& nic, queue_pair& qp, std::span<const segment> segments, std::uint64_t offset,
                         std::span<const std::byte> from) {
     const auto& regions = nic.devices[static_cast<std::size_t>(qp.device)].regions;
-    return walk(segments, offset, from,
-                [&](const segment& piece, std::uint64_t at, std::span<const std::byte> part) {
-                    const std::uint64_t address = piece.address + at;
-                    const auto found =
-                        regions.check(piece.lkey, qp.options.pd, address, part.size(), access::local_write);
-                    if (piece.inlined || found.status != access_check::ok) return vendor_syndrome::local_key;
-                    return place(nic, qp, *found.region, address, part) ? vendor_syndrome::none
-                                                                        : vendor_syndrome::memory_fault;
-                });
+    return walk(segments, offset, from, [&](const segment& piece, std::uint64_t at, std::span<const std::byte> part) {
+        const std::uint64_t address = piece.address + at;
+        const auto found = regions.check(piece.lkey, qp.options.pd, address, part.size(), access::local_write);
+        if (piece.inlined || found.status != access_check::ok) return vendor_syndrome::local_key;
+        return place(nic, qp, *found.region, address, part) ? vendor_syndrome::none : vendor_syndrome::memory_fault;
+    });
 }
 
 namespace {
@@ -110,8 +104,7 @@ bool write(hca& nic, memory_region& region, std::uint64_t address, std::span<con
 
 }  // namespace
 
-bool place(hca& nic, queue_pair& qp, memory_region& region, std::uint64_t address,
-           std::span<const std::byte> from) {
+bool place(hca& nic, queue_pair& qp, memory_region& region, std::uint64_t address, std::span<const std::byte> from) {
     if (!nic.config.strict) return write(nic, region, address, from);
     auto& responder = qp.responder;
     responder.posted.push_back({region.key, address, {from.begin(), from.end()}});

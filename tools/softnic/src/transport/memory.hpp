@@ -14,12 +14,12 @@ inline constexpr std::uint64_t alone = 0;
 /// Copies bytes [offset, offset + to.size()) of a message out of its segments. `message` numbers it for
 /// engines that fetch ahead.
 [[nodiscard]] vendor_syndrome gather(hca& nic, const queue_pair& qp, std::span<const segment> segments,
-                                     std::span<const std::byte> inlined, std::uint64_t message,
-                                     std::uint64_t offset, std::span<std::byte> to);
+                                     std::span<const std::byte> inlined, std::uint64_t message, std::uint64_t offset,
+                                     std::span<std::byte> to);
 
 /// Reads a part of a message of which `left` more bytes follow, out of a region that the caller has checked.
-[[nodiscard]] bool read(memory_region& region, std::uint64_t address, std::span<std::byte> to,
-                        std::uint64_t message, std::uint64_t left);
+[[nodiscard]] bool read(memory_region& region, std::uint64_t address, std::span<std::byte> to, std::uint64_t message,
+                        std::uint64_t left);
 
 /// Where the host finds bytes [offset, offset + size_bytes) of the message, if they are in one piece that it
 /// can load from and that is mapped now. Null otherwise, also when something is wrong with them: gather()
@@ -30,8 +30,8 @@ inline constexpr std::uint64_t alone = 0;
 [[nodiscard]] const std::byte* locate(memory_region& region, std::uint64_t address, std::size_t size_bytes);
 
 /// Copies into the segments, from `offset` on. `local_length` when they are too short.
-[[nodiscard]] vendor_syndrome scatter(hca& nic, queue_pair& qp, std::span<const segment> segments,
-                                      std::uint64_t offset, std::span<const std::byte> from);
+[[nodiscard]] vendor_syndrome scatter(hca& nic, queue_pair& qp, std::span<const segment> segments, std::uint64_t offset,
+                                      std::span<const std::byte> from);
 
 /// Writes into a region that the caller has checked. Strict mode may keep the data back for a while.
 [[nodiscard]] bool place(hca& nic, queue_pair& qp, memory_region& region, std::uint64_t address,

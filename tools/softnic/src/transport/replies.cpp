@@ -61,8 +61,7 @@ bool fill_read_response(hca& nic, queue_pair& qp, const reply& owed, const wire:
     out.header.kind = packet_kind::read_response;
     out.header.payload_bytes = static_cast<std::uint16_t>(std::min(owed.length, qp.mtu_bytes()));
     if (out.header.payload_bytes == 0) return true;
-    const auto found =
-        check_remote(nic, qp, owed.rkey, owed.address, out.header.payload_bytes, access::remote_read);
+    const auto found = check_remote(nic, qp, owed.rkey, owed.address, out.header.payload_bytes, access::remote_read);
     if (found.status != access_check::ok) return false;
     if (way.may_refer && out.header.payload_bytes >= way.worth_referring_bytes &&
         way.refer(memory::locate(*found.region, owed.address, out.header.payload_bytes)))

@@ -30,8 +30,7 @@ unsigned responses_outstanding(queue_pair& qp) {
 
 bool must_wait(queue_pair& qp, const flight& next) {
     auto& requester = qp.requester;
-    if (psn::difference(psn::add(next.first_psn, requester.packet), requester.unacknowledged) >=
-        window_packets)
+    if (psn::difference(psn::add(next.first_psn, requester.packet), requester.unacknowledged) >= window_packets)
         return true;
     if (requester.packet != 0 || (!next.request.fenced && !next.request.needs_response())) return false;
     const unsigned outstanding = responses_outstanding(qp);

@@ -39,8 +39,7 @@ bool fits_message(const queue_pair& qp, const packet_header& in) {
     const bool first = in.has(packet_flag::first);
     if (first == responder.in_message) return false;
     if (!first && responder.message != in.kind) return false;
-    return in.has(packet_flag::last) ? in.payload_bytes <= qp.mtu_bytes()
-                                     : in.payload_bytes == qp.mtu_bytes();
+    return in.has(packet_flag::last) ? in.payload_bytes <= qp.mtu_bytes() : in.payload_bytes == qp.mtu_bytes();
 }
 
 bool start_write(hca& nic, queue_pair& qp, const packet_header& in) {
@@ -49,8 +48,7 @@ bool start_write(hca& nic, queue_pair& qp, const packet_header& in) {
     responder.write_key = in.rkey;
     responder.write_left = in.length;
     if (in.length == 0) return true;
-    const auto found =
-        regions_of(nic, qp).check(in.rkey, qp.options.pd, in.address, in.length, access::remote_write);
+    const auto found = regions_of(nic, qp).check(in.rkey, qp.options.pd, in.address, in.length, access::remote_write);
     if ((qp.attributes.access & access::remote_write) != 0 && found.status == access_check::ok) return true;
     reject(nic, qp, in.psn, nak_code::remote_access);
     return false;
@@ -66,10 +64,9 @@ bool place_write(hca& nic, queue_pair& qp, const arrival& in) {
         return false;
     }
     if (size == 0) return true;
-    const auto found = regions_of(nic, qp).check(responder.write_key, qp.options.pd, responder.write_address,
-                                                 size, access::remote_write);
-    if (found.status != access_check::ok ||
-        !memory::place(nic, qp, *found.region, responder.write_address, in.data)) {
+    const auto found = regions_of(nic, qp).check(responder.write_key, qp.options.pd, responder.write_address, size,
+                                                 access::remote_write);
+    if (found.status != access_check::ok || !memory::place(nic, qp, *found.region, responder.write_address, in.data)) {
         reject(nic, qp, in.header.psn, nak_code::remote_access);
         return false;
     }
@@ -89,16 +86,14 @@ bool take_write(hca& nic, queue_pair& qp, const arrival& in) {
 void fail_placing(hca& nic, queue_pair& qp, std::uint32_t psn, vendor_syndrome problem) {
     const bool too_long = problem == vendor_syndrome::local_length;
     refuse(nic, qp, psn, too_long ? nak_code::invalid_request : nak_code::remote_operation);
-    completions::fail_receive(nic, qp,
-                              {too_long ? syndrome::local_length : syndrome::local_protection, problem});
+    completions::fail_receive(nic, qp, {too_long ? syndrome::local_length : syndrome::local_protection, problem});
 }
 
 bool take_send(hca& nic, queue_pair& qp, const arrival& in) {
     auto& responder = qp.responder;
     const packet_header& header = in.header;
     if (header.has(packet_flag::first) && !take_receive(nic, qp, header.psn)) return false;
-    const auto problem =
-        memory::scatter(nic, qp, responder.receive.segments, responder.message_bytes, in.data);
+    const auto problem = memory::scatter(nic, qp, responder.receive.segments, responder.message_bytes, in.data);
     if (problem == vendor_syndrome::none) return true;
     fail_placing(nic, qp, header.psn, problem);
     return false;

@@ -119,9 +119,8 @@ void finish(hca& nic, const queue_pair& from, const outgoing& out) {
 
 bool release_held(hca& nic) {
     const std::size_t before = nic.held.size();
-    std::erase_if(nic.held, [&](const held_packet& item) {
-        return nic.now >= item.release_at && send_held(nic, item);
-    });
+    std::erase_if(nic.held,
+                  [&](const held_packet& item) { return nic.now >= item.release_at && send_held(nic, item); });
     return nic.held.size() != before;
 }
 
@@ -138,17 +137,13 @@ void set_port(hca& nic, port_address where, bool up, std::uint64_t up_again_at) 
 }
 
 std::string describe(const packet_header& header) {
-    std::string text =
-        fmt::format("{} -> qp {:#06x} psn {}", to_string(header.kind), header.to_qpn, header.psn);
+    std::string text = fmt::format("{} -> qp {:#06x} psn {}", to_string(header.kind), header.to_qpn, header.psn);
     const auto append = std::back_inserter(text);
     if (header.payload_bytes != 0) fmt::format_to(append, " {}B", header.payload_bytes);
-    if (header.kind == packet_kind::negative_acknowledge)
-        fmt::format_to(append, " {}", to_string(header.nak));
-    const bool remote = header.kind == packet_kind::read_request ||
-                        header.kind == packet_kind::atomic_request ||
+    if (header.kind == packet_kind::negative_acknowledge) fmt::format_to(append, " {}", to_string(header.nak));
+    const bool remote = header.kind == packet_kind::read_request || header.kind == packet_kind::atomic_request ||
                         (header.kind == packet_kind::write && header.has(packet_flag::first));
-    if (remote)
-        fmt::format_to(append, " va {:#x} key {:#x} len {}", header.address, header.rkey, header.length);
+    if (remote) fmt::format_to(append, " va {:#x} key {:#x} len {}", header.address, header.rkey, header.length);
     if (header.has(packet_flag::first)) text += " first";
     if (header.has(packet_flag::last)) text += " last";
     if (header.has(packet_flag::immediate)) text += " imm";

@@ -77,7 +77,7 @@ struct completion {
 };
 
 /// `kind` is the CQE opcode (MLX5_CQE_*), owner the bit that says which turn of the ring this is.
-[[nodiscard]] std::array<std::byte, cqe_bytes> encode_cqe(const completion& what, std::uint8_t kind,
-                                                          bool owner, std::uint64_t timestamp);
+[[nodiscard]] std::array<std::byte, cqe_bytes> encode_cqe(const completion& what, std::uint8_t kind, bool owner,
+                                                          std::uint64_t timestamp);
 
 }  // namespace accel::softnic

@@ -111,8 +111,7 @@ bool take_atomic(cursor& at, std::uint8_t modifier, send_request& out) {
     constexpr std::uint8_t masked_4_bytes = 0x08;
     constexpr std::uint8_t masked_8_bytes = 0x09;
     out.atomic = {};
-    out.atomic.compare_swap =
-        out.opcode == MLX5_OPCODE_ATOMIC_CS || out.opcode == MLX5_OPCODE_ATOMIC_MASKED_CS;
+    out.atomic.compare_swap = out.opcode == MLX5_OPCODE_ATOMIC_CS || out.opcode == MLX5_OPCODE_ATOMIC_MASKED_CS;
     if (out.opcode == MLX5_OPCODE_ATOMIC_CS || out.opcode == MLX5_OPCODE_ATOMIC_FA)
         return take_ordinary_atomic(at, out);
     if (modifier == masked_8_bytes) return take_masked_wide(at, out.atomic);
@@ -213,11 +212,9 @@ void take_control(const mlx5_wqe_ctrl_seg& control, const opcode_row& row, send_
     out.fenced = (control.fm_ce_se & fence_bits) != 0;
 }
 
-decode_status take_body(cursor at, const send_expectation& expected, std::uint8_t modifier,
-                        send_request& out) {
+decode_status take_body(cursor at, const send_expectation& expected, std::uint8_t modifier, send_request& out) {
     if (out.kind == operation::nop) return decode_status::ok;
-    if (expected.datagram && !take_datagram(at, expected.ethernet, out.destination))
-        return decode_status::empty;
+    if (expected.datagram && !take_datagram(at, expected.ethernet, out.destination)) return decode_status::empty;
     const bool remote = out.kind == operation::write || out.needs_response();
     if (remote && !take_remote(at, out)) return decode_status::empty;
     if (out.is_atomic() && !take_atomic(at, modifier, out)) return decode_status::empty;
@@ -254,8 +251,7 @@ std::size_t send_wqe_bytes(std::span<const std::byte, 16> control) {
     return (be32toh(head.qpn_ds) & 0x3f) * std::size_t{16};
 }
 
-decode_status decode_send(std::span<const std::byte> wqe, const send_expectation& expected,
-                          send_request& out) {
+decode_status decode_send(std::span<const std::byte> wqe, const send_expectation& expected, send_request& out) {
     start(out, expected);
     cursor at(wqe);
     mlx5_wqe_ctrl_seg control;
@@ -271,8 +267,8 @@ decode_status decode_send(std::span<const std::byte> wqe, const send_expectation
     const opcode_row* row = find_opcode(out.opcode, expected.datagram);
     if (row == nullptr) return decode_status::unknown_opcode;
     take_control(control, *row, out);
-    return take_body(cursor(wqe.first(size).subspan(sizeof control)), expected,
-                     static_cast<std::uint8_t>(head >> 24), out);
+    return take_body(cursor(wqe.first(size).subspan(sizeof control)), expected, static_cast<std::uint8_t>(head >> 24),
+                     out);
 }
 
 void decode_receive(std::span<const std::byte> wqe, std::vector<segment>& out) {

@@ -45,8 +45,7 @@ struct completion {
 /// Number of the queue pair of a completion that has been dropped: none has it.
 inline constexpr std::uint32_t no_queue_pair = 0xff'ffff;
 
-ACCEL_HOST_DEVICE inline completion_entry* entry_at(const completion_queue_ref& queue,
-                                                    std::uint32_t index) noexcept {
+ACCEL_HOST_DEVICE inline completion_entry* entry_at(const completion_queue_ref& queue, std::uint32_t index) noexcept {
     std::byte* const begin = queue.entries + std::size_t{index & (queue.count - 1)} * queue.entry_bytes;
     return reinterpret_cast<completion_entry*>(begin + (queue.entry_bytes - sizeof(completion_entry)));
 }
@@ -55,8 +54,7 @@ ACCEL_HOST_DEVICE inline completion_entry* entry_at(const completion_queue_ref& 
 ACCEL_HOST_DEVICE inline bool is_written(const completion_queue_ref& queue, std::uint32_t index,
                                          std::uint8_t owner_kind) noexcept {
     const bool round = (index & queue.count) != 0;
-    return ((owner_kind & 1U) != 0) == round &&
-           (owner_kind >> 4) != static_cast<std::uint8_t>(entry_kind::invalid);
+    return ((owner_kind & 1U) != 0) == round && (owner_kind >> 4) != static_cast<std::uint8_t>(entry_kind::invalid);
 }
 
 /// `take` would find one.
@@ -66,8 +64,7 @@ ACCEL_HOST_DEVICE inline bool is_written(const completion_queue_ref& queue, std:
 }
 
 /// Takes the next completion, if there is one. Its place is given back by `publish_taken`.
-[[nodiscard]] ACCEL_HOST_DEVICE inline bool take(const completion_queue_ref& queue,
-                                                 completion& out) noexcept {
+[[nodiscard]] ACCEL_HOST_DEVICE inline bool take(const completion_queue_ref& queue, completion& out) noexcept {
     completion_queue_state& state = *queue.state;
     const completion_entry* const entry = entry_at(queue, state.taken);
     const std::uint8_t owner_kind = load_flag(&entry->owner_kind);

@@ -122,8 +122,7 @@ static_assert(offsetof(completion_entry, immediate) == 36 && offsetof(completion
               offsetof(completion_entry, counter) == 60 && offsetof(completion_entry, owner_kind) == 63);
 static_assert(offsetof(error_entry, vendor_syndrome) == 54 && offsetof(error_entry, syndrome) == 55 &&
               offsetof(error_entry, opcode_queue) == 56);
-static_assert(std::is_trivially_copyable_v<control_segment> &&
-              std::is_trivially_copyable_v<completion_entry>);
+static_assert(std::is_trivially_copyable_v<control_segment> && std::is_trivially_copyable_v<completion_entry>);
 
 /// Why a work request failed, as the adapter tells.
 enum class syndrome : std::uint8_t {

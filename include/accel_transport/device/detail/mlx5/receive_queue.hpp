@@ -34,8 +34,7 @@ struct shared_receive_queue_ref {
 ACCEL_HOST_DEVICE inline void write_empty(std::byte* first_range) noexcept {
     *reinterpret_cast<data_segment*>(first_range) = data_segment{be32{}, to_be32(no_key), be64{}};
 }
-ACCEL_HOST_DEVICE inline next_segment& link_of(const shared_receive_queue_ref& queue,
-                                               std::uint16_t index) noexcept {
+ACCEL_HOST_DEVICE inline next_segment& link_of(const shared_receive_queue_ref& queue, std::uint16_t index) noexcept {
     return *reinterpret_cast<next_segment*>(queue.ring + std::size_t{index} * queue.stride);
 }
 

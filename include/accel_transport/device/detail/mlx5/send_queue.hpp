@@ -69,8 +69,7 @@ struct request_size {
 /// Ranges without bytes take no room.
 ACCEL_HOST_DEVICE_INLINE request_size size_of(const work_request& request) noexcept {
     request_size size;
-    size.ds =
-        1U + (names_remote_memory(request.operation) ? 1U : 0U) + (is_atomic(request.operation) ? 1U : 0U);
+    size.ds = 1U + (names_remote_memory(request.operation) ? 1U : 0U) + (is_atomic(request.operation) ? 1U : 0U);
     if (request.carries_bytes) {
         for (std::uint32_t i = 0; i < request.ranges; ++i) size.carried += request.first[i].length;
         if (size.carried != 0) size.ds += (size.carried + 4 + ds_bytes - 1) / ds_bytes;
@@ -157,16 +156,14 @@ class ring_writer {
     /// bytes that are carried lie at multiples of 4 only.
     ACCEL_HOST_DEVICE static void copy(std::byte* to, const std::byte* from, std::uint32_t bytes) noexcept {
 #if defined(__CUDA_ARCH__)
-        const bool words =
-            ((reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from)) & 3U) == 0;
+        const bool words = ((reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from)) & 3U) == 0;
         const auto put_word = [&] {
             *reinterpret_cast<std::uint32_t*>(to) = *reinterpret_cast<const std::uint32_t*>(from);
             to += 4;
             from += 4;
             bytes -= 4;
         };
-        while (words && bytes >= 4 && (reinterpret_cast<std::uintptr_t>(to) & (ds_bytes - 1)) != 0)
-            put_word();
+        while (words && bytes >= 4 && (reinterpret_cast<std::uintptr_t>(to) & (ds_bytes - 1)) != 0) put_word();
         for (; words && bytes >= ds_bytes; bytes -= ds_bytes, to += ds_bytes, from += ds_bytes) {
             const auto* const four = reinterpret_cast<const std::uint32_t*>(from);
             *reinterpret_cast<uint4*>(to) = uint4{four[0], four[1], four[2], four[3]};
@@ -185,8 +182,8 @@ class ring_writer {
 };
 
 template <bool Wraps>
-ACCEL_HOST_DEVICE_INLINE void fill(const send_queue_ref& queue, std::uint32_t first,
-                                   const work_request& request, const request_size& size) noexcept {
+ACCEL_HOST_DEVICE_INLINE void fill(const send_queue_ref& queue, std::uint32_t first, const work_request& request,
+                                   const request_size& size) noexcept {
     ring_writer<Wraps> out(queue, first);
     control_segment control{};
     control.opmod_idx_opcode = opmod_idx_opcode_of(first, request.operation);
@@ -223,8 +220,8 @@ ACCEL_HOST_DEVICE inline void fill_wrapped(const send_queue_ref& queue, std::uin
 
 /// Step 2: writes a request of `size` at WQEBB `first`, which has been reserved. Ring memory only: the
 /// adapter does not look yet.
-ACCEL_HOST_DEVICE_INLINE void fill(const send_queue_ref& queue, std::uint32_t first,
-                                   const work_request& request, const request_size& size) noexcept {
+ACCEL_HOST_DEVICE_INLINE void fill(const send_queue_ref& queue, std::uint32_t first, const work_request& request,
+                                   const request_size& size) noexcept {
     const bool wraps = (first & (queue.wqebbs - 1)) + wqebbs_of(size.ds) > queue.wqebbs;
     if (wraps) return fill_wrapped(queue, first, request, size);
     fill<false>(queue, first, request, size);
@@ -244,8 +241,7 @@ ACCEL_HOST_DEVICE inline void publish(const send_queue_ref& queue, std::uint32_t
     return *reinterpret_cast<const std::uint64_t*>(start);
 }
 /// The same without reading the ring, for whoever still has the request: a GPU would read host memory.
-[[nodiscard]] ACCEL_HOST_DEVICE inline std::uint64_t doorbell_of(const send_queue_ref& queue,
-                                                                 std::uint32_t last,
+[[nodiscard]] ACCEL_HOST_DEVICE inline std::uint64_t doorbell_of(const send_queue_ref& queue, std::uint32_t last,
                                                                  const work_request& request,
                                                                  const request_size& size) noexcept {
     const auto low = static_cast<std::uint32_t>(opmod_idx_opcode_of(last, request.operation));
@@ -264,8 +260,7 @@ ACCEL_HOST_DEVICE inline void ring(const send_queue_ref& queue, std::uint32_t la
 }
 
 /// All four steps, for one request.
-[[nodiscard]] ACCEL_HOST_DEVICE_INLINE status post(const send_queue_ref& queue,
-                                                   const work_request& request) noexcept {
+[[nodiscard]] ACCEL_HOST_DEVICE_INLINE status post(const send_queue_ref& queue, const work_request& request) noexcept {
     const request_size size = size_of(request);
     if (size.ds > max_ds) return status::message_too_large;
     const std::uint32_t wqebbs = wqebbs_of(size.ds);
@@ -279,8 +274,7 @@ ACCEL_HOST_DEVICE inline void ring(const send_queue_ref& queue, std::uint32_t la
 
 /// Step 5: the request that begins at WQEBB `counter` (16 bits, from its completion) and all before it are
 /// done. False: no request that is under way begins there.
-[[nodiscard]] ACCEL_HOST_DEVICE inline bool release(const send_queue_ref& queue,
-                                                    std::uint16_t counter) noexcept {
+[[nodiscard]] ACCEL_HOST_DEVICE inline bool release(const send_queue_ref& queue, std::uint16_t counter) noexcept {
     const std::uint32_t released = queue.state->released;
     const auto distance = static_cast<std::uint16_t>(counter - static_cast<std::uint16_t>(released));
     if (distance >= queue.state->reserved - released) return false;
@@ -293,8 +287,7 @@ ACCEL_HOST_DEVICE inline void ring(const send_queue_ref& queue, std::uint32_t la
 
 /// Step 5 for whoever knows where the request ends that is done, and need not read the ring: all before WQEBB
 /// `end` is. False: that much is not under way.
-[[nodiscard]] ACCEL_HOST_DEVICE inline bool release_to(const send_queue_ref& queue,
-                                                       std::uint32_t end) noexcept {
+[[nodiscard]] ACCEL_HOST_DEVICE inline bool release_to(const send_queue_ref& queue, std::uint32_t end) noexcept {
     const std::uint32_t released = queue.state->released;
     if (end - released > queue.state->reserved - released) return false;
     queue.state->released = end;

@@ -42,8 +42,7 @@ struct counter_snapshot {
     std::uint64_t reserved = 0;
     std::uint32_t released = 0;
 };
-[[nodiscard]] ACCEL_HOST_DEVICE inline counter_snapshot snapshot_of(
-    const shared_send_queue_ref& shared) noexcept {
+[[nodiscard]] ACCEL_HOST_DEVICE inline counter_snapshot snapshot_of(const shared_send_queue_ref& shared) noexcept {
     const std::uint32_t released = load_acquire(&shared.state->released);
     return {load_relaxed(&shared.state->reserved), released};
 }
@@ -55,8 +54,7 @@ ACCEL_HOST_DEVICE inline void clear_ready_requests(const shared_send_queue_ref& 
         shared.ready_requests[wqebb & (shared.queue.wqebbs - 1)].end = wqebb;
 }
 
-ACCEL_HOST_DEVICE inline ready_request& ready_at(const shared_send_queue_ref& shared,
-                                                 std::uint32_t wqebb) noexcept {
+ACCEL_HOST_DEVICE inline ready_request& ready_at(const shared_send_queue_ref& shared, std::uint32_t wqebb) noexcept {
     return shared.ready_requests[wqebb & (shared.queue.wqebbs - 1)];
 }
 
@@ -69,9 +67,8 @@ ACCEL_HOST_DEVICE inline bool has_room(const shared_send_queue_ref& shared, std:
 
 /// Takes WQEBBs, and with `announced` of `one_announced` announces a request at once. `seen` becomes what was
 /// there; it may be a guess.
-[[nodiscard]] ACCEL_HOST_DEVICE inline status reserve(const shared_send_queue_ref& shared,
-                                                      std::uint32_t wqebbs, std::uint64_t announced,
-                                                      counter_snapshot& seen) noexcept {
+[[nodiscard]] ACCEL_HOST_DEVICE inline status reserve(const shared_send_queue_ref& shared, std::uint32_t wqebbs,
+                                                      std::uint64_t announced, counter_snapshot& seen) noexcept {
     std::uint64_t next = 0;
     do {
         const auto first = static_cast<std::uint32_t>(seen.reserved);
@@ -113,8 +110,7 @@ ACCEL_HOST_DEVICE inline void publish_ready(const shared_send_queue_ref& shared)
 }
 
 /// The same for one request, which is the next one: its thread knows it.
-ACCEL_HOST_DEVICE inline void publish_next(const shared_send_queue_ref& shared,
-                                           const ready_request& request) noexcept {
+ACCEL_HOST_DEVICE inline void publish_next(const shared_send_queue_ref& shared, const ready_request& request) noexcept {
     order_wqe_before_doorbell_record();
     store_fenced(&shared.state->published, request.end);
     store_whole(shared.queue.doorbell_record, to_be32(request.end & 0xffffU));
@@ -122,8 +118,7 @@ ACCEL_HOST_DEVICE inline void publish_next(const shared_send_queue_ref& shared,
 }
 
 /// Rings, as the one who does; `announced` requests have been announced, and those are done.
-ACCEL_HOST_DEVICE inline void ring_until_quiet(const shared_send_queue_ref& shared,
-                                               std::uint64_t announced) noexcept {
+ACCEL_HOST_DEVICE inline void ring_until_quiet(const shared_send_queue_ref& shared, std::uint64_t announced) noexcept {
     for (;;) {
         const std::uint64_t before = fetch_add(&shared.state->reserved, 0U - announced * one_announced);
         announced = (before >> 32) - announced;
@@ -133,8 +128,8 @@ ACCEL_HOST_DEVICE inline void ring_until_quiet(const shared_send_queue_ref& shar
 }
 
 /// Step 1, as for a queue of one poster.
-[[nodiscard]] ACCEL_HOST_DEVICE inline status reserve(const shared_send_queue_ref& shared,
-                                                      std::uint32_t wqebbs, std::uint32_t& first) noexcept {
+[[nodiscard]] ACCEL_HOST_DEVICE inline status reserve(const shared_send_queue_ref& shared, std::uint32_t wqebbs,
+                                                      std::uint32_t& first) noexcept {
     counter_snapshot seen = snapshot_of(shared);
     const status taken = reserve(shared, wqebbs, 0, seen);
     first = static_cast<std::uint32_t>(seen.reserved);
@@ -143,8 +138,8 @@ ACCEL_HOST_DEVICE inline void ring_until_quiet(const shared_send_queue_ref& shar
 
 /// Between steps 2 and 3: the request at WQEBBs [first, end), which this thread has reserved and filled, is
 /// ready.
-ACCEL_HOST_DEVICE inline void mark_ready(const shared_send_queue_ref& shared, std::uint32_t first,
-                                         std::uint32_t end, std::uint64_t doorbell) noexcept {
+ACCEL_HOST_DEVICE inline void mark_ready(const shared_send_queue_ref& shared, std::uint32_t first, std::uint32_t end,
+                                         std::uint64_t doorbell) noexcept {
     ready_request& mine = ready_at(shared, first);
     mine.doorbell = doorbell;
     store_release(&mine.end, end);
@@ -161,8 +156,7 @@ ACCEL_HOST_DEVICE inline void announce(const shared_send_queue_ref& shared) noex
 /// All steps, for one request. With `signal_every`, one request of about so many WQEBBs asks for a
 /// completion, whatever `request` says. `seen` may be old, and is kept up.
 [[nodiscard]] ACCEL_HOST_DEVICE inline status post(const shared_send_queue_ref& shared, work_request& request,
-                                                   std::uint32_t signal_every,
-                                                   counter_snapshot& seen) noexcept {
+                                                   std::uint32_t signal_every, counter_snapshot& seen) noexcept {
     const request_size size = size_of(request);
     if (size.ds > max_ds) return status::message_too_large;
     const std::uint32_t wqebbs = wqebbs_of(size.ds);

@@ -72,24 +72,21 @@ enum class refusal : std::uint8_t {
 }
 
 /// Before the first descriptor, number `first`: the ring holds none.
-ACCEL_HOST_DEVICE inline void clear(send_descriptor* ring, std::uint32_t count,
-                                    std::uint32_t first = 0) noexcept {
+ACCEL_HOST_DEVICE inline void clear(send_descriptor* ring, std::uint32_t count, std::uint32_t first = 0) noexcept {
     for (std::uint32_t number = first; number - first < count; ++number) {
         const tagged_quad none{{0, 0, 0}, tag_of(number) - 1};
         for (tagged_quad& quad : ring[number & (count - 1)].quads) store_quad(&quad, none);
     }
 }
 /// Likewise.
-ACCEL_HOST_DEVICE inline void clear(completion_entry* entries, std::uint32_t count,
-                                    std::uint32_t first = 0) noexcept {
+ACCEL_HOST_DEVICE inline void clear(completion_entry* entries, std::uint32_t count, std::uint32_t first = 0) noexcept {
     for (std::uint32_t number = first; number - first < count; ++number)
         store_quad(&entries[number & (count - 1)], {{0, 0, 0}, tag_of(number) - 1});
 }
 
 /// Places between `reserved` and `released`, either of which may have been read too early: below 0 for a
 /// `released` that is old.
-[[nodiscard]] ACCEL_HOST_DEVICE inline std::int32_t room_between(const send_queue_ref& queue,
-                                                                 std::uint32_t reserved,
+[[nodiscard]] ACCEL_HOST_DEVICE inline std::int32_t room_between(const send_queue_ref& queue, std::uint32_t reserved,
                                                                  std::uint32_t released) noexcept {
     return static_cast<std::int32_t>(released + queue.count - reserved);
 }
@@ -135,16 +132,14 @@ ACCEL_HOST_DEVICE inline void order_payload_before_descriptor() noexcept {
 ACCEL_HOST_DEVICE inline void fill(const send_queue_ref& queue, std::uint32_t number,
                                    const mlx5::work_request& request) noexcept {
     const mlx5::local_range from = request.ranges != 0 ? *request.first : mlx5::local_range{};
-    const std::uint32_t what =
-        (std::uint32_t{request.flags} << 8) | static_cast<std::uint32_t>(request.operation);
+    const std::uint32_t what = (std::uint32_t{request.flags} << 8) | static_cast<std::uint32_t>(request.operation);
     const auto low = [](std::uint64_t value) { return static_cast<std::uint32_t>(value); };
     const auto high = [](std::uint64_t value) { return static_cast<std::uint32_t>(value >> 32); };
     const std::uint32_t tag = tag_of(number);
     tagged_quad* const to = queue.ring[number & (queue.count - 1)].quads;
     store_quad(to, {{what, static_cast<std::uint32_t>(request.immediate), from.length}, tag});
     store_quad(to + 1, {{low(from.address), high(from.address), from.key}, tag});
-    store_quad(to + 2,
-               {{low(request.remote_address), high(request.remote_address), request.remote_key}, tag});
+    store_quad(to + 2, {{low(request.remote_address), high(request.remote_address), request.remote_key}, tag});
     store_quad(to + 3, {{queue.queue_pair, 0, 0}, tag});
 }
 
@@ -152,8 +147,7 @@ ACCEL_HOST_DEVICE inline void fill(const send_queue_ref& queue, std::uint32_t nu
 /// atomic.
 [[nodiscard]] ACCEL_HOST_DEVICE inline status post(const send_queue_ref& queue,
                                                    const mlx5::work_request& request) noexcept {
-    if (request.carries_bytes || request.ranges > 1 || !is_known(request.operation))
-        return status::unsupported;
+    if (request.carries_bytes || request.ranges > 1 || !is_known(request.operation)) return status::unsupported;
     std::uint32_t number = 0;
     if (const status taken = reserve(queue, 1, number); taken != status::ok) return taken;
     order_payload_before_descriptor();
@@ -163,8 +157,7 @@ ACCEL_HOST_DEVICE inline void fill(const send_queue_ref& queue, std::uint32_t nu
 
 /// A completion has named descriptor `counter` (its low 16 bits). The room is given back by the proxy; this
 /// only spares the posters a look. False: no descriptor that is or has lately been under way has that number.
-[[nodiscard]] ACCEL_HOST_DEVICE inline bool release(const send_queue_ref& queue,
-                                                    std::uint16_t counter) noexcept {
+[[nodiscard]] ACCEL_HOST_DEVICE inline bool release(const send_queue_ref& queue, std::uint16_t counter) noexcept {
     const std::uint32_t released = load_relaxed(&queue.state->released);
     const auto ahead = static_cast<std::int16_t>(counter - static_cast<std::uint16_t>(released));
     if (ahead < 0) return true;
@@ -182,8 +175,7 @@ ACCEL_HOST_DEVICE inline void fill(const send_queue_ref& queue, std::uint32_t nu
 }
 
 /// Takes the next completion, if there is one. Its place is given back by `publish_taken`.
-[[nodiscard]] ACCEL_HOST_DEVICE inline bool take(const completion_queue_ref& queue,
-                                                 mlx5::completion& out) noexcept {
+[[nodiscard]] ACCEL_HOST_DEVICE inline bool take(const completion_queue_ref& queue, mlx5::completion& out) noexcept {
     completion_queue_state& state = *queue.state;
     tagged_quad entry;
     const tagged_quad* const at = &queue.entries[state.taken & (queue.count - 1)];
@@ -194,8 +186,7 @@ ACCEL_HOST_DEVICE inline void fill(const send_queue_ref& queue, std::uint32_t nu
     out = mlx5::completion{};
     out.queue_pair = entry.content[0] & 0xff'ffffU;
     out.kind = static_cast<mlx5::entry_kind>(entry.content[0] >> 24);
-    const bool failed =
-        out.kind == mlx5::entry_kind::request_error || out.kind == mlx5::entry_kind::receive_error;
+    const bool failed = out.kind == mlx5::entry_kind::request_error || out.kind == mlx5::entry_kind::receive_error;
     if (!failed && out.kind != mlx5::entry_kind::request) {
         out.immediate = mlx5::be32{detail};
         out.length = entry.content[2];
@@ -256,9 +247,7 @@ struct request {
     tagged_quad quads[4];
     for (int i = 3; i >= 0; --i)
         if (!load_quad(from + i, tag_of(number), quads[i])) return false;
-    const auto whole = [](const tagged_quad& quad) {
-        return (std::uint64_t{quad.content[1]} << 32) | quad.content[0];
-    };
+    const auto whole = [](const tagged_quad& quad) { return (std::uint64_t{quad.content[1]} << 32) | quad.content[0]; };
     const std::uint32_t what = quads[0].content[0];
     out.operation = static_cast<std::uint8_t>(what);
     out.flags = static_cast<std::uint8_t>(what >> 8);
@@ -282,8 +271,7 @@ struct request {
 /// Writes completion number `told` where there is room for it.
 inline void tell(completion_entry* entries, std::uint32_t count, std::uint32_t told,
                  const mlx5::completion& what) noexcept {
-    const bool failed =
-        what.kind == mlx5::entry_kind::request_error || what.kind == mlx5::entry_kind::receive_error;
+    const bool failed = what.kind == mlx5::entry_kind::request_error || what.kind == mlx5::entry_kind::receive_error;
     const bool of_send = failed || what.kind == mlx5::entry_kind::request;
     tagged_quad entry{};
     entry.tag = tag_of(told);

@@ -32,13 +32,11 @@ struct response_target_extension {
     extension_head head{response_target_type, sizeof(response_target), 0};
     response_target value;
 };
-static_assert(sizeof(response_target_extension) == 32 &&
-              std::is_trivially_copyable_v<response_target_extension>);
+static_assert(sizeof(response_target_extension) == 32 && std::is_trivially_copyable_v<response_target_extension>);
 
 /// Looks for a response target among the `bytes` of a request's extensions. `out` stays as it is where there
 /// is none. False: the bytes are no extensions. Reads each byte once: the peer can change them meanwhile.
-[[nodiscard]] ACCEL_HOST_DEVICE inline bool find_response_target(const std::byte* extensions,
-                                                                 std::size_t bytes,
+[[nodiscard]] ACCEL_HOST_DEVICE inline bool find_response_target(const std::byte* extensions, std::size_t bytes,
                                                                  response_target& out) noexcept {
     while (bytes > 0) {
         extension_head head;

@@ -72,8 +72,7 @@ inline constexpr std::uint64_t max_payload_bytes = std::uint64_t{1} << 30;
     const std::uint32_t expected = protocol_version | static_cast<std::uint32_t>(kind) << 8;
     if ((first & ~known_flags) != expected) return false;
     std::uint32_t code_and_extension = 0;
-    __builtin_memcpy(&code_and_extension,
-                     reinterpret_cast<const std::byte*>(&h) + offsetof(slot_header, code),
+    __builtin_memcpy(&code_and_extension, reinterpret_cast<const std::byte*>(&h) + offsetof(slot_header, code),
                      sizeof code_and_extension);
     if (code_and_extension == 0) [[likely]]
         return true;
