@@ -95,6 +95,11 @@ bool parse_value(std::string_view text, gpu_engine& out) {
     if (text == "proxy") out = gpu_engine::proxy;
     return text == "auto" || text == "direct" || text == "proxy";
 }
+bool parse_value(std::string_view text, service_sharing& out) {
+    if (text == "shared") out = service_sharing::shared;
+    if (text == "exclusive") out = service_sharing::exclusive;
+    return text == "shared" || text == "exclusive";
+}
 bool parse_value(std::string_view text, encryption& out) {
     if (text == "auto") out = encryption::automatic;
     if (text == "required") out = encryption::required;
@@ -195,6 +200,7 @@ constexpr std::array server_keys{
     ACCEL_VERBS_OPTION(server_options, direct),
     ACCEL_VERBS_OPTION(server_options, engine),
     ACCEL_VERBS_OPTION(server_options, host_slots),
+    ACCEL_VERBS_OPTION(server_options, sharing),
     ACCEL_SECURITY_OPTION(server_options, key_file),
     ACCEL_SECURITY_OPTION(server_options, authorized_keys),
     ACCEL_SECURITY_OPTION(server_options, cert_file),
@@ -215,7 +221,7 @@ result<void> set_option(const std::array<option_key<Options>, Count>& keys, std:
         return error{status::invalid_argument, 0,
                      fmt::format("option {}: '{}' is no good value (durations 20us 500ms 2s, sizes 64K 1M, switches "
                                  "true false, poll busy adaptive block, memory host cuda:0, priority normal high, "
-                                 "engine auto direct proxy, encrypt auto required off)",
+                                 "engine auto direct proxy, sharing shared exclusive, encrypt auto required off)",
                                  name, value)};
     }
     std::string known;
