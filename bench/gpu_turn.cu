@@ -99,8 +99,7 @@ result<void> allocate(Part*& out, std::size_t count) {
 
 result<turn_kernel> turn_kernel::prepare(std::uint32_t blocks, std::uint32_t capacity) {
     int gpus = 0;
-    if (cudaGetDeviceCount(&gpus) != cudaSuccess || gpus == 0)
-        return error{status::unsupported, 0, "there is no GPU"};
+    if (cudaGetDeviceCount(&gpus) != cudaSuccess || gpus == 0) return error{status::unsupported, 0, "there is no GPU"};
     turn_kernel made;
     made.blocks_ = blocks;
     made.log_.capacity = capacity;
@@ -114,9 +113,7 @@ result<turn_kernel> turn_kernel::prepare(std::uint32_t blocks, std::uint32_t cap
 }
 
 turn_kernel::turn_kernel(turn_kernel&& other) noexcept
-    : log_(std::exchange(other.log_, {})),
-      blocks_(other.blocks_),
-      stream_(std::exchange(other.stream_, nullptr)) {}
+    : log_(std::exchange(other.log_, {})), blocks_(other.blocks_), stream_(std::exchange(other.stream_, nullptr)) {}
 
 turn_kernel::~turn_kernel() {
     (void)cudaFree(log_.cycles);

@@ -209,8 +209,9 @@ int run(const settings& wanted) {
                             {"emulated", got->emulated}});
         }
     }
-    std::cout << table.text() << "A turn: from the start of the look that finds a request until its answer's doorbell "
-                                 "has rung and been counted, by the clock of the GPU's processor.\n";
+    std::cout << table.text()
+              << "A turn: from the start of the look that finds a request until its answer's doorbell "
+                 "has rung and been counted, by the clock of the GPU's processor.\n";
     if (!wanted.json.empty() && !report::write_json(wanted.json, rows)) return 1;
     return good ? 0 : report::complain("gpu_turn_bench", "answers were wrong");
 }
@@ -231,6 +232,7 @@ int main(int argc, char** argv) {
     app.add_option("--json", wanted.json, "writes the rows to FILE");
     CLI11_PARSE(app, argc, argv);
     if (wanted.bytes == 0 || wanted.bytes % 8 != 0 || wanted.bytes > 4096 || wanted.turns == 0 || wanted.threads == 0)
-        return report::complain("gpu_turn_bench", "--bytes takes multiples of 8 up to 4096, --turns and --threads 1 on");
+        return report::complain("gpu_turn_bench",
+                                "--bytes takes multiples of 8 up to 4096, --turns and --threads 1 on");
     return run(wanted);
 }

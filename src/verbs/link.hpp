@@ -170,8 +170,8 @@ class rdma_link final : public core::link, public async_listener {
     completion_queue* completions_ = nullptr;  ///< one of the poller's, with room for as many:
     std::uint32_t completions_admitted_ = 0;
     std::uint64_t longest_write_ = 0;  ///< bytes of one work request
-    std::uint64_t plain_end_ = 0;  ///< one takes fewer payload bytes than this behind their header
-    bool announces_ = true;        ///< by immediate data; else the peer looks at its slots
+    std::uint64_t plain_end_ = 0;      ///< one takes fewer payload bytes than this behind their header
+    bool announces_ = true;            ///< by immediate data; else the peer looks at its slots
     state state_ = state::idle;
     status reason_ = status::ok;
     bool polled_ = false;   ///< the poller knows this link

@@ -46,8 +46,8 @@ struct owned_sessions {
     std::uint32_t changes = 0;  ///< steps that change what was read with a request
     std::uint32_t last = 0;     ///< the session answered last
     std::uint32_t orders_seen = 0;
-    std::uint32_t checked = 0;     ///< the session whose completions are looked at next
-    std::int64_t orders_due = 0;   ///< by `clock_ns`
+    std::uint32_t checked = 0;    ///< the session whose completions are looked at next
+    std::int64_t orders_due = 0;  ///< by `clock_ns`
     detail::host_clock_state clock;
     const detail::orders_layout* orders = nullptr;
     const detail::session_offer* offers = nullptr;

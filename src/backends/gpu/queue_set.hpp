@@ -27,7 +27,7 @@ struct session_queue {
     std::shared_ptr<verbs::domain> domain;
     std::unique_ptr<verbs::completion_queue> completions;  ///< of its own, where it has an owner of its own
     std::optional<verbs::queue_pair> queue_pair;           ///< from `open` to `close`; `direct`: from `prepare` on
-    device::detail::send_port port;               ///< without its counters, which are the poster's
+    device::detail::send_port port;                        ///< without its counters, which are the poster's
 };
 
 /// Entries for all connections together.

@@ -244,8 +244,7 @@ ACCEL_HOST_DEVICE_INLINE std::uint32_t find_new(const owned_sessions& mine) noex
     for (std::uint32_t base = 0; base < all; base += at_once * count) {
         std::uint32_t numbers[at_once];
         bool found[at_once];
-        for (std::uint32_t i = 0; i < at_once; ++i)
-            found[i] = is_new<false>(mine, base + i * count + rank, numbers[i]);
+        for (std::uint32_t i = 0; i < at_once; ++i) found[i] = is_new<false>(mine, base + i * count + rank, numbers[i]);
         for (std::uint32_t i = 0; i < at_once; ++i) {
             const std::uint32_t lane = side::first_where(found[i]);
             if (lane == side::none) continue;
