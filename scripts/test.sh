@@ -1,345 +1,344 @@
-#SPDX - License - Identifier : Apache - 2.0
-# `./ run test`: every check of the project, one step after another.Sourced by `run`.
+# SPDX-License-Identifier: Apache-2.0
+# `./run test`: every check of the project, one step after another. Sourced by `run`.
 
-fuzz_seconds = ${ACCEL_FUZZ_SECONDS : -30} logs =
-    $root / build /
-    logs
-#In order of execution; the first ones find the most in the least time.
-        all_steps =
-        (format sources release softnic demo rxe asan interop tsan fuzz install tidy manual)declare - A step_about =
-            ([format] = "scripts/format.py finds nothing to change: layout, braces"[sources] =
-                 "include rules, leftovers, paths of one machine, mutants that fit the tree"[release] =
-                     "gcc, optimised, warnings are errors; all tests"[softnic] =
-                         "stock programs on softnic, the emulated mlx5 device: ibv_*, perftest, UCX; also with 1 % loss"
-                             [rxe] =
-                                 "on Soft-RoCE in a virtual machine: stock programs, rdma's tests, services by proxy, "
-                                 "bare verbs beside rdma"[demo] =
-                                     "every image served over every transport, at least 97 % right; the doctor"[tidy] =
-                                         "clang-tidy finds nothing in files that have changed since they were clean "
-                                         "(ACCEL_TIDY=all: in all)"[asan] =
-                                             "clang, warnings are errors; all tests under AddressSanitizer and "
-                                             "UndefinedBehaviorSanitizer"[interop] =
-                                                 "clients and servers of different compilers and build types talk to "
-                                                 "each other"[tsan] = "all tests under ThreadSanitizer"[fuzz] =
-                                                     "each fuzz target for ACCEL_FUZZ_SECONDS ($fuzz_seconds)"
-                                                         [install] =
-                                                             "installed, static and shared; used by CMake and by "
-                                                             "pkg-config; exported symbols"[manual] =
-                                                                 "doxygen has nothing to complain of"[gpu] =
-                                                                     "on a GPU: conformance with handlers' memory "
-                                                                     "there over every transport, kernels, softnic's "
-                                                                     "copies"[gpucheck] =
-                                                                         "on a GPU: compute-sanitizer (memcheck, "
-                                                                         "racecheck, initcheck) finds nothing"
-                                                                             [gpudemo] =
-                                                                                 "on a GPU: every image served over "
-                                                                                 "every transport, gdr and rdma on "
-                                                                                 "softnic, the emulated mlx5 device")
+fuzz_seconds=${ACCEL_FUZZ_SECONDS:-30}
+logs=$root/build/logs
 
-#Only where there is a GPU :./ run gpu - test.
-                gpu_steps = (gpu gpucheck gpudemo)
+# In order of execution; the first ones find the most in the least time.
+all_steps=(format sources release softnic demo rxe asan interop tsan fuzz install tidy manual)
+declare -A step_about=(
+    [format]="scripts/format.py finds nothing to change: layout, braces"
+    [sources]="include rules, leftovers, paths of one machine, mutants that fit the tree"
+    [release]="gcc, optimised, warnings are errors; all tests"
+    [softnic]="stock programs on softnic, the emulated mlx5 device: ibv_*, perftest, UCX; also with 1 % loss"
+    [rxe]="on Soft-RoCE in a virtual machine: stock programs, rdma's tests, services by proxy, bare verbs beside rdma"
+    [demo]="every image served over every transport, at least 97 % right; the doctor"
+    [tidy]="clang-tidy finds nothing in files that have changed since they were clean (ACCEL_TIDY=all: in all)"
+    [asan]="clang, warnings are errors; all tests under AddressSanitizer and UndefinedBehaviorSanitizer"
+    [interop]="clients and servers of different compilers and build types talk to each other"
+    [tsan]="all tests under ThreadSanitizer"
+    [fuzz]="each fuzz target for ACCEL_FUZZ_SECONDS ($fuzz_seconds)"
+    [install]="installed, static and shared; used by CMake and by pkg-config; exported symbols"
+    [manual]="doxygen has nothing to complain of"
+    [gpu]="on a GPU: conformance with handlers' memory there over every transport, kernels, softnic's copies"
+    [gpucheck]="on a GPU: compute-sanitizer (memcheck, racecheck, initcheck) finds nothing"
+    [gpudemo]="on a GPU: every image served over every transport, gdr and rdma on softnic, the emulated mlx5 device")
 
-#A step is a function step_NAME.It runs in a shell of its own that ends at the first failure, with its output in a
-#log.One that runs several tests says how many with `counted`; else the step itself is the one test.
-                    counted() {
-    echo "$1 $2 $3" >> "$logs/$step.counts";
+# Only where there is a GPU: ./run gpu-test.
+gpu_steps=(gpu gpucheck gpudemo)
+
+# A step is a function step_NAME. It runs in a shell of its own that ends at the first failure, with its output in a
+# log. One that runs several tests says how many with `counted`; else the step itself is the one test.
+counted() { echo "$1 $2 $3" >>"$logs/$step.counts"; }
+
+# build_preset NAME [OPTION...]
+build_preset() {
+    cmake --preset "$1" "${@:2}"
+    cmake --build "build/$1"
 }
 
-#build_preset NAME[OPTION...]
-build_preset(){cmake-- preset
-               "$1"
-               "${@:2}" cmake-- build "build/$1"}
+launcher=()
+tests_at_once=$CMAKE_BUILD_PARALLEL_LEVEL
+# With sanitizers nothing is measured, and half of a test's time is waiting.
+sanitized_tests_at_once=$((2 * tests_at_once))
 
-launcher = () tests_at_once = $CMAKE_BUILD_PARALLEL_LEVEL
-#With sanitizers nothing is measured, and half of a test's time is waiting.
-    sanitized_tests_at_once = $((2 * tests_at_once))
-
-#test_preset NAME[OPTION...] : runs ctest and counts its tests.Some of them hold bounds in time, which a machine that
-#stands still for a second breaks : such a test has a second try, and is named in the summary if it needed it.
-        test_preset(){
-            local preset = $1 report = $root / build / $1 /
-                                       tests.xml output = $logs /
-                                                          $step.ctest ok = 0 rm -
-                                                                           f
-                                                                           "$report"
-                                                                           "${launcher[@]}" ctest-- preset "$preset" -
-                                                                           j "$tests_at_once" --no -
-                                                                           tests = error-- timeout 300 --repeat until -
-                                                                                               pass : 2 --output -
-                                                                                               junit
-                                                                                               "$report"
-                                                                                               "${@:2}" 2 > & 1 |
-                                                                                       tee "$output" ||
-                                                                                   ok = $
-            ? count_report "$report" sed -
-                      nE 's/.*Test +#[0-9]+: ([^ ]+) .*\*\*\*(Failed|Timeout|Exception).*/\1/p' "$output" |
-                  sort - u > "$logs/$step.tried_twice" return "$ok" }
-
-#JUnit's <testsuite> names all tests, the failed, the skipped and the disabled; the latter two did not run.
-                  count_report(){local head total failed skipped disabled head = $(sed - n '/<testsuite /,/>/p' "$1" |
-                                                                                   tr '\n\t' '  ')
-                                     attribute(){sed - E "s/.* $1=\"([0-9]+)\".*/\1/" < < < "$head";
-}
-total = $(attribute tests) failed = $(attribute failures) skipped = $(attribute skipped) disabled =
-    $(attribute disabled) counted $((total - failed - skipped - disabled)) "$failed" $((skipped + disabled))
+# test_preset NAME [OPTION...]: runs ctest and counts its tests. Some of them hold bounds in time, which a machine that
+# stands still for a second breaks: such a test has a second try, and is named in the summary if it needed it.
+test_preset() {
+    local preset=$1 report=$root/build/$1/tests.xml output=$logs/$step.ctest ok=0
+    rm -f "$report"
+    "${launcher[@]}" ctest --preset "$preset" -j "$tests_at_once" --no-tests=error --timeout 300 \
+        --repeat until-pass:2 --output-junit "$report" "${@:2}" 2>&1 | tee "$output" || ok=$?
+    count_report "$report"
+    sed -nE 's/.*Test +#[0-9]+: ([^ ]+) .*\*\*\*(Failed|Timeout|Exception).*/\1/p' "$output" |
+        sort -u >"$logs/$step.tried_twice"
+    return "$ok"
 }
 
-#show_failures LOG : what was expected and what a sanitizer found, then the end of the log.
-show_failures(){grep - E - A 5 ': Failure$|ERROR: [A-Za-z]+Sanitizer|WARNING: ThreadSanitizer|runtime error:' "$1" |
-                    cut - c1 - 240 | head - n 60 ||
-                true tail - n 30 "$1"}
+# JUnit's <testsuite> names all tests, the failed, the skipped and the disabled; the latter two did not run.
+count_report() {
+    local head total failed skipped disabled
+    head=$(sed -n '/<testsuite /,/>/p' "$1" | tr '\n\t' '  ')
+    attribute() { sed -E "s/.* $1=\"([0-9]+)\".*/\1/" <<<"$head"; }
+    total=$(attribute tests) failed=$(attribute failures)
+    skipped=$(attribute skipped) disabled=$(attribute disabled)
+    counted $((total - failed - skipped - disabled)) "$failed" $((skipped + disabled))
+}
 
-step_format(){python3 scripts / format_test.py python3 scripts / format.py-- check}
+# show_failures LOG: what was expected and what a sanitizer found, then the end of the log.
+show_failures() {
+    grep -E -A 5 ': Failure$|ERROR: [A-Za-z]+Sanitizer|WARNING: ThreadSanitizer|runtime error:' "$1" | cut -c1-240 |
+        head -n 60 || true
+    tail -n 30 "$1"
+}
 
-step_sources(){python3 scripts / check_sources_test.py python3 scripts / check_sources.py python3 scripts /
-               mutate_test.py python3 scripts / mutate.py-- check python3 bench / stage_plot_test.py python3 bench /
-               post_plot_test.py}
+step_format() {
+    python3 scripts/format_test.py
+    python3 scripts/format.py --check
+}
 
-step_release(){build_preset release - DACCEL_BUILD_TESTS = ON - DACCEL_BUILD_BENCH = ON test_preset release-- label -
-                                                                                     exclude softnic - programs}
-#One after another : each of these tests is two processes that spin.
-step_softnic(){build_preset release - DACCEL_BUILD_TESTS = ON tests_at_once = 1 test_preset release-- label -
-                                                                              regex softnic - programs}
+step_sources() {
+    python3 scripts/check_sources_test.py
+    python3 scripts/check_sources.py
+    python3 scripts/mutate_test.py
+    python3 scripts/mutate.py --check
+    python3 bench/stage_plot_test.py
+    python3 bench/post_plot_test.py
+}
 
-#All files take longer than the rest of the checks allow..ci / tidy - clean names those that were clean, with their
-#checksums : each run checks the others, which are new or have changed. `ACCEL_TIDY = all` checks all : once a week,
-#because a header may have changed. `note_clean_files` writes the list anew.
+step_release() {
+    build_preset release -DACCEL_BUILD_TESTS=ON -DACCEL_BUILD_BENCH=ON
+    test_preset release --label-exclude softnic-programs
+}
+
+# One after another: each of these tests is two processes that spin.
+step_softnic() {
+    build_preset release -DACCEL_BUILD_TESTS=ON
+    tests_at_once=1 test_preset release --label-regex softnic-programs
+}
+
+# All files take longer than the rest of the checks allow. .ci/tidy-clean names those that were clean, with their
+# checksums: each run checks the others, which are new or have changed. `ACCEL_TIDY=all` checks all: once a week,
+# because a header may have changed. `note_clean_files` writes the list anew.
 files_to_tidy() {
-    python3 - c 'import json, sys; print(*sorted({c["file"] for c in json.load(sys.stdin)}), sep="\n")' <
-            build / clang / compile_commands.json |
-        grep - E "^$root/(src|tools|examples)/" |
-        grep - vE "/(tests|fuzz)/|\.cu$" > "$logs/tidy.all" if[[${ACCEL_TIDY : -} == all]];
-    then cat "$logs/tidy.all" return fi {
-        sha256sum - c.ci / tidy - clean 2 > / dev / null || true;
-    }
-    | sed - n "s|^\(.*\): OK$|$root/\1|p" > "$logs/tidy.clean" grep - vxFf
-                                                "$logs/tidy.clean"
-                                                "$logs/tidy.all" ||
-        true
+    python3 -c 'import json, sys; print(*sorted({c["file"] for c in json.load(sys.stdin)}), sep="\n")' \
+        <build/clang/compile_commands.json |
+        grep -E "^$root/(src|tools|examples)/" | grep -vE "/(tests|fuzz)/|\.cu$" >"$logs/tidy.all"
+    if [[ ${ACCEL_TIDY:-} == all ]]; then
+        cat "$logs/tidy.all"
+        return
+    fi
+    { sha256sum -c .ci/tidy-clean 2>/dev/null || true; } | sed -n "s|^\(.*\): OK$|$root/\1|p" >"$logs/tidy.clean"
+    grep -vxFf "$logs/tidy.clean" "$logs/tidy.all" || true
 }
 
-note_clean_files() {
-    sed "s|^$root/||"
-        "$logs/tidy.all" |
-        xargs sha256sum >.ci / tidy - clean;
-}
+note_clean_files() { sed "s|^$root/||" "$logs/tidy.all" | xargs sha256sum >.ci/tidy-clean; }
 
-#Reads compile commands of clang, and builds nothing; what is generated is not checked.
+# Reads compile commands of clang, and builds nothing; what is generated is not checked.
 step_tidy() {
-    cmake-- preset clang > / dev / null files_to_tidy >
-        "$logs/tidy.files" echo "clang-tidy: $(wc -l <" $logs / tidy.files ") of $(wc -l <" $logs /
-                tidy.all ") files" xargs -
-            r - a "$logs/tidy.files" - P "$CMAKE_BUILD_PARALLEL_LEVEL" - n 2 clang - tidy -
-            p build / clang-- quiet-- warnings - as - errors = '*' if[[${ACCEL_TIDY : -} == all]];
-    then note_clean_files;
+    cmake --preset clang >/dev/null
+    files_to_tidy >"$logs/tidy.files"
+    echo "clang-tidy: $(wc -l <"$logs/tidy.files") of $(wc -l <"$logs/tidy.all") files"
+    xargs -r -a "$logs/tidy.files" -P "$CMAKE_BUILD_PARALLEL_LEVEL" -n 2 clang-tidy -p build/clang --quiet \
+        --warnings-as-errors='*'
+    if [[ ${ACCEL_TIDY:-} == all ]]; then note_clean_files; fi
+}
+
+# A sanitized softnic cannot be preloaded: sanitized programs run on the release build's.
+release_softnic=build/release/bin/softnic
+build_release_softnic() {
+    cmake --preset release -DACCEL_BUILD_TESTS=ON -DACCEL_BUILD_BENCH=ON
+    cmake --build build/release --target softnic_cli "$@"
+}
+
+step_asan() {
+    build_release_softnic
+    build_preset asan "-DACCEL_TEST_NIC=$root/$release_softnic"
+    tests_at_once=$sanitized_tests_at_once UBSAN_OPTIONS=print_stacktrace=1 test_preset asan
+}
+
+# One end of gcc's optimised build, the other of clang's with assertions, and the reverse.
+step_interop() {
+    build_release_softnic conformance_tests conformance_peer
+    build_preset asan "-DACCEL_TEST_NIC=$root/$release_softnic"
+    local suites='conformance\.(rdma|tcp|zmq)\.(death|reconnect)$'
+    ACCEL_TEST_PEER=$root/build/asan/bin/conformance_peer test_preset release --tests-regex "$suites"
+    ACCEL_TEST_PEER=$root/build/release/bin/conformance_peer test_preset asan --tests-regex "$suites"
+}
+
+step_tsan() {
+    build_release_softnic
+    build_preset tsan "-DACCEL_TEST_NIC=$root/$release_softnic"
+    # Older ThreadSanitizers do not start where more than 28 bits of an address are random.
+    if (($(</proc/sys/vm/mmap_rnd_bits) > 28)); then launcher=(setarch -R); fi
+    tests_at_once=$sanitized_tests_at_once test_preset tsan
+}
+
+step_fuzz() {
+    build_preset fuzz
+    mkdir -p build/fuzz/found
+    local targets ok=0
+    mapfile -t targets < <(find build/fuzz/bin -name 'fuzz_*' -type f -executable -printf '%f\n' | sort)
+    ((${#targets[@]})) || { echo "no fuzz targets"; return 1; }
+    export -f fuzz_one
+    export fuzz_seconds
+    printf '%s\n' "${targets[@]}" | xargs -P "$CMAKE_BUILD_PARALLEL_LEVEL" -I{} bash -c 'fuzz_one {}' || ok=$?
+    counted "$(find build/fuzz/found -name '*.passed' | wc -l)" "$(find build/fuzz/found -name '*.failed' | wc -l)" 0
+    return "$ok"
+}
+
+# fuzz_one fuzz_SUBJECT: from its committed corpus; new inputs and crashes stay in build/fuzz/found.
+fuzz_one() {
+    local found=build/fuzz/found/$1 corpus
+    corpus=$(find tests/fuzz/corpus tools/softnic/fuzz/corpus -maxdepth 1 -name "${1#fuzz_}")
+    rm -rf "$found" "$found".passed "$found".failed
+    mkdir -p "$found"
+    if timeout "$((fuzz_seconds + 120))" "build/fuzz/bin/$1" -max_total_time="$fuzz_seconds" -timeout=10 \
+        -rss_limit_mb=2048 -print_final_stats=1 \
+        -artifact_prefix="$found." "$found" "$corpus" >"$found.log" 2>&1; then
+        grep -E 'stat::number_of_executed_units|cov:' "$found.log" | tail -n 2 | sed "s/^/$1: /"
+        touch "$found.passed"
+    else
+        tail -n 40 "$found.log"
+        touch "$found.failed"
+        return 1
     fi
 }
 
-#A sanitized softnic cannot be preloaded : sanitized programs run on the release build's.
-release_softnic =
-    build / release / bin /
-    softnic build_release_softnic(){cmake-- preset release - DACCEL_BUILD_TESTS =
-                                        ON - DACCEL_BUILD_BENCH =
-                                            ON cmake-- build build / release-- target softnic_cli "$@"}
-
-    step_asan(){build_release_softnic build_preset asan "-DACCEL_TEST_NIC=$root/$release_softnic" tests_at_once =
-                    $sanitized_tests_at_once UBSAN_OPTIONS = print_stacktrace = 1 test_preset asan}
-#One end of gcc 's optimised build, the other of clang' s with assertions, and the reverse.
-    step_interop(){build_release_softnic conformance_tests conformance_peer build_preset asan
-                   "-DACCEL_TEST_NIC=$root/$release_softnic" local suites =
-                       'conformance\.(rdma|tcp|zmq)\.(death|reconnect)$' ACCEL_TEST_PEER =
-                           $root / build / asan / bin / conformance_peer test_preset release-- tests - regex
-                           "$suites" ACCEL_TEST_PEER =
-                               $root / build / release / bin / conformance_peer test_preset asan-- tests - regex
-                               "$suites"}
-
-    step_tsan() {
-    build_release_softnic build_preset tsan "-DACCEL_TEST_NIC=$root/$release_softnic"
-#Older ThreadSanitizers do not start where more than 28 bits of an address are random.
-        if (($(< / proc / sys / vm / mmap_rnd_bits) > 28));
-    then launcher = (setarch - R);
-    fi tests_at_once = $sanitized_tests_at_once test_preset tsan
+step_install() {
+    bash tests/install/run.sh
+    counted "$(grep -c '^ok: ' "$logs/install.log")" 0 0
 }
 
-step_fuzz(){build_preset fuzz mkdir - p build / fuzz / found local targets ok =
-                0 mapfile - t targets < <
-                    (find build / fuzz / bin - name 'fuzz_*' - type f - executable - printf '%f\n' | sort)((
-                        $ { #targets[@] })) ||
-                {echo "no fuzz targets";
-return 1;
-}
-export - f fuzz_one export fuzz_seconds printf '%s\n' "${targets[@]}" | xargs - P "$CMAKE_BUILD_PARALLEL_LEVEL" - I {}
-bash - c 'fuzz_one {}' || ok = $ ? counted
-    "$(find build/fuzz/found -name '*.passed' | wc -l)"
-    "$(find build/fuzz/found -name '*.failed' | wc -l)" 0 return "$ok"
+step_manual() {
+    mkdir -p build/manual
+    doxygen docs/Doxyfile
 }
 
-#fuzz_one fuzz_SUBJECT : from its committed corpus; new inputs and crashes stay in build / fuzz / found.
-fuzz_one() {
-    local found =
-        build / fuzz / found / $1 corpus corpus =
-            $(find tests / fuzz / corpus tools / softnic / fuzz / corpus - maxdepth 1 - name "${1#fuzz_}") rm -
-            rf
-            "$found"
-            "$found".passed "$found".failed mkdir -
-            p "$found" if timeout
-            "$((fuzz_seconds + 120))"
-            "build/fuzz/bin/$1" -
-            max_total_time = "$fuzz_seconds" - timeout = 10 - rss_limit_mb = 2048 - print_final_stats =
-                                                                                 1 - artifact_prefix =
-                                                                                     "$found."
-                                                                                     "$found"
-                                                                                     "$corpus" > "$found.log" 2 > &1;
-    then grep - E 'stat::number_of_executed_units|cov:' "$found.log" | tail - n 2 |
-        sed "s/^/$1: /" touch "$found.passed" else tail - n 40 "$found.log" touch "$found.failed" return 1 fi
+step_demo() {
+    build_release_softnic digits_demo accel_doctor
+    timeout 300 build/release/bin/digits_demo --json "$logs/demo.json"
+    timeout 60 build/release/bin/accel_doctor --json | python3 -m json.tool
+    python3 scripts/check_demo.py "$logs/demo.json"
+    timeout 120 $release_softnic run -- build/release/bin/digits_demo --only rdma,local,tcp,zmq \
+        --json "$logs/demo-softnic.json"
+    python3 scripts/check_demo.py "$logs/demo-softnic.json" --softnic
 }
 
-step_install(){bash tests / install / run.sh counted "$(grep -c '^ok: ' " $logs / install.log ")" 0 0}
-
-step_manual(){mkdir - p build / manual doxygen docs / Doxyfile}
-
-step_demo(){build_release_softnic digits_demo accel_doctor timeout 300 build / release / bin /
-                    digits_demo-- json "$logs/demo.json" timeout 60 build / release / bin / accel_doctor-- json |
-                python3 - m json.tool python3 scripts /
-                              check_demo.py "$logs/demo.json" timeout 120 $release_softnic run-- build / release / bin /
-                              digits_demo-- only rdma,
-            local, tcp,
-            zmq-- json "$logs/demo-softnic.json" python3 scripts / check_demo.py "$logs/demo-softnic.json" --softnic}
-
-gpu_build = build / gpu configure_gpu(){
-    cmake - S.- B $gpu_build - G Ninja - DCMAKE_BUILD_TYPE = Release - DACCEL_CUDA = ON - DACCEL_TEST_GPU =
-    cuda : 0 - DCMAKE_CUDA_ARCHITECTURES = native "$@"
+gpu_build=build/gpu
+configure_gpu() {
+    cmake -S . -B $gpu_build -G Ninja -DCMAKE_BUILD_TYPE=Release -DACCEL_CUDA=ON -DACCEL_TEST_GPU=cuda:0 \
+        -DCMAKE_CUDA_ARCHITECTURES=native "$@"
 }
 
-            gpu_tests = (library_gpu gpu_paths on_gpu 'conformance\.gdr' digits_gpu 'softnic\.gpu' gpu_service
-                             kernel_client_gpu gpu_resident recorded send_scopes_gpu proxy_gpu example_gpu)
-#Tests that share a GPU share its time : few at once, or their bounds break.
-                step_gpu(){configure_gpu cmake-- build $gpu_build local report =
-                               $root / $gpu_build /
-                               tests.xml status = 0 ctest-- test - dir $gpu_build - j 2 --no -
-                                                  tests = error-- timeout 300 --repeat until -
-                                                              pass : 2 --output - junit "$report" --tests -
-                                                              regex "$(IFS='|' && echo " ${gpu_tests[*]} ")" --label -
-                                                              exclude leak ||
-                                                          status = $
-                           ? count_report "$report" return "$status" }
+gpu_tests=(library_gpu gpu_paths on_gpu 'conformance\.gdr' digits_gpu 'softnic\.gpu' gpu_service kernel_client_gpu
+    gpu_resident recorded send_scopes_gpu proxy_gpu example_gpu)
 
-                           step_gpucheck() {
+# Tests that share a GPU share its time: few at once, or their bounds break.
+step_gpu() {
+    configure_gpu
+    cmake --build $gpu_build
+    local report=$root/$gpu_build/tests.xml status=0
+    ctest --test-dir $gpu_build -j 2 --no-tests=error --timeout 300 --repeat until-pass:2 --output-junit "$report" \
+        --tests-regex "$(IFS='|' && echo "${gpu_tests[*]}")" --label-exclude leak || status=$?
+    count_report "$report"
+    return "$status"
+}
+
+step_gpucheck() {
     local tool check='compute-sanitizer --error-exitcode 9 --tool' failed=0
-    for tool in memcheck racecheck initcheck;
-    do
-        timeout 300 $check $tool $gpu_build / bin / digits_gpu_tests-- gtest_filter =
-            '*alignment*:*refuses*:*survives*:*scratch*' || failed =
-                1 timeout 300 $check $tool $gpu_build / bin / send_scopes_gpu_tests || failed =
-                    1 done ACCEL_TEST_MEMORY =
-                        cuda : 0 timeout 300 $check memcheck $gpu_build / bin / conformance_tests-- gtest_filter =
-                            'backends/sizes.*/tcp:backends/random_calls.*/local:backends/deadlines.*/tcp' || failed =
-                                1 return "$failed"
+    for tool in memcheck racecheck initcheck; do
+        timeout 300 $check $tool $gpu_build/bin/digits_gpu_tests \
+            --gtest_filter='*alignment*:*refuses*:*survives*:*scratch*' || failed=1
+        timeout 300 $check $tool $gpu_build/bin/send_scopes_gpu_tests || failed=1
+    done
+    ACCEL_TEST_MEMORY=cuda:0 timeout 300 $check memcheck $gpu_build/bin/conformance_tests \
+        --gtest_filter='backends/sizes.*/tcp:backends/random_calls.*/local:backends/deadlines.*/tcp' || failed=1
+    return "$failed"
 }
 
-step_gpudemo(){
-    timeout 200 $gpu_build / bin / softnic run-- mode spin-- $gpu_build / bin /
-    digits_demo-- memory cuda :
-        0 --json "$logs/gpudemo.json" python3 scripts / check_demo.py "$logs/gpudemo.json" --softnic
+step_gpudemo() {
+    timeout 200 $gpu_build/bin/softnic run --mode spin -- $gpu_build/bin/digits_demo --memory cuda:0 \
+        --json "$logs/gpudemo.json"
+    python3 scripts/check_demo.py "$logs/gpudemo.json" --softnic
 }
-#find_torch : options of a build with LibTorch, where there is one, in the array `torch`.
+
+# find_torch: options of a build with LibTorch, where there is one, in the array `torch`.
 find_torch() {
-    local folder = $ {
-    ACCEL_TORCH:
-        -
-    }
-    if
-        [[-z $folder]];
-    then folder =
-        $(python3 - c "import importlib.util as i; print(i.find_spec('torch').submodule_search_locations[0])" 2 >
-          / dev / null) ||
-        folder = fi if[[-n $folder]];
-    then torch = (-DACCEL_EXAMPLES_TORCH = ON "-DACCEL_TORCH=$folder") else say
-        "no PyTorch: the digits network only (ACCEL_TORCH names its folder)" fi
+    local folder=${ACCEL_TORCH:-}
+    if [[ -z $folder ]]; then
+        folder=$(python3 -c "import importlib.util as i; print(i.find_spec('torch').submodule_search_locations[0])" \
+            2>/dev/null) || folder=
+    fi
+    if [[ -n $folder ]]; then
+        torch=(-DACCEL_EXAMPLES_TORCH=ON "-DACCEL_TORCH=$folder")
+    else
+        say "no PyTorch: the digits network only (ACCEL_TORCH names its folder)"
+    fi
 }
 
-#The RDMA device is emulated : what is measured is what the library and the \
-    GPU do around it.With `girondi` first : only
-#what posting costs, from the GPU and from the CPU; with `turns`: only how long a service takes from a request to the
-#doorbell of its answer; with `inference`: only where the time of an inference goes, with
-#networks of LibTorch's where python3 has PyTorch, or ACCEL_TORCH names its folder.
+# The RDMA device is emulated: what is measured is what the library and the GPU do around it. With `girondi` first: only
+# what posting costs, from the GPU and from the CPU; with `turns`: only how long a service takes from a request to the
+# doorbell of its answer; with `inference`: only where the time of an inference goes, with networks of LibTorch's where
+# python3 has PyTorch, or ACCEL_TORCH names its folder.
 run_gpu_bench() {
-    cd "$root" || return local program = gpu_bench plot = bench / stage_plot.py torch = () if[[${1 : -} == girondi]];
-    then shift program = gpu_post_bench plot = bench / post_plot.py elif[[${1 : -} == turns]];
-    then shift program = gpu_turn_bench plot = "" elif[[${1 : -} == inference]];
-    then shift program = inference_bench find_torch fi local json = build / gpu - bench / $ {
-        program  //_/-}.json status=0
-                mkdir -
-            p build / gpu - bench "$logs" say "building (log: $logs/gpu-bench.log)" {
-            configure_gpu "${torch[@]}" && cmake-- build $gpu_build-- target $program softnic_cli;
-        }
-        > "$logs/gpu-bench.log" 2 > &1 ||
-            {tail - n 40 "$logs/gpu-bench.log" > & 2 end_with
-             "the build failed; its whole log is $logs/gpu-bench.log"} rm -
-                f "$json" $gpu_build / bin /
-                    softnic run-- mode spin-- "$gpu_build/bin/$program" --json
-                    "$json"
-                    "$@" ||
-            status =
-            $ ?
-#What could be measured is drawn, whatever else went wrong.
-              if[[-e $json && -n $plot]];
-        then python3
-                "$plot"
-                "$json" build /
-                gpu -
-            bench;
-        fi return "$status"
+    cd "$root" || return
+    local program=gpu_bench plot=bench/stage_plot.py torch=()
+    if [[ ${1:-} == girondi ]]; then
+        shift
+        program=gpu_post_bench plot=bench/post_plot.py
+    elif [[ ${1:-} == turns ]]; then
+        shift
+        program=gpu_turn_bench plot=""
+    elif [[ ${1:-} == inference ]]; then
+        shift
+        program=inference_bench
+        find_torch
+    fi
+    local json=build/gpu-bench/${program//_/-}.json status=0
+    mkdir -p build/gpu-bench "$logs"
+    say "building (log: $logs/gpu-bench.log)"
+    { configure_gpu "${torch[@]}" && cmake --build $gpu_build --target $program softnic_cli; } \
+        >"$logs/gpu-bench.log" 2>&1 || {
+        tail -n 40 "$logs/gpu-bench.log" >&2
+        end_with "the build failed; its whole log is $logs/gpu-bench.log"
     }
+    rm -f "$json"
+    $gpu_build/bin/softnic run --mode spin -- "$gpu_build/bin/$program" --json "$json" "$@" || status=$?
+    # What could be measured is drawn, whatever else went wrong.
+    if [[ -e $json && -n $plot ]]; then python3 "$plot" "$json" build/gpu-bench; fi
+    return "$status"
+}
 
-#Without a virtual machine it is skipped, but not where all has to run.
-    step_rxe() {
-        local vm = tools / rxe - vm / rxe - vm results =
-                       $root / build / rxe status = 0 $vm prepare 2 > & 1 | tee "$logs/rxe.prepare" || status = $
-            ? if ((status == 77)) && [[-z ${CI : -} ${ACCEL_REQUIRE_RXE : -}]];
-        then sed 's/^rxe-vm: //' "$logs/rxe.prepare" > "$logs/rxe.skipped" counted 0 0 1 return fi((status == 0)) ||
-            return "$status" python3 tools / rxe - vm / selftest.py -
-                   v counted "$(grep -c ' \.\.\. ok$' " $logs / rxe.log ")" 0 0
+# Without a virtual machine it is skipped, but not where all has to run.
+step_rxe() {
+    local vm=tools/rxe-vm/rxe-vm results=$root/build/rxe status=0
+    $vm prepare 2>&1 | tee "$logs/rxe.prepare" || status=$?
+    if ((status == 77)) && [[ -z ${CI:-}${ACCEL_REQUIRE_RXE:-} ]]; then
+        sed 's/^rxe-vm: //' "$logs/rxe.prepare" >"$logs/rxe.skipped"
+        counted 0 0 1
+        return
+    fi
+    ((status == 0)) || return "$status"
+    python3 tools/rxe-vm/selftest.py -v
+    counted "$(grep -c ' \.\.\. ok$' "$logs/rxe.log")" 0 0
 
-                                                                cmake-- preset release -
-                   DACCEL_BUILD_TESTS =
-            ON - DACCEL_BUILD_BENCH =
-                ON cmake-- build build / release-- target rdma_tests service_tests conformance_tests conformance_peer
-                                             accel_bench accel_keys accel_doctor rm -
-                    rf "$results" $vm run-- memory 4096 --timeout 1800 --results "$results" --bash tests / rxe /
-                        job.sh
-                        "$root/build/release/bin"
-                        "$results" ||
-                status =
-                    $ ? cat "$results/counts" >> "$logs/rxe.counts" || status = 1 cp
-                        "$results/tried_twice"
-                        "$logs/rxe.tried_twice" return "$status"
-    }
+    cmake --preset release -DACCEL_BUILD_TESTS=ON -DACCEL_BUILD_BENCH=ON
+    cmake --build build/release --target rdma_tests service_tests conformance_tests conformance_peer accel_bench \
+        accel_keys accel_doctor
+    rm -rf "$results"
+    $vm run --memory 4096 --timeout 1800 --results "$results" -- bash tests/rxe/job.sh "$root/build/release/bin" \
+        "$results" || status=$?
+    cat "$results/counts" >>"$logs/rxe.counts" || status=1
+    cp "$results/tried_twice" "$logs/rxe.tried_twice"
+    return "$status"
+}
 
-#run_step : runs $step; sets passed, failed, skipped and seconds.
-    run_step() {
-        local log = $logs / $step.log status = 0 p f s passed = 0 failed = 0 skipped =
-                        0 rm - f "$logs/$step".{counts, tried_twice, skipped} SECONDS = 0
-#A process of its own : a function that is called in a condition would not stop at its first failure.
-            root = $root step = $step bash - euo pipefail - c '. "$root/scripts/test.sh"; "step_$step"' >
-                                    "$log" 2 > & 1 < / dev / null ||
-                                status =
-                                    $ ? seconds = $SECONDS if[[-e $logs / $step.counts]];
-        then while read - r p f s;
-        do
-            passed = $((passed + p)) failed = $((failed + f)) skipped =
-                $((skipped + s)) done < "$logs/$step.counts" elif ((status == 0));
-        then passed = 1 fi
-#A step may fail beside its tests, in its build for one.
-            if ((status != 0 && failed == 0));
-        then failed = 1;
-        fi
-    }
+# run_step: runs $step; sets passed, failed, skipped and seconds.
+run_step() {
+    local log=$logs/$step.log status=0 p f s
+    passed=0 failed=0 skipped=0
+    rm -f "$logs/$step".{counts,tried_twice,skipped}
+    SECONDS=0
+    # A process of its own: a function that is called in a condition would not stop at its first failure.
+    root=$root step=$step bash -euo pipefail -c '. "$root/scripts/test.sh"; "step_$step"' >"$log" 2>&1 </dev/null ||
+        status=$?
+    seconds=$SECONDS
+    if [[ -e $logs/$step.counts ]]; then
+        while read -r p f s; do
+            passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+        done <"$logs/$step.counts"
+    elif ((status == 0)); then
+        passed=1
+    fi
+    # A step may fail beside its tests, in its build for one.
+    if ((status != 0 && failed == 0)); then failed=1; fi
+}
 
-    run_tests() {
-        local steps = () table = () step number = 0 all_passed = 0 all_failed = 0 all_skipped =
-            0 local passed failed skipped seconds while (($ #));
-        do
+run_tests() {
+    local steps=() table=() step number=0 all_passed=0 all_failed=0 all_skipped=0
+    local passed failed skipped seconds
+    while (($#)); do
         case $1 in
             --quick) steps=(release) ;;
             --list)
@@ -354,31 +353,30 @@ run_gpu_bench() {
 
     case ${steps[*]} in
         gpu*) ;;  # such a machine may have no network: what is missing is said by the build
-        release | rxe) need_packages "${packages_for_tests[@]}" ;
-        ;
-        *) need_packages "${packages_to_check[@]}" ;
-        ;
-        esac if[[" ${steps[*]} " == *" rxe " * ]]; then
-#In a shell of its own, which may end : then the step says what is missing.
+        release | rxe) need_packages "${packages_for_tests[@]}" ;;
+        *) need_packages "${packages_to_check[@]}" ;;
+    esac
+    if [[ " ${steps[*]} " == *" rxe "* ]]; then
+        # In a shell of its own, which may end: then the step says what is missing.
         (need_packages "${packages_for_rxe[@]}") || say "going on without a virtual machine"
     fi
     cd "$root" || return
     mkdir -p "$logs"
 
-    for step in "${steps[@]}";
-        do
-            number=$((number + 1))
+    for step in "${steps[@]}"; do
+        number=$((number + 1))
         printf '[%d/%d] %-9s %s\n' "$number" "${#steps[@]}" "$step" "${step_about[$step]}"
         run_step
         table+=("$(printf '%-9s %6d passed %4d failed %4d skipped %6d s' \
             "$step" "$passed" "$failed" "$skipped" "$seconds")")
-        if ((failed));
-        then show_failures "$logs/$step.log" echo
-                           "      FAILED after $seconds s; the whole log is $logs/$step.log" else echo
-            "      ok after $seconds s" fi if[[-s $logs / $step.skipped]];
-        then echo "      skipped: $(<" $logs / $step.skipped ")";
-        fi if[[-s $logs / $step.tried_twice]];
-        then
+        if ((failed)); then
+            show_failures "$logs/$step.log"
+            echo "      FAILED after $seconds s; the whole log is $logs/$step.log"
+        else
+            echo "      ok after $seconds s"
+        fi
+        if [[ -s $logs/$step.skipped ]]; then echo "      skipped: $(<"$logs/$step.skipped")"; fi
+        if [[ -s $logs/$step.tried_twice ]]; then
             echo "      needed a second try: $(paste -sd' ' "$logs/$step.tried_twice")"
         fi
         all_passed=$((all_passed + passed)) all_failed=$((all_failed + failed)) all_skipped=$((all_skipped + skipped))
@@ -388,4 +386,4 @@ run_gpu_bench() {
     printf '%s\n' "${table[@]}"
     printf '\n%d passed, %d failed, %d skipped\n' "$all_passed" "$all_failed" "$all_skipped"
     ((all_failed == 0))
-    }
+}
