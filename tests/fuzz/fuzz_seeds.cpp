@@ -4,9 +4,11 @@
 #include "backends/zmq/description.hpp"
 #include "core/control/control_message.hpp"
 #include "core/control/data_preamble.hpp"
+#include "core/device_names.hpp"
 #include "core/protocol.hpp"
 #include "verbs/endpoint.hpp"
-#include "verbs/response_target.hpp"
+
+#include <accel_transport/device/detail/wire/response_target.hpp>
 
 #include <array>
 #include <cstdint>
@@ -261,13 +263,13 @@ void verbs_seeds(const seed_folder& to) {
     e.lid = 0;
     e.gid = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 1, 2, 3};
     to.add("ethernet", as_it_travels(e));
-    verbs::response_target_extension placed;
+    wire::response_target_extension placed;
     placed.value = {0x7f12'3456'7000, 65536, 0x4711, 0};
     bytes target;
     append(target, placed);
     to.add("response_target", target);
     bytes behind;
-    append(behind, verbs::extension_head{77, 13, 0});
+    append(behind, wire::extension_head{77, 13, 0});
     behind.resize(behind.size() + 16, 0x5a);
     append(behind, placed);
     to.add("response_target_behind_another", behind);
@@ -289,8 +291,8 @@ void arrival_seeds(const seed_folder& to) {
     append_all(request, announced);
     to.add("request", request);
     bytes placed{0};
-    append_all(placed, message(10, 80, sizeof(verbs::response_target_extension)));
-    verbs::response_target_extension place;
+    append_all(placed, message(10, 80, sizeof(wire::response_target_extension)));
+    wire::response_target_extension place;
     place.value = {0x7000, 80, 9, 0};
     append(placed, place);
     append_all(placed, announced);
