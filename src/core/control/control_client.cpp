@@ -4,13 +4,13 @@
 #include "core/control/client_connection.hpp"
 #include "core/event_signal.hpp"
 #include "core/net/socket.hpp"
+#include "core/thread.hpp"
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <list>
 #include <mutex>
-#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -44,7 +44,7 @@ class control_client::impl {
   public:
     /// Without a descriptor to wake it there is no thread, and `ask` fails.
     impl() {
-        if (wake_.open()) thread_ = std::thread([this] { run(); });
+        if (wake_.open()) thread_ = start_thread("accel-sessions", [this] { run(); });
     }
 
     ~impl() {

@@ -4,6 +4,7 @@
 #include "core/context_state.hpp"
 #include "core/log.hpp"
 #include "core/server/gpu_exchanges.hpp"
+#include "core/thread.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -81,7 +82,7 @@ std::size_t worker::progress() noexcept {
 // The thread.
 
 void worker::start() {
-    thread_ = std::thread([this] { run(); });
+    thread_ = start_thread("accel-worker", [this] { run(); });
 }
 
 void worker::run() noexcept {
