@@ -38,9 +38,7 @@ build_preset() {
 }
 
 launcher=()
-tests_at_once=$CMAKE_BUILD_PARALLEL_LEVEL
-# With sanitizers nothing is measured, and half of a test's time is waiting.
-sanitized_tests_at_once=$((2 * tests_at_once))
+tests_at_once=$((2 * CMAKE_BUILD_PARALLEL_LEVEL))  # half of a test's time is waiting
 
 # test_preset NAME [OPTION...]: runs ctest and counts its tests. Some of them hold bounds in time, which a machine that
 # stands still for a second breaks: such a test has a second try, and is named in the summary if it needed it.
@@ -134,7 +132,7 @@ build_release_softnic() {
 step_asan() {
     build_release_softnic
     build_preset asan "-DACCEL_TEST_NIC=$root/$release_softnic"
-    tests_at_once=$sanitized_tests_at_once UBSAN_OPTIONS=print_stacktrace=1 test_preset asan
+    UBSAN_OPTIONS=print_stacktrace=1 test_preset asan
 }
 
 # One end of gcc's optimised build, the other of clang's with assertions, and the reverse.
@@ -151,7 +149,7 @@ step_tsan() {
     build_preset tsan "-DACCEL_TEST_NIC=$root/$release_softnic"
     # Older ThreadSanitizers do not start where more than 28 bits of an address are random.
     if (($(</proc/sys/vm/mmap_rnd_bits) > 28)); then launcher=(setarch -R); fi
-    tests_at_once=$sanitized_tests_at_once test_preset tsan
+    test_preset tsan
 }
 
 step_fuzz() {
