@@ -298,10 +298,11 @@ result<server_options> apply_options(const std::vector<uri>& sources, server_opt
         for (const auto& [name, value] : source.options) {
             for (const auto& [other_name, other_value] : seen) {
                 if (other_name == name && other_value != value) {
-                    return error{status::invalid_argument, 0,
-                                 fmt::format("option {} is given as '{}' and as '{}'; options count for the whole "
-                                             "server, give it once",
-                                             name, other_value, value)};
+                    return error{
+                        status::invalid_argument, 0,
+                        fmt::format(
+                            "option {} is given as '{}' and as '{}'; options count for the whole server, give it once",
+                            name, other_value, value)};
                 }
             }
             seen.emplace_back(name, value);

@@ -301,10 +301,10 @@ result<control_message> decode_control(std::span<const std::byte> bytes) {
     message.request = in.number<std::uint64_t>();
     if (!in.good() || !ours) return error{status::protocol_error, 0, "it is not a control message of accel_transport"};
     if (version != control_version)
-        return error{status::version_mismatch, 0,
-                     fmt::format("it has control message version {}, and this end speaks version {}; update the "
-                                 "older end",
-                                 version, control_version)};
+        return error{
+            status::version_mismatch, 0,
+            fmt::format("it has control message version {}, and this end speaks version {}; update the older end",
+                        version, control_version)};
     switch (static_cast<kind>(what)) {
         case kind::hello:
             message.body = get_hello(in);
