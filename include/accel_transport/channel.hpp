@@ -68,10 +68,9 @@ struct channel_statistics {
 };
 
 /// The client's end of one connection to a server. Belongs to one thread at a time; move-only.
-/// A call goes begin → (write the request) → submit → poll or wait → (read the response) → release.
-/// begin, submit, cancel, poll and release neither block, allocate, lock nor log.
-/// In a child of fork() a parent's channel returns `invalid_state`, completes nothing and ends without
-/// effect.
+/// A call goes begin → (write the request) → submit → poll or wait → (read the response) → release. begin, submit,
+/// cancel, poll and release neither block, allocate, lock nor log.
+/// In a child of fork() a parent's channel returns `invalid_state`, completes nothing and ends without effect.
 class ACCEL_API channel {
   public:
     /// Connects to `scheme://host:port?key=value…` within `connect_timeout`. Keys are the fields of

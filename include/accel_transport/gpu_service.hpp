@@ -74,10 +74,9 @@ class ACCEL_API gpu_service {
 
     /// `take` and `wait` say `closed` from about now on. Does not wait.
     void request_stop() noexcept;
-    /// Requests the stop and sleeps until everything that was given to `stream` has ended; then ends all
-    /// sessions. `timed_out`: it still runs, and nothing has been ended; call it again. `unsupported`: a
-    /// kernel was compiled with other device headers than this library, and was refused; a line of the log
-    /// says so.
+    /// Requests the stop and sleeps until everything that was given to `stream` has ended; then ends all sessions.
+    /// `timed_out`: it still runs, and nothing has been ended; call it again. `unsupported`: a kernel was compiled with
+    /// other device headers than this library, and was refused; a line of the log says so.
     status stop(CUstream_st* stream, std::chrono::nanoseconds timeout);
     /// The same where no kernel uses the service any more.
     void stop();

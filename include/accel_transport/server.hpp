@@ -45,21 +45,18 @@ class ACCEL_API exchange {
     /// copy, and earlier spans of lent memory are void (docs/memory.md). Bytes of an untrusted peer. At least
     /// 8-byte aligned, but for a slice lent over `local`, which lies as its owner aligned it.
     [[nodiscard]] std::span<const std::byte> request() const noexcept;
-    /// Room for the response, to be written in place; its size is the most the client accepts. Over `local`,
-    /// likewise.
+    /// Room for the response, to be written in place; its size is the most the client accepts. Over `local`, likewise.
     [[nodiscard]] std::span<std::byte> response() const noexcept;
     [[nodiscard]] std::uint64_t trace_id() const noexcept;
     [[nodiscard]] std::uint64_t session_id() const noexcept;
     [[nodiscard]] std::string_view scheme() const noexcept;
-    /// Who calls: the client's public key ("ed25519:…"), or its certificate's first DNS name, else its common
-    /// name. Empty if the client was not authenticated: with `insecure`, and over `local`. Valid until the
-    /// answer.
+    /// Who calls: the client's public key ("ed25519:…"), or its certificate's first DNS name, else its common name.
+    /// Empty if the client was not authenticated: with `insecure`, and over `local`. Valid until the answer.
     [[nodiscard]] std::string_view peer() const noexcept;
     /// Time until the client gives up; zero once it has.
     [[nodiscard]] std::chrono::nanoseconds time_left() const noexcept;
-    /// On a GPU: the stream (a `cudaStream_t`) that brings the request and takes the response: give it the
-    /// kernels, and answer without waiting for them. The answer leaves when the stream has come that far.
-    /// Null on the host.
+    /// On a GPU: the stream (a `cudaStream_t`) that brings the request and takes the response: give it the kernels, and
+    /// answer without waiting for them. The answer leaves when the stream has come that far. Null on the host.
     [[nodiscard]] CUstream_st* stream() const noexcept;
     /// On a GPU: marks that this stage (preprocessing, then inference) begins at this point of the stream and
     /// ends at the next mark or the answer. Takes the time without waiting.
@@ -70,9 +67,8 @@ class ACCEL_API exchange {
     /// Answers with the first `length` bytes of `response()`. Any thread. `message_too_large` answers nothing
     /// and leaves the exchange open; any other result ends it. `peer_lost`: the client is gone.
     status reply(std::size_t length) noexcept;
-    /// Answers with `payload` from where it lies. `leases` is raised now, and lowered when the transport has
-    /// released it. `unsupported`: it is on a GPU, the handler's memory is not, and the transport cannot
-    /// read it there.
+    /// Answers with `payload` from where it lies. `leases` is raised now, and lowered when the transport has released
+    /// it. `unsupported`: it is on a GPU, the handler's memory is not, and the transport cannot read it there.
     status reply(slice payload, std::atomic<std::uint32_t>& leases) noexcept;
     /// Answers with a failure: a status other than ok, the handler's own code, and a short message.
     status fail(status reason, std::uint32_t code = 0, std::string_view message = {}) noexcept;
@@ -124,8 +120,7 @@ struct server_statistics {
 /// in a handler calls exec or _exit there.
 class ACCEL_API server {
   public:
-    /// Listens on every URI (`scheme://host:port?key=value…`; port 0: any free one) or on none of them.
-    /// May block.
+    /// Listens on every URI (`scheme://host:port?key=value…`; port 0: any free one) or on none of them. May block.
     [[nodiscard]] static result<server> listen(context& ctx, std::span<const std::string> uris, handler service,
                                                const server_options& options = {});
     [[nodiscard]] static result<server> listen(context& ctx, std::initializer_list<std::string_view> uris,

@@ -52,8 +52,7 @@ struct error {
 /// error. Internal.
 [[noreturn]] ACCEL_API void end_with(const error& failure) noexcept;
 
-/// A value or an `error`, and either becomes one by itself. Control path only; the data path returns `status`
-/// by value.
+/// A value or an `error`, and either becomes one by itself. Control path only; the data path returns `status` by value.
 template <class Value>
 class [[nodiscard]] result {
   public:

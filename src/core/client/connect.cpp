@@ -39,8 +39,8 @@ result<void> check_encryption(const connect_request& request) {
     const bool required = request.options.security.encrypt == encryption::required;
     if (named == nullptr || !required || !would_be_plain(request, *named)) return {};
     return error{status::unsupported, 0,
-                 fmt::format("{} cannot encrypt payloads, and encrypt=required asks for it; connect by tcp or "
-                             "zmq, or leave out encrypt=required",
+                 fmt::format("{} cannot encrypt payloads, and encrypt=required asks for it; connect by tcp or zmq, or "
+                             "leave out encrypt=required",
                              request.peer.scheme)};
 }
 
@@ -159,8 +159,8 @@ result<connect_request> prepare_connection(std::shared_ptr<context_state> contex
     if (!request) return request;
     if (request->options.memory != memory_kind::host()) {
         return error{status::invalid_argument, 0,
-                     "option memory is a gpu_channel's; a channel of the host has its slots there, and lends "
-                     "slices of a GPU's regions"};
+                     "option memory is a gpu_channel's; a channel of the host has its slots there, and lends slices of "
+                     "a GPU's regions"};
     }
     auto requests = slot_memory::create(request->options.slots, request->options.request_bytes);
     if (!requests) return requests.error();

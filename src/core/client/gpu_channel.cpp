@@ -121,15 +121,16 @@ result<gpu_channel> gpu_channel::connect(context& ctx, std::string_view uri, con
     if (!request) return request.error();
     core::backend* scheme = ctx.state()->find_backend(request->peer.scheme);
     if (scheme == nullptr || scheme->kernels() == nullptr) {
-        return error{status::invalid_argument, 0,
-                     fmt::format("{}:// has no channels for kernels; connect to gpu://, which reaches servers "
-                                 "on gpu, rdma and gdr",
-                                 request->peer.scheme)};
+        return error{
+            status::invalid_argument, 0,
+            fmt::format(
+                "{}:// has no channels for kernels; connect to gpu://, which reaches servers on gpu, rdma and gdr",
+                request->peer.scheme)};
     }
     if (request->options.reconnect) {
-        return error{status::invalid_argument, 0,
-                     "kernels cannot be connected again: without reconnect, close a lost gpu_channel and "
-                     "connect another"};
+        return error{
+            status::invalid_argument, 0,
+            "kernels cannot be connected again: without reconnect, close a lost gpu_channel and connect another"};
     }
     core::kernel_options kernels{request->context->gpus(), nullptr, 1, {}, request->options.call_timeout};
     kernels.limits = {request->options.slots, request->options.request_bytes, request->options.response_bytes};

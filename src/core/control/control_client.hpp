@@ -22,8 +22,7 @@ class control_client {
     control_client(const control_client&) = delete;
     control_client& operator=(const control_client&) = delete;
 
-    /// Opens a session by `deadline`; `watch` is ended when it dies. Refusals come back with the server's
-    /// sentence.
+    /// Opens a session by `deadline`; `watch` is ended when it dies. Refusals come back with the server's sentence.
     [[nodiscard]] result<session_grant> open_session(const std::string& host, std::uint16_t port,
                                                      std::shared_ptr<const security_identity> security,
                                                      const session_request& request,

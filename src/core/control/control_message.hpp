@@ -14,9 +14,8 @@
 #include <variant>
 #include <vector>
 
-/// Messages of the control plane (docs/protocol.md, section 4): little-endian, one frame each
-/// (control_stream.hpp). Every message starts with the same 16 bytes, whatever its version: u32 magic, u16
-/// version, u16 kind, u64 request.
+/// Messages of the control plane (docs/protocol.md, section 4): little-endian, one frame each (control_stream.hpp).
+/// Every message starts with the same 16 bytes, whatever its version: u32 magic, u16 version, u16 kind, u64 request.
 namespace accel::core {
 
 inline constexpr std::uint16_t control_version = 1;
@@ -74,8 +73,7 @@ struct control_message {
 /// Longer texts are cut; durations are brought into the range that `decode_control` accepts.
 [[nodiscard]] std::vector<std::byte> encode_control(const control_message& message);
 
-/// Checks every byte. `protocol_error` or `version_mismatch`, with a sentence, for what no correct peer
-/// sends.
+/// Checks every byte. `protocol_error` or `version_mismatch`, with a sentence, for what no correct peer sends.
 [[nodiscard]] result<control_message> decode_control(std::span<const std::byte> bytes);
 
 /// The request number of a message that could not be decoded, if it is a question (hello, query); else 0.

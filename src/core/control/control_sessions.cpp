@@ -166,8 +166,7 @@ void control_server::impl::welcome_client(server_connection& to, opened_session&
     if (grant.version < job.wish.version_min || grant.version > job.wish.version_max) {
         const error why{
             status::version_mismatch, 0,
-            fmt::format("this server speaks protocol versions {0} to {0}, the client {1} to {2}; update the "
-                        "older end",
+            fmt::format("this server speaks protocol versions {0} to {0}, the client {1} to {2}; update the older end",
                         grant.version, job.wish.version_min, job.wish.version_max)};
         log().limited(job.client.account()).warn("refused a session of {}: {}", job.client.text(), why.message);
         host_.close_session(session_id, status::closed);

@@ -113,8 +113,8 @@ result<void> server_core::add_listener(const uri& where) {
         return error{status::unsupported, 0, fmt::format("{}: {}", where.scheme, reason)};
     if (options_.security.encrypt == encryption::required && !added.scheme->encrypts()) {
         return error{status::unsupported, 0,
-                     fmt::format("{} cannot encrypt payloads, and encrypt=required asks for it; listen on tcp "
-                                 "or zmq, or leave out encrypt=required",
+                     fmt::format("{} cannot encrypt payloads, and encrypt=required asks for it; listen on tcp or zmq, "
+                                 "or leave out encrypt=required",
                                  where.scheme)};
     }
     if (for_kernels_ && added.scheme->kernels() == nullptr) {
@@ -122,10 +122,10 @@ result<void> server_core::add_listener(const uri& where) {
                      fmt::format("{}:// has no services on a GPU; listen on gpu://", where.scheme)};
     }
     if (added.scheme->fills_gpus() && gpu_ == nullptr) {
-        return error{status::invalid_argument, 0,
-                     fmt::format("{0}:// brings requests into GPU memory: give memory=cuda:0, or listen on "
-                                 "another scheme",
-                                 where.scheme)};
+        return error{
+            status::invalid_argument, 0,
+            fmt::format("{0}:// brings requests into GPU memory: give memory=cuda:0, or listen on another scheme",
+                        where.scheme)};
     }
     if (auto opened = for_kernels_ ? open_kernels(added) : open_pollers(added); !opened) return opened;
     return join_entrance(std::move(added));
