@@ -30,6 +30,7 @@ nic::nic(settings chosen, std::unique_ptr<fabric> joined) : state(std::move(chos
 /// A small message crosses in one call: doorbell, packet, acknowledgement, completion.
 bool nic::progress(std::uint64_t now_ns) {
     state.now = now_ns;
+    for (device_clock& clock : clocks_) clock.show(now_ns);
     bool moved = take_doorbells();
     for (int round = 0; round < rounds_per_progress; ++round) {
         bool again = run_queue_pairs();
@@ -177,6 +178,10 @@ uar_page& nic::add_uar(int command_file) {
 
 void nic::remove_uar(std::uint32_t number) {
     uars_.remove_if([number](const uar_page& page) { return page.number() == number; });
+}
+
+void nic::remove_clock(const device_clock& clock) {
+    clocks_.remove_if([&clock](const device_clock& each) { return &each == &clock; });
 }
 
 std::shared_ptr<completion_queue> nic::create_cq(completion_queue_options options) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "engine/device_clock.hpp"
 #include "engine/uar.hpp"
 #include "transport/hca.hpp"
 
@@ -35,6 +36,10 @@ class nic {
     uar_page& add_uar(int command_file);
     void remove_uar(std::uint32_t number);
 
+    /// A clock that shows the device's time until it is removed.
+    device_clock& add_clock(int command_file) { return clocks_.emplace_back(command_file); }
+    void remove_clock(const device_clock& clock);
+
     std::shared_ptr<completion_queue> create_cq(completion_queue_options options);
     void remove_cq(const completion_queue& cq);
     [[nodiscard]] const std::map<std::uint32_t, std::shared_ptr<completion_queue>>& cqs() const { return cqs_; }
@@ -68,9 +73,10 @@ class nic {
     void reset(queue_pair& qp);
 
     std::list<uar_page> uars_;
+    std::list<device_clock> clocks_;
     std::map<std::uint32_t, std::shared_ptr<completion_queue>> cqs_;
     std::uint32_t last_number_ = 0;
-    std::uint32_t last_uar_ = 1;
+    std::uint32_t last_uar_ = device_clock::pages_end;
     std::uint64_t reap_at_ = 0;
 };
 

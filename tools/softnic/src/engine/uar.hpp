@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "engine/command_page.hpp"
+
 #include <cstdint>
-#include <span>
 
 namespace accel::softnic {
 
 /// One page of doorbell registers, as the device sees it. The program maps the same page of the command file.
 class uar_page {
   public:
-    /// Maps page `number` of the command file, growing it. Throws std::system_error.
-    uar_page(int command_file, std::uint32_t number);
-    ~uar_page();
-    uar_page(uar_page&& other) noexcept;
-    uar_page& operator=(uar_page&&) = delete;
+    /// Throws std::system_error.
+    uar_page(int command_file, std::uint32_t number) : number_(number), page_(command_file, number) {}
 
     [[nodiscard]] std::uint32_t number() const { return number_; }
     /// Takes the send doorbells that rang since the last call; a register holds only the newest, as MMIO that
@@ -23,7 +21,7 @@ class uar_page {
     /// Would one of the two above be true?
     [[nodiscard]] bool rang() const;
 
-    static constexpr std::size_t bytes = 4096;
+    static constexpr std::size_t bytes = command_page::bytes;
     static constexpr std::uint32_t arm_offset = 0x20;
     static constexpr std::uint32_t send_offsets[]{0x800, 0x900, 0xa00, 0xb00};
 
@@ -31,7 +29,7 @@ class uar_page {
     [[nodiscard]] bool take(std::uint32_t offset);
 
     std::uint32_t number_;
-    std::byte* registers_ = nullptr;
+    command_page page_;
 };
 
 }  // namespace accel::softnic

@@ -55,10 +55,22 @@ int patch_by_path(int result, const char* path, Stat* status) {
     return result;
 }
 
+bool is_file_without_name(mode_t mode, std::uint64_t links) {
+    return S_ISREG(mode) && links == 0;
+}
+template <class Stat>
+bool is_file_without_name(const Stat& status) {
+    return is_file_without_name(status.st_mode, status.st_nlink);
+}
+bool is_file_without_name(const struct statx& status) {
+    return is_file_without_name(status.stx_mode, status.stx_nlink);
+}
+
 template <class Stat>
 int patch_by_descriptor(int result, int descriptor, Stat* status) {
     if (result != 0) return result;
-    const int index = installation::get().device_of(descriptor);
+    int index = installation::get().device_of(descriptor);
+    if (index < 0 && is_file_without_name(*status)) index = installation::device_of_duplicate(descriptor);
     if (index >= 0) make_character_device(*status, index);
     return result;
 }
