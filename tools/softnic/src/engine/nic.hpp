@@ -57,6 +57,12 @@ class nic {
   private:
     [[nodiscard]] bool look_at_doorbells() const;
     bool take_doorbells();
+    bool take_send_doorbells(uar_page& page);
+    bool take_arm_doorbell(uar_page& page);
+    void look_at_named(const uar_page& page, std::uint32_t number);
+    void look_at(queue_pair& qp);
+    void look_at_some_arms();
+    [[nodiscard]] uar_page* find_uar(std::uint32_t number);
     bool run_queue_pairs();
     bool run(queue_pair& qp);
     bool run_error_state(queue_pair& qp);
@@ -75,6 +81,8 @@ class nic {
     std::list<uar_page> uars_;
     std::list<device_clock> clocks_;
     std::map<std::uint32_t, std::shared_ptr<completion_queue>> cqs_;
+    std::size_t arms_left_ = 0;     ///< completion queues to look at since an arm doorbell rang
+    std::uint32_t last_armed_ = 0;  ///< number of the one that was looked at last
     std::uint32_t last_number_ = 0;
     std::uint32_t last_uar_ = device_clock::pages_end;
     std::uint64_t reap_at_ = 0;
