@@ -10,7 +10,7 @@ declare -A step_about=(
     [format]="scripts/format.py finds nothing to change: layout, braces"
     [sources]="include rules, leftovers, paths of one machine, mutants that fit the tree"
     [release]="gcc, optimised, warnings are errors; all tests"
-    [softnic]="stock programs on softnic, the emulated mlx5 device: ibv_*, perftest, UCX; also with 1 % loss"
+    [softnic]="stock programs on softnic: ibv_*, perftest, UCX, wheels of NIXL and Mooncake; also with 1 % loss"
     [rxe]="on Soft-RoCE in a virtual machine: stock programs, rdma's tests, services by proxy, bare verbs beside rdma"
     [demo]="every image served over every transport, at least 97 % right; the doctor"
     [tidy]="clang-tidy finds nothing in files that have changed since they were clean (ACCEL_TIDY=all: in all)"
