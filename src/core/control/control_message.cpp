@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <initializer_list>
 #include <string_view>
 #include <type_traits>
 
@@ -30,6 +31,8 @@ enum class kind : std::uint16_t {
     offers = 5,
     heartbeat = 6,
     goodbye = 7,
+    find_target = 8,
+    target_found = 9,
 };
 
 class writer {
@@ -277,6 +280,30 @@ goodbye get_goodbye(reader& in) {
     return m;
 }
 
+kind put(writer& out, const find_target& m) {
+    out.text<std::uint8_t>(m.name, max_target_bytes);
+    return kind::find_target;
+}
+
+/// A name is compared, so no byte of it is replaced as in texts for people.
+find_target get_find_target(reader& in) {
+    const auto from = in.take(in.number<std::uint8_t>());
+    find_target m{{reinterpret_cast<const char*>(from.data()), from.size()}};
+    in.require(is_target_name(m.name));
+    return m;
+}
+
+kind put(writer& out, const target_found& m) {
+    out.number(m.number);
+    return kind::target_found;
+}
+
+target_found get_target_found(reader& in) {
+    target_found m{in.number<std::uint32_t>()};
+    in.require(m.number != 0);
+    return m;
+}
+
 }  // namespace
 
 std::vector<std::byte> encode_control(const control_message& message) {
@@ -327,6 +354,12 @@ result<control_message> decode_control(std::span<const std::byte> bytes) {
         case kind::goodbye:
             message.body = get_goodbye(in);
             break;
+        case kind::find_target:
+            message.body = get_find_target(in);
+            break;
+        case kind::target_found:
+            message.body = get_target_found(in);
+            break;
         default:
             return error{status::protocol_error, 0, fmt::format("it has the unknown kind {}", what)};
     }
@@ -338,24 +371,24 @@ result<control_message> decode_control(std::span<const std::byte> bytes) {
 
 namespace {
 
-/// The request number of bytes that begin like a message of one of two kinds; else 0.
-std::uint64_t request_of(std::span<const std::byte> bytes, kind one, kind other) noexcept {
+/// The request number of bytes that begin like a message of one of these kinds; else 0.
+std::uint64_t request_of(std::span<const std::byte> bytes, std::initializer_list<kind> kinds) noexcept {
     reader in{bytes};
     const bool ours = in.number<std::uint32_t>() == magic;
     static_cast<void>(in.number<std::uint16_t>());
     const auto what = static_cast<kind>(in.number<std::uint16_t>());
     const auto request = in.number<std::uint64_t>();
-    return in.good() && ours && (what == one || what == other) ? request : 0;
+    return in.good() && ours && std::ranges::find(kinds, what) != kinds.end() ? request : 0;
 }
 
 }  // namespace
 
 std::uint64_t question_of_malformed(std::span<const std::byte> bytes) noexcept {
-    return request_of(bytes, kind::hello, kind::query);
+    return request_of(bytes, {kind::hello, kind::query, kind::find_target});
 }
 
 std::uint64_t answer_of_malformed(std::span<const std::byte> bytes) noexcept {
-    return request_of(bytes, kind::welcome, kind::offers);
+    return request_of(bytes, {kind::welcome, kind::offers, kind::target_found});
 }
 
 boot_identity read_boot_identity() {
