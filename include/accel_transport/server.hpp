@@ -5,6 +5,7 @@
 #include <accel_transport/context.hpp>
 #include <accel_transport/options.hpp>
 #include <accel_transport/status.hpp>
+#include <accel_transport/target.hpp>
 #include <accel_transport/timeline.hpp>
 
 #include <atomic>
@@ -99,6 +100,18 @@ class stage_timer {
 /// Called on a worker's thread, once for each request, in order of arrival. Must not throw.
 using handler = std::function<void(exchange)>;
 
+/// A handler for the requests that name it as their target.
+struct named_handler {
+    std::string name;  ///< 1 to 64 printable characters, no blanks
+    handler service;
+};
+
+/// The handlers of a server with targets. A request that names none of them is answered with `not_found`.
+struct service_table {
+    std::vector<named_handler> named;  ///< at most `max_targets`
+    handler unnamed = {};              ///< for requests without a target; left out: they get `not_found`
+};
+
 /// Counters of a server since it was made.
 struct server_statistics {
     std::uint32_t sessions = 0;  ///< open now
@@ -109,13 +122,14 @@ struct server_statistics {
     std::uint64_t replies = 0;              ///< answers delivered
     std::uint64_t expired = 0;              ///< requests too late on arrival, or when a stream was free
     std::uint64_t overloaded = 0;           ///< requests refused by `max_exchanges`
+    std::uint64_t not_found = 0;            ///< requests for targets that the server lacks
     std::size_t memory_bytes = 0;           ///< slots of all sessions now
     std::size_t gpu_memory_bytes = 0;       ///< of it, and of the handler's slots, on the GPU now
     std::chrono::nanoseconds cpu_user{};    ///< of the workers' threads
     std::chrono::nanoseconds cpu_kernel{};  ///< of the workers' threads
 };
 
-/// Serves one handler on any number of URIs. Move-only; its methods may be called from any thread.
+/// Serves one handler, or several by name, on any number of URIs. Move-only; its methods may be called from any thread.
 /// A child of fork() has a copy without threads, which serves nothing and ends without effect; a child forked
 /// in a handler calls exec or _exit there.
 class ACCEL_API server {
@@ -125,6 +139,11 @@ class ACCEL_API server {
                                                const server_options& options = {});
     [[nodiscard]] static result<server> listen(context& ctx, std::initializer_list<std::string_view> uris,
                                                handler service, const server_options& options = {});
+    /// The same with a handler for each target.
+    [[nodiscard]] static result<server> listen(context& ctx, std::span<const std::string> uris,
+                                               const service_table& services, const server_options& options = {});
+    [[nodiscard]] static result<server> listen(context& ctx, std::initializer_list<std::string_view> uris,
+                                               const service_table& services, const server_options& options = {});
     server(server&&) noexcept;
     server& operator=(server&&) noexcept;
     /// As `stop()`.

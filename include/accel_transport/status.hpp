@@ -33,10 +33,11 @@ enum class status : std::uint16_t {
     application_error = 16,  ///< the handler answered with a failure; `completion::code` is its own
     abandoned = 17,          ///< the handler dropped its exchange without an answer
     device_lost = 18,        ///< the accelerator is gone for this process
+    not_found = 19,          ///< the server has no such target
 };
 
 /// Number of values in `status`; a wire value at or above it is a protocol error.
-inline constexpr std::uint16_t status_count = 19;
+inline constexpr std::uint16_t status_count = 20;
 
 /// The name of a status as written in the enum ("peer_lost"); never null, static storage.
 [[nodiscard]] ACCEL_API std::string_view to_string(status s) noexcept;

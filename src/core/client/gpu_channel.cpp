@@ -161,6 +161,10 @@ std::size_t gpu_channel::max_response_bytes() const noexcept {
 std::uint32_t gpu_channel::slots() const noexcept {
     return state_->request.options.slots;
 }
+result<target> gpu_channel::resolve(std::string_view name) {
+    if (state_->inherited()) return core::made_before_fork();
+    return core::resolve_target(state_->request, state_->made.session.version, name);
+}
 gpu_engine gpu_channel::engine() const noexcept {
     return state_->engine;
 }

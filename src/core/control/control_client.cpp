@@ -172,4 +172,13 @@ result<std::vector<std::string>> control_client::query_offers(const std::string&
     return std::get<std::vector<std::string>>(*std::move(answer));
 }
 
+result<std::uint32_t> control_client::find_target(const std::string& host, std::uint16_t port,
+                                                  std::shared_ptr<const security_identity> security,
+                                                  std::string_view name, nanoseconds deadline) {
+    const auto call = std::make_shared<waiting_call>(std::string{name}, deadline);
+    auto answer = impl_->ask(host, port, std::move(security), call);
+    if (!answer) return answer.error();
+    return std::get<std::uint32_t>(*answer);
+}
+
 }  // namespace accel::core

@@ -5,6 +5,7 @@
 #include <concepts>
 #include <cstring>
 #include <fstream>
+#include <initializer_list>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -24,7 +25,17 @@ constexpr nanoseconds max_peer_timeout = std::chrono::hours{24};
 constexpr std::uint64_t clock_limit = std::uint64_t{1} << 62;
 
 /// On the wire: the place of the body in `control_message`, counted from 1.
-enum class kind : std::uint16_t { hello = 1, welcome, refused, query, offers, heartbeat, goodbye };
+enum class kind : std::uint16_t {
+    hello = 1,
+    welcome,
+    refused,
+    query,
+    offers,
+    heartbeat,
+    goodbye,
+    find_target,
+    target_found
+};
 
 /// Writes fields. Has the functions of `reader`, so that `walk` names the fields of a message once for both ways.
 class writer {
@@ -58,6 +69,7 @@ class writer {
         number(static_cast<std::uint8_t>(count));
         for (std::size_t i = 0; i < count; ++i) text<std::uint8_t>(all[i], max_offer_bytes);
     }
+    void target_name(std::string_view value) { text<std::uint8_t>(value, max_target_bytes); }
     void require(bool) noexcept {}
     [[nodiscard]] std::vector<std::byte> take() { return std::move(bytes_); }
 
@@ -108,6 +120,12 @@ class reader {
         number(count);
         require(count <= max_schemes);
         for (unsigned i = 0; good_ && i < count; ++i) text<std::uint8_t>(all.emplace_back(), max_offer_bytes);
+    }
+    /// A name is compared, so no byte of it is replaced as in texts for people.
+    void target_name(std::string& value) {
+        const auto from = take_counted<std::uint8_t>(max_target_bytes);
+        value.assign(reinterpret_cast<const char*>(from.data()), from.size());
+        require(is_target_name(value));
     }
     void require(bool condition) { good_ = good_ && condition; }
     [[nodiscard]] bool good() const { return good_; }
@@ -215,6 +233,17 @@ void walk(Io& io, Message& m) {
     walk_failure(io, m.why);
 }
 
+template <class Io, body_of<find_target> Message>
+void walk(Io& io, Message& m) {
+    io.target_name(m.name);
+}
+
+template <class Io, body_of<target_found> Message>
+void walk(Io& io, Message& m) {
+    io.number(m.number);
+    io.require(m.number != 0);
+}
+
 /// Reads the body of that kind. False: there is no such kind.
 template <std::size_t... Places>
 bool walk_kind(reader& in, kind what, control_message& message, std::index_sequence<Places...>) {
@@ -269,21 +298,21 @@ result<control_message> decode_control(std::span<const std::byte> bytes) {
 
 namespace {
 
-/// The request number of bytes that begin like a message of one of two kinds; else 0.
-std::uint64_t request_of(std::span<const std::byte> bytes, kind one, kind other) noexcept {
+/// The request number of bytes that begin like a message of one of these kinds; else 0.
+std::uint64_t request_of(std::span<const std::byte> bytes, std::initializer_list<kind> kinds) noexcept {
     reader in{bytes};
     message_head head;
-    return read_head(in, head) && (head.what == one || head.what == other) ? head.request : 0;
+    return read_head(in, head) && std::ranges::find(kinds, head.what) != kinds.end() ? head.request : 0;
 }
 
 }  // namespace
 
 std::uint64_t question_of_malformed(std::span<const std::byte> bytes) noexcept {
-    return request_of(bytes, kind::hello, kind::query);
+    return request_of(bytes, {kind::hello, kind::query, kind::find_target});
 }
 
 std::uint64_t answer_of_malformed(std::span<const std::byte> bytes) noexcept {
-    return request_of(bytes, kind::welcome, kind::offers);
+    return request_of(bytes, {kind::welcome, kind::offers, kind::target_found});
 }
 
 boot_identity read_boot_identity() {

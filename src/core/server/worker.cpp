@@ -23,10 +23,11 @@ constexpr nanoseconds close_patience = std::chrono::seconds{1};
 
 }  // namespace
 
-worker::worker(std::shared_ptr<context_state> context, const server_options& options, handler service)
+worker::worker(std::shared_ptr<context_state> context, const server_options& options, handler service,
+               target_table targets)
     : context_(std::move(context)),
       options_(options),
-      exchanges_(*this, options, std::move(service)),
+      exchanges_(*this, options, std::move(service), std::move(targets)),
       spinner_(options_.poll) {}
 
 worker::~worker() {
