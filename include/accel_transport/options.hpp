@@ -44,6 +44,12 @@ enum class gpu_engine : std::uint8_t {
 };
 
 /// Which RDMA port `rdma` uses, and how patient its hardware is. The defaults suit one network.
+/// Who serves a session of a `gpu_service`.
+enum class service_sharing : std::uint8_t {
+    shared,     ///< any thread of any kernel, under locks that nobody waits for: even with uneven load
+    exclusive,  ///< one thread, warp or block for each session, without locks: the quickest turn
+};
+
 struct verbs_options {
     std::string device{};   ///< URI `device`: NAME or NAME:PORT, as in mlx5_0:1; empty: the first that is up
     int gid_index = -1;     ///< URI `gid_index`: of the port's table; -1: RoCE v2, with an IPv4 address if any
@@ -61,6 +67,9 @@ struct verbs_options {
     /// URI `host_slots`, likewise: requests and responses lie in pinned memory of the host, and kernels reach
     /// them across PCIe. For short messages, and where the adapter does not reach the GPU's memory.
     bool host_slots = false;
+    /// URI `sharing`, `gpu_service` only: shared or exclusive. Exclusive needs the engine `direct`, and clients
+    /// whose library knows it.
+    service_sharing sharing = service_sharing::shared;
 };
 
 /// Options of a channel. Each is also a URI key of the same name; the URI wins over the code.

@@ -100,6 +100,10 @@ bool parse_value(std::string_view text, gpu_engine& out) {
     return find_name<gpu_engine>(
         text, {{"auto", gpu_engine::automatic}, {"direct", gpu_engine::direct}, {"proxy", gpu_engine::proxy}}, out);
 }
+bool parse_value(std::string_view text, service_sharing& out) {
+    return find_name<service_sharing>(
+        text, {{"shared", service_sharing::shared}, {"exclusive", service_sharing::exclusive}}, out);
+}
 bool parse_value(std::string_view text, encryption& out) {
     return find_name<encryption>(
         text, {{"auto", encryption::automatic}, {"required", encryption::required}, {"off", encryption::off}}, out);
@@ -183,6 +187,7 @@ constexpr std::array server_keys{
     ACCEL_OPTION(server_options, data_port),
     ACCEL_OPTION(server_options, zerocopy),
     ACCEL_VERBS_OPTIONS(server_options),
+    ACCEL_OPTION_OF(server_options, .verbs, sharing),
     ACCEL_SECURITY_OPTIONS(server_options, authorized_keys),
 };
 #undef ACCEL_OPTION_OF
@@ -199,7 +204,7 @@ result<void> set_option(const std::array<option_key<Options>, Count>& keys, std:
         return error{status::invalid_argument, 0,
                      fmt::format("option {}: '{}' is no good value (durations 20us 500ms 2s, sizes 64K 1M, switches "
                                  "true false, poll busy adaptive block, memory host cuda:0, priority normal high, "
-                                 "engine auto direct proxy, encrypt auto required off)",
+                                 "engine auto direct proxy, sharing shared exclusive, encrypt auto required off)",
                                  name, value)};
     }
     std::string known;

@@ -24,16 +24,20 @@ inline constexpr core::link_geometry shape{2, 256, 256};
 class bare_service : public ::testing::Test {
   protected:
     [[nodiscard]] virtual gpu_engine engine() const = 0;
+    [[nodiscard]] virtual service_sharing sharing() const { return service_sharing::shared; }
     void SetUp() override {
         if (!has(engine())) GTEST_SKIP() << "this device has no queues to drive";
         core::poller_options wanted;
         wanted.verbs.engine = engine();
+        wanted.verbs.sharing = sharing();
         wanted.verbs.ack_timeout = 8ms;
         wanted.verbs.ack_retries = 3;
         wanted.role = core::link_role::server;
         wanted.host = "127.0.0.1";
         poller_ = backend_.kernels()->open_service(wanted, {nullptr, nullptr, 2, shape, {}}).value();
-        kernel_ = std::thread([this, service = poller_->service()] { serve(service); });
+        kernel_ = std::thread([this, service = poller_->service()] {
+            sharing() == service_sharing::shared ? serve(service) : serve_as_owner(service);
+        });
     }
     void TearDown() override {
         if (!poller_) return;
@@ -49,6 +53,19 @@ class bare_service : public ::testing::Test {
             if (device::wait(service, exchange, 1'000'000) == status::ok) {
                 while (held_) std::this_thread::sleep_for(100us);
                 (void)device::reply(service, exchange, exchange.response_room);
+            } else {
+                std::this_thread::sleep_for(100us);
+            }
+        }
+    }
+    void serve_as_owner(const device::service_ref& service) {
+        device::owned_sessions mine;
+        ASSERT_EQ(device::own(service, 0, 1, mine), status::ok);
+        while (!ending_) {
+            device::exchange_ref exchange;
+            if (device::wait(mine, exchange, 100'000) == status::ok) {
+                while (held_) std::this_thread::sleep_for(100us);
+                (void)device::reply(mine, exchange, exchange.response_room);
             } else {
                 std::this_thread::sleep_for(100us);
             }

@@ -56,6 +56,15 @@ inline void echo(const device::service_ref& service, const device::exchange_ref&
     (void)device::reply(service, exchange, length);
 }
 
+/// The same where sessions have one owner each.
+using owning_kernel = std::function<void(device::owned_sessions&, const device::exchange_ref&)>;
+
+inline void echo_as_owner(device::owned_sessions& mine, const device::exchange_ref& exchange) {
+    const std::uint64_t length = std::min(exchange.request_bytes, exchange.response_room);
+    std::memcpy(exchange.response, exchange.request, length);
+    (void)device::reply(mine, exchange, length);
+}
+
 /// A service, threads in its kernels' place, and clients.
 class service_rig {
   public:
@@ -87,6 +96,11 @@ class service_rig {
     /// Starts `threads` more kernels.
     void serve(kernel work, int threads = 1) {
         for (int i = 0; i < threads; ++i) kernels_.emplace_back([this, work] { run(work); });
+    }
+    /// Starts `parts` owners.
+    void serve_owned(const owning_kernel& work, std::uint32_t parts = 1) {
+        for (std::uint32_t i = 0; i < parts; ++i)
+            kernels_.emplace_back([this, work, i, parts] { run_owned(work, i, parts); });
     }
     void end_kernels() {
         if (service) service->request_stop();
@@ -141,6 +155,21 @@ class service_rig {
                 break;
             else
                 std::this_thread::sleep_for(100us);  // two cores, and an emulated device that needs one
+        }
+        closed_kernels.fetch_add(1);
+    }
+    void run_owned(const owning_kernel& work, std::uint32_t part, std::uint32_t parts) {
+        device::owned_sessions mine;
+        ASSERT_EQ(device::own(service->ref(), part, parts, mine), status::ok);
+        for (;;) {
+            device::exchange_ref exchange;
+            const status found = device::wait(mine, exchange, 100'000);
+            if (found == status::ok)
+                work(mine, exchange);
+            else if (found != status::timed_out)
+                break;
+            else
+                std::this_thread::sleep_for(100us);
         }
         closed_kernels.fetch_add(1);
     }

@@ -3,11 +3,11 @@
 // of a stand-in for a GPU, with headers and payloads written apart; `host`: all of it the host's. `direct`:
 // they drive the device's queues; `proxy`: the library's thread posts for them.
 #include "conformance/payload.hpp"
+#include "device/calls.hpp"
 #include "device/service_rig.hpp"
 
 #include <algorithm>
 #include <array>
-#include <iostream>
 #include <span>
 
 namespace accel::tests {
@@ -19,12 +19,6 @@ class device_service : public ::testing::TestWithParam<service_setting> {
         if (!has(GetParam().engine)) GTEST_SKIP() << "this device has no queues to drive";
     }
 };
-
-std::vector<std::byte> bytes_of(std::size_t count, std::uint64_t seed) {
-    std::vector<std::byte> out(count);
-    fill(out, seed);
-    return out;
-}
 
 TEST_P(device_service, echoes_every_size) {
     service_rig rig(GetParam());
@@ -42,43 +36,6 @@ TEST_P(device_service, echoes_every_size) {
     EXPECT_EQ(rig.service->statistics().requests, 9U);
     EXPECT_EQ(rig.service->memory(), rig.options.memory);
     EXPECT_EQ(rig.service->statistics().dropped, 0U);
-}
-
-/// Keeps all slots of a channel full; returns how many answers were right, and says what the first other was.
-std::uint64_t run_calls(channel& client, std::uint64_t total, std::uint64_t seed) {
-    std::uint64_t submitted = 0;
-    std::uint64_t right = 0;
-    std::uint64_t ended = 0;
-    std::array<completion, 16> done;
-    const auto deadline = std::chrono::steady_clock::now() + patience(60s);
-    while (ended < total && std::chrono::steady_clock::now() < deadline) {
-        call_view call;
-        while (submitted < total && client.begin(call) == status::ok) {
-            const std::size_t size = (submitted * 37 + seed) % 2048;
-            fill(call.request.first(size), seed + submitted);
-            submit_options with;
-            with.tag = submitted;
-            const status sent = client.submit(call.id, size, with);
-            if (sent != status::ok) return right;
-            ++submitted;
-        }
-        const std::size_t got = client.wait(done, patience(5s));
-        if (got == 0) {
-            std::cout << "nothing came for " << submitted - ended << " calls\n";
-            return right;
-        }
-        for (std::size_t i = 0; i < got; ++i) {
-            const std::size_t size = (done[i].tag * 37 + seed) % 2048;
-            const bool equal = done[i].response.size() == size && matches(done[i].response, seed + done[i].tag);
-            if (done[i].status == status::ok && equal)
-                ++right;
-            else if (right == ended)
-                std::cout << "call " << done[i].tag << ": " << to_string(done[i].status) << '\n';
-            (void)client.release(done[i].id);
-            ++ended;
-        }
-    }
-    return right;
 }
 
 TEST_P(device_service, serves_many_sessions_with_many_threads) {

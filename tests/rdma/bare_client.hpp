@@ -45,6 +45,7 @@ class bare_client {
         own.slots_stride = slots_stride;
         own.slots_key = registered_->rkey;
         own.slots = shape_.slots;
+        own.abilities = verbs::can_write_plainly;
         return verbs::to_bytes(own);
     }
     /// `receives`: without any, the peer's messages never arrive, and it tries again for ever.
@@ -66,10 +67,12 @@ class bare_client {
         wire::response_target_extension placed;
         std::size_t extensions = 0;
         std::uint32_t length = sizeof(core::slot_header);
+        bool repeats_generation = true;  ///< where the server wants that
     };
     [[nodiscard]] request correct(std::uint32_t slot) const {
         request out;
         out.immediate = slot;
+        if (server_.wants_plain_requests()) out.operation = mlx5::opcode::write;
         out.address = server_.slots_address + slot * server_.slots_stride + core::extension_room;
         out.key = server_.slots_key;
         out.header.slot = slot;
@@ -79,7 +82,9 @@ class bare_client {
     }
     void post(const request& what) {
         std::byte* const head = memory_.data() + outgoing_at;
-        std::memcpy(head, &what.header, sizeof what.header);
+        core::slot_header header = what.header;
+        if (server_.wants_plain_requests() && what.repeats_generation) header.arrival_word = header.generation;
+        std::memcpy(head, &header, sizeof header);
         std::memcpy(head - sizeof what.placed, &what.placed, sizeof what.placed);
         const mlx5::local_range range{reinterpret_cast<std::uintptr_t>(head) - what.extensions,
                                       static_cast<std::uint32_t>(what.length + what.extensions), registered_->lkey};

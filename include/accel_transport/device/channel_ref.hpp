@@ -25,6 +25,7 @@ struct channel_ref {
     const detail::channel_orders* orders = nullptr;
     detail::channel_report* report = nullptr;
     std::int64_t call_timeout_ns = 0;
+    std::uint32_t plain_requests = 0;  ///< 1: the server looks at the last word of its headers
 };
 
 /// One call. Plain data: keep it in registers, or in shared memory for a block.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <accel_transport/device/clock.hpp>
+#include <accel_transport/device/detail/exclusive_answers.hpp>
 #include <accel_transport/device/detail/service_answers.hpp>
 #include <accel_transport/device/scope.hpp>
 #include <accel_transport/device/service_ref.hpp>
@@ -56,6 +57,55 @@ ACCEL_HOST_DEVICE_INLINE status fail(const service_ref& service, const exchange_
     const bool known = reason != status::not_found || exchange.target_number != 0;
     const status told = failure && known ? reason : status::application_error;
     return detail::by_first_of<Scope>([&] { return detail::answer_with(service, exchange, {told, code, 0}); });
+}
+
+// A service whose sessions have one owner each (`service_sharing::exclusive`). The functions above say
+// `unsupported` for it.
+
+/// Makes the calling scope the owner of every `parts`th session, from number `part` on: of block b of n,
+/// `own<block_scope>(service, b, n, mine)`. All parts need an owner, and all that run at once the same `parts`.
+/// `unsupported`: the service is shared, or the host was compiled against another version of these headers.
+/// `invalid_argument`: there is no such part.
+template <class Scope = thread_scope>
+[[nodiscard]] ACCEL_HOST_DEVICE_INLINE status own(const service_ref& service, std::uint32_t part, std::uint32_t parts,
+                                                  owned_sessions& out) noexcept {
+    return detail::by_first_of<Scope>([&] { return detail::own_sessions(service, part, parts, out); });
+}
+
+/// As for a shared service, but from the caller's own sessions, and for no other scope. The request that lies
+/// behind the one taken last comes first.
+template <class Scope = thread_scope>
+[[nodiscard]] ACCEL_HOST_DEVICE_INLINE status take(owned_sessions& mine, exchange_ref& out) noexcept {
+    return detail::by_lanes_of<Scope>([&] {
+        std::int64_t now = 0;
+        return detail::look_once<Scope>(mine, out, now);
+    });
+}
+
+/// Likewise.
+template <class Scope = thread_scope>
+[[nodiscard]] ACCEL_HOST_DEVICE_INLINE status wait(owned_sessions& mine, exchange_ref& out,
+                                                   std::int64_t timeout_ns) noexcept {
+    return detail::by_lanes_of<Scope>([&] { return detail::wait_for_request<Scope>(mine, out, timeout_ns); });
+}
+
+/// Likewise, by the scope that took the exchange.
+template <class Scope = thread_scope>
+ACCEL_HOST_DEVICE_INLINE status reply(owned_sessions& mine, const exchange_ref& exchange,
+                                      std::uint64_t length) noexcept {
+    return detail::by_first_of<Scope>([&] {
+        return length > exchange.response_room ? status::message_too_large
+                                               : detail::answer_with(mine, exchange, {status::ok, 0, length});
+    });
+}
+
+/// Likewise.
+template <class Scope = thread_scope>
+ACCEL_HOST_DEVICE_INLINE status fail(owned_sessions& mine, const exchange_ref& exchange, status reason,
+                                     std::uint32_t code = 0) noexcept {
+    const bool failure = reason != status::ok && static_cast<std::uint16_t>(reason) < status_count;
+    const status told = failure ? reason : status::application_error;
+    return detail::by_first_of<Scope>([&] { return detail::answer_with(mine, exchange, {told, code, 0}); });
 }
 
 }  // namespace accel::device

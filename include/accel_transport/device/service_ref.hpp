@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <accel_transport/device/detail/exclusive_layout.hpp>
 #include <accel_transport/device/detail/layout_version.hpp>
 #include <accel_transport/device/detail/service_layout.hpp>
 
@@ -25,6 +26,30 @@ struct service_ref {
     const detail::orders_layout* orders = nullptr;
     const detail::command* commands = nullptr;  ///< a ring
     std::uint32_t command_mask = 0;
+    const detail::session_offer* offers = nullptr;
+    detail::report_layout* report = nullptr;
+    detail::session_report* session_reports = nullptr;
+    detail::exclusive_ref exclusive;  ///< `service_sharing::exclusive`, which has no `state`
+};
+
+/// The sessions of a service that one thread, warp or block owns (`own`): an object of its scope, in shared
+/// memory for a warp or a block. Nobody else may use it.
+struct owned_sessions {
+    // Internal.
+    detail::exclusive_ref at;
+    std::uint32_t session_count = 0;  ///< of the service
+    std::uint32_t first = 0;          ///< the owner's first session
+    std::uint32_t step = 1;           ///< … and how far it is to the next
+    std::uint32_t count = 0;          ///< how many it has
+    std::uint32_t next = 0;           ///< where the next look begins
+    std::uint32_t stopping = 0;
+    std::uint32_t changes = 0;  ///< steps that change what was read with a request
+    std::uint32_t last = 0;     ///< the session answered last
+    std::uint32_t orders_seen = 0;
+    std::uint32_t checked = 0;    ///< the session whose completions are looked at next
+    std::int64_t orders_due = 0;  ///< by `clock_ns`
+    detail::host_clock_state clock;
+    const detail::orders_layout* orders = nullptr;
     const detail::session_offer* offers = nullptr;
     detail::report_layout* report = nullptr;
     detail::session_report* session_reports = nullptr;
@@ -54,6 +79,10 @@ struct exchange_ref {
     std::int64_t clock_offset = detail::unknown_offset;
     std::uint32_t response_key = 0;
     detail::peer_slots_layout peer;
+    // Where sessions have one owner.
+    std::uint32_t changes = 0;     ///< of the owner, when it took the request
+    std::uint32_t peer_apart = 0;  ///< 1: the client's payloads do not lie behind their headers
+    detail::prepared_request prepared;
 };
 
 }  // namespace accel::device

@@ -86,6 +86,7 @@ const device::channel_ref& client_memory::prepare(const client_start& from) {
     channel_.responses = {responses().data() + core::extension_room, sizes_.response_stride, shape_.response_bytes,
                           from.response_key};
     channel_.peer = from.peer;
+    channel_.plain_requests = from.plain_requests ? 1 : 0;
     channel_.sends = from.sends;
     channel_.completions = from.completions;
     channel_.orders = orders_;

@@ -21,6 +21,7 @@ struct client_start {
     device::detail::completion_port completions;
     mlx5::shared_receive_queue_ref receives;
     device::detail::peer_slots_layout peer;
+    bool plain_requests = false;  ///< as the peer wants them
     std::uint32_t request_key = 0;
     std::uint32_t response_key = 0;
     core::nanoseconds call_timeout{};

@@ -135,6 +135,7 @@ result<std::unique_ptr<core::connection>> client_poller::open_connection(const c
 core::link_description client_poller::describe() const {
     verbs::endpoint own;
     place_->queue_pair->describe(own);
+    own.abilities = verbs::can_write_plainly;
     describe_slots(*receive_, place_->responses->rkey, slots_on() != nullptr, own);
     return verbs::to_bytes(own);
 }
@@ -157,6 +158,7 @@ client_start client_poller::start_with(const verbs::endpoint& peer) const {
     out.completions = queues_->completion_port();
     out.receives = queues_->receives();
     out.peer = slots_of(peer);
+    out.plain_requests = peer.wants_plain_requests();
     out.request_key = place_->requests->lkey;
     out.response_key = place_->responses->lkey;
     out.call_timeout = call_timeout_;

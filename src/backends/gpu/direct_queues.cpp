@@ -60,16 +60,6 @@ bool direct_queues::take_sends(std::uint32_t count) noexcept {
     return false;
 }
 
-result<void> share_sends(kernel_memory& with, const mlx5::send_queue_ref& queue) {
-    /// What a doorbell takes.
-    constexpr std::uint32_t doorbell_bytes = 8;
-    auto ring = with.share(queue.ring, std::size_t{queue.wqebbs} * mlx5::wqebb_bytes);
-    if (!ring) return ring;
-    auto record = with.share(queue.doorbell_record, sizeof(mlx5::be32));
-    if (!record) return record;
-    return with.share_registers(queue.doorbell, doorbell_bytes);
-}
-
 result<void> direct_queues::prepare(session_queue& queue, kernel_memory& memory) {
     verbs::queue_sizes wanted;
     wanted.send = std::min(queue.sends, static_cast<std::uint32_t>(device_->limits().max_qp_wr));

@@ -24,16 +24,16 @@ using core::layout_allocator;
     return (bytes + line - 1) / line * line;
 }
 
-/// Tells the peer where it may write. On a GPU payloads are declared apart, although they lie behind their
-/// headers. The completion of a message lies in host memory and may overtake the message; a header that is
-/// written after its payload cannot overtake it.
-inline void describe_slots(const core::slot_memory& slots, std::uint32_t key, bool on_gpu,
+/// Tells the peer where it may write. On a GPU, and where kernels look at slots instead of completions, payloads
+/// are declared `apart`, although they lie behind their headers. The completion of a message lies in host memory
+/// and may overtake the message; a header that is written after its payload cannot overtake it.
+inline void describe_slots(const core::slot_memory& slots, std::uint32_t key, bool apart,
                            verbs::endpoint& out) noexcept {
     out.slots_address = reinterpret_cast<std::uintptr_t>(slots.base());
     out.slots_stride = slots.stride();
     out.slots_key = key;
     out.slots = slots.count();
-    if (!on_gpu) return;
+    if (!apart) return;
     out.flags |= verbs::payloads_apart;
     out.payloads_address = reinterpret_cast<std::uintptr_t>(slots.payload(0));
     out.payloads_stride = slots.stride();

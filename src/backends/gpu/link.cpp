@@ -57,13 +57,19 @@ core::link_description service_link::describe() const {
     gpu::connection& mine = poller_.connection_at(index_);
     verbs::endpoint own;
     mine.queue_pair->describe(own);
-    describe_slots(*receive_, mine.requests->rkey, poller_.slots_on() != nullptr, own);
+    const bool exclusive = poller_.sizes().exclusive;
+    if (exclusive) own.flags |= verbs::plain_requests;
+    describe_slots(*receive_, mine.requests->rkey, exclusive || poller_.slots_on() != nullptr, own);
     return verbs::to_bytes(own);
 }
 
 result<void> service_link::attach(const core::link_grant& grant, core::nanoseconds /*deadline*/) {
     auto peer = verbs::parse_endpoint(grant.description);
     if (!peer) return peer.error();
+    if (poller_.sizes().exclusive && (peer->abilities & verbs::can_write_plainly) == 0) {
+        return error{status::unsupported, 0,
+                     "this service has sharing=exclusive, which the client's library does not know"};
+    }
     const core::link_geometry& agreed = config_.geometry;
     if (auto good = verbs::check_slots(*peer, agreed.slots, agreed.response_bytes); !good) return good;
     if (auto done = poller_.connection_at(index_).queue_pair->connect(*peer, poller_.options()); !done) {
@@ -85,7 +91,7 @@ void service_link::offer(const verbs::endpoint& peer) noexcept {
     out.responses = {send_->header(0), send_->stride(), config_.geometry.response_bytes, mine.responses->lkey};
     out.peer = slots_of(peer);
     device::detail::session_report& report = poller_.memory().report_of(index_);
-    report = {};
+    report.closed = report.failure = 0;
     poller_.connection_at(index_).failed.store(false, std::memory_order_relaxed);
     (void)poller_.command(device::detail::command_kind::open, index_);
     offered_ = true;

@@ -37,6 +37,11 @@ result<std::unique_ptr<core::kernel_service>> service_poller::open(const core::p
     }
     auto chosen = choose_engine(options.verbs, options.host, wanted.gpus, wanted.gpu);
     if (!chosen) return chosen.error();
+    const bool exclusive = options.verbs.sharing == service_sharing::exclusive;
+    if (exclusive && chosen->engine != gpu_engine::direct) {
+        return error{status::unsupported, 0,
+                     fmt::format("gpu: sharing=exclusive needs the engine direct: {}", chosen->reason)};
+    }
     const verbs::device& on = *chosen->on;
     const auto longest = on.port().max_message_bytes;
     if (core::header_bytes + wanted.limits.response_bytes > longest) {
@@ -66,6 +71,7 @@ service_poller::service_poller(engine_choice choice, const core::poller_options&
     sizes_.request_stride = stride_for(limits_.request_bytes);
     sizes_.response_stride = stride_for(limits_.response_bytes);
     sizes_.host_slots = options.verbs.host_slots;
+    sizes_.exclusive = options.verbs.sharing == service_sharing::exclusive;
     device_->events().subscribe(*this);
 }
 
@@ -87,16 +93,27 @@ result<void> service_poller::prepare() {
     if (auto made = make_queues(); !made) return made;
     memory_ = std::make_unique<service_memory>(kernel_memory_, sizes_);
     if (auto allocated = memory_->allocate(); !allocated) return allocated;
-    std::vector<device::detail::send_port> sends;
-    for (const auto& each : connections_) {
+    for (const auto& each : connections_)
         if (auto registered = register_slots(*each); !registered) return registered;
-        sends.push_back(each->port);
-    }
     for (std::uint32_t i = 0; i < sizes_.sessions; ++i) free_.push_back(sizes_.sessions - 1 - i);
     links_.reserve(sizes_.sessions);
-    if (auto written = memory_->prepare(sends, queues_->completion_port(), queues_->receives()); !written)
-        return written;
+    if (auto written = sizes_.exclusive ? write_exclusive_state() : write_shared_state(); !written) return written;
     return queues_->start(kernel_memory_);
+}
+
+result<void> service_poller::write_shared_state() {
+    std::vector<device::detail::send_port> sends;
+    for (const auto& each : connections_) sends.push_back(each->port);
+    return memory_->prepare(sends, queues_->completion_port(), queues_->receives());
+}
+
+result<void> service_poller::write_exclusive_state() {
+    std::vector<device::detail::exclusive_session> places(connections_.size());
+    for (std::size_t i = 0; i < places.size(); ++i) {
+        places[i].sends = connections_[i]->port.direct.queue;
+        places[i].completions = connections_[i]->completions->located();
+    }
+    return memory_->prepare_exclusive(places);
 }
 
 result<void> service_poller::make_queues() {

@@ -72,6 +72,8 @@ class service_poller final : public core::kernel_service, public verbs::async_li
     [[nodiscard]] result<void> prepare();
     [[nodiscard]] result<void> make_queues();
     [[nodiscard]] result<void> register_slots(connection& place);
+    [[nodiscard]] result<void> write_shared_state();
+    [[nodiscard]] result<void> write_exclusive_state();
 
     std::shared_ptr<verbs::device> device_;
     gpu_engine engine_;

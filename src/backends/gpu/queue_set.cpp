@@ -7,9 +7,20 @@
 
 namespace accel::gpu {
 
+result<void> share_sends(kernel_memory& with, const mlx5::send_queue_ref& queue) {
+    /// What a doorbell takes.
+    constexpr std::uint32_t doorbell_bytes = 8;
+    auto ring = with.share(queue.ring, std::size_t{queue.wqebbs} * mlx5::wqebb_bytes);
+    if (!ring) return ring;
+    auto record = with.share(queue.doorbell_record, sizeof(mlx5::be32));
+    if (!record) return record;
+    return with.share_registers(queue.doorbell, doorbell_bytes);
+}
+
 result<std::unique_ptr<queue_set>> make_queue_set(gpu_engine engine, const std::shared_ptr<verbs::device>& on,
                                                   const service_sizes& sizes, kernel_memory& memory,
                                                   verbs::async_listener* listener) {
+    if (sizes.exclusive) return make_exclusive_queues(on, listener);
     const std::uint32_t sends =
         std::min({sizes.sends(), static_cast<std::uint32_t>(on->limits().max_qp_wr), proxy::max_entries});
     const queue_depths wanted{sizes.receives(), sizes.sessions * sends};

@@ -25,8 +25,9 @@ struct session_queue {
     std::uint32_t sends = 0;  ///< room for work requests: asked for, then what there is
     verbs::async_listener* listener = nullptr;
     std::shared_ptr<verbs::domain> domain;
-    std::optional<verbs::queue_pair> queue_pair;  ///< from `open` to `close`; `direct`: from `prepare` on
-    device::detail::send_port port;               ///< without its counters, which are the poster's
+    std::unique_ptr<verbs::completion_queue> completions;  ///< of its own, where it has an owner of its own
+    std::optional<verbs::queue_pair> queue_pair;           ///< from `open` to `close`; `direct`: from `prepare` on
+    device::detail::send_port port;                        ///< without its counters, which are the poster's
 };
 
 /// Entries for all connections together.
@@ -75,11 +76,18 @@ class queue_set {
     virtual void disarm() noexcept = 0;
 };
 
+/// Maps the ring, the record and the doorbell of a send queue into the GPU.
+[[nodiscard]] result<void> share_sends(kernel_memory& with, const mlx5::send_queue_ref& queue);
+
 /// mlx5 queues, driven directly. All are made beforehand: mapping one into a GPU would wait for its kernels.
 /// `listener` hears of a completion queue's overrun.
 [[nodiscard]] result<std::unique_ptr<queue_set>> make_direct_queues(std::shared_ptr<verbs::device> on,
                                                                     const queue_depths& wanted,
                                                                     verbs::async_listener* listener);
+/// The same for a service whose sessions have one owner each: a completion queue for each session, which has
+/// nothing but failures and now and then a send, and no receives. Without ports for all.
+[[nodiscard]] result<std::unique_ptr<queue_set>> make_exclusive_queues(std::shared_ptr<verbs::device> on,
+                                                                       verbs::async_listener* listener);
 /// Rings in memory that kernels share, and the proxy, which posts by libibverbs what they put there. Kernels
 /// touch no queue of the device, so queue pairs come and go with their connections. `memory` outlives the
 /// set.

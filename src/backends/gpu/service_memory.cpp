@@ -4,6 +4,7 @@
 #include "backends/gpu/layout.hpp"
 #include "backends/gpu/number_table.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <vector>
@@ -57,6 +58,7 @@ result<void> service_memory::allocate() {
         commands_ = parts.take<device::detail::command>(command_count_);
         offers_ = parts.take<device::detail::session_offer>(sizes_.sessions);
         session_reports_ = parts.take<device::detail::session_report>(sizes_.sessions);
+        session_orders_ = parts.take<std::uint32_t>(sizes_.sessions);
     };
     layout_allocator measure(nullptr);
     lay_out(measure);
@@ -104,7 +106,6 @@ result<void> service_memory::prepare(std::span<const device::detail::send_port> 
     }
     service_.state = there.state;
     service_.sessions = there.sessions;
-    service_.session_count = sizes_.sessions;
     service_.numbers = there.table;
     service_.numbers_mask = here.table_size - 1;
     service_.ready = there.ready;
@@ -112,6 +113,13 @@ result<void> service_memory::prepare(std::span<const device::detail::send_port> 
     service_.completions = completions;
     service_.completions.direct.state = &there.state->completions;
     service_.completions.proxied.state = &there.state->proxied_completions;
+    name_shared_parts();
+    return memory_.upload(*block, content);
+}
+
+/// What kernels and host exchange.
+void service_memory::name_shared_parts() noexcept {
+    service_.session_count = sizes_.sessions;
     service_.orders = orders_;
     service_.commands = commands_;
     service_.command_mask = command_count_ - 1;
@@ -119,10 +127,64 @@ result<void> service_memory::prepare(std::span<const device::detail::send_port> 
     service_.report = report_;
     service_.layout.kernel_version = &report_->kernel_version;
     service_.session_reports = session_reports_;
+}
+
+namespace {
+
+/// Memory that the owners of sessions touch.
+struct exclusive_parts {
+    exclusive_parts(std::byte* base, const service_sizes& sizes) noexcept
+        : parts(base),
+          slot_bits(static_cast<std::uint32_t>(std::bit_width(sizes.slots - 1))),
+          sessions(parts.take<device::detail::exclusive_session>(sizes.sessions)),
+          watches(parts.take<device::detail::slot_watch>(std::size_t{sizes.sessions} << slot_bits)),
+          prepared(parts.take<device::detail::prepared_request>(std::size_t{sizes.sessions} << slot_bits)) {}
+    layout_allocator parts;
+    std::uint32_t slot_bits;
+    device::detail::exclusive_session* sessions;
+    device::detail::slot_watch* watches;
+    device::detail::prepared_request* prepared;
+};
+
+}  // namespace
+
+result<void> service_memory::prepare_exclusive(std::span<const device::detail::exclusive_session> places) {
+    const std::size_t bytes = exclusive_parts(nullptr, sizes_).parts.used();
+    auto block = memory_.allocate(bytes);
+    if (!block) return block.error();
+    std::vector<std::byte> content(bytes);
+    const exclusive_parts there(*block, sizes_);
+    const exclusive_parts here(content.data(), sizes_);
+    for (std::uint32_t i = 0; i < sizes_.sessions; ++i) {
+        here.sessions[i] = places[i];
+        here.sessions[i].completions.state = &there.sessions[i].completions_state;
+    }
+    std::fill_n(here.watches, std::size_t{sizes_.sessions} << here.slot_bits, device::detail::slot_watch{});
+    device::detail::exclusive_ref& out = service_.exclusive;
+    out.sessions = there.sessions;
+    out.watches = there.watches;
+    out.prepared = there.prepared;
+    out.requests = requests(0).data() + core::extension_room;
+    out.slot_stride = sizes_.request_stride;
+    out.session_stride = sizes_.slots * sizes_.request_stride;
+    out.slots = sizes_.slots;
+    out.slot_bits = here.slot_bits;
+    out.orders = session_orders_;
+    name_shared_parts();
     return memory_.upload(*block, content);
 }
 
+/// An owner reads the count of commands, and the last order of each of its sessions if that has changed.
+std::uint32_t service_memory::order(device::detail::command_kind kind, std::uint32_t session) noexcept {
+    const std::uint32_t number = ++commands_given_ & (~std::uint32_t{0} >> 1);
+    const std::uint32_t open = kind == device::detail::command_kind::open ? 1 : 0;
+    __atomic_store_n(&session_orders_[session], (number << 1) | open, __ATOMIC_RELEASE);
+    __atomic_store_n(&orders_->commands, commands_given_, __ATOMIC_RELEASE);
+    return number;
+}
+
 std::uint32_t service_memory::command(device::detail::command_kind kind, std::uint32_t session) noexcept {
+    if (sizes_.exclusive) return order(kind, session);
     const std::uint32_t place = commands_given_++ & (command_count_ - 1);
     commands_[place].kind = kind;
     commands_[place].session = session;

@@ -28,6 +28,8 @@ class service_memory {
     [[nodiscard]] result<void> prepare(std::span<const device::detail::send_port> sends,
                                        const device::detail::completion_port& completions,
                                        const mlx5::shared_receive_queue_ref& receives);
+    /// The same for `service_sizes::exclusive`. `places` has the queues of each session.
+    [[nodiscard]] result<void> prepare_exclusive(std::span<const device::detail::exclusive_session> places);
     [[nodiscard]] const device::service_ref& service() const noexcept { return service_; }
 
     // The host's part.
@@ -43,6 +45,9 @@ class service_memory {
     std::uint32_t command(device::detail::command_kind kind, std::uint32_t session) noexcept;
 
   private:
+    void name_shared_parts() noexcept;
+    std::uint32_t order(device::detail::command_kind kind, std::uint32_t session) noexcept;
+
     kernel_memory& memory_;
     service_sizes sizes_;
     std::byte* slots_ = nullptr;
@@ -51,6 +56,7 @@ class service_memory {
     device::detail::command* commands_ = nullptr;
     device::detail::session_offer* offers_ = nullptr;
     device::detail::session_report* session_reports_ = nullptr;
+    std::uint32_t* session_orders_ = nullptr;  ///< where sessions have one owner each
     std::uint32_t command_count_ = 0;
     std::uint32_t commands_given_ = 0;
     device::service_ref service_;

@@ -13,6 +13,7 @@ struct service_sizes {
     std::size_t request_stride = 0;
     std::size_t response_stride = 0;
     bool host_slots = false;  ///< in the host's memory, though kernels of a GPU work with them
+    bool exclusive = false;   ///< each session has one owner
 
     /// Requests that are under way, of all sessions together.
     [[nodiscard]] std::uint32_t in_flight() const noexcept { return sessions * slots; }
@@ -23,7 +24,8 @@ struct service_sizes {
     }
     /// Work requests of a session: a response may take two, and requests without a completion take room too.
     [[nodiscard]] std::uint32_t sends() const noexcept {
-        constexpr std::uint32_t least = 64;
+        // An owner reads completions, across the bus, once in a quarter of the ring.
+        const std::uint32_t least = exclusive ? 256 : 64;
         return slots * 4 > least ? slots * 4 : least;
     }
 };

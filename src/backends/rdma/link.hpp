@@ -139,6 +139,7 @@ class rdma_link final : public core::link, public verbs::async_listener {
         return peer_.slots_address + slot * peer_.slots_stride + core::extension_room;
     }
     void address_header(mlx5::work_request& request, std::uint32_t slot, std::size_t extensions) const noexcept;
+    void make_plain(mlx5::work_request& request, std::uint32_t slot) const noexcept;
     [[nodiscard]] bool fits_inline(std::size_t bytes) const noexcept {
         return bytes <= queue_pair_->sizes().inline_bytes;
     }
@@ -171,7 +172,8 @@ class rdma_link final : public core::link, public verbs::async_listener {
     verbs::completion_queue* completions_ = nullptr;  ///< one of the poller's, with room for as many:
     std::uint32_t completions_admitted_ = 0;
     std::uint64_t longest_write_ = 0;  ///< bytes of one work request
-    std::uint64_t longest_plain_ = 0;  ///< payload bytes that one takes behind their header
+    std::uint64_t plain_end_ = 0;      ///< one takes fewer payload bytes than this behind their header
+    bool announces_ = true;            ///< by immediate data; else the peer looks at its slots
     state state_ = state::idle;
     status reason_ = status::ok;
     bool polled_ = false;   ///< the poller knows this link

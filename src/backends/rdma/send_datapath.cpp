@@ -22,7 +22,7 @@ mlx5::local_range range(const std::byte* bytes, std::size_t length, std::uint32_
 }  // namespace
 
 status rdma_link::deliver_plain(std::uint32_t slot, std::span<const std::byte> payload) noexcept {
-    const bool in_one = slots_[slot].target.length == 0 && payload.size() <= longest_plain_;
+    const bool in_one = slots_[slot].target.length == 0 && payload.size() < plain_end_;
     if (!in_one) [[unlikely]]
         return deliver({slot, payload, nullptr, {}});
     if (state_ != state::open) [[unlikely]]
@@ -91,6 +91,7 @@ status rdma_link::deliver_in_one(std::uint32_t slot, const source& from, std::si
     }
     request.carries_bytes = fits_inline(head + from.payload.size()) && !from.on_gpu;
     address_header(request, slot, extensions);
+    if (!announces_) make_plain(request, slot);
     return post_message({&request, 1}, slot, from.lent);
 }
 
@@ -125,6 +126,7 @@ status rdma_link::deliver_in_pieces(std::uint32_t slot, const source& from, std:
     last.first = &ranges[count];
     last.carries_bytes = fits_inline(ranges[count].length);
     address_header(last, slot, extensions);
+    if (!announces_) make_plain(last, slot);
     return post_message(std::span{requests}.first(count + 1), slot, from.lent);
 }
 
@@ -135,6 +137,13 @@ status rdma_link::deliver_in_pieces(std::uint32_t slot, const source& from, std:
     request.immediate = mlx5::to_be32(slot);
     request.remote_address = peer_header(slot) - extensions;
     request.remote_key = peer_.slots_key;
+}
+
+/// The server looks at the header's last word instead (docs/protocol.md, section 7).
+void rdma_link::make_plain(mlx5::work_request& request, std::uint32_t slot) const noexcept {
+    auto* const header = reinterpret_cast<core::slot_header*>(config_.send->header(slot));
+    header->arrival_word = header->generation;
+    request.operation = mlx5::opcode::write;
 }
 
 /// Posts the requests of a message, of which the last is the header's.

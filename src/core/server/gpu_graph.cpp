@@ -154,6 +154,10 @@ result<gpu_graph> gpu_graph::start(gpu_service& service, const gpu_graph_options
         return error{status::invalid_argument, 0,
                      "gpu_graph: a service with its memory on a GPU is needed (server_options::memory)"};
     }
+    if (made->core->kernels().service().exclusive.sessions != nullptr) {
+        return error{status::unsupported, 0,
+                     "gpu_graph: a recorded service needs sharing=shared: its nodes run on any part of the GPU"};
+    }
     for (std::uint32_t i = 0; i < options.instances; ++i)
         if (auto recorded = made->record(options, record, i); !recorded) return recorded.error();
     if (auto started = made->start(); !started) {

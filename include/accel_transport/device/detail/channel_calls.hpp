@@ -37,6 +37,7 @@ ACCEL_HOST_DEVICE inline void write_header(const channel_ref& channel, const cal
     const std::int64_t offset = mlx5::load_whole(&channel.state->clock_offset);
     const bool told = offset != unknown_offset && call.deadline < never_ns;
     header.deadline_ns = told ? call.deadline + offset : INT64_MAX;
+    if (channel.plain_requests != 0) header.arrival_word = call.generation;
     store_header(header, call.request - wire::header_bytes);
 }
 
@@ -73,7 +74,7 @@ ACCEL_HOST_DEVICE inline void write_header(const channel_ref& channel, const cal
         if (const status sent = post(channel, request, until); sent != status::ok) return sent;
         range = {header, static_cast<std::uint32_t>(wire::header_bytes), channel.requests.key};
     }
-    request.operation = mlx5::opcode::write_immediate;
+    request.operation = channel.plain_requests != 0 ? mlx5::opcode::write : mlx5::opcode::write_immediate;
     request.immediate = mlx5::to_be32(call.slot);
     request.remote_address = channel.peer.headers + channel.peer.headers_stride * call.slot;
     request.remote_key = channel.peer.headers_key;

@@ -15,6 +15,15 @@ inline constexpr std::int64_t unknown_offset = INT64_MIN;
 /// A deadline that never comes: no sum with a clock's reading overflows.
 inline constexpr std::int64_t never_ns = std::int64_t{1} << 62;
 
+/// What one look leaves for the next.
+struct host_clock_state {
+    std::uint32_t tick_looked_at = 0;
+    std::uint32_t clock_seen = 0;  ///< the last tick that was of use; 0: none yet
+    std::int64_t last_look = 0;
+    std::int64_t clock_set_at = 0;
+    std::int64_t clock_offset = unknown_offset;  ///< from `clock_ns` to the clock that deadlines are on
+};
+
 /// A tick that is read soon gives the difference of the two clocks. The longer ago the last one was, the more
 /// the clocks may have drifted, and the less exact a tick may be. `Ref` has the state, orders and report of a
 /// service or a channel.

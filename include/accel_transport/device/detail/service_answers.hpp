@@ -218,7 +218,7 @@ ACCEL_HOST_DEVICE inline bool take_on(const service_ref& service, const ready_en
 }
 
 [[nodiscard]] ACCEL_HOST_DEVICE inline status take_request(const service_ref& service, exchange_ref& out) noexcept {
-    if (!is_own_version(service.layout)) return status::unsupported;
+    if (!is_own_version(service.layout) || service.state == nullptr) return status::unsupported;
     ready_entry arrived;
     const status found = next_ready(service, arrived);
     if (found != status::ok) return found;

@@ -42,6 +42,8 @@ struct orders_layout {
     std::uint32_t stop = 0;
     std::uint32_t clock_tick = 0;  ///< counts, after `clock_ns` has been written
     std::int64_t clock_ns = 0;     ///< the host's clock, now and then
+    std::uint32_t commands = 0;    ///< how many the host has given
+    std::uint32_t reserved = 0;
 };
 
 /// Written by kernels.
@@ -53,10 +55,15 @@ struct report_layout {
     std::uint32_t clock_seen = 0;      ///< the last `clock_tick`
     std::uint32_t kernel_version = 0;  ///< other than 0: of a kernel that was compiled against another version
 };
-/// Written by kernels, one a session.
+/// Written by kernels, one a session. Its first two words begin anew with each session.
 struct session_report {
     std::uint32_t closed = 0;   ///< number of the command that closed it, once nothing of it is in use
     std::uint32_t failure = 0;  ///< a `status`, 16 bits, and above it the first syndrome: it is of no more use
+    // Of all sessions of the place; only where its queues have one owner.
+    std::uint64_t requests = 0;
+    std::uint64_t replies = 0;
+    std::uint64_t expired = 0;
+    std::uint64_t dropped = 0;
 };
 
 /// Where a session stands, for kernels.

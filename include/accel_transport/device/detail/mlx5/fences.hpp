@@ -12,11 +12,19 @@
 /// too), and costs a way to the host and back if stores to its memory are under way.
 namespace accel::device::detail::mlx5 {
 
+/// Where the ring and the doorbell record of a queue lie that a GPU drives.
+enum class queue_place : std::uint8_t { host, gpu };
+
 #if defined(__CUDA_ARCH__)
 /// With a strong access on its other side this is a release or an acquire pattern, all that is needed. What
 /// `__threadfence_system` does, a sequentially consistent fence, is more.
 __device__ inline void order_for_system() noexcept {
     asm volatile("fence.acq_rel.sys;" ::: "memory");
+}
+/// Enough where ring, record and message all lie in this GPU's memory: the GPU's L2 cache, which this fence
+/// reaches, is where the adapter's reads of that memory are served. No way to the host and back.
+__device__ inline void order_for_gpu() noexcept {
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
 }
 #endif
 
@@ -57,7 +65,11 @@ ACCEL_HOST_DEVICE inline void order_loads() noexcept {
 }
 
 /// A work request is whole in memory before the doorbell record counts it.
+template <queue_place Place = queue_place::host>
 ACCEL_HOST_DEVICE inline void order_wqe_before_doorbell_record() noexcept {
+#if defined(__CUDA_ARCH__)
+    if constexpr (Place == queue_place::gpu) return order_for_gpu();
+#endif
     order_stores_to_memory();
 }
 /// A receive is whole in memory before the doorbell record counts it.
@@ -65,7 +77,11 @@ ACCEL_HOST_DEVICE inline void order_receive_before_doorbell_record() noexcept {
     order_stores_to_memory();
 }
 /// The doorbell record is in memory before the doorbell rings: they are different destinations.
+template <queue_place Place = queue_place::host>
 ACCEL_HOST_DEVICE inline void order_doorbell_record_before_doorbell() noexcept {
+#if defined(__CUDA_ARCH__)
+    if constexpr (Place == queue_place::gpu) return order_for_gpu();
+#endif
     order_stores_to_device();
 }
 /// Both at once, for requests that follow each other: the next one is whole before the doorbell record counts

@@ -228,8 +228,9 @@ ACCEL_HOST_DEVICE_INLINE void fill(const send_queue_ref& queue, std::uint32_t fi
 }
 
 /// Step 3: all requests before WQEBB `end` are the adapter's.
+template <queue_place Place = queue_place::host>
 ACCEL_HOST_DEVICE inline void publish(const send_queue_ref& queue, std::uint32_t end) noexcept {
-    order_wqe_before_doorbell_record();
+    order_wqe_before_doorbell_record<Place>();
     store_whole(queue.doorbell_record, to_be32(end & 0xffffU));
 }
 
@@ -248,8 +249,9 @@ ACCEL_HOST_DEVICE inline void publish(const send_queue_ref& queue, std::uint32_t
     const auto high = static_cast<std::uint32_t>(qpn_ds_of(queue, size.ds));
     return (std::uint64_t{high} << 32) | low;
 }
+template <queue_place Place = queue_place::host>
 ACCEL_HOST_DEVICE inline void ring_with(const send_queue_ref& queue, std::uint64_t value) noexcept {
-    order_doorbell_record_before_doorbell();
+    order_doorbell_record_before_doorbell<Place>();
     store_whole(queue.doorbell, value);
     flush_doorbell();
 }

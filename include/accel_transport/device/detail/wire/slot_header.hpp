@@ -48,13 +48,17 @@ struct slot_header {
     std::uint32_t queue_ticks = 0;  ///< response: stages, in ticks
     std::uint32_t copy_ticks = 0;
     std::uint32_t preprocessing_ticks = 0;
-    std::uint32_t inference_ticks = 0;
+    union {
+        std::uint32_t inference_ticks = 0;
+        std::uint32_t arrival_word;  ///< request without announcement: the generation again, which is written last
+    };
 };
 static_assert(sizeof(slot_header) == 64 && std::is_trivially_copyable_v<slot_header>);
 static_assert(offsetof(slot_header, slot) == 4 && offsetof(slot_header, code) == 12 &&
               offsetof(slot_header, length) == 16 && offsetof(slot_header, server_ticks) == 32 &&
               offsetof(slot_header, response_room) == 36 && offsetof(slot_header, deadline_ns) == 40 &&
-              offsetof(slot_header, queue_ticks) == 48);
+              offsetof(slot_header, queue_ticks) == 48 && offsetof(slot_header, arrival_word) == 60);
+inline constexpr std::size_t arrival_word_offset = offsetof(slot_header, arrival_word);
 
 /// Room kept in front of each slot's header for extensions: each is `u16 type, u16 length, u32 reserved`,
 /// then `length` bytes padded to 8. Unknown types are skipped.

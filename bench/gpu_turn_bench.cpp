@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a request's header in the GPU's memory to the doorbell of its answer: a service that all blocks share,
+// beside one whose sessions have one owner each. Compares every answer.
+#include "emulated.hpp"
+#include "gpu_turn.hpp"
+#include "report/program.hpp"
+#include "report/table.hpp"
+
+#include <accel_transport/accel_transport.hpp>
+#include <accel_transport/gpu_service.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace {
+
+using namespace accel;
+using namespace std::chrono_literals;
+
+struct settings {
+    std::uint64_t turns = 100'000;
+    std::vector<std::string> cases{"1x1", "64x8"};
+    std::vector<std::string> sharing{"shared", "exclusive"};
+    std::uint32_t bytes = 64;
+    unsigned threads = 4;
+    bool host_slots = false;
+    std::string json;
+};
+
+struct turn_case {
+    std::uint32_t sessions = 1;
+    std::uint32_t blocks = 1;
+    bool exclusive = false;
+};
+
+/// A channel with one call at a time.
+class caller {
+  public:
+    caller(channel through, std::uint32_t bytes, std::uint64_t seed)
+        : channel_(std::move(through)), bytes_(bytes), next_(seed) {}
+    [[nodiscard]] bool begin() {
+        call_view call;
+        if (channel_.begin(call) != status::ok) return false;
+        for (std::size_t at = 0; at < bytes_; at += sizeof next_)
+            std::memcpy(call.request.data() + at, &++next_, sizeof next_);
+        return channel_.submit(call.id, bytes_) == status::ok;
+    }
+    /// True: a call has ended. `wrong` counts those whose answer is not their request.
+    [[nodiscard]] bool end(std::uint64_t& wrong) {
+        completion done;
+        if (channel_.poll({&done, 1}) == 0) return false;
+        std::uint64_t expected = next_ - bytes_ / sizeof next_;
+        bool good = done.status == status::ok && done.response.size() == bytes_;
+        for (std::size_t at = 0; good && at < bytes_; at += sizeof expected) {
+            ++expected;
+            good = std::memcmp(done.response.data() + at, &expected, sizeof expected) == 0;
+        }
+        wrong += good ? 0U : 1U;
+        (void)channel_.release(done.id);
+        return true;
+    }
+
+  private:
+    channel channel_;
+    std::uint32_t bytes_;
+    std::uint64_t next_;
+};
+
+/// Calls until `left` is used up; returns how many answers were wrong.
+std::uint64_t call_in_turn(std::vector<caller>& all, std::atomic<std::int64_t>& left) {
+    std::uint64_t wrong = 0;
+    std::size_t open = 0;
+    std::vector<bool> busy(all.size());
+    auto last = std::chrono::steady_clock::now();
+    do {
+        for (std::size_t i = 0; i < all.size(); ++i) {
+            if (busy[i] && all[i].end(wrong)) {
+                busy[i] = false;
+                --open;
+                last = std::chrono::steady_clock::now();
+            }
+            if (busy[i] || left.fetch_sub(1) <= 0) continue;
+            busy[i] = all[i].begin();
+            open += busy[i] ? 1U : 0U;
+            wrong += busy[i] ? 0U : 1U;
+        }
+        if (std::chrono::steady_clock::now() - last > 30s) return wrong + open;
+    } while (open > 0);
+    return wrong;
+}
+
+result<gpu_service> listen(context& ctx, const settings& wanted, const turn_case& what) {
+    server_options options = gpu_service::defaults();
+    options.max_sessions = what.sessions;
+    options.max_slots = 1;
+    options.max_request_bytes = options.max_response_bytes = 4096;
+    options.max_client_sessions = what.sessions;
+    options.security.insecure = true;
+    options.peer_timeout = 10s;
+    options.verbs.engine = gpu_engine::direct;
+    options.verbs.host_slots = wanted.host_slots;
+    options.verbs.sharing = what.exclusive ? service_sharing::exclusive : service_sharing::shared;
+    return gpu_service::listen(ctx, "gpu://127.0.0.1:0", options);
+}
+
+result<std::uint64_t> drive(context& ctx, const std::string& uri, const settings& wanted, const turn_case& what) {
+    const unsigned threads = std::min(wanted.threads, what.sessions);
+    std::vector<std::vector<caller>> callers(threads);
+    channel_options options;
+    options.slots = 1;
+    options.request_bytes = options.response_bytes = 4096;
+    options.security.insecure = true;
+    options.peer_timeout = 10s;
+    options.call_timeout = 30s;
+    for (std::uint32_t i = 0; i < what.sessions; ++i) {
+        auto made = channel::connect(ctx, uri, options);
+        if (!made) return made.error();
+        callers[i % threads].emplace_back(std::move(*made), wanted.bytes, std::uint64_t{i} << 40);
+    }
+    std::atomic<std::int64_t> left{static_cast<std::int64_t>(wanted.turns)};
+    std::atomic<std::uint64_t> wrong{0};
+    std::vector<std::thread> running;
+    for (auto& each : callers) running.emplace_back([&] { wrong += call_in_turn(each, left); });
+    for (std::thread& each : running) each.join();
+    return wrong.load();
+}
+
+struct row {
+    std::vector<double> turns;  ///< ns, sorted
+    std::uint64_t wrong = 0;
+    bool emulated = false;
+    [[nodiscard]] double at(double share) const {
+        return turns[std::min(turns.size() - 1, static_cast<std::size_t>(share * static_cast<double>(turns.size())))];
+    }
+};
+
+result<row> measure(const settings& wanted, const turn_case& what) {
+    auto server = context::open();
+    auto client = context::open();
+    if (!server) return server.error();
+    if (!client) return client.error();
+    auto kernel = bench::turn_kernel::prepare(what.blocks, static_cast<std::uint32_t>(wanted.turns));
+    if (!kernel) return kernel.error();
+    auto service = listen(*server, wanted, what);
+    if (!service) return service.error();
+    if (auto launched = kernel->launch(service->ref(), what.exclusive); !launched) return launched.error();
+    auto wrong = drive(*client, service->endpoint(), wanted, what);
+    if (const status ended = service->stop(kernel->stream(), 20s); ended != status::ok)
+        return error{ended, 0, "the kernel does not end"};
+    if (!wrong) return wrong.error();
+    auto turns = kernel->turns();
+    if (!turns) return turns.error();
+    if (turns->empty()) return error{status::system_error, 0, "no turn was seen"};
+    std::sort(turns->begin(), turns->end());
+    return row{std::move(*turns), *wrong, bench::is_emulated(*server, "gpu")};
+}
+
+bool parse(const std::string& text, turn_case& out) {
+    return std::sscanf(text.c_str(), "%ux%u", &out.sessions, &out.blocks) == 2 && out.sessions > 0 && out.blocks > 0;
+}
+
+int run(const settings& wanted) {
+    report::table table({{"sharing", report::table::align::left},
+                         {"sessions"},
+                         {"blocks"},
+                         {"turns"},
+                         {"p50 ns"},
+                         {"p90 ns"},
+                         {"p99 ns"},
+                         {"most ns"},
+                         {"wrong"},
+                         {"device", report::table::align::left}});
+    nlohmann::json rows = nlohmann::json::array();
+    bool good = true;
+    for (const std::string& each : wanted.cases) {
+        for (const std::string& sharing : wanted.sharing) {
+            turn_case what;
+            if (!parse(each, what)) return report::complain("gpu_turn_bench", "--case takes SESSIONSxBLOCKS");
+            what.exclusive = sharing == "exclusive";
+            auto got = measure(wanted, what);
+            if (!got) return report::complain("gpu_turn_bench", got.error());
+            good = good && got->wrong == 0;
+            const std::string device = got->emulated ? "emulated" : "real";
+            const auto ns = [&](double share) { return fmt::format("{:.0f}", got->at(share)); };
+            table.add_row({sharing, std::to_string(what.sessions), std::to_string(what.blocks),
+                           std::to_string(got->turns.size()), ns(0.5), ns(0.9), ns(0.99), ns(1),
+                           std::to_string(got->wrong), device});
+            rows.push_back({{"sharing", sharing},
+                            {"sessions", what.sessions},
+                            {"blocks", what.blocks},
+                            {"bytes", wanted.bytes},
+                            {"turns", got->turns.size()},
+                            {"p50_ns", got->at(0.5)},
+                            {"p90_ns", got->at(0.9)},
+                            {"p99_ns", got->at(0.99)},
+                            {"max_ns", got->at(1)},
+                            {"wrong", got->wrong},
+                            {"emulated", got->emulated}});
+        }
+    }
+    std::cout << table.text()
+              << "A turn: from the start of the look that finds a request until its answer's doorbell "
+                 "has rung and been counted, by the clock of the GPU's processor.\n";
+    if (!wanted.json.empty() && !report::write_json(wanted.json, rows)) return 1;
+    return good ? 0 : report::complain("gpu_turn_bench", "answers were wrong");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    // A module that is loaded later would wait for the kernel.
+    ::setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+    CLI::App app{"How long a GPU-resident service takes from a request's header to the doorbell of its answer"};
+    settings wanted;
+    app.add_option("--turns", wanted.turns, "calls of each case");
+    app.add_option("--case", wanted.cases, "SESSIONSxBLOCKS, comma-separated (1x1,64x8)")->delimiter(',');
+    app.add_option("--sharing", wanted.sharing, "shared, exclusive, or both, comma-separated")->delimiter(',');
+    app.add_option("--bytes", wanted.bytes, "of a request, a multiple of 8 up to 4096");
+    app.add_option("--threads", wanted.threads, "of clients, at most");
+    app.add_flag("--host-slots", wanted.host_slots, "slots in pinned memory of the host");
+    app.add_option("--json", wanted.json, "writes the rows to FILE");
+    CLI11_PARSE(app, argc, argv);
+    if (wanted.bytes == 0 || wanted.bytes % 8 != 0 || wanted.bytes > 4096 || wanted.turns == 0 || wanted.threads == 0)
+        return report::complain("gpu_turn_bench",
+                                "--bytes takes multiples of 8 up to 4096, --turns and --threads 1 on");
+    return run(wanted);
+}

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <accel_transport/device/detail/exclusive_intake.hpp>
+#include <accel_transport/device/detail/service_answers.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+/// What becomes of a request whose session has one owner. From the header's arrival to the doorbell there is no
+/// lock, no atomic operation and no load from the host's memory; what is only counted is counted behind the
+/// doorbell.
+namespace accel::device::detail {
+
+/// The only copy of a header, which its client can change at any time. A GPU reads 16 bytes at once.
+ACCEL_HOST_DEVICE inline void copy_header(const std::byte* from, wire::slot_header& out) noexcept {
+#if defined(__CUDA_ARCH__)
+    std::uint32_t words[sizeof out / sizeof(std::uint32_t)];
+    for (std::size_t i = 0; i < sizeof words / sizeof *words; i += 4) {
+        asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(words[i]), "=r"(words[i + 1]), "=r"(words[i + 2]), "=r"(words[i + 3])
+                     : "l"(from + i * sizeof *words)
+                     : "memory");
+    }
+    __builtin_memcpy(&out, words, sizeof out);
+#else
+    load_header(from, out);
+#endif
+}
+
+/// 16 bytes in one store: over a bus each is a packet.
+template <class Segment>
+ACCEL_HOST_DEVICE inline void put_segment(std::byte* to, const Segment& segment) noexcept {
+    static_assert(sizeof(Segment) == mlx5::ds_bytes);
+#if defined(__CUDA_ARCH__)
+    uint4 words;
+    __builtin_memcpy(&words, &segment, sizeof words);
+    *reinterpret_cast<uint4*>(to) = words;
+#else
+    *reinterpret_cast<Segment*>(to) = segment;
+#endif
+}
+
+ACCEL_HOST_DEVICE inline void put_request(const mlx5::send_queue_ref& queue, std::uint32_t wqebb,
+                                          const prepared_request& request) noexcept {
+    std::byte* const at = queue.ring + std::size_t{wqebb & (queue.wqebbs - 1)} * mlx5::wqebb_bytes;
+    put_segment(at, request.control);
+    put_segment(at + mlx5::ds_bytes, request.remote);
+    put_segment(at + 2 * std::size_t{mlx5::ds_bytes}, request.local);
+}
+
+/// Fills in what changes from answer to answer. One request in a quarter of the ring asks for a completion.
+ACCEL_HOST_DEVICE inline void number_request(const mlx5::send_queue_ref& queue, std::uint32_t wqebb,
+                                             mlx5::opcode operation, std::uint64_t bytes,
+                                             prepared_request& out) noexcept {
+    const std::uint32_t interval = queue.wqebbs / 4;
+    const bool due = wqebb / interval != (wqebb + 1) / interval;
+    out.control.opmod_idx_opcode = mlx5::opmod_idx_opcode_of(wqebb, operation);
+    out.control.flags = due ? mlx5::flag_signalled : std::uint8_t{0};
+    out.local.length = mlx5::to_be32(static_cast<std::uint32_t>(bytes));
+}
+
+/// The payload goes elsewhere than behind its header: a request of its own before the header's.
+ACCEL_HOST_DEVICE inline void put_payload_apart(const exclusive_session& session, const exchange_ref& exchange,
+                                                bool placed, std::uint64_t bytes, std::uint32_t wqebb) noexcept {
+    exchange_ref where = exchange;
+    where.peer = session.is.peer;
+    mlx5::work_request to;
+    address_payload(where, placed, to);
+    prepared_request request = exchange.prepared;
+    request.control.immediate = mlx5::be32{};
+    request.remote = {mlx5::to_be64(to.remote_address), mlx5::to_be32(to.remote_key), mlx5::be32{}};
+    request.local.address = mlx5::to_be64(reinterpret_cast<std::uint64_t>(exchange.response));
+    number_request(exchange.sends.queue, wqebb, mlx5::opcode::write, bytes, request);
+    put_request(exchange.sends.queue, wqebb, request);
+}
+
+/// Posts an answer whose header has been written. Room was kept when its request was taken. Returns the number
+/// of the WQEBB behind it.
+template <mlx5::queue_place Place>
+ACCEL_HOST_DEVICE inline std::uint32_t post_answer(const exclusive_session& session, const exchange_ref& exchange,
+                                                   const answer& with, std::uint32_t first) noexcept {
+    const mlx5::send_queue_ref& queue = exchange.sends.queue;
+    const bool placed = exchange.target.length > 0 && with.code == status::ok;
+    const bool apart = with.length > 0 && (placed || exchange.peer_apart != 0);
+    if (apart) put_payload_apart(session, exchange, placed, with.length, first++);
+    prepared_request request = exchange.prepared;
+    const std::uint64_t behind_header = apart ? 0 : with.length;
+    number_request(queue, first, mlx5::opcode::write_immediate, wire::header_bytes + behind_header, request);
+    put_request(queue, first, request);
+    mlx5::publish<Place>(queue, first + 1);
+    std::uint64_t doorbell = 0;
+    __builtin_memcpy(&doorbell, &request.control, sizeof doorbell);
+    mlx5::ring_with<Place>(queue, doorbell);
+    return first + 1;
+}
+
+/// Behind the doorbell: the slot is looked at again, and its session may end.
+ACCEL_HOST_DEVICE inline void finish_exchange(owned_sessions& mine, const exchange_ref& exchange) noexcept {
+    exclusive_session& session = mine.at.sessions[exchange.session];
+    mine.at.watches[first_number(mine, exchange.session) + exchange.slot].away &= ~slot_away::held;
+    session.reported = 0;
+    --session.held;
+    if (session.phase == session_phase::closing) end_session(mine, exchange.session);
+}
+
+/// Ends the exchange, whatever becomes of the answer.
+template <mlx5::queue_place Place = mlx5::queue_place::host>
+ACCEL_HOST_DEVICE inline status answer_with(owned_sessions& mine, const exchange_ref& exchange,
+                                            const answer& with) noexcept {
+    exclusive_session& session = mine.at.sessions[exchange.session];
+    // What was read with the request is still so unless the owner has done something else meanwhile.
+    const bool known = exchange.changes == mine.changes;
+    const bool open = known || session.phase == session_phase::open;
+    const std::uint32_t first = known ? static_cast<std::uint32_t>(exchange.seen.reserved) : session.posted;
+    write_header(exchange, with);
+    if (open) {
+        session.posted = post_answer<Place>(session, exchange, with, first);
+        ++session.counters.replies;
+        mine.last = exchange.session;
+    } else {
+        ++session.counters.dropped;
+    }
+    ++mine.changes;
+    finish_exchange(mine, exchange);
+    const bool nearly_full = session.posted - session.released > session.sends.wqebbs / 4 * 3;
+    if (open && nearly_full) take_completions(mine, exchange.session);
+    return open ? status::ok : status::peer_lost;
+}
+
+/// True: a correct client sends this. Its last word repeats the generation.
+ACCEL_HOST_DEVICE inline bool is_request(const exclusive_session& session, std::uint32_t slot,
+                                         std::uint32_t last_generation, const wire::slot_header& header) noexcept {
+    return is_sane(session.is.requests.capacity, session.is.responses.capacity, slot, header) &&
+           header.arrival_word == header.generation && header.generation != last_generation;
+}
+
+/// Where the answer goes that the client wants elsewhere. False: the extensions are none.
+ACCEL_HOST_DEVICE inline bool read_extensions(const std::byte* header_at, const wire::slot_header& header,
+                                              wire::response_target& out) noexcept {
+    out = {};
+    if (header.extension_bytes == 0) return true;
+    return wire::find_response_target(header_at - header.extension_bytes, header.extension_bytes, out) &&
+           (out.length == 0 || header.response_room <= out.length);
+}
+
+/// Reads all that taking and answering a request need: none of the loads waits for another. False: no correct
+/// client sends this.
+ACCEL_HOST_DEVICE inline bool admit(const owned_sessions& mine, const exclusive_session& session, std::uint32_t number,
+                                    std::int64_t now, exchange_ref& out) noexcept {
+    const std::byte* const from = request_header(mine.at, number);
+    const std::uint32_t slot = number & ((std::uint32_t{1} << mine.at.slot_bits) - 1);
+    wire::slot_header header;
+    copy_header(from, header);
+    out.prepared = mine.at.prepared[number];
+    out.sends.queue = session.sends;
+    out.seen.reserved = session.posted;
+    out.changes = mine.changes;
+    out.peer_apart = session.is.peer.payloads != 0 ? 1 : 0;
+    out.session_id = session.is.id;
+    out.response = header_of(session.is.responses, slot) + wire::header_bytes;
+    out.clock_offset = mine.clock.clock_offset;
+    if (!is_request(session, slot, mine.at.watches[number].generation, header)) return false;
+    if (!read_extensions(from, header, out.target)) return false;
+    out.request = from + wire::header_bytes;
+    out.request_bytes = header.length;
+    out.response_room = header.response_room;
+    out.trace_id = header.trace_id;
+    out.deadline = own_deadline(out.clock_offset, header.deadline_ns);
+    out.arrival = now;
+    out.session = number >> mine.at.slot_bits;
+    out.slot = slot;
+    out.generation = header.generation;
+    return true;
+}
+
+/// A slot has a new header, which an acquire has seen. `again`: its request has been refused, or has to wait.
+ACCEL_HOST_DEVICE inline status take_on(owned_sessions& mine, std::uint32_t number, std::int64_t now,
+                                        exchange_ref& out) noexcept {
+    const std::uint32_t index = number >> mine.at.slot_bits;
+    exclusive_session& session = mine.at.sessions[index];
+    if (!has_room(session)) {
+        block(mine, index);
+        return status::again;
+    }
+    exchange_ref taken;
+    if (!admit(mine, session, number, now, taken)) {
+        ++session.counters.dropped;
+        session.reported = 0;
+        fail_session(mine, index, status::protocol_error);
+        return status::again;
+    }
+    mine.at.watches[number] = {taken.generation, slot_away::held};
+    ++session.held;
+    if (taken.deadline <= now) {
+        ++session.counters.expired;
+        (void)answer_with(mine, taken, {status::timed_out, 0, 0});
+        return status::again;
+    }
+    ++session.counters.requests;
+    out = taken;
+    return status::ok;
+}
+
+/// The slot behind `number` is looked at first the next time: no session goes short of another's requests.
+ACCEL_HOST_DEVICE inline void look_behind(owned_sessions& mine, std::uint32_t number) noexcept {
+    const std::uint32_t slot = number & ((std::uint32_t{1} << mine.at.slot_bits) - 1);
+    const std::uint32_t place = ((number >> mine.at.slot_bits) - mine.first) / mine.step;
+    const std::uint32_t next = ((place << mine.at.slot_bits) | slot) + 1;
+    mine.next = next == mine.count << mine.at.slot_bits ? 0 : next;
+}
+
+/// By the first of the lanes. `number`: what they have found.
+ACCEL_HOST_DEVICE inline status use_look(owned_sessions& mine, std::uint32_t number, std::int64_t now,
+                                         exchange_ref& out) noexcept {
+    if (now - mine.orders_due > latest_orders_ns) take_orders(mine, now);
+    if (mine.stopping != 0) {
+        report_all(mine);
+        return status::closed;
+    }
+    if (number == no_slot) {
+        use_idle_time(mine, now);
+        return mine.stopping != 0 ? status::closed : status::again;
+    }
+    const status taken = take_on(mine, number, now, out);
+    look_behind(mine, number);
+    return taken;
+}
+
+/// One look at all slots, by the scope's lanes together. The clock is read once, before it.
+template <class Scope>
+[[nodiscard]] ACCEL_HOST_DEVICE_INLINE status look_once(owned_sessions& mine, exchange_ref& out,
+                                                        std::int64_t& now) noexcept {
+    now = clock_ns();
+    const std::uint32_t number = find_new<Scope>(mine);
+    std::uint32_t outcome = 0;
+    if (lanes<Scope>::rank() == 0) outcome = static_cast<std::uint32_t>(use_look(mine, number, now, out));
+    return static_cast<status>(lanes<Scope>::of(outcome, 0));
+}
+
+template <class Scope>
+[[nodiscard]] ACCEL_HOST_DEVICE_INLINE status wait_for_request(owned_sessions& mine, exchange_ref& out,
+                                                               std::int64_t timeout_ns) noexcept {
+    for (std::int64_t start = 0;;) {
+        std::int64_t now = 0;
+        const status found = look_once<Scope>(mine, out, now);
+        if (found != status::again) return found;
+        if (start == 0) start = now;
+        // The lanes' clocks may differ: the first one's counts.
+        if (lanes<Scope>::of(now - start >= timeout_ns ? 1 : 0, 0) != 0) return status::timed_out;
+    }
+}
+
+/// By one thread.
+[[nodiscard]] ACCEL_HOST_DEVICE inline status own_sessions(const service_ref& service, std::uint32_t part,
+                                                           std::uint32_t parts, owned_sessions& out) noexcept {
+    if (!is_own_version(service.layout) || service.exclusive.sessions == nullptr) return status::unsupported;
+    if (part >= parts) return status::invalid_argument;
+    out = {};
+    out.at = service.exclusive;
+    out.orders = service.orders;
+    out.offers = service.offers;
+    out.report = service.report;
+    out.session_reports = service.session_reports;
+    out.session_count = service.session_count;
+    out.first = out.checked = part;
+    out.step = parts;
+    out.count = part < service.session_count ? (service.session_count - part - 1) / parts + 1 : 0;
+    // Not as the host counts: the orders are read once in any case.
+    out.orders_seen = mlx5::load_flag(&service.orders->commands) - 1;
+    out.last = no_session;
+    return status::ok;
+}
+
+}  // namespace accel::device::detail

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <accel_transport/device/detail/mlx5/completion_queue.hpp>
+#include <accel_transport/device/detail/mlx5/send_queue.hpp>
+#include <accel_transport/device/detail/service_layout.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+/// A service whose queues have one owner each, as it lies in the kernels' memory. An owner is a thread, a
+/// warp or a block: it alone touches what belongs to its sessions, so nothing here is atomic.
+namespace accel::device::detail {
+
+/// Why the owner does not look at a slot; bits of `slot_watch::away`.
+namespace slot_away {
+inline constexpr std::uint32_t closed = 1;   ///< no session has it
+inline constexpr std::uint32_t held = 2;     ///< its request is not answered yet
+inline constexpr std::uint32_t blocked = 4;  ///< its session's send queue has no room for an answer
+}  // namespace slot_away
+
+/// A slot, as its owner sees it. Read whole by one load.
+struct alignas(8) slot_watch {
+    std::uint32_t generation = 0;  ///< of the last request
+    std::uint32_t away = slot_away::closed;
+};
+
+/// The work request of an answer, built when its session opens: only number, flags and length are missing.
+struct alignas(16) prepared_request {
+    mlx5::control_segment control{};
+    mlx5::remote_segment remote{};
+    mlx5::data_segment local{};
+};
+static_assert(sizeof(prepared_request) == 3 * mlx5::ds_bytes);
+
+/// What a place has counted.
+struct session_counters {
+    std::uint64_t requests = 0;
+    std::uint64_t replies = 0;
+    std::uint64_t expired = 0;
+    std::uint64_t dropped = 0;
+};
+
+/// A place for sessions, with queues of its own.
+struct exclusive_session {
+    mlx5::send_queue_ref sends;  ///< its `state` is not used: the counters follow
+    std::uint32_t posted = 0;    ///< WQEBBs, free-running; every request takes one
+    std::uint32_t released = 0;  ///< the adapter is done with all before
+    std::uint32_t held = 0;      ///< requests that are taken and not answered; each may need two WQEBBs
+    session_phase phase = session_phase::none;
+    session_offer is;
+    mlx5::completion_queue_ref completions;  ///< of sends only
+    mlx5::completion_queue_state completions_state;
+    session_counters counters;
+    std::uint32_t order_seen = 0;  ///< the last
+    std::uint32_t blocked = 0;
+    std::uint32_t reported = 1;  ///< 0: the host does not know the counters as they are
+    std::uint32_t reserved = 0;
+};
+
+/// Where all of it lies. Slots, watches and prepared requests have the number
+/// `session << slot_bits | slot`; not all of the numbers are used.
+struct exclusive_ref {
+    exclusive_session* sessions = nullptr;  ///< null: the service is shared
+    slot_watch* watches = nullptr;
+    prepared_request* prepared = nullptr;
+    std::byte* requests = nullptr;  ///< the header of the first slot of the first session
+    std::uint64_t slot_stride = 0;
+    std::uint64_t session_stride = 0;
+    std::uint32_t slots = 0;  ///< of a place
+    std::uint32_t slot_bits = 0;
+    const std::uint32_t* orders = nullptr;  ///< the host's, one a session: number of the command × 2 + 1 to open
+};
+
+}  // namespace accel::device::detail
