@@ -264,6 +264,9 @@ run_gpu_bench() {
     if [[ ${1:-} == girondi ]]; then
         shift
         program=gpu_post_bench plot=bench/post_plot.py
+    elif [[ ${1:-} == turns ]]; then
+        shift
+        program=gpu_turn_bench plot=
     elif [[ ${1:-} == inference ]]; then
         shift
         program=inference_bench
@@ -280,7 +283,7 @@ run_gpu_bench() {
     rm -f "$json"
     $gpu_build/bin/softnic run --mode spin -- "$gpu_build/bin/$program" --json "$json" "$@" || status=$?
     # What could be measured is drawn, whatever else went wrong.
-    if [[ -e $json ]]; then python3 "$plot" "$json" build/gpu-bench; fi
+    if [[ -e $json && -n $plot ]]; then python3 "$plot" "$json" build/gpu-bench; fi
     return "$status"
 }
 

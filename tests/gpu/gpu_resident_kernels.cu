@@ -46,7 +46,40 @@ __global__ void gpu_resident(device::service_ref service, kernel_work work, kern
     }
 }
 
+template <class Scope>
+__global__ void owners(device::service_ref service, kernel_work work, kernel_times* times) {
+    __shared__ device::owned_sessions mine;
+    __shared__ device::exchange_ref exchange;
+    constexpr std::int64_t a_second = 1'000'000'000;
+    if (device::own<Scope>(service, blockIdx.x, gridDim.x, mine) != status::ok) return;
+    for (;;) {
+        const status found = device::wait<Scope>(mine, exchange, a_second);
+        if (found == status::timed_out) continue;
+        if (found != status::ok) return;
+        if (work == kernel_work::fail) {
+            (void)device::fail<Scope>(mine, exchange, status::application_error, 7);
+            continue;
+        }
+        const std::uint64_t length =
+            exchange.request_bytes < exchange.response_room ? exchange.request_bytes : exchange.response_room;
+        copy(exchange.response, exchange.request, length);
+        (void)device::reply<Scope>(mine, exchange, length);
+        record(times, exchange.arrival);
+    }
+}
+
 }  // namespace
+
+bool launch_owners(const device::service_ref& service, kernel_work work, int blocks, int threads, kernel_times* times,
+                   CUstream_st* stream) {
+    const auto grid = static_cast<unsigned>(blocks);
+    constexpr int warp = 32;
+    if (threads == warp)
+        owners<device::warp_scope><<<grid, warp, 0, stream>>>(service, work, times);
+    else
+        owners<device::block_scope><<<grid, static_cast<unsigned>(threads), 0, stream>>>(service, work, times);
+    return cudaGetLastError() == cudaSuccess;
+}
 
 bool launch_gpu_resident(const device::service_ref& service, kernel_work work, int blocks, int threads,
                          kernel_times* times, CUstream_st* stream) {

@@ -25,6 +25,9 @@ enum class kernel_work { echo, fail, drop };
 /// that kernels reach.
 [[nodiscard]] bool launch_gpu_resident(const device::service_ref& service, kernel_work work, int blocks, int threads,
                                        kernel_times* times, CUstream_st* stream);
+/// The same for a service whose sessions have one owner each: a block, or where `threads` is 32, a warp.
+[[nodiscard]] bool launch_owners(const device::service_ref& service, kernel_work work, int blocks, int threads,
+                                 kernel_times* times, CUstream_st* stream);
 /// Null without a GPU.
 [[nodiscard]] CUstream_st* open_stream();
 void close_stream(CUstream_st* stream);

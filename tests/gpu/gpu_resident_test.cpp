@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // GPU-resident services with real kernels: what tests/device does with threads in their place. By both
-// engines: the GPU drives the device's queues, or a thread of the host posts for it.
+// engines: the GPU drives the device's queues, or a thread of the host posts for it. And with one owner for each
+// session, a block or a warp.
 #include "conformance/patience.hpp"
 #include "conformance/payload.hpp"
 #include "gpu/gpu_resident_kernels.hpp"
@@ -27,6 +28,9 @@
 namespace accel::tests {
 namespace {
 
+/// How kernels reach the device, and who serves a session.
+enum class way { direct, proxy, exclusive };
+
 class gpu_resident_service : public ::testing::Test {
   protected:
     void SetUp() override {
@@ -45,16 +49,19 @@ class gpu_resident_service : public ::testing::Test {
         EXPECT_STREQ(stream_failure(stream_), "");
         close_stream(stream_);
     }
-    /// How kernels reach the device.
-    [[nodiscard]] virtual gpu_engine engine() const = 0;
+    [[nodiscard]] virtual way served() const = 0;
+    [[nodiscard]] gpu_engine engine() const { return served() == way::proxy ? gpu_engine::proxy : gpu_engine::direct; }
     void serve(kernel_work work, int blocks, int threads, kernel_times* times = nullptr) {
+        const bool exclusive = served() == way::exclusive;
         options_.verbs.engine = engine();
+        if (exclusive) options_.verbs.sharing = service_sharing::exclusive;
         auto made = gpu_service::listen(server_context_, "gpu://" + own_loopback() + ":0", options_);
         if (!made && made.error().code == status::unsupported) GTEST_SKIP() << made.error().message;
         ASSERT_TRUE(made.ok()) << made.error().message;
         service_ = std::make_unique<gpu_service>(std::move(*made));
         ASSERT_EQ(service_->engine(), engine());
-        ASSERT_TRUE(launch_gpu_resident(service_->ref(), work, blocks, threads, times, stream_));
+        const auto launch = exclusive ? launch_owners : launch_gpu_resident;
+        ASSERT_TRUE(launch(service_->ref(), work, blocks, threads, times, stream_));
     }
     [[nodiscard]] std::string cpu_used() const {
         const auto seen = service_->statistics();
@@ -83,8 +90,8 @@ class gpu_resident_service : public ::testing::Test {
     CUstream_st* stream_ = nullptr;
 };
 
-class gpu_resident : public gpu_resident_service, public ::testing::WithParamInterface<gpu_engine> {
-    [[nodiscard]] gpu_engine engine() const override { return GetParam(); }
+class gpu_resident : public gpu_resident_service, public ::testing::WithParamInterface<way> {
+    [[nodiscard]] way served() const override { return GetParam(); }
 };
 
 struct tally {
@@ -179,9 +186,8 @@ std::uint64_t requests_wanted() {
     return text == nullptr ? 200'000U : std::strtoull(text, nullptr, 10);
 }
 
-class gpu_resident_sessions : public gpu_resident_service,
-                              public ::testing::WithParamInterface<std::tuple<gpu_engine, int>> {
-    [[nodiscard]] gpu_engine engine() const override { return std::get<0>(GetParam()); }
+class gpu_resident_sessions : public gpu_resident_service, public ::testing::WithParamInterface<std::tuple<way, int>> {
+    [[nodiscard]] way served() const override { return std::get<0>(GetParam()); }
 };
 
 TEST_P(gpu_resident_sessions, all_answers_right) {
@@ -214,12 +220,13 @@ TEST_P(gpu_resident_sessions, all_answers_right) {
               << right.load() << " right; " << cpu_used() << " in " << took.count() << " s\n";
 }
 
-std::string name_of(gpu_engine engine) {
-    return engine == gpu_engine::proxy ? "proxy" : "direct";
+std::string name_of(way served) {
+    if (served == way::exclusive) return "exclusive";
+    return served == way::proxy ? "proxy" : "direct";
 }
-const auto engines = ::testing::Values(gpu_engine::direct, gpu_engine::proxy);
-INSTANTIATE_TEST_SUITE_P(by, gpu_resident, engines, [](const auto& row) { return name_of(row.param); });
-INSTANTIATE_TEST_SUITE_P(by, gpu_resident_sessions, ::testing::Combine(engines, ::testing::Values(1, 4, 16, 64)),
+const auto ways = ::testing::Values(way::direct, way::proxy, way::exclusive);
+INSTANTIATE_TEST_SUITE_P(by, gpu_resident, ways, [](const auto& row) { return name_of(row.param); });
+INSTANTIATE_TEST_SUITE_P(by, gpu_resident_sessions, ::testing::Combine(ways, ::testing::Values(1, 4, 16, 64)),
                          [](const auto& row) {
                              return name_of(std::get<0>(row.param)) + "_" + std::to_string(std::get<1>(row.param));
                          });

@@ -102,8 +102,11 @@ class bare_client {
     [[nodiscard]] mlx5::syndrome outcome() {
         mlx5::completion completion;
         const auto sent = [&] {
-            while (completions_->poll(completion) > 0)
-                if (!verbs::is_receive(completion)) return true;
+            while (completions_->poll(completion) > 0) {
+                if (verbs::is_receive(completion)) continue;
+                (void)pair_.take_sent(completion);
+                return true;
+            }
             return false;
         };
         const bool came =
