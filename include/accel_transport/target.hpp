@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <accel_transport/device/host_device.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -32,6 +34,12 @@ inline constexpr std::size_t max_targets = 1024;     ///< of a server
 [[nodiscard]] constexpr target target_of(std::string_view name) noexcept {
     std::uint32_t hash = 2'166'136'261U;
     for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 16'777'619U;
+    return {hash == 0 ? 1 : hash};
+}
+/// The same of a text that ends with a zero; also in kernels.
+[[nodiscard]] ACCEL_HOST_DEVICE constexpr target target_of(const char* name) noexcept {
+    std::uint32_t hash = 2'166'136'261U;
+    for (; *name != '\0'; ++name) hash = (hash ^ static_cast<unsigned char>(*name)) * 16'777'619U;
     return {hash == 0 ? 1 : hash};
 }
 

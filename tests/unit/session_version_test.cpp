@@ -67,6 +67,7 @@ TEST_F(session_versions, an_old_server_is_not_asked_for_targets) {
 TEST(target_names, numbers_are_hashes_that_never_change) {
     EXPECT_EQ(target_of("a").number, 0xe40c292cU) << "FNV-1a, 32 bits";
     EXPECT_EQ(target_of("foobar").number, 0xbf9cf968U);
+    EXPECT_EQ(target_of(std::string("foobar")), target_of("foobar")) << "both ways to give a name";
     EXPECT_NE(target_of("").number, 0U);
     EXPECT_TRUE(is_target_name("!~"));
     EXPECT_FALSE(is_target_name("a b"));
