@@ -82,6 +82,7 @@ struct exchange_ref {
     // Where sessions have one owner.
     std::uint32_t changes = 0;     ///< of the owner, when it took the request
     std::uint32_t peer_apart = 0;  ///< 1: the client's payloads do not lie behind their headers
+    std::uint32_t limit = 0;
     detail::prepared_request prepared;
 };
 

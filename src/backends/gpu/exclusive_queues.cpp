@@ -9,8 +9,7 @@ namespace {
 
 class exclusive_queues final : public queue_set {
   public:
-    exclusive_queues(std::shared_ptr<verbs::device> on, verbs::async_listener* listener) noexcept
-        : device_(std::move(on)), listener_(listener) {}
+    explicit exclusive_queues(std::shared_ptr<verbs::device> on) noexcept : device_(std::move(on)) {}
 
     [[nodiscard]] queue_depths depths() const noexcept override { return {}; }
     [[nodiscard]] device::detail::completion_port completion_port() const override { return {}; }
@@ -29,14 +28,13 @@ class exclusive_queues final : public queue_set {
 
   private:
     std::shared_ptr<verbs::device> device_;
-    verbs::async_listener* listener_;
 };
 
 result<void> exclusive_queues::prepare(session_queue& queue, kernel_memory& memory) {
     verbs::queue_sizes wanted;
     wanted.send = std::min(queue.sends, static_cast<std::uint32_t>(device_->limits().max_qp_wr));
     // When a queue pair fails, unsignalled requests complete too.
-    auto completions = verbs::completion_queue::create(device_, wanted.send, listener_);
+    auto completions = verbs::completion_queue::create(device_, wanted.send, queue.listener);
     if (!completions) return completions.error();
     queue.completions = std::move(*completions);
     auto made = verbs::queue_pair::create(device_, queue.domain->get(), queue.completions->get(), nullptr, wanted,
@@ -55,9 +53,8 @@ result<void> exclusive_queues::prepare(session_queue& queue, kernel_memory& memo
 
 }  // namespace
 
-result<std::unique_ptr<queue_set>> make_exclusive_queues(std::shared_ptr<verbs::device> on,
-                                                         verbs::async_listener* listener) {
-    return std::unique_ptr<queue_set>(new exclusive_queues(std::move(on), listener));
+result<std::unique_ptr<queue_set>> make_exclusive_queues(std::shared_ptr<verbs::device> on) {
+    return std::unique_ptr<queue_set>(new exclusive_queues(std::move(on)));
 }
 
 }  // namespace accel::gpu

@@ -112,6 +112,7 @@ result<void> service_poller::write_exclusive_state() {
     for (std::size_t i = 0; i < places.size(); ++i) {
         places[i].sends = connections_[i]->port.direct.queue;
         places[i].completions = connections_[i]->completions->located();
+        places[i].limit = std::min(places[i].sends.wqebbs, places[i].completions.count);
     }
     return memory_->prepare_exclusive(places);
 }

@@ -86,8 +86,7 @@ class queue_set {
                                                                     verbs::async_listener* listener);
 /// The same for a service whose sessions have one owner each: a completion queue for each session, which has
 /// nothing but failures and now and then a send, and no receives. Without ports for all.
-[[nodiscard]] result<std::unique_ptr<queue_set>> make_exclusive_queues(std::shared_ptr<verbs::device> on,
-                                                                       verbs::async_listener* listener);
+[[nodiscard]] result<std::unique_ptr<queue_set>> make_exclusive_queues(std::shared_ptr<verbs::device> on);
 /// Rings in memory that kernels share, and the proxy, which posts by libibverbs what they put there. Kernels
 /// touch no queue of the device, so queue pairs come and go with their connections. `memory` outlives the
 /// set.

@@ -49,11 +49,10 @@ ACCEL_HOST_DEVICE inline void put_request(const mlx5::send_queue_ref& queue, std
     put_segment(at + 2 * std::size_t{mlx5::ds_bytes}, request.local);
 }
 
-/// Fills in what changes from answer to answer. One request in a quarter of the ring asks for a completion.
-ACCEL_HOST_DEVICE inline void number_request(const mlx5::send_queue_ref& queue, std::uint32_t wqebb,
-                                             mlx5::opcode operation, std::uint64_t bytes,
-                                             prepared_request& out) noexcept {
-    const std::uint32_t interval = queue.wqebbs / 4;
+/// Fills in what changes from answer to answer. One request in a quarter of the room asks for a completion.
+ACCEL_HOST_DEVICE inline void number_request(const exchange_ref& exchange, std::uint32_t wqebb, mlx5::opcode operation,
+                                             std::uint64_t bytes, prepared_request& out) noexcept {
+    const std::uint32_t interval = exchange.limit / 4;
     const bool due = wqebb / interval != (wqebb + 1) / interval;
     out.control.opmod_idx_opcode = mlx5::opmod_idx_opcode_of(wqebb, operation);
     out.control.flags = due ? mlx5::flag_signalled : std::uint8_t{0};
@@ -71,7 +70,7 @@ ACCEL_HOST_DEVICE inline void put_payload_apart(const exclusive_session& session
     request.control.immediate = mlx5::be32{};
     request.remote = {mlx5::to_be64(to.remote_address), mlx5::to_be32(to.remote_key), mlx5::be32{}};
     request.local.address = mlx5::to_be64(reinterpret_cast<std::uint64_t>(exchange.response));
-    number_request(exchange.sends.queue, wqebb, mlx5::opcode::write, bytes, request);
+    number_request(exchange, wqebb, mlx5::opcode::write, bytes, request);
     put_request(exchange.sends.queue, wqebb, request);
 }
 
@@ -86,7 +85,7 @@ ACCEL_HOST_DEVICE inline std::uint32_t post_answer(const exclusive_session& sess
     if (apart) put_payload_apart(session, exchange, placed, with.length, first++);
     prepared_request request = exchange.prepared;
     const std::uint64_t behind_header = apart ? 0 : with.length;
-    number_request(queue, first, mlx5::opcode::write_immediate, wire::header_bytes + behind_header, request);
+    number_request(exchange, first, mlx5::opcode::write_immediate, wire::header_bytes + behind_header, request);
     put_request(queue, first, request);
     mlx5::publish<Place>(queue, first + 1);
     std::uint64_t doorbell = 0;
@@ -123,7 +122,7 @@ ACCEL_HOST_DEVICE inline status answer_with(owned_sessions& mine, const exchange
     }
     ++mine.changes;
     finish_exchange(mine, exchange);
-    const bool nearly_full = session.posted - session.released > session.sends.wqebbs / 4 * 3;
+    const bool nearly_full = session.posted - session.released > session.limit / 4 * 3;
     if (open && nearly_full) take_completions(mine, exchange.session);
     return open ? status::ok : status::peer_lost;
 }
@@ -155,6 +154,7 @@ ACCEL_HOST_DEVICE inline bool admit(const owned_sessions& mine, const exclusive_
     out.prepared = mine.at.prepared[number];
     out.sends.queue = session.sends;
     out.seen.reserved = session.posted;
+    out.limit = session.limit;
     out.changes = mine.changes;
     out.peer_apart = session.is.peer.payloads != 0 ? 1 : 0;
     out.session_id = session.is.id;

@@ -91,13 +91,16 @@ ACCEL_HOST_DEVICE inline void end_session(owned_sessions& mine, std::uint32_t in
     mlx5::store_flag(&mine.session_reports[index].closed, session.order_seen >> 1);
 }
 
-/// Its queue pair has gone: it makes no more completions, and those that are left are nobody's.
+/// Its queue pair has gone and makes no more completions. Those that are left are nobody's, and take no room from
+/// the next session's.
 ACCEL_HOST_DEVICE inline void close_session(owned_sessions& mine, std::uint32_t index) noexcept {
     exclusive_session& session = mine.at.sessions[index];
     session.phase = session_phase::closing;
     set_away(mine, index, slot_away::closed);
     ++mine.changes;
-    mlx5::discard_completions(session.completions, session.sends.queue_pair);
+    mlx5::completion left;
+    while (mlx5::take(session.completions, left)) continue;
+    mlx5::publish_taken(session.completions);
     end_session(mine, index);
 }
 
@@ -116,15 +119,14 @@ ACCEL_HOST_DEVICE inline void obey(owned_sessions& mine, std::uint32_t index) no
 
 // Completions of sends.
 
-/// Frees the room of what the adapter is done with. An entry that names another queue pair is of a session
-/// before.
+/// Frees the room of what the adapter is done with.
 ACCEL_HOST_DEVICE inline void take_completions(owned_sessions& mine, std::uint32_t index) noexcept {
     constexpr int most = 8;
     exclusive_session& session = mine.at.sessions[index];
     mlx5::completion done;
     int count = 0;
     for (; count < most && mlx5::take(session.completions, done); ++count) {
-        if (done.queue_pair != session.sends.queue_pair || session.phase != session_phase::open) continue;
+        if (session.phase != session_phase::open) continue;
         const auto distance = static_cast<std::uint16_t>(done.counter - static_cast<std::uint16_t>(session.released));
         if (done.failure != mlx5::syndrome::none)
             fail_session(mine, index, status::peer_lost, done.failure);
@@ -138,7 +140,7 @@ ACCEL_HOST_DEVICE inline void take_completions(owned_sessions& mine, std::uint32
 
 /// True: an answer may be posted for every request that is held, and for one more.
 ACCEL_HOST_DEVICE inline bool has_room(const exclusive_session& session) noexcept {
-    return session.posted - session.released + 2 * (session.held + 1) <= session.sends.wqebbs;
+    return session.posted - session.released + 2 * (session.held + 1) <= session.limit;
 }
 
 /// A client that does not take its answers is not looked at until there is room for them: nobody waits for it.
@@ -199,7 +201,7 @@ ACCEL_HOST_DEVICE inline void take_orders(owned_sessions& mine, std::int64_t now
 ACCEL_HOST_DEVICE inline void use_idle_time(owned_sessions& mine, std::int64_t now) noexcept {
     if (mine.last != no_session) {
         const exclusive_session& session = mine.at.sessions[mine.last];
-        if (session.posted - session.released > session.sends.wqebbs / 4) take_completions(mine, mine.last);
+        if (session.posted - session.released > session.limit / 4) take_completions(mine, mine.last);
         mine.last = no_session;
     }
     if (now >= mine.orders_due) take_orders(mine, now);

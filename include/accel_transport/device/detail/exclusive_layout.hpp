@@ -55,7 +55,7 @@ struct exclusive_session {
     std::uint32_t order_seen = 0;  ///< the last
     std::uint32_t blocked = 0;
     std::uint32_t reported = 1;  ///< 0: the host does not know the counters as they are
-    std::uint32_t reserved = 0;
+    std::uint32_t limit = 0;     ///< WQEBBs under way, a power of two: each may become a completion
 };
 
 /// Where all of it lies. Slots, watches and prepared requests have the number
