@@ -43,13 +43,13 @@ enum class gpu_engine : std::uint8_t {
     proxy,      ///< a thread of the host, which spins under load, posts for them by libibverbs; any device
 };
 
-/// Which RDMA port `rdma` uses, and how patient its hardware is. The defaults suit one network.
 /// Who serves a session of a `gpu_service`.
 enum class service_sharing : std::uint8_t {
     shared,     ///< any thread of any kernel, under locks that nobody waits for: even with uneven load
     exclusive,  ///< one thread, warp or block for each session, without locks: the quickest turn
 };
 
+/// Which RDMA port `rdma` uses, and how patient its hardware is. The defaults suit one network.
 struct verbs_options {
     std::string device{};   ///< URI `device`: NAME or NAME:PORT, as in mlx5_0:1; empty: the first that is up
     int gid_index = -1;     ///< URI `gid_index`: of the port's table; -1: RoCE v2, with an IPv4 address if any

@@ -140,7 +140,7 @@ core::link_description rdma_link::describe() const {
     own.slots_stride = config_.receive->stride();
     own.slots_key = receive_memory_->rkey;
     own.slots = config_.receive->count();
-    if (!is_server()) own.abilities = can_write_plainly;
+    if (!is_server()) own.abilities = verbs::can_write_plainly;
     if (config_.receive->split()) {
         own.flags |= verbs::payloads_apart;
         own.payloads_address = reinterpret_cast<std::uintptr_t>(config_.receive->payloads());
