@@ -58,7 +58,7 @@ void say_graph_times(const gpu_graph_statistics& seen) {
     const auto us = [](std::chrono::nanoseconds time) { return report::microseconds(time); };
     say(fmt::format("iterations {} {} {} {} {} {} {} {} {}", seen.nodes, seen.iterations, us(seen.stages.waiting),
                     us(seen.stages.copy_in), us(seen.stages.work), us(seen.stages.copy_out), us(seen.stages.answer),
-                    us(seen.mean), us(seen.least)));
+                    us(seen.mean), us(seen.min)));
 }
 
 int serve_gpu_resident(context& ctx, const network_choice& choice, network& served, const std::string& who) {

@@ -66,7 +66,7 @@ class IncludeRules(unittest.TestCase):
     def test_data_path(self):
         self.assert_offence("data path", "src/backends/tcp/datapath.cpp", "#include <mutex>")
         self.assert_offence("data path", "src/backends/tcp/datapath.cpp", '#include "core/log.hpp"')
-        self.assert_offence("data path", "src/verbs/send_datapath.cpp", '#include "core/log.hpp"')
+        self.assert_offence("data path", "src/backends/rdma/send_datapath.cpp", '#include "core/log.hpp"')
 
     def test_examples(self):
         self.assert_offence("public", "examples/hello.cpp", '#include "core/uri.hpp"')

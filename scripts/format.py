@@ -42,6 +42,8 @@ def sources():
 def main(arguments):
     check = "--check" in arguments
     files = [Path(each).resolve() for each in arguments if each != "--check"] or sources()
+    if foreign := [str(file) for file in files if file.suffix not in CODE]:
+        sys.exit(f"format.py: neither C++ nor CUDA: {', '.join(foreign)}")
     with tempfile.NamedTemporaryFile("w", suffix=".clang-format") as bare:
         bare.write((TOP / ".clang-format").read_text(encoding="utf-8") + "RemoveBracesLLVM: true\n")
         bare.flush()

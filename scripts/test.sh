@@ -10,7 +10,7 @@ declare -A step_about=(
     [format]="scripts/format.py finds nothing to change: layout, braces"
     [sources]="include rules, leftovers, paths of one machine, mutants that fit the tree"
     [release]="gcc, optimised, warnings are errors; all tests"
-    [softnic]="stock programs on softnic, the emulated mlx5 device: ibv_*, perftest, UCX; also with 1 % loss"
+    [softnic]="stock programs on softnic: ibv_*, perftest, UCX, wheels of NIXL and Mooncake; also with 1 % loss"
     [rxe]="on Soft-RoCE in a virtual machine: stock programs, rdma's tests, services by proxy, bare verbs beside rdma"
     [demo]="every image served over every transport, at least 97 % right; the doctor"
     [tidy]="clang-tidy finds nothing in files that have changed since they were clean (ACCEL_TIDY=all: in all)"
@@ -38,9 +38,7 @@ build_preset() {
 }
 
 launcher=()
-tests_at_once=$CMAKE_BUILD_PARALLEL_LEVEL
-# With sanitizers nothing is measured, and half of a test's time is waiting.
-sanitized_tests_at_once=$((2 * tests_at_once))
+tests_at_once=$((2 * CMAKE_BUILD_PARALLEL_LEVEL))  # half of a test's time is waiting
 
 # test_preset NAME [OPTION...]: runs ctest and counts its tests. Some of them hold bounds in time, which a machine that
 # stands still for a second breaks: such a test has a second try, and is named in the summary if it needed it.
@@ -134,7 +132,7 @@ build_release_softnic() {
 step_asan() {
     build_release_softnic
     build_preset asan "-DACCEL_TEST_NIC=$root/$release_softnic"
-    tests_at_once=$sanitized_tests_at_once UBSAN_OPTIONS=print_stacktrace=1 test_preset asan
+    UBSAN_OPTIONS=print_stacktrace=1 test_preset asan
 }
 
 # One end of gcc's optimised build, the other of clang's with assertions, and the reverse.
@@ -151,7 +149,7 @@ step_tsan() {
     build_preset tsan "-DACCEL_TEST_NIC=$root/$release_softnic"
     # Older ThreadSanitizers do not start where more than 28 bits of an address are random.
     if (($(</proc/sys/vm/mmap_rnd_bits) > 28)); then launcher=(setarch -R); fi
-    tests_at_once=$sanitized_tests_at_once test_preset tsan
+    test_preset tsan
 }
 
 step_fuzz() {
@@ -269,7 +267,7 @@ run_gpu_bench() {
         program=gpu_post_bench plot=bench/post_plot.py
     elif [[ ${1:-} == turns ]]; then
         shift
-        program=gpu_turn_bench plot=""
+        program=gpu_turn_bench plot=
     elif [[ ${1:-} == inference ]]; then
         shift
         program=inference_bench

@@ -7,6 +7,7 @@
 #include <accel_transport/memory.hpp>
 #include <accel_transport/options.hpp>
 #include <accel_transport/status.hpp>
+#include <accel_transport/target.hpp>
 
 #include <chrono>
 #include <cstddef>
@@ -38,7 +39,12 @@ struct submit_options {
     /// Must outlive the completion. Where the server writes there itself (rdma, gdr, gpu, local), a call that
     /// ends early waits for its answer, for `peer_timeout` at most: then the whole session ends.
     slice response_into{};
+    /// What the request is for, as `channel::resolve` said. `unsupported`: the server that this channel is
+    /// connected to now is too old for targets. A server that has no such target answers `not_found`.
+    accel::target target{};
 };
+/// What most calls ask for. One object for all of them costs less than one for each call.
+inline constexpr submit_options usual_options{};
 
 /// The response of a blocking `channel::call`. Owns its slot; move-only; must not outlive the channel.
 class ACCEL_API response {
@@ -68,10 +74,9 @@ struct channel_statistics {
 };
 
 /// The client's end of one connection to a server. Belongs to one thread at a time; move-only.
-/// A call goes begin → (write the request) → submit → poll or wait → (read the response) → release.
-/// begin, submit, cancel, poll and release neither block, allocate, lock nor log.
-/// In a child of fork() a parent's channel returns `invalid_state`, completes nothing and ends without
-/// effect.
+/// A call goes begin → (write the request) → submit → poll or wait → (read the response) → release. begin, submit,
+/// cancel, poll and release neither block, allocate, lock nor log.
+/// In a child of fork() a parent's channel returns `invalid_state`, completes nothing and ends without effect.
 class ACCEL_API channel {
   public:
     /// Connects to `scheme://host:port?key=value…` within `connect_timeout`. Keys are the fields of
@@ -83,6 +88,11 @@ class ACCEL_API channel {
     /// As `close()`.
     ~channel();
 
+    /// The target of this name, for any number of requests over any channel to this server, also after a
+    /// reconnect. Asks the server; waits up to `connect_timeout`, and may allocate. `not_found`: the server
+    /// has no such target; `invalid_argument`: no name is like this; `unsupported`: the server is too old.
+    [[nodiscard]] result<target> resolve(std::string_view name);
+
     /// Takes a free slot. `again`: none is free (poll and release some); `peer_lost`; `closed`: by this end,
     /// or the server has stopped.
     [[nodiscard]] status begin(call_view& out) noexcept;
@@ -90,7 +100,7 @@ class ACCEL_API channel {
     /// Sends the first `length` bytes of the slot's request room. On anything but `ok` the call stays begun.
     /// Where the transport has no room now, the call waits for it, within its deadline and before later ones:
     /// keep polling. Fails with `message_too_large`, `invalid_state`, `peer_lost`, `closed`.
-    [[nodiscard]] status submit(call_id id, std::size_t length, const submit_options& options = {}) noexcept;
+    [[nodiscard]] status submit(call_id id, std::size_t length, const submit_options& options = usual_options) noexcept;
 
     /// Sends `payload` from where it lies, without a copy. It is lent until the completion, and must not
     /// change until then; an expired or cancelled call completes only when the transport has released it, by
@@ -99,7 +109,7 @@ class ACCEL_API channel {
     /// transport does not reach it (the timeline's `copy`): work that writes it must be done, kernels
     /// launched after the completion see the response. The first use of a slot so may take long.
     /// `device_lost`.
-    [[nodiscard]] status submit(call_id id, slice payload, const submit_options& options = {}) noexcept;
+    [[nodiscard]] status submit(call_id id, slice payload, const submit_options& options = usual_options) noexcept;
 
     /// Ends a submitted call early: it completes with `cancelled`, unless its completion is already due. If
     /// it lent memory, that is within `peer_timeout`, as for an expiry. `ok` as well for a call that has
@@ -119,7 +129,8 @@ class ACCEL_API channel {
 
     /// One blocking call: copies `request` into a slot, waits for the response. A failure that the server
     /// answered is an `error` with the handler's text. Other calls' completions stay queued for poll.
-    [[nodiscard]] result<response> call(std::span<const std::byte> request, const submit_options& options = {});
+    [[nodiscard]] result<response> call(std::span<const std::byte> request,
+                                        const submit_options& options = usual_options);
 
     /// A descriptor that becomes readable when `poll` has something to do, for an epoll loop.
     /// Before sleeping on it: poll until 0, then `arm()`; when that says false, poll again.

@@ -6,6 +6,7 @@
 #include <accel_transport/device/detail/layout_version.hpp>
 #include <accel_transport/options.hpp>
 #include <accel_transport/status.hpp>
+#include <accel_transport/target.hpp>
 
 #include <chrono>
 #include <cstddef>
@@ -67,6 +68,8 @@ class ACCEL_API gpu_channel {
     [[nodiscard]] std::size_t max_request_bytes() const noexcept;
     [[nodiscard]] std::size_t max_response_bytes() const noexcept;
     [[nodiscard]] std::uint32_t slots() const noexcept;
+    /// As `channel::resolve`; kernels give the number in `call_options::target`.
+    [[nodiscard]] result<target> resolve(std::string_view name);
     /// How its kernels reach the adapter.
     [[nodiscard]] gpu_engine engine() const noexcept;
     /// False at the latest 50 ms after the session was lost.

@@ -49,8 +49,8 @@ struct gpu_graph_statistics {
     std::uint64_t iterations = 0;     ///< that had requests
     std::uint64_t requests = 0;       ///< of these iterations
     std::chrono::nanoseconds mean{};  ///< of an iteration, from its first request's arrival to its last response posted
-    std::chrono::nanoseconds least{};  ///< likewise
-    gpu_iteration_stages stages;       ///< of `mean`
+    std::chrono::nanoseconds min{};   ///< likewise
+    gpu_iteration_stages stages;      ///< of `mean`
 };
 
 /// A service made of work that is recorded once, as a CUDA graph, and then runs again and again on the GPU by

@@ -6,6 +6,7 @@
 #include <accel_transport/device/detail/layout_version.hpp>
 #include <accel_transport/options.hpp>
 #include <accel_transport/status.hpp>
+#include <accel_transport/target.hpp>
 
 #include <chrono>
 #include <cstddef>
@@ -13,6 +14,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 struct CUstream_st;
 
@@ -68,16 +70,19 @@ class ACCEL_API gpu_service {
     /// What clients connect to, with the real port; without keys and options.
     [[nodiscard]] std::string endpoint() const;
     [[nodiscard]] gpu_service_statistics statistics() const;
+    /// The names that its kernels serve, in place of those told before. Clients resolve them; kernels compare
+    /// `exchange_ref::target_number` with `target_of(name).number`, and fail others with `not_found`.
+    /// `invalid_argument`: no name is like one of these, or there are too many.
+    [[nodiscard]] result<void> set_targets(const std::vector<std::string>& names);
     /// How its kernels reach the RDMA device, never `automatic`, and a sentence that says why.
     [[nodiscard]] gpu_engine engine() const noexcept;
     [[nodiscard]] const std::string& engine_reason() const noexcept;
 
     /// `take` and `wait` say `closed` from about now on. Does not wait.
     void request_stop() noexcept;
-    /// Requests the stop and sleeps until everything that was given to `stream` has ended; then ends all
-    /// sessions. `timed_out`: it still runs, and nothing has been ended; call it again. `unsupported`: a
-    /// kernel was compiled with other device headers than this library, and was refused; a line of the log
-    /// says so.
+    /// Requests the stop and sleeps until everything that was given to `stream` has ended; then ends all sessions.
+    /// `timed_out`: it still runs, and nothing has been ended; call it again. `unsupported`: a kernel was compiled with
+    /// other device headers than this library, and was refused; a line of the log says so.
     status stop(CUstream_st* stream, std::chrono::nanoseconds timeout);
     /// The same where no kernel uses the service any more.
     void stop();

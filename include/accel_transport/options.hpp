@@ -56,8 +56,7 @@ struct verbs_options {
     std::uint32_t mtu = 0;  ///< URI `mtu`: 256 to 4096 bytes; 0: the port's
     /// URI `ack_timeout`: how long the device waits for an acknowledgement before it sends again.
     std::chrono::nanoseconds ack_timeout = std::chrono::milliseconds{67};
-    /// URI `ack_retries`: how often it does, 0 to 6, before the peer is lost. (7 is for ever on some
-    /// devices.)
+    /// URI `ack_retries`: how often it does, 0 to 6, before the peer is lost. (7 is for ever on some devices.)
     std::uint32_t ack_retries = 6;
     /// URI `direct`: on mlx5 devices, write work requests and read completions where the device does, not by
     /// way of its driver's library. Other devices are always used by way of libibverbs.
@@ -119,8 +118,7 @@ struct server_options {
     /// Handshakes with one address: so many at once, then as many a second.
     std::uint32_t max_handshakes = 1024;
     memory_kind memory = memory_kind::host();  ///< where handlers want their bytes
-    /// With `memory` of a GPU: requests that it works on at once, a worker; the others queue, until their
-    /// deadlines.
+    /// With `memory` of a GPU: requests that it works on at once, a worker; the others queue, until their deadlines.
     std::uint32_t streams = 8;
     std::uint32_t priority_streams = 2;  ///< as many again for channels of high priority
     /// One stream for all requests of a session, in order, instead of any free one for each.

@@ -5,6 +5,7 @@
 #include <accel_transport/context.hpp>
 #include <accel_transport/options.hpp>
 #include <accel_transport/status.hpp>
+#include <accel_transport/target.hpp>
 #include <accel_transport/timeline.hpp>
 
 #include <atomic>
@@ -45,21 +46,18 @@ class ACCEL_API exchange {
     /// copy, and earlier spans of lent memory are void (docs/memory.md). Bytes of an untrusted peer. At least
     /// 8-byte aligned, but for a slice lent over `local`, which lies as its owner aligned it.
     [[nodiscard]] std::span<const std::byte> request() const noexcept;
-    /// Room for the response, to be written in place; its size is the most the client accepts. Over `local`,
-    /// likewise.
+    /// Room for the response, to be written in place; its size is the most the client accepts. Over `local`, likewise.
     [[nodiscard]] std::span<std::byte> response() const noexcept;
     [[nodiscard]] std::uint64_t trace_id() const noexcept;
     [[nodiscard]] std::uint64_t session_id() const noexcept;
     [[nodiscard]] std::string_view scheme() const noexcept;
-    /// Who calls: the client's public key ("ed25519:…"), or its certificate's first DNS name, else its common
-    /// name. Empty if the client was not authenticated: with `insecure`, and over `local`. Valid until the
-    /// answer.
+    /// Who calls: the client's public key ("ed25519:…"), or its certificate's first DNS name, else its common name.
+    /// Empty if the client was not authenticated: with `insecure`, and over `local`. Valid until the answer.
     [[nodiscard]] std::string_view peer() const noexcept;
     /// Time until the client gives up; zero once it has.
     [[nodiscard]] std::chrono::nanoseconds time_left() const noexcept;
-    /// On a GPU: the stream (a `cudaStream_t`) that brings the request and takes the response: give it the
-    /// kernels, and answer without waiting for them. The answer leaves when the stream has come that far.
-    /// Null on the host.
+    /// On a GPU: the stream (a `cudaStream_t`) that brings the request and takes the response: give it the kernels, and
+    /// answer without waiting for them. The answer leaves when the stream has come that far. Null on the host.
     [[nodiscard]] CUstream_st* stream() const noexcept;
     /// On a GPU: marks that this stage (preprocessing, then inference) begins at this point of the stream and
     /// ends at the next mark or the answer. Takes the time without waiting.
@@ -70,9 +68,8 @@ class ACCEL_API exchange {
     /// Answers with the first `length` bytes of `response()`. Any thread. `message_too_large` answers nothing
     /// and leaves the exchange open; any other result ends it. `peer_lost`: the client is gone.
     status reply(std::size_t length) noexcept;
-    /// Answers with `payload` from where it lies. `leases` is raised now, and lowered when the transport has
-    /// released it. `unsupported`: it is on a GPU, the handler's memory is not, and the transport cannot
-    /// read it there.
+    /// Answers with `payload` from where it lies. `leases` is raised now, and lowered when the transport has released
+    /// it. `unsupported`: it is on a GPU, the handler's memory is not, and the transport cannot read it there.
     status reply(slice payload, std::atomic<std::uint32_t>& leases) noexcept;
     /// Answers with a failure: a status other than ok, the handler's own code, and a short message.
     status fail(status reason, std::uint32_t code = 0, std::string_view message = {}) noexcept;
@@ -103,6 +100,18 @@ class stage_timer {
 /// Called on a worker's thread, once for each request, in order of arrival. Must not throw.
 using handler = std::function<void(exchange)>;
 
+/// A handler for the requests that name it as their target.
+struct named_handler {
+    std::string name;  ///< 1 to 64 printable characters, no blanks
+    handler service;
+};
+
+/// The handlers of a server with targets. A request that names none of them is answered with `not_found`.
+struct service_table {
+    std::vector<named_handler> named;  ///< at most `max_targets`
+    handler unnamed = {};              ///< for requests without a target; left out: they get `not_found`
+};
+
 /// Counters of a server since it was made.
 struct server_statistics {
     std::uint32_t sessions = 0;  ///< open now
@@ -113,23 +122,28 @@ struct server_statistics {
     std::uint64_t replies = 0;              ///< answers delivered
     std::uint64_t expired = 0;              ///< requests too late on arrival, or when a stream was free
     std::uint64_t overloaded = 0;           ///< requests refused by `max_exchanges`
+    std::uint64_t not_found = 0;            ///< requests for targets that the server lacks
     std::size_t memory_bytes = 0;           ///< slots of all sessions now
     std::size_t gpu_memory_bytes = 0;       ///< of it, and of the handler's slots, on the GPU now
     std::chrono::nanoseconds cpu_user{};    ///< of the workers' threads
     std::chrono::nanoseconds cpu_kernel{};  ///< of the workers' threads
 };
 
-/// Serves one handler on any number of URIs. Move-only; its methods may be called from any thread.
+/// Serves one handler, or several by name, on any number of URIs. Move-only; its methods may be called from any thread.
 /// A child of fork() has a copy without threads, which serves nothing and ends without effect; a child forked
 /// in a handler calls exec or _exit there.
 class ACCEL_API server {
   public:
-    /// Listens on every URI (`scheme://host:port?key=value…`; port 0: any free one) or on none of them.
-    /// May block.
+    /// Listens on every URI (`scheme://host:port?key=value…`; port 0: any free one) or on none of them. May block.
     [[nodiscard]] static result<server> listen(context& ctx, std::span<const std::string> uris, handler service,
                                                const server_options& options = {});
     [[nodiscard]] static result<server> listen(context& ctx, std::initializer_list<std::string_view> uris,
                                                handler service, const server_options& options = {});
+    /// The same with a handler for each target.
+    [[nodiscard]] static result<server> listen(context& ctx, std::span<const std::string> uris,
+                                               const service_table& services, const server_options& options = {});
+    [[nodiscard]] static result<server> listen(context& ctx, std::initializer_list<std::string_view> uris,
+                                               const service_table& services, const server_options& options = {});
     server(server&&) noexcept;
     server& operator=(server&&) noexcept;
     /// As `stop()`.

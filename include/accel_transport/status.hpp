@@ -33,10 +33,11 @@ enum class status : std::uint16_t {
     application_error = 16,  ///< the handler answered with a failure; `completion::code` is its own
     abandoned = 17,          ///< the handler dropped its exchange without an answer
     device_lost = 18,        ///< the accelerator is gone for this process
+    not_found = 19,          ///< the server has no such target
 };
 
 /// Number of values in `status`; a wire value at or above it is a protocol error.
-inline constexpr std::uint16_t status_count = 19;
+inline constexpr std::uint16_t status_count = 20;
 
 /// The name of a status as written in the enum ("peer_lost"); never null, static storage.
 [[nodiscard]] ACCEL_API std::string_view to_string(status s) noexcept;
@@ -52,8 +53,7 @@ struct error {
 /// error. Internal.
 [[noreturn]] ACCEL_API void end_with(const error& failure) noexcept;
 
-/// A value or an `error`, and either becomes one by itself. Control path only; the data path returns `status`
-/// by value.
+/// A value or an `error`, and either becomes one by itself. Control path only; the data path returns `status` by value.
 template <class Value>
 class [[nodiscard]] result {
   public:

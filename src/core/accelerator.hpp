@@ -99,8 +99,7 @@ class accelerator_device {
     /// Bytes that `allocate` gave and `release` has not taken back.
     [[nodiscard]] virtual std::size_t allocated() const noexcept = 0;
 
-    /// A driver thread calls `done(argument)` when all work given to this stream of the application has
-    /// ended.
+    /// A driver thread calls `done(argument)` when all work given to this stream of the application has ended.
     [[nodiscard]] virtual result<void> when_ended(CUstream_st* stream, void (*done)(void*), void* argument) = 0;
 
     /// Records what `work` gives to a stream, between the library's own steps for `memory`'s iterations.
@@ -115,8 +114,7 @@ class accelerator_device {
     virtual void make_inbound_visible() noexcept = 0;
 };
 
-/// All devices of this machine. One for each context, alive as long as any memory of it; thread-safe; control
-/// path.
+/// All devices of this machine. One for each context, alive as long as any memory of it; thread-safe; control path.
 class accelerator {
   public:
     virtual ~accelerator() = default;

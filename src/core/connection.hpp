@@ -87,9 +87,8 @@ class connection {
     /// True when everything delivered has left this process (for a graceful stop). Asks the transport for a
     /// completion if there would be none.
     [[nodiscard]] virtual bool flushed() noexcept { return true; }
-    /// On the polling thread, idempotent: ends the connection and tells the peer where the transport can. No
-    /// events follow. Returns true when nothing touches any slot or lent memory any more; else call again,
-    /// until it does.
+    /// On the polling thread, idempotent: ends the connection and tells the peer where the transport can. No events
+    /// follow. Returns true when nothing touches any slot or lent memory any more; else call again, until it does.
     [[nodiscard]] virtual bool close() noexcept = 0;
 };
 

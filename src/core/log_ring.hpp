@@ -25,9 +25,8 @@ struct log_line {
     [[nodiscard]] std::string_view text() const noexcept { return {bytes.data(), length}; }
 };
 
-/// Lines from any number of threads to one, in a fixed size of memory (1 MiB, touched as it is used).
-/// Lock-free: a line is lost only if there is no room, and a preempted thread delays no other that logs. It
-/// is D. Vyukov's bounded queue.
+/// Lines from any number of threads to one, in a fixed size of memory (1 MiB, touched as it is used). Lock-free: a line
+/// is lost only if there is no room, and a preempted thread delays no other that logs. It is D. Vyukov's bounded queue.
 class log_ring {
   public:
     static constexpr std::uint64_t capacity = 1024;

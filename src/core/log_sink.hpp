@@ -12,10 +12,9 @@ namespace accel::core {
 class log_writer;
 struct log_sink;
 
-/// An application's sink in the log, for as long as this lives. The destructor lets the lines logged before
-/// it arrive (`flush_patience` at most) and waits for a call that is under way; after it there is none. On
-/// the log's thread (in a sink) it waits for nothing. In a child of `fork`, a parent's registration does
-/// nothing.
+/// An application's sink in the log, for as long as this lives. The destructor lets the lines logged before it arrive
+/// (`flush_patience` at most) and waits for a call that is under way; after it there is none. On the log's thread (in a
+/// sink) it waits for nothing. In a child of `fork`, a parent's registration does nothing.
 class log_registration {
   public:
     log_registration() noexcept = default;

@@ -3,14 +3,13 @@
 
 #include "core/event_signal.hpp"
 #include "core/log_sink.hpp"
+#include "core/thread.hpp"
 
 #include <algorithm>
 #include <array>
-#include <csignal>
 #include <cstddef>
 #include <cstring>
 #include <new>
-#include <thread>
 #include <utility>
 
 #include <fmt/format.h>  // core.h alone does not format where fmt is header-only
@@ -34,24 +33,6 @@ constexpr std::size_t room_for_unsaid = 64;
 void leave_to_parent() noexcept {
     if (log_writer* const left = current.exchange(nullptr)) parents.store(left);
 }
-
-/// The application's signals are not for this library's log, nor is a SIGPIPE of standard error for it.
-class signals_blocked {
-  public:
-    signals_blocked() noexcept {
-        sigset_t all;
-        ::sigfillset(&all);
-        ::sigdelset(&all, SIGSEGV);
-        ::sigdelset(&all, SIGBUS);
-        ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-    }
-    ~signals_blocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-    signals_blocked(const signals_blocked&) = delete;
-    signals_blocked& operator=(const signals_blocked&) = delete;
-
-  private:
-    sigset_t before_;
-};
 
 std::size_t format_text(char* out, std::size_t room, fmt::string_view text, fmt::format_args values) noexcept {
     constexpr std::string_view cut = "...";
@@ -129,9 +110,8 @@ void log_writer::wake() noexcept {
 
 void log_writer::start() noexcept {
     if (started_.load(std::memory_order_relaxed) || started_.exchange(true)) return;
-    const signals_blocked for_the_thread;
     try {
-        std::thread([this] { run(); }).detach();
+        start_thread("accel-log", [this] { run(); }).detach();
     } catch (...) {
         started_.store(false);  // the next line tries again
     }
@@ -139,7 +119,6 @@ void log_writer::start() noexcept {
 
 void log_writer::run() noexcept {
     on_log_thread = true;
-    ::pthread_setname_np(::pthread_self(), "accel-log");
     for (;;) {
         const std::int32_t seen = changes_.load(std::memory_order_acquire);
         take_lines();

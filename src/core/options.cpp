@@ -2,9 +2,11 @@
 #include "core/protocol.hpp"
 #include "core/uri.hpp"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <chrono>
+#include <initializer_list>
 #include <limits>
 #include <span>
 #include <string>
@@ -74,37 +76,37 @@ bool parse_value(std::string_view text, std::string& out) {
     out = text;
     return true;
 }
+
+/// A value's name in a URI.
+template <class Value>
+using named = std::pair<std::string_view, Value>;
+
+template <class Value>
+bool find_name(std::string_view text, std::initializer_list<named<Value>> names, Value& out) {
+    const auto found = std::ranges::find(names, text, &named<Value>::first);
+    if (found == names.end()) return false;
+    out = found->second;
+    return true;
+}
 bool parse_value(std::string_view text, poll_mode& out) {
-    constexpr std::array<std::pair<std::string_view, poll_mode>, 3> names{
-        {{"busy", poll_mode::busy}, {"adaptive", poll_mode::adaptive}, {"block", poll_mode::block}}};
-    for (const auto& [name, mode] : names) {
-        if (text == name) {
-            out = mode;
-            return true;
-        }
-    }
-    return false;
+    return find_name<poll_mode>(
+        text, {{"busy", poll_mode::busy}, {"adaptive", poll_mode::adaptive}, {"block", poll_mode::block}}, out);
 }
 bool parse_value(std::string_view text, stream_priority& out) {
-    out = text == "high" ? stream_priority::high : stream_priority::normal;
-    return text == "high" || text == "normal";
+    return find_name<stream_priority>(text, {{"high", stream_priority::high}, {"normal", stream_priority::normal}},
+                                      out);
 }
 bool parse_value(std::string_view text, gpu_engine& out) {
-    if (text == "auto") out = gpu_engine::automatic;
-    if (text == "direct") out = gpu_engine::direct;
-    if (text == "proxy") out = gpu_engine::proxy;
-    return text == "auto" || text == "direct" || text == "proxy";
+    return find_name<gpu_engine>(
+        text, {{"auto", gpu_engine::automatic}, {"direct", gpu_engine::direct}, {"proxy", gpu_engine::proxy}}, out);
 }
 bool parse_value(std::string_view text, service_sharing& out) {
-    if (text == "shared") out = service_sharing::shared;
-    if (text == "exclusive") out = service_sharing::exclusive;
-    return text == "shared" || text == "exclusive";
+    return find_name<service_sharing>(
+        text, {{"shared", service_sharing::shared}, {"exclusive", service_sharing::exclusive}}, out);
 }
 bool parse_value(std::string_view text, encryption& out) {
-    if (text == "auto") out = encryption::automatic;
-    if (text == "required") out = encryption::required;
-    if (text == "off") out = encryption::off;
-    return text == "auto" || text == "required" || text == "off";
+    return find_name<encryption>(
+        text, {{"auto", encryption::automatic}, {"required", encryption::required}, {"off", encryption::off}}, out);
 }
 bool parse_value(std::string_view text, memory_kind& out) {
     if (text == "host") {
@@ -123,18 +125,22 @@ struct option_key {
     bool (*set)(Options&, std::string_view);
 };
 
-#define ACCEL_OPTION(options, field)                                                          \
-    option_key<options> {                                                                     \
-#field, [](options & o, std::string_view text) { return parse_value(text, o.field); } \
+#define ACCEL_OPTION_OF(options, part, field)                                                      \
+    option_key<options> {                                                                          \
+#field, [](options & o, std::string_view text) { return parse_value(text, o part.field); } \
     }
-#define ACCEL_VERBS_OPTION(options, field)                                                          \
-    option_key<options> {                                                                           \
-#field, [](options & o, std::string_view text) { return parse_value(text, o.verbs.field); } \
-    }
-#define ACCEL_SECURITY_OPTION(options, field)                                                          \
-    option_key<options> {                                                                              \
-#field, [](options & o, std::string_view text) { return parse_value(text, o.security.field); } \
-    }
+#define ACCEL_OPTION(options, field) ACCEL_OPTION_OF(options, , field)
+/// The options of RDMA devices, which both ends have.
+#define ACCEL_VERBS_OPTIONS(options)                                                             \
+    ACCEL_OPTION_OF(options, .verbs, device), ACCEL_OPTION_OF(options, .verbs, gid_index),       \
+        ACCEL_OPTION_OF(options, .verbs, mtu), ACCEL_OPTION_OF(options, .verbs, ack_timeout),    \
+        ACCEL_OPTION_OF(options, .verbs, ack_retries), ACCEL_OPTION_OF(options, .verbs, direct), \
+        ACCEL_OPTION_OF(options, .verbs, engine), ACCEL_OPTION_OF(options, .verbs, host_slots)
+/// `peer_keys`: where this end finds the public keys of its peers.
+#define ACCEL_SECURITY_OPTIONS(options, peer_keys)                                                    \
+    ACCEL_OPTION_OF(options, .security, key_file), ACCEL_OPTION_OF(options, .security, peer_keys),    \
+        ACCEL_OPTION_OF(options, .security, cert_file), ACCEL_OPTION_OF(options, .security, ca_file), \
+        ACCEL_OPTION_OF(options, .security, encrypt), ACCEL_OPTION_OF(options, .security, insecure)
 
 constexpr std::array channel_keys{
     ACCEL_OPTION(channel_options, slots),
@@ -152,20 +158,8 @@ constexpr std::array channel_keys{
     ACCEL_OPTION(channel_options, backoff_max),
     ACCEL_OPTION(channel_options, zerocopy),
     ACCEL_OPTION(channel_options, memory),
-    ACCEL_VERBS_OPTION(channel_options, device),
-    ACCEL_VERBS_OPTION(channel_options, gid_index),
-    ACCEL_VERBS_OPTION(channel_options, mtu),
-    ACCEL_VERBS_OPTION(channel_options, ack_timeout),
-    ACCEL_VERBS_OPTION(channel_options, ack_retries),
-    ACCEL_VERBS_OPTION(channel_options, direct),
-    ACCEL_VERBS_OPTION(channel_options, engine),
-    ACCEL_VERBS_OPTION(channel_options, host_slots),
-    ACCEL_SECURITY_OPTION(channel_options, key_file),
-    ACCEL_SECURITY_OPTION(channel_options, server_key),
-    ACCEL_SECURITY_OPTION(channel_options, cert_file),
-    ACCEL_SECURITY_OPTION(channel_options, ca_file),
-    ACCEL_SECURITY_OPTION(channel_options, encrypt),
-    ACCEL_SECURITY_OPTION(channel_options, insecure),
+    ACCEL_VERBS_OPTIONS(channel_options),
+    ACCEL_SECURITY_OPTIONS(channel_options, server_key),
 };
 
 constexpr std::array server_keys{
@@ -192,25 +186,14 @@ constexpr std::array server_keys{
     ACCEL_OPTION(server_options, spin),
     ACCEL_OPTION(server_options, data_port),
     ACCEL_OPTION(server_options, zerocopy),
-    ACCEL_VERBS_OPTION(server_options, device),
-    ACCEL_VERBS_OPTION(server_options, gid_index),
-    ACCEL_VERBS_OPTION(server_options, mtu),
-    ACCEL_VERBS_OPTION(server_options, ack_timeout),
-    ACCEL_VERBS_OPTION(server_options, ack_retries),
-    ACCEL_VERBS_OPTION(server_options, direct),
-    ACCEL_VERBS_OPTION(server_options, engine),
-    ACCEL_VERBS_OPTION(server_options, host_slots),
-    ACCEL_VERBS_OPTION(server_options, sharing),
-    ACCEL_SECURITY_OPTION(server_options, key_file),
-    ACCEL_SECURITY_OPTION(server_options, authorized_keys),
-    ACCEL_SECURITY_OPTION(server_options, cert_file),
-    ACCEL_SECURITY_OPTION(server_options, ca_file),
-    ACCEL_SECURITY_OPTION(server_options, encrypt),
-    ACCEL_SECURITY_OPTION(server_options, insecure),
+    ACCEL_VERBS_OPTIONS(server_options),
+    ACCEL_OPTION_OF(server_options, .verbs, sharing),
+    ACCEL_SECURITY_OPTIONS(server_options, authorized_keys),
 };
+#undef ACCEL_OPTION_OF
 #undef ACCEL_OPTION
-#undef ACCEL_VERBS_OPTION
-#undef ACCEL_SECURITY_OPTION
+#undef ACCEL_VERBS_OPTIONS
+#undef ACCEL_SECURITY_OPTIONS
 
 template <class Options, std::size_t Count>
 result<void> set_option(const std::array<option_key<Options>, Count>& keys, std::string_view name,
@@ -304,10 +287,11 @@ result<server_options> apply_options(const std::vector<uri>& sources, server_opt
         for (const auto& [name, value] : source.options) {
             for (const auto& [other_name, other_value] : seen) {
                 if (other_name == name && other_value != value) {
-                    return error{status::invalid_argument, 0,
-                                 fmt::format("option {} is given as '{}' and as '{}'; options count for the whole "
-                                             "server, give it once",
-                                             name, other_value, value)};
+                    return error{
+                        status::invalid_argument, 0,
+                        fmt::format(
+                            "option {} is given as '{}' and as '{}'; options count for the whole server, give it once",
+                            name, other_value, value)};
                 }
             }
             seen.emplace_back(name, value);

@@ -30,6 +30,14 @@ using wire::protocol_version;
 using wire::slot_header;
 namespace header_flag = wire::header_flag;
 
+/// What two peers may send each other, agreed when the session opens. The layout of headers is the same in all
+/// (`protocol_version`).
+namespace session_version {
+inline constexpr std::uint16_t oldest = 1;
+inline constexpr std::uint16_t targets = 2;  ///< from here on: targets, `not_found`
+inline constexpr std::uint16_t newest = targets;
+}  // namespace session_version
+
 /// Continues a fragmented payload on a stream transport: 16 bytes, then `length` payload bytes.
 struct fragment_header {
     std::uint8_t version = protocol_version;

@@ -3,10 +3,10 @@
 
 #include "backends/gpu/backend.hpp"
 #include "backends/local/backend.hpp"
+#include "backends/rdma/backend.hpp"
 #include "backends/tcp/backend.hpp"
 #include "backends/zmq/backend.hpp"
 #include "core/left_out_backend.hpp"
-#include "verbs/rdma_backend.hpp"
 
 namespace accel::core {
 namespace {
@@ -15,9 +15,9 @@ using backends = std::vector<std::unique_ptr<backend>>;
 
 void add_verbs_backends([[maybe_unused]] context_state& context, backends& all) {
 #if ACCEL_VERBS
-    all.push_back(verbs::make_rdma_backend(context, {.name = "gdr", .fills_gpus = true}));
-    all.push_back(verbs::make_rdma_backend(context, {.name = "rdma", .fills_gpus = false}));
-    all.push_back(gpu::make_backend(context));
+    all.push_back(rdma::make_backend(context, {.name = "gdr", .fills_gpus = true}));
+    all.push_back(rdma::make_backend(context, {.name = "rdma", .fills_gpus = false}));
+    all.push_back(gpu::make_backend(context, rdma::make_backend(context, {.name = "gpu", .fills_gpus = false})));
 #else
     for (const char* scheme : {"gdr", "rdma", "gpu"}) all.push_back(make_left_out_backend(scheme, "ACCEL_VERBS"));
 #endif

@@ -27,8 +27,7 @@ class slot_memory {
   public:
     [[nodiscard]] static result<std::shared_ptr<slot_memory>> create(std::uint32_t count, std::size_t capacity,
                                                                      slot_place place = {});
-    /// Over memory of another owner, on the host or a GPU: slot i begins at `base + i * stride`, in one
-    /// piece.
+    /// Over memory of another owner, on the host or a GPU: slot i begins at `base + i * stride`, in one piece.
     [[nodiscard]] static std::shared_ptr<slot_memory> over(std::byte* base, std::uint32_t count, std::size_t capacity,
                                                            std::size_t stride);
     ~slot_memory();

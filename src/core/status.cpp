@@ -26,7 +26,8 @@ std::string_view to_string(status s) noexcept {
                                                                       "system_error",
                                                                       "application_error",
                                                                       "abandoned",
-                                                                      "device_lost"};
+                                                                      "device_lost",
+                                                                      "not_found"};
     const auto index = static_cast<std::size_t>(s);
     return index < names.size() ? names[index] : "unknown";
 }

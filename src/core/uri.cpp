@@ -117,10 +117,11 @@ std::string uri::text() const {
 result<uri> parse_uri(std::string_view text) {
     if (text.size() > 4096) return bad_uri(text.substr(0, 64), "longer than 4096 characters");
     if (names_a_unix_socket(text))
-        return error{status::unsupported, 0,
-                     fmt::format("'{}': Unix sockets are not supported; use local://name inside one process, "
-                                 "or tcp://127.0.0.1:port",
-                                 text)};
+        return error{
+            status::unsupported, 0,
+            fmt::format(
+                "'{}': Unix sockets are not supported; use local://name inside one process, or tcp://127.0.0.1:port",
+                text)};
     const auto separator = text.find("://");
     if (separator == std::string_view::npos) return bad_uri(text, "no scheme");
     if (!is_scheme(text.substr(0, separator))) return bad_uri(text, bad_scheme(text.substr(0, separator)));

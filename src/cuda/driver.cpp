@@ -73,8 +73,8 @@ result<int> export_dma_buf(std::uintptr_t begin, std::size_t bytes, bool pcie) {
     const CUresult code = call(&fd, begin, bytes, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, flags);
     if (code != CUDA_SUCCESS) {
         return error{status::unsupported, static_cast<int>(code),
-                     fmt::format("the CUDA driver exports no dma-buf of this memory (CUresult {}); it needs the "
-                                 "open kernel modules of the driver and Linux 5.12",
+                     fmt::format("the CUDA driver exports no dma-buf of this memory (CUresult {}); it needs the open "
+                                 "kernel modules of the driver and Linux 5.12",
                                  static_cast<int>(code))};
     }
     return fd;

@@ -3,10 +3,10 @@
 
 #include "core/event_signal.hpp"
 #include "core/log.hpp"
+#include "core/thread.hpp"
 
 #include <algorithm>
 #include <array>
-#include <csignal>
 
 #include <fcntl.h>
 #include <sys/eventfd.h>
@@ -17,15 +17,7 @@ async_events::async_events(ibv_context& context)
     : context_(context), stop_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
     if (stop_fd_ < 0) return;
     ::fcntl(context_.async_fd, F_SETFL, ::fcntl(context_.async_fd, F_GETFL) | O_NONBLOCK);
-    // The application's signals are not for this thread.
-    sigset_t all;
-    sigset_t before;
-    ::sigfillset(&all);
-    ::sigdelset(&all, SIGSEGV);
-    ::sigdelset(&all, SIGBUS);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
-    thread_ = std::thread([this] { run(); });
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    thread_ = core::start_thread("accel-verbs", [this] { run(); });
 }
 
 async_events::~async_events() {

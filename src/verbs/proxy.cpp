@@ -3,16 +3,15 @@
 
 #include "core/event_signal.hpp"
 #include "core/log.hpp"
+#include "core/thread.hpp"
 
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <csignal>
 #include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
-#include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -193,20 +192,12 @@ void proxy_engine::take_commands() noexcept {
 result<void> proxy_engine::start() {
     if (thread_.joinable()) return error{status::invalid_state, 0, "proxy: it has been started"};
     stop_.store(false, std::memory_order_relaxed);
-    // The application's signals are not for this thread.
-    sigset_t all;
-    sigset_t before;
-    ::sigfillset(&all);
-    ::sigdelset(&all, SIGSEGV);
-    ::sigdelset(&all, SIGBUS);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
     result<void> outcome;
     try {
-        thread_ = std::thread([this] { run(); });
+        thread_ = core::start_thread("accel-proxy", [this] { run(); });
     } catch (const std::system_error& none) {
         outcome = error{status::system_error, none.code().value(), "proxy: no thread could be started"};
     }
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return outcome;
 }
 
@@ -218,7 +209,6 @@ void proxy_engine::stop() noexcept {
 }
 
 void proxy_engine::run() noexcept {
-    ::pthread_setname_np(::pthread_self(), "accel-proxy");
     thread_id_.store(::gettid(), std::memory_order_relaxed);
     ::prctl(PR_SET_TIMERSLACK, 1);  // naps are as long as they say
     core::spinner spinner(poll_mode::adaptive);

@@ -56,6 +56,7 @@ class client_rig {
     void listen() {
         if (kind.kernels_answer) {
             services.listen();
+            ASSERT_TRUE(services.service && services.service->set_targets({"named"}).ok());
             services.serve([this](const device::service_ref& service,
                                   const device::exchange_ref& exchange) { answer(service, exchange); },
                            2);
@@ -67,8 +68,9 @@ class client_rig {
         options.drain_timeout = 50ms;
         options.poll = poll_mode::block;
         const std::string uri = "rdma://" + own_loopback() + ":0";
-        auto made = server::listen(
-            services.server_context, {uri}, [this](exchange request) { answer(std::move(request)); }, options);
+        const accel::handler usual = [this](exchange request) { answer(std::move(request)); };
+        const accel::handler named = [](exchange request) { (void)request.fail(status::application_error, 99); };
+        auto made = server::listen(services.server_context, {uri}, service_table{{{"named", named}}, usual}, options);
         ASSERT_TRUE(made.ok()) << made.error().message;
         handler = std::make_unique<server>(std::move(*made));
     }
@@ -124,7 +126,12 @@ class client_rig {
     void answer(const device::service_ref& service, const device::exchange_ref& exchange) {
         const wish wanted_here = wish_of(exchange.request, exchange.request_bytes);
         last_time_left = device::time_left_ns(exchange);
-        if (wanted_here == wish::fail)
+        if (exchange.target_number != 0)
+            (void)device::fail(
+                service, exchange,
+                exchange.target_number == target_of("named").number ? status::application_error : status::not_found,
+                99);
+        else if (wanted_here == wish::fail)
             (void)device::fail(service, exchange, status::application_error, 77);
         else if (wanted_here == wish::hold)
             hold([service, exchange] { echo(service, exchange); });

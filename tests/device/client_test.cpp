@@ -37,6 +37,29 @@ TEST_P(device_client, echoes_every_size) {
     EXPECT_EQ(seen.stale, 0U);
 }
 
+TEST_P(device_client, calls_name_their_target) {
+    open();
+    const auto outcome = [&](std::uint32_t number) {
+        device::call_ref call;
+        EXPECT_EQ(begin_call(ref(), call), status::ok);
+        device::call_options with;
+        with.target = number;
+        EXPECT_EQ(device::submit(ref(), call, 10, with), status::ok);
+        (void)await(ref(), call);
+        EXPECT_EQ(device::release(ref(), call), status::ok);
+        return call;
+    };
+    const auto named = rig.channel->resolve("named");
+    ASSERT_TRUE(named.ok()) << named.error().message;
+    const device::call_ref answered = outcome(named.value().number);
+    EXPECT_EQ(answered.outcome, status::application_error);
+    EXPECT_EQ(answered.code, 99U);
+    EXPECT_EQ(outcome(target_of("other").number).outcome, status::not_found);
+    EXPECT_EQ(outcome(0).outcome, status::ok);
+    EXPECT_EQ(rig.channel->resolve("other").code(), status::not_found);
+    EXPECT_EQ(rig.channel->resolve("two words").code(), status::invalid_argument);
+}
+
 TEST_P(device_client, a_forked_child_can_neither_use_nor_disturb_it) {
     open();
     EXPECT_EQ(call_once(ref(), 1000, 1), status::ok);

@@ -163,7 +163,7 @@ TEST_P(recorded_service, tells_where_the_time_of_a_turn_goes) {
     const auto seen = graph_->statistics();
     EXPECT_EQ(seen.iterations, 10U);
     EXPECT_GE(seen.stages.work, 5ms);
-    EXPECT_GE(seen.least, 5ms);
+    EXPECT_GE(seen.min, 5ms);
     const auto& part = seen.stages;
     const auto sum = part.waiting + part.copy_in + part.work + part.copy_out + part.answer;
     EXPECT_LE(sum, seen.mean);

@@ -64,7 +64,7 @@ TEST_F(layout_version, stale_kernel_that_calls_is_refused_and_ends_its_channel) 
 
 TEST_F(layout_version, stale_program_is_refused_before_it_listens_or_connects) {
     constexpr std::uint32_t other = device::detail::layout_version + 1;
-    constexpr const char* sentence = "this program was compiled with version 2";
+    const std::string sentence = "this program was compiled with version " + std::to_string(other);
     const auto service =
         gpu_service::listen(rig_.services.server_context, "gpu://127.0.0.1:0", rig_.services.options, other);
     ASSERT_FALSE(service.ok());

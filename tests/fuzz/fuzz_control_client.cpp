@@ -143,7 +143,7 @@ class asking {
             case 6:
                 return say({some_request(), refused{some_status(), "no"}});
             case 7:
-                return say({some_request(), offers{{"tcp", "zmq"}}});
+                return say_answer();
             case 8:
                 return say({0, heartbeat{clocks()}});
             case 9:
@@ -179,7 +179,11 @@ class asking {
             wish->description.resize((choice & 16) != 0 ? 512 : 4);
             made.watch = std::make_shared<session_watch>();
         }
-        made.call = std::make_shared<waiting_call>(std::move(wish), made.watch, deadline_after(patience));
+        const nanoseconds deadline = deadline_after(patience);
+        if (!for_session && (choice & 4U) != 0)
+            made.call = std::make_shared<waiting_call>("model", deadline);
+        else
+            made.call = std::make_shared<waiting_call>(std::move(wish), made.watch, deadline);
         made.request = calls_.size() + 1;
         calls_.push_back(made);
         connection_->ask(made.call);
@@ -212,6 +216,14 @@ class asking {
         put(bytes);
     }
     void say(const control_message& message) { frame(encode_control(message)); }
+    /// Offers, or a target: of the name that was asked for, or of another.
+    void say_answer() {
+        const std::uint64_t request = some_request();
+        const std::uint8_t choice = input_.byte();
+        if (choice % 4 == 1) return say({request, target_found{target_of("model").number}});
+        if (choice % 4 == 2) return say({request, target_found{choice}});
+        say({request, offers{{"tcp", "zmq"}}});
+    }
     std::uint64_t some_request() { return input_.byte() % (calls_.size() + 2); }
     status some_status() { return static_cast<status>(1 + input_.byte() % (status_count - 1)); }
     nanoseconds time() {
@@ -292,6 +304,11 @@ class asking {
             require(!each.answered && !each.given_up, "a question has one answer, if somebody waits");
             each.answered = true;
             if (const auto* grant = std::get_if<session_grant>(&*answer)) check_grant(each, *grant);
+            const auto* number = std::get_if<std::uint32_t>(&*answer);
+            require(number == nullptr || (each.call->target == "model" && *number == target_of("model").number),
+                    "a number is that of the name");
+            require(!std::holds_alternative<std::vector<std::string>>(*answer) || each.call->asks_for_offers(),
+                    "only who asks for offers gets them");
             const auto* failure = std::get_if<error>(&*answer);
             require(failure == nullptr || failure->code != status::ok, "a refusal is one");
         }

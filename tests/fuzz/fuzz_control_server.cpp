@@ -2,6 +2,7 @@
 // A control server whose rounds the input runs: peers that connect, speak, stay silent and go, over socket
 // pairs; a host that grants and refuses; time. Byte 0: limits and time-outs; byte 1: how it ends.
 #include "control_server_view.hpp"
+#include "core/control/control_message.hpp"
 #include "core/control/data_preamble.hpp"
 #include "core/log.hpp"
 #include "fake_clock.hpp"
@@ -68,6 +69,11 @@ class fuzzed_host : public session_host {
     }
     std::vector<std::string> offers() const override {
         return many_offers ? std::vector<std::string>(16, std::string(96, 'o')) : std::vector{std::string("tcp")};
+    }
+    result<std::uint32_t> find_target(std::string_view name) const override {
+        require(is_target_name(name), "the host is asked for names only");
+        if (name == "model") return target_of(name).number;
+        return error{status::not_found, 0, "no such target"};
     }
     result<void> take_connection(data_connection& made, const client_identity&) override {
         require(made.socket.open(), "a data connection comes with its socket");
@@ -270,7 +276,11 @@ class serving {
     }
     void ask(peer& by, unsigned times) {
         const unsigned more = times >= 0xf0 ? times : times % 4;
-        for (unsigned i = 0; i <= more; ++i) say(by, {++by.requests, query{}});
+        for (unsigned i = 0; i <= more; ++i)
+            if (times % 8 == 5)
+                say(by, {++by.requests, find_target{i % 2 == 0 ? "model" : "other"}});
+            else
+                say(by, {++by.requests, query{}});
     }
     void say_what_servers_say(peer& by) {
         switch (input_.byte() % 3) {

@@ -97,6 +97,9 @@ class fuzzed_host : public session_host {
     }
     void close_session(std::uint64_t, status) noexcept override { require(++closed <= opened, "once each"); }
     std::vector<std::string> offers() const override { return {"tcp"}; }
+    result<std::uint32_t> find_target(std::string_view) const override {
+        return error{status::not_found, 0, "no such target"};
+    }
     result<void> take_connection(data_connection& made, const client_identity& client) override {
         require(client.name == (made.tls ? keys().client_name : ""), "a client is who it says it is");
         if (made.session_id != 1) return error{status::unauthorized, 0, "no such session"};

@@ -4,9 +4,11 @@
 #include "backends/zmq/description.hpp"
 #include "core/control/control_message.hpp"
 #include "core/control/data_preamble.hpp"
+#include "core/device_names.hpp"
 #include "core/protocol.hpp"
 #include "verbs/endpoint.hpp"
-#include "verbs/response_target.hpp"
+
+#include <accel_transport/device/detail/wire/response_target.hpp>
 
 #include <array>
 #include <cstdint>
@@ -173,6 +175,9 @@ void control_seeds(const seed_folder& to) {
     add("offers", {3, offers{{"tcp", "zmq"}}});
     add("heartbeat", {0, heartbeat{{1s, 2s, 3s}}});
     add("goodbye", {0, goodbye{5, status::closed}});
+    add("find_target", {4, find_target{"resnet-50/v2"}});
+    add("find_target_with_a_blank", {4, find_target{"a b"}});
+    add("target_found", {4, target_found{0x12345678}});
     to.add("empty", bytes{});
     to.add("short", bytes(15, 0x41));
 }
@@ -261,13 +266,13 @@ void verbs_seeds(const seed_folder& to) {
     e.lid = 0;
     e.gid = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 1, 2, 3};
     to.add("ethernet", as_it_travels(e));
-    verbs::response_target_extension placed;
+    wire::response_target_extension placed;
     placed.value = {0x7f12'3456'7000, 65536, 0x4711, 0};
     bytes target;
     append(target, placed);
     to.add("response_target", target);
     bytes behind;
-    append(behind, verbs::extension_head{77, 13, 0});
+    append(behind, wire::extension_head{77, 13, 0});
     behind.resize(behind.size() + 16, 0x5a);
     append(behind, placed);
     to.add("response_target_behind_another", behind);
@@ -289,8 +294,8 @@ void arrival_seeds(const seed_folder& to) {
     append_all(request, announced);
     to.add("request", request);
     bytes placed{0};
-    append_all(placed, message(10, 80, sizeof(verbs::response_target_extension)));
-    verbs::response_target_extension place;
+    append_all(placed, message(10, 80, sizeof(wire::response_target_extension)));
+    wire::response_target_extension place;
     place.value = {0x7000, 80, 9, 0};
     append(placed, place);
     append_all(placed, announced);
@@ -385,6 +390,11 @@ void worker_seeds(const seed_folder& to) {
     add("lent_too_much", {request, round, {2, 63, 0}, round});
     add("lost_while_lent", {request, round, lent, {11, 0, 0}, round, round});
     add("lent_twice_in_a_slot", {request, round, lent, request, round, {2, 3}, {9, 0, 0}, {4, 0}});
+    add("target", {{0, 0, 21, 10, 30}, round, replied});
+    add("status_that_an_old_client_does_not_know", {{0, 1, 0, 10, 30}, round, {2, 114, 0}});
+    add("target_of_an_old_client", {{0, 1, 6, 10, 30}, round, replied});
+    add("unknown_target", {{0, 0, 6, 10, 30}, round, {0}});
+    add("target_while_lost", {{0, 0, 21, 10, 30}, round, kept, {11, 0, 0}, round, settled, round});
     add("closes_later", {request, round, replied, {11, 0, 0}, {4, 1}, {4, 0}});
 }
 
@@ -465,6 +475,8 @@ void control_server_seeds(const seed_folder& to) {
     to.add("gone_while_opening", joined({silent, connect, hello, {10, 0}, granted, {12, 0}}));
     to.add("too_many_openings", joined({silent, connect, {3, 0, 2, 2, 255}, {12, 1}, {13, 79}, bytes(80, 0), {12, 1}}));
     to.add("does_not_read", joined({{33, 1}, connect, {11, 0}, {6, 0, 255}, {6, 0, 255}, {12, 0}, {12, 3}}));
+    to.add("targets", joined({silent, connect, hello, granted, {6, 0, 5}, {6, 0, 13}, second}));
+    to.add("target_of_a_stranger", joined({silent, connect, {6, 0, 5}, second, {12, 6}}));
     to.add("floods", joined({silent, connect, {6, 0, 255}, {6, 0, 255}, {12, 1}, {12, 3}}));
     to.add("many_strangers", joined({few, connect, connect, other, other, connect, second, {12, 6}}));
     to.add("too_many_of_one_client", joined({few, connect, greet, connect, {2, 1}, other, {2, 2}, second}));
@@ -482,11 +494,17 @@ void control_client_seeds(const seed_folder& to) {
     const bytes one{0};
     const bytes ask{0, 2};
     const bytes ask_offers{1, 2};
+    const bytes ask_target{1, 6};
     const bytes round{3, 0};
     const bytes welcome{4, 1, 0, 0};
     const bytes second{3, 4};
     to.add("session", joined({one, ask, round, round, welcome, {8, 2, 2, 2}, {2, 0}, second, second}));
     to.add("offers", joined({{1}, ask_offers, round, round, {7, 1}, second, second}));
+    to.add("target", joined({one, ask_target, round, round, {7, 1, 1}, second}));
+    to.add("target_of_another_name", joined({one, ask_target, round, round, {7, 1, 2}, second}));
+    to.add("offers_for_a_target", joined({one, ask_target, round, round, {7, 1, 0}, second}));
+    to.add("a_target_for_offers", joined({one, ask_offers, round, round, {7, 1, 1}, second}));
+    to.add("a_target_refused", joined({one, ask_target, round, round, {6, 1, 18}, second}));
     to.add("refused", joined({{3}, ask, round, round, {6, 1, 4}}));
     to.add("all_refused", joined({one, ask, ask_offers, round, round, {6, 0, 4}}));
     to.add("not_what_was_asked", joined({one, ask, round, round, {4, 1, 1, 0}}));

@@ -2,8 +2,8 @@
 // What a peer writes into the slots of a verbs link, and announces. Byte 0: which end reads. Then steps: the
 // peer writes bytes anywhere, or a header with extensions in front of it, or announces a slot; the
 // application lends room for a response.
+#include "backends/rdma/link.hpp"
 #include "fuzz_target.hpp"
-#include "verbs/link.hpp"
 
 #include <algorithm>
 #include <array>
@@ -63,10 +63,10 @@ class reading_end {
     }
     void lend() {
         if (config_.role == core::link_role::server) return;
-        verbs::slot_use& use = uses_[input_.byte() % shape.slots];
+        rdma::slot_use& use = uses_[input_.byte() % shape.slots];
         const std::uint8_t length = input_.byte();
         own_ = std::vector<std::byte>(length);
-        for (verbs::slot_use& each : uses_) each.response_into = {};
+        for (rdma::slot_use& each : uses_) each.response_into = {};
         use.response_into = own_;
         use.copies_response = length % 2 == 0;
     }
@@ -75,12 +75,12 @@ class reading_end {
         const std::uint8_t choice = input_.byte();
         const std::uint32_t slot = choice < 250 ? choice % shape.slots : 0xffff'ff00U + choice;
         core::link_event out;
-        if (!verbs::read_arrival(config_, uses_, slot, out)) return false;
+        if (!rdma::read_arrival(config_, uses_, slot, out)) return false;
         require(slot < shape.slots && out.header.slot == slot, "the slot exists, and its header names it");
         require(out.kind == core::event_kind::arrived && out.owner == this, "it is an arrival of this link");
         require(out.payload.size() == out.header.length && lies_right(slot, out.payload),
                 "the payload lies in its slot or in the room lent for it");
-        const verbs::response_target& placed = uses_[slot].target;
+        const wire::response_target& placed = uses_[slot].target;
         require(placed.length == 0 ||
                     (config_.role == core::link_role::server && out.header.response_room <= placed.length),
                 "an answer fits where it is placed");
@@ -101,7 +101,7 @@ class reading_end {
     std::vector<std::byte> memory_ = std::vector<std::byte>(shape.slots * stride);
     std::vector<std::byte> own_;
     core::link_config config_;
-    std::array<verbs::slot_use, shape.slots> uses_{};
+    std::array<rdma::slot_use, shape.slots> uses_{};
 };
 
 }  // namespace

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a peer over verbs says of itself, and the extensions in front of its requests.
+#include "core/device_names.hpp"
 #include "core/protocol.hpp"
 #include "fuzz_target.hpp"
 #include "verbs/endpoint.hpp"
-#include "verbs/response_target.hpp"
+
+#include <accel_transport/device/detail/wire/response_target.hpp>
 
 #include <cstring>
 #include <span>
@@ -29,8 +31,8 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     } else {
         tests::require(!peer.error().message.empty(), "a refusal has a sentence");
     }
-    verbs::response_target place;
-    if (verbs::find_response_target(bytes, place) && place.length > 0)
-        tests::require(size >= sizeof(verbs::response_target_extension), "a response target has been there");
+    wire::response_target place;
+    if (wire::find_response_target(bytes.data(), bytes.size(), place) && place.length > 0)
+        tests::require(size >= sizeof(wire::response_target_extension), "a response target has been there");
     return 0;
 }

@@ -56,7 +56,8 @@ struct world {
     std::deque<link_event> events;
     std::vector<fake_link*> links;  ///< that exist
     std::uint64_t admitted = 0;
-    std::uint64_t served = 0;   ///< by the handler
+    std::uint64_t named = 0;    ///< … for the target that is known
+    std::uint64_t served = 0;   ///< by a handler
     std::uint64_t refused = 0;  ///< too late, or too many
     std::uint64_t answered = 0;
     std::uint64_t dropped = 0;  ///< answers of clients that were gone
@@ -123,6 +124,7 @@ class fake_link final : public core::link {
 
     std::array<slot_record, shape.slots> records{};
     session* gone = nullptr;  ///< the session of this link
+    session* of = nullptr;    ///< likewise
     void* owner = nullptr;
 
   private:
@@ -137,6 +139,8 @@ class fake_link final : public core::link {
                     header.generation == record.generation && header.length == message.payload.size() &&
                     header.trace_id == record.trace_id && header.length <= record.room,
                 "its header is what a correct server sends");
+        require(header.code != status::not_found || of->version >= session_version::targets,
+                "an old client is told only what it knows");
         unsigned sum = 0;
         for (const std::byte b : message.payload) sum += std::to_integer<unsigned>(b);
         require(sum <= 255 * shape.response_bytes, "all of it can be read");
@@ -194,6 +198,7 @@ class fake_poller final : public poller {
         record.room = header.response_room;
         record.trace_id = header.trace_id;
         ++world_.admitted;
+        if (header.target == target_of("known").number) ++world_.named;
         return true;
     }
     world& world_;
@@ -206,7 +211,12 @@ class serving final : session_observer {
         server_options options;
         options.poll = poll_mode::busy;
         options.max_exchanges = max_open;
-        worker_ = new worker(nullptr, options, [this](exchange one) { handle(std::move(one)); });
+        const handler service = [this](exchange one) { handle(std::move(one)); };
+        const handler named = [this](exchange one) {
+            ++named_;
+            handle(std::move(one));
+        };
+        worker_ = new worker(nullptr, options, service, target_table({{"known", named}}));
         worker_->add_source(std::make_unique<fake_poller>(world_));
         worker_->observe(this);
         for (int i = 0; i < 2; ++i) install();
@@ -275,7 +285,8 @@ class serving final : session_observer {
     void install() {
         auto made = std::make_unique<session>(*worker_, ++installed_, "fuzz", client_identity{"", "peer"}, shape);
         auto path = std::make_unique<fake_link>(world_);
-        path->owner = path->gone = made.get();
+        path->owner = path->gone = path->of = made.get();
+        if (installed_ % 2 == 0) made->version = session_version::oldest;
         made->set_link(std::move(path));
         sessions_.push_back(made.get());
         worker_->install(std::move(made));
@@ -296,6 +307,8 @@ class serving final : session_observer {
         header.length = input_.byte() % (shape.request_bytes + 1);
         header.response_room = input_.byte() % (shape.response_bytes + 2);
         header.trace_id = ++traces_;
+        if (choice % 16 == 5) header.target = target_of("known").number;
+        if (choice % 16 == 6) header.target = target_of("unknown").number;
         header.deadline_ns = never.count();
         if (choice >= 128) header.deadline_ns = now().count() + std::int64_t{choice} * 1'000'000;
         if (choice >= 192) header.deadline_ns = std::int64_t{choice} - 210;
@@ -352,7 +365,7 @@ class serving final : session_observer {
         const std::size_t room = one.response().size();
         switch (choice % 6) {
             case 0:
-                (void)one.fail(static_cast<status>(choice % status_count), choice, "no such luck");
+                (void)one.fail(static_cast<status>(choice / 6 % status_count), choice, "no such luck");
                 return;
             case 1:
                 return;  // abandoned
@@ -383,7 +396,9 @@ class serving final : session_observer {
         worker_->exchanges().counters().add_to(told);
         require(told.requests == world_.served, "requests are counted");
         require(told.replies == world_.answered, "replies are counted");
-        require(told.requests + told.expired + told.overloaded <= world_.admitted, "each request once");
+        require(named_ <= world_.named, "a target's handler gets its own requests");
+        require(told.requests + told.expired + told.overloaded + told.not_found <= world_.admitted,
+                "each request once");
     }
 
     /// Everything that is open ends, and nothing stays behind.
@@ -403,7 +418,7 @@ class serving final : session_observer {
         check();
         server_statistics told;
         worker_->exchanges().counters().add_to(told);
-        const std::uint64_t taken = told.requests + told.expired + told.overloaded;
+        const std::uint64_t taken = told.requests + told.expired + told.overloaded + told.not_found;
         if (world_.exact) require(taken == world_.admitted, "every request that was admitted was served or refused");
         require(world_.answered + world_.dropped == taken, "and has one end");
         worker_->stop();
@@ -421,6 +436,7 @@ class serving final : session_observer {
     std::atomic<std::uint32_t> leases_{0};
     std::uint64_t installed_ = 0;
     std::uint64_t traces_ = 0;
+    std::uint64_t named_ = 0;
 };
 
 }  // namespace

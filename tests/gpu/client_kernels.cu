@@ -106,6 +106,12 @@ __global__ void calling_threads(const __grid_constant__ some_channels channels, 
 
 }  // namespace
 
+bool load_calling_kernels() {
+    cudaFuncAttributes loaded{};
+    return cudaFuncGetAttributes(&loaded, calling_blocks) == cudaSuccess &&
+           cudaFuncGetAttributes(&loaded, calling_threads) == cudaSuccess;
+}
+
 bool launch_calling_blocks(const some_channels& channels, const call_plan& plan, int blocks, int threads,
                            client_tally* tallies, CUstream_st* stream) {
     calling_blocks<<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads), 0, stream>>>(channels, plan,

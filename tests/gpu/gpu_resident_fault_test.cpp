@@ -53,7 +53,7 @@ class gpu_resident_faults : public ::testing::TestWithParam<std::tuple<gpu_engin
         options.peer_timeout = patience(2s);
         options.verbs.engine = std::get<0>(GetParam());
         options.verbs.ack_timeout = 8ms;
-        options.verbs.ack_retries = 3;
+        options.verbs.ack_retries = 6;
         auto made = gpu_service::listen(server_context_, "gpu://" + own_loopback() + ":0", options);
         if (!made && made.error().code == status::unsupported) GTEST_SKIP() << made.error().message;
         ASSERT_TRUE(made.ok()) << made.error().message;
@@ -77,7 +77,7 @@ class gpu_resident_faults : public ::testing::TestWithParam<std::tuple<gpu_engin
         wanted.call_timeout = patience(5s);
         wanted.peer_timeout = patience(2s);
         wanted.verbs.ack_timeout = 8ms;
-        wanted.verbs.ack_retries = 3;
+        wanted.verbs.ack_retries = 6;
         return channel::connect(client_context_, service_->endpoint(), wanted);
     }
     static status echo(channel& client) {

@@ -24,6 +24,7 @@ namespace accel::tests {
 namespace {
 
 constexpr std::size_t largest = 4096;
+constexpr int most_callers = 64;
 
 /// Of a test; more with ACCEL_TEST_REQUESTS.
 std::uint64_t calls_wanted() {
@@ -37,6 +38,9 @@ class kernel_client : public ::testing::TestWithParam<bool> {
         calls_ = open_stream();
         if (calls_ == nullptr) GTEST_SKIP() << "there is no GPU";
         service_stream_ = open_stream();
+        tallies_ = allocate_tallies(most_callers);
+        ASSERT_NE(tallies_, nullptr);
+        ASSERT_TRUE(load_calling_kernels());
         listen();
     }
     void TearDown() override {
@@ -53,7 +57,7 @@ class kernel_client : public ::testing::TestWithParam<bool> {
     }
     [[nodiscard]] static bool kernels_answer() { return GetParam(); }
 
-    /// Everything is made before any kernel runs.
+    /// Everything is made and loaded before any kernel runs: CUDA may wait for it otherwise.
     void listen() {
         if (kernels_answer()) {
             server_options options = gpu_service::defaults();
@@ -102,15 +106,15 @@ class kernel_client : public ::testing::TestWithParam<bool> {
         }
     }
     /// Waits for the calling kernels.
-    [[nodiscard]] client_tally sum(const client_tally* tallies, int count) {
+    [[nodiscard]] client_tally sum(int count) {
         EXPECT_STREQ(stream_failure(calls_), "");
         client_tally out;
         for (int i = 0; i < count; ++i) {
-            out.right += tallies[i].right;
-            out.wrong += tallies[i].wrong;
-            out.failed += tallies[i].failed;
-            out.total_ns += tallies[i].total_ns;
-            if (tallies[i].last_failure != 0) out.last_failure = tallies[i].last_failure;
+            out.right += tallies_[i].right;
+            out.wrong += tallies_[i].wrong;
+            out.failed += tallies_[i].failed;
+            out.total_ns += tallies_[i].total_ns;
+            if (tallies_[i].last_failure != 0) out.last_failure = tallies_[i].last_failure;
         }
         return out;
     }
@@ -121,6 +125,7 @@ class kernel_client : public ::testing::TestWithParam<bool> {
     std::unique_ptr<server> handler_;
     std::vector<gpu_channel> channels_;
     some_channels refs_;
+    client_tally* tallies_ = nullptr;
     CUstream_st* calls_ = nullptr;
     CUstream_st* service_stream_ = nullptr;
 };
@@ -130,10 +135,9 @@ TEST_P(kernel_client, blocks_of_several_channels) {
     if (IsSkipped()) return;
     constexpr int blocks = 8;
     const std::uint64_t each = calls_wanted() / blocks;
-    client_tally* const tallies = allocate_tallies(blocks);
     const auto begin = std::chrono::steady_clock::now();
-    ASSERT_TRUE(launch_calling_blocks(refs_, {each, largest, true}, blocks, 64, tallies, calls_));
-    const client_tally all = sum(tallies, blocks);
+    ASSERT_TRUE(launch_calling_blocks(refs_, {each, largest, true}, blocks, 64, tallies_, calls_));
+    const client_tally all = sum(blocks);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     EXPECT_EQ(all.right, each * blocks);
     EXPECT_EQ(all.wrong, 0U);
@@ -147,9 +151,8 @@ TEST_P(kernel_client, threads_of_a_warp_share_a_channel) {
     if (IsSkipped()) return;
     constexpr int threads = 64;  // more than slots
     const std::uint64_t each = calls_wanted() / 4 / threads;
-    client_tally* const tallies = allocate_tallies(threads);
-    ASSERT_TRUE(launch_calling_threads(refs_, {each, 200, true}, 1, threads, tallies, calls_));
-    const client_tally all = sum(tallies, threads);
+    ASSERT_TRUE(launch_calling_threads(refs_, {each, 200, true}, 1, threads, tallies_, calls_));
+    const client_tally all = sum(threads);
     EXPECT_EQ(all.right, each * threads);
     EXPECT_EQ(all.wrong, 0U);
     EXPECT_EQ(all.failed, 0U) << to_string(static_cast<status>(all.last_failure));
@@ -159,12 +162,11 @@ TEST_P(kernel_client, a_call_one_after_the_other) {
     connect(1, 4);
     if (IsSkipped()) return;
     constexpr std::uint64_t calls = 10'000;
-    client_tally* const tallies = allocate_tallies(2);
-    ASSERT_TRUE(launch_calling_blocks(refs_, {500, 64, false}, 1, 64, tallies, calls_));
-    ASSERT_TRUE(launch_calling_blocks(refs_, {calls, 64, false}, 1, 64, tallies + 1, calls_));
-    EXPECT_EQ(sum(tallies, 2).right, calls + 500);
-    std::cout << "64 bytes there and back: " << static_cast<double>(tallies[1].total_ns) / calls / 1000
-              << " us, at least " << static_cast<double>(tallies[1].min_ns) / 1000 << '\n';
+    ASSERT_TRUE(launch_calling_blocks(refs_, {500, 64, false}, 1, 64, tallies_, calls_));
+    ASSERT_TRUE(launch_calling_blocks(refs_, {calls, 64, false}, 1, 64, tallies_ + 1, calls_));
+    EXPECT_EQ(sum(2).right, calls + 500);
+    std::cout << "64 bytes there and back: " << static_cast<double>(tallies_[1].total_ns) / calls / 1000
+              << " us, at least " << static_cast<double>(tallies_[1].min_ns) / 1000 << '\n';
     const auto seen = channels_[0].statistics();
     EXPECT_LE(seen.completed, calls + 500);
     EXPECT_EQ(channels_[0].close(calls_, patience(10s)), status::ok);
@@ -174,12 +176,11 @@ TEST_P(kernel_client, a_call_one_after_the_other) {
 TEST_P(kernel_client, a_stop_ends_calls_within_a_bound) {
     connect(2, 4);
     if (IsSkipped()) return;
-    client_tally* const tallies = allocate_tallies(4);
-    ASSERT_TRUE(launch_calling_blocks(refs_, {0, 256, true}, 4, 64, tallies, calls_));
+    ASSERT_TRUE(launch_calling_blocks(refs_, {0, 256, true}, 4, 64, tallies_, calls_));
     std::this_thread::sleep_for(500ms);
     const auto begin = std::chrono::steady_clock::now();
     for (gpu_channel& each : channels_) each.request_stop();
-    const client_tally all = sum(tallies, 4);
+    const client_tally all = sum(4);
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
     EXPECT_LT(took.count(), 1000.0);
     EXPECT_GT(all.right, 0U);
@@ -192,15 +193,14 @@ TEST_P(kernel_client, a_stop_ends_calls_within_a_bound) {
 TEST_P(kernel_client, a_server_that_stops_ends_calls) {
     connect(2, 4);
     if (IsSkipped()) return;
-    client_tally* const tallies = allocate_tallies(4);
-    ASSERT_TRUE(launch_calling_blocks(refs_, {0, 256, true}, 4, 64, tallies, calls_));
+    ASSERT_TRUE(launch_calling_blocks(refs_, {0, 256, true}, 4, 64, tallies_, calls_));
     std::this_thread::sleep_for(200ms);
     if (handler_) {
         handler_->stop();
     } else {
         EXPECT_EQ(service_->stop(service_stream_, patience(10s)), status::ok);
     }
-    const client_tally all = sum(tallies, 4);
+    const client_tally all = sum(4);
     EXPECT_GT(all.right, 0U);
     EXPECT_EQ(all.wrong, 0U);
     EXPECT_EQ(all.failed, 4U);

@@ -38,7 +38,7 @@ class recorded : public ::testing::Test {
             const auto host = service_->statistics();
             std::cout << seen.requests << " requests in " << seen.iterations << " iterations of " << seen.nodes
                       << " nodes; from arrival to the response posted " << static_cast<double>(seen.mean.count()) / 1000
-                      << " us, at least " << static_cast<double>(seen.least.count()) / 1000
+                      << " us, at least " << static_cast<double>(seen.min.count()) / 1000
                       << "; CPU of the service's thread: "
                       << static_cast<double>((host.cpu_user + host.cpu_kernel).count()) / 1e6 << " ms\n";
         }

@@ -8,9 +8,9 @@
 #include "verbs/domain.hpp"
 #include "verbs/endpoint.hpp"
 #include "verbs/queues.hpp"
-#include "verbs/response_target.hpp"
 
 #include <accel_transport/device/detail/mlx5/fences.hpp>
+#include <accel_transport/device/detail/wire/response_target.hpp>
 
 #include <array>
 #include <chrono>
@@ -64,7 +64,7 @@ class bare_client {
         std::uint64_t address = 0;
         std::uint32_t key = 0;
         core::slot_header header;
-        verbs::response_target_extension placed;
+        wire::response_target_extension placed;
         std::size_t extensions = 0;
         std::uint32_t length = sizeof(core::slot_header);
         bool repeats_generation = true;  ///< where the server wants that
@@ -124,11 +124,11 @@ class bare_client {
         return core::read_header(reinterpret_cast<const std::byte*>(words.data()));
     }
     /// … and in front of it, if its sender wants its answer elsewhere.
-    [[nodiscard]] verbs::response_target response_target(std::uint32_t slot) const {
+    [[nodiscard]] wire::response_target response_target(std::uint32_t slot) const {
         const std::byte* const header = memory_.data() + slot * slots_stride + core::extension_room;
-        verbs::response_target out;
+        wire::response_target out;
         EXPECT_TRUE(
-            verbs::find_response_target({header - answer(slot).extension_bytes, answer(slot).extension_bytes}, out));
+            wire::find_response_target(header - answer(slot).extension_bytes, answer(slot).extension_bytes, out));
         return out;
     }
     /// Soft-RoCE refuses a read to whoever asked, and does not tell the side that was asked.

@@ -86,6 +86,10 @@ class fake_host : public session_host {
         return token;
     }
     std::vector<std::string> offers() const override { return {"tcp", "zmq"}; }
+    result<std::uint32_t> find_target(std::string_view name) const override {
+        if (name == "model") return target_of(name).number;
+        return error{status::not_found, 0, "no such target"};
+    }
     result<void> take_connection(data_connection& made, const client_identity& client) override {
         const std::lock_guard lock{mutex_};
         if (open_.find(made.session_id) == open_.end()) return error{status::unauthorized, 0, "no such session"};

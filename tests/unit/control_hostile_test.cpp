@@ -129,6 +129,31 @@ TEST_F(control_hostile_test, a_malformed_hello_is_refused_with_its_reason) {
     EXPECT_EQ(host.opened(), 0U);
 }
 
+TEST_F(control_hostile_test, questions_for_targets_are_answered_or_refused_whatever_they_hold) {
+    listen(insecure());
+    raw_client client{server->port()};
+    const auto code_of = [&](const std::vector<std::byte>& question) {
+        client.send(question);
+        auto answer = client.receive();
+        EXPECT_TRUE(answer.ok());
+        const auto* no = answer.ok() ? std::get_if<refused>(&answer->body) : nullptr;
+        return no != nullptr ? no->code : status::ok;
+    };
+    EXPECT_EQ(code_of(encode_control({1, find_target{"model"}})), status::ok);
+    EXPECT_EQ(code_of(encode_control({2, find_target{"other"}})), status::not_found);
+    EXPECT_EQ(code_of(encode_control({3, find_target{"mod\nel"}})), status::protocol_error);
+    EXPECT_EQ(code_of(encode_control({4, find_target{""}})), status::protocol_error);
+    auto cut = encode_control({5, find_target{"model"}});
+    cut.pop_back();
+    EXPECT_EQ(code_of(cut), status::protocol_error);
+    auto longest = encode_control({6, find_target{std::string(64, 'n')}});
+    longest[16] = std::byte{255};
+    EXPECT_EQ(code_of(longest), status::protocol_error) << "a length beyond the message";
+    client.send({7, target_found{1}});  // only servers say so
+    EXPECT_EQ(code_of(encode_control({8, find_target{"model"}})), status::ok) << "the connection goes on";
+    EXPECT_EQ(host.opened(), 0U);
+}
+
 TEST_F(control_hostile_test, a_client_closes_only_its_own_sessions) {
     listen(insecure());
     auto grant = open(keys(insecure()), wish());
@@ -230,6 +255,7 @@ class raw_server {
 
 struct control_hostile_server_test : control_hostile_test {
     raw_server far;
+    bool accepted_ = false;
     result<session_grant> answer = error{status::again, 0, ""};
 
     /// Opens a session at `far`, which changes its welcome first.
@@ -300,6 +326,29 @@ TEST_F(control_hostile_server_test, a_malformed_welcome_is_told_at_once) {
 TEST_F(control_hostile_server_test, another_version_than_asked_for_is_not_accepted) {
     open_at_raw_server(2s, [](control_message&, welcome& body) { body.grant.version = 9; });
     EXPECT_EQ(answer.code(), status::protocol_error);
+}
+
+TEST_F(control_hostile_server_test, only_the_number_of_a_target_s_own_name_is_taken) {
+    const auto ask = [&](control_message reply) {
+        result<std::uint32_t> found = error{status::again, 0, ""};
+        std::thread client{[&, identity = keys(insecure())] {
+            found =
+                context->control().find_target(own_loopback(), far.port(), identity, "model", deadline_after(patience));
+        }};
+        if (!accepted_) far.accept();
+        accepted_ = true;
+        const control_message asked = far.receive();
+        EXPECT_EQ(std::get<find_target>(asked.body).name, "model");
+        reply.request = asked.request;
+        far.client().send(reply);
+        client.join();
+        return found.code();
+    };
+    EXPECT_EQ(ask({0, target_found{target_of("model").number}}), status::ok);
+    EXPECT_EQ(ask({0, target_found{target_of("other").number}}), status::protocol_error);
+    EXPECT_EQ(ask({0, offers{{"tcp"}}}), status::protocol_error);
+    EXPECT_EQ(ask({0, refused{status::not_found, "no"}}), status::not_found);
+    EXPECT_EQ(ask({0, target_found{0}}), status::protocol_error) << "malformed";
 }
 
 TEST_F(control_hostile_server_test, a_goodbye_ends_the_watch_with_its_reason) {

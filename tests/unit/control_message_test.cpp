@@ -41,7 +41,9 @@ std::vector<control_message> samples() {
             {45, query{}},
             {46, offers{{"tcp", "zmq"}}},
             {0, heartbeat{{7ns, 8ns, 9ns}}},
-            {0, goodbye{77, status::peer_lost}}};
+            {0, goodbye{77, status::peer_lost}},
+            {47, find_target{std::string(64, '~')}},
+            {48, target_found{0xfedcba98}}};
 }
 
 TEST(control_message_test, every_kind_comes_back_as_it_was) {
@@ -102,6 +104,8 @@ TEST(control_message_test, another_version_is_told_apart) {
     EXPECT_EQ(question_of_malformed(encode_control({9, heartbeat{}})), 0U);
     EXPECT_EQ(answer_of_malformed(bytes), 0U);
     EXPECT_EQ(answer_of_malformed(encode_control({9, offers{}})), 9U);
+    EXPECT_EQ(question_of_malformed(encode_control({9, find_target{"a b"}})), 9U);
+    EXPECT_EQ(answer_of_malformed(encode_control({9, target_found{}})), 9U);
 }
 
 template <class Change>
@@ -128,6 +132,23 @@ TEST(control_message_test, values_out_of_range_are_refused) {
     auto unnamed = sample_welcome();
     std::get<welcome>(unnamed.body).grant.session_id = 0;
     EXPECT_EQ(decode_control(encode_control(unnamed)).code(), status::protocol_error);
+}
+
+TEST(control_message_test, names_of_targets_are_taken_as_they_are_or_refused) {
+    const auto code = [](std::string name) { return decode_control(encode_control({1, find_target{name}})).code(); };
+    auto good = decode_control(encode_control({1, find_target{"model-7/b"}}));
+    ASSERT_TRUE(good.ok());
+    EXPECT_EQ(std::get<find_target>(good->body).name, "model-7/b");
+    EXPECT_EQ(code(""), status::protocol_error);
+    EXPECT_EQ(code("a b"), status::protocol_error);
+    EXPECT_EQ(code("a\x7f"), status::protocol_error);
+    EXPECT_EQ(code(std::string("a\0", 2)), status::protocol_error);
+    EXPECT_EQ(code("\x80"), status::protocol_error);
+    auto longer = encode_control({1, find_target{std::string(64, 'n')}});
+    longer[16] = std::byte{65};
+    longer.push_back(std::byte{'n'});
+    EXPECT_EQ(decode_control(longer).code(), status::protocol_error) << "65 bytes";
+    EXPECT_EQ(decode_control(encode_control({1, target_found{0}})).code(), status::protocol_error);
 }
 
 TEST(control_message_test, texts_of_a_peer_are_made_printable) {

@@ -75,6 +75,20 @@ TEST_F(control_test, the_offers_come_in_the_servers_order) {
     EXPECT_EQ(*offered, (std::vector<std::string>{"tcp", "zmq"}));
 }
 
+TEST_F(control_test, targets_are_found_by_name) {
+    listen(insecure());
+    const auto find = [&](std::string_view name) {
+        return context->control().find_target(own_loopback(), server->port(), keys(insecure()), name,
+                                              deadline_after(patience));
+    };
+    auto found = find("model");
+    ASSERT_TRUE(found.ok()) << found.error().message;
+    EXPECT_EQ(*found, target_of("model").number);
+    const auto unknown = find("other");
+    ASSERT_EQ(unknown.code(), status::not_found);
+    EXPECT_EQ(unknown.error().message, "no such target");
+}
+
 TEST_F(control_test, closing_reaches_the_host_and_leaves_other_sessions_alone) {
     listen(insecure());
     const auto identity = keys(insecure());

@@ -19,7 +19,8 @@ TEST(status, values_are_those_of_the_wire) {
     EXPECT_EQ(static_cast<int>(status::overloaded), 7);
     EXPECT_EQ(static_cast<int>(status::unauthorized), 11);
     EXPECT_EQ(static_cast<int>(status::application_error), 16);
-    EXPECT_EQ(static_cast<int>(status::device_lost), status_count - 1);
+    EXPECT_EQ(static_cast<int>(status::device_lost), 18);
+    EXPECT_EQ(static_cast<int>(status::not_found), status_count - 1);
 }
 
 TEST(status, every_value_has_a_name_of_its_own) {

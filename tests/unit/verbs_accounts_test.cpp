@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The accounts a verbs link keeps: its send queue, its receives, its links by queue pair number.
-#include "verbs/poller.hpp"
+#include "backends/rdma/poller.hpp"
 #include "verbs/queues.hpp"
 
 #include <array>
@@ -110,20 +110,20 @@ TEST(verbs_timeout, is_the_next_power_of_two) {
 }
 
 /// Pointers that are told apart and never followed.
-verbs::rdma_link& link_at(std::uint32_t i) {
-    constexpr std::size_t step = alignof(verbs::rdma_link);
+rdma::rdma_link& link_at(std::uint32_t i) {
+    constexpr std::size_t step = alignof(rdma::rdma_link);
     alignas(step) static std::array<std::byte, 4096 * step> places;
-    return *reinterpret_cast<verbs::rdma_link*>(&places.at(i * step));
+    return *reinterpret_cast<rdma::rdma_link*>(&places.at(i * step));
 }
 
 TEST(rdma_link_table, finds_what_a_map_finds) {
-    verbs::link_table table;
-    std::map<std::uint32_t, verbs::rdma_link*> model;
+    rdma::link_table table;
+    std::map<std::uint32_t, rdma::rdma_link*> model;
     std::minstd_rand random(11);
     for (int step = 0; step < 50'000; ++step) {
         const auto number = static_cast<std::uint32_t>((random() % 600) * (random() % 2 == 0 ? 1 : 16));
         if (random() % 2 == 0 && !model.contains(number)) {
-            verbs::rdma_link& link = link_at(static_cast<std::uint32_t>(random() % 4096));
+            rdma::rdma_link& link = link_at(static_cast<std::uint32_t>(random() % 4096));
             table.add(number, link);
             model[number] = &link;
         } else {
@@ -137,7 +137,7 @@ TEST(rdma_link_table, finds_what_a_map_finds) {
     }
     for (const auto& [number, link] : model) EXPECT_EQ(table.find(number), link);
     std::size_t visited = 0;
-    table.for_each([&](verbs::rdma_link&) { ++visited; });
+    table.for_each([&](rdma::rdma_link&) { ++visited; });
     EXPECT_EQ(visited, model.size());
 }
 

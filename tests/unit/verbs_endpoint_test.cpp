@@ -1,15 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "core/device_names.hpp"
 #include "verbs/endpoint.hpp"
-#include "verbs/response_target.hpp"
+
+#include <accel_transport/device/detail/wire/response_target.hpp>
 
 #include <cstring>
 #include <random>
+#include <span>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 namespace accel::verbs {
 namespace {
+
+using wire::extension_head;
+using wire::response_target;
+using wire::response_target_extension;
+using wire::response_target_type;
 
 endpoint good_endpoint() {
     endpoint e;
@@ -106,6 +114,10 @@ std::vector<std::byte> response_target_bytes() {
     std::vector<std::byte> out(sizeof made);
     std::memcpy(out.data(), &made, sizeof made);
     return out;
+}
+
+bool find_response_target(std::span<const std::byte> extensions, response_target& out) {
+    return wire::find_response_target(extensions.data(), extensions.size(), out);
 }
 
 TEST(verbs_response_target, is_found_among_unknown_extensions) {

@@ -40,6 +40,7 @@ struct call_ref {
     std::int64_t deadline = 0;       ///< by `clock_ns`
     // Internal.
     std::uint64_t response_room = 0;
+    std::uint32_t target = 0;
     std::uint32_t slot = 0;
     std::uint32_t generation = 0;
 };
@@ -49,6 +50,7 @@ struct call_options {
     std::int64_t timeout_ns = 0;  ///< from now; 0: the channel's `call_timeout`
     std::uint64_t trace_id = 0;   ///< travels to the server
     std::uint64_t max_bytes = 0;  ///< of the response; 0: the channel's `response_bytes`
+    std::uint32_t target = 0;     ///< the number that `gpu_channel::resolve` found; 0: not named
 };
 
 }  // namespace accel::device

@@ -48,12 +48,14 @@ ACCEL_HOST_DEVICE_INLINE status reply(const service_ref& service, const exchange
     });
 }
 
-/// Answers with a failure: a status other than ok, and the service's own code.
+/// Answers with a failure: a status other than ok, and the service's own code. `not_found` is for requests that
+/// name a target; older clients, which name none, do not know it.
 template <class Scope = thread_scope>
 ACCEL_HOST_DEVICE_INLINE status fail(const service_ref& service, const exchange_ref& exchange, status reason,
                                      std::uint32_t code = 0) noexcept {
     const bool failure = reason != status::ok && static_cast<std::uint16_t>(reason) < status_count;
-    const status told = failure ? reason : status::application_error;
+    const bool known = reason != status::not_found || exchange.target_number != 0;
+    const status told = failure && known ? reason : status::application_error;
     return detail::by_first_of<Scope>([&] { return detail::answer_with(service, exchange, {told, code, 0}); });
 }
 

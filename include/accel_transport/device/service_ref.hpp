@@ -64,7 +64,8 @@ struct exchange_ref {
     std::uint64_t response_room = 0;
     std::uint64_t trace_id = 0;
     std::uint64_t session_id = 0;
-    std::int64_t deadline = 0;  ///< by `clock_ns`: the client gives up
+    std::int64_t deadline = 0;        ///< by `clock_ns`: the client gives up
+    std::uint32_t target_number = 0;  ///< what the request names: `target_of(name).number`; 0: nothing
     // Internal.
     std::int64_t arrival = 0;
     std::uint32_t session = 0;

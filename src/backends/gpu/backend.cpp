@@ -5,7 +5,6 @@
 #include "backends/gpu/engine_choice.hpp"
 #include "backends/gpu/poller.hpp"
 #include "core/context_state.hpp"
-#include "verbs/rdma_backend.hpp"
 
 #include <utility>
 
@@ -17,8 +16,8 @@ namespace {
 /// Kernels at one end of `rdma`. The rdma backend serves ends without kernels.
 class gpu_backend final : public core::backend, public core::kernel_backend {
   public:
-    explicit gpu_backend(core::context_state& context)
-        : context_(context), rdma_(verbs::make_rdma_backend(context, {.name = "gpu", .fills_gpus = false})) {}
+    gpu_backend(core::context_state& context, std::unique_ptr<core::backend> rdma)
+        : context_(context), rdma_(std::move(rdma)) {}
     [[nodiscard]] std::string_view scheme() const noexcept override { return "gpu"; }
     [[nodiscard]] std::string_view wire() const noexcept override { return rdma_->wire(); }
     [[nodiscard]] core::kernel_backend* kernels() noexcept override { return this; }
@@ -71,8 +70,8 @@ core::probe_result gpu_backend::examine() {
 
 }  // namespace
 
-std::unique_ptr<core::backend> make_backend(core::context_state& context) {
-    return std::make_unique<gpu_backend>(context);
+std::unique_ptr<core::backend> make_backend(core::context_state& context, std::unique_ptr<core::backend> rdma) {
+    return std::make_unique<gpu_backend>(context, std::move(rdma));
 }
 
 }  // namespace accel::gpu

@@ -12,8 +12,8 @@ class context_state;
 namespace accel::gpu {
 
 /// The `gpu` scheme: on the wire as `rdma`. Kernels take the requests of a `gpu_service` and post its
-/// responses, or make the calls of a `gpu_channel`. Any other client, and a server with a handler, is one of
-/// `rdma`.
-[[nodiscard]] std::unique_ptr<core::backend> make_backend(core::context_state& context);
+/// responses, or make the calls of a `gpu_channel`. `rdma` serves any other client, and a server with a handler.
+[[nodiscard]] std::unique_ptr<core::backend> make_backend(core::context_state& context,
+                                                          std::unique_ptr<core::backend> rdma);
 
 }  // namespace accel::gpu

@@ -104,8 +104,7 @@ inline std::size_t local_link::take(std::span<core::link_event> out) noexcept {
     return count;
 }
 
-/// Takes what a peer sent before it closed. Memory that it lent may be gone; an answer in our own slot is
-/// still valid.
+/// Takes what a peer sent before it closed. Memory that it lent may be gone; an answer in our own slot is still valid.
 [[gnu::noinline]] std::size_t local_link::take_last(std::span<core::link_event> out) noexcept {
     std::size_t count = 0;
     for (const entry* next = nullptr; count < out.size() && (next = mine_->inbox.front()) != nullptr;) {

@@ -28,8 +28,7 @@ class arrivals {
     /// Nothing arrives for the link any more. Idempotent.
     void forget(std::uint64_t session_id, const tcp_link& link) noexcept;
 
-    /// Checks the session, its token and whether the connection is as agreed; answers it and keeps it for the
-    /// poller.
+    /// Checks the session, its token and whether the connection is as agreed; answers it and keeps it for the poller.
     [[nodiscard]] result<void> take(core::data_connection& made);
     /// True if `next` may have something. Cheap.
     [[nodiscard]] bool waiting() const noexcept { return waiting_.load(std::memory_order_acquire); }

@@ -18,8 +18,7 @@ namespace accel::tcp {
 
 namespace {
 
-/// How long a server's link goes on sending answers after `close`, and waits for the kernel to release pinned
-/// pages.
+/// How long a server's link goes on sending answers after `close`, and waits for the kernel to release pinned pages.
 constexpr std::chrono::milliseconds close_grace{250};
 
 core::message_kind kind_received(core::link_role role) noexcept {
@@ -63,13 +62,13 @@ result<void> tcp_link::read_wish(const core::link_description& told) {
     encrypted_ = (wish.flags & client_wish::encrypted) != 0;
     if (encrypted_ && !poller_.encrypts()) {
         return error{status::unsupported, 0,
-                     "tcp: this server does not encrypt payloads (encrypt=off); set encrypt=off at the client "
-                     "as well, or leave it out at the server"};
+                     "tcp: this server does not encrypt payloads (encrypt=off); set encrypt=off at the client as well, "
+                     "or leave it out at the server"};
     }
     if (!encrypted_ && poller_.has_to_encrypt()) {
-        return error{status::unauthorized, 0,
-                     "tcp: this server takes encrypted payloads only (encrypt=required); leave out encrypt=off "
-                     "at the client"};
+        return error{
+            status::unauthorized, 0,
+            "tcp: this server takes encrypted payloads only (encrypt=required); leave out encrypt=off at the client"};
     }
     return {};
 }
@@ -92,8 +91,7 @@ result<void> tcp_link::connect(const core::link_grant& grant, core::nanoseconds 
     return {};
 }
 
-/// From now on the kernel encrypts the bytes, or this link does. Null: they stay plain. False: neither
-/// worked.
+/// From now on the kernel encrypts the bytes, or this link does. Null: they stay plain. False: neither worked.
 bool tcp_link::secure(std::shared_ptr<core::tls_stream> tls) {
     if (tls == nullptr) return true;
     switch (core::hand_to_kernel(*tls, fd_.get())) {

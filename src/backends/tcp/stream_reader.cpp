@@ -143,8 +143,7 @@ stream_reader::step stream_reader::start_fragment() noexcept {
     if (is_goodbye(f) && kind_ == message_kind::request) return step::goodbye;
     if (f.slot >= places_.size()) return step::violation;
     const place& p = places_[f.slot];
-    // A message that comes whole is closed before the next header is read: only fragmented ones are
-    // receiving.
+    // A message that comes whole is closed before the next header is read: only fragmented ones are receiving.
     if (p.state != phase::receiving || p.generation != f.generation || f.length == 0 ||
         f.length > p.length - p.received)
         return step::violation;

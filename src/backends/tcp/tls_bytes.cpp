@@ -52,10 +52,9 @@ tls_bytes::write_outcome tls_bytes::write(const send_batch& batch, std::size_t& 
     return holds_output() ? write_outcome::blocked : write_outcome::done;
 }
 
-/// All records but the last are full, because each costs a system call at both ends. A piece that fills a
-/// record is encrypted in place. Where one piece ends and the next begins, both are copied together. So a
-/// small message with a lent payload is copied once, and one record in sixteen (a fragment's) of a long
-/// message.
+/// All records but the last are full, because each costs a system call at both ends. A piece that fills a record is
+/// encrypted in place. Where one piece ends and the next begins, both are copied together. So a small message with a
+/// lent payload is copied once, and one record in sixteen (a fragment's) of a long message.
 std::span<const std::byte> tls_bytes::next_record(const send_batch& batch, cursor& at, record_room& room) noexcept {
     const iovec& first = batch.pieces[at.piece];
     const auto* start = static_cast<const std::byte*>(first.iov_base) + at.offset;

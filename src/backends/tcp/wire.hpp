@@ -24,8 +24,7 @@ struct client_wish {
 };
 static_assert(sizeof(client_wish) == 4);
 
-/// The last record of a client that closes: it tells a close from a death, which ends the stream in the same
-/// way.
+/// The last record of a client that closes: it tells a close from a death, which ends the stream in the same way.
 [[nodiscard]] inline core::fragment_header make_goodbye() noexcept {
     core::fragment_header f;
     f.slot = 0xffff'ffff;

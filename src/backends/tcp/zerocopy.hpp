@@ -8,8 +8,7 @@
 
 namespace accel::tcp {
 
-/// Which sends with MSG_ZEROCOPY the kernel has not acknowledged yet, by slot. One call sends bytes of one
-/// slot.
+/// Which sends with MSG_ZEROCOPY the kernel has not acknowledged yet, by slot. One call sends bytes of one slot.
 class zerocopy_ledger {
   public:
     /// Below it, pinning pages costs more than the copy.

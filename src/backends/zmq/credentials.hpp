@@ -17,8 +17,7 @@ using curve_key = std::array<std::byte, 32>;
 /// Overwrites a secret; the compiler does not leave that out.
 void wipe(std::span<std::byte> secret) noexcept;
 
-/// An ephemeral CURVE key pair. Wiped when it is dropped; ZeroMQ keeps a copy for as long as its socket
-/// lives.
+/// An ephemeral CURVE key pair. Wiped when it is dropped; ZeroMQ keeps a copy for as long as its socket lives.
 class key_pair {
   public:
     /// `unsupported` where ZeroMQ was built without CURVE.

@@ -67,8 +67,7 @@ std::size_t server_poller::poll(std::span<core::link_event> out) noexcept {
     incoming in;
     const std::size_t before = count;
     for (std::size_t strangers = 0; count < out.size() && strangers < out.size();) {
-        // A receive without result costs a system call. While messages come one by one, the next poll
-        // receives.
+        // A receive without result costs a system call. While messages come one by one, the next poll receives.
         if (alone_ && count > before) break;
         hub_->dry = !identity.receive(hub_->router.get());
         if (hub_->dry) break;

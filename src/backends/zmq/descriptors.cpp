@@ -25,10 +25,10 @@ bool room_for_descriptors(std::size_t count) noexcept {
 }
 
 error out_of_descriptors(std::string_view who) {
-    return {status::system_error, EMFILE,
-            fmt::format("{} has no file descriptors left: raise the limit of open files (ulimit -n), or open "
-                        "fewer channels",
-                        who)};
+    return {
+        status::system_error, EMFILE,
+        fmt::format(
+            "{} has no file descriptors left: raise the limit of open files (ulimit -n), or open fewer channels", who)};
 }
 
 void watch_fd(int epoll_fd, int fd) noexcept {

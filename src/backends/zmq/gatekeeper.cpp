@@ -132,8 +132,7 @@ class gatekeeper::impl {
             core::log()
                 .limited(request.text(address))
                 .warn(
-                    "refused zmq data of a client at {}: its credentials are not (or no longer) those of an "
-                    "open "
+                    "refused zmq data of a client at {}: its credentials are not (or no longer) those of an open "
                     "session, or were used before",
                     request.text(address));
         }

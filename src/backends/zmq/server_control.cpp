@@ -231,8 +231,7 @@ void server_poller::drop_stranger(message_part& identity) noexcept {
     const char* const address = zmq_msg_gets(identity.raw(), "Peer-Address");
     const std::string_view from = address != nullptr ? address : "an unknown address";
     core::log().limited(from).warn(
-        "dropped zmq data of a client at {}: it names another session than it was let in for, or one that is "
-        "over",
+        "dropped zmq data of a client at {}: it names another session than it was let in for, or one that is over",
         from);
     drop_rest(hub_->router.get(), identity);
 }

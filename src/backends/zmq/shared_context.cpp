@@ -31,8 +31,7 @@ result<gatekeeper*> shared_context::gate() {
     }
     if (gate_->running()) return &*gate_;
     return error{status::system_error, zmq_errno(),
-                 "ZeroMQ could not start the thread that lets clients in: raise the limit of open files "
-                 "(ulimit -n)"};
+                 "ZeroMQ could not start the thread that lets clients in: raise the limit of open files (ulimit -n)"};
 }
 
 }  // namespace accel::zmq

@@ -19,6 +19,11 @@
 namespace accel::core {
 namespace {
 
+/// True: the call has more than bytes in its slot. One comparison asks for all of it.
+[[gnu::always_inline]] inline bool asks_for_more(const submit_options& options) noexcept {
+    return (options.response_into.size() | options.target.number) != 0;
+}
+
 /// How long a link may take to give back what its server keeps.
 constexpr nanoseconds release_grace = std::chrono::milliseconds{1'100};
 
@@ -56,9 +61,13 @@ status channel_core::submit(call_id id, std::size_t length, const submit_options
     if (const status bad = check_submit(slot, length, options); bad != status::ok) [[unlikely]]
         return bad;
     const std::span<const std::byte> payload{slot->header + header_bytes, length};
-    if (is_staged(options.response_into, true)) [[unlikely]]
-        return submit_staged(*slot, {id.slot, payload, nullptr, options.response_into}, {false, true}, options);
-    return submit_payload(*slot, payload, nullptr, options);
+    if (asks_for_more(options)) [[unlikely]]
+        return submit_more(*slot, {id.slot, payload, nullptr, options.response_into}, options);
+    stamp(*slot, length, request_.options.response_bytes, 0, options);
+    const status sent = queues_behind_others() ? status::again : life_.path().deliver_plain(id.slot, payload);
+    if (sent != status::ok) [[unlikely]]
+        return hold_back(*slot, {id.slot, payload, nullptr, {}}, sent, options);
+    return accept(*slot, false, options);
 }
 
 status channel_core::submit(call_id id, slice payload, const submit_options& options) noexcept {
@@ -66,11 +75,7 @@ status channel_core::submit(call_id id, slice payload, const submit_options& opt
     if (const status bad = check_submit(slot, payload.size(), options); bad != status::ok) return bad;
     if (payload.region() == nullptr) return status::invalid_argument;
     if (payload.region()->inherited()) return status::invalid_state;
-    const staged_parts staged{is_staged(payload, false), is_staged(options.response_into, true)};
-    if (staged.payload || staged.response)
-        return submit_staged(*slot, {id.slot, payload.bytes(), payload.region(), options.response_into}, staged,
-                             options);
-    return submit_payload(*slot, payload.bytes(), payload.region(), options);
+    return submit_more(*slot, {id.slot, payload.bytes(), payload.region(), options.response_into}, options);
 }
 
 inline status channel_core::check_submit(const channel_slot* slot, std::size_t length,
@@ -78,19 +83,32 @@ inline status channel_core::check_submit(const channel_slot* slot, std::size_t l
     if (slot == nullptr || slot->state != slot_state::begun) return status::invalid_state;
     if (!life_.connected()) return life_.why_unusable();
     if (length > request_.options.request_bytes) return status::message_too_large;
-    if (options.timeout < nanoseconds{0}) return status::invalid_argument;
+    return options.timeout < nanoseconds{0} ? status::invalid_argument : status::ok;
+}
+
+/// Of what most calls leave out.
+status channel_core::check_more(const submit_options& options) const noexcept {
+    const bool named = options.target.number != 0;
+    if (named && life_.version() < session_version::targets) return status::unsupported;
     if (options.response_into.empty()) return status::ok;
     const region_state* const into = options.response_into.region();
     if (into == nullptr) return status::invalid_argument;
     return into->inherited() ? status::invalid_state : status::ok;
 }
 
-/// Lent memory of a GPU that the link does not reach.
-inline bool channel_core::is_staged(slice lent, bool written) const noexcept {
-    return !lent.empty() && lent.region()->gpu() != nullptr && !life_.path().reaches(*lent.region(), written);
+/// Calls of the backlog leave before later ones.
+[[gnu::always_inline]] inline bool channel_core::queues_behind_others() const noexcept {
+    return calls_.has_detours() && !calls_.backlog().empty();
 }
 
-[[gnu::always_inline]] inline void channel_core::stamp(channel_slot& slot, std::size_t length,
+/// Lent memory of a GPU that the link does not reach.
+bool channel_core::is_staged(const region_state* lent, bool written) const noexcept {
+    return lent != nullptr && lent->gpu() != nullptr && !life_.path().reaches(*lent, written);
+}
+
+/// `room`: for the response. `number`: of the target.
+[[gnu::always_inline]] inline void channel_core::stamp(channel_slot& slot, std::size_t length, std::size_t room,
+                                                       std::uint32_t number,
                                                        const submit_options& options) const noexcept {
     const nanoseconds submitted = now();
     const nanoseconds timeout = options.timeout > nanoseconds{0} ? options.timeout : request_.options.call_timeout;
@@ -105,32 +123,41 @@ inline bool channel_core::is_staged(slice lent, bool written) const noexcept {
     header.generation = id.generation;
     header.length = length;
     header.trace_id = options.trace_id;
-    const std::size_t room = options.response_into.empty()
-                                 ? request_.options.response_bytes
-                                 : std::min(options.response_into.size(), request_.options.response_bytes);
+    header.target = number;
     header.response_room = static_cast<std::uint32_t>(room);
     header.deadline_ns = (deadline == never ? never : deadline + offset).count();
 }
 
-[[gnu::always_inline]] inline status channel_core::submit_payload(channel_slot& slot,
-                                                                  std::span<const std::byte> payload,
-                                                                  const region_state* lent,
-                                                                  const submit_options& options) noexcept {
-    stamp(slot, payload.size(), options);
-    const bool lends = lent != nullptr || !options.response_into.empty();
-    const bool waits = calls_.has_detours() && !calls_.backlog().empty();
-    const auto message = [&]() -> outgoing { return {slot.content.id.slot, payload, lent, options.response_into}; };
-    const status sent = waits   ? status::again
-                        : lends ? life_.path().deliver(message())
-                                : life_.path().deliver_plain(slot.content.id.slot, payload);
-    if (sent != status::ok) [[unlikely]]
-        return hold_back(slot, message(), sent, options);
+[[gnu::always_inline]] inline status channel_core::accept(channel_slot& slot, bool lends,
+                                                          const submit_options& options) noexcept {
     slot.owed = true;
     slot.lent = lends;
     slot.staged = false;
     slot.epoch = life_.epoch();
     calls_.accept(slot, options);
     return status::ok;
+}
+
+/// A call with a lent payload, a place for its response, or a target.
+[[gnu::noinline]] status channel_core::submit_more(channel_slot& slot, const outgoing& message,
+                                                   const submit_options& options) noexcept {
+    if (const status bad = check_more(options); bad != status::ok) return bad;
+    const slice into = options.response_into;
+    const staged_parts staged{is_staged(message.payload.empty() ? nullptr : message.region, false),
+                              is_staged(into.empty() ? nullptr : into.region(), true)};
+    if (staged.payload || staged.response) return submit_staged(slot, message, staged, options);
+    stamp_more(slot, message.payload.size(), options);
+    const status sent = queues_behind_others() ? status::again
+                        : message.lends()      ? life_.path().deliver(message)
+                                               : life_.path().deliver_plain(message.slot, message.payload);
+    if (sent != status::ok) return hold_back(slot, message, sent, options);
+    return accept(slot, message.lends(), options);
+}
+
+void channel_core::stamp_more(channel_slot& slot, std::size_t length, const submit_options& options) const noexcept {
+    const std::size_t most = request_.options.response_bytes;
+    const std::size_t room = options.response_into.empty() ? most : std::min(options.response_into.size(), most);
+    stamp(slot, length, room, options.target.number, options);
 }
 
 /// A message that the link has no room for waits in the backlog, as does every one behind it.
@@ -148,7 +175,7 @@ inline bool channel_core::is_staged(slice lent, bool written) const noexcept {
                                                      const submit_options& options) noexcept {
     channel_staging& staging = calls_.staging();
     if (const status bad = staging.prepare(message, staged); bad != status::ok) return bad;
-    stamp(slot, message.payload.size(), options);
+    stamp_more(slot, message.payload.size(), options);
     calls_.set_detours(true);
     if (staged.payload) {
         staging.copy_out(slot);
@@ -309,6 +336,11 @@ void channel_core::settle_lost() noexcept {
     if (life_.can_renew()) life_.renew(calls_.hold_responses(life_.epoch()));
 }
 
+result<target> channel_core::resolve(std::string_view name) const {
+    if (!life_.connected()) return error{life_.why_unusable(), 0, "the channel has lost its server"};
+    return resolve_target(request_, life_.version(), name);
+}
+
 void channel_core::close() noexcept {
     if (life_.closed()) return;
     life_.begin_end();
@@ -443,6 +475,10 @@ result<channel> channel::connect(context& ctx, std::string_view uri, const chann
     return channel{std::move(*made)};
 }
 
+result<target> channel::resolve(std::string_view name) {
+    if (behind(core_).inherited()) return core::made_before_fork();
+    return core_->resolve(name);
+}
 int channel::event_fd() const noexcept {
     return behind(core_).inherited() ? -1 : core_->event_fd();
 }

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 
 namespace accel::core {
 
@@ -43,6 +44,7 @@ class channel_core {
 
     // Control path.
     void close() noexcept;
+    [[nodiscard]] result<target> resolve(std::string_view name) const;
     [[nodiscard]] int event_fd() const noexcept { return wakeups_.fd(); }
     [[nodiscard]] const connect_request& request() const noexcept { return request_; }
     /// True for a connection that is good, in the process that made it.
@@ -54,10 +56,14 @@ class channel_core {
   private:
     // Sending.
     status check_submit(const channel_slot* slot, std::size_t length, const submit_options& options) const noexcept;
-    [[nodiscard]] bool is_staged(slice lent, bool written) const noexcept;
-    void stamp(channel_slot& slot, std::size_t length, const submit_options& options) const noexcept;
-    status submit_payload(channel_slot& slot, std::span<const std::byte> payload, const region_state* lent,
-                          const submit_options& options) noexcept;
+    [[nodiscard]] status check_more(const submit_options& options) const noexcept;
+    [[nodiscard]] bool queues_behind_others() const noexcept;
+    [[nodiscard]] bool is_staged(const region_state* lent, bool written) const noexcept;
+    void stamp(channel_slot& slot, std::size_t length, std::size_t room, std::uint32_t number,
+               const submit_options& options) const noexcept;
+    void stamp_more(channel_slot& slot, std::size_t length, const submit_options& options) const noexcept;
+    status submit_more(channel_slot& slot, const outgoing& message, const submit_options& options) noexcept;
+    status accept(channel_slot& slot, bool lends, const submit_options& options) noexcept;
     status hold_back(channel_slot& slot, const outgoing& message, status unsent,
                      const submit_options& options) noexcept;
     status submit_staged(channel_slot& slot, const outgoing& message, staged_parts staged,

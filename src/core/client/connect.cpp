@@ -39,8 +39,8 @@ result<void> check_encryption(const connect_request& request) {
     const bool required = request.options.security.encrypt == encryption::required;
     if (named == nullptr || !required || !would_be_plain(request, *named)) return {};
     return error{status::unsupported, 0,
-                 fmt::format("{} cannot encrypt payloads, and encrypt=required asks for it; connect by tcp or "
-                             "zmq, or leave out encrypt=required",
+                 fmt::format("{} cannot encrypt payloads, and encrypt=required asks for it; connect by tcp or zmq, or "
+                             "leave out encrypt=required",
                              request.peer.scheme)};
 }
 
@@ -115,6 +115,7 @@ result<void> open_session(const connect_request& request, connection& path, clie
     auto grant = ask_server(request, path, session.watch, deadline);
     if (!grant) return grant.error();
     session.id = grant->session_id;
+    session.version = grant->version;
 
     const link_grant told{grant->session_id, grant->token, request.peer.host, std::move(grant->description),
                           request.peer.port};
@@ -159,8 +160,8 @@ result<connect_request> prepare_connection(std::shared_ptr<context_state> contex
     if (!request) return request;
     if (request->options.memory != memory_kind::host()) {
         return error{status::invalid_argument, 0,
-                     "option memory is a gpu_channel's; a channel of the host has its slots there, and lends "
-                     "slices of a GPU's regions"};
+                     "option memory is a gpu_channel's; a channel of the host has its slots there, and lends slices of "
+                     "a GPU's regions"};
     }
     auto requests = slot_memory::create(request->options.slots, request->options.request_bytes);
     if (!requests) return requests.error();
@@ -204,6 +205,24 @@ result<kernel_connection> open_kernel_connection(const connect_request& request,
     made.path = std::move(*path);
     if (auto opened = open_session(request, *made.path, made.session, deadline); !opened) return opened.error();
     return made;
+}
+
+result<target> resolve_target(const connect_request& request, std::uint16_t version, std::string_view name) {
+    if (!is_target_name(name)) {
+        return error{status::invalid_argument, 0,
+                     fmt::format("a target's name has 1 to {} printable characters and no blanks", max_target_bytes)};
+    }
+    if (version < session_version::targets) {
+        return error{status::unsupported, 0,
+                     fmt::format("the server at {} speaks protocol version {}, which has no targets; update it",
+                                 request.peer.text(), version)};
+    }
+    auto found = request.security == nullptr
+                     ? in_process::find_target(request.peer.host, name)
+                     : request.context->control().find_target(request.peer.host, request.peer.port, request.security,
+                                                              name, deadline_after(request.options.connect_timeout));
+    if (!found) return found.error();
+    return target{*found};
 }
 
 void close_session(const connect_request& request, const client_session& session) noexcept {

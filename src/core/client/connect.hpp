@@ -6,8 +6,11 @@
 #include "core/kernel_host.hpp"
 #include "core/uri.hpp"
 
+#include <accel_transport/target.hpp>
+
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace accel::core {
@@ -29,6 +32,7 @@ struct connect_request {
 struct client_session {
     std::shared_ptr<session_watch> watch;
     std::uint64_t id = 0;
+    std::uint16_t version = session_version::oldest;  ///< as granted
 };
 
 /// An established connection: what is polled, the end of the session's path, and the session behind it.
@@ -63,6 +67,10 @@ using kernel_connection = established<kernel_client, connection>;
 /// The same for kernels, whose connection brings its slots.
 [[nodiscard]] result<kernel_connection> open_kernel_connection(const connect_request& request,
                                                                const kernel_options& kernels);
+
+/// Asks the server for a target, within `connect_timeout`. `version`: of the session with it.
+[[nodiscard]] result<target> resolve_target(const connect_request& request, std::uint16_t version,
+                                            std::string_view name);
 
 /// Tells the server that the session is over.
 void close_session(const connect_request& request, const client_session& session) noexcept;

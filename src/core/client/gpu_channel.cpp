@@ -121,15 +121,16 @@ result<gpu_channel> gpu_channel::connect(context& ctx, std::string_view uri, con
     if (!request) return request.error();
     core::backend* scheme = ctx.state()->find_backend(request->peer.scheme);
     if (scheme == nullptr || scheme->kernels() == nullptr) {
-        return error{status::invalid_argument, 0,
-                     fmt::format("{}:// has no channels for kernels; connect to gpu://, which reaches servers "
-                                 "on gpu, rdma and gdr",
-                                 request->peer.scheme)};
+        return error{
+            status::invalid_argument, 0,
+            fmt::format(
+                "{}:// has no channels for kernels; connect to gpu://, which reaches servers on gpu, rdma and gdr",
+                request->peer.scheme)};
     }
     if (request->options.reconnect) {
-        return error{status::invalid_argument, 0,
-                     "kernels cannot be connected again: without reconnect, close a lost gpu_channel and "
-                     "connect another"};
+        return error{
+            status::invalid_argument, 0,
+            "kernels cannot be connected again: without reconnect, close a lost gpu_channel and connect another"};
     }
     core::kernel_options kernels{request->context->gpus(), nullptr, 1, {}, request->options.call_timeout};
     kernels.limits = {request->options.slots, request->options.request_bytes, request->options.response_bytes};
@@ -159,6 +160,10 @@ std::size_t gpu_channel::max_response_bytes() const noexcept {
 }
 std::uint32_t gpu_channel::slots() const noexcept {
     return state_->request.options.slots;
+}
+result<target> gpu_channel::resolve(std::string_view name) {
+    if (state_->inherited()) return core::made_before_fork();
+    return core::resolve_target(state_->request, state_->made.session.version, name);
 }
 gpu_engine gpu_channel::engine() const noexcept {
     return state_->engine;

@@ -3,6 +3,7 @@
 
 #include "core/event_signal.hpp"
 #include "core/log.hpp"
+#include "core/thread.hpp"
 
 #include <algorithm>
 
@@ -31,7 +32,7 @@ reconnector::~reconnector() {
 void reconnector::start() {
     const std::lock_guard lock(mutex_);
     wanted_ = true;
-    if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+    if (!thread_.joinable()) thread_ = start_thread("accel-reconnect", [this] { run(); });
     changed_.notify_all();
 }
 

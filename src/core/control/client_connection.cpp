@@ -243,6 +243,8 @@ void client_connection::send(const control_message& message) {
 void client_connection::send_question(std::uint64_t request, const waiting_call& call) {
     if (call.session)
         send({request, hello{*call.session, now()}});
+    else if (!call.target.empty())
+        send({request, find_target{call.target}});
     else
         send({request, query{}});
 }
@@ -259,14 +261,8 @@ std::shared_ptr<waiting_call> client_connection::take_call(std::uint64_t request
 void client_connection::on_message(const control_message& message) {
     if (const auto* opened = std::get_if<welcome>(&message.body)) return on_welcome(message, *opened);
     if (const auto* no = std::get_if<refused>(&message.body)) return on_refused(message, *no);
-    if (const auto* list = std::get_if<offers>(&message.body)) {
-        const auto call = take_call(message.request);
-        if (call && call->session)
-            call->complete(wrong_answer());
-        else if (call)
-            call->complete(list->schemes);
-        return;
-    }
+    if (const auto* list = std::get_if<offers>(&message.body)) return on_offers(message, *list);
+    if (const auto* found = std::get_if<target_found>(&message.body)) return on_target_found(message, *found);
     if (const auto* beat = std::get_if<heartbeat>(&message.body)) {
         echo_ = beat->clocks.sent;
         echo_received_ = now();
@@ -274,6 +270,24 @@ void client_connection::on_message(const control_message& message) {
     }
     if (const auto* over = std::get_if<goodbye>(&message.body)) return on_goodbye(*over);
     log().limited(address_.host).warn("dropped a control message of {} that only clients send", name());
+}
+
+void client_connection::on_offers(const control_message& message, const offers& body) {
+    const auto call = take_call(message.request);
+    if (call && call->asks_for_offers())
+        call->complete(body.schemes);
+    else if (call)
+        call->complete(wrong_answer());
+}
+
+/// Numbers are made from names, so that they hold for a server that is started again.
+void client_connection::on_target_found(const control_message& message, const target_found& body) {
+    const auto call = take_call(message.request);
+    const bool asked = call && !call->target.empty() && body.number == target_of(call->target).number;
+    if (asked)
+        call->complete(body.number);
+    else if (call)
+        call->complete(wrong_answer());
 }
 
 void client_connection::on_refused(const control_message& message, const refused& body) {

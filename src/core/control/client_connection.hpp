@@ -33,10 +33,15 @@ struct server_address {
 /// One question to a server, and the thread that waits for its answer.
 class waiting_call {
   public:
-    using answer = std::variant<session_grant, std::vector<std::string>, error>;
+    using answer = std::variant<session_grant, std::vector<std::string>, std::uint32_t, error>;
 
     waiting_call(std::optional<session_request> request, std::shared_ptr<session_watch> told_of_end, nanoseconds until)
         : session(std::move(request)), watch(std::move(told_of_end)), deadline(until) {}
+    /// Asks for a target.
+    waiting_call(std::string name, nanoseconds until) : target(std::move(name)), deadline(until) {}
+
+    /// A query for offers.
+    [[nodiscard]] bool asks_for_offers() const noexcept { return !session && target.empty(); }
 
     /// False: the caller has given up.
     bool complete(answer value) {
@@ -49,7 +54,8 @@ class waiting_call {
     /// Empty: no answer came until shortly after the deadline.
     [[nodiscard]] std::optional<answer> wait();
 
-    const std::optional<session_request> session;  ///< empty: a query for offers
+    const std::optional<session_request> session;
+    const std::string target;
     const std::shared_ptr<session_watch> watch;
     const nanoseconds deadline;
     int refusals = 0;  ///< of the server's host in a row; the control thread's
@@ -115,6 +121,8 @@ class client_connection {
     void on_message(const control_message& message);
     void on_refused(const control_message& message, const refused& body);
     void on_welcome(const control_message& message, const welcome& body);
+    void on_offers(const control_message& message, const offers& body);
+    void on_target_found(const control_message& message, const target_found& body);
     [[nodiscard]] std::string unsound(const session_request& asked, const session_grant& grant) const;
     void on_goodbye(const goodbye& body);
     void send(const control_message& message);

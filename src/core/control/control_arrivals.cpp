@@ -50,8 +50,8 @@ void control_server::impl::accept_some() {
 /// Stops accepting for a moment, else this thread would do nothing but refuse connections.
 void control_server::impl::shed() {
     log().limited().error(
-        "no descriptor is left for a new connection: it was closed; raise the limit of open files "
-        "(ulimit -n) or lower max_connections and max_sessions");
+        "no descriptor is left for a new connection: it was closed; raise the limit of open files (ulimit -n) or lower "
+        "max_connections and max_sessions");
     make_room({});
     door_closed_until_ = now() + pause_without_descriptors;
     next_timer_ = std::min(next_timer_, door_closed_until_);

@@ -4,13 +4,13 @@
 #include "core/control/client_connection.hpp"
 #include "core/event_signal.hpp"
 #include "core/net/socket.hpp"
+#include "core/thread.hpp"
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <list>
 #include <mutex>
-#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -44,7 +44,7 @@ class control_client::impl {
   public:
     /// Without a descriptor to wake it there is no thread, and `ask` fails.
     impl() {
-        if (wake_.open()) thread_ = std::thread([this] { run(); });
+        if (wake_.open()) thread_ = start_thread("accel-sessions", [this] { run(); });
     }
 
     ~impl() {
@@ -170,6 +170,15 @@ result<std::vector<std::string>> control_client::query_offers(const std::string&
     auto answer = impl_->ask(host, port, std::move(security), call);
     if (!answer) return answer.error();
     return std::get<std::vector<std::string>>(*std::move(answer));
+}
+
+result<std::uint32_t> control_client::find_target(const std::string& host, std::uint16_t port,
+                                                  std::shared_ptr<const security_identity> security,
+                                                  std::string_view name, nanoseconds deadline) {
+    const auto call = std::make_shared<waiting_call>(std::string{name}, deadline);
+    auto answer = impl_->ask(host, port, std::move(security), call);
+    if (!answer) return answer.error();
+    return std::get<std::uint32_t>(*answer);
 }
 
 }  // namespace accel::core

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace accel::core {
@@ -22,8 +23,7 @@ class control_client {
     control_client(const control_client&) = delete;
     control_client& operator=(const control_client&) = delete;
 
-    /// Opens a session by `deadline`; `watch` is ended when it dies. Refusals come back with the server's
-    /// sentence.
+    /// Opens a session by `deadline`; `watch` is ended when it dies. Refusals come back with the server's sentence.
     [[nodiscard]] result<session_grant> open_session(const std::string& host, std::uint16_t port,
                                                      std::shared_ptr<const security_identity> security,
                                                      const session_request& request,
@@ -37,6 +37,11 @@ class control_client {
     [[nodiscard]] result<std::vector<std::string>> query_offers(const std::string& host, std::uint16_t port,
                                                                 std::shared_ptr<const security_identity> security,
                                                                 nanoseconds deadline);
+
+    /// The number of a target of this server; `not_found` with the server's sentence.
+    [[nodiscard]] result<std::uint32_t> find_target(const std::string& host, std::uint16_t port,
+                                                    std::shared_ptr<const security_identity> security,
+                                                    std::string_view name, nanoseconds deadline);
 
   private:
     class impl;

@@ -2,17 +2,19 @@
 #include "core/control/control_message.hpp"
 
 #include <algorithm>
+#include <concepts>
 #include <cstring>
 #include <fstream>
+#include <initializer_list>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 #include <fmt/format.h>
 
 namespace accel::core {
 namespace {
 
-constexpr std::uint32_t magic = 0x4c454341;  // "ACEL"
 constexpr std::size_t max_scheme_bytes = 16;
 constexpr std::size_t max_schemes = 16;
 constexpr std::size_t max_offer_bytes = 96;  // `local` is offered with the process and name it is for
@@ -22,21 +24,25 @@ constexpr nanoseconds max_peer_timeout = std::chrono::hours{24};
 // Clock readings stay below 2^62 ns (146 years), so that differences and sums of two cannot overflow.
 constexpr std::uint64_t clock_limit = std::uint64_t{1} << 62;
 
+/// On the wire: the place of the body in `control_message`, counted from 1.
 enum class kind : std::uint16_t {
     hello = 1,
-    welcome = 2,
-    refused = 3,
-    query = 4,
-    offers = 5,
-    heartbeat = 6,
-    goodbye = 7,
+    welcome,
+    refused,
+    query,
+    offers,
+    heartbeat,
+    goodbye,
+    find_target,
+    target_found
 };
 
+/// Writes fields. Has the functions of `reader`, so that `walk` names the fields of a message once for both ways.
 class writer {
   public:
     template <class Number>
     void number(Number value) {
-        static_assert(std::is_unsigned_v<Number>);
+        static_assert(std::has_unique_object_representations_v<Number>);
         const std::size_t at = bytes_.size();
         bytes_.resize(at + sizeof value);
         std::memcpy(bytes_.data() + at, &value, sizeof value);
@@ -52,6 +58,19 @@ class writer {
         const auto count = value.count() < 0 ? 0U : static_cast<std::uint64_t>(value.count());
         number(std::min(count, clock_limit - 1));
     }
+    void peer_timeout(nanoseconds value) { time(std::clamp(value, min_peer_timeout, max_peer_timeout)); }
+    void description(const link_description& value) {
+        const auto length = std::min(value.size(), max_description_bytes);
+        number(static_cast<std::uint16_t>(length));
+        raw(std::span{value}.first(length));
+    }
+    void schemes(const std::vector<std::string>& all) {
+        const auto count = std::min(all.size(), max_schemes);
+        number(static_cast<std::uint8_t>(count));
+        for (std::size_t i = 0; i < count; ++i) text<std::uint8_t>(all[i], max_offer_bytes);
+    }
+    void target_name(std::string_view value) { text<std::uint8_t>(value, max_target_bytes); }
+    void require(bool) noexcept {}
     [[nodiscard]] std::vector<std::byte> take() { return std::move(bytes_); }
 
   private:
@@ -64,298 +83,236 @@ class reader {
     explicit reader(std::span<const std::byte> bytes) : rest_(bytes) {}
 
     template <class Number>
-    [[nodiscard]] Number number() {
-        static_assert(std::is_unsigned_v<Number>);
-        Number value = 0;
-        if (const auto from = take(sizeof value); !from.empty()) std::memcpy(&value, from.data(), sizeof value);
-        return value;
+    void number(Number& value) {
+        static_assert(std::has_unique_object_representations_v<Number>);
+        value = {};
+        raw(std::as_writable_bytes(std::span{&value, 1}));
     }
-    [[nodiscard]] std::span<const std::byte> take(std::size_t count) {
-        if (!good_ || rest_.size() < count) {
-            good_ = false;
-            return {};
-        }
-        const auto front = rest_.first(count);
-        rest_ = rest_.subspan(count);
-        return front;
+    void raw(std::span<std::byte> to) {
+        if (const auto from = take(to.size()); !from.empty()) std::memcpy(to.data(), from.data(), to.size());
     }
     /// Printable ASCII only: it may end in a log or on a terminal.
     template <class Length>
-    [[nodiscard]] std::string text(std::size_t limit) {
-        const auto length = number<Length>();
-        require(length <= limit);
-        const auto from = take(length);
-        std::string value(from.size(), '\0');
+    void text(std::string& value, std::size_t limit) {
+        const auto from = take_counted<Length>(limit);
+        value.resize(from.size());
         std::transform(from.begin(), from.end(), value.begin(), [](std::byte b) {
             const auto c = std::to_integer<unsigned char>(b);
             return c >= 0x20 && c < 0x7f ? static_cast<char>(c) : '?';
         });
-        return value;
     }
-    [[nodiscard]] nanoseconds time() {
-        const auto count = number<std::uint64_t>();
+    void time(nanoseconds& value) {
+        std::uint64_t count = 0;
+        number(count);
         require(count < clock_limit);
-        return good_ ? nanoseconds{static_cast<std::int64_t>(count)} : nanoseconds{};
+        value = good_ ? nanoseconds{static_cast<std::int64_t>(count)} : nanoseconds{};
     }
-    template <std::size_t Count>
-    void copy(std::array<std::byte, Count>& to) {
-        if (const auto from = take(Count); !from.empty()) std::memcpy(to.data(), from.data(), Count);
+    void peer_timeout(nanoseconds& value) {
+        time(value);
+        require(value >= min_peer_timeout && value <= max_peer_timeout);
+    }
+    void description(link_description& value) {
+        const auto from = take_counted<std::uint16_t>(max_description_bytes);
+        value.assign(from.begin(), from.end());
+    }
+    void schemes(std::vector<std::string>& all) {
+        std::uint8_t count = 0;
+        number(count);
+        require(count <= max_schemes);
+        for (unsigned i = 0; good_ && i < count; ++i) text<std::uint8_t>(all.emplace_back(), max_offer_bytes);
+    }
+    /// A name is compared, so no byte of it is replaced as in texts for people.
+    void target_name(std::string& value) {
+        const auto from = take_counted<std::uint8_t>(max_target_bytes);
+        value.assign(reinterpret_cast<const char*>(from.data()), from.size());
+        require(is_target_name(value));
     }
     void require(bool condition) { good_ = good_ && condition; }
     [[nodiscard]] bool good() const { return good_; }
     [[nodiscard]] bool finished() const { return good_ && rest_.empty(); }
 
   private:
+    [[nodiscard]] std::span<const std::byte> take(std::size_t count) {
+        require(rest_.size() >= count);
+        if (!good_) return {};
+        const auto front = rest_.first(count);
+        rest_ = rest_.subspan(count);
+        return front;
+    }
+    template <class Length>
+    [[nodiscard]] std::span<const std::byte> take_counted(std::size_t limit) {
+        Length length = 0;
+        number(length);
+        require(length <= limit);
+        return take(length);
+    }
+
     std::span<const std::byte> rest_;
     bool good_ = true;
 };
 
-void put_geometry(writer& out, const link_geometry& geometry) {
-    out.number(geometry.slots);
-    out.number(geometry.request_bytes);
-    out.number(geometry.response_bytes);
+// The fields of each message, in the order of the wire. `Io` is a writer or a reader.
+
+template <class Io, class Geometry>
+void walk_geometry(Io& io, Geometry& geometry) {
+    io.number(geometry.slots);
+    io.number(geometry.request_bytes);
+    io.number(geometry.response_bytes);
+    io.require(geometry.slots >= 1 && geometry.slots <= max_slots);
+    io.require(geometry.request_bytes <= max_payload_bytes && geometry.response_bytes <= max_payload_bytes);
 }
 
-link_geometry get_geometry(reader& in) {
-    link_geometry geometry;
-    geometry.slots = in.number<std::uint32_t>();
-    geometry.request_bytes = in.number<std::uint64_t>();
-    geometry.response_bytes = in.number<std::uint64_t>();
-    in.require(geometry.slots >= 1 && geometry.slots <= max_slots);
-    in.require(geometry.request_bytes <= max_payload_bytes && geometry.response_bytes <= max_payload_bytes);
-    return geometry;
+template <class Io, class Stamps>
+void walk_clocks(Io& io, Stamps& clocks) {
+    io.time(clocks.echo);
+    io.time(clocks.received);
+    io.time(clocks.sent);
 }
 
-void put_peer_timeout(writer& out, nanoseconds value) {
-    out.time(std::clamp(value, min_peer_timeout, max_peer_timeout));
+template <class Io, class Status>
+void walk_failure(Io& io, Status& code) {
+    io.number(code);
+    io.require(code != status::ok && static_cast<std::uint16_t>(code) < status_count);
 }
 
-nanoseconds get_peer_timeout(reader& in) {
-    const nanoseconds value = in.time();
-    in.require(value >= min_peer_timeout && value <= max_peer_timeout);
-    return value;
+/// A message of type `Message`, const for a writer.
+template <class Message, class Body>
+concept body_of = std::same_as<std::remove_const_t<Message>, Body>;
+
+template <class Io, body_of<hello> Message>
+void walk(Io& io, Message& m) {
+    auto& asked = m.request;
+    io.number(asked.version_min);
+    io.number(asked.version_max);
+    io.require(asked.version_min <= asked.version_max);
+    walk_geometry(io, asked.wanted);
+    io.peer_timeout(asked.peer_timeout);
+    io.number(asked.priority);
+    io.require(asked.priority <= stream_priority::high);
+    io.time(m.sent);
+    io.template text<std::uint8_t>(asked.scheme, max_scheme_bytes);
+    io.description(asked.description);
 }
 
-stream_priority get_priority(reader& in) {
-    const auto value = in.number<std::uint8_t>();
-    in.require(value <= static_cast<std::uint8_t>(stream_priority::high));
-    return value == static_cast<std::uint8_t>(stream_priority::high) ? stream_priority::high : stream_priority::normal;
+template <class Io, body_of<welcome> Message>
+void walk(Io& io, Message& m) {
+    auto& grant = m.grant;
+    io.number(grant.session_id);
+    io.require(grant.session_id != 0);
+    io.raw(grant.token);
+    io.number(grant.version);
+    walk_geometry(io, grant.granted);
+    io.peer_timeout(grant.peer_timeout);
+    io.raw(m.boot);
+    walk_clocks(io, m.clocks);
+    io.description(grant.description);
 }
 
-void put_description(writer& out, const link_description& description) {
-    const auto length = std::min(description.size(), max_description_bytes);
-    out.number(static_cast<std::uint16_t>(length));
-    out.raw(std::span{description}.first(length));
+template <class Io, body_of<refused> Message>
+void walk(Io& io, Message& m) {
+    walk_failure(io, m.code);
+    io.template text<std::uint16_t>(m.why, max_text_bytes);
 }
 
-link_description get_description(reader& in) {
-    const auto length = in.number<std::uint16_t>();
-    in.require(length <= max_description_bytes);
-    const auto from = in.take(length);
-    return {from.begin(), from.end()};
+template <class Io, body_of<query> Message>
+void walk(Io&, Message&) {}
+
+template <class Io, body_of<offers> Message>
+void walk(Io& io, Message& m) {
+    io.schemes(m.schemes);
 }
 
-void put_clocks(writer& out, const clock_stamps& clocks) {
-    out.time(clocks.echo);
-    out.time(clocks.received);
-    out.time(clocks.sent);
+template <class Io, body_of<heartbeat> Message>
+void walk(Io& io, Message& m) {
+    walk_clocks(io, m.clocks);
 }
 
-clock_stamps get_clocks(reader& in) {
-    clock_stamps clocks;
-    clocks.echo = in.time();
-    clocks.received = in.time();
-    clocks.sent = in.time();
-    return clocks;
+template <class Io, body_of<goodbye> Message>
+void walk(Io& io, Message& m) {
+    io.number(m.session_id);
+    walk_failure(io, m.why);
 }
 
-kind put(writer& out, const hello& m) {
-    out.number(m.request.version_min);
-    out.number(m.request.version_max);
-    put_geometry(out, m.request.wanted);
-    put_peer_timeout(out, m.request.peer_timeout);
-    out.number(static_cast<std::uint8_t>(m.request.priority));
-    out.time(m.sent);
-    out.text<std::uint8_t>(m.request.scheme, max_scheme_bytes);
-    put_description(out, m.request.description);
-    return kind::hello;
+template <class Io, body_of<find_target> Message>
+void walk(Io& io, Message& m) {
+    io.target_name(m.name);
 }
 
-hello get_hello(reader& in) {
-    hello m;
-    m.request.version_min = in.number<std::uint16_t>();
-    m.request.version_max = in.number<std::uint16_t>();
-    in.require(m.request.version_min <= m.request.version_max);
-    m.request.wanted = get_geometry(in);
-    m.request.peer_timeout = get_peer_timeout(in);
-    m.request.priority = get_priority(in);
-    m.sent = in.time();
-    m.request.scheme = in.text<std::uint8_t>(max_scheme_bytes);
-    m.request.description = get_description(in);
-    return m;
+template <class Io, body_of<target_found> Message>
+void walk(Io& io, Message& m) {
+    io.number(m.number);
+    io.require(m.number != 0);
 }
 
-kind put(writer& out, const welcome& m) {
-    out.number(m.grant.session_id);
-    out.raw(m.grant.token);
-    out.number(m.grant.version);
-    put_geometry(out, m.grant.granted);
-    put_peer_timeout(out, m.grant.peer_timeout);
-    out.raw(m.boot);
-    put_clocks(out, m.clocks);
-    put_description(out, m.grant.description);
-    return kind::welcome;
+/// Reads the body of that kind. False: there is no such kind.
+template <std::size_t... Places>
+bool walk_kind(reader& in, kind what, control_message& message, std::index_sequence<Places...>) {
+    return (
+        (static_cast<std::size_t>(what) == Places + 1 && (walk(in, message.body.template emplace<Places>()), true)) ||
+        ...);
 }
 
-welcome get_welcome(reader& in) {
-    welcome m;
-    m.grant.session_id = in.number<std::uint64_t>();
-    in.require(m.grant.session_id != 0);
-    in.copy(m.grant.token);
-    m.grant.version = in.number<std::uint16_t>();
-    m.grant.granted = get_geometry(in);
-    m.grant.peer_timeout = get_peer_timeout(in);
-    in.copy(m.boot);
-    m.clocks = get_clocks(in);
-    m.grant.description = get_description(in);
-    return m;
-}
+/// What every message begins with.
+struct message_head {
+    std::uint32_t magic = 0x4c454341;  // "ACEL"
+    std::uint16_t version = control_version;
+    kind what{};
+    std::uint64_t request = 0;
+};
+static_assert(sizeof(message_head) == 16);
 
-status get_failure(reader& in) {
-    const auto code = in.number<std::uint16_t>();
-    in.require(code != 0 && code < status_count);
-    return static_cast<status>(code);
-}
-
-kind put(writer& out, const refused& m) {
-    out.number(static_cast<std::uint16_t>(m.code));
-    out.text<std::uint16_t>(m.why, max_text_bytes);
-    return kind::refused;
-}
-
-refused get_refused(reader& in) {
-    refused m;
-    m.code = get_failure(in);
-    m.why = in.text<std::uint16_t>(max_text_bytes);
-    return m;
-}
-
-kind put(writer&, const query&) {
-    return kind::query;
-}
-
-kind put(writer& out, const offers& m) {
-    const auto count = std::min(m.schemes.size(), max_schemes);
-    out.number(static_cast<std::uint8_t>(count));
-    for (std::size_t i = 0; i < count; ++i) out.text<std::uint8_t>(m.schemes[i], max_offer_bytes);
-    return kind::offers;
-}
-
-offers get_offers(reader& in) {
-    offers m;
-    const auto count = in.number<std::uint8_t>();
-    in.require(count <= max_schemes);
-    for (unsigned i = 0; in.good() && i < count; ++i) m.schemes.push_back(in.text<std::uint8_t>(max_offer_bytes));
-    return m;
-}
-
-kind put(writer& out, const heartbeat& m) {
-    put_clocks(out, m.clocks);
-    return kind::heartbeat;
-}
-
-kind put(writer& out, const goodbye& m) {
-    out.number(m.session_id);
-    out.number(static_cast<std::uint16_t>(m.why));
-    return kind::goodbye;
-}
-
-goodbye get_goodbye(reader& in) {
-    goodbye m;
-    m.session_id = in.number<std::uint64_t>();
-    m.why = get_failure(in);
-    return m;
+/// True: bytes of a control message of whatever version.
+bool read_head(reader& in, message_head& out) {
+    in.number(out);
+    return in.good() && out.magic == message_head{}.magic;
 }
 
 }  // namespace
 
 std::vector<std::byte> encode_control(const control_message& message) {
-    writer body;
-    const kind what = std::visit([&body](const auto& m) { return put(body, m); }, message.body);
     writer out;
-    out.number(magic);
-    out.number(control_version);
-    out.number(static_cast<std::uint16_t>(what));
-    out.number(message.request);
-    const auto rest = body.take();
-    out.raw(rest);
+    out.number(message_head{.what = static_cast<kind>(message.body.index() + 1), .request = message.request});
+    std::visit([&out](const auto& body) { walk(out, body); }, message.body);
     return out.take();
 }
 
 result<control_message> decode_control(std::span<const std::byte> bytes) {
     reader in{bytes};
-    control_message message;
-    const bool ours = in.number<std::uint32_t>() == magic;
-    const auto version = in.number<std::uint16_t>();
-    const auto what = in.number<std::uint16_t>();
-    message.request = in.number<std::uint64_t>();
-    if (!in.good() || !ours) return error{status::protocol_error, 0, "it is not a control message of accel_transport"};
-    if (version != control_version)
-        return error{status::version_mismatch, 0,
-                     fmt::format("it has control message version {}, and this end speaks version {}; update the "
-                                 "older end",
-                                 version, control_version)};
-    switch (static_cast<kind>(what)) {
-        case kind::hello:
-            message.body = get_hello(in);
-            break;
-        case kind::welcome:
-            message.body = get_welcome(in);
-            break;
-        case kind::refused:
-            message.body = get_refused(in);
-            break;
-        case kind::query:
-            message.body = query{};
-            break;
-        case kind::offers:
-            message.body = get_offers(in);
-            break;
-        case kind::heartbeat:
-            message.body = heartbeat{get_clocks(in)};
-            break;
-        case kind::goodbye:
-            message.body = get_goodbye(in);
-            break;
-        default:
-            return error{status::protocol_error, 0, fmt::format("it has the unknown kind {}", what)};
-    }
+    message_head head;
+    if (!read_head(in, head)) return error{status::protocol_error, 0, "it is not a control message of accel_transport"};
+    if (head.version != control_version)
+        return error{
+            status::version_mismatch, 0,
+            fmt::format("it has control message version {}, and this end speaks version {}; update the older end",
+                        head.version, control_version)};
+    control_message message{head.request, {}};
+    constexpr std::make_index_sequence<std::variant_size_v<decltype(message.body)>> all_kinds;
+    const auto number = static_cast<std::uint16_t>(head.what);
+    if (!walk_kind(in, head.what, message, all_kinds))
+        return error{status::protocol_error, 0, fmt::format("it has the unknown kind {}", number)};
     if (!in.finished())
         return error{status::protocol_error, 0,
-                     fmt::format("its {} bytes do not make a well-formed message of kind {}", bytes.size(), what)};
+                     fmt::format("its {} bytes do not make a well-formed message of kind {}", bytes.size(), number)};
     return message;
 }
 
 namespace {
 
-/// The request number of bytes that begin like a message of one of two kinds; else 0.
-std::uint64_t request_of(std::span<const std::byte> bytes, kind one, kind other) noexcept {
+/// The request number of bytes that begin like a message of one of these kinds; else 0.
+std::uint64_t request_of(std::span<const std::byte> bytes, std::initializer_list<kind> kinds) noexcept {
     reader in{bytes};
-    const bool ours = in.number<std::uint32_t>() == magic;
-    static_cast<void>(in.number<std::uint16_t>());
-    const auto what = static_cast<kind>(in.number<std::uint16_t>());
-    const auto request = in.number<std::uint64_t>();
-    return in.good() && ours && (what == one || what == other) ? request : 0;
+    message_head head;
+    return read_head(in, head) && std::ranges::find(kinds, head.what) != kinds.end() ? head.request : 0;
 }
 
 }  // namespace
 
 std::uint64_t question_of_malformed(std::span<const std::byte> bytes) noexcept {
-    return request_of(bytes, kind::hello, kind::query);
+    return request_of(bytes, {kind::hello, kind::query, kind::find_target});
 }
 
 std::uint64_t answer_of_malformed(std::span<const std::byte> bytes) noexcept {
-    return request_of(bytes, kind::welcome, kind::offers);
+    return request_of(bytes, {kind::welcome, kind::offers, kind::target_found});
 }
 
 boot_identity read_boot_identity() {

@@ -5,6 +5,7 @@
 #include "core/control/session.hpp"
 
 #include <accel_transport/status.hpp>
+#include <accel_transport/target.hpp>
 
 #include <array>
 #include <cstddef>
@@ -14,9 +15,8 @@
 #include <variant>
 #include <vector>
 
-/// Messages of the control plane (docs/protocol.md, section 4): little-endian, one frame each
-/// (control_stream.hpp). Every message starts with the same 16 bytes, whatever its version: u32 magic, u16
-/// version, u16 kind, u64 request.
+/// Messages of the control plane (docs/protocol.md, section 4): little-endian, one frame each (control_stream.hpp).
+/// Every message starts with the same 16 bytes, whatever its version: u32 magic, u16 version, u16 kind, u64 request.
 namespace accel::core {
 
 inline constexpr std::uint16_t control_version = 1;
@@ -66,21 +66,30 @@ struct goodbye {
     status why = status::closed;
 };
 
+/// Client: does the server have this target?
+struct find_target {
+    std::string name;
+};
+
+struct target_found {
+    std::uint32_t number = 0;
+};
+
 struct control_message {
     std::uint64_t request = 0;  ///< chosen by the client, sent back with the answer
-    std::variant<hello, welcome, refused, query, offers, heartbeat, goodbye> body;
+    std::variant<hello, welcome, refused, query, offers, heartbeat, goodbye, find_target, target_found> body;
 };
 
 /// Longer texts are cut; durations are brought into the range that `decode_control` accepts.
 [[nodiscard]] std::vector<std::byte> encode_control(const control_message& message);
 
-/// Checks every byte. `protocol_error` or `version_mismatch`, with a sentence, for what no correct peer
-/// sends.
+/// Checks every byte. `protocol_error` or `version_mismatch`, with a sentence, for what no correct peer sends.
 [[nodiscard]] result<control_message> decode_control(std::span<const std::byte> bytes);
 
-/// The request number of a message that could not be decoded, if it is a question (hello, query); else 0.
+/// The request number of a message that could not be decoded, if it is a question (hello, query, find_target);
+/// else 0.
 [[nodiscard]] std::uint64_t question_of_malformed(std::span<const std::byte> bytes) noexcept;
-/// The same of an answer (welcome, offers).
+/// The same of an answer (welcome, offers, target_found).
 [[nodiscard]] std::uint64_t answer_of_malformed(std::span<const std::byte> bytes) noexcept;
 
 /// All zero if the host does not say; two such hosts are never taken for the same.

@@ -4,6 +4,7 @@
 #include "core/control/control_server_core.hpp"
 #include "core/log.hpp"
 #include "core/net/socket.hpp"
+#include "core/thread.hpp"
 
 #include <algorithm>
 #include <array>
@@ -73,7 +74,7 @@ control_server::impl::~impl() {
 bool control_server::impl::start() {
     if (!wake_.open()) return false;
     opener_.start();
-    thread_ = std::thread([this] { run(); });
+    thread_ = start_thread("accel-control", [this] { run(); });
     return true;
 }
 

@@ -23,10 +23,9 @@ struct control_limits {
     nanoseconds idle_timeout = std::chrono::seconds{10};
 };
 
-/// The server side of the control plane on one host:port: one thread, one listening socket, TLS where there
-/// are keys. Checks what arrives, opens and closes sessions at its host, exchanges heartbeats, ends all
-/// sessions of a client that went silent, and passes data connections on. Each step is bounded, so that no
-/// peer keeps others waiting.
+/// The server side of the control plane on one host:port: one thread, one listening socket, TLS where there are keys.
+/// Checks what arrives, opens and closes sessions at its host, exchanges heartbeats, ends all sessions of a client that
+/// went silent, and passes data connections on. Each step is bounded, so that no peer keeps others waiting.
 class control_server {
   public:
     /// Binds to host:port (0: any free). `host_core` must outlive it. Logs a sentence for each refusal, but
@@ -41,8 +40,7 @@ class control_server {
     control_server& operator=(const control_server&) = delete;
 
     [[nodiscard]] std::uint16_t port() const noexcept;
-    /// Tells the client that the server ended its session. Thread-safe; returns at once; unknown ids are
-    /// ignored.
+    /// Tells the client that the server ended its session. Thread-safe; returns at once; unknown ids are ignored.
     void end_session(std::uint64_t session_id, status why) noexcept;
     /// Checks soon whether keys have changed. Thread-safe.
     void wake() noexcept;

@@ -95,6 +95,7 @@ class control_server::impl {
     void on_message(server_connection& from, std::span<const std::byte> bytes);
     void on_malformed(server_connection& from, std::span<const std::byte> bytes, const error& why);
     void on_hello(server_connection& from, std::uint64_t request, hello& body);
+    void on_find_target(server_connection& from, std::uint64_t request, const find_target& body);
     void on_heartbeat(server_connection& from, const heartbeat& body) noexcept;
     void on_goodbye(server_connection& from, const goodbye& body);
     void read_later(server_connection& which, control_stream::outcome last_read);

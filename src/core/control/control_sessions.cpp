@@ -89,6 +89,8 @@ void control_server::impl::on_message(server_connection& from, std::span<const s
     if (auto* wish = std::get_if<hello>(&message->body)) return on_hello(from, message->request, *wish);
     if (std::holds_alternative<query>(message->body)) return send(from, {message->request, offers{host_.offers()}});
     if (const auto* beat = std::get_if<heartbeat>(&message->body)) return on_heartbeat(from, *beat);
+    if (const auto* asked = std::get_if<find_target>(&message->body))
+        return on_find_target(from, message->request, *asked);
     if (const auto* over = std::get_if<goodbye>(&message->body)) return on_goodbye(from, *over);
     on_malformed(from, bytes, {status::protocol_error, 0, "only servers send such"});
 }
@@ -110,6 +112,14 @@ void control_server::impl::on_hello(server_connection& from, std::uint64_t reque
         return;
     }
     send(from, {request, refused{status::overloaded, "too many sessions are being opened at once; try again later"}});
+}
+
+void control_server::impl::on_find_target(server_connection& from, std::uint64_t request, const find_target& body) {
+    auto found = host_.find_target(body.name);
+    if (found)
+        send(from, {request, target_found{*found}});
+    else
+        send(from, {request, refused{found.error().code, found.error().message}});
 }
 
 void control_server::impl::on_heartbeat(server_connection& from, const heartbeat& body) noexcept {
@@ -166,8 +176,7 @@ void control_server::impl::welcome_client(server_connection& to, opened_session&
     if (grant.version < job.wish.version_min || grant.version > job.wish.version_max) {
         const error why{
             status::version_mismatch, 0,
-            fmt::format("this server speaks protocol versions {0} to {0}, the client {1} to {2}; update the "
-                        "older end",
+            fmt::format("this server speaks protocol versions {0} to {0}, the client {1} to {2}; update the older end",
                         grant.version, job.wish.version_min, job.wish.version_max)};
         log().limited(job.client.account()).warn("refused a session of {}: {}", job.client.text(), why.message);
         host_.close_session(session_id, status::closed);

@@ -13,9 +13,8 @@
 
 namespace accel::core {
 
-/// A control connection: messages in frames, with or without TLS, over a non-blocking socket. A frame is a
-/// length, 4 bytes little-endian, and as many bytes: one message. Bounded both ways; never blocks. One
-/// thread.
+/// A control connection: messages in frames, with or without TLS, over a non-blocking socket. A frame is a length, 4
+/// bytes little-endian, and as many bytes: one message. Bounded both ways; never blocks. One thread.
 class control_stream {
   public:
     enum class outcome : std::uint8_t {

@@ -31,6 +31,10 @@ const std::string& process_prefix() {
     return servers().prefix;
 }
 
+error no_server(const std::string& name) {
+    return {status::peer_lost, 0, fmt::format("no server listens on local://{} in this process; start it first", name)};
+}
+
 }  // namespace
 
 result<void> add(const std::string& name, session_host& host) {
@@ -49,11 +53,15 @@ void remove(const std::string& name, const session_host& host) {
 result<session_grant> open_session(const std::string& name, const session_request& request) {
     const std::shared_lock lock(servers().mutex);
     const auto found = servers().hosts.find(name);
-    if (found == servers().hosts.end()) {
-        return error{status::peer_lost, 0,
-                     fmt::format("no server listens on local://{} in this process; start it first", name)};
-    }
+    if (found == servers().hosts.end()) return no_server(name);
     return found->second->open_session(request, {});
+}
+
+result<std::uint32_t> find_target(const std::string& name, std::string_view target) {
+    const std::shared_lock lock(servers().mutex);
+    const auto found = servers().hosts.find(name);
+    if (found == servers().hosts.end()) return no_server(name);
+    return found->second->find_target(target);
 }
 
 std::string offer(std::string_view name) {

@@ -18,8 +18,8 @@ namespace accel::core {
 
 /// Client → server.
 struct session_request {
-    std::uint16_t version_min = protocol_version;
-    std::uint16_t version_max = protocol_version;
+    std::uint16_t version_min = session_version::oldest;
+    std::uint16_t version_max = session_version::newest;
     std::string scheme;
     link_geometry wanted;
     nanoseconds peer_timeout{};
@@ -31,7 +31,7 @@ struct session_request {
 struct session_grant {
     std::uint64_t session_id = 0;
     session_token token{};
-    std::uint16_t version = protocol_version;
+    std::uint16_t version = session_version::oldest;
     link_geometry granted;
     nanoseconds peer_timeout{};
     link_description description;
@@ -61,6 +61,8 @@ class session_host {
     virtual void close_session(std::uint64_t session_id, status why) noexcept = 0;
     /// The token of the session's data connections. Empty: no such session is open.
     [[nodiscard]] virtual std::optional<session_token> token_of(std::uint64_t session_id) const = 0;
+    /// The number of this target, or `not_found`. Returns at once.
+    [[nodiscard]] virtual result<std::uint32_t> find_target(std::string_view name) const = 0;
     /// Schemes this server listens for, best first.
     [[nodiscard]] virtual std::vector<std::string> offers() const = 0;
     /// A client has made a data connection for a session: answers it and passes it to the session's worker,

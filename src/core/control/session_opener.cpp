@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/control/session_opener.hpp"
 
+#include "core/thread.hpp"
+
 #include <utility>
 
 namespace accel::core {
@@ -22,7 +24,7 @@ session_opener::~session_opener() {
 }
 
 void session_opener::start() {
-    thread_ = std::thread([this] { run(); });
+    thread_ = start_thread("accel-opener", [this] { run(); });
 }
 
 bool session_opener::open_next() {

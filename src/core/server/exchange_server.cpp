@@ -22,8 +22,8 @@ namespace accel::core {
 [[maybe_unused]] const int exchange_server::forgets_round =
     ::pthread_atfork(nullptr, nullptr, [] { current = nullptr; });
 
-exchange_server::exchange_server(worker& owner, const server_options& options, handler service)
-    : owner_(owner), service_(std::move(service)), max_open_(options.max_exchanges) {}
+exchange_server::exchange_server(worker& owner, const server_options& options, handler service, target_table targets)
+    : owner_(owner), service_(std::move(service)), targets_(std::move(targets)), max_open_(options.max_exchanges) {}
 
 exchange_server::~exchange_server() = default;
 
@@ -31,8 +31,21 @@ void exchange_server::use(std::unique_ptr<gpu_exchanges> gpu) noexcept {
     gpu_ = std::move(gpu);
 }
 
-[[gnu::noinline]] void exchange_server::serve_on_gpu(exchange_state& request) noexcept {
+[[gnu::noinline]] void exchange_server::serve_on_gpu(exchange_state& request, const handler& service) noexcept {
+    request.service = &service;
     gpu_->serve(request);
+}
+
+/// Before protocol version 2 the number means nothing.
+[[gnu::noinline]] void exchange_server::serve_target(exchange_state& request, std::uint32_t number) noexcept {
+    const bool names = request.owner->version >= session_version::targets;
+    const handler* const service = names ? targets_.find(number) : &service_;
+    if (service == nullptr) {
+        worker_counters::count(counters_.not_found);
+        return refuse(request, status::not_found);
+    }
+    if (request.device != nullptr) return serve_on_gpu(request, *service);
+    serve(request, *service);
 }
 
 void exchange_server::refuse(exchange_state& request, status why) noexcept {
@@ -163,6 +176,13 @@ bool is_inherited(const core::exchange_state& state) noexcept {
     return state.owner->owner().inherited();
 }
 
+/// A client of protocol version 1 does not know every status.
+status known_to_client(const core::exchange_state& state, status reason) noexcept {
+    if (reason == status::ok) return status::application_error;
+    const bool old = state.owner->version < core::session_version::targets;
+    return old && reason == status::not_found ? status::unsupported : reason;
+}
+
 std::span<std::byte> room_of(const core::exchange_state& state) noexcept {
     const core::own_memory* own = state.own.load(std::memory_order_acquire);
     return own == nullptr ? state.response_room : own->response_room;
@@ -262,7 +282,7 @@ status exchange::fail(status reason, std::uint32_t code, std::string_view messag
         state_ = nullptr;
         return status::invalid_state;
     }
-    state.answer.code = reason == status::ok ? status::application_error : reason;
+    state.answer.code = known_to_client(state, reason);
     state.answer.application_code = code;
     const std::span<std::byte> room = state.device == nullptr ? room_of(state) : state.device->text;
     const std::size_t length = std::min(message.size(), room.size());

@@ -4,6 +4,7 @@
 #include "core/server/answer_inbox.hpp"
 #include "core/server/exchange_state.hpp"
 #include "core/server/session.hpp"
+#include "core/server/target_table.hpp"
 
 #include <accel_transport/server.hpp>
 
@@ -23,6 +24,7 @@ struct worker_counters {
     std::atomic<std::uint64_t> replies{0};
     std::atomic<std::uint64_t> expired{0};
     std::atomic<std::uint64_t> overloaded{0};
+    std::atomic<std::uint64_t> not_found{0};
 
     static void count(std::atomic<std::uint64_t>& counter) noexcept {
         counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
@@ -32,6 +34,7 @@ struct worker_counters {
         sum.replies += replies.load(std::memory_order_relaxed);
         sum.expired += expired.load(std::memory_order_relaxed);
         sum.overloaded += overloaded.load(std::memory_order_relaxed);
+        sum.not_found += not_found.load(std::memory_order_relaxed);
     }
 };
 
@@ -39,7 +42,8 @@ struct worker_counters {
 /// takes. Belongs to the worker's thread, except where marked.
 class exchange_server {
   public:
-    exchange_server(worker& owner, const server_options& options, handler service);
+    /// `service` serves requests without a target; not empty.
+    exchange_server(worker& owner, const server_options& options, handler service, target_table targets);
     ~exchange_server();
     exchange_server(const exchange_server&) = delete;
     exchange_server& operator=(const exchange_server&) = delete;
@@ -61,7 +65,7 @@ class exchange_server {
     /// A request has arrived. False: its client broke the protocol.
     [[nodiscard]] bool on_request(session& from, const link_event& event) noexcept;
     /// Gives the handler its exchange.
-    void serve(exchange_state& request) noexcept;
+    void serve(exchange_state& request, const handler& service) noexcept;
     /// Hands an answer to its link.
     void send(exchange_state& answered) noexcept;
     void refuse(exchange_state& request, status why) noexcept;
@@ -106,7 +110,8 @@ class exchange_server {
     nanoseconds take_time() noexcept { return now_ = now(); }
 
   private:
-    void serve_on_gpu(exchange_state& request) noexcept;
+    void serve_on_gpu(exchange_state& request, const handler& service) noexcept;
+    void serve_target(exchange_state& request, std::uint32_t number) noexcept;
     void ignore(exchange_state& request) noexcept;
     void end_answer(exchange_state& answered, status sent) noexcept;
     [[nodiscard]] status answer_otherwise(exchange_state& answered) noexcept;
@@ -123,6 +128,7 @@ class exchange_server {
 
     worker& owner_;
     handler service_;
+    target_table targets_;
     std::unique_ptr<gpu_exchanges> gpu_;
     std::vector<exchange_state*> waiting_;
     nanoseconds polled_at_{};  ///< when the events were taken
@@ -150,18 +156,21 @@ class exchange_server {
     const bool too_many = open > max_open_.load(std::memory_order_relaxed);
     if (too_many || request.deadline <= now_) [[unlikely]]
         refuse_late_or_too_many(request, too_many);
+    else if (event.header.target != 0) [[unlikely]]
+        serve_target(request, event.header.target);
     else if (request.device != nullptr) [[unlikely]]
-        serve_on_gpu(request);
+        serve_on_gpu(request, service_);
     else
-        serve(request);
+        serve(request, service_);
     return true;
 }
 
-inline void exchange_server::serve(exchange_state& request) noexcept {
+inline void exchange_server::serve(exchange_state& request, const handler& service) noexcept {
     worker_counters::count(counters_.requests);
     hold();
     const std::uint64_t answered = answered_;
-    service_(exchange{&request});
+    if (!service) __builtin_unreachable();  // `server_core::listen` has looked; spares a look at each request
+    service(exchange{&request});
     if (answered_ == answered) now_ = now();  // else `send` has just read it
 }
 

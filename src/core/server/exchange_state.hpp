@@ -4,6 +4,7 @@
 #include "core/clock.hpp"
 #include "core/protocol.hpp"
 
+#include <accel_transport/server.hpp>
 #include <accel_transport/timeline.hpp>
 
 #include <array>
@@ -36,8 +37,9 @@ struct exchange_state {
     std::uint32_t slot = 0;
     std::uint32_t generation = 0;
     exchange_phase phase = exchange_phase::idle;
-    device_work* device = nullptr;  ///< null: the handler's bytes are on the host
-    bool borrowed = false;          ///< the link must be told when the request has been read
+    device_work* device = nullptr;     ///< null: the handler's bytes are on the host
+    bool borrowed = false;             ///< the link must be told when the request has been read
+    const handler* service = nullptr;  ///< on a GPU: whose request it is, while it waits for a stream
 
     // The request.
     std::uint64_t trace_id = 0;

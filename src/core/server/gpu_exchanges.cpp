@@ -60,7 +60,7 @@ void gpu_exchanges::work_on(exchange_state& request, stream_lane& lane) noexcept
         streams_->device().make_inbound_visible();
         stream.make_current();
         request.handler_start = server_.take_time();
-        return server_.serve(request);
+        return server_.serve(request, *request.service);
     }
     stream.mark(stream_mark::start);
     lane.copy = {const_cast<std::byte*>(request.request.data()), work.arrived.data(), work.arrived.size()};
@@ -74,7 +74,7 @@ void gpu_exchanges::brought(stream_lane& lane) noexcept {
     lane.stream->make_current();
     exchange_state& request = *lane.working;
     request.handler_start = server_.take_time();
-    server_.serve(request);
+    server_.serve(request, *request.service);
 }
 
 void gpu_exchanges::send(exchange_state& answered) noexcept {
@@ -176,8 +176,8 @@ void gpu_exchanges::expire_waiting() noexcept {
 void gpu_exchanges::tell_device_lost() noexcept {
     if (std::exchange(device_loss_logged_, true)) return;
     log().error(
-        "{} has failed (a kernel faulted, or the GPU is gone): requests are refused with device_lost "
-        "until this process starts anew",
+        "{} has failed (a kernel faulted, or the GPU is gone): requests are refused with device_lost until this "
+        "process starts anew",
         streams_->device().name());
 }
 

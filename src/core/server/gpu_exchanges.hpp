@@ -22,8 +22,7 @@ class gpu_exchanges {
     void serve(exchange_state& request) noexcept;
     /// The handler has answered: its work in the stream runs, or is still to run. The answer follows it.
     void send(exchange_state& answered) noexcept;
-    /// Sends answers whose streams have finished, and starts requests that waited for a stream. True: there
-    /// were some.
+    /// Sends answers whose streams have finished, and starts requests that waited for a stream. True: there were some.
     [[nodiscard]] bool poll() noexcept;
 
   private:

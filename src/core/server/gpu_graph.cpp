@@ -173,7 +173,7 @@ gpu_graph_statistics gpu_graph::statistics() const {
     gpu_graph_statistics out;
     out.nodes = state_->instances.front()->iterations->nodes();
     std::uint64_t total = 0;
-    std::uint64_t least = ~std::uint64_t{0};
+    std::uint64_t min = ~std::uint64_t{0};
     std::array<std::uint64_t, device::detail::iteration_points> spent{};
     for (const auto& each : state_->instances) {
         out.running += each->ended ? 0U : 1U;
@@ -182,11 +182,11 @@ gpu_graph_statistics gpu_graph::statistics() const {
         out.requests += each->last.requests;
         total += each->last.total_ns;
         for (std::size_t i = 0; i < spent.size(); ++i) spent[i] += each->last.spent_ns[i];
-        if (each->last.min_ns != 0) least = std::min(least, each->last.min_ns);
+        if (each->last.min_ns != 0) min = std::min(min, each->last.min_ns);
     }
     if (out.iterations == 0) return out;
     out.mean = std::chrono::nanoseconds{total / out.iterations};
-    out.least = std::chrono::nanoseconds{least};
+    out.min = std::chrono::nanoseconds{min};
     const auto mean_until = [&](device::detail::iteration_point point) {
         return std::chrono::nanoseconds{spent[static_cast<std::size_t>(point)] / out.iterations};
     };

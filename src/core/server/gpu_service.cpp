@@ -43,12 +43,17 @@ result<gpu_service> gpu_service::listen(context& ctx, std::string_view uri, cons
     if (ctx.state()->inherited()) return core::made_before_fork();
     const auto nobody = [](exchange request) { (void)request.fail(status::unsupported); };
     auto made =
-        core::server_core::listen(ctx.state(), std::vector<std::string>{std::string{uri}}, nobody, options, true);
+        core::server_core::listen(ctx.state(), std::vector<std::string>{std::string{uri}}, {{}, nobody}, options, true);
     if (!made) return made.error();
     auto kept = std::make_unique<state>();
     kept->core = std::move(*made);
     kept->engine = kept->core->kernels().engine();
     return gpu_service{std::move(kept)};
+}
+
+result<void> gpu_service::set_targets(const std::vector<std::string>& names) {
+    if (state_->inherited()) return core::made_before_fork();
+    return state_->core->set_targets(names);
 }
 
 const device::service_ref& gpu_service::ref() const noexcept {

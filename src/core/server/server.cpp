@@ -28,13 +28,23 @@ server::~server() {
     core::leave_to_parent(core_);
 }
 
-// NOLINTNEXTLINE(performance-unnecessary-value-param): a sink of the API; each worker takes a copy
 result<server> server::listen(context& ctx, std::span<const std::string> uris, handler service,
                               const server_options& options) {
+    return listen(ctx, uris, service_table{{}, std::move(service)}, options);
+}
+
+result<server> server::listen(context& ctx, std::span<const std::string> uris, const service_table& services,
+                              const server_options& options) {
     if (core::behind(ctx.state(), "context").inherited()) return core::made_before_fork();
-    auto made = core::server_core::listen(ctx.state(), {uris.begin(), uris.end()}, service, options);
+    auto made = core::server_core::listen(ctx.state(), {uris.begin(), uris.end()}, services, options);
     if (!made) return made.error();
     return server{std::move(*made)};
+}
+
+result<server> server::listen(context& ctx, std::initializer_list<std::string_view> uris, const service_table& services,
+                              const server_options& options) {
+    const std::vector<std::string> copies(uris.begin(), uris.end());
+    return listen(ctx, std::span<const std::string>{copies}, services, options);
 }
 
 result<server> server::listen(context& ctx, std::initializer_list<std::string_view> uris, handler service,

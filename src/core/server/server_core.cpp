@@ -15,6 +15,14 @@
 namespace accel::core {
 namespace {
 
+error no_handler() {
+    return {status::invalid_argument, 0, "a server needs a handler, and one for each of its targets"};
+}
+
+void refuse_unnamed(exchange request) {
+    (void)request.fail(status::not_found, 0, "this server's requests name a target");
+}
+
 /// Before keys are read: a misspelt scheme must not end in a sentence about keys.
 result<void> check_scheme(const context_state& context, const uri& where) {
     if (where.scheme == "auto")
@@ -27,13 +35,19 @@ result<void> check_scheme(const context_state& context, const uri& where) {
 }  // namespace
 
 result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context_state> context,
-                                                         const std::vector<std::string>& uris, const handler& service,
-                                                         const server_options& options, bool for_kernels) {
+                                                         const std::vector<std::string>& uris,
+                                                         const service_table& services, const server_options& options,
+                                                         bool for_kernels) {
     if (uris.empty()) return error{status::invalid_argument, 0, "a server needs at least one URI to listen on"};
     if (uris.size() > worker::max_sources)
         return error{status::invalid_argument, 0,
                      fmt::format("a server listens on at most {} URIs", worker::max_sources)};
-    if (!service) return error{status::invalid_argument, 0, "a server needs a handler"};
+    if (!services.unnamed && services.named.empty()) return no_handler();
+    std::vector<std::string> names;
+    for (const named_handler& each : services.named) {
+        if (!each.service) return no_handler();
+        names.push_back(each.name);
+    }
     std::vector<uri> parsed;
     for (const std::string& text : uris) {
         auto each = parse_uri(text);
@@ -48,7 +62,9 @@ result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context
         effective->workers = 1;
         effective->poll = poll_mode::block;
     }
-    std::shared_ptr<server_core> made(new server_core(std::move(context), std::move(*effective), service, for_kernels));
+    std::shared_ptr<server_core> made(
+        new server_core(std::move(context), std::move(*effective), services, for_kernels));
+    if (auto named = made->set_targets(names); !named) return named.error();
     if (auto loaded = made->load_keys(parsed); !loaded) return loaded.error();
     if (auto ready = made->open_device(); !ready) return ready.error();
     for (const uri& where : parsed)
@@ -58,15 +74,16 @@ result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context
     return made;
 }
 
-server_core::server_core(std::shared_ptr<context_state> context, server_options options, const handler& service,
+server_core::server_core(std::shared_ptr<context_state> context, server_options options, const service_table& services,
                          bool for_kernels)
     : context_(std::move(context)),
       options_(std::move(options)),
       for_kernels_(for_kernels),
       next_data_port_(options_.data_port) {
     const std::uint32_t count = std::max(options_.workers, 1U);
+    const handler unnamed = services.unnamed ? services.unnamed : refuse_unnamed;
     for (std::uint32_t i = 0; i < count; ++i) {
-        workers_.push_back(new worker(context_, options_, service));
+        workers_.push_back(new worker(context_, options_, unnamed, target_table(services.named)));
         workers_.back()->observe(this);
     }
     if (options_.workers == 0) driven_ = workers_.front();
@@ -113,8 +130,8 @@ result<void> server_core::add_listener(const uri& where) {
         return error{status::unsupported, 0, fmt::format("{}: {}", where.scheme, reason)};
     if (options_.security.encrypt == encryption::required && !added.scheme->encrypts()) {
         return error{status::unsupported, 0,
-                     fmt::format("{} cannot encrypt payloads, and encrypt=required asks for it; listen on tcp "
-                                 "or zmq, or leave out encrypt=required",
+                     fmt::format("{} cannot encrypt payloads, and encrypt=required asks for it; listen on tcp or zmq, "
+                                 "or leave out encrypt=required",
                                  where.scheme)};
     }
     if (for_kernels_ && added.scheme->kernels() == nullptr) {
@@ -122,10 +139,10 @@ result<void> server_core::add_listener(const uri& where) {
                      fmt::format("{}:// has no services on a GPU; listen on gpu://", where.scheme)};
     }
     if (added.scheme->fills_gpus() && gpu_ == nullptr) {
-        return error{status::invalid_argument, 0,
-                     fmt::format("{0}:// brings requests into GPU memory: give memory=cuda:0, or listen on "
-                                 "another scheme",
-                                 where.scheme)};
+        return error{
+            status::invalid_argument, 0,
+            fmt::format("{0}:// brings requests into GPU memory: give memory=cuda:0, or listen on another scheme",
+                        where.scheme)};
     }
     if (auto opened = for_kernels_ ? open_kernels(added) : open_pollers(added); !opened) return opened;
     return join_entrance(std::move(added));

@@ -16,6 +16,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace accel::core {
@@ -32,7 +33,7 @@ class server_core : private session_observer {
   public:
     [[nodiscard]] static result<std::shared_ptr<server_core>> listen(std::shared_ptr<context_state> context,
                                                                      const std::vector<std::string>& uris,
-                                                                     const handler& service,
+                                                                     const service_table& services,
                                                                      const server_options& options,
                                                                      bool for_kernels = false);
     ~server_core() override;
@@ -46,6 +47,8 @@ class server_core : private session_observer {
     /// One round of the only worker, if the caller drives it.
     std::size_t poll() noexcept { return driven_ != nullptr ? driven_->progress() : 0; }
     [[nodiscard]] result<void> reload_keys();
+    /// The names that clients may resolve, in place of those told before.
+    [[nodiscard]] result<void> set_targets(const std::vector<std::string>& names);
     status drain(nanoseconds timeout);
     void stop();
     /// For kernels: what they need, and what the host watches.
@@ -72,7 +75,7 @@ class server_core : private session_observer {
         bool counted = true;  ///< not lost yet
     };
 
-    server_core(std::shared_ptr<context_state> context, server_options options, const handler& service,
+    server_core(std::shared_ptr<context_state> context, server_options options, const service_table& services,
                 bool for_kernels);
     result<void> open_device();
     result<void> load_keys(const std::vector<uri>& uris);
@@ -86,6 +89,7 @@ class server_core : private session_observer {
 
     result<session_grant> open_session(entrance& through, const session_request& request,
                                        const client_identity& client);
+    result<std::uint32_t> find_target(std::string_view name) const;
     std::optional<session_token> token_of(std::uint64_t session_id) const;
     result<void> take_connection(data_connection& made, const client_identity& client);
     std::optional<listener> find_listener(const entrance& through, std::string_view scheme) const;
@@ -125,6 +129,7 @@ class server_core : private session_observer {
     };
     std::map<std::uint64_t, open_entry> sessions_;
     std::map<std::string, share, std::less<>> clients_;  ///< by account
+    std::map<std::uint32_t, std::string> targets_;       ///< names by number
     std::uint64_t next_id_ = 1;
     std::size_t memory_bytes_ = 0;
     std::size_t gpu_memory_bytes_ = 0;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace accel::core {
@@ -31,6 +32,7 @@ class server_core::entrance : public session_host {
         return core_.token_of(session_id);
     }
     void close_session(std::uint64_t session_id, status why) noexcept override { core_.close_session(session_id, why); }
+    result<std::uint32_t> find_target(std::string_view name) const override { return core_.find_target(name); }
     std::vector<std::string> offers() const override {
         const std::lock_guard lock(core_.mutex_);
         std::vector<std::string> all;

@@ -63,10 +63,10 @@ std::optional<server_core::listener> server_core::find_listener(const entrance& 
 result<void> server_core::check_limits(const session_request& request, const client_identity& client,
                                        std::size_t memory_bytes) const {
     const link_geometry& wanted = request.wanted;
-    if (request.version_min > protocol_version || request.version_max < protocol_version) {
+    if (request.version_min > session_version::newest || request.version_max < session_version::oldest) {
         return error{status::version_mismatch, 0,
-                     fmt::format("this server speaks protocol {}, the client {} to {}", protocol_version,
-                                 request.version_min, request.version_max)};
+                     fmt::format("this server speaks protocol {} to {}, the client {} to {}", session_version::oldest,
+                                 session_version::newest, request.version_min, request.version_max)};
     }
     if (wanted.slots == 0 || wanted.slots > options_.max_slots) {
         return error{status::overloaded, 0,
@@ -117,6 +117,7 @@ result<session_grant> server_core::make_session(entrance& through, const listene
     if (!token) return token.error();
     session_grant grant;
     grant.token = *token;
+    grant.version = std::min(request.version_max, session_version::newest);
     grant.granted = request.wanted;
     grant.peer_timeout = options_.peer_timeout;
     {
@@ -124,6 +125,7 @@ result<session_grant> server_core::make_session(entrance& through, const listene
         grant.session_id = next_id_++;
     }
     auto made = std::make_unique<session>(owner, grant.session_id, on.scheme->scheme(), client, request.wanted);
+    made->version = grant.version;
     if (!on.scheme->shares_memory()) made->memory_bytes = memory_bytes;
     link_config config;
     config.role = link_role::server;
@@ -233,6 +235,37 @@ result<void> server_core::take_connection(data_connection& made, const client_id
     if (found->second.source == nullptr)
         return error{status::unauthorized, 0, "sessions of kernels have no data connection"};
     return found->second.source->take_connection(made);
+}
+
+result<void> server_core::set_targets(const std::vector<std::string>& names) {
+    if (names.size() > max_targets)
+        return error{status::invalid_argument, 0, fmt::format("a server has at most {} targets", max_targets)};
+    std::map<std::uint32_t, std::string> made;
+    for (const std::string& each : names) {
+        if (!is_target_name(each)) {
+            return error{status::invalid_argument, 0,
+                         fmt::format("the target '{}' is no name: 1 to {} printable characters, no blanks", each,
+                                     max_target_bytes)};
+        }
+        const auto [place, added] = made.emplace(target_of(each).number, each);
+        if (!added) {
+            return error{
+                status::invalid_argument, 0,
+                fmt::format("the targets '{}' and '{}' have the same number; rename one", place->second, each)};
+        }
+    }
+    const std::lock_guard lock(mutex_);
+    targets_ = std::move(made);
+    return {};
+}
+
+result<std::uint32_t> server_core::find_target(std::string_view name) const {
+    const std::uint32_t number = target_of(name).number;
+    const std::lock_guard lock(mutex_);
+    const auto found = targets_.find(number);
+    if (found != targets_.end() && found->second == name) return number;
+    return error{status::not_found, 0,
+                 fmt::format("this server has no target '{}', but {} others", name, targets_.size())};
 }
 
 std::optional<session_token> server_core::token_of(std::uint64_t session_id) const {

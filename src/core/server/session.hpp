@@ -62,6 +62,7 @@ class session {
     /// Null: they are on the host.
     [[nodiscard]] const device_session* on_device() const noexcept { return device_.get(); }
     std::size_t memory_bytes = 0;
+    std::uint16_t version = session_version::newest;  ///< as granted
     [[nodiscard]] std::size_t gpu_memory_bytes() const noexcept;
 
   private:

@@ -56,15 +56,13 @@ class stream_pool {
     stream_pool(const stream_pool&) = delete;
     stream_pool& operator=(const stream_pool&) = delete;
 
-    /// The last call: waits for the streams until `deadline`. False: one has not ended and is left to the
-    /// driver.
+    /// The last call: waits for the streams until `deadline`. False: one has not ended and is left to the driver.
     [[nodiscard]] bool end(nanoseconds deadline) noexcept;
 
     [[nodiscard]] accelerator_device& device() const noexcept { return device_; }
     /// The lane of a new session that has its own; null if any free lane serves it. Any thread.
     [[nodiscard]] stream_lane* assign(stream_priority priority) noexcept;
-    /// A free lane, which works for the exchange from now on. Null: the exchange waits until `next` returns
-    /// it.
+    /// A free lane, which works for the exchange from now on. Null: the exchange waits until `next` returns it.
     [[nodiscard]] stream_lane* take(exchange_state& wanted) noexcept;
     /// The lane has finished. Returns the exchange that it works for next, or null.
     [[nodiscard]] exchange_state* next(stream_lane& free) noexcept;

@@ -12,8 +12,7 @@ struct thread_times {
     nanoseconds kernel{};
 };
 
-/// Processor time of a thread of this process so far, in the kernel's ticks (10 ms). Zeroes for one that has
-/// ended.
+/// Processor time of a thread of this process so far, in the kernel's ticks (10 ms). Zeroes for one that has ended.
 [[nodiscard]] thread_times times_of(pid_t thread);
 
 }  // namespace accel::core

@@ -4,6 +4,7 @@
 #include "core/context_state.hpp"
 #include "core/log.hpp"
 #include "core/server/gpu_exchanges.hpp"
+#include "core/thread.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -22,10 +23,11 @@ constexpr nanoseconds close_patience = std::chrono::seconds{1};
 
 }  // namespace
 
-worker::worker(std::shared_ptr<context_state> context, const server_options& options, handler service)
+worker::worker(std::shared_ptr<context_state> context, const server_options& options, handler service,
+               target_table targets)
     : context_(std::move(context)),
       options_(options),
-      exchanges_(*this, options, std::move(service)),
+      exchanges_(*this, options, std::move(service), std::move(targets)),
       spinner_(options_.poll) {}
 
 worker::~worker() {
@@ -81,7 +83,7 @@ std::size_t worker::progress() noexcept {
 // The thread.
 
 void worker::start() {
-    thread_ = std::thread([this] { run(); });
+    thread_ = start_thread("accel-worker", [this] { run(); });
 }
 
 void worker::run() noexcept {

@@ -25,7 +25,8 @@ class context_state;
 /// Lives until the server and every exchange handed out have released it.
 class worker {
   public:
-    worker(std::shared_ptr<context_state> context, const server_options& options, handler service);
+    worker(std::shared_ptr<context_state> context, const server_options& options, handler service,
+           target_table targets = {});
     worker(const worker&) = delete;
     worker& operator=(const worker&) = delete;
 

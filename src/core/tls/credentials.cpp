@@ -282,10 +282,11 @@ result<std::shared_ptr<const credentials>> credentials::for_server(const securit
         auto clients = read_authorized_keys(options.authorized_keys);
         if (!clients) return clients.error();
         if (clients->empty() && !reload)
-            return error{status::unauthorized, 0,
-                         fmt::format("authorized_keys '{}' holds no key, so no client could connect; add the clients' "
-                                     ".pub files to it",
-                                     options.authorized_keys)};
+            return error{
+                status::unauthorized, 0,
+                fmt::format(
+                    "authorized_keys '{}' holds no key, so no client could connect; add the clients' .pub files to it",
+                    options.authorized_keys)};
         (*made)->pin(std::move(*clients));
     }
     return std::shared_ptr<const credentials>(std::move(*made));

@@ -25,8 +25,7 @@
 namespace accel::core {
 namespace {
 
-/// TLS_RX_EXPECT_NO_PAD, Linux 6.0: records are decrypted into their destination. A record with padding costs
-/// a copy.
+/// TLS_RX_EXPECT_NO_PAD, Linux 6.0: records are decrypted into their destination. A record with padding costs a copy.
 constexpr int expect_no_padding = 4;
 
 struct suite {

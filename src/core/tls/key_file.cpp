@@ -280,10 +280,11 @@ result<pkey_ptr> read_private_key(const std::filesystem::path& path) {
     const secret_text secret(std::move(*text));
     if (is_curve_key(secret.view())) return curve_key("key_file", path);
     if (pkey_ptr key = parse_private_key(secret.view())) return key;
-    return error{status::unauthorized, 0,
-                 fmt::format("key_file '{}' holds no private key without a pass phrase; name the .key file that "
-                             "accel_keys wrote",
-                             path.string())};
+    return error{
+        status::unauthorized, 0,
+        fmt::format(
+            "key_file '{}' holds no private key without a pass phrase; name the .key file that accel_keys wrote",
+            path.string())};
 }
 
 result<std::string> read_trusted_file(const std::filesystem::path& path, std::string_view option) {

@@ -65,8 +65,7 @@ class secret_text {
 [[nodiscard]] result<std::vector<public_key>> parse_authorized_keys(std::string_view text,
                                                                     const std::filesystem::path& path);
 
-/// The public key in a file of any kind: a private key or a certificate (PEM), a .pub file, or a line of
-/// OpenSSH's
+/// The public key in a file of any kind: a private key or a certificate (PEM), a .pub file, or a line of OpenSSH's
 /// (`ssh-ed25519 …`).
 [[nodiscard]] result<public_key> public_key_of_file(const std::filesystem::path& path);
 

@@ -11,9 +11,8 @@
 
 namespace accel::core {
 
-/// A secret that both ends of a session share. It replaces certificates on data connections, as an external
-/// pre-shared key with (EC)DHE (RFC 8446, section 2.2): no signatures, and nobody but the session's own
-/// client can make one.
+/// A secret that both ends of a session share. It replaces certificates on data connections, as an external pre-shared
+/// key with (EC)DHE (RFC 8446, section 2.2): no signatures, and nobody but the session's own client can make one.
 struct session_key {
     std::uint64_t session_id = 0;
     std::array<std::byte, 16> token{};

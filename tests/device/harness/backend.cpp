@@ -2,6 +2,7 @@
 #include "device/harness/backend.hpp"
 
 #include "backends/gpu/backend.hpp"
+#include "backends/rdma/backend.hpp"
 #include "core/region_state.hpp"
 #include "device/harness/poller.hpp"
 #include "verbs/device_cache.hpp"
@@ -14,7 +15,8 @@ namespace {
 
 class harness_backend final : public core::backend {
   public:
-    explicit harness_backend(core::context_state& context) : real_(gpu::make_backend(context)) {}
+    explicit harness_backend(core::context_state& context)
+        : real_(gpu::make_backend(context, rdma::make_backend(context, {.name = "gpu"}))) {}
     [[nodiscard]] std::string_view scheme() const noexcept override { return real_->scheme(); }
     [[nodiscard]] std::string_view wire() const noexcept override { return real_->wire(); }
     [[nodiscard]] core::kernel_backend* kernels() noexcept override { return real_->kernels(); }

@@ -2,12 +2,12 @@
 #pragma once
 
 #include "backends/gpu/queue_set.hpp"
+#include "backends/rdma/key_cache.hpp"
 #include "core/backend.hpp"
 #include "core/device_names.hpp"
 #include "verbs/async_events.hpp"
 #include "verbs/domain.hpp"
 #include "verbs/endpoint.hpp"
-#include "verbs/key_cache.hpp"
 
 #include <accel_transport/device/service.hpp>
 
@@ -116,7 +116,7 @@ class harness_link final : public core::link, public verbs::async_listener {
     bool peer_left_ = false;
     std::optional<std::uint32_t> flushing_to_;
     core::nanoseconds close_by_{};
-    verbs::key_cache keys_;
+    rdma::key_cache keys_;
     std::vector<std::uint32_t> generations_;
     std::vector<std::uint32_t> busy_;
     /// One a slot: as the device code has it. Its `request` is null while none is open.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stock libibverbs and libmlx5 on top of the preload library. Run under `softnic run`, in every poll mode.
 #include "softnic/softnic.h"
-#include "verbs_pair.hpp"
+#include "verbs_fixture.hpp"
 
 #include <array>
 #include <cerrno>
@@ -26,64 +26,9 @@ namespace {
 namespace st = accel::softnic::testing;
 using steady = std::chrono::steady_clock;
 
-constexpr int all_access =
-    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+using st::all_access;
 
-struct verbs : ::testing::Test {
-    std::vector<std::uint8_t> from = std::vector<std::uint8_t>(1 << 20);
-    std::vector<std::uint8_t> to = std::vector<std::uint8_t>(1 << 20);
-    st::context_owner context = st::open_device();
-    st::pd_owner pd{ibv_alloc_pd(context.get())};
-    st::mr_owner from_mr{ibv_reg_mr(pd.get(), from.data(), from.size(), all_access)};
-    st::mr_owner to_mr{ibv_reg_mr(pd.get(), to.data(), to.size(), all_access)};
-    st::channel_owner channel{ibv_create_comp_channel(context.get())};
-    st::cq_owner cq{ibv_create_cq(context.get(), 128, nullptr, channel.get(), 0)};
-    st::cq_owner other_cq{ibv_create_cq(context.get(), 128, nullptr, nullptr, 0)};
-    st::qp_owner qp = st::make_qp(pd.get(), cq.get(), cq.get());
-    st::qp_owner other = st::make_qp(pd.get(), other_cq.get(), other_cq.get());
-
-    void SetUp() override {
-        for (std::size_t at = 0; at < from.size(); ++at) from[at] = static_cast<std::uint8_t>(at * 7 + (at >> 8));
-        st::connect(qp.get(), other.get());
-    }
-    void TearDown() override {
-        if (softnic_fault_clear) softnic_fault_clear();
-        if (softnic_strict) softnic_strict(0);
-    }
-
-    ibv_send_wr request(ibv_wr_opcode opcode, ibv_sge& piece, std::uint32_t size) const {
-        piece = {reinterpret_cast<std::uint64_t>(from.data()), size, from_mr->lkey};
-        ibv_send_wr out{};
-        out.wr_id = 1000 + size;
-        out.sg_list = &piece;
-        out.num_sge = 1;
-        out.opcode = opcode;
-        out.send_flags = IBV_SEND_SIGNALED;
-        out.wr.rdma.remote_addr = reinterpret_cast<std::uint64_t>(to.data());
-        out.wr.rdma.rkey = to_mr->rkey;
-        return out;
-    }
-    static void post(ibv_qp* on, ibv_send_wr& what) {
-        ibv_send_wr* bad = nullptr;
-        ASSERT_EQ(ibv_post_send(on, &what, &bad), 0);
-    }
-    void receive(ibv_qp* on, std::uint32_t size, std::uint64_t id) const {
-        ibv_sge piece{reinterpret_cast<std::uint64_t>(to.data()), size, to_mr->lkey};
-        ibv_recv_wr what{id, nullptr, &piece, 1};
-        ibv_recv_wr* bad = nullptr;
-        ASSERT_EQ(ibv_post_recv(on, &what, &bad), 0);
-    }
-    static ibv_wc wait(ibv_cq* on) {
-        ibv_wc out{};
-        out.status = IBV_WC_GENERAL_ERR;
-        out.wr_id = ~0ull;
-        const auto deadline = steady::now() + std::chrono::seconds(10);
-        while (steady::now() < deadline)
-            if (ibv_poll_cq(on, 1, &out) == 1) return out;
-        ADD_FAILURE() << "no completion";
-        return out;
-    }
-};
+struct verbs : st::verbs_fixture {};
 
 TEST_F(verbs, writes_of_many_sizes) {
     for (const std::uint32_t size : {1u, 8u, 60u, 1024u, 4097u, 65536u, 1000000u}) {

@@ -32,6 +32,7 @@ ACCEL_HOST_DEVICE inline void write_header(const channel_ref& channel, const cal
     header.generation = call.generation;
     header.length = length;
     header.trace_id = call.trace_id;
+    header.target = call.target;
     header.response_room = static_cast<std::uint32_t>(call.response_room);
     const std::int64_t offset = mlx5::load_whole(&channel.state->clock_offset);
     const bool told = offset != unknown_offset && call.deadline < never_ns;
@@ -169,6 +170,7 @@ ACCEL_HOST_DEVICE inline status end_early(const channel_ref& channel, call_ref& 
     const bool bounded = with.max_bytes != 0 && with.max_bytes < channel.responses.capacity;
     call.deadline = timeout >= never_ns - now ? never_ns : now + timeout;
     call.trace_id = with.trace_id;
+    call.target = with.target;
     call.response_room = bounded ? with.max_bytes : channel.responses.capacity;
     // Before posting: the response may arrive before this returns.
     if (!move_call(channel, call, call_phase::begun, call_phase::in_flight)) return status::invalid_state;

@@ -40,13 +40,13 @@ struct warp_lanes {
         return __shfl_sync(mask, value, static_cast<int>(lane));
     }
 };
-/// All 32.
+/// All lanes of a warp.
 template <>
 struct lanes<warp_scope> : warp_lanes<warp_scope> {
     __device__ static std::uint32_t count() noexcept { return most; }
     __device__ static std::uint32_t mask() noexcept { return warp_scope::all_lanes; }
 };
-/// A block may have fewer threads than a warp.
+/// Of a block, the lanes of its first warp.
 template <>
 struct lanes<block_scope> : warp_lanes<block_scope> {
     __device__ static std::uint32_t count() noexcept {

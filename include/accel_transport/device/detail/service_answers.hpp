@@ -72,6 +72,7 @@ ACCEL_HOST_DEVICE inline bool admit(const service_ref& service, const ready_entr
     out.request_bytes = header.length;
     out.response_room = header.response_room;
     out.trace_id = header.trace_id;
+    out.target_number = header.target;
     out.deadline = own_deadline(out.clock_offset, header.deadline_ns);
     out.arrival = arrived.arrival;
     out.session = arrived.session;

@@ -13,10 +13,17 @@ context::~context() {
     for (const auto& [handle, key] : regions) own_device().regions.remove(key);
     for (const auto& [handle, cq] : cqs) nic_.remove_cq(*cq);
     for (const auto& [handle, page] : uars) nic_.remove_uar(page);
+    if (clock_ != nullptr) nic_.remove_clock(*clock_);
     std::erase_if(nic_.state.listeners, [this](const event_listener& listener) {
         return std::any_of(asynchronous_pipes.begin(), asynchronous_pipes.end(),
                            [&](const auto& mine) { return mine.second == listener.pipe; });
     });
+}
+
+void context::start_clock() {
+    if (clock_ != nullptr) return;
+    clock_ = &nic_.add_clock(command_file_);
+    clock_->show(nic_.state.now);
 }
 
 void context::destroy_qp(std::uint32_t handle) {

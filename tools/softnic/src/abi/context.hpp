@@ -23,6 +23,10 @@ class context {
     [[nodiscard]] device& own_device() { return nic_.state.devices[static_cast<std::size_t>(device_index_)]; }
     [[nodiscard]] int device_index() const { return device_index_; }
     [[nodiscard]] int command_file() const { return command_file_; }
+    /// For when the program has closed the descriptor that it opened, but not its duplicates.
+    void use_command_file(int descriptor) { command_file_ = descriptor; }
+    /// From now on the program can read the device's time. Throws std::system_error.
+    void start_clock();
     [[nodiscard]] std::uint32_t next_handle() { return nic_.next_number(); }
 
     /// A close() by the program of one of the event descriptors. True if it was one of ours.
@@ -51,6 +55,7 @@ class context {
     nic& nic_;
     int device_index_;
     int command_file_;
+    device_clock* clock_ = nullptr;
 };
 
 }  // namespace accel::softnic

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the device says about itself: context, limits, ports, GIDs, asynchronous events.
+// What the device says about itself: limits, ports, GIDs, asynchronous events.
 #include "abi/dispatch.hpp"
 
 #include <cerrno>
@@ -16,33 +16,11 @@ namespace accel::softnic {
 namespace {
 
 constexpr std::uint64_t firmware = 28ull << 32 | 39ull << 16 | 1002;
-constexpr std::uint32_t capability_flags = 0x21361c34;  // as mlx5, less what is not modelled
+/// As mlx5, less what is not modelled.
+constexpr std::uint32_t capability_flags = IBV_DEVICE_BAD_QKEY_CNTR | IBV_DEVICE_CHANGE_PHY_PORT |
+                                           IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID |
+                                           IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_MEM_MGT_EXTENSIONS;
 constexpr std::uint32_t ib_port_capabilities = 0x2651e848;
-
-int get_context(context& target, command& request) {
-    const auto wanted = request.in<mlx5_ib_alloc_ucontext_req_v2>(UVERBS_ATTR_UHW_IN);
-    if ((wanted.flags & MLX5_IB_ALLOC_UCTX_DEVX) != 0) target.devx_space.enabled = true;
-    mlx5_ib_alloc_ucontext_resp answer{};
-    answer.qp_tab_size = 1 << 15;
-    answer.bf_reg_size = 512;
-    answer.tot_bfregs = 0;  // no static doorbell pages: all are allocated one by one, at offsets we choose
-    answer.cache_line_size = 64;
-    answer.max_sq_desc_sz = 1024;
-    answer.max_rq_desc_sz = 512;
-    answer.max_send_wqebb = limits::max_work_requests;
-    answer.max_recv_wr = limits::max_work_requests;
-    answer.max_srq_recv_wr = limits::max_srq_work_requests;
-    answer.num_ports = static_cast<std::uint16_t>(target.own_device().ports().size());
-    answer.cqe_version = 1;
-    answer.cmds_supp_uhw = MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE | MLX5_USER_CMDS_SUPP_UHW_CREATE_AH;
-    answer.log_uar_size = 12;
-    answer.num_uars_per_page = 1;
-    answer.response_length = sizeof answer;
-    request.out(UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, limits::completion_vectors);
-    request.out(UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT, std::uint64_t{IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS});
-    request.out(UVERBS_ATTR_UHW_OUT, answer);
-    return 0;
-}
 
 ib_uverbs_query_port_resp describe(const port& of) {
     const bool ethernet = of.link == link_layer::ethernet;
@@ -171,10 +149,6 @@ int query_device_ex(context& target, command& request) {
     return 0;
 }
 
-constexpr attribute_rule context_rules[]{{UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, false, 0},
-                                         {UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT, false, 0},
-                                         {UVERBS_ATTR_UHW_IN, false, 0},
-                                         {UVERBS_ATTR_UHW_OUT, true, 0}};
 constexpr attribute_rule port_rules[]{{UVERBS_ATTR_QUERY_PORT_PORT_NUM, true, 1},
                                       {UVERBS_ATTR_QUERY_PORT_RESP, true, 0}};
 constexpr attribute_rule gid_entry_rules[]{{UVERBS_ATTR_QUERY_GID_ENTRY_PORT, true, 4},
@@ -188,8 +162,6 @@ constexpr attribute_rule gid_table_rules[]{{UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SI
 constexpr attribute_rule asynchronous_rules[]{{UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE, true, 0}};
 
 constexpr method_row device_method_rows[]{
-    {UVERBS_OBJECT_DEVICE, UVERBS_METHOD_GET_CONTEXT, "GET_CONTEXT", context_rules, get_context},
-    {UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_CONTEXT, "QUERY_CONTEXT", context_rules, get_context},
     {UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_PORT, "QUERY_PORT", port_rules, query_port},
     {UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_ENTRY, "QUERY_GID_ENTRY", gid_entry_rules, query_gid_entry},
     {UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_TABLE, "QUERY_GID_TABLE", gid_table_rules, query_gid_table},

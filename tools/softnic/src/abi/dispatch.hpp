@@ -39,6 +39,7 @@ struct write_row {
 };
 
 // Each part of the ABI contributes its rows.
+[[nodiscard]] std::span<const method_row> context_methods();
 [[nodiscard]] std::span<const method_row> device_methods();
 [[nodiscard]] std::span<const method_row> memory_methods();
 [[nodiscard]] std::span<const method_row> cq_methods();

@@ -30,6 +30,7 @@ nic::nic(settings chosen, std::unique_ptr<fabric> joined) : state(std::move(chos
 /// A small message crosses in one call: doorbell, packet, acknowledgement, completion.
 bool nic::progress(std::uint64_t now_ns) {
     state.now = now_ns;
+    for (device_clock& clock : clocks_) clock.show(now_ns);
     bool moved = take_doorbells();
     for (int round = 0; round < rounds_per_progress; ++round) {
         bool again = run_queue_pairs();
@@ -46,30 +47,6 @@ bool nic::progress(std::uint64_t now_ns) {
 
 bool nic::has_something_to_do() {
     return busy() || look_at_doorbells() || state.net->receive() != nullptr;
-}
-
-bool nic::look_at_doorbells() const {
-    for (const uar_page& page : uars_)
-        if (page.rang()) return true;
-    return false;
-}
-
-/// The register says "something on this page"; which queue pair and how far, the doorbell records say.
-bool nic::take_doorbells() {
-    bool rang = false;
-    for (uar_page& page : uars_) {
-        if (page.take_send_doorbell()) {
-            rang = true;
-            ++state.count.doorbells;
-            for (device& one : state.devices) {
-                for (const auto& qp : one.queue_pairs())
-                    if (qp->options.uar_page == page.number()) requester::on_doorbell(state, *qp);
-            }
-        }
-        if (page.take_arm_doorbell())
-            for (const auto& [number, cq] : cqs_) cq->on_arm_doorbell();
-    }
-    return rang;
 }
 
 /// By index: running one may schedule another.
@@ -175,8 +152,18 @@ uar_page& nic::add_uar(int command_file) {
     return uars_.emplace_back(command_file, last_uar_++);
 }
 
+uar_page* nic::find_uar(std::uint32_t number) {
+    const auto found =
+        std::find_if(uars_.begin(), uars_.end(), [number](const uar_page& page) { return page.number() == number; });
+    return found == uars_.end() ? nullptr : &*found;
+}
+
 void nic::remove_uar(std::uint32_t number) {
     uars_.remove_if([number](const uar_page& page) { return page.number() == number; });
+}
+
+void nic::remove_clock(const device_clock& clock) {
+    clocks_.remove_if([&clock](const device_clock& each) { return &each == &clock; });
 }
 
 std::shared_ptr<completion_queue> nic::create_cq(completion_queue_options options) {
@@ -192,12 +179,14 @@ queue_pair* nic::create_qp(int device, queue_pair_options options) {
     const auto number = state.net->claim_qpn(device);
     if (!number) return nullptr;
     auto made = std::make_unique<queue_pair>(*number, device, std::move(options));
+    if (uar_page* page = find_uar(made->options.uar_page)) page->add(*made);
     return &state.devices[static_cast<std::size_t>(device)].add_queue_pair(std::move(made));
 }
 
 void nic::destroy_qp(queue_pair& qp) {
     memory::flush_posted(state, qp);
     state.unschedule(qp);
+    if (uar_page* page = find_uar(qp.options.uar_page)) page->remove(qp);
     state.net->release_qpn(qp.device, qp.number);
     state.devices[static_cast<std::size_t>(qp.device)].remove_queue_pair(qp.number);
 }

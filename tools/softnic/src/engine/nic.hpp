@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "engine/device_clock.hpp"
 #include "engine/uar.hpp"
 #include "transport/hca.hpp"
 
@@ -35,6 +36,10 @@ class nic {
     uar_page& add_uar(int command_file);
     void remove_uar(std::uint32_t number);
 
+    /// A clock that shows the device's time until it is removed.
+    device_clock& add_clock(int command_file) { return clocks_.emplace_back(command_file); }
+    void remove_clock(const device_clock& clock);
+
     std::shared_ptr<completion_queue> create_cq(completion_queue_options options);
     void remove_cq(const completion_queue& cq);
     [[nodiscard]] const std::map<std::uint32_t, std::shared_ptr<completion_queue>>& cqs() const { return cqs_; }
@@ -52,6 +57,12 @@ class nic {
   private:
     [[nodiscard]] bool look_at_doorbells() const;
     bool take_doorbells();
+    bool take_send_doorbells(uar_page& page);
+    bool take_arm_doorbell(uar_page& page);
+    void look_at_named(const uar_page& page, std::uint32_t number);
+    void look_at(queue_pair& qp);
+    void look_at_some_arms();
+    [[nodiscard]] uar_page* find_uar(std::uint32_t number);
     bool run_queue_pairs();
     bool run(queue_pair& qp);
     bool run_error_state(queue_pair& qp);
@@ -68,9 +79,12 @@ class nic {
     void reset(queue_pair& qp);
 
     std::list<uar_page> uars_;
+    std::list<device_clock> clocks_;
     std::map<std::uint32_t, std::shared_ptr<completion_queue>> cqs_;
+    std::size_t arms_left_ = 0;     ///< completion queues to look at since an arm doorbell rang
+    std::uint32_t last_armed_ = 0;  ///< number of the one that was looked at last
     std::uint32_t last_number_ = 0;
-    std::uint32_t last_uar_ = 1;
+    std::uint32_t last_uar_ = device_clock::pages_end;
     std::uint64_t reap_at_ = 0;
 };
 

@@ -42,6 +42,12 @@ void make_character_device(Stat& status, int index) {
     status.st_rdev = makedev(uverbs_major, first_minor + static_cast<unsigned>(index));
 }
 
+void make_character_device(struct statx& status, int index) {
+    status.stx_mode = S_IFCHR | 0666;
+    status.stx_rdev_major = uverbs_major;
+    status.stx_rdev_minor = first_minor + static_cast<unsigned>(index);
+}
+
 template <class Stat>
 int patch_by_path(int result, const char* path, Stat* status) {
     const int index = sysfs::device_node(path);
@@ -49,12 +55,31 @@ int patch_by_path(int result, const char* path, Stat* status) {
     return result;
 }
 
+bool is_file_without_name(mode_t mode, std::uint64_t links) {
+    return S_ISREG(mode) && links == 0;
+}
+template <class Stat>
+bool is_file_without_name(const Stat& status) {
+    return is_file_without_name(status.st_mode, status.st_nlink);
+}
+bool is_file_without_name(const struct statx& status) {
+    return is_file_without_name(status.stx_mode, status.stx_nlink);
+}
+
 template <class Stat>
 int patch_by_descriptor(int result, int descriptor, Stat* status) {
     if (result != 0) return result;
-    const int index = installation::get().device_of(descriptor);
+    int index = installation::get().device_of(descriptor);
+    if (index < 0 && is_file_without_name(*status)) index = installation::device_of_duplicate(descriptor);
     if (index >= 0) make_character_device(*status, index);
     return result;
+}
+
+/// With an empty path, `directory` itself is asked about (AT_EMPTY_PATH).
+template <class Stat>
+int patch_at(int result, int directory, const char* path, Stat* status) {
+    if (path != nullptr && *path == 0) return patch_by_descriptor(result, directory, status);
+    return patch_by_path(result, path, status);
 }
 
 bool needs_mode(int flags) {
@@ -151,7 +176,16 @@ SOFTNIC_EXPORT int fstat64(int descriptor, struct stat64* status) noexcept {
 }
 SOFTNIC_EXPORT int fstatat(int directory, const char* __restrict path, struct stat* __restrict status,
                            int flags) noexcept {
-    return patch_by_path(SOFTNIC_REAL(fstatat)(directory, redirected(path).get(), status, flags), path, status);
+    return patch_at(SOFTNIC_REAL(fstatat)(directory, redirected(path).get(), status, flags), directory, path, status);
+}
+SOFTNIC_EXPORT int fstatat64(int directory, const char* __restrict path, struct stat64* __restrict status,
+                             int flags) noexcept {
+    return patch_at(SOFTNIC_REAL(fstatat64)(directory, redirected(path).get(), status, flags), directory, path, status);
+}
+SOFTNIC_EXPORT int statx(int directory, const char* __restrict path, int flags, unsigned mask,
+                         struct statx* __restrict status) noexcept {
+    return patch_at(SOFTNIC_REAL(statx)(directory, redirected(path).get(), flags, mask, status), directory, path,
+                    status);
 }
 SOFTNIC_EXPORT int access(const char* path, int mode) noexcept {
     return SOFTNIC_REAL(access)(redirected(path).get(), mode);

@@ -11,13 +11,28 @@
 #include <cerrno>
 #include <cstdlib>
 #include <stdexcept>
+#include <string_view>
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 namespace accel::softnic {
+namespace {
+
+constexpr std::string_view command_file_name = "softnic-uverbs";  ///< and the device's number behind it
+
+bool is_same_file(int one, int other) {
+    struct stat first {};
+    struct stat second {};
+    if (SOFTNIC_REAL(fstat)(one, &first) != 0 || SOFTNIC_REAL(fstat)(other, &second) != 0) return false;
+    return first.st_dev == second.st_dev && first.st_ino == second.st_ino;
+}
+
+}  // namespace
 
 installation::installation() : notes_(std::make_unique<std::atomic<std::int8_t>[]>(max_descriptor)) {}
 
@@ -109,7 +124,8 @@ int installation::open_device(int index) {
         errno = ENODEV;
         return -1;
     }
-    const int file = ::memfd_create("softnic-uverbs", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    const int file =
+        ::memfd_create(fmt::format("{}{}", command_file_name, index).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (file < 0) return -1;
     if (file >= max_descriptor) {
         SOFTNIC_REAL(close)(file);
@@ -117,7 +133,7 @@ int installation::open_device(int index) {
         return -1;
     }
     ::fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK);
-    contexts_[file] = std::make_unique<context>(*nic_, index, file);
+    contexts_[file] = std::make_shared<context>(*nic_, index, file);
     note(file, static_cast<std::int8_t>(first_device + index));
     return file;
 }
@@ -131,18 +147,47 @@ void installation::note(int descriptor, std::int8_t what) {
     if (descriptor < max_descriptor) notes_[static_cast<std::size_t>(descriptor)] = what;
 }
 
+int installation::device_of_duplicate(int descriptor) {
+    char target[64]{};
+    const std::string link = fmt::format("/proc/self/fd/{}", descriptor);
+    if (SOFTNIC_REAL(readlink)(link.c_str(), target, sizeof target - 1) < 0) return -1;
+    const std::string_view name = target;
+    const std::string prefix = fmt::format("/memfd:{}", command_file_name);
+    if (!name.starts_with(prefix) || name.size() == prefix.size()) return -1;
+    return name[prefix.size()] - '0';
+}
+
 int installation::device_of(int descriptor) const {
     return std::max(note_of(descriptor) - first_device, -1);
 }
 
 int installation::control(int descriptor, ib_uverbs_ioctl_hdr* header) {
-    if (device_of(descriptor) < 0) return -1;
+    if (device_of(descriptor) < 0 && device_of_duplicate(descriptor) < 0) return -1;
     const std::lock_guard lock(mutex_);
-    const auto found = contexts_.find(descriptor);
-    if (found == contexts_.end()) return -1;
-    const int result = dispatch(*found->second, header);
-    note_event_descriptors(*found->second);
+    const auto target = find_context(descriptor);
+    if (target == nullptr) return -1;
+    const int result = dispatch(*target, header);
+    note_event_descriptors(*target);
     return result;
+}
+
+/// A duplicate gets an entry of its own. Not every file with our name is one: a child of fork() has its parent's.
+std::shared_ptr<context> installation::find_context(int descriptor) {
+    if (const auto found = contexts_.find(descriptor); found != contexts_.end()) return found->second;
+    for (const auto& [file, each] : contexts_) {
+        if (!is_same_file(file, descriptor)) continue;
+        note(descriptor, static_cast<std::int8_t>(first_device + each->device_index()));
+        return contexts_[descriptor] = each;
+    }
+    return nullptr;
+}
+
+/// The last duplicate closes the context.
+void installation::close_command_file(int descriptor) {
+    const auto closed = contexts_.extract(descriptor);
+    if (closed.empty()) return;
+    for (const auto& [file, each] : contexts_)
+        if (each == closed.mapped()) each->use_command_file(file);
 }
 
 void installation::note_event_descriptors(const context& of) {
@@ -160,7 +205,7 @@ void installation::on_close(int descriptor) {
         for (const auto& [file, each] : contexts_)
             if (each->forget_descriptor(descriptor)) return;
     }
-    contexts_.erase(descriptor);
+    close_command_file(descriptor);
 }
 
 bool installation::is_event_descriptor(int descriptor) const {

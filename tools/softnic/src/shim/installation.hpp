@@ -30,6 +30,8 @@ class installation {
     /// Which uverbsN a descriptor is, or -1. Cheap, and without a lock: asked for every close() and fstat(),
     /// which the dynamic loader does under locks of its own.
     [[nodiscard]] int device_of(int descriptor) const;
+    /// Which uverbsN a descriptor is that dup() made of one of ours, or -1. Without a lock, but not cheap.
+    [[nodiscard]] static int device_of_duplicate(int descriptor);
     /// Carries out an ioctl on one of our descriptors. 0 or an errno value; -1: not ours.
     int control(int descriptor, ib_uverbs_ioctl_hdr* header);
     /// The program closes a descriptor; called before the real close.
@@ -51,6 +53,8 @@ class installation {
     void print_statistics() const;
     [[nodiscard]] std::int8_t note_of(int descriptor) const;
     void note(int descriptor, std::int8_t what);
+    [[nodiscard]] std::shared_ptr<context> find_context(int descriptor);
+    void close_command_file(int descriptor);
     void note_event_descriptors(const context& of);
     static void after_fork_in_child();
     static installation& make();
@@ -67,7 +71,7 @@ class installation {
     bool settings_failed_ = false;
     nic* nic_ = nullptr;
     std::atomic<runner*> driver_{nullptr};
-    std::map<int, std::unique_ptr<context>> contexts_;
+    std::map<int, std::shared_ptr<context>> contexts_;   ///< duplicates of a descriptor share one
     std::unique_ptr<std::atomic<std::int8_t>[]> notes_;  ///< what each descriptor is
 };
 

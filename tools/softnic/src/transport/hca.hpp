@@ -20,6 +20,7 @@ namespace accel::softnic {
 /// What has happened so far; for tests, `SOFTNIC_STATS` and the C API.
 struct counters {
     std::uint64_t doorbells = 0;
+    std::uint64_t doorbell_looks = 0;  ///< at records of queues, because a doorbell rang
     std::uint64_t wqes = 0;
     std::uint64_t cqes = 0;
     std::uint64_t packets_sent = 0;

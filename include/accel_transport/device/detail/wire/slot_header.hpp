@@ -33,7 +33,10 @@ struct slot_header {
     std::uint16_t extension_bytes = 0;  ///< length of all extensions, a multiple of 8
     std::uint64_t length = 0;           ///< payload bytes
     std::uint64_t trace_id = 0;
-    std::uint32_t server_ticks = 0;  ///< response: request complete until reply posted
+    union {
+        std::uint32_t server_ticks = 0;  ///< response: request complete until reply posted
+        std::uint32_t target;            ///< request: the number of what it is for; 0: not named
+    };
     union {
         std::uint32_t response_room = 0;  ///< request: the longest response the client accepts, bytes
         std::uint32_t application_code;   ///< response: the handler's own code

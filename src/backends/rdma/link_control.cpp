@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "backends/rdma/link.hpp"
+#include "backends/rdma/poller.hpp"
 #include "core/event_signal.hpp"
 #include "core/log.hpp"
 #include "core/region_state.hpp"
 #include "verbs/failure.hpp"
-#include "verbs/link.hpp"
-#include "verbs/poller.hpp"
 
 #include <algorithm>
 #include <array>
@@ -14,7 +14,7 @@
 #include <fmt/format.h>
 
 /// Making and ending a connection.
-namespace accel::verbs {
+namespace accel::rdma {
 namespace {
 
 /// How long a server's link goes on sending answers after `close`.
@@ -40,8 +40,8 @@ std::span<std::byte> host_part(const core::slot_memory& slots) {
 }
 
 /// Slots are registered as what they are: in one piece, or headers and payloads.
-result<void> register_slots(domain& within, const core::slot_memory& slots, access use, region_handle& all,
-                            region_handle& payloads) {
+result<void> register_slots(verbs::domain& within, const core::slot_memory& slots, verbs::access use,
+                            verbs::region_handle& all, verbs::region_handle& payloads) {
     auto made = within.register_memory(host_part(slots), use);
     if (!made) return made.error();
     all = std::move(*made);
@@ -52,7 +52,7 @@ result<void> register_slots(domain& within, const core::slot_memory& slots, acce
     return {};
 }
 
-void await_event(completion_queue& completions) noexcept {
+void await_event(verbs::completion_queue& completions) noexcept {
     std::array<pollfd, 1> fds{{{completions.event_fd(), POLLIN, 0}}};
     core::sleep_on(fds, core::now() + probe_interval);
     completions.take_events();
@@ -61,7 +61,7 @@ void await_event(completion_queue& completions) noexcept {
 }  // namespace
 
 result<std::unique_ptr<core::link>> rdma_link::create(rdma_poller& owner, const core::link_config& config) {
-    auto domain = domain::create(owner.device());
+    auto domain = verbs::domain::create(owner.device());
     if (!domain) return domain.error();
     owner.domains().add(*domain);
     std::unique_ptr<rdma_link> made(new rdma_link(owner, config, std::move(*domain)));
@@ -69,7 +69,7 @@ result<std::unique_ptr<core::link>> rdma_link::create(rdma_poller& owner, const 
     return std::unique_ptr<core::link>(std::move(made));
 }
 
-rdma_link::rdma_link(rdma_poller& owner, const core::link_config& config, std::shared_ptr<domain> domain)
+rdma_link::rdma_link(rdma_poller& owner, const core::link_config& config, std::shared_ptr<verbs::domain> domain)
     : poller_(owner), config_(config), domain_(std::move(domain)), slots_(config.geometry.slots) {
     released_.reserve(config.geometry.slots);
 }
@@ -83,11 +83,11 @@ rdma_link::~rdma_link() {
 result<void> rdma_link::prepare() {
     const std::uint64_t max_write_bytes = std::uint64_t{1} << 30;
     longest_write_ = std::min(poller_.device()->port().max_message_bytes, max_write_bytes);
-    if (auto sent_from = register_slots(*domain_, *config_.send, access::send, send_memory_, send_payloads_);
+    if (auto sent_from = register_slots(*domain_, *config_.send, verbs::access::send, send_memory_, send_payloads_);
         !sent_from)
         return sent_from;
     if (auto received_into =
-            register_slots(*domain_, *config_.receive, access::peer_writes, receive_memory_, receive_payloads_);
+            register_slots(*domain_, *config_.receive, verbs::access::peer_writes, receive_memory_, receive_payloads_);
         !received_into)
         return received_into;
     return make_queue_pair();
@@ -101,7 +101,7 @@ result<void> rdma_link::make_queue_pair() {
     const std::uint32_t each = requests_of_a_message(config_.send->capacity(), longest_write_);
     const auto deepest = static_cast<std::uint32_t>(poller_.device()->limits().max_qp_wr);
     const std::uint32_t least = std::max(4 * each, min_send_depth);
-    queue_sizes sizes;
+    verbs::queue_sizes sizes;
     sizes.inline_bytes = inline_bytes;
     if (is_server()) {
         use_ = &poller_.shared_use();
@@ -119,8 +119,8 @@ result<void> rdma_link::make_queue_pair() {
     completions_ = *admitted;
     completions_admitted_ = completions;
     while (true) {
-        auto made =
-            queue_pair::create(poller_.device(), domain_->get(), completions_->get(), poller_.receives(), sizes, this);
+        auto made = verbs::queue_pair::create(poller_.device(), domain_->get(), completions_->get(), poller_.receives(),
+                                              sizes, this);
         if (made) {
             queue_pair_.emplace(std::move(*made));
             break;
@@ -134,20 +134,20 @@ result<void> rdma_link::make_queue_pair() {
 }
 
 core::link_description rdma_link::describe() const {
-    endpoint own;
+    verbs::endpoint own;
     queue_pair_->describe(own);
     own.slots_address = reinterpret_cast<std::uintptr_t>(config_.receive->base());
     own.slots_stride = config_.receive->stride();
     own.slots_key = receive_memory_->rkey;
     own.slots = config_.receive->count();
-    if (!is_server()) own.abilities = can_write_plainly;
+    if (!is_server()) own.abilities = verbs::can_write_plainly;
     if (config_.receive->split()) {
-        own.flags |= payloads_apart;
+        own.flags |= verbs::payloads_apart;
         own.payloads_address = reinterpret_cast<std::uintptr_t>(config_.receive->payloads());
         own.payloads_stride = config_.receive->payload_stride();
         own.payloads_key = receive_payloads_->rkey;
     }
-    return to_bytes(own);
+    return verbs::to_bytes(own);
 }
 
 result<void> rdma_link::attach(const core::link_grant& grant, core::nanoseconds deadline) {
@@ -159,9 +159,9 @@ result<void> rdma_link::attach(const core::link_grant& grant, core::nanoseconds 
 }
 
 result<void> rdma_link::connect(std::span<const std::byte> description) {
-    auto peer = parse_endpoint(description);
+    auto peer = verbs::parse_endpoint(description);
     if (!peer) return peer.error();
-    if (auto good = check_slots(*peer, config_.geometry.slots, config_.send->capacity()); !good) return good;
+    if (auto good = verbs::check_slots(*peer, config_.geometry.slots, config_.send->capacity()); !good) return good;
     peer_ = *peer;
     constexpr std::uint64_t in_front = core::extension_room + core::header_bytes;
     const bool in_one_piece = !peer_.apart() && !config_.send->split();
@@ -190,17 +190,17 @@ result<void> rdma_link::probe_path(core::nanoseconds deadline) {
         }
         if (completion.queue_pair != number()) continue;  // of one before, that is gone
         if (armed) completions_->take_events();
-        if (!has_failed(completion)) {
+        if (!verbs::has_failed(completion)) {
             on_other_completion(completion);
             return {};
         }
-        const ibv_wc_status native = native_of(completion.failure);
+        const ibv_wc_status native = verbs::native_of(completion.failure);
         ibv_gid gid{};
         std::memcpy(gid.raw, peer_.gid.data(), peer_.gid.size());
-        return error{meaning(completion.failure), native,
+        return error{verbs::meaning(completion.failure), native,
                      fmt::format("rdma: {} does not reach the server's port at {} ({}); are both on one "
                                  "network? device=NAME:PORT and gid_index choose another way",
-                                 poller_.device()->describe(), to_text(gid), ibv_wc_status_str(native))};
+                                 poller_.device()->describe(), verbs::to_text(gid), ibv_wc_status_str(native))};
     }
     return error{
         status::timed_out, 0,
@@ -208,7 +208,7 @@ result<void> rdma_link::probe_path(core::nanoseconds deadline) {
 }
 
 /// Not on the way of a call but its first with this region: takes a lock, and the device's time.
-const memory_keys* rdma_link::acquire_keys(const core::region_state& region, access use) noexcept {
+const verbs::memory_keys* rdma_link::acquire_keys(const core::region_state& region, verbs::access use) noexcept {
     auto keys = domain_->acquire(region.id(), {region.data(), region.size()}, use, region.gpu());
     if (!keys) {
         core::log().limited().warn("rdma: lent memory is copied instead: {}", keys.error().message);
@@ -266,4 +266,4 @@ void rdma_link::end() noexcept {
     polled_ = false;
 }
 
-}  // namespace accel::verbs
+}  // namespace accel::rdma

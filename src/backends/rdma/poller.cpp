@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "verbs/poller.hpp"
+#include "backends/rdma/poller.hpp"
 
 #include "core/event_signal.hpp"
 #include "core/log.hpp"
@@ -12,7 +12,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
-namespace accel::verbs {
+namespace accel::rdma {
 namespace {
 
 /// Receives of all sessions of a worker. A burst beyond them waits in the senders' devices (RNR).
@@ -22,14 +22,14 @@ constexpr std::uint32_t min_completions = 64;
 }  // namespace
 
 result<std::unique_ptr<core::poller>> rdma_poller::open(std::shared_ptr<verbs::device> on,
-                                                        std::shared_ptr<domain_list> domains,
+                                                        std::shared_ptr<verbs::domain_list> domains,
                                                         const core::poller_options& options, bool fills_gpus) {
     std::unique_ptr<rdma_poller> made(new rdma_poller(std::move(on), std::move(domains), options, fills_gpus));
     if (auto ready = made->make_queues(); !ready) return ready.error();
     return std::unique_ptr<core::poller>(std::move(made));
 }
 
-rdma_poller::rdma_poller(std::shared_ptr<verbs::device> on, std::shared_ptr<domain_list> domains,
+rdma_poller::rdma_poller(std::shared_ptr<verbs::device> on, std::shared_ptr<verbs::domain_list> domains,
                          const core::poller_options& options, bool fills_gpus)
     : device_(std::move(on)),
       domains_(std::move(domains)),
@@ -51,7 +51,7 @@ rdma_poller::~rdma_poller() {
 
 result<void> rdma_poller::make_queues() {
     if (role_ == core::link_role::server) {
-        auto receives = receive_queue::create(device_, shared_receives);
+        auto receives = verbs::receive_queue::create(device_, shared_receives);
         if (!receives) return receives.error();
         receives_ = std::move(*receives);
         shared_use_.missing = receives_->depth();
@@ -78,7 +78,7 @@ result<void> rdma_poller::add_queue(std::uint32_t completions) {
                      "the completion queues cannot hold the slots of one more session; use more workers"};
     }
     const std::uint32_t doubled = queues_made_ == 0 ? 0 : queues_[queues_made_ - 1].queue->depth() * 2;
-    auto made = completion_queue::create(device_, std::min(std::max(needed, doubled), most), this);
+    auto made = verbs::completion_queue::create(device_, std::min(std::max(needed, doubled), most), this);
     if (!made) return made.error();
     epoll_event interest{};
     interest.events = EPOLLIN;
@@ -94,7 +94,7 @@ result<std::unique_ptr<core::link>> rdma_poller::open_link(const core::link_conf
 
 // Links that come, go and fail.
 
-result<completion_queue*> rdma_poller::admit(std::uint32_t completions) {
+result<verbs::completion_queue*> rdma_poller::admit(std::uint32_t completions) {
     const std::lock_guard lock(mutex_);
     if (queue_failed_ || overrun_ || device_failed_)
         return error{status::overloaded, 0, "rdma: the completion queue has failed and is replaced; try again"};
@@ -112,7 +112,7 @@ result<completion_queue*> rdma_poller::admit(std::uint32_t completions) {
     return found->queue.get();
 }
 
-void rdma_poller::dismiss(const completion_queue& from, std::uint32_t completions) noexcept {
+void rdma_poller::dismiss(const verbs::completion_queue& from, std::uint32_t completions) noexcept {
     const std::lock_guard lock(mutex_);
     for (queue_share& each : queues_)
         if (each.queue.get() == &from) each.needed -= completions;
@@ -286,4 +286,4 @@ void rdma_poller::disarm() noexcept {
     armed_ = false;
 }
 
-}  // namespace accel::verbs
+}  // namespace accel::rdma

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "verbs/rdma_backend.hpp"
+#include "backends/rdma/backend.hpp"
 
+#include "backends/rdma/poller.hpp"
 #include "core/context_state.hpp"
 #include "core/net/socket.hpp"
 #include "core/region_state.hpp"
 #include "verbs/device_cache.hpp"
 #include "verbs/domain_list.hpp"
-#include "verbs/poller.hpp"
 
 #include <array>
 #include <span>
@@ -16,27 +16,27 @@
 
 #include <fmt/format.h>
 
-namespace accel::verbs {
+namespace accel::rdma {
 namespace {
 
 /// Registers a little memory for trial: where the limit of locked memory is too low, nothing else works
 /// either.
 result<void> try_to_register(const std::shared_ptr<verbs::device>& on) {
-    auto trial = domain::create(on);
+    auto trial = verbs::domain::create(on);
     if (!trial) return trial.error();
     // Whole pages: a child that is forked just now may not have them.
     struct alignas(4096) page {
         std::array<std::byte, 4096> bytes;
     };
     std::vector<page> memory(64);
-    auto registered = (*trial)->register_memory(std::as_writable_bytes(std::span{memory}), access::peer_writes);
+    auto registered = (*trial)->register_memory(std::as_writable_bytes(std::span{memory}), verbs::access::peer_writes);
     if (!registered) return registered.error();
     return {};
 }
 
 class rdma_backend final : public core::backend {
   public:
-    rdma_backend(core::context_state& context, const rdma_scheme& scheme) : context_(context), scheme_(scheme) {}
+    rdma_backend(core::context_state& context, const scheme_traits& scheme) : context_(context), scheme_(scheme) {}
     [[nodiscard]] std::string_view scheme() const noexcept override { return scheme_.name; }
     [[nodiscard]] std::string_view wire() const noexcept override { return "rdma"; }
     [[nodiscard]] bool fills_gpus() const noexcept override { return scheme_.fills_gpus; }
@@ -70,9 +70,10 @@ class rdma_backend final : public core::backend {
         auto memory = (*gpu)->allocate(bytes);
         if (!memory) return {false, memory.error().message};
         std::string failure;
-        if (auto trial = domain::create(on); !trial)
+        if (auto trial = verbs::domain::create(on); !trial)
             failure = trial.error().message;
-        else if (auto registered = (*trial)->register_memory({*memory, bytes}, access::peer_writes, *gpu); !registered)
+        else if (auto registered = (*trial)->register_memory({*memory, bytes}, verbs::access::peer_writes, *gpu);
+                 !registered)
             failure = registered.error().message;
         (*gpu)->release(*memory);
         if (!failure.empty()) return {false, fmt::format("{}: {}", on->name(), failure)};
@@ -81,15 +82,15 @@ class rdma_backend final : public core::backend {
     }
 
     core::context_state& context_;
-    rdma_scheme scheme_;
-    std::shared_ptr<domain_list> domains_ = std::make_shared<domain_list>();
-    device_cache devices_;
+    scheme_traits scheme_;
+    std::shared_ptr<verbs::domain_list> domains_ = std::make_shared<verbs::domain_list>();
+    verbs::device_cache devices_;
 };
 
 }  // namespace
 
-std::unique_ptr<core::backend> make_rdma_backend(core::context_state& context, const rdma_scheme& scheme) {
+std::unique_ptr<core::backend> make_backend(core::context_state& context, const scheme_traits& scheme) {
     return std::make_unique<rdma_backend>(context, scheme);
 }
 
-}  // namespace accel::verbs
+}  // namespace accel::rdma

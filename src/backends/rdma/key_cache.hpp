@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace accel::verbs {
+namespace accel::rdma {
 
 /// Keys of the regions a link has lent lately, for its own thread. Ids of regions are never used again, so
 /// an entry of a region that is gone is never found.
@@ -15,10 +15,10 @@ class key_cache {
   public:
     struct entry {
         std::uint64_t region = 0;  ///< 0: none
-        access use = access::send;
-        memory_keys keys;
+        verbs::access use = verbs::access::send;
+        verbs::memory_keys keys;
     };
-    [[nodiscard]] const memory_keys* find(std::uint64_t region, access use) const noexcept {
+    [[nodiscard]] const verbs::memory_keys* find(std::uint64_t region, verbs::access use) const noexcept {
         for (const entry& each : entries_)
             if (each.region == region && each.use == use) return &each.keys;
         return nullptr;
@@ -30,4 +30,4 @@ class key_cache {
     std::size_t next_ = 0;
 };
 
-}  // namespace accel::verbs
+}  // namespace accel::rdma

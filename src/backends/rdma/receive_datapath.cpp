@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "backends/rdma/link.hpp"
+#include "backends/rdma/poller.hpp"
 #include "core/link_events.hpp"
 #include "verbs/failure.hpp"
-#include "verbs/link.hpp"
-#include "verbs/poller.hpp"
 
 #include <algorithm>
 #include <array>
@@ -10,7 +10,7 @@
 #include <utility>
 
 /// The way in: from a completion to the event that the core gets.
-namespace accel::verbs {
+namespace accel::rdma {
 
 std::size_t rdma_poller::poll(std::span<core::link_event> out) noexcept {
     const bool simple = single_looks_ > 0 && !busy_ && !commands_pending_.load(std::memory_order_acquire);
@@ -45,7 +45,7 @@ inline bool rdma_poller::is_arrival(const mlx5::completion& completion, const rd
     return link != nullptr && completion.kind == mlx5::entry_kind::write_immediate;
 }
 
-completion_queue& rdma_poller::next_queue() noexcept {
+verbs::completion_queue& rdma_poller::next_queue() noexcept {
     polled_queue_ = polled_queue_ + 1 < queues_polled_ ? polled_queue_ + 1 : 0;
     return *queues_[polled_queue_].queue;
 }
@@ -83,7 +83,7 @@ std::size_t rdma_poller::take(const mlx5::completion& completion, core::link_eve
         take_commands();
         link = links_.find(completion.queue_pair);
     }
-    const bool shared_receive = is_receive(completion) && receives_ != nullptr;
+    const bool shared_receive = verbs::is_receive(completion) && receives_ != nullptr;
     if (shared_receive) receives_->take_back(completion);
     if (is_arrival(completion, link)) return link->take_arrival(completion, out) ? 1 : 0;
     if (shared_receive && shared_use_.one_more()) refill_receives();
@@ -131,11 +131,11 @@ void rdma_poller::keep(int got) noexcept {
 
 /// Of a send, or a failure.
 void rdma_link::on_other_completion(const mlx5::completion& completion) noexcept {
-    const bool sent = !is_receive(completion);
+    const bool sent = !verbs::is_receive(completion);
     if (sent && !queue_pair_->has_sent(completion)) return;
-    if (has_failed(completion)) {
+    if (verbs::has_failed(completion)) {
         if (closing_) close_by_ = {};  // nothing more will leave
-        return fail(meaning(completion.failure));
+        return fail(verbs::meaning(completion.failure));
     }
     if (!sent) return fail(status::protocol_error);  // no write with immediate data
     if (!queue_pair_->take_sent(completion)) return fail(status::system_error);
@@ -143,11 +143,11 @@ void rdma_link::on_other_completion(const mlx5::completion& completion) noexcept
 }
 
 [[gnu::noinline]] bool read_response_target(const core::slot_header& header, const std::byte* at,
-                                            verbs::response_target& out) noexcept {
+                                            wire::response_target& out) noexcept {
     if (header.extension_bytes > core::extension_room) return false;
     std::array<std::byte, core::extension_room> copy;
     std::memcpy(copy.data(), at - header.extension_bytes, header.extension_bytes);
-    return find_response_target({copy.data(), header.extension_bytes}, out) &&
+    return wire::find_response_target(copy.data(), header.extension_bytes, out) &&
            (out.length == 0 || header.response_room <= out.length);
 }
 
@@ -179,4 +179,4 @@ std::size_t rdma_link::drain_events(std::span<core::link_event> out) noexcept {
     own_use_.missing -= queue_pair_->post_receives(own_use_.missing, poller_.receive_chain());
 }
 
-}  // namespace accel::verbs
+}  // namespace accel::rdma

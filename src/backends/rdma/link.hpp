@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "backends/rdma/key_cache.hpp"
 #include "core/backend.hpp"
+#include "core/device_names.hpp"
 #include "verbs/async_events.hpp"
 #include "verbs/domain.hpp"
 #include "verbs/endpoint.hpp"
-#include "verbs/key_cache.hpp"
 #include "verbs/queues.hpp"
-#include "verbs/response_target.hpp"
+
+#include <accel_transport/device/detail/wire/response_target.hpp>
 
 #include <atomic>
 #include <cstddef>
@@ -17,7 +19,7 @@
 #include <span>
 #include <vector>
 
-namespace accel::verbs {
+namespace accel::rdma {
 
 class rdma_poller;
 
@@ -26,7 +28,7 @@ class rdma_poller;
 /// What is known of the message that left from, or arrived in, a slot.
 struct slot_use {
     std::span<std::byte> response_into;  ///< client: where the answer arrives, if not in its slot
-    verbs::response_target target;       ///< server: where the client wants the answer
+    wire::response_target target;        ///< server: where the client wants the answer
     std::uint32_t lent_until = 0;        ///< number of the work request that reads lent memory
     bool lent = false;                   ///< … and it has not completed
     bool release_owed = false;
@@ -35,7 +37,7 @@ struct slot_use {
 
 /// Server: where a client wants its answer. False: not what a correct client sends.
 [[nodiscard]] bool read_response_target(const core::slot_header& header, const std::byte* at,
-                                        verbs::response_target& out) noexcept;
+                                        wire::response_target& out) noexcept;
 /// Client: a response that arrives, or goes from its slot, where the application wanted it. False: it does
 /// not fit.
 [[nodiscard]] bool take_elsewhere(slot_use& use, core::link_event& event) noexcept;
@@ -63,7 +65,7 @@ struct slot_use {
 
 /// One reliable connection and the slots it writes from and receives into. link_control.cpp makes
 /// and ends it, send_datapath.cpp sends, receive_datapath.cpp receives.
-class rdma_link final : public core::link, public async_listener {
+class rdma_link final : public core::link, public verbs::async_listener {
   public:
     [[nodiscard]] static result<std::unique_ptr<core::link>> create(rdma_poller& owner,
                                                                     const core::link_config& config);
@@ -119,12 +121,12 @@ class rdma_link final : public core::link, public async_listener {
         bool behind = false;  ///< its header, in one piece with it
         bool on_gpu = false;
     };
-    rdma_link(rdma_poller& owner, const core::link_config& config, std::shared_ptr<domain> domain);
+    rdma_link(rdma_poller& owner, const core::link_config& config, std::shared_ptr<verbs::domain> domain);
     [[nodiscard]] result<void> prepare();
     [[nodiscard]] result<void> make_queue_pair();
     [[nodiscard]] result<void> connect(std::span<const std::byte> description);
     [[nodiscard]] result<void> probe_path(core::nanoseconds deadline);
-    [[nodiscard]] const memory_keys* acquire_keys(const core::region_state& region, access use) noexcept;
+    [[nodiscard]] const verbs::memory_keys* acquire_keys(const core::region_state& region, verbs::access use) noexcept;
     [[nodiscard]] bool is_server() const noexcept { return config_.role == core::link_role::server; }
     void end() noexcept;
 
@@ -150,7 +152,7 @@ class rdma_link final : public core::link, public async_listener {
                              : peer_header(slot) + core::header_bytes;
     }
     [[nodiscard]] source lent_source(const core::outgoing& message) noexcept;
-    [[nodiscard]] const memory_keys* keys_of(const core::region_state& region, access use) noexcept;
+    [[nodiscard]] const verbs::memory_keys* keys_of(const core::region_state& region, verbs::access use) noexcept;
     [[nodiscard]] std::size_t write_response_target(const core::outgoing& message) noexcept;
     void settle_lent() noexcept;
     void push_released(std::uint32_t slot) noexcept;
@@ -158,16 +160,16 @@ class rdma_link final : public core::link, public async_listener {
 
     rdma_poller& poller_;
     core::link_config config_;
-    std::shared_ptr<domain> domain_;
-    region_handle send_memory_;
-    region_handle receive_memory_;
-    region_handle send_payloads_;     ///< of slots with their payloads on a GPU
-    region_handle receive_payloads_;  ///< … likewise
-    std::optional<queue_pair> queue_pair_;
-    endpoint peer_;
-    receive_use own_use_;                      ///< client
-    receive_use* use_ = &own_use_;             ///< server: of the receives that all its sessions share
-    completion_queue* completions_ = nullptr;  ///< one of the poller's, with room for as many:
+    std::shared_ptr<verbs::domain> domain_;
+    verbs::region_handle send_memory_;
+    verbs::region_handle receive_memory_;
+    verbs::region_handle send_payloads_;     ///< of slots with their payloads on a GPU
+    verbs::region_handle receive_payloads_;  ///< … likewise
+    std::optional<verbs::queue_pair> queue_pair_;
+    verbs::endpoint peer_;
+    verbs::receive_use own_use_;                      ///< client
+    verbs::receive_use* use_ = &own_use_;             ///< server: of the receives that all its sessions share
+    verbs::completion_queue* completions_ = nullptr;  ///< one of the poller's, with room for as many:
     std::uint32_t completions_admitted_ = 0;
     std::uint64_t longest_write_ = 0;  ///< bytes of one work request
     std::uint64_t plain_end_ = 0;      ///< one takes fewer payload bytes than this behind their header
@@ -191,4 +193,4 @@ class rdma_link final : public core::link, public async_listener {
     std::vector<std::uint32_t> released_;  ///< capacity for all slots
 };
 
-}  // namespace accel::verbs
+}  // namespace accel::rdma

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "backends/rdma/link.hpp"
+#include "backends/rdma/poller.hpp"
 #include "core/region_state.hpp"
-#include "verbs/link.hpp"
-#include "verbs/poller.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 
 /// The way out: one work request a message, where it can be one.
-namespace accel::verbs {
+namespace accel::rdma {
 namespace {
 
 std::uint64_t address_of(const std::byte* bytes) noexcept {
@@ -80,7 +80,7 @@ std::size_t rdma_link::requests_of(const core::outgoing& message) const noexcept
 status rdma_link::deliver_in_one(std::uint32_t slot, const source& from, std::size_t extensions) noexcept {
     std::byte* const first = config_.send->header(slot) - extensions;
     const std::size_t head = core::header_bytes + extensions;
-    std::array<mlx5::local_range, queue_pair::max_ranges> ranges;
+    std::array<mlx5::local_range, verbs::queue_pair::max_ranges> ranges;
     ranges[0] = range(first, head + (from.behind ? from.payload.size() : 0), send_memory_->lkey);
     mlx5::work_request request;
     request.ranges = 1;
@@ -100,7 +100,7 @@ status rdma_link::deliver_in_pieces(std::uint32_t slot, const source& from, std:
     constexpr std::size_t max_at_once = 7;  // and the header
     std::array<mlx5::work_request, max_at_once + 1> requests;
     std::array<mlx5::local_range, max_at_once + 1> ranges;
-    const verbs::response_target& placed = slots_[slot].target;
+    const wire::response_target& placed = slots_[slot].target;
     const bool elsewhere = placed.length > 0;
     const std::uint64_t target = elsewhere ? placed.address : peer_payload(slot);
     const std::uint32_t key = elsewhere ? placed.key : peer_.apart() ? peer_.payloads_key : peer_.slots_key;
@@ -189,7 +189,7 @@ rdma_link::source rdma_link::own_source(const core::outgoing& message) const noe
 rdma_link::source rdma_link::lent_source(const core::outgoing& message) noexcept {
     if (message.payload.empty()) return {message.payload, send_memory_->lkey, true, false, false};
     const bool on_gpu = message.region->gpu() != nullptr;
-    if (const auto* keys = keys_of(*message.region, access::send); keys != nullptr)
+    if (const auto* keys = keys_of(*message.region, verbs::access::send); keys != nullptr)
         return {message.payload, keys->local, true, false, on_gpu};
     std::byte* const room = config_.send->payload(message.slot);
     std::copy(message.payload.begin(), message.payload.end(), room);
@@ -198,11 +198,11 @@ rdma_link::source rdma_link::lent_source(const core::outgoing& message) noexcept
 }
 
 bool rdma_link::reaches(const core::region_state& region, bool written) noexcept {
-    return keys_of(region, written ? access::peer_writes : access::send) != nullptr;
+    return keys_of(region, written ? verbs::access::peer_writes : verbs::access::send) != nullptr;
 }
 
 /// The first use of a region registers it; all others find its keys.
-const memory_keys* rdma_link::keys_of(const core::region_state& region, access use) noexcept {
+const verbs::memory_keys* rdma_link::keys_of(const core::region_state& region, verbs::access use) noexcept {
     if (const auto* known = keys_.find(region.id(), use); known != nullptr) return known;
     return acquire_keys(region, use);
 }
@@ -210,10 +210,10 @@ const memory_keys* rdma_link::keys_of(const core::region_state& region, access u
 /// Client: tells the server where the answer goes. Returns how many bytes of extensions there are.
 std::size_t rdma_link::write_response_target(const core::outgoing& message) noexcept {
     slot_use& use = slots_[message.slot];
-    const auto* keys = keys_of(*message.response_into.region(), access::peer_writes);
+    const auto* keys = keys_of(*message.response_into.region(), verbs::access::peer_writes);
     use.copies_response = keys == nullptr;
     if (keys == nullptr) return 0;
-    response_target_extension extension;
+    wire::response_target_extension extension;
     extension.value.address = address_of(use.response_into.data());
     extension.value.length = use.response_into.size();
     extension.value.key = keys->remote;
@@ -263,4 +263,4 @@ void rdma_link::push_released(std::uint32_t slot) noexcept {
     poller_.mark_pending(*this);
 }
 
-}  // namespace accel::verbs
+}  // namespace accel::rdma

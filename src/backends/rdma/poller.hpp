@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "backends/rdma/link.hpp"
 #include "core/backend.hpp"
 #include "verbs/async_events.hpp"
 #include "verbs/device.hpp"
 #include "verbs/domain_list.hpp"
-#include "verbs/link.hpp"
 #include "verbs/queues.hpp"
 
 #include <array>
@@ -17,7 +17,7 @@
 #include <span>
 #include <vector>
 
-namespace accel::verbs {
+namespace accel::rdma {
 
 /// From a queue pair's number to its link: a hash table with linear probing, at most half full. Grows when a
 /// link is added, never while completions are looked up.
@@ -91,10 +91,10 @@ class link_table {
 
 /// All links of one thread over one completion queue, or a few when there are many links; on a server also
 /// one shared receive queue.
-class rdma_poller final : public core::poller, public async_listener {
+class rdma_poller final : public core::poller, public verbs::async_listener {
   public:
     [[nodiscard]] static result<std::unique_ptr<core::poller>> open(std::shared_ptr<verbs::device> on,
-                                                                    std::shared_ptr<domain_list> domains,
+                                                                    std::shared_ptr<verbs::domain_list> domains,
                                                                     const core::poller_options& options,
                                                                     bool fills_gpus);
     ~rdma_poller() override;
@@ -110,20 +110,20 @@ class rdma_poller final : public core::poller, public async_listener {
 
     // For the links.
     [[nodiscard]] const std::shared_ptr<verbs::device>& device() const noexcept { return device_; }
-    [[nodiscard]] domain_list& domains() const noexcept { return *domains_; }
+    [[nodiscard]] verbs::domain_list& domains() const noexcept { return *domains_; }
     [[nodiscard]] ibv_srq* receives() const noexcept { return receives_ ? receives_->get() : nullptr; }
     [[nodiscard]] const verbs_options& options() const noexcept { return options_; }
     /// Payloads travel apart from their headers, to or from a GPU.
     [[nodiscard]] bool fills_gpus() const noexcept { return fills_gpus_; }
     /// Of this poller's thread.
-    [[nodiscard]] empty_receives& receive_chain() noexcept { return receive_chain_; }
-    [[nodiscard]] receive_use& shared_use() noexcept { return shared_use_; }
+    [[nodiscard]] verbs::empty_receives& receive_chain() noexcept { return receive_chain_; }
+    [[nodiscard]] verbs::receive_use& shared_use() noexcept { return shared_use_; }
     /// Server: posts the shared receives that were used up.
     void refill_receives() noexcept;
     /// Before a link makes its queue pair: a completion queue with room for its completions. Any thread.
-    [[nodiscard]] result<completion_queue*> admit(std::uint32_t completions);
+    [[nodiscard]] result<verbs::completion_queue*> admit(std::uint32_t completions);
     /// After its queue pair is gone. Any thread.
-    void dismiss(const completion_queue& from, std::uint32_t completions) noexcept;
+    void dismiss(const verbs::completion_queue& from, std::uint32_t completions) noexcept;
     /// From now on the link's completions are its own. Any thread.
     void add(rdma_link& link);
     /// After the queue pair is gone; if the link is polled, on the polling thread. Idempotent.
@@ -135,7 +135,7 @@ class rdma_poller final : public core::poller, public async_listener {
     void on_async_event(ibv_event_type type) noexcept override;
 
   private:
-    rdma_poller(std::shared_ptr<verbs::device> on, std::shared_ptr<domain_list> domains,
+    rdma_poller(std::shared_ptr<verbs::device> on, std::shared_ptr<verbs::domain_list> domains,
                 const core::poller_options& options, bool fills_gpus);
     /// Receives are posted anew when so many have been used up.
     static constexpr std::uint32_t receives_at_once = 32;
@@ -143,13 +143,13 @@ class rdma_poller final : public core::poller, public async_listener {
     /// Each holds twice as much as the one before.
     static constexpr std::size_t max_queues = 12;
     struct queue_share {
-        std::unique_ptr<completion_queue> queue;
+        std::unique_ptr<verbs::completion_queue> queue;
         std::uint32_t needed = 0;  ///< completions that may come
     };
 
     [[nodiscard]] result<void> make_queues();
     [[nodiscard]] result<void> add_queue(std::uint32_t completions);
-    [[nodiscard]] completion_queue& next_queue() noexcept;
+    [[nodiscard]] verbs::completion_queue& next_queue() noexcept;
     void discard_completions(std::uint32_t number) noexcept;
     void replace_queues() noexcept;
     void wake() noexcept;
@@ -170,18 +170,18 @@ class rdma_poller final : public core::poller, public async_listener {
     void fail_queue() noexcept;
 
     std::shared_ptr<verbs::device> device_;
-    std::shared_ptr<domain_list> domains_;
+    std::shared_ptr<verbs::domain_list> domains_;
     core::link_role role_;
     bool fills_gpus_;
     verbs_options options_;
     int epoll_fd_;
     int wake_fd_;
-    completion_queue* completions_ = nullptr;  ///< the one looked at last
+    verbs::completion_queue* completions_ = nullptr;  ///< the one looked at last
     std::uint32_t queues_polled_ = 0;
-    std::uint32_t polled_queue_ = 0;           ///< with several: the one polled last
-    std::unique_ptr<receive_queue> receives_;  ///< server
-    empty_receives receive_chain_;
-    receive_use shared_use_{0, receives_at_once};
+    std::uint32_t polled_queue_ = 0;                  ///< with several: the one polled last
+    std::unique_ptr<verbs::receive_queue> receives_;  ///< server
+    verbs::empty_receives receive_chain_;
+    verbs::receive_use shared_use_{0, receives_at_once};
     bool top_up_due_ = false;  ///< a session has ended; nobody may hear of the receives it had used up
 
     std::array<mlx5::completion, 16> fetched_{};
@@ -206,4 +206,4 @@ class rdma_poller final : public core::poller, public async_listener {
     std::uint32_t queues_made_ = 0;
 };
 
-}  // namespace accel::verbs
+}  // namespace accel::rdma

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <accel_transport/device/host_device.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+/// One server serves many models: a request names its target. The name is resolved once, by
+/// `channel::resolve`, and requests carry its number. Kernels use the numbers as well.
+namespace accel {
+
+/// The number of a name. 0: a request without a target.
+struct target {
+    std::uint32_t number = 0;
+    friend constexpr bool operator==(target, target) noexcept = default;
+};
+
+inline constexpr std::size_t max_target_bytes = 64;  ///< of a name
+inline constexpr std::size_t max_targets = 1024;     ///< of a server
+
+/// 1 to 64 printable ASCII characters, no blanks.
+[[nodiscard]] constexpr bool is_target_name(std::string_view name) noexcept {
+    if (name.empty() || name.size() > max_target_bytes) return false;
+    for (const char c : name)
+        if (c <= ' ' || c > '~') return false;
+    return true;
+}
+
+/// The target that this name stands for: its FNV-1a hash, never 0. So a number keeps its meaning when the
+/// server is restarted, and kernels compare with `constexpr auto model = target_of("model")`. Clients ask
+/// `channel::resolve` instead, which finds out whether the server has it.
+[[nodiscard]] constexpr target target_of(std::string_view name) noexcept {
+    std::uint32_t hash = 2'166'136'261U;
+    for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 16'777'619U;
+    return {hash == 0 ? 1 : hash};
+}
+/// The same of a text that ends with a zero; also in kernels.
+[[nodiscard]] ACCEL_HOST_DEVICE constexpr target target_of(const char* name) noexcept {
+    std::uint32_t hash = 2'166'136'261U;
+    for (; *name != '\0'; ++name) hash = (hash ^ static_cast<unsigned char>(*name)) * 16'777'619U;
+    return {hash == 0 ? 1 : hash};
+}
+
+}  // namespace accel

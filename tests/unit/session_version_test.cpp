@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// Peers of different protocol versions: what one does not know is not used.
+#include "core/client/connect.hpp"
+#include "core/control/control_client.hpp"
+#include "core/control/session.hpp"
+#include "core/server/target_table.hpp"
+#include "unit/control_fixture.hpp"
+
+#include <accel_transport/accel_transport.hpp>
+
+#include <memory>
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace accel::core {
+namespace {
+
+using namespace std::chrono_literals;
+
+struct session_versions : ::testing::Test {
+    session_versions() {
+        server_options options;
+        options.security.insecure = true;
+        server = std::make_unique<accel::server>(
+            accel::server::listen(ctx, {"tcp://127.0.0.1:0"}, service_table{{{"model", serve}}, serve}, options)
+                .value());
+        channel_options asked;
+        asked.security.insecure = true;
+        wanted = std::make_unique<connect_request>(
+            prepare_connection(ctx.state(), server->endpoints().front(), asked).value());
+    }
+    static void serve(exchange one) { (void)one.reply(std::size_t{0}); }
+    /// What the server grants a client that speaks these.
+    result<session_grant> grant(std::uint16_t lowest, std::uint16_t highest) {
+        session_request request;
+        request.version_min = lowest;
+        request.version_max = highest;
+        request.scheme = "tcp";
+        request.wanted = {1, 100, 100};
+        request.peer_timeout = 5s;
+        request.description = {std::byte{2}, std::byte{0}, std::byte{0}, std::byte{0}};
+        return ctx.state()->control().open_session("127.0.0.1", wanted->peer.port, wanted->security, request,
+                                                   std::make_shared<session_watch>(), deadline_after(10s));
+    }
+    context ctx = context::open({.log = log_level::off}).value();
+    std::unique_ptr<accel::server> server;
+    std::unique_ptr<connect_request> wanted;
+};
+
+TEST_F(session_versions, the_highest_that_both_know_is_granted) {
+    EXPECT_EQ(grant(1, 1).value().version, 1) << "an old client";
+    EXPECT_EQ(grant(1, 2).value().version, 2);
+    EXPECT_EQ(grant(2, 7).value().version, session_version::newest) << "a client of the future";
+    const auto refused = grant(session_version::newest + 1, 9);
+    ASSERT_EQ(refused.code(), status::version_mismatch);
+    EXPECT_NE(refused.error().message.find("1 to 2"), std::string::npos) << refused.error().message;
+}
+
+TEST_F(session_versions, an_old_server_is_not_asked_for_targets) {
+    const auto old = resolve_target(*wanted, session_version::oldest, "model");
+    ASSERT_EQ(old.code(), status::unsupported);
+    EXPECT_NE(old.error().message.find("version 1"), std::string::npos) << old.error().message;
+    EXPECT_EQ(resolve_target(*wanted, session_version::targets, "model").value(), target_of("model"));
+}
+
+TEST(target_names, numbers_are_hashes_that_never_change) {
+    EXPECT_EQ(target_of("a").number, 0xe40c292cU) << "FNV-1a, 32 bits";
+    EXPECT_EQ(target_of("foobar").number, 0xbf9cf968U);
+    EXPECT_EQ(target_of(std::string("foobar")), target_of("foobar")) << "both ways to give a name";
+    EXPECT_NE(target_of("").number, 0U);
+    EXPECT_TRUE(is_target_name("!~"));
+    EXPECT_FALSE(is_target_name("a b"));
+    EXPECT_FALSE(is_target_name(std::string(max_target_bytes + 1, 'a')));
+}
+
+TEST(target_names, a_table_finds_its_own_and_nothing_else) {
+    std::vector<named_handler> named;
+    int called = -1;
+    for (int i = 0; i < 300; ++i)
+        named.push_back({"model" + std::to_string(i), [&called, i](exchange) { called = i; }});
+    const target_table table(named);
+    for (int i = 0; i < 300; ++i) {
+        const handler* const found = table.find(target_of("model" + std::to_string(i)).number);
+        ASSERT_NE(found, nullptr) << i;
+        (*found)(exchange{nullptr});
+        EXPECT_EQ(called, i);
+    }
+    for (const std::uint32_t other : {0U, 1U, ~0U, target_of("model300").number})
+        EXPECT_EQ(table.find(other), nullptr) << other;
+    EXPECT_EQ(target_table{}.find(1), nullptr);
+}
+
+}  // namespace
+}  // namespace accel::core

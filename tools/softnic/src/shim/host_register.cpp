@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// How programs map doorbell pages into a GPU. They ask for IoMemory, as a page of an adapter needs. The driver refuses
+// it for ours, which are pages of ordinary memory, and takes them without.
+#include "shim/real.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+
+// CUDA's headers are not needed to build softnic.
+extern "C" {
+int cudaHostRegister(void* at, std::size_t size, unsigned flags);
+int cuMemHostRegister_v2(void* at, std::size_t size, unsigned flags);
+}
+
+namespace {
+
+constexpr unsigned io_memory = 4;        ///< cudaHostRegisterIoMemory, CU_MEMHOSTREGISTER_IOMEMORY
+constexpr int cuda_not_supported = 801;  ///< cudaErrorNotSupported, CUDA_ERROR_NOT_SUPPORTED
+
+bool is_page_of_command_file(std::uint64_t address) {
+    FILE* maps = std::fopen("/proc/self/maps", "re");
+    if (maps == nullptr) return false;
+    char line[512];
+    bool ours = false;
+    while (std::fgets(line, sizeof line, maps) != nullptr) {
+        unsigned long long start = 0;
+        unsigned long long end = 0;
+        if (std::sscanf(line, "%llx-%llx", &start, &end) != 2 || address < start || address >= end) continue;
+        ours = std::strstr(line, "/memfd:softnic-uverbs") != nullptr;
+        break;
+    }
+    std::fclose(maps);
+    return ours;
+}
+
+template <class Real>
+int register_with(Real real, void* at, std::size_t size, unsigned flags) {
+    if (real == nullptr) return cuda_not_supported;
+    const bool ours = (flags & io_memory) != 0 && is_page_of_command_file(reinterpret_cast<std::uint64_t>(at));
+    return real(at, size, ours ? flags & ~io_memory : flags);
+}
+
+}  // namespace
+
+SOFTNIC_EXPORT int cudaHostRegister(void* at, std::size_t size, unsigned flags) {
+    return register_with(SOFTNIC_REAL(cudaHostRegister), at, size, flags);
+}
+SOFTNIC_EXPORT int cuMemHostRegister_v2(void* at, std::size_t size, unsigned flags) {
+    return register_with(SOFTNIC_REAL(cuMemHostRegister_v2), at, size, flags);
+}
