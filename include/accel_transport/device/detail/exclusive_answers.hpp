@@ -101,6 +101,7 @@ ACCEL_HOST_DEVICE inline void finish_exchange(owned_sessions& mine, const exchan
     session.reported = 0;
     --session.held;
     if (session.phase == session_phase::closing) end_session(mine, exchange.session);
+    if (mine.stopping != 0) report(mine, exchange.session);
 }
 
 /// Ends the exchange, whatever becomes of the answer.
@@ -214,14 +215,12 @@ ACCEL_HOST_DEVICE inline void look_behind(owned_sessions& mine, std::uint32_t nu
 ACCEL_HOST_DEVICE inline status use_look(owned_sessions& mine, std::uint32_t number, std::int64_t now,
                                          exchange_ref& out) noexcept {
     if (now - mine.orders_due > latest_orders_ns) take_orders(mine, now);
+    if (number == no_slot) use_idle_time(mine, now);
     if (mine.stopping != 0) {
         report_all(mine);
         return status::closed;
     }
-    if (number == no_slot) {
-        use_idle_time(mine, now);
-        return mine.stopping != 0 ? status::closed : status::again;
-    }
+    if (number == no_slot) return status::again;
     const status taken = take_on(mine, number, now, out);
     look_behind(mine, number);
     return taken;
