@@ -256,8 +256,9 @@ find_torch() {
 }
 
 # The RDMA device is emulated: what is measured is what the library and the GPU do around it. With `girondi` first: only
-# what posting costs, from the GPU and from the CPU; with `inference`: only where the time of an inference goes, with
-# networks of LibTorch's where python3 has PyTorch, or ACCEL_TORCH names its folder.
+# what posting costs, from the GPU and from the CPU; with `turns`: only how long a service takes from a request to the
+# doorbell of its answer; with `inference`: only where the time of an inference goes, with networks of LibTorch's where
+# python3 has PyTorch, or ACCEL_TORCH names its folder.
 run_gpu_bench() {
     cd "$root" || return
     local program=gpu_bench plot=bench/stage_plot.py torch=()
