@@ -9,7 +9,6 @@
 #include "verbs/endpoint.hpp"
 
 #include <accel_transport/device/detail/wire/response_target.hpp>
-
 #include <accel_transport/tensor.hpp>
 
 #include <algorithm>
