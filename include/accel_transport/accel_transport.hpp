@@ -14,4 +14,6 @@
 #include <accel_transport/options.hpp>
 #include <accel_transport/server.hpp>
 #include <accel_transport/status.hpp>
+#include <accel_transport/target.hpp>
+#include <accel_transport/tensor.hpp>
 #include <accel_transport/timeline.hpp>

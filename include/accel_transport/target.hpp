@@ -14,7 +14,7 @@ namespace accel {
 /// The number of a name. 0: a request without a target.
 struct target {
     std::uint32_t number = 0;
-    friend constexpr bool operator==(target, target) noexcept = default;
+    ACCEL_HOST_DEVICE friend constexpr bool operator==(target a, target b) noexcept { return a.number == b.number; }
 };
 
 inline constexpr std::size_t max_target_bytes = 64;  ///< of a name

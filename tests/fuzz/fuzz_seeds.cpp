@@ -9,7 +9,9 @@
 #include "verbs/endpoint.hpp"
 
 #include <accel_transport/device/detail/wire/response_target.hpp>
+#include <accel_transport/tensor.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
@@ -398,6 +400,32 @@ void worker_seeds(const seed_folder& to) {
     add("closes_later", {request, round, replied, {11, 0, 0}, {4, 1}, {4, 0}});
 }
 
+/// Payloads as fuzz_tensors takes them: the reader's room, then the bytes.
+void tensor_seeds(const seed_folder& to) {
+    const auto add = [&to](const std::string& name, std::uint8_t room, std::vector<tensor> list) {
+        std::vector<std::byte> payload(std::max<std::uint64_t>(place_tensors(list), 200));
+        (void)describe(payload, list);
+        bytes all{room};
+        for (const std::byte each : payload) all.push_back(std::to_integer<std::uint8_t>(each));
+        to.add(name, all);
+        all.resize(all.size() - 1);
+        to.add(name + "_cut", all);
+    };
+    const data_type half{type_code::floating, 16, 1};
+    add("matrix", 4, {{{}, 2, 0, {3, 5}}});
+    add("number", 1, {{{}, 0, 0, {}}});
+    add("several", 4, {{{}, 1, 0, {7}}, {half, 3, 0, {2, 2, 2}}, {{type_code::boolean, 1, 1}, 1, 0, {9}}});
+    add("nothing", 4, {{{}, 2, 0, {0, 0xffffffff}}});
+    add("packed", 4, {{{type_code::float4_e2m1fn, 4, 2}, 1, 0, {5}}});
+    add("eight_sizes", 4, {{half, 8, 0, {1, 2, 1, 2, 1, 2, 1, 2}}});
+    add("too_many_for_the_room", 1, {{{}, 1, 0, {1}}, {{}, 1, 0, {1}}});
+    bytes huge{4};
+    append(huge, detail::tensor_table_head{detail::tensor_table_head::own_magic, 1, 1, 0});
+    append(huge, tensor{{}, 4, 64, {0x10000, 0x10000, 0x10000, 0x10000}});
+    huge.resize(300);
+    to.add("product_of_0", huge);
+}
+
 /// Steps as fuzz_service_intake takes them.
 void service_seeds(const seed_folder& to) {
     const bytes open{0, 0};
@@ -582,6 +610,7 @@ int main(int argc, char** argv) {
     zmq_seeds({top, "zmq_message"});
     zmq_description_seeds({top, "zmq_description"});
     key_seeds({top, "key_file"});
+    tensor_seeds({top, "tensors"});
     verbs_seeds({top, "verbs_peer"});
     arrival_seeds({top, "verbs_arrival"});
     channel_seeds({top, "channel"});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // libsoftnic_cuda.so on a driver that is none (fake_cuda.cpp): how it is loaded, claims, copies by the
 // driver, failures. Run under `softnic run --cuda-dma memcpy`, with the file of the fake as argument.
+#include "devx_in_memory.hpp"
 #include "fake_cuda.hpp"
 #include "softnic/softnic.h"
 #include "verbs_pair.hpp"
@@ -72,6 +73,25 @@ struct cuda_plugin : ::testing::Test {
         return done;
     }
 };
+
+/// The memory of the fake, seen from inside.
+class seen_inside {
+  public:
+    [[nodiscard]] std::uint64_t address() const { return memory_.address; }
+    void put(std::size_t offset, const void* from, std::size_t size) const { std::memcpy(at(offset), from, size); }
+    void get(std::size_t offset, void* to, std::size_t size) const { std::memcpy(to, at(offset), size); }
+
+  private:
+    [[nodiscard]] char* at(std::size_t offset) const { return static_cast<char*>(memory_.inside) + offset; }
+    fake_cuda::allocation memory_ = allocate();
+};
+
+TEST(cuda_plugin_devx, queues_work_in_memory_of_a_device) {
+    seen_inside queues;
+    seen_inside data;
+    st::devx_in_memory<seen_inside> pair(queues, data);
+    pair.write_many(100);
+}
 
 TEST_F(cuda_plugin, moves_bytes_between_memories_of_a_device) {
     const auto source = enrol(from);

@@ -93,6 +93,17 @@ struct devx_fixture : ::testing::Test {
             .out(MLX5_IB_ATTR_DEVX_UMEM_REG_OUT_ID, number);
         return call(command);
     }
+    /// `offset` is into the buffer.
+    int register_dmabuf(int buffer, std::uint64_t offset, std::uint64_t length, std::uint32_t& number) {
+        ioctl_builder command(MLX5_IB_OBJECT_DEVX_UMEM, MLX5_IB_METHOD_DEVX_UMEM_REG);
+        command.handle(MLX5_IB_ATTR_DEVX_UMEM_REG_HANDLE)
+            .in(MLX5_IB_ATTR_DEVX_UMEM_REG_ADDR, offset)
+            .in(MLX5_IB_ATTR_DEVX_UMEM_REG_LEN, length)
+            .in(MLX5_IB_ATTR_DEVX_UMEM_REG_ACCESS, std::uint32_t{1})
+            .out(MLX5_IB_ATTR_DEVX_UMEM_REG_OUT_ID, number)
+            .handle(MLX5_IB_ATTR_DEVX_UMEM_REG_DMABUF_FD, static_cast<std::uint64_t>(buffer));
+        return call(command);
+    }
     int deregister_umem(std::uint32_t number) {
         ioctl_builder command(MLX5_IB_OBJECT_DEVX_UMEM, MLX5_IB_METHOD_DEVX_UMEM_DEREG);
         command.handle(MLX5_IB_ATTR_DEVX_UMEM_DEREG_HANDLE, number);

@@ -2,12 +2,17 @@
 #pragma once
 
 #include "devx/layout.hpp"
+#include "devx/mailbox.hpp"
+#include "devx/status.hpp"
 #include "softnic/softnic.h"
 #include "verbs_pair.hpp"
 
 #include <array>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
+#include <span>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 

@@ -189,7 +189,7 @@ TEST_F(devx_fixture, umems_must_be_memory_that_can_be_registered) {
     EXPECT_EQ(deregister_umem(number), ENOENT);
 }
 
-TEST_F(devx_fixture, umems_of_a_dma_buf_or_without_a_usable_page_are_refused) {
+TEST_F(devx_fixture, umems_without_a_usable_page_or_of_a_dma_buf_that_cannot_be_mapped_are_refused) {
     const auto address = reinterpret_cast<std::uint64_t>(memory);
     const auto attempt = [&](std::uint64_t pages, bool buffer) {
         std::uint32_t number = 0;

@@ -221,16 +221,31 @@ bool has_usable_page(command& request) {
     return bitmap != 0 && std::countr_zero(bitmap) <= page_shift;
 }
 
-int check_umem(context& target, command& request, const devx::umem& memory) {
+int check_umem(const context& target, command& request, const devx::umem& memory) {
     if (!target.devx_space.enabled) return EINVAL;
-    if (request.has(MLX5_IB_ATTR_DEVX_UMEM_REG_DMABUF_FD)) return EOPNOTSUPP;
     if (const int problem = check_umem_access(memory.access); problem != 0) return problem;
     if (memory.length == 0 || memory.address + memory.length < memory.address) return EINVAL;
-    if (!has_usable_page(request)) return EINVAL;
-    // Queues are read and written by the processor, so they cannot be in a GPU's memory.
-    const auto claim = target.adapter().state.dma.for_range(memory.address, memory.length);
-    if (claim.engine != host_dma()) return claim.problem != 0 ? claim.problem : EOPNOTSUPP;
-    return both_ends_can_be_read(memory.address, memory.length) ? 0 : EFAULT;
+    return has_usable_page(request) ? 0 : EINVAL;
+}
+
+/// Of a dma-buf, the address is an offset into it. What virtual address its bytes have, the call does not say.
+dma_claim find_umem_engine(context& target, command& request, const devx::umem& memory) {
+    const hca& state = target.adapter().state;
+    if (!request.has(MLX5_IB_ATTR_DEVX_UMEM_REG_DMABUF_FD)) return state.dma.for_range(memory.address, memory.length);
+    if (!state.config.dmabuf) return {nullptr, EOPNOTSUPP};
+    const int descriptor = request.descriptor(MLX5_IB_ATTR_DEVX_UMEM_REG_DMABUF_FD);
+    constexpr std::uint64_t unknown = 0;
+    const bool writable = (memory.access & IBV_ACCESS_LOCAL_WRITE) != 0;
+    return state.dma.for_dmabuf({descriptor, memory.address, memory.length, unknown}, writable);
+}
+
+int give_engine(context& target, command& request, devx::umem& memory) {
+    auto claim = find_umem_engine(target, request, memory);
+    if (claim.problem != 0) return claim.problem;
+    const bool of_host = claim.engine == host_dma();
+    if (of_host && !both_ends_can_be_read(memory.address, memory.length)) return EFAULT;
+    memory.engine = std::move(claim.engine);
+    return 0;
 }
 
 int register_umem(context& target, command& request) {
@@ -239,6 +254,7 @@ int register_umem(context& target, command& request) {
     memory->length = request.in<std::uint64_t>(MLX5_IB_ATTR_DEVX_UMEM_REG_LEN);
     memory->access = request.in<std::uint32_t>(MLX5_IB_ATTR_DEVX_UMEM_REG_ACCESS);
     if (const int problem = check_umem(target, request, *memory); problem != 0) return problem;
+    if (const int problem = give_engine(target, request, *memory); problem != 0) return problem;
     const std::uint32_t number = target.next_handle();
     request.out(MLX5_IB_ATTR_DEVX_UMEM_REG_OUT_ID, number);
     if (request.faulted()) return EFAULT;

@@ -4,6 +4,7 @@
 #include "abi/context.hpp"
 #include "devx/layout.hpp"
 #include "devx/status.hpp"
+#include "dma/queue_memory.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -60,6 +61,8 @@ result execute(call& what, command_class kind);
 struct place {
     std::shared_ptr<umem> memory;
     std::uint64_t address = 0;
+
+    [[nodiscard]] queue_memory at(std::uint64_t offset = 0) const { return {address + offset, memory->engine}; }
 };
 /// `size_bytes` at `offset` of umem `number`, aligned to `alignment`.
 [[nodiscard]] result find_place(const context& owner, std::uint32_t number, std::uint64_t offset,

@@ -40,8 +40,8 @@ result place_cq(call& what, completion_queue_options& options) {
     const result in_record = find_place(what.owner, static_cast<std::uint32_t>(get(cqc::dbr_umem_id)),
                                         get(cqc::dbr_addr), record_bytes, record_alignment, record);
     if (!in_record.good()) return in_record;
-    options.buffer = queue.address;
-    options.doorbell_record = record.address;
+    options.buffer = queue.at();
+    options.doorbell_record = record.at();
     what.made.memory = {queue.memory, record.memory};
     return {};
 }

@@ -46,6 +46,7 @@ result place_key(call& what, memory_region& region) {
     if ((region.access & writes) != 0 && (where.memory->access & IBV_ACCESS_LOCAL_WRITE) == 0)
         return {status::bad_parameter, reason::umem_is_read_only};
     region.base = where.address;
+    region.engine = where.memory->engine;
     what.made.memory = {where.memory};
     return {};
 }
@@ -54,7 +55,6 @@ result make_key(call& what) {
     if (const result refused = check_key_mode(what.in); !refused.good()) return refused;
     memory_region region;
     if (const result refused = place_key(what, region); !refused.good()) return refused;
-    region.engine = host_dma();
     const auto variant = static_cast<std::uint8_t>(what.in.get(key_field(mkc::mkey_7_0)));
     const std::uint32_t key = what.owner.own_device().regions.add(std::move(region), variant).key;
     what.out.set(header::object, key >> 8);

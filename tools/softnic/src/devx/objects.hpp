@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "dma/engine.hpp"
+
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -11,9 +13,10 @@ namespace accel::softnic::devx {
 /// Memory that the program gave for queues, records and keys. Objects in it share it, so it cannot be
 /// deregistered before them.
 struct umem {
-    std::uint64_t address = 0;  ///< of the program
+    std::uint64_t address = 0;  ///< of its engine: the program's, or an offset into a dma-buf
     std::uint64_t length = 0;
     std::uint32_t access = 0;  ///< bits of ibv_access_flags
+    std::shared_ptr<dma_engine> engine;
 
     [[nodiscard]] bool contains(std::uint64_t offset, std::uint64_t size_bytes) const {
         return offset <= length && size_bytes <= length - offset;

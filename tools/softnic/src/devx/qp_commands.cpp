@@ -76,9 +76,9 @@ result place_qp_queues(call& what, queue_pair_options& options) {
     const result in_record =
         find_place(what.owner, get(qpc::dbr_umem_id), get.wide(qpc::dbr_addr), record_bytes, record_alignment, record);
     if (!in_record.good()) return in_record;
-    receives.buffer = queues.address;
-    options.send_buffer = queues.address + receive_bytes;
-    receives.doorbell_record = options.doorbell_record = record.address;
+    receives.buffer = queues.at();
+    options.send_buffer = queues.at(receive_bytes);
+    receives.doorbell_record = options.doorbell_record = record.at();
     what.made.memory = {queues.memory, record.memory};
     return {};
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/completion_queue.hpp"
 
-#include "dma/guarded.hpp"
+#include <utility>
 
 #include <endian.h>
 #include <infiniband/mlx5dv.h>
@@ -13,8 +13,8 @@ namespace {
 constexpr std::uint32_t never_armed = 0xffffffff;
 constexpr std::uint64_t arm_record_offset = 4;  ///< the second word of the doorbell record
 
-bool read_word(std::uint64_t address, std::uint32_t& value) {
-    if (!guarded::load32(guarded::pointer(address), value)) return false;
+bool read_word(const queue_memory& record, std::uint64_t offset, std::uint32_t& value) {
+    if (!record.load32(offset, value)) return false;
     value = be32toh(value);
     return true;
 }
@@ -28,7 +28,7 @@ bool completion_queue::has_room() {
     if (options_.ignore_overrun) return true;
     if (((produced_ - consumed_) & index_mask) < options_.entries) return true;
     std::uint32_t consumed = 0;
-    if (!read_word(options_.doorbell_record, consumed)) return false;
+    if (!read_word(options_.doorbell_record, 0, consumed)) return false;
     consumed_ = consumed & index_mask;
     return ((produced_ - consumed_) & index_mask) < options_.entries;
 }
@@ -38,9 +38,8 @@ bool completion_queue::write(const completion& what, std::uint8_t kind, std::uin
     const bool owner = (produced_ & options_.entries) != 0;
     const auto cqe = encode_cqe(what, kind, owner, timestamp);
     const std::uint32_t place = options_.collapsed ? 0 : produced_ & (options_.entries - 1);
-    const std::uint64_t slot =
-        options_.buffer + std::uint64_t{place} * options_.entry_bytes + (options_.entry_bytes - cqe_bytes);
-    return guarded::copy(guarded::pointer(slot), cqe.data(), cqe.size());
+    const std::uint64_t slot = std::uint64_t{place} * options_.entry_bytes + (options_.entry_bytes - cqe_bytes);
+    return options_.buffer.write(slot, cqe.data(), cqe.size());
 }
 
 completion_queue::outcome completion_queue::put(const completion& what, std::uint8_t kind, std::uint64_t timestamp) {
@@ -68,7 +67,7 @@ void completion_queue::fail() {
 void completion_queue::on_arm_doorbell() {
     if (!options_.channel) return;
     std::uint32_t record = 0;
-    if (!read_word(options_.doorbell_record + arm_record_offset, record)) return;
+    if (!read_word(options_.doorbell_record, arm_record_offset, record)) return;
     armed_record_ = record;
     notify_if_due();
 }
@@ -89,14 +88,14 @@ void completion_queue::notify_if_due() {
     if (options_.channel->send(options_.user_handle)) ++events_;
 }
 
-bool completion_queue::resize(std::uint64_t buffer, std::uint32_t entries) {
+bool completion_queue::resize(queue_memory buffer, std::uint32_t entries) {
     std::uint32_t consumed = 0;
-    if (!read_word(options_.doorbell_record, consumed)) return false;
+    if (!read_word(options_.doorbell_record, 0, consumed)) return false;
     const std::uint32_t unread = (produced_ - consumed) & index_mask;
     if (unread >= entries || unread >= options_.entries) return false;
     if (!write(completion{}, MLX5_CQE_RESIZE_CQ, 0)) return false;
     produced_ = (produced_ + 1) & index_mask;
-    options_.buffer = buffer;
+    options_.buffer = std::move(buffer);
     options_.entries = entries;
     return true;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "dma/queue_memory.hpp"
 #include "model/event_pipe.hpp"
 #include "wqe/completion.hpp"
 
@@ -11,12 +12,12 @@ namespace accel::softnic {
 
 /// What the driver says when it creates a CQ. Addresses are the program's.
 struct completion_queue_options {
-    std::uint64_t buffer = 0;
-    std::uint64_t doorbell_record = 0;  ///< two big-endian words: consumer index, arm
-    std::uint32_t entries = 0;          ///< power of two
-    std::uint32_t entry_bytes = 64;     ///< 64 or 128
-    bool collapsed = false;             ///< all elements go to the first place
-    bool ignore_overrun = false;        ///< elements that nobody has read are overwritten
+    queue_memory buffer;
+    queue_memory doorbell_record;    ///< two big-endian words: consumer index, arm
+    std::uint32_t entries = 0;       ///< power of two
+    std::uint32_t entry_bytes = 64;  ///< 64 or 128
+    bool collapsed = false;          ///< all elements go to the first place
+    bool ignore_overrun = false;     ///< elements that nobody has read are overwritten
     std::uint64_t user_handle = 0;
     std::shared_ptr<event_pipe> channel;       ///< may be null
     std::shared_ptr<event_pipe> asynchronous;  ///< where CQ errors go
@@ -46,7 +47,7 @@ class completion_queue {
     void on_arm_doorbell();
     /// Marks the end of the old buffer with a RESIZE CQE, and goes on in the new one. False if the unread
     /// completions do not fit.
-    [[nodiscard]] bool resize(std::uint64_t buffer, std::uint32_t entries);
+    [[nodiscard]] bool resize(queue_memory buffer, std::uint32_t entries);
 
     /// For DESTROY_CQ: events that the program has read (or will have to acknowledge).
     [[nodiscard]] unsigned completion_events_reported();

@@ -22,9 +22,9 @@ struct queue_pair_options {
     std::uint32_t pd = 0;
     std::uint32_t user_index = 0;
     std::uint64_t user_handle = 0;
-    std::uint64_t send_buffer = 0;
-    std::uint32_t send_blocks = 0;      ///< WQEBBs, power of two, or 0
-    std::uint64_t doorbell_record = 0;  ///< two big-endian words: receive, send
+    queue_memory send_buffer;
+    std::uint32_t send_blocks = 0;  ///< WQEBBs, power of two, or 0
+    queue_memory doorbell_record;   ///< two big-endian words: receive, send
     receive_queue_options receives;
     bool signal_all = false;
     std::uint32_t uar_page = 0;

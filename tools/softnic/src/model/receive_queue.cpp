@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/receive_queue.hpp"
 
-#include "dma/guarded.hpp"
 #include "wqe/bytes.hpp"
 
 #include <array>
@@ -20,15 +19,15 @@ using wqe_buffer = std::array<std::byte, max_receive_wqe_bytes>;
 take_status count_posted(const receive_queue_options& queue, std::uint16_t consumed, std::uint16_t& left) {
     if (queue.entries == 0) return take_status::empty;
     std::uint32_t produced = 0;
-    if (!guarded::load32(guarded::pointer(queue.doorbell_record), produced)) return take_status::unreachable;
+    if (!queue.doorbell_record.load32(0, produced)) return take_status::unreachable;
     left = static_cast<std::uint16_t>(be32toh(produced) - consumed);
     if (left == 0) return take_status::empty;
     return left > queue.entries ? take_status::overflow : take_status::taken;
 }
 
 bool fetch(const receive_queue_options& queue, std::uint32_t index, std::span<std::byte> out) {
-    const std::uint64_t slot = queue.buffer + (std::uint64_t{index & (queue.entries - 1)} << queue.stride_shift);
-    return guarded::copy(out.data(), guarded::pointer(slot), out.size());
+    const std::uint64_t slot = std::uint64_t{index & (queue.entries - 1)} << queue.stride_shift;
+    return queue.buffer.read(slot, out.data(), out.size());
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "dma/queue_memory.hpp"
 #include "model/event_pipe.hpp"
 #include "wqe/send_request.hpp"
 
@@ -20,16 +21,16 @@ enum class take_status : std::uint8_t { taken, empty, unreachable, overflow };
 
 /// Where receive WQEs come from: a queue pair's own ring, or an SRQ. Addresses are the program's.
 struct receive_queue_options {
-    std::uint64_t buffer = 0;
-    std::uint64_t doorbell_record = 0;  ///< one big-endian word that counts posted WQEs
-    std::uint32_t entries = 0;          ///< power of two, or 0 for none
-    std::uint32_t stride_shift = 0;     ///< log2 of bytes a WQE
+    queue_memory buffer;
+    queue_memory doorbell_record;    ///< one big-endian word that counts posted WQEs
+    std::uint32_t entries = 0;       ///< power of two, or 0 for none
+    std::uint32_t stride_shift = 0;  ///< log2 of bytes a WQE
 };
 
 /// The receive ring of one queue pair.
 class receive_ring {
   public:
-    explicit receive_ring(receive_queue_options options) : options_(options) {}
+    explicit receive_ring(receive_queue_options options) : options_(std::move(options)) {}
 
     [[nodiscard]] const receive_queue_options& options() const { return options_; }
     /// Reads the doorbell record; there is no doorbell for receives.
@@ -52,7 +53,8 @@ class shared_receive_queue {
         std::shared_ptr<event_pipe> asynchronous;
     };
 
-    shared_receive_queue(identity who, receive_queue_options options) : identity_(std::move(who)), options_(options) {}
+    shared_receive_queue(identity who, receive_queue_options options)
+        : identity_(std::move(who)), options_(std::move(options)) {}
 
     [[nodiscard]] const identity& who() const { return identity_; }
     [[nodiscard]] const receive_queue_options& options() const { return options_; }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/completions.hpp"
 
-#include "dma/guarded.hpp"
 #include "transport/memory.hpp"
 #include "wqe/bytes.hpp"
 
@@ -82,9 +81,7 @@ void flush_unfetched(hca& nic, queue_pair& qp) {
     while (left > 0) {
         std::array<std::byte, 16> control{};
         const std::uint32_t slot = requester.consumed & (qp.options.send_blocks - 1);
-        const auto* address =
-            reinterpret_cast<const void*>(qp.options.send_buffer + std::uint64_t{slot} * wqe_block_bytes);
-        if (!guarded::copy(control.data(), address, control.size())) break;
+        if (!qp.options.send_buffer.read(std::uint64_t{slot} * wqe_block_bytes, control.data(), control.size())) break;
         const std::size_t size = std::max<std::size_t>(send_wqe_bytes(control), 1);
         const auto blocks = static_cast<std::uint32_t>((size + wqe_block_bytes - 1) / wqe_block_bytes);
         const auto opcode = static_cast<std::uint8_t>(be32toh(load_as<mlx5_wqe_ctrl_seg>(control).opmod_idx_opcode));

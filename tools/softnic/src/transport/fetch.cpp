@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Requester: from the doorbell to a decoded WQE.
-#include "dma/guarded.hpp"
 #include "transport/completions.hpp"
 #include "transport/psn.hpp"
 #include "transport/requester.hpp"
@@ -23,9 +22,8 @@ using wqe_buffer = std::array<std::byte, 1024>;
 std::span<const std::byte> read_wqe(const queue_pair& qp, std::uint16_t index, wqe_buffer& buffer) {
     const auto read_block = [&](std::uint32_t block) {
         const std::uint32_t slot = (index + block) & (qp.options.send_blocks - 1);
-        const auto* address =
-            reinterpret_cast<const void*>(qp.options.send_buffer + std::uint64_t{slot} * wqe_block_bytes);
-        return guarded::copy(buffer.data() + block * wqe_block_bytes, address, wqe_block_bytes);
+        return qp.options.send_buffer.read(std::uint64_t{slot} * wqe_block_bytes,
+                                           buffer.data() + block * wqe_block_bytes, wqe_block_bytes);
     };
     if (!read_block(0)) return {};
     const std::size_t size = send_wqe_bytes(std::span(buffer).first<16>());
@@ -115,9 +113,8 @@ std::uint32_t count_packets(const send_request& request, std::uint32_t mtu) {
 void on_doorbell(hca& nic, queue_pair& qp) {
     if (qp.options.send_blocks == 0 || (!qp.sends_packets() && qp.state != qp_state::error)) return;
     std::uint32_t record = 0;
-    const auto* address = reinterpret_cast<const void*>(qp.options.doorbell_record + MLX5_SND_DBR * sizeof record);
     auto& requester = qp.requester;
-    if (!guarded::load32(address, record)) {
+    if (!qp.options.doorbell_record.load32(MLX5_SND_DBR * sizeof record, record)) {
         if (qp.state != qp_state::error) completions::fail_queue_pair(nic, qp, IBV_EVENT_QP_FATAL);
         return;
     }

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <accel_transport/device/host_device.hpp>
+#include <accel_transport/status.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+/// Tensors in a payload: a table at its head says of which types and shapes they are, and where they lie
+/// (docs/tensors.md). Either end writes it with `describe`, the other one reads it with `tensors`. Both work on
+/// the bytes alone, so over every transport, for lent memory, and in kernels, which use the functions with
+/// pointers. Whoever calls must be able to reach the bytes: for a payload on a GPU that is a kernel.
+namespace accel {
+
+/// The kind of a number, with DLPack's values. More may come; sizes follow from `bits` and `lanes`.
+enum class type_code : std::uint8_t {
+    signed_integer = 0,
+    unsigned_integer = 1,
+    floating = 2,
+    opaque_handle = 3,  ///< never in a payload
+    bfloat = 4,
+    complex = 5,
+    boolean = 6,
+    float8_e3m4 = 7,
+    float8_e4m3 = 8,
+    float8_e4m3b11fnuz = 9,
+    float8_e4m3fn = 10,
+    float8_e4m3fnuz = 11,
+    float8_e5m2 = 12,
+    float8_e5m2fnuz = 13,
+    float8_e8m0fnu = 14,
+    float6_e2m3fn = 15,
+    float6_e3m2fn = 16,
+    float4_e2m1fn = 17,
+};
+
+/// The type of an element. The same layout as DLPack's `DLDataType`.
+struct data_type {
+    type_code code = type_code::floating;
+    std::uint8_t bits = 32;   ///< of one lane
+    std::uint16_t lanes = 1;  ///< more than one: a vector
+    ACCEL_HOST_DEVICE friend constexpr bool operator==(const data_type& a, const data_type& b) noexcept {
+        return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
+    }
+};
+
+inline constexpr std::uint32_t max_tensor_rank = 8;
+inline constexpr std::uint32_t max_tensors = 64;  ///< of one payload
+
+/// One tensor: row-major, without gaps; elements of less than 8 bits are packed. As it lies in the table.
+struct tensor {
+    data_type type;
+    std::uint32_t rank = 0;                     ///< how many of `shape` count; 0: one element
+    std::uint64_t offset = 0;                   ///< of its first byte in the payload
+    std::uint32_t shape[max_tensor_rank] = {};  ///< those that do not count are 0
+};
+static_assert(sizeof(tensor) == 48 && std::is_trivially_copyable_v<tensor>);
+
+namespace detail {
+
+/// Precedes the table.
+struct tensor_table_head {
+    static constexpr std::uint32_t own_magic = 0x534e5441;  ///< "ATNS"
+    std::uint32_t magic = own_magic;
+    std::uint16_t format = 1;
+    std::uint16_t count = 0;
+    std::uint64_t reserved = 0;
+};
+static_assert(sizeof(tensor_table_head) == 16 && std::is_trivially_copyable_v<tensor_table_head>);
+
+/// No payload has so many bits. Products stay below it, so nothing overflows.
+inline constexpr std::uint64_t bit_limit = std::uint64_t{1} << 60;
+
+/// The bits of all elements; `bit_limit` if they are as many or more.
+[[nodiscard]] ACCEL_HOST_DEVICE constexpr std::uint64_t bits_of(const tensor& one) noexcept {
+    std::uint64_t bits = std::uint64_t{one.type.bits} * one.type.lanes;
+    bool empty = false;
+    for (std::uint32_t i = 0; i < one.rank && i < max_tensor_rank; ++i) {
+        empty = empty || one.shape[i] == 0;
+        const bool fits = one.shape[i] == 0 || bits < bit_limit / one.shape[i];
+        bits = fits ? bits * one.shape[i] : bit_limit;
+    }
+    return empty ? 0 : bits;
+}
+
+/// What its first byte is a multiple of, at most 8: payloads are no better aligned.
+[[nodiscard]] ACCEL_HOST_DEVICE constexpr std::uint64_t alignment_of(const data_type& type) noexcept {
+    const std::uint64_t bytes = (std::uint64_t{type.bits} + 7) / 8;
+    const std::uint64_t aligned = bytes > 8 ? 8 : bytes;
+    return (bytes & (bytes - 1)) == 0 ? aligned : 1;
+}
+
+/// Type and shape are such as a payload can have.
+[[nodiscard]] ACCEL_HOST_DEVICE constexpr bool is_sane(const tensor& one) noexcept {
+    if (one.type.bits == 0 || one.type.lanes == 0 || one.type.code == type_code::opaque_handle) return false;
+    if (one.rank > max_tensor_rank) return false;
+    for (std::uint32_t i = one.rank; i < max_tensor_rank; ++i)
+        if (one.shape[i] != 0) return false;
+    return bits_of(one) < bit_limit;
+}
+
+[[nodiscard]] ACCEL_HOST_DEVICE constexpr std::uint64_t table_bytes(std::uint64_t count) noexcept {
+    return sizeof(tensor_table_head) + count * sizeof(tensor);
+}
+
+}  // namespace detail
+
+/// The bytes of its elements. Only of a tensor that `tensors` has read, or `describe` would take.
+[[nodiscard]] ACCEL_HOST_DEVICE constexpr std::uint64_t size_bytes(const tensor& one) noexcept {
+    return (detail::bits_of(one) + 7) / 8;
+}
+
+/// True: it lies wholly in a payload of so many bytes, behind a table of `count` tensors, and is aligned.
+[[nodiscard]] ACCEL_HOST_DEVICE constexpr bool lies_within(const tensor& one, std::uint64_t payload_bytes,
+                                                           std::uint32_t count) noexcept {
+    if (!detail::is_sane(one) || one.offset % detail::alignment_of(one.type) != 0) return false;
+    if (one.offset < detail::table_bytes(count) || one.offset > payload_bytes) return false;
+    return size_bytes(one) <= payload_bytes - one.offset;
+}
+
+/// Sets the offsets of `count` tensors: behind the table, one behind the other, each at a multiple of 64. Returns
+/// the length of the payload; 0: one of them is no tensor, or there are none or too many.
+[[nodiscard]] ACCEL_HOST_DEVICE constexpr std::uint64_t place_tensors(tensor* list, std::uint32_t count) noexcept {
+    if (count == 0 || count > max_tensors) return 0;
+    std::uint64_t end = detail::table_bytes(count);
+    for (std::uint32_t i = 0; i < count; ++i) {
+        if (!detail::is_sane(list[i])) return 0;
+        list[i].offset = (end + 63) / 64 * 64;
+        end = list[i].offset + size_bytes(list[i]);
+    }
+    return end;
+}
+
+/// Writes the table of `count` tensors at the head of a payload, and nothing else of it. `invalid_argument`: one
+/// of them does not lie in the payload behind the table, is not aligned or no tensor; or there are none or too
+/// many. Then nothing is written.
+[[nodiscard]] ACCEL_HOST_DEVICE inline status describe(std::byte* payload, std::uint64_t payload_bytes,
+                                                       const tensor* list, std::uint32_t count) noexcept {
+    if (count == 0 || count > max_tensors) return status::invalid_argument;
+    for (std::uint32_t i = 0; i < count; ++i)
+        if (!lies_within(list[i], payload_bytes, count)) return status::invalid_argument;
+    detail::tensor_table_head head;
+    head.count = static_cast<std::uint16_t>(count);
+    __builtin_memcpy(payload, &head, sizeof head);
+    __builtin_memcpy(payload + sizeof head, list, count * sizeof(tensor));
+    return status::ok;
+}
+
+/// Reads the table at the head of a payload into `out`, with room for so many, and says how many there are. All
+/// of `out` lie within the payload. Each byte is read once, because a peer may change them meanwhile.
+/// `protocol_error`: there is no table, or it is not what `describe` writes; `message_too_large`: it has more
+/// tensors than `room`.
+[[nodiscard]] ACCEL_HOST_DEVICE inline status tensors(const std::byte* payload, std::uint64_t payload_bytes,
+                                                      tensor* out, std::uint32_t room, std::uint32_t& count) noexcept {
+    count = 0;
+    detail::tensor_table_head head;
+    if (payload_bytes < sizeof head) return status::protocol_error;
+    __builtin_memcpy(&head, payload, sizeof head);
+    const bool ours = head.magic == detail::tensor_table_head::own_magic && head.format == 1 && head.reserved == 0;
+    if (!ours || head.count == 0 || head.count > max_tensors) return status::protocol_error;
+    if (payload_bytes < detail::table_bytes(head.count)) return status::protocol_error;
+    if (head.count > room) {
+        count = head.count;
+        return status::message_too_large;
+    }
+    for (std::uint32_t i = 0; i < head.count; ++i) {
+        __builtin_memcpy(out + i, payload + detail::table_bytes(i), sizeof(tensor));
+        if (!lies_within(out[i], payload_bytes, head.count)) return status::protocol_error;
+    }
+    count = head.count;
+    return status::ok;
+}
+
+// The same for the host.
+
+[[nodiscard]] inline std::uint64_t place_tensors(std::span<tensor> list) noexcept {
+    return list.size() > max_tensors ? 0 : place_tensors(list.data(), static_cast<std::uint32_t>(list.size()));
+}
+
+[[nodiscard]] inline status describe(std::span<std::byte> payload, std::span<const tensor> list) noexcept {
+    if (list.size() > max_tensors) return status::invalid_argument;
+    return describe(payload.data(), payload.size(), list.data(), static_cast<std::uint32_t>(list.size()));
+}
+
+[[nodiscard]] inline status tensors(std::span<const std::byte> payload, std::span<tensor> out,
+                                    std::size_t& count) noexcept {
+    const std::size_t room = out.size() < max_tensors ? out.size() : max_tensors;
+    std::uint32_t found = 0;
+    const status read = tensors(payload.data(), payload.size(), out.data(), static_cast<std::uint32_t>(room), found);
+    count = found;
+    return read;
+}
+
+/// The elements of a tensor that `tensors` has read from this payload, or `describe` has written.
+[[nodiscard]] inline std::span<const std::byte> bytes_of(const tensor& one,
+                                                         std::span<const std::byte> payload) noexcept {
+    return payload.subspan(one.offset, size_bytes(one));
+}
+[[nodiscard]] inline std::span<std::byte> bytes_of(const tensor& one, std::span<std::byte> payload) noexcept {
+    return payload.subspan(one.offset, size_bytes(one));
+}
+
+}  // namespace accel
