@@ -16,7 +16,7 @@ struct umem {
     std::uint64_t address = 0;  ///< of its engine: the program's, or an offset into a dma-buf
     std::uint64_t length = 0;
     std::uint32_t access = 0;  ///< bits of ibv_access_flags
-    std::shared_ptr<dma_engine> engine;
+    std::shared_ptr<dma_engine> engine = host_dma();
 
     [[nodiscard]] bool contains(std::uint64_t offset, std::uint64_t size_bytes) const {
         return offset <= length && size_bytes <= length - offset;

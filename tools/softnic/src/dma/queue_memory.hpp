@@ -21,8 +21,6 @@ class queue_memory {
     queue_memory(std::uint64_t address, std::shared_ptr<dma_engine> engine)
         : address_(address), engine_(engine == host_dma() ? nullptr : std::move(engine)) {}
 
-    [[nodiscard]] queue_memory operator+(std::uint64_t offset) const { return {address_ + offset, engine_}; }
-
     [[nodiscard]] bool read(std::uint64_t offset, void* to, std::size_t size_bytes) const {
         if (engine_ != nullptr) return engine_->read(to, address_ + offset, size_bytes);
         return guarded::copy(to, guarded::pointer(address_ + offset), size_bytes);
