@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/clock.hpp"
+#include "core/net/unique_fd.hpp"
 
 #include <accel_transport/options.hpp>
 
@@ -32,20 +33,14 @@ inline void clear_event(int fd) noexcept {
 /// A descriptor that another thread makes readable.
 class wake_signal {
   public:
-    wake_signal() noexcept : fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
-    wake_signal(const wake_signal&) = delete;
-    wake_signal& operator=(const wake_signal&) = delete;
-    ~wake_signal() {
-        if (fd_ >= 0) ::close(fd_);
-    }
-    void set() noexcept { signal_event(fd_); }
-    void clear() noexcept { clear_event(fd_); }
-    [[nodiscard]] int fd() const noexcept { return fd_; }
+    void set() noexcept { signal_event(fd_.get()); }
+    void clear() noexcept { clear_event(fd_.get()); }
+    [[nodiscard]] int fd() const noexcept { return fd_.get(); }
     /// False: there was no descriptor left.
-    [[nodiscard]] bool open() const noexcept { return fd_ >= 0; }
+    [[nodiscard]] bool open() const noexcept { return fd_.open(); }
 
   private:
-    int fd_;
+    unique_fd fd_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
 };
 
 /// Sleeps until one of `fds` is ready or `deadline` has passed; may return early.

@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdio>
+#include <cstdlib>
+
 namespace accel::core {
 
 /// Ends the process with a sentence: the program used an object after it was moved from.
-[[noreturn]] void end_moved_from(const char* type) noexcept;
+[[noreturn, gnu::cold, gnu::noinline]] inline void end_moved_from(const char* type) noexcept {
+    std::fprintf(stderr, "accel: a %s was used after it had been moved from\n", type);
+    std::abort();
+}
 
 /// What stands behind a public object of this type; an object that was moved from has nothing behind it.
 template <class Pointer>

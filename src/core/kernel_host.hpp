@@ -3,11 +3,15 @@
 
 #include "core/poller.hpp"
 
+#include <accel_transport/device/detail/layout_version.hpp>
 #include <accel_transport/options.hpp>
 
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
+
+#include <fmt/format.h>
 
 namespace accel::device {
 struct channel_ref;
@@ -75,5 +79,13 @@ class kernel_backend {
     [[nodiscard]] virtual result<std::unique_ptr<kernel_client>> open_client(const poller_options& options,
                                                                              const kernel_options& kernels) = 0;
 };
+
+/// Refuses code that was compiled against another version of the device headers. `who` begins the sentence.
+[[nodiscard]] inline error other_version(std::string_view who, std::uint32_t version) {
+    return {status::unsupported, 0,
+            fmt::format("gpu: {} was compiled with version {} of the headers in accel_transport/device, and this "
+                        "library with version {}; compile both with the same",
+                        who, version, device::detail::layout_version)};
+}
 
 }  // namespace accel::core

@@ -43,6 +43,24 @@ struct link_event {
     std::span<std::byte> response_room;  ///< server: where the response is written; empty: the send slot
 };
 
+// Events that carry no message, as links of every backend make them.
+
+[[nodiscard]] inline link_event buffer_released_event(void* owner, std::uint32_t slot) noexcept {
+    link_event event;
+    event.kind = event_kind::buffer_released;
+    event.owner = owner;
+    event.header.slot = slot;
+    return event;
+}
+
+[[nodiscard]] inline link_event lost_event(void* owner, status why) noexcept {
+    link_event event;
+    event.kind = event_kind::lost;
+    event.reason = why;
+    event.owner = owner;
+    return event;
+}
+
 /// The state of a client's memory that a handler works in.
 enum class recall : std::uint8_t {
     none,

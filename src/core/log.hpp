@@ -36,10 +36,6 @@ class logger {
         if (enabled(level)) write(level, text, fmt::make_format_args(values...));
     }
 
-    /// For lines that a peer can cause: ten a second of the same text for one `peer` (core/log_limiter.hpp).
-    /// `peer` is its name without what it can change at will, such as a port. Use it in the same expression.
-    [[nodiscard]] constexpr logger limited(std::string_view peer = {}) const noexcept { return logger{true, peer}; }
-
     static void set_level(log_level lowest) noexcept { threshold.store(lowest, std::memory_order_relaxed); }
     [[nodiscard]] static bool enabled(log_level level) noexcept {
         return level >= threshold.load(std::memory_order_relaxed);
@@ -47,6 +43,7 @@ class logger {
 
   private:
     friend constexpr logger log() noexcept;
+    friend constexpr logger limited_log(std::string_view) noexcept;
     constexpr logger(bool limited, std::string_view peer) noexcept : limited_(limited), peer_(peer) {}
     void write(log_level level, fmt::string_view text, fmt::format_args values) const noexcept;
 
@@ -58,6 +55,11 @@ class logger {
 /// The library's logger.
 [[nodiscard]] constexpr logger log() noexcept {
     return {false, {}};
+}
+/// The same for lines that a peer can cause: ten a second of the same text for one `peer` (core/log_limiter.hpp).
+/// `peer` is its name without what it can change at will, such as a port. Use the result in the same expression.
+[[nodiscard]] constexpr logger limited_log(std::string_view peer = {}) noexcept {
+    return {true, peer};
 }
 
 }  // namespace accel::core

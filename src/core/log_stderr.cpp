@@ -2,6 +2,7 @@
 #include "core/log_stderr.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <climits>
 #include <cstddef>
@@ -15,21 +16,9 @@
 namespace accel::core {
 namespace {
 
-spdlog::level::level_enum spdlog_level(log_level level) noexcept {
-    switch (level) {
-        case log_level::debug:
-            return spdlog::level::debug;
-        case log_level::info:
-            return spdlog::level::info;
-        case log_level::warning:
-            return spdlog::level::warn;
-        case log_level::error:
-            return spdlog::level::err;
-        case log_level::off:
-            return spdlog::level::off;
-    }
-    return spdlog::level::warn;
-}
+/// By `log_level`.
+constexpr std::array spdlog_levels{spdlog::level::debug, spdlog::level::info, spdlog::level::warn, spdlog::level::err,
+                                   spdlog::level::off};
 
 }  // namespace
 
@@ -43,7 +32,7 @@ log_stderr::~log_stderr() = default;
 
 std::string_view log_stderr::format(std::chrono::system_clock::time_point at, log_level level, std::string_view text) {
     const spdlog::details::log_msg message{
-        at, spdlog::source_loc{}, "accel", spdlog_level(level), {text.data(), text.size()}};
+        at, spdlog::source_loc{}, "accel", spdlog_levels[static_cast<std::size_t>(level)], {text.data(), text.size()}};
     pattern_->line.clear();
     pattern_->formatter.format(message, pattern_->line);
     return {pattern_->line.data(), pattern_->line.size()};

@@ -2,6 +2,8 @@
 #include "core/log_writer.hpp"
 
 #include "core/event_signal.hpp"
+#include "core/log.hpp"
+#include "core/log_limiter.hpp"
 #include "core/log_sink.hpp"
 #include "core/thread.hpp"
 
@@ -22,6 +24,7 @@ namespace {
 constinit std::atomic<log_writer*> current{nullptr};
 constinit std::atomic<log_writer*> parents{nullptr};  ///< in a child of `fork`
 constinit thread_local bool on_log_thread = false;
+constinit log_limiter limits;
 
 /// How long a flush waits for a log's thread that gets no processor.
 constexpr nanoseconds starved_patience = std::chrono::seconds{2};
@@ -245,6 +248,18 @@ void log_registration::end() noexcept {
 bool flush_log(nanoseconds within) noexcept {
     log_writer* const writer = log_writer::find();
     return writer == nullptr || writer->flush(within);
+}
+
+void logger::write(log_level level, fmt::string_view text, fmt::format_args values) const noexcept {
+    std::uint64_t unsaid = 0;
+    if (limited_) {
+        const auto allowed = limits.allow(text.data(), peer_, now());
+        if (!allowed) return;
+        unsaid = *allowed;
+    }
+    log_writer* const writer = log_writer::get();
+    const bool written = writer != nullptr && writer->write(level, text, values, unsaid);
+    if (!written && unsaid > 0) limits.keep_back(text.data(), unsaid);
 }
 
 }  // namespace accel::core

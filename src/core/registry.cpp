@@ -1,17 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/registry.hpp"
 
-#include "backends/gpu/backend.hpp"
-#include "backends/local/backend.hpp"
-#include "backends/rdma/backend.hpp"
-#include "backends/tcp/backend.hpp"
-#include "backends/zmq/backend.hpp"
-#include "core/left_out_backend.hpp"
+#include <fmt/format.h>
 
 namespace accel::core {
 namespace {
 
 using backends = std::vector<std::unique_ptr<backend>>;
+
+/// Stands for a scheme that this build was configured without: it is never usable, and says why.
+class left_out_backend final : public backend {
+  public:
+    left_out_backend(std::string_view scheme, std::string_view option) : scheme_(scheme), option_(option) {}
+    [[nodiscard]] std::string_view scheme() const noexcept override { return scheme_; }
+    [[nodiscard]] probe_result probe() override { return {false, reason()}; }
+    [[nodiscard]] result<std::unique_ptr<poller>> open_poller(const poller_options&) override {
+        return error{status::unsupported, 0, reason()};
+    }
+
+  private:
+    [[nodiscard]] std::string reason() const {
+        return fmt::format("left out of this build; configure it with -D{}=ON", option_);
+    }
+
+    std::string_view scheme_;
+    std::string_view option_;
+};
 
 void add_verbs_backends([[maybe_unused]] context_state& context, backends& all) {
 #if ACCEL_VERBS
@@ -19,15 +33,16 @@ void add_verbs_backends([[maybe_unused]] context_state& context, backends& all) 
     all.push_back(rdma::make_backend(context, {.name = "rdma", .fills_gpus = false}));
     all.push_back(gpu::make_backend(context, rdma::make_backend(context, {.name = "gpu", .fills_gpus = false})));
 #else
-    for (const char* scheme : {"gdr", "rdma", "gpu"}) all.push_back(make_left_out_backend(scheme, "ACCEL_VERBS"));
+    for (const char* scheme : {"gdr", "rdma", "gpu"})
+        all.push_back(std::make_unique<left_out_backend>(scheme, "ACCEL_VERBS"));
 #endif
 }
 
-std::unique_ptr<backend> zmq_backend([[maybe_unused]] context_state& context) {
+std::unique_ptr<backend> zmq_backend() {
 #if ACCEL_ZMQ
-    return zmq::make_backend(context);
+    return zmq::make_backend();
 #else
-    return make_left_out_backend("zmq", "ACCEL_ZMQ");
+    return std::make_unique<left_out_backend>("zmq", "ACCEL_ZMQ");
 #endif
 }
 
@@ -35,10 +50,10 @@ std::unique_ptr<backend> zmq_backend([[maybe_unused]] context_state& context) {
 
 std::vector<std::unique_ptr<backend>> make_backends(context_state& context) {
     backends all;
-    all.push_back(local::make_backend(context));
+    all.push_back(local::make_backend());
     add_verbs_backends(context, all);
-    all.push_back(tcp::make_backend(context));
-    all.push_back(zmq_backend(context));
+    all.push_back(tcp::make_backend());
+    all.push_back(zmq_backend());
     return all;
 }
 

@@ -29,6 +29,14 @@ error too_old(const char* call) {
     return {status::unsupported, 0, fmt::format("the CUDA driver has no {}; a newer driver does", call)};
 }
 
+/// The calling thread's; null if it has none, or where the driver has not been used.
+CUctx_st* current_context() noexcept {
+    static auto* const call = entry_point<decltype(::cuCtxGetCurrent)>("cuCtxGetCurrent");
+    CUcontext current = nullptr;
+    if (call == nullptr || call(&current) != CUDA_SUCCESS) return nullptr;
+    return current;
+}
+
 }  // namespace
 
 bool driver_loaded() noexcept {
@@ -38,16 +46,12 @@ bool driver_loaded() noexcept {
     return true;
 }
 
-CUctx_st* current_context() noexcept {
-    static auto* const call = entry_point<decltype(::cuCtxGetCurrent)>("cuCtxGetCurrent");
-    CUcontext current = nullptr;
-    if (call == nullptr || call(&current) != CUDA_SUCCESS) return nullptr;
-    return current;
-}
+// `cudaGetDevice` does not tell device 0 from none, and setting it would make a context there.
+current_device::current_device(int ordinal) noexcept : before_(current_context()), code_(cudaSetDevice(ordinal)) {}
 
-void set_current_context(CUctx_st* context) noexcept {
+current_device::~current_device() {
     static auto* const call = entry_point<decltype(::cuCtxSetCurrent)>("cuCtxSetCurrent");
-    if (call != nullptr) (void)call(context);
+    if (call != nullptr) (void)call(before_);
 }
 
 result<allocation> find_allocation(std::uintptr_t address) {

@@ -14,9 +14,22 @@ namespace accel::cuda {
 /// Whether this process has loaded the driver; no pointer can be a GPU's before that.
 [[nodiscard]] bool driver_loaded() noexcept;
 
-/// The calling thread's; null if it has none, or where the driver has not been used.
-[[nodiscard]] CUctx_st* current_context() noexcept;
-void set_current_context(CUctx_st* context) noexcept;
+/// Makes a device the calling thread's current one, and on destruction whatever was current before: the thread may be
+/// the application's.
+class current_device {
+  public:
+    explicit current_device(int ordinal) noexcept;
+    ~current_device();
+    current_device(const current_device&) = delete;
+    current_device& operator=(const current_device&) = delete;
+
+    /// Of `cudaSetDevice`; 0 is success.
+    [[nodiscard]] int code() const noexcept { return code_; }
+
+  private:
+    CUctx_st* before_ = nullptr;  ///< none, where the thread has not used a device yet
+    int code_;
+};
 
 struct allocation {
     std::uintptr_t base = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/recorded_graph.hpp"
 
-#include "cuda/current_device.hpp"
+#include "cuda/driver.hpp"
 #include "cuda/failure.hpp"
 #include "cuda/graph_kernels.hpp"
 

@@ -63,18 +63,18 @@ void async_events::dispatch(const ibv_async_event& event) noexcept {
         case IBV_EVENT_QP_ACCESS_ERR:
             return tell(event.element.qp->qp_context);
         case IBV_EVENT_CQ_ERR:
-            core::log().limited(device).error("{}: a completion queue has failed", device);
+            core::limited_log(device).error("{}: a completion queue has failed", device);
             return tell(event.element.cq->cq_context);
         case IBV_EVENT_DEVICE_FATAL: {
-            core::log().limited(device).error("{}: the device has failed", device);
+            core::limited_log(device).error("{}: the device has failed", device);
             const std::lock_guard lock(mutex_);
             for (async_listener* each : subscribers_) each->on_async_event(event.event_type);
             return;
         }
         case IBV_EVENT_PORT_ERR:
-            return core::log().limited(device).warn("{}: port {} is down", device, event.element.port_num);
+            return core::limited_log(device).warn("{}: port {} is down", device, event.element.port_num);
         case IBV_EVENT_PORT_ACTIVE:
-            return core::log().limited(device).info("{}: port {} is up", device, event.element.port_num);
+            return core::limited_log(device).info("{}: port {} is up", device, event.element.port_num);
         default:
             return;
     }

@@ -16,10 +16,9 @@ class async_listener {
     virtual void on_async_event(ibv_event_type type) noexcept = 0;
 };
 
-/// Hears the asynchronous events of one device on a thread of its own, which sleeps. Events of a queue pair
-/// or completion queue go to the `async_listener` that its creator gave as its context (or null). libibverbs
-/// does not destroy an object before its events are acknowledged, so the listener has to outlive the object
-/// only.
+/// Hears the asynchronous events of one device on a thread of its own, which sleeps. Events of a queue pair or
+/// completion queue go to the `async_listener` that its creator gave as its context (or null). libibverbs does not
+/// destroy an object before its events are acknowledged, so the listener has to outlive the object only.
 class async_events {
   public:
     explicit async_events(ibv_context& context);

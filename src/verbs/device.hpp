@@ -29,8 +29,7 @@ class device {
     [[nodiscard]] const ibv_device_attr& limits() const noexcept { return limits_; }
     [[nodiscard]] async_events& events() noexcept { return *events_; }
     [[nodiscard]] std::string_view name() const noexcept { return ibv_get_device_name(context_->device); }
-    /// For people: "mlx5_0 port 1, RoCE at 10.1.2.3 (GID 3), MTU 4096"; says so where no hardware is behind
-    /// it.
+    /// For people: "mlx5_0 port 1, RoCE at 10.1.2.3 (GID 3), MTU 4096"; says so where no hardware is behind it.
     [[nodiscard]] std::string describe() const;
     /// "emulated by softnic" or the like for a device that is made of software; empty for others.
     [[nodiscard]] std::string_view emulation() const noexcept { return emulation_; }

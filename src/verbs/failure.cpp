@@ -70,9 +70,8 @@ error registration_failed(std::size_t size_bytes, int native) {
                 fmt::format("cannot register {} bytes with the device: {}", size_bytes, std::strerror(native))};
     }
     return {status::out_of_memory, native,
-            fmt::format("cannot register {} bytes with the device: the limit of locked memory is {}; raise it "
-                        "with 'ulimit -l unlimited' (systemd: LimitMEMLOCK=infinity, docker: --ulimit "
-                        "memlock=-1)",
+            fmt::format("cannot register {} bytes with the device: the limit of locked memory is {}; raise it with "
+                        "'ulimit -l unlimited' (systemd: LimitMEMLOCK=infinity, docker: --ulimit memlock=-1)",
                         size_bytes, locked_memory_limit())};
 }
 

@@ -119,8 +119,8 @@ result<void> proxy_engine::add(queue_pair& pair, const proxy_send_ring& ring) {
     if (shares_.contains(pair.number())) return misused("the queue pair has been added before");
     if (share > sends_left_) {
         return error{status::overloaded, 0,
-                     fmt::format("proxy: the completion queue has room for {} more work requests, not {}; raise "
-                                 "the engine's limit of sends",
+                     fmt::format("proxy: the completion queue has room for {} more work requests, not {}; raise the "
+                                 "engine's limit of sends",
                                  sends_left_, share)};
     }
     proxy::clear(ring.descriptors.data(), static_cast<std::uint32_t>(ring.descriptors.size()), ring.first);
@@ -230,8 +230,7 @@ void proxy_engine::run() noexcept {
     }
 }
 
-/// True: there was something to do before it began. What had completed before the queue was armed makes no
-/// event.
+/// True: there was something to do before it began. What had completed before the queue was armed makes no event.
 bool proxy_engine::nap(core::nanoseconds bound) noexcept {
     top_up();
     if (!armed_) {

@@ -53,10 +53,9 @@ struct proxy_send_ring {
 /// Posts for GPUs that cannot: takes descriptors out of send rings, posts them by libibverbs on any device,
 /// and tells of completions and arrivals through one ring, from which its queue pairs' room comes back too.
 ///
-/// One thread. It spins while there is something to do and for a while after; then it naps. What arrives
-/// wakes it, but no GPU can: what a kernel sends after a long silence waits up to `longest_nap`, and a silent
-/// engine costs as many wake-ups a second as fit in that. Nothing is taken from the device for which the ring
-/// has no room.
+/// One thread. It spins while there is something to do and for a while after; then it naps. What arrives wakes it, but
+/// no GPU can: what a kernel sends after a long silence waits up to `longest_nap`, and a silent engine costs as many
+/// wake-ups a second as fit in that. Nothing is taken from the device for which the ring has no room.
 class proxy_engine final : public async_listener {
   public:
     /// `on` is not driven directly: only then does libmlx5 drop what a queue pair that ends has left in the
@@ -76,10 +75,9 @@ class proxy_engine final : public async_listener {
     /// From now on what is put into `ring`, which is cleared, goes out by `pair`, which nobody else has
     /// posted to and which stays where it is until `remove`. Any thread.
     [[nodiscard]] result<void> add(queue_pair& pair, const proxy_send_ring& ring);
-    /// When it returns, nothing of the ring is posted or looked at any more, and completions that come for
-    /// the queue pair are dropped; what the completion ring holds already is its taker's
-    /// (`proxy::discard_completions`). Waits for one round at most. The queue pair ends before another is
-    /// added. Any thread.
+    /// When it returns, nothing of the ring is posted or looked at any more, and completions that come for the queue
+    /// pair are dropped; what the completion ring holds already is its taker's (`proxy::discard_completions`). Waits
+    /// for one round at most. The queue pair ends before another is added. Any thread.
     void remove(const queue_pair& pair) noexcept;
 
     /// Calls `progress` on a thread of its own until `stop`, which waits for one round at most.
@@ -93,8 +91,7 @@ class proxy_engine final : public async_listener {
     [[nodiscard]] bool has_failed() const noexcept { return lost_; }
 
     // Instead of `start`, for a thread that calls `progress` and sleeps.
-    /// Readable when something has completed, provided that `arm` said true and the `progress` after it did
-    /// nothing.
+    /// Readable when something has completed, provided that `arm` said true and the `progress` after it did nothing.
     [[nodiscard]] int event_fd() const noexcept { return completions_->event_fd(); }
     [[nodiscard]] bool arm() noexcept {
         top_up();

@@ -21,16 +21,14 @@
 #include <span>
 #include <vector>
 
-/// The queues of an RDMA device. Work requests are `mlx5::work_request`, completions `mlx5::completion`, and
-/// failures `mlx5::syndrome`, whichever way they take: an mlx5 device is driven directly, any other by
-/// libibverbs. The third way, the ring to the proxy (device/detail/proxy/queue.hpp), carries the same work
-/// requests and completions.
+/// The queues of an RDMA device. Work requests are `mlx5::work_request`, completions `mlx5::completion`, and failures
+/// `mlx5::syndrome`, whichever way they take: an mlx5 device is driven directly, any other by libibverbs. The third
+/// way, the ring to the proxy (device/detail/proxy/queue.hpp), carries the same work requests and completions.
 namespace accel::verbs {
 
-/// Room in a send queue, in work requests. Most are posted unsignalled. A completion also completes all
-/// requests before it (InfiniBand specification, section 10.8.5). One is signalled often enough that the
-/// queue never fills with unsignalled requests, and no more often: each completion costs its receiver a look,
-/// and wakes it if it sleeps.
+/// Room in a send queue, in work requests. Most are posted unsignalled. A completion also completes all requests before
+/// it (InfiniBand specification, section 10.8.5). One is signalled often enough that the queue never fills with
+/// unsignalled requests, and no more often: each completion costs its receiver a look, and wakes it if it sleeps.
 class send_queue_credits {
   public:
     /// `reserve` requests, but at most three quarters of the queue, find room without a completion that was
@@ -136,8 +134,7 @@ class receive_queue {
                                                                        std::uint32_t depth);
     [[nodiscard]] ibv_srq* get() const noexcept { return srq_.get(); }
     [[nodiscard]] std::uint32_t depth() const noexcept { return depth_; }
-    /// Where it lies and how far it has been posted, for others to go on; without a ring where libibverbs
-    /// posts.
+    /// Where it lies and how far it has been posted, for others to go on; without a ring where libibverbs posts.
     [[nodiscard]] const mlx5::shared_receive_queue_ref& located() const noexcept { return direct_; }
     [[nodiscard]] bool is_direct() const noexcept { return direct_.ring != nullptr; }
     /// Posts `count`, of which no more than `depth` are out; returns how many were accepted. Where libibverbs
@@ -269,9 +266,8 @@ struct queue_sizes {
     std::uint32_t inline_bytes = 0;  ///< a request may carry
 };
 
-/// A reliable connection (RC). Its peer may write where it has a key, and do nothing else. One thread at a
-/// time posts and takes completions. Destroying it ends all access to memory, by either end, before the
-/// destructor returns.
+/// A reliable connection (RC). Its peer may write where it has a key, and do nothing else. One thread at a time posts
+/// and takes completions. Destroying it ends all access to memory, by either end, before the destructor returns.
 class queue_pair {
   public:
     /// Of a work request.
@@ -305,13 +301,11 @@ class queue_pair {
     /// (`credits`). Any failure means that the queue pair is of no more use. No allocation, lock or system
     /// call but what the device's driver makes.
     [[nodiscard]] status post_message(const mlx5::work_request& request) noexcept;
-    /// The same for any requests of at most `max_ranges` each, with one doorbell. Returns how many were
-    /// accepted.
+    /// The same for any requests of at most `max_ranges` each, with one doorbell. Returns how many were accepted.
     [[nodiscard]] std::uint32_t post(std::span<const mlx5::work_request> requests) noexcept {
         return is_direct() ? post_directly(requests) : post_by_verbs(requests);
     }
-    /// The send has completed, and with it all before it. False: none of this queue pair's has that
-    /// completion.
+    /// The send has completed, and with it all before it. False: none of this queue pair's has that completion.
     [[nodiscard]] bool take_sent(const mlx5::completion& completion) noexcept;
     /// False: an earlier queue pair of the same number has left the completion of a send behind.
     [[nodiscard]] bool has_sent(const mlx5::completion& completion) const noexcept {

@@ -3,7 +3,6 @@
 // calls that are begun, submitted, cancelled, polled and released.
 #include "core/client/channel_core.hpp"
 #include "core/context_state.hpp"
-#include "core/link_events.hpp"
 #include "core/log.hpp"
 #include "fake_clock.hpp"
 #include "fuzz_target.hpp"

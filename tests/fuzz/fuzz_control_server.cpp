@@ -348,7 +348,7 @@ class serving {
                 hear(to, message->body);
             }
             require(!to.stream.violated(), "and so are its frames");
-            if (read != control_stream::outcome::ok) return;
+            if (read != tls_outcome::done) return;
         }
     }
     template <class Body>

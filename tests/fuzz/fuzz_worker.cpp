@@ -2,7 +2,6 @@
 // A server's worker with two sessions whose links do what the input says: requests with any header, memory
 // released, losses; between handlers that answer at once, later, from elsewhere, with lent memory or never.
 #include "core/context_state.hpp"
-#include "core/link_events.hpp"
 #include "core/log.hpp"
 #include "core/server/worker.hpp"
 #include "fake_clock.hpp"

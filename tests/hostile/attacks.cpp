@@ -106,7 +106,7 @@ attack flood(const std::string& source, identity keys, std::vector<std::byte> by
             if (!one || !one->send(core::control_greeting)) continue;
             while (go.load()) {
                 if (!one->stream().wants_to_write() && !one->stream().send_raw(many)) break;
-                if (one->stream().flush() == core::control_stream::outcome::failed) break;
+                if (one->stream().flush() == core::tls_outcome::failed) break;
                 if (reads && !one->discard()) break;
                 if (one->stream().wants_to_write())
                     static_cast<void>(wait_ready(one->fd(), POLLOUT, deadline_after(5ms)));

@@ -19,6 +19,7 @@ namespace accel::hostile {
 namespace {
 
 using core::control_stream;
+using core::tls_outcome;
 using tests::eventually;
 
 constexpr std::size_t resident_margin = std::size_t{32} << 20;
@@ -40,7 +41,7 @@ struct far_end {
         if (!go.load()) return false;
         static_cast<void>(core::wait_ready(stream.fd(), POLLIN, core::deadline_after(20ms)));
         const auto read = stream.fill();
-        return read == control_stream::outcome::ok || read == control_stream::outcome::idle;
+        return read != tls_outcome::closed && read != tls_outcome::failed;
     }
     [[nodiscard]] bool greeted() {
         while (stream.received().size() < core::greeting_bytes)
@@ -297,14 +298,14 @@ class clock_liar {
             if (!copy(near.stream, far, items[0].revents, first, control)) return;
             if (items[1].revents == 0) continue;
             const auto read = far.fill();
-            if (read == control_stream::outcome::closed || read == control_stream::outcome::failed) return;
+            if (read == tls_outcome::closed || read == tls_outcome::failed) return;
             control ? pass_messages(far, near.stream) : pass_bytes(far, near.stream);
         }
     }
     static bool copy(control_stream& from, control_stream& to, short events, bool& first, bool& control) {
         if (events == 0) return true;
         const auto read = from.fill();
-        if (read == control_stream::outcome::closed || read == control_stream::outcome::failed) return false;
+        if (read == tls_outcome::closed || read == tls_outcome::failed) return false;
         const auto bytes = from.received();
         if (std::exchange(first, false) && bytes.size() >= core::greeting_bytes)
             control = std::memcmp(bytes.data(), core::control_greeting.data(), core::greeting_bytes) == 0;

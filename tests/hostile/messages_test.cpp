@@ -125,7 +125,7 @@ TEST_P(messages, in_floods_over_many_connections_delay_no_heartbeat) {
                     continue;
                 }
                 const bool broken = (!each->stream().wants_to_write() && !each->stream().send_raw(bytes)) ||
-                                    each->stream().flush() == core::control_stream::outcome::failed || !each->discard();
+                                    each->stream().flush() == core::tls_outcome::failed || !each->discard();
                 if (broken) each.reset();
             }
         }

@@ -31,8 +31,8 @@ sockaddr_in address_of(const std::string& host, std::uint16_t port) {
     return out;
 }
 
-bool over(core::control_stream::outcome read) {
-    return read == core::control_stream::outcome::closed || read == core::control_stream::outcome::failed;
+bool over(core::tls_outcome read) {
+    return read == core::tls_outcome::closed || read == core::tls_outcome::failed;
 }
 
 }  // namespace
@@ -159,7 +159,7 @@ bool wire::send(std::span<const std::byte> bytes) {
     const auto deadline = deadline_after(1s);
     while (stream_.wants_to_write()) {
         if (wait_ready(fd(), POLLOUT, deadline) != 0) return false;
-        if (stream_.flush() == core::control_stream::outcome::failed) return false;
+        if (stream_.flush() == core::tls_outcome::failed) return false;
     }
     return true;
 }
@@ -174,7 +174,7 @@ std::optional<control_message> wire::hear(std::chrono::nanoseconds within) {
         }
         const auto read = stream_.fill();
         if (over(read)) return std::nullopt;
-        if (read == core::control_stream::outcome::ok || stream_.holds_input()) continue;
+        if (read == core::tls_outcome::done || stream_.holds_input()) continue;
         if (wait_ready(fd(), POLLIN, deadline) != 0) return std::nullopt;
     }
 }
@@ -195,7 +195,7 @@ bool wire::discard() {
         const auto read = stream_.fill();
         stream_.take(stream_.received().size());
         if (over(read)) return false;
-        if (read == core::control_stream::outcome::idle) return true;
+        if (read != core::tls_outcome::done) return true;
     }
 }
 

@@ -295,7 +295,7 @@ class raw_stream {
             if (const auto bytes = stream_.next_message()) return decode_control(*bytes);
             if (wait_ready(stream_.fd(), POLLIN, deadline) != 0) return std::nullopt;
             const auto read = stream_.fill();
-            ended_ = read == control_stream::outcome::closed || read == control_stream::outcome::failed;
+            ended_ = read == tls_outcome::closed || read == tls_outcome::failed;
             if (ended_ && stream_.received().empty()) return std::nullopt;
         }
     }

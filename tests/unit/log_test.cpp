@@ -168,7 +168,7 @@ TEST_F(log_test, a_level_that_is_not_enabled_is_neither_formatted_nor_told) {
     const context one = open_with(seen.writer());
     int formatted = 0;
     log().info("{}", counted_value{&formatted});
-    log().limited("peer").info("{}", counted_value{&formatted});
+    limited_log("peer").info("{}", counted_value{&formatted});
     EXPECT_EQ(formatted, 0);
     log().warn("{}", counted_value{&formatted});
     EXPECT_EQ(formatted, 1);
@@ -371,7 +371,7 @@ TEST_F(log_test, no_line_is_lost_or_out_of_order_while_there_is_room) {
 TEST_F(log_test, lines_that_a_peer_causes_are_limited_and_the_rest_is_told) {
     const context one = open_with(seen.writer());
     const auto refuse = [](const std::string& peer, int times) {
-        for (int i = 0; i < times; ++i) log().limited(peer).warn("refused {}", peer);
+        for (int i = 0; i < times; ++i) limited_log(peer).warn("refused {}", peer);
     };
     refuse("flood", 100'000);
     refuse("calm", 1);

@@ -37,8 +37,7 @@ int judge(const error& why) {
 
 /// The way of a session, with so few descriptors.
 int open_session(bool insecure) {
-    core::context_state context;
-    const auto backend = make_backend(context);
+    const auto backend = make_backend();
     auto security = std::make_shared<core::security_identity>();
     security->insecure = insecure;
     core::poller_options options;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "backends/zmq/backend.hpp"
 #include "backends/zmq/description.hpp"
 #include "backends/zmq/message.hpp"
 #include "core/control/security.hpp"
+#include "core/registry.hpp"
 #include "unit/control_fixture.hpp"
 
 #include <cstring>
@@ -176,8 +176,7 @@ class zmq_test : public ::testing::Test {
         EXPECT_EQ(reinterpret_cast<std::uintptr_t>(event.payload.data()) % 8, 0U);
     }
 
-    std::shared_ptr<core::context_state> context = std::make_shared<core::context_state>();
-    std::unique_ptr<core::backend> backend = make_backend(*context);
+    std::unique_ptr<core::backend> backend = make_backend();
     bool plain = true;
     std::size_t largest_request = 0;  ///< that may be granted; set before `listen`
     std::unique_ptr<core::poller> server_events;

@@ -47,8 +47,7 @@ template <class Scope = thread_scope>
     return detail::by_first_of<Scope>([&] { return detail::wait_for_call(channel, call, timeout_ns); });
 }
 
-/// Ends a submitted call early: its outcome is `cancelled`. `invalid_state`: its response is there, or it has
-/// ended.
+/// Ends a submitted call early: its outcome is `cancelled`. `invalid_state`: its response is there, or it has ended.
 template <class Scope = thread_scope>
 ACCEL_HOST_DEVICE_INLINE status cancel(const channel_ref& channel, call_ref& call) noexcept {
     return detail::by_first_of<Scope>([&] { return detail::cancel_call(channel, call); });

@@ -18,12 +18,10 @@ struct iteration_answer {
     std::uint32_t code = 0;  ///< … and this code of the service's own
 };
 
-/// As kernels are given it, by value. Of their requests [0, *count) they may read `exchanges` in place, write
-/// their responses in place or to `output`, and set `answers`; they end none of them, which the iteration
-/// does.
+/// As kernels are given it, by value. Of their requests [0, *count) they may read `exchanges` in place, write their
+/// responses in place or to `output`, and set `answers`; they end none of them, which the iteration does.
 struct graph_iteration {
-    /// Requests of this iteration. 0 in the last iteration of all, which a stop makes: recorded kernels run
-    /// in it, too.
+    /// Requests of this iteration. 0 in the last iteration of all, which a stop makes: recorded kernels run in it, too.
     const std::uint32_t* count = nullptr;
     const exchange_ref* exchanges = nullptr;  ///< `batch`
     iteration_answer* answers = nullptr;      ///< `batch`; `ok` with `output_bytes` at the beginning of each iteration

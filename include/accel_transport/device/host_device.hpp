@@ -15,8 +15,7 @@
 #define ACCEL_HOST_DEVICE_INLINE inline __attribute__((always_inline))
 #endif
 
-/// Before a template of both that calls what one of them lacks: whether it may be called is decided by its
-/// own callers.
+/// Before a template of both that calls what one of them lacks: whether it may be called is decided by its own callers.
 #if defined(__CUDACC__)
 #define ACCEL_UNCHECKED_CALLS _Pragma("nv_exec_check_disable")
 #else

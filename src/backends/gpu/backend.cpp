@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backends/gpu/backend.hpp"
-
 #include "backends/gpu/client_poller.hpp"
 #include "backends/gpu/engine_choice.hpp"
 #include "backends/gpu/poller.hpp"
 #include "core/context_state.hpp"
+#include "core/registry.hpp"
 
 #include <utility>
 

@@ -3,7 +3,6 @@
 
 #include "backends/gpu/layout.hpp"
 #include "core/event_signal.hpp"
-#include "core/link_events.hpp"
 #include "core/log.hpp"
 
 #include <algorithm>
@@ -196,15 +195,15 @@ result<void> client_poller::probe_path(const device::channel_ref& channel, const
     ibv_gid gid{};
     std::memcpy(gid.raw, peer.gid.data(), peer.gid.size());
     return error{status::peer_lost, static_cast<int>(answer.failure),
-                 fmt::format("gpu: {} does not reach the server's port at {} (syndrome {:#04x}); are both on "
-                             "one network? device=NAME:PORT and gid_index choose another way",
+                 fmt::format("gpu: {} does not reach the server's port at {} (syndrome {:#04x}); are both on one "
+                             "network? device=NAME:PORT and gid_index choose another way",
                              device_->describe(), verbs::to_text(gid), static_cast<unsigned>(answer.failure))};
 }
 
 void client_poller::disconnect() noexcept {
     const bool any = place_ != nullptr && place_->queue_pair;
     if (!any || std::exchange(ended_, true)) return;
-    if (auto closed = queues_->close(*place_); !closed) core::log().limited().error("gpu: {}", closed.error().message);
+    if (auto closed = queues_->close(*place_); !closed) core::limited_log().error("gpu: {}", closed.error().message);
 }
 
 void client_poller::end(status why) noexcept {
@@ -228,7 +227,7 @@ std::size_t client_poller::poll(std::span<core::link_event> out) noexcept {
     if (loss_reported_ || out.empty() || (found == 0 && !failed && !refused)) return 0;
     loss_reported_ = true;
     if (const std::uint32_t syndrome = found >> 16; syndrome != 0)
-        core::log().limited().warn("gpu: a channel ends: a work request failed with syndrome {:#04x}", syndrome);
+        core::limited_log().warn("gpu: a channel ends: a work request failed with syndrome {:#04x}", syndrome);
     const status otherwise = refused ? status::unsupported : status::peer_lost;
     const auto why = found != 0 ? static_cast<status>(found & 0xffffU) : otherwise;
     out[0] = core::lost_event(owner_, why);

@@ -64,10 +64,11 @@ result<void> direct_queues::prepare(session_queue& queue, kernel_memory& memory)
     verbs::queue_sizes wanted;
     wanted.send = std::min(queue.sends, static_cast<std::uint32_t>(device_->limits().max_qp_wr));
     if (!take_sends(wanted.send)) {
-        return error{status::overloaded, 0,
-                     fmt::format("gpu: the completion queue of {} entries has no room for {} more work "
-                                 "requests; use more workers",
-                                 completions_->depth(), wanted.send)};
+        return error{
+            status::overloaded, 0,
+            fmt::format(
+                "gpu: the completion queue of {} entries has no room for {} more work requests; use more workers",
+                completions_->depth(), wanted.send)};
     }
     auto made = verbs::queue_pair::create(device_, queue.domain->get(), completions_->get(), receives_->get(), wanted,
                                           queue.listener);

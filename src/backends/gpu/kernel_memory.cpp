@@ -2,7 +2,7 @@
 #include "backends/gpu/kernel_memory.hpp"
 
 #include "core/clock.hpp"
-#include "core/device_copy.hpp"
+#include "core/stream_wait.hpp"
 
 #include <cerrno>
 #include <chrono>

@@ -4,7 +4,7 @@
 #include "core/clock.hpp"
 #include "core/device_names.hpp"
 #include "core/event_signal.hpp"
-#include "core/layout_version.hpp"
+#include "core/kernel_host.hpp"
 #include "core/log.hpp"
 
 #include <accel_transport/device/detail/mlx5/fences.hpp>
@@ -38,7 +38,7 @@ class kernel_watch {
         const std::uint32_t version = mlx5::load_whole(&report.kernel_version);
         if (version == 0) return false;
         if (!refusal_logged_.exchange(true))
-            core::log().limited().error("{}", core::other_version("a kernel", version).message);
+            core::limited_log().error("{}", core::other_version("a kernel", version).message);
         return true;
     }
     /// Until something wakes it, the next tick, the next look or `until`. True: `other_fd` is readable.

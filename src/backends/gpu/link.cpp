@@ -2,7 +2,6 @@
 #include "backends/gpu/link.hpp"
 
 #include "backends/gpu/layout.hpp"
-#include "core/link_events.hpp"
 #include "core/log.hpp"
 
 #include <utility>
@@ -50,7 +49,7 @@ service_link::service_link(service_poller& owner, const core::link_config& confi
 service_link::~service_link() {
     poller_.remove(*this);
     if (!close() && !poller_.have_kernels_ended())
-        core::log().limited().error("gpu: a session ended while kernels hold its requests; its slots are left to them");
+        core::limited_log().error("gpu: a session ended while kernels hold its requests; its slots are left to them");
 }
 
 core::link_description service_link::describe() const {
@@ -111,8 +110,8 @@ bool service_link::take_loss(core::link_event& out) noexcept {
     const auto why = told != 0 ? static_cast<status>(told & 0xffffU) : status::peer_lost;
     out = core::lost_event(config_.owner, why);
     if (const std::uint32_t syndrome = told >> 16; syndrome != 0) {
-        core::log().limited().warn("gpu: session {} ends: a work request failed with syndrome {:#04x}",
-                                   config_.session_id, syndrome);
+        core::limited_log().warn("gpu: session {} ends: a work request failed with syndrome {:#04x}",
+                                 config_.session_id, syndrome);
     }
     return true;
 }
@@ -131,7 +130,7 @@ bool service_link::close() noexcept {
     }
     if (!quiet_) {
         if (auto done = poller_.queues().close(poller_.connection_at(index_)); !done) {
-            if (!std::exchange(failure_logged_, true)) core::log().limited().error("gpu: {}", done.error().message);
+            if (!std::exchange(failure_logged_, true)) core::limited_log().error("gpu: {}", done.error().message);
             return false;
         }
         quiet_ = true;

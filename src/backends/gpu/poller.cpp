@@ -30,10 +30,11 @@ result<std::unique_ptr<core::kernel_service>> service_poller::open(const core::p
                                                                    const core::kernel_options& wanted) {
     const std::uint64_t slots = std::uint64_t{wanted.sessions} * wanted.limits.slots;
     if (slots == 0 || slots > max_slots) {
-        return error{status::invalid_argument, 0,
-                     fmt::format("gpu: a service has 1 to {} slots in all; {} sessions of {} were asked for "
-                                 "(max_sessions, max_slots)",
-                                 max_slots, wanted.sessions, wanted.limits.slots)};
+        return error{
+            status::invalid_argument, 0,
+            fmt::format(
+                "gpu: a service has 1 to {} slots in all; {} sessions of {} were asked for (max_sessions, max_slots)",
+                max_slots, wanted.sessions, wanted.limits.slots)};
     }
     auto chosen = choose_engine(options.verbs, options.host, wanted.gpus, wanted.gpu);
     if (!chosen) return chosen.error();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backends/local/backend.hpp"
-
 #include "backends/local/link.hpp"
+#include "core/registry.hpp"
 
 namespace accel::local {
 namespace {
@@ -19,7 +18,7 @@ class local_backend : public core::backend {
 
 }  // namespace
 
-std::unique_ptr<core::backend> make_backend(core::context_state&) {
+std::unique_ptr<core::backend> make_backend() {
     return std::make_unique<local_backend>();
 }
 

@@ -18,15 +18,16 @@ constexpr std::chrono::seconds recall_grace{1};
 local_link::local_link(local_poller& owner, const core::link_config& config)
     : owner_(owner), role_(config.role), events_owner_(config.owner) {
     if (role_ == core::link_role::server) return;
-    pair_ = std::make_shared<pair>(config.geometry, config.send, config.receive);
-    pair_->client.owner = owner_.waker();
+    pair_ = std::make_shared<pair>(config.geometry.slots, config.send, config.receive);
+    enter(pair_->client, pair_->server);
     key_ = offer_pair(pair_);
-    mine_ = &pair_->client;
-    peer_ = &pair_->server;
-    lent_by_me_ = &pair_->client_lent;
-    lent_by_peer_ = &pair_->server_lent;
-    outgoing_slots_ = pair_->requests.get();
-    incoming_slots_ = pair_->responses.get();
+}
+
+void local_link::enter(side& mine, side& peer) noexcept {
+    mine.owner = owner_.waker();
+    mine_ = &mine;
+    peer_ = &peer;
+    incoming_slots_ = peer.outgoing.get();
 }
 
 local_link::~local_link() {
@@ -47,13 +48,7 @@ result<void> local_link::attach(const core::link_grant& grant, core::nanoseconds
     std::memcpy(&key, grant.description.data(), sizeof key);
     pair_ = take_pair(key);
     if (!pair_) return error{status::peer_lost, 0, "the client is gone"};
-    pair_->server.owner = owner_.waker();
-    mine_ = &pair_->server;
-    peer_ = &pair_->client;
-    lent_by_me_ = &pair_->server_lent;
-    lent_by_peer_ = &pair_->client_lent;
-    outgoing_slots_ = pair_->responses.get();
-    incoming_slots_ = pair_->requests.get();
+    enter(pair_->server, pair_->client);
     return {};
 }
 
@@ -137,7 +132,7 @@ bool local_poller::arm() noexcept {
 }
 
 void local_poller::disarm() noexcept {
-    if (!wakeup_->asleep.exchange(false, std::memory_order_seq_cst)) core::clear_event(wakeup_->fd);
+    if (!wakeup_->asleep.exchange(false, std::memory_order_seq_cst)) wakeup_->signal.clear();
 }
 
 }  // namespace accel::local

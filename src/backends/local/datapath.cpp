@@ -33,22 +33,22 @@ inline void local_link::put(std::uint32_t slot, std::span<const std::byte> paylo
 
 /// Before delivery: until the peer says that it is done, it may touch memory of this end's application.
 void local_link::lend(std::uint32_t slot) noexcept {
-    (*lent_by_me_)[slot].store(true, std::memory_order_relaxed);
+    mine_->lent_slots[slot].store(true, std::memory_order_relaxed);
     mine_->lent.fetch_add(1, std::memory_order_relaxed);
 }
 
 bool local_link::retract(std::uint32_t slot) noexcept {
-    return !(*lent_by_me_)[slot].load(std::memory_order_acquire);
+    return !mine_->lent_slots[slot].load(std::memory_order_acquire);
 }
 
 /// A server is done with a request when it answers, a client with an answer when it releases it.
 void local_link::consumed(std::uint32_t slot) noexcept {
-    if ((*lent_by_peer_)[slot].load(std::memory_order_relaxed)) [[unlikely]]
+    if (peer_->lent_slots[slot].load(std::memory_order_relaxed)) [[unlikely]]
         release_peer_memory(slot);
 }
 
 [[gnu::noinline]] void local_link::release_peer_memory(std::uint32_t slot) noexcept {
-    (*lent_by_peer_)[slot].store(false, std::memory_order_release);
+    peer_->lent_slots[slot].store(false, std::memory_order_release);
     if (role_ == link_role::client && !peer_->closed.load(std::memory_order_relaxed)) {
         peer_->inbox.push(event_kind::buffer_released, false, slot, {}, {});
         peer_->owner->notify();
@@ -57,7 +57,7 @@ void local_link::consumed(std::uint32_t slot) noexcept {
 }
 
 core::slot_memory& local_link::send() const noexcept {
-    return *outgoing_slots_;
+    return *mine_->outgoing;
 }
 
 core::slot_memory& local_link::receive() const noexcept {
@@ -108,7 +108,7 @@ inline std::size_t local_link::take(std::span<core::link_event> out) noexcept {
 [[gnu::noinline]] std::size_t local_link::take_last(std::span<core::link_event> out) noexcept {
     std::size_t count = 0;
     for (const entry* next = nullptr; count < out.size() && (next = mine_->inbox.front()) != nullptr;) {
-        const bool lent = (*lent_by_peer_)[next->slot].load(std::memory_order_relaxed);
+        const bool lent = peer_->lent_slots[next->slot].load(std::memory_order_relaxed);
         if (role_ == link_role::client && !lent)
             fill(out[count++], *next);
         else
@@ -117,10 +117,7 @@ inline std::size_t local_link::take(std::span<core::link_event> out) noexcept {
     }
     if (!loss_reported_ && count < out.size()) {
         loss_reported_ = true;
-        out[count].kind = event_kind::lost;
-        out[count].owner = events_owner_;
-        out[count].reason = status::closed;
-        ++count;
+        out[count++] = core::lost_event(events_owner_, status::closed);
     }
     return count;
 }

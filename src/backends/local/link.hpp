@@ -43,6 +43,7 @@ class local_link final : public core::link {
     void put(std::uint32_t slot, std::span<const std::byte> payload, bool lent,
              std::span<std::byte> response_room) noexcept;
     void lend(std::uint32_t slot) noexcept;
+    void enter(side& mine, side& peer) noexcept;
     [[nodiscard]] bool waits_no_longer() noexcept;
     void release_peer_memory(std::uint32_t slot) noexcept;
 
@@ -54,9 +55,6 @@ class local_link final : public core::link {
     // Of `pair_`, by role.
     side* mine_ = nullptr;
     side* peer_ = nullptr;
-    std::vector<std::atomic<bool>>* lent_by_me_ = nullptr;
-    std::vector<std::atomic<bool>>* lent_by_peer_ = nullptr;
-    core::slot_memory* outgoing_slots_ = nullptr;
     core::slot_memory* incoming_slots_ = nullptr;
     core::nanoseconds give_up_at_ = core::never;
     bool loss_reported_ = false;
@@ -69,7 +67,7 @@ class local_poller final : public core::poller {
     local_poller() : wakeup_(std::make_shared<wakeup>()) {}
     [[nodiscard]] result<std::unique_ptr<core::link>> open_link(const core::link_config& config) override;
     [[nodiscard]] std::size_t poll(std::span<core::link_event> out) noexcept override;
-    [[nodiscard]] int event_fd() const noexcept override { return wakeup_->fd; }
+    [[nodiscard]] int event_fd() const noexcept override { return wakeup_->signal.fd(); }
     [[nodiscard]] bool arm() noexcept override;
     void disarm() noexcept override;
 

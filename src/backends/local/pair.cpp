@@ -1,25 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/local/pair.hpp"
 
-#include "core/event_signal.hpp"
 #include "core/fork_guard.hpp"
 
 #include <bit>
 #include <map>
 #include <mutex>
 
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 namespace accel::local {
 
-wakeup::wakeup() : fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
-wakeup::~wakeup() {
-    ::close(fd);
-}
-
 void wakeup::wake() noexcept {
-    if (asleep.exchange(false, std::memory_order_seq_cst)) core::signal_event(fd);
+    if (asleep.exchange(false, std::memory_order_seq_cst)) signal.set();
 }
 
 // A slot has at most one message and one release on the way.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/backend.hpp"
+#include "core/event_signal.hpp"
 
 #include <atomic>
 #include <cstdint>
@@ -13,10 +14,6 @@ namespace accel::local {
 
 /// Wakes the thread that owns a poller. Shared by the poller and all who write to its links.
 struct wakeup {
-    wakeup();
-    ~wakeup();
-    wakeup(const wakeup&) = delete;
-    wakeup& operator=(const wakeup&) = delete;
     /// After something was written: wakes the owner if it sleeps.
     void notify() noexcept {
         if (asleep.load(std::memory_order_seq_cst)) wake();
@@ -24,7 +21,7 @@ struct wakeup {
     void wake() noexcept;
 
     alignas(64) std::atomic<bool> asleep{false};
-    int fd;
+    core::wake_signal signal;
 };
 
 using core::event_kind;
@@ -90,7 +87,9 @@ enum class recalling : std::uint8_t {
 
 /// One end of a connection as the other end sees it.
 struct side {
-    explicit side(std::uint32_t slots) : inbox(slots) {}
+    side(std::uint32_t slots, std::shared_ptr<core::slot_memory> to_peer)
+        : inbox(slots), outgoing(std::move(to_peer)), lent_slots(slots) {}
+
     ring inbox;
     std::shared_ptr<wakeup> owner;  ///< set before the peer may write
     std::atomic<bool> closed{false};
@@ -98,28 +97,19 @@ struct side {
     /// or lent answers.
     std::atomic<std::uint32_t> lent{0};
     std::atomic<recalling> recalled{recalling::no};  ///< a client's
+    std::shared_ptr<core::slot_memory> outgoing;     ///< slots that this end writes and its peer reads
+    /// By slot: something was lent. Written by this end before delivery, cleared by its peer.
+    std::vector<std::atomic<bool>> lent_slots;
 };
 
 /// What the two links of a connection share.
 struct pair {
-    pair(const core::link_geometry& shape, std::shared_ptr<core::slot_memory> to_server,
+    pair(std::uint32_t slots, std::shared_ptr<core::slot_memory> to_server,
          std::shared_ptr<core::slot_memory> to_client)
-        : geometry(shape),
-          requests(std::move(to_server)),
-          responses(std::move(to_client)),
-          client(shape.slots),
-          server(shape.slots),
-          client_lent(shape.slots),
-          server_lent(shape.slots) {}
+        : client(slots, std::move(to_server)), server(slots, std::move(to_client)) {}
 
-    core::link_geometry geometry;
-    std::shared_ptr<core::slot_memory> requests;
-    std::shared_ptr<core::slot_memory> responses;
     side client;
     side server;
-    /// By slot: something was lent. Written by the lender before delivery, cleared by the borrower.
-    std::vector<std::atomic<bool>> client_lent;
-    std::vector<std::atomic<bool>> server_lent;
 };
 
 /// Registers a client's pair. Its number travels in the link description, so that the server finds it.

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backends/rdma/backend.hpp"
-
 #include "backends/rdma/poller.hpp"
 #include "core/context_state.hpp"
 #include "core/net/socket.hpp"
 #include "core/region_state.hpp"
+#include "core/registry.hpp"
 #include "verbs/device_cache.hpp"
 #include "verbs/domain_list.hpp"
 
@@ -19,8 +18,7 @@
 namespace accel::rdma {
 namespace {
 
-/// Registers a little memory for trial: where the limit of locked memory is too low, nothing else works
-/// either.
+/// Registers a little memory for trial: where the limit of locked memory is too low, nothing else works either.
 result<void> try_to_register(const std::shared_ptr<verbs::device>& on) {
     auto trial = verbs::domain::create(on);
     if (!trial) return trial.error();

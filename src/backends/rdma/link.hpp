@@ -38,8 +38,7 @@ struct slot_use {
 /// Server: where a client wants its answer. False: not what a correct client sends.
 [[nodiscard]] bool read_response_target(const core::slot_header& header, const std::byte* at,
                                         wire::response_target& out) noexcept;
-/// Client: a response that arrives, or goes from its slot, where the application wanted it. False: it does
-/// not fit.
+/// Client: a response that arrives, or goes from its slot, where the application wanted it. False: it does not fit.
 [[nodiscard]] bool take_elsewhere(slot_use& use, core::link_event& event) noexcept;
 
 /// The message in `slot`, which its peer has announced, as an event of the link. False: not what a correct
@@ -183,8 +182,7 @@ class rdma_link final : public core::link, public verbs::async_listener {
     core::nanoseconds close_by_{};
     key_cache keys_;
     std::vector<slot_use> slots_;
-    /// Messages of lent memory, in the order in which they were posted, each with the number of its last work
-    /// request.
+    /// Messages of lent memory, in the order in which they were posted, each with the number of its last work request.
     struct lent_message {
         std::uint32_t slot = 0;
         std::uint32_t until = 0;

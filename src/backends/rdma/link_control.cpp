@@ -93,9 +93,8 @@ result<void> rdma_link::prepare() {
     return make_queue_pair();
 }
 
-/// Deep enough for a message from every slot, and for what has not been heard of as completions are asked for
-/// now and then only. Where messages take several requests, or the device cannot, `deliver` says `again` at
-/// times.
+/// Deep enough for a message from every slot, and for what has not been heard of as completions are asked for now and
+/// then only. Where messages take several requests, or the device cannot, `deliver` says `again` at times.
 result<void> rdma_link::make_queue_pair() {
     const std::uint32_t slots = config_.geometry.slots;
     const std::uint32_t each = requests_of_a_message(config_.send->capacity(), longest_write_);
@@ -174,8 +173,7 @@ result<void> rdma_link::connect(std::span<const std::byte> description) {
                  fmt::format("rdma: from {}: {}", poller_.device()->describe(), done.error().message)};
 }
 
-/// Client: finds out whether packets reach the server and come back, rather than leave that to the first
-/// call.
+/// Client: finds out whether packets reach the server and come back, rather than leave that to the first call.
 result<void> rdma_link::probe_path(core::nanoseconds deadline) {
     if (!post_marker()) return error{status::system_error, 0, "rdma: the queue pair takes no work request"};
     bool armed = false;
@@ -198,8 +196,8 @@ result<void> rdma_link::probe_path(core::nanoseconds deadline) {
         ibv_gid gid{};
         std::memcpy(gid.raw, peer_.gid.data(), peer_.gid.size());
         return error{verbs::meaning(completion.failure), native,
-                     fmt::format("rdma: {} does not reach the server's port at {} ({}); are both on one "
-                                 "network? device=NAME:PORT and gid_index choose another way",
+                     fmt::format("rdma: {} does not reach the server's port at {} ({}); are both on one network? "
+                                 "device=NAME:PORT and gid_index choose another way",
                                  poller_.device()->describe(), verbs::to_text(gid), ibv_wc_status_str(native))};
     }
     return error{
@@ -211,7 +209,7 @@ result<void> rdma_link::probe_path(core::nanoseconds deadline) {
 const verbs::memory_keys* rdma_link::acquire_keys(const core::region_state& region, verbs::access use) noexcept {
     auto keys = domain_->acquire(region.id(), {region.data(), region.size()}, use, region.gpu());
     if (!keys) {
-        core::log().limited().warn("rdma: lent memory is copied instead: {}", keys.error().message);
+        core::limited_log().warn("rdma: lent memory is copied instead: {}", keys.error().message);
         return nullptr;
     }
     keys_.put({region.id(), use, *keys});

@@ -202,8 +202,7 @@ void rdma_poller::fail_queue() noexcept {
     fail_all(status::system_error);
 }
 
-/// A completion queue that has failed is of no use to anybody. Once all its links have ended there is
-/// another.
+/// A completion queue that has failed is of no use to anybody. Once all its links have ended there is another.
 void rdma_poller::replace_queues() noexcept {
     constexpr std::chrono::milliseconds pause{10};
     const std::lock_guard lock(mutex_);
@@ -218,11 +217,11 @@ void rdma_poller::replace_queues() noexcept {
     next_fetched_ = last_fetched_ = 0;
     armed_ = false;
     if (auto made = make_queues(); !made) {
-        core::log().limited().error("rdma: no new completion queue: {}", made.error().message);
+        core::limited_log().error("rdma: no new completion queue: {}", made.error().message);
         return;
     }
     overrun_ = queue_failed_ = false;
-    core::log().limited().warn("rdma: a completion queue had failed; there is a new one");
+    core::limited_log().warn("rdma: a completion queue had failed; there is a new one");
 }
 
 // The data path; `poll` itself is in receive_datapath.cpp.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/rdma/link.hpp"
 #include "backends/rdma/poller.hpp"
-#include "core/link_events.hpp"
 #include "verbs/failure.hpp"
 
 #include <algorithm>
@@ -93,8 +92,7 @@ std::size_t rdma_poller::take(const mlx5::completion& completion, core::link_eve
 
 /// False: there is nothing.
 bool rdma_poller::fetch() noexcept {
-    // Each look for one that is not there costs, so while they come one by one, only now and then more are
-    // asked for.
+    // Each look for one that is not there costs, so while they come one by one, only now and then more are asked for.
     constexpr std::uint32_t looks_for_one = 15;
     const std::size_t most = single_looks_ > 0 ? 1 : fetched_.size();
     int got = 0;

@@ -232,8 +232,7 @@ bool rdma_link::retract(std::uint32_t slot) noexcept {
     return !use.lent;
 }
 
-/// Sends have completed: some memory that was lent for them is no longer read. A slot may have been used
-/// anew.
+/// Sends have completed: some memory that was lent for them is no longer read. A slot may have been used anew.
 void rdma_link::settle_lent() noexcept {
     const std::uint32_t completed = queue_pair_->credits().completed();
     const auto is_sent = [completed](const lent_message& each) {

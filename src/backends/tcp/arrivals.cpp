@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/tcp/arrivals.hpp"
 
-#include "backends/tcp/wire.hpp"
 #include "core/control/data_preamble.hpp"
 
 #include <utility>
+
+#include <openssl/crypto.h>
 
 namespace accel::tcp {
 
@@ -23,7 +24,7 @@ void arrivals::forget(std::uint64_t session_id, const tcp_link& link) noexcept {
 result<arrivals::expected> arrivals::claim(const core::data_connection& made) {
     const auto found = expected_.find(made.session_id);
     if (found == expected_.end()) return error{status::unauthorized, 0, "no such session waits for a connection here"};
-    if (!equal_in_constant_time(found->second.token, made.token))
+    if (CRYPTO_memcmp(found->second.token.data(), made.token.data(), made.token.size()) != 0)
         return error{status::unauthorized, 0, "its token is not the session's"};
     if (found->second.encrypted != (made.tls != nullptr))
         return error{status::unauthorized, 0, "it is not encrypted as was agreed"};

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backends/tcp/backend.hpp"
-
 #include "backends/tcp/poller.hpp"
 #include "core/net/socket.hpp"
 #include "core/net/unique_fd.hpp"
+#include "core/registry.hpp"
 
 #include <cerrno>
 #include <cstring>
@@ -38,7 +37,7 @@ class tcp_backend final : public core::backend {
 
 }  // namespace
 
-std::unique_ptr<core::backend> make_backend(core::context_state&) {
+std::unique_ptr<core::backend> make_backend() {
     return std::make_unique<tcp_backend>();
 }
 

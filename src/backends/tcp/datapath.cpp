@@ -11,7 +11,6 @@
 /// Sending, then receiving. Nothing here allocates, locks or logs.
 namespace accel::tcp {
 
-using core::event_kind;
 using core::link_event;
 using core::slot_header;
 
@@ -182,8 +181,7 @@ std::size_t tcp_link::progress(std::span<link_event> out) noexcept {
         state_ = state::lost;
         first_released_ = none;
         more_to_read_ = false;
-        out[count] = make_event(event_kind::lost);
-        out[count++].reason = reason_;
+        out[count++] = core::lost_event(config_.owner, reason_);
     }
     return count;
 }
@@ -193,8 +191,7 @@ std::size_t tcp_link::take_released(std::span<link_event> out) noexcept {
     while (first_released_ != none && count < out.size()) {
         const std::uint32_t slot = first_released_;
         first_released_ = loans_[slot].next;
-        out[count] = make_event(event_kind::buffer_released);
-        out[count++].header.slot = slot;
+        out[count++] = core::buffer_released_event(config_.owner, slot);
     }
     return count;
 }
@@ -313,23 +310,15 @@ std::size_t tcp_link::take_arrivals(std::span<link_event> out) noexcept {
         if (loans_[slot].owed) {
             // The peer has all of the last message, so nobody needs its memory any more.
             loans_[slot].owed = false;
-            if (is_server()) {
-                out[count] = make_event(event_kind::buffer_released);
-                out[count++].header.slot = slot;
-            }
+            if (is_server()) out[count++] = core::buffer_released_event(config_.owner, slot);
         }
-        out[count] = make_event(event_kind::arrived);
-        out[count].header = message.header;
-        out[count++].payload = message.payload;
+        link_event& event = out[count++];
+        event = {};
+        event.owner = config_.owner;
+        event.header = message.header;
+        event.payload = message.payload;
     }
     return count;
-}
-
-link_event tcp_link::make_event(event_kind kind) const noexcept {
-    link_event event;
-    event.kind = kind;
-    event.owner = config_.owner;
-    return event;
 }
 
 void tcp_link::consumed(std::uint32_t slot) noexcept {

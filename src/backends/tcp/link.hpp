@@ -134,7 +134,6 @@ class tcp_link final : public core::link {
     [[nodiscard]] read_outcome read_once(std::size_t& count, int flags) noexcept;
     [[nodiscard]] read_outcome read_record(std::size_t& count, bool may_sleep) noexcept;
     [[nodiscard]] std::size_t take_arrivals(std::span<core::link_event> out) noexcept;
-    [[nodiscard]] core::link_event make_event(core::event_kind kind) const noexcept;
 
     // Ending.
     void say_goodbye() noexcept;

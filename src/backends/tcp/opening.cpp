@@ -15,10 +15,6 @@
 namespace accel::tcp {
 namespace {
 
-bool try_later(int number) noexcept {
-    return number == EAGAIN || number == EWOULDBLOCK || number == EINTR;
-}
-
 error broken(int number) {
     if (number == ETIMEDOUT)
         return {status::timed_out, number,
@@ -67,27 +63,10 @@ result<void> data_opening::go_on_after(core::tls_outcome outcome) {
                  fmt::format("tcp: no encrypted connection to the server: {}", tls_->failure())};
 }
 
-core::tls_outcome data_opening::send_some(std::span<const std::byte> bytes, std::size_t& count) noexcept {
-    if (tls_ != nullptr) return tls_->write(bytes, count);
-    const ssize_t sent = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0) return try_later(errno) ? core::tls_outcome::wants_write : core::tls_outcome::failed;
-    count = static_cast<std::size_t>(sent);
-    return core::tls_outcome::done;
-}
-
-core::tls_outcome data_opening::receive_some(std::span<std::byte> bytes, std::size_t& count) noexcept {
-    if (tls_ != nullptr) return tls_->read(bytes, count);
-    const ssize_t got = ::recv(socket_, bytes.data(), bytes.size(), MSG_DONTWAIT);
-    if (got == 0) return core::tls_outcome::closed;
-    if (got < 0) return try_later(errno) ? core::tls_outcome::wants_read : core::tls_outcome::failed;
-    count = static_cast<std::size_t>(got);
-    return core::tls_outcome::done;
-}
-
 result<void> data_opening::send(std::span<const std::byte> bytes) {
     while (!bytes.empty()) {
         std::size_t count = 0;
-        const core::tls_outcome outcome = send_some(bytes, count);
+        const core::tls_outcome outcome = core::send_some(socket_, tls_.get(), bytes, count);
         bytes = bytes.subspan(count);
         if (auto ready = go_on_after(outcome); !ready) return ready;
     }
@@ -97,7 +76,7 @@ result<void> data_opening::send(std::span<const std::byte> bytes) {
 result<void> data_opening::receive(std::span<std::byte> bytes) {
     while (!bytes.empty()) {
         std::size_t count = 0;
-        const core::tls_outcome outcome = receive_some(bytes, count);
+        const core::tls_outcome outcome = core::receive_some(socket_, tls_.get(), bytes, count);
         bytes = bytes.subspan(count);
         if (auto ready = go_on_after(outcome); !ready) return ready;
     }

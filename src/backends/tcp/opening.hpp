@@ -38,8 +38,6 @@ class data_opening {
     [[nodiscard]] result<void> send(std::span<const std::byte> bytes);
     [[nodiscard]] result<void> receive(std::span<std::byte> bytes);
     [[nodiscard]] result<void> wait(short events);
-    [[nodiscard]] core::tls_outcome send_some(std::span<const std::byte> bytes, std::size_t& count) noexcept;
-    [[nodiscard]] core::tls_outcome receive_some(std::span<std::byte> bytes, std::size_t& count) noexcept;
     [[nodiscard]] result<void> go_on_after(core::tls_outcome outcome);
 
     int socket_;

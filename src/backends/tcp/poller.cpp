@@ -20,8 +20,6 @@ using core::link_event;
 
 namespace {
 
-/// Up to this many links are read one by one, which costs less than an epoll call.
-constexpr std::size_t few_links = 4;
 /// How often a busy poller calls epoll: once in so many polls.
 constexpr std::uint32_t busy_polls_between_epolls = 4;
 constexpr std::size_t epoll_events_at_once = 64;
@@ -82,10 +80,6 @@ bool tcp_poller::encrypts() const noexcept {
 
 bool tcp_poller::has_to_encrypt() const noexcept {
     return security_ != nullptr && security_->encrypt == encryption::required;
-}
-
-bool tcp_poller::few() const noexcept {
-    return links_.size() <= few_links;
 }
 
 result<void> tcp_poller::take_connection(core::data_connection& made) {

@@ -57,7 +57,9 @@ class tcp_poller final : public core::poller {
   private:
     tcp_poller(core::unique_fd epoll, const core::poller_options& options)
         : epoll_(std::move(epoll)), zerocopy_(options.zerocopy), security_(options.security) {}
-    [[nodiscard]] bool few() const noexcept;
+    /// Up to this many links are read one by one, which costs less than an epoll call.
+    static constexpr std::size_t few_links = 4;
+    [[nodiscard]] bool few() const noexcept { return links_.size() <= few_links; }
     [[nodiscard]] std::size_t poll_few(std::span<core::link_event> out) noexcept;
     [[nodiscard]] std::size_t poll_many(std::span<core::link_event> out) noexcept;
     bool ask_epoll(core::nanoseconds until) noexcept;

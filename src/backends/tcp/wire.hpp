@@ -34,11 +34,4 @@ static_assert(sizeof(client_wish) == 4);
     return f.slot == 0xffff'ffff && f.generation == 0 && f.length == 0;
 }
 
-/// Compares in a time that does not depend on the contents.
-[[nodiscard]] inline bool equal_in_constant_time(const core::session_token& a, const core::session_token& b) noexcept {
-    unsigned difference = 0;
-    for (std::size_t i = 0; i < a.size(); ++i) difference |= std::to_integer<unsigned>(a[i] ^ b[i]);
-    return difference == 0;
-}
-
 }  // namespace accel::tcp

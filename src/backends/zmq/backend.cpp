@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backends/zmq/backend.hpp"
-
 #include "backends/zmq/client.hpp"
 #include "backends/zmq/server.hpp"
 #include "backends/zmq/shared_context.hpp"
 #include "core/control/security.hpp"
+#include "core/registry.hpp"
 
 #include <memory>
 #include <mutex>
@@ -59,7 +58,7 @@ class zmq_backend final : public core::backend {
 
 }  // namespace
 
-std::unique_ptr<core::backend> make_backend(core::context_state&) {
+std::unique_ptr<core::backend> make_backend() {
     return std::make_unique<zmq_backend>();
 }
 

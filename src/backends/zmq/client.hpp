@@ -9,12 +9,15 @@
 #include "backends/zmq/shared_context.hpp"
 #include "backends/zmq/socket.hpp"
 #include "core/backend.hpp"
+#include "core/net/unique_fd.hpp"
 
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include <sys/epoll.h>
 
 namespace accel::zmq {
 
@@ -24,11 +27,8 @@ class client_link;
 class client_hub {
   public:
     client_hub();
-    ~client_hub();
     /// False: descriptors were short.
-    [[nodiscard]] bool sound() const noexcept { return epoll_fd_ >= 0 && returned->fd() >= 0; }
-    client_hub(const client_hub&) = delete;
-    client_hub& operator=(const client_hub&) = delete;
+    [[nodiscard]] bool sound() const noexcept { return epoll_.open() && returned->fd() >= 0; }
 
     void add(client_link& link);
     void remove(client_link& link) noexcept;
@@ -43,7 +43,7 @@ class client_hub {
     void watch(int fd) const noexcept;
     void forget(int fd) const noexcept;
 
-    int epoll_fd_;
+    core::unique_fd epoll_{::epoll_create1(EPOLL_CLOEXEC)};
     bool watched_ = false;
 };
 

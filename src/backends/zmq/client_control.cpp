@@ -9,8 +9,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <sys/epoll.h>
-#include <unistd.h>
 
 /// The control path of the client's end: opening, attaching, ending.
 namespace accel::zmq {
@@ -63,20 +61,16 @@ result<void> wait_for_handshake(socket_monitor& monitor, const std::string& endp
 
 }  // namespace
 
-client_hub::client_hub() : epoll_fd_(::epoll_create1(EPOLL_CLOEXEC)) {
+client_hub::client_hub() {
     watch(returned->fd());
 }
 
-client_hub::~client_hub() {
-    if (epoll_fd_ >= 0) ::close(epoll_fd_);
-}
-
 void client_hub::watch(int fd) const noexcept {
-    watch_fd(epoll_fd_, fd);
+    watch_fd(epoll_.get(), fd);
 }
 
 void client_hub::forget(int fd) const noexcept {
-    ::epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr);
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
 }
 
 void client_hub::add(client_link& link) {
@@ -100,7 +94,7 @@ int client_hub::event_fd() noexcept {
         }
     }
     watched_ = true;
-    return epoll_fd_;
+    return epoll_.get();
 }
 
 result<std::unique_ptr<core::poller>> client_poller::open(std::shared_ptr<shared_context> zmq, bool insecure) {

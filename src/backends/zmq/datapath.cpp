@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/zmq/client.hpp"
-#include "backends/zmq/frames.hpp"
 #include "backends/zmq/server.hpp"
 #include "core/event_signal.hpp"
-#include "core/link_events.hpp"
 
 #include <algorithm>
 #include <array>

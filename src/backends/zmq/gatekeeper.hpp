@@ -2,14 +2,21 @@
 #pragma once
 
 #include "backends/zmq/credentials.hpp"
+#include "backends/zmq/socket.hpp"
 #include "core/backend.hpp"
+#include "core/event_signal.hpp"
 
+#include <atomic>
 #include <cstdint>
-#include <memory>
+#include <mutex>
 #include <span>
 #include <string>
+#include <thread>
+#include <unordered_map>
 
 namespace accel::zmq {
+
+struct zap_request;
 
 /// A client's credential while it connects: with CURVE its public key, with PLAIN a user name (the
 /// index of its session) and a password (the session's token).
@@ -31,7 +38,7 @@ class gatekeeper {
     gatekeeper& operator=(const gatekeeper&) = delete;
 
     /// False: it could not start, and every client will be refused.
-    [[nodiscard]] bool running() const noexcept;
+    [[nodiscard]] bool running() const noexcept { return thread_.joinable(); }
     /// A new ZAP domain's name, for one server socket.
     [[nodiscard]] std::string open_domain();
     /// Empty: this credential is expected already.
@@ -40,8 +47,21 @@ class gatekeeper {
     void forget(const entry& which) noexcept;
 
   private:
-    class impl;
-    std::unique_ptr<impl> impl_;
+    using expected_map = std::unordered_map<entry, core::session_token>;
+
+    void serve() noexcept;
+    void answer(zap_request& request) noexcept;
+    /// A credential is used up the first time that it is right.
+    [[nodiscard]] bool allowed(zap_request& request) noexcept;
+    void erase(expected_map::iterator which) noexcept;
+
+    std::mutex mutex_;
+    expected_map expected_;
+    std::atomic<std::uint64_t> last_domain_{0};
+    core::wake_signal wake_;
+    owned_socket socket_;
+    std::atomic<bool> stopping_{false};
+    std::thread thread_;
 };
 
 }  // namespace accel::zmq

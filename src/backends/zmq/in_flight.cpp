@@ -1,19 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/zmq/in_flight.hpp"
 
-#include <cstdint>
 #include <utility>
 
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 namespace accel::zmq {
-
-release_list::release_list() : fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
-
-release_list::~release_list() {
-    if (fd_ >= 0) ::close(fd_);
-}
 
 void release_list::push(lent_payload& returned) noexcept {
     lent_payload* head = head_.load(std::memory_order_relaxed);
@@ -59,13 +49,11 @@ void release_list::disarm() noexcept {
     armed_.store(false, std::memory_order_relaxed);
     if (!signalled_.load(std::memory_order_acquire)) return;
     signalled_.store(false, std::memory_order_relaxed);
-    std::uint64_t count = 0;
-    static_cast<void>(!::read(fd_, &count, sizeof count));
+    signal_.clear();
 }
 
 void release_list::wake() noexcept {
-    const std::uint64_t one = 1;
-    static_cast<void>(!::write(fd_, &one, sizeof one));
+    signal_.set();
     // After the write: the reader that sees it may also take the count.
     signalled_.store(true, std::memory_order_release);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "core/event_signal.hpp"
 #include "core/slot_memory.hpp"
 
 #include <atomic>
@@ -57,11 +58,6 @@ struct lent_payload {
 /// Lock-free. What is on it stays alive until `in_flight::settle`.
 class release_list {
   public:
-    release_list();
-    ~release_list();
-    release_list(const release_list&) = delete;
-    release_list& operator=(const release_list&) = delete;
-
     /// Any thread.
     void push(lent_payload& returned) noexcept;
     // The poller's thread:
@@ -77,7 +73,7 @@ class release_list {
     [[nodiscard]] bool armed() const noexcept { return armed_.load(std::memory_order_relaxed); }
     void disarm() noexcept;
     void wake() noexcept;
-    [[nodiscard]] int fd() const noexcept { return fd_; }
+    [[nodiscard]] int fd() const noexcept { return signal_.fd(); }
     /// One more will come.
     void expect() noexcept { ++expected_; }
     /// How many are still to come or to be taken.
@@ -94,7 +90,7 @@ class release_list {
     std::atomic<lent_payload*> head_{nullptr};
     std::atomic<bool> armed_{false};
     std::atomic<bool> signalled_{false};
-    int fd_;
+    core::wake_signal signal_;
 };
 
 /// Counts, for each slot of a link, the frames that ZeroMQ has not released, and keeps the slots alive until

@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/zmq/message.hpp"
 
+#include <cerrno>
+#include <cstring>
+
 namespace accel::zmq {
+
+// Receiving.
+
 namespace {
 
 /// Reads the frames behind the header frame. False: they do not match the header.
@@ -53,6 +59,72 @@ void receive_rest_of_message(void* socket, core::message_kind kind, incoming& in
         drop_rest(socket, in.body);
     else if (!receive_rest(socket, in))
         verdict = status::protocol_error;
+}
+
+// Sending.
+
+namespace {
+
+[[nodiscard]] bool send_copy(void* socket, const std::byte* data, std::size_t size, bool more) noexcept {
+    const int flags = ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0);
+    int sent = -1;
+    do {
+        sent = zmq_send(socket, data, size, flags);
+    } while (sent < 0 && zmq_errno() == EINTR);
+    return sent >= 0;
+}
+
+[[nodiscard]] bool send_frame(void* socket, std::byte* data, std::size_t size, zmq_free_fn* free, void* hint,
+                              bool more) noexcept {
+    hand_over(hint);
+    zmq_msg_t frame;
+    if (zmq_msg_init_data(&frame, data, size, free, hint) != 0) {
+        free(data, hint);
+        return false;
+    }
+    const int flags = ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0);
+    int sent = -1;
+    do {
+        sent = zmq_msg_send(&frame, socket, flags);
+    } while (sent < 0 && zmq_errno() == EINTR);
+    if (sent >= 0) return true;
+    zmq_msg_close(&frame);
+    return false;
+}
+
+}  // namespace
+
+bool can_send(in_flight& frames, const core::outgoing& message) noexcept {
+    const lent_payload& slot = frames.lent(message.slot);
+    return slot.frames.load(std::memory_order_acquire) == 0 &&
+           (message.region == nullptr || slot.now.load(std::memory_order_acquire) == lent_payload::state::idle);
+}
+
+bool send_message(void* socket, in_flight& frames, const core::slot_memory& memory, const core::outgoing& message,
+                  bool tell) noexcept {
+    std::byte* const header = memory.header(message.slot);
+    std::uint16_t extension_bytes = 0;
+    std::memcpy(&extension_bytes, header + offsetof(core::slot_header, extension_bytes), sizeof extension_bytes);
+    const bool extended = extension_bytes > 0;
+    const bool lent = message.region != nullptr && !message.payload.empty();
+    lent_payload& slot = frames.lent(message.slot);
+
+    if (lent) {
+        // The payload behind it is counted.
+        if (!send_copy(socket, header, core::header_bytes, true)) return false;
+        slot.now.store(tell ? lent_payload::state::wanted : lent_payload::state::held, std::memory_order_relaxed);
+        if (tell) frames.list().expect();
+        frames.enter(slot);
+        auto* data = const_cast<std::byte*>(message.payload.data());  // ZeroMQ does not write there
+        if (!send_frame(socket, data, message.payload.size(), in_flight::free_lent, &slot, extended)) return false;
+    } else {
+        frames.enter(slot);
+        const std::size_t size = core::header_bytes + message.payload.size();
+        if (!send_frame(socket, header, size, in_flight::free_slot, &slot, extended)) return false;
+    }
+    if (!extended) return true;
+    frames.enter(slot);
+    return send_frame(socket, header - extension_bytes, extension_bytes, in_flight::free_slot, &slot, false);
 }
 
 }  // namespace accel::zmq

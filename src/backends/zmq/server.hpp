@@ -9,6 +9,7 @@
 #include "backends/zmq/shared_context.hpp"
 #include "backends/zmq/socket.hpp"
 #include "core/backend.hpp"
+#include "core/net/unique_fd.hpp"
 
 #include <atomic>
 #include <cstdint>
@@ -17,6 +18,8 @@
 #include <optional>
 #include <string>
 #include <vector>
+
+#include <sys/epoll.h>
 
 namespace accel::zmq {
 
@@ -35,11 +38,8 @@ struct server_entrance {
 class server_hub {
   public:
     explicit server_hub(server_entrance entrance);
-    ~server_hub();
     /// False: descriptors were short.
-    [[nodiscard]] bool sound() const noexcept { return epoll_fd_ >= 0 && returned->fd() >= 0; }
-    server_hub(const server_hub&) = delete;
-    server_hub& operator=(const server_hub&) = delete;
+    [[nodiscard]] bool sound() const noexcept { return epoll_.open() && returned->fd() >= 0; }
 
     [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
     [[nodiscard]] const std::optional<curve_key>& key() const noexcept { return key_; }
@@ -73,7 +73,7 @@ class server_hub {
     bool dry = false;
 
   private:
-    int epoll_fd_;
+    core::unique_fd epoll_{::epoll_create1(EPOLL_CLOEXEC)};
     bool watched_ = false;
     gatekeeper* gate_;
     std::string domain_;

@@ -12,8 +12,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <sys/epoll.h>
-#include <unistd.h>
 
 /// The control path of the server's end: listening, opening, ending.
 namespace accel::zmq {
@@ -68,27 +66,22 @@ server_hub::server_hub(server_entrance entrance)
     : zmq_(std::move(entrance.zmq)),
       router(std::move(entrance.router)),
       router_fd(router.fd()),
-      epoll_fd_(::epoll_create1(EPOLL_CLOEXEC)),
       gate_(entrance.gate),
       domain_(std::move(entrance.domain)),
       key_(entrance.key),
       port_(router.bound_port()) {}
 
-server_hub::~server_hub() {
-    if (epoll_fd_ >= 0) ::close(epoll_fd_);
-}
-
 int server_hub::event_fd() noexcept {
     if (!watched_) {
-        watch_fd(epoll_fd_, returned->fd());
-        watch_fd(epoll_fd_, router_fd);
+        watch_fd(epoll_.get(), returned->fd());
+        watch_fd(epoll_.get(), router_fd);
     }
     watched_ = true;
-    return epoll_fd_;
+    return epoll_.get();
 }
 
 void server_hub::stop() noexcept {
-    if (watched_) ::epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, router_fd, nullptr);
+    if (watched_) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, router_fd, nullptr);
     router.close();
     returned->close();
 }
@@ -230,7 +223,7 @@ result<std::unique_ptr<core::link>> server_poller::open_link(const core::link_co
 void server_poller::drop_stranger(message_part& identity) noexcept {
     const char* const address = zmq_msg_gets(identity.raw(), "Peer-Address");
     const std::string_view from = address != nullptr ? address : "an unknown address";
-    core::log().limited(from).warn(
+    core::limited_log(from).warn(
         "dropped zmq data of a client at {}: it names another session than it was let in for, or one that is over",
         from);
     drop_rest(hub_->router.get(), identity);

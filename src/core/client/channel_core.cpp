@@ -264,8 +264,8 @@ std::size_t channel_core::poll(std::span<completion> out) noexcept {
 [[gnu::noinline]] bool channel_core::expire() noexcept {
     if (calls_.expire(now_, life_) && life_.has_link()) {
         log().warn(
-            "{}: the session ends, because its server has not released lent memory within peer_timeout of "
-            "the end of a call",
+            "{}: the session ends, because its server has not released lent memory within peer_timeout of the end of a "
+            "call",
             request_.peer.text());
         lose(status::peer_lost);
     }
@@ -318,8 +318,7 @@ bool channel_core::doubt(status why) noexcept {
     return true;
 }
 
-/// Ends the connection. Calls whose memory nobody touches complete at once, the others when the link has
-/// closed.
+/// Ends the connection. Calls whose memory nobody touches complete at once, the others when the link has closed.
 void channel_core::lose(status why) noexcept {
     if (!life_.lose(why)) return;
     now_ = now();
@@ -348,8 +347,7 @@ void channel_core::close() noexcept {
     const nanoseconds deadline = deadline_after(request_.options.close_timeout + release_grace);
     close_lost(deadline);
     if (!calls_.staging().finish(deadline)) {
-        log()
-            .limited(request_.peer.host)
+        limited_log(request_.peer.host)
             .warn("{}: a GPU still copies lent memory after close_timeout", request_.peer.text());
     }
     life_.end();
@@ -361,8 +359,7 @@ void channel_core::close_lost(nanoseconds deadline) noexcept {
         settle_lost();
         if (!life_.losing()) return;
         if (now_ < deadline) continue;
-        log()
-            .limited(request_.peer.host)
+        limited_log(request_.peer.host)
             .warn("{}: the transport still holds lent memory after close_timeout", request_.peer.text());
         calls_.settle_all();
         return life_.end_session();

@@ -53,7 +53,7 @@ status channel_lifecycle::doubt(status why) noexcept {
 bool channel_lifecycle::lose(status why) noexcept {
     if (state_ != state::connected) return false;
     if (why != status::closed)
-        log().limited(request_.peer.host).info("{} lost: {}", request_.peer.text(), to_string(why));
+        limited_log(request_.peer.host).info("{} lost: {}", request_.peer.text(), to_string(why));
     state_ = state::losing;
     connected_in_ = nowhere;
     loss_ = why == status::closed ? status::closed : status::peer_lost;

@@ -2,9 +2,9 @@
 #include "core/client/connect.hpp"
 #include "core/context_state.hpp"
 #include "core/device_names.hpp"
-#include "core/layout_version.hpp"
+#include "core/kernel_host.hpp"
 #include "core/log.hpp"
-#include "core/stream_end.hpp"
+#include "core/stream_wait.hpp"
 
 #include <accel_transport/device/client.hpp>
 #include <accel_transport/gpu_channel.hpp>
@@ -48,7 +48,7 @@ struct gpu_channel::state {
     void lose(status why) {
         if (std::exchange(lost, true)) return;
         if (why != status::closed)
-            core::log().limited(request.peer.host).info("{} lost: {}", request.peer.text(), to_string(why));
+            core::limited_log(request.peer.host).info("{} lost: {}", request.peer.text(), to_string(why));
         end(why);
         core::close_session(request, made.session);
     }
@@ -76,7 +76,7 @@ struct gpu_channel::state {
         end(status::closed);
         watcher.join();
         if (auto read = kernels.finish_report(); !read)
-            core::log().limited(request.peer.host).warn("gpu: {}", read.error().message);
+            core::limited_log(request.peer.host).warn("gpu: {}", read.error().message);
         (void)made.path->close();
         if (!lost) core::close_session(request, made.session);
         closed = true;

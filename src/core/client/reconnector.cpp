@@ -1,19 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/client/reconnector.hpp"
 
-#include "core/event_signal.hpp"
 #include "core/log.hpp"
 #include "core/thread.hpp"
 
 #include <algorithm>
 
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 namespace accel::core {
-
-reconnector::reconnector(const connect_request& request)
-    : request_(request), event_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
 
 reconnector::~reconnector() {
     {
@@ -26,7 +19,6 @@ reconnector::~reconnector() {
         (void)made_->path->close();
         close_session(request_, made_->session);
     }
-    ::close(event_fd_);
 }
 
 void reconnector::start() {
@@ -39,7 +31,7 @@ void reconnector::start() {
 channel_connection reconnector::take() {
     const std::lock_guard lock(mutex_);
     ready_.store(false, std::memory_order_relaxed);
-    clear_event(event_fd_);
+    signal_.clear();
     return *std::exchange(made_, std::nullopt);
 }
 
@@ -64,12 +56,11 @@ void reconnector::run() {
                 const std::lock_guard lock(mutex_);
                 made_ = std::move(*made);
                 ready_.store(true, std::memory_order_release);
-                signal_event(event_fd_);
+                signal_.set();
                 break;
             }
             backoff = std::min(backoff * 2, request_.options.backoff_max);
-            log()
-                .limited(request_.peer.host)
+            limited_log(request_.peer.host)
                 .info("connecting to {} again in {} ms: {}", request_.peer.text(), backoff.count() / 1'000'000,
                       made.error().message);
         }

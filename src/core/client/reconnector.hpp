@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/client/connect.hpp"
+#include "core/event_signal.hpp"
 
 #include <atomic>
 #include <condition_variable>
@@ -15,7 +16,7 @@ namespace accel::core {
 /// channel's own: others do not notice.
 class reconnector {
   public:
-    explicit reconnector(const connect_request& request);
+    explicit reconnector(const connect_request& request) : request_(request) {}
     ~reconnector();
     reconnector(const reconnector&) = delete;
     reconnector& operator=(const reconnector&) = delete;
@@ -27,7 +28,7 @@ class reconnector {
     /// The new connection, once, when `ready`; then idle until the next start.
     [[nodiscard]] channel_connection take();
     /// Readable when take() has something.
-    [[nodiscard]] int event_fd() const noexcept { return event_fd_; }
+    [[nodiscard]] int event_fd() const noexcept { return signal_.fd(); }
 
   private:
     void run();
@@ -35,7 +36,7 @@ class reconnector {
     bool pause(nanoseconds duration);
 
     connect_request request_;
-    int event_fd_;
+    wake_signal signal_;
     std::atomic<bool> ready_{false};
     std::mutex mutex_;
     std::condition_variable changed_;

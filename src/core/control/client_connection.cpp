@@ -107,19 +107,16 @@ void client_connection::note_failure(int failure) {
 
 /// An address that neither answers nor refuses makes each round take longer, up to the deadline.
 void client_connection::count_refusal() {
-    for (auto each = calls_.begin(); each != calls_.end();) {
-        int& refusals = each->second->refusals;
+    const auto given_up = [this](const auto& each) {
+        int& refusals = each.second->refusals;
         refusals = refused_ ? refusals + 1 : 0;
-        if (refusals < patient_refusals) {
-            ++each;
-            continue;
-        }
-        each->second->complete(
+        if (refusals < patient_refusals) return false;
+        each.second->complete(
             error{status::peer_lost, ECONNREFUSED,
                   fmt::format("nothing listens at {}: start the server, or correct host and port", name())});
-        each = calls_.erase(each);
-        idle_since_ = now();
-    }
+        return true;
+    };
+    if (std::erase_if(calls_, given_up) > 0) idle_since_ = now();
 }
 
 pollfd client_connection::poll_item() const noexcept {
@@ -134,7 +131,7 @@ void client_connection::progress(short events) {
     if (state_ == state::connecting) return on_connected();
     if (state_ == state::shaking) return shake_hands();
     if (state_ != state::ready) return;
-    if ((events & POLLOUT) != 0 && stream_.flush() == control_stream::outcome::failed) return on_broken();
+    if ((events & POLLOUT) != 0 && stream_.flush() == tls_outcome::failed) return on_broken();
     receive();
 }
 
@@ -222,13 +219,13 @@ void client_connection::receive() {
     if (stream_.violated())
         return refuse(
             {status::protocol_error, 0, fmt::format("what listens at {} does not speak this protocol", name())});
-    if (read == control_stream::outcome::closed || read == control_stream::outcome::failed) return on_broken();
-    more_ = read == control_stream::outcome::ok && stream_.holds_input();
+    if (read == tls_outcome::closed || read == tls_outcome::failed) return on_broken();
+    more_ = read == tls_outcome::done && stream_.holds_input();
 }
 
 /// Fails the question that this message answers, if there is one: its session could not be used.
 void client_connection::on_malformed(std::span<const std::byte> bytes, const error& why) {
-    log().limited(address_.host).warn("dropped a control message of {}: {}", name(), why.message);
+    limited_log(address_.host).warn("dropped a control message of {}: {}", name(), why.message);
     const auto call = take_call(answer_of_malformed(bytes));
     if (call != nullptr)
         call->complete(
@@ -269,7 +266,7 @@ void client_connection::on_message(const control_message& message) {
         return update_clock(beat->clocks, echo_received_);
     }
     if (const auto* over = std::get_if<goodbye>(&message.body)) return on_goodbye(*over);
-    log().limited(address_.host).warn("dropped a control message of {} that only clients send", name());
+    limited_log(address_.host).warn("dropped a control message of {} that only clients send", name());
 }
 
 void client_connection::on_offers(const control_message& message, const offers& body) {
@@ -368,15 +365,12 @@ error client_connection::no_answer() const {
 }
 
 void client_connection::expire_calls(nanoseconds at) {
-    for (auto each = calls_.begin(); each != calls_.end();) {
-        if (each->second->deadline > at) {
-            ++each;
-            continue;
-        }
-        each->second->complete(no_answer());
-        each = calls_.erase(each);
-        idle_since_ = at;
-    }
+    const auto expired = [&](const auto& each) {
+        if (each.second->deadline > at) return false;
+        each.second->complete(no_answer());
+        return true;
+    };
+    if (std::erase_if(calls_, expired) > 0) idle_since_ = at;
 }
 
 void client_connection::judge_silence() {

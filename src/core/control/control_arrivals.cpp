@@ -49,7 +49,7 @@ void control_server::impl::accept_some() {
 
 /// Stops accepting for a moment, else this thread would do nothing but refuse connections.
 void control_server::impl::shed() {
-    log().limited().error(
+    limited_log().error(
         "no descriptor is left for a new connection: it was closed; raise the limit of open files (ulimit -n) or lower "
         "max_connections and max_sessions");
     make_room({});
@@ -92,8 +92,7 @@ void control_server::impl::make_room(const std::string& address) {
     if (most == half_open_of_.end()) return;
     server_connection* oldest = find(*most->second.begin());
     if (oldest == nullptr) return;
-    log()
-        .limited(oldest->client.address)
+    limited_log(oldest->client.address)
         .warn("too many connections have not said what they are for; closed the oldest of {}", oldest->client.text());
     drop(*oldest);
 }
@@ -162,8 +161,7 @@ bool control_server::impl::start_handshake(server_connection& which) {
     auto tls = tls_stream::accept(identity_->keys, which.stream.fd(),
                                   [this](std::uint64_t session) { return host_.token_of(session); });
     if (!tls) {
-        log()
-            .limited(which.client.account())
+        limited_log(which.client.account())
             .error("cannot speak TLS with {}: {}", which.client.text(), tls.error().message);
         drop(which);
         return true;
@@ -193,8 +191,7 @@ void control_server::impl::shake_hands(server_connection& which) {
             break;
     }
     const std::string name = tls.peer_name();
-    log()
-        .limited(which.client.address)
+    limited_log(which.client.address)
         .warn("refused {}{}{}: {}; add its public key to authorized_keys if it should connect", which.client.text(),
               name.empty() ? "" : ", which shows ", name, tls.failure());
     leave(which);
@@ -225,13 +222,9 @@ void control_server::impl::read_greeting(server_connection& which) {
     } else if (bytes.size() >= greeting_bytes) {
         return on_control_greeting(which);
     }
-    const bool ended = read == control_stream::outcome::closed || read == control_stream::outcome::failed;
+    const bool ended = read == tls_outcome::closed || read == tls_outcome::failed;
     if (!ended) return read_later(which, read);
-    const tls_stream* tls = which.stream.tls();
-    if (tls != nullptr && tls->refused())
-        log()
-            .limited(which.client.account())
-            .warn("{} does not accept this server: {}", which.client.text(), tls->failure());
+    log_refusal(which);
     drop(which);
 }
 
@@ -270,8 +263,7 @@ bool control_server::impl::find_place(const std::string& account) {
         if (candidate && (oldest == nullptr || id < oldest->id)) oldest = each.get();
     }
     if (oldest == nullptr) return false;
-    log()
-        .limited(oldest->client.account())
+    limited_log(oldest->client.account())
         .warn("too many control connections; closed the oldest of {} without a session", oldest->client.text());
     drop(*oldest);
     return true;
@@ -306,14 +298,13 @@ void control_server::impl::pass_on(server_connection& which) {
     const auto taken = host_.take_connection(made, client);
     if (taken) return;
     answer_data(made, taken.error().code, taken.error().message);
-    log()
-        .limited(client.account())
+    limited_log(client.account())
         .warn("refused a data connection of {} for session {}: {}", client.text(), shown->session_id,
               taken.error().message);
 }
 
 void control_server::impl::refuse(server_connection& which, std::string_view why) {
-    log().limited(which.client.account()).warn("refused {}: {}", which.client.text(), why);
+    limited_log(which.client.account()).warn("refused {}: {}", which.client.text(), why);
     leave(which);
 }
 

@@ -86,8 +86,7 @@ struct control_message {
 /// Checks every byte. `protocol_error` or `version_mismatch`, with a sentence, for what no correct peer sends.
 [[nodiscard]] result<control_message> decode_control(std::span<const std::byte> bytes);
 
-/// The request number of a message that could not be decoded, if it is a question (hello, query, find_target);
-/// else 0.
+/// The request number of a message that could not be decoded, if it is a question (hello, query, find_target); else 0.
 [[nodiscard]] std::uint64_t question_of_malformed(std::span<const std::byte> bytes) noexcept;
 /// The same of an answer (welcome, offers, target_found).
 [[nodiscard]] std::uint64_t answer_of_malformed(std::span<const std::byte> bytes) noexcept;

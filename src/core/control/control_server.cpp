@@ -193,8 +193,7 @@ nanoseconds control_server::impl::check_timers(server_connection& each, nanoseco
         const nanoseconds end = each.since + limits_.half_open_timeout;
         if (at < end) return end;
         if (each.stage != connection_stage::leaving)
-            log()
-                .limited(each.client.account())
+            limited_log(each.client.account())
                 .warn("closed a connection of {}: it did not say in time what it is for", each.client.text());
         drop(each);
         return never;
@@ -207,8 +206,7 @@ nanoseconds control_server::impl::check_timers(server_connection& each, nanoseco
     if (silence_left(each) <= nanoseconds{0} && !shows_life(each)) {
         if (find(each.id) == nullptr) return never;
         if (!each.sessions.empty())
-            log()
-                .limited(each.client.account())
+            limited_log(each.client.account())
                 .warn("{} went silent; its {} sessions are ended", each.client.text(), each.sessions.size());
         send(each, {0, goodbye{0, status::peer_lost}});
         lose(each, status::peer_lost);
@@ -256,7 +254,7 @@ void control_server::impl::watch(server_connection& which, std::uint32_t events)
 /// Watches for writability while the socket takes no bytes.
 void control_server::impl::sync_output(server_connection& which) noexcept {
     if (which.stage == connection_stage::shaking) return shake_hands(which);
-    if (which.stream.wants_to_write() && which.stream.flush() == control_stream::outcome::failed)
+    if (which.stream.wants_to_write() && which.stream.flush() == tls_outcome::failed)
         return lose(which, status::peer_lost);
     watch(which, events_of(which));
     if (which.stage == connection_stage::leaving && !which.stream.wants_to_write()) which.stream.finish();

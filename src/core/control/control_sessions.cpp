@@ -37,27 +37,28 @@ void control_server::impl::read_messages(server_connection& which) {
         if (++taken == max_messages_per_round) return read_again_soon(which);
     }
     if (which.stream.violated()) {
-        log()
-            .limited(which.client.account())
+        limited_log(which.client.account())
             .warn("{} sent a frame that is longer than any message", which.client.text());
         return lose(which, status::protocol_error);
     }
-    const bool ended = read == control_stream::outcome::closed || read == control_stream::outcome::failed;
-    if (ended) {
-        const tls_stream* tls = which.stream.tls();
-        if (tls != nullptr && tls->refused())
-            log()
-                .limited(which.client.account())
-                .warn("{} does not accept this server: {}", which.client.text(), tls->failure());
+    if (read == tls_outcome::closed || read == tls_outcome::failed) {
+        log_refusal(which);
         return lose(which, status::peer_lost);
     }
     read_later(which, read);
 }
 
-/// The socket does not tell of bytes that TLS has taken from it. After `idle` they are part of a record whose
+/// The connection has ended, perhaps because its client does not trust this server.
+void control_server::impl::log_refusal(const server_connection& which) {
+    const tls_stream* tls = which.stream.tls();
+    if (tls == nullptr || !tls->refused()) return;
+    limited_log(which.client.account()).warn("{} does not accept this server: {}", which.client.text(), tls->failure());
+}
+
+/// The socket does not tell of bytes that TLS has taken from it. After `wants_read` they are part of a record whose
 /// rest the socket will tell of.
-void control_server::impl::read_later(server_connection& which, control_stream::outcome last_read) {
-    const bool more = last_read == control_stream::outcome::ok && which.stream.holds_input();
+void control_server::impl::read_later(server_connection& which, tls_outcome last_read) {
+    const bool more = last_read == tls_outcome::done && which.stream.holds_input();
     if (more) read_again_soon(which);
 }
 
@@ -96,7 +97,7 @@ void control_server::impl::on_message(server_connection& from, std::span<const s
 }
 
 void control_server::impl::on_malformed(server_connection& from, std::span<const std::byte> bytes, const error& why) {
-    log().limited(from.client.account()).warn("dropped a control message of {}: {}", from.client.text(), why.message);
+    limited_log(from.client.account()).warn("dropped a control message of {}: {}", from.client.text(), why.message);
     const std::uint64_t request = question_of_malformed(bytes);
     if (request != 0) send(from, {request, refused{why.code, fmt::format("the server refused: {}", why.message)}});
 }
@@ -133,8 +134,7 @@ void control_server::impl::on_goodbye(server_connection& from, const goodbye& bo
     if (from.sessions.erase(body.session_id) == 0) {
         // Both ends may end a session at the same time. Any other session is another client's.
         if (sessions_.contains(body.session_id))
-            log()
-                .limited(from.client.account())
+            limited_log(from.client.account())
                 .warn("{} tried to close session {}, which is not its own; nothing was done", from.client.text(),
                       body.session_id);
         return;
@@ -178,7 +178,7 @@ void control_server::impl::welcome_client(server_connection& to, opened_session&
             status::version_mismatch, 0,
             fmt::format("this server speaks protocol versions {0} to {0}, the client {1} to {2}; update the older end",
                         grant.version, job.wish.version_min, job.wish.version_max)};
-        log().limited(job.client.account()).warn("refused a session of {}: {}", job.client.text(), why.message);
+        limited_log(job.client.account()).warn("refused a session of {}: {}", job.client.text(), why.message);
         host_.close_session(session_id, status::closed);
         return refuse_opened(to, opened, why);
     }
@@ -225,7 +225,7 @@ nanoseconds control_server::impl::silence_left(const server_connection& each) co
 /// A client that does not read loses its sessions, before what waits for it takes much memory.
 void control_server::impl::send(server_connection& to, const control_message& message) {
     if (!to.stream.send(message)) {
-        log().limited(to.client.account()).warn("{} does not read what it is sent, or is gone", to.client.text());
+        limited_log(to.client.account()).warn("{} does not read what it is sent, or is gone", to.client.text());
         if (to.stage != connection_stage::serving) return;
         return lose(to, status::peer_lost);
     }

@@ -17,14 +17,6 @@ namespace accel::core {
 /// bytes little-endian, and as many bytes: one message. Bounded both ways; never blocks. One thread.
 class control_stream {
   public:
-    enum class outcome : std::uint8_t {
-        ok,
-        idle,      ///< nothing to read, or the socket takes nothing now
-        closed,    ///< the peer has closed
-        failed,    ///< the connection broke
-        violated,  ///< a frame longer than any message
-    };
-
     explicit control_stream(unique_fd socket) noexcept : socket_(std::move(socket)) {}
     control_stream(control_stream&&) noexcept = default;
     control_stream& operator=(control_stream&&) noexcept = default;
@@ -35,8 +27,8 @@ class control_stream {
     [[nodiscard]] tls_stream* tls() noexcept { return tls_ ? &*tls_ : nullptr; }
     [[nodiscard]] const tls_stream* tls() const noexcept { return tls_ ? &*tls_ : nullptr; }
 
-    /// Reads once, as much as there is room for. `ok`: something came.
-    [[nodiscard]] outcome fill() noexcept;
+    /// Reads once, as much as there is room for. `done`: something came.
+    [[nodiscard]] tls_outcome fill() noexcept;
     /// What has come and was not taken.
     [[nodiscard]] std::span<const std::byte> received() const noexcept {
         return std::span(input_).subspan(taken_, filled_ - taken_);
@@ -46,7 +38,7 @@ class control_stream {
     [[nodiscard]] std::optional<std::span<const std::byte>> next_message() noexcept;
     [[nodiscard]] bool violated() const noexcept { return violated_; }
     /// True while TLS holds bytes that the socket will not tell of again. Part of a record counts, so that
-    /// this asks for another `fill` only after one that was `ok`.
+    /// this asks for another `fill` only after one that was `done`.
     [[nodiscard]] bool holds_input() const noexcept { return tls_ && tls_->holds_input(); }
 
     /// Queues a message and sends what the socket takes. False: the peer reads nothing, and too much waits.
@@ -54,7 +46,7 @@ class control_stream {
     /// The same with bytes as they are, before any message.
     [[nodiscard]] bool send_raw(std::span<const std::byte> bytes);
     /// Sends what waits.
-    [[nodiscard]] outcome flush() noexcept;
+    [[nodiscard]] tls_outcome flush() noexcept;
     [[nodiscard]] bool wants_to_write() const noexcept { return !output_.empty(); }
 
     /// Gives up socket and TLS, for somebody else to go on with.
@@ -69,9 +61,6 @@ class control_stream {
   private:
     static constexpr std::size_t input_bytes = 2 * (max_control_bytes + 4);
     static constexpr std::size_t max_output_bytes = 256 << 10;
-
-    [[nodiscard]] outcome read_some(std::span<std::byte> into, std::size_t& count) noexcept;
-    [[nodiscard]] outcome write_some(std::span<const std::byte> from, std::size_t& count) noexcept;
 
     unique_fd socket_;
     std::optional<tls_stream> tls_;

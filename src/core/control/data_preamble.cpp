@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include <fmt/format.h>
-#include <sys/socket.h>
 
 namespace accel::core {
 
@@ -40,10 +39,7 @@ std::vector<std::byte> encode_data_answer(status code, std::string_view why) {
 void answer_data(data_connection& to, status code, std::string_view why) noexcept {
     const std::vector<std::byte> bytes = encode_data_answer(code, why);
     std::size_t sent = 0;
-    if (to.tls)
-        static_cast<void>(to.tls->write(bytes, sent));
-    else
-        static_cast<void>(::send(to.socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL));
+    static_cast<void>(send_some(to.socket.get(), to.tls.get(), bytes, sent));
 }
 
 std::size_t data_answer_bytes(std::span<const std::byte, data_answer_head_bytes> head) noexcept {

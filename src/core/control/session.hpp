@@ -3,6 +3,7 @@
 
 #include "core/backend.hpp"
 #include "core/clock.hpp"
+#include "core/event_signal.hpp"
 
 #include <accel_transport/status.hpp>
 
@@ -74,23 +75,21 @@ class session_host {
 /// writes, the channel reads.
 class session_watch {
   public:
-    session_watch();
-    ~session_watch();
-    session_watch(const session_watch&) = delete;
-    session_watch& operator=(const session_watch&) = delete;
-
     /// Control plane: first reason wins; makes `event_fd` readable.
-    void end(status why) noexcept;
+    void end(status why) noexcept {
+        status expected = status::ok;
+        if (ended_.compare_exchange_strong(expected, why, std::memory_order_acq_rel)) end_.set();
+    }
     /// `ok` while the session lives.
     [[nodiscard]] status ended() const noexcept { return ended_.load(std::memory_order_acquire); }
-    [[nodiscard]] int event_fd() const noexcept { return event_fd_; }
+    [[nodiscard]] int event_fd() const noexcept { return end_.fd(); }
 
     /// Server's monotonic clock minus ours, in ns; 0 on the same host. Kept up to date by the control plane.
     std::atomic<std::int64_t> clock_offset_ns{0};
 
   private:
     std::atomic<status> ended_{status::ok};
-    int event_fd_;
+    wake_signal end_;
 };
 
 }  // namespace accel::core

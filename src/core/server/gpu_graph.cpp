@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/device_copy.hpp"
 #include "core/device_names.hpp"
 #include "core/layout_allocator.hpp"
 #include "core/server/gpu_service_state.hpp"
-#include "core/stream_end.hpp"
+#include "core/stream_wait.hpp"
 
 #include <accel_transport/device/detail/graph_steps.hpp>
 #include <accel_transport/gpu_graph.hpp>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/context_state.hpp"
 #include "core/device_names.hpp"
-#include "core/layout_version.hpp"
+#include "core/kernel_host.hpp"
 #include "core/server/gpu_service_state.hpp"
-#include "core/stream_end.hpp"
+#include "core/stream_wait.hpp"
 
 #include <accel_transport/device/service.hpp>
 

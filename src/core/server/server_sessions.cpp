@@ -3,7 +3,6 @@
 #include "core/log.hpp"
 #include "core/server/gpu_exchanges.hpp"
 #include "core/server/server_core.hpp"
-#include "core/server/server_entrance.hpp"
 #include "core/tls/tls_stream.hpp"
 
 #include <algorithm>
@@ -41,7 +40,7 @@ result<session_grant> server_core::open_session(entrance& through, const session
         return make_session(through, *on, least_loaded(), request, client, memory);
     }();
     if (!granted) {
-        log().limited(client.account()).warn("refused a session of {}: {}", client.text(), granted.error().message);
+        limited_log(client.account()).warn("refused a session of {}: {}", client.text(), granted.error().message);
         const std::lock_guard lock(mutex_);
         ++refused_;
     }

@@ -4,7 +4,7 @@
 #include "core/accelerator.hpp"
 #include "core/long_copy.hpp"
 #include "core/server/exchange_state.hpp"
-#include "core/stream_waker.hpp"
+#include "core/stream_wait.hpp"
 
 #include <accel_transport/options.hpp>
 

@@ -179,8 +179,7 @@ void worker::lose(session& which, status why) noexcept {
     if (which.gone()) return;
     which.set_gone();
     if (why == status::protocol_error || why == status::version_mismatch) {
-        log()
-            .limited(which.client().account())
+        limited_log(which.client().account())
             .warn("session {} of {} over {} ended: {}; its client sent what no correct client sends", which.id(),
                   which.client().text(), which.scheme(), to_string(why));
     }

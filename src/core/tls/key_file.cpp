@@ -57,36 +57,40 @@ result<std::string> read_all(int fd, const std::filesystem::path& path) {
     return text;
 }
 
-bool owned_by_us_or_root(const struct stat& info) {
-    return info.st_uid == ::geteuid() || info.st_uid == 0;
-}
-
-error foreign_file(std::string_view option, const std::filesystem::path& path) {
-    return {status::unauthorized, 0,
-            fmt::format("{} '{}' belongs to another user; run: chown {} '{}'", option, path.string(), ::geteuid(),
-                        path.string())};
-}
-
-/// Only its owner may read a private key.
-result<void> check_private_mode(int fd, const std::filesystem::path& path) {
-    struct stat info {};
-    if (::fstat(fd, &info) != 0) return file_error("look at", path, errno);
-    if (!owned_by_us_or_root(info)) return foreign_file("key_file", path);
-    if ((info.st_mode & 077U) == 0) return {};
-    return error{status::unauthorized, 0,
-                 fmt::format("key_file '{}' may be read by others (mode {:04o}); run: chmod 600 '{}'", path.string(),
-                             info.st_mode & 07777U, path.string())};
-}
-
+/// What nobody but a file's owner may do with it.
+struct file_rule {
+    mode_t forbidden;
+    const char* done_by_others;
+    const char* remedy;
+};
+constexpr file_rule secret_file{077, "read", "600"};
 /// Whoever can write a file of trusted keys can let anybody in.
-result<void> check_trusted_mode(int fd, const std::filesystem::path& path, std::string_view option) {
+constexpr file_rule trusted_file{022, "changed", "go-w"};
+
+result<void> check_mode(int fd, const std::filesystem::path& path, std::string_view option, const file_rule& rule) {
     struct stat info {};
     if (::fstat(fd, &info) != 0) return file_error("look at", path, errno);
-    if (!owned_by_us_or_root(info)) return foreign_file(option, path);
-    if ((info.st_mode & 022U) == 0) return {};
+    if (info.st_uid != ::geteuid() && info.st_uid != 0)
+        return error{status::unauthorized, 0,
+                     fmt::format("{} '{}' belongs to another user; run: chown {} '{}'", option, path.string(),
+                                 ::geteuid(), path.string())};
+    if ((info.st_mode & rule.forbidden) == 0) return {};
     return error{status::unauthorized, 0,
-                 fmt::format("{} '{}' may be changed by others (mode {:04o}); run: chmod go-w '{}'", option,
-                             path.string(), info.st_mode & 07777U, path.string())};
+                 fmt::format("{} '{}' may be {} by others (mode {:04o}); run: chmod {} '{}'", option, path.string(),
+                             rule.done_by_others, info.st_mode & 07777U, rule.remedy, path.string())};
+}
+
+/// The text of the file that an option names.
+result<std::string> read_checked(const std::filesystem::path& path, std::string_view option, const file_rule& rule,
+                                 std::string_view advice = {}) {
+    const unique_fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!file.open()) {
+        const int native = errno;
+        return error{status::unauthorized, native,
+                     fmt::format("cannot read {} '{}': {}{}", option, path.string(), std::strerror(native), advice)};
+    }
+    if (auto checked = check_mode(file.get(), path, option, rule); !checked) return checked.error();
+    return read_all(file.get(), path);
 }
 
 error curve_key(std::string_view option, const std::filesystem::path& path) {
@@ -267,15 +271,7 @@ result<void> write_key_files(const std::string& name, EVP_PKEY* key, bool overwr
 }
 
 result<pkey_ptr> read_private_key(const std::filesystem::path& path) {
-    const unique_fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!file.open()) {
-        const int native = errno;
-        return error{status::unauthorized, native,
-                     fmt::format("cannot read key_file '{}': {}; make a key pair with accel_keys", path.string(),
-                                 std::strerror(native))};
-    }
-    if (auto checked = check_private_mode(file.get(), path); !checked) return checked.error();
-    auto text = read_all(file.get(), path);
+    auto text = read_checked(path, "key_file", secret_file, "; make a key pair with accel_keys");
     if (!text) return text.error();
     const secret_text secret(std::move(*text));
     if (is_curve_key(secret.view())) return curve_key("key_file", path);
@@ -288,15 +284,8 @@ result<pkey_ptr> read_private_key(const std::filesystem::path& path) {
 }
 
 result<std::string> read_trusted_file(const std::filesystem::path& path, std::string_view option) {
-    const unique_fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!file.open()) {
-        const int native = errno;
-        return error{status::unauthorized, native,
-                     fmt::format("cannot read {} '{}': {}", option, path.string(), std::strerror(native))};
-    }
-    if (auto checked = check_trusted_mode(file.get(), path, option); !checked) return checked.error();
-    auto text = read_all(file.get(), path);
-    if (!text) return text.error();
+    auto text = read_checked(path, option, trusted_file);
+    if (!text) return text;
     if (text->find("PRIVATE KEY-----") != std::string::npos)
         return error{status::unauthorized, 0,
                      fmt::format("{} '{}' is a private key, which stays with its owner; name the .pub file", option,

@@ -11,6 +11,7 @@
 #include <openssl/bio.h>
 #include <openssl/crypto.h>
 #include <openssl/err.h>
+#include <openssl/sha.h>
 #include <openssl/x509v3.h>
 #include <sys/socket.h>
 
@@ -125,6 +126,40 @@ void count_record(int sending, int, int kind, const void* type, std::size_t, SSL
         ++counted.renewals;
 }
 
+using derived_key = std::array<unsigned char, SHA256_DIGEST_LENGTH>;
+
+/// A separate key, so that values derived from it reveal nothing of the token.
+derived_key derive(const session_key& from) noexcept {
+    constexpr std::string_view label = "accel data connection";
+    std::array<unsigned char, label.size() + sizeof from.session_id + sizeof from.token> all{};
+    std::memcpy(all.data(), label.data(), label.size());
+    std::memcpy(all.data() + label.size(), &from.session_id, sizeof from.session_id);
+    std::memcpy(all.data() + label.size() + sizeof from.session_id, from.token.data(), from.token.size());
+    derived_key out{};
+    SHA256(all.data(), all.size(), out.data());
+    OPENSSL_cleanse(all.data(), all.size());
+    return out;
+}
+
+const SSL_CIPHER* first_suite(SSL* of) noexcept {
+    constexpr std::array<unsigned char, 2> tls_aes_128_gcm_sha256{0x13, 0x01};
+    return SSL_CIPHER_find(of, tls_aes_128_gcm_sha256.data());
+}
+
+/// The key as TLS takes it: for the cipher suite that is offered first. Null: no memory.
+SSL_SESSION* make_pre_shared_key(SSL* of, const session_key& key) noexcept {
+    SSL_SESSION* made = SSL_SESSION_new();
+    if (made == nullptr) return nullptr;
+    derived_key secret = derive(key);
+    const bool whole = SSL_SESSION_set1_master_key(made, secret.data(), secret.size()) == 1 &&
+                       SSL_SESSION_set_cipher(made, first_suite(of)) == 1 &&
+                       SSL_SESSION_set_protocol_version(made, TLS1_3_VERSION) == 1;
+    OPENSSL_cleanse(secret.data(), secret.size());
+    if (whole) return made;
+    SSL_SESSION_free(made);
+    return nullptr;
+}
+
 /// A client's offer.
 int show_session_key(SSL* ssl, const EVP_MD*, const unsigned char** id, std::size_t* id_bytes, SSL_SESSION** out) {
     const auto& key = static_cast<const traffic_notes*>(SSL_get_app_data(ssl))->key;
@@ -149,6 +184,12 @@ int find_session_key(SSL* ssl, const unsigned char* id, std::size_t id_bytes, SS
     if (*out == nullptr) return 0;
     notes.key = key;
     return 1;
+}
+
+/// OpenSSL's words for a reason of its own.
+std::string reason_text(int reason, const std::string& otherwise) {
+    const char* known = ERR_reason_error_string(ERR_PACK(ERR_LIB_SSL, 0, reason));
+    return known != nullptr ? known : otherwise;
 }
 
 bool chose(const SSL* ssl, std::string_view protocol) noexcept {
@@ -293,32 +334,8 @@ bool tls_stream::admitted_by(const credentials& today) const {
     return today.still_admits(SSL_get0_peer_certificate(ssl_.get()), SSL_get_peer_cert_chain(ssl_.get()));
 }
 
-bool tls_stream::refused() const noexcept {
+std::string tls_stream::key_failure() const {
     switch (reason_) {
-        case SSL_R_CERTIFICATE_VERIFY_FAILED:
-        case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE:
-        case SSL_R_WRONG_VERSION_NUMBER:
-        case SSL_R_SSLV3_ALERT_BAD_CERTIFICATE:
-        case SSL_R_SSLV3_ALERT_CERTIFICATE_EXPIRED:
-        case SSL_R_SSLV3_ALERT_CERTIFICATE_REVOKED:
-        case SSL_R_SSLV3_ALERT_CERTIFICATE_UNKNOWN:
-        case SSL_R_SSLV3_ALERT_UNSUPPORTED_CERTIFICATE:
-        case SSL_R_TLSV1_ALERT_UNKNOWN_CA:
-        case SSL_R_TLSV1_ALERT_DECRYPT_ERROR:
-        case SSL_R_TLSV1_ALERT_ACCESS_DENIED:
-        case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED:
-        case SSL_R_HTTP_REQUEST:
-            return true;
-        default:
-            return false;
-    }
-}
-
-std::string tls_stream::failure() const {
-    const char* known = ERR_reason_error_string(ERR_PACK(ERR_LIB_SSL, 0, reason_));
-    switch (reason_) {
-        case 0:
-            return "the connection broke off";
         case SSL_R_CERTIFICATE_VERIFY_FAILED:
             if (!own_->by_authority()) return "the other end's key is not one that is trusted here";
             return fmt::format("the other end's certificate is not good here ({})",
@@ -337,11 +354,33 @@ std::string tls_stream::failure() const {
         case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED:
         case SSL_R_SSLV3_ALERT_CERTIFICATE_EXPIRED:
         case SSL_R_SSLV3_ALERT_CERTIFICATE_REVOKED:
-            return fmt::format("the other end does not accept {} ({})", own_->name(),
-                               known != nullptr ? known : "alert");
+            return fmt::format("the other end does not accept {} ({})", own_->name(), reason_text(reason_, "alert"));
         default:
-            return known != nullptr ? known : fmt::format("TLS failure {}", reason_);
+            return {};
     }
+}
+
+std::string tls_stream::failure() const {
+    if (reason_ == 0) return "the connection broke off";
+    std::string keys = key_failure();
+    return keys.empty() ? reason_text(reason_, fmt::format("TLS failure {}", reason_)) : keys;
+}
+
+tls_outcome receive_some(int socket, tls_stream* tls, std::span<std::byte> into, std::size_t& count) noexcept {
+    if (tls != nullptr) return tls->read(into, count);
+    const ssize_t got = ::recv(socket, into.data(), into.size(), MSG_DONTWAIT);
+    if (got == 0) return tls_outcome::closed;
+    if (got < 0) return try_later(errno) ? tls_outcome::wants_read : tls_outcome::failed;
+    count = static_cast<std::size_t>(got);
+    return tls_outcome::done;
+}
+
+tls_outcome send_some(int socket, tls_stream* tls, std::span<const std::byte> from, std::size_t& count) noexcept {
+    if (tls != nullptr) return tls->write(from, count);
+    const ssize_t put = ::send(socket, from.data(), from.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (put < 0) return try_later(errno) ? tls_outcome::wants_write : tls_outcome::failed;
+    count = static_cast<std::size_t>(put);
+    return tls_outcome::done;
 }
 
 }  // namespace accel::core

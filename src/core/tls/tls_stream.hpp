@@ -3,11 +3,11 @@
 
 #include "core/tls/credentials.hpp"
 #include "core/tls/openssl.hpp"
-#include "core/tls/session_key.hpp"
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -17,17 +17,19 @@
 namespace accel::core {
 
 /// The ALPN protocol names (RFC 7301): a length, then the name.
-inline constexpr std::string_view control_protocol =
-    "\x0d"
-    "accel-control";
-inline constexpr std::string_view data_protocol =
-    "\x0a"
-    "accel-data";
-inline constexpr std::string_view all_protocols =
-    "\x0d"
-    "accel-control"
-    "\x0a"
-    "accel-data";
+inline constexpr std::string_view control_protocol = "\015accel-control";
+inline constexpr std::string_view data_protocol = "\012accel-data";
+inline constexpr std::string_view all_protocols = "\015accel-control\012accel-data";
+
+/// A secret that both ends of a session share. It replaces certificates on data connections, as an external pre-shared
+/// key with (EC)DHE (RFC 8446, section 2.2): no signatures, and nobody but the session's own client can make one.
+struct session_key {
+    std::uint64_t session_id = 0;
+    std::array<std::byte, 16> token{};
+};
+
+/// The token of an open session. Called during handshakes, on the thread that makes them.
+using find_token = std::function<std::optional<std::array<std::byte, 16>>(std::uint64_t session_id)>;
 
 enum class tls_outcome : std::uint8_t {
     done,
@@ -92,7 +94,7 @@ class tls_stream {
     /// Why the last call failed, as the rest of a sentence: "the server's key is not server_key".
     [[nodiscard]] std::string failure() const;
     /// True if keys caused the failure, not the network.
-    [[nodiscard]] bool refused() const noexcept;
+    [[nodiscard]] bool refused() const { return !key_failure().empty(); }
     [[nodiscard]] SSL* get() const noexcept { return ssl_.get(); }
     [[nodiscard]] const traffic_notes& traffic() const noexcept { return *notes_; }
     /// Wipes the secrets: no other code will continue this stream's records.
@@ -103,6 +105,8 @@ class tls_stream {
         : own_(std::move(own)), ssl_(std::move(ssl)) {}
     [[nodiscard]] static result<tls_stream> open(std::shared_ptr<const credentials> own, int fd);
     [[nodiscard]] tls_outcome outcome_of(int returned) noexcept;
+    /// What `failure` says if keys caused it; else empty.
+    [[nodiscard]] std::string key_failure() const;
 
     std::shared_ptr<const credentials> own_;  // outlives the connection, which calls it back
     /// What the BIO has; OpenSSL has its address.
@@ -117,6 +121,12 @@ class tls_stream {
     ssl_ptr ssl_;
     int reason_ = 0;  ///< OpenSSL's, of the last failure
 };
+
+/// One read or write of a non-blocking socket: through TLS, or plain where `tls` is null.
+[[nodiscard]] tls_outcome receive_some(int socket, tls_stream* tls, std::span<std::byte> into,
+                                       std::size_t& count) noexcept;
+[[nodiscard]] tls_outcome send_some(int socket, tls_stream* tls, std::span<const std::byte> from,
+                                    std::size_t& count) noexcept;
 
 /// For `SSL_CTX_set_keylog_callback`.
 void note_secret(const SSL* of, const char* line) noexcept;

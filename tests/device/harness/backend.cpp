@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/harness/backend.hpp"
 
-#include "backends/gpu/backend.hpp"
-#include "backends/rdma/backend.hpp"
 #include "core/region_state.hpp"
+#include "core/registry.hpp"
 #include "device/harness/poller.hpp"
 #include "verbs/device_cache.hpp"
 #include "verbs/domain_list.hpp"

@@ -145,8 +145,8 @@ void harness_link::note_failure() noexcept {
     const std::uint32_t told = poller_.sessions().failure(*place_);
     if (told == 0 || state_ != state::open) return;
     if (const std::uint32_t syndrome = told >> 16; syndrome != 0) {
-        core::log().limited().warn("gpu: session {} ends: a work request failed with syndrome {:#04x}",
-                                   config_.session_id, syndrome);
+        core::limited_log().warn("gpu: session {} ends: a work request failed with syndrome {:#04x}",
+                                 config_.session_id, syndrome);
     }
     if (closing_) close_by_ = {};  // nothing more will leave
     fail(static_cast<status>(told & 0xffffU));
@@ -193,12 +193,12 @@ void harness_link::end() noexcept {
     bool free = place_.has_value();
     if (queue_.queue_pair) {
         if (auto done = poller_.queues().close(queue_); !done)
-            core::log().limited().error("gpu: {}", done.error().message);
+            core::limited_log().error("gpu: {}", done.error().message);
     }
     if (opened_) {
         let_exchanges_go();
         free = poller_.sessions().close(*place_);
-        if (!free) core::log().limited().error("gpu: a session has ended with a request that nobody took");
+        if (!free) core::limited_log().error("gpu: a session has ended with a request that nobody took");
     }
     poller_.queues().discard(queue_);
     poller_.remove(*this, opened_);
@@ -210,7 +210,7 @@ const verbs::memory_keys* harness_link::keys_of(const core::region_state& region
     if (const auto* known = keys_.find(region.id(), use); known != nullptr) return known;
     auto keys = domain_->acquire(region.id(), {region.data(), region.size()}, use, region.gpu());
     if (!keys) {
-        core::log().limited().warn("gpu: lent memory is copied instead: {}", keys.error().message);
+        core::limited_log().warn("gpu: lent memory is copied instead: {}", keys.error().message);
         return nullptr;
     }
     keys_.put({region.id(), use, *keys});

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/link_events.hpp"
 #include "core/region_state.hpp"
 #include "device/harness/link.hpp"
 #include "device/harness/poller.hpp"

@@ -142,12 +142,12 @@ void harness_poller::replace_queues() noexcept {
     service_.reset();
     failures_seen_ = 0;
     if (auto made = make_queues(); !made) {
-        core::log().limited().error("gpu: no new completion queue: {}", made.error().message);
+        core::limited_log().error("gpu: no new completion queue: {}", made.error().message);
         return;
     }
     const std::lock_guard lock(mutex_);
     overrun_ = failed_ = false;
-    core::log().limited().warn("gpu: a completion queue had failed; there is a new one");
+    core::limited_log().warn("gpu: a completion queue had failed; there is a new one");
 }
 
 void harness_poller::take_commands() noexcept {

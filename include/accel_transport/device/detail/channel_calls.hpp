@@ -81,8 +81,7 @@ ACCEL_HOST_DEVICE inline void write_header(const channel_ref& channel, const cal
     return post(channel, request, until);
 }
 
-/// True: a correct server sends this. The text of a failure may need more room than the call gave the
-/// response.
+/// True: a correct server sends this. The text of a failure may need more room than the call gave the response.
 [[nodiscard]] ACCEL_HOST_DEVICE inline bool is_answer(const channel_ref& channel, const call_ref& call,
                                                       const wire::slot_header& header) noexcept {
     const std::uint64_t most = header.code == status::ok ? call.response_room : channel.responses.capacity;

@@ -7,9 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
-/// What becomes of a request whose session has one owner. From the header's arrival to the doorbell there is no
-/// lock, no atomic operation and no load from the host's memory; what is only counted is counted behind the
-/// doorbell.
+/// What becomes of a request whose session has one owner. From the header's arrival to the doorbell there is no lock,
+/// no atomic operation and no load from the host's memory; what is only counted is counted behind the doorbell.
 namespace accel::device::detail {
 
 /// The only copy of a header, which its client can change at any time. A GPU reads 16 bytes at once.

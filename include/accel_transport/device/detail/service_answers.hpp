@@ -7,8 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-/// What becomes of one request of a service on a GPU: it is checked when it arrives, and its answer is
-/// posted.
+/// What becomes of one request of a service on a GPU: it is checked when it arrives, and its answer is posted.
 namespace accel::device::detail {
 
 /// The request is no longer with the service; its session may end.
@@ -138,8 +137,7 @@ ACCEL_HOST_DEVICE inline void address_payload(const exchange_ref& exchange, bool
     }
 }
 
-/// The work requests of one response: the payload on its own, if it does not lie behind its header, or goes
-/// elsewhere.
+/// The work requests of one response: the payload on its own, if it does not lie behind its header, or goes elsewhere.
 ACCEL_HOST_DEVICE inline status post_response(const service_ref& service, const exchange_ref& exchange,
                                               const answer& with, const answer_bytes& from) noexcept {
     const bool placed = exchange.target.length > 0 && with.code == status::ok;

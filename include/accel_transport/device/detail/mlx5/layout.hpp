@@ -7,9 +7,8 @@
 #include <cstdint>
 #include <type_traits>
 
-/// Work requests and completions of mlx5 adapters, as they lie in memory: "Mellanox Adapters Programmer's
-/// Reference Manual", sections on work queues and completion queues, and the public header
-/// infiniband/mlx5dv.h.
+/// Work requests and completions of mlx5 adapters, as they lie in memory: "Mellanox Adapters Programmer's Reference
+/// Manual", sections on work queues and completion queues, and the public header infiniband/mlx5dv.h.
 namespace accel::device::detail::mlx5 {
 
 /// A WQEBB: work requests start at multiples of this.

@@ -136,8 +136,7 @@ ACCEL_HOST_DEVICE inline void ring_until_quiet(const shared_send_queue_ref& shar
     return taken;
 }
 
-/// Between steps 2 and 3: the request at WQEBBs [first, end), which this thread has reserved and filled, is
-/// ready.
+/// Between steps 2 and 3: the request at WQEBBs [first, end), which this thread has reserved and filled, is ready.
 ACCEL_HOST_DEVICE inline void mark_ready(const shared_send_queue_ref& shared, std::uint32_t first, std::uint32_t end,
                                          std::uint64_t doorbell) noexcept {
     ready_request& mine = ready_at(shared, first);

@@ -143,8 +143,7 @@ ACCEL_HOST_DEVICE inline void fill(const send_queue_ref& queue, std::uint32_t nu
     store_quad(to + 3, {{queue.queue_pair, 0, 0}, tag});
 }
 
-/// All steps, for one request of at most one range. `unsupported`: it has more, carries its bytes or is
-/// atomic.
+/// All steps, for one request of at most one range. `unsupported`: it has more, carries its bytes or is atomic.
 [[nodiscard]] ACCEL_HOST_DEVICE inline status post(const send_queue_ref& queue,
                                                    const mlx5::work_request& request) noexcept {
     if (request.carries_bytes || request.ranges > 1 || !is_known(request.operation)) return status::unsupported;
