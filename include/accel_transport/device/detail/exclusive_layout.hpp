@@ -31,7 +31,7 @@ struct alignas(16) prepared_request {
     mlx5::remote_segment remote{};
     mlx5::data_segment local{};
 };
-static_assert(sizeof(prepared_request) == 3 * mlx5::ds_bytes);
+static_assert(sizeof(prepared_request) == std::size_t{3} * mlx5::ds_bytes);
 
 /// What a place has counted.
 struct session_counters {
