@@ -39,6 +39,19 @@ TEST_P(exclusive_service, echoes_every_size) {
     EXPECT_EQ(rig.service->statistics().dropped, 0U);
 }
 
+TEST_P(exclusive_service, owners_serve_targets) {
+    rig.listen();
+    ASSERT_TRUE(rig.service->set_targets({"first", "second"}).ok());
+    rig.serve_owned(answer_by_target<device::owned_sessions>);
+    channel client = rig.connect();
+    const std::vector<std::byte> request(10);
+    const auto outcome = [&](target named) { return client.call(request, {.target = named}).error(); };
+    EXPECT_EQ(outcome(client.resolve("first").value()).native, 1);
+    EXPECT_EQ(outcome(client.resolve("second").value()).native, 2);
+    EXPECT_EQ(outcome(target_of("third")).code, status::not_found);
+    EXPECT_EQ(outcome({}).code, status::application_error) << "an old client would not know the status";
+}
+
 TEST_P(exclusive_service, serves_many_sessions_of_several_owners) {
     rig.listen();
     rig.serve_owned(echo_as_owner, 3);

@@ -65,6 +65,19 @@ inline void echo_as_owner(device::owned_sessions& mine, const device::exchange_r
     (void)device::reply(mine, exchange, length);
 }
 
+/// A kernel that serves two models compares the number that a request names.
+template <class Service>
+void answer_by_target(Service& service, const device::exchange_ref& exchange) {
+    constexpr target first = target_of("first");
+    constexpr target second = target_of("second");
+    if (exchange.target_number == first.number)
+        (void)device::fail(service, exchange, status::application_error, 1);
+    else if (exchange.target_number == second.number)
+        (void)device::fail(service, exchange, status::application_error, 2);
+    else
+        (void)device::fail(service, exchange, status::not_found, 3);
+}
+
 /// A service, threads in its kernels' place, and clients.
 class service_rig {
   public:

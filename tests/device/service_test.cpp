@@ -285,23 +285,11 @@ TEST_P(device_service, pinned_memory_is_released) {
     EXPECT_EQ(rig.pages_pinned(), 0);
 }
 
-/// A kernel that serves two models compares the number that a request names.
-void answer_by_target(const device::service_ref& service, const device::exchange_ref& exchange) {
-    constexpr target first = target_of("first");
-    constexpr target second = target_of("second");
-    if (exchange.target_number == first.number)
-        (void)device::fail(service, exchange, status::application_error, 1);
-    else if (exchange.target_number == second.number)
-        (void)device::fail(service, exchange, status::application_error, 2);
-    else
-        (void)device::fail(service, exchange, status::not_found, 3);
-}
-
 TEST_P(device_service, kernels_serve_targets) {
     service_rig rig(GetParam());
     rig.listen();
     ASSERT_TRUE(rig.service->set_targets({"first", "second"}).ok());
-    rig.serve(answer_by_target);
+    rig.serve(answer_by_target<const device::service_ref>);
     channel client = rig.connect();
     const std::vector<std::byte> request(10);
     const auto outcome = [&](target named) { return client.call(request, {.target = named}).error(); };

@@ -53,10 +53,9 @@ ACCEL_HOST_DEVICE_INLINE status reply(const service_ref& service, const exchange
 template <class Scope = thread_scope>
 ACCEL_HOST_DEVICE_INLINE status fail(const service_ref& service, const exchange_ref& exchange, status reason,
                                      std::uint32_t code = 0) noexcept {
-    const bool failure = reason != status::ok && static_cast<std::uint16_t>(reason) < status_count;
-    const bool known = reason != status::not_found || exchange.target_number != 0;
-    const status told = failure && known ? reason : status::application_error;
-    return detail::by_first_of<Scope>([&] { return detail::answer_with(service, exchange, {told, code, 0}); });
+    return detail::by_first_of<Scope>([&] {
+        return detail::answer_with(service, exchange, {detail::failure_of(exchange, reason), code, 0});
+    });
 }
 
 // A service whose sessions have one owner each (`service_sharing::exclusive`). The functions above say
@@ -103,9 +102,9 @@ ACCEL_HOST_DEVICE_INLINE status reply(owned_sessions& mine, const exchange_ref& 
 template <class Scope = thread_scope>
 ACCEL_HOST_DEVICE_INLINE status fail(owned_sessions& mine, const exchange_ref& exchange, status reason,
                                      std::uint32_t code = 0) noexcept {
-    const bool failure = reason != status::ok && static_cast<std::uint16_t>(reason) < status_count;
-    const status told = failure ? reason : status::application_error;
-    return detail::by_first_of<Scope>([&] { return detail::answer_with(mine, exchange, {told, code, 0}); });
+    return detail::by_first_of<Scope>([&] {
+        return detail::answer_with(mine, exchange, {detail::failure_of(exchange, reason), code, 0});
+    });
 }
 
 }  // namespace accel::device

@@ -166,6 +166,7 @@ ACCEL_HOST_DEVICE inline bool admit(const owned_sessions& mine, const exclusive_
     out.request_bytes = header.length;
     out.response_room = header.response_room;
     out.trace_id = header.trace_id;
+    out.target_number = header.target;
     out.deadline = own_deadline(out.clock_offset, header.deadline_ns);
     out.arrival = now;
     out.session = number >> mine.at.slot_bits;

@@ -92,6 +92,13 @@ ACCEL_HOST_DEVICE inline std::uint32_t ticks_of(std::int64_t nanoseconds) noexce
     return ticks > 0xffff'ffffLL ? 0xffff'ffffU : static_cast<std::uint32_t>(ticks);
 }
 
+/// What a kernel's failure becomes: a status that is one, and that the client knows.
+ACCEL_HOST_DEVICE inline status failure_of(const exchange_ref& exchange, status reason) noexcept {
+    const bool failure = reason != status::ok && static_cast<std::uint16_t>(reason) < status_count;
+    const bool known = reason != status::not_found || exchange.target_number != 0;
+    return failure && known ? reason : status::application_error;
+}
+
 ACCEL_HOST_DEVICE inline void write_header(const exchange_ref& exchange, const answer& with) noexcept {
     wire::slot_header header;
     header.kind = wire::message_kind::response;
