@@ -51,8 +51,7 @@ ACCEL_HOST_DEVICE inline void put_request(const mlx5::send_queue_ref& queue, std
 /// Fills in what changes from answer to answer. One request in a quarter of the room asks for a completion.
 ACCEL_HOST_DEVICE inline void number_request(const exchange_ref& exchange, std::uint32_t wqebb, mlx5::opcode operation,
                                              std::uint64_t bytes, prepared_request& out) noexcept {
-    const std::uint32_t interval = exchange.limit / 4;
-    const bool due = wqebb / interval != (wqebb + 1) / interval;
+    const bool due = ((wqebb + 1) & (exchange.limit / 4 - 1)) == 0;
     out.control.opmod_idx_opcode = mlx5::opmod_idx_opcode_of(wqebb, operation);
     out.control.flags = due ? mlx5::flag_signalled : std::uint8_t{0};
     out.local.length = mlx5::to_be32(static_cast<std::uint32_t>(bytes));
@@ -93,13 +92,27 @@ ACCEL_HOST_DEVICE inline std::uint32_t post_answer(const exclusive_session& sess
     return first + 1;
 }
 
-/// Behind the doorbell: the slot is looked at again, and its session may end.
-ACCEL_HOST_DEVICE inline void finish_exchange(owned_sessions& mine, const exchange_ref& exchange) noexcept {
+/// One more, of what only this thread counts: nothing waits for the old value.
+ACCEL_HOST_DEVICE inline void count_later(std::uint64_t* where) noexcept {
+#if defined(__CUDA_ARCH__)
+    asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" : : "l"(where), "l"(std::uint64_t{1}) : "memory");
+#else
+    ++*where;
+#endif
+}
+
+/// Behind the doorbell: the slot is looked at again, and its session may end. `known`: nothing else than the answer
+/// has changed since the request was taken.
+ACCEL_HOST_DEVICE inline void finish_exchange(owned_sessions& mine, const exchange_ref& exchange, bool known) noexcept {
     exclusive_session& session = mine.at.sessions[exchange.session];
-    mine.at.watches[first_number(mine, exchange.session) + exchange.slot].away &= ~slot_away::held;
+    slot_watch& watch = mine.at.watches[first_number(mine, exchange.session) + exchange.slot];
+    if (known)
+        watch = {exchange.generation, 0};
+    else
+        watch.away &= ~slot_away::held;
     session.reported = 0;
     --session.held;
-    if (session.phase == session_phase::closing) end_session(mine, exchange.session);
+    if (!known && session.phase == session_phase::closing) end_session(mine, exchange.session);
     if (mine.stopping != 0) report(mine, exchange.session);
 }
 
@@ -113,24 +126,26 @@ ACCEL_HOST_DEVICE inline status answer_with(owned_sessions& mine, const exchange
     const bool open = known || session.phase == session_phase::open;
     const std::uint32_t first = known ? static_cast<std::uint32_t>(exchange.seen.reserved) : session.posted;
     write_header(exchange, with);
+    std::uint32_t posted = first;
     if (open) {
-        session.posted = post_answer<Place>(session, exchange, with, first);
-        ++session.counters.replies;
+        session.posted = posted = post_answer<Place>(session, exchange, with, first);
+        count_later(&session.counters.replies);
         mine.last = exchange.session;
     } else {
         ++session.counters.dropped;
     }
     ++mine.changes;
-    finish_exchange(mine, exchange);
-    const bool nearly_full = session.posted - session.released > session.limit / 4 * 3;
+    finish_exchange(mine, exchange, known);
+    const std::uint32_t released = known ? exchange.seen.released : session.released;
+    const bool nearly_full = posted - released > exchange.limit / 4 * 3;
     if (open && nearly_full) take_completions(mine, exchange.session);
     return open ? status::ok : status::peer_lost;
 }
 
 /// True: a correct client sends this. Its last word repeats the generation.
-ACCEL_HOST_DEVICE inline bool is_request(const exclusive_session& session, std::uint32_t slot,
-                                         std::uint32_t last_generation, const wire::slot_header& header) noexcept {
-    return is_sane(session.is.requests.capacity, session.is.responses.capacity, slot, header) &&
+ACCEL_HOST_DEVICE inline bool is_request(const session_view& session, std::uint32_t slot, std::uint32_t last_generation,
+                                         const wire::slot_header& header) noexcept {
+    return is_sane(session.request_capacity, session.response_capacity, slot, header) &&
            header.arrival_word == header.generation && header.generation != last_generation;
 }
 
@@ -143,25 +158,38 @@ ACCEL_HOST_DEVICE inline bool read_extensions(const std::byte* header_at, const 
            (out.length == 0 || header.response_room <= out.length);
 }
 
-/// Reads all that taking and answering a request need: none of the loads waits for another. False: no correct
-/// client sends this.
-ACCEL_HOST_DEVICE inline bool admit(const owned_sessions& mine, const exclusive_session& session, std::uint32_t number,
+/// What a look has found: all of it is under way before any of it is needed.
+struct arrival {
+    session_view session;
+    prepared_request prepared;
+    slot_watch watch;
+    wire::slot_header header;
+};
+ACCEL_HOST_DEVICE inline void read_arrival(const owned_sessions& mine, std::uint32_t number, arrival& out) noexcept {
+    out.session = view_of(mine.at.sessions[number >> mine.at.slot_bits]);
+    out.prepared = mine.at.prepared[number];
+    out.watch = mine.at.watches[number];
+    copy_header(request_header(mine.at, number), out.header);
+}
+
+/// Fills in all that answering needs. False: no correct client sends this.
+ACCEL_HOST_DEVICE inline bool admit(const owned_sessions& mine, const arrival& came, std::uint32_t number,
                                     std::int64_t now, exchange_ref& out) noexcept {
     const std::byte* const from = request_header(mine.at, number);
     const std::uint32_t slot = number & ((std::uint32_t{1} << mine.at.slot_bits) - 1);
-    wire::slot_header header;
-    copy_header(from, header);
-    out.prepared = mine.at.prepared[number];
+    const wire::slot_header& header = came.header;
+    const session_view& session = came.session;
+    if (!is_request(session, slot, came.watch.generation, header)) return false;
+    if (!read_extensions(from, header, out.target)) return false;
+    out.prepared = came.prepared;
     out.sends.queue = session.sends;
-    out.seen.reserved = session.posted;
+    out.seen = {session.posted, session.released};
     out.limit = session.limit;
     out.changes = mine.changes;
-    out.peer_apart = session.is.peer.payloads != 0 ? 1 : 0;
-    out.session_id = session.is.id;
-    out.response = header_of(session.is.responses, slot) + wire::header_bytes;
+    out.peer_apart = session.peer_payloads != nullptr ? 1 : 0;
+    out.session_id = session.id;
+    out.response = session.responses + session.response_stride * slot + wire::header_bytes;
     out.clock_offset = mine.clock.clock_offset;
-    if (!is_request(session, slot, mine.at.watches[number].generation, header)) return false;
-    if (!read_extensions(from, header, out.target)) return false;
     out.request = from + wire::header_bytes;
     out.request_bytes = header.length;
     out.response_room = header.response_room;
@@ -180,50 +208,42 @@ ACCEL_HOST_DEVICE inline status take_on(owned_sessions& mine, std::uint32_t numb
                                         exchange_ref& out) noexcept {
     const std::uint32_t index = number >> mine.at.slot_bits;
     exclusive_session& session = mine.at.sessions[index];
-    if (!has_room(session)) {
+    arrival came;
+    read_arrival(mine, number, came);
+    if (!has_room(came.session)) {
         block(mine, index);
         return status::again;
     }
-    exchange_ref taken;
-    if (!admit(mine, session, number, now, taken)) {
+    if (!admit(mine, came, number, now, out)) {
         ++session.counters.dropped;
         session.reported = 0;
         fail_session(mine, index, status::protocol_error);
         return status::again;
     }
-    mine.at.watches[number] = {taken.generation, slot_away::held};
-    ++session.held;
-    if (taken.deadline <= now) {
+    mine.at.watches[number] = {out.generation, slot_away::held};
+    session.held = came.session.held + 1;
+    if (out.deadline <= now) {
         ++session.counters.expired;
-        (void)answer_with(mine, taken, {status::timed_out, 0, 0});
+        (void)answer_with(mine, out, {status::timed_out, 0, 0});
         return status::again;
     }
-    ++session.counters.requests;
-    out = taken;
+    count_later(&session.counters.requests);
     return status::ok;
 }
 
-/// The slot behind `number` is looked at first the next time: no session goes short of another's requests.
-ACCEL_HOST_DEVICE inline void look_behind(owned_sessions& mine, std::uint32_t number) noexcept {
-    const std::uint32_t slot = number & ((std::uint32_t{1} << mine.at.slot_bits) - 1);
-    const std::uint32_t place = ((number >> mine.at.slot_bits) - mine.first) / mine.step;
-    const std::uint32_t next = ((place << mine.at.slot_bits) | slot) + 1;
-    mine.next = next == mine.count << mine.at.slot_bits ? 0 : next;
-}
-
-/// By the first of the lanes. `number`: what they have found.
-ACCEL_HOST_DEVICE inline status use_look(owned_sessions& mine, std::uint32_t number, std::int64_t now,
+/// By the first of the lanes. `place`: what they have found. The one behind it is looked at first the next time, so
+/// that no session goes short of another's requests.
+ACCEL_HOST_DEVICE inline status use_look(owned_sessions& mine, std::uint32_t place, std::int64_t now,
                                          exchange_ref& out) noexcept {
     if (now - mine.orders_due > latest_orders_ns) take_orders(mine, now);
-    if (number == no_slot) use_idle_time(mine, now);
+    if (place == no_slot) use_idle_time(mine, now);
     if (mine.stopping != 0) {
         report_all(mine);
         return status::closed;
     }
-    if (number == no_slot) return status::again;
-    const status taken = take_on(mine, number, now, out);
-    look_behind(mine, number);
-    return taken;
+    if (place == no_slot) return status::again;
+    mine.next = place + 1 == places_of(mine) ? 0 : place + 1;
+    return take_on(mine, number_of(mine, place), now, out);
 }
 
 /// One look at all slots, by the scope's lanes together. The clock is read once, before it.
@@ -231,9 +251,9 @@ template <class Scope>
 [[nodiscard]] ACCEL_HOST_DEVICE_INLINE status look_once(owned_sessions& mine, exchange_ref& out,
                                                         std::int64_t& now) noexcept {
     now = clock_ns();
-    const std::uint32_t number = find_new<Scope>(mine);
+    const std::uint32_t place = find_new<Scope>(mine);
     std::uint32_t outcome = 0;
-    if (lanes<Scope>::rank() == 0) outcome = static_cast<std::uint32_t>(use_look(mine, number, now, out));
+    if (lanes<Scope>::rank() == 0) outcome = static_cast<std::uint32_t>(use_look(mine, place, now, out));
     return static_cast<status>(lanes<Scope>::of(outcome, 0));
 }
 

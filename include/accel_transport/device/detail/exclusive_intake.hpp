@@ -138,8 +138,37 @@ ACCEL_HOST_DEVICE inline void take_completions(owned_sessions& mine, std::uint32
     if (count != 0) mlx5::publish_taken(session.completions);
 }
 
+/// What a request needs of its session, read at once: no load waits for another.
+struct session_view {
+    mlx5::send_queue_ref sends;
+    std::uint32_t posted;
+    std::uint32_t released;
+    std::uint32_t held;
+    std::uint32_t limit;
+    std::uint64_t id;
+    std::uint64_t request_capacity;
+    std::uint64_t response_capacity;
+    std::byte* responses;
+    std::uint64_t response_stride;
+    std::byte* peer_payloads;
+};
+ACCEL_HOST_DEVICE inline session_view view_of(const exclusive_session& from) noexcept {
+    return {from.sends,
+            from.posted,
+            from.released,
+            from.held,
+            from.limit,
+            from.is.id,
+            from.is.requests.capacity,
+            from.is.responses.capacity,
+            from.is.responses.headers,
+            from.is.responses.stride,
+            reinterpret_cast<std::byte*>(from.is.peer.payloads)};
+}
+
 /// True: an answer may be posted for every request that is held, and for one more.
-ACCEL_HOST_DEVICE inline bool has_room(const exclusive_session& session) noexcept {
+template <class Session>
+ACCEL_HOST_DEVICE bool has_room(const Session& session) noexcept {
     return session.posted - session.released + 2 * (session.held + 1) <= session.limit;
 }
 
@@ -147,11 +176,13 @@ ACCEL_HOST_DEVICE inline bool has_room(const exclusive_session& session) noexcep
 ACCEL_HOST_DEVICE inline void block(owned_sessions& mine, std::uint32_t index) noexcept {
     mine.at.sessions[index].blocked = 1;
     set_away(mine, index, slot_away::blocked);
+    ++mine.changes;
 }
 ACCEL_HOST_DEVICE inline void unblock(owned_sessions& mine, std::uint32_t index) noexcept {
     exclusive_session& session = mine.at.sessions[index];
     if (session.blocked == 0 || !has_room(session)) return;
     session.blocked = 0;
+    ++mine.changes;
     slot_watch* const watches = mine.at.watches + first_number(mine, index);
     for (std::uint32_t i = 0; i < mine.at.slots; ++i) watches[i].away &= ~slot_away::blocked;
 }
@@ -163,8 +194,8 @@ ACCEL_HOST_DEVICE inline void report(owned_sessions& mine, std::uint32_t index) 
     if (session.reported != 0) return;
     session.reported = 1;
     session_report& out = mine.session_reports[index];
-    mlx5::store_whole(&out.requests, session.counters.requests);
-    mlx5::store_whole(&out.replies, session.counters.replies);
+    mlx5::store_whole(&out.requests, mlx5::load_whole(&session.counters.requests));
+    mlx5::store_whole(&out.replies, mlx5::load_whole(&session.counters.replies));
     mlx5::store_whole(&out.expired, session.counters.expired);
     mlx5::store_whole(&out.dropped, session.counters.dropped);
 }
@@ -209,18 +240,28 @@ ACCEL_HOST_DEVICE inline void use_idle_time(owned_sessions& mine, std::int64_t n
 
 // Requests.
 
-/// Slot `at` of the owner's, counted from the one behind the last that it found: its number, and whether it
-/// has a new request. With `Acquire`, what its client wrote before is seen.
-template <bool Acquire>
-ACCEL_HOST_DEVICE_INLINE bool is_new(const owned_sessions& mine, std::uint32_t at, std::uint32_t& number) noexcept {
-    const std::uint32_t all = mine.count << mine.at.slot_bits;
-    if (at >= all) return false;
-    std::uint32_t place = mine.next + at;
-    if (place >= all) place -= all;
+/// The owner's slots, one session after the other, without gaps between their places.
+ACCEL_HOST_DEVICE inline std::uint32_t places_of(const owned_sessions& mine) noexcept {
+    return mine.count << mine.at.slot_bits;
+}
+/// The number of the slot in `place`.
+ACCEL_HOST_DEVICE inline std::uint32_t number_of(const owned_sessions& mine, std::uint32_t place) noexcept {
     const std::uint32_t slot = place & ((std::uint32_t{1} << mine.at.slot_bits) - 1);
     const std::uint32_t session = mine.first + (place >> mine.at.slot_bits) * mine.step;
-    number = (session << mine.at.slot_bits) | slot;
-    if (slot >= mine.at.slots) return false;
+    return (session << mine.at.slot_bits) | slot;
+}
+/// The place that is looked at as number `at` of a look: the first is behind what was found last.
+ACCEL_HOST_DEVICE inline std::uint32_t place_of(const owned_sessions& mine, std::uint32_t at) noexcept {
+    const std::uint32_t place = mine.next + at;
+    return place >= places_of(mine) ? place - places_of(mine) : place;
+}
+
+/// True: the place has a new request. With `Acquire`, what its client wrote before is seen.
+template <bool Acquire>
+ACCEL_HOST_DEVICE_INLINE bool is_new(const owned_sessions& mine, std::uint32_t at) noexcept {
+    if (at >= places_of(mine)) return false;
+    const std::uint32_t number = number_of(mine, place_of(mine, at));
+    if ((number & ((std::uint32_t{1} << mine.at.slot_bits) - 1)) >= mine.at.slots) return false;
     // Neither load waits for the other.
     const std::uint32_t* const word = arrival_word(request_header(mine.at, number));
     const slot_watch watch = mine.at.watches[number];
@@ -228,31 +269,29 @@ ACCEL_HOST_DEVICE_INLINE bool is_new(const owned_sessions& mine, std::uint32_t a
     return watch.away == 0 && seen != watch.generation;
 }
 
-/// The number of a slot with a new request, or `no_slot`: the same on every lane, each of which looks at
-/// another slot.
+/// The place of a slot with a new request, or `no_slot`: the same on every lane, each of which looks at another
+/// slot.
 template <class Scope>
 ACCEL_HOST_DEVICE_INLINE std::uint32_t find_new(const owned_sessions& mine) noexcept {
     using side = lanes<Scope>;
-    const std::uint32_t all = mine.count << mine.at.slot_bits;
+    const std::uint32_t all = places_of(mine);
     const std::uint32_t count = side::count();
     const std::uint32_t rank = side::rank();
     if (all <= count) {
-        std::uint32_t number = no_slot;
-        const std::uint32_t lane = side::first_where(is_new<true>(mine, rank, number));
-        return lane == side::none ? no_slot : side::of(number, lane);
+        const std::uint32_t lane = side::first_where(is_new<true>(mine, rank));
+        return lane == side::none ? no_slot : place_of(mine, lane);
     }
     // Loads of several rounds are under way together. An acquire would wait for each.
     constexpr std::uint32_t at_once = 4;
     for (std::uint32_t base = 0; base < all; base += at_once * count) {
-        std::uint32_t numbers[at_once];
         bool found[at_once];
-        for (std::uint32_t i = 0; i < at_once; ++i) found[i] = is_new<false>(mine, base + i * count + rank, numbers[i]);
+        for (std::uint32_t i = 0; i < at_once; ++i) found[i] = is_new<false>(mine, base + i * count + rank);
         for (std::uint32_t i = 0; i < at_once; ++i) {
             const std::uint32_t lane = side::first_where(found[i]);
             if (lane == side::none) continue;
-            const std::uint32_t number = side::of(numbers[i], lane);
-            (void)mlx5::load_flag(arrival_word(request_header(mine.at, number)));
-            return number;
+            const std::uint32_t place = place_of(mine, base + i * count + lane);
+            (void)mlx5::load_flag(arrival_word(request_header(mine.at, number_of(mine, place))));
+            return place;
         }
     }
     return no_slot;
