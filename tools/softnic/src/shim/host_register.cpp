@@ -9,10 +9,12 @@
 #include <cstring>
 
 // CUDA's headers are not needed to build softnic.
+// NOLINTBEGIN(readability-identifier-naming)
 extern "C" {
 int cudaHostRegister(void* at, std::size_t size, unsigned flags);
 int cuMemHostRegister_v2(void* at, std::size_t size, unsigned flags);
 }
+// NOLINTEND(readability-identifier-naming)
 
 namespace {
 
