@@ -186,7 +186,7 @@ ACCEL_HOST_DEVICE inline bool admit(const owned_sessions& mine, const arrival& c
     out.seen = {session.posted, session.released};
     out.limit = session.limit;
     out.changes = mine.changes;
-    out.peer_apart = session.peer_payloads != nullptr ? 1 : 0;
+    out.peer_apart = session.peer_payloads != 0 ? 1 : 0;
     out.session_id = session.id;
     out.response = session.responses + session.response_stride * slot + wire::header_bytes;
     out.clock_offset = mine.clock.clock_offset;

@@ -150,7 +150,7 @@ struct session_view {
     std::uint64_t response_capacity;
     std::byte* responses;
     std::uint64_t response_stride;
-    std::byte* peer_payloads;
+    std::uint64_t peer_payloads;
 };
 ACCEL_HOST_DEVICE inline session_view view_of(const exclusive_session& from) noexcept {
     return {from.sends,
@@ -163,7 +163,7 @@ ACCEL_HOST_DEVICE inline session_view view_of(const exclusive_session& from) noe
             from.is.responses.capacity,
             from.is.responses.headers,
             from.is.responses.stride,
-            reinterpret_cast<std::byte*>(from.is.peer.payloads)};
+            from.is.peer.payloads};
 }
 
 /// True: an answer may be posted for every request that is held, and for one more.
