@@ -160,6 +160,7 @@ TEST_P(exclusive_service, answers_may_be_given_in_another_order) {
     });
     channel client = rig.connect();
     EXPECT_EQ(run_calls(client, 400, 3), 400U);
+    rig.stop();  // before what its kernel uses goes
 }
 
 TEST_P(exclusive_service, late_request_is_not_handed_over) {
