@@ -28,18 +28,25 @@ inline constexpr std::size_t max_targets = 1024;     ///< of a server
     return true;
 }
 
+namespace detail {
+inline constexpr std::uint32_t fnv1a_start = 2'166'136'261U;
+[[nodiscard]] ACCEL_HOST_DEVICE constexpr std::uint32_t fnv1a(std::uint32_t hash, char next) noexcept {
+    return (hash ^ static_cast<unsigned char>(next)) * 16'777'619U;
+}
+}  // namespace detail
+
 /// The target that this name stands for: its FNV-1a hash, never 0. So a number keeps its meaning when the
 /// server is restarted, and kernels compare with `constexpr auto model = target_of("model")`. Clients ask
 /// `channel::resolve` instead, which finds out whether the server has it.
 [[nodiscard]] constexpr target target_of(std::string_view name) noexcept {
-    std::uint32_t hash = 2'166'136'261U;
-    for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 16'777'619U;
+    std::uint32_t hash = detail::fnv1a_start;
+    for (const char c : name) hash = detail::fnv1a(hash, c);
     return {hash == 0 ? 1 : hash};
 }
 /// The same of a text that ends with a zero; also in kernels.
 [[nodiscard]] ACCEL_HOST_DEVICE constexpr target target_of(const char* name) noexcept {
-    std::uint32_t hash = 2'166'136'261U;
-    for (; *name != '\0'; ++name) hash = (hash ^ static_cast<unsigned char>(*name)) * 16'777'619U;
+    std::uint32_t hash = detail::fnv1a_start;
+    for (; *name != '\0'; ++name) hash = detail::fnv1a(hash, *name);
     return {hash == 0 ? 1 : hash};
 }
 

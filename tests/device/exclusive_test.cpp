@@ -163,6 +163,35 @@ TEST_P(exclusive_service, answers_may_be_given_in_another_order) {
     rig.stop();  // before what its kernel uses goes
 }
 
+TEST_P(exclusive_service, request_of_a_session_that_ends_meanwhile_is_not_handed_over) {
+    rig.listen();
+    channel client = rig.connect();
+    device::owned_sessions mine;
+    ASSERT_EQ(device::own(rig.service->ref(), 0, 1, mine), status::ok);
+    std::array<call_view, 2> calls;
+    for (call_view& each : calls) {
+        ASSERT_EQ(client.begin(each), status::ok);
+        ASSERT_EQ(client.submit(each.id, 10), status::ok);
+    }
+    device::exchange_ref held;
+    ASSERT_EQ(device::wait(mine, held, 5'000'000'000), status::ok);
+    const auto another = [&] {
+        return device::detail::find_new<device::thread_scope>(mine) != device::detail::no_slot;
+    };
+    ASSERT_TRUE(eventually(patience(5s), another));
+    client.close();
+    const auto ordered = [&] { return mlx5::load_flag(&mine.orders->commands) != mine.orders_seen; };
+    ASSERT_TRUE(eventually(patience(5s), ordered));
+    mine.orders_due = device::clock_ns() - 2 * device::detail::latest_orders_ns;
+    device::exchange_ref next;
+    EXPECT_EQ(device::take(mine, next), status::again);
+    EXPECT_EQ(device::reply(mine, held, 0), status::peer_lost);
+    EXPECT_TRUE(eventually(patience(5s), [&] {
+        (void)device::take(mine, next);
+        return rig.service->statistics().sessions == 0;
+    }));
+}
+
 TEST_P(exclusive_service, late_request_is_not_handed_over) {
     rig.listen();
     rig.serve_owned(echo_as_owner);

@@ -8,7 +8,7 @@
 #include <cstdint>
 
 /// What becomes of a request whose session has one owner. From the header's arrival to the doorbell there is no lock,
-/// no atomic operation and no load from the host's memory; what is only counted is counted behind the doorbell.
+/// no load from the host's memory, and no atomic operation whose result anything waits for.
 namespace accel::device::detail {
 
 /// The only copy of a header, which its client can change at any time. A GPU reads 16 bytes at once.
@@ -235,8 +235,12 @@ ACCEL_HOST_DEVICE inline status take_on(owned_sessions& mine, std::uint32_t numb
 /// that no session goes short of another's requests.
 ACCEL_HOST_DEVICE inline status use_look(owned_sessions& mine, std::uint32_t place, std::int64_t now,
                                          exchange_ref& out) noexcept {
-    if (now - mine.orders_due > latest_orders_ns) take_orders(mine, now);
-    if (place == no_slot) use_idle_time(mine, now);
+    if (place == no_slot) {
+        use_idle_time(mine, now);
+    } else if (now - mine.orders_due > latest_orders_ns) {
+        take_orders(mine, now);
+        place = no_slot;  // its session may have ended: the next look finds it if not
+    }
     if (mine.stopping != 0) {
         report_all(mine);
         return status::closed;
