@@ -42,6 +42,7 @@ class key_ring {
             auto key = make_private_key();
             require(key.ok() && write_key_files(file(each), key->get(), false).ok(), "keys are made");
             if (std::string_view(each) == "client") client_name = public_half(key->get())->text();
+            if (std::string_view(each) == "stranger") stranger_name = public_half(key->get())->text();
         }
         std::filesystem::copy_file(file("client.pub"), file("authorized"));
         security_options options;
@@ -53,7 +54,7 @@ class key_ring {
     key_ring(const key_ring&) = delete;
     key_ring& operator=(const key_ring&) = delete;
 
-    /// Lets in the client, or nobody.
+    /// Lets in the client, or the stranger in its place.
     void authorize(bool client) {
         if (client == authorized_) return;
         authorized_ = client;
@@ -73,6 +74,7 @@ class key_ring {
 
     std::shared_ptr<server_security> server;
     std::string client_name;
+    std::string stranger_name;
 
   private:
     [[nodiscard]] std::string file(const std::string& name) const { return (folder_ / name).string(); }
@@ -89,7 +91,7 @@ key_ring& keys() {
 class fuzzed_host : public session_host {
   public:
     result<session_grant> open_session(const session_request& request, const client_identity& client) override {
-        require(client.name == keys().client_name, "only clients that are authorised open sessions");
+        require(!may_enter.empty() && client.name == may_enter, "only clients that are authorised open sessions");
         session_grant grant;
         grant.session_id = ++opened;
         grant.granted = request.wanted;
@@ -101,7 +103,8 @@ class fuzzed_host : public session_host {
         return error{status::not_found, 0, "no such target"};
     }
     result<void> take_connection(data_connection& made, const client_identity& client) override {
-        require(client.name == (made.tls ? keys().client_name : ""), "a client is who it says it is");
+        require(made.tls == nullptr || !may_enter.empty(), "only clients that are authorised connect");
+        require(client.name == (made.tls ? may_enter : ""), "a client is who it says it is");
         if (made.session_id != 1) return error{status::unauthorized, 0, "no such session"};
         answer_data(made, status::ok, {});
         taken.push_back(std::move(made));
@@ -110,6 +113,7 @@ class fuzzed_host : public session_host {
     std::optional<session_token> token_of(std::uint64_t id) const override {
         return id == 1 ? std::optional(session_token{}) : std::nullopt;
     }
+    std::string may_enter;  ///< the name of the client, if it may
     std::uint64_t opened = 0;
     std::uint64_t closed = 0;
     std::vector<data_connection> taken;
@@ -148,6 +152,7 @@ class meeting {
         const std::uint8_t what = input_.byte();
         for_data_ = (what & 1) != 0;
         stranger_ = who == 2;
+        if (!stranger_) host_.may_enter = keys().client_name;
         write_script((what & 2) != 0, (what & 4) != 0);
         server_ = std::make_unique<control_server::impl>(listener{}, unique_fd(::epoll_create1(EPOLL_CLOEXEC)),
                                                          keys().server, 2s, host_, control_limits{});
@@ -238,6 +243,7 @@ class meeting {
                 if (input_.byte() < 0xf0) return round(0ms);
                 keys().authorize(false);
                 clean_ = false;
+                if (stranger_) host_.may_enter = keys().stranger_name;
                 return server_->progress(0ms);
         }
     }
@@ -333,7 +339,7 @@ class meeting {
         for (int i = 0; i < 6 || (i < 300 && clean_ && !served()); ++i) exchange();
         const bool plain_control = !client_ && !for_data_;
         if (clean_ && !plain_control) require(served(), "who has the keys and keeps the rules is served");
-        if (stranger_ || plain_control)
+        if (host_.may_enter.empty() || plain_control)
             require(host_.opened == 0 && host_.taken.empty(), "who has no keys is not served");
         if (clean_ && plain_control) require(!answer_.empty(), "but told");
         for (auto& fd : {&server_wire_.far, &client_wire_.far}) fd->reset();

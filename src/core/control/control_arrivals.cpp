@@ -83,6 +83,13 @@ void control_server::impl::forget_half_open(const server_connection& which) {
     if (found->second.empty()) half_open_of_.erase(found);
 }
 
+void control_server::impl::count_client(const server_connection& which) { ++clients_[which.client.account()]; }
+
+void control_server::impl::forget_client(const server_connection& which) {
+    const auto found = clients_.find(which.client.account());
+    if (--found->second == 0) clients_.erase(found);
+}
+
 /// Drops the oldest unauthenticated connection of the address that has the most, so that other addresses keep
 /// theirs. If all have equal shares, that is the newcomer's own address.
 void control_server::impl::make_room(const std::string& address) {
@@ -242,7 +249,7 @@ void control_server::impl::on_control_greeting(server_connection& which) {
         send(which, {0, refused{status::overloaded, "this server has too many connections; try again later"}});
         return refuse(which, "it has too many connections, or all clients together have");
     }
-    ++clients_[which.client.account()];
+    count_client(which);
     forget_half_open(which);
     which.stage = connection_stage::serving;
     which.heard = listening_.listened();
@@ -254,7 +261,8 @@ void control_server::impl::on_control_greeting(server_connection& which) {
 /// Makes room for one more control connection of this client. Drops connections without a session, the oldest
 /// first: the client's own if it has too many, else any client's.
 bool control_server::impl::find_place(const std::string& account) {
-    const bool own_full = clients_[account] >= limits_.max_client_connections;
+    const auto own = clients_.find(account);
+    const bool own_full = own != clients_.end() && own->second >= limits_.max_client_connections;
     const bool all_full = connections_.size() - half_open_ >= limits_.max_connections;
     if (!own_full && !all_full) return true;
     server_connection* oldest = nullptr;
@@ -313,8 +321,7 @@ void control_server::impl::leave(server_connection& which) {
     if (find(which.id) == nullptr) return;
     if (!which.half_open()) {
         count_half_open(which);
-        if (auto account = clients_.find(which.client.account()); account != clients_.end() && --account->second == 0)
-            clients_.erase(account);
+        forget_client(which);
     }
     which.stage = connection_stage::leaving;
     which.since =
@@ -337,8 +344,8 @@ void control_server::impl::drop(server_connection& which) {
     if (!node) return;
     if (which.half_open())
         forget_half_open(which);
-    else if (auto account = clients_.find(which.client.account()); account != clients_.end() && --account->second == 0)
-        clients_.erase(account);
+    else
+        forget_client(which);
     end_sessions(which, status::peer_lost);
     watch(which, 0);
     dropped_.push_back(std::move(node.mapped()));

@@ -70,6 +70,8 @@ class control_server::impl {
     void accept_some();
     void count_half_open(const server_connection& which);
     void forget_half_open(const server_connection& which);
+    void count_client(const server_connection& which);
+    void forget_client(const server_connection& which);
     void make_room(const std::string& address);
     void shed();
     void on_readable(server_connection& which);
