@@ -51,7 +51,7 @@ function(softnic_fatbin source output)
       list(APPEND code -gencode=arch=compute_${number},code=[compute_${number},sm_${number}])
     endif()
   endforeach()
-  add_custom_command(OUTPUT ${output} VERBATIM
+  add_custom_command(OUTPUT ${output} VERBATIM COMMAND_EXPAND_LISTS
     COMMAND ${CMAKE_CUDA_COMPILER} -fatbin -std=c++20 -O3 -I${CMAKE_CURRENT_SOURCE_DIR}/src ${code}
             $<$<BOOL:${SOFTNIC_WERROR}>:-Werror=all-warnings> -o ${output} ${source}
     DEPENDS ${source} ${CMAKE_CURRENT_SOURCE_DIR}/src/gpu/job.hpp
