@@ -41,5 +41,6 @@ endif()
 
 # accel_command_line(SOURCES...): files that parse arguments. CLI11 takes long to optimise, for nothing.
 function(accel_command_line)
-  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "$<$<CONFIG:Release>:-O1>")
+  set_source_files_properties(${ARGN} PROPERTIES
+    COMPILE_OPTIONS "$<IF:$<BOOL:${ACCEL_SANITIZE}>,-O0,$<$<CONFIG:Release>:-O1>>")
 endfunction()
