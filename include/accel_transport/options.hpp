@@ -49,6 +49,13 @@ enum class service_sharing : std::uint8_t {
     exclusive,  ///< one thread, warp or block for each session, without locks: the quickest turn
 };
 
+/// Where the queues of a service with `service_sharing::exclusive` lie.
+enum class queue_location : std::uint8_t {
+    automatic,  ///< URI `auto`: `gpu` where the GPU's memory and the device allow it, else `host`
+    host,
+    gpu,  ///< in the kernels' memory, made by DevX (mlx5): an answer waits for no way to the host
+};
+
 /// Which RDMA port `rdma` uses, and how patient its hardware is. The defaults suit one network.
 struct verbs_options {
     std::string device{};   ///< URI `device`: NAME or NAME:PORT, as in mlx5_0:1; empty: the first that is up
@@ -70,6 +77,8 @@ struct verbs_options {
     /// URI `sharing`, `gpu_service` only: shared or exclusive. Exclusive needs the engine `direct`, and clients
     /// whose library knows it.
     service_sharing sharing = service_sharing::shared;
+    /// URI `queues`, with `sharing=exclusive` only: auto, host or gpu.
+    queue_location queues = queue_location::automatic;
 };
 
 /// Options of a channel. Each is also a URI key of the same name; the URI wins over the code.

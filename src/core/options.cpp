@@ -104,6 +104,10 @@ bool parse_value(std::string_view text, service_sharing& out) {
     return find_name<service_sharing>(
         text, {{"shared", service_sharing::shared}, {"exclusive", service_sharing::exclusive}}, out);
 }
+bool parse_value(std::string_view text, queue_location& out) {
+    return find_name<queue_location>(
+        text, {{"auto", queue_location::automatic}, {"host", queue_location::host}, {"gpu", queue_location::gpu}}, out);
+}
 bool parse_value(std::string_view text, encryption& out) {
     return find_name<encryption>(
         text, {{"auto", encryption::automatic}, {"required", encryption::required}, {"off", encryption::off}}, out);
@@ -188,6 +192,7 @@ constexpr std::array server_keys{
     ACCEL_OPTION(server_options, zerocopy),
     ACCEL_VERBS_OPTIONS(server_options),
     ACCEL_OPTION_OF(server_options, .verbs, sharing),
+    ACCEL_OPTION_OF(server_options, .verbs, queues),
     ACCEL_SECURITY_OPTIONS(server_options, authorized_keys),
 };
 #undef ACCEL_OPTION_OF
@@ -201,11 +206,13 @@ result<void> set_option(const std::array<option_key<Options>, Count>& keys, std:
     for (const auto& each : keys) {
         if (each.name != name) continue;
         if (each.set(options, value)) return {};
-        return error{status::invalid_argument, 0,
-                     fmt::format("option {}: '{}' is no good value (durations 20us 500ms 2s, sizes 64K 1M, switches "
-                                 "true false, poll busy adaptive block, memory host cuda:0, priority normal high, "
-                                 "engine auto direct proxy, sharing shared exclusive, encrypt auto required off)",
-                                 name, value)};
+        return error{
+            status::invalid_argument, 0,
+            fmt::format(
+                "option {}: '{}' is no good value (durations 20us 500ms 2s, sizes 64K 1M, switches "
+                "true false, poll busy adaptive block, memory host cuda:0, priority normal high, "
+                "engine auto direct proxy, sharing shared exclusive, queues auto host gpu, encrypt auto required off)",
+                name, value)};
     }
     std::string known;
     for (const auto& each : keys) known += fmt::format("{}{}", known.empty() ? "" : ", ", each.name);

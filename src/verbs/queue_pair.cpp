@@ -1,29 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verbs/failure.hpp"
+#include "verbs/path.hpp"
 #include "verbs/queues.hpp"
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
 #include <fmt/format.h>
-#include <sys/random.h>
 
 namespace accel::verbs {
 namespace {
-
-/// "Receiver not ready" is retried without end: how long a call may take is its own deadline's business, and
-/// a peer that is gone is noticed on the control plane.
-constexpr std::uint8_t rnr_retries_without_end = 7;
-/// 0.64 ms (InfiniBand specification, table 45): what a sender waits when no receive is posted.
-constexpr std::uint8_t rnr_timer_640_us = 12;
-constexpr std::uint8_t hop_limit = 64;
-
-result<std::uint32_t> random_psn() {
-    std::uint32_t psn = 0;
-    if (::getrandom(&psn, sizeof psn, 0) != sizeof psn) return verb_failed("no random bytes for a PSN", errno);
-    return psn & 0x00ff'ffff;
-}
 
 result<void> modify(ibv_qp& qp, ibv_qp_attr& attributes, int mask, std::string_view what) {
     if (const int failed = ibv_modify_qp(&qp, &attributes, mask); failed != 0)
@@ -31,17 +17,7 @@ result<void> modify(ibv_qp& qp, ibv_qp_attr& attributes, int mask, std::string_v
     return {};
 }
 
-std::string_view name_of(link_layer layer) {
-    return layer == link_layer::ethernet ? "Ethernet (RoCE)" : "InfiniBand";
-}
-
 }  // namespace
-
-std::uint8_t timeout_exponent(std::chrono::nanoseconds timeout) noexcept {
-    std::uint8_t exponent = 1;
-    while (exponent < 31 && std::chrono::nanoseconds{std::int64_t{4096} << exponent} < timeout) ++exponent;
-    return exponent;
-}
 
 result<queue_pair> queue_pair::create(const std::shared_ptr<device>& on, ibv_pd* domain, ibv_cq* completions,
                                       ibv_srq* receives, const queue_sizes& sizes, async_listener* listener) {
@@ -83,17 +59,13 @@ result<void> queue_pair::drive_directly() {
 }
 
 void queue_pair::describe(endpoint& out) const noexcept {
-    const port_address& port = device_->port();
-    out.layer = port.ethernet ? link_layer::ethernet : link_layer::infiniband;
-    out.mtu = static_cast<std::uint8_t>(port.mtu);
-    out.lid = port.lid;
+    describe_port(*device_, out);
     out.queue_pair = handle_->qp_num;
     out.first_psn = first_psn_;
-    std::memcpy(out.gid.data(), port.gid.raw, out.gid.size());
 }
 
 result<void> queue_pair::connect(const endpoint& peer, const verbs_options& options) {
-    if (auto good = check_peer(peer); !good) return good;
+    if (auto good = check_layer(*device_, peer); !good) return good;
     if (auto done = to_init(); !done) return done;
     if (auto done = to_ready_to_receive(peer); !done) return done;
     return to_ready_to_send(options);
@@ -114,14 +86,6 @@ result<void> queue_pair::reset() {
     return {};
 }
 
-result<void> queue_pair::check_peer(const endpoint& peer) const {
-    const link_layer own = device_->port().ethernet ? link_layer::ethernet : link_layer::infiniband;
-    if (peer.layer == own) return {};
-    return error{status::unsupported, 0,
-                 fmt::format("this end's port is {}, the peer's {}; choose another with device=NAME:PORT", name_of(own),
-                             name_of(peer.layer))};
-}
-
 result<void> queue_pair::to_init() {
     ibv_qp_attr attributes{};
     attributes.qp_state = IBV_QPS_INIT;
@@ -131,24 +95,14 @@ result<void> queue_pair::to_init() {
 }
 
 result<void> queue_pair::to_ready_to_receive(const endpoint& peer) {
-    const port_address& own = device_->port();
     ibv_qp_attr attributes{};
     attributes.qp_state = IBV_QPS_RTR;
-    attributes.path_mtu = std::min(own.mtu, static_cast<ibv_mtu>(peer.mtu));
+    attributes.path_mtu = std::min(device_->port().mtu, static_cast<ibv_mtu>(peer.mtu));
     attributes.dest_qp_num = peer.queue_pair;
     attributes.rq_psn = peer.first_psn;
     attributes.max_dest_rd_atomic = 1;
     attributes.min_rnr_timer = rnr_timer_640_us;
-    attributes.ah_attr.port_num = own.number;
-    attributes.ah_attr.dlid = peer.lid;
-    // A GID is needed on Ethernet, and between the subnets of InfiniBand.
-    const bool other_subnet = std::memcmp(own.gid.raw, peer.gid.data(), 8) != 0;
-    if (own.ethernet || other_subnet) {
-        attributes.ah_attr.is_global = 1;
-        std::memcpy(attributes.ah_attr.grh.dgid.raw, peer.gid.data(), peer.gid.size());
-        attributes.ah_attr.grh.sgid_index = own.gid_index;
-        attributes.ah_attr.grh.hop_limit = hop_limit;
-    }
+    attributes.ah_attr = path_to(*device_, peer);
     return modify(*handle_, attributes,
                   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/device_names.hpp"
+#include "verbs/connected_queue.hpp"
 #include "verbs/device.hpp"
 #include "verbs/domain.hpp"
 #include "verbs/endpoint.hpp"
@@ -266,9 +267,9 @@ struct queue_sizes {
     std::uint32_t inline_bytes = 0;  ///< a request may carry
 };
 
-/// A reliable connection (RC). Its peer may write where it has a key, and do nothing else. One thread at a time posts
-/// and takes completions. Destroying it ends all access to memory, by either end, before the destructor returns.
-class queue_pair {
+/// A reliable connection that libibverbs has made. Its peer may write where it has a key, and do nothing else. One
+/// thread at a time posts and takes completions.
+class queue_pair final : public connected_queue {
   public:
     /// Of a work request.
     static constexpr std::uint32_t max_ranges = 2;
@@ -278,15 +279,10 @@ class queue_pair {
                                                    ibv_cq* completions, ibv_srq* receives, const queue_sizes& sizes,
                                                    async_listener* listener);
 
-    /// Fills in what is the queue pair's own: address, number, first PSN (random).
-    void describe(endpoint& out) const noexcept;
-    /// Brings it up to its peer: INIT → RTR → RTS. Once, or once after each `reset`.
-    [[nodiscard]] result<void> connect(const endpoint& peer, const verbs_options& options);
-
-    /// Ends all access to memory, by either end, before it returns; then `connect` may be called again.
-    [[nodiscard]] result<void> reset();
-
-    [[nodiscard]] std::uint32_t number() const noexcept { return handle_->qp_num; }
+    void describe(endpoint& out) const noexcept override;
+    [[nodiscard]] result<void> connect(const endpoint& peer, const verbs_options& options) override;
+    [[nodiscard]] result<void> reset() override;
+    [[nodiscard]] std::uint32_t number() const noexcept override { return handle_->qp_num; }
     /// Where the queues lie, for others to post to; null where libibverbs posts.
     [[nodiscard]] const mlx5_queue_pair* located() const noexcept { return is_direct() ? &posting_->at : nullptr; }
     [[nodiscard]] ibv_qp* get() const noexcept { return handle_.get(); }
@@ -332,7 +328,6 @@ class queue_pair {
     [[nodiscard]] std::uint32_t post_directly(std::span<const mlx5::work_request> requests) noexcept;
     [[nodiscard]] std::uint32_t post_by_verbs(std::span<const mlx5::work_request> requests) noexcept;
     [[nodiscard]] status post_message_by_verbs(const mlx5::work_request& request) noexcept;
-    [[nodiscard]] result<void> check_peer(const endpoint& peer) const;
     [[nodiscard]] result<void> to_init();
     [[nodiscard]] result<void> to_ready_to_receive(const endpoint& peer);
     [[nodiscard]] result<void> to_ready_to_send(const verbs_options& options);
@@ -372,9 +367,5 @@ class queue_pair {
     with.credits.post(1, signalled);
     return status::ok;
 }
-
-/// The exponent e of the acknowledgement timeout 4.096 µs · 2^e (InfiniBand specification, section 9.7.6.1.3)
-/// that is nearest to, and not below, `timeout`; 1 to 31.
-[[nodiscard]] std::uint8_t timeout_exponent(std::chrono::nanoseconds timeout) noexcept;
 
 }  // namespace accel::verbs

@@ -10,14 +10,20 @@
 namespace accel::tests {
 namespace {
 
-/// `on_gpu`: slots in the memory of a stand-in for a GPU.
-class exclusive_service : public ::testing::TestWithParam<bool> {
+struct whereabouts {
+    const char* name;
+    bool on_gpu;  ///< slots in the memory of a stand-in for a GPU
+    queue_location queues;
+};
+
+class exclusive_service : public ::testing::TestWithParam<whereabouts> {
   protected:
     void SetUp() override {
         if (!has(gpu_engine::direct)) GTEST_SKIP() << "this device has no queues to drive";
         rig.options.verbs.sharing = service_sharing::exclusive;
+        rig.options.verbs.queues = GetParam().queues;
     }
-    service_rig rig{{GetParam(), gpu_engine::direct}};
+    service_rig rig{{GetParam().on_gpu, gpu_engine::direct}};
 };
 
 TEST_P(exclusive_service, echoes_every_size) {
@@ -244,7 +250,7 @@ TEST_P(exclusive_service, functions_of_the_other_way_are_refused) {
     ++stale.layout.version;
     stale.layout.kernel_version = nullptr;
     EXPECT_EQ(device::own(stale, 0, 1, mine), status::unsupported);
-    service_rig shared({GetParam(), gpu_engine::direct});
+    service_rig shared({GetParam().on_gpu, gpu_engine::direct});
     shared.listen();
     EXPECT_EQ(device::own(shared.service->ref(), 0, 1, mine), status::unsupported);
 }
@@ -279,8 +285,13 @@ TEST_P(exclusive_service, channels_of_kernels_reach_it) {
     client->close();
 }
 
-INSTANTIATE_TEST_SUITE_P(on, exclusive_service, ::testing::Bool(),
-                         [](const auto& on_gpu) { return std::string{on_gpu.param ? "fake" : "host"}; });
+constexpr whereabouts everywhere[]{
+    {"host", false, queue_location::automatic},
+    {"fake", true, queue_location::host},
+    {"devx", true, queue_location::gpu},
+};
+INSTANTIATE_TEST_SUITE_P(on, exclusive_service, ::testing::ValuesIn(everywhere),
+                         [](const auto& each) { return std::string{each.param.name}; });
 
 }  // namespace
 }  // namespace accel::tests

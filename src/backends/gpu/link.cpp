@@ -55,7 +55,7 @@ service_link::~service_link() {
 core::link_description service_link::describe() const {
     gpu::connection& mine = poller_.connection_at(index_);
     verbs::endpoint own;
-    mine.queue_pair->describe(own);
+    mine.end().describe(own);
     const bool exclusive = poller_.sizes().exclusive;
     if (exclusive) own.flags |= verbs::plain_requests;
     describe_slots(*receive_, mine.requests->rkey, exclusive || poller_.slots_on() != nullptr, own);
@@ -71,7 +71,7 @@ result<void> service_link::attach(const core::link_grant& grant, core::nanosecon
     }
     const core::link_geometry& agreed = config_.geometry;
     if (auto good = verbs::check_slots(*peer, agreed.slots, agreed.response_bytes); !good) return good;
-    if (auto done = poller_.connection_at(index_).queue_pair->connect(*peer, poller_.options()); !done) {
+    if (auto done = poller_.connection_at(index_).end().connect(*peer, poller_.options()); !done) {
         return error{done.error().code, done.error().native,
                      fmt::format("gpu: from {}: {}", poller_.device()->describe(), done.error().message)};
     }

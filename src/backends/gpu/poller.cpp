@@ -73,6 +73,7 @@ service_poller::service_poller(engine_choice choice, const core::poller_options&
     sizes_.response_stride = stride_for(limits_.response_bytes);
     sizes_.host_slots = options.verbs.host_slots;
     sizes_.exclusive = options.verbs.sharing == service_sharing::exclusive;
+    sizes_.queues = options.verbs.queues;
     device_->events().subscribe(*this);
 }
 
@@ -86,7 +87,8 @@ service_poller::~service_poller() {
 }
 
 core::kernel_engine service_poller::engine() const {
-    return {engine_, reason_, queues_->cpu_time()};
+    const std::string where = queues_->where();
+    return {engine_, where.empty() ? reason_ : fmt::format("{}; {}", reason_, where), queues_->cpu_time()};
 }
 
 /// Makes everything now: while a persistent kernel runs, much of this would wait for its end.
@@ -112,16 +114,18 @@ result<void> service_poller::write_exclusive_state() {
     std::vector<device::detail::exclusive_session> places(connections_.size());
     for (std::size_t i = 0; i < places.size(); ++i) {
         places[i].sends = connections_[i]->port.direct.queue;
-        places[i].completions = connections_[i]->completions->located();
+        places[i].completions = connections_[i]->own_completions();
         places[i].limit = std::min(places[i].sends.wqebbs, places[i].completions.count);
     }
-    return memory_->prepare_exclusive(places);
+    const bool all_on_gpu = queues_->place() == mlx5::queue_place::gpu && slots_on() != nullptr;
+    return memory_->prepare_exclusive(places, all_on_gpu ? mlx5::queue_place::gpu : mlx5::queue_place::host);
 }
 
 result<void> service_poller::make_queues() {
     auto made = make_queue_set(engine_, device_, sizes_, kernel_memory_, this);
     if (!made) return made.error();
     queues_ = std::move(*made);
+    if (const std::string where = queues_->where(); !where.empty()) core::log().info("gpu: {}", where);
     for (std::uint32_t i = 0; i < sizes_.sessions; ++i) {
         auto place = std::make_unique<connection>(i, wake_fd_);
         auto domain = verbs::domain::create(device_);

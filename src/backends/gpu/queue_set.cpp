@@ -20,7 +20,7 @@ result<void> share_sends(kernel_memory& with, const mlx5::send_queue_ref& queue)
 result<std::unique_ptr<queue_set>> make_queue_set(gpu_engine engine, const std::shared_ptr<verbs::device>& on,
                                                   const service_sizes& sizes, kernel_memory& memory,
                                                   verbs::async_listener* listener) {
-    if (sizes.exclusive) return make_exclusive_queues(on);
+    if (sizes.exclusive) return make_exclusive_queues(on, sizes.queues, memory);
     const std::uint32_t sends =
         std::min({sizes.sends(), static_cast<std::uint32_t>(on->limits().max_qp_wr), proxy::max_entries});
     const queue_depths wanted{sizes.receives(), sizes.sessions * sends};

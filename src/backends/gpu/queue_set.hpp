@@ -6,6 +6,7 @@
 #include "core/clock.hpp"
 #include "core/device_names.hpp"
 #include "verbs/async_events.hpp"
+#include "verbs/devx_queue_pair.hpp"
 #include "verbs/queues.hpp"
 
 #include <accel_transport/device/detail/engine.hpp>
@@ -16,6 +17,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
 namespace accel::gpu {
 
@@ -27,7 +29,17 @@ struct session_queue {
     std::shared_ptr<verbs::domain> domain;
     std::unique_ptr<verbs::completion_queue> completions;  ///< of its own, where it has an owner of its own
     std::optional<verbs::queue_pair> queue_pair;           ///< from `open` to `close`; `direct`: from `prepare` on
+    std::unique_ptr<verbs::devx_queue_pair> devx;          ///< instead of both, in the kernels' memory
     device::detail::send_port port;                        ///< without its counters, which are the poster's
+
+    [[nodiscard]] verbs::connected_queue& end() noexcept {
+        if (devx) return *devx;
+        return *queue_pair;
+    }
+    /// Where completions of its own go.
+    [[nodiscard]] const mlx5::completion_queue_ref& own_completions() const noexcept {
+        return devx ? devx->completions() : completions->located();
+    }
 };
 
 /// Entries for all connections together.
@@ -45,6 +57,11 @@ class queue_set {
     [[nodiscard]] virtual queue_depths depths() const noexcept = 0;
     [[nodiscard]] virtual device::detail::completion_port completion_port() const = 0;
     [[nodiscard]] virtual mlx5::shared_receive_queue_ref receives() const { return {}; }
+
+    /// Where they lie, and why, for people; empty where there is no choice.
+    [[nodiscard]] virtual std::string where() const { return {}; }
+    /// The same for kernels.
+    [[nodiscard]] virtual mlx5::queue_place place() const noexcept { return mlx5::queue_place::host; }
 
     // Control path, any thread; one thread at a time for each queue. `prepare` and `start` before kernels
     // run.
@@ -85,8 +102,10 @@ class queue_set {
                                                                     const queue_depths& wanted,
                                                                     verbs::async_listener* listener);
 /// The same for a service whose sessions have one owner each: a completion queue for each session, which has
-/// nothing but failures and now and then a send, and no receives. Without ports for all.
-[[nodiscard]] result<std::unique_ptr<queue_set>> make_exclusive_queues(std::shared_ptr<verbs::device> on);
+/// nothing but failures and now and then a send, and no receives. Without ports for all. They lie where `wanted`
+/// says; `unsupported`, with the reason: not there. `memory` outlives the set.
+[[nodiscard]] result<std::unique_ptr<queue_set>> make_exclusive_queues(std::shared_ptr<verbs::device> on,
+                                                                       queue_location wanted, kernel_memory& memory);
 /// Rings in memory that kernels share, and the proxy, which posts by libibverbs what they put there. Kernels
 /// touch no queue of the device, so queue pairs come and go with their connections. `memory` outlives the
 /// set.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <accel_transport/options.hpp>
+
 #include <cstddef>
 #include <cstdint>
 
@@ -14,6 +16,7 @@ struct service_sizes {
     std::size_t response_stride = 0;
     bool host_slots = false;  ///< in the host's memory, though kernels of a GPU work with them
     bool exclusive = false;   ///< each session has one owner
+    queue_location queues = queue_location::automatic;  ///< of an exclusive service
 
     /// Requests that are under way, of all sessions together.
     [[nodiscard]] std::uint32_t in_flight() const noexcept { return sessions * slots; }

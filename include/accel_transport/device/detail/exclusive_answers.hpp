@@ -117,7 +117,6 @@ ACCEL_HOST_DEVICE inline void finish_exchange(owned_sessions& mine, const exchan
 }
 
 /// Ends the exchange, whatever becomes of the answer.
-template <mlx5::queue_place Place = mlx5::queue_place::host>
 ACCEL_HOST_DEVICE inline status answer_with(owned_sessions& mine, const exchange_ref& exchange,
                                             const answer& with) noexcept {
     exclusive_session& session = mine.at.sessions[exchange.session];
@@ -128,7 +127,10 @@ ACCEL_HOST_DEVICE inline status answer_with(owned_sessions& mine, const exchange
     write_header(exchange, with);
     std::uint32_t posted = first;
     if (open) {
-        session.posted = posted = post_answer<Place>(session, exchange, with, first);
+        posted = mine.at.queues == mlx5::queue_place::gpu
+                     ? post_answer<mlx5::queue_place::gpu>(session, exchange, with, first)
+                     : post_answer<mlx5::queue_place::host>(session, exchange, with, first);
+        session.posted = posted;
         count_later(&session.counters.replies);
         mine.last = exchange.session;
     } else {

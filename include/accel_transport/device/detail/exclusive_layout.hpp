@@ -69,6 +69,7 @@ struct exclusive_ref {
     std::uint64_t session_stride = 0;
     std::uint32_t slots = 0;  ///< of a place
     std::uint32_t slot_bits = 0;
+    mlx5::queue_place queues = mlx5::queue_place::host;  ///< gpu: the slots are there too
     const std::uint32_t* orders = nullptr;  ///< the host's, one a session: number of the command × 2 + 1 to open
 };
 
