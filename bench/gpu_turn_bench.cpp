@@ -31,7 +31,7 @@ using namespace std::chrono_literals;
 struct settings {
     std::uint64_t turns = 100'000;
     std::vector<std::string> cases{"1x1", "64x8"};
-    std::vector<std::string> sharing{"shared", "exclusive"};
+    std::vector<std::string> ways{"shared", "exclusive", "exclusive-gpu"};
     std::uint32_t bytes = 64;
     unsigned threads = 4;
     bool host_slots = false;
@@ -42,6 +42,7 @@ struct turn_case {
     std::uint32_t sessions = 1;
     std::uint32_t blocks = 1;
     bool exclusive = false;
+    queue_location queues = queue_location::host;
 };
 
 /// A channel with one call at a time.
@@ -111,6 +112,7 @@ result<gpu_service> listen(context& ctx, const settings& wanted, const turn_case
     options.verbs.engine = gpu_engine::direct;
     options.verbs.host_slots = wanted.host_slots;
     options.verbs.sharing = what.exclusive ? service_sharing::exclusive : service_sharing::shared;
+    options.verbs.queues = what.queues;
     return gpu_service::listen(ctx, "gpu://127.0.0.1:0", options);
 }
 
@@ -166,12 +168,17 @@ result<row> measure(const settings& wanted, const turn_case& what) {
     return row{std::move(*turns), *wrong, bench::is_emulated(*server, "gpu")};
 }
 
+bool parse_way(const std::string& text, turn_case& out) {
+    out.exclusive = text != "shared";
+    if (text == "exclusive-gpu") out.queues = queue_location::gpu;
+    return text == "shared" || text == "exclusive" || text == "exclusive-gpu";
+}
 bool parse(const std::string& text, turn_case& out) {
     return std::sscanf(text.c_str(), "%ux%u", &out.sessions, &out.blocks) == 2 && out.sessions > 0 && out.blocks > 0;
 }
 
 int run(const settings& wanted) {
-    report::table table({{"sharing", report::table::align::left},
+    report::table table({{"way", report::table::align::left},
                          {"sessions"},
                          {"blocks"},
                          {"turns"},
@@ -184,19 +191,20 @@ int run(const settings& wanted) {
     nlohmann::json rows = nlohmann::json::array();
     bool good = true;
     for (const std::string& each : wanted.cases) {
-        for (const std::string& sharing : wanted.sharing) {
+        for (const std::string& way : wanted.ways) {
             turn_case what;
             if (!parse(each, what)) return report::complain("gpu_turn_bench", "--case takes SESSIONSxBLOCKS");
-            what.exclusive = sharing == "exclusive";
+            if (!parse_way(way, what))
+                return report::complain("gpu_turn_bench", "--way takes shared, exclusive and exclusive-gpu");
             auto got = measure(wanted, what);
             if (!got) return report::complain("gpu_turn_bench", got.error());
             good = good && got->wrong == 0;
             const std::string device = got->emulated ? "emulated" : "real";
             const auto ns = [&](double share) { return fmt::format("{:.0f}", got->at(share)); };
-            table.add_row({sharing, std::to_string(what.sessions), std::to_string(what.blocks),
+            table.add_row({way, std::to_string(what.sessions), std::to_string(what.blocks),
                            std::to_string(got->turns.size()), ns(0.5), ns(0.9), ns(0.99), ns(1),
                            std::to_string(got->wrong), device});
-            rows.push_back({{"sharing", sharing},
+            rows.push_back({{"way", way},
                             {"sessions", what.sessions},
                             {"blocks", what.blocks},
                             {"bytes", wanted.bytes},
@@ -225,7 +233,8 @@ int main(int argc, char** argv) {
     settings wanted;
     app.add_option("--turns", wanted.turns, "calls of each case");
     app.add_option("--case", wanted.cases, "SESSIONSxBLOCKS, comma-separated (1x1,64x8)")->delimiter(',');
-    app.add_option("--sharing", wanted.sharing, "shared, exclusive, or both, comma-separated")->delimiter(',');
+    app.add_option("--way", wanted.ways, "comma-separated: shared, exclusive, exclusive-gpu (queues in its memory)")
+        ->delimiter(',');
     app.add_option("--bytes", wanted.bytes, "of a request, a multiple of 8 up to 4096");
     app.add_option("--threads", wanted.threads, "of clients, at most");
     app.add_flag("--host-slots", wanted.host_slots, "slots in pinned memory of the host");
