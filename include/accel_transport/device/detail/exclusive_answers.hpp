@@ -72,11 +72,16 @@ ACCEL_HOST_DEVICE inline void put_payload_apart(const exclusive_session& session
     put_request(exchange.sends.queue, wqebb, request);
 }
 
-/// Posts an answer whose header has been written. Room was kept when its request was taken. Returns the number
-/// of the WQEBB behind it.
-template <mlx5::queue_place Place>
-ACCEL_HOST_DEVICE inline std::uint32_t post_answer(const exclusive_session& session, const exchange_ref& exchange,
-                                                   const answer& with, std::uint32_t first) noexcept {
+/// What has been posted: the number of the WQEBB behind it, and its doorbell.
+struct posted_answer {
+    std::uint32_t end = 0;
+    std::uint64_t doorbell = 0;
+};
+
+/// Posts an answer whose header has been written, and rings. Room was kept when its request was taken.
+ACCEL_HOST_DEVICE inline posted_answer post_answer(mlx5::queue_place place, const exclusive_session& session,
+                                                   const exchange_ref& exchange, const answer& with,
+                                                   std::uint32_t first) noexcept {
     const mlx5::send_queue_ref& queue = exchange.sends.queue;
     const bool placed = exchange.target.length > 0 && with.code == status::ok;
     const bool apart = with.length > 0 && (placed || exchange.peer_apart != 0);
@@ -85,11 +90,15 @@ ACCEL_HOST_DEVICE inline std::uint32_t post_answer(const exclusive_session& sess
     const std::uint64_t behind_header = apart ? 0 : with.length;
     number_request(exchange, first, mlx5::opcode::write_immediate, wire::header_bytes + behind_header, request);
     put_request(queue, first, request);
-    mlx5::publish<Place>(queue, first + 1);
     std::uint64_t doorbell = 0;
     __builtin_memcpy(&doorbell, &request.control, sizeof doorbell);
-    mlx5::ring_with<Place>(queue, doorbell);
-    return first + 1;
+    if (place == mlx5::queue_place::gpu) {
+        mlx5::ring_early(queue, first + 1, doorbell);
+    } else {
+        mlx5::publish(queue, first + 1);
+        mlx5::ring_with(queue, doorbell);
+    }
+    return {first + 1, doorbell};
 }
 
 /// One more, of what only this thread counts: nothing waits for the old value.
@@ -116,32 +125,53 @@ ACCEL_HOST_DEVICE inline void finish_exchange(owned_sessions& mine, const exchan
     if (mine.stopping != 0) report(mine, exchange.session);
 }
 
-/// Ends the exchange, whatever becomes of the answer.
-ACCEL_HOST_DEVICE inline status answer_with(owned_sessions& mine, const exchange_ref& exchange,
-                                            const answer& with) noexcept {
-    exclusive_session& session = mine.at.sessions[exchange.session];
+/// An answer whose doorbell has rung, or that goes nowhere because its session has ended.
+struct given_answer {
+    bool known = false;  ///< what was read with the request was still so
+    bool open = false;
+    posted_answer posted;
+};
+
+/// What a client waits for: everything up to the doorbell.
+ACCEL_HOST_DEVICE inline given_answer give_answer(const owned_sessions& mine, const exchange_ref& exchange,
+                                                  const answer& with) noexcept {
+    const exclusive_session& session = mine.at.sessions[exchange.session];
+    given_answer out;
     // What was read with the request is still so unless the owner has done something else meanwhile.
-    const bool known = exchange.changes == mine.changes;
-    const bool open = known || session.phase == session_phase::open;
-    const std::uint32_t first = known ? static_cast<std::uint32_t>(exchange.seen.reserved) : session.posted;
+    out.known = exchange.changes == mine.changes;
+    out.open = out.known || session.phase == session_phase::open;
+    const std::uint32_t first = out.known ? static_cast<std::uint32_t>(exchange.seen.reserved) : session.posted;
     write_header(exchange, with);
-    std::uint32_t posted = first;
-    if (open) {
-        posted = mine.at.queues == mlx5::queue_place::gpu
-                     ? post_answer<mlx5::queue_place::gpu>(session, exchange, with, first)
-                     : post_answer<mlx5::queue_place::host>(session, exchange, with, first);
-        session.posted = posted;
+    if (out.open) out.posted = post_answer(mine.at.queues, session, exchange, with, first);
+    return out;
+}
+
+/// What nobody waits for.
+ACCEL_HOST_DEVICE inline void account_for(owned_sessions& mine, const exchange_ref& exchange,
+                                          const given_answer& given) noexcept {
+    exclusive_session& session = mine.at.sessions[exchange.session];
+    if (given.open) {
+        session.posted = given.posted.end;
         count_later(&session.counters.replies);
         mine.last = exchange.session;
     } else {
         ++session.counters.dropped;
     }
     ++mine.changes;
-    finish_exchange(mine, exchange, known);
-    const std::uint32_t released = known ? exchange.seen.released : session.released;
-    const bool nearly_full = posted - released > exchange.limit / 4 * 3;
-    if (open && nearly_full) take_completions(mine, exchange.session);
-    return open ? status::ok : status::peer_lost;
+    finish_exchange(mine, exchange, given.known);
+    if (!given.open) return;
+    if (mine.at.queues == mlx5::queue_place::gpu) mlx5::ring_again(exchange.sends.queue, given.posted.doorbell);
+    const std::uint32_t released = given.known ? exchange.seen.released : session.released;
+    const bool nearly_full = given.posted.end - released > exchange.limit / 4 * 3;
+    if (nearly_full) take_completions(mine, exchange.session);
+}
+
+/// Ends the exchange, whatever becomes of the answer.
+ACCEL_HOST_DEVICE inline status answer_with(owned_sessions& mine, const exchange_ref& exchange,
+                                            const answer& with) noexcept {
+    const given_answer given = give_answer(mine, exchange, with);
+    account_for(mine, exchange, given);
+    return given.open ? status::ok : status::peer_lost;
 }
 
 /// True: a correct client sends this. Its last word repeats the generation.

@@ -256,6 +256,19 @@ ACCEL_HOST_DEVICE inline void ring_with(const send_queue_ref& queue, std::uint64
     flush_doorbell();
 }
 
+/// Steps 3 and 4 the other way round, where ring and record lie in the GPU's memory: all requests before WQEBB `end`
+/// are the adapter's, and `value` is their doorbell. The adapter takes the number of the request from the doorbell; the
+/// record tells it what there is when it has lost doorbells. NVIDIA's GPUNetIO posts so on ConnectX and BlueField
+/// (doca_gpunetio_dev_verbs_qp.cuh). `ring_again` has to follow, so that one doorbell comes after the record.
+ACCEL_HOST_DEVICE inline void ring_early(const send_queue_ref& queue, std::uint32_t end, std::uint64_t value) noexcept {
+    order_wqe_before_doorbell_record<queue_place::gpu>();
+    store_whole(queue.doorbell, value);
+    store_whole(queue.doorbell_record, to_be32(end & 0xffffU));
+}
+ACCEL_HOST_DEVICE inline void ring_again(const send_queue_ref& queue, std::uint64_t value) noexcept {
+    ring_with<queue_place::gpu>(queue, value);
+}
+
 /// Step 4: tells the adapter. `last` is the first WQEBB of the last request that was published.
 ACCEL_HOST_DEVICE inline void ring(const send_queue_ref& queue, std::uint32_t last) noexcept {
     ring_with(queue, doorbell_of(queue, last));
