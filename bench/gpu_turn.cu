@@ -76,8 +76,14 @@ __global__ void exclusive_turns(device::service_ref service, turn_log log) {
         const status found = device::take<warp_scope>(mine, exchange);
         if (found == status::again) continue;
         if (found != status::ok) break;
-        (void)device::reply<warp_scope>(mine, exchange, echo(exchange));
-        watch.note(begin);
+        const std::uint64_t length = echo(exchange);
+        // As `reply` does, with a look at the clock behind the doorbell.
+        (void)device::detail::by_first_of<warp_scope>([&] {
+            const auto given = device::detail::give_answer(mine, exchange, {status::ok, 0, length});
+            watch.note(begin);
+            device::detail::account_for(mine, exchange, given);
+            return status::ok;
+        });
     }
     watch.end();
 }

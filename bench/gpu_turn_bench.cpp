@@ -218,8 +218,8 @@ int run(const settings& wanted) {
         }
     }
     std::cout << table.text()
-              << "A turn: from the start of the look that finds a request until its answer's doorbell "
-                 "has rung and been counted, by the clock of the GPU's processor.\n";
+              << "A turn: from the start of the look that finds a request until its answer's doorbell has rung, by the "
+                 "clock of the GPU's processor. Of shared services until `reply` has returned.\n";
     if (!wanted.json.empty() && !report::write_json(wanted.json, rows)) return 1;
     return good ? 0 : report::complain("gpu_turn_bench", "answers were wrong");
 }
