@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The accounts a verbs link keeps: its send queue, its receives, its links by queue pair number.
 #include "backends/rdma/poller.hpp"
+#include "verbs/path.hpp"
 #include "verbs/queues.hpp"
 
 #include <array>
