@@ -16,12 +16,13 @@
 namespace accel::softnic {
 
 /// The adapters of a process together with what makes them move: doorbells, and a loop that somebody calls.
-/// All members but `mutex` need the mutex held.
+/// All members but `mutex` and `callers` need the mutex held.
 class nic {
   public:
     nic(settings chosen, std::unique_ptr<fabric> joined);
 
     std::mutex mutex;
+    std::atomic<std::uint32_t> callers{0};  ///< want the mutex: a device that is always busy gives way to them
     hca state;
 
     /// Does what there is to do now. True if something moved. `now_ns` from any clock that only goes forward.

@@ -45,7 +45,9 @@ bool inside_model() {
 
 model_guard::model_guard(nic& target) : nic_(target) {
     ++depth;
+    nic_.callers.fetch_add(1, std::memory_order_relaxed);
     nic_.mutex.lock();
+    nic_.callers.fetch_sub(1, std::memory_order_relaxed);
 }
 
 model_guard::~model_guard() {
@@ -64,7 +66,14 @@ std::uint64_t runner::clock() {
     return now - lost_ns_;
 }
 
+/// A mutex is not fair: whoever has just unlocked it is the first to lock it again.
+void runner::give_way() const {
+    constexpr int patience = 1000;
+    for (int i = 0; i < patience && nic_.callers.load(std::memory_order_relaxed) != 0; ++i) ::sched_yield();
+}
+
 bool runner::step() {
+    give_way();
     const model_guard guard(nic_);
     return nic_.progress(clock());
 }

@@ -27,6 +27,7 @@ class runner {
     void spin();
     void run_adaptive();
     [[nodiscard]] std::uint64_t clock();
+    void give_way() const;
 
     nic& nic_;
     std::atomic<std::uint64_t> virtual_time_ns_{1};
