@@ -104,6 +104,7 @@ class fuzzed_host : public session_host {
     }
     result<void> take_connection(data_connection& made, const client_identity& client) override {
         require(made.tls == nullptr || !may_enter.empty(), "only clients that are authorised connect");
+        require(made.tls == nullptr || made.tls->carries(data_protocol), "a control connection carries no data");
         require(client.name == (made.tls ? may_enter : ""), "a client is who it says it is");
         if (made.session_id != 1) return error{status::unauthorized, 0, "no such session"};
         answer_data(made, status::ok, {});
