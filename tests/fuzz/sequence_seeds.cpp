@@ -161,6 +161,7 @@ void exclusive_seeds(const seed_folder& to) {
     const bytes reply{12, 1};
     const bytes close{2, 0};
     const bytes later{14, 3};
+    const bytes other{3, 0, 1, 9, 9, 0};   // slot 1
     const bytes early{3, 0, 240, 20, 30};  // in a slot that waits for its answer
     const bytes stall{15, 0, 3};
     const bytes served = joined({ask, take, reply});
@@ -175,27 +176,16 @@ void exclusive_seeds(const seed_folder& to) {
     add("placed", {open, take, {3, 0, 7, 20, 30, 0}, take, reply, {3, 0, 15, 20, 30, 0}, take, reply});
     add("apart", {{0, 1}, take, take, {3, 1, 0, 20, 30, 0}, take, take, reply});
     add("stale_generation", {open, take, ask, take, reply, {3, 0, 0, 20, 30, 205}, take});
-    add("several_at_once", {open,
-                            {0, 2},
-                            ask,
-                            {3, 0, 1, 9, 9, 0},
-                            {3, 2, 0, 9, 9, 0},
-                            take,
-                            take,
-                            take,
-                            take,
-                            take,
-                            {12, 2},
-                            {12, 1},
-                            {12, 0}});
+    add("several_at_once", {open, {0, 2}, ask, other, {3, 2, 0, 9, 9, 0}, take, take, take, take, take, reply, reply});
     add("word_alone", {open, take, {7, 0, 0, 129}, take, take});
     add("word_changes_while_held", {open, take, ask, take, {7, 0, 0, 130}, take, reply, take, take});
     add("word_becomes_zero", {open, take, ask, take, reply, {7, 0, 0, 127}, take, take});
     add("rewritten_while_held", {open, take, ask, take, early, take, reply, take, take});
-    add("more_than_it_takes",
-        {open,  take,  stall, ask,   take,  reply, early, take,  reply, early, take,  reply, early,
-         take,  reply, early, take,  reply, early, take,  reply, early, take,  reply, early, take,
-         reply, early, take,  reply, stall, later, take,  later, take,  take,  reply});
+    bytes many;
+    for (int i = 0; i < 20; ++i) append_all(many, joined({early, take, reply}));
+    add("more_than_it_takes", {open, take, stall, ask, take, reply, many, stall, later, take, later, take});
+    add("more_than_it_takes_to_the_end", {open, take, stall, ask, take, reply, many});
+    add("slot_before_the_last", {open, take, {3, 0, 2, 9, 9, 0}, take, reply, other, take});
     add("closed_while_held",
         {open, take, ask, take, close, later, take, reply, later, take, open, later, take, ask, take, reply});
     add("closed_with_a_request", {open, take, ask, close, {14, 20}, take, take, open, later, take, take});
@@ -209,20 +199,7 @@ void exclusive_seeds(const seed_folder& to) {
     add("owned_anew", {open, take, ask, take, reply, {15, 0, 1}, take, ask, take, reply});
     add("owned_anew_before_it_is_open", {open, {15, 0, 1}, ask, take, take, reply});
     add("word_ahead", {open, take, ask, {7, 0, 0, 129}, take, take});
-    add("answered_in_another_order", {open,
-                                      take,
-                                      ask,
-                                      {3, 0, 1, 9, 9, 0},
-                                      take,
-                                      take,
-                                      {12, 1},
-                                      {12, 1},
-                                      ask,
-                                      {3, 0, 1, 9, 9, 0},
-                                      take,
-                                      take,
-                                      {12, 2},
-                                      {12, 2}});
+    add("answered_in_another_order", {open, take, ask, other, take, take, reply, reply, ask, other, take, take});
     add("target_shorter_than_the_answer", {open, take, {3, 0, 7, 20, 30, 0}, {6, 0, 1, 0xf0, 1, 5}, take, take});
     add("completions_left", {open, take, served, served, served, served, close, later, take, open, later, take, served,
                              later, take, later, take, later, take});
