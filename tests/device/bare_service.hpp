@@ -11,6 +11,7 @@
 
 #include <array>
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <thread>
 
@@ -83,6 +84,11 @@ class bare_service : public ::testing::Test {
         (*link)->activate();
         return link;
     }
+    void connect(bare_client& client, std::unique_ptr<core::connection>& link, void* owner = nullptr,
+                 std::uint32_t receives = 16) {
+        link = accept(client.describe(), owner).value();
+        client.connect(link->describe(), receives);
+    }
     void end(std::unique_ptr<core::connection>& link) {
         EXPECT_TRUE(eventually(patience(5s), [&] { return link->close(); }));
         link.reset();
@@ -111,10 +117,24 @@ class bare_service : public ::testing::Test {
     /// A place is good for another session.
     void expect_place() {
         bare_client next(shape);
-        bad_ = accept(next.describe()).value();
-        next.connect(bad_->describe());
+        connect(next, bad_);
         expect_served(next, 1);
         end(bad_);
+    }
+    void expect_only_its_own_session_ends(const std::function<void(bare_client&)>& attack) {
+        bare_client friendly(shape);
+        connect(friendly, good_);
+        bare_client evil(shape);
+        int owner = 0;
+        connect(evil, bad_, &owner);
+        expect_served(friendly, 1);
+        attack(evil);
+        expect_loss(status::protocol_error, &owner);
+        expect_served(friendly, 2);
+        end(bad_);
+        expect_place();
+        expect_served(friendly, 3);
+        end(good_);
     }
 
     context context_ = context::open({.log = log_level::off}).value();

@@ -198,6 +198,46 @@ TEST_P(exclusive_service, request_of_a_session_that_ends_meanwhile_is_not_handed
     }));
 }
 
+TEST_P(exclusive_service, busy_session_does_not_keep_another_waiting) {
+    rig.listen();
+    auto wanted = service_rig::small();
+    wanted.slots = 1;
+    std::array<channel, 2> clients{rig.connect(wanted), rig.connect(wanted)};
+    device::owned_sessions mine;
+    device::exchange_ref exchange;
+    ASSERT_EQ(device::own(rig.service->ref(), 0, 1, mine), status::ok);
+    ASSERT_EQ(device::wait(mine, exchange, 1'000'000), status::timed_out) << "it opens the sessions";
+    const auto ask = [&](std::size_t which) {
+        call_view call;
+        ASSERT_EQ(clients[which].begin(call), status::ok);
+        call.request[0] = static_cast<std::byte>(which);
+        ASSERT_EQ(clients[which].submit(call.id, 1), status::ok);
+    };
+    const auto both_wait = [&] {
+        int waiting = 0;
+        for (std::uint32_t i = 0; i < device::detail::places_of(mine); ++i)
+            waiting += device::detail::is_new<true>(mine, i) ? 1 : 0;
+        return waiting == 2;
+    };
+    ask(0);
+    ask(1);
+    std::array<int, 2> served{};
+    for (int i = 0; i < 6; ++i) {
+        ASSERT_TRUE(eventually(patience(5s), both_wait));
+        ASSERT_EQ(device::wait(mine, exchange, 5'000'000'000), status::ok);
+        const auto who = std::to_integer<std::size_t>(exchange.request[0]);
+        ASSERT_LT(who, 2U);
+        ++served[who];
+        EXPECT_EQ(device::reply(mine, exchange, 0), status::ok);
+        std::array<completion, 1> done;
+        ASSERT_EQ(clients[who].wait(done, patience(5s)), 1U);
+        (void)clients[who].release(done[0].id);
+        ask(who);
+    }
+    EXPECT_EQ(served[0], 3);
+    EXPECT_EQ(served[1], 3);
+}
+
 TEST_P(exclusive_service, late_request_is_not_handed_over) {
     rig.listen();
     rig.serve_owned(echo_as_owner);

@@ -3,36 +3,34 @@
 // thread is in the kernel's place). Their session ends; nothing else does.
 #include "device/bare_service.hpp"
 
-#include <functional>
 #include <memory>
-#include <utility>
+#include <string>
 
 namespace accel::tests {
 namespace {
 
-class device_hostile : public bare_service, public ::testing::WithParamInterface<gpu_engine> {
-  protected:
-    [[nodiscard]] gpu_engine engine() const override { return GetParam(); }
-    void expect_only_its_own_session_ends(const std::function<void(bare_client&)>& attack) {
-        bare_client friendly(shape);
-        good_ = accept(friendly.describe()).value();
-        friendly.connect(good_->describe());
-        bare_client evil(shape);
-        int owner = 0;
-        bad_ = accept(evil.describe(), &owner).value();
-        evil.connect(bad_->describe());
-        expect_served(friendly, 1);
-        attack(evil);
-        expect_loss(status::protocol_error, &owner);
-        expect_served(friendly, 2);
-        end(bad_);
-        expect_place();
-        expect_served(friendly, 3);
-        end(good_);
-    }
+/// Who drives the queues, and who serves a session.
+struct hostile_setting {
+    gpu_engine engine = gpu_engine::direct;
+    service_sharing sharing = service_sharing::shared;
 };
+std::string name_of(const hostile_setting& which) {
+    if (which.sharing == service_sharing::exclusive) return "exclusive";
+    return which.engine == gpu_engine::proxy ? "proxy" : "direct";
+}
+constexpr hostile_setting direct{gpu_engine::direct, service_sharing::shared};
+constexpr hostile_setting proxied{gpu_engine::proxy, service_sharing::shared};
+constexpr hostile_setting exclusive{gpu_engine::direct, service_sharing::exclusive};
 
-TEST_P(device_hostile, a_slot_that_is_not_there) {
+class device_hostile : public bare_service, public ::testing::WithParamInterface<hostile_setting> {
+  protected:
+    [[nodiscard]] gpu_engine engine() const override { return GetParam().engine; }
+    [[nodiscard]] service_sharing sharing() const override { return GetParam().sharing; }
+};
+/// Where immediate data announces requests.
+class announced_device_hostile : public device_hostile {};
+
+TEST_P(announced_device_hostile, a_slot_that_is_not_there) {
     expect_only_its_own_session_ends([](bare_client& client) {
         auto request = client.correct(0);
         request.immediate = shape.slots;
@@ -72,7 +70,7 @@ TEST_P(device_hostile, more_room_for_the_answer_than_agreed) {
     });
 }
 
-TEST_P(device_hostile, an_announcement_without_a_header) {
+TEST_P(announced_device_hostile, an_announcement_without_a_header) {
     expect_only_its_own_session_ends([](bare_client& client) {
         auto request = client.correct(0);
         request.length = 0;
@@ -80,7 +78,7 @@ TEST_P(device_hostile, an_announcement_without_a_header) {
     });
 }
 
-TEST_P(device_hostile, a_generation_twice) {
+TEST_P(announced_device_hostile, a_generation_twice) {
     expect_only_its_own_session_ends([](bare_client& client) {
         expect_served(client, 5);
         auto request = client.correct(1);
@@ -112,12 +110,10 @@ TEST_P(device_hostile, a_response_target_shorter_than_the_answer) {
 
 TEST_P(device_hostile, a_client_that_is_gone_when_its_answer_comes) {
     bare_client friendly(shape);
-    good_ = accept(friendly.describe()).value();
-    friendly.connect(good_->describe());
+    connect(friendly, good_);
     auto leaves = std::make_unique<bare_client>(shape);
     int owner = 0;
-    bad_ = accept(leaves->describe(), &owner).value();
-    leaves->connect(bad_->describe());
+    connect(*leaves, bad_, &owner);
     held_ = true;
     auto request = leaves->correct(1);
     request.header.deadline_ns = INT64_MAX;
@@ -138,8 +134,7 @@ TEST_P(device_hostile, descriptions_that_are_wrong_take_no_place) {
         EXPECT_EQ(accept(other.describe()).error().code, status::protocol_error);
     }
     bare_client friendly(shape);
-    good_ = accept(friendly.describe()).value();
-    friendly.connect(good_->describe());
+    connect(friendly, good_);
     expect_served(friendly, 1);
     end(good_);
 }
@@ -147,15 +142,16 @@ TEST_P(device_hostile, descriptions_that_are_wrong_take_no_place) {
 TEST_P(device_hostile, places_are_used_again_and_again) {
     for (std::uint32_t i = 0; i < 50; ++i) {
         bare_client friendly(shape);
-        good_ = accept(friendly.describe()).value();
-        friendly.connect(good_->describe());
-        expect_served(friendly, 7);
+        connect(friendly, good_);
+        for (std::uint32_t j = 7; j < 10; ++j) expect_served(friendly, j);
         end(good_);
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(by, device_hostile, ::testing::Values(gpu_engine::direct, gpu_engine::proxy),
-                         [](const auto& by) { return by.param == gpu_engine::proxy ? "proxy" : "direct"; });
+INSTANTIATE_TEST_SUITE_P(by, device_hostile, ::testing::Values(direct, proxied, exclusive),
+                         [](const auto& by) { return name_of(by.param); });
+INSTANTIATE_TEST_SUITE_P(by, announced_device_hostile, ::testing::Values(direct, proxied),
+                         [](const auto& by) { return name_of(by.param); });
 
 }  // namespace
 }  // namespace accel::tests

@@ -24,6 +24,8 @@ struct posted_request {
     mlx5::local_range from;
     std::uint64_t remote_address = 0;
     std::uint32_t remote_key = 0;
+    std::uint16_t number = 0;  ///< as its completion tells it
+    bool signalled = false;    ///< wants a completion; `engine::direct`
 };
 
 /// Completions on their way to whoever takes them.
@@ -134,15 +136,21 @@ class fake_sends {
         done_ = told_ = released_ = 0;
         proxy::clear(descriptors_.data(), count);
     }
-    /// Does what has been posted; `visit` sees each.
+    /// Does what has been posted; `visit` sees each, and tells of it.
     template <class Visit>
-    void work(fake_completions& to, Visit&& visit) {
+    void perform(Visit&& visit) {
         posted_request next;
         while (read(next)) {
+            next.number = static_cast<std::uint16_t>(done_);
             visit(next);
             ++done_;
         }
         released_ = done_;
+    }
+    /// The same, and tells of the last by a completion.
+    template <class Visit>
+    void work(fake_completions& to, Visit&& visit) {
+        perform(visit);
         if (by_ != device::detail::engine::direct || done_ == told_ || to.room() == 0) return;
         told_ = done_;
         mlx5::completion told;
@@ -168,7 +176,9 @@ class fake_sends {
                mlx5::from_be(found.immediate),
                found.from,
                found.remote_address,
-               found.remote_key};
+               found.remote_key,
+               0,
+               false};
         return true;
     }
     /// Requests of one range take one block.
@@ -190,7 +200,9 @@ class fake_sends {
                mlx5::from_be(control.immediate),
                {mlx5::from_be(local.address), mlx5::from_be(local.length), mlx5::from_be(local.key)},
                mlx5::from_be(remote.address),
-               mlx5::from_be(remote.key)};
+               mlx5::from_be(remote.key),
+               0,
+               (control.flags & mlx5::flag_signalled) != 0};
         return true;
     }
 

@@ -3,7 +3,7 @@
 // announce any slot, completions of any kind, sessions that come and go. Byte 0: the engine.
 #include "backends/gpu/number_table.hpp"
 #include "core/device_names.hpp"
-#include "core/protocol.hpp"
+#include "fake_client.hpp"
 #include "fake_clock.hpp"
 #include "fake_queues.hpp"
 #include "fuzz_target.hpp"
@@ -24,27 +24,20 @@ using tests::require;
 
 constexpr std::uint32_t sessions = 3;
 constexpr std::uint32_t slots = 2;
-constexpr std::uint64_t request_bytes = 48;
-constexpr std::uint64_t response_bytes = 56;
-constexpr std::size_t stride = core::extension_room + core::header_bytes + 64;
-constexpr std::uint64_t peer_base = 0x7000'0000'0000;
 constexpr std::uint32_t max_opened = 12;
 
 /// One place for a session, with a client that the input plays.
 struct place {
-    place(device::detail::engine by, std::uint32_t name) : sends(by, name) {}
+    place(tests::input_reader& input, device::detail::engine by, std::uint32_t index, std::uint32_t name)
+        : sends(by, name), client(input, index, requests) {}
     tests::fake_sends sends;
-    std::vector<std::byte> requests = std::vector<std::byte>(slots * stride);
-    std::vector<std::byte> responses = std::vector<std::byte>(slots * stride);
+    std::vector<std::byte> requests = std::vector<std::byte>(slots * tests::fake_client::stride);
+    tests::fake_client client;
     std::array<std::uint32_t, slots> generations{};
     std::array<std::uint32_t, slots> busy{};
-    std::array<wire::response_target, slots> placed{};
-    std::array<bool, slots> asked{};  ///< a correct request has not been answered yet
-    bool open = false;                ///< the host's word: its client is connected
-    bool ended = true;                ///< the service has released it
-    bool hostile = false;             ///< its client broke the rules
+    bool open = false;  ///< the host's word: its client is connected
+    bool ended = true;  ///< the service has released it
     std::uint32_t closing_number = 0;
-    std::uint32_t generation = 0;  ///< of the client's last request
 };
 
 class service_rig {
@@ -54,7 +47,7 @@ class service_rig {
         state_.receives = receives_.located();
         for (std::uint32_t i = 0; i < sessions; ++i) {
             const std::uint32_t name = by == device::detail::engine::direct ? 0x4fe + i : i;
-            places_.push_back(std::make_unique<place>(by, name));
+            places_.push_back(std::make_unique<place>(input, by, i, name));
             device::detail::session_entry& entry = entries_[i];
             entry.sends = places_[i]->sends.port();
             entry.generations = places_[i]->generations.data();
@@ -99,7 +92,8 @@ class service_rig {
             case 5:
                 return ask(pick());
             case 6:
-                return write_anything(pick());
+                if (place& of = *places_[pick()]; of.open) of.client.write_anything();
+                return;
             case 7:
                 return announce_anything();
             case 8:
@@ -136,22 +130,8 @@ class service_rig {
         ++opened_;
         of.sends.restart();
         of.open = true;
-        of.ended = of.hostile = false;
-        of.asked.fill(false);
-        device::detail::session_offer& offer = offers_[index];
-        offer = {};
-        offer.id = 100 + index;
-        offer.slots = slots;
-        offer.requests = {of.requests.data() + core::extension_room, stride, request_bytes, 1000 + index};
-        offer.responses = {of.responses.data() + core::extension_room, stride, response_bytes, 2000 + index};
-        offer.peer.headers = peer_base + (std::uint64_t{index} << 32);
-        offer.peer.headers_stride = stride;
-        offer.peer.headers_key = 3000 + index;
-        if (index == 1) {
-            offer.peer.payloads = offer.peer.headers + (1U << 20);
-            offer.peer.payloads_stride = 256;
-            offer.peer.payloads_key = 4000;
-        }
+        of.ended = false;
+        offers_[index] = of.client.connect();
         reports_[index] = {};
         command(device::detail::command_kind::open, index);
     }
@@ -164,79 +144,15 @@ class service_rig {
     }
 
     // Clients.
-    std::byte* header_at(std::uint32_t index, std::uint32_t slot) {
-        return places_[index]->requests.data() + core::extension_room + stride * slot;
-    }
-    /// A request as a correct client sends it, but for what the input says.
     void ask(std::uint32_t index) {
-        place& of = *places_[index];
-        if (!of.open) return;
-        const std::uint8_t choice = input_.byte();
-        const std::uint32_t slot = choice % slots;
-        const bool early = of.asked[slot];
-        if (early && choice < 240) return;
-        wire::slot_header header;
-        header.slot = slot;
-        header.generation = ++of.generation;
-        header.length = input_.byte() % (request_bytes + 1);
-        header.response_room = input_.byte() % (response_bytes + 1);
-        header.trace_id = of.generation;
-        header.deadline_ns = choice < 200 ? device::detail::never_ns : std::int64_t{choice} * 5'000'000'000;
-        of.placed[slot] = {};
-        if (choice % 8 == 7) place_answer(index, header);
-        of.hostile = of.hostile || early || spoil(header, input_.byte());
-        std::memcpy(header_at(index, slot), &header, sizeof header);
-        of.asked[slot] = true;
-        announce(index, mlx5::entry_kind::write_immediate, slot);
-    }
-    /// True: no correct client sends this.
-    static bool spoil(wire::slot_header& header, std::uint8_t how) {
-        switch (how) {
-            case 200:
-                header.version = 2;
-                return true;
-            case 201:
-                header.kind = wire::message_kind::response;
-                return true;
-            case 202:
-                header.length = request_bytes + 1;
-                return true;
-            case 203:
-                header.response_room = response_bytes + 1;
-                return true;
-            case 204:
-                header.slot ^= 1U;
-                return true;
-            case 205:
-                --header.generation;
-                return true;
-            case 206:
-                header.extension_bytes = 200;
-                return true;
-            default:
-                return false;
-        }
-    }
-    void place_answer(std::uint32_t index, wire::slot_header& header) {
-        wire::response_target_extension extension;
-        extension.value = {peer_base + (1U << 24), header.response_room, 5000, 0};
-        places_[index]->placed[header.slot] = extension.value;
-        header.extension_bytes = sizeof extension;
-        std::memcpy(header_at(index, header.slot) - sizeof extension, &extension, sizeof extension);
-    }
-    /// Bytes that the client's device may write, anywhere there.
-    void write_anything(std::uint32_t index) {
-        place& of = *places_[index];
-        if (!of.open) return;
-        of.hostile = true;
-        const std::size_t at = (std::size_t{input_.byte()} << 8 | input_.byte()) % of.requests.size();
-        const auto bytes = input_.bytes(std::min<std::size_t>(input_.byte(), of.requests.size() - at));
-        if (!bytes.empty()) std::memcpy(of.requests.data() + at, bytes.data(), bytes.size());
+        std::uint32_t slot = 0;
+        if (places_[index]->open && places_[index]->client.ask(slot))
+            announce(index, mlx5::entry_kind::write_immediate, slot);
     }
     void announce_anything() {
         const std::uint32_t index = pick();
         if (!places_[index]->open) return;
-        places_[index]->hostile = true;
+        places_[index]->client.hostile = true;
         const std::uint8_t choice = input_.byte();
         constexpr std::array kinds{mlx5::entry_kind::write_immediate, mlx5::entry_kind::receive,
                                    mlx5::entry_kind::receive_immediate, mlx5::entry_kind::receive_invalidate};
@@ -261,7 +177,7 @@ class service_rig {
             return tell(stray, true);
         }
         if (!places_[index]->open) return;
-        places_[index]->hostile = true;
+        places_[index]->client.hostile = true;
         mlx5::completion told;
         told.queue_pair = device::detail::name_of(entries_[index].sends);
         told.counter = choice;
@@ -286,7 +202,7 @@ class service_rig {
     /// A message that could not be told of: its client waits in vain.
     void forget(const mlx5::completion& lost) {
         for (std::uint32_t i = 0; i < sessions; ++i)
-            if (device::detail::name_of(entries_[i].sends) == lost.queue_pair) places_[i]->hostile = true;
+            if (device::detail::name_of(entries_[i].sends) == lost.queue_pair) places_[i]->client.hostile = true;
     }
 
     // Kernels.
@@ -301,28 +217,14 @@ class service_rig {
         require(of.busy[got.slot] == 1, "its slot is taken");
         for (const device::exchange_ref& each : held_)
             require(each.session != got.session || each.slot != got.slot, "nobody else has it");
-        check_bytes(got);
+        places_[got.session]->client.check_handed_over(got);
         held_.push_back(got);
-    }
-    void check_bytes(const device::exchange_ref& got) {
-        const std::byte* const from = header_at(got.session, got.slot) + core::header_bytes;
-        require(got.request == from && got.request_bytes <= request_bytes, "its request lies in its slot");
-        unsigned sum = 0;
-        for (std::size_t i = 0; i < got.request_bytes; ++i) sum += std::to_integer<unsigned>(got.request[i]);
-        require(sum <= 255 * request_bytes, "all of it can be read");
-        std::byte* const to = response_header(got.session, got.slot) + core::header_bytes;
-        require(got.response == to && got.response_room <= response_bytes, "its response has its room");
-        std::memset(got.response, 0x5a, got.response_room);
-        require(got.target.length == 0 || got.response_room <= got.target.length, "an answer fits where it is placed");
-    }
-    std::byte* response_header(std::uint32_t index, std::uint32_t slot) {
-        return places_[index]->responses.data() + core::extension_room + stride * slot;
     }
     void answer(std::uint8_t choice) {
         const std::size_t at = choice % held_.size();
         const device::exchange_ref one = held_[at];
         held_.erase(held_.begin() + static_cast<std::ptrdiff_t>(at));
-        const bool good = !places_[one.session]->hostile && places_[one.session]->open;
+        const bool good = !places_[one.session]->client.hostile && places_[one.session]->open;
         status sent = status::ok;
         if (choice % 5 == 0) {
             sent = device::fail(service_, one, static_cast<status>(choice), choice);
@@ -343,31 +245,8 @@ class service_rig {
         }
     }
     void check_posted(std::uint32_t index, const tests::posted_request& found) {
-        place& of = *places_[index];
-        const device::detail::session_offer& offer = offers_[index];
         require(found.queue_pair == device::detail::name_of(entries_[index].sends), "it names its queue pair");
-        const auto first = reinterpret_cast<std::uint64_t>(of.responses.data());
-        require(found.from.address >= first && found.from.address + found.from.length <= first + of.responses.size() &&
-                    found.from.key == offer.responses.key,
-                "what is sent lies in the session's responses");
-        if (found.operation == mlx5::opcode::write) {
-            const bool known = found.remote_key == offer.peer.payloads_key || of.hostile || found.remote_key == 5000 ||
-                               found.remote_key == offer.peer.headers_key;
-            require(known, "a payload goes where the client wants it");
-            return;
-        }
-        require(found.operation == mlx5::opcode::write_immediate && found.immediate < slots,
-                "an answer is told of by its slot");
-        require(found.remote_key == offer.peer.headers_key &&
-                    found.remote_address == offer.peer.headers + stride * found.immediate &&
-                    found.from.length <= core::header_bytes + response_bytes,
-                "its header goes into the client's slot");
-        wire::slot_header header;
-        std::memcpy(&header, response_header(index, found.immediate), sizeof header);
-        require(wire::is_well_formed(header, wire::message_kind::response) && header.slot == found.immediate &&
-                    header.length <= response_bytes,
-                "its header is what a correct server sends");
-        of.asked[found.immediate] = false;
+        places_[index]->client.check_posted(found);
     }
 
     void check() {
@@ -375,7 +254,7 @@ class service_rig {
             place& of = *places_[i];
             const bool taken = state_.commands_taken == commands_given_;
             const auto phase = static_cast<session_phase>(entries_[i].phase);
-            if (of.open && taken && !of.hostile) {
+            if (of.open && taken && !of.client.hostile) {
                 require(phase == session_phase::open && reports_[i].failure == 0,
                         "the session of a correct client stays open");
             }

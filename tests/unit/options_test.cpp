@@ -51,6 +51,17 @@ TEST(options, verbs_out_of_bounds_are_refused) {
     }
 }
 
+TEST(options, sharing_is_a_key_of_services) {
+    EXPECT_EQ(serving("workers=1").value().verbs.sharing, service_sharing::shared);
+    EXPECT_EQ(serving("sharing=exclusive").value().verbs.sharing, service_sharing::exclusive);
+    server_options from;
+    from.verbs.sharing = service_sharing::exclusive;
+    EXPECT_EQ(serving("sharing=shared", from).value().verbs.sharing, service_sharing::shared);
+    for (const char* bad : {"sharing=", "sharing=both", "sharing=Exclusive"})
+        EXPECT_EQ(serving(bad).code(), status::invalid_argument) << bad;
+    EXPECT_EQ(client("sharing=exclusive").code(), status::invalid_argument) << "a channel has none";
+}
+
 TEST(options, every_field_of_a_channel_has_a_key) {
     const auto read = client(
         "slots=3&request_bytes=64K&response_bytes=1M&connect_timeout=2s&call_timeout=500ms&close_timeout="

@@ -70,15 +70,22 @@ template <>
 inline constexpr bool is_scope<block_scope> = true;
 #endif
 
+/// The first `count` threads work, for all. `work` says the same on each of them.
+ACCEL_UNCHECKED_CALLS
+template <class Scope, class Work>
+ACCEL_HOST_DEVICE_INLINE status by_threads_of(std::uint32_t count, const Work& work) noexcept {
+    static_assert(is_scope<Scope>, "a scope is thread_scope, or in a CUDA kernel warp_scope or block_scope");
+    Scope::meet();
+    status outcome = status::ok;
+    if (Scope::rank() < count) outcome = work();
+    return static_cast<status>(Scope::of_first(static_cast<std::uint64_t>(outcome)));
+}
+
 /// The first thread works, for all.
 ACCEL_UNCHECKED_CALLS
 template <class Scope, class Work>
 ACCEL_HOST_DEVICE_INLINE status by_first_of(const Work& work) noexcept {
-    static_assert(is_scope<Scope>, "a scope is thread_scope, or in a CUDA kernel warp_scope or block_scope");
-    Scope::meet();
-    status outcome = status::ok;
-    if (Scope::rank() == 0) outcome = work();
-    return static_cast<status>(Scope::of_first(static_cast<std::uint64_t>(outcome)));
+    return by_threads_of<Scope>(1, work);
 }
 
 }  // namespace detail

@@ -60,10 +60,8 @@ ACCEL_HOST_DEVICE inline void number_request(const exchange_ref& exchange, std::
 /// The payload goes elsewhere than behind its header: a request of its own before the header's.
 ACCEL_HOST_DEVICE inline void put_payload_apart(const exclusive_session& session, const exchange_ref& exchange,
                                                 bool placed, std::uint64_t bytes, std::uint32_t wqebb) noexcept {
-    exchange_ref where = exchange;
-    where.peer = session.is.peer;
     mlx5::work_request to;
-    address_payload(where, placed, to);
+    address_payload(exchange, session.is.peer, placed, to);
     prepared_request request = exchange.prepared;
     request.control.immediate = mlx5::be32{};
     request.remote = {mlx5::to_be64(to.remote_address), mlx5::to_be32(to.remote_key), mlx5::be32{}};

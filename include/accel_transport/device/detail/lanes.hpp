@@ -64,10 +64,7 @@ ACCEL_UNCHECKED_CALLS
 template <class Scope, class Work>
 ACCEL_HOST_DEVICE_INLINE status by_lanes_of(const Work& work) noexcept {
     static_assert(is_scope<Scope>, "a scope is thread_scope, or in a CUDA kernel warp_scope or block_scope");
-    Scope::meet();
-    status outcome = status::ok;
-    if (Scope::rank() < lanes<Scope>::count()) outcome = work();
-    return static_cast<status>(Scope::of_first(static_cast<std::uint64_t>(outcome)));
+    return by_threads_of<Scope>(lanes<Scope>::count(), work);
 }
 
 }  // namespace accel::device::detail

@@ -129,9 +129,8 @@ ACCEL_HOST_DEVICE inline answer_bytes bytes_in_slot(const exchange_ref& exchange
 }
 
 /// Where the client wants a payload that comes on its own.
-ACCEL_HOST_DEVICE inline void address_payload(const exchange_ref& exchange, bool placed,
+ACCEL_HOST_DEVICE inline void address_payload(const exchange_ref& exchange, const peer_slots_layout& peer, bool placed,
                                               mlx5::work_request& out) noexcept {
-    const peer_slots_layout& peer = exchange.peer;
     if (placed) {
         out.remote_address = exchange.target.address;
         out.remote_key = exchange.target.key;
@@ -159,7 +158,7 @@ ACCEL_HOST_DEVICE inline status post_response(const service_ref& service, const 
     for (bool payload = apart;; payload = false) {
         if (payload) {
             range = {from.payload, static_cast<std::uint32_t>(with.length), from.payload_key};
-            address_payload(exchange, placed, request);
+            address_payload(exchange, exchange.peer, placed, request);
         } else {
             const std::uint64_t behind_header = apart ? 0 : with.length;
             range = {from.header, static_cast<std::uint32_t>(wire::header_bytes + behind_header), from.header_key};

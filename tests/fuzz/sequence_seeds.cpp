@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+// Seeds of the targets that read sequences of steps.
+#include "core/control/data_preamble.hpp"
+#include "core/device_names.hpp"
+#include "seeds.hpp"
+
+#include <accel_transport/device/detail/wire/response_target.hpp>
+
+#include <array>
+
+namespace accel::tests {
+
+using namespace accel::core;
+
+/// Steps as fuzz_verbs_arrival takes them.
+void arrival_seeds(const seed_folder& to) {
+    const auto message = [](std::uint8_t length, std::uint8_t room, std::uint8_t extensions) {
+        return bytes{1, 0, 5, length, room, extensions, 0};
+    };
+    const bytes announced{3, 0};
+    bytes request{0};
+    append_all(request, message(100, 80, 0));
+    append_all(request, announced);
+    to.add("request", request);
+    bytes placed{0};
+    append_all(placed, message(10, 80, sizeof(wire::response_target_extension)));
+    wire::response_target_extension place;
+    place.value = {0x7000, 80, 9, 0};
+    append(placed, place);
+    append_all(placed, announced);
+    to.add("response_target", placed);
+    bytes response{1};
+    append_all(response, message(60, 0, 0));
+    append_all(response, announced);
+    to.add("response", response);
+    bytes elsewhere{1, 2, 0, 80};  // room of 80 bytes is lent
+    append_all(elsewhere, message(60, 0, 0));
+    append_all(elsewhere, announced);
+    to.add("response_elsewhere", elsewhere);
+    bytes longer{1, 2, 0, 40};
+    append_all(longer, message(60, 0, 0));
+    append_all(longer, announced);
+    to.add("response_longer_than_its_room", longer);
+    to.add("a_slot_that_is_not_there", bytes{0, 3, 255});
+}
+
+/// Steps as fuzz_channel takes them. Numbers of calls are slots; the first one that is free is 0.
+void channel_seeds(const seed_folder& to) {
+    const bytes begin{0};
+    const bytes submit{1, 0, 20, 0, 0};       // call 0, 20 bytes, the channel's time-out, delivered
+    const bytes submit_lent{2, 0, 83, 0, 0};  // the payload, and the room for the response
+    const bytes answer{8, 0, 30};
+    const bytes poll{3, 3};
+    const bytes cancel{5, 0};
+    const bytes release{6, 0};
+    const auto add = [&to](const std::string& name, std::uint8_t kind, std::initializer_list<const bytes*> steps) {
+        bytes all{kind};
+        for (const bytes* step : steps) append_all(all, *step);
+        to.add(name, all);
+    };
+    const bytes retract_later{5, 0, 1};
+    const bytes released{11, 0};
+    const bytes submit_in_vain{1, 0, 20, 0, 1};  // the link has no room
+    const bytes lost{15, 0};
+    const bytes stale{8, 224, 30};  // of the generation before
+    const bytes submit_for_a_while{1, 0, 20, 2, 0};
+    const bytes ended{15, 96};  // by the control plane, which says why
+    const bytes poll_still_held{3, 3, 1};
+    const bytes poll_given_back{3, 3, 0};
+    const bytes submit_behind{1, 1, 20, 0};  // call 1; the link is not asked
+    const bytes poll_with_room{3, 3, 0, 0};
+    const bytes submit_with_too_much_room{2, 0, 58, 0, 0};
+    for (const std::uint8_t kind : {std::uint8_t{0}, std::uint8_t{1}}) {
+        const std::string way = kind == 0 ? "_borrowed" : "_in_slots";
+        add("call" + way, kind, {&begin, &submit, &answer, &poll, &release});
+        add("lent" + way, kind, {&begin, &submit_lent, &answer, &poll, &release});
+        add("late_answer" + way, kind, {&begin, &submit, &cancel, &poll, &release, &answer, &poll, &begin});
+        add("answer_twice" + way, kind, {&begin, &submit, &answer, &poll, &answer, &poll, &release});
+        add("released_later" + way, kind,
+            {&begin, &submit_lent, &retract_later, &poll, &released, &poll, &release, &answer, &poll});
+        add("held_back" + way, kind, {&begin, &submit_in_vain, &poll, &answer, &poll, &release});
+        add("lost" + way, kind, {&begin, &submit_lent, &lost, &poll, &poll, &release, &begin});
+        add("stale_answer" + way, kind, {&begin, &submit, &stale, &poll, &release, &answer, &poll, &release});
+        add("stale_answer_in_quarantine" + way, kind,
+            {&begin, &submit, &cancel, &poll, &release, &stale, &poll, &answer, &poll, &begin});
+        add("held_back_in_order" + way, kind,
+            {&begin, &submit_in_vain, &begin, &submit_behind, &poll_with_room, &answer, &poll, &release});
+        add("lent_more_than_a_response" + way, kind, {&begin, &submit_with_too_much_room, &answer, &poll, &release});
+        add("with_a_deadline" + way, kind, {&begin, &submit_for_a_while, &answer, &poll, &release});
+        add("lost_while_lent" + way, kind,
+            {&begin, &submit_lent, &ended, &poll_still_held, &poll_given_back, &release, &begin});
+    }
+}
+
+/// Steps as fuzz_worker takes them.
+void worker_seeds(const seed_folder& to) {
+    const bytes request{0, 0, 0, 10, 30};  // session 0, slot 0
+    const bytes round{4};
+    const auto add = [&to](const std::string& name, std::initializer_list<bytes> steps) {
+        for (const std::uint8_t batches : {std::uint8_t{0}, std::uint8_t{1}}) {
+            bytes all{batches};
+            for (const bytes& step : steps) append_all(all, step);
+            to.add(name + (batches == 0 ? "" : "_in_batches"), all);
+        }
+    };
+    const bytes replied{2, 5, 0};  // how the handler, the exchange and the link decide
+    const bytes kept{0};
+    const bytes settled{7, 0, 2, 0};
+    const bytes lent{2, 3, 0};
+    add("reply", {request, round, replied, request, round, replied});
+    add("kept", {request, round, kept, settled, round});
+    add("lent", {request, round, lent, {9, 0, 0}, round});
+    add("twice_in_a_slot", {request, request, round, kept, round});
+    add("lost_while_kept", {request, round, kept, {11, 0, 0}, round, settled, round, round});
+    add("too_late", {{0, 0, 200, 10, 30}, round, {0}});
+    add("closed", {request, round, kept, {15, 0, 0}, round, settled, round});
+    add("generation_twice", {request, round, replied, {0, 0, 252, 10, 30}, round, round});
+    add("more_room_than_agreed", {{0, 0, 0, 10, 57}, round, kept, round});
+    add("lent_too_much", {request, round, {2, 63, 0}, round});
+    add("lost_while_lent", {request, round, lent, {11, 0, 0}, round, round});
+    add("lent_twice_in_a_slot", {request, round, lent, request, round, {2, 3}, {9, 0, 0}, {4, 0}});
+    add("target", {{0, 0, 21, 10, 30}, round, replied});
+    add("status_that_an_old_client_does_not_know", {{0, 1, 0, 10, 30}, round, {2, 114, 0}});
+    add("target_of_an_old_client", {{0, 1, 6, 10, 30}, round, replied});
+    add("unknown_target", {{0, 0, 6, 10, 30}, round, {0}});
+    add("target_while_lost", {{0, 0, 21, 10, 30}, round, kept, {11, 0, 0}, round, settled, round});
+    add("closes_later", {request, round, replied, {11, 0, 0}, {4, 1}, {4, 0}});
+}
+
+/// Steps as fuzz_service_intake takes them.
+void service_seeds(const seed_folder& to) {
+    const bytes open{0, 0};
+    const bytes ask{3, 0, 0, 20, 30, 0};  // session 0, slot 0
+    const bytes take{9};
+    const bytes reply{12, 1};
+    const auto add = [&to](const std::string& name, std::initializer_list<bytes> steps) {
+        for (const std::uint8_t engine : {std::uint8_t{0}, std::uint8_t{1}}) {
+            bytes all{engine};
+            for (const bytes& step : steps) append_all(all, step);
+            to.add(name + (engine == 0 ? "_direct" : "_proxy"), all);
+        }
+    };
+    add("served", {open, ask, take, reply, ask, take, reply});
+    add("placed", {open, {3, 0, 6, 20, 30, 0}, {3, 0, 7, 20, 30, 0}, take, take, reply, reply});
+    add("apart", {{0, 1}, {3, 1, 0, 20, 30, 0}, take, reply});
+    add("stale_generation", {open, ask, take, reply, {3, 0, 0, 20, 30, 205}, take});
+    const bytes again{3, 0, 240, 20, 30, 0};
+    add("twice_in_a_slot", {open, ask, again, take, take});
+    add("twice_while_held", {open, ask, take, again, take});
+    add("closed_while_held", {open, ask, take, {2, 0}, take, reply, take, open, ask, take});
+    add("no_such_slot", {open, {7, 0, 255}, take, take});
+    add("failed", {open, ask, {8, 0, 1}, take, take});
+    // Commands are taken first, for time has passed; one arrival a look.
+    add("closed_with_a_request_on_its_way",
+        {open, {0, 1}, take, {3, 1, 0, 20, 30, 0}, ask, {2, 0}, {14, 20}, take, open, take, take, reply});
+}
+
+/// Steps as fuzz_exclusive_intake takes them. A look without a request obeys the host's orders, once in 250 µs.
+void exclusive_seeds(const seed_folder& to) {
+    const bytes open{0, 0};
+    const bytes ask{3, 0, 0, 20, 30, 0};  // session 0, slot 0
+    const bytes take{9};
+    const bytes reply{12, 1};
+    const bytes close{2, 0};
+    const bytes later{14, 3};
+    const bytes other{3, 0, 1, 9, 9, 0};   // slot 1
+    const bytes early{3, 0, 240, 20, 30};  // in a slot that waits for its answer
+    const bytes stall{15, 0, 3};
+    const bytes served = joined({ask, take, reply});
+    const auto add = [&to](const std::string& name, std::initializer_list<bytes> steps) {
+        for (const std::uint8_t way : {std::uint8_t{0}, std::uint8_t{1}, std::uint8_t{2}}) {
+            const std::array names{"", "_in_one_slot", "_of_two_owners"};
+            to.add(name + names[way], joined({{way}, joined(steps)}));
+        }
+    };
+    add("served", {open, take, ask, take, reply, ask, take, reply});
+    add("asked_before_it_is_open", {open, ask, take, take, reply});
+    add("placed", {open, take, {3, 0, 7, 20, 30, 0}, take, reply, {3, 0, 15, 20, 30, 0}, take, reply});
+    add("apart", {{0, 1}, take, take, {3, 1, 0, 20, 30, 0}, take, take, reply});
+    add("stale_generation", {open, take, ask, take, reply, {3, 0, 0, 20, 30, 205}, take});
+    add("several_at_once", {open, {0, 2}, ask, other, {3, 2, 0, 9, 9, 0}, take, take, take, take, take, reply, reply});
+    add("word_alone", {open, take, {7, 0, 0, 129}, take, take});
+    add("word_changes_while_held", {open, take, ask, take, {7, 0, 0, 130}, take, reply, take, take});
+    add("word_becomes_zero", {open, take, ask, take, reply, {7, 0, 0, 127}, take, take});
+    add("rewritten_while_held", {open, take, ask, take, early, take, reply, take, take});
+    bytes many;
+    for (int i = 0; i < 20; ++i) append_all(many, joined({early, take, reply}));
+    add("more_than_it_takes", {open, take, stall, ask, take, reply, many, stall, later, take, later, take});
+    add("more_than_it_takes_to_the_end", {open, take, stall, ask, take, reply, many});
+    add("slot_before_the_last", {open, take, {3, 0, 2, 9, 9, 0}, take, reply, other, take});
+    add("closed_while_held",
+        {open, take, ask, take, close, later, take, reply, later, take, open, later, take, ask, take, reply});
+    add("closed_with_a_request", {open, take, ask, close, {14, 20}, take, take, open, later, take, take});
+    add("closed_unseen", {open, close, take, open, later, take, later, take, ask, take, reply});
+    add("failed", {open, take, ask, {8, 0, 0}, {14, 3}, take, take, reply});
+    add("failed_while_held",
+        {open, take, ask, take, {8, 0, 0}, later, take, reply, close, later, take, open, later, take});
+    add("completion_of_nothing", {open, take, ask, take, reply, {8, 0, 99}, later, take, take});
+    add("completion_of_another_kind", {open, take, ask, take, reply, {8, 0, 200}, later, take, take});
+    add("late", {open, take, {15, 0, 0}, later, take, {3, 0, 200, 20, 30, 0}, take, take});
+    add("owned_anew", {open, take, ask, take, reply, {15, 0, 1}, take, ask, take, reply});
+    add("owned_anew_before_it_is_open", {open, {15, 0, 1}, ask, take, take, reply});
+    add("word_ahead", {open, take, ask, {7, 0, 0, 129}, take, take});
+    add("answered_in_another_order", {open, take, ask, other, take, take, reply, reply, ask, other, take, take});
+    add("target_shorter_than_the_answer", {open, take, {3, 0, 7, 20, 30, 0}, {6, 0, 1, 0xf0, 1, 5}, take, take});
+    add("completions_left", {open, take, served, served, served, served, close, later, take, open, later, take, served,
+                             later, take, later, take, later, take});
+    add("many", {open,   take,   served, served, served, served, served, served, served, served,
+                 served, served, served, served, served, served, served, served, served, served});
+}
+
+/// Steps as fuzz_client_intake takes them.
+void client_seeds(const seed_folder& to) {
+    const bytes begin{0};
+    const bytes submit{2, 0, 1};
+    const bytes answer{10, 0, 20};
+    const bytes poll{4, 0};
+    const bytes cancel{7, 0};
+    const bytes release{8, 0};
+    const auto add = [&to](const std::string& name, std::initializer_list<bytes> steps) {
+        for (const std::uint8_t engine : {std::uint8_t{0}, std::uint8_t{1}, std::uint8_t{2}}) {
+            bytes all{engine};
+            for (const bytes& step : steps) append_all(all, step);
+            to.add(name + std::array{"_direct", "_proxy", "_apart"}[engine], all);
+        }
+    };
+    add("call", {begin, submit, answer, poll, release});
+    add("late_answer", {begin, submit, cancel, release, answer, begin, begin, begin, begin});
+    add("answer_twice", {begin, submit, answer, poll, answer, poll, release});
+    add("answer_to_nobody", {answer, begin, submit, poll});
+    add("too_long", {begin, submit, {10, 0, 57}, poll, release});
+    add("ended", {begin, submit, {15, 240}, poll, poll, release});
+}
+
+/// Steps as fuzz_control_server takes them. Peers and sessions are numbers.
+void control_server_seeds(const seed_folder& to) {
+    const bytes all_go{1, 0};
+    const bytes silent{1, 1};
+    const bytes few{1 + 4 + 8 + 16, 1};
+    const bytes connect{0, 0};
+    const bytes other{0, 1};
+    const bytes greet{2, 0};
+    const bytes hello{3, 0, 2, 2, 0};
+    const bytes granted{13, 0, 0};
+    const bytes second{12, 4};
+    to.add("session", joined({all_go, connect, hello, granted, {5, 0, 1}, second}));
+    to.add("silent", joined({silent, connect, greet, hello, granted, {4, 0, 2, 2, 2}, second, second}));
+    to.add("refused", joined({silent, connect, hello, {13, 0, 0xd0}, second}));
+    to.add("other_version", joined({silent, connect, hello, {13, 0, 0xb9}}));
+    to.add("ended_at_once", joined({silent, connect, hello, {13, 0, 0xa0}, second}));
+    to.add("ended_by_the_host", joined({silent, connect, hello, granted, {14, 1}, second, {5, 0, 1}}));
+    to.add("stolen", joined({silent, connect, hello, granted, other, {5, 1, 1}, {5, 1, 1}, {5, 1, 255}}));
+    to.add("half_closed", joined({silent, connect, hello, granted, {9, 0}, {12, 0}}));
+    to.add("gone_while_opening", joined({silent, connect, hello, {10, 0}, granted, {12, 0}}));
+    to.add("too_many_openings", joined({silent, connect, {3, 0, 2, 2, 255}, {12, 1}, {13, 79}, bytes(80, 0), {12, 1}}));
+    to.add("does_not_read", joined({{33, 1}, connect, {11, 0}, {6, 0, 255}, {6, 0, 255}, {12, 0}, {12, 3}}));
+    to.add("targets", joined({silent, connect, hello, granted, {6, 0, 5}, {6, 0, 13}, second}));
+    to.add("target_of_a_stranger", joined({silent, connect, {6, 0, 5}, second, {12, 6}}));
+    to.add("floods", joined({silent, connect, {6, 0, 255}, {6, 0, 255}, {12, 1}, {12, 3}}));
+    to.add("many_strangers", joined({few, connect, connect, other, other, connect, second, {12, 6}}));
+    to.add("too_many_of_one_client", joined({few, connect, greet, connect, {2, 1}, other, {2, 2}, second}));
+    to.add("data", joined({silent, connect, hello, granted, connect, {15, 1, 1, 0}, other, {15, 2, 2, 0}}));
+    to.add("data_of_another_version", joined({silent, connect, {15, 0, 1, 250}}));
+    to.add("tls_where_there_are_no_keys", joined({silent, connect, {1, 0, 3, 0x16, 3, 1}, second, second}));
+    to.add("malformed", joined({silent, connect, {8, 0, 2, 6, 1, 0}, {8, 0, 2, 20, 255, 3}, {7, 0, 0}, {7, 0, 1}}));
+    to.add("too_long_a_frame", joined({silent, connect, greet, {1, 0, 4, 0, 0, 1, 0}}));
+    to.add("one_byte_at_a_time", joined({silent, connect, {1, 0, 1, 'A'}, {1, 0, 1, 'C'}, {1, 0, 2, 'C', 'L'}}));
+    to.add("endless_patience", joined({{3, 0}, connect, hello, granted, {12, 7}, {12, 7}}));
+}
+
+/// Steps as fuzz_control_client takes them. Calls and sessions are numbers.
+void control_client_seeds(const seed_folder& to) {
+    const bytes one{0};
+    const bytes ask{0, 2};
+    const bytes ask_offers{1, 2};
+    const bytes ask_target{1, 6};
+    const bytes round{3, 0};
+    const bytes welcome{4, 1, 0, 0};
+    const bytes second{3, 4};
+    to.add("session", joined({one, ask, round, round, welcome, {8, 2, 2, 2}, {2, 0}, second, second}));
+    to.add("offers", joined({{1}, ask_offers, round, round, {7, 1}, second, second}));
+    to.add("target", joined({one, ask_target, round, round, {7, 1, 1}, second}));
+    to.add("target_of_another_name", joined({one, ask_target, round, round, {7, 1, 2}, second}));
+    to.add("offers_for_a_target", joined({one, ask_target, round, round, {7, 1, 0}, second}));
+    to.add("a_target_for_offers", joined({one, ask_offers, round, round, {7, 1, 1}, second}));
+    to.add("a_target_refused", joined({one, ask_target, round, round, {6, 1, 18}, second}));
+    to.add("refused", joined({{3}, ask, round, round, {6, 1, 4}}));
+    to.add("all_refused", joined({one, ask, ask_offers, round, round, {6, 0, 4}}));
+    to.add("not_what_was_asked", joined({one, ask, round, round, {4, 1, 1, 0}}));
+    to.add("other_version", joined({one, ask, round, round, {4, 1, 2, 0}}));
+    to.add("the_same_session_twice", joined({one, ask, ask, round, round, welcome, {4, 2, 0, 0}, round}));
+    // A server that was restarted gives the number of a session that is lost to another.
+    to.add("closed_late", joined({one, ask, ask, round, round, welcome, {9, 1, 3}, {4, 2, 0, 0}, {2, 0}, round}));
+    to.add("offers_for_a_session", joined({one, ask, round, round, {7, 1}, round}));
+    to.add("a_session_for_offers", joined({one, ask_offers, round, round, {4, 1, 1, 0}, round}));
+    to.add("clocks", joined({one, ask, round, round, {4, 1, 32, 0, 5, 3, 3}, {8, 1, 3, 3}, {8, 5, 1, 0}}));
+    to.add("same_host", joined({one, ask, round, round, {4, 1, 4, 0}, {8, 1, 3, 3}}));
+    to.add("silent", joined({one, {0, 6}, round, round, welcome, {3, 3}, second}));
+    to.add("goodbye", joined({one, ask, round, round, welcome, {9, 1, 3}, second, second}));
+    to.add("goodbye_to_all", joined({one, ask, ask_offers, round, round, welcome, {9, 0, 3}, round, second}));
+    to.add("breaks", joined({one, ask, ask, round, round, welcome, {12}, round, {3, 3}, {12}, {3, 3}, {12}, {3, 3}}));
+    to.add("half_closes", joined({one, ask, round, round, welcome, {13}, round, second}));
+    to.add("given_up", joined({one, ask, round, round, {14, 0}, welcome, second, second}));
+    to.add("malformed", joined({one, ask, round, round, {11, 1, 20, 255, 0}, {11, 1, 5, 1, 9}, {15, 1}}));
+    to.add("too_long_a_frame", joined({one, ask, round, round, {10, 4, 0, 0, 1, 0}}));
+    to.add("late", joined({one, {0, 1}, round, round, {3, 3}, welcome, round, second, second}));
+}
+
+/// Steps as fuzz_first_bytes takes them.
+void first_bytes_seeds(const seed_folder& to) {
+    const bytes control{0, 2};
+    const bytes data{0, 1};
+    const bytes shake{0};
+    const bytes say_all{7, 99, 7, 99};
+    to.add("control", joined({control, shake, say_all, shake}));
+    to.add("control_in_pieces", joined({control, shake, {7, 3, 7, 4, 7, 20, 7, 99, 7, 99}, shake}));
+    to.add("data", joined({data, shake, say_all, shake}));
+    to.add("data_in_pieces", joined({data, shake, {7, 3, 7, 30, 7, 99}, shake}));
+    to.add("data_too_much", joined({{0, 3}, shake, say_all, shake}));
+    to.add("data_of_another_session", joined({{0, 5}, shake, say_all, shake}));
+    to.add("greets_as_what_it_is_not", joined({{0, 9}, shake, say_all, shake}));
+    to.add("stranger", joined({{2, 0}, shake, say_all, shake}));
+    to.add("stranger_with_data", joined({{2, 1}, shake, say_all, shake}));
+    to.add("plain_control", joined({{3, 2}, say_all, shake}));
+    to.add("plain_data", joined({{3, 1}, {7, 9, 7, 99}, shake}));
+    to.add("hello_in_pieces", joined({control, {9, 2, 1, 13, 0, 2, 4, 13, 0, 2, 100, 13, 0}, shake, say_all}));
+    to.add("hello_changed", joined({control, {9, 2, 0, 4, 0, 30, 5}, shake, shake}));
+    to.add("answer_changed", joined({control, {9, 3, 5, 0, 200, 7}, shake, shake}));
+    to.add("a_record_twice", joined({control, shake, {7, 50, 2, 0, 4, 0, 0, 1}, shake}));
+    to.add("an_error_of_another", joined({control, shake, {12, 13, 0}, shake, {12}, say_all, shake}));
+    to.add("keys_change", joined({control, shake, say_all, shake, {13, 255}, shake}));
+    to.add("half_closed", joined({control, {9, 2, 40, 10}, shake}));
+    to.add("late", joined({control, {9, 2, 40, 11, 2, 11, 3}}));
+    to.add("http", joined({{3, 0},
+                           {6, 16},
+                           {'G', 'E', 'T', ' ', '/', ' ', 'H', 'T', 'T', 'P', '/', '1', '.', '1', '\r', '\n'},
+                           shake}));
+    for (const status code : {status::ok, status::unauthorized}) {
+        bytes answer{0xf0};
+        for (const std::byte each : encode_data_answer(code, code == status::ok ? "" : "no such session"))
+            answer.push_back(std::to_integer<std::uint8_t>(each));
+        to.add(code == status::ok ? "answer" : "answer_refused", answer);
+    }
+    bytes preamble{0xf0};
+    append(preamble, data_preamble{});
+    to.add("preamble", preamble);
+}
+
+}  // namespace accel::tests
