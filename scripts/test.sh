@@ -70,6 +70,12 @@ show_failures() {
     tail -n 30 "$1"
 }
 
+# essence_of LOG: which tests failed, and what a fuzz target or a sanitizer found, in a few lines.
+essence_of() {
+    grep -E '^\s+[0-9]+ - .* \([A-Z]|^fuzz_.* failed|^broken promise|^SUMMARY: |^Base64: |error:' "$1" | cut -c1-400 |
+        head -n 15 || true
+}
+
 step_format() {
     python3 scripts/format_test.py
     python3 scripts/format.py --check
@@ -177,7 +183,8 @@ fuzz_one() {
         grep -E 'stat::number_of_executed_units|cov:' "$found.log" | tail -n 2 | sed "s/^/$1: /"
         touch "$found.passed"
     else
-        tail -n 40 "$found.log"
+        echo "$1 failed:"
+        tail -n 60 "$found.log"
         touch "$found.failed"
         return 1
     fi
@@ -334,7 +341,7 @@ run_step() {
 }
 
 run_tests() {
-    local steps=() table=() step number=0 all_passed=0 all_failed=0 all_skipped=0
+    local steps=() table=() remarks=() step number=0 all_passed=0 all_failed=0 all_skipped=0
     local passed failed skipped seconds
     while (($#)); do
         case $1 in
@@ -369,19 +376,22 @@ run_tests() {
             "$step" "$passed" "$failed" "$skipped" "$seconds")")
         if ((failed)); then
             show_failures "$logs/$step.log"
+            remarks+=("$step failed: $(essence_of "$logs/$step.log")")
             echo "      FAILED after $seconds s; the whole log is $logs/$step.log"
         else
             echo "      ok after $seconds s"
         fi
         if [[ -s $logs/$step.skipped ]]; then echo "      skipped: $(<"$logs/$step.skipped")"; fi
         if [[ -s $logs/$step.tried_twice ]]; then
-            echo "      needed a second try: $(paste -sd' ' "$logs/$step.tried_twice")"
+            remarks+=("$step needed a second try: $(paste -sd' ' "$logs/$step.tried_twice")")
+            echo "      ${remarks[-1]}"
         fi
         all_passed=$((all_passed + passed)) all_failed=$((all_failed + failed)) all_skipped=$((all_skipped + skipped))
     done
 
     printf '\n'
     printf '%s\n' "${table[@]}"
+    if ((${#remarks[@]})); then printf '\n%s' "${remarks[@]}" $'\n'; fi
     printf '\n%d passed, %d failed, %d skipped\n' "$all_passed" "$all_failed" "$all_skipped"
     ((all_failed == 0))
 }

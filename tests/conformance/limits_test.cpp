@@ -38,6 +38,7 @@ TEST_P(limits, memory) {
     if (!GetParam().network) GTEST_SKIP() << "in one process the slots are the client's, not the server's";
     server_options options = calm_server();
     options.max_memory_bytes = 3U << 20;
+    options.max_client_memory_bytes = 1U << 30;  // what one client may have is a limit of its own
     rig r(GetParam(), echo, options);
     channel_options wide = calm_client();
     wide.slots = 8;

@@ -107,6 +107,7 @@ class fuzzed_host : public session_host {
     }
     result<void> take_connection(data_connection& made, const client_identity& client) override {
         require(made.tls == nullptr || !may_enter.empty(), "only clients that are authorised connect");
+        require(made.tls == nullptr || made.tls->carries(data_protocol), "a control connection carries no data");
         require(client.name == (made.tls ? may_enter : ""), "a client is who it says it is");
         if (made.session_id != 1) return error{status::unauthorized, 0, "no such session"};
         answer_data(made, status::ok, {});
@@ -328,7 +329,8 @@ class meeting {
     void pass(std::uint8_t choice) {
         constexpr std::array<nanoseconds, 4> times{1ms, 100ms, 2s, 4s};
         const nanoseconds until = now() + times[choice % times.size()];
-        clean_ = clean_ && choice % times.size() < 2;
+        passed_ += times[choice % times.size()];
+        clean_ = clean_ && passed_ < 1s;
         const nanoseconds start = now();
         for (int i = 0; i < 20 && now() < until; ++i) round(until - now());
         require(now() - start >= 1ms, "the server sleeps while nothing comes");
@@ -366,6 +368,7 @@ class meeting {
     byte_queue answer_;
     std::unique_ptr<control_server::impl> server_;
     std::optional<tls_stream> client_;
+    nanoseconds passed_{};
     bool for_data_ = false;
     bool stranger_ = false;
     bool shaken_ = false;

@@ -145,6 +145,7 @@ TEST(shared_send_queue, says_again_when_it_is_full_and_knows_what_is_done) {
     shared_queue of(8, 0xffff'fffd);
     for (std::uint32_t i = 0; i < 4; ++i) ASSERT_EQ(post(of.ref, {0, i}, 60), status::ok);  // of two blocks
     EXPECT_EQ(post(of.ref, {0, 4}, 60), status::again);
+    EXPECT_EQ(post(of.ref, {0, 4}, 8), status::again) << "not one block is left";
     EXPECT_FALSE(mlx5::release(of.ref, 0xfffc)) << "before the first";
     EXPECT_FALSE(mlx5::release(of.ref, 0xfffe)) << "in the middle of one";
     EXPECT_TRUE(mlx5::release(of.ref, 0xffff)) << "the second, and the first with it";

@@ -83,7 +83,9 @@ void control_server::impl::forget_half_open(const server_connection& which) {
     if (found->second.empty()) half_open_of_.erase(found);
 }
 
-void control_server::impl::count_client(const server_connection& which) { ++clients_[which.client.account()]; }
+void control_server::impl::count_client(const server_connection& which) {
+    ++clients_[which.client.account()];
+}
 
 void control_server::impl::forget_client(const server_connection& which) {
     const auto found = clients_.find(which.client.account());

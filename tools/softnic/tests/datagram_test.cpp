@@ -134,6 +134,7 @@ TEST(shared_receives, follow_the_links_and_tell_their_limit) {
         order.push_back(got.index);
         ASSERT_EQ(got.segments.size(), 1u);
         EXPECT_EQ(got.segments[0].length, 10u + got.index);
+        EXPECT_EQ(events->readable(), order.size() > 1) << "three are left then, fewer than the limit";
     }
     EXPECT_EQ(order, (std::vector<int>{0, 3, 6, 1, 4}));
     EXPECT_EQ(events->take_back(0x99), 1u) << "once, when fewer than four were left";

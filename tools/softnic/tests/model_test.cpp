@@ -176,6 +176,8 @@ TEST_F(queues, notify_once_for_each_arm) {
     cq.arm(false);
     EXPECT_TRUE(channel->readable());
     EXPECT_EQ(channel->take_back(cq.queue->user_handle()), 1u);
+    cq.arm(false);
+    EXPECT_FALSE(channel->readable()) << "an event told of both already";
     seen_completion seen;
     while (cq.poll(seen)) {
     }

@@ -202,11 +202,9 @@ ACCEL_HOST_DEVICE inline void announce(const shared_send_queue_ref& shared) noex
                                                     std::uint16_t counter) noexcept {
     const std::uint32_t released = load_relaxed(&shared.state->released);
     const auto distance = static_cast<std::uint16_t>(counter - static_cast<std::uint16_t>(released));
-    // What has completed was reserved; that it was published may not be known here yet. But whatever those
-    // did that published the requests before is behind them for whoever gets their WQEBBs next.
+    // What has completed was published, which may not be known here yet. But whatever those did that published the
+    // requests before is behind them for whoever gets their WQEBBs next.
     (void)load_acquire(&shared.state->published);
-    const auto reserved = static_cast<std::uint32_t>(load_relaxed(&shared.state->reserved));
-    if (distance >= reserved - released) return false;
     const std::uint32_t first = released + distance;
     const std::uint32_t end = end_of(shared, first);
     if (end == first) return false;
