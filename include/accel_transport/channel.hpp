@@ -114,7 +114,7 @@ class ACCEL_API channel {
     /// Ends a submitted call early: it completes with `cancelled`, unless its completion is already due. If
     /// it lent memory, that is within `peer_timeout`, as for an expiry. `ok` as well for a call that has
     /// ended and still waits for its memory; it completes as it would have. The slot stays in quarantine
-    /// until the server's late answer has arrived.
+    /// until the server's late answer has arrived. The server is told, so that its handler may stop early.
     [[nodiscard]] status cancel(call_id id) noexcept;
 
     /// Takes up to `out.size()` completions and returns how many. Never blocks.

@@ -16,6 +16,7 @@
 #include <initializer_list>
 #include <memory>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -56,6 +57,13 @@ class ACCEL_API exchange {
     [[nodiscard]] std::string_view peer() const noexcept;
     /// Time until the client gives up; zero once it has.
     [[nodiscard]] std::chrono::nanoseconds time_left() const noexcept;
+    /// True once nobody waits for the answer: its call was cancelled, its deadline has passed, or its client has left.
+    /// The client drops any answer, but cannot use the slot again without one: end with `reply(0)` or `fail`. Takes a
+    /// few ns, or a look at the clock if there is a deadline. Any thread, until the answer.
+    [[nodiscard]] bool cancelled() const noexcept;
+    /// The same as an event, for work that waits: stops then, until the answer. Callbacks run on a thread of their
+    /// own, one after another, and must not stop the server. Allocates, and starts that thread for the first one.
+    [[nodiscard]] std::stop_token stop_token() const;
     /// On a GPU: the stream (a `cudaStream_t`) that brings the request and takes the response: give it the kernels, and
     /// answer without waiting for them. The answer leaves when the stream has come that far. Null on the host.
     [[nodiscard]] CUstream_st* stream() const noexcept;
@@ -121,6 +129,7 @@ struct server_statistics {
     std::uint64_t requests = 0;             ///< handed to the handler
     std::uint64_t replies = 0;              ///< answers delivered
     std::uint64_t expired = 0;              ///< requests too late on arrival, or when a stream was free
+    std::uint64_t cancelled = 0;            ///< requests that were cancelled before the handler saw them
     std::uint64_t overloaded = 0;           ///< requests refused by `max_exchanges`
     std::uint64_t not_found = 0;            ///< requests for targets that the server lacks
     std::size_t memory_bytes = 0;           ///< slots of all sessions now

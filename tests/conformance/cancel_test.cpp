@@ -3,6 +3,9 @@
 #include "rig.hpp"
 
 #include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <stop_token>
 #include <thread>
 #include <vector>
 
@@ -166,6 +169,136 @@ TEST_P(cancelling, storm) {
     EXPECT_GT(cancelled, 0U);
     EXPECT_TRUE(client.all_slots_free());
     r.destroy_server();
+}
+
+TEST_P(cancelling, the_handler_sees_it_and_later_calls_are_untouched) {
+    held_exchanges held;
+    rig r(GetParam(), held.keeper());
+    channel_options options = calm_client();
+    options.slots = 1;
+    auto client = r.connect(options);
+    for (int round = 0; round < 3; ++round) {
+        const call_id first = client.send_seed(10, 1);
+        exchange open = held.take();
+        EXPECT_FALSE(open.cancelled());
+        EXPECT_FALSE(open.stop_token().stop_requested());
+        ASSERT_EQ(client.cancel(first), status::ok);
+        EXPECT_TRUE(eventually(patience(5s), [&] { return open.cancelled(); }));
+        EXPECT_TRUE(eventually(patience(5s), [&] { return open.stop_token().stop_requested(); }));
+        EXPECT_EQ(client.finish(status::cancelled), 1U);
+        EXPECT_EQ(open.reply(0), status::ok) << "gives the client its slot back";
+        EXPECT_TRUE(client.slot_comes_back());
+
+        client.send_seed(10, 2);
+        exchange next = held.take();
+        EXPECT_FALSE(next.cancelled());
+        EXPECT_FALSE(next.stop_token().stop_requested());
+        echo(std::move(next));
+        EXPECT_EQ(client.finish(status::ok), 1U);
+    }
+}
+
+/// A handler that works on its worker's thread until it is stopped, as most do.
+class waits_for_stop {
+  public:
+    [[nodiscard]] handler service() {
+        return [this](exchange one) {
+            ++started_;
+            const std::stop_token stop = one.stop_token();
+            std::unique_lock lock(mutex_);
+            const bool ended = changed_.wait_for(lock, stop, patience(10s), [] { return false; });
+            EXPECT_TRUE(!ended && stop.stop_requested()) << "nobody stopped the handler";
+            EXPECT_TRUE(one.cancelled());
+            (void)one.reply(0);
+            ++ended_;
+        };
+    }
+    [[nodiscard]] bool started(int count) {
+        return eventually(patience(5s), [&] { return started_ == count; });
+    }
+    [[nodiscard]] bool ended(int count) {
+        return eventually(patience(8s), [&] { return ended_ == count; });
+    }
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable_any changed_;
+    std::atomic<int> started_{0};
+    std::atomic<int> ended_{0};
+};
+
+TEST_P(cancelling, a_handler_that_waits_is_stopped_by_cancel_deadline_and_loss) {
+    waits_for_stop work;
+    rig r(GetParam(), work.service());
+    {
+        auto client = r.connect();
+        const call_id first = client.send_seed(10, 1);
+        ASSERT_TRUE(work.started(1));
+        ASSERT_EQ(client.cancel(first), status::ok);
+        EXPECT_TRUE(work.ended(1));
+        EXPECT_EQ(client.finish(status::cancelled), 1U);
+
+        client.send_seed(10, 1, {.timeout = patience(200ms)});
+        ASSERT_TRUE(work.started(2));
+        EXPECT_TRUE(work.ended(2)) << "without a word of the client";
+        const completion late = client.next();
+        EXPECT_TRUE(late.status == status::timed_out || late.status == status::ok) << to_string(late.status);
+        EXPECT_EQ(client.release(late.id), status::ok);
+        EXPECT_TRUE(client.all_slots_free());
+
+        client.send_seed(10, 1);
+        ASSERT_TRUE(work.started(3));
+        client.forget();
+    }
+    EXPECT_TRUE(work.ended(3)) << "the client has left";
+}
+
+TEST_P(cancelling, callbacks_run_once_and_not_after_the_answer) {
+    held_exchanges held;
+    rig r(GetParam(), held.keeper());
+    auto client = r.connect();
+    std::atomic<int> called{0};
+    std::vector<call_id> calls;
+    for (int i = 0; i < 2; ++i) calls.push_back(client.send_seed(10, 1));
+    exchange answered = held.take();
+    exchange stopped = held.take();
+    const auto count = [&] { ++called; };
+    const std::stop_callback of_answered(answered.stop_token(), count);
+    const std::stop_callback of_stopped(stopped.stop_token(), count);
+    echo(std::move(answered));
+    EXPECT_TRUE(eventually(patience(5s), [&] {
+        completion c;
+        return client.poll({&c, 1}) == 1 && client.release(c.id) == status::ok;
+    }));
+    for (const call_id each : calls) (void)client.cancel(each);  // one of them is still open
+    EXPECT_TRUE(eventually(patience(5s), [&] { return called == 1; }));
+    EXPECT_EQ(client.finish(status::cancelled), 1U);
+    (void)stopped.reply(0);
+    EXPECT_TRUE(client.all_slots_free());
+    r.destroy_server();
+    EXPECT_EQ(called.load(), 1);
+}
+
+TEST_P(cancelling, a_request_cancelled_on_its_way_comes_to_no_handler) {
+    std::atomic<bool> open{false};
+    std::atomic<int> handled{0};
+    rig r(GetParam(), [&](exchange one) {
+        ++handled;
+        EXPECT_TRUE(eventually(patience(10s), [&] { return open.load(); }));
+        (void)one.reply(0);
+    });
+    auto client = r.connect();
+    client.send_seed(10, 1);
+    ASSERT_TRUE(eventually(patience(5s), [&] { return handled == 1; }));
+    const call_id dead = client.send_seed(10, 2);  // waits while the worker is in the handler
+    ASSERT_EQ(client.cancel(dead), status::ok);
+    // Cancels leave before the second question, on the same connection.
+    for (int i = 0; i < 2; ++i) (void)client->resolve("any");
+    open = true;
+    EXPECT_EQ(client.finish(status::cancelled), 1U) << "the other was answered";
+    EXPECT_TRUE(client.all_slots_free());
+    EXPECT_EQ(handled.load(), 1);
+    EXPECT_EQ(r.served().statistics().cancelled, 1U);
 }
 
 ACCEL_INSTANTIATE(cancelling, all_backends);

@@ -41,8 +41,9 @@ struct host_session {
 
 class fuzzed_host : public session_host {
   public:
-    fuzzed_host(tests::input_reader& input, const std::map<std::string, bool>& said_goodbye)
-        : input_(input), said_goodbye_(said_goodbye) {}
+    fuzzed_host(tests::input_reader& input, const std::map<std::string, bool>& said_goodbye,
+                const std::map<std::string, bool>& said_cancel)
+        : input_(input), said_goodbye_(said_goodbye), said_cancel_(said_cancel) {}
 
     result<session_grant> open_session(const session_request& request, const client_identity& client) override {
         const std::uint8_t choice = input_.byte();
@@ -66,6 +67,13 @@ class fuzzed_host : public session_host {
         const auto said = said_goodbye_.find(which.address);
         require(why != status::closed || which.may_be_closed || said->second,
                 "no client closes the session of another");
+    }
+    void cancel(std::uint64_t id, std::span<const call_id> calls) noexcept override {
+        const auto found = sessions.find(id);
+        require(found != sessions.end() && !found->second.closed, "only calls of open sessions are cancelled");
+        require(said_cancel_.at(found->second.address), "no client cancels the calls of another");
+        require(!calls.empty() && calls.size() <= max_cancels, "some calls, and not too many");
+        for (const call_id& each : calls) require(each.slot < max_slots && each.generation != 0, "and sound ones");
     }
     std::vector<std::string> offers() const override {
         return many_offers ? std::vector<std::string>(16, std::string(96, 'o')) : std::vector{std::string("tcp")};
@@ -97,6 +105,7 @@ class fuzzed_host : public session_host {
   private:
     tests::input_reader& input_;
     const std::map<std::string, bool>& said_goodbye_;
+    const std::map<std::string, bool>& said_cancel_;
     std::vector<data_connection> taken_;
 };
 
@@ -124,7 +133,7 @@ struct peer {
 class serving {
   public:
     explicit serving(tests::input_reader& input) : input_(input) {
-        for (const char* each : addresses) said_goodbye_[each] = false;
+        for (const char* each : addresses) said_goodbye_[each] = said_cancel_[each] = false;
         const std::uint8_t config = input_.byte();
         ending_ = input_.byte();
         control_limits limits;
@@ -225,7 +234,7 @@ class serving {
     void raw(peer& by) {
         const auto bytes = std::as_bytes(input_.bytes(input_.byte()));
         if (bytes.empty()) return;
-        said_goodbye_[by.address] = true;  // perhaps
+        said_goodbye_[by.address] = said_cancel_[by.address] = true;  // perhaps
         put(by, bytes);
     }
     void greet(peer& by) {
@@ -275,7 +284,17 @@ class serving {
             said_goodbye_[by.address] = true;
         say(by, {0, goodbye{id, (id & 1U) != 0 ? status::peer_lost : status::closed}});
     }
+    void cancel(peer& by) {
+        const std::uint64_t id = some_session();
+        const auto found = host_.sessions.find(id);
+        if (found == host_.sessions.end() || found->second.address == by.address) said_cancel_[by.address] = true;
+        const std::uint8_t choice = input_.byte();
+        cancel_calls message{id, std::vector<call_id>(1U + choice % max_cancels, {choice, 1})};
+        if (choice >= 0xf0) message.calls.back() = {choice % 2 == 0 ? max_slots : 0U, 0};
+        say(by, {0, std::move(message)});
+    }
     void ask(peer& by, unsigned times) {
+        if (times % 8 == 6) return cancel(by);
         const unsigned more = times >= 0xf0 ? times : times % 4;
         for (unsigned i = 0; i <= more; ++i)
             if (times % 8 == 5)
@@ -303,7 +322,7 @@ class serving {
         auto bytes = encode_control({++by.requests, hello{wish(), now()}});
         bytes[input_.byte() % bytes.size()] ^= static_cast<std::byte>(input_.byte());
         // A different kind makes it anything.
-        said_goodbye_[by.address] = true;
+        said_goodbye_[by.address] = said_cancel_[by.address] = true;
         frame(by, std::span(bytes).first(bytes.size() - std::min<std::size_t>(input_.byte() % 32, bytes.size() - 1)));
     }
     void attach(peer& by) {
@@ -393,7 +412,8 @@ class serving {
     tests::fake_clock clock_;
     tests::input_reader& input_;
     std::map<std::string, bool> said_goodbye_;  ///< an address could have
-    fuzzed_host host_{input_, said_goodbye_};
+    std::map<std::string, bool> said_cancel_;   ///< likewise
+    fuzzed_host host_{input_, said_goodbye_, said_cancel_};
     std::unique_ptr<control_server::impl> server_;
     std::vector<std::unique_ptr<peer>> peers_;
     std::size_t connects_ = 0;

@@ -98,6 +98,9 @@ class fuzzed_host : public session_host {
         return grant;
     }
     void close_session(std::uint64_t, status) noexcept override { require(++closed <= opened, "once each"); }
+    void cancel(std::uint64_t id, std::span<const call_id>) noexcept override {
+        require(id <= opened, "only calls of sessions that were opened are cancelled");
+    }
     std::vector<std::string> offers() const override { return {"tcp"}; }
     result<std::uint32_t> find_target(std::string_view) const override {
         return error{status::not_found, 0, "no such target"};

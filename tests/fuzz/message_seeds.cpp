@@ -149,6 +149,8 @@ void control_seeds(const seed_folder& to) {
     add("heartbeat", {0, heartbeat{{1s, 2s, 3s}}});
     add("goodbye", {0, goodbye{5, status::closed}});
     add("find_target", {4, find_target{"resnet-50/v2"}});
+    add("cancel", {0, cancel_calls{5, {{1, 2}, {3, 4}}}});
+    add("cancel_without_a_generation", {0, cancel_calls{5, {{1, 0}}}});
     add("find_target_with_a_blank", {4, find_target{"a b"}});
     add("target_found", {4, target_found{0x12345678}});
     to.add("empty", bytes{});

@@ -255,6 +255,8 @@ void control_server_seeds(const seed_folder& to) {
     to.add("too_many_openings", joined({silent, connect, {3, 0, 2, 2, 255}, {12, 1}, {13, 79}, bytes(80, 0), {12, 1}}));
     to.add("does_not_read", joined({{33, 1}, connect, {11, 0}, {6, 0, 255}, {6, 0, 255}, {12, 0}, {12, 3}}));
     to.add("targets", joined({silent, connect, hello, granted, {6, 0, 5}, {6, 0, 13}, second}));
+    to.add("cancel", joined({silent, connect, hello, granted, {6, 0, 6, 1, 3}, {6, 0, 6, 1, 0xff}, second}));
+    to.add("cancel_of_another_client", joined({silent, connect, hello, granted, other, {6, 1, 6, 1, 3}, second}));
     to.add("target_of_a_stranger", joined({silent, connect, {6, 0, 5}, second, {12, 6}}));
     to.add("floods", joined({silent, connect, {6, 0, 255}, {6, 0, 255}, {12, 1}, {12, 3}}));
     to.add("many_strangers", joined({few, connect, connect, other, other, connect, second, {12, 6}}));

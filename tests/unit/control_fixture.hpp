@@ -24,6 +24,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -85,6 +86,14 @@ class fake_host : public session_host {
         token[0] = static_cast<std::byte>(session_id);
         return token;
     }
+    void cancel(std::uint64_t session_id, std::span<const call_id> calls) noexcept override {
+        const std::lock_guard lock{mutex_};
+        for (const call_id& each : calls) cancelled_.emplace_back(session_id, each);
+    }
+    [[nodiscard]] std::vector<std::pair<std::uint64_t, call_id>> cancelled() {
+        const std::lock_guard lock{mutex_};
+        return cancelled_;
+    }
     std::vector<std::string> offers() const override { return {"tcp", "zmq"}; }
     result<std::uint32_t> find_target(std::string_view name) const override {
         if (name == "model") return target_of(name).number;
@@ -136,6 +145,7 @@ class fake_host : public session_host {
   private:
     mutable std::mutex mutex_;
     std::map<std::uint64_t, status> open_;
+    std::vector<std::pair<std::uint64_t, call_id>> cancelled_;
     std::uint64_t last_id_ = 0;
     client_identity last_client_;
     std::vector<data_connection> taken_;

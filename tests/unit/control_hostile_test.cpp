@@ -170,6 +170,20 @@ TEST_F(control_hostile_test, a_client_closes_only_its_own_sessions) {
     EXPECT_EQ(host.ended(grant->session_id), status::ok);
 }
 
+TEST_F(control_hostile_test, a_client_cancels_only_its_own_calls) {
+    listen(insecure());
+    auto grant = open(keys(insecure()), wish());
+    ASSERT_TRUE(grant.ok());
+    raw_client thief{server->port()};
+    const std::uint64_t own = open_by_hand(thief);
+    thief.send({0, cancel_calls{grant->session_id, {{1, 1}}}});
+    thief.send({0, cancel_calls{1'000'000, {{1, 1}}}});
+    thief.send({0, cancel_calls{own, {{2, 7}, {3, 8}}}});
+    EXPECT_TRUE(eventually([&] { return host.cancelled().size() == 2; }));
+    const std::vector<std::pair<std::uint64_t, call_id>> only_own{{own, {2, 7}}, {own, {3, 8}}};
+    EXPECT_EQ(host.cancelled(), only_own);
+}
+
 TEST_F(control_hostile_test, a_silent_client_loses_its_sessions) {
     listen(insecure(), 200ms);
     raw_client client{server->port()};

@@ -43,7 +43,8 @@ std::vector<control_message> samples() {
             {0, heartbeat{{7ns, 8ns, 9ns}}},
             {0, goodbye{77, status::peer_lost}},
             {47, find_target{std::string(64, '~')}},
-            {48, target_found{0xfedcba98}}};
+            {48, target_found{0xfedcba98}},
+            {0, cancel_calls{77, {{0, 1}, {max_slots - 1, ~std::uint32_t{0}}}}}};
 }
 
 TEST(control_message_test, every_kind_comes_back_as_it_was) {
@@ -149,6 +150,25 @@ TEST(control_message_test, names_of_targets_are_taken_as_they_are_or_refused) {
     longer.push_back(std::byte{'n'});
     EXPECT_EQ(decode_control(longer).code(), status::protocol_error) << "65 bytes";
     EXPECT_EQ(decode_control(encode_control({1, target_found{0}})).code(), status::protocol_error);
+}
+
+TEST(control_message_test, cancelled_calls_are_few_and_sound) {
+    const auto code = [](std::vector<call_id> calls) {
+        return decode_control(encode_control({0, cancel_calls{5, std::move(calls)}})).code();
+    };
+    auto most = decode_control(encode_control({0, cancel_calls{5, std::vector<call_id>(max_cancels, {3, 4})}}));
+    ASSERT_TRUE(most.ok());
+    EXPECT_EQ(std::get<cancel_calls>(most->body).session_id, 5U);
+    EXPECT_EQ(std::get<cancel_calls>(most->body).calls, std::vector<call_id>(max_cancels, {3, 4}));
+    EXPECT_EQ(code({}), status::protocol_error);
+    EXPECT_EQ(code({{max_slots, 1}}), status::protocol_error);
+    EXPECT_EQ(code({{0, 0}}), status::protocol_error) << "no call has generation 0";
+    auto longer = encode_control({0, cancel_calls{5, std::vector<call_id>(max_cancels, {3, 4})}});
+    longer[24] = std::byte{max_cancels + 1};
+    longer.resize(longer.size() + sizeof(call_id), std::byte{1});
+    EXPECT_EQ(decode_control(longer).code(), status::protocol_error);
+    longer[24] = std::byte{1};
+    EXPECT_EQ(decode_control(longer).code(), status::protocol_error) << "fewer than there are bytes";
 }
 
 TEST(control_message_test, texts_of_a_peer_are_made_printable) {

@@ -75,6 +75,49 @@ TEST_F(control_test, the_offers_come_in_the_servers_order) {
     EXPECT_EQ(*offered, (std::vector<std::string>{"tcp", "zmq"}));
 }
 
+TEST_F(control_test, cancelled_calls_are_told_together) {
+    listen(insecure());
+    watch = std::make_shared<session_watch>(1000);
+    auto grant = open(keys(insecure()), wish());
+    ASSERT_TRUE(grant.ok());
+    for (std::uint32_t slot = 0; slot < 1000; ++slot) EXPECT_EQ(watch->cancels.add({slot, slot + 5}), slot == 0);
+    EXPECT_FALSE(watch->cancels.add({1000, 1})) << "no such slot";
+    context->control().send_cancels();
+    ASSERT_TRUE(eventually([&] { return host.cancelled().size() == 1000; }));
+    const auto told = host.cancelled();
+    for (std::uint32_t slot = 0; slot < 1000; ++slot) {
+        EXPECT_EQ(told[slot].first, grant->session_id);
+        EXPECT_EQ(told[slot].second, (call_id{slot, slot + 5}));
+    }
+    EXPECT_FALSE(watch->cancels.pending());
+    EXPECT_TRUE(watch->cancels.add({7, 6}));
+    EXPECT_FALSE(watch->cancels.add({7, 9})) << "the thread has been woken";
+    context->control().send_cancels();
+    ASSERT_TRUE(eventually([&] { return host.cancelled().size() == 1001; }));
+    EXPECT_EQ(host.cancelled().back().second, (call_id{7, 9}));
+}
+
+/// More cancels than a server reads of one client: they are put together, and the session lives.
+TEST_F(control_test, a_storm_of_cancels_is_slowed_at_the_client) {
+    listen(insecure());
+    watch = std::make_shared<session_watch>(64);
+    ASSERT_TRUE(open(keys(insecure()), wish()).ok());
+    std::uint32_t generation = 0;
+    const nanoseconds end = deadline_after(1s);
+    while (now() < end) {
+        ++generation;
+        for (std::uint32_t slot = 0; slot < 64; ++slot)
+            if (watch->cancels.add({slot, generation})) context->control().send_cancels();
+    }
+    const auto last_arrived = [&] {
+        const auto told = host.cancelled();
+        return !told.empty() && told.back().second.generation == generation;
+    };
+    EXPECT_TRUE(eventually(last_arrived));
+    EXPECT_LT(host.cancelled().size(), 64 * (256U + 512U * 30U));
+    EXPECT_EQ(watch->ended(), status::ok);
+}
+
 TEST_F(control_test, targets_are_found_by_name) {
     listen(insecure());
     const auto find = [&](std::string_view name) {

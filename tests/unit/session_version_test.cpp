@@ -54,7 +54,7 @@ TEST_F(session_versions, the_highest_that_both_know_is_granted) {
     EXPECT_EQ(grant(2, 7).value().version, session_version::newest) << "a client of the future";
     const auto refused = grant(session_version::newest + 1, 9);
     ASSERT_EQ(refused.code(), status::version_mismatch);
-    EXPECT_NE(refused.error().message.find("1 to 2"), std::string::npos) << refused.error().message;
+    EXPECT_NE(refused.error().message.find("1 to 3"), std::string::npos) << refused.error().message;
 }
 
 TEST_F(session_versions, an_old_server_is_not_asked_for_targets) {
@@ -62,6 +62,17 @@ TEST_F(session_versions, an_old_server_is_not_asked_for_targets) {
     ASSERT_EQ(old.code(), status::unsupported);
     EXPECT_NE(old.error().message.find("version 1"), std::string::npos) << old.error().message;
     EXPECT_EQ(resolve_target(*wanted, session_version::targets, "model").value(), target_of("model"));
+}
+
+TEST_F(session_versions, an_old_server_does_not_hear_of_cancelled_calls) {
+    client_session session;
+    session.watch = std::make_shared<session_watch>(4);
+    session.version = session_version::targets;
+    cancel_call(*wanted, session, {1, 1});
+    EXPECT_FALSE(session.watch->cancels.pending());
+    session.version = session_version::cancels;
+    cancel_call(*wanted, session, {1, 1});
+    EXPECT_TRUE(session.watch->cancels.pending());
 }
 
 TEST(target_names, numbers_are_hashes_that_never_change) {

@@ -293,6 +293,7 @@ status channel_core::cancel(call_id id) noexcept {
     if (slot->state != slot_state::in_flight) return status::invalid_state;
     now_ = now();
     calls_.end_early(*slot, status::cancelled, now_, life_);
+    if (slot->owed && life_.has_link()) life_.tell_cancelled(id);
     return status::ok;
 }
 

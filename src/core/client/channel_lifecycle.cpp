@@ -3,6 +3,7 @@
 
 #include "core/event_signal.hpp"
 #include "core/log.hpp"
+#include "core/server/cancel_board.hpp"
 
 #include <algorithm>
 #include <array>
@@ -54,6 +55,8 @@ bool channel_lifecycle::lose(status why) noexcept {
     if (state_ != state::connected) return false;
     if (why != status::closed)
         limited_log(request_.peer.host).info("{} lost: {}", request_.peer.text(), to_string(why));
+    // The link may wait for a handler that works in this process.
+    if (connection_.session.cancels != nullptr) connection_.session.cancels->end();
     state_ = state::losing;
     connected_in_ = nowhere;
     loss_ = why == status::closed ? status::closed : status::peer_lost;

@@ -42,6 +42,9 @@ class channel_lifecycle {
         return nanoseconds{watch().clock_offset_ns.load(std::memory_order_relaxed)};
     }
 
+    /// Tells the server that nobody waits for the answer of this call.
+    void tell_cancelled(call_id which) const noexcept { cancel_call(request_, connection_.session, which); }
+
     /// The link has failed. `ok`: the control plane may be about to say why, until `doubt_ends`, and calls
     /// that come now wait with it. Else: what the connection is to be lost for.
     [[nodiscard]] status doubt(status why) noexcept;

@@ -5,6 +5,7 @@
 #include "core/control/control_client.hpp"
 #include "core/control/in_process.hpp"
 #include "core/net/socket.hpp"
+#include "core/server/cancel_board.hpp"
 
 #include <cerrno>
 #include <utility>
@@ -110,12 +111,13 @@ link_config client_config(const connect_request& request) {
 
 result<void> open_session(const connect_request& request, connection& path, client_session& session,
                           nanoseconds deadline) {
-    session.watch = std::make_shared<session_watch>();
+    session.watch = std::make_shared<session_watch>(request.options.slots);
     if (session.watch->event_fd() < 0) return no_descriptor_left("for a session");
     auto grant = ask_server(request, path, session.watch, deadline);
     if (!grant) return grant.error();
     session.id = grant->session_id;
     session.version = grant->version;
+    session.cancels = std::move(grant->cancels);
 
     const link_grant told{grant->session_id, grant->token, request.peer.host, std::move(grant->description),
                           request.peer.port};
@@ -223,6 +225,12 @@ result<target> resolve_target(const connect_request& request, std::uint16_t vers
                                                               name, deadline_after(request.options.connect_timeout));
     if (!found) return found.error();
     return target{*found};
+}
+
+void cancel_call(const connect_request& request, const client_session& session, call_id which) noexcept {
+    if (session.cancels != nullptr) return session.cancels->cancel(which);
+    if (session.version < session_version::cancels) return;
+    if (session.watch->cancels.add(which)) request.context->control().send_cancels();
 }
 
 void close_session(const connect_request& request, const client_session& session) noexcept {

@@ -33,6 +33,7 @@ struct client_session {
     std::shared_ptr<session_watch> watch;
     std::uint64_t id = 0;
     std::uint16_t version = session_version::oldest;  ///< as granted
+    std::shared_ptr<cancel_board> cancels;            ///< in process: the server's
 };
 
 /// An established connection: what is polled, the end of the session's path, and the session behind it.
@@ -71,6 +72,9 @@ using kernel_connection = established<kernel_client, connection>;
 /// Asks the server for a target, within `connect_timeout`. `version`: of the session with it.
 [[nodiscard]] result<target> resolve_target(const connect_request& request, std::uint16_t version,
                                             std::string_view name);
+
+/// Tells the server that nobody waits for the answer of this call.
+void cancel_call(const connect_request& request, const client_session& session, call_id which) noexcept;
 
 /// Tells the server that the session is over.
 void close_session(const connect_request& request, const client_session& session) noexcept;

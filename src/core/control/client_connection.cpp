@@ -250,6 +250,20 @@ void client_connection::send_heartbeat() {
     send({0, heartbeat{{echo_, echo_received_, now()}}});
 }
 
+/// Calls that wait here are sent together later.
+void client_connection::send_cancels(nanoseconds at) {
+    for (auto& [id, session] : sessions_) {
+        while (session.watch->cancels.pending() && cancel_messages_.take(at)) {
+            cancel_calls message{id, session.watch->cancels.take(max_cancels)};
+            if (!message.calls.empty()) send({0, std::move(message)});
+        }
+    }
+}
+
+bool client_connection::cancels_wait() const noexcept {
+    return std::ranges::any_of(sessions_, [](const auto& each) { return each.second.watch->cancels.pending(); });
+}
+
 std::shared_ptr<waiting_call> client_connection::take_call(std::uint64_t request) {
     auto node = calls_.extract(request);
     return node ? std::move(node.mapped()) : nullptr;
@@ -395,6 +409,7 @@ nanoseconds client_connection::run_timers() {
     if (state_ == state::connecting && at >= connect_by_) connect_next(ETIMEDOUT);
     if (state_ == state::shaking && at >= connect_by_) lose(status::peer_lost);
     if (state_ == state::disconnected && !calls_.empty() && at >= connect_at_) connect();
+    if (state_ == state::ready) send_cancels(at);
     if (state_ == state::ready && at >= next_beat_) {
         send_heartbeat();
         next_beat_ = at + beat_interval(server_timeout_);
@@ -412,6 +427,7 @@ nanoseconds client_connection::next_look(nanoseconds at) const {
     const bool idle = calls_.empty() && sessions_.empty();
     nanoseconds next = idle ? idle_since_ + idle_lifetime : never;
     if (state_ == state::ready) next = std::min(next, next_beat_);
+    if (cancels_wait()) next = std::min(next, at + cancel_messages_.time_until(1));
     next = std::min(next, connect_by_);
     if (state_ == state::disconnected && !calls_.empty()) next = std::min(next, std::max(connect_at_, at));
     for (const auto& [request, call] : calls_) next = std::min(next, call->deadline);

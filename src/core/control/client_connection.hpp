@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "core/control/client_limits.hpp"
 #include "core/control/control_message.hpp"
 #include "core/control/control_stream.hpp"
 #include "core/control/liveness.hpp"
@@ -128,6 +129,8 @@ class client_connection {
     void send(const control_message& message);
     void send_question(std::uint64_t request, const waiting_call& call);
     void send_heartbeat();
+    void send_cancels(nanoseconds at);
+    [[nodiscard]] bool cancels_wait() const noexcept;
     [[nodiscard]] std::shared_ptr<waiting_call> take_call(std::uint64_t request);
     void fail_calls(const error& why);
     void expire_calls(nanoseconds at);
@@ -154,6 +157,8 @@ class client_connection {
     std::uint64_t last_request_ = 0;
     std::unordered_map<std::uint64_t, live_session> sessions_;
     nanoseconds server_timeout_{};  ///< 0: not yet told
+    /// Fewer than a server reads at once (`server_connection::messages`), so that heartbeats do not wait behind them.
+    token_bucket cancel_messages_{256, 512};
     nanoseconds next_beat_ = never;
     nanoseconds heard_{};  ///< on the listening clock
     nanoseconds echo_{};

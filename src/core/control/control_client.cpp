@@ -61,6 +61,8 @@ class control_client::impl {
         wake_.set();
     }
 
+    void wake() noexcept { wake_.set(); }
+
     [[nodiscard]] result<waiting_call::answer> ask(const std::string& host, std::uint16_t port,
                                                    std::shared_ptr<const security_identity> security,
                                                    const std::shared_ptr<waiting_call>& call) {
@@ -161,6 +163,10 @@ result<session_grant> control_client::open_session(const std::string& host, std:
 void control_client::close_session(const std::string& host, std::uint16_t port, std::uint64_t session_id,
                                    std::shared_ptr<const session_watch> watch) noexcept {
     impl_->post(close_command{host, port, session_id, std::move(watch)});
+}
+
+void control_client::send_cancels() noexcept {
+    impl_->wake();
 }
 
 result<std::vector<std::string>> control_client::query_offers(const std::string& host, std::uint16_t port,

@@ -33,6 +33,9 @@ class control_client {
     void close_session(const std::string& host, std::uint16_t port, std::uint64_t session_id,
                        std::shared_ptr<const session_watch> watch) noexcept;
 
+    /// A session has cancelled calls to tell of. Lock-free.
+    void send_cancels() noexcept;
+
     /// The schemes the server offers, best first (for `auto://`).
     [[nodiscard]] result<std::vector<std::string>> query_offers(const std::string& host, std::uint16_t port,
                                                                 std::shared_ptr<const security_identity> security,

@@ -34,7 +34,8 @@ enum class kind : std::uint16_t {
     heartbeat,
     goodbye,
     find_target,
-    target_found
+    target_found,
+    cancel_calls
 };
 
 /// Writes fields. Has the functions of `reader`, so that `walk` names the fields of a message once for both ways.
@@ -70,6 +71,11 @@ class writer {
         for (std::size_t i = 0; i < count; ++i) text<std::uint8_t>(all[i], max_offer_bytes);
     }
     void target_name(std::string_view value) { text<std::uint8_t>(value, max_target_bytes); }
+    void calls(const std::vector<call_id>& all) {
+        const auto count = std::min(all.size(), max_cancels);
+        number(static_cast<std::uint16_t>(count));
+        raw(std::as_bytes(std::span{all}.first(count)));
+    }
     void require(bool) noexcept {}
     [[nodiscard]] std::vector<std::byte> take() { return std::move(bytes_); }
 
@@ -126,6 +132,14 @@ class reader {
         const auto from = take_counted<std::uint8_t>(max_target_bytes);
         value.assign(reinterpret_cast<const char*>(from.data()), from.size());
         require(is_target_name(value));
+    }
+    void calls(std::vector<call_id>& all) {
+        std::uint16_t count = 0;
+        number(count);
+        require(count >= 1 && count <= max_cancels);
+        if (good_) all.resize(count);
+        raw(std::as_writable_bytes(std::span{all}));
+        for (const call_id& each : all) require(each.slot < max_slots && each.generation != 0);
     }
     void require(bool condition) { good_ = good_ && condition; }
     [[nodiscard]] bool good() const { return good_; }
@@ -242,6 +256,12 @@ template <class Io, body_of<target_found> Message>
 void walk(Io& io, Message& m) {
     io.number(m.number);
     io.require(m.number != 0);
+}
+
+template <class Io, body_of<cancel_calls> Message>
+void walk(Io& io, Message& m) {
+    io.number(m.session_id);
+    io.calls(m.calls);
 }
 
 /// Reads the body of that kind. False: there is no such kind.

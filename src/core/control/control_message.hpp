@@ -4,6 +4,7 @@
 #include "core/clock.hpp"
 #include "core/control/session.hpp"
 
+#include <accel_transport/completion.hpp>
 #include <accel_transport/status.hpp>
 #include <accel_transport/target.hpp>
 
@@ -22,6 +23,7 @@ namespace accel::core {
 inline constexpr std::uint16_t control_version = 1;
 inline constexpr std::size_t max_control_bytes = 2048;
 inline constexpr std::size_t max_description_bytes = 512;
+inline constexpr std::size_t max_cancels = 128;  ///< calls in one message
 
 /// /proc/sys/kernel/random/boot_id as 16 bytes: the same for all processes that share a monotonic clock.
 using boot_identity = std::array<std::byte, 16>;
@@ -75,9 +77,16 @@ struct target_found {
     std::uint32_t number = 0;
 };
 
+/// Client: nobody waits for the answers of these calls. They may not have arrived yet, or may have been answered.
+struct cancel_calls {
+    std::uint64_t session_id = 0;
+    std::vector<call_id> calls;  ///< 1 to `max_cancels`
+};
+
 struct control_message {
     std::uint64_t request = 0;  ///< chosen by the client, sent back with the answer
-    std::variant<hello, welcome, refused, query, offers, heartbeat, goodbye, find_target, target_found> body;
+    std::variant<hello, welcome, refused, query, offers, heartbeat, goodbye, find_target, target_found, cancel_calls>
+        body;
 };
 
 /// Longer texts are cut; durations are brought into the range that `decode_control` accepts.

@@ -100,6 +100,7 @@ class control_server::impl {
     void on_find_target(server_connection& from, std::uint64_t request, const find_target& body);
     void on_heartbeat(server_connection& from, const heartbeat& body) noexcept;
     void on_goodbye(server_connection& from, const goodbye& body);
+    void on_cancel(const server_connection& from, const cancel_calls& body) noexcept;
     static void log_refusal(const server_connection& which);
     void read_later(server_connection& which, tls_outcome last_read);
     void read_again_soon(server_connection& which);

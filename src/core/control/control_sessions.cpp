@@ -93,6 +93,7 @@ void control_server::impl::on_message(server_connection& from, std::span<const s
     if (const auto* asked = std::get_if<find_target>(&message->body))
         return on_find_target(from, message->request, *asked);
     if (const auto* over = std::get_if<goodbye>(&message->body)) return on_goodbye(from, *over);
+    if (const auto* over = std::get_if<cancel_calls>(&message->body)) return on_cancel(from, *over);
     on_malformed(from, bytes, {status::protocol_error, 0, "only servers send such"});
 }
 
@@ -142,6 +143,11 @@ void control_server::impl::on_goodbye(server_connection& from, const goodbye& bo
     sessions_.erase(body.session_id);
     host_.close_session(body.session_id, why);
     from.idle_since = now();
+}
+
+/// A session that is not this client's may be one that the server has just ended.
+void control_server::impl::on_cancel(const server_connection& from, const cancel_calls& body) noexcept {
+    if (from.sessions.contains(body.session_id)) host_.cancel(body.session_id, body.calls);
 }
 
 void control_server::impl::take_opened() {

@@ -3,19 +3,25 @@
 
 #include "core/backend.hpp"
 #include "core/clock.hpp"
+#include "core/control/cancel_outbox.hpp"
 #include "core/event_signal.hpp"
 
+#include <accel_transport/completion.hpp>
 #include <accel_transport/status.hpp>
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 /// What the two ends of the control plane agree on when a session opens (docs/protocol.md, section 4).
 namespace accel::core {
+
+class cancel_board;
 
 /// Client → server.
 struct session_request {
@@ -36,6 +42,7 @@ struct session_grant {
     link_geometry granted;
     nanoseconds peer_timeout{};
     link_description description;
+    std::shared_ptr<cancel_board> cancels;  ///< in process: where the client says that it has cancelled calls
 };
 
 /// Who a client is.
@@ -60,6 +67,8 @@ class session_host {
                                                              const client_identity& client) = 0;
     /// The peer closed (`closed`) or died (`peer_lost`). Idempotent; returns at once.
     virtual void close_session(std::uint64_t session_id, status why) noexcept = 0;
+    /// Nobody waits for the answers of these calls. Unknown ones are ignored; returns at once.
+    virtual void cancel(std::uint64_t session_id, std::span<const call_id> calls) noexcept = 0;
     /// The token of the session's data connections. Empty: no such session is open.
     [[nodiscard]] virtual std::optional<session_token> token_of(std::uint64_t session_id) const = 0;
     /// The number of this target, or `not_found`. Returns at once.
@@ -75,6 +84,8 @@ class session_host {
 /// writes, the channel reads.
 class session_watch {
   public:
+    explicit session_watch(std::uint32_t slots = 0) : cancels(slots) {}
+
     /// Control plane: first reason wins; makes `event_fd` readable.
     void end(status why) noexcept {
         status expected = status::ok;
@@ -86,6 +97,8 @@ class session_watch {
 
     /// Server's monotonic clock minus ours, in ns; 0 on the same host. Kept up to date by the control plane.
     std::atomic<std::int64_t> clock_offset_ns{0};
+    /// Channel → control plane.
+    cancel_outbox cancels;
 
   private:
     std::atomic<status> ended_{status::ok};

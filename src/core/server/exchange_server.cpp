@@ -56,8 +56,9 @@ void exchange_server::refuse(exchange_state& request, status why) noexcept {
 
 [[gnu::noinline]] void exchange_server::refuse_late_or_too_many(exchange_state& request, bool too_many) noexcept {
     if (leaving_) return ignore(request);
-    worker_counters::count(too_many ? counters_.overloaded : counters_.expired);
-    refuse(request, too_many ? status::overloaded : status::timed_out);
+    const bool cancelled = request.owner->cancels().cancelled({request.slot, request.generation});
+    worker_counters::count(cancelled ? counters_.cancelled : too_many ? counters_.overloaded : counters_.expired);
+    refuse(request, cancelled ? status::cancelled : too_many ? status::overloaded : status::timed_out);
 }
 
 /// The session is about to end, which answers this request too. Refusals would keep its link busy for as long
@@ -227,6 +228,19 @@ std::chrono::nanoseconds exchange::time_left() const noexcept {
     const auto deadline = open_state(state_).deadline;
     if (deadline == core::never) return deadline;
     return std::max(deadline - core::now(), std::chrono::nanoseconds{0});
+}
+
+bool exchange::cancelled() const noexcept {
+    const core::exchange_state& state = open_state(state_);
+    if (state.owner->cancels().cancelled({state.slot, state.generation})) return true;
+    return state.deadline != core::never && state.deadline <= core::now();
+}
+
+std::stop_token exchange::stop_token() const {
+    core::exchange_state& state = open_state(state_);
+    if (is_inherited(state)) return {};
+    state.watched.store(true, std::memory_order_relaxed);
+    return state.owner->cancels().watch({state.slot, state.generation}, state.deadline);
 }
 
 void exchange::record(stage what, std::chrono::nanoseconds duration) noexcept {

@@ -23,6 +23,7 @@ struct worker_counters {
     std::atomic<std::uint64_t> requests{0};
     std::atomic<std::uint64_t> replies{0};
     std::atomic<std::uint64_t> expired{0};
+    std::atomic<std::uint64_t> cancelled{0};
     std::atomic<std::uint64_t> overloaded{0};
     std::atomic<std::uint64_t> not_found{0};
 
@@ -33,6 +34,7 @@ struct worker_counters {
         sum.requests += requests.load(std::memory_order_relaxed);
         sum.replies += replies.load(std::memory_order_relaxed);
         sum.expired += expired.load(std::memory_order_relaxed);
+        sum.cancelled += cancelled.load(std::memory_order_relaxed);
         sum.overloaded += overloaded.load(std::memory_order_relaxed);
         sum.not_found += not_found.load(std::memory_order_relaxed);
     }

@@ -39,6 +39,7 @@ struct exchange_state {
     exchange_phase phase = exchange_phase::idle;
     device_work* device = nullptr;     ///< null: the handler's bytes are on the host
     bool borrowed = false;             ///< the link must be told when the request has been read
+    std::atomic<bool> watched{false};  ///< its handler has a stop token
     const handler* service = nullptr;  ///< on a GPU: whose request it is, while it waits for a stream
 
     // The request.

@@ -71,6 +71,7 @@ class server_core : private session_observer {
         entrance* through = nullptr;
         client_identity client;
         session_token token{};
+        std::shared_ptr<cancel_board> cancels;
         std::size_t memory_bytes = 0;
         std::size_t gpu_memory_bytes = 0;
         bool counted = true;  ///< not lost yet
@@ -106,6 +107,7 @@ class server_core : private session_observer {
                                  session_grant& grant) const;
     worker& least_loaded() const noexcept;
     void close_session(std::uint64_t id, status why) noexcept;
+    void cancel(std::uint64_t id, std::span<const call_id> calls) noexcept;
     void session_lost(const session& which, status why) noexcept override;
     void session_freed(const session& which) noexcept override;
 
@@ -163,6 +165,9 @@ class server_core::entrance : public session_host {
         return core_.token_of(session_id);
     }
     void close_session(std::uint64_t session_id, status why) noexcept override { core_.close_session(session_id, why); }
+    void cancel(std::uint64_t session_id, std::span<const call_id> calls) noexcept override {
+        core_.cancel(session_id, calls);
+    }
     result<std::uint32_t> find_target(std::string_view name) const override { return core_.find_target(name); }
     std::vector<std::string> offers() const override {
         const std::lock_guard lock(core_.mutex_);

@@ -125,7 +125,10 @@ result<session_grant> server_core::make_session(entrance& through, const listene
     }
     auto made = std::make_unique<session>(owner, grant.session_id, on.scheme->scheme(), client, request.wanted);
     made->version = grant.version;
-    if (!on.scheme->shares_memory()) made->memory_bytes = memory_bytes;
+    if (!on.scheme->shares_memory())
+        made->memory_bytes = memory_bytes;
+    else
+        grant.cancels = made->shared_cancels();
     link_config config;
     config.role = link_role::server;
     config.geometry = request.wanted;
@@ -138,8 +141,8 @@ result<session_grant> server_core::make_session(entrance& through, const listene
         const std::lock_guard lock(mutex_);
         const std::size_t gpu_bytes = made->gpu_memory_bytes();
         poller* const source = kernels_ == nullptr ? on.pollers.at(&owner) : nullptr;
-        sessions_[grant.session_id] = {&owner,    source, &through, client, grant.token, made->memory_bytes,
-                                       gpu_bytes, true};
+        sessions_[grant.session_id] = {
+            &owner, source, &through, client, grant.token, made->shared_cancels(), made->memory_bytes, gpu_bytes, true};
         share& had = clients_[client.account()];
         ++had.sessions;
         had.memory_bytes += made->memory_bytes;
@@ -277,7 +280,16 @@ std::optional<session_token> server_core::token_of(std::uint64_t session_id) con
 void server_core::close_session(std::uint64_t id, status why) noexcept {
     const std::lock_guard lock(mutex_);
     const auto found = sessions_.find(id);
-    if (found != sessions_.end()) found->second.owner->close_session(id, why);
+    if (found == sessions_.end()) return;
+    found->second.cancels->end();  // at once, for handlers that the worker waits for
+    found->second.owner->close_session(id, why);
+}
+
+void server_core::cancel(std::uint64_t id, std::span<const call_id> calls) noexcept {
+    const std::lock_guard lock(mutex_);
+    const auto found = sessions_.find(id);
+    if (found == sessions_.end()) return;
+    for (const call_id& each : calls) found->second.cancels->cancel(each);
 }
 
 void server_core::session_lost(const session& which, status why) noexcept {

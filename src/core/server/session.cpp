@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/server/session.hpp"
 
+#include "core/server/worker.hpp"
+
 #include <algorithm>
 #include <utility>
 
@@ -13,7 +15,8 @@ session::session(worker& owner, std::uint64_t id, std::string_view scheme, clien
       scheme_(scheme),
       client_(std::move(client)),
       geometry_(geometry),
-      exchanges_(geometry.slots) {
+      exchanges_(geometry.slots),
+      cancels_(std::make_shared<cancel_board>(geometry.slots, owner.stops())) {
     for (std::uint32_t i = 0; i < geometry.slots; ++i) {
         exchanges_[i].owner = this;
         exchanges_[i].slot = i;
@@ -43,6 +46,12 @@ std::size_t session::gpu_memory_bytes() const noexcept {
 status session::drop(const exchange_state& answered) noexcept {
     path_->consumed(answered.slot);
     return status::peer_lost;
+}
+
+/// Of a lent answer that did not leave, and of an exchange whose handler asked to be stopped.
+[[gnu::noinline]] void session::end_extras(exchange_state& answered) noexcept {
+    if (answered.leases != nullptr) std::exchange(answered.leases, nullptr)->fetch_sub(1, std::memory_order_release);
+    if (answered.watched.exchange(false, std::memory_order_relaxed)) cancels_->forget(answered.slot);
 }
 
 void session::end_lease(std::uint32_t slot) noexcept {

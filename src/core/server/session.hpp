@@ -3,6 +3,7 @@
 
 #include "core/backend.hpp"
 #include "core/control/session.hpp"
+#include "core/server/cancel_board.hpp"
 #include "core/server/device_work.hpp"
 #include "core/server/exchange_state.hpp"
 
@@ -47,7 +48,14 @@ class session {
     [[nodiscard]] std::uint32_t open() const noexcept { return open_; }
     /// Any thread: the client is gone, answers go nowhere.
     [[nodiscard]] bool gone() const noexcept { return gone_.load(std::memory_order_relaxed); }
-    void set_gone() noexcept { gone_.store(true, std::memory_order_relaxed); }
+    void set_gone() noexcept {
+        gone_.store(true, std::memory_order_relaxed);
+        cancels_->end();
+    }
+    /// Any thread: which calls nobody waits for. It has something to tell of a client that is gone.
+    [[nodiscard]] cancel_board& cancels() const noexcept { return *cancels_; }
+    /// For the control plane, which may outlive the session.
+    [[nodiscard]] const std::shared_ptr<cancel_board>& shared_cancels() const noexcept { return cancels_; }
 
     /// Once, before the session is installed; the link is attached.
     void set_link(std::unique_ptr<link> made) noexcept;
@@ -67,6 +75,7 @@ class session {
 
   private:
     void part_from_client(recall how);
+    void end_extras(exchange_state& answered) noexcept;
     void write_header(const exchange_state& answered, nanoseconds at) const noexcept;
 
     worker& owner_;
@@ -80,6 +89,7 @@ class session {
     std::unique_ptr<device_session> device_;
     std::vector<device_work> device_work_;
     std::vector<exchange_state> exchanges_;
+    const std::shared_ptr<cancel_board> cancels_;
     std::vector<std::unique_ptr<own_memory>> own_;
     std::uint32_t open_ = 0;
     std::atomic<bool> gone_{false};
@@ -151,8 +161,8 @@ inline status session::send(exchange_state& answered, nanoseconds at) noexcept {
 }
 
 inline void session::finish(exchange_state& answered) noexcept {
-    if (answered.leases != nullptr) [[unlikely]]
-        std::exchange(answered.leases, nullptr)->fetch_sub(1, std::memory_order_release);
+    if (answered.leases != nullptr || answered.watched.load(std::memory_order_relaxed)) [[unlikely]]
+        end_extras(answered);
     answered.phase = exchange_phase::idle;
     --open_;
 }

@@ -69,8 +69,24 @@ std::size_t worker::progress() noexcept {
 
 [[gnu::always_inline]] inline void worker::on_event(const link_event& event) noexcept {
     auto& from = *static_cast<session*>(event.owner);
-    if (from.gone()) [[unlikely]]
-        return;
+    if (from.cancels().any()) [[unlikely]]
+        return on_unusual_event(from, event);
+    serve_event(from, event);
+}
+
+/// Of a client that is gone or has cancelled calls. A request that was cancelled on its way is refused as one that is
+/// too late.
+[[gnu::noinline]] void worker::on_unusual_event(session& from, const link_event& event) noexcept {
+    if (from.gone()) return;
+    const bool request = event.kind == event_kind::arrived;
+    if (!request || !from.cancels().cancelled({event.header.slot, event.header.generation}))
+        return serve_event(from, event);
+    link_event late = event;
+    late.header.deadline_ns = 0;
+    serve_event(from, late);
+}
+
+[[gnu::always_inline]] inline void worker::serve_event(session& from, const link_event& event) noexcept {
     if (event.kind == event_kind::arrived) [[likely]] {
         if (!exchanges_.on_request(from, event)) [[unlikely]]
             lose(from, status::protocol_error);
@@ -211,6 +227,7 @@ void worker::stop() {
         thread_.join();
     else
         close_all();
+    stops_->end();
     observer_ = nullptr;
 }
 

@@ -51,6 +51,8 @@ class worker {
     [[nodiscard]] pid_t thread_id() const noexcept { return thread_id_.load(std::memory_order_relaxed); }
     [[nodiscard]] exchange_server& exchanges() noexcept { return exchanges_; }
     [[nodiscard]] const exchange_server& exchanges() const noexcept { return exchanges_; }
+    /// Stops the work of its exchanges.
+    [[nodiscard]] const std::shared_ptr<stop_notifier>& stops() const noexcept { return stops_; }
     /// Ends the thread's sleep.
     void wake() noexcept;
     /// Ends one reference (`exchange_server::hold`).
@@ -67,6 +69,8 @@ class worker {
     ~worker();
 
     void on_event(const link_event& event) noexcept;
+    void serve_event(session& from, const link_event& event) noexcept;
+    void on_unusual_event(session& from, const link_event& event) noexcept;
     void run() noexcept;
     [[nodiscard]] bool quiet() const noexcept;
     [[nodiscard]] nanoseconds longest_sleep() const noexcept;
@@ -79,6 +83,7 @@ class worker {
     server_options options_;
     session_observer* observer_ = nullptr;
     std::vector<std::unique_ptr<event_source>> sources_;
+    const std::shared_ptr<stop_notifier> stops_ = std::make_shared<stop_notifier>();
     session_table sessions_;
     session_commands commands_;
     exchange_server exchanges_;

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/server/stop_notifier.hpp"
+
+#include "core/server/cancel_board.hpp"
+#include "core/thread.hpp"
+
+#include <algorithm>
+
+#include <poll.h>
+
+namespace accel::core {
+namespace {
+
+/// Where no descriptor is left to wake the thread.
+constexpr nanoseconds blind_sleep = std::chrono::milliseconds{10};
+
+}  // namespace
+
+std::stop_source stop_notifier::watch(const cancel_board& board, call_id which, nanoseconds deadline) {
+    const std::lock_guard lock{mutex_};
+    start();
+    watched added{std::stop_source{}, which.generation, deadline};
+    const auto [place, is_new] = watched_.try_emplace({&board, which.slot}, std::move(added));
+    if (is_new && deadline != never) wake();
+    return place->second.source;
+}
+
+void stop_notifier::start() {
+    if (!wake_) wake_.emplace();
+    if (!thread_.joinable() && !ending_) thread_ = start_thread("accel-stops", [this] { run(); });
+}
+
+void stop_notifier::forget(const cancel_board& board, std::uint32_t slot) {
+    const std::lock_guard lock{mutex_};
+    watched_.erase({&board, slot});
+}
+
+void stop_notifier::end() {
+    {
+        const std::lock_guard lock{mutex_};
+        ending_ = true;
+        if (wake_) wake();
+    }
+    if (thread_.joinable()) thread_.join();
+}
+
+void stop_notifier::run() {
+    nanoseconds next = never;
+    while (stop_some(next)) {
+        pollfd woken{wake_->fd(), POLLIN, 0};
+        const bool blind = !wake_->open();
+        sleep_on({&woken, 1}, blind ? std::min(next, deadline_after(blind_sleep)) : next);
+        wake_->clear();
+    }
+}
+
+/// False: the end has come. `next`: the next deadline. Callbacks run without the lock.
+bool stop_notifier::stop_some(nanoseconds& next) {
+    bool ends = false;
+    std::vector<std::stop_source> due;
+    {
+        const std::lock_guard lock{mutex_};
+        ends = ending_;
+        due = take_due(next);
+    }
+    for (std::stop_source& each : due) each.request_stop();
+    return !ends;
+}
+
+std::vector<std::stop_source> stop_notifier::take_due(nanoseconds& next) {
+    std::vector<std::stop_source> due;
+    next = never;
+    const nanoseconds at = now();
+    for (auto& [key, each] : watched_) {
+        if (each.told) continue;
+        each.told = each.deadline <= at || key.first->cancelled({key.second, each.generation});
+        if (each.told)
+            due.push_back(each.source);
+        else
+            next = std::min(next, each.deadline);
+    }
+    return due;
+}
+
+}  // namespace accel::core
