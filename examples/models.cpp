@@ -21,11 +21,10 @@ std::vector<float> numbers_of(const tensor& one, std::span<const std::byte> payl
     return out;
 }
 
-/// Writes the table and one tensor of floats; how many bytes that is, 0: they do not fit.
-std::size_t write(std::span<std::byte> room, tensor one, std::span<const float> numbers) {
+/// Writes one tensor of floats; how long the payload is, 0: it does not fit.
+std::size_t write(std::span<std::byte> room, tensor& one, std::span<const float> numbers) {
     const std::size_t length = place_tensors({&one, 1});
     if (length == 0 || length > room.size() || size_bytes(one) != numbers.size_bytes()) return 0;
-    if (describe(room.first(length), {&one, 1}) != status::ok) return 0;
     std::memcpy(bytes_of(one, room).data(), numbers.data(), numbers.size_bytes());
     return length;
 }
@@ -36,14 +35,14 @@ handler model(Work work) {
     return [work](exchange request) {
         std::array<tensor, 1> in;
         std::size_t count = 0;
-        if (tensors(request.request(), in, count) != status::ok || in[0].type != data_type{} || in[0].rank != 2) {
+        if (request.tensors(in, count) != status::ok || in[0].type != data_type{} || in[0].rank != 2) {
             request.fail(status::invalid_argument, 0, "this model takes one matrix of 32-bit floats");
             return;
         }
         const std::vector<float> result = work(numbers_of(in[0], request.request()), in[0].shape[1]);
         tensor out{{}, 1, 0, {static_cast<std::uint32_t>(result.size())}};
         const std::size_t length = write(request.response(), out, result);
-        if (length == 0)
+        if (length == 0 || request.describe(length, {&out, 1}) != status::ok)
             request.fail(status::message_too_large, 0, "the response has no room for the result");
         else
             request.reply(length);
@@ -76,12 +75,13 @@ int ask(channel& client, const char* name) {
     }
     const std::array<float, 6> matrix{1, 2, 3, 4, 5, 6};
     std::array<std::byte, 256> request{};
-    const std::size_t length = write(request, {{}, 2, 0, {2, 3}}, matrix);
-    auto answer = client.call(std::span{request}.first(length), {.target = *model});
+    tensor in{{}, 2, 0, {2, 3}};
+    const std::size_t length = write(request, in, matrix);
+    auto answer = client.call(std::span{request}.first(length), {.target = *model, .tensors = {&in, 1}});
     if (!answer) return fail(answer.error());
     std::array<tensor, 1> out;
     std::size_t count = 0;
-    if (tensors(answer->bytes(), out, count) != status::ok) return fail({status::protocol_error, 0, "no tensors"});
+    if (answer->tensors(out, count) != status::ok) return fail({status::protocol_error, 0, "no tensors"});
     std::printf("%s:", name);
     for (const float each : numbers_of(out[0], answer->bytes())) std::printf(" %g", static_cast<double>(each));
     std::printf("\n");

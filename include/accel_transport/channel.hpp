@@ -8,6 +8,7 @@
 #include <accel_transport/options.hpp>
 #include <accel_transport/status.hpp>
 #include <accel_transport/target.hpp>
+#include <accel_transport/tensor.hpp>
 
 #include <chrono>
 #include <cstddef>
@@ -42,6 +43,11 @@ struct submit_options {
     /// What the request is for, as `channel::resolve` said. `unsupported`: the server that this channel is
     /// connected to now is too old for targets. A server that has no such target answers `not_found`.
     accel::target target{};
+    /// What the payload holds, for `exchange::tensors`; read during `submit`. It travels with the header. If it does
+    /// not fit there, or the server is too old, a table is written at the head of the payload, behind which tensors
+    /// have to lie then (`place_tensors`). `invalid_argument`: one does not lie in the payload; `unsupported`: the
+    /// table would be on a GPU.
+    std::span<const tensor> tensors{};
 };
 /// What most calls ask for. One object for all of them costs less than one for each call.
 inline constexpr submit_options usual_options{};
@@ -54,6 +60,8 @@ class ACCEL_API response {
     ~response();
 
     [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return content_.response; }
+    /// As `channel::tensors`.
+    [[nodiscard]] status tensors(std::span<tensor> out, std::size_t& count) const noexcept;
     [[nodiscard]] const accel::timeline& timeline() const noexcept { return content_.timeline; }
 
   private:
@@ -123,6 +131,11 @@ class ACCEL_API channel {
     /// As poll, but waits up to `timeout` for the first one. Returns 0 only on time-out or when nothing is in
     /// flight on a closed or lost channel.
     [[nodiscard]] std::size_t wait(std::span<completion> out, std::chrono::nanoseconds timeout) noexcept;
+
+    /// What the response says of its tensors, however the server has sent that; all lie within `c.response`. Until
+    /// `release`. `protocol_error`: nothing, or nothing that makes sense; `message_too_large`: `out` has room for fewer
+    /// than `count`; `unsupported`: if it says something, a GPU has it; `invalid_state`: `c` is no response.
+    [[nodiscard]] status tensors(const completion& c, std::span<tensor> out, std::size_t& count) const noexcept;
 
     /// Gives back a completed (or begun, never submitted) call and its slot. `invalid_state` for a stale id.
     status release(call_id id) noexcept;

@@ -6,6 +6,7 @@
 #include <accel_transport/options.hpp>
 #include <accel_transport/status.hpp>
 #include <accel_transport/target.hpp>
+#include <accel_transport/tensor.hpp>
 #include <accel_transport/timeline.hpp>
 
 #include <atomic>
@@ -49,6 +50,10 @@ class ACCEL_API exchange {
     [[nodiscard]] std::span<const std::byte> request() const noexcept;
     /// Room for the response, to be written in place; its size is the most the client accepts. Over `local`, likewise.
     [[nodiscard]] std::span<std::byte> response() const noexcept;
+    /// What the request says of its tensors, however the client has sent that; all lie within `request()`.
+    /// `protocol_error`: nothing, or nothing that makes sense; `message_too_large`: `out` has room for fewer than
+    /// `count`; `unsupported`: if it says something, a GPU has it; `peer_lost`: the client has gone.
+    [[nodiscard]] status tensors(std::span<tensor> out, std::size_t& count) const noexcept;
     [[nodiscard]] std::uint64_t trace_id() const noexcept;
     [[nodiscard]] std::uint64_t session_id() const noexcept;
     [[nodiscard]] std::string_view scheme() const noexcept;
@@ -73,6 +78,12 @@ class ACCEL_API exchange {
     /// Adds to a stage of the timeline that travels back to the client.
     void record(stage what, std::chrono::nanoseconds duration) noexcept;
 
+    /// Before `reply(length)`: what the response will hold, for `channel::tensors`. It travels as
+    /// `submit_options::tensors` does, and fails likewise. `message_too_large`; `peer_lost`: the client has gone.
+    [[nodiscard]] status describe(std::size_t length, std::span<const tensor> list) noexcept;
+    /// The same before `reply(payload, leases)`.
+    [[nodiscard]] status describe(slice payload, std::span<const tensor> list) noexcept;
+
     /// Answers with the first `length` bytes of `response()`. Any thread. `message_too_large` answers nothing
     /// and leaves the exchange open; any other result ends it. `peer_lost`: the client is gone.
     status reply(std::size_t length) noexcept;
@@ -87,6 +98,7 @@ class ACCEL_API exchange {
 
   private:
     void abandon() noexcept;
+    [[nodiscard]] status describe(std::span<std::byte> payload, bool on_host, std::span<const tensor> list) noexcept;
     core::exchange_state* state_;
 };
 

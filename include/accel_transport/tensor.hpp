@@ -9,10 +9,11 @@
 #include <span>
 #include <type_traits>
 
-/// Tensors in a payload: a table at its head says of which types and shapes they are, and where they lie
-/// (docs/tensors.md). Either end writes it with `describe`, the other one reads it with `tensors`. Both work on
-/// the bytes alone, so over every transport, for lent memory, and in kernels, which use the functions with
-/// pointers. Whoever calls must be able to reach the bytes: for a payload on a GPU that is a kernel.
+/// Tensors in a payload: of which types and shapes they are, and where they lie (docs/tensors.md). A message says
+/// so itself: `submit_options::tensors` and `exchange::describe` write it, `exchange::tensors` and
+/// `channel::tensors` read it. Where it has no room for them, a table at the head of the payload says it. The
+/// functions below write and read that table. They work on the bytes alone, also in kernels, which use those with
+/// pointers. Whoever calls them must be able to reach the bytes: for a payload on a GPU that is a kernel.
 namespace accel {
 
 /// The kind of a number, with DLPack's values. More may come; sizes follow from `bits` and `lanes`.
@@ -113,12 +114,16 @@ inline constexpr std::uint64_t bit_limit = std::uint64_t{1} << 60;
     return (detail::bits_of(one) + 7) / 8;
 }
 
-/// True: it lies wholly in a payload of so many bytes, behind a table of `count` tensors, and is aligned.
+/// True: it lies wholly in a payload of so many bytes, and is aligned.
+[[nodiscard]] ACCEL_HOST_DEVICE constexpr bool lies_within(const tensor& one, std::uint64_t payload_bytes) noexcept {
+    if (!detail::is_sane(one) || one.offset % detail::alignment_of(one.type) != 0) return false;
+    return one.offset <= payload_bytes && size_bytes(one) <= payload_bytes - one.offset;
+}
+
+/// The same, and behind a table of `count` tensors.
 [[nodiscard]] ACCEL_HOST_DEVICE constexpr bool lies_within(const tensor& one, std::uint64_t payload_bytes,
                                                            std::uint32_t count) noexcept {
-    if (!detail::is_sane(one) || one.offset % detail::alignment_of(one.type) != 0) return false;
-    if (one.offset < detail::table_bytes(count) || one.offset > payload_bytes) return false;
-    return size_bytes(one) <= payload_bytes - one.offset;
+    return one.offset >= detail::table_bytes(count) && lies_within(one, payload_bytes);
 }
 
 /// Sets the offsets of `count` tensors: behind the table, one behind the other, each at a multiple of 64. Returns

@@ -21,8 +21,11 @@ struct outgoing {
     const region_state* region = nullptr;  ///< of a lent payload; null when it lies in the slot
     /// Requests: where the response goes instead of its slot; empty if nowhere else.
     slice response_into;
+    std::uint16_t extension_bytes = 0;  ///< of the core's own, in front of the header, which names them
 
     [[nodiscard]] bool lends() const noexcept { return region != nullptr || !response_into.empty(); }
+    /// `deliver_plain` is enough.
+    [[nodiscard]] bool plain() const noexcept { return !lends() && extension_bytes == 0; }
 };
 
 enum class event_kind : std::uint8_t {
@@ -80,7 +83,7 @@ class link : public connection {
     /// until the answer (client) or the next request in that slot (server). `again`: nothing was done.
     /// `peer_lost`.
     [[nodiscard]] virtual status deliver(const outgoing& message) noexcept = 0;
-    /// The same if nothing is lent and the answer goes into its slot, as in most messages.
+    /// The same if nothing is lent, there are no extensions, and the answer goes into its slot, as in most messages.
     [[nodiscard]] virtual status deliver_plain(std::uint32_t slot, std::span<const std::byte> payload) noexcept = 0;
     /// Client: stops touching lent memory of this slot (payload and response_into). True: done. False: a
     /// `buffer_released` event or the late response says when.

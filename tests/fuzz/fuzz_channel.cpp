@@ -141,6 +141,7 @@ class fake_link final : public core::link {
                     header.generation == sent.id.generation && header.length == message.payload.size() &&
                     header.response_room <= response_bytes,
                 "the request's header is what a correct client sends");
+        require(header.extension_bytes == message.extension_bytes, "the link is told of all extensions");
         require(header.deadline_ns >= server_ahead.count(), "its deadline is by the server's clock");
         require(message.payload.size() <= request_bytes, "the request fits");
         unsigned sum = 0;
@@ -230,6 +231,8 @@ class application {
         made.events = std::make_unique<fake_poller>(*path);
         made.path = std::move(path);
         made.session.watch = watch_;
+        knows_tensors_ = first % 8 >= 4;
+        made.session.version = knows_tensors_ ? session_version::newest : session_version::oldest;
         watch_->clock_offset_ns = server_ahead.count();
         channel_ = std::make_unique<channel_core>(std::move(request), std::move(made));
     }
@@ -310,7 +313,8 @@ class application {
         if (id.slot >= slots || calls_[id.slot].id != id) return nullptr;
         return calls_[id.slot].at == call::phase::none ? nullptr : &calls_[id.slot];
     }
-    submit_options options() {
+    /// `length`: of the payload.
+    submit_options options(std::size_t length) {
         submit_options out;
         switch (input_.byte() % 6) {
             case 1:
@@ -324,6 +328,10 @@ class application {
                 break;
             case 4:
                 out.timeout = nanoseconds{-1};
+                break;
+            case 5:
+                payload_.shape[0] = static_cast<std::uint32_t>(length);
+                out.tensors = {&payload_, 1};
                 break;
             default:
                 break;
@@ -342,7 +350,9 @@ class application {
         }
         const bool connected = channel_->connected();
         const status got = submit();
-        const bool good = begun && connected && length <= request_bytes && with.timeout >= nanoseconds{0};
+        // A payload is too short for a table, which is all that an old server knows.
+        const bool known = with.tensors.empty() || knows_tensors_;
+        const bool good = begun && connected && length <= request_bytes && with.timeout >= nanoseconds{0} && known;
         require(got != status::ok || good, "only what is right is accepted");
         const bool lost = got == status::peer_lost || (got == status::closed && got == watch_->ended());
         require(got == status::ok || !good || lost, "and all that is, by a connection that lasts");
@@ -356,17 +366,17 @@ class application {
     void submit() {
         const call_id id = pick();
         const std::size_t length = input_.byte() % (request_bytes + 2);
-        const submit_options with = options();
+        const submit_options with = options(length);
         try_to_submit(id, length, with, false, [&] { return channel_->submit(id, length, with); });
     }
     void submit_lent() {
         const call_id id = pick();
         const std::uint8_t choice = input_.byte();
-        submit_options with = options();
+        const std::size_t length = choice / 4 % (request_bytes + 2);
+        submit_options with = options(length);
         const slice whole = lent_region().whole();
         const std::size_t at = id.slot < slots ? std::size_t{id.slot} * 64 : 0;
         if (choice % 4 != 0) with.response_into = whole.part(at, choice % 60).value();
-        const std::size_t length = choice / 4 % (request_bytes + 2);
         if (choice % 2 == 0) {
             try_to_submit(id, length, with, !with.response_into.empty(),
                           [&] { return channel_->submit(id, length, with); });
@@ -405,6 +415,11 @@ class application {
         ended.at = call::phase::ended;
         ended.holds_arrival = !got.response.empty() || (!ended.owed && link_->holds_arrival(got.id.slot));
         check_response(ended, got.response);
+        std::array<tensor, 1> out;
+        std::size_t count = 0;
+        const status told = channel_->tensors(got, out, count);
+        require(told == (got.status == status::ok ? status::protocol_error : status::invalid_state),
+                "nobody has described a response");
     }
     void check_response(const call& of, std::span<const std::byte> response) const {
         require(response.size() <= response_bytes, "the response fits");
@@ -512,6 +527,8 @@ class application {
     fake_link* link_ = nullptr;
     std::shared_ptr<session_watch> watch_ = std::make_shared<session_watch>();
     std::unique_ptr<channel_core> channel_;
+    bool knows_tensors_ = false;  ///< the server does
+    tensor payload_{{type_code::unsigned_integer, 8, 1}, 1, 0, {}};
     bool impatient_ = false;  ///< a lost link is given up before it has released lent memory
     std::uint64_t tags_ = 0;
     std::uint64_t orders_ = 0;

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of tensors at the head of a payload. Byte 0: the reader's room.
+// Tensors as a table at the head of a payload, or in front of a message's header. Byte 0: the reader's room, and from
+// 128 on the latter; then bytes 1 and 2 are the payload's length.
 #include "fuzz_target.hpp"
 
+#include <accel_transport/device/detail/wire/tensor_extension.hpp>
 #include <accel_transport/tensor.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <vector>
@@ -30,11 +33,52 @@ void check(const tensor& one, std::span<const std::byte> payload, std::size_t co
     require(one.offset % detail::alignment_of(one.type) == 0, "it is aligned");
 }
 
+/// In front of a header: extensions of a peer, who may say that they are longer than they are.
+void read_in_front(tests::input_reader& input, std::uint32_t room) {
+    namespace wire = device::detail::wire;
+    const std::size_t length = input.byte() | std::size_t{input.byte()} << 8;
+    const auto given = input.bytes(wire::extension_room);
+    std::vector<std::byte> memory(wire::extension_room + sizeof(wire::slot_header));
+    std::byte* const at = memory.data() + wire::extension_room;
+    if (!given.empty()) std::memcpy(at - given.size(), given.data(), given.size());
+    auto& header = *new (at) wire::slot_header;
+    header.generation = 1;
+    header.extension_bytes = static_cast<std::uint16_t>(given.size() + input.byte());
+    std::vector<tensor> out(room);
+    std::uint32_t count = 0;
+    const status read = wire::find_tensors_before(at, 1, length, out.data(), room, count);
+    require(read == status::ok || read == status::protocol_error || read == status::message_too_large ||
+                read == status::not_found,
+            "no other outcome");
+    if (read == status::message_too_large) require(count > room && count <= max_tensors, "it says how many");
+    if (read != status::ok) return;
+    require(count >= 1 && count <= room, "it says how many");
+    out.resize(count);
+    for (const tensor& each : out) {
+        require(each.rank <= max_tensor_rank, "the rank is bounded");
+        require(static_cast<long double>(each.offset) + exact_bytes(each) <= static_cast<long double>(length),
+                "it lies in the payload");
+        require(each.offset % detail::alignment_of(each.type) == 0, "it is aligned");
+    }
+    const std::size_t bytes = wire::tensor_extension_bytes(out.data(), count);
+    require(bytes <= wire::extension_room, "what was read can be written");
+    wire::write_tensor_extension(at - bytes, out.data(), count);
+    header.extension_bytes = static_cast<std::uint16_t>(bytes);
+    std::vector<tensor> again(count);
+    require(wire::find_tensors_before(at, 1, length, again.data(), count, count) == status::ok, "and be read again");
+    require(std::memcmp(again.data(), out.data(), count * sizeof(tensor)) == 0, "to the byte");
+}
+
 }  // namespace
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     tests::input_reader input(data, size);
-    const std::size_t room = input.byte() % (max_tensors + 1);
+    const std::uint8_t first = input.byte();
+    const std::uint32_t room = first % (max_tensors + 1);
+    if (first >= 128) {
+        read_in_front(input, room);
+        return 0;
+    }
     // Of its own size, so that every read beyond it is noticed.
     const auto rest = std::as_bytes(input.rest());
     const std::vector<std::byte> payload(rest.begin(), rest.end());

@@ -101,10 +101,10 @@ class fake_link final : public core::link {
         }
         record.open = false;
         ++world_.answered;
+        require(header.extension_bytes == message.extension_bytes, "the link is told of all extensions");
         const bool lends = message.region != nullptr && !message.payload.empty();
         if (lends) require(!record.release_owed, "a slot lends memory once at a time");
         record.release_owed = record.release_owed || lends;
-        (void)header;
         return status::ok;
     }
     status deliver_plain(std::uint32_t slot, std::span<const std::byte> payload) noexcept override {
@@ -119,7 +119,7 @@ class fake_link final : public core::link {
         records[slot].open = false;
     }
     slot_memory& send() const noexcept override { return *send_; }
-    slot_memory& receive() const noexcept override { return *send_; }
+    slot_memory& receive() const noexcept override { return *receive_; }
 
     std::array<slot_record, shape.slots> records{};
     session* gone = nullptr;  ///< the session of this link
@@ -148,6 +148,9 @@ class fake_link final : public core::link {
     world& world_;
     std::vector<std::byte> memory_ = std::vector<std::byte>(shape.slots * stride);
     std::shared_ptr<slot_memory> send_ = slot_memory::over(memory_.data(), shape.slots, shape.response_bytes, stride);
+    std::vector<std::byte> requests_ = std::vector<std::byte>(shape.slots * stride);  ///< with headers of nothing
+    std::shared_ptr<slot_memory> receive_ =
+        slot_memory::over(requests_.data(), shape.slots, shape.request_bytes, stride);
     bool closed_ = false;
 };
 
@@ -350,6 +353,9 @@ class serving final : session_observer {
         require(one.response().size() <= shape.response_bytes, "the room is no larger than agreed");
         if (!one.response().empty()) std::memset(one.response().data(), 0x5a, one.response().size());
         require(one.time_left() >= nanoseconds{0}, "time that is left is not negative");
+        std::array<tensor, 1> out;
+        std::size_t count = 0;
+        require(one.tensors(out, count) != status::ok, "nobody has described a request");
     }
     exchange take_kept() {
         const std::size_t at = input_.byte() % kept_.size();
@@ -370,6 +376,7 @@ class serving final : session_observer {
                 return;  // abandoned
             case 2:
                 require(one.reply(room + 1) == status::message_too_large, "a reply has to fit");
+                if (choice >= 128) describe(one, room);
                 (void)one.reply(room);
                 return;
             case 3:
@@ -379,6 +386,13 @@ class serving final : session_observer {
                 (void)one.reply(choice % (room + 1));
                 return;
         }
+    }
+    /// Answers are too short for a table, which is all that old clients know.
+    static void describe(exchange& one, std::size_t length) {
+        const tensor all{{type_code::unsigned_integer, 8, 1}, 1, 0, {static_cast<std::uint32_t>(length)}};
+        const status told = one.describe(length, {&all, 1});
+        require(told == status::ok || told == status::invalid_argument || told == status::peer_lost,
+                "no other outcome");
     }
     void reply_lent(exchange one, std::uint8_t choice) {
         const std::size_t length = choice % (one.response().size() + 2);

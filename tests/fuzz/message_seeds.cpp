@@ -7,6 +7,7 @@
 #include "verbs/endpoint.hpp"
 
 #include <accel_transport/device/detail/wire/response_target.hpp>
+#include <accel_transport/device/detail/wire/tensor_extension.hpp>
 #include <accel_transport/tensor.hpp>
 
 #include <algorithm>
@@ -281,6 +282,20 @@ void tensor_seeds(const seed_folder& to) {
     add("packed", 4, {{{type_code::float4_e2m1fn, 4, 2}, 1, 0, {5}}});
     add("eight_sizes", 4, {{half, 8, 0, {1, 2, 1, 2, 1, 2, 1, 2}}});
     add("too_many_for_the_room", 1, {{{}, 1, 0, {1}}, {{}, 1, 0, {1}}});
+    const auto in_front = [&to](const std::string& name, std::uint8_t room, const std::vector<tensor>& list) {
+        const auto count = static_cast<std::uint32_t>(list.size());
+        const std::size_t size = wire::tensor_extension_bytes(list.data(), count);
+        std::vector<std::byte> extension(size);
+        wire::write_tensor_extension(extension.data(), list.data(), count);
+        bytes all{room, 0, 1};
+        for (const std::byte each : extension) all.push_back(std::to_integer<std::uint8_t>(each));
+        to.add(name, all);
+        all[1] = all[2] = 0;
+        to.add(name + "_of_nothing", all);
+    };
+    in_front("in_front", 134, {{{}, 2, 0, {3, 5}}});
+    in_front("in_front_several", 134, {{{}, 1, 64, {7}}, {half, 8, 8, {1, 2, 1, 2, 1, 2, 1, 2}}, {{}, 0, 252, {}}});
+    in_front("in_front_too_many_for_the_room", 131, {{{}, 0, 0, {}}, {{}, 0, 4, {}}});
     bytes huge{4};
     append(huge, detail::tensor_table_head{detail::tensor_table_head::own_magic, 1, 1, 0});
     append(huge, tensor{{}, 4, 64, {0x10000, 0x10000, 0x10000, 0x10000}});

@@ -3,6 +3,7 @@
 
 #include <accel_transport/device/channel_ref.hpp>
 #include <accel_transport/device/detail/channel_calls.hpp>
+#include <accel_transport/device/detail/wire/tensor_extension.hpp>
 #include <accel_transport/device/scope.hpp>
 
 #include <cstdint>
@@ -45,6 +46,15 @@ template <class Scope = thread_scope>
 [[nodiscard]] ACCEL_HOST_DEVICE_INLINE status wait(const channel_ref& channel, call_ref& call,
                                                    std::int64_t timeout_ns = until_its_end) noexcept {
     return detail::by_first_of<Scope>([&] { return detail::wait_for_call(channel, call, timeout_ns); });
+}
+
+/// What the response of a call whose outcome is `ok` says of its tensors, until its release; otherwise as for a
+/// request (`service.hpp`). A kernel describes its request with `accel::describe(call.request, …)`.
+[[nodiscard]] ACCEL_HOST_DEVICE inline status tensors(const call_ref& call, tensor* out, std::uint32_t room,
+                                                      std::uint32_t& count) noexcept {
+    count = 0;
+    if (call.outcome != status::ok || call.response == nullptr) return status::invalid_state;
+    return detail::wire::tensors_of_message(call.response, call.response_bytes, call.generation, out, room, count);
 }
 
 /// Ends a submitted call early: its outcome is `cancelled`. `invalid_state`: its response is there, or it has ended.

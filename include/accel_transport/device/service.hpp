@@ -4,6 +4,7 @@
 #include <accel_transport/device/clock.hpp>
 #include <accel_transport/device/detail/exclusive_answers.hpp>
 #include <accel_transport/device/detail/service_answers.hpp>
+#include <accel_transport/device/detail/wire/tensor_extension.hpp>
 #include <accel_transport/device/scope.hpp>
 #include <accel_transport/device/service_ref.hpp>
 
@@ -19,6 +20,15 @@ namespace accel::device {
 [[nodiscard]] ACCEL_HOST_DEVICE inline std::int64_t time_left_ns(const exchange_ref& exchange) noexcept {
     const std::int64_t left = exchange.deadline - clock_ns();
     return left > 0 ? left : 0;
+}
+
+/// What a request says of its tensors, however its client has sent that; into `out`, with room for so many, and how
+/// many there are. Fails as `accel::tensors` does. Any thread that has the exchange. A kernel describes its response
+/// with `accel::describe(exchange.response, …)`.
+[[nodiscard]] ACCEL_HOST_DEVICE inline status tensors(const exchange_ref& exchange, tensor* out, std::uint32_t room,
+                                                      std::uint32_t& count) noexcept {
+    return detail::wire::tensors_of_message(exchange.request, exchange.request_bytes, exchange.generation, out, room,
+                                            count);
 }
 
 /// Takes the oldest request that is ready, without waiting. `again`: there is none. `closed`: the service has

@@ -52,7 +52,7 @@ status rdma_link::deliver(const core::outgoing& message) noexcept {
     if (!queue_pair_->credits().has_room(static_cast<std::uint32_t>(requests))) return status::again;
 
     const source from = message.region == nullptr ? own_source(message) : lent_source(message);
-    std::size_t extensions = 0;
+    std::size_t extensions = message.extension_bytes;
     if (!is_server()) {
         forget_release(message.slot);
         use.response_into = message.response_into.bytes();
@@ -207,20 +207,22 @@ const verbs::memory_keys* rdma_link::keys_of(const core::region_state& region, v
     return acquire_keys(region, use);
 }
 
-/// Client: tells the server where the answer goes. Returns how many bytes of extensions there are.
+/// Client: tells the server where the answer goes, in front of the core's extensions. Returns how many bytes of
+/// extensions there are.
 std::size_t rdma_link::write_response_target(const core::outgoing& message) noexcept {
     slot_use& use = slots_[message.slot];
     const auto* keys = keys_of(*message.response_into.region(), verbs::access::peer_writes);
     use.copies_response = keys == nullptr;
-    if (keys == nullptr) return 0;
+    if (keys == nullptr) return message.extension_bytes;
     wire::response_target_extension extension;
     extension.value.address = address_of(use.response_into.data());
     extension.value.length = use.response_into.size();
     extension.value.key = keys->remote;
     std::byte* const header = config_.send->header(message.slot);
-    std::memcpy(header - sizeof extension, &extension, sizeof extension);
-    reinterpret_cast<core::slot_header*>(header)->extension_bytes = sizeof extension;
-    return sizeof extension;
+    const std::size_t bytes = sizeof extension + message.extension_bytes;
+    std::memcpy(header - bytes, &extension, sizeof extension);
+    reinterpret_cast<core::slot_header*>(header)->extension_bytes = static_cast<std::uint16_t>(bytes);
+    return bytes;
 }
 
 bool rdma_link::retract(std::uint32_t slot) noexcept {

@@ -20,10 +20,19 @@ arrival_slots::arrival* arrival_slots::free_slot(const core::slot_header& header
     return fits && !slots_[header.slot].occupied ? &slots_[header.slot] : nullptr;
 }
 
+/// To where they would be over a transport that writes into slots.
+[[gnu::noinline]] void arrival_slots::keep_extensions(const incoming& in) noexcept {
+    std::byte* const header = memory_->header(in.header.slot);
+    std::memcpy(header - in.header.extension_bytes, in.extensions.data(), in.header.extension_bytes);
+    std::memcpy(header, &in.header, sizeof in.header);
+}
+
 status arrival_slots::place(incoming& in, std::span<std::byte>& payload) noexcept {
     arrival* slot = free_slot(in.header);
     if (slot == nullptr) return status::protocol_error;
     slot->occupied = true;
+    if (in.header.extension_bytes > 0) [[unlikely]]
+        keep_extensions(in);
     const std::size_t length = in.header.length;
     std::byte* from = in.body.data() + in.offset;
     slot->adopted = length >= adopted_from && aligned(from);
@@ -42,6 +51,8 @@ status arrival_slots::place_in(std::span<std::byte> target, incoming& in, std::s
     arrival* slot = free_slot(in.header);
     if (slot == nullptr) return status::protocol_error;
     slot->occupied = true;
+    if (in.header.extension_bytes > 0) [[unlikely]]
+        keep_extensions(in);
     slot->adopted = false;
     payload = target.first(in.header.length);
     if (!payload.empty()) std::memcpy(payload.data(), in.body.data() + in.offset, payload.size());

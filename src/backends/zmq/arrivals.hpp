@@ -12,7 +12,7 @@
 namespace accel::zmq {
 
 /// The slots in which messages arrive. A large payload stays in ZeroMQ's own message until it is consumed, a
-/// small one is copied into its slot.
+/// small one is copied into its slot. A header is written to its slot only if it has extensions.
 class arrival_slots {
   public:
     arrival_slots(std::uint32_t count, std::size_t capacity, std::shared_ptr<core::slot_memory> memory)
@@ -31,6 +31,7 @@ class arrival_slots {
         bool adopted = false;
     };
     [[nodiscard]] arrival* free_slot(const core::slot_header& header) noexcept;
+    void keep_extensions(const incoming& in) noexcept;
 
     std::size_t capacity_;
     std::shared_ptr<core::slot_memory> memory_;

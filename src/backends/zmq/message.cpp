@@ -29,6 +29,7 @@ namespace {
         if (!more || !extensions.receive(socket)) return false;
         more = extensions.more();
         sound = extensions.size() == in.header.extension_bytes;
+        if (sound) std::memcpy(in.extensions.data(), extensions.data(), extensions.size());
     }
     for (; more; sound = false) {
         message_part surplus;

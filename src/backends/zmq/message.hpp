@@ -7,6 +7,7 @@
 
 #include <accel_transport/status.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -93,6 +94,7 @@ struct incoming {
     message_part body;
     core::slot_header header;
     std::size_t offset = 0;
+    std::array<std::byte, core::extension_room> extensions;  ///< as many as the header says; left uninitialised
 };
 
 /// Reads the message that begins on `socket`, whole, and checks its shape. False: nothing there. `verdict` is

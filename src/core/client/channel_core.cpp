@@ -5,6 +5,9 @@
 #include "core/handle.hpp"
 #include "core/log.hpp"
 #include "core/region_state.hpp"
+#include "core/tensor_description.hpp"
+
+#include <accel_transport/device/detail/wire/response_target.hpp>
 
 #include <algorithm>
 #include <cstring>
@@ -21,7 +24,7 @@ namespace {
 
 /// True: the call has more than bytes in its slot. One comparison asks for all of it.
 [[gnu::always_inline]] inline bool asks_for_more(const submit_options& options) noexcept {
-    return (options.response_into.size() | options.target.number) != 0;
+    return (options.response_into.size() | options.tensors.size() | options.target.number) != 0;
 }
 
 /// How long a link may take to give back what its server keeps.
@@ -138,26 +141,42 @@ bool channel_core::is_staged(const region_state* lent, bool written) const noexc
     return status::ok;
 }
 
-/// A call with a lent payload, a place for its response, or a target.
-[[gnu::noinline]] status channel_core::submit_more(channel_slot& slot, const outgoing& message,
+/// What the payload holds: in front of the header, before it is stamped, or in the payload itself.
+status channel_core::describe(outgoing& message, const submit_options& options) const noexcept {
+    if (options.tensors.empty()) return status::ok;
+    // Its slot, or memory that the application has lent for this.
+    auto* const bytes = const_cast<std::byte*>(message.payload.data());
+    const bool on_host = message.region == nullptr || message.region->gpu() == nullptr;
+    const std::size_t others = options.response_into.empty() ? 0 : sizeof(wire::response_target_extension);
+    return describe_message(
+        {request_.requests->header(message.slot), {bytes, message.payload.size()}, on_host, life_.version(), others},
+        options.tensors, message.extension_bytes);
+}
+
+/// A call with a lent payload, a place for its response, tensors, or a target.
+[[gnu::noinline]] status channel_core::submit_more(channel_slot& slot, outgoing message,
                                                    const submit_options& options) noexcept {
     if (const status bad = check_more(options); bad != status::ok) return bad;
+    if (const status bad = describe(message, options); bad != status::ok) return bad;
     const slice into = options.response_into;
+    if (!into.empty() && into.region()->gpu() != nullptr) slot.on_gpu = slot.content.id.generation;
     const staged_parts staged{is_staged(message.payload.empty() ? nullptr : message.region, false),
                               is_staged(into.empty() ? nullptr : into.region(), true)};
     if (staged.payload || staged.response) return submit_staged(slot, message, staged, options);
-    stamp_more(slot, message.payload.size(), options);
+    stamp_more(slot, message, options);
     const status sent = queues_behind_others() ? status::again
-                        : message.lends()      ? life_.path().deliver(message)
-                                               : life_.path().deliver_plain(message.slot, message.payload);
+                        : message.plain()      ? life_.path().deliver_plain(message.slot, message.payload)
+                                               : life_.path().deliver(message);
     if (sent != status::ok) return hold_back(slot, message, sent, options);
     return accept(slot, message.lends(), options);
 }
 
-void channel_core::stamp_more(channel_slot& slot, std::size_t length, const submit_options& options) const noexcept {
+void channel_core::stamp_more(channel_slot& slot, const outgoing& message,
+                              const submit_options& options) const noexcept {
     const std::size_t most = request_.options.response_bytes;
     const std::size_t room = options.response_into.empty() ? most : std::min(options.response_into.size(), most);
-    stamp(slot, length, room, options.target.number, options);
+    stamp(slot, message.payload.size(), room, options.target.number, options);
+    reinterpret_cast<slot_header*>(slot.header)->extension_bytes = message.extension_bytes;
 }
 
 /// A message that the link has no room for waits in the backlog, as does every one behind it.
@@ -175,7 +194,7 @@ void channel_core::stamp_more(channel_slot& slot, std::size_t length, const subm
                                                      const submit_options& options) noexcept {
     channel_staging& staging = calls_.staging();
     if (const status bad = staging.prepare(message, staged); bad != status::ok) return bad;
-    stamp_more(slot, message.payload.size(), options);
+    stamp_more(slot, message, options);
     calls_.set_detours(true);
     if (staged.payload) {
         staging.copy_out(slot);
@@ -305,6 +324,16 @@ status channel_core::release(call_id id) noexcept {
         return calls_.release(*slot, life_);
     calls_.slots().put_free(*slot);
     return status::ok;
+}
+
+/// The header of every response lies in its slot, wherever its payload does.
+status channel_core::tensors(const completion& of, std::span<tensor> out, std::size_t& count) noexcept {
+    count = 0;
+    const channel_slot* slot = calls_.slots().find(of.id);
+    if (life_.inherited() || slot == nullptr || slot->state != slot_state::taken || of.status != status::ok)
+        return status::invalid_state;
+    return read_description(request_.responses->header(of.id.slot), of.id.generation, of.response,
+                            slot->on_gpu != of.id.generation, out, count);
 }
 
 // Losing.
@@ -505,6 +534,9 @@ std::size_t channel::poll(std::span<completion> out) noexcept {
 std::size_t channel::wait(std::span<completion> out, std::chrono::nanoseconds timeout) noexcept {
     return behind(core_).wait(out, timeout);
 }
+status channel::tensors(const completion& c, std::span<tensor> out, std::size_t& count) const noexcept {
+    return behind(core_).tensors(c, out, count);
+}
 status channel::release(call_id id) noexcept {
     return behind(core_).release(id);
 }
@@ -584,6 +616,9 @@ response& response::operator=(response&& other) noexcept {
 }
 response::~response() {
     reset();
+}
+status response::tensors(std::span<tensor> out, std::size_t& count) const noexcept {
+    return core::behind(owner_, "response").tensors(content_, out, count);
 }
 void response::reset() noexcept {
     if (auto* owner = std::exchange(owner_, nullptr); owner != nullptr) owner->release(content_.id);

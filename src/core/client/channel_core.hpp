@@ -41,6 +41,7 @@ class channel_core {
     completion wait_for(call_id id) noexcept;
     status release(call_id id) noexcept;
     bool arm() noexcept;
+    status tensors(const completion& of, std::span<tensor> out, std::size_t& count) noexcept;
 
     // Control path.
     void close() noexcept;
@@ -61,8 +62,9 @@ class channel_core {
     [[nodiscard]] bool is_staged(const region_state* lent, bool written) const noexcept;
     void stamp(channel_slot& slot, std::size_t length, std::size_t room, std::uint32_t number,
                const submit_options& options) const noexcept;
-    void stamp_more(channel_slot& slot, std::size_t length, const submit_options& options) const noexcept;
-    status submit_more(channel_slot& slot, const outgoing& message, const submit_options& options) noexcept;
+    void stamp_more(channel_slot& slot, const outgoing& message, const submit_options& options) const noexcept;
+    [[nodiscard]] status describe(outgoing& message, const submit_options& options) const noexcept;
+    status submit_more(channel_slot& slot, outgoing message, const submit_options& options) noexcept;
     status accept(channel_slot& slot, bool lends, const submit_options& options) noexcept;
     status hold_back(channel_slot& slot, const outgoing& message, status unsent,
                      const submit_options& options) noexcept;

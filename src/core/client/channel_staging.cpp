@@ -58,7 +58,7 @@ void channel_staging::copy_out(channel_slot& slot) noexcept {
 status channel_staging::deliver(channel_slot& slot, link& path, std::uint32_t epoch) noexcept {
     staged_call& call = (*copies_)[slot.content.id.slot];
     const outgoing& message = call.message;
-    const status sent = message.lends() ? path.deliver(message) : path.deliver_plain(message.slot, message.payload);
+    const status sent = message.plain() ? path.deliver_plain(message.slot, message.payload) : path.deliver(message);
     if (sent != status::ok) return sent;
     call.phase = staging_phase::away;
     slot.set_delivered(message, epoch);

@@ -4,6 +4,7 @@
 #include "core/region_state.hpp"
 #include "core/server/gpu_exchanges.hpp"
 #include "core/server/worker.hpp"
+#include "core/tensor_description.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -211,6 +212,13 @@ std::span<const std::byte> exchange::request() const noexcept {
 std::span<std::byte> exchange::response() const noexcept {
     return room_of(open_state(state_));
 }
+status exchange::tensors(std::span<tensor> out, std::size_t& count) const noexcept {
+    const core::exchange_state& state = open_state(state_);
+    count = 0;
+    if (state.own.load(std::memory_order_acquire) != nullptr) return status::peer_lost;
+    const std::byte* const header = state.owner->path().receive().header(state.slot);
+    return core::read_description(header, state.generation, state.request, state.device == nullptr, out, count);
+}
 std::uint64_t exchange::trace_id() const noexcept {
     return open_state(state_).trace_id;
 }
@@ -263,6 +271,31 @@ void exchange::mark(stage what) noexcept {
     if (state.device == nullptr || what == stage::copy || is_inherited(state)) return;
     state.device->lane->stream->mark(what == stage::inference ? core::stream_mark::inference
                                                               : core::stream_mark::preprocessing);
+}
+
+status exchange::describe(std::size_t length, std::span<const tensor> list) noexcept {
+    const core::exchange_state& state = open_state(state_);
+    return describe({state.response_room.data(), length}, state.device == nullptr, list);
+}
+
+status exchange::describe(slice payload, std::span<const tensor> list) noexcept {
+    (void)open_state(state_);
+    if (payload.region() == nullptr) return status::invalid_argument;
+    return describe(payload.bytes(), payload.region()->gpu() == nullptr, list);
+}
+
+/// The room for extensions belongs to the exchange, as the room for the response does.
+status exchange::describe(std::span<std::byte> payload, bool on_host, std::span<const tensor> list) noexcept {
+    core::exchange_state& state = *state_;
+    if (state.response_room.size() < payload.size()) return status::message_too_large;
+    if (is_inherited(state)) return status::invalid_state;
+    if (state.own.load(std::memory_order_acquire) != nullptr) return status::peer_lost;
+    std::uint16_t bytes = 0;
+    const status done = core::describe_message({state.header, payload, on_host, state.owner->version}, list, bytes);
+    if (done != status::ok) return done;
+    state.extension_bytes = bytes;
+    state.extras |= core::exchange_extra::described;
+    return done;
 }
 
 status exchange::reply(std::size_t length) noexcept {

@@ -23,6 +23,12 @@ struct device_work;
 /// Life of a server's slot: idle → open, until its answer has left → idle.
 enum class exchange_phase : std::uint8_t { idle, open };
 
+/// What few exchanges have.
+namespace exchange_extra {
+inline constexpr std::uint8_t borrowed = 1;   ///< the link must be told when the request has been read
+inline constexpr std::uint8_t described = 2;  ///< `extension_bytes` are in front of the answer's header
+}  // namespace exchange_extra
+
 /// A handler's own copy of memory that its client wanted back.
 struct own_memory {
     std::vector<std::byte> bytes;
@@ -38,8 +44,9 @@ struct exchange_state {
     std::uint32_t generation = 0;
     exchange_phase phase = exchange_phase::idle;
     device_work* device = nullptr;     ///< null: the handler's bytes are on the host
-    bool borrowed = false;             ///< the link must be told when the request has been read
+    std::uint8_t extras = 0;           ///< `exchange_extra`; one comparison asks for all of them
     std::atomic<bool> watched{false};  ///< its handler has a stop token
+    std::uint16_t extension_bytes = 0;
     const handler* service = nullptr;  ///< on a GPU: whose request it is, while it waits for a stream
 
     // The request.

@@ -43,6 +43,19 @@ std::size_t session::gpu_memory_bytes() const noexcept {
     return path_->receive().payload_bytes() + path_->send().payload_bytes();
 }
 
+status session::send_with_extras(exchange_state& answered) noexcept {
+    // Release the request before the answer leaves: the next request may arrive before `deliver` returns.
+    if ((answered.extras & exchange_extra::borrowed) != 0) path_->consumed(answered.slot);
+    // A failure has no tensors.
+    const bool described = (answered.extras & exchange_extra::described) != 0 && answered.answer.code == status::ok;
+    const std::uint16_t bytes = described ? answered.extension_bytes : std::uint16_t{0};
+    reinterpret_cast<slot_header*>(answered.header)->extension_bytes = bytes;
+    const region_state* lent = answered.answer.lent;
+    const status sent = path_->deliver({answered.slot, answered.payload, lent, {}, bytes});
+    if (sent == status::ok && lent != nullptr) answered.leases_out = std::exchange(answered.leases, nullptr);
+    return sent;
+}
+
 status session::drop(const exchange_state& answered) noexcept {
     path_->consumed(answered.slot);
     return status::peer_lost;

@@ -77,6 +77,7 @@ class session {
     void part_from_client(recall how);
     void end_extras(exchange_state& answered) noexcept;
     void write_header(const exchange_state& answered, nanoseconds at) const noexcept;
+    [[nodiscard]] status send_with_extras(exchange_state& answered) noexcept;
 
     worker& owner_;
     std::unique_ptr<core::connection> connection_;
@@ -110,7 +111,8 @@ inline exchange_state* session::admit(const link_event& event) noexcept {
         return nullptr;
 
     exchange.phase = exchange_phase::open;
-    exchange.borrowed = event.borrowed;
+    static_assert(exchange_extra::borrowed == 1);
+    exchange.extras = static_cast<std::uint8_t>(event.borrowed);
     exchange.generation = header.generation;
     exchange.trace_id = header.trace_id;
     exchange.deadline = nanoseconds{header.deadline_ns};
@@ -150,9 +152,8 @@ inline status session::send(exchange_state& answered, nanoseconds at) noexcept {
     if (lent != nullptr && answered.leases_out != nullptr) [[unlikely]]
         return status::again;
     write_header(answered, at);
-    // Release the request before the answer leaves: the next request may arrive before `deliver` returns.
-    if (answered.borrowed) [[unlikely]]
-        path_->consumed(answered.slot);
+    if (answered.extras != 0) [[unlikely]]
+        return send_with_extras(answered);
     if (lent == nullptr) [[likely]]
         return path_->deliver_plain(answered.slot, answered.payload);
     const status sent = path_->deliver({answered.slot, answered.payload, lent, {}});

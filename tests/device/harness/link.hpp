@@ -89,6 +89,7 @@ class harness_link final : public core::link, public verbs::async_listener {
                                    std::size_t length) noexcept;
     [[nodiscard]] device::detail::answer_bytes own_bytes(std::uint32_t slot) const noexcept;
     [[nodiscard]] status post_marker() noexcept;
+    [[nodiscard]] status post_extensions(std::uint32_t slot, std::size_t bytes) noexcept;
     [[nodiscard]] bool has_been_sent(std::uint32_t position) const noexcept {
         return static_cast<std::int32_t>(device::detail::sent_by(queue_.port) - position) >= 0;
     }

@@ -12,8 +12,8 @@
 namespace accel::tests {
 namespace {
 
-/// Of the longest answer: its payload, its header, and a marker behind it.
-constexpr std::uint32_t requests_of_an_answer = 3;
+/// Of the longest answer: its extensions, its payload, its header, and a marker behind it.
+constexpr std::uint32_t requests_of_an_answer = 4;
 
 std::uint64_t address_of(const std::byte* bytes) noexcept {
     return reinterpret_cast<std::uintptr_t>(bytes);
@@ -82,11 +82,26 @@ status harness_link::send_from(std::uint32_t slot, const device::detail::answer_
     if (!device::detail::has_room(queue_.port, requests_of_an_answer)) return status::again;
     core::slot_header header;
     core::read_header(header, config_.send->header(slot));
+    if (header.extension_bytes > 0 && post_extensions(slot, header.extension_bytes) != status::ok)
+        return status::peer_lost;
     device::exchange_ref& exchange = exchanges_[slot];
     const status sent = device::detail::send_off(service, exchange, {header.code, 0, length}, from);
     exchange.request = nullptr;
     device::detail::finish_exchange(session);
     return sent == status::ok ? status::ok : status::peer_lost;
+}
+
+/// A write of their own, ahead of the header's: kernels send none.
+status harness_link::post_extensions(std::uint32_t slot, std::size_t bytes) noexcept {
+    const device::detail::peer_slots_layout& peer = poller_.sessions().entry(*place_).is.peer;
+    const mlx5::local_range range{address_of(config_.send->header(slot)) - bytes, static_cast<std::uint32_t>(bytes),
+                                  responses_->lkey};
+    mlx5::work_request request;
+    request.ranges = 1;
+    request.first = &range;
+    request.remote_address = peer.headers + peer.headers_stride * slot - bytes;
+    request.remote_key = peer.headers_key;
+    return device::detail::post_and_tell(queue_.port, request);
 }
 
 /// An empty write that asks for its completion: it tells that everything before it has arrived.
