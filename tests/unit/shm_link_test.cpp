@@ -144,6 +144,7 @@ TEST(shm_link, takes_a_request_where_the_client_wrote_it) {
 
 TEST(shm_link, slot_beyond_the_session_ends_it) {
     hostile_client client;
+    client.write_header(geometry.slots, geometry.slots, 5);  // in the rest of the last page
     client.announce(geometry.slots);
     client.expect_lost(status::protocol_error);
 }
