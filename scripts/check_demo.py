@@ -6,7 +6,7 @@ import json
 import sys
 
 FIELDS = {"scheme", "input", "memory", "clients", "requests", "correct", "p50_us", "p99_us", "rate_per_s", "stages_us"}
-ALWAYS_USABLE = {"local", "zmq", "tcp"}
+ALWAYS_USABLE = {"local", "shm", "zmq", "tcp"}
 ON_SOFTNIC = {"rdma"}
 LEAST_CORRECT = 0.97
 

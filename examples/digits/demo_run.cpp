@@ -13,6 +13,7 @@
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 namespace accel::examples::digits {
 namespace {
@@ -92,7 +93,8 @@ std::vector<demo_result> demo_run::run(const demo_watcher& watcher) {
         run_both("local://digits", -1);
         return results;
     }
-    const std::string listen = fmt::format("{}://{}:0", scheme_, plan_.host);
+    const std::string listen =
+        scheme_ == "shm" ? fmt::format("shm://digits-{}", ::getpid()) : fmt::format("{}://{}:0", scheme_, plan_.host);
     auto server = child_process::start(
         {report::program_path("digits_server"), listen + keys_.server_options(), "--memory", plan_.memory});
     const auto endpoint = server ? server->wait_for("serving ", 20s) : std::nullopt;

@@ -22,6 +22,10 @@ namespace accel::local {
 /// transports are measured against this lower bound.
 [[nodiscard]] std::unique_ptr<core::backend> make_backend();
 }  // namespace accel::local
+namespace accel::shm {
+/// `shm://name`: processes of one user on one host. Slots lie in memory that both have mapped.
+[[nodiscard]] std::unique_ptr<core::backend> make_backend();
+}  // namespace accel::shm
 namespace accel::tcp {
 /// Kernel sockets, bytes received straight into their slots.
 [[nodiscard]] std::unique_ptr<core::backend> make_backend();

@@ -81,8 +81,8 @@ result<void> slot_memory::pin(const std::shared_ptr<accelerator>& gpus) {
 }
 
 slot_memory::~slot_memory() {
-    if (base_ == nullptr || !owned_) return;
     if (pinned_by_ != nullptr) pinned_by_->unpin(base_);
+    if (base_ == nullptr || !owned_) return;
     const bool on_gpu = place_.gpu != nullptr && payloads_ != base_ + extension_room + header_bytes;
     if (on_gpu) place_.gpu->release(payloads_);
     ::munmap(base_, size_bytes());

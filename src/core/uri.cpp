@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/uri.hpp"
 
+#include "core/net/unix_socket.hpp"
+
 #include <algorithm>
 #include <cctype>
 #include <charconv>
@@ -95,7 +97,17 @@ bool names_a_unix_socket(std::string_view text) {
     if (separator == std::string_view::npos) return text.starts_with('/') || text.starts_with("./");
     const std::string_view rest = text.substr(separator + 3);
     return scheme == "unix" || scheme == "ipc" ||
-           (scheme != "local" && (rest.starts_with('/') || rest.starts_with("./")));
+           (scheme != "local" && scheme != "shm" && (rest.starts_with('/') || rest.starts_with("./")));
+}
+
+/// The name of `local://` is any; that of `shm://` is one of a socket.
+complaint read_name(std::string_view text, uri& out) {
+    if (text.empty()) return fmt::format("{0}:// needs a name, as in {0}://digits", out.scheme);
+    out.host = out.scheme == "shm" ? fmt::format("@{}", text) : std::string{text};
+    if (out.scheme != "shm") return {};
+    if (is_host(text, false) && text.find('*') == std::string_view::npos && text.size() <= max_socket_name) return {};
+    return fmt::format("'{}' is no name: 1 to {} letters, digits, '.', '-' and '_'", text.substr(0, max_socket_name),
+                       max_socket_name);
 }
 
 /// Why the text has no scheme.
@@ -110,6 +122,7 @@ complaint bad_scheme(std::string_view scheme) {
 
 std::string uri::text() const {
     if (scheme == "local") return fmt::format("local://{}", host);
+    if (scheme == "shm") return host_and_port(host, port);
     const bool v6 = host.find(':') != std::string::npos;
     return fmt::format("{}://{}{}{}:{}", scheme, v6 ? "[" : "", host, v6 ? "]" : "", port);
 }
@@ -117,11 +130,11 @@ std::string uri::text() const {
 result<uri> parse_uri(std::string_view text) {
     if (text.size() > 4096) return bad_uri(text.substr(0, 64), "longer than 4096 characters");
     if (names_a_unix_socket(text))
-        return error{
-            status::unsupported, 0,
-            fmt::format(
-                "'{}': Unix sockets are not supported; use local://name inside one process, or tcp://127.0.0.1:port",
-                text)};
+        return error{status::unsupported, 0,
+                     fmt::format("'{}': Unix sockets are not supported; use shm://name between processes of one host, "
+                                 "local://name inside "
+                                 "one process, or tcp://127.0.0.1:port",
+                                 text)};
     const auto separator = text.find("://");
     if (separator == std::string_view::npos) return bad_uri(text, "no scheme");
     if (!is_scheme(text.substr(0, separator))) return bad_uri(text, bad_scheme(text.substr(0, separator)));
@@ -131,9 +144,8 @@ result<uri> parse_uri(std::string_view text) {
     const auto question = rest.find('?');
     const std::string_view authority = rest.substr(0, question);
     const std::string_view query = question == std::string_view::npos ? "" : rest.substr(question + 1);
-    if (out.scheme == "local") {
-        if (authority.empty()) return bad_uri(text, "local:// needs a name, as in local://digits");
-        out.host = authority;
+    if (within_host(out.scheme)) {
+        if (const complaint wrong = read_name(authority, out); !wrong.empty()) return bad_uri(text, wrong);
     } else if (const complaint wrong = split_authority(authority, out); !wrong.empty()) {
         return bad_uri(text, wrong);
     }

@@ -13,10 +13,10 @@
 namespace accel::core {
 
 /// `scheme://host:port?key=value&key=value` (RFC 3986 in so far as it applies; IPv6 hosts in brackets).
-/// `local://name` has a name in place of host and port.
+/// `local://name` and `shm://name` have a name in place of host and port.
 struct uri {
     std::string scheme;
-    std::string host;
+    std::string host;  ///< local: the name; shm: `@` and the name, as of a Unix socket
     std::uint16_t port = 0;
     std::vector<std::pair<std::string, std::string>> options;  ///< as written, percent-decoded
 

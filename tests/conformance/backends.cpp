@@ -13,7 +13,8 @@ namespace accel::tests {
 
 std::string backend_case::listen_uri() const {
     static std::atomic<unsigned> next{0};
-    if (network) return scheme + "://" + own_loopback() + ":0";
+    const bool has_port = network && scheme != "shm";
+    if (has_port) return scheme + "://" + own_loopback() + ":0";
     return scheme + "://conformance-" + std::to_string(getpid()) + "-" + std::to_string(next++);
 }
 

@@ -213,7 +213,7 @@ TEST_F(control_test, nobody_listening_is_told_long_before_the_deadline) {
     EXPECT_EQ(failed.error().native, ECONNREFUSED);
     EXPECT_LT(now() - start, patience / 2);
     EXPECT_EQ(failed.error().message, "nothing listens at " + own_loopback() + ":" + std::to_string(port) +
-                                          ": start the server, or correct host and port");
+                                          ": start the server, or correct the URI");
 }
 
 TEST_F(control_test, nobody_listening_is_told_by_a_short_deadline) {

@@ -87,6 +87,14 @@ TEST(loop_uri, of_local_needs_no_keys) {
     EXPECT_FALSE(ends.value().made_insecure);
 }
 
+TEST(loop_uri, of_shm_has_a_name_of_its_own_and_no_keys) {
+    const auto ends = split_for_loop("shm");
+    ASSERT_TRUE(ends.ok()) << ends.error().message;
+    EXPECT_TRUE(ends.value().server.starts_with("shm://perf-")) << ends.value().server;
+    EXPECT_EQ(ends.value().client_query, "");
+    EXPECT_FALSE(ends.value().made_insecure);
+}
+
 TEST(loop_uri, gives_each_end_its_own_options) {
     const auto ends =
         split_for_loop("zmq://127.0.0.1:0?key_file=k&authorized_keys=a&server_key=s&slots=4&workers=2&poll=busy");

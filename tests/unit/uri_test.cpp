@@ -37,6 +37,15 @@ TEST(uri, of_local_has_a_name) {
     EXPECT_EQ(parsed.value().text(), "local://digits");
 }
 
+TEST(uri, of_shm_has_the_name_of_a_socket) {
+    const auto parsed = parse_uri("shm://digits-1.a_b?slots=4");
+    ASSERT_TRUE(parsed);
+    EXPECT_EQ(parsed.value().host, "@digits-1.a_b");
+    EXPECT_EQ(parsed.value().port, 0);
+    EXPECT_EQ(parsed.value().text(), "shm://digits-1.a_b");
+    EXPECT_TRUE(parse_uri("shm://" + std::string(64, 'a')));
+}
+
 TEST(uri, values_are_percent_decoded) {
     const auto parsed = parse_uri("tcp://h:1?key_file=%2Ftmp%2Fa%26b%3dc");
     ASSERT_TRUE(parsed);
@@ -83,6 +92,12 @@ TEST(uri, what_is_none_is_refused_with_a_sentence) {
                                     std::string{"tcp://user@h:1"},
                                     std::string{"tcp://h/x:1"},
                                     std::string{"local://"},
+                                    std::string{"shm://"},
+                                    std::string{"shm://a:1"},
+                                    std::string{"shm://*"},
+                                    std::string{"shm://@a"},
+                                    std::string{"shm://a/b"},
+                                    "shm://" + std::string(65, 'a'),
                                     std::string{"tcp://h:1?a=%"},
                                     std::string{"tcp://h:1?a=%4"},
                                     std::string{"tcp://h:1?a=%g1"},

@@ -63,7 +63,7 @@ limit soft_limit(decltype(RLIMIT_NOFILE) which) {
 std::vector<std::string> ranking(const std::vector<scheme_report>& schemes) {
     std::vector<std::string> names;
     for (const scheme_report& each : schemes)
-        if (each.usable && each.scheme != "local") names.push_back(each.scheme);
+        if (each.usable && each.scheme != "local" && each.scheme != "shm") names.push_back(each.scheme);
     return names;
 }
 

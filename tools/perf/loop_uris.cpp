@@ -5,6 +5,7 @@
 #include <array>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 namespace accel::perf {
 namespace {
@@ -25,6 +26,12 @@ void append(std::string& query, std::string_view pair) {
     query += pair;
 }
 
+/// Names of `shm` are the whole host's.
+std::string own_address(std::string_view scheme) {
+    if (scheme == "shm") return fmt::format("perf-{}", ::getpid());
+    return scheme == "local" ? "perf" : "127.0.0.1:0";
+}
+
 bool is_loopback(std::string_view address) {
     return address.starts_with("127.") || address.starts_with("localhost:") || address.starts_with("[::1]:");
 }
@@ -33,13 +40,12 @@ bool is_loopback(std::string_view address) {
 
 result<loop_uris> split_for_loop(std::string_view text) {
     const bool scheme_alone = text.find("://") == std::string_view::npos;
-    const std::string whole =
-        scheme_alone ? fmt::format("{}://{}", text, text == "local" ? "perf" : "127.0.0.1:0") : std::string{text};
+    const std::string whole = scheme_alone ? fmt::format("{}://{}", text, own_address(text)) : std::string{text};
     const std::string base = whole.substr(0, whole.find('?'));
     std::string_view options = std::string_view{whole}.substr(std::min(whole.size(), base.size() + 1));
     loop_uris ends;
     std::string server_query;
-    bool has_security = base.starts_with("local://");
+    bool has_security = base.starts_with("local://") || base.starts_with("shm://");
     while (!options.empty()) {
         const std::string_view pair = options.substr(0, options.find('&'));
         options.remove_prefix(std::min(options.size(), pair.size() + 1));

@@ -3,13 +3,12 @@
 
 #include "core/control/security.hpp"
 #include "core/event_signal.hpp"
+#include "core/net/epoll_wait.hpp"
 #include "core/net/socket.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
-#include <ctime>
 #include <utility>
 
 #include <sys/epoll.h>
@@ -25,27 +24,8 @@ constexpr std::uint32_t busy_polls_between_epolls = 4;
 constexpr std::size_t epoll_events_at_once = 64;
 /// A link needs room for a `buffer_released` and the arrival behind it.
 constexpr std::size_t min_room = 2;
-constexpr core::nanoseconds at_once{0};
 /// The data of the event for new connections. (Other events carry a link's address, or null.)
 constexpr std::uint64_t arrivals_tag = 1;
-constexpr core::nanoseconds longest_wait = std::chrono::minutes{1};
-
-/// As epoll_wait, until a point in time. EINTR ends it early.
-template <std::size_t Size>
-int wait_on(int epoll, std::array<epoll_event, Size>& events, core::nanoseconds until) noexcept {
-    constexpr int most = Size;
-    if (until == at_once) return ::epoll_wait(epoll, events.data(), most, 0);
-    const bool bounded = until != core::never;
-    const core::nanoseconds rest = bounded ? std::max(until - core::now(), core::nanoseconds{0}) : longest_wait;
-    const timespec left{static_cast<std::time_t>(rest.count() / 1'000'000'000),
-                        static_cast<long>(rest.count() % 1'000'000'000)};
-    const int count = ::epoll_pwait2(epoll, events.data(), most, bounded ? &left : nullptr, nullptr);
-    if (count >= 0 || errno == EINTR) return count;
-    // Before Linux 5.11, or forbidden by a container.
-    const auto left_ms = std::chrono::ceil<std::chrono::milliseconds>(std::min(rest, longest_wait)).count();
-    return ::epoll_wait(epoll, events.data(), most, static_cast<int>(left_ms));
-}
-
 }  // namespace
 
 result<std::unique_ptr<core::poller>> tcp_poller::open(const core::poller_options& options) {
@@ -153,7 +133,7 @@ std::size_t tcp_poller::poll_few(std::span<link_event> out) noexcept {
 }
 
 std::size_t tcp_poller::poll_many(std::span<link_event> out) noexcept {
-    if (hot_.empty() || polls_ % busy_polls_between_epolls == 0) ask_epoll(at_once);
+    if (hot_.empty() || polls_ % busy_polls_between_epolls == 0) ask_epoll(core::at_once);
     std::size_t count = 0;
     // Each hot link is polled once. Those that are not done stay hot, behind the others.
     std::size_t polled = 0;
@@ -181,7 +161,7 @@ bool tcp_poller::ask_epoll(core::nanoseconds until) noexcept {
     std::array<epoll_event, epoll_events_at_once> events;
     bool other = false;
     bool arrived = false;
-    const int count = wait_on(epoll_.get(), events, until);
+    const int count = core::wait_on(epoll_.get(), events, until);
     for (int i = 0; i < count; ++i) {
         const epoll_event& event = events[static_cast<std::size_t>(i)];
         if (event.data.ptr == nullptr) {

@@ -4,7 +4,7 @@
 #include "core/context_state.hpp"
 #include "core/control/control_client.hpp"
 #include "core/control/in_process.hpp"
-#include "core/net/socket.hpp"
+#include "core/net/unix_socket.hpp"
 #include "core/server/cancel_board.hpp"
 
 #include <cerrno>
@@ -93,6 +93,13 @@ result<session_grant> ask_server(const connect_request& request, const connectio
                                                    watch, deadline);
 }
 
+/// Of a scheme whose peers the kernel knows.
+security_options no_keys() {
+    security_options none;
+    none.insecure = true;
+    return none;
+}
+
 poller_options source_options(const connect_request& request) {
     poller_options out;
     out.security = request.security;
@@ -140,7 +147,8 @@ result<connect_request> resolve_connection(std::shared_ptr<context_state> contex
 
     connect_request request{std::move(context), std::move(*peer), std::move(*effective), {}, {}, {}, {}};
     if (request.peer.scheme != "local") {
-        auto security = load_client_security(request.options.security);
+        const bool needs_keys = !within_host(request.peer.scheme);
+        auto security = load_client_security(needs_keys ? request.options.security : no_keys());
         if (!security) return security.error();
         request.security = std::move(*security);
     }

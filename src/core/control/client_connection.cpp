@@ -3,6 +3,7 @@
 
 #include "core/control/data_preamble.hpp"
 #include "core/log.hpp"
+#include "core/net/unix_socket.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -113,7 +114,7 @@ void client_connection::count_refusal() {
         if (refusals < patient_refusals) return false;
         each.second->complete(
             error{status::peer_lost, ECONNREFUSED,
-                  fmt::format("nothing listens at {}: start the server, or correct host and port", name())});
+                  fmt::format("nothing listens at {}: start the server, or correct the URI", name())});
         return true;
     };
     if (std::erase_if(calls_, given_up) > 0) idle_since_ = now();
@@ -137,6 +138,7 @@ void client_connection::progress(short events) {
 
 void client_connection::on_connected() {
     if (const int failure = connect_outcome(stream_.fd()); failure != 0) return connect_next(failure);
+    if (!is_own_user(stream_.fd())) return refuse(another_users_process(address_.host));
     if (address_.security->insecure) return greet();
     auto tls = tls_stream::connect(address_.security->keys, stream_.fd(), address_.host, control_protocol);
     if (!tls) return refuse(tls.error());

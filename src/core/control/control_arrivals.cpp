@@ -2,7 +2,7 @@
 #include "core/control/control_server_core.hpp"
 #include "core/control/data_preamble.hpp"
 #include "core/log.hpp"
-#include "core/net/socket.hpp"
+#include "core/net/unix_socket.hpp"
 
 #include <algorithm>
 #include <array>
@@ -41,6 +41,10 @@ void control_server::impl::accept_some() {
         const listener::outcome outcome = door_.accept(socket);
         if (outcome == listener::outcome::none) return;
         if (outcome == listener::outcome::shed) return shed();
+        if (!is_own_user(socket.get())) {
+            limited_log().warn("refused a process of another user: shm:// connects processes of one user");
+            continue;
+        }
         tune_control_socket(socket.get());
         std::string address = peer_address(socket.get());
         adopt(std::move(socket), std::move(address));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/net/socket.hpp"
 
+#include "core/net/unix_socket.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -78,6 +80,7 @@ void set_option(int fd, int level, int option, const Value& value) noexcept {
 }  // namespace
 
 result<std::vector<socket_address>> resolve(const std::string& host, std::uint16_t port, bool to_listen) {
+    if (is_unix_socket(host)) return std::vector{unix_address(std::string_view{host}.substr(1))};
     addrinfo hints{};
     hints.ai_family = AF_UNSPEC;
     hints.ai_socktype = SOCK_STREAM;
@@ -101,6 +104,7 @@ result<std::vector<socket_address>> resolve(const std::string& host, std::uint16
 }
 
 std::string host_and_port(const std::string& host, std::uint16_t port) {
+    if (is_unix_socket(host)) return fmt::format("shm://{}", host.substr(1));
     const bool bracketed = host.find(':') != std::string::npos;
     return bracketed ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
 }
@@ -114,8 +118,9 @@ result<unique_fd> listen_on(const std::string& host, std::uint16_t port) {
         last = bind_and_listen(each, made);
         if (last == 0) return made;
     }
-    const char* advice =
-        out_of_descriptors(last) ? "raise the limit of open files (ulimit -n)" : "choose another host or port";
+    const char* advice = out_of_descriptors(last) ? "raise the limit of open files (ulimit -n)"
+                         : is_unix_socket(host)   ? "choose another name"
+                                                  : "choose another host or port";
     return error{status::system_error, last,
                  fmt::format("cannot listen on {}: {}; {}", host_and_port(host, port), system_text(last), advice)};
 }
@@ -133,8 +138,9 @@ std::string peer_address(int fd) {
     socklen_t length = sizeof address;
     std::array<char, NI_MAXHOST> host{};
     auto* any = reinterpret_cast<sockaddr*>(&address);
-    if (::getpeername(fd, any, &length) != 0 ||
-        ::getnameinfo(any, length, host.data(), host.size(), nullptr, 0, NI_NUMERICHOST) != 0)
+    const bool known = ::getpeername(fd, any, &length) == 0;
+    if (known && address.ss_family == AF_UNIX) return "this host";
+    if (!known || ::getnameinfo(any, length, host.data(), host.size(), nullptr, 0, NI_NUMERICHOST) != 0)
         return "an unknown address";
     return host.data();
 }

@@ -5,6 +5,7 @@
 #include "core/event_signal.hpp"
 #include "core/handle.hpp"
 #include "core/log.hpp"
+#include "core/net/unix_socket.hpp"
 #include "core/server/thread_times.hpp"
 
 #include <algorithm>
@@ -90,7 +91,7 @@ server_core::server_core(std::shared_ptr<context_state> context, server_options 
 }
 
 result<void> server_core::load_keys(const std::vector<uri>& uris) {
-    const bool network = std::any_of(uris.begin(), uris.end(), [](const uri& u) { return u.scheme != "local"; });
+    const bool network = std::any_of(uris.begin(), uris.end(), [](const uri& u) { return !within_host(u.scheme); });
     if (!network) return {};
     auto loaded = server_security::load(options_.security);
     if (!loaded) return loaded.error();
@@ -162,7 +163,7 @@ poller_options server_core::options_for(const listener& added, std::size_t worke
     out.role = link_role::server;
     out.host = added.where.host;
     out.port = data_port(added, worker_index);
-    if (!added.scheme->shares_memory()) out.security = security_->current();
+    if (!within_host(added.where.scheme)) out.security = security_->current();
     out.zerocopy = options_.zerocopy;
     out.verbs = options_.verbs;
     out.sessions = options_.max_sessions;
@@ -198,6 +199,14 @@ control_limits server_core::limits() const noexcept {
     return out;
 }
 
+/// The keys of an entrance; none where the kernel knows the peers.
+result<std::shared_ptr<server_security>> server_core::security_of(const uri& where) const {
+    if (!within_host(where.scheme)) return security_;
+    security_options none;
+    none.insecure = true;
+    return server_security::load(none);
+}
+
 result<void> server_core::join_entrance(listener added) {
     uri reached = added.where;
     reached.options.clear();
@@ -218,8 +227,10 @@ result<void> server_core::join_entrance(listener added) {
         if (auto named = in_process::add(reached.host, *door); !named) return named;
         door->local_name = reached.host;
     } else {
+        auto security = security_of(reached);
+        if (!security) return security.error();
         auto control =
-            control_server::listen(reached.host, reached.port, security_, options_.peer_timeout, *door, limits());
+            control_server::listen(reached.host, reached.port, *security, options_.peer_timeout, *door, limits());
         if (!control) return control.error();
         door->control = std::move(*control);
         reached.port = door->control->port();

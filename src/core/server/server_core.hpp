@@ -87,6 +87,7 @@ class server_core : private session_observer {
     result<void> open_kernels(const listener& added);
     [[nodiscard]] std::uint16_t data_port(const listener& of, std::size_t worker_index) noexcept;
     result<void> join_entrance(listener added);
+    [[nodiscard]] result<std::shared_ptr<server_security>> security_of(const uri& where) const;
     [[nodiscard]] control_limits limits() const noexcept;
 
     result<session_grant> open_session(entrance& through, const session_request& request,

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/shm/poller.hpp"
+#include "core/net/socket.hpp"
+#include "core/registry.hpp"
+
+#include <fmt/format.h>
+
+namespace accel::shm {
+namespace {
+
+class shm_backend final : public core::backend {
+  public:
+    [[nodiscard]] std::string_view scheme() const noexcept override { return "shm"; }
+    [[nodiscard]] bool encrypts() const noexcept override { return true; }  // nothing leaves the host
+
+    [[nodiscard]] core::probe_result probe() override {
+        const auto made = segment::create(page_bytes, peer_access::read);
+        // Out of descriptors nothing can be tried; `connect` and `listen` report that.
+        if (made || core::out_of_descriptors(made.error().native))
+            return {true, "memory shared by processes of one user on this host"};
+        return {false, fmt::format("no memory can be shared: {}", made.error().message)};
+    }
+
+    [[nodiscard]] result<std::unique_ptr<core::poller>> open_poller(const core::poller_options& options) override {
+        return shm_poller::open(options);
+    }
+};
+
+}  // namespace
+
+std::unique_ptr<core::backend> make_backend() {
+    return std::make_unique<shm_backend>();
+}
+
+}  // namespace accel::shm

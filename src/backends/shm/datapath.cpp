@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/shm/link.hpp"
+#include "backends/shm/poller.hpp"
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <sys/socket.h>
+
+/// The data path of `shm`: a slot, an entry in a lane, and a byte on the socket if the peer sleeps. Whatever the peer
+/// writes is read once and checked.
+namespace accel::shm {
+
+using core::event_kind;
+using core::link_event;
+
+// Sending.
+
+status shm_link::deliver_plain(std::uint32_t slot, std::span<const std::byte> payload) noexcept {
+    if (state_ != state::open) [[unlikely]]
+        return status::peer_lost;
+    // A response was written in place.
+    if (!is_server()) put_request(slot, payload);
+    announce(slot);
+    return status::ok;
+}
+
+inline void shm_link::put_request(std::uint32_t slot, std::span<const std::byte> payload) noexcept {
+    std::memcpy(outgoing_.slots->header(slot), config_.send->header(slot), core::header_bytes);
+    if (!payload.empty()) std::memcpy(outgoing_.slots->payload(slot), payload.data(), payload.size());
+}
+
+status shm_link::deliver(const core::outgoing& message) noexcept {
+    if (state_ != state::open) return status::peer_lost;
+    const bool fits = message.slot < config_.geometry.slots && message.payload.size() <= outgoing_.slots->capacity();
+    if (!fits) return status::message_too_large;
+    if (is_server()) return deliver_lent_response(message);
+    const core::slot_header header = core::read_header(config_.send->header(message.slot));
+    targets_[message.slot] = {message.response_into.bytes(), header.generation};
+    return deliver_plain(message.slot, message.payload);
+}
+
+/// The event that the memory is free is due at once.
+status shm_link::deliver_lent_response(const core::outgoing& message) noexcept {
+    if (!message.payload.empty())
+        std::memcpy(outgoing_.slots->payload(message.slot), message.payload.data(), message.payload.size());
+    if (message.region != nullptr) released_.push_back(message.slot);  // within reserved capacity
+    announce(message.slot);
+    return status::ok;
+}
+
+inline void shm_link::announce(std::uint32_t slot) noexcept {
+    writer_.push(slot);
+    const std::uint32_t sleep = peer_sleep_->load(std::memory_order_seq_cst);
+    if ((sleep & 1) != 0 && sleep != woken_) [[unlikely]]
+        wake(sleep);
+}
+
+/// A full socket wakes the peer as well.
+[[gnu::noinline]] void shm_link::wake(std::uint32_t sleep) noexcept {
+    constexpr std::byte any{1};
+    woken_ = sleep;
+    (void)::send(socket_.get(), &any, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+bool shm_link::retract(std::uint32_t slot) noexcept {
+    targets_[slot] = {};
+    return true;
+}
+
+// Receiving.
+
+std::size_t shm_link::take(std::span<link_event> out) noexcept {
+    const bool plain = state_ == state::open && released_.empty();
+    return plain ? take_messages(out) : take_more(out);
+}
+
+inline std::size_t shm_link::take_messages(std::span<link_event> out) noexcept {
+    std::size_t count = 0;
+    for (std::uint32_t slot = 0; count < out.size() && reader_.take(slot); ++count) {
+        if (fill(out[count], slot)) [[likely]]
+            continue;
+        lose(status::protocol_error);
+        break;
+    }
+    return count;
+}
+
+/// False: no correct peer sends it.
+inline bool shm_link::fill(link_event& event, std::uint32_t slot) noexcept {
+    const core::slot_memory& slots = *incoming_.slots;
+    if (slot >= config_.geometry.slots) [[unlikely]]
+        return false;
+    core::read_header(event.header, slots.header(slot));
+    if (event.header.slot != slot || event.header.length > slots.capacity()) [[unlikely]]
+        return false;
+    event.kind = event_kind::arrived;
+    event.borrowed = !is_server();  // a response is read in memory of this link
+    event.owner = config_.owner;
+    event.payload = {slots.payload(slot), event.header.length};
+    event.response_room = {};
+    if (is_server() || targets_[slot].room.empty()) [[likely]]
+        return true;
+    return place(event, targets_[slot]);
+}
+
+/// Copies a response to where its call wants it. A late one stays in its slot, and is dropped.
+[[gnu::noinline]] bool shm_link::place(link_event& event, target& wanted) const noexcept {
+    if (event.header.generation != wanted.generation) return true;
+    if (event.payload.size() > wanted.room.size()) return false;
+    if (!event.payload.empty()) std::memcpy(wanted.room.data(), event.payload.data(), event.payload.size());
+    event.payload = wanted.room.first(event.payload.size());
+    event.borrowed = false;
+    wanted = {};
+    return true;
+}
+
+[[gnu::noinline]] std::size_t shm_link::take_more(std::span<link_event> out) noexcept {
+    std::size_t count = 0;
+    for (; count < out.size() && !released_.empty(); ++count) {
+        out[count] = core::buffer_released_event(config_.owner, released_.back());
+        released_.pop_back();
+    }
+    if (state_ == state::open) return count + take_messages(out.subspan(count));
+    return state_ == state::losing ? count + take_last(out.subspan(count)) : count;
+}
+
+/// What the server sent before it went, then the loss. It may write on: no more is taken than a lane holds.
+std::size_t shm_link::take_last(std::span<link_event> out) noexcept {
+    std::size_t count = 0;
+    std::uint32_t slot = 0;
+    while (count < out.size() && last_left_ > 0 && reader_.take(slot) && fill(out[count], slot)) {
+        ++count;
+        --last_left_;
+    }
+    if (count == out.size()) return count;
+    state_ = state::lost;
+    out[count] = core::lost_event(config_.owner, reason_);
+    return count + 1;
+}
+
+bool shm_link::has_work() const noexcept {
+    if (state_ != state::open) return state_ == state::losing;
+    return !released_.empty() || !reader_.empty();
+}
+
+void shm_link::hear() noexcept {
+    std::array<std::byte, 256> ignored;
+    const ssize_t got = ::recv(socket_.get(), ignored.data(), ignored.size(), MSG_DONTWAIT);
+    const bool alive = got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
+    if (alive) return;
+    const bool left = is_server() && incoming_.head().closed.load(std::memory_order_acquire) == 1;
+    lose(left ? status::closed : status::peer_lost);
+}
+
+}  // namespace accel::shm

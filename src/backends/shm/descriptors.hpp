@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "core/net/unique_fd.hpp"
+
+#include <array>
+#include <cstddef>
+#include <span>
+
+#include <sys/types.h>
+
+namespace accel::shm {
+
+/// What a server passes to a client: the requests' segment, the responses', its poller's page.
+using passed_descriptors = std::array<core::unique_fd, 3>;
+enum passed : std::size_t { requests_segment, responses_segment, sleep_page };
+
+/// Sends bytes and descriptors in one piece over a Unix socket. False: the socket does not take them.
+[[nodiscard]] bool send_descriptors(int socket, std::span<const std::byte> bytes, std::span<const int> passed) noexcept;
+
+/// As recv, and takes the descriptors that come with the bytes. Any beyond `into` are closed.
+[[nodiscard]] ssize_t receive_descriptors(int socket, std::span<std::byte> bytes,
+                                          std::span<core::unique_fd> into) noexcept;
+
+}  // namespace accel::shm

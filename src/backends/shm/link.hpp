@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "backends/shm/lane.hpp"
+#include "backends/shm/layout.hpp"
+#include "backends/shm/opening.hpp"
+#include "backends/shm/segment.hpp"
+#include "core/backend.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace accel::shm {
+
+class shm_poller;
+
+/// One direction of a session, as this process has it mapped.
+struct direction {
+    segment memory;
+    std::shared_ptr<core::slot_memory> slots;
+
+    direction() = default;
+    direction(segment mapped, const segment_layout& layout, std::uint32_t count, std::size_t capacity)
+        : memory(std::move(mapped)),
+          slots(core::slot_memory::over(memory.base() + layout.slots_at, count, capacity, layout.stride)) {}
+    [[nodiscard]] segment_head& head() const noexcept { return *reinterpret_cast<segment_head*>(memory.base()); }
+};
+
+/// One end of a session in shared memory. The server makes it all; the client maps it: the requests' direction to
+/// write, the responses' to read. control.cpp makes and ends it, datapath.cpp sends and receives.
+class shm_link final : public core::link {
+  public:
+    [[nodiscard]] static result<std::unique_ptr<core::link>> create(shm_poller& owner, const core::link_config& config);
+    ~shm_link() override;
+    shm_link(const shm_link&) = delete;
+    shm_link& operator=(const shm_link&) = delete;
+
+    [[nodiscard]] core::link_description describe() const override;
+    [[nodiscard]] result<void> attach(const core::link_grant& grant, core::nanoseconds deadline) override;
+    void activate() override;
+    [[nodiscard]] bool close() noexcept override;
+    [[nodiscard]] status deliver(const core::outgoing& message) noexcept override;
+    [[nodiscard]] status deliver_plain(std::uint32_t slot, std::span<const std::byte> payload) noexcept override;
+    /// Lent payloads were copied, and a late response is left in its slot.
+    [[nodiscard]] bool retract(std::uint32_t slot) noexcept override;
+    void consumed(std::uint32_t) noexcept override {}
+    /// A client's are its own: a call may be begun on one connection and leave on the next.
+    [[nodiscard]] core::slot_memory& send() const noexcept override {
+        return is_server() ? *outgoing_.slots : *config_.send;
+    }
+    [[nodiscard]] core::slot_memory& receive() const noexcept override { return *incoming_.slots; }
+
+    // For the poller.
+    [[nodiscard]] int fd() const noexcept { return socket_.get(); }
+    [[nodiscard]] std::uint64_t session_id() const noexcept { return config_.session_id; }
+    /// Takes the connection that its client has made.
+    void adopt(core::unique_fd socket);
+    /// Takes what has arrived; returns how many events it wrote.
+    [[nodiscard]] std::size_t take(std::span<core::link_event> out) noexcept;
+    /// True if `take` has something, after the peer was told that this end sleeps.
+    [[nodiscard]] bool has_work() const noexcept;
+    /// The socket is readable: the peer has woken this end, or is gone.
+    void hear() noexcept;
+    /// Client: what its server reads before it wakes this end.
+    void publish(std::uint32_t sleep) noexcept { outgoing_.head().sleep.store(sleep, std::memory_order_seq_cst); }
+
+  private:
+    enum class state : std::uint8_t {
+        idle,      ///< not active yet
+        expected,  ///< server: its client has not connected yet
+        open,
+        losing,  ///< failed; the `lost` event is still to be reported
+        lost,
+        closed,
+    };
+    /// Client: where a response goes instead of its slot.
+    struct target {
+        std::span<std::byte> room;
+        std::uint32_t generation = 0;
+    };
+
+    shm_link(shm_poller& owner, const core::link_config& config) : poller_(owner), config_(config) {}
+    [[nodiscard]] bool is_server() const noexcept { return config_.role == core::link_role::server; }
+    [[nodiscard]] result<void> make_segments();
+    [[nodiscard]] result<void> map_segments(opened& made);
+    [[nodiscard]] segment_layout layout_of(core::link_role filled_by) const noexcept;
+    [[nodiscard]] direction direction_of(core::link_role filled_by, segment mapped) const;
+    void find_lanes() noexcept;
+    [[nodiscard]] bool polled() const noexcept { return state_ >= state::expected && state_ <= state::lost; }
+    void lose(status why) noexcept;
+
+    // Sending.
+    void put_request(std::uint32_t slot, std::span<const std::byte> payload) noexcept;
+    [[nodiscard]] status deliver_lent_response(const core::outgoing& message) noexcept;
+    void announce(std::uint32_t slot) noexcept;
+    void wake(std::uint32_t sleep) noexcept;
+
+    // Receiving.
+    [[nodiscard]] bool fill(core::link_event& event, std::uint32_t slot) noexcept;
+    [[nodiscard]] bool place(core::link_event& event, target& wanted) const noexcept;
+    [[nodiscard]] std::size_t take_messages(std::span<core::link_event> out) noexcept;
+    [[nodiscard]] std::size_t take_more(std::span<core::link_event> out) noexcept;
+    [[nodiscard]] std::size_t take_last(std::span<core::link_event> out) noexcept;
+
+    shm_poller& poller_;
+    core::link_config config_;
+    state state_ = state::idle;
+    status reason_ = status::ok;
+    core::unique_fd socket_;
+    direction outgoing_;
+    direction incoming_;
+    segment page_;  ///< client: of the server's poller
+    lane_writer writer_;
+    lane_reader reader_;
+    const sleep_word* peer_sleep_ = nullptr;
+    std::uint32_t woken_ = 0;      ///< the peer's sleep that this end has ended
+    std::uint32_t last_left_ = 0;  ///< losing: messages that may still be taken
+    std::vector<target> targets_;
+    std::vector<std::uint32_t> released_;  ///< server: slots whose lent answer was copied; capacity for all
+};
+
+}  // namespace accel::shm

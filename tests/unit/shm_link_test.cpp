@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+// Links of shm below the core, and peers that write into shared memory what no correct peer writes.
+#include "backends/shm/poller.hpp"
+#include "core/control/data_preamble.hpp"
+#include "core/net/unix_socket.hpp"
+
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace accel::shm {
+namespace {
+
+using core::event_kind;
+using core::link_event;
+using core::link_role;
+using core::message_kind;
+using core::slot_header;
+
+constexpr core::link_geometry geometry{4, 1000, 2000};
+constexpr std::uint64_t session_id = 7;
+
+std::unique_ptr<core::poller> make_poller(link_role role) {
+    core::poller_options options;
+    options.role = role;
+    auto made = shm_poller::open(options);
+    EXPECT_TRUE(made) << made.error().message;
+    return std::move(*made);
+}
+
+core::session_token make_token(int first) {
+    core::session_token token{};
+    token[0] = std::byte(first);
+    return token;
+}
+
+core::link_config make_config(link_role role) {
+    core::link_config out;
+    out.role = role;
+    out.geometry = geometry;
+    out.session_id = session_id;
+    out.token = make_token(1);
+    if (role == link_role::server) return out;
+    out.send = std::move(*core::slot_memory::create(geometry.slots, geometry.request_bytes));
+    return out;
+}
+
+core::unique_fd connect_data(core::unique_fd& server_end) {
+    std::array<int, 2> ends{};
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()), 0);
+    server_end = core::unique_fd(ends[1]);
+    return core::unique_fd(ends[0]);
+}
+
+/// A server's link, and a client that is whatever the test makes of it: it has the descriptors, and no code of ours.
+struct hostile_client {
+    std::unique_ptr<core::poller> events = make_poller(link_role::server);
+    std::unique_ptr<core::link> path;
+    core::unique_fd socket;
+    passed_descriptors passed_to_it;
+    segment_layout layout{geometry.slots, geometry.request_bytes};
+    std::byte* requests = nullptr;
+    std::uint32_t pushed = 0;
+
+    hostile_client() {
+        auto made = events->open_link(make_config(link_role::server));
+        EXPECT_TRUE(made) << made.error().message;
+        path = std::move(*made);
+        core::link_grant grant;
+        grant.description.resize(sizeof(client_wish));
+        grant.description[0] = std::byte{1};
+        EXPECT_TRUE(path->attach(grant, core::never));
+        path->activate();
+        EXPECT_TRUE(connect(make_token(1)));
+        std::array<std::byte, 64> answer;
+        EXPECT_EQ(receive_descriptors(socket.get(), answer, passed_to_it), 4);
+        void* const base =
+            ::mmap(nullptr, layout.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, passed_to_it[requests_segment].get(), 0);
+        EXPECT_NE(base, MAP_FAILED);
+        requests = static_cast<std::byte*>(base);
+        EXPECT_TRUE(poll().empty());
+    }
+    ~hostile_client() { ::munmap(requests, layout.bytes); }
+    hostile_client(const hostile_client&) = delete;
+    hostile_client& operator=(const hostile_client&) = delete;
+
+    bool connect(const core::session_token& token) {
+        core::data_connection made;
+        core::unique_fd own = connect_data(made.socket);
+        made.session_id = session_id;
+        made.token = token;
+        const bool taken = events->take_connection(made).ok();
+        if (taken) socket = std::move(own);
+        return taken;
+    }
+    std::vector<link_event> poll() {
+        std::array<link_event, 16> out;
+        const std::size_t count = events->poll(out);
+        return {out.begin(), out.begin() + static_cast<std::ptrdiff_t>(count)};
+    }
+    void announce(std::uint32_t slot) {
+        lane_writer writer(requests + segment_layout::lane_at, layout.entries);
+        for (std::uint32_t i = 0; i <= pushed; ++i) writer.push(slot);
+        ++pushed;
+    }
+    void write_header(std::uint32_t slot, std::uint32_t named, std::uint64_t length) {
+        slot_header header;
+        header.kind = message_kind::request;
+        header.slot = named;
+        header.generation = 1;
+        header.length = length;
+        std::memcpy(requests + layout.slots_at + slot * layout.stride + core::extension_room, &header, sizeof header);
+    }
+    void expect_lost(status why) {
+        std::vector<link_event> seen = poll();
+        if (seen.empty()) seen = poll();
+        ASSERT_EQ(seen.size(), 1U);
+        EXPECT_EQ(seen[0].kind, event_kind::lost);
+        EXPECT_EQ(seen[0].reason, why);
+        EXPECT_TRUE(poll().empty());
+    }
+};
+
+TEST(shm_link, takes_a_request_where_the_client_wrote_it) {
+    hostile_client client;
+    client.write_header(2, 2, 5);
+    client.announce(2);
+    const auto seen = client.poll();
+    ASSERT_EQ(seen.size(), 1U);
+    EXPECT_EQ(seen[0].kind, event_kind::arrived);
+    EXPECT_EQ(seen[0].header.slot, 2U);
+    EXPECT_EQ(seen[0].payload.size(), 5U);
+}
+
+TEST(shm_link, slot_beyond_the_session_ends_it) {
+    hostile_client client;
+    client.write_header(geometry.slots, geometry.slots, 5);  // in the rest of the last page
+    client.announce(geometry.slots);
+    client.expect_lost(status::protocol_error);
+}
+
+TEST(shm_link, header_of_another_slot_ends_it) {
+    hostile_client client;
+    client.write_header(1, 2, 5);
+    client.announce(1);
+    client.expect_lost(status::protocol_error);
+}
+
+TEST(shm_link, length_beyond_the_slot_ends_it) {
+    hostile_client client;
+    client.write_header(1, 1, geometry.request_bytes + 1);
+    client.announce(1);
+    client.expect_lost(status::protocol_error);
+}
+
+TEST(shm_link, entries_out_of_order_are_not_taken) {
+    hostile_client client;
+    client.write_header(0, 0, 5);
+    for (std::uint64_t wrong : {std::uint64_t{2} << 32, ~std::uint64_t{0}, std::uint64_t{0xffff}}) {
+        std::memcpy(client.requests + segment_layout::lane_at, &wrong, sizeof wrong);
+        EXPECT_TRUE(client.poll().empty()) << wrong;
+    }
+}
+
+TEST(shm_link, end_of_the_socket_is_a_death_unless_the_client_said_goodbye) {
+    for (const bool goodbye : {false, true}) {
+        hostile_client client;
+        if (goodbye) reinterpret_cast<segment_head*>(client.requests)->closed.store(1);
+        client.socket.reset();
+        ASSERT_TRUE(client.events->arm());
+        client.events->disarm();
+        client.expect_lost(goodbye ? status::closed : status::peer_lost);
+    }
+}
+
+TEST(shm_link, client_can_write_nothing_but_its_requests) {
+    hostile_client client;
+    for (const passed which : {responses_segment, sleep_page}) {
+        const int fd = client.passed_to_it[which].get();
+        EXPECT_EQ(::mmap(nullptr, page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
+        EXPECT_EQ(::pwrite(fd, "x", 1, 0), -1);
+    }
+    for (const core::unique_fd& each : client.passed_to_it) EXPECT_NE(::ftruncate(each.get(), 0), 0);
+}
+
+TEST(shm_link, token_is_good_once_and_a_wrong_one_never) {
+    hostile_client client;
+    EXPECT_FALSE(client.connect(make_token(1))) << "a token was taken twice";
+    auto made = client.events->open_link(make_config(link_role::server));
+    ASSERT_TRUE(made);
+    (*made)->activate();
+    EXPECT_FALSE(client.connect(make_token(2)));
+    EXPECT_TRUE(client.connect(make_token(1))) << "a wrong token has used up the right one";
+}
+
+TEST(shm_link, a_sleeping_end_is_woken_once) {
+    hostile_client client;
+    auto* const head = reinterpret_cast<segment_head*>(client.requests);
+    head->sleep.store(1);
+    EXPECT_EQ(client.path->deliver_plain(0, {}), status::ok);
+    EXPECT_EQ(client.path->deliver_plain(1, {}), status::ok);
+    std::array<std::byte, 8> bytes;
+    EXPECT_EQ(::recv(client.socket.get(), bytes.data(), bytes.size(), 0), 1);
+    head->sleep.store(3);
+    EXPECT_EQ(client.path->deliver_plain(2, {}), status::ok);
+    EXPECT_EQ(::recv(client.socket.get(), bytes.data(), bytes.size(), 0), 1);
+}
+
+TEST(shm_segment, only_sealed_memory_of_the_right_size_is_mapped) {
+    const auto map = [](int fd, std::size_t bytes) {
+        return segment::map(core::unique_fd(fd), bytes, peer_access::read).code();
+    };
+    const auto memory = [](int seals) {
+        const int fd = ::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        EXPECT_EQ(::ftruncate(fd, page_bytes), 0);
+        EXPECT_EQ(::fcntl(fd, F_ADD_SEALS, seals), 0);
+        return fd;
+    };
+    constexpr int all = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+    EXPECT_EQ(map(memory(all), page_bytes), status::ok);
+    EXPECT_EQ(map(memory(F_SEAL_SHRINK | F_SEAL_GROW), page_bytes), status::protocol_error);
+    EXPECT_EQ(map(memory(F_SEAL_GROW | F_SEAL_SEAL), page_bytes), status::protocol_error);
+    EXPECT_EQ(map(memory(all), 2 * page_bytes), status::protocol_error);
+    EXPECT_EQ(map(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC), page_bytes), status::protocol_error);
+    EXPECT_EQ(map(::open("/dev/zero", O_RDWR | O_CLOEXEC), page_bytes), status::protocol_error);
+    EXPECT_EQ(map(-1, page_bytes), status::protocol_error);
+}
+
+TEST(shm_descriptors, surplus_ones_are_closed) {
+    core::unique_fd there;
+    const core::unique_fd here = connect_data(there);
+    const std::array<int, 3> three{0, 0, 0};
+    constexpr std::byte any{1};
+    ASSERT_TRUE(send_descriptors(here.get(), {&any, 1}, three));
+    const core::unique_fd before(::dup(0));
+    std::array<core::unique_fd, 1> one;
+    std::array<std::byte, 4> bytes;
+    EXPECT_EQ(receive_descriptors(there.get(), bytes, one), 1);
+    EXPECT_TRUE(one[0].open());
+    const core::unique_fd after(::dup(0));
+    EXPECT_EQ(after.get(), one[0].get() + 1) << "a descriptor is still open that nobody asked for";
+}
+
+TEST(unix_socket, another_user_is_recognised) {
+    if (::geteuid() != 0) GTEST_SKIP() << "needs root, to become somebody else";
+    const std::string host = "@unit-" + std::to_string(::getpid());
+    auto listening = core::listen_on(host, 0);
+    ASSERT_TRUE(listening) << listening.error().message;
+    const pid_t child = ::fork();
+    if (child == 0) {
+        const bool changed = ::setuid(65534) == 0;
+        auto made = core::connect_to(host, 0, core::never);
+        ::_exit(changed && made.ok() && !core::is_own_user(made->get()) ? 0 : 1);
+    }
+    EXPECT_EQ(core::wait_ready(listening->get(), POLLIN, core::deadline_after(std::chrono::seconds{20})), 0);
+    const core::unique_fd accepted(::accept(listening->get(), nullptr, nullptr));
+    EXPECT_FALSE(core::is_own_user(accepted.get()));
+    int ended = 0;
+    EXPECT_EQ(::waitpid(child, &ended, 0), child);
+    EXPECT_EQ(ended, 0);
+    auto own = core::connect_to(host, 0, core::never);
+    ASSERT_TRUE(own) << own.error().message;
+    EXPECT_TRUE(core::is_own_user(own->get()));
+}
+
+}  // namespace
+}  // namespace accel::shm
