@@ -41,6 +41,9 @@ endif()
 
 # accel_command_line(SOURCES...): files that parse arguments. CLI11 takes long to optimise, for nothing.
 function(accel_command_line)
-  set_source_files_properties(${ARGN} PROPERTIES
-    COMPILE_OPTIONS "$<IF:$<BOOL:${ACCEL_SANITIZE}>,-O0,$<$<CONFIG:Release>:-O1>>")
+  set(optimise "$<$<CONFIG:Release>:-O1>")
+  if(ACCEL_SANITIZE)
+    set(optimise -O0)
+  endif()
+  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "${optimise}")
 endfunction()

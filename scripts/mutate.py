@@ -98,7 +98,7 @@ class Bench:
     def prepare(self, chosen):
         copy_tree(self.top, self.tree)
         targets = sorted({target for each in chosen for target in each.needed_targets()})
-        # Most of a mutant's time is compiling: nothing here is measured, and a header is compiled few times.
+        # Most of a mutant's time is compiling. Nothing here is measured, and a unity build reads a header few times.
         configure = ["cmake", "--preset", "release", "-DACCEL_BUILD_TESTS=ON", "-DACCEL_BUILD_BENCH=OFF",
                      "-DACCEL_WARNINGS_AS_ERRORS=OFF", "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG",
                      "-DCMAKE_UNITY_BUILD=ON"]

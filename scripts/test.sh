@@ -391,7 +391,7 @@ run_tests() {
 
     printf '\n'
     printf '%s\n' "${table[@]}"
-    if ((${#remarks[@]})); then printf '\n%s' "${remarks[@]}" $'\n'; fi
+    if ((${#remarks[@]})); then printf '\n' && printf '%s\n' "${remarks[@]}"; fi
     printf '\n%d passed, %d failed, %d skipped\n' "$all_passed" "$all_failed" "$all_skipped"
     ((all_failed == 0))
 }

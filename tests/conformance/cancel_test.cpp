@@ -50,33 +50,6 @@ TEST_P(cancelling, when_the_completion_is_already_due) {
     EXPECT_TRUE(client.all_slots_free());
 }
 
-TEST_P(cancelling, at_once_in_a_slot_whose_last_call_lent_memory) {
-    held_exchanges held;
-    rig r(GetParam(), held.keeper());
-    channel_options one_slot = calm_client();
-    one_slot.slots = 1;
-    auto client = r.connect(one_slot);
-    auto memory = r.ctx().allocate(2000);
-    ASSERT_TRUE(memory);
-    call_view call;
-    ASSERT_EQ(client.begin(call), status::ok);
-    const slice payload = memory->part(0, 1000).value();
-    const slice target = memory->part(1000, 1000).value();
-    ASSERT_EQ(client.submit(call.id, payload, {.response_into = target}), status::ok);
-    held.take().reply(0);
-    const completion lent = client.next();
-    EXPECT_EQ(lent.status, status::ok);
-    EXPECT_EQ(client.release(lent.id), status::ok);
-    const call_id plain = client.send_seed(1000, 3);
-    exchange open = held.take();
-    EXPECT_EQ(client.cancel(plain), status::ok);
-    completion c;
-    EXPECT_EQ(client.poll({&c, 1}), 1U) << "what an earlier call lent is given back";
-    EXPECT_EQ(client.release(c.id), status::ok);
-    echo(std::move(open));
-    EXPECT_TRUE(client.all_slots_free());
-}
-
 TEST_P(cancelling, lent_memory_comes_back_untouched) {
     held_exchanges held;
     rig r(GetParam(), held.keeper());

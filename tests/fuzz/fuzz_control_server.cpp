@@ -279,7 +279,7 @@ class serving {
     void say_goodbye(peer& by) {
         const std::uint64_t id = some_session();
         const auto found = host_.sessions.find(id);
-        // A session that does not exist may when this is read.
+        // A session that does not exist yet may exist when the server reads this.
         if (id == 0 || found == host_.sessions.end() || found->second.address == by.address)
             said_goodbye_[by.address] = true;
         say(by, {0, goodbye{id, (id & 1U) != 0 ? status::peer_lost : status::closed}});

@@ -144,7 +144,7 @@ void service_seeds(const seed_folder& to) {
     add("placed", {open, {3, 0, 6, 20, 30, 0}, {3, 0, 7, 20, 30, 0}, take, take, reply, reply});
     add("apart", {{0, 1}, {3, 1, 0, 20, 30, 0}, take, reply});
     add("stale_generation", {open, ask, take, reply, {3, 0, 0, 20, 30, 205}, take});
-    const bytes again{3, 0, 240, 20, 30, 0};
+    const bytes again{3, 0, 240, 20, 30};  // in the same slot, too early
     add("twice_in_a_slot", {open, ask, again, take, take});
     add("twice_while_held", {open, ask, take, again, take});
     add("closed_while_held", {open, ask, take, {2, 0}, take, reply, take, open, ask, take});
