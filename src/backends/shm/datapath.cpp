@@ -32,6 +32,10 @@ inline void shm_link::put_request(std::uint32_t slot, std::span<const std::byte>
     if (!payload.empty()) std::memcpy(outgoing_.slots->payload(slot), payload.data(), payload.size());
 }
 
+void shm_link::put_extensions(std::uint32_t slot, std::size_t bytes) noexcept {
+    if (bytes > 0) std::memcpy(outgoing_.slots->header(slot) - bytes, config_.send->header(slot) - bytes, bytes);
+}
+
 status shm_link::deliver(const core::outgoing& message) noexcept {
     if (state_ != state::open) return status::peer_lost;
     const bool fits = message.slot < config_.geometry.slots && message.payload.size() <= outgoing_.slots->capacity();
@@ -39,6 +43,7 @@ status shm_link::deliver(const core::outgoing& message) noexcept {
     if (is_server()) return deliver_lent_response(message);
     const core::slot_header header = core::read_header(config_.send->header(message.slot));
     targets_[message.slot] = {message.response_into.bytes(), header.generation};
+    put_extensions(message.slot, message.extension_bytes);
     return deliver_plain(message.slot, message.payload);
 }
 
@@ -101,9 +106,20 @@ inline bool shm_link::fill(link_event& event, std::uint32_t slot) noexcept {
     event.owner = config_.owner;
     event.payload = {slots.payload(slot), event.header.length};
     event.response_room = {};
-    if (is_server() || targets_[slot].room.empty()) [[likely]]
-        return true;
-    return place(event, targets_[slot]);
+    if (is_server()) return true;
+    if (event.header.extension_bytes > 0 && !keep_extensions(event.header)) [[unlikely]]
+        return false;
+    return targets_[slot].room.empty() || place(event, targets_[slot]);
+}
+
+/// Client: a response's extensions are read in the channel's own slot. False: no correct peer sends so many.
+[[gnu::noinline]] bool shm_link::keep_extensions(const core::slot_header& header) noexcept {
+    const std::size_t bytes = header.extension_bytes;
+    if (bytes > core::extension_room) return false;
+    std::byte* const kept = config_.receive->header(header.slot);
+    std::memcpy(kept, &header, sizeof header);
+    std::memcpy(kept - bytes, incoming_.slots->header(header.slot) - bytes, bytes);
+    return true;
 }
 
 /// Copies a response to where its call wants it. A late one stays in its slot, and is dropped.

@@ -94,12 +94,14 @@ class shm_link final : public core::link {
 
     // Sending.
     void put_request(std::uint32_t slot, std::span<const std::byte> payload) noexcept;
+    void put_extensions(std::uint32_t slot, std::size_t bytes) noexcept;
     [[nodiscard]] status deliver_lent_response(const core::outgoing& message) noexcept;
     void announce(std::uint32_t slot) noexcept;
     void wake(std::uint32_t sleep) noexcept;
 
     // Receiving.
     [[nodiscard]] bool fill(core::link_event& event, std::uint32_t slot) noexcept;
+    [[nodiscard]] bool keep_extensions(const core::slot_header& header) noexcept;
     [[nodiscard]] bool place(core::link_event& event, target& wanted) const noexcept;
     [[nodiscard]] std::size_t take_messages(std::span<core::link_event> out) noexcept;
     [[nodiscard]] std::size_t take_more(std::span<core::link_event> out) noexcept;
