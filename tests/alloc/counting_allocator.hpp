@@ -5,8 +5,8 @@
 
 namespace accel::tests {
 
-/// Heap allocations of this process so far, on every thread: malloc, calloc, realloc, the aligned ones and
-/// operator new.
+/// Heap allocations of this process so far: malloc, calloc, realloc, the aligned ones and operator new. On every thread
+/// but the control plane's, which encode heartbeats and cancellations on the heap, a bounded number a second.
 [[nodiscard]] std::uint64_t heap_allocations() noexcept;
 
 /// While one lives, the next allocation on any thread ends the process, so that a debugger shows where it
