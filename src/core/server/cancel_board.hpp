@@ -42,6 +42,8 @@ class cancel_board {
 
     /// False: no call of this session was ever cancelled, and its client is there.
     [[nodiscard]] bool any() const noexcept { return any_.load(std::memory_order_relaxed); }
+    /// The client has left, or was made to.
+    [[nodiscard]] bool ended() const noexcept { return ended_.load(std::memory_order_relaxed); }
     /// Nobody waits for the answer of this call.
     [[nodiscard]] bool cancelled(call_id which) const noexcept {
         if (!any_.load(std::memory_order_seq_cst)) return false;

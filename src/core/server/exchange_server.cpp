@@ -56,7 +56,7 @@ void exchange_server::refuse(exchange_state& request, status why) noexcept {
 }
 
 [[gnu::noinline]] void exchange_server::refuse_late_or_too_many(exchange_state& request, bool too_many) noexcept {
-    if (leaving_) return ignore(request);
+    if (leaving_ || request.owner->cancels().ended()) return ignore(request);
     const bool cancelled = request.owner->cancels().cancelled({request.slot, request.generation});
     worker_counters::count(cancelled ? counters_.cancelled : too_many ? counters_.overloaded : counters_.expired);
     refuse(request, cancelled ? status::cancelled : too_many ? status::overloaded : status::timed_out);
