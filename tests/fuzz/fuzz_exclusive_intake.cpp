@@ -285,7 +285,7 @@ class owner_rig {
             held_.begin(), held_.end(), [&](const held_exchange& each) { return each.is.session == index; }));
         require(session.held == held, "what is held is counted");
         require(session.posted - session.released + 2 * held <= session.limit, "there is room for every answer");
-        require(session.counters.requests == of.handed_over, "what is handed over is counted");
+        require(session.requests == of.handed_over, "what is handed over is counted");
         if (of.open || of.ended || reports_[index].closed != orders_of_[index] >> 1) return;
         of.ended = true;
         require(held == 0, "a session ends when nothing of it is held");

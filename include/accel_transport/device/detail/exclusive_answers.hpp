@@ -11,19 +11,25 @@
 /// no load from the host's memory, and no atomic operation whose result anything waits for.
 namespace accel::device::detail {
 
-/// The only copy of a header, which its client can change at any time. A GPU reads 16 bytes at once.
-ACCEL_HOST_DEVICE inline void copy_header(const std::byte* from, wire::slot_header& out) noexcept {
+/// Reads in pieces of 16 bytes, all of which are under way together. Once: the client can change a header at any time.
+template <class Layout>
+ACCEL_HOST_DEVICE inline void load_at_once(const void* from, Layout& out) noexcept {
+    constexpr std::size_t quad = 16;
+    static_assert(sizeof out % quad == 0);
 #if defined(__CUDA_ARCH__)
     std::uint32_t words[sizeof out / sizeof(std::uint32_t)];
-    for (std::size_t i = 0; i < sizeof words / sizeof *words; i += 4) {
+    for (std::size_t i = 0; i < sizeof words / sizeof *words; i += quad / sizeof *words) {
         asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                      : "=r"(words[i]), "=r"(words[i + 1]), "=r"(words[i + 2]), "=r"(words[i + 3])
-                     : "l"(from + i * sizeof *words)
+                     : "l"(static_cast<const std::byte*>(from) + i * sizeof *words)
                      : "memory");
     }
     __builtin_memcpy(&out, words, sizeof out);
 #else
-    load_header(from, out);
+    if constexpr (sizeof out == wire::header_bytes)
+        load_header(static_cast<const std::byte*>(from), out);
+    else
+        __builtin_memcpy(static_cast<void*>(&out), from, sizeof out);
 #endif
 }
 
@@ -99,15 +105,6 @@ ACCEL_HOST_DEVICE inline posted_answer post_answer(mlx5::queue_place place, cons
     return {first + 1, doorbell};
 }
 
-/// One more, of what only this thread counts: nothing waits for the old value.
-ACCEL_HOST_DEVICE inline void count_later(std::uint64_t* where) noexcept {
-#if defined(__CUDA_ARCH__)
-    asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" : : "l"(where), "l"(std::uint64_t{1}) : "memory");
-#else
-    ++*where;
-#endif
-}
-
 /// Behind the doorbell: the slot is looked at again, and its session may end. `known`: nothing else than the answer
 /// has changed since the request was taken.
 ACCEL_HOST_DEVICE inline void finish_exchange(owned_sessions& mine, const exchange_ref& exchange, bool known) noexcept {
@@ -150,7 +147,7 @@ ACCEL_HOST_DEVICE inline void account_for(owned_sessions& mine, const exchange_r
     exclusive_session& session = mine.at.sessions[exchange.session];
     if (given.open) {
         session.posted = given.posted.end;
-        count_later(&session.counters.replies);
+        ++session.replies;
         mine.last = exchange.session;
     } else {
         ++session.counters.dropped;
@@ -196,10 +193,10 @@ struct arrival {
     wire::slot_header header;
 };
 ACCEL_HOST_DEVICE inline void read_arrival(const owned_sessions& mine, std::uint32_t number, arrival& out) noexcept {
-    out.session = view_of(mine.at.sessions[number >> mine.at.slot_bits]);
-    out.prepared = mine.at.prepared[number];
+    load_at_once(request_header(mine.at, number), out.header);
+    load_at_once(static_cast<const session_view*>(mine.at.sessions + (number >> mine.at.slot_bits)), out.session);
+    load_at_once(mine.at.prepared + number, out.prepared);
     out.watch = mine.at.watches[number];
-    copy_header(request_header(mine.at, number), out.header);
 }
 
 /// Fills in all that answering needs. False: no correct client sends this.
@@ -257,7 +254,7 @@ ACCEL_HOST_DEVICE inline status take_on(owned_sessions& mine, std::uint32_t numb
         (void)answer_with(mine, out, {status::timed_out, 0, 0});
         return status::again;
     }
-    count_later(&session.counters.requests);
+    session.requests = came.session.requests + 1;
     return status::ok;
 }
 

@@ -67,6 +67,12 @@ ACCEL_HOST_DEVICE inline void prepare_request(const exclusive_session& session, 
 ACCEL_HOST_DEVICE inline void open_session(owned_sessions& mine, std::uint32_t index) noexcept {
     exclusive_session& session = mine.at.sessions[index];
     session.is = mine.offers[index];
+    session.id = session.is.id;
+    session.request_capacity = session.is.requests.capacity;
+    session.response_capacity = session.is.responses.capacity;
+    session.responses = session.is.responses.headers;
+    session.response_stride = session.is.responses.stride;
+    session.peer_payloads = session.is.peer.payloads;
     session.posted = session.released = session.held = session.blocked = 0;
     const std::uint32_t first = first_number(mine, index);
     for (std::uint32_t i = 0; i < mine.at.slots && i < session.is.slots; ++i) {
@@ -138,34 +144,6 @@ ACCEL_HOST_DEVICE inline void take_completions(owned_sessions& mine, std::uint32
     if (count != 0) mlx5::publish_taken(session.completions);
 }
 
-/// What a request needs of its session, read at once: no load waits for another.
-struct session_view {
-    mlx5::send_queue_ref sends;
-    std::uint32_t posted;
-    std::uint32_t released;
-    std::uint32_t held;
-    std::uint32_t limit;
-    std::uint64_t id;
-    std::uint64_t request_capacity;
-    std::uint64_t response_capacity;
-    std::byte* responses;
-    std::uint64_t response_stride;
-    std::uint64_t peer_payloads;
-};
-ACCEL_HOST_DEVICE inline session_view view_of(const exclusive_session& from) noexcept {
-    return {from.sends,
-            from.posted,
-            from.released,
-            from.held,
-            from.limit,
-            from.is.id,
-            from.is.requests.capacity,
-            from.is.responses.capacity,
-            from.is.responses.headers,
-            from.is.responses.stride,
-            from.is.peer.payloads};
-}
-
 /// True: an answer may be posted for every request that is held, and for one more.
 template <class Session>
 ACCEL_HOST_DEVICE bool has_room(const Session& session) noexcept {
@@ -194,8 +172,8 @@ ACCEL_HOST_DEVICE inline void report(owned_sessions& mine, std::uint32_t index) 
     if (session.reported != 0) return;
     session.reported = 1;
     session_report& out = mine.session_reports[index];
-    mlx5::store_whole(&out.requests, mlx5::load_whole(&session.counters.requests));
-    mlx5::store_whole(&out.replies, mlx5::load_whole(&session.counters.replies));
+    mlx5::store_whole(&out.requests, session.requests);
+    mlx5::store_whole(&out.replies, session.replies);
     mlx5::store_whole(&out.expired, session.counters.expired);
     mlx5::store_whole(&out.dropped, session.counters.dropped);
 }

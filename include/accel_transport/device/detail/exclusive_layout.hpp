@@ -33,20 +33,35 @@ struct alignas(16) prepared_request {
 };
 static_assert(sizeof(prepared_request) == std::size_t{3} * mlx5::ds_bytes);
 
-/// What a place has counted.
+/// What a place has counted beside requests and answers.
 struct session_counters {
-    std::uint64_t requests = 0;
-    std::uint64_t replies = 0;
     std::uint64_t expired = 0;
     std::uint64_t dropped = 0;
 };
 
-/// A place for sessions, with queues of its own.
-struct exclusive_session {
+/// What a request needs of its session: a line of the GPU's cache, read in pieces of 16 bytes, none of which waits for
+/// another.
+struct alignas(128) session_view {
     mlx5::send_queue_ref sends;  ///< its `state` is not used: the counters follow
     std::uint32_t posted = 0;    ///< WQEBBs, free-running; every request takes one
     std::uint32_t released = 0;  ///< the adapter is done with all before
     std::uint32_t held = 0;      ///< requests that are taken and not answered; each may need two WQEBBs
+    std::uint32_t limit = 0;     ///< WQEBBs under way, a power of two: each may become a completion
+    // Of the offer, since it was opened.
+    std::uint64_t id = 0;
+    std::uint64_t request_capacity = 0;
+    std::uint64_t response_capacity = 0;
+    std::byte* responses = nullptr;
+    std::uint64_t response_stride = 0;
+    std::uint64_t peer_payloads = 0;
+    // Counters.
+    std::uint64_t requests = 0;
+    std::uint64_t replies = 0;
+};
+static_assert(sizeof(session_view) == 128);
+
+/// A place for sessions, with queues of its own.
+struct exclusive_session : session_view {
     session_phase phase = session_phase::none;
     session_offer is;
     mlx5::completion_queue_ref completions;  ///< of sends only
@@ -55,7 +70,6 @@ struct exclusive_session {
     std::uint32_t order_seen = 0;  ///< the last
     std::uint32_t blocked = 0;
     std::uint32_t reported = 1;  ///< 0: the host does not know the counters as they are
-    std::uint32_t limit = 0;     ///< WQEBBs under way, a power of two: each may become a completion
 };
 
 /// Where all of it lies. Slots, watches and prepared requests have the number
