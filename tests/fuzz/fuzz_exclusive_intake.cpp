@@ -313,9 +313,9 @@ class owner_rig {
         orders_.stop = 1;
         for (device::owned_sessions& each : owners_) expect_stop(each);
         for (std::uint32_t i = 0; i < shape_.sessions; ++i) {
-            const device::detail::session_counters& counted = sessions_[i].counters;
-            require(reports_[i].requests == counted.requests && reports_[i].replies == counted.replies &&
-                        reports_[i].expired == counted.expired && reports_[i].dropped == counted.dropped,
+            const device::detail::exclusive_session& of = sessions_[i];
+            require(reports_[i].requests == of.requests && reports_[i].replies == of.replies &&
+                        reports_[i].expired == of.counters.expired && reports_[i].dropped == of.counters.dropped,
                     "what was counted has been reported");
         }
     }

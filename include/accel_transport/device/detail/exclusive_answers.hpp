@@ -11,26 +11,29 @@
 /// no load from the host's memory, and no atomic operation whose result anything waits for.
 namespace accel::device::detail {
 
-/// Reads in pieces of 16 bytes, all of which are under way together. Once: the client can change a header at any time.
+/// One piece of 16 bytes, as it is read.
+struct alignas(16) quad {
+    std::uint32_t words[4];
+};
+ACCEL_HOST_DEVICE inline void load_quad(const quad* from, quad& out) noexcept {
+#if defined(__CUDA_ARCH__)
+    asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(out.words[0]), "=r"(out.words[1]), "=r"(out.words[2]), "=r"(out.words[3])
+                 : "l"(from)
+                 : "memory");
+#else
+    for (int i = 0; i < 4; ++i) out.words[i] = mlx5::load_whole(from->words + i);
+#endif
+}
+
+/// Reads in pieces, all of which are under way together. Once: a client can change its header at any time.
 template <class Layout>
 ACCEL_HOST_DEVICE inline void load_at_once(const void* from, Layout& out) noexcept {
-    constexpr std::size_t quad = 16;
-    static_assert(sizeof out % quad == 0);
-#if defined(__CUDA_ARCH__)
-    std::uint32_t words[sizeof out / sizeof(std::uint32_t)];
-    for (std::size_t i = 0; i < sizeof words / sizeof *words; i += quad / sizeof *words) {
-        asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(words[i]), "=r"(words[i + 1]), "=r"(words[i + 2]), "=r"(words[i + 3])
-                     : "l"(static_cast<const std::byte*>(from) + i * sizeof *words)
-                     : "memory");
-    }
-    __builtin_memcpy(&out, words, sizeof out);
-#else
-    if constexpr (sizeof out == wire::header_bytes)
-        load_header(static_cast<const std::byte*>(from), out);
-    else
-        __builtin_memcpy(static_cast<void*>(&out), from, sizeof out);
-#endif
+    static_assert(sizeof out % sizeof(quad) == 0);
+    quad pieces[sizeof out / sizeof(quad)];
+    for (std::size_t i = 0; i < sizeof out / sizeof(quad); ++i)
+        load_quad(static_cast<const quad*>(from) + i, pieces[i]);
+    __builtin_memcpy(static_cast<void*>(&out), pieces, sizeof out);
 }
 
 /// 16 bytes in one store: over a bus each is a packet.
@@ -192,22 +195,21 @@ struct arrival {
     slot_watch watch;
     wire::slot_header header;
 };
-ACCEL_HOST_DEVICE inline void read_arrival(const owned_sessions& mine, std::uint32_t number, arrival& out) noexcept {
-    load_at_once(request_header(mine.at, number), out.header);
-    load_at_once(static_cast<const session_view*>(mine.at.sessions + (number >> mine.at.slot_bits)), out.session);
-    load_at_once(mine.at.prepared + number, out.prepared);
-    out.watch = mine.at.watches[number];
+ACCEL_HOST_DEVICE inline void read_arrival(const place_ref& at, arrival& out) noexcept {
+    load_at_once(at.header, out.header);
+    load_at_once(at.prepared, out.prepared);
+    const std::uint64_t watch = mlx5::load_whole(reinterpret_cast<const std::uint64_t*>(at.watch));
+    __builtin_memcpy(&out.watch, &watch, sizeof watch);
+    load_at_once(static_cast<const session_view*>(at.session), out.session);
 }
 
 /// Fills in all that answering needs. False: no correct client sends this.
-ACCEL_HOST_DEVICE inline bool admit(const owned_sessions& mine, const arrival& came, std::uint32_t number,
+ACCEL_HOST_DEVICE inline bool admit(const owned_sessions& mine, const arrival& came, const place_ref& at,
                                     std::int64_t now, exchange_ref& out) noexcept {
-    const std::byte* const from = request_header(mine.at, number);
-    const std::uint32_t slot = number & ((std::uint32_t{1} << mine.at.slot_bits) - 1);
     const wire::slot_header& header = came.header;
     const session_view& session = came.session;
-    if (!is_request(session, slot, came.watch.generation, header)) return false;
-    if (!read_extensions(from, header, out.target)) return false;
+    if (!is_request(session, at.slot, came.watch.generation, header)) return false;
+    if (!read_extensions(at.header, header, out.target)) return false;
     out.prepared = came.prepared;
     out.sends.queue = session.sends;
     out.seen = {session.posted, session.released};
@@ -215,39 +217,38 @@ ACCEL_HOST_DEVICE inline bool admit(const owned_sessions& mine, const arrival& c
     out.changes = mine.changes;
     out.peer_apart = session.peer_payloads != 0 ? 1 : 0;
     out.session_id = session.id;
-    out.response = session.responses + session.response_stride * slot + wire::header_bytes;
+    out.response = came.prepared.response;
     out.clock_offset = mine.clock.clock_offset;
-    out.request = from + wire::header_bytes;
+    out.request = at.header + wire::header_bytes;
     out.request_bytes = header.length;
     out.response_room = header.response_room;
     out.trace_id = header.trace_id;
     out.target_number = header.target;
     out.deadline = own_deadline(out.clock_offset, header.deadline_ns);
     out.arrival = now;
-    out.session = number >> mine.at.slot_bits;
-    out.slot = slot;
+    out.session = at.session_index;
+    out.slot = at.slot;
     out.generation = header.generation;
     return true;
 }
 
 /// A slot has a new header, which an acquire has seen. `again`: its request has been refused, or has to wait.
-ACCEL_HOST_DEVICE inline status take_on(owned_sessions& mine, std::uint32_t number, std::int64_t now,
+ACCEL_HOST_DEVICE inline status take_on(owned_sessions& mine, const place_ref& at, std::int64_t now,
                                         exchange_ref& out) noexcept {
-    const std::uint32_t index = number >> mine.at.slot_bits;
-    exclusive_session& session = mine.at.sessions[index];
+    exclusive_session& session = *at.session;
     arrival came;
-    read_arrival(mine, number, came);
+    read_arrival(at, came);
     if (!has_room(came.session)) {
-        block(mine, index);
+        block(mine, at.session_index);
         return status::again;
     }
-    if (!admit(mine, came, number, now, out)) {
+    if (!admit(mine, came, at, now, out)) {
         ++session.counters.dropped;
         session.reported = 0;
-        fail_session(mine, index, status::protocol_error);
+        fail_session(mine, at.session_index, status::protocol_error);
         return status::again;
     }
-    mine.at.watches[number] = {out.generation, slot_away::held};
+    *at.watch = {out.generation, slot_away::held};
     session.held = came.session.held + 1;
     if (out.deadline <= now) {
         ++session.counters.expired;
@@ -274,7 +275,7 @@ ACCEL_HOST_DEVICE inline status use_look(owned_sessions& mine, std::uint32_t pla
     }
     if (place == no_slot) return status::again;
     mine.next = place + 1 == places_of(mine) ? 0 : place + 1;
-    return take_on(mine, number_of(mine, place), now, out);
+    return take_on(mine, look_up(mine, place), now, out);
 }
 
 /// One look at all slots, by the scope's lanes together. The clock is read once, before it.
@@ -319,6 +320,7 @@ template <class Scope>
     // Not as the host counts: the orders are read once in any case.
     out.orders_seen = mlx5::load_flag(&service.orders->commands) - 1;
     out.last = no_session;
+    keep_at_hand(out);
     return status::ok;
 }
 

@@ -55,8 +55,10 @@ ACCEL_HOST_DEVICE inline void fail_session(owned_sessions& mine, std::uint32_t i
 ACCEL_HOST_DEVICE inline void prepare_request(const exclusive_session& session, std::uint32_t slot,
                                               prepared_request& out) noexcept {
     const peer_slots_layout& peer = session.is.peer;
-    const auto header = reinterpret_cast<std::uint64_t>(header_of(session.is.responses, slot));
+    std::byte* const header_at = header_of(session.is.responses, slot);
+    const auto header = reinterpret_cast<std::uint64_t>(header_at);
     out = {};
+    out.response = header_at + wire::header_bytes;
     out.control.qpn_ds = mlx5::qpn_ds_of(session.sends, sizeof out / mlx5::ds_bytes);
     out.control.immediate = mlx5::to_be32(slot);
     out.remote = {mlx5::to_be64(peer.headers + peer.headers_stride * slot), mlx5::to_be32(peer.headers_key),
@@ -70,8 +72,6 @@ ACCEL_HOST_DEVICE inline void open_session(owned_sessions& mine, std::uint32_t i
     session.id = session.is.id;
     session.request_capacity = session.is.requests.capacity;
     session.response_capacity = session.is.responses.capacity;
-    session.responses = session.is.responses.headers;
-    session.response_stride = session.is.responses.stride;
     session.peer_payloads = session.is.peer.payloads;
     session.posted = session.released = session.held = session.blocked = 0;
     const std::uint32_t first = first_number(mine, index);
@@ -234,45 +234,80 @@ ACCEL_HOST_DEVICE inline std::uint32_t place_of(const owned_sessions& mine, std:
     return place >= places_of(mine) ? place - places_of(mine) : place;
 }
 
+/// What lies in `place`. Not every one has a slot: its watch says so for ever, and the header is another's.
+ACCEL_HOST_DEVICE inline place_ref find_place(const owned_sessions& mine, std::uint32_t place) noexcept {
+    const std::uint32_t number = number_of(mine, place);
+    const std::uint32_t slot = number & ((std::uint32_t{1} << mine.at.slot_bits) - 1);
+    const std::uint32_t session = number >> mine.at.slot_bits;
+    const std::uint32_t header = slot < mine.at.slots ? number : first_number(mine, session);
+    return {request_header(mine.at, header),
+            mine.at.watches + number,
+            mine.at.sessions + session,
+            mine.at.prepared + number,
+            session,
+            slot};
+}
+ACCEL_HOST_DEVICE inline void keep_at_hand(owned_sessions& mine) noexcept {
+    const std::uint32_t all = places_of(mine);
+    for (std::uint32_t i = 0; all <= most_at_hand && i < all; ++i) mine.at_hand[i] = find_place(mine, i);
+}
+ACCEL_HOST_DEVICE inline place_ref look_up(const owned_sessions& mine, std::uint32_t place) noexcept {
+    return places_of(mine) <= most_at_hand ? mine.at_hand[place] : find_place(mine, place);
+}
+
 /// True: the place has a new request. With `Acquire`, what its client wrote before is seen.
 template <bool Acquire>
-ACCEL_HOST_DEVICE_INLINE bool is_new(const owned_sessions& mine, std::uint32_t at) noexcept {
-    if (at >= places_of(mine)) return false;
-    const std::uint32_t number = number_of(mine, place_of(mine, at));
-    if ((number & ((std::uint32_t{1} << mine.at.slot_bits) - 1)) >= mine.at.slots) return false;
+ACCEL_HOST_DEVICE_INLINE bool is_new(std::byte* header, const slot_watch* watched) noexcept {
     // Neither load waits for the other.
-    const std::uint32_t* const word = arrival_word(request_header(mine.at, number));
-    const slot_watch watch = mine.at.watches[number];
+    const std::uint32_t* const word = arrival_word(header);
+    const slot_watch watch = *watched;
     const std::uint32_t seen = Acquire ? mlx5::load_flag(word) : mlx5::load_whole(word);
     return watch.away == 0 && seen != watch.generation;
 }
+ACCEL_HOST_DEVICE_INLINE bool is_new_at(const owned_sessions& mine, std::uint32_t at) noexcept {
+    if (at >= places_of(mine)) return false;
+    const place_ref place = find_place(mine, place_of(mine, at));
+    return is_new<false>(place.header, place.watch);
+}
 
 /// The place of a slot with a new request, or `no_slot`: the same on every lane, each of which looks at another
-/// slot.
+/// slot. That of the first behind what was found last.
 template <class Scope>
-ACCEL_HOST_DEVICE_INLINE std::uint32_t find_new(const owned_sessions& mine) noexcept {
+ACCEL_HOST_DEVICE_INLINE std::uint32_t find_at_hand(const owned_sessions& mine) noexcept {
+    const std::uint32_t rank = lanes<Scope>::rank();
+    bool found = false;
+    if (rank < places_of(mine)) found = is_new<true>(mine.at_hand[rank].header, mine.at_hand[rank].watch);
+    return lanes<Scope>::first_where(found, mine.next);
+}
+
+/// Likewise. Loads of several rounds are under way together. An acquire would wait for each.
+template <class Scope>
+ACCEL_HOST_DEVICE_INLINE std::uint32_t find_in_rounds(const owned_sessions& mine) noexcept {
     using side = lanes<Scope>;
     const std::uint32_t all = places_of(mine);
     const std::uint32_t count = side::count();
     const std::uint32_t rank = side::rank();
-    if (all <= count) {
-        const std::uint32_t lane = side::first_where(is_new<true>(mine, rank));
-        return lane == side::none ? no_slot : place_of(mine, lane);
-    }
-    // Loads of several rounds are under way together. An acquire would wait for each.
     constexpr std::uint32_t at_once = 4;
     for (std::uint32_t base = 0; base < all; base += at_once * count) {
         bool found[at_once];
-        for (std::uint32_t i = 0; i < at_once; ++i) found[i] = is_new<false>(mine, base + i * count + rank);
+        for (std::uint32_t i = 0; i < at_once; ++i) found[i] = is_new_at(mine, base + i * count + rank);
         for (std::uint32_t i = 0; i < at_once; ++i) {
-            const std::uint32_t lane = side::first_where(found[i]);
+            const std::uint32_t lane = side::first_where(found[i], 0);
             if (lane == side::none) continue;
             const std::uint32_t place = place_of(mine, base + i * count + lane);
-            (void)mlx5::load_flag(arrival_word(request_header(mine.at, number_of(mine, place))));
+            (void)mlx5::load_flag(arrival_word(look_up(mine, place).header));
             return place;
         }
     }
     return no_slot;
+}
+
+template <class Scope>
+ACCEL_HOST_DEVICE_INLINE std::uint32_t find_new(const owned_sessions& mine) noexcept {
+    static_assert(lanes<Scope>::none == no_slot);
+    const std::uint32_t all = places_of(mine);
+    if (all <= most_at_hand && all <= lanes<Scope>::count()) return find_at_hand<Scope>(mine);
+    return find_in_rounds<Scope>(mine);
 }
 
 }  // namespace accel::device::detail
