@@ -199,7 +199,7 @@ ACCEL_HOST_DEVICE inline void read_arrival(const place_ref& at, arrival& out) no
     load_at_once(at.header, out.header);
     load_at_once(at.prepared, out.prepared);
     const std::uint64_t watch = mlx5::load_whole(reinterpret_cast<const std::uint64_t*>(at.watch));
-    __builtin_memcpy(&out.watch, &watch, sizeof watch);
+    __builtin_memcpy(static_cast<void*>(&out.watch), &watch, sizeof watch);
     load_at_once(static_cast<const session_view*>(at.session), out.session);
 }
 
