@@ -12,10 +12,10 @@
 namespace accel::device::detail {
 
 /// One piece of 16 bytes, as it is read.
-struct alignas(16) quad {
+struct alignas(16) loaded_quad {
     std::uint32_t words[4];
 };
-ACCEL_HOST_DEVICE inline void load_quad(const quad* from, quad& out) noexcept {
+ACCEL_HOST_DEVICE inline void load_quad(const loaded_quad* from, loaded_quad& out) noexcept {
 #if defined(__CUDA_ARCH__)
     asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(out.words[0]), "=r"(out.words[1]), "=r"(out.words[2]), "=r"(out.words[3])
@@ -29,10 +29,10 @@ ACCEL_HOST_DEVICE inline void load_quad(const quad* from, quad& out) noexcept {
 /// Reads in pieces, all of which are under way together. Once: a client can change its header at any time.
 template <class Layout>
 ACCEL_HOST_DEVICE inline void load_at_once(const void* from, Layout& out) noexcept {
-    static_assert(sizeof out % sizeof(quad) == 0);
-    quad pieces[sizeof out / sizeof(quad)];
-    for (std::size_t i = 0; i < sizeof out / sizeof(quad); ++i)
-        load_quad(static_cast<const quad*>(from) + i, pieces[i]);
+    static_assert(sizeof out % sizeof(loaded_quad) == 0);
+    loaded_quad pieces[sizeof out / sizeof(loaded_quad)];
+    for (std::size_t i = 0; i < sizeof out / sizeof(loaded_quad); ++i)
+        load_quad(static_cast<const loaded_quad*>(from) + i, pieces[i]);
     __builtin_memcpy(static_cast<void*>(&out), pieces, sizeof out);
 }
 
