@@ -59,7 +59,7 @@ ACCEL_HOST_DEVICE inline void prepare_request(const exclusive_session& session, 
     const auto header = reinterpret_cast<std::uint64_t>(header_at);
     out = {};
     out.response = header_at + wire::header_bytes;
-    out.control.qpn_ds = mlx5::qpn_ds_of(session.sends, sizeof out / mlx5::ds_bytes);
+    out.control.qpn_ds = mlx5::qpn_ds_of(session.sends, prepared_segments);
     out.control.immediate = mlx5::to_be32(slot);
     out.remote = {mlx5::to_be64(peer.headers + peer.headers_stride * slot), mlx5::to_be32(peer.headers_key),
                   mlx5::be32{}};

@@ -34,7 +34,8 @@ struct alignas(16) prepared_request {
     std::byte* response = nullptr;
     std::uint64_t reserved = 0;
 };
-static_assert(sizeof(prepared_request) == std::size_t{4} * mlx5::ds_bytes);
+inline constexpr std::uint32_t prepared_segments = 3;
+static_assert(sizeof(prepared_request) == (prepared_segments + 1U) * mlx5::ds_bytes);
 
 /// What a place has counted beside requests and answers.
 struct session_counters {
