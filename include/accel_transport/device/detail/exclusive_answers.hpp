@@ -67,7 +67,7 @@ ACCEL_HOST_DEVICE inline void number_request(const exchange_ref& exchange, std::
 }
 
 /// The payload goes elsewhere than behind its header: a request of its own before the header's.
-ACCEL_HOST_DEVICE inline void put_payload_apart(const exclusive_session& session, const exchange_ref& exchange,
+ACCEL_HOST_DEVICE_SELDOM inline void put_payload_apart(const exclusive_session& session, const exchange_ref& exchange,
                                                 bool placed, std::uint64_t bytes, std::uint32_t wqebb) noexcept {
     mlx5::work_request to;
     address_payload(exchange, session.is.peer, placed, to);
@@ -120,7 +120,7 @@ ACCEL_HOST_DEVICE inline void finish_exchange(owned_sessions& mine, const exchan
     session.reported = 0;
     --session.held;
     if (!known && session.phase == session_phase::closing) end_session(mine, exchange.session);
-    if (mine.stopping != 0) report(mine, exchange.session);
+    if (mine.stopping != 0) report_all(mine);
 }
 
 /// An answer whose doorbell has rung, or that goes nowhere because its session has ended.
@@ -180,12 +180,10 @@ ACCEL_HOST_DEVICE inline bool is_request(const session_view& session, std::uint3
 }
 
 /// Where the answer goes that the client wants elsewhere. False: the extensions are none.
-ACCEL_HOST_DEVICE inline bool read_extensions(const std::byte* header_at, const wire::slot_header& header,
-                                              wire::response_target& out) noexcept {
-    out = {};
-    if (header.extension_bytes == 0) return true;
-    return wire::find_response_target(header_at - header.extension_bytes, header.extension_bytes, out) &&
-           (out.length == 0 || header.response_room <= out.length);
+ACCEL_HOST_DEVICE_SELDOM inline bool read_extensions(const std::byte* header_at, std::uint16_t bytes,
+                                                     std::uint64_t response_room, wire::response_target& out) noexcept {
+    return wire::find_response_target(header_at - bytes, bytes, out) &&
+           (out.length == 0 || response_room <= out.length);
 }
 
 /// What a look has found: all of it is under way before any of it is needed.
@@ -209,7 +207,9 @@ ACCEL_HOST_DEVICE inline bool admit(const owned_sessions& mine, const arrival& c
     const wire::slot_header& header = came.header;
     const session_view& session = came.session;
     if (!is_request(session, at.slot, came.watch.generation, header)) return false;
-    if (!read_extensions(at.header, header, out.target)) return false;
+    out.target = {};
+    const std::uint16_t extensions = header.extension_bytes;
+    if (extensions != 0 && !read_extensions(at.header, extensions, header.response_room, out.target)) return false;
     out.prepared = came.prepared;
     out.sends.queue = session.sends;
     out.seen = {session.posted, session.released};
@@ -232,6 +232,18 @@ ACCEL_HOST_DEVICE inline bool admit(const owned_sessions& mine, const arrival& c
     return true;
 }
 
+/// Its client's patience has ended on the way.
+ACCEL_HOST_DEVICE_SELDOM inline void refuse_late(owned_sessions& mine, const exchange_ref& exchange) noexcept {
+    ++mine.at.sessions[exchange.session].counters.expired;
+    (void)answer_with(mine, exchange, {status::timed_out, 0, 0});
+}
+ACCEL_HOST_DEVICE_SELDOM inline void refuse_wrong(owned_sessions& mine, std::uint32_t index) noexcept {
+    exclusive_session& session = mine.at.sessions[index];
+    ++session.counters.dropped;
+    session.reported = 0;
+    fail_session(mine, index, status::protocol_error);
+}
+
 /// A slot has a new header, which an acquire has seen. `again`: its request has been refused, or has to wait.
 ACCEL_HOST_DEVICE inline status take_on(owned_sessions& mine, const place_ref& at, std::int64_t now,
                                         exchange_ref& out) noexcept {
@@ -243,16 +255,13 @@ ACCEL_HOST_DEVICE inline status take_on(owned_sessions& mine, const place_ref& a
         return status::again;
     }
     if (!admit(mine, came, at, now, out)) {
-        ++session.counters.dropped;
-        session.reported = 0;
-        fail_session(mine, at.session_index, status::protocol_error);
+        refuse_wrong(mine, at.session_index);
         return status::again;
     }
     *at.watch = {out.generation, slot_away::held};
     session.held = came.session.held + 1;
     if (out.deadline <= now) {
-        ++session.counters.expired;
-        (void)answer_with(mine, out, {status::timed_out, 0, 0});
+        refuse_late(mine, out);
         return status::again;
     }
     session.requests = came.session.requests + 1;

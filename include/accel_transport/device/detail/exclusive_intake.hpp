@@ -40,7 +40,7 @@ ACCEL_HOST_DEVICE inline void set_away(const owned_sessions& mine, std::uint32_t
 }
 
 /// The peer broke the protocol, or its queue pair is of no more use: this session ends, and no other.
-ACCEL_HOST_DEVICE inline void fail_session(owned_sessions& mine, std::uint32_t index, status why,
+ACCEL_HOST_DEVICE_SELDOM inline void fail_session(owned_sessions& mine, std::uint32_t index, status why,
                                            mlx5::syndrome syndrome = mlx5::syndrome::none) noexcept {
     exclusive_session& session = mine.at.sessions[index];
     if (session.phase != session_phase::open) return;
@@ -85,7 +85,7 @@ ACCEL_HOST_DEVICE inline void open_session(owned_sessions& mine, std::uint32_t i
 
 /// Once nothing of it is in use. Headers that stay behind must not be taken for a later client's, and neither
 /// must requests that were posted after its queue pair had gone.
-ACCEL_HOST_DEVICE inline void end_session(owned_sessions& mine, std::uint32_t index) noexcept {
+ACCEL_HOST_DEVICE_SELDOM inline void end_session(owned_sessions& mine, std::uint32_t index) noexcept {
     exclusive_session& session = mine.at.sessions[index];
     if (session.held != 0) return;
     for (std::uint32_t i = 0; i < mine.at.slots; ++i) {
@@ -112,7 +112,7 @@ ACCEL_HOST_DEVICE inline void close_session(owned_sessions& mine, std::uint32_t 
 
 /// The host gives a session an order only after it has heard that the one before was obeyed, except that it may
 /// close what has not been seen open.
-ACCEL_HOST_DEVICE inline void obey(owned_sessions& mine, std::uint32_t index) noexcept {
+ACCEL_HOST_DEVICE_SELDOM inline void obey(owned_sessions& mine, std::uint32_t index) noexcept {
     const std::uint32_t order = mlx5::load_flag(mine.at.orders + index);
     exclusive_session& session = mine.at.sessions[index];
     if (order == session.order_seen) return;
@@ -126,7 +126,7 @@ ACCEL_HOST_DEVICE inline void obey(owned_sessions& mine, std::uint32_t index) no
 // Completions of sends.
 
 /// Frees the room of what the adapter is done with.
-ACCEL_HOST_DEVICE inline void take_completions(owned_sessions& mine, std::uint32_t index) noexcept {
+ACCEL_HOST_DEVICE_SELDOM inline void take_completions(owned_sessions& mine, std::uint32_t index) noexcept {
     constexpr int most = 8;
     exclusive_session& session = mine.at.sessions[index];
     mlx5::completion done;
@@ -151,7 +151,7 @@ ACCEL_HOST_DEVICE bool has_room(const Session& session) noexcept {
 }
 
 /// A client that does not take its answers is not looked at until there is room for them: nobody waits for it.
-ACCEL_HOST_DEVICE inline void block(owned_sessions& mine, std::uint32_t index) noexcept {
+ACCEL_HOST_DEVICE_SELDOM inline void block(owned_sessions& mine, std::uint32_t index) noexcept {
     mine.at.sessions[index].blocked = 1;
     set_away(mine, index, slot_away::blocked);
     ++mine.changes;
@@ -177,7 +177,7 @@ ACCEL_HOST_DEVICE inline void report(owned_sessions& mine, std::uint32_t index) 
     mlx5::store_whole(&out.expired, session.counters.expired);
     mlx5::store_whole(&out.dropped, session.counters.dropped);
 }
-ACCEL_HOST_DEVICE inline void report_all(owned_sessions& mine) noexcept {
+ACCEL_HOST_DEVICE_SELDOM inline void report_all(owned_sessions& mine) noexcept {
     for (std::uint32_t i = mine.first; i < mine.session_count; i += mine.step) report(mine, i);
 }
 
@@ -188,7 +188,7 @@ struct owner_clock {
     report_layout* report;
 };
 
-ACCEL_HOST_DEVICE inline void take_orders(owned_sessions& mine, std::int64_t now) noexcept {
+ACCEL_HOST_DEVICE_SELDOM inline void take_orders(owned_sessions& mine, std::int64_t now) noexcept {
     mine.orders_due = now + between_orders_ns;
     const std::uint32_t given = mlx5::load_flag(&mine.orders->commands);
     if (given != mine.orders_seen) {
@@ -207,7 +207,7 @@ ACCEL_HOST_DEVICE inline void take_orders(owned_sessions& mine, std::int64_t now
 }
 
 /// What can wait until there is nothing else to do.
-ACCEL_HOST_DEVICE inline void use_idle_time(owned_sessions& mine, std::int64_t now) noexcept {
+ACCEL_HOST_DEVICE_SELDOM inline void use_idle_time(owned_sessions& mine, std::int64_t now) noexcept {
     if (mine.last != no_session) {
         const exclusive_session& session = mine.at.sessions[mine.last];
         if (session.posted - session.released > session.limit / 4) take_completions(mine, mine.last);
