@@ -216,7 +216,7 @@ TEST_P(exclusive_service, busy_session_does_not_keep_another_waiting) {
     const auto both_wait = [&] {
         int waiting = 0;
         for (std::uint32_t i = 0; i < device::detail::places_of(mine); ++i)
-            waiting += device::detail::is_new<true>(mine, i) ? 1 : 0;
+            waiting += device::detail::is_new_at(mine, i) ? 1 : 0;
         return waiting == 2;
     };
     ask(0);

@@ -285,7 +285,7 @@ class owner_rig {
             held_.begin(), held_.end(), [&](const held_exchange& each) { return each.is.session == index; }));
         require(session.held == held, "what is held is counted");
         require(session.posted - session.released + 2 * held <= session.limit, "there is room for every answer");
-        require(session.counters.requests == of.handed_over, "what is handed over is counted");
+        require(session.requests == of.handed_over, "what is handed over is counted");
         if (of.open || of.ended || reports_[index].closed != orders_of_[index] >> 1) return;
         of.ended = true;
         require(held == 0, "a session ends when nothing of it is held");
@@ -313,9 +313,9 @@ class owner_rig {
         orders_.stop = 1;
         for (device::owned_sessions& each : owners_) expect_stop(each);
         for (std::uint32_t i = 0; i < shape_.sessions; ++i) {
-            const device::detail::session_counters& counted = sessions_[i].counters;
-            require(reports_[i].requests == counted.requests && reports_[i].replies == counted.replies &&
-                        reports_[i].expired == counted.expired && reports_[i].dropped == counted.dropped,
+            const device::detail::exclusive_session& of = sessions_[i];
+            require(reports_[i].requests == of.requests && reports_[i].replies == of.replies &&
+                        reports_[i].expired == of.counters.expired && reports_[i].dropped == of.counters.dropped,
                     "what was counted has been reported");
         }
     }

@@ -15,6 +15,13 @@
 #define ACCEL_HOST_DEVICE_INLINE inline __attribute__((always_inline))
 #endif
 
+/// The same for what is seldom called: it takes no room among what is called always.
+#if defined(__CUDACC__)
+#define ACCEL_HOST_DEVICE_SELDOM __host__ __device__ __noinline__
+#else
+#define ACCEL_HOST_DEVICE_SELDOM __attribute__((noinline))
+#endif
+
 /// Before a template of both that calls what one of them lacks: whether it may be called is decided by its own callers.
 #if defined(__CUDACC__)
 #define ACCEL_UNCHECKED_CALLS _Pragma("nv_exec_check_disable")

@@ -53,6 +53,7 @@ struct owned_sessions {
     const detail::session_offer* offers = nullptr;
     detail::report_layout* report = nullptr;
     detail::session_report* session_reports = nullptr;
+    detail::place_ref at_hand[detail::most_at_hand];  ///< all its slots, if they are no more
 };
 
 /// One request, as a kernel has it. Plain data: keep it in a register, or in shared memory for a block.

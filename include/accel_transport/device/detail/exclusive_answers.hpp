@@ -11,20 +11,29 @@
 /// no load from the host's memory, and no atomic operation whose result anything waits for.
 namespace accel::device::detail {
 
-/// The only copy of a header, which its client can change at any time. A GPU reads 16 bytes at once.
-ACCEL_HOST_DEVICE inline void copy_header(const std::byte* from, wire::slot_header& out) noexcept {
+/// One piece of 16 bytes, as it is read.
+struct alignas(16) loaded_quad {
+    std::uint32_t words[4];
+};
+ACCEL_HOST_DEVICE inline void load_quad(const loaded_quad* from, loaded_quad& out) noexcept {
 #if defined(__CUDA_ARCH__)
-    std::uint32_t words[sizeof out / sizeof(std::uint32_t)];
-    for (std::size_t i = 0; i < sizeof words / sizeof *words; i += 4) {
-        asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(words[i]), "=r"(words[i + 1]), "=r"(words[i + 2]), "=r"(words[i + 3])
-                     : "l"(from + i * sizeof *words)
-                     : "memory");
-    }
-    __builtin_memcpy(&out, words, sizeof out);
+    asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(out.words[0]), "=r"(out.words[1]), "=r"(out.words[2]), "=r"(out.words[3])
+                 : "l"(from)
+                 : "memory");
 #else
-    load_header(from, out);
+    for (int i = 0; i < 4; ++i) out.words[i] = mlx5::load_whole(from->words + i);
 #endif
+}
+
+/// Reads in pieces, all of which are under way together. Once: a client can change its header at any time.
+template <class Layout>
+ACCEL_HOST_DEVICE inline void load_at_once(const void* from, Layout& out) noexcept {
+    static_assert(sizeof out % sizeof(loaded_quad) == 0);
+    loaded_quad pieces[sizeof out / sizeof(loaded_quad)];
+    for (std::size_t i = 0; i < sizeof out / sizeof(loaded_quad); ++i)
+        load_quad(static_cast<const loaded_quad*>(from) + i, pieces[i]);
+    __builtin_memcpy(static_cast<void*>(&out), pieces, sizeof out);
 }
 
 /// 16 bytes in one store: over a bus each is a packet.
@@ -58,7 +67,7 @@ ACCEL_HOST_DEVICE inline void number_request(const exchange_ref& exchange, std::
 }
 
 /// The payload goes elsewhere than behind its header: a request of its own before the header's.
-ACCEL_HOST_DEVICE inline void put_payload_apart(const exclusive_session& session, const exchange_ref& exchange,
+ACCEL_HOST_DEVICE_SELDOM inline void put_payload_apart(const exclusive_session& session, const exchange_ref& exchange,
                                                 bool placed, std::uint64_t bytes, std::uint32_t wqebb) noexcept {
     mlx5::work_request to;
     address_payload(exchange, session.is.peer, placed, to);
@@ -99,15 +108,6 @@ ACCEL_HOST_DEVICE inline posted_answer post_answer(mlx5::queue_place place, cons
     return {first + 1, doorbell};
 }
 
-/// One more, of what only this thread counts: nothing waits for the old value.
-ACCEL_HOST_DEVICE inline void count_later(std::uint64_t* where) noexcept {
-#if defined(__CUDA_ARCH__)
-    asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" : : "l"(where), "l"(std::uint64_t{1}) : "memory");
-#else
-    ++*where;
-#endif
-}
-
 /// Behind the doorbell: the slot is looked at again, and its session may end. `known`: nothing else than the answer
 /// has changed since the request was taken.
 ACCEL_HOST_DEVICE inline void finish_exchange(owned_sessions& mine, const exchange_ref& exchange, bool known) noexcept {
@@ -120,7 +120,7 @@ ACCEL_HOST_DEVICE inline void finish_exchange(owned_sessions& mine, const exchan
     session.reported = 0;
     --session.held;
     if (!known && session.phase == session_phase::closing) end_session(mine, exchange.session);
-    if (mine.stopping != 0) report(mine, exchange.session);
+    if (mine.stopping != 0) report_all(mine);
 }
 
 /// An answer whose doorbell has rung, or that goes nowhere because its session has ended.
@@ -150,7 +150,7 @@ ACCEL_HOST_DEVICE inline void account_for(owned_sessions& mine, const exchange_r
     exclusive_session& session = mine.at.sessions[exchange.session];
     if (given.open) {
         session.posted = given.posted.end;
-        count_later(&session.counters.replies);
+        ++session.replies;
         mine.last = exchange.session;
     } else {
         ++session.counters.dropped;
@@ -180,12 +180,10 @@ ACCEL_HOST_DEVICE inline bool is_request(const session_view& session, std::uint3
 }
 
 /// Where the answer goes that the client wants elsewhere. False: the extensions are none.
-ACCEL_HOST_DEVICE inline bool read_extensions(const std::byte* header_at, const wire::slot_header& header,
-                                              wire::response_target& out) noexcept {
-    out = {};
-    if (header.extension_bytes == 0) return true;
-    return wire::find_response_target(header_at - header.extension_bytes, header.extension_bytes, out) &&
-           (out.length == 0 || header.response_room <= out.length);
+ACCEL_HOST_DEVICE_SELDOM inline bool read_extensions(const std::byte* header_at, std::uint16_t bytes,
+                                                     std::uint64_t response_room, wire::response_target& out) noexcept {
+    return wire::find_response_target(header_at - bytes, bytes, out) &&
+           (out.length == 0 || response_room <= out.length);
 }
 
 /// What a look has found: all of it is under way before any of it is needed.
@@ -195,22 +193,23 @@ struct arrival {
     slot_watch watch;
     wire::slot_header header;
 };
-ACCEL_HOST_DEVICE inline void read_arrival(const owned_sessions& mine, std::uint32_t number, arrival& out) noexcept {
-    out.session = view_of(mine.at.sessions[number >> mine.at.slot_bits]);
-    out.prepared = mine.at.prepared[number];
-    out.watch = mine.at.watches[number];
-    copy_header(request_header(mine.at, number), out.header);
+ACCEL_HOST_DEVICE inline void read_arrival(const place_ref& at, arrival& out) noexcept {
+    load_at_once(at.header, out.header);
+    load_at_once(at.prepared, out.prepared);
+    const std::uint64_t watch = mlx5::load_whole(reinterpret_cast<const std::uint64_t*>(at.watch));
+    __builtin_memcpy(static_cast<void*>(&out.watch), &watch, sizeof watch);
+    load_at_once(static_cast<const session_view*>(at.session), out.session);
 }
 
 /// Fills in all that answering needs. False: no correct client sends this.
-ACCEL_HOST_DEVICE inline bool admit(const owned_sessions& mine, const arrival& came, std::uint32_t number,
+ACCEL_HOST_DEVICE inline bool admit(const owned_sessions& mine, const arrival& came, const place_ref& at,
                                     std::int64_t now, exchange_ref& out) noexcept {
-    const std::byte* const from = request_header(mine.at, number);
-    const std::uint32_t slot = number & ((std::uint32_t{1} << mine.at.slot_bits) - 1);
     const wire::slot_header& header = came.header;
     const session_view& session = came.session;
-    if (!is_request(session, slot, came.watch.generation, header)) return false;
-    if (!read_extensions(from, header, out.target)) return false;
+    if (!is_request(session, at.slot, came.watch.generation, header)) return false;
+    out.target = {};
+    const std::uint16_t extensions = header.extension_bytes;
+    if (extensions != 0 && !read_extensions(at.header, extensions, header.response_room, out.target)) return false;
     out.prepared = came.prepared;
     out.sends.queue = session.sends;
     out.seen = {session.posted, session.released};
@@ -218,46 +217,54 @@ ACCEL_HOST_DEVICE inline bool admit(const owned_sessions& mine, const arrival& c
     out.changes = mine.changes;
     out.peer_apart = session.peer_payloads != 0 ? 1 : 0;
     out.session_id = session.id;
-    out.response = session.responses + session.response_stride * slot + wire::header_bytes;
+    out.response = came.prepared.response;
     out.clock_offset = mine.clock.clock_offset;
-    out.request = from + wire::header_bytes;
+    out.request = at.header + wire::header_bytes;
     out.request_bytes = header.length;
     out.response_room = header.response_room;
     out.trace_id = header.trace_id;
     out.target_number = header.target;
     out.deadline = own_deadline(out.clock_offset, header.deadline_ns);
     out.arrival = now;
-    out.session = number >> mine.at.slot_bits;
-    out.slot = slot;
+    out.session = at.session_index;
+    out.slot = at.slot;
     out.generation = header.generation;
     return true;
 }
 
-/// A slot has a new header, which an acquire has seen. `again`: its request has been refused, or has to wait.
-ACCEL_HOST_DEVICE inline status take_on(owned_sessions& mine, std::uint32_t number, std::int64_t now,
-                                        exchange_ref& out) noexcept {
-    const std::uint32_t index = number >> mine.at.slot_bits;
+/// Its client's patience has ended on the way.
+ACCEL_HOST_DEVICE_SELDOM inline void refuse_late(owned_sessions& mine, const exchange_ref& exchange) noexcept {
+    ++mine.at.sessions[exchange.session].counters.expired;
+    (void)answer_with(mine, exchange, {status::timed_out, 0, 0});
+}
+ACCEL_HOST_DEVICE_SELDOM inline void refuse_wrong(owned_sessions& mine, std::uint32_t index) noexcept {
     exclusive_session& session = mine.at.sessions[index];
+    ++session.counters.dropped;
+    session.reported = 0;
+    fail_session(mine, index, status::protocol_error);
+}
+
+/// A slot has a new header, which an acquire has seen. `again`: its request has been refused, or has to wait.
+ACCEL_HOST_DEVICE inline status take_on(owned_sessions& mine, const place_ref& at, std::int64_t now,
+                                        exchange_ref& out) noexcept {
+    exclusive_session& session = *at.session;
     arrival came;
-    read_arrival(mine, number, came);
+    read_arrival(at, came);
     if (!has_room(came.session)) {
-        block(mine, index);
+        block(mine, at.session_index);
         return status::again;
     }
-    if (!admit(mine, came, number, now, out)) {
-        ++session.counters.dropped;
-        session.reported = 0;
-        fail_session(mine, index, status::protocol_error);
+    if (!admit(mine, came, at, now, out)) {
+        refuse_wrong(mine, at.session_index);
         return status::again;
     }
-    mine.at.watches[number] = {out.generation, slot_away::held};
+    *at.watch = {out.generation, slot_away::held};
     session.held = came.session.held + 1;
     if (out.deadline <= now) {
-        ++session.counters.expired;
-        (void)answer_with(mine, out, {status::timed_out, 0, 0});
+        refuse_late(mine, out);
         return status::again;
     }
-    count_later(&session.counters.requests);
+    session.requests = came.session.requests + 1;
     return status::ok;
 }
 
@@ -277,7 +284,7 @@ ACCEL_HOST_DEVICE inline status use_look(owned_sessions& mine, std::uint32_t pla
     }
     if (place == no_slot) return status::again;
     mine.next = place + 1 == places_of(mine) ? 0 : place + 1;
-    return take_on(mine, number_of(mine, place), now, out);
+    return take_on(mine, look_up(mine, place), now, out);
 }
 
 /// One look at all slots, by the scope's lanes together. The clock is read once, before it.
@@ -322,6 +329,7 @@ template <class Scope>
     // Not as the host counts: the orders are read once in any case.
     out.orders_seen = mlx5::load_flag(&service.orders->commands) - 1;
     out.last = no_session;
+    keep_at_hand(out);
     return status::ok;
 }
 

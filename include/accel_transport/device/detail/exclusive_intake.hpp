@@ -40,7 +40,7 @@ ACCEL_HOST_DEVICE inline void set_away(const owned_sessions& mine, std::uint32_t
 }
 
 /// The peer broke the protocol, or its queue pair is of no more use: this session ends, and no other.
-ACCEL_HOST_DEVICE inline void fail_session(owned_sessions& mine, std::uint32_t index, status why,
+ACCEL_HOST_DEVICE_SELDOM inline void fail_session(owned_sessions& mine, std::uint32_t index, status why,
                                            mlx5::syndrome syndrome = mlx5::syndrome::none) noexcept {
     exclusive_session& session = mine.at.sessions[index];
     if (session.phase != session_phase::open) return;
@@ -55,9 +55,11 @@ ACCEL_HOST_DEVICE inline void fail_session(owned_sessions& mine, std::uint32_t i
 ACCEL_HOST_DEVICE inline void prepare_request(const exclusive_session& session, std::uint32_t slot,
                                               prepared_request& out) noexcept {
     const peer_slots_layout& peer = session.is.peer;
-    const auto header = reinterpret_cast<std::uint64_t>(header_of(session.is.responses, slot));
+    std::byte* const header_at = header_of(session.is.responses, slot);
+    const auto header = reinterpret_cast<std::uint64_t>(header_at);
     out = {};
-    out.control.qpn_ds = mlx5::qpn_ds_of(session.sends, sizeof out / mlx5::ds_bytes);
+    out.response = header_at + wire::header_bytes;
+    out.control.qpn_ds = mlx5::qpn_ds_of(session.sends, prepared_segments);
     out.control.immediate = mlx5::to_be32(slot);
     out.remote = {mlx5::to_be64(peer.headers + peer.headers_stride * slot), mlx5::to_be32(peer.headers_key),
                   mlx5::be32{}};
@@ -67,6 +69,10 @@ ACCEL_HOST_DEVICE inline void prepare_request(const exclusive_session& session, 
 ACCEL_HOST_DEVICE inline void open_session(owned_sessions& mine, std::uint32_t index) noexcept {
     exclusive_session& session = mine.at.sessions[index];
     session.is = mine.offers[index];
+    session.id = session.is.id;
+    session.request_capacity = session.is.requests.capacity;
+    session.response_capacity = session.is.responses.capacity;
+    session.peer_payloads = session.is.peer.payloads;
     session.posted = session.released = session.held = session.blocked = 0;
     const std::uint32_t first = first_number(mine, index);
     for (std::uint32_t i = 0; i < mine.at.slots && i < session.is.slots; ++i) {
@@ -79,7 +85,7 @@ ACCEL_HOST_DEVICE inline void open_session(owned_sessions& mine, std::uint32_t i
 
 /// Once nothing of it is in use. Headers that stay behind must not be taken for a later client's, and neither
 /// must requests that were posted after its queue pair had gone.
-ACCEL_HOST_DEVICE inline void end_session(owned_sessions& mine, std::uint32_t index) noexcept {
+ACCEL_HOST_DEVICE_SELDOM inline void end_session(owned_sessions& mine, std::uint32_t index) noexcept {
     exclusive_session& session = mine.at.sessions[index];
     if (session.held != 0) return;
     for (std::uint32_t i = 0; i < mine.at.slots; ++i) {
@@ -106,7 +112,7 @@ ACCEL_HOST_DEVICE inline void close_session(owned_sessions& mine, std::uint32_t 
 
 /// The host gives a session an order only after it has heard that the one before was obeyed, except that it may
 /// close what has not been seen open.
-ACCEL_HOST_DEVICE inline void obey(owned_sessions& mine, std::uint32_t index) noexcept {
+ACCEL_HOST_DEVICE_SELDOM inline void obey(owned_sessions& mine, std::uint32_t index) noexcept {
     const std::uint32_t order = mlx5::load_flag(mine.at.orders + index);
     exclusive_session& session = mine.at.sessions[index];
     if (order == session.order_seen) return;
@@ -120,7 +126,7 @@ ACCEL_HOST_DEVICE inline void obey(owned_sessions& mine, std::uint32_t index) no
 // Completions of sends.
 
 /// Frees the room of what the adapter is done with.
-ACCEL_HOST_DEVICE inline void take_completions(owned_sessions& mine, std::uint32_t index) noexcept {
+ACCEL_HOST_DEVICE_SELDOM inline void take_completions(owned_sessions& mine, std::uint32_t index) noexcept {
     constexpr int most = 8;
     exclusive_session& session = mine.at.sessions[index];
     mlx5::completion done;
@@ -138,34 +144,6 @@ ACCEL_HOST_DEVICE inline void take_completions(owned_sessions& mine, std::uint32
     if (count != 0) mlx5::publish_taken(session.completions);
 }
 
-/// What a request needs of its session, read at once: no load waits for another.
-struct session_view {
-    mlx5::send_queue_ref sends;
-    std::uint32_t posted;
-    std::uint32_t released;
-    std::uint32_t held;
-    std::uint32_t limit;
-    std::uint64_t id;
-    std::uint64_t request_capacity;
-    std::uint64_t response_capacity;
-    std::byte* responses;
-    std::uint64_t response_stride;
-    std::uint64_t peer_payloads;
-};
-ACCEL_HOST_DEVICE inline session_view view_of(const exclusive_session& from) noexcept {
-    return {from.sends,
-            from.posted,
-            from.released,
-            from.held,
-            from.limit,
-            from.is.id,
-            from.is.requests.capacity,
-            from.is.responses.capacity,
-            from.is.responses.headers,
-            from.is.responses.stride,
-            from.is.peer.payloads};
-}
-
 /// True: an answer may be posted for every request that is held, and for one more.
 template <class Session>
 ACCEL_HOST_DEVICE bool has_room(const Session& session) noexcept {
@@ -173,7 +151,7 @@ ACCEL_HOST_DEVICE bool has_room(const Session& session) noexcept {
 }
 
 /// A client that does not take its answers is not looked at until there is room for them: nobody waits for it.
-ACCEL_HOST_DEVICE inline void block(owned_sessions& mine, std::uint32_t index) noexcept {
+ACCEL_HOST_DEVICE_SELDOM inline void block(owned_sessions& mine, std::uint32_t index) noexcept {
     mine.at.sessions[index].blocked = 1;
     set_away(mine, index, slot_away::blocked);
     ++mine.changes;
@@ -194,12 +172,12 @@ ACCEL_HOST_DEVICE inline void report(owned_sessions& mine, std::uint32_t index) 
     if (session.reported != 0) return;
     session.reported = 1;
     session_report& out = mine.session_reports[index];
-    mlx5::store_whole(&out.requests, mlx5::load_whole(&session.counters.requests));
-    mlx5::store_whole(&out.replies, mlx5::load_whole(&session.counters.replies));
+    mlx5::store_whole(&out.requests, session.requests);
+    mlx5::store_whole(&out.replies, session.replies);
     mlx5::store_whole(&out.expired, session.counters.expired);
     mlx5::store_whole(&out.dropped, session.counters.dropped);
 }
-ACCEL_HOST_DEVICE inline void report_all(owned_sessions& mine) noexcept {
+ACCEL_HOST_DEVICE_SELDOM inline void report_all(owned_sessions& mine) noexcept {
     for (std::uint32_t i = mine.first; i < mine.session_count; i += mine.step) report(mine, i);
 }
 
@@ -210,7 +188,7 @@ struct owner_clock {
     report_layout* report;
 };
 
-ACCEL_HOST_DEVICE inline void take_orders(owned_sessions& mine, std::int64_t now) noexcept {
+ACCEL_HOST_DEVICE_SELDOM inline void take_orders(owned_sessions& mine, std::int64_t now) noexcept {
     mine.orders_due = now + between_orders_ns;
     const std::uint32_t given = mlx5::load_flag(&mine.orders->commands);
     if (given != mine.orders_seen) {
@@ -229,7 +207,7 @@ ACCEL_HOST_DEVICE inline void take_orders(owned_sessions& mine, std::int64_t now
 }
 
 /// What can wait until there is nothing else to do.
-ACCEL_HOST_DEVICE inline void use_idle_time(owned_sessions& mine, std::int64_t now) noexcept {
+ACCEL_HOST_DEVICE_SELDOM inline void use_idle_time(owned_sessions& mine, std::int64_t now) noexcept {
     if (mine.last != no_session) {
         const exclusive_session& session = mine.at.sessions[mine.last];
         if (session.posted - session.released > session.limit / 4) take_completions(mine, mine.last);
@@ -256,45 +234,80 @@ ACCEL_HOST_DEVICE inline std::uint32_t place_of(const owned_sessions& mine, std:
     return place >= places_of(mine) ? place - places_of(mine) : place;
 }
 
+/// What lies in `place`. Not every one has a slot: its watch says so for ever, and the header is another's.
+ACCEL_HOST_DEVICE inline place_ref find_place(const owned_sessions& mine, std::uint32_t place) noexcept {
+    const std::uint32_t number = number_of(mine, place);
+    const std::uint32_t slot = number & ((std::uint32_t{1} << mine.at.slot_bits) - 1);
+    const std::uint32_t session = number >> mine.at.slot_bits;
+    const std::uint32_t header = slot < mine.at.slots ? number : first_number(mine, session);
+    return {request_header(mine.at, header),
+            mine.at.watches + number,
+            mine.at.sessions + session,
+            mine.at.prepared + number,
+            session,
+            slot};
+}
+ACCEL_HOST_DEVICE inline void keep_at_hand(owned_sessions& mine) noexcept {
+    const std::uint32_t all = places_of(mine);
+    for (std::uint32_t i = 0; all <= most_at_hand && i < all; ++i) mine.at_hand[i] = find_place(mine, i);
+}
+ACCEL_HOST_DEVICE inline place_ref look_up(const owned_sessions& mine, std::uint32_t place) noexcept {
+    return places_of(mine) <= most_at_hand ? mine.at_hand[place] : find_place(mine, place);
+}
+
 /// True: the place has a new request. With `Acquire`, what its client wrote before is seen.
 template <bool Acquire>
-ACCEL_HOST_DEVICE_INLINE bool is_new(const owned_sessions& mine, std::uint32_t at) noexcept {
-    if (at >= places_of(mine)) return false;
-    const std::uint32_t number = number_of(mine, place_of(mine, at));
-    if ((number & ((std::uint32_t{1} << mine.at.slot_bits) - 1)) >= mine.at.slots) return false;
+ACCEL_HOST_DEVICE_INLINE bool is_new(std::byte* header, const slot_watch* watched) noexcept {
     // Neither load waits for the other.
-    const std::uint32_t* const word = arrival_word(request_header(mine.at, number));
-    const slot_watch watch = mine.at.watches[number];
+    const std::uint32_t* const word = arrival_word(header);
+    const slot_watch watch = *watched;
     const std::uint32_t seen = Acquire ? mlx5::load_flag(word) : mlx5::load_whole(word);
     return watch.away == 0 && seen != watch.generation;
 }
+ACCEL_HOST_DEVICE_INLINE bool is_new_at(const owned_sessions& mine, std::uint32_t at) noexcept {
+    if (at >= places_of(mine)) return false;
+    const place_ref place = find_place(mine, place_of(mine, at));
+    return is_new<false>(place.header, place.watch);
+}
 
 /// The place of a slot with a new request, or `no_slot`: the same on every lane, each of which looks at another
-/// slot.
+/// slot. That of the first behind what was found last.
 template <class Scope>
-ACCEL_HOST_DEVICE_INLINE std::uint32_t find_new(const owned_sessions& mine) noexcept {
+ACCEL_HOST_DEVICE_INLINE std::uint32_t find_at_hand(const owned_sessions& mine) noexcept {
+    const std::uint32_t rank = lanes<Scope>::rank();
+    bool found = false;
+    if (rank < places_of(mine)) found = is_new<true>(mine.at_hand[rank].header, mine.at_hand[rank].watch);
+    return lanes<Scope>::first_where(found, mine.next);
+}
+
+/// Likewise. Loads of several rounds are under way together. An acquire would wait for each.
+template <class Scope>
+ACCEL_HOST_DEVICE_INLINE std::uint32_t find_in_rounds(const owned_sessions& mine) noexcept {
     using side = lanes<Scope>;
     const std::uint32_t all = places_of(mine);
     const std::uint32_t count = side::count();
     const std::uint32_t rank = side::rank();
-    if (all <= count) {
-        const std::uint32_t lane = side::first_where(is_new<true>(mine, rank));
-        return lane == side::none ? no_slot : place_of(mine, lane);
-    }
-    // Loads of several rounds are under way together. An acquire would wait for each.
     constexpr std::uint32_t at_once = 4;
     for (std::uint32_t base = 0; base < all; base += at_once * count) {
         bool found[at_once];
-        for (std::uint32_t i = 0; i < at_once; ++i) found[i] = is_new<false>(mine, base + i * count + rank);
+        for (std::uint32_t i = 0; i < at_once; ++i) found[i] = is_new_at(mine, base + i * count + rank);
         for (std::uint32_t i = 0; i < at_once; ++i) {
-            const std::uint32_t lane = side::first_where(found[i]);
+            const std::uint32_t lane = side::first_where(found[i], 0);
             if (lane == side::none) continue;
             const std::uint32_t place = place_of(mine, base + i * count + lane);
-            (void)mlx5::load_flag(arrival_word(request_header(mine.at, number_of(mine, place))));
+            (void)mlx5::load_flag(arrival_word(look_up(mine, place).header));
             return place;
         }
     }
     return no_slot;
+}
+
+template <class Scope>
+ACCEL_HOST_DEVICE_INLINE std::uint32_t find_new(const owned_sessions& mine) noexcept {
+    static_assert(lanes<Scope>::none == no_slot);
+    const std::uint32_t all = places_of(mine);
+    if (all <= most_at_hand && all <= lanes<Scope>::count()) return find_at_hand<Scope>(mine);
+    return find_in_rounds<Scope>(mine);
 }
 
 }  // namespace accel::device::detail

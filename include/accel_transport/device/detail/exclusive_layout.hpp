@@ -25,28 +25,48 @@ struct alignas(8) slot_watch {
     std::uint32_t away = slot_away::closed;
 };
 
-/// The work request of an answer, built when its session opens: only number, flags and length are missing.
+/// The work request of an answer, built when its session opens: only number, flags and length are missing. And where
+/// the answer's bytes are written.
 struct alignas(16) prepared_request {
     mlx5::control_segment control{};
     mlx5::remote_segment remote{};
     mlx5::data_segment local{};
+    std::byte* response = nullptr;
+    std::uint64_t reserved = 0;
 };
-static_assert(sizeof(prepared_request) == std::size_t{3} * mlx5::ds_bytes);
+inline constexpr std::uint32_t prepared_segments = 3;
+static_assert(sizeof(prepared_request) == (prepared_segments + 1U) * mlx5::ds_bytes);
 
-/// What a place has counted.
+/// What a place has counted beside requests and answers.
 struct session_counters {
-    std::uint64_t requests = 0;
-    std::uint64_t replies = 0;
     std::uint64_t expired = 0;
     std::uint64_t dropped = 0;
 };
 
-/// A place for sessions, with queues of its own.
-struct exclusive_session {
+/// What a request needs of its session: a line of the GPU's cache, read in pieces of 16 bytes. The piece that is needed
+/// first comes last, so that the others are under way by then.
+struct alignas(128) session_view {
     mlx5::send_queue_ref sends;  ///< its `state` is not used: the counters follow
+    // Of the offer, since it was opened.
+    std::uint64_t id = 0;
+    std::uint64_t request_capacity = 0;
+    std::uint64_t response_capacity = 0;
+    std::uint64_t peer_payloads = 0;
+    std::uint64_t reserved[2] = {};
+    // Counters.
+    std::uint64_t requests = 0;
+    std::uint64_t replies = 0;
+    std::uint64_t padding = 0;
+    // The send queue.
     std::uint32_t posted = 0;    ///< WQEBBs, free-running; every request takes one
     std::uint32_t released = 0;  ///< the adapter is done with all before
     std::uint32_t held = 0;      ///< requests that are taken and not answered; each may need two WQEBBs
+    std::uint32_t limit = 0;     ///< WQEBBs under way, a power of two: each may become a completion
+};
+static_assert(sizeof(session_view) == 128);
+
+/// A place for sessions, with queues of its own.
+struct exclusive_session : session_view {
     session_phase phase = session_phase::none;
     session_offer is;
     mlx5::completion_queue_ref completions;  ///< of sends only
@@ -55,8 +75,19 @@ struct exclusive_session {
     std::uint32_t order_seen = 0;  ///< the last
     std::uint32_t blocked = 0;
     std::uint32_t reported = 1;  ///< 0: the host does not know the counters as they are
-    std::uint32_t limit = 0;     ///< WQEBBs under way, a power of two: each may become a completion
 };
+
+/// A slot, and what belongs to it.
+struct alignas(16) place_ref {
+    std::byte* header = nullptr;  ///< of its request
+    slot_watch* watch = nullptr;
+    exclusive_session* session = nullptr;
+    prepared_request* prepared = nullptr;
+    std::uint32_t session_index = 0;
+    std::uint32_t slot = 0;
+};
+/// An owner of so many slots keeps them at hand.
+inline constexpr std::uint32_t most_at_hand = 32;
 
 /// Where all of it lies. Slots, watches and prepared requests have the number
 /// `session << slot_bits | slot`; not all of the numbers are used.

@@ -15,8 +15,11 @@ struct lanes {
     static constexpr std::uint32_t none = 0xffff'ffffU;
     ACCEL_HOST_DEVICE static std::uint32_t count() noexcept { return 1; }
     ACCEL_HOST_DEVICE static std::uint32_t rank() noexcept { return 0; }
-    /// The first lane that says true, or `none`. What any lane read before is before what each does next.
-    ACCEL_HOST_DEVICE static std::uint32_t first_where(bool mine) noexcept { return mine ? 0 : none; }
+    /// The first lane that says true, from `start` on and then from 0 on, or `none`. What any lane read before is
+    /// before what each does next.
+    ACCEL_HOST_DEVICE static std::uint32_t first_where(bool mine, std::uint32_t /*start*/) noexcept {
+        return mine ? 0 : none;
+    }
     /// The value of `lane`.
     ACCEL_HOST_DEVICE static std::uint32_t of(std::uint32_t value, std::uint32_t /*lane*/) noexcept { return value; }
 };
@@ -28,11 +31,14 @@ struct warp_lanes {
     static constexpr std::uint32_t most = 32;
     static constexpr std::uint32_t none = 0xffff'ffffU;
     __device__ static std::uint32_t rank() noexcept { return Scope::rank(); }
-    __device__ static std::uint32_t first_where(bool mine) noexcept {
+    /// `start`: of a lane.
+    __device__ static std::uint32_t first_where(bool mine, std::uint32_t start) noexcept {
         const std::uint32_t mask = lanes<Scope>::mask();
         const std::uint32_t found = __ballot_sync(mask, mine);
         __syncwarp(mask);
-        return found == 0 ? none : static_cast<std::uint32_t>(__ffs(static_cast<int>(found))) - 1;
+        const std::uint32_t behind = found & (none << start);
+        // None is found: `__ffs` says 0.
+        return static_cast<std::uint32_t>(__ffs(static_cast<int>(behind != 0 ? behind : found))) - 1;
     }
     __device__ static std::uint32_t of(std::uint32_t value, std::uint32_t lane) noexcept {
         const std::uint32_t mask = lanes<Scope>::mask();

@@ -62,12 +62,18 @@ ACCEL_HOST_DEVICE inline void load_header(const std::byte* from, wire::slot_head
     return true;
 }
 
-/// This end's own, which no peer can change.
+/// This end's own, which no peer can change. Kernels' slots are aligned to a header's size.
 ACCEL_HOST_DEVICE inline void store_header(const wire::slot_header& header, std::byte* to) noexcept {
+#if defined(__CUDA_ARCH__)
+    uint4 quads[sizeof header / sizeof(uint4)];
+    __builtin_memcpy(quads, &header, sizeof header);
+    for (std::size_t i = 0; i < sizeof header / sizeof(uint4); ++i) reinterpret_cast<uint4*>(to)[i] = quads[i];
+#else
     std::uint64_t words[sizeof header / sizeof(std::uint64_t)];
     __builtin_memcpy(words, &header, sizeof header);
     auto* const at = reinterpret_cast<std::uint64_t*>(to);
     for (std::size_t i = 0; i < sizeof header / sizeof(std::uint64_t); ++i) at[i] = words[i];
+#endif
 }
 
 }  // namespace accel::device::detail

@@ -140,6 +140,15 @@ ACCEL_HOST_DEVICE inline Word load_flag(const Word* where) noexcept {
     return value;
 #endif
 }
+/// A doorbell, behind what was written before to this GPU's memory (as `order_for_gpu` says).
+ACCEL_HOST_DEVICE inline void store_behind_gpu_memory(std::uint64_t* doorbell, std::uint64_t value) noexcept {
+#if defined(__CUDA_ARCH__)
+    asm volatile("st.release.gpu.u64 [%0], %1;" : : "l"(doorbell), "l"(value) : "memory");
+#else
+    order_stores_to_device();
+    store_whole(doorbell, value);
+#endif
+}
 /// The other way: what was written before is read behind it, by the adapter or the host.
 template <class Word>
 ACCEL_HOST_DEVICE inline void store_flag(Word* where, Word value) noexcept {

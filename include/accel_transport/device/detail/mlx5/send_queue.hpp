@@ -261,8 +261,7 @@ ACCEL_HOST_DEVICE inline void ring_with(const send_queue_ref& queue, std::uint64
 /// record tells it what there is when it has lost doorbells. NVIDIA's GPUNetIO posts so on ConnectX and BlueField
 /// (doca_gpunetio_dev_verbs_qp.cuh). `ring_again` has to follow, so that one doorbell comes after the record.
 ACCEL_HOST_DEVICE inline void ring_early(const send_queue_ref& queue, std::uint32_t end, std::uint64_t value) noexcept {
-    order_wqe_before_doorbell_record<queue_place::gpu>();
-    store_whole(queue.doorbell, value);
+    store_behind_gpu_memory(queue.doorbell, value);
     store_whole(queue.doorbell_record, to_be32(end & 0xffffU));
 }
 ACCEL_HOST_DEVICE inline void ring_again(const send_queue_ref& queue, std::uint64_t value) noexcept {
