@@ -68,7 +68,7 @@ ACCEL_HOST_DEVICE inline void number_request(const exchange_ref& exchange, std::
 
 /// The payload goes elsewhere than behind its header: a request of its own before the header's.
 ACCEL_HOST_DEVICE_SELDOM inline void put_payload_apart(const exclusive_session& session, const exchange_ref& exchange,
-                                                bool placed, std::uint64_t bytes, std::uint32_t wqebb) noexcept {
+                                                       bool placed, std::uint64_t bytes, std::uint32_t wqebb) noexcept {
     mlx5::work_request to;
     address_payload(exchange, session.is.peer, placed, to);
     prepared_request request = exchange.prepared;

@@ -41,7 +41,7 @@ ACCEL_HOST_DEVICE inline void set_away(const owned_sessions& mine, std::uint32_t
 
 /// The peer broke the protocol, or its queue pair is of no more use: this session ends, and no other.
 ACCEL_HOST_DEVICE_SELDOM inline void fail_session(owned_sessions& mine, std::uint32_t index, status why,
-                                           mlx5::syndrome syndrome = mlx5::syndrome::none) noexcept {
+                                                  mlx5::syndrome syndrome = mlx5::syndrome::none) noexcept {
     exclusive_session& session = mine.at.sessions[index];
     if (session.phase != session_phase::open) return;
     session.phase = session_phase::failed;
