@@ -35,7 +35,7 @@ struct alignas(16) prepared_request {
     std::uint64_t reserved = 0;
 };
 inline constexpr std::uint32_t prepared_segments = 3;
-static_assert(sizeof(prepared_request) == (prepared_segments + 1U) * mlx5::ds_bytes);
+static_assert(sizeof(prepared_request) == (std::size_t{prepared_segments} + 1) * mlx5::ds_bytes);
 
 /// What a place has counted beside requests and answers.
 struct session_counters {
