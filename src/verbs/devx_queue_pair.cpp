@@ -120,8 +120,8 @@ error no_devx(std::string_view what, int native, std::string_view detail = {}) {
 }
 
 /// Null, with errno: not taken.
-mlx5dv_devx_umem* register_dma_buf(const devx::functions& with, ibv_context& on, const core::dma_buf& from,
-                                   std::size_t bytes) noexcept {
+mlx5dv_devx_umem* import_dma_buf(const devx::functions& with, ibv_context& on, const core::dma_buf& from,
+                                 std::size_t bytes) noexcept {
     mlx5dv_devx_umem_in wanted{};
     // NOLINTNEXTLINE(performance-no-int-to-ptr): of a dma-buf it is an offset
     wanted.addr = reinterpret_cast<void*>(from.offset);
@@ -177,7 +177,7 @@ result<void> devx_queue_pair::take_memory(const queue_memory& memory) {
     ibv_context& context = device_->context();
     if (memory.gpu != nullptr && with_->register_memory_ex != nullptr) {
         if (auto exported = memory.gpu->export_memory(memory.bytes.data(), memory.bytes.size())) {
-            memory_.reset(register_dma_buf(*with_, context, *exported, memory.bytes.size()));
+            memory_.reset(import_dma_buf(*with_, context, *exported, memory.bytes.size()));
             ::close(exported->fd);
         }
     }
