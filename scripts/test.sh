@@ -216,16 +216,21 @@ configure_gpu() {
         -DCMAKE_CUDA_ARCHITECTURES=native "$@"
 }
 
-gpu_tests=(library_gpu gpu_paths on_gpu 'conformance\.gdr' digits_gpu 'softnic\.gpu' gpu_service kernel_client_gpu
-    gpu_resident recorded send_scopes_gpu proxy_gpu example_gpu)
+# What needs a GPU: the programs, and the tests among those that they belong to.
+gpu_programs=(conformance_tests conformance_peer digits_client digits_demo digits_gpu_tests gpu_client gpu_digits gpu_echo
+    gpu_paths_tests gpu_resident_tests hello_client kernel_client_gpu_tests library_gpu_tests proxy_gpu_tests
+    recorded_tests send_scopes_gpu_tests softnic_cli softnic_gpu_devx softnic_gpu_pair softnic_gpu_test)
+gpu_tests=(library_gpu_tests gpu_paths_tests 'conformance\.[a-z]+\.on_gpu' 'conformance\.gdr\.' digits_gpu_tests
+    'softnic\.gpu_' kernel_client_gpu_tests gpu_resident_tests recorded_tests send_scopes_gpu_tests proxy_gpu_tests
+    example_gpu_)
 
 # Tests that share a GPU share its time: few at once, or their bounds break.
 step_gpu() {
     configure_gpu
-    cmake --build $gpu_build
+    cmake --build $gpu_build --target "${gpu_programs[@]}"
     local report=$root/$gpu_build/tests.xml status=0
-    ctest --test-dir $gpu_build -j 2 --no-tests=error --timeout 300 --repeat until-pass:2 --output-junit "$report" \
-        --tests-regex "$(IFS='|' && echo "${gpu_tests[*]}")" --label-exclude leak || status=$?
+    ctest --test-dir $gpu_build -j 3 --no-tests=error --timeout 300 --repeat until-pass:2 \
+        --output-junit "$report" --tests-regex "^($(IFS='|' && echo "${gpu_tests[*]}"))" --label-exclude leak || status=$?
     count_report "$report"
     return "$status"
 }
