@@ -228,9 +228,10 @@ gpu_tests=(library_gpu_tests gpu_paths_tests 'conformance\.[a-z]+\.on_gpu' 'conf
 step_gpu() {
     configure_gpu
     cmake --build $gpu_build --target "${gpu_programs[@]}"
-    local report=$root/$gpu_build/tests.xml status=0
+    local report=$root/$gpu_build/tests.xml status=0 wanted
+    wanted="^($(IFS='|' && echo "${gpu_tests[*]}"))"
     ctest --test-dir $gpu_build -j 3 --no-tests=error --timeout 300 --repeat until-pass:2 \
-        --output-junit "$report" --tests-regex "^($(IFS='|' && echo "${gpu_tests[*]}"))" --label-exclude leak || status=$?
+        --output-junit "$report" --tests-regex "$wanted" --label-exclude leak || status=$?
     count_report "$report"
     return "$status"
 }
