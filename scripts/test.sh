@@ -205,7 +205,7 @@ step_demo() {
     timeout 300 build/release/bin/digits_demo --json "$logs/demo.json"
     timeout 60 build/release/bin/accel_doctor --json | python3 -m json.tool
     python3 scripts/check_demo.py "$logs/demo.json"
-    timeout 120 $release_softnic run -- build/release/bin/digits_demo --only rdma,local,tcp,zmq \
+    timeout 120 $release_softnic run -- build/release/bin/digits_demo --only rdma,local,shm,tcp,zmq \
         --json "$logs/demo-softnic.json"
     python3 scripts/check_demo.py "$logs/demo-softnic.json" --softnic
 }
