@@ -40,16 +40,13 @@ build_preset() {
 launcher=()
 tests_at_once=$((2 * CMAKE_BUILD_PARALLEL_LEVEL))  # half of a test's time is waiting
 
-# test_preset NAME [OPTION...]: runs ctest and counts its tests. Some of them hold bounds in time, which a machine that
-# stands still for a second breaks: such a test has a second try, and is named in the summary if it needed it.
+# test_preset NAME [OPTION...]: runs ctest and counts its tests. None has a second try.
 test_preset() {
-    local preset=$1 report=$root/build/$1/tests.xml output=$logs/$step.ctest ok=0
+    local preset=$1 report=$root/build/$1/tests.xml ok=0
     rm -f "$report"
     "${launcher[@]}" ctest --preset "$preset" -j "$tests_at_once" --no-tests=error --timeout 300 \
-        --repeat until-pass:2 --output-junit "$report" "${@:2}" 2>&1 | tee "$output" || ok=$?
+        --output-junit "$report" "${@:2}" || ok=$?
     count_report "$report"
-    sed -nE 's/.*Test +#[0-9]+: ([^ ]+) .*\*\*\*(Failed|Timeout|Exception).*/\1/p' "$output" |
-        sort -u >"$logs/$step.tried_twice"
     return "$ok"
 }
 
@@ -230,7 +227,7 @@ step_gpu() {
     cmake --build $gpu_build --target "${gpu_programs[@]}"
     local report=$root/$gpu_build/tests.xml status=0 wanted
     wanted="^($(IFS='|' && echo "${gpu_tests[*]}"))"
-    ctest --test-dir $gpu_build -j 3 --no-tests=error --timeout 300 --repeat until-pass:2 \
+    ctest --test-dir $gpu_build -j 3 --no-tests=error --timeout 300 \
         --output-junit "$report" --tests-regex "$wanted" --label-exclude leak || status=$?
     count_report "$report"
     return "$status"
@@ -321,7 +318,6 @@ step_rxe() {
     $vm run --memory 4096 --timeout 1800 --results "$results" -- bash tests/rxe/job.sh "$root/build/release/bin" \
         "$results" || status=$?
     cat "$results/counts" >>"$logs/rxe.counts" || status=1
-    cp "$results/tried_twice" "$logs/rxe.tried_twice"
     return "$status"
 }
 
@@ -329,7 +325,7 @@ step_rxe() {
 run_step() {
     local log=$logs/$step.log status=0 p f s
     passed=0 failed=0 skipped=0
-    rm -f "$logs/$step".{counts,tried_twice,skipped}
+    rm -f "$logs/$step".{counts,skipped}
     SECONDS=0
     # A process of its own: a function that is called in a condition would not stop at its first failure.
     root=$root step=$step bash -euo pipefail -c '. "$root/scripts/test.sh"; "step_$step"' >"$log" 2>&1 </dev/null ||
@@ -388,10 +384,6 @@ run_tests() {
             echo "      ok after $seconds s"
         fi
         if [[ -s $logs/$step.skipped ]]; then echo "      skipped: $(<"$logs/$step.skipped")"; fi
-        if [[ -s $logs/$step.tried_twice ]]; then
-            remarks+=("$step needed a second try: $(paste -sd' ' "$logs/$step.tried_twice")")
-            echo "      ${remarks[-1]}"
-        fi
         all_passed=$((all_passed + passed)) all_failed=$((all_failed + failed)) all_skipped=$((all_skipped + skipped))
     done
 

@@ -8,7 +8,6 @@ passed=0 failed=0
 # An emulated processor is slow, and fork costs tens of milliseconds.
 export ACCEL_TEST_TIME_FACTOR=${ACCEL_TEST_TIME_FACTOR:-4}
 : >"$results/counts"
-: >"$results/tried_twice"
 
 check() { # check NAME COMMAND...
     if "${@:2}" >"$results/$1.log" 2>&1; then
@@ -52,28 +51,20 @@ for one in ib_write_lat ib_write_bw; do
 done
 echo "$passed $failed 0" >>"$results/counts"
 
-# run_tests NAME PROGRAM FILTER SECONDS: a test that fails has a second try, and is named.
+# run_tests NAME PROGRAM FILTER SECONDS
 run_tests() {
-    local log=$results/$1.log program=$programs/$2 status=0 again ok skips fails=0
+    local log=$results/$1.log program=$programs/$2 status=0 ok skips fails
     echo "== $1: $2 --gtest_filter=$3"
     timeout -k 10 "$4" "$program" --gtest_filter="$3" --gtest_output="xml:$results/$1.xml" --gtest_color=no \
         >"$log" 2>&1 || status=$?
     ok=$(grep -c '^\[       OK \]' "$log")
     skips=$(grep -cE '^\[  SKIPPED \] .* ms\)$' "$log")
-    again=$(sed -nE 's/^\[  FAILED  \] ([^ ,]+).* \([0-9]+ ms\)$/\1/p' "$log" | paste -sd:)
-    if ((status == 1)) && [[ -n $again ]]; then
+    fails=$(grep -cE '^\[  FAILED  \] .* ms\)$' "$log")
+    # Without a failure, it ended before its last test, or there was none.
+    if ((fails == 0 && status != 0 && status != 77)); then fails=1; fi
+    if ((fails != 0)); then
         grep -E '^\[  FAILED  \]|Failure$' -A3 "$log"
-        echo "once more: $again"
-        tr : '\n' <<<"$again" >>"$results/tried_twice"
-        timeout -k 10 "$4" "$program" --gtest_filter="$again" --gtest_color=no >"$log.again" 2>&1
-        fails=$(grep -cE '^\[  FAILED  \] .* ms\)$' "$log.again")
-        ok=$((ok + $(grep -c '^\[       OK \]' "$log.again")))
-        grep -qE '^\[  PASSED  \]' "$log.again" || fails=$((fails + !fails))
-        ((fails == 0)) || cat "$log.again"
-    elif ((status != 0 && status != 77)); then
-        # It ended before its last test, or there was none.
         tail -n 40 "$log"
-        fails=1
     fi
     echo "$ok passed, $fails failed, $skips skipped; exit status $status"
     echo "$ok $fails $skips" >>"$results/counts"
