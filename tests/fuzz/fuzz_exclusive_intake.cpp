@@ -44,6 +44,7 @@ struct place {
     bool open = false;    ///< the host's word: its client is connected
     bool ended = true;    ///< the owner has released it
     bool stalls = false;  ///< its adapter does nothing
+    bool lied = false;    ///< … has told of a request that may follow
     bool failed = false;  ///< … or fails all that is posted
     std::uint64_t handed_over = 0;
 };
@@ -159,7 +160,7 @@ class owner_rig {
         ++opened_;
         of.sends.restart();
         of.open = true;
-        of.ended = of.stalls = of.failed = false;
+        of.ended = of.stalls = of.lied = of.failed = false;
         offers_[index] = of.client.connect();
         reports_[index].closed = reports_[index].failure = 0;
         order(index, 1);
@@ -179,7 +180,8 @@ class owner_rig {
                 if (held_.empty()) own();
                 return;
             default:
-                places_[index]->stalls = !places_[index]->stalls;
+                // A request that was told of too early must be done by then, or nobody could know what the ring holds.
+                places_[index]->stalls = !places_[index]->stalls && !places_[index]->lied;
         }
     }
 
@@ -204,7 +206,7 @@ class owner_rig {
         if (!of.open || of.completions.room() <= tests::fake_sends::count) return;
         of.stalls = false;
         work(index);
-        of.client.hostile = true;
+        of.client.hostile = of.lied = true;
         of.failed = choice % 4 == 0;
         mlx5::completion told;
         told.kind = choice % 2 != 0 ? mlx5::entry_kind::request : mlx5::entry_kind::request_error;
