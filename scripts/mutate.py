@@ -9,9 +9,10 @@
       --jobs N      compilers and tests at once (default: one a core)
       --json FILE   writes the results there too
 
-The tree is copied to build/mutate/tree and built there once; the checkout stays as it is. Results stay in
-build/mutate/results.json, for as long as the mutant and its file stay the same. Exit status 1: an unexplained mutant
-survived, did not build or has no test, or less than 90 % were noticed.
+The tree is copied to build/mutate/tree and built there once; the checkout's sources stay as they are. Results go to
+tests/mutants/results.json, which is committed: each is good for as long as the mutant and its file stay the same. So a
+list that takes hours runs in pieces. Exit status 1: an unexplained mutant survived, did not build or has no test, or
+less than 90 % were noticed.
 """
 import argparse
 import json
@@ -30,6 +31,8 @@ BUILD_PATIENCE_S = 1800
 TEST_PATIENCE_S = 300  # each test; an endless loop is a common effect of a mutant
 RUN_PATIENCE_S = 1200  # all tests of one mutant
 TOP = Path(__file__).resolve().parent.parent
+LISTS = TOP / "tests" / "mutants"
+RESULTS = LISTS / "results.json"
 
 
 class Failed(Exception):
@@ -171,10 +174,10 @@ def read_results(path):
 
 
 def write_results(path, results):
-    """All or nothing: a run may be interrupted at any time."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """A line for each mutant. All or nothing: a run may be interrupted at any time."""
+    lines = [f"{json.dumps(name)}: {json.dumps(results[name], sort_keys=True)}" for name in sorted(results)]
     new = path.with_suffix(".new")
-    new.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    new.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
     new.replace(path)
 
 
@@ -257,16 +260,16 @@ def show(chosen):
         print(f"{each.id}  {each.file}\n    {each.breaks}\n    {each.test or each.explained}")
 
 
-def try_all(chosen, options):
-    path = TOP / "build" / "mutate" / "results.json"
-    results = read_results(path)
+def try_all(chosen, names, options):
+    """The results of the chosen; those of mutants that are in no list any more are dropped."""
+    results = {name: result for name, result in read_results(RESULTS).items() if name in names}
     due = [each for each in chosen
            if each.test and (options.again or known_result(each, results, TOP) is None)]
     if due:
         bench = Bench(TOP, options.jobs)
         bench.prepare(due)
         check_clean(bench, due)
-        run_mutants(bench, due, results, path)
+        run_mutants(bench, due, results, RESULTS)
     return results
 
 
@@ -275,8 +278,8 @@ def rows_of(chosen, results):
     return {each.id: {**(found or {}), "verdict": verdict(each, found)} for each, found in known.items()}
 
 
-def report(chosen, options):
-    results = try_all(chosen, options)
+def report(chosen, names, options):
+    results = try_all(chosen, names, options)
     print("\n".join(table(chosen, results, TOP)))
     counts = summarise(chosen, results, TOP)
     print(f"\n{len(chosen)} mutants: " + ", ".join(f"{count} {what}" for what, count in sorted(counts.items())))
@@ -287,7 +290,7 @@ def report(chosen, options):
 
 def main(arguments):
     options = parse(arguments)
-    mutants, problems = mutant_list.load(TOP / "tests" / "mutants")
+    mutants, problems = mutant_list.load(LISTS)
     check_list(mutants, problems)
     chosen = mutant_list.select(mutants, options.wanted)
     if options.check:
@@ -298,7 +301,7 @@ def main(arguments):
     if options.list:
         show(chosen)
         return 0
-    return report(chosen, options)
+    return report(chosen, {each.id for each in mutants}, options)
 
 
 if __name__ == "__main__":

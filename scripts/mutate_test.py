@@ -96,6 +96,15 @@ class Verdicts(unittest.TestCase):
             source.write_text("return a < b;  // now\n", encoding="utf-8")
             self.assertIsNone(mutate.known_result(mutant, results, folder))
 
+    def test_results_come_back_a_line_for_each(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "results.json")
+            results = {"b": {"outcome": "noticed", "by": 'a "name"'}, "a": {"outcome": "survived", "by": ""}}
+            self.assertEqual({}, mutate.read_results(path))
+            mutate.write_results(path, results)
+            self.assertEqual(results, mutate.read_results(path))
+            self.assertEqual(["{", '"a"', '"b"', "}"], [line.split(":")[0] for line in path.read_text().splitlines()])
+
 
 class TheCopy(unittest.TestCase):
     def test_report_names_who_ran_and_who_failed(self):
