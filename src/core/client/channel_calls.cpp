@@ -19,9 +19,13 @@ bool channel_calls::on_staged_response(channel_slot& slot, const link_event& eve
     return staging_.on_response(slot, event, at, over.clock_offset());
 }
 
-/// The end of a response in parts, a slot that comes back without a part, or an answer that nobody waits for.
-[[gnu::noinline]] bool channel_calls::on_other_response(channel_slot& slot, const link_event& event, nanoseconds at,
-                                                        const channel_lifecycle& over) noexcept {
+/// A part, the end of a response in parts, a slot that comes back without one, an answer that nobody waits for, or
+/// nothing that a correct server sends.
+[[gnu::noinline, gnu::cold]] bool channel_calls::on_other_response(const link_event& event, nanoseconds at,
+                                                                   const channel_lifecycle& over) noexcept {
+    if ((event.header.flags & header_flag::more) != 0) return parts_.on_part(event, at, over);
+    if (!is_sane(event)) return false;
+    channel_slot& slot = slots_[event.header.slot];
     const bool current = slot.owed && slot.content.id.generation == event.header.generation;
     if (current && slot.state == slot_state::in_parts) return parts_.on_last(slot, event, over.clock_offset(), at);
     over.path().consumed(event.header.slot);

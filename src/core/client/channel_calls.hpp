@@ -68,7 +68,8 @@ class channel_calls {
   private:
     [[nodiscard]] bool on_staged_response(channel_slot& slot, const link_event& event, nanoseconds at,
                                           const channel_lifecycle& over) noexcept;
-    [[nodiscard]] bool on_other_response(channel_slot& slot, const link_event& event, nanoseconds at,
+    [[nodiscard]] bool is_sane(const link_event& event) const noexcept;
+    [[nodiscard]] bool on_other_response(const link_event& event, nanoseconds at,
                                          const channel_lifecycle& over) noexcept;
     void on_late_response(channel_slot& slot, const slot_header& header) noexcept;
     void end_late(channel_slot& slot, nanoseconds at, const channel_lifecycle& over) noexcept;
@@ -86,19 +87,23 @@ class channel_calls {
 
 // In the data path of `channel_core`.
 
+[[gnu::always_inline]] inline bool channel_calls::is_sane(const link_event& event) const noexcept {
+    const slot_header& header = event.header;
+    return is_well_formed(header, message_kind::response) && header.slot < slots_.count() &&
+           header.length <= max_payload_bytes && event.payload.size() == header.length;
+}
+
 [[gnu::always_inline]] inline bool channel_calls::on_response(const link_event& event, nanoseconds at,
                                                               const channel_lifecycle& over,
                                                               completion_room& out) noexcept {
     const slot_header& header = event.header;
-    const bool sane = is_well_formed(header, message_kind::response) && header.slot < slots_.count() &&
-                      header.length <= max_payload_bytes && event.payload.size() == header.length;
-    if (!sane) [[unlikely]]
-        return parts_.on_part(event, at, over);
+    if (!is_sane(event)) [[unlikely]]
+        return on_other_response(event, at, over);
     channel_slot& slot = slots_[header.slot];
     const bool awaited =
         slot.owed && slot.content.id.generation == header.generation && slot.state == slot_state::in_flight;
     if (!awaited) [[unlikely]]
-        return on_other_response(slot, event, at, over);
+        return on_other_response(event, at, over);
     if (slot.staged) [[unlikely]]
         return on_staged_response(slot, event, at, over);
     slot.owed = false;
