@@ -80,12 +80,18 @@ static_assert(sizeof(fragment_header) == 16 && std::is_trivially_copyable_v<frag
     return h.flags == header_flag::more && h.length == 0 && h.extension_bytes == 0;
 }
 
+/// Well-formed, but for a flag of responses in parts that is where it may be.
+[[nodiscard]] inline bool is_of_parts(const slot_header& h, message_kind kind) noexcept {
+    return part_flags_fit(h, kind) && is_well_formed(without_parts(h), kind);
+}
+
 /// Checks what does not depend on a session: version, kind, flags, extension size, status, slot, length.
 /// `protocol_error` or `version_mismatch` if no correct peer of `kind` sends it.
 [[nodiscard]] inline status check_header(const slot_header& h, message_kind kind) noexcept {
     if (h.version != protocol_version) return status::version_mismatch;
-    const bool good = is_well_formed(without_parts(h), kind) && part_flags_fit(h, kind) && h.slot < max_slots &&
-                      h.length <= max_payload_bytes;
+    if (!is_well_formed(h, kind) && !is_of_parts(h, kind)) [[unlikely]]
+        return status::protocol_error;
+    const bool good = h.slot < max_slots && h.length <= max_payload_bytes;
     return good ? status::ok : status::protocol_error;
 }
 

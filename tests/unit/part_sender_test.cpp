@@ -69,7 +69,13 @@ struct sending_parts : ::testing::Test, session_observer {
         (void)one.part();
         return one.send(length);
     }
-    void expect_lost() { EXPECT_EQ(lost, status::protocol_error); }
+    /// … and nothing of it stays behind.
+    void expect_lost() {
+        EXPECT_EQ(lost, status::protocol_error);
+        held.clear();
+        (void)serving->progress();
+        EXPECT_EQ(client, nullptr);
+    }
 
     worker* serving = nullptr;
     scripted_link* client = nullptr;

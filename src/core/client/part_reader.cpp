@@ -77,9 +77,8 @@ bool part_reader::server_waits(const channel_slot& slot, nanoseconds at) const n
 
 bool part_reader::on_part(const link_event& event, nanoseconds at, const channel_lifecycle& over) noexcept {
     const slot_header& header = event.header;
-    const bool sane = part_flags_fit(header, message_kind::response) && header.code == status::ok &&
-                      is_well_formed(without_parts(header), message_kind::response) && header.slot < slots_.count() &&
-                      event.payload.size() == header.length;
+    const bool sane = is_of_parts(header, message_kind::response) && header.code == status::ok &&
+                      header.slot < slots_.count() && event.payload.size() == header.length;
     if (!sane) return false;
     channel_slot& part = slots_[header.slot];
     if (part.state != slot_state::lent || !part.owed || part.content.id.generation != header.generation) return false;

@@ -77,6 +77,7 @@ status session::drop(const exchange_state& answered) noexcept {
 /// The room of a call may arrive before it. False: there is room of another one, which never came.
 bool session::start_parts(std::uint32_t slot, std::uint32_t generation) noexcept {
     part_credits& parts = parts_[slot];
+    if (generation == 0) return false;
     if (parts.generation() == generation) return true;
     if (!parts.empty()) return false;
     parts.start(generation);
@@ -84,11 +85,15 @@ bool session::start_parts(std::uint32_t slot, std::uint32_t generation) noexcept
 }
 
 exchange_state* session::admit_in_parts(const link_event& event) noexcept {
-    if (version < session_version::parts || !part_flags_fit(event.header, message_kind::request)) return nullptr;
+    const slot_header& header = event.header;
+    const bool sane = version >= session_version::parts && is_of_parts(header, message_kind::request) &&
+                      header.slot < geometry_.slots && exchanges_[header.slot].phase == exchange_phase::idle &&
+                      start_parts(header.slot, header.generation);
+    if (!sane) return nullptr;
     link_event plain = event;
-    plain.header = without_parts(event.header);
+    plain.header = without_parts(header);
     exchange_state* const admitted = admit(plain);
-    if (admitted == nullptr || !start_parts(admitted->slot, admitted->generation)) return nullptr;
+    if (admitted == nullptr) return nullptr;
     admitted->extras |= exchange_extra::in_parts;
     admitted->ends.store(exchange_end::in_parts, std::memory_order_relaxed);
     return admitted;
@@ -97,9 +102,9 @@ exchange_state* session::admit_in_parts(const link_event& event) noexcept {
 /// Room for a part is a request that is answered by the part, or given back when its call has its answer.
 bool session::take_room(const link_event& event, nanoseconds at) noexcept {
     const slot_header& header = event.header;
-    const bool sane = version >= session_version::parts && part_flags_fit(header, message_kind::request) &&
-                      is_well_formed(without_parts(header), message_kind::request) && header.slot < geometry_.slots &&
-                      event.payload.empty() && header.response_room <= geometry_.response_bytes;
+    const bool sane = version >= session_version::parts && is_of_parts(header, message_kind::request) &&
+                      header.slot < geometry_.slots && event.payload.empty() &&
+                      header.response_room <= geometry_.response_bytes;
     const auto slot = static_cast<std::uint32_t>(header.parts_call);
     const auto generation = static_cast<std::uint32_t>(header.parts_call >> 32);
     if (!sane || slot >= geometry_.slots || slot == header.slot || generation == 0) return false;
