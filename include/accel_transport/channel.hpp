@@ -48,6 +48,13 @@ struct submit_options {
     /// have to lie then (`place_tensors`). `invalid_argument`: one does not lie in the payload; `unsupported`: the
     /// table would be on a GPU.
     std::span<const tensor> tensors{};
+    /// The response may come in parts, of which so many may be unread: each takes a free slot of the channel, from now
+    /// on and until the call has ended and the part was released. 0: in one piece. Each part is a completion with
+    /// `more`. `again`: too few slots are free; `invalid_argument`: the channel has too few; `unsupported`: the server
+    /// is too old or GPU-resident, or `payload` or `response_into` is on a GPU that the transport does not reach.
+    std::uint32_t parts = 0;
+    /// With `parts`: the call times out when the server has room for a part and none arrives for so long; 0: no limit.
+    std::chrono::nanoseconds part_timeout{};
 };
 /// What most calls ask for. One object for all of them costs less than one for each call.
 inline constexpr submit_options usual_options{};
@@ -137,7 +144,8 @@ class ACCEL_API channel {
     /// than `count`; `unsupported`: if it says something, a GPU has it; `invalid_state`: `c` is no response.
     [[nodiscard]] status tensors(const completion& c, std::span<tensor> out, std::size_t& count) const noexcept;
 
-    /// Gives back a completed (or begun, never submitted) call and its slot. `invalid_state` for a stale id.
+    /// Gives back a completed (or begun, never submitted) call and its slot, or a part, which lets the server send
+    /// another one. `invalid_state` for a stale id.
     status release(call_id id) noexcept;
 
     /// One blocking call: copies `request` into a slot, waits for the response. A failure that the server

@@ -18,11 +18,14 @@ struct call_id {
     friend constexpr auto operator<=>(call_id, call_id) noexcept = default;
 };
 
-/// What `channel::poll` hands back: exactly one for every accepted call.
+/// What `channel::poll` hands back: for every accepted call exactly one without `more`, its last. With
+/// `submit_options::parts`, parts of the response come before it, in order.
 struct completion {
-    call_id id;
+    call_id id;  ///< to be released; a part has its own
     accel::status status = accel::status::ok;
+    bool more = false;           ///< a part of the response: others follow, or the last completion
     std::uint32_t code = 0;      ///< the handler's own code when `status` is `application_error`
+    call_id call;                ///< as `begin` gave it; equal to `id` unless this is a part
     std::uint64_t tag = 0;       ///< as given to submit
     std::uint64_t trace_id = 0;  ///< as given to submit
     /// The response in place: in its slot, or in the slice given as `response_into`. Valid until

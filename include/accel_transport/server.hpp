@@ -31,6 +31,12 @@ struct exchange_state;
 class server_core;
 }  // namespace core
 
+/// Whoever waits for room for a part: derive from it, see `exchange::await_part`.
+struct part_waiter {
+    /// Runs on a worker's thread: must not block.
+    void (*wake)(part_waiter& self) noexcept = nullptr;
+};
+
 /// The server's end of one request: read it, write the response in place, reply. Owner; move-only.
 /// May be kept, moved to any thread and answered later, in any order. Destroyed unanswered, it answers
 /// `abandoned`. Using it after an answer is a misuse that ends the process with a message.
@@ -83,6 +89,22 @@ class ACCEL_API exchange {
     [[nodiscard]] status describe(std::size_t length, std::span<const tensor> list) noexcept;
     /// The same before `reply(payload, leases)`.
     [[nodiscard]] status describe(slice payload, std::span<const tensor> list) noexcept;
+
+    /// True: the client takes the response in parts (`submit_options::parts`), and `reply` or `fail` ends them.
+    [[nodiscard]] bool in_parts() const noexcept;
+    /// Room for the next part, to be written in place: on the host, over `gdr` on the GPU. Empty: the client has as
+    /// many unread parts as it takes, or takes none. Stays the same until `send`.
+    [[nodiscard]] std::span<std::byte> part() noexcept;
+    /// Sends the first `length` bytes of what `part()` has named last, and goes on. Waits for nobody, not even for
+    /// `stream()`. Fails with `again`: it was empty; `message_too_large`; `unsupported`: the client takes no parts;
+    /// `cancelled`, `peer_lost`: nobody waits for them any more.
+    [[nodiscard]] status send(std::size_t length) noexcept;
+    /// The same with a copy of `bytes`, on the host.
+    [[nodiscard]] status send(std::span<const std::byte> bytes) noexcept;
+    /// True: there is room for a part, or never will be, and `who` is forgotten. False: `who` is called once, when
+    /// there is room, the client has gone, or the exchange was answered; it must live until then. One waits at a
+    /// time. Look at `stop_token` as well, because a client that has cancelled gives no room.
+    [[nodiscard]] bool await_part(part_waiter& who) noexcept;
 
     /// Answers with the first `length` bytes of `response()`. Any thread. `message_too_large` answers nothing
     /// and leaves the exchange open; any other result ends it. `peer_lost`: the client is gone.

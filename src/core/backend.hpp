@@ -42,6 +42,8 @@ class backend {
     [[nodiscard]] virtual bool encrypts() const noexcept { return false; }
     /// True: a server's pollers listen on ports of their own; else all connections use the URI's port.
     [[nodiscard]] virtual bool has_data_port() const noexcept { return false; }
+    /// The newest `session_version` that its sessions with handlers know.
+    [[nodiscard]] virtual std::uint16_t newest_version() const noexcept { return session_version::newest; }
     /// Null: it does not serve kernels.
     [[nodiscard]] virtual kernel_backend* kernels() noexcept { return nullptr; }
     /// True: a server's slots may have their payloads on a GPU, and messages arrive there.

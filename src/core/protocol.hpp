@@ -37,7 +37,9 @@ inline constexpr std::uint16_t oldest = 1;
 inline constexpr std::uint16_t targets = 2;  ///< from here on: targets, `not_found`
 inline constexpr std::uint16_t cancels = 3;  ///< from here on: the server hears of cancelled calls
 inline constexpr std::uint16_t tensors = 3;  ///< from here on: tensors in extensions
-inline constexpr std::uint16_t newest = 3;
+inline constexpr std::uint16_t parts = 4;    ///< from here on: responses in parts
+inline constexpr std::uint16_t newest = 4;
+inline constexpr std::uint16_t of_kernels = 3;  ///< the newest that GPU-resident services know
 }  // namespace session_version
 
 /// Continues a fragmented payload on a stream transport: 16 bytes, then `length` payload bytes.
@@ -63,12 +65,39 @@ static_assert(sizeof(fragment_header) == 16 && std::is_trivially_copyable_v<frag
     return std::chrono::nanoseconds{std::int64_t{ticks} << 6};
 }
 
+/// The same header without what `is_well_formed` does not know: the flags of responses in parts.
+[[nodiscard]] inline slot_header without_parts(slot_header h) noexcept {
+    h.flags &= static_cast<std::uint16_t>(~header_flag::of_parts);
+    return h;
+}
+
+/// True: none of the flags of responses in parts, or one where it may be. Room for a part is a bare header.
+[[nodiscard]] inline bool part_flags_fit(const slot_header& h, message_kind kind) noexcept {
+    const std::uint16_t flags = h.flags & header_flag::of_parts;
+    if (flags == 0) return true;
+    if (kind == message_kind::response) return flags == header_flag::more;
+    if (flags == header_flag::parts) return true;
+    return h.flags == header_flag::more && h.length == 0 && h.extension_bytes == 0;
+}
+
+/// Well-formed, but for a flag of responses in parts that is where it may be.
+[[nodiscard]] inline bool is_of_parts(const slot_header& h, message_kind kind) noexcept {
+    return part_flags_fit(h, kind) && is_well_formed(without_parts(h), kind);
+}
+
 /// Checks what does not depend on a session: version, kind, flags, extension size, status, slot, length.
 /// `protocol_error` or `version_mismatch` if no correct peer of `kind` sends it.
 [[nodiscard]] inline status check_header(const slot_header& h, message_kind kind) noexcept {
     if (h.version != protocol_version) return status::version_mismatch;
-    const bool good = is_well_formed(h, kind) && h.slot < max_slots && h.length <= max_payload_bytes;
+    if (!is_well_formed(h, kind) && !is_of_parts(h, kind)) [[unlikely]]
+        return status::protocol_error;
+    const bool good = h.slot < max_slots && h.length <= max_payload_bytes;
     return good ? status::ok : status::protocol_error;
+}
+
+/// A call, as room for one of its parts names it.
+[[nodiscard]] inline std::uint64_t parts_call_of(std::uint32_t slot, std::uint32_t generation) noexcept {
+    return slot | std::uint64_t{generation} << 32;
 }
 
 /// Copies a header out of untrusted bytes; `bytes` holds at least 64.

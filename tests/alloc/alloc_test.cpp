@@ -122,6 +122,33 @@ TEST_P(allocations, none_for_failures) {
     EXPECT_EQ(allocated_by(failed), 0U);
 }
 
+TEST_P(allocations, none_for_responses_in_parts) {
+    const auto six_parts = [](exchange one) {
+        for (int i = 0; i < 6; ++i) {
+            EXPECT_FALSE(one.part().empty());
+            EXPECT_EQ(one.send(100), status::ok);
+        }
+        (void)one.reply(0);
+    };
+    rig r(backend(), six_parts, at_server());
+    auto client = r.connect(at_client());
+    const auto in_parts = [&] {
+        call_view call;
+        completion out;
+        ASSERT_EQ(client->begin(call), status::ok);
+        status sent = status::again;
+        while ((sent = client->submit(call.id, 100, {.parts = 6})) == status::again)
+            ASSERT_EQ(client->wait({&out, 1}, 100us), 0U);  // room of the last call is on its way back
+        ASSERT_EQ(sent, status::ok);
+        do {
+            ASSERT_EQ(client->wait({&out, 1}, 10s), 1U);
+            ASSERT_EQ(out.status, status::ok);
+            ASSERT_EQ(client->release(out.id), status::ok);
+        } while (out.more);
+    };
+    EXPECT_EQ(allocated_by(in_parts), 0U);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     backends, allocations,
     ::testing::Values(alloc_case{"local", poll_mode::adaptive}, alloc_case{"local", poll_mode::block},

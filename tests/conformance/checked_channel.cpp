@@ -47,7 +47,8 @@ status checked_channel::accepted(status outcome, call_id id, const submit_option
 
 void checked_channel::completed(std::span<const completion> all) {
     for (const completion& c : all) {
-        const auto found = open_.find(c.id);
+        const auto found = open_.find(c.call);
+        EXPECT_EQ(c.more, c.id != c.call) << "only a part has an id of its own";
         if (found == open_.end()) {
             ADD_FAILURE() << "completion " << to_string(c.status) << " for slot " << c.id.slot << " generation "
                           << c.id.generation << ", which is not open";
@@ -56,7 +57,7 @@ void checked_channel::completed(std::span<const completion> all) {
         EXPECT_EQ(c.tag, found->second.tag);
         EXPECT_EQ(c.trace_id, found->second.trace_id);
         EXPECT_LT(static_cast<std::uint16_t>(c.status), status_count);
-        open_.erase(found);
+        if (!c.more) open_.erase(found);
     }
 }
 

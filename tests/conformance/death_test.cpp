@@ -5,6 +5,7 @@
 #include "rig.hpp"
 
 #include <csignal>
+#include <vector>
 
 namespace accel::tests {
 namespace {
@@ -87,6 +88,27 @@ TEST_P(death, server_killed_in_the_middle_of_large_messages) {
             return !c.client->connected();
         }));
     }
+}
+
+TEST_P(death, server_killed_between_parts) {
+    if (GetParam().scheme == "gpu") GTEST_SKIP() << "GPU-resident services have no parts";
+    server_process server(GetParam().listen_uri(), "hold", silence());
+    connected_client c(server.uri(), client_options());
+    std::vector<completion> unread;
+    for (std::uint64_t i = 0; i < 3; ++i) c.client.send_seed(100, i, {.parts = 1});
+    for (int i = 0; i < 3; ++i) unread.push_back(c.client.next());
+    EXPECT_EQ(c.client.release(unread.back().id), status::ok) << "the server has room for one";
+    unread.pop_back();
+    const auto start = std::chrono::steady_clock::now();
+    server.kill();
+    EXPECT_EQ(c.client.finish(status::peer_lost, bound()), 3U) << "exactly one last completion each";
+    EXPECT_LT(std::chrono::steady_clock::now() - start, bound());
+    for (const completion& each : unread) {
+        EXPECT_TRUE(each.more);
+        EXPECT_EQ(each.response.size(), 16U);
+        EXPECT_EQ(c.client.release(each.id), status::ok) << "it is the application's, though its server is gone";
+    }
+    expect_dead(c.client);
 }
 
 TEST_P(death, server_gone_silent) {

@@ -50,6 +50,7 @@ int serve(context& ctx, const std::string& uri, bool hold, std::chrono::millisec
         ctx, {uri},
         [&](exchange one) {
             ++requests;
+            if (!one.part().empty()) (void)one.send(16);
             hold ? held.keep(std::move(one)) : echo(std::move(one));
         },
         options);

@@ -288,7 +288,8 @@ class serving final : session_observer {
         auto made = std::make_unique<session>(*worker_, ++installed_, "fuzz", client_identity{"", "peer"}, shape);
         auto path = std::make_unique<fake_link>(world_);
         path->owner = path->gone = path->of = made.get();
-        if (installed_ % 2 == 0) made->version = session_version::oldest;
+        // Responses in parts have tests of their own: unit/part_sender_test.cpp.
+        made->version = installed_ % 2 == 0 ? session_version::oldest : session_version::tensors;
         made->set_link(std::move(path));
         sessions_.push_back(made.get());
         worker_->install(std::move(made));

@@ -101,6 +101,29 @@ TEST(header_check, takes_what_a_correct_peer_sends) {
     }
 }
 
+TEST(header_check, parts_have_their_flags) {
+    slot_header h = good(message_kind::response);
+    h.flags = header_flag::more | header_flag::fragmented;
+    EXPECT_EQ(check_header(h, message_kind::response), status::ok);
+    EXPECT_FALSE(is_well_formed(h, message_kind::response)) << "who does not know parts refuses them";
+    EXPECT_TRUE(is_well_formed(without_parts(h), message_kind::response));
+
+    h = good(message_kind::request);
+    h.flags = header_flag::parts | header_flag::fragmented;
+    EXPECT_EQ(check_header(h, message_kind::request), status::ok);
+    h.flags = header_flag::of_parts;
+    EXPECT_EQ(check_header(h, message_kind::request), status::protocol_error);
+    h.flags = header_flag::more;
+    EXPECT_EQ(check_header(h, message_kind::request), status::protocol_error) << "room has no bytes";
+    h.length = 0;
+    EXPECT_EQ(check_header(h, message_kind::request), status::ok);
+    h.extension_bytes = 8;
+    EXPECT_EQ(check_header(h, message_kind::request), status::protocol_error) << "nor extensions";
+    h.extension_bytes = 0;
+    h.flags = header_flag::more | header_flag::fragmented;
+    EXPECT_EQ(check_header(h, message_kind::request), status::protocol_error) << "nor fragments";
+}
+
 TEST(header_check, another_version_is_named) {
     slot_header h = good(message_kind::request);
     for (const int version : {0, 2, 255}) {
@@ -121,7 +144,8 @@ TEST(header_check, refuses_each_field_out_of_range) {
     expect_violation([](slot_header& h) { h.kind = message_kind::fragment; });
     expect_violation([](slot_header& h) { h.kind = static_cast<message_kind>(0); });
     expect_violation([](slot_header& h) { h.kind = static_cast<message_kind>(200); });
-    expect_violation([](slot_header& h) { h.flags = header_flag::more; });
+    expect_violation([](slot_header& h) { h.flags = header_flag::parts; });
+    expect_violation([](slot_header& h) { h.flags = header_flag::of_parts; });
     for (int bit = 2; bit < 16; ++bit)
         expect_violation([bit](slot_header& h) { h.flags = static_cast<std::uint16_t>(1U << bit); });
     expect_violation([](slot_header& h) { h.slot = max_slots; });

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Peers of different protocol versions: what one does not know is not used.
+#include "core/client/channel_core.hpp"
 #include "core/client/connect.hpp"
 #include "core/control/control_client.hpp"
 #include "core/control/session.hpp"
@@ -54,7 +55,26 @@ TEST_F(session_versions, the_highest_that_both_know_is_granted) {
     EXPECT_EQ(grant(2, 7).value().version, session_version::newest) << "a client of the future";
     const auto refused = grant(session_version::newest + 1, 9);
     ASSERT_EQ(refused.code(), status::version_mismatch);
-    EXPECT_NE(refused.error().message.find("1 to 3"), std::string::npos) << refused.error().message;
+    EXPECT_NE(refused.error().message.find("1 to 4"), std::string::npos) << refused.error().message;
+}
+
+TEST_F(session_versions, an_old_client_takes_no_parts_and_an_old_server_sends_none) {
+    // A client of today, over a session as an older server would have granted it, and of today.
+    for (const std::uint16_t version : {session_version::tensors, session_version::parts}) {
+        channel_connection made = open_connection(*wanted).value();
+        made.session.version = version;
+        channel_core client(*wanted, std::move(made));
+        call_view call;
+        ASSERT_EQ(client.begin(call), status::ok);
+        const status expected = version < session_version::parts ? status::unsupported : status::ok;
+        EXPECT_EQ(client.submit(call.id, 1, {.parts = 1}), expected);
+        completion done;
+        if (expected == status::ok) {
+            ASSERT_EQ(client.wait({&done, 1}, 10s), 1U);
+            EXPECT_EQ(done.status, status::ok);
+        }
+        EXPECT_EQ(client.release(call.id), status::ok);
+    }
 }
 
 TEST_F(session_versions, an_old_server_is_not_asked_for_targets) {

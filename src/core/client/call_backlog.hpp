@@ -29,6 +29,12 @@ class call_backlog {
         }
         return status::ok;
     }
+    /// The message of this slot leaves without its payload, and with nothing that was lent for it.
+    void empty_out(std::uint32_t slot) noexcept {
+        for (outgoing& each : waiting_)
+            if (each.slot == slot) each = {slot, {}, nullptr, {}};
+    }
+    void clear() noexcept { waiting_.clear(); }
     void remove(std::uint32_t slot) noexcept {
         std::erase_if(waiting_, [slot](const outgoing& each) { return each.slot == slot; });
     }

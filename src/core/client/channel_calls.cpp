@@ -6,7 +6,10 @@
 namespace accel::core {
 
 channel_calls::channel_calls(const connect_request& request, event_set& wakeups)
-    : slots_(request.options.slots), backlog_(slots_.count()), staging_(request, slots_, wakeups) {
+    : slots_(request.options.slots),
+      backlog_(slots_.count()),
+      staging_(request, slots_, wakeups),
+      parts_(slots_, backlog_, request.options.response_bytes) {
     for (channel_slot& slot : slots_.all()) slot.header = request.requests->header(slot.content.id.slot);
 }
 
@@ -16,10 +19,26 @@ bool channel_calls::on_staged_response(channel_slot& slot, const link_event& eve
     return staging_.on_response(slot, event, at, over.clock_offset());
 }
 
+/// A part, the end of a response in parts, a slot that comes back without one, an answer that nobody waits for, or
+/// nothing that a correct server sends.
+[[gnu::noinline, gnu::cold]] bool channel_calls::on_other_response(const link_event& event, nanoseconds at,
+                                                                   const channel_lifecycle& over) noexcept {
+    if ((event.header.flags & header_flag::more) != 0) return parts_.on_part(event, at, over);
+    if (!is_sane(event)) return false;
+    channel_slot& slot = slots_[event.header.slot];
+    const bool current = slot.owed && slot.content.id.generation == event.header.generation;
+    if (current && slot.state == slot_state::in_parts) return parts_.on_last(slot, event, over.clock_offset(), at);
+    over.path().consumed(event.header.slot);
+    if (current && slot.state == slot_state::lent)
+        parts_.on_returned(slot);
+    else
+        on_late_response(slot, event.header);
+    return true;
+}
+
 /// The answer of a call that has ended without it, or of none.
-void channel_calls::on_late_response(channel_slot& slot, const slot_header& header, link& path) noexcept {
+void channel_calls::on_late_response(channel_slot& slot, const slot_header& header) noexcept {
     ++stale_;
-    path.consumed(header.slot);
     if (!slot.owed || slot.content.id.generation != header.generation) return;
     slot.owed = false;
     if (slot.state == slot_state::settling) slots_.finish(slot);
@@ -44,6 +63,7 @@ completion_room channel_calls::hand_out(completion_room out) noexcept {
 
 void channel_calls::end_early(channel_slot& slot, status why, nanoseconds at, const channel_lifecycle& over) noexcept {
     slot.fail(why, at);
+    if (slot.state == slot_state::in_parts) parts_.end_early(slot, over);
     const std::uint32_t index = slot.content.id.slot;
     const bool copied = slot.staged && staging_.abandon(slot);
     if (!slot.owed && !slot.staged) backlog_.remove(index);
@@ -53,13 +73,19 @@ void channel_calls::end_early(channel_slot& slot, status why, nanoseconds at, co
     slots_.set_settling(slot, patience >= never - at ? never : at + patience);
 }
 
+void channel_calls::end_late(channel_slot& slot, nanoseconds at, const channel_lifecycle& over) noexcept {
+    const bool server_waits = slot.state == slot_state::in_parts && parts_.server_waits(slot, at);
+    end_early(slot, status::timed_out, at, over);
+    if (server_waits && over.has_link()) over.tell_cancelled(slot.content.id);
+}
+
 bool channel_calls::expire(nanoseconds at, const channel_lifecycle& over) noexcept {
     nanoseconds next = never;
     bool overdue = false;
     for (channel_slot& slot : slots_.all()) {
         if (slot.state == slot_state::settling && slot.deadline <= at) overdue = true;
-        if (slot.state == slot_state::in_flight && slot.deadline <= at) end_early(slot, status::timed_out, at, over);
-        const bool open = slot.state == slot_state::in_flight || slot.state == slot_state::settling;
+        if (is_awaited(slot.state) && slot.deadline <= at) end_late(slot, at, over);
+        const bool open = is_awaited(slot.state) || slot.state == slot_state::settling;
         if (open) next = std::min(next, slot.deadline);
     }
     slots_.set_next_deadline(next);
@@ -68,13 +94,15 @@ bool channel_calls::expire(nanoseconds at, const channel_lifecycle& over) noexce
 
 void channel_calls::end_all(nanoseconds at, channel_lifecycle& over) noexcept {
     for (channel_slot& slot : slots_.all()) {
-        if (slot.state == slot_state::in_flight) end_early(slot, over.loss(), at, over);
+        if (is_awaited(slot.state)) end_early(slot, over.loss(), at, over);
         if (slot.state == slot_state::settling) over.release_by(slot.deadline);
     }
     slots_.set_next_deadline(never);
 }
 
 void channel_calls::settle_all() noexcept {
+    backlog_.clear();
+    parts_.settle_all();
     for (channel_slot& slot : slots_.all()) {
         slot.owed = false;
         const bool copied = slot.staged && staging_.copies(slot);
@@ -89,6 +117,11 @@ void channel_calls::settle_all() noexcept {
 status channel_calls::release(channel_slot& slot, channel_lifecycle& over) noexcept {
     if (slot.state != slot_state::begun && slot.state != slot_state::taken) return status::invalid_state;
     if (slot.holds_response) consumed(slot, over);
+    if (parts_.has(slot)) {
+        parts_.release(slot, over);
+        detours_ = detours_ || !backlog_.empty();
+        return status::ok;
+    }
     if (slot.state == slot_state::begun || !slot.owed) {
         slots_.put_free(slot);
     } else {
@@ -111,8 +144,10 @@ bool channel_calls::hold_responses(std::uint32_t epoch) const noexcept {
 
 channel_statistics channel_calls::statistics() const noexcept {
     channel_statistics out;
+    const auto is_part = [](const channel_slot& slot) { return slot.state == slot_state::done && slot.content.more; };
+    const auto parts = static_cast<std::uint64_t>(std::ranges::count_if(slots_.all(), is_part));
     out.submitted = submitted_;
-    out.completed = submitted_ - slots_.open() - slots_.ready();  // every other call was handed out
+    out.completed = submitted_ - slots_.open() - (slots_.ready() - parts);  // every other call was handed out
     out.stale = stale_;
     out.quarantined = quarantined_;
     return out;

@@ -5,6 +5,7 @@
 #include "core/client/channel_lifecycle.hpp"
 #include "core/client/channel_slots.hpp"
 #include "core/client/channel_staging.hpp"
+#include "core/client/part_reader.hpp"
 
 #include <accel_transport/channel.hpp>
 
@@ -29,6 +30,7 @@ class channel_calls {
     [[nodiscard]] const call_backlog& backlog() const noexcept { return backlog_; }
     [[nodiscard]] channel_staging& staging() noexcept { return staging_; }
     [[nodiscard]] const channel_staging& staging() const noexcept { return staging_; }
+    [[nodiscard]] part_reader& parts() noexcept { return parts_; }
     /// False: nothing waits in `backlog` or `staging`, and no loss waits for its reason.
     [[nodiscard]] bool has_detours() const noexcept { return detours_; }
     void set_detours(bool any) noexcept { detours_ = any; }
@@ -66,12 +68,17 @@ class channel_calls {
   private:
     [[nodiscard]] bool on_staged_response(channel_slot& slot, const link_event& event, nanoseconds at,
                                           const channel_lifecycle& over) noexcept;
-    void on_late_response(channel_slot& slot, const slot_header& header, link& path) noexcept;
+    [[nodiscard]] bool is_sane(const link_event& event) const noexcept;
+    [[nodiscard]] bool on_other_response(const link_event& event, nanoseconds at,
+                                         const channel_lifecycle& over) noexcept;
+    void on_late_response(channel_slot& slot, const slot_header& header) noexcept;
+    void end_late(channel_slot& slot, nanoseconds at, const channel_lifecycle& over) noexcept;
     void consumed(channel_slot& slot, channel_lifecycle& over) noexcept;
 
     channel_slots slots_;
     call_backlog backlog_;
     channel_staging staging_;
+    part_reader parts_;
     bool detours_ = false;
     std::uint64_t submitted_ = 0;
     std::uint64_t stale_ = 0;
@@ -80,21 +87,23 @@ class channel_calls {
 
 // In the data path of `channel_core`.
 
+[[gnu::always_inline]] inline bool channel_calls::is_sane(const link_event& event) const noexcept {
+    const slot_header& header = event.header;
+    return is_well_formed(header, message_kind::response) && header.slot < slots_.count() &&
+           header.length <= max_payload_bytes && event.payload.size() == header.length;
+}
+
 [[gnu::always_inline]] inline bool channel_calls::on_response(const link_event& event, nanoseconds at,
                                                               const channel_lifecycle& over,
                                                               completion_room& out) noexcept {
     const slot_header& header = event.header;
-    const bool sane = is_well_formed(header, message_kind::response) && header.slot < slots_.count() &&
-                      header.length <= max_payload_bytes && event.payload.size() == header.length;
-    if (!sane) [[unlikely]]
-        return false;
+    if (!is_sane(event)) [[unlikely]]
+        return on_other_response(event, at, over);
     channel_slot& slot = slots_[header.slot];
     const bool awaited =
         slot.owed && slot.content.id.generation == header.generation && slot.state == slot_state::in_flight;
-    if (!awaited) [[unlikely]] {
-        on_late_response(slot, header, over.path());
-        return true;
-    }
+    if (!awaited) [[unlikely]]
+        return on_other_response(event, at, over);
     if (slot.staged) [[unlikely]]
         return on_staged_response(slot, event, at, over);
     slot.owed = false;

@@ -24,7 +24,7 @@ namespace {
 
 /// True: the call has more than bytes in its slot. One comparison asks for all of it.
 [[gnu::always_inline]] inline bool asks_for_more(const submit_options& options) noexcept {
-    return (options.response_into.size() | options.tensors.size() | options.target.number) != 0;
+    return (options.response_into.size() | options.tensors.size() | options.target.number | options.parts) != 0;
 }
 
 /// How long a link may take to give back what its server keeps.
@@ -93,10 +93,20 @@ inline status channel_core::check_submit(const channel_slot* slot, std::size_t l
 status channel_core::check_more(const submit_options& options) const noexcept {
     const bool named = options.target.number != 0;
     if (named && life_.version() < session_version::targets) return status::unsupported;
+    if (options.parts > 0)
+        if (const status bad = check_parts(options); bad != status::ok) return bad;
     if (options.response_into.empty()) return status::ok;
     const region_state* const into = options.response_into.region();
     if (into == nullptr) return status::invalid_argument;
     return into->inherited() ? status::invalid_state : status::ok;
+}
+
+/// Each unread part takes a slot.
+status channel_core::check_parts(const submit_options& options) const noexcept {
+    if (life_.version() < session_version::parts) return status::unsupported;
+    const bool sane = options.parts < request_.options.slots && options.part_timeout >= nanoseconds{0};
+    if (!sane) return status::invalid_argument;
+    return calls_.slots().free() < options.parts ? status::again : status::ok;
 }
 
 /// Calls of the backlog leave before later ones.
@@ -162,13 +172,33 @@ status channel_core::describe(outgoing& message, const submit_options& options) 
     if (!into.empty() && into.region()->gpu() != nullptr) slot.on_gpu = slot.content.id.generation;
     const staged_parts staged{is_staged(message.payload.empty() ? nullptr : message.region, false),
                               is_staged(into.empty() ? nullptr : into.region(), true)};
-    if (staged.payload || staged.response) return submit_staged(slot, message, staged, options);
+    const bool goes_through_slot = staged.payload || staged.response;
+    if (options.parts > 0) return goes_through_slot ? status::unsupported : submit_in_parts(slot, message, options);
+    if (goes_through_slot) return submit_staged(slot, message, staged, options);
     stamp_more(slot, message, options);
-    const status sent = queues_behind_others() ? status::again
-                        : message.plain()      ? life_.path().deliver_plain(message.slot, message.payload)
-                                               : life_.path().deliver(message);
+    const status sent = hand_over(message);
     if (sent != status::ok) return hold_back(slot, message, sent, options);
     return accept(slot, message.lends(), options);
+}
+
+status channel_core::hand_over(const outgoing& message) noexcept {
+    if (queues_behind_others()) return status::again;
+    return message.plain() ? life_.path().deliver_plain(message.slot, message.payload) : life_.path().deliver(message);
+}
+
+/// Room for parts leaves before the request, so that its handler finds it.
+status channel_core::submit_in_parts(channel_slot& slot, const outgoing& message,
+                                     const submit_options& options) noexcept {
+    part_reader& parts = calls_.parts();
+    parts.start(slot, options, life_);
+    if (!calls_.backlog().empty()) calls_.set_detours(true);
+    stamp_more(slot, message, options);
+    reinterpret_cast<slot_header*>(slot.header)->flags = header_flag::parts;
+    const status sent = hand_over(message);
+    const status done =
+        sent == status::ok ? accept(slot, message.lends(), options) : hold_back(slot, message, sent, options);
+    done == status::ok ? parts.accept(slot, slot.submitted) : parts.undo(slot);
+    return done;
 }
 
 void channel_core::stamp_more(channel_slot& slot, const outgoing& message,
@@ -309,7 +339,7 @@ status channel_core::cancel(call_id id) noexcept {
     channel_slot* slot = calls_.slots().find(id);
     if (life_.inherited() || slot == nullptr) return status::invalid_state;
     if (slot->state == slot_state::settling) return status::ok;  // it has ended, and completes in time
-    if (slot->state != slot_state::in_flight) return status::invalid_state;
+    if (!is_awaited(slot->state)) return status::invalid_state;
     now_ = now();
     calls_.end_early(*slot, status::cancelled, now_, life_);
     if (slot->owed && life_.has_link()) life_.tell_cancelled(id);
@@ -586,6 +616,8 @@ error failed_answer(const completion& content) {
 
 result<response> channel::call(std::span<const std::byte> request, const submit_options& options) {
     if (behind(core_).inherited()) return core::made_before_fork();
+    if (options.parts > 0)
+        return error{status::invalid_argument, 0, "call waits for one response; submit a request that takes parts"};
     call_view view;
     if (const status none = begin(view); none != status::ok) return failed_call(*this, none, request.size());
     const std::size_t fitting = std::min(request.size(), view.request.size());

@@ -65,6 +65,9 @@ class channel_core {
     void stamp_more(channel_slot& slot, const outgoing& message, const submit_options& options) const noexcept;
     [[nodiscard]] status describe(outgoing& message, const submit_options& options) const noexcept;
     status submit_more(channel_slot& slot, outgoing message, const submit_options& options) noexcept;
+    status submit_in_parts(channel_slot& slot, const outgoing& message, const submit_options& options) noexcept;
+    [[nodiscard]] status check_parts(const submit_options& options) const noexcept;
+    [[nodiscard]] status hand_over(const outgoing& message) noexcept;
     status accept(channel_slot& slot, bool lends, const submit_options& options) noexcept;
     status hold_back(channel_slot& slot, const outgoing& message, status unsent,
                      const submit_options& options) noexcept;

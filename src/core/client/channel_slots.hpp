@@ -15,7 +15,8 @@
 namespace accel::core {
 
 /// Life of a client's slot: free → begun → in_flight → [settling] → done → taken → free,
-/// or → quarantined while the server still owes an answer.
+/// or → quarantined while the server still owes an answer. A call whose response comes in parts is `in_parts` instead
+/// of `in_flight`. A part's own slot: free → lent → [early] → done → taken → lent …, or → free.
 enum class slot_state : std::uint8_t {
     free,
     begun,        ///< the application writes its request
@@ -24,7 +25,15 @@ enum class slot_state : std::uint8_t {
     done,         ///< completed, waiting for poll
     taken,        ///< completion handed out, waiting for release
     quarantined,  ///< released, but a late answer may still arrive
+    in_parts,     ///< submitted; parts of its response may arrive (`part_reader`)
+    lent,         ///< to the server, for a part of another call's response
+    early,        ///< has a part that waits for those before it
 };
+
+/// A call without a completion, whose memory the transport may use as it needs.
+[[nodiscard]] constexpr bool is_awaited(slot_state state) noexcept {
+    return state == slot_state::in_flight || state == slot_state::in_parts;
+}
 
 struct alignas(64) channel_slot {
     slot_state state = slot_state::free;
@@ -48,7 +57,9 @@ struct alignas(64) channel_slot {
     /// The call ends without a response.
     void fail(status why, nanoseconds at) noexcept {
         content.status = why;
+        content.more = false;
         content.code = 0;
+        content.call = content.id;
         content.response = {};
         content.timeline = {};
         content.timeline.total = at - submitted;
@@ -66,7 +77,9 @@ inline void channel_slot::fill(completion& out, const link_event& event, nanosec
                                nanoseconds clock_offset) const noexcept {
     const slot_header& from = event.header;
     out.id = content.id;
+    out.call = content.id;
     out.status = from.code;
+    out.more = false;
     out.code = from.application_code;
     out.tag = content.tag;
     out.trace_id = content.trace_id;
@@ -110,8 +123,13 @@ class channel_slots {
         if (free_count_ == 0) return nullptr;
         channel_slot& slot = slots_[free_[--free_count_]];
         slot.state = slot_state::begun;
-        if (++slot.content.id.generation == 0) slot.content.id.generation = 1;
+        renew(slot);
         return &slot;
+    }
+    [[nodiscard]] std::uint32_t free() const noexcept { return free_count_; }
+    /// The next generation of a slot that stays taken.
+    static void renew(channel_slot& slot) noexcept {
+        if (++slot.content.id.generation == 0) slot.content.id.generation = 1;
     }
     void put_free(channel_slot& slot) noexcept {
         slot.state = slot_state::free;
@@ -123,11 +141,16 @@ class channel_slots {
         next_deadline_ = std::min(next_deadline_, slot.deadline);
         ++open_;
     }
+    void set_deadline(channel_slot& slot, nanoseconds when) noexcept {
+        slot.deadline = when;
+        next_deadline_ = std::min(next_deadline_, when);
+    }
+    /// A part is ready for `take_done`. Its call goes on.
+    void push_part(channel_slot& part) noexcept { push_done(part); }
     /// A call has ended, but its completion waits for lent memory, until `deadline`.
     void set_settling(channel_slot& slot, nanoseconds deadline) noexcept {
         slot.state = slot_state::settling;
-        slot.deadline = deadline;
-        next_deadline_ = std::min(next_deadline_, deadline);
+        set_deadline(slot, deadline);
     }
     /// Ends a call: its completion is ready for `take_done`.
     void finish(channel_slot& slot) noexcept {

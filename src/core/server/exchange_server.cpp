@@ -32,6 +32,16 @@ void exchange_server::use(std::unique_ptr<gpu_exchanges> gpu) noexcept {
     gpu_ = std::move(gpu);
 }
 
+/// A request whose response may come in parts, room for a part, or nothing that a correct client sends.
+[[gnu::noinline]] bool exchange_server::on_unusual_request(session& from, const link_event& event) noexcept {
+    const std::uint16_t flags = event.header.flags & header_flag::of_parts;
+    if (flags == header_flag::more) return from.take_room(event, now_);
+    exchange_state* const admitted = flags == header_flag::parts ? from.admit_in_parts(event) : nullptr;
+    if (admitted == nullptr) return false;
+    start(*admitted, event.header.target);
+    return true;
+}
+
 [[gnu::noinline]] void exchange_server::serve_on_gpu(exchange_state& request, const handler& service) noexcept {
     request.service = &service;
     gpu_->serve(request);
@@ -143,7 +153,7 @@ void exchange_server::send_posted() noexcept {
     exchange_state* oldest = inbox_.take();
     while (oldest != nullptr) {
         exchange_state* next = oldest->next;
-        send(*oldest);
+        send_again(*oldest);
         oldest = next;
     }
 }
@@ -152,8 +162,46 @@ void exchange_server::send_waiting() noexcept {
     // Each answer leaves or queues again behind the others. All are erased at once, because many wait if a
     // client reads nothing.
     const std::size_t before = waiting_.size();
-    for (std::size_t i = 0; i < before; ++i) send(*waiting_[i]);
+    for (std::size_t i = 0; i < before; ++i) send_again(*waiting_[i]);
     waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(before));
+}
+
+/// An answer, or a part, that did not leave at once.
+void exchange_server::send_again(exchange_state& answered) noexcept {
+    (answered.extras & exchange_extra::room) != 0 ? send_part(answered) : send(answered);
+}
+
+status exchange_server::post_part(exchange_state& part) noexcept {
+    session& to = *part.owner;
+    worker& owner = to.owner();
+    exchange_server& own = owner.exchanges();
+    if (current == &own) {
+        own.send_part(part);
+    } else if (owner.inherited()) {
+        return status::invalid_state;
+    } else {
+        own.inbox_.push(part);
+        owner.wake();
+    }
+    return to.gone() ? status::peer_lost : status::ok;
+}
+
+/// One that the link does not take counts as an open exchange.
+void exchange_server::send_part(exchange_state& part) noexcept {
+    session& to = *part.owner;
+    const status sent = to.gone() ? to.drop(part) : to.send_part(part, now_ = now());
+    const bool queued = (part.extras & exchange_extra::queued) != 0;
+    if (sent == status::again) {
+        if (!queued) {
+            part.extras |= exchange_extra::queued;
+            open_.store(open_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+            to.hold_for_part();
+        }
+        return waiting_.push_back(&part);  // within reserved capacity
+    }
+    if (queued) close_one();
+    to.finish_part(part);
+    if (sent != status::ok) owner_.lose(to, sent);
 }
 
 void exchange_server::misuse() noexcept {
@@ -183,6 +231,10 @@ status known_to_client(const core::exchange_state& state, status reason) noexcep
     if (reason == status::ok) return status::application_error;
     const bool old = state.owner->version < core::session_version::targets;
     return old && reason == status::not_found ? status::unsupported : reason;
+}
+
+bool takes_parts(const core::exchange_state& state) noexcept {
+    return (state.extras & core::exchange_extra::in_parts) != 0;
 }
 
 std::span<std::byte> room_of(const core::exchange_state& state) noexcept {
@@ -247,7 +299,7 @@ bool exchange::cancelled() const noexcept {
 std::stop_token exchange::stop_token() const {
     core::exchange_state& state = open_state(state_);
     if (is_inherited(state)) return {};
-    state.watched.store(true, std::memory_order_relaxed);
+    state.ends.fetch_or(core::exchange_end::watched, std::memory_order_relaxed);
     return state.owner->cancels().watch({state.slot, state.generation}, state.deadline);
 }
 
@@ -296,6 +348,49 @@ status exchange::describe(std::span<std::byte> payload, bool on_host, std::span<
     state.extension_bytes = bytes;
     state.extras |= core::exchange_extra::described;
     return done;
+}
+
+bool exchange::in_parts() const noexcept {
+    return takes_parts(open_state(state_));
+}
+
+std::span<std::byte> exchange::part() noexcept {
+    const core::exchange_state& state = open_state(state_);
+    if (!takes_parts(state) || is_inherited(state)) return {};
+    const core::exchange_state* const room = state.owner->parts_of(state).next();
+    return room == nullptr ? std::span<std::byte>{} : room->response_room;
+}
+
+status exchange::send(std::size_t length) noexcept {
+    const core::exchange_state& state = open_state(state_);
+    if (is_inherited(state)) return status::invalid_state;
+    if (!takes_parts(state)) return status::unsupported;
+    if (state.owner->gone()) return status::peer_lost;
+    if (state.owner->cancels().cancelled({state.slot, state.generation})) return status::cancelled;
+    core::part_credits& parts = state.owner->parts_of(state);
+    if (parts.named() == nullptr) return status::again;  // room that has come since was not written
+    if (length > parts.named()->response_room.size()) return status::message_too_large;
+    core::exchange_state& part = parts.take();
+    part.payload = part.response_room.first(length);
+    part.trace_id = parts.count();  // lies where a part has its number
+    part.arrival = state.arrival;
+    part.handler_start = state.handler_start;
+    return core::exchange_server::post_part(part);
+}
+
+status exchange::send(std::span<const std::byte> bytes) noexcept {
+    const std::span<std::byte> room = part();
+    if (bytes.size() <= room.size() && !bytes.empty()) std::memcpy(room.data(), bytes.data(), bytes.size());
+    return send(bytes.size());
+}
+
+bool exchange::await_part(part_waiter& who) noexcept {
+    const core::exchange_state& state = open_state(state_);
+    if (!takes_parts(state) || is_inherited(state)) return true;
+    core::part_credits& parts = state.owner->parts_of(state);
+    if (parts.await(who)) return true;
+    const bool never = state.owner->cancels().cancelled({state.slot, state.generation});
+    return never && parts.forget_waiter();
 }
 
 status exchange::reply(std::size_t length) noexcept {

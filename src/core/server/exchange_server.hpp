@@ -71,6 +71,8 @@ class exchange_server {
     /// Hands an answer to its link.
     void send(exchange_state& answered) noexcept;
     void refuse(exchange_state& request, status why) noexcept;
+    /// Hands a part to its link, or room for one that is given back.
+    void send_part(exchange_state& part) noexcept;
     void refuse_late_or_too_many(exchange_state& request, bool too_many) noexcept;
     /// Continues unfinished work after a round of so many events. True: there was some.
     [[nodiscard]] bool progress(std::size_t events) noexcept {
@@ -82,6 +84,8 @@ class exchange_server {
     /// Any thread: an exchange has been answered. Its answer is sent, or goes nowhere (`peer_lost`). Ends the
     /// caller's reference. `invalid_state`: the exchange belongs to this process's parent.
     static status answer(exchange_state& answered) noexcept;
+    /// The thread that has the exchange: sends a part of its response.
+    static status post_part(exchange_state& part) noexcept;
     /// Ends the process: an exchange was used after its answer.
     [[noreturn]] static void misuse() noexcept;
 
@@ -112,6 +116,9 @@ class exchange_server {
     nanoseconds take_time() noexcept { return now_ = now(); }
 
   private:
+    [[nodiscard]] bool on_unusual_request(session& from, const link_event& event) noexcept;
+    void start(exchange_state& request, std::uint32_t target) noexcept;
+    void send_again(exchange_state& answered) noexcept;
     void serve_on_gpu(exchange_state& request, const handler& service) noexcept;
     void serve_target(exchange_state& request, std::uint32_t number) noexcept;
     void ignore(exchange_state& request) noexcept;
@@ -149,8 +156,12 @@ class exchange_server {
 [[gnu::always_inline]] inline bool exchange_server::on_request(session& from, const link_event& event) noexcept {
     exchange_state* admitted = from.admit(event);
     if (admitted == nullptr) [[unlikely]]
-        return false;
-    exchange_state& request = *admitted;
+        return on_unusual_request(from, event);
+    start(*admitted, event.header.target);
+    return true;
+}
+
+[[gnu::always_inline]] inline void exchange_server::start(exchange_state& request, std::uint32_t target) noexcept {
     const std::uint32_t open = open_.load(std::memory_order_relaxed) + 1;
     open_.store(open, std::memory_order_relaxed);
     request.arrival = polled_at_;
@@ -158,13 +169,12 @@ class exchange_server {
     const bool too_many = open > max_open_.load(std::memory_order_relaxed);
     if (too_many || request.deadline <= now_) [[unlikely]]
         refuse_late_or_too_many(request, too_many);
-    else if (event.header.target != 0) [[unlikely]]
-        serve_target(request, event.header.target);
+    else if (target != 0) [[unlikely]]
+        serve_target(request, target);
     else if (request.device != nullptr) [[unlikely]]
         serve_on_gpu(request, service_);
     else
         serve(request, service_);
-    return true;
 }
 
 inline void exchange_server::serve(exchange_state& request, const handler& service) noexcept {

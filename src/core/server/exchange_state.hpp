@@ -20,14 +20,25 @@ class session;
 class region_state;
 struct device_work;
 
-/// Life of a server's slot: idle → open, until its answer has left → idle.
-enum class exchange_phase : std::uint8_t { idle, open };
+/// Life of a server's slot: idle → open, until its answer has left → idle. Or idle → room for a part of another call's
+/// response, until that has left → idle.
+enum class exchange_phase : std::uint8_t { idle, open, room };
 
 /// What few exchanges have.
 namespace exchange_extra {
 inline constexpr std::uint8_t borrowed = 1;   ///< the link must be told when the request has been read
 inline constexpr std::uint8_t described = 2;  ///< `extension_bytes` are in front of the answer's header
+inline constexpr std::uint8_t in_parts = 4;   ///< its client takes parts, see `part_credits`
+inline constexpr std::uint8_t room = 8;       ///< no exchange, but room for a part of one
+inline constexpr std::uint8_t returned = 16;  ///< room that is given back without a part
+inline constexpr std::uint8_t queued = 32;    ///< a part that the link did not take yet
 }  // namespace exchange_extra
+
+/// What the end of an exchange has to look after.
+namespace exchange_end {
+inline constexpr std::uint8_t watched = 1;  ///< its handler has a stop token
+inline constexpr std::uint8_t in_parts = 2;
+}  // namespace exchange_end
 
 /// A handler's own copy of memory that its client wanted back.
 struct own_memory {
@@ -43,9 +54,9 @@ struct exchange_state {
     std::uint32_t slot = 0;
     std::uint32_t generation = 0;
     exchange_phase phase = exchange_phase::idle;
-    device_work* device = nullptr;     ///< null: the handler's bytes are on the host
-    std::uint8_t extras = 0;           ///< `exchange_extra`; one comparison asks for all of them
-    std::atomic<bool> watched{false};  ///< its handler has a stop token
+    device_work* device = nullptr;      ///< null: the handler's bytes are on the host
+    std::uint8_t extras = 0;            ///< `exchange_extra`; one comparison asks for all of them
+    std::atomic<std::uint8_t> ends{0};  ///< `exchange_end`
     std::uint16_t extension_bytes = 0;
     const handler* service = nullptr;  ///< on a GPU: whose request it is, while it waits for a stream
 
@@ -70,7 +81,7 @@ struct exchange_state {
 
     /// Lease of the last lent answer, until the transport has released it.
     std::atomic<std::uint32_t>* leases_out = nullptr;
-    /// Link of the worker's queue of answers from other threads.
+    /// Link of the worker's queue of answers from other threads, or of the room that a call's parts have.
     exchange_state* next = nullptr;
 };
 

@@ -116,7 +116,8 @@ result<session_grant> server_core::make_session(entrance& through, const listene
     if (!token) return token.error();
     session_grant grant;
     grant.token = *token;
-    grant.version = std::min(request.version_max, session_version::newest);
+    const std::uint16_t newest = for_kernels_ ? session_version::of_kernels : on.scheme->newest_version();
+    grant.version = std::min(request.version_max, newest);
     grant.granted = request.wanted;
     grant.peer_timeout = options_.peer_timeout;
     {

@@ -6,6 +6,7 @@
 #include "core/server/cancel_board.hpp"
 #include "core/server/device_work.hpp"
 #include "core/server/exchange_state.hpp"
+#include "core/server/part_credits.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -31,6 +32,18 @@ class session {
 
     /// Checks an arrived message against this session. Null: the peer broke the protocol.
     [[nodiscard]] exchange_state* admit(const link_event& event) noexcept;
+    /// The same for what `admit` does not know: a request whose response may come in parts.
+    [[nodiscard]] exchange_state* admit_in_parts(const link_event& event) noexcept;
+    /// … and room for a part. False: the peer broke the protocol.
+    [[nodiscard]] bool take_room(const link_event& event, nanoseconds at) noexcept;
+    /// Of the call in this slot.
+    [[nodiscard]] part_credits& parts_of(const exchange_state& call) noexcept { return parts_[call.slot]; }
+    /// Hands a part to the link, or room that is given back. `again`: try later.
+    [[nodiscard]] status send_part(exchange_state& part, nanoseconds at) noexcept;
+    /// The slot of a part is free for what the client wants next.
+    void finish_part(exchange_state& part) noexcept;
+    /// A part waits for the link, and the session with it.
+    void hold_for_part() noexcept { ++open_; }
     /// Writes the response's header into its slot and hands it to the link. `again`: try later.
     [[nodiscard]] status send(exchange_state& answered, nanoseconds at) noexcept;
     /// Drops the answer of a client that is gone.
@@ -51,6 +64,7 @@ class session {
     void set_gone() noexcept {
         gone_.store(true, std::memory_order_relaxed);
         cancels_->end();
+        for (part_credits& each : parts_) each.wake();
     }
     /// Any thread: which calls nobody waits for. It has something to tell of a client that is gone.
     [[nodiscard]] cancel_board& cancels() const noexcept { return *cancels_; }
@@ -76,6 +90,9 @@ class session {
   private:
     void part_from_client(recall how);
     void end_extras(exchange_state& answered) noexcept;
+    void end_parts(exchange_state& answered) noexcept;
+    [[nodiscard]] bool start_parts(std::uint32_t slot, std::uint32_t generation) noexcept;
+    [[nodiscard]] std::span<std::byte> part_room(std::uint32_t slot) const noexcept;
     void write_header(const exchange_state& answered, nanoseconds at) const noexcept;
     [[nodiscard]] status send_with_extras(exchange_state& answered) noexcept;
 
@@ -90,6 +107,7 @@ class session {
     std::unique_ptr<device_session> device_;
     std::vector<device_work> device_work_;
     std::vector<exchange_state> exchanges_;
+    std::vector<part_credits> parts_;  ///< by the slot of the call
     const std::shared_ptr<cancel_board> cancels_;
     std::vector<std::unique_ptr<own_memory>> own_;
     std::uint32_t open_ = 0;
@@ -162,7 +180,7 @@ inline status session::send(exchange_state& answered, nanoseconds at) noexcept {
 }
 
 inline void session::finish(exchange_state& answered) noexcept {
-    if (answered.leases != nullptr || answered.watched.load(std::memory_order_relaxed)) [[unlikely]]
+    if (answered.leases != nullptr || answered.ends.load(std::memory_order_relaxed) != 0) [[unlikely]]
         end_extras(answered);
     answered.phase = exchange_phase::idle;
     --open_;

@@ -17,9 +17,11 @@ inline constexpr std::uint8_t protocol_version = 1;
 enum class message_kind : std::uint8_t { request = 1, response = 2, fragment = 3 };
 
 namespace header_flag {
-inline constexpr std::uint16_t more = 1;        ///< reserved: further responses follow (streaming)
+inline constexpr std::uint16_t more = 1;        ///< response: a part of one. Request: room for one more part
 inline constexpr std::uint16_t fragmented = 2;  ///< stream transports: the payload comes in fragments
+inline constexpr std::uint16_t parts = 4;       ///< request: its response may come in parts
 inline constexpr std::uint16_t known = fragmented;
+inline constexpr std::uint16_t of_parts = more | parts;  ///< for those who know responses in parts
 }  // namespace header_flag
 
 /// Precedes every payload: 64 bytes, little-endian. Offsets in docs/protocol.md, section 2.
@@ -32,7 +34,11 @@ struct slot_header {
     status code = status::ok;           ///< responses only
     std::uint16_t extension_bytes = 0;  ///< length of all extensions, a multiple of 8
     std::uint64_t length = 0;           ///< payload bytes
-    std::uint64_t trace_id = 0;
+    union {
+        std::uint64_t trace_id = 0;
+        std::uint64_t parts_before;  ///< a part, or a response that ends parts: how many came before it
+        std::uint64_t parts_call;    ///< room for a part: of which call, its slot below its generation
+    };
     union {
         std::uint32_t server_ticks = 0;  ///< response: request complete until reply posted
         std::uint32_t target;            ///< request: the number of what it is for; 0: not named

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "core/poller.hpp"
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace accel::core {
+
+/// Takes what it is given, as long as it has room, and tells of what the test has put into its queue.
+class scripted_link final : public link {
+  public:
+    explicit scripted_link(std::shared_ptr<slot_memory> requests, std::shared_ptr<slot_memory> responses)
+        : send_(std::move(requests)), receive_(std::move(responses)) {}
+    link_description describe() const override { return {}; }
+    result<void> attach(const link_grant&, nanoseconds) override { return {}; }
+    void activate() override {}
+    bool close() noexcept override { return true; }
+    status deliver(const outgoing& message) noexcept override {
+        if (room == 0) return status::again;
+        --room;
+        sent.push_back(read_header(send_->header(message.slot)));
+        return status::ok;
+    }
+    status deliver_plain(std::uint32_t slot, std::span<const std::byte> payload) noexcept override {
+        return deliver({slot, payload, nullptr, {}});
+    }
+    bool retract(std::uint32_t) noexcept override { return true; }
+    void consumed(std::uint32_t) noexcept override {}
+    slot_memory& send() const noexcept override { return *send_; }
+    slot_memory& receive() const noexcept override { return *receive_; }
+
+    int room = 1000;
+    std::vector<slot_header> sent;
+    std::deque<link_event> events;
+
+  private:
+    std::shared_ptr<slot_memory> send_;
+    std::shared_ptr<slot_memory> receive_;
+};
+
+class scripted_poller final : public poller {
+  public:
+    explicit scripted_poller(scripted_link& of) : link_(of) {}
+    result<std::unique_ptr<link>> open_link(const link_config&) override {
+        return error{status::unsupported, 0, "there is one link"};
+    }
+    std::size_t poll(std::span<link_event> out) noexcept override {
+        std::size_t count = 0;
+        for (; count < out.size() && !link_.events.empty(); ++count) {
+            out[count] = link_.events.front();
+            link_.events.pop_front();
+        }
+        return count;
+    }
+    int event_fd() const noexcept override { return -1; }
+    bool arm() noexcept override { return true; }
+
+  private:
+    scripted_link& link_;
+};
+
+}  // namespace accel::core
