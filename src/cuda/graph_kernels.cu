@@ -81,29 +81,23 @@ __device__ void bring(Object* to, const Object* from, std::uint32_t count, unsig
                                       count * sizeof(Object), rank, threads);
 }
 
-/// The first warp waits, and brings what it has found back to the GPU's memory for the nodes behind.
+/// By the first warp.
 __device__ accel::device::detail::gathered wait_as_owner(const accel::device::service_ref& service,
                                                          const accel::device::detail::graph_memory& memory,
-                                                         const accel::device::detail::graph_memory& near,
                                                          accel::device::owned_sessions& mine) {
-    const unsigned rank = threadIdx.x;
-    bring(&mine, memory.owned, 1, rank, warp);
-    accel::device::detail::gathered found;
-    found.stopped = accel::device::detail::by_first_of<accel::device::warp_scope>([&] {
-                        const bool owns = accel::device::detail::own_part(service, memory, mine);
-                        return owns ? status::ok : status::unsupported;
-                    }) != status::ok;
-    __syncwarp();
+    using accel::device::warp_scope;
     constexpr std::int64_t second = 1'000'000'000;
+    accel::device::detail::gathered found;
+    const status owns = accel::device::detail::by_first_of<warp_scope>(
+        [&] { return accel::device::detail::own_part(service, memory, mine) ? status::ok : status::unsupported; });
+    found.stopped = owns != status::ok;
     while (found.count == 0 && !found.stopped)
-        found = accel::device::detail::gather_owned<accel::device::warp_scope>(mine, near, second);
-    __syncwarp();
-    bring(memory.owned, &mine, 1, rank, warp);
-    if (memory.exchanges != near.exchanges) bring(memory.exchanges, near.exchanges, found.count, rank, warp);
-    if (rank == 0) accel::device::detail::tell_gathered(memory, found);
+        found = accel::device::detail::gather_owned<warp_scope>(mine, memory, second);
     return found;
 }
 
+/// The first warp waits. Then all threads bring what it has found back to the GPU's memory, for the nodes behind; those
+/// that copy requests begin at the other end.
 __global__ void gather_owned_requests(accel::device::service_ref service, accel::device::detail::graph_memory memory,
                                       copying copies) {
     __shared__ accel::device::owned_sessions mine;
@@ -111,15 +105,22 @@ __global__ void gather_owned_requests(accel::device::service_ref service, accel:
     __shared__ std::uint32_t count;
     accel::device::detail::graph_memory near = memory;
     if (memory.iteration.batch <= most_near) near.exchanges = exchanges;
+    bring(&mine, memory.owned, 1, threadIdx.x, blockDim.x);
+    __syncthreads();
     if (threadIdx.x < warp) {
-        const auto found = wait_as_owner(service, memory, near, mine);
-        if (threadIdx.x == 0) count = found.count;
+        const auto found = wait_as_owner(service, near, mine);
+        if (threadIdx.x == 0) {
+            count = found.count;
+            accel::device::detail::tell_gathered(memory, found);
+        }
     }
     __syncthreads();
-    const bool marks = threadIdx.x == blockDim.x - 1;
-    if (marks) accel::device::detail::mark_point(memory, iteration_point::taken);
+    const unsigned from_behind = blockDim.x - 1 - threadIdx.x;
+    if (from_behind == 0) accel::device::detail::mark_point(memory, iteration_point::taken);
     if (copies == copying::within) accel::device::detail::copy_in(near, count, threadIdx.x, blockDim.x);
-    if (marks) accel::device::detail::mark_point(memory, iteration_point::copied_in);
+    if (memory.exchanges != near.exchanges) bring(memory.exchanges, exchanges, count, from_behind, blockDim.x);
+    bring(memory.owned, &mine, 1, from_behind, blockDim.x);
+    if (from_behind == 0) accel::device::detail::mark_point(memory, iteration_point::copied_in);
 }
 
 /// Each warp brings something else: all of it is under way together.
@@ -180,7 +181,7 @@ int begin_iteration(CUstream_st* stream, const accel::device::service_ref& servi
     const std::size_t bytes = memory.iteration.input_bytes * memory.iteration.batch;
     const copying copies = copying_of(bytes);
     if (memory.owned != nullptr)
-        gather_owned_requests<<<1, copies == copying::within ? block : warp, 0, stream>>>(service, memory, copies);
+        gather_owned_requests<<<1, block, 0, stream>>>(service, memory, copies);
     else
         gather_requests<<<1, copies == copying::within ? block : 1, 0, stream>>>(service, memory, copies);
     if (copies == copying::apart) copy_requests<<<grid_for(bytes), block, 0, stream>>>(memory);

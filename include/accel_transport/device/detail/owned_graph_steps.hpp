@@ -24,16 +24,21 @@ struct gathered {
     return own_sessions(service, memory.iteration.instance, memory.instances, mine) == status::ok;
 }
 
-/// As `take`, while requests wait to be served: leaves for later what can wait, above all reads of the host's orders.
+/// As `take`, while requests wait to be served: leaves the host's orders, which lie across the bus, for later.
 template <class Scope>
 [[nodiscard]] ACCEL_HOST_DEVICE_INLINE status take_more(owned_sessions& mine, exchange_ref& out) noexcept {
-    return by_lanes_of<Scope>([&] {
-        const std::uint32_t place = find_new<Scope>(mine);
-        if (place == no_slot) return status::again;
-        std::uint32_t outcome = 0;
-        if (lanes<Scope>::rank() == 0) outcome = static_cast<std::uint32_t>(use_look(mine, place, clock_ns(), out));
-        return static_cast<status>(lanes<Scope>::of(outcome, 0));
-    });
+    constexpr std::int64_t later = INT64_MAX / 2;
+    const std::int64_t due = mine.orders_due;
+    const auto set_due = [&](std::int64_t time) {
+        (void)by_first_of<Scope>([&] {
+            mine.orders_due = time;
+            return status::ok;
+        });
+    };
+    set_due(later);
+    const status found = take<Scope>(mine, out);
+    set_due(due);
+    return found;
 }
 
 /// Waits for one request, at most `timeout_ns`, then takes those that are ready. By the scope's threads together.
