@@ -146,6 +146,9 @@ __global__ void send_owned_responses(accel::device::detail::graph_memory memory,
     __shared__ accel::device::owned_sessions mine;
     __shared__ accel::device::exchange_ref exchanges[most_near];
     __shared__ accel::device::iteration_answer answers[most_near];
+#if __CUDA_ARCH__ >= 900
+    cudaGridDependencySynchronize();  // the node may have been launched early
+#endif
     const bool last = threadIdx.x == blockDim.x - 1;
     if (last && copies != copying::apart) accel::device::detail::mark_point(memory, iteration_point::worked);
     const std::uint32_t count = memory.state->count;
@@ -199,6 +202,10 @@ int end_iteration(CUstream_st* stream, const accel::device::service_ref& service
     else
         send_responses<<<1, threads, 0, stream>>>(service, memory, copies);
     return cudaGetLastError();
+}
+
+const void* waiting_kernel(const accel::device::detail::graph_memory& memory) noexcept {
+    return memory.owned != nullptr ? reinterpret_cast<const void*>(send_owned_responses) : nullptr;
 }
 
 }  // namespace accel::cuda
