@@ -11,5 +11,7 @@ namespace accel::cuda {
 [[nodiscard]] bool launch_early(CUgraph_st* graph, const void* kernel);
 /// Takes that back.
 void launch_late(CUgraph_st* graph, const void* kernel);
+/// Whether a graph with such a node launches itself anew on the current device. Tries it, once for each.
+[[nodiscard]] bool early_launch_works();
 
 }  // namespace accel::cuda

@@ -73,7 +73,7 @@ result<void> recorded_graph::fill(const accel::device::service_ref& service,
 
 /// `waits`: the kernel whose node may be launched early, or null. Not every driver launches such a graph from the GPU.
 result<void> recorded_graph::instantiate(const void* waits) {
-    const bool early = waits != nullptr && launch_early(graph_, waits);
+    const bool early = waits != nullptr && early_launch_works() && launch_early(graph_, waits);
     auto code = cudaGraphInstantiate(&ready_, graph_, cudaGraphInstantiateFlagDeviceLaunch);
     if (code != cudaSuccess && early) {
         (void)cudaGetLastError();
