@@ -51,7 +51,7 @@ struct gpu_graph_statistics {
     std::chrono::nanoseconds mean{};  ///< of an iteration, from its first request's arrival to its last response posted
     std::chrono::nanoseconds min{};   ///< likewise
     gpu_iteration_stages stages;      ///< of `mean`
-    std::chrono::nanoseconds p50{};   ///< as `mean`: half of the iterations took no longer, to 1/16
+    std::chrono::nanoseconds p50{};   ///< as `mean`: half of the iterations took no longer, to 1/64
     std::chrono::nanoseconds p99{};   ///< likewise 99 of 100
 };
 

@@ -74,13 +74,13 @@ result<void> check(const gpu_graph_options& options) {
 
 using duration_counts = std::array<std::uint64_t, device::detail::duration_classes>;
 
-/// The shortest duration of the class in which `percent` of all iterations are done.
+/// The longest duration of the class in which `percent` of all iterations are done.
 std::chrono::nanoseconds percentile(const duration_counts& of, std::uint64_t all, std::uint64_t percent) {
     std::uint64_t done = 0;
     std::uint32_t number = 0;
     for (; number + 1 < of.size(); ++number)
         if ((done += of[number]) * 100 >= all * percent) break;
-    return std::chrono::nanoseconds{device::detail::duration_of_class(number)};
+    return std::chrono::nanoseconds{device::detail::shortest_of_class(number + 1) - 1};
 }
 
 /// The state that the last iteration has left.

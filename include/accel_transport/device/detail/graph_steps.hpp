@@ -11,9 +11,9 @@ namespace accel::device::detail {
 enum class iteration_point : std::uint32_t { taken, copied_in, worked, copied_out, answered };
 inline constexpr std::uint32_t iteration_points = 5;
 
-/// Durations are counted in classes: 16 in each octave, so a class says its durations to 1/16. Those below 32 ns have
+/// Durations are counted in classes: 64 in each octave, so a class says its durations to 1/64. Those below 128 ns have
 /// one each.
-inline constexpr std::uint32_t duration_class_bits = 4;
+inline constexpr std::uint32_t duration_class_bits = 6;
 inline constexpr std::uint32_t duration_classes = 40U << duration_class_bits;
 
 ACCEL_HOST_DEVICE inline std::uint32_t duration_class_of(std::uint64_t ns) noexcept {
@@ -23,7 +23,7 @@ ACCEL_HOST_DEVICE inline std::uint32_t duration_class_of(std::uint64_t ns) noexc
     return found < duration_classes ? found : duration_classes - 1;
 }
 /// The shortest duration of a class.
-inline std::uint64_t duration_of_class(std::uint32_t number) noexcept {
+inline std::uint64_t shortest_of_class(std::uint32_t number) noexcept {
     constexpr std::uint32_t in_octave = std::uint32_t{1} << duration_class_bits;
     if (number < 2 * in_octave) return number;
     const std::uint32_t octave = (number >> duration_class_bits) - 1;
