@@ -51,6 +51,8 @@ struct gpu_graph_statistics {
     std::chrono::nanoseconds mean{};  ///< of an iteration, from its first request's arrival to its last response posted
     std::chrono::nanoseconds min{};   ///< likewise
     gpu_iteration_stages stages;      ///< of `mean`
+    std::chrono::nanoseconds p50{};   ///< as `mean`: half of the iterations took no longer, to 1/64
+    std::chrono::nanoseconds p99{};   ///< likewise 99 of 100
 };
 
 /// A service made of work that is recorded once, as a CUDA graph, and then runs again and again on the GPU by
@@ -65,7 +67,8 @@ class ACCEL_API gpu_graph {
     using recorder = std::function<result<void>(CUstream_st* stream, const device::graph_iteration& iteration)>;
 
     /// Records and starts. `service` has its memory on a GPU. `invalid_argument`, `unsupported`: what was
-    /// recorded, or this driver, will not do; the sentence says why. May block.
+    /// recorded, or this driver, will not do; the sentence says why. `invalid_state`: the sessions of the service have
+    /// one owner each, and another graph owns them. May block.
     [[nodiscard]] static result<gpu_graph> start(gpu_service& service, const gpu_graph_options& options,
                                                  const recorder& record);
     gpu_graph(gpu_graph&&) noexcept;

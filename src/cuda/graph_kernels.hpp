@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <accel_transport/device/detail/graph_steps.hpp>
+#include <accel_transport/device/detail/owned_graph_steps.hpp>
 
 struct CUstream_st;
 
@@ -14,5 +14,7 @@ namespace accel::cuda {
                                   const accel::device::detail::graph_memory& memory) noexcept;
 [[nodiscard]] int end_iteration(CUstream_st* stream, const accel::device::service_ref& service,
                                 const accel::device::detail::graph_memory& memory) noexcept;
+/// The kernel that ends iterations of `memory` and waits for the one before it itself; or null.
+[[nodiscard]] const void* waiting_kernel(const accel::device::detail::graph_memory& memory) noexcept;
 
 }  // namespace accel::cuda

@@ -2,6 +2,7 @@
 #include "cuda/recorded_graph.hpp"
 
 #include "cuda/driver.hpp"
+#include "cuda/early_launch.hpp"
 #include "cuda/failure.hpp"
 #include "cuda/graph_kernels.hpp"
 
@@ -37,7 +38,7 @@ result<std::unique_ptr<core::recorded_graph>> recorded_graph::record(int ordinal
     const auto code = cudaStreamCreateWithFlags(&made->stream_, cudaStreamNonBlocking);
     if (code != cudaSuccess) return call_failed("no CUDA stream", code);
     if (auto captured = made->capture(service, memory, work); !captured) return captured.error();
-    if (auto ready = made->instantiate(); !ready) return ready.error();
+    if (auto ready = made->instantiate(waiting_kernel(memory)); !ready) return ready.error();
     return std::unique_ptr<core::recorded_graph>(std::move(made));
 }
 
@@ -70,8 +71,15 @@ result<void> recorded_graph::fill(const accel::device::service_ref& service,
     return checked("an iteration's end cannot be recorded", static_cast<cudaError_t>(ended));
 }
 
-result<void> recorded_graph::instantiate() {
+/// `waits`: the kernel whose node may be launched early, or null. Not every driver launches such a graph from the GPU.
+result<void> recorded_graph::instantiate(const void* waits) {
+    const bool early = waits != nullptr && early_launch_works() && launch_early(graph_, waits);
     auto code = cudaGraphInstantiate(&ready_, graph_, cudaGraphInstantiateFlagDeviceLaunch);
+    if (code != cudaSuccess && early) {
+        (void)cudaGetLastError();
+        launch_late(graph_, waits);
+        code = cudaGraphInstantiate(&ready_, graph_, cudaGraphInstantiateFlagDeviceLaunch);
+    }
     if (code != cudaSuccess)
         return refused("a service's graph has kernels, copies and memsets on its own GPU, nothing else", code);
     code = cudaGraphUpload(ready_, stream_);

@@ -34,7 +34,7 @@ class recorded_graph final : public core::recorded_graph {
                                        const accel::device::detail::graph_memory& memory, const recorder& work);
     [[nodiscard]] result<void> fill(const accel::device::service_ref& service,
                                     const accel::device::detail::graph_memory& memory, const recorder& work);
-    [[nodiscard]] result<void> instantiate();
+    [[nodiscard]] result<void> instantiate(const void* waits);
 
     int ordinal_;
     CUstream_st* stream_ = nullptr;

@@ -59,7 +59,7 @@ class bare_service : public ::testing::Test {
             }
         }
     }
-    void serve_as_owner(const device::service_ref& service) {
+    virtual void serve_as_owner(const device::service_ref& service) {
         device::owned_sessions mine;
         ASSERT_EQ(device::own(service, 0, 1, mine), status::ok);
         while (!ending_) {

@@ -6,6 +6,7 @@
 #include "device/service_rig.hpp"
 #include "gpu/fake_stream.hpp"
 
+#include <accel_transport/device/detail/graph_steps.hpp>
 #include <accel_transport/device/graph.hpp>
 #include <accel_transport/gpu_graph.hpp>
 
@@ -19,10 +20,20 @@ namespace {
 
 constexpr std::size_t tensor = 1000;
 
-class recorded_service : public ::testing::TestWithParam<gpu_engine> {
+/// Who serves a session, and where its queues are.
+struct recorded_way {
+    const char* name;
+    gpu_engine engine = gpu_engine::direct;
+    service_sharing sharing = service_sharing::shared;
+    queue_location queues = queue_location::automatic;
+};
+
+class recorded_service : public ::testing::TestWithParam<recorded_way> {
   protected:
     void SetUp() override {
-        if (!has(GetParam())) GTEST_SKIP() << "this device has no queues to drive";
+        if (!has(GetParam().engine)) GTEST_SKIP() << "this device has no queues to drive";
+        rig_.options.verbs.sharing = GetParam().sharing;
+        rig_.options.verbs.queues = GetParam().queues;
     }
     using step = std::function<void(const device::graph_iteration&)>;
     void listen() { rig_.listen(); }
@@ -42,7 +53,7 @@ class recorded_service : public ::testing::TestWithParam<gpu_engine> {
         std::memcpy(iteration.output, iteration.input, *iteration.count * tensor);
     }
 
-    service_rig rig_{{true, GetParam()}};
+    service_rig rig_{{true, GetParam().engine}};
     std::optional<gpu_graph> graph_;  ///< goes before the service does
 };
 
@@ -164,6 +175,8 @@ TEST_P(recorded_service, tells_where_the_time_of_a_turn_goes) {
     EXPECT_EQ(seen.iterations, 10U);
     EXPECT_GE(seen.stages.work, 5ms);
     EXPECT_GE(seen.min, 5ms);
+    EXPECT_GE(seen.p50, 5ms);
+    EXPECT_GE(seen.p99, seen.p50);
     const auto& part = seen.stages;
     const auto sum = part.waiting + part.copy_in + part.work + part.copy_out + part.answer;
     EXPECT_LE(sum, seen.mean);
@@ -258,15 +271,159 @@ TEST_P(recorded_service, what_cannot_be_is_refused) {
     ASSERT_FALSE(made.ok());
     EXPECT_EQ(made.error().message, "no such model");
 
-    service_rig on_host({false, GetParam()});
+    service_rig on_host({false, GetParam().engine});
     on_host.listen();
     auto elsewhere = gpu_graph::start(*on_host.service, {}, nothing);
     ASSERT_FALSE(elsewhere.ok());
     EXPECT_EQ(elsewhere.error().code, status::invalid_argument);
 }
 
-INSTANTIATE_TEST_SUITE_P(engine, recorded_service, ::testing::Values(gpu_engine::direct, gpu_engine::proxy),
-                         [](const auto& kind) { return kind.param == gpu_engine::direct ? "direct" : "proxy"; });
+constexpr recorded_way of_any_engine[]{{"direct"}, {"proxy", gpu_engine::proxy}};
+constexpr recorded_way owning[]{
+    {"exclusive", gpu_engine::direct, service_sharing::exclusive, queue_location::host},
+    {"exclusive_devx", gpu_engine::direct, service_sharing::exclusive, queue_location::gpu},
+};
+constexpr auto name_of_way = [](const auto& each) { return std::string{each.param.name}; };
+INSTANTIATE_TEST_SUITE_P(engine, recorded_service, ::testing::ValuesIn(of_any_engine), name_of_way);
+INSTANTIATE_TEST_SUITE_P(owner, recorded_service, ::testing::ValuesIn(owning), name_of_way);
+
+using owning_recorded_service = recorded_service;
+
+/// A request for whose answer the test waits later.
+call_view asked(channel& client, std::uint64_t seed) {
+    call_view call;
+    EXPECT_EQ(client.begin(call), status::ok);
+    fill(call.request.first(tensor), seed);
+    EXPECT_EQ(client.submit(call.id, tensor), status::ok);
+    return call;
+}
+bool is_answered(channel& client, std::uint64_t seed) {
+    std::array<completion, 1> done;
+    const bool right =
+        client.wait(done, patience(5s)) == 1 && done[0].status == status::ok && matches(done[0].response, seed);
+    (void)client.release(done[0].id);
+    return right;
+}
+
+TEST_P(owning_recorded_service, requests_that_wait_are_one_iteration) {
+    listen();
+    std::vector<channel> clients;
+    for (std::uint64_t i = 0; i < 3; ++i) clients.push_back(rig_.connect());
+    for (std::uint64_t i = 0; i < 6; ++i) (void)asked(clients[i % 3], i);
+    std::this_thread::sleep_for(patience(50ms));  // they are on their way
+    start(tensors(8), copy_tensors);
+    for (std::uint64_t i = 0; i < 6; ++i) {
+        std::array<completion, 1> done;
+        ASSERT_EQ(clients[i % 3].wait(done, patience(5s)), 1U);
+        EXPECT_EQ(done[0].status, status::ok);
+    }
+    EXPECT_EQ(graph_->stop(patience(5s)), status::ok);
+    EXPECT_EQ(graph_->statistics().requests, 6U);
+    EXPECT_EQ(graph_->statistics().iterations, 1U);
+}
+
+TEST_P(owning_recorded_service, each_instance_serves_its_own_sessions) {
+    listen();
+    std::atomic<bool> held{false};
+    std::array<std::atomic<int>, 2> served{};
+    start(tensors(1, 2), [&](const device::graph_iteration& iteration) {
+        served[iteration.instance] += static_cast<int>(*iteration.count);
+        while (iteration.instance == 0 && *iteration.count > 0 && held) std::this_thread::sleep_for(100us);
+        copy_tensors(iteration);
+    });
+    channel first = rig_.connect();
+    channel second = rig_.connect();
+    EXPECT_TRUE(echo_of(first, tensor, 1).ok());
+    EXPECT_TRUE(echo_of(second, tensor, 2).ok());
+    ASSERT_EQ(served[0], 1);
+    ASSERT_EQ(served[1], 1);
+    held = true;
+    (void)asked(first, 3);
+    for (std::uint64_t i = 0; i < 20; ++i) EXPECT_TRUE(echo_of(second, tensor, i).ok()) << "it waits for the other";
+    held = false;
+    EXPECT_TRUE(is_answered(first, 3));
+    EXPECT_EQ(served[0], 2);
+}
+
+TEST_P(owning_recorded_service, more_instances_than_sessions_wait_for_the_stop) {
+    rig_.options.max_sessions = 2;
+    listen();
+    start(tensors(1, 3), copy_tensors);
+    channel client = rig_.connect();
+    for (std::uint64_t i = 0; i < 20; ++i) EXPECT_TRUE(echo_of(client, tensor, i).ok());
+    EXPECT_EQ(graph_->stop(patience(5s)), status::ok);
+    EXPECT_EQ(graph_->statistics().running, 0U);
+}
+
+TEST_P(owning_recorded_service, sessions_come_and_go_between_iterations) {
+    rig_.options.max_sessions = 3;
+    listen();
+    start(tensors(2, 2), copy_tensors);
+    channel stays = rig_.connect();
+    for (std::uint64_t i = 0; i < static_cast<std::uint64_t>(effort(30)); ++i) {
+        result<channel> comes = rig_.try_connect();
+        ASSERT_TRUE(eventually(patience(5s), [&] {
+            if (!comes) comes = rig_.try_connect();
+            return comes.ok();
+        })) << comes.error().message;
+        EXPECT_TRUE(echo_of(*comes, tensor, i).ok());
+        EXPECT_TRUE(echo_of(stays, tensor, i + 1000).ok());
+    }
+    EXPECT_EQ(graph_->stop(patience(5s)), status::ok);
+}
+
+/// The answers that an iteration holds are more than the client's send queue has room for at once.
+TEST_P(owning_recorded_service, full_batches_of_one_client_are_answered) {
+    listen();
+    start(tensors(16), copy_tensors);
+    auto wanted = service_rig::small();
+    wanted.slots = 16;
+    channel client = rig_.connect(wanted);
+    for (int round = 0; round < effort(100); ++round) {
+        for (std::uint64_t i = 0; i < 16; ++i) (void)asked(client, i);
+        for (std::uint64_t answered = 0; answered < 16;) {
+            std::array<completion, 16> done;
+            const std::size_t count = client.wait(done, patience(5s));
+            ASSERT_GT(count, 0U);
+            for (std::size_t i = 0; i < count; ++i) {
+                EXPECT_EQ(done[i].status, status::ok);
+                EXPECT_EQ(client.release(done[i].id), status::ok);
+            }
+            answered += count;
+        }
+    }
+}
+
+TEST_P(owning_recorded_service, second_graph_is_refused_while_one_owns_the_sessions) {
+    listen();
+    const auto nothing = [](CUstream_st*, const device::graph_iteration&) { return result<void>{}; };
+    const auto failing = [](CUstream_st*, const device::graph_iteration&) {
+        return result<void>{error{status::application_error, 0, "no such model"}};
+    };
+    EXPECT_FALSE(gpu_graph::start(*rig_.service, {}, failing).ok());
+    start(tensors(), copy_tensors);
+    auto second = gpu_graph::start(*rig_.service, {}, nothing);
+    ASSERT_FALSE(second.ok());
+    EXPECT_EQ(second.error().code, status::invalid_state);
+    channel client = rig_.connect();
+    EXPECT_TRUE(echo_of(client, tensor, 1).ok());
+}
+
+INSTANTIATE_TEST_SUITE_P(owner, owning_recorded_service, ::testing::ValuesIn(owning), name_of_way);
+
+TEST(durations_of_iterations, are_told_to_a_64th) {
+    std::uint32_t before = 0;
+    for (std::uint64_t ns = 0; ns < 1'000'000'000'000; ns += 1 + ns / 50) {
+        const std::uint32_t found = device::detail::duration_class_of(ns);
+        const std::uint64_t said = device::detail::shortest_of_class(found);
+        ASSERT_GE(found, before) << ns;
+        ASSERT_LE(said, ns);
+        ASSERT_LE(ns - said, ns / 64) << ns;
+        ASSERT_LT(ns, device::detail::shortest_of_class(found + 1));
+        before = found;
+    }
+    EXPECT_EQ(device::detail::duration_class_of(~std::uint64_t{0}), device::detail::duration_classes - 1);
+}
 
 }  // namespace
 }  // namespace accel::tests

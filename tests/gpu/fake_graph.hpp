@@ -3,9 +3,11 @@
 
 #include "gpu/fake_stream.hpp"
 
-#include <accel_transport/device/detail/graph_steps.hpp>
+#include <accel_transport/device/detail/owned_graph_steps.hpp>
 
+#include <chrono>
 #include <functional>
+#include <thread>
 #include <vector>
 
 namespace accel::tests {
@@ -36,16 +38,32 @@ class fake_graph final : public core::recorded_graph {
 
   private:
     void iteration() {
-        device::detail::gather(service_, memory_);
-        if (memory_.iteration.input != nullptr) device::detail::copy_in(memory_, 0, 1);
+        memory_.owned == nullptr ? device::detail::gather(service_, memory_) : gather_owned();
+        const std::uint32_t count = memory_.state->count;
+        if (memory_.iteration.input != nullptr) device::detail::copy_in(memory_, count, 0, 1);
         device::detail::mark_point(memory_, device::detail::iteration_point::copied_in);
         for (const auto& each : recorded_) each();
         device::detail::mark_point(memory_, device::detail::iteration_point::worked);
-        if (memory_.iteration.output != nullptr) device::detail::copy_out(memory_, 0, 1);
+        if (memory_.iteration.output != nullptr) device::detail::copy_out(memory_, count, 0, 1);
         device::detail::mark_point(memory_, device::detail::iteration_point::copied_out);
-        device::detail::end_requests(service_, memory_, 0, 1);
-        device::detail::mark_point(memory_, device::detail::iteration_point::answered);
+        if (memory_.owned != nullptr) {
+            device::detail::end_owned_requests(*memory_.owned, memory_, count);
+        } else {
+            device::detail::end_requests(service_, memory_, 0, 1);
+            device::detail::mark_point(memory_, device::detail::iteration_point::answered);
+        }
         device::detail::count_iteration(memory_);
+    }
+    /// The first node of a recording that owns its sessions. It sleeps now and then: there are few cores here.
+    void gather_owned() {
+        device::detail::gathered found;
+        found.stopped = !device::detail::own_part(service_, memory_, *memory_.owned);
+        while (found.count == 0 && !found.stopped) {
+            found = device::detail::gather_owned<device::thread_scope>(*memory_.owned, memory_, 100'000);
+            if (found.count == 0) std::this_thread::sleep_for(std::chrono::microseconds{100});
+        }
+        device::detail::tell_gathered(memory_, found);
+        device::detail::mark_point(memory_, device::detail::iteration_point::taken);
     }
 
     device::service_ref service_;

@@ -19,7 +19,9 @@
 #include <cstring>
 #include <iostream>
 #include <optional>
+#include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -29,18 +31,33 @@ namespace {
 
 namespace digits = examples::digits;
 
+/// Who serves a session, and where its queues are.
+struct recorded_way {
+    const char* name;
+    service_sharing sharing;
+    queue_location queues;
+};
+constexpr recorded_way by_any{"shared", service_sharing::shared, queue_location::automatic};
+constexpr recorded_way by_owner{"exclusive", service_sharing::exclusive, queue_location::host};
+constexpr recorded_way by_owner_on_gpu{"exclusive_gpu_queues", service_sharing::exclusive, queue_location::gpu};
+constexpr recorded_way recorded_ways[]{by_any, by_owner, by_owner_on_gpu};
+
 class recorded : public ::testing::Test {
   protected:
+    [[nodiscard]] virtual recorded_way served() const { return by_any; }
     void TearDown() override {
         if (graph_) {
             EXPECT_EQ(graph_->stop(patience(10s)), status::ok);
             const auto seen = graph_->statistics();
             const auto host = service_->statistics();
-            std::cout << seen.requests << " requests in " << seen.iterations << " iterations of " << seen.nodes
-                      << " nodes; from arrival to the response posted " << static_cast<double>(seen.mean.count()) / 1000
-                      << " us, at least " << static_cast<double>(seen.min.count()) / 1000
-                      << "; CPU of the service's thread: "
-                      << static_cast<double>((host.cpu_user + host.cpu_kernel).count()) / 1e6 << " ms\n";
+            const auto us = [](std::chrono::nanoseconds time) { return static_cast<double>(time.count()) / 1000; };
+            const auto& part = seen.stages;
+            std::cout << served().name << ", " << seen.nodes << " nodes: " << seen.requests << " requests in "
+                      << seen.iterations << " iterations; from arrival to the response posted p50 " << us(seen.p50)
+                      << " us, p99 " << us(seen.p99) << ", mean " << us(seen.mean) << ", at least " << us(seen.min)
+                      << "; of the mean: waiting " << us(part.waiting) << ", copy in " << us(part.copy_in) << ", work "
+                      << us(part.work) << ", copy out " << us(part.copy_out) << ", answer " << us(part.answer)
+                      << "; CPU of the service's thread: " << us(host.cpu_user + host.cpu_kernel) / 1000 << " ms\n";
         }
     }
     void listen(std::size_t max_bytes = std::size_t{64} << 10) {
@@ -48,6 +65,8 @@ class recorded : public ::testing::Test {
         options_.max_request_bytes = options_.max_response_bytes = max_bytes;
         options_.security.insecure = true;
         options_.peer_timeout = patience(2s);
+        options_.verbs.sharing = served().sharing;
+        options_.verbs.queues = served().queues;
         auto made = gpu_service::listen(context_, "gpu://" + own_loopback() + ":0", options_);
         if (!made && made.error().code == status::unsupported) GTEST_SKIP() << made.error().message;
         ASSERT_TRUE(made.ok()) << made.error().message;
@@ -104,21 +123,46 @@ int call_sums(channel& client, int calls, std::size_t bytes, int nodes, std::uin
     return right;
 }
 
-class recorded_nodes : public recorded, public ::testing::WithParamInterface<int> {};
+struct recorded_turn {
+    recorded_way served;
+    int nodes;                       ///< with the library's two: 2 more
+    std::uint32_t max_sessions = 2;  ///< an owner of 32 slots sees all of them in one look
+};
+class recorded_nodes : public recorded, public ::testing::WithParamInterface<recorded_turn> {
+  protected:
+    [[nodiscard]] recorded_way served() const override { return GetParam().served; }
+};
 
-/// With the library's two: 3, 4, 6 and 10.
 TEST_P(recorded_nodes, answer_with_what_was_recorded) {
+    const auto [served, nodes, max_sessions] = GetParam();
+    options_.max_sessions = max_sessions;
     listen();
     if (IsSkipped()) return;
     constexpr std::size_t bytes = 1024;
-    start({1, bytes, bytes, 1}, sums(GetParam()));
+    start({1, bytes, bytes, 1}, sums(nodes));
     channel client = connect(bytes);
-    constexpr int calls = 5000;
-    EXPECT_EQ(call_sums(client, calls, bytes, GetParam(), 7), calls);
+    constexpr int calls = 20'000;
+    EXPECT_EQ(call_sums(client, calls, bytes, nodes, 7), calls);
 }
-INSTANTIATE_TEST_SUITE_P(nodes, recorded_nodes, ::testing::Values(1, 2, 4, 8));
+constexpr recorded_turn recorded_turns[]{
+    {by_any, 1},          {by_any, 2},          {by_any, 4},     {by_any, 8},          {by_owner, 1},
+    {by_owner, 2},        {by_owner, 4},        {by_owner, 8},   {by_owner_on_gpu, 1}, {by_owner_on_gpu, 2},
+    {by_owner_on_gpu, 4}, {by_owner_on_gpu, 8}, {by_any, 2, 64}, {by_owner, 2, 64},    {by_owner_on_gpu, 2, 64},
+};
+INSTANTIATE_TEST_SUITE_P(turn, recorded_nodes, ::testing::ValuesIn(recorded_turns), [](const auto& each) {
+    const recorded_turn& is = each.param;
+    return std::string{is.served.name} + "_of_" + std::to_string(is.nodes + 2) + "_nodes_" +
+           std::to_string(is.max_sessions) + "_sessions";
+});
 
-TEST_F(recorded, works_in_place) {
+class recorded_in_any_way : public recorded, public ::testing::WithParamInterface<recorded_way> {
+  protected:
+    [[nodiscard]] recorded_way served() const override { return GetParam(); }
+};
+INSTANTIATE_TEST_SUITE_P(way, recorded_in_any_way, ::testing::ValuesIn(recorded_ways),
+                         [](const auto& each) { return std::string{each.param.name}; });
+
+TEST_P(recorded_in_any_way, works_in_place) {
     listen();
     if (IsSkipped()) return;
     start({4, 0, 0, 1}, sums(2));
@@ -128,7 +172,7 @@ TEST_F(recorded, works_in_place) {
     }
 }
 
-TEST_F(recorded, copies_long_tensors_with_many_blocks) {
+TEST_P(recorded_in_any_way, copies_long_tensors_with_many_blocks) {
     constexpr std::size_t bytes = std::size_t{3} << 20;
     options_.max_sessions = 4;
     listen(bytes);
@@ -138,7 +182,7 @@ TEST_F(recorded, copies_long_tensors_with_many_blocks) {
     EXPECT_EQ(call_sums(client, 20, bytes, 1, 3), 20);
 }
 
-TEST_F(recorded, single_requests_fail) {
+TEST_P(recorded_in_any_way, single_requests_fail) {
     listen();
     if (IsSkipped()) return;
     start({8, 64, 64, 1}, [](CUstream_st* stream, const device::graph_iteration& iteration) {
@@ -158,14 +202,18 @@ TEST_F(recorded, single_requests_fail) {
     EXPECT_EQ(client.call(std::span(request).first(63)).error().code, status::invalid_argument);
 }
 
-class recorded_sessions : public recorded, public ::testing::WithParamInterface<int> {};
+using way_and_sessions = std::tuple<recorded_way, int>;
+class recorded_sessions : public recorded, public ::testing::WithParamInterface<way_and_sessions> {
+  protected:
+    [[nodiscard]] recorded_way served() const override { return std::get<0>(GetParam()); }
+};
 
 TEST_P(recorded_sessions, all_answers_right) {
     listen();
     if (IsSkipped()) return;
     constexpr std::size_t bytes = 256;
     start({16, bytes, bytes, 4}, sums(2));
-    const int sessions = GetParam();
+    const int sessions = std::get<1>(GetParam());
     const int calls = 40'000 / sessions;
     std::atomic<int> right{0};
     const auto begin = std::chrono::steady_clock::now();
@@ -183,9 +231,14 @@ TEST_P(recorded_sessions, all_answers_right) {
     EXPECT_EQ(right.load(), calls * sessions);
     std::cout << sessions << " sessions: " << right.load() / took.count() << " requests/s\n";
 }
-INSTANTIATE_TEST_SUITE_P(sessions, recorded_sessions, ::testing::Values(1, 4, 16, 64));
+INSTANTIATE_TEST_SUITE_P(sessions, recorded_sessions,
+                         ::testing::Combine(::testing::ValuesIn(recorded_ways), ::testing::Values(1, 4, 16, 64)),
+                         [](const auto& each) {
+                             return std::string{std::get<0>(each.param).name} + "_" +
+                                    std::to_string(std::get<1>(each.param));
+                         });
 
-TEST_F(recorded, stops_within_a_bound_while_clients_call) {
+TEST_P(recorded_in_any_way, stops_within_a_bound_while_clients_call) {
     listen();
     if (IsSkipped()) return;
     start({4, 256, 256, 2}, sums(1));

@@ -38,7 +38,8 @@ struct instance {
     }
 };
 
-std::size_t lay_out(std::byte* base, const gpu_graph_options& options, device::detail::graph_memory& out) noexcept {
+std::size_t lay_out(std::byte* base, const gpu_graph_options& options, bool owns,
+                    device::detail::graph_memory& out) noexcept {
     core::layout_allocator parts(base);
     out.state = parts.take<device::detail::graph_state>(1);
     out.exchanges = parts.take<device::exchange_ref>(options.batch);
@@ -52,6 +53,8 @@ std::size_t lay_out(std::byte* base, const gpu_graph_options& options, device::d
     out.iteration.batch = options.batch;
     if (base != nullptr) out.iteration.count = &out.state->count;
     out.iteration.exchanges = out.exchanges;
+    if (owns) out.owned = parts.take<device::owned_sessions>(1);
+    out.instances = options.instances;
     return parts.used();
 }
 
@@ -69,6 +72,17 @@ result<void> check(const gpu_graph_options& options) {
     return {};
 }
 
+using duration_counts = std::array<std::uint64_t, device::detail::duration_classes>;
+
+/// The longest duration of the class in which `percent` of all iterations are done.
+std::chrono::nanoseconds percentile(const duration_counts& of, std::uint64_t all, std::uint64_t percent) {
+    std::uint64_t done = 0;
+    std::uint32_t number = 0;
+    for (; number + 1 < of.size(); ++number)
+        if ((done += of[number]) * 100 >= all * percent) break;
+    return std::chrono::nanoseconds{device::detail::shortest_of_class(number + 1) - 1};
+}
+
 /// The state that the last iteration has left.
 result<void> read_state(instance& of, core::nanoseconds deadline) {
     return core::copy_and_wait(*of.gpu, reinterpret_cast<std::byte*>(&of.last), of.memory, sizeof of.last, deadline);
@@ -80,22 +94,35 @@ struct gpu_graph::state {
     [[nodiscard]] bool inherited() const noexcept { return core->inherited(); }
 
     std::shared_ptr<core::server_core> core;
+    std::shared_ptr<const void> owner;  ///< of the service's sessions, where they have one
     std::vector<std::unique_ptr<instance>> instances;
     mutable std::mutex mutex;  ///< of the instances that have ended
 
+    /// False: another graph owns the sessions.
+    [[nodiscard]] bool own(gpu_service::state& service);
     [[nodiscard]] result<void> record(const gpu_graph_options& options, const recorder& work, std::uint32_t number);
     [[nodiscard]] result<void> start();
     status stop(core::nanoseconds deadline);
 };
 
+bool gpu_graph::state::own(gpu_service::state& service) {
+    if (core->kernels().service().exclusive.sessions == nullptr) return true;
+    const std::lock_guard lock(service.mutex);
+    if (!service.graph.expired()) return false;
+    owner = std::make_shared<int>();
+    service.graph = owner;
+    return true;
+}
+
 result<void> gpu_graph::state::record(const gpu_graph_options& options, const recorder& work, std::uint32_t number) {
     auto made = std::make_unique<instance>(core->gpu());
     device::detail::graph_memory memory;
-    const std::size_t bytes = lay_out(nullptr, options, memory);
+    const bool owns = core->kernels().service().exclusive.sessions != nullptr;
+    const std::size_t bytes = lay_out(nullptr, options, owns, memory);
     auto block = core->gpu()->allocate(bytes);
     if (!block) return block.error();
     made->memory = *block;
-    (void)lay_out(made->memory, options, memory);
+    (void)lay_out(made->memory, options, owns, memory);
     memory.iteration.instance = number;
     auto iterations = core->gpu()->record(core->kernels().service(), memory, [&work, &memory](CUstream_st* stream) {
         return work(stream, memory.iteration);
@@ -153,9 +180,9 @@ result<gpu_graph> gpu_graph::start(gpu_service& service, const gpu_graph_options
         return error{status::invalid_argument, 0,
                      "gpu_graph: a service with its memory on a GPU is needed (server_options::memory)"};
     }
-    if (made->core->kernels().service().exclusive.sessions != nullptr) {
-        return error{status::unsupported, 0,
-                     "gpu_graph: a recorded service needs sharing=shared: its nodes run on any part of the GPU"};
+    if (!made->own(*service.state_)) {
+        return error{status::invalid_state, 0,
+                     "gpu_graph: another graph owns the sessions of this service; record more instances of one graph"};
     }
     for (std::uint32_t i = 0; i < options.instances; ++i)
         if (auto recorded = made->record(options, record, i); !recorded) return recorded.error();
@@ -174,6 +201,7 @@ gpu_graph_statistics gpu_graph::statistics() const {
     std::uint64_t total = 0;
     std::uint64_t min = ~std::uint64_t{0};
     std::array<std::uint64_t, device::detail::iteration_points> spent{};
+    duration_counts durations{};
     for (const auto& each : state_->instances) {
         out.running += each->ended ? 0U : 1U;
         if (!each->ended) continue;
@@ -181,11 +209,14 @@ gpu_graph_statistics gpu_graph::statistics() const {
         out.requests += each->last.requests;
         total += each->last.total_ns;
         for (std::size_t i = 0; i < spent.size(); ++i) spent[i] += each->last.spent_ns[i];
+        for (std::size_t i = 0; i < durations.size(); ++i) durations[i] += each->last.durations[i];
         if (each->last.min_ns != 0) min = std::min(min, each->last.min_ns);
     }
     if (out.iterations == 0) return out;
     out.mean = std::chrono::nanoseconds{total / out.iterations};
     out.min = std::chrono::nanoseconds{min};
+    out.p50 = percentile(durations, out.iterations, 50);
+    out.p99 = percentile(durations, out.iterations, 99);
     const auto mean_until = [&](device::detail::iteration_point point) {
         return std::chrono::nanoseconds{spent[static_cast<std::size_t>(point)] / out.iterations};
     };

@@ -19,6 +19,7 @@ struct gpu_service::state {
     std::mutex mutex;
     std::optional<gpu_service_statistics> last;  ///< once it has ended
     bool refused = false;                        ///< … kernels of another version
+    std::weak_ptr<const void> graph;             ///< that owns the sessions (`service_sharing::exclusive`)
 };
 
 }  // namespace accel
