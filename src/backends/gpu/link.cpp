@@ -105,9 +105,11 @@ bool service_link::take_loss(core::link_event& out) noexcept {
     if (phase_ != phase::open) return false;
     const std::uint32_t told = __atomic_load_n(&poller_.memory().report_of(index_).failure, __ATOMIC_RELAXED);
     const bool failed = poller_.connection_at(index_).failed.load(std::memory_order_acquire) || poller_.has_failed();
-    if (told == 0 && !failed) return false;
+    const bool gpu_lost = poller_.gpu_lost();
+    if (told == 0 && !failed && !gpu_lost) return false;
     phase_ = phase::lost;
-    const auto why = told != 0 ? static_cast<status>(told & 0xffffU) : status::peer_lost;
+    const status otherwise = gpu_lost ? status::device_lost : status::peer_lost;
+    const auto why = told != 0 ? static_cast<status>(told & 0xffffU) : otherwise;
     out = core::lost_event(config_.owner, why);
     if (const std::uint32_t syndrome = told >> 16; syndrome != 0) {
         core::limited_log().warn("gpu: session {} ends: a work request failed with syndrome {:#04x}",
