@@ -233,7 +233,8 @@ gpu_tests=(library_gpu_tests gpu_paths_tests 'conformance\.[a-z]+\.on_gpu' 'conf
     'softnic\.gpu_' kernel_client_gpu_tests gpu_resident_tests recorded_tests send_scopes_gpu_tests proxy_gpu_tests
     gpu_fault_tests example_gpu_)
 
-# Tests that share a GPU share its time: few at once, or their bounds break.
+# Tests that share a GPU share its time: few at once, or their bounds break. Those whose kernels stay there run alone
+# (RUN_SERIAL).
 step_gpu() {
     configure_gpu
     cmake --build $gpu_build --target "${gpu_programs[@]}"
@@ -245,16 +246,25 @@ step_gpu() {
     return "$status"
 }
 
+# check_on_gpu TOOL PROGRAM FILTER: at most so long that the whole of gpu-test stays within its eight minutes.
+check_on_gpu() {
+    ACCEL_TEST_MEMORY=cuda:0 timeout 120 compute-sanitizer --error-exitcode 9 --tool "$1" "$gpu_build/bin/$2" \
+        --gtest_filter="$3" >"$logs/gpucheck.$1.$2.log" 2>&1
+}
+
+# Beside each other: the tools need a core each, and their kernels end soon.
 step_gpucheck() {
-    local tool check='compute-sanitizer --error-exitcode 9 --tool' failed=0
+    local tool job jobs=() failed=0
     for tool in memcheck racecheck initcheck; do
-        timeout 300 $check $tool $gpu_build/bin/digits_gpu_tests \
-            --gtest_filter='*alignment*:*refuses*:*survives*:*scratch*' || failed=1
-        timeout 300 $check $tool $gpu_build/bin/send_scopes_gpu_tests || failed=1
+        check_on_gpu $tool digits_gpu_tests '*alignment*:*refuses*:*survives*:*scratch*' & jobs+=($!)
+        check_on_gpu $tool send_scopes_gpu_tests '*' & jobs+=($!)
     done
-    ACCEL_TEST_MEMORY=cuda:0 timeout 300 $check memcheck $gpu_build/bin/conformance_tests \
-        --gtest_filter='backends/sizes.*/tcp:backends/random_calls.*/local:backends/deadlines.*/tcp' || failed=1
-    return "$failed"
+    check_on_gpu memcheck conformance_tests \
+        'backends/sizes.*/tcp:backends/random_calls.*/local:backends/deadlines.*/tcp' & jobs+=($!)
+    for job in "${jobs[@]}"; do wait "$job" || failed=$((failed + 1)); done
+    tail -n 20 "$logs"/gpucheck.*.log
+    counted $((${#jobs[@]} - failed)) "$failed" 0
+    ((failed == 0))
 }
 
 step_gpudemo() {

@@ -142,8 +142,6 @@ INSTANTIATE_TEST_SUITE_P(
         fault_case{"direct_wild_store", gpu_engine::direct, service_sharing::shared, kernel_fault::wild_store},
         fault_case{"direct_trap", gpu_engine::direct, service_sharing::shared, kernel_fault::trap},
         fault_case{"proxy_wild_store", gpu_engine::proxy, service_sharing::shared, kernel_fault::wild_store},
-        fault_case{"proxy_trap", gpu_engine::proxy, service_sharing::shared, kernel_fault::trap},
-        fault_case{"exclusive_wild_store", gpu_engine::direct, service_sharing::exclusive, kernel_fault::wild_store},
         fault_case{"exclusive_trap", gpu_engine::direct, service_sharing::exclusive, kernel_fault::trap}),
     [](const auto& row) { return row.param.name; });
 
