@@ -9,8 +9,10 @@
 
 #include <accel_transport/accel_transport.hpp>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstring>
 #include <iostream>
 #include <memory>
 #include <optional>

@@ -92,6 +92,7 @@ void service_link::offer(const verbs::endpoint& peer) noexcept {
     device::detail::session_report& report = poller_.memory().report_of(index_);
     report.closed = report.failure = 0;
     poller_.connection_at(index_).failed.store(false, std::memory_order_relaxed);
+    for (std::uint32_t& each : poller_.memory().cancels(index_)) each = 0;
     (void)poller_.command(device::detail::command_kind::open, index_);
     offered_ = true;
 }
@@ -118,6 +119,17 @@ bool service_link::take_loss(core::link_event& out) noexcept {
     return true;
 }
 
+/// Slots that the session does not have are ignored.
+void service_link::tell_cancelled(call_id which) noexcept {
+    if (which.slot >= config_.geometry.slots) return;
+    __atomic_store_n(&poller_.memory().cancels(index_)[which.slot], which.generation, __ATOMIC_RELAXED);
+}
+
+/// Kernels may stop their work for it; they still end its exchanges.
+void service_link::tell_left() noexcept {
+    __atomic_store_n(&poller_.memory().cancels(index_).back(), 1U, __ATOMIC_RELAXED);
+}
+
 bool service_link::flushed() noexcept {
     if (phase_ != phase::open) return true;
     if (flushed_at_ == core::nanoseconds{}) flushed_at_ = core::now() + flush_grace;
@@ -129,6 +141,7 @@ bool service_link::close() noexcept {
     if (phase_ != phase::closing) {
         poller_.remove(*this);
         phase_ = phase::closing;
+        tell_left();
     }
     if (!quiet_) {
         if (auto done = poller_.queues().close(poller_.connection_at(index_)); !done) {

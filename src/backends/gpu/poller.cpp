@@ -189,6 +189,10 @@ std::uint32_t service_poller::command(device::detail::command_kind kind, std::ui
     return memory_->command(kind, session);
 }
 
+void service_poller::tell_cancelled(core::connection& of, call_id which) noexcept {
+    static_cast<service_link&>(of).tell_cancelled(which);
+}
+
 void service_poller::request_stop() noexcept {
     __atomic_store_n(&memory_->orders().stop, 1U, __ATOMIC_RELEASE);
 }

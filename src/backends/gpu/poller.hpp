@@ -40,6 +40,7 @@ class service_poller final : public core::kernel_service, public verbs::async_li
     [[nodiscard]] bool sleep(int other_fd, core::nanoseconds until) noexcept override;
     [[nodiscard]] const device::service_ref& service() const noexcept override { return memory_->service(); }
     [[nodiscard]] core::kernel_engine engine() const override;
+    void tell_cancelled(core::connection& of, call_id which) noexcept override;
     void request_stop() noexcept override;
     void on_async_event(ibv_event_type type) noexcept override;
     void kernels_ended() noexcept override;
