@@ -13,6 +13,9 @@ namespace {
 
 /// How long the last posted answers have to leave when a service ends.
 constexpr std::chrono::milliseconds flush_grace{20};
+/// How long the control plane has to tell a client that the GPU is lost, before its queue pair breaks: kernels that
+/// call would take that for the end of the server.
+constexpr std::chrono::milliseconds goodbye_grace{100};
 
 }  // namespace
 
@@ -109,6 +112,7 @@ bool service_link::take_loss(core::link_event& out) noexcept {
     const bool gpu_lost = poller_.gpu_lost();
     if (told == 0 && !failed && !gpu_lost) return false;
     phase_ = phase::lost;
+    if (gpu_lost) quiet_from_ = core::now() + goodbye_grace;
     const status otherwise = gpu_lost ? status::device_lost : status::peer_lost;
     const auto why = told != 0 ? static_cast<status>(told & 0xffffU) : otherwise;
     out = core::lost_event(config_.owner, why);
@@ -138,6 +142,7 @@ bool service_link::flushed() noexcept {
 
 bool service_link::close() noexcept {
     if (phase_ == phase::closed) return true;
+    if (core::now() < quiet_from_) return false;
     if (phase_ != phase::closing) {
         poller_.remove(*this);
         phase_ = phase::closing;
