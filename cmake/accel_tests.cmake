@@ -31,11 +31,13 @@ function(accel_nic_launcher variable fabric)
   set(${variable}_MISSING "${missing}" PARENT_SCOPE)
 endfunction()
 
-# accel_test(NAME SOURCES... [NIC] [GPU] [FILTER PATTERN] [TIMEOUT SECONDS] [LINK TARGETS...]): a GoogleTest program
-# that may include the library's own headers ("core/..."); each of its tests (those of PATTERN) becomes a ctest test of
-# at most TIMEOUT (default 120) seconds. NIC: on an RDMA device.
+# accel_test(NAME SOURCES... [NIC] [GPU] [APART] [FILTER PATTERN] [TIMEOUT SECONDS] [LINK TARGETS...]): a GoogleTest
+# program that may include the library's own headers ("core/..."); each of its tests (those of PATTERN) becomes a ctest
+# test of at most TIMEOUT (default 120) seconds. NIC: on an RDMA device. GPU: its kernels stay on the GPU. Nothing runs
+# beside them, because processes share a GPU by slices of time. The program is one ctest test then, because a process
+# needs seconds to open a GPU; with APART each of its tests still has a process of its own.
 function(accel_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "NIC;GPU" "TIMEOUT;FILTER" "LINK")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "NIC;GPU;APART" "TIMEOUT;FILTER" "LINK")
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
@@ -50,9 +52,8 @@ function(accel_test name)
   if(arg_NIC)
     # They name queue pairs by number: one process at a time on their network.
     set(alone RESOURCE_LOCK ${name})
-    # Kernels that stay on a GPU share it with those of another process by slices of time, and stand still.
     if(arg_GPU)
-      set(alone RESOURCE_LOCK gpu)
+      set(alone RUN_SERIAL TRUE)
     endif()
     accel_nic_launcher(launcher ${name})
     if(launcher_MISSING)
@@ -60,6 +61,13 @@ function(accel_test name)
       return()
     endif()
     set_target_properties(${name} PROPERTIES CROSSCOMPILING_EMULATOR "${launcher}")
+  endif()
+  if(arg_GPU AND NOT arg_APART)
+    add_test(NAME ${name} COMMAND ${launcher} $<TARGET_FILE:${name}>)
+    set_tests_properties(${name} PROPERTIES LABELS unit TIMEOUT ${arg_TIMEOUT}
+      SKIP_REGULAR_EXPRESSION "there is no (GPU|NVIDIA driver)" ${alone}
+      ENVIRONMENT ACCEL_TEST_TIME_FACTOR=${ACCEL_TEST_TIME_FACTOR})
+    return()
   endif()
   gtest_discover_tests(${name} TEST_PREFIX ${name}. TEST_FILTER "${arg_FILTER}" DISCOVERY_MODE PRE_TEST
     DISCOVERY_TIMEOUT 60

@@ -5,12 +5,13 @@ fuzz_seconds=${ACCEL_FUZZ_SECONDS:-30}
 logs=$root/build/logs
 
 # In order of execution; the first ones find the most in the least time.
-all_steps=(format sources release softnic demo rxe asan interop tsan fuzz install tidy manual)
+all_steps=(format sources release softnic nic demo rxe asan interop tsan fuzz install tidy manual)
 declare -A step_about=(
     [format]="scripts/format.py finds nothing to change: layout, braces"
     [sources]="include rules, leftovers, paths of one machine, mutants that fit the tree"
     [release]="gcc, optimised, warnings are errors; all tests"
     [softnic]="stock programs on softnic: ibv_*, perftest, UCX, wheels of NIXL and Mooncake; also with 1 % loss"
+    [nic]="./run nic-test, a short selection on softnic; its report says that the device is emulated"
     [rxe]="on Soft-RoCE in a virtual machine: stock programs, rdma's tests, services by proxy, bare verbs beside rdma"
     [demo]="every image served over every transport, at least 97 % right; the doctor"
     [tidy]="clang-tidy finds nothing in files that have changed since they were clean (ACCEL_TIDY=all: in all)"
@@ -83,6 +84,7 @@ step_sources() {
     python3 scripts/check_sources.py
     python3 scripts/mutate_test.py
     python3 scripts/mutate.py --check
+    python3 scripts/nic_test_test.py
     python3 bench/stage_plot_test.py
     python3 bench/post_plot_test.py
 }
@@ -96,6 +98,16 @@ step_release() {
 step_softnic() {
     build_preset release -DACCEL_BUILD_TESTS=ON
     tests_at_once=1 test_preset release --label-regex softnic-programs
+}
+
+nic_programs=(accel_doctor conformance_tests conformance_peer service_tests exclusive_service_tests kernel_client_tests)
+
+step_nic() {
+    build_release_softnic "${nic_programs[@]}"
+    local ok=0
+    timeout 300 python3 scripts/nic_test.py --emulated --quick || ok=$?
+    counted $(<build/nic-test/counts)
+    return "$ok"
 }
 
 # All files take longer than the rest of the checks allow. .ci/tidy-clean names those that were clean, with their
@@ -215,13 +227,14 @@ configure_gpu() {
 
 # What needs a GPU: the programs, and the tests among those that they belong to.
 gpu_programs=(conformance_tests conformance_peer digits_client digits_demo digits_gpu_tests gpu_client gpu_digits
-    gpu_echo gpu_paths_tests gpu_resident_tests hello_client kernel_client_gpu_tests library_gpu_tests proxy_gpu_tests
-    recorded_tests send_scopes_gpu_tests softnic_cli softnic_gpu_devx softnic_gpu_pair softnic_gpu_test)
+    gpu_echo gpu_fault_tests gpu_paths_tests gpu_resident_tests hello_client kernel_client_gpu_tests library_gpu_tests
+    proxy_gpu_tests recorded_tests send_scopes_gpu_tests softnic_cli softnic_gpu_devx softnic_gpu_pair softnic_gpu_test)
 gpu_tests=(library_gpu_tests gpu_paths_tests 'conformance\.[a-z]+\.on_gpu' 'conformance\.gdr\.' digits_gpu_tests
     'softnic\.gpu_' kernel_client_gpu_tests gpu_resident_tests recorded_tests send_scopes_gpu_tests proxy_gpu_tests
-    example_gpu_)
+    gpu_fault_tests example_gpu_)
 
-# Tests that share a GPU share its time: few at once, or their bounds break.
+# Tests that share a GPU share its time: few at once, or their bounds break. Those whose kernels stay there run alone
+# (RUN_SERIAL).
 step_gpu() {
     configure_gpu
     cmake --build $gpu_build --target "${gpu_programs[@]}"
@@ -233,16 +246,25 @@ step_gpu() {
     return "$status"
 }
 
+# check_on_gpu TOOL PROGRAM FILTER: at most so long that the whole of gpu-test stays within its eight minutes.
+check_on_gpu() {
+    ACCEL_TEST_MEMORY=cuda:0 timeout 120 compute-sanitizer --error-exitcode 9 --tool "$1" "$gpu_build/bin/$2" \
+        --gtest_filter="$3" >"$logs/gpucheck.$1.$2.log" 2>&1
+}
+
+# Beside each other: the tools need a core each, and their kernels end soon.
 step_gpucheck() {
-    local tool check='compute-sanitizer --error-exitcode 9 --tool' failed=0
+    local tool job jobs=() failed=0
     for tool in memcheck racecheck initcheck; do
-        timeout 300 $check $tool $gpu_build/bin/digits_gpu_tests \
-            --gtest_filter='*alignment*:*refuses*:*survives*:*scratch*' || failed=1
-        timeout 300 $check $tool $gpu_build/bin/send_scopes_gpu_tests || failed=1
+        check_on_gpu $tool digits_gpu_tests '*alignment*:*refuses*:*survives*:*scratch*' & jobs+=($!)
+        check_on_gpu $tool send_scopes_gpu_tests '*' & jobs+=($!)
     done
-    ACCEL_TEST_MEMORY=cuda:0 timeout 300 $check memcheck $gpu_build/bin/conformance_tests \
-        --gtest_filter='backends/sizes.*/tcp:backends/random_calls.*/local:backends/deadlines.*/tcp' || failed=1
-    return "$failed"
+    check_on_gpu memcheck conformance_tests \
+        'backends/sizes.*/tcp:backends/random_calls.*/local:backends/deadlines.*/tcp' & jobs+=($!)
+    for job in "${jobs[@]}"; do wait "$job" || failed=$((failed + 1)); done
+    tail -n 20 "$logs"/gpucheck.*.log
+    counted $((${#jobs[@]} - failed)) "$failed" 0
+    ((failed == 0))
 }
 
 step_gpudemo() {
@@ -264,6 +286,24 @@ find_torch() {
         say "no PyTorch: the digits network only (ACCEL_TORCH names its folder)"
     fi
 }
+
+# run_nic_test [OPTION...]: builds what it runs; where there is a GPU, the part for it as well.
+run_nic_test() {
+    cd "$root" || return
+    local log=$logs/nic-test.log
+    mkdir -p "$logs"
+    say "building (log: $log)"
+    build_release_softnic "${nic_programs[@]}" >"$log" 2>&1 || {
+        tail -n 40 "$log" >&2
+        end_with "the build failed; its whole log is $log"
+    }
+    if nvidia-smi -L >/dev/null 2>&1; then
+        { configure_gpu && cmake --build $gpu_build --target "${nic_gpu_programs[@]}"; } >>"$log" 2>&1 ||
+            say "the part for GPUs was not built (log: $log)"
+    fi
+    python3 scripts/nic_test.py "$@"
+}
+nic_gpu_programs=(gpu_resident_tests kernel_client_gpu_tests recorded_tests send_scopes_gpu_tests)
 
 # The RDMA device is emulated: what is measured is what the library and the GPU do around it. With `girondi` first: only
 # what posting costs, from the GPU and from the CPU; with `turns`: only how long a service takes from a request to the

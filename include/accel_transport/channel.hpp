@@ -114,7 +114,7 @@ class ACCEL_API channel {
 
     /// Sends the first `length` bytes of the slot's request room. On anything but `ok` the call stays begun.
     /// Where the transport has no room now, the call waits for it, within its deadline and before later ones:
-    /// keep polling. Fails with `message_too_large`, `invalid_state`, `peer_lost`, `closed`.
+    /// keep polling. Fails with `message_too_large`, `invalid_state`, `peer_lost`, `device_lost`, `closed`.
     [[nodiscard]] status submit(call_id id, std::size_t length, const submit_options& options = usual_options) noexcept;
 
     /// Sends `payload` from where it lies, without a copy. It is lent until the completion, and must not

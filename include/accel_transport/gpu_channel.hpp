@@ -33,8 +33,9 @@ struct gpu_channel_statistics {
 
 /// Why a GPU-resident channel was lost.
 struct gpu_channel_failure {
-    status reason = status::ok;  ///< ok while it is good; `peer_lost`, `closed`, `protocol_error` …; `unsupported`: a
-                                 ///< kernel was compiled with other device headers, and refused
+    status reason = status::ok;  ///< ok while it is good; `peer_lost`, `closed`, `protocol_error` …; `device_lost`: a
+                                 ///< kernel has faulted, here or at the server; `unsupported`: a kernel was compiled
+                                 ///< with other device headers, and refused
     std::uint8_t syndrome = 0;   ///< of the first work request that failed, as the adapter numbers them; or 0
 };
 
@@ -81,8 +82,8 @@ class ACCEL_API gpu_channel {
     /// From about now on `begin` returns `closed`, and calls in flight end with it. Does not wait.
     void request_stop() noexcept;
     /// Requests the stop and sleeps until everything that was given to `stream` has ended; then ends the
-    /// session. `timed_out`: it still runs, and nothing has been ended; call it again. `unsupported`: as in
-    /// `gpu_channel_failure`.
+    /// session. `timed_out`: it still runs, and nothing has been ended; call it again. `device_lost`: a kernel has
+    /// faulted here; all has ended. `unsupported`: as in `gpu_channel_failure`.
     status close(CUstream_st* stream, std::chrono::nanoseconds timeout);
     /// The same where no kernel uses the channel any more.
     void close();

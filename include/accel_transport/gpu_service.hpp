@@ -69,6 +69,9 @@ class ACCEL_API gpu_service {
     [[nodiscard]] memory_kind memory() const noexcept;
     /// What clients connect to, with the real port; without keys and options.
     [[nodiscard]] std::string endpoint() const;
+    /// `ok`; `device_lost` within a second of a kernel's fault or of the GPU's end. Clients get the same then, and new
+    /// ones are refused: only a new process can serve them.
+    [[nodiscard]] status failure() const noexcept;
     [[nodiscard]] gpu_service_statistics statistics() const;
     /// The names that its kernels serve, in place of those told before. Clients resolve them; kernels compare
     /// `exchange_ref::target_number` with `target_of(name).number`, and fail others with `not_found`.
@@ -81,8 +84,9 @@ class ACCEL_API gpu_service {
     /// `take` and `wait` say `closed` from about now on. Does not wait.
     void request_stop() noexcept;
     /// Requests the stop and sleeps until everything that was given to `stream` has ended; then ends all sessions.
-    /// `timed_out`: it still runs, and nothing has been ended; call it again. `unsupported`: a kernel was compiled with
-    /// other device headers than this library, and was refused; a line of the log says so.
+    /// `timed_out`: it still runs, and nothing has been ended; call it again. `device_lost`: a kernel has faulted; all
+    /// has ended. `unsupported`: a kernel was compiled with other device headers than this library, and was refused; a
+    /// line of the log says so.
     status stop(CUstream_st* stream, std::chrono::nanoseconds timeout);
     /// The same where no kernel uses the service any more.
     void stop();

@@ -99,6 +99,13 @@ class accelerator_device {
     /// Bytes that `allocate` gave and `release` has not taken back.
     [[nodiscard]] virtual std::size_t allocated() const noexcept = 0;
 
+    /// Looks for failures ten times a second from now on, so that `alive` hears of a kernel that faults while nobody
+    /// waits for it. Again: nothing.
+    [[nodiscard]] virtual result<void> watch() = 0;
+    /// True: kernels that run see an RDMA device's writes in the order in which it makes them. False: only kernels that
+    /// are launched after `make_inbound_visible`.
+    [[nodiscard]] virtual bool orders_inbound() const noexcept = 0;
+
     /// A driver thread calls `done(argument)` when all work given to this stream of the application has ended.
     [[nodiscard]] virtual result<void> when_ended(CUstream_st* stream, void (*done)(void*), void* argument) = 0;
 

@@ -3,6 +3,7 @@
 
 #include "core/poller.hpp"
 
+#include <accel_transport/completion.hpp>
 #include <accel_transport/device/detail/layout_version.hpp>
 #include <accel_transport/options.hpp>
 
@@ -51,6 +52,9 @@ class kernel_service : public kernel_host {
   public:
     /// The argument for kernels.
     [[nodiscard]] virtual const device::service_ref& service() const noexcept = 0;
+    /// Tells kernels that the client of this connection waits for the call no more. Any thread, until the session is
+    /// lost.
+    virtual void tell_cancelled(connection& of, call_id which) noexcept = 0;
     /// Asks kernels to end. Any thread.
     virtual void request_stop() noexcept = 0;
     /// All kernels have ended; nothing waits for them from now on.

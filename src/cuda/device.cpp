@@ -3,6 +3,7 @@
 
 #include "cuda/driver.hpp"
 #include "cuda/failure.hpp"
+#include "cuda/pulse.hpp"
 #include "cuda/recorded_graph.hpp"
 #include "cuda/stream.hpp"
 
@@ -43,6 +44,10 @@ result<std::unique_ptr<device>> device::open(int ordinal) {
     int options = 0;
     (void)cudaDeviceGetAttribute(&options, cudaDevAttrGPUDirectRDMAFlushWritesOptions, ordinal);
     const bool can_flush = (options & cudaFlushGPUDirectRDMAWritesOptionHost) != 0;
+    int reached = 0;
+    (void)cudaDeviceGetAttribute(&reached, cudaDevAttrGPUDirectRDMASupported, ordinal);
+    // Where no adapter reaches the memory there is no order; one that is emulated copies.
+    made->orders_inbound_ = reached == 0 || ordering >= cudaGPUDirectRDMAWritesOrderingOwner;
     made->flush_needed_ = ordering < cudaGPUDirectRDMAWritesOrderingOwner && can_flush;
     return made;
 }
@@ -106,6 +111,16 @@ result<core::dma_buf> device::export_memory(const std::byte* memory, std::size_t
     if (!fd) fd = export_dma_buf(begin, size, false);
     if (!fd) return fd.error();
     return core::dma_buf{*fd, address - begin};
+}
+
+result<void> device::watch() {
+    const std::lock_guard lock(mutex_);
+    if (watch_ != nullptr) return {};
+    auto made = pulse::create(ordinal_, name_);
+    if (!made) return made.error();
+    std::shared_ptr<pulse> felt = std::move(*made);
+    watch_ = std::make_unique<core::failure_watch>([felt] { return felt->look(); }, failed_);
+    return {};
 }
 
 result<void> device::when_ended(CUstream_st* stream, void (*done)(void*), void* argument) {

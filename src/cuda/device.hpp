@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/accelerator.hpp"
+#include "core/failure_watch.hpp"
 
 #include <atomic>
 #include <cstddef>
@@ -28,6 +29,8 @@ class device final : public core::accelerator_device {
     void release(std::byte* memory) noexcept override;
     [[nodiscard]] result<std::unique_ptr<core::device_stream>> open_stream(stream_priority priority) override;
     [[nodiscard]] result<core::dma_buf> export_memory(const std::byte* memory, std::size_t bytes) override;
+    [[nodiscard]] result<void> watch() override;
+    [[nodiscard]] bool orders_inbound() const noexcept override { return orders_inbound_; }
     [[nodiscard]] result<void> when_ended(CUstream_st* stream, void (*done)(void*), void* argument) override;
     [[nodiscard]] result<std::unique_ptr<core::recorded_graph>> record(
         const accel::device::service_ref& service, const accel::device::detail::graph_memory& memory,
@@ -41,11 +44,13 @@ class device final : public core::accelerator_device {
 
     int ordinal_;
     std::string name_;
+    bool orders_inbound_ = false;
     bool flush_needed_ = false;  ///< kernels do not see an RDMA device's writes by themselves
     std::atomic<bool> failed_{false};
     std::atomic<std::size_t> allocated_{0};
     std::mutex mutex_;
     std::unordered_map<std::byte*, std::size_t> sizes_;
+    std::unique_ptr<core::failure_watch> watch_;  ///< sets `failed_`
 };
 
 }  // namespace accel::cuda

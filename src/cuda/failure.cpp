@@ -28,11 +28,15 @@ bool is_fatal(int code) noexcept {
         case cudaErrorInvalidPc:
         case cudaErrorLaunchFailure:
         case cudaErrorAssert:
+        case cudaErrorMpsClientTerminated:
         case cudaErrorECCUncorrectable:
         case cudaErrorNvlinkUncorrectable:
         case cudaErrorDevicesUnavailable:
         case cudaErrorContextIsDestroyed:
         case cudaErrorCudartUnloading:
+#if CUDART_VERSION >= 13000
+        case cudaErrorContained:
+#endif
             return true;
         default:
             return false;

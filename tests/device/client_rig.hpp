@@ -107,6 +107,8 @@ class client_rig {
         return held_.size();
     }
     [[nodiscard]] int pages_pinned() const { return fake_ ? fake_->pins.load() : 0; }
+    /// The caller's; the services' own are others.
+    [[nodiscard]] fake_accelerator& gpus() { return *fake_; }
 
     client_case kind;
     service_rig services;

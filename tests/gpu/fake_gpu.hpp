@@ -60,6 +60,11 @@ class fake_device final : public core::accelerator_device {
     [[nodiscard]] result<core::dma_buf> export_memory(const std::byte*, std::size_t) override {
         return error{status::unsupported, 0, "a fake GPU exports nothing"};
     }
+    [[nodiscard]] result<void> watch() override {
+        watched = true;
+        return {};
+    }
+    [[nodiscard]] bool orders_inbound() const noexcept override { return ordered; }
     [[nodiscard]] result<void> when_ended(CUstream_st* stream, void (*done)(void*), void* argument) override {
         fake_stream::of(stream).launch([done, argument] { done(argument); });
         return {};
@@ -88,6 +93,8 @@ class fake_device final : public core::accelerator_device {
 
     std::atomic<bool> failed{false};
     std::atomic<bool> held{false};  ///< copies wait
+    std::atomic<bool> watched{false};
+    std::atomic<bool> ordered{true};  ///< kernels see what arrives in its order
     std::atomic<int> at_work{0};
     std::atomic<std::size_t> capacity{std::size_t{4} << 30};
 

@@ -14,8 +14,9 @@
 /// thread of the host, where no GPU is. Nothing in the folder `detail` is promised.
 namespace accel::device {
 
-/// Takes a free slot, without waiting. `again`: none is free; `peer_lost`, `closed`: the session is over, and
-/// no slot will be free again; `unsupported`: the host was compiled against another version of these headers.
+/// Takes a free slot, without waiting. `again`: none is free; `peer_lost`, `closed`, `device_lost` (the server's GPU
+/// has failed): the session is over, and no slot will be free again; `unsupported`: the host was compiled against
+/// another version of these headers.
 template <class Scope = thread_scope>
 [[nodiscard]] ACCEL_HOST_DEVICE_INLINE status begin(const channel_ref& channel, call_ref& out) noexcept {
     return detail::by_first_of<Scope>([&] { return detail::begin_call(channel, out); });
@@ -23,7 +24,7 @@ template <class Scope = thread_scope>
 
 /// Sends the first `length` bytes of `request`, as the threads of the scope have written them. On anything
 /// but `ok` nothing was sent, and the call stays begun: `message_too_large`, `invalid_argument`,
-/// `invalid_state`, `again` (the send queue stayed full), `peer_lost`, `closed`.
+/// `invalid_state`, `again` (the send queue stayed full), `peer_lost`, `closed`, `device_lost`.
 template <class Scope = thread_scope>
 [[nodiscard]] ACCEL_HOST_DEVICE_INLINE status submit(const channel_ref& channel, call_ref& call, std::uint64_t length,
                                                      const call_options& with = {}) noexcept {
@@ -31,8 +32,8 @@ template <class Scope = thread_scope>
 }
 
 /// The state of a call, without waiting. `again`: it is in flight. Anything else is its outcome, as in
-/// `outcome`: `ok` with the response, a failure that the server answered, `timed_out`, `peer_lost` or
-/// `closed`; then release the call. A server's answer `again` is reported as `overloaded`.
+/// `outcome`: `ok` with the response, a failure that the server answered, `timed_out`, `peer_lost`, `closed` or
+/// `device_lost`; then release the call. A server's answer `again` is reported as `overloaded`.
 template <class Scope = thread_scope>
 [[nodiscard]] ACCEL_HOST_DEVICE_INLINE status poll(const channel_ref& channel, call_ref& call) noexcept {
     return detail::by_first_of<Scope>([&] { return detail::poll_call(channel, call); });

@@ -22,6 +22,30 @@ namespace accel::device {
     return left > 0 ? left : 0;
 }
 
+namespace detail {
+
+/// The exchange is not ended yet, so that the row is still its session's.
+[[nodiscard]] ACCEL_HOST_DEVICE inline bool is_given_up(const service_ref& service,
+                                                        const exchange_ref& exchange) noexcept {
+    const std::uint32_t left = service.cancels_of_session - 1;
+    const std::uint32_t* const row = service.cancels + std::size_t{exchange.session} * service.cancels_of_session;
+    return mlx5::load_whole(row + exchange.slot) == exchange.generation || mlx5::load_whole(row + left) != 0 ||
+           time_left_ns(exchange) == 0;
+}
+
+}  // namespace detail
+
+/// True: nobody waits for the answer any more. The client has cancelled the call (protocol version 3) or has left, or
+/// the deadline has passed; it stays so. The exchange still has to be ended, with `reply(…, 0)` for example. Of any
+/// service, shared or exclusive. Reads two words of the host's memory, on a GPU about a microsecond each: ask between
+/// steps of the work, not in its innermost loop.
+template <class Scope = thread_scope>
+[[nodiscard]] ACCEL_HOST_DEVICE_INLINE bool cancelled(const service_ref& service,
+                                                      const exchange_ref& exchange) noexcept {
+    const auto look = [&] { return detail::is_given_up(service, exchange) ? status::cancelled : status::ok; };
+    return detail::by_first_of<Scope>(look) == status::cancelled;
+}
+
 /// What a request says of its tensors, however its client has sent that; into `out`, with room for so many, and how
 /// many there are. Fails as `accel::tensors` does. Any thread that has the exchange. A kernel describes its response
 /// with `accel::describe(exchange.response, …)`.

@@ -29,6 +29,10 @@ struct service_ref {
     const detail::session_offer* offers = nullptr;
     detail::report_layout* report = nullptr;
     detail::session_report* session_reports = nullptr;
+    /// Written by the host, a row a session: the generation of the last call that was cancelled, one a slot, and other
+    /// than 0 behind them when the client has left.
+    const std::uint32_t* cancels = nullptr;
+    std::uint32_t cancels_of_session = 0;
     detail::exclusive_ref exclusive;  ///< `service_sharing::exclusive`, which has no `state`
 };
 

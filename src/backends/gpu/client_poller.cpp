@@ -46,6 +46,7 @@ class client_connection final : public core::connection {
 
 result<std::unique_ptr<core::kernel_client>> client_poller::open(const core::poller_options& options,
                                                                  const core::kernel_options& wanted) {
+    if (auto fit = admit_gpu(wanted.gpu, options.verbs.host_slots); !fit) return fit.error();
     auto chosen = choose_engine(options.verbs, options.host, wanted.gpus, wanted.gpu);
     if (!chosen) return chosen.error();
     const std::uint64_t longest = chosen->on->port().max_message_bytes;
@@ -224,11 +225,12 @@ std::size_t client_poller::poll(std::span<core::link_event> out) noexcept {
     const std::uint32_t found = mlx5::load_whole(&memory_->report().failure);
     const bool failed = failed_.load(std::memory_order_acquire) || place_->failed.load(std::memory_order_acquire);
     const bool refused = watch_.has_refused(memory_->report());
-    if (loss_reported_ || out.empty() || (found == 0 && !failed && !refused)) return 0;
+    const bool gpu_lost = kernel_memory_.gpu_lost();
+    if (loss_reported_ || out.empty() || (found == 0 && !failed && !refused && !gpu_lost)) return 0;
     loss_reported_ = true;
     if (const std::uint32_t syndrome = found >> 16; syndrome != 0)
         core::limited_log().warn("gpu: a channel ends: a work request failed with syndrome {:#04x}", syndrome);
-    const status otherwise = refused ? status::unsupported : status::peer_lost;
+    const status otherwise = gpu_lost ? status::device_lost : refused ? status::unsupported : status::peer_lost;
     const auto why = found != 0 ? static_cast<status>(found & 0xffffU) : otherwise;
     out[0] = core::lost_event(owner_, why);
     return 1;

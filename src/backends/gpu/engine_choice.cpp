@@ -51,6 +51,18 @@ result<engine_choice> by_proxy(verbs_options wanted, const std::string& near_hos
 
 }  // namespace
 
+/// A kernel that stays cannot be told when to look again, and the call that flushes is the host's.
+result<void> admit_gpu(core::accelerator_device* gpu, bool host_slots) {
+    if (gpu == nullptr) return {};
+    if (!host_slots && !gpu->orders_inbound()) {
+        return error{status::unsupported, 0,
+                     fmt::format("gpu: kernels on {} do not see an adapter's writes in their order, so that a request "
+                                 "may be read before it is complete; use host_slots=true, or handlers over gdr",
+                                 gpu->name())};
+    }
+    return gpu->watch();
+}
+
 result<engine_choice> choose_engine(const verbs_options& wanted, const std::string& near_host,
                                     const std::shared_ptr<core::accelerator>& gpus, core::accelerator_device* gpu) {
     if (wanted.engine == gpu_engine::proxy) return by_proxy(wanted, near_host, "engine=proxy", false);

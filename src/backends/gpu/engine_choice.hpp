@@ -20,6 +20,10 @@ struct engine_choice {
     bool fell_back = false;  ///< the proxy, though the device has queues that a GPU could drive
 };
 
+/// Before kernels run: whether `gpu` (null: threads of the host act as kernels) is fit for kernels that stay there.
+/// From then on its failures are looked for.
+[[nodiscard]] result<void> admit_gpu(core::accelerator_device* gpu, bool host_slots);
+
 /// Opens the device that `wanted` names and tries whether `gpu` can map the registers of its queues (null:
 /// threads of the host act as kernels). Call it before kernels run: some of it would wait for them. An engine
 /// that was asked for by name and does not work is an error.

@@ -45,6 +45,8 @@ class kernel_memory {
     [[nodiscard]] result<void> download(std::span<std::byte> to, const std::byte* from);
 
     [[nodiscard]] core::accelerator_device* gpu() const noexcept { return gpu_; }
+    /// It has failed, and no kernel of this process runs there any more.
+    [[nodiscard]] bool gpu_lost() const noexcept { return gpu_ != nullptr && !gpu_->alive(); }
 
   private:
     struct mapping {

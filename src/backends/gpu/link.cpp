@@ -13,6 +13,9 @@ namespace {
 
 /// How long the last posted answers have to leave when a service ends.
 constexpr std::chrono::milliseconds flush_grace{20};
+/// How long the control plane has to tell a client that the GPU is lost, before its queue pair breaks: kernels that
+/// call would take that for the end of the server.
+constexpr std::chrono::milliseconds goodbye_grace{100};
 
 }  // namespace
 
@@ -92,6 +95,7 @@ void service_link::offer(const verbs::endpoint& peer) noexcept {
     device::detail::session_report& report = poller_.memory().report_of(index_);
     report.closed = report.failure = 0;
     poller_.connection_at(index_).failed.store(false, std::memory_order_relaxed);
+    for (std::uint32_t& each : poller_.memory().cancels(index_)) each = 0;
     (void)poller_.command(device::detail::command_kind::open, index_);
     offered_ = true;
 }
@@ -105,15 +109,29 @@ bool service_link::take_loss(core::link_event& out) noexcept {
     if (phase_ != phase::open) return false;
     const std::uint32_t told = __atomic_load_n(&poller_.memory().report_of(index_).failure, __ATOMIC_RELAXED);
     const bool failed = poller_.connection_at(index_).failed.load(std::memory_order_acquire) || poller_.has_failed();
-    if (told == 0 && !failed) return false;
+    const bool gpu_lost = poller_.gpu_lost();
+    if (told == 0 && !failed && !gpu_lost) return false;
     phase_ = phase::lost;
-    const auto why = told != 0 ? static_cast<status>(told & 0xffffU) : status::peer_lost;
+    if (gpu_lost) quiet_from_ = core::now() + goodbye_grace;
+    const status otherwise = gpu_lost ? status::device_lost : status::peer_lost;
+    const auto why = told != 0 ? static_cast<status>(told & 0xffffU) : otherwise;
     out = core::lost_event(config_.owner, why);
     if (const std::uint32_t syndrome = told >> 16; syndrome != 0) {
         core::limited_log().warn("gpu: session {} ends: a work request failed with syndrome {:#04x}",
                                  config_.session_id, syndrome);
     }
     return true;
+}
+
+/// Slots that the session does not have are ignored.
+void service_link::tell_cancelled(call_id which) noexcept {
+    if (which.slot >= config_.geometry.slots) return;
+    __atomic_store_n(&poller_.memory().cancels(index_)[which.slot], which.generation, __ATOMIC_RELAXED);
+}
+
+/// Kernels may stop their work for it; they still end its exchanges.
+void service_link::tell_left() noexcept {
+    __atomic_store_n(&poller_.memory().cancels(index_).back(), 1U, __ATOMIC_RELAXED);
 }
 
 bool service_link::flushed() noexcept {
@@ -124,9 +142,11 @@ bool service_link::flushed() noexcept {
 
 bool service_link::close() noexcept {
     if (phase_ == phase::closed) return true;
+    if (core::now() < quiet_from_) return false;
     if (phase_ != phase::closing) {
         poller_.remove(*this);
         phase_ = phase::closing;
+        tell_left();
     }
     if (!quiet_) {
         if (auto done = poller_.queues().close(poller_.connection_at(index_)); !done) {

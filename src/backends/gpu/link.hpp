@@ -25,6 +25,8 @@ class service_link final : public core::connection {
     [[nodiscard]] bool close() noexcept override;
     [[nodiscard]] bool flushed() noexcept override;
 
+    /// For the poller, on any thread.
+    void tell_cancelled(call_id which) noexcept;
     // For the poller, on its thread.
     /// True once, with the reason: the session is lost.
     [[nodiscard]] bool take_loss(core::link_event& out) noexcept;
@@ -33,6 +35,7 @@ class service_link final : public core::connection {
     enum class phase : std::uint8_t { idle, open, lost, closing, closed };
     service_link(service_poller& owner, const core::link_config& config, std::uint32_t index) noexcept;
     void offer(const verbs::endpoint& peer) noexcept;
+    void tell_left() noexcept;
 
     service_poller& poller_;
     core::link_config config_;
@@ -45,6 +48,7 @@ class service_link final : public core::connection {
     bool failure_logged_ = false;  ///< the failure to close has been logged
     std::uint32_t closing_number_ = 0;
     core::nanoseconds flushed_at_{};
+    core::nanoseconds quiet_from_{};  ///< not closed before
 };
 
 }  // namespace accel::gpu

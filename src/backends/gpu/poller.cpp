@@ -36,6 +36,7 @@ result<std::unique_ptr<core::kernel_service>> service_poller::open(const core::p
                 "gpu: a service has 1 to {} slots in all; {} sessions of {} were asked for (max_sessions, max_slots)",
                 max_slots, wanted.sessions, wanted.limits.slots)};
     }
+    if (auto fit = admit_gpu(wanted.gpu, options.verbs.host_slots); !fit) return fit.error();
     auto chosen = choose_engine(options.verbs, options.host, wanted.gpus, wanted.gpu);
     if (!chosen) return chosen.error();
     const bool exclusive = options.verbs.sharing == service_sharing::exclusive;
@@ -156,6 +157,13 @@ result<std::unique_ptr<core::connection>> service_poller::open_connection(const 
 }
 
 result<std::uint32_t> service_poller::take_place() {
+    if (gpu_lost()) {
+        return error{
+            status::device_lost, 0,
+            fmt::format("gpu: {} has failed (a kernel faulted, or the GPU is gone); start the service in a new "
+                        "process",
+                        kernel_memory_.gpu()->name())};
+    }
     if (has_failed()) {
         return error{status::system_error, 0,
                      fmt::format("gpu: {} or a queue of it has failed; start the service anew", device_->describe())};
@@ -179,6 +187,10 @@ void service_poller::give_connection_back(std::uint32_t index) noexcept {
 std::uint32_t service_poller::command(device::detail::command_kind kind, std::uint32_t session) noexcept {
     const std::lock_guard lock(mutex_);
     return memory_->command(kind, session);
+}
+
+void service_poller::tell_cancelled(core::connection& of, call_id which) noexcept {
+    static_cast<service_link&>(of).tell_cancelled(which);
 }
 
 void service_poller::request_stop() noexcept {

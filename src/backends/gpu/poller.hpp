@@ -40,6 +40,7 @@ class service_poller final : public core::kernel_service, public verbs::async_li
     [[nodiscard]] bool sleep(int other_fd, core::nanoseconds until) noexcept override;
     [[nodiscard]] const device::service_ref& service() const noexcept override { return memory_->service(); }
     [[nodiscard]] core::kernel_engine engine() const override;
+    void tell_cancelled(core::connection& of, call_id which) noexcept override;
     void request_stop() noexcept override;
     void on_async_event(ibv_event_type type) noexcept override;
     void kernels_ended() noexcept override;
@@ -65,7 +66,11 @@ class service_poller final : public core::kernel_service, public verbs::async_li
     void remove(service_link& link) noexcept;
     /// The device or the completion queue has failed, and with it every session.
     [[nodiscard]] bool has_failed() const noexcept { return failed_.load(std::memory_order_acquire); }
-    [[nodiscard]] bool have_kernels_ended() const noexcept { return kernels_ended_.load(std::memory_order_seq_cst); }
+    /// The GPU has failed, and all kernels have ended with it.
+    [[nodiscard]] bool gpu_lost() const noexcept { return kernel_memory_.gpu_lost(); }
+    [[nodiscard]] bool have_kernels_ended() const noexcept {
+        return kernels_ended_.load(std::memory_order_seq_cst) || gpu_lost();
+    }
 
   private:
     service_poller(engine_choice choice, const core::poller_options& options, const core::kernel_options& kernels);

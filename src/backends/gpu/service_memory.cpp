@@ -59,6 +59,7 @@ result<void> service_memory::allocate() {
         offers_ = parts.take<device::detail::session_offer>(sizes_.sessions);
         session_reports_ = parts.take<device::detail::session_report>(sizes_.sessions);
         session_orders_ = parts.take<std::uint32_t>(sizes_.sessions);
+        cancels_ = parts.take<std::uint32_t>(sizes_.sessions * (sizes_.slots + std::size_t{1}));
     };
     layout_allocator measure(nullptr);
     lay_out(measure);
@@ -127,6 +128,8 @@ void service_memory::name_shared_parts() noexcept {
     service_.report = report_;
     service_.layout.kernel_version = &report_->kernel_version;
     service_.session_reports = session_reports_;
+    service_.cancels = cancels_;
+    service_.cancels_of_session = sizes_.slots + 1;
 }
 
 namespace {

@@ -42,6 +42,12 @@ class service_memory {
     }
     [[nodiscard]] const device::detail::report_layout& report() const noexcept { return *report_; }
     [[nodiscard]] device::detail::orders_layout& orders() const noexcept { return *orders_; }
+    /// What kernels are told of a session's calls: the generation of the last that was cancelled, one a slot, and
+    /// behind them other than 0 when the client has left.
+    [[nodiscard]] std::span<std::uint32_t> cancels(std::uint32_t session) const noexcept {
+        const std::size_t words = sizes_.slots + std::size_t{1};
+        return {cancels_ + session * words, words};
+    }
     /// Gives a command; returns its number. One thread at a time.
     std::uint32_t command(device::detail::command_kind kind, std::uint32_t session) noexcept;
 
@@ -58,6 +64,7 @@ class service_memory {
     device::detail::session_offer* offers_ = nullptr;
     device::detail::session_report* session_reports_ = nullptr;
     std::uint32_t* session_orders_ = nullptr;  ///< where sessions have one owner each
+    std::uint32_t* cancels_ = nullptr;
     std::uint32_t command_count_ = 0;
     std::uint32_t commands_given_ = 0;
     device::service_ref service_;

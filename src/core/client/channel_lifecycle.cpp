@@ -59,7 +59,7 @@ bool channel_lifecycle::lose(status why) noexcept {
     if (connection_.session.cancels != nullptr) connection_.session.cancels->end();
     state_ = state::losing;
     connected_in_ = nowhere;
-    loss_ = why == status::closed ? status::closed : status::peer_lost;
+    loss_ = loss_for(why);
     doubt_ends_ = never;
     wakeups_.remove(events().event_fd());
     wakeups_.remove(watch().event_fd());

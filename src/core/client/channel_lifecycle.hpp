@@ -52,7 +52,7 @@ class channel_lifecycle {
     [[nodiscard]] nanoseconds doubt_ends() const noexcept { return doubt_ends_; }
     /// False: it has been lost before.
     [[nodiscard]] bool lose(status why) noexcept;
-    /// What calls end with on a lost connection: `closed` or `peer_lost`.
+    /// What calls end with on a lost connection (`loss_for`).
     [[nodiscard]] status loss() const noexcept { return loss_; }
     /// Lost: from `when` on the link no longer waits for the server. The earliest time holds.
     void release_by(nanoseconds when) noexcept { release_by_ = std::min(release_by_, when); }

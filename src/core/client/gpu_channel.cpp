@@ -41,7 +41,7 @@ struct gpu_channel::state {
             kernels.set_clock_offset(core::nanoseconds{made.session.watch->clock_offset_ns.load()});
             if (made.events->poll(events) > 0) lose(events[0].reason);
             const status over = made.session.watch->ended();
-            if (over != status::ok) lose(over == status::closed ? over : status::peer_lost);
+            if (over != status::ok) lose(core::loss_for(over));
             (void)made.events->sleep(lost ? -1 : made.session.watch->event_fd(), core::never);
         }
     }
@@ -184,6 +184,7 @@ status gpu_channel::close(CUstream_st* stream, std::chrono::nanoseconds timeout)
     request_stop();
     if (state_->gpu != nullptr) {
         const status ended = core::wait_for_end(*state_->gpu, stream, core::deadline_after(timeout));
+        if (ended == status::device_lost) close();  // no kernel runs any more
         if (ended != status::ok) return ended;
     }
     close();

@@ -80,6 +80,11 @@ class session_host {
     [[nodiscard]] virtual result<void> take_connection(data_connection& made, const client_identity& client) = 0;
 };
 
+/// What calls of a lost session end with, and nothing else: an orderly stop, the end of the server's GPU, or its death.
+[[nodiscard]] constexpr status loss_for(status why) noexcept {
+    return why == status::closed || why == status::device_lost ? why : status::peer_lost;
+}
+
 /// Shared by a channel and the control plane: how the channel learns of its session's end. The control plane
 /// writes, the channel reads.
 class session_watch {

@@ -73,6 +73,12 @@ const std::string& gpu_service::engine_reason() const noexcept {
     return state_->engine.reason;
 }
 
+status gpu_service::failure() const noexcept {
+    if (state_->inherited()) return status::invalid_state;
+    const core::accelerator_device* const gpu = state_->core->gpu();
+    return gpu == nullptr || gpu->alive() ? status::ok : status::device_lost;
+}
+
 std::string gpu_service::endpoint() const {
     return state_->core->endpoints().front();
 }
@@ -132,6 +138,7 @@ status gpu_service::stop(CUstream_st* stream, std::chrono::nanoseconds timeout) 
     request_stop();
     if (state_->core->gpu() != nullptr) {
         const status ended = core::wait_for_end(*state_->core->gpu(), stream, core::deadline_after(timeout));
+        if (ended == status::device_lost) stop();  // no kernel runs any more
         if (ended != status::ok) return ended;
     }
     stop();

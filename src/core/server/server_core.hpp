@@ -72,6 +72,7 @@ class server_core : private session_observer {
         client_identity client;
         session_token token{};
         std::shared_ptr<cancel_board> cancels;
+        connection* to_kernels = nullptr;  ///< of a session that kernels serve; good while `counted`
         std::size_t memory_bytes = 0;
         std::size_t gpu_memory_bytes = 0;
         bool counted = true;  ///< not lost yet

@@ -142,8 +142,10 @@ result<session_grant> server_core::make_session(entrance& through, const listene
         const std::lock_guard lock(mutex_);
         const std::size_t gpu_bytes = made->gpu_memory_bytes();
         poller* const source = kernels_ == nullptr ? on.pollers.at(&owner) : nullptr;
+        connection* const to_kernels = kernels_ == nullptr ? nullptr : &made->connection();
         sessions_[grant.session_id] = {
-            &owner, source, &through, client, grant.token, made->shared_cancels(), made->memory_bytes, gpu_bytes, true};
+            &owner,    source, &through, client, grant.token, made->shared_cancels(), to_kernels, made->memory_bytes,
+            gpu_bytes, true};
         share& had = clients_[client.account()];
         ++had.sessions;
         had.memory_bytes += made->memory_bytes;
@@ -291,6 +293,8 @@ void server_core::cancel(std::uint64_t id, std::span<const call_id> calls) noexc
     const auto found = sessions_.find(id);
     if (found == sessions_.end()) return;
     for (const call_id& each : calls) found->second.cancels->cancel(each);
+    if (found->second.to_kernels == nullptr || !found->second.counted) return;
+    for (const call_id& each : calls) kernels_->tell_cancelled(*found->second.to_kernels, each);
 }
 
 void server_core::session_lost(const session& which, status why) noexcept {

@@ -39,8 +39,8 @@ ACCEL_HOST_DEVICE inline void fail_channel(const channel_ref& channel, status wh
 /// `ok` while the session lives, else what its calls end with.
 [[nodiscard]] ACCEL_HOST_DEVICE inline status end_of(const channel_ref& channel) noexcept {
     const auto why = static_cast<status>(load_relaxed(&channel.state->failure) & 0xffffU);
-    if (why == status::ok) return status::ok;
-    return why == status::closed ? status::closed : status::peer_lost;
+    const bool told = why == status::ok || why == status::closed || why == status::device_lost;
+    return told ? why : status::peer_lost;
 }
 
 // Free slots.

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/failure_watch.hpp"
+
+#include "core/thread.hpp"
+
+#include <utility>
+
+namespace accel::core {
+
+failure_watch::failure_watch(std::function<gpu_sight()> look, std::atomic<bool>& failed, nanoseconds interval)
+    : look_(std::move(look)),
+      failed_(failed),
+      interval_(interval),
+      thread_(start_thread("accel-gpu-watch", [this] { run(); })) {}
+
+failure_watch::~failure_watch() {
+    ending_.store(true, std::memory_order_release);
+    ended_.set();
+    thread_.join();
+}
+
+void failure_watch::run() {
+    failure_judge judge;
+    while (!ending_.load(std::memory_order_acquire)) {
+        if (judge.judge(look_())) return failed_.store(true, std::memory_order_release);
+        pollfd end{ended_.fd(), POLLIN, 0};
+        sleep_on({&end, 1}, now() + interval_);
+    }
+}
+
+}  // namespace accel::core

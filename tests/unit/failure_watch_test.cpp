@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// What looks at a GPU mean, with looks that are made up. Real ones are in tests/gpu/gpu_fault_test.cpp.
+#include "core/failure_watch.hpp"
+
+#include "conformance/patience.hpp"
+#include "core/control/session.hpp"
+
+#include <atomic>
+#include <chrono>
+
+#include <gtest/gtest.h>
+
+namespace accel::tests {
+namespace {
+
+using core::failure_judge;
+using core::failure_watch;
+using core::gpu_sight;
+
+TEST(failure_judge, a_fault_counts_at_once) {
+    failure_judge judge;
+    EXPECT_FALSE(judge.judge(gpu_sight::good));
+    EXPECT_TRUE(judge.judge(gpu_sight::lost));
+}
+
+TEST(failure_judge, refused_looks_count_after_half_a_second_of_them) {
+    failure_judge judge;
+    for (int i = 1; i < failure_judge::patience; ++i) EXPECT_FALSE(judge.judge(gpu_sight::refused)) << i;
+    EXPECT_TRUE(judge.judge(gpu_sight::refused));
+    EXPECT_LE(failure_judge::patience * failure_watch::look_interval, 500ms);
+}
+
+TEST(failure_judge, a_good_look_forgives_those_refused_before) {
+    failure_judge judge;
+    for (int round = 0; round < 3; ++round) {
+        for (int i = 1; i < failure_judge::patience; ++i) EXPECT_FALSE(judge.judge(gpu_sight::refused));
+        EXPECT_FALSE(judge.judge(gpu_sight::good));
+    }
+}
+
+TEST(failure_watch, tells_of_a_fault_and_looks_no_more) {
+    std::atomic<bool> failed{false};
+    std::atomic<int> looks{0};
+    std::atomic<bool> faulted{false};
+    const auto look = [&] {
+        ++looks;
+        return faulted ? gpu_sight::lost : gpu_sight::good;
+    };
+    failure_watch watch(look, failed, 1ms);
+    EXPECT_TRUE(eventually(patience(5s), [&] { return looks > 3; }));
+    EXPECT_FALSE(failed);
+    faulted = true;
+    EXPECT_TRUE(eventually(patience(5s), [&] { return failed.load(); }));
+    const int at_the_end = looks;
+    std::this_thread::sleep_for(20ms);
+    EXPECT_EQ(looks, at_the_end);
+}
+
+TEST(failure_watch, ends_without_waiting_for_the_next_look) {
+    std::atomic<bool> failed{false};
+    const auto start = std::chrono::steady_clock::now();
+    {
+        const failure_watch watch([] { return gpu_sight::good; }, failed, 1h);
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - start, patience(10s));
+    EXPECT_FALSE(failed);
+}
+
+TEST(failure_watch, calls_end_with_what_a_client_can_act_on) {
+    EXPECT_EQ(core::loss_for(status::closed), status::closed);
+    EXPECT_EQ(core::loss_for(status::device_lost), status::device_lost);
+    EXPECT_EQ(core::loss_for(status::peer_lost), status::peer_lost);
+    EXPECT_EQ(core::loss_for(status::protocol_error), status::peer_lost);
+}
+
+}  // namespace
+}  // namespace accel::tests
