@@ -13,6 +13,7 @@ SOFTNIC = ("softnic_cli", "softnic")
 # What a test's name begins with, and the targets that it needs.
 TARGETS = (
     (r"unit(_tests)?\.", ("unit_tests",)),
+    (r"clients_tests\.", ("clients_tests",)),
     (r"rdma_tests\.", ("rdma_tests", *SOFTNIC)),
     (r"service_tests\.", ("service_tests", *SOFTNIC)),
     (r"kernel_client_tests\.", ("kernel_client_tests", *SOFTNIC)),

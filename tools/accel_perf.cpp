@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "perf/commands.hpp"
+#include "report/durations.hpp"
 #include "report/program.hpp"
 #include "report/sizes.hpp"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -16,9 +18,16 @@ constexpr const char* examples =
     "Examples:\n"
     "  accel_perf loop tcp --size 64,4K,1M\n"
     "  accel_perf loop local tcp zmq --size 64 --depth 8 --check\n"
+    "  accel_perf loop tcp --clients 4 --rate 20000 --arrivals poisson --duration 10s --histogram out.hgrm\n"
+    "  accel_perf loop tcp --sizes 64:70,4KiB:20,1MiB:10 --clients 2\n"
     "  accel_perf serve 'tcp://0.0.0.0:5555?key_file=server.key&authorized_keys=clients.pub'\n"
     "  accel_perf client 'tcp://server:5555?key_file=client.key&server_key=server.pub' --size 64K --json "
     "out.json";
+
+constexpr const char* about_open_loops =
+    "Open loop (--rate): calls are due at times that are fixed beforehand, and their latency counts from then. A call\n"
+    "that is late, because --depth calls are in flight or its client is slow, is sent at once when it can be. So a\n"
+    "server that stalls is not spared the calls that come meanwhile (no coordinated omission).";
 
 std::string check_size(const std::string& text) {
     return accel::report::parse_size(text) ? std::string{} : "'" + text + "' is no size: write 4096, 64K or 1M";
@@ -28,12 +37,26 @@ std::string check_sizes(const std::string& text) {
     return accel::report::parse_sizes(text) ? std::string{} : "'" + text + "' is no list of sizes: write 64,4K,1M";
 }
 
+std::string check_mix(const std::string& text) {
+    return accel::perf::size_mix::parse(text) ? std::string{}
+                                              : "'" + text + "' is no mix of sizes: write 64:70,4KiB:20,1MiB:10";
+}
+
+std::string check_duration(const std::string& text) {
+    return accel::report::parse_duration(text) ? std::string{}
+                                               : "'" + text + "' is no duration: write 500ms, 10s or 5m";
+}
+
+accel::poll_mode poll_of(const std::string& name) {
+    if (name == "busy") return accel::poll_mode::busy;
+    return name == "block" ? accel::poll_mode::block : accel::poll_mode::adaptive;
+}
+
 void add_poll(CLI::App& app, settings& chosen) {
-    app.add_option("--poll", chosen.poll, "How both ends wait: busy, adaptive or block")
-        ->transform(CLI::CheckedTransformer(
-            std::vector<std::pair<std::string, accel::poll_mode>>{{"busy", accel::poll_mode::busy},
-                                                                  {"adaptive", accel::poll_mode::adaptive},
-                                                                  {"block", accel::poll_mode::block}}));
+    app.add_option_function<std::string>(
+           "--poll", [&](const std::string& name) { chosen.poll = poll_of(name); },
+           "How both ends wait (default adaptive)")
+        ->check(CLI::IsMember({"busy", "adaptive", "block"}));
 }
 
 void add_workers(CLI::App& app, settings& chosen) {
@@ -49,12 +72,53 @@ void add_load(CLI::App& app, settings& chosen) {
            "--response-size", [&](const std::string& text) { chosen.response_bytes = accel::report::parse_size(text); },
            "Bytes of a response (default: as the request)")
         ->check(CLI::Validator(check_size, "SIZE"));
-    app.add_option("--count", chosen.count, "Calls of each size (default 10000, at most 4 GiB)")
-        ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{100'000'000}));
-    app.add_option("--warm-up", chosen.warm_up, "Calls before the measurement (default count / 10, at most 1000)");
-    app.add_option("--depth", chosen.depth, "Calls in flight")->check(CLI::Range(1, 65'536));
+    app.add_option_function<std::string>(
+           "--sizes", [&](const std::string& text) { chosen.mix = accel::perf::size_mix::parse(text); },
+           "Requests of several sizes in one measurement, with weights: 64:70,4KiB:20,1MiB:10")
+        ->check(CLI::Validator(check_mix, "SIZE:WEIGHT,..."))
+        ->excludes("--size");
+    app.add_option("--count", chosen.count, "Calls of each size, of all clients (default 10000, at most 4 GiB)")
+        ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000'000}));
+    app.add_option_function<std::string>(
+           "--duration", [&](const std::string& text) { chosen.duration = accel::report::parse_duration(text); },
+           "Send calls of each size for so long; with --count, until either")
+        ->check(CLI::Validator(check_duration, "TIME"));
+    app.add_option("--warm-up", chosen.warm_up,
+                   "Calls of each client before the measurement (default count / 10, at most 1000)");
+    app.add_option("--depth", chosen.depth, "Calls in flight, of each client (default 1; 64 with --rate)")
+        ->check(CLI::Range(1, 65'536));
+    app.add_option("--clients", chosen.clients, "Clients, each with a channel and a thread")
+        ->check(CLI::Range(1, 1'024));
+}
+
+void add_open_loop(CLI::App& app, settings& chosen) {
+    CLI::Option* const rate =
+        app.add_option("--rate", chosen.rate, "Open loop: calls due in a second, of all clients together")
+            ->check(CLI::Range(0.001, 1e8));
+    app.add_option_function<std::string>(
+           "--arrivals",
+           [&](const std::string& name) {
+               chosen.arriving = name == "poisson" ? accel::perf::arrivals::poisson : accel::perf::arrivals::constant;
+           },
+           "Open loop: distances of calls (default constant)")
+        ->check(CLI::IsMember({"constant", "poisson"}))
+        ->needs(rate);
+}
+
+void add_results(CLI::App& app, settings& chosen) {
     app.add_flag("--check", chosen.check, "Fill every payload with a pattern and verify it at the other end");
     app.add_option("--json", chosen.json, "Write the results to FILE; - is standard output")->type_name("FILE");
+    app.add_option("--histogram", chosen.histogram,
+                   "Write the latencies to FILE in HdrHistogram's percentile format (.hgrm), in us; several "
+                   "measurements to FILE with their number, scheme and size in its name")
+        ->type_name("FILE");
+}
+
+/// "accel_perf: …" on one line.
+std::string failure_text(const CLI::App* /*app*/, const CLI::Error& failure) {
+    std::string text = failure.what();
+    std::replace(text.begin(), text.end(), '\n', ' ');
+    return std::string{accel::perf::program} + ": " + text + " (see --help)\n";
 }
 
 }  // namespace
@@ -65,6 +129,7 @@ int main(int argc, char** argv) {
     app.footer(examples);
     app.set_version_flag("--version", "accel_perf " + accel::report::version_text());
     app.require_subcommand(1);
+    app.failure_message(failure_text);
 
     CLI::App& serve = *app.add_subcommand("serve", "Answer clients until SIGINT or SIGTERM");
     serve.add_option("URI", chosen.uris, "Where to listen, one or several")->required();
@@ -79,7 +144,12 @@ int main(int argc, char** argv) {
         add_poll(*each, chosen);
     }
     for (CLI::App* each : {&serve, &loop}) add_workers(*each, chosen);
-    for (CLI::App* each : {&client, &loop}) add_load(*each, chosen);
+    for (CLI::App* each : {&client, &loop}) {
+        add_load(*each, chosen);
+        add_open_loop(*each, chosen);
+        add_results(*each, chosen);
+        each->footer(std::string{about_open_loops} + "\n\n" + examples);
+    }
 
     CLI11_PARSE(app, argc, argv);
     if (serve.parsed()) return accel::perf::serve(chosen);

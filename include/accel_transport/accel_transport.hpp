@@ -3,6 +3,7 @@
 
 /// Everything a user of the library needs on the host.
 #include <accel_transport/channel.hpp>
+#include <accel_transport/channel_pool.hpp>
 #include <accel_transport/completion.hpp>
 #include <accel_transport/config.hpp>
 #include <accel_transport/context.hpp>

@@ -22,7 +22,8 @@ namespace accel {
 
 namespace core {
 class channel_core;
-}
+class pool_state;
+}  // namespace core
 
 /// A call that has been begun: its id and the room for its request, to be written in place.
 /// Borrows a slot of the channel until `release`.
@@ -88,14 +89,22 @@ struct channel_statistics {
     std::uint32_t quarantined = 0;  ///< slots waiting for a late response now
 };
 
+/// What has happened to a channel's connection.
+enum class channel_event : std::uint8_t {
+    none,
+    lost,         ///< calls in flight have ended, and new ones fail until it is made anew
+    reconnected,  ///< with `reconnect`: a new session, maybe with another host of the URI; no call was sent twice
+};
+
 /// The client's end of one connection to a server. Belongs to one thread at a time; move-only.
 /// A call goes begin → (write the request) → submit → poll or wait → (read the response) → release. begin, submit,
 /// cancel, poll and release neither block, allocate, lock nor log.
 /// In a child of fork() a parent's channel returns `invalid_state`, completes nothing and ends without effect.
 class ACCEL_API channel {
   public:
-    /// Connects to `scheme://host:port?key=value…` within `connect_timeout`. Keys are the fields of
-    /// `channel_options`; a misspelt one is an error that lists the right ones. May block and allocate.
+    /// Connects to `scheme://host:port?key=value…` within `connect_timeout`, or to the first of several hosts
+    /// (`tcp://a:1,b:2`) that answers, in order. With `connect_retry` it tries again for so long. Keys are the fields
+    /// of `channel_options`; a misspelt one is an error that lists the right ones. May block and allocate.
     [[nodiscard]] static result<channel> connect(context& ctx, std::string_view uri,
                                                  const channel_options& options = {});
     channel(channel&&) noexcept;
@@ -164,7 +173,13 @@ class ACCEL_API channel {
     [[nodiscard]] std::string_view scheme() const noexcept;         ///< the one in use ("tcp")
     /// Why `auto://` chose this scheme; a sentence for people.
     [[nodiscard]] std::string_view why() const noexcept;
+    /// "tcp://host:port" of the server that it is, or was last, connected to: one of several hosts, say.
+    [[nodiscard]] std::string endpoint() const;
     [[nodiscard]] bool connected() const noexcept;
+    /// What has happened to the connection, as far as `poll` or `wait` have noticed: `lost` and `reconnected` take
+    /// turns, and `none` says that you know all. `event_fd` becomes readable for both. Losses in between that have been
+    /// made good count once. An end by `close` is no event.
+    [[nodiscard]] channel_event take_event() noexcept;
     [[nodiscard]] channel_statistics statistics() const noexcept;
 
     /// Ends the connection. Calls in flight complete with `closed` and can still be polled. Waits up to
@@ -172,6 +187,7 @@ class ACCEL_API channel {
     void close() noexcept;
 
   private:
+    friend class core::pool_state;
     explicit channel(std::unique_ptr<core::channel_core> core) noexcept;
     std::unique_ptr<core::channel_core> core_;
 };

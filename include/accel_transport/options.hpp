@@ -89,6 +89,9 @@ struct channel_options {
     std::size_t response_bytes = 1 << 20;  ///< longest response; at most 1 GiB
     /// A port that refuses connections is given up after half a second.
     std::chrono::nanoseconds connect_timeout = std::chrono::seconds{5};
+    /// How long the first connect is tried again, with `backoff_min` to `backoff_max` between tries: a server that
+    /// starts later, say. Each try has `connect_timeout`. 0: one try.
+    std::chrono::nanoseconds connect_retry{};
     std::chrono::nanoseconds call_timeout = std::chrono::seconds{10};  ///< when submit names none
     std::chrono::nanoseconds close_timeout = std::chrono::seconds{1};
     /// Silence that means lost; and how long a server may hold lent memory after its call has ended.

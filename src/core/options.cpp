@@ -147,23 +147,15 @@ struct option_key {
         ACCEL_OPTION_OF(options, .security, encrypt), ACCEL_OPTION_OF(options, .security, insecure)
 
 constexpr std::array channel_keys{
-    ACCEL_OPTION(channel_options, slots),
-    ACCEL_OPTION(channel_options, request_bytes),
-    ACCEL_OPTION(channel_options, response_bytes),
-    ACCEL_OPTION(channel_options, connect_timeout),
-    ACCEL_OPTION(channel_options, call_timeout),
-    ACCEL_OPTION(channel_options, close_timeout),
-    ACCEL_OPTION(channel_options, peer_timeout),
-    ACCEL_OPTION(channel_options, poll),
-    ACCEL_OPTION(channel_options, spin),
-    ACCEL_OPTION(channel_options, priority),
-    ACCEL_OPTION(channel_options, reconnect),
-    ACCEL_OPTION(channel_options, backoff_min),
-    ACCEL_OPTION(channel_options, backoff_max),
-    ACCEL_OPTION(channel_options, zerocopy),
-    ACCEL_OPTION(channel_options, memory),
-    ACCEL_VERBS_OPTIONS(channel_options),
-    ACCEL_SECURITY_OPTIONS(channel_options, server_key),
+    ACCEL_OPTION(channel_options, slots),          ACCEL_OPTION(channel_options, request_bytes),
+    ACCEL_OPTION(channel_options, response_bytes), ACCEL_OPTION(channel_options, connect_timeout),
+    ACCEL_OPTION(channel_options, connect_retry),  ACCEL_OPTION(channel_options, call_timeout),
+    ACCEL_OPTION(channel_options, close_timeout),  ACCEL_OPTION(channel_options, peer_timeout),
+    ACCEL_OPTION(channel_options, poll),           ACCEL_OPTION(channel_options, spin),
+    ACCEL_OPTION(channel_options, priority),       ACCEL_OPTION(channel_options, reconnect),
+    ACCEL_OPTION(channel_options, backoff_min),    ACCEL_OPTION(channel_options, backoff_max),
+    ACCEL_OPTION(channel_options, zerocopy),       ACCEL_OPTION(channel_options, memory),
+    ACCEL_VERBS_OPTIONS(channel_options),          ACCEL_SECURITY_OPTIONS(channel_options, server_key),
 };
 
 constexpr std::array server_keys{
@@ -253,6 +245,7 @@ result<channel_options> checked(channel_options options) {
                                       {"close_timeout", options.close_timeout},
                                       {"backoff_min", options.backoff_min}})
         if (value <= nanoseconds{0}) return out_of_bounds(name, "more than 0");
+    if (options.connect_retry < nanoseconds{0}) return out_of_bounds("connect_retry", "0 or more");
     if (options.backoff_max < options.backoff_min) return out_of_bounds("backoff_max", "at least backoff_min");
     if (options.spin < nanoseconds{0}) return out_of_bounds("spin", "0 or more");
     if (auto good = check(options.security); !good) return good.error();

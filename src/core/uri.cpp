@@ -18,6 +18,12 @@ error bad_uri(std::string_view text, std::string_view what) {
             fmt::format("'{}': {}; a URI reads scheme://host:port?key=value&key=value", text, what)};
 }
 
+constexpr std::size_t max_characters = 4096;
+
+error too_long(std::string_view text) {
+    return bad_uri(text.substr(0, 64), fmt::format("longer than {} characters", max_characters));
+}
+
 std::optional<std::string> percent_decoded(std::string_view text) {
     std::string out;
     for (std::size_t i = 0; i < text.size(); ++i) {
@@ -128,7 +134,7 @@ std::string uri::text() const {
 }
 
 result<uri> parse_uri(std::string_view text) {
-    if (text.size() > 4096) return bad_uri(text.substr(0, 64), "longer than 4096 characters");
+    if (text.size() > max_characters) return too_long(text);
     if (names_a_unix_socket(text))
         return error{status::unsupported, 0,
                      fmt::format("'{}': Unix sockets are not supported; use shm://name between processes of one host, "
@@ -144,6 +150,8 @@ result<uri> parse_uri(std::string_view text) {
     const auto question = rest.find('?');
     const std::string_view authority = rest.substr(0, question);
     const std::string_view query = question == std::string_view::npos ? "" : rest.substr(question + 1);
+    if (authority.find(',') != std::string_view::npos)
+        return bad_uri(text, "several hosts are for channels and pools of the host; a server lists several URIs");
     if (within_host(out.scheme)) {
         if (const complaint wrong = read_name(authority, out); !wrong.empty()) return bad_uri(text, wrong);
     } else if (const complaint wrong = split_authority(authority, out); !wrong.empty()) {
@@ -151,6 +159,24 @@ result<uri> parse_uri(std::string_view text) {
     }
     if (const complaint wrong = split_options(query, out); !wrong.empty()) return bad_uri(text, wrong);
     return out;
+}
+
+result<std::vector<std::string>> one_host_each(std::string_view text) {
+    if (text.size() > max_characters) return too_long(text);
+    const auto separator = text.find("://");
+    const std::size_t begin = separator == std::string_view::npos ? text.size() : separator + 3;
+    const std::size_t end = std::min(text.find('?', begin), text.size());
+    std::string_view hosts = text.substr(begin, end - begin);
+    std::vector<std::string> out;
+    for (;;) {
+        const std::size_t comma = hosts.find(',');
+        const bool only = comma == std::string_view::npos && out.empty();
+        if (hosts.substr(0, comma).empty() && !only) return bad_uri(text, "a host of the list is empty");
+        if (out.size() == max_hosts) return bad_uri(text, fmt::format("more than {} hosts", max_hosts));
+        out.push_back(fmt::format("{}{}{}", text.substr(0, begin), hosts.substr(0, comma), text.substr(end)));
+        if (comma == std::string_view::npos) return out;
+        hosts.remove_prefix(comma + 1);
+    }
 }
 
 }  // namespace accel::core

@@ -4,6 +4,7 @@
 #include <accel_transport/options.hpp>
 #include <accel_transport/status.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -24,7 +25,13 @@ struct uri {
     [[nodiscard]] std::string text() const;
 };
 
+/// One host: a list of several is an error, for servers as well.
 [[nodiscard]] result<uri> parse_uri(std::string_view text);
+
+inline constexpr std::size_t max_hosts = 64;  ///< in one URI
+
+/// `tcp://a:1,b:2?slots=4` as `tcp://a:1?slots=4` and `tcp://b:2?slots=4`: at least one, which may be no good URI.
+[[nodiscard]] result<std::vector<std::string>> one_host_each(std::string_view text);
 
 /// Sets the fields that the URI names; a misspelt key is an error that lists the right ones.
 [[nodiscard]] result<channel_options> apply_options(const uri& source, channel_options options);

@@ -3,10 +3,17 @@
 #include "core/uri.hpp"
 #include "fuzz_target.hpp"
 
+#include <string>
 #include <string_view>
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     using namespace accel;
+    if (const auto hosts = core::one_host_each({reinterpret_cast<const char*>(data), size}); hosts) {
+        tests::require(!hosts.value().empty() && hosts.value().size() <= core::max_hosts, "one to 64 hosts");
+        for (const std::string& each : hosts.value())
+            if (const auto one = core::parse_uri(each); one)
+                tests::require(one.value().host.find(',') == std::string::npos, "a host has no comma");
+    }
     const auto parsed = core::parse_uri({reinterpret_cast<const char*>(data), size});
     if (!parsed) {
         tests::require(!parsed.error().message.empty(), "a refusal has a sentence");

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "report/child_process.hpp"
 #include "report/cpu_time.hpp"
+#include "report/durations.hpp"
+#include "report/histogram.hpp"
 #include "report/percentiles.hpp"
 #include "report/sizes.hpp"
 #include "report/table.hpp"
 
 #include <chrono>
 #include <limits>
+#include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -49,6 +53,117 @@ TEST(median, is_the_middle_or_the_mean_of_both) {
     EXPECT_DOUBLE_EQ(median({3, 1, 2}), 2);
     EXPECT_DOUBLE_EQ(median({4, 1, 2, 3}), 2.5);
     EXPECT_DOUBLE_EQ(median({}), 0);
+}
+
+TEST(histogram, of_none_is_empty) {
+    const histogram none;
+    EXPECT_EQ(none.count(), 0U);
+    EXPECT_EQ(none.value_at(50), 0ns);
+    EXPECT_EQ(none.min(), 0ns);
+    EXPECT_EQ(none.max(), 0ns);
+    EXPECT_DOUBLE_EQ(none.mean_ns(), 0);
+    EXPECT_NE(none.percentiles_text().find("Total count    =            0]"), std::string::npos);
+}
+
+TEST(histogram, keeps_three_digits_of_every_value) {
+    for (std::int64_t value = 1; value < histogram::longest.count(); value = value * 7 / 5 + 1) {
+        histogram one;
+        one.record(std::chrono::nanoseconds{value});
+        one.record(histogram::longest);
+        const std::int64_t seen = one.value_at(50).count();
+        EXPECT_GE(seen, value);
+        EXPECT_LE(seen - value, value / 1'000) << value;
+    }
+}
+
+TEST(histogram, counts_short_values_one_by_one) {
+    histogram all;
+    for (const auto value : one_to(2'000)) all.record(value);
+    EXPECT_EQ(all.value_at(0), 1ns);
+    EXPECT_EQ(all.value_at(50), 1'000ns);
+    EXPECT_EQ(all.value_at(99.95), 1'999ns);
+    EXPECT_EQ(all.value_at(100), 2'000ns);
+    EXPECT_DOUBLE_EQ(all.mean_ns(), 1'000.5);
+    EXPECT_NEAR(all.deviation_ns(), 577.35, 0.01);
+}
+
+TEST(histogram, bounds_what_it_records) {
+    histogram all;
+    all.record(-5ns);
+    all.record(2h);
+    EXPECT_EQ(all.count(), 2U);
+    EXPECT_EQ(all.min(), 0ns);
+    EXPECT_EQ(all.max(), histogram::longest);
+    EXPECT_EQ(all.value_at(100), histogram::longest);
+}
+
+TEST(histogram, never_tells_of_more_than_the_longest_value) {
+    histogram one;
+    one.record(1'000'001ns);
+    EXPECT_EQ(one.value_at(99), 1'000'001ns);
+}
+
+TEST(histogram, adds_those_of_other_clients) {
+    histogram all;
+    histogram other;
+    all.record(10ns);
+    other.record(20ns);
+    other.record(5ns);
+    all.add(other);
+    EXPECT_EQ(all.count(), 3U);
+    EXPECT_EQ(all.min(), 5ns);
+    EXPECT_EQ(all.value_at(50), 10ns);
+    EXPECT_EQ(all.max(), 20ns);
+}
+
+/// The lines of a report that hold numbers: value and percentile.
+std::vector<std::pair<double, double>> percentile_lines(const std::string& text) {
+    std::vector<std::pair<double, double>> out;
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+        std::istringstream fields(line);
+        double value = 0;
+        double percentile = 0;
+        if (fields >> value >> percentile) out.emplace_back(value, percentile);
+    }
+    return out;
+}
+
+TEST(histogram, is_written_as_hdr_histogram_writes_it) {
+    histogram all;
+    for (int i = 1; i <= 1'000; ++i) all.record(std::chrono::microseconds{i});
+    const std::string text = all.percentiles_text();
+    EXPECT_TRUE(text.starts_with("       Value     Percentile TotalCount 1/(1-Percentile)\n\n")) << text;
+    EXPECT_NE(text.find("#[Mean    =      500.5"), std::string::npos) << text;
+    EXPECT_NE(text.find("#[Max     =     1000.000, Total count    =         1000]"), std::string::npos) << text;
+    EXPECT_NE(text.find("#[Buckets ="), std::string::npos);
+    EXPECT_NE(text.find("    1000.000 1.000000000000       1000\n#["), std::string::npos)
+        << "the last without a quotient";
+    const auto lines = percentile_lines(text);
+    ASSERT_GT(lines.size(), 20U);
+    EXPECT_DOUBLE_EQ(lines.front().second, 0);
+    EXPECT_DOUBLE_EQ(lines.back().second, 1);
+    for (std::size_t i = 1; i < lines.size(); ++i) {
+        EXPECT_GE(lines[i].first, lines[i - 1].first);
+        EXPECT_GT(lines[i].second, lines[i - 1].second);
+        EXPECT_GE(lines[i].first, lines[i].second * 1'000 * 0.998);
+    }
+}
+
+TEST(duration, is_read_with_its_unit) {
+    EXPECT_EQ(parse_duration("500ms"), 500ms);
+    EXPECT_EQ(parse_duration("10s"), 10s);
+    EXPECT_EQ(parse_duration("1.5s"), 1'500ms);
+    EXPECT_EQ(parse_duration("5m"), 5min);
+    EXPECT_EQ(parse_duration("24h"), 24h);
+    for (const char* text : {"", "s", "10", "-1s", "+1s", " 1s", "1s ", "0s", "1d", "1e3s", "nans", "infs", "25h"})
+        EXPECT_FALSE(parse_duration(text)) << "'" << text << "'";
+}
+
+TEST(size, is_read_with_its_long_suffix) {
+    EXPECT_EQ(parse_size("4KiB"), 4096U);
+    EXPECT_EQ(parse_size("1MiB"), 1U << 20);
+    for (const char* text : {"4Ki", "4KiBs", "4iB", "4kiB"}) EXPECT_FALSE(parse_size(text)) << text;
 }
 
 TEST(size, is_read_with_its_suffix) {

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -55,6 +56,33 @@ TEST(uri, values_are_percent_decoded) {
     EXPECT_EQ(at_the_end.value().options.at(0).second, "A");
     constexpr std::string_view longer = "tcp://h:1?key_file=%41";
     EXPECT_FALSE(parse_uri(longer.substr(0, longer.size() - 1))) << "the digit behind the text is not its own";
+}
+
+TEST(uri, of_several_hosts_is_one_for_each) {
+    const auto hosts = one_host_each("tcp://a:1,[::1]:2,c:3?slots=4&key_file=a,b");
+    ASSERT_TRUE(hosts) << hosts.error().message;
+    EXPECT_EQ(hosts.value(),
+              (std::vector<std::string>{"tcp://a:1?slots=4&key_file=a,b", "tcp://[::1]:2?slots=4&key_file=a,b",
+                                        "tcp://c:3?slots=4&key_file=a,b"}));
+    EXPECT_EQ(one_host_each("local://a,b").value(), (std::vector<std::string>{"local://a", "local://b"}));
+    EXPECT_EQ(one_host_each("tcp://a:1?x=,").value(), (std::vector<std::string>{"tcp://a:1?x=,"}));
+    for (const char* text : {"tcp://,", "tcp://a:1,", "tcp://,a:1", "tcp://a:1,,b:1", "shm://,a"})
+        EXPECT_EQ(one_host_each(text).code(), status::invalid_argument) << text;
+    std::string many = "local://0";
+    for (std::size_t i = 1; i < max_hosts; ++i) many += ",0";
+    ASSERT_TRUE(one_host_each(many));
+    EXPECT_EQ(one_host_each(many).value().size(), max_hosts);
+    EXPECT_EQ(one_host_each(many + ",0").code(), status::invalid_argument);
+    EXPECT_EQ(one_host_each("tcp://" + std::string(5000, 'h')).code(), status::invalid_argument);
+}
+
+TEST(uri, without_several_hosts_is_left_to_parse_uri) {
+    for (const char* text : {"", "tcp", "tcp://", "unix://a", "a,b", "/a,b", "tcp://?slots=1"}) {
+        const auto hosts = one_host_each(text);
+        ASSERT_TRUE(hosts) << text;
+        EXPECT_EQ(hosts.value(), std::vector<std::string>{text});
+        EXPECT_FALSE(parse_uri(text)) << text;
+    }
 }
 
 TEST(uri, an_option_may_be_empty_but_not_its_name) {
@@ -126,6 +154,8 @@ TEST(uri, error_names_the_part_that_is_wrong) {
     expect("tcp://h", "no port");
     expect("tcp://:1", "no host");
     expect("tcp://a b:1", "'a b' is no host name");
+    expect("tcp://a:1,b:2", "several hosts are for channels and pools");
+    expect("local://a,b", "several hosts are for channels and pools");
     expect("tcp://::1:1", "an IPv6 address goes in brackets");
     expect("tcp://h:1?a=50%", "'50%' has a % without two hexadecimal digits");
     expect("tcp://h:1?slots", "option 'slots' is not key=value");

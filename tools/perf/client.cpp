@@ -2,49 +2,33 @@
 #include "perf/commands.hpp"
 #include "perf/measure.hpp"
 #include "report/program.hpp"
-#include "report/sizes.hpp"
 
 #include <algorithm>
-#include <cstdio>
-
-#include <fmt/format.h>
+#include <cstddef>
+#include <utility>
 
 namespace accel::perf {
 namespace {
 
-channel_options options_for(const settings& chosen, const std::vector<load>& loads) {
+channel_options options_for(const settings& chosen, const load& what) {
+    constexpr std::size_t room_for_a_report = 64;
     channel_options options;
-    options.slots = chosen.depth;
+    options.slots = what.depth;
     options.poll = chosen.poll;
-    options.request_bytes = 0;
-    options.response_bytes = 64;  // room for a server_report
+    options.request_bytes = what.request_bytes;
+    options.response_bytes = std::max(what.response_bytes, room_for_a_report);
     options.call_timeout = std::chrono::seconds{20};
-    for (const load& each : loads) {
-        options.request_bytes = std::max(options.request_bytes, each.request_bytes);
-        options.response_bytes = std::max(options.response_bytes, each.response_bytes);
-    }
     return options;
 }
 
 }  // namespace
 
 result<std::vector<outcome>> measure(context& ctx, const std::string& uri, const settings& chosen) {
-    const std::vector<load> loads = plan(chosen);
-    auto to = channel::connect(ctx, uri, options_for(chosen, loads));
-    if (!to) return to.error();
     std::vector<outcome> outcomes;
-    for (const load& each : loads) {
-        if (each.request_bytes > to->max_request_bytes() || each.response_bytes > to->max_response_bytes() ||
-            each.depth > to->slots()) {
-            return error{status::message_too_large, 0,
-                         fmt::format("the server grants {} slots, requests of {} and responses of {}: ask for less, "
-                                     "or raise its max_slots, max_request_bytes and max_response_bytes",
-                                     to->slots(), report::size_text(to->max_request_bytes()),
-                                     report::size_text(to->max_response_bytes()))};
-        }
-        auto seen = run_load(*to, each);
+    for (const load& each : plan(chosen)) {
+        auto seen = run_load(ctx, uri, options_for(chosen, each), each);
         if (!seen) return seen.error();
-        outcomes.push_back({std::string{to->scheme()}, each, std::move(seen).value()});
+        outcomes.push_back({each, std::move(seen).value()});
     }
     return outcomes;
 }

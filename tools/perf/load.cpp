@@ -1,98 +1,66 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "perf/load.hpp"
 
+#include "perf/client_run.hpp"
 #include "perf/command.hpp"
-#include "perf/pattern.hpp"
+#include "perf/progress.hpp"
 #include "report/cpu_time.hpp"
+#include "report/sizes.hpp"
 
-#include <array>
+#include <condition_variable>
 #include <cstring>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
+#include <sys/prctl.h>
 
 namespace accel::perf {
 namespace {
 
 using std::chrono::nanoseconds;
 
+/// Between the word to start an open loop and its first call.
+constexpr nanoseconds time_to_wake = std::chrono::milliseconds{1};
+
 nanoseconds now() noexcept {
     return std::chrono::steady_clock::now().time_since_epoch();
 }
 
-error failed_call(const completion& done) {
-    const std::string_view text{reinterpret_cast<const char*>(done.response.data()), done.response.size()};
-    return {done.status, 0,
-            fmt::format("a call ended as {}{}{}", to_string(done.status), text.empty() ? "" : ": ", text)};
-}
-
-/// Keeps `depth` calls in flight until `count` have completed.
-class closed_loop {
+/// Clients come here when they are ready, go on together, and come again when they are done.
+class meeting_point {
   public:
-    closed_loop(channel& to, const load& what) : to_(to), what_(what) {}
-
-    [[nodiscard]] result<void> run(std::uint64_t count, std::vector<nanoseconds>* latencies);
+    void come() {
+        const std::lock_guard lock(mutex_);
+        ++here_;
+        changed_.notify_all();
+    }
+    /// Everyone has come, or `patience` has passed.
+    [[nodiscard]] bool wait_for(std::uint32_t all, nanoseconds patience) {
+        std::unique_lock lock(mutex_);
+        return changed_.wait_for(lock, patience, [&] { return here_ >= all; });
+    }
+    void start(nanoseconds when) {
+        const std::lock_guard lock(mutex_);
+        started_ = when;
+        changed_.notify_all();
+    }
+    /// Ends at the latest when a client that connects has failed or succeeded, which has a deadline.
+    [[nodiscard]] nanoseconds wait_for_start() {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return started_ != nanoseconds{}; });
+        return started_;
+    }
 
   private:
-    [[nodiscard]] status submit_next() noexcept;
-    [[nodiscard]] result<void> take(const completion& done);
-
-    channel& to_;
-    const load& what_;
-    std::vector<nanoseconds>* latencies_ = nullptr;
-    std::uint64_t issued_ = 0;
-    std::uint64_t completed_ = 0;
-    std::uint32_t seed_ = 0;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::uint32_t here_ = 0;
+    nanoseconds started_{};
 };
-
-status closed_loop::submit_next() noexcept {
-    const nanoseconds start = now();
-    call_view call;
-    if (const status begun = to_.begin(call); begun != status::ok) return begun;
-    if (what_.check) fill_pattern(call.request.first(what_.request_bytes), ++seed_ & 0xff'ffff);
-    const command wanted{static_cast<std::uint32_t>(what_.response_bytes), seed_, what_.check, false};
-    submit_options options;
-    options.tag = static_cast<std::uint64_t>(start.count());
-    options.trace_id = pack(wanted);
-    const status sent = to_.submit(call.id, what_.request_bytes, options);
-    if (sent != status::ok) to_.release(call.id);
-    return sent;
-}
-
-result<void> closed_loop::take(const completion& done) {
-    const nanoseconds end = now();
-    if (done.status != status::ok) return failed_call(done);
-    if (done.response.size() != what_.response_bytes) {
-        return error{status::protocol_error, 0,
-                     fmt::format("a response has {} bytes in place of {}: is the server an accel_perf?",
-                                 done.response.size(), what_.response_bytes)};
-    }
-    if (what_.check && !holds_pattern(done.response, response_seed(unpack(done.trace_id).seed)))
-        return error{status::protocol_error, 0, "a response arrived with wrong bytes: this is a bug, report it"};
-    if (latencies_ != nullptr) latencies_->push_back(end - nanoseconds{static_cast<std::int64_t>(done.tag)});
-    to_.release(done.id);
-    ++completed_;
-    return {};
-}
-
-result<void> closed_loop::run(std::uint64_t count, std::vector<nanoseconds>* latencies) {
-    latencies_ = latencies;
-    issued_ = completed_ = 0;
-    std::array<completion, 64> done;
-    while (completed_ < count) {
-        while (issued_ < count && issued_ - completed_ < what_.depth) {
-            const status sent = submit_next();
-            if (sent == status::again && issued_ > completed_) break;
-            if (sent != status::ok) return error{sent, 0, fmt::format("cannot submit a call: {}", to_string(sent))};
-            ++issued_;
-        }
-        const std::size_t ready = to_.wait(done, std::chrono::seconds{30});
-        if (ready == 0) return error{status::timed_out, 0, "no completion within 30 s: is the server still there?"};
-        for (const completion& each : std::span{done}.first(ready))
-            if (auto good = take(each); !good) return good;
-    }
-    return {};
-}
 
 result<nanoseconds> server_cpu(channel& to) {
     submit_options options;
@@ -106,27 +74,112 @@ result<nanoseconds> server_cpu(channel& to) {
     return nanoseconds{static_cast<std::int64_t>(report.cpu_ns)};
 }
 
+result<void> check_grant(const channel& to, const load& what) {
+    if (what.request_bytes <= to.max_request_bytes() && what.response_bytes <= to.max_response_bytes() &&
+        what.depth <= to.slots())
+        return {};
+    return error{
+        status::message_too_large, 0,
+        fmt::format("the server grants {} slots, requests of {} and responses of {}: ask for less, "
+                    "or raise its max_slots, max_request_bytes and max_response_bytes",
+                    to.slots(), report::size_text(to.max_request_bytes()), report::size_text(to.max_response_bytes()))};
+}
+
+/// The clients of one measurement.
+class team {
+  public:
+    team(context& ctx, const std::string& uri, const channel_options& options, const load& what)
+        : ctx_(ctx), uri_(uri), options_(options), what_(what), members_(what.clients), failures_(what.clients) {}
+
+    [[nodiscard]] result<measurement> run();
+
+  private:
+    void one(std::uint32_t number);
+    [[nodiscard]] result<void> connect(std::uint32_t number);
+    void watch();
+    [[nodiscard]] result<void> first_failure() const;
+
+    context& ctx_;
+    const std::string& uri_;
+    const channel_options& options_;
+    const load& what_;
+    shared_run all_;
+    meeting_point ready_;
+    meeting_point done_;
+    nanoseconds start_{};
+    std::vector<std::unique_ptr<client_run>> members_;
+    std::vector<result<void>> failures_;
+};
+
+result<void> team::connect(std::uint32_t number) {
+    auto to = channel::connect(ctx_, uri_, options_);
+    if (!to) return to.error();
+    if (auto good = check_grant(*to, what_); !good) return good;
+    members_[number] = std::make_unique<client_run>(std::move(*to), what_, number, all_);
+    return members_[number]->warm_up();
+}
+
+/// A client's thread.
+void team::one(std::uint32_t number) {
+    // Sleeps of an open loop end when they should: the usual slack is 50 us.
+    if (what_.rate > 0) (void)::prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
+    result<void>& outcome = failures_[number];
+    outcome = connect(number);
+    if (!outcome) all_.failed = true;
+    ready_.come();
+    const nanoseconds start = ready_.wait_for_start();
+    if (!all_.failed) outcome = members_[number]->run(start);
+    if (!outcome) all_.failed = true;
+    done_.come();
+}
+
+/// Until all are done.
+void team::watch() {
+    progress_line line;
+    while (!done_.wait_for(what_.clients, std::chrono::seconds{1}))
+        if (line.shown()) line.show(progress_text(uri_, what_, all_.answers, now() - start_));
+}
+
+result<void> team::first_failure() const {
+    for (const auto& each : failures_)
+        if (!each) return each;
+    return {};
+}
+
+result<measurement> team::run() {
+    std::vector<std::jthread> threads;
+    for (std::uint32_t i = 0; i < what_.clients; ++i) threads.emplace_back([this, i] { one(i); });
+    while (!ready_.wait_for(what_.clients, std::chrono::seconds{1})) {
+    }
+    result<nanoseconds> server_before = nanoseconds{};
+    if (!all_.failed) {
+        server_before = server_cpu(members_.front()->to());
+        if (!server_before) all_.failed = true;
+    }
+    const nanoseconds cpu_before = report::cpu_time();
+    start_ = now() + (what_.rate > 0 ? time_to_wake : nanoseconds{});
+    ready_.start(start_);
+    watch();
+
+    measurement seen;
+    seen.wall = now() - start_;
+    seen.client_cpu = report::cpu_time() - cpu_before;
+    threads.clear();
+    if (auto good = first_failure(); !good) return good.error();
+    if (!server_before) return server_before.error();
+    channel& first = members_.front()->to();
+    const auto server_after = server_cpu(first);
+    if (!server_after) return server_after.error();
+    seen.scheme = first.scheme();
+    if (seen.scheme != "local") seen.server_cpu = server_after.value() - server_before.value();
+    for (const auto& each : members_) each->report(seen);
+    return seen;
+}
+
 }  // namespace
 
-result<measurement> run_load(channel& to, const load& what) {
-    closed_loop loop{to, what};
-    if (auto warm = loop.run(what.warm_up, nullptr); !warm) return warm.error();
-    std::vector<nanoseconds> latencies;
-    latencies.reserve(what.count);
-
-    const auto server_before = server_cpu(to);
-    if (!server_before) return server_before.error();
-    const nanoseconds cpu_before = report::cpu_time();
-    const nanoseconds start = now();
-    if (auto run = loop.run(what.count, &latencies); !run) return run.error();
-    const nanoseconds wall = now() - start;
-    const nanoseconds client = report::cpu_time() - cpu_before;
-    const auto server_after = server_cpu(to);
-    if (!server_after) return server_after.error();
-
-    measurement seen{report::summarise(std::move(latencies)), wall, client, std::nullopt};
-    if (to.scheme() != "local") seen.server_cpu = server_after.value() - server_before.value();
-    return seen;
+result<measurement> run_load(context& ctx, const std::string& uri, const channel_options& options, const load& what) {
+    return team{ctx, uri, options, what}.run();
 }
 
 }  // namespace accel::perf

@@ -11,12 +11,11 @@ namespace accel::perf {
 
 /// A measurement with what it was a measurement of.
 struct outcome {
-    std::string scheme;
     load what;
     measurement seen;
 };
 
-/// Prints the table; writes the JSON where one was asked for. False if it could not be written.
+/// Prints the table; writes the JSON and the histograms that were asked for. False if one could not be written.
 [[nodiscard]] bool present(const std::vector<outcome>& outcomes, const settings& chosen);
 
 }  // namespace accel::perf

@@ -15,7 +15,8 @@ constexpr std::string_view suffixes = "KMG";
 std::optional<unsigned> shift_of(std::string_view suffix) {
     if (suffix.empty()) return 0U;
     const std::size_t place = suffixes.find(suffix.front());
-    if (suffix.size() != 1 || place == std::string_view::npos) return std::nullopt;
+    const bool known = suffix.size() == 1 || suffix.substr(1) == "iB";
+    if (!known || place == std::string_view::npos) return std::nullopt;
     return static_cast<unsigned>(10 * (place + 1));
 }
 

@@ -9,7 +9,7 @@
 
 namespace accel::report {
 
-/// Bytes from "4096", "64K", "1M" or "1G" (powers of 1024); nothing where the text is anything else.
+/// Bytes from "4096", "64K", "1M" or "1G" (powers of 1024), also as "64KiB"; nothing where the text is anything else.
 [[nodiscard]] std::optional<std::size_t> parse_size(std::string_view text);
 
 /// A comma-separated list of sizes, at least one.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/client/channel_core.hpp"
 
+#include "core/client/connect_attempts.hpp"
 #include "core/context_state.hpp"
 #include "core/handle.hpp"
 #include "core/log.hpp"
@@ -34,11 +35,15 @@ constexpr nanoseconds release_grace = std::chrono::milliseconds{1'100};
 
 result<std::unique_ptr<channel_core>> channel_core::connect(std::shared_ptr<context_state> context,
                                                             std::string_view uri, const channel_options& options) {
-    auto request = prepare_connection(std::move(context), uri, options);
-    if (!request) return request.error();
-    auto made = open_connection(*request);
-    if (!made) return made.error();
-    return std::make_unique<channel_core>(std::move(*request), std::move(*made));
+    using made = std::unique_ptr<channel_core>;
+    return connect_to_any<made>(uri, options, [&](const connect_attempts& now) -> result<made> {
+        auto request = prepare_connection(context, now.uri(), options);
+        if (!request) return request.error();
+        auto connection = open_connection(*request);
+        if (!connection) return connection.error();
+        now.restore(*request);
+        return std::make_unique<channel_core>(std::move(*request), std::move(*connection));
+    });
 }
 
 channel_core::channel_core(connect_request request, channel_connection made)
@@ -392,12 +397,22 @@ void channel_core::settle_lost() noexcept {
         calls_.settle_all();
         life_.end_session();
     }
-    if (life_.can_renew()) life_.renew(calls_.hold_responses(life_.epoch()));
+    if (!life_.can_renew()) return;
+    life_.renew(calls_.hold_responses(life_.epoch()));
+    request_.peer.host = life_.renewed_peer().host;
+    request_.peer.port = life_.renewed_peer().port;
 }
 
 result<target> channel_core::resolve(std::string_view name) const {
     if (!life_.connected()) return error{life_.why_unusable(), 0, "the channel has lost its server"};
     return resolve_target(request_, life_.version(), name);
+}
+
+std::size_t channel_core::host() const noexcept {
+    const auto at = std::ranges::find_if(request_.hosts, [this](const uri& each) {
+        return each.host == request_.peer.host && each.port == request_.peer.port;
+    });
+    return at == request_.hosts.end() ? 0 : static_cast<std::size_t>(at - request_.hosts.begin());
 }
 
 void channel_core::close() noexcept {
@@ -585,6 +600,12 @@ std::string_view channel::scheme() const noexcept {
 }
 std::string_view channel::why() const noexcept {
     return behind(core_).request().why;
+}
+std::string channel::endpoint() const {
+    return behind(core_).request().peer.text();
+}
+channel_event channel::take_event() noexcept {
+    return behind(core_).take_event();
 }
 bool channel::connected() const noexcept {
     return behind(core_).connected();

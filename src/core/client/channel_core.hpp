@@ -53,6 +53,11 @@ class channel_core {
     /// True in a child of the process that made it.
     [[nodiscard]] bool inherited() const noexcept { return life_.inherited(); }
     [[nodiscard]] channel_statistics statistics() const noexcept;
+    /// Nothing is begun, in flight or unread: another thread could go on with it.
+    [[nodiscard]] bool idle() const noexcept { return calls_.slots().all_free(); }
+    /// Place of the server among several hosts of the URI.
+    [[nodiscard]] std::size_t host() const noexcept;
+    [[nodiscard]] channel_event take_event() noexcept { return life_.take_event(); }
 
   private:
     // Sending.

@@ -84,6 +84,18 @@ void channel_lifecycle::renew(bool kept) noexcept {
     adopt(reconnector_->take());
 }
 
+channel_event channel_lifecycle::take_event() noexcept {
+    if (inherited() || ending_) return channel_event::none;
+    if (told_epoch_ != 0) {
+        if (has_link() && told_epoch_ == epoch_) return channel_event::none;
+        told_epoch_ = 0;
+        return channel_event::lost;
+    }
+    if (!has_link()) return channel_event::none;
+    told_epoch_ = epoch_;
+    return channel_event::reconnected;
+}
+
 void channel_lifecycle::consumed(std::uint32_t slot, std::uint32_t epoch) noexcept {
     if (epoch == epoch_) return path().consumed(slot);
     const auto found = std::ranges::find(retired_, epoch, &retired::epoch);

@@ -6,6 +6,8 @@
 #include "core/client/reconnector.hpp"
 #include "core/fork_guard.hpp"
 
+#include <accel_transport/channel.hpp>
+
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -63,6 +65,10 @@ class channel_lifecycle {
     [[nodiscard]] bool can_renew() const noexcept {
         return state_ == state::lost && reconnector_ && reconnector_->ready();
     }
+    /// The server of the connection that `renew` took.
+    [[nodiscard]] const uri& renewed_peer() const noexcept { return reconnector_->peer(); }
+    /// As `channel::take_event`.
+    [[nodiscard]] channel_event take_event() noexcept;
     /// Takes the new connection. `kept`: responses still lie in the old one.
     void renew(bool kept) noexcept;
     /// A response that lay in the link's memory has been read.
@@ -108,6 +114,7 @@ class channel_lifecycle {
     /// The generation of `stamp_` in state `connected`, else `nowhere`: one comparison asks for both.
     std::uint32_t connected_in_ = nowhere;
     std::uint32_t epoch_ = 0;
+    std::uint32_t told_epoch_ = 1;  ///< the connection that the application knows of; 0: none
     status loss_ = status::ok;
     nanoseconds release_by_{};
     nanoseconds doubt_ends_ = never;

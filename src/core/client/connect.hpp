@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace accel::core {
 
@@ -25,7 +26,8 @@ struct connect_request {
     std::shared_ptr<const security_identity> security;  ///< null in process
     std::shared_ptr<slot_memory> requests;
     std::shared_ptr<slot_memory> responses;
-    std::string why;  ///< of the scheme
+    std::string why;           ///< of the scheme
+    std::vector<uri> hosts{};  ///< with several: all that the URI names, for `peer` is the one in use
 };
 
 /// An open session, as its client knows it.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/client/reconnector.hpp"
 
+#include "core/client/connect_attempts.hpp"
 #include "core/log.hpp"
 #include "core/thread.hpp"
 
@@ -41,6 +42,20 @@ bool reconnector::pause(nanoseconds duration) {
     return !stopping_;
 }
 
+result<channel_connection> reconnector::try_hosts() {
+    if (request_.hosts.empty()) return open_connection(request_);
+    connect_request one = request_;
+    std::size_t left = request_.hosts.size();
+    const nanoseconds deadline = deadline_after(request_.options.connect_timeout);
+    for (const uri& host : request_.hosts) {
+        one.peer = request_.peer = host;
+        one.options.connect_timeout = share_of(deadline, left--);
+        auto made = open_connection(one);
+        if (made || left == 0) return made;
+    }
+    return error{status::peer_lost, 0, "no host to connect to"};
+}
+
 void reconnector::run() {
     for (;;) {
         {
@@ -51,7 +66,7 @@ void reconnector::run() {
         }
         nanoseconds backoff = request_.options.backoff_min;
         while (pause(backoff)) {
-            auto made = open_connection(request_);
+            auto made = try_hosts();
             if (made) {
                 const std::lock_guard lock(mutex_);
                 made_ = std::move(*made);

@@ -27,11 +27,15 @@ class reconnector {
     [[nodiscard]] bool ready() const noexcept { return ready_.load(std::memory_order_acquire); }
     /// The new connection, once, when `ready`; then idle until the next start.
     [[nodiscard]] channel_connection take();
+    /// The server of the connection that was taken last.
+    [[nodiscard]] const uri& peer() const noexcept { return request_.peer; }
     /// Readable when take() has something.
     [[nodiscard]] int event_fd() const noexcept { return signal_.fd(); }
 
   private:
     void run();
+    /// Tries each host once, in order.
+    [[nodiscard]] result<channel_connection> try_hosts();
     /// Sleeps; false when it is time to stop.
     bool pause(nanoseconds duration);
 

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/client/connect_attempts.hpp"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace accel::core {
+namespace {
+
+/// A server that is not there yet, or a name that does not resolve yet (`native` is getaddrinfo's).
+bool may_pass(const error& failure) {
+    switch (failure.code) {
+        case status::peer_lost:
+        case status::timed_out:
+        case status::closed:
+        case status::overloaded:
+            return true;
+        default:
+            return failure.code == status::invalid_argument && failure.native != 0;
+    }
+}
+
+}  // namespace
+
+result<connect_attempts> connect_attempts::plan(std::string_view text, const channel_options& options) {
+    auto hosts = one_host_each(text);
+    if (!hosts) return hosts.error();
+    auto first = parse_uri(hosts->front());
+    if (!first) return first.error();
+    auto effective = apply_options(*first, options);
+    if (!effective) return effective.error();
+
+    connect_attempts out;
+    out.hosts_ = std::move(*hosts);
+    out.options_ = std::move(*effective);
+    out.retry_until_ = deadline_after(out.options_.connect_retry);
+    out.backoff_ = out.options_.backoff_min;
+    out.begin_round();
+    return out;
+}
+
+void connect_attempts::begin_round() noexcept {
+    host_ = 0;
+    may_pass_ = false;
+    failures_.clear();
+    round_ends_ = deadline_after(options_.connect_timeout);
+}
+
+/// The last of two options of one name counts.
+std::string connect_attempts::uri() const {
+    const std::string& host = hosts_[host_];
+    if (hosts_.size() == 1) return host;
+    const char joint = host.find('?') == std::string::npos ? '?' : '&';
+    return fmt::format("{}{}connect_timeout={}ns", host, joint, share_of(round_ends_, hosts_.size() - host_).count());
+}
+
+/// A scheme that was found by `auto` is the one for later connections, and `local` knows of no other hosts.
+void connect_attempts::restore(connect_request& made) const {
+    made.options.connect_timeout = options_.connect_timeout;
+    if (hosts_.size() == 1) return;
+    for (const std::string& text : hosts_) {
+        auto host = parse_uri(text);
+        if (!host || (host->scheme != made.peer.scheme && made.peer.scheme == "local")) continue;
+        host->scheme = made.peer.scheme;
+        made.hosts.push_back(std::move(*host));
+    }
+}
+
+bool connect_attempts::another(const error& failure) {
+    may_pass_ = may_pass_ || may_pass(failure);
+    failures_.push_back(failure);
+    if (++host_ < hosts_.size()) return true;
+    const nanoseconds left = retry_until_ - now();
+    if (!may_pass_ || left <= nanoseconds{0}) return false;
+    std::this_thread::sleep_for(std::min(backoff_, left));
+    backoff_ = std::min(backoff_ * 2, options_.backoff_max);
+    ++rounds_;
+    begin_round();
+    return true;
+}
+
+error connect_attempts::failure() const {
+    error out = failures_.back();
+    if (failures_.size() > 1) {
+        out.message = fmt::format("none of {} hosts can be connected to", failures_.size());
+        const char* joint = ": ";
+        for (const error& each : failures_)
+            out.message += fmt::format("{}{}", std::exchange(joint, "; "), each.message);
+    }
+    if (rounds_ > 1) {
+        const auto spent = std::chrono::duration<double>(now() - start_).count();
+        out.message += fmt::format(" (tried {} times in {:.1f} s, as connect_retry says)", rounds_, spent);
+    }
+    return out;
+}
+
+}  // namespace accel::core

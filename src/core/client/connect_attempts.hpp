@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "core/client/connect.hpp"
+#include "core/clock.hpp"
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace accel::core {
+
+/// This part's time of what is left until `deadline`, for `parts` that come one after the other.
+[[nodiscard]] inline nanoseconds share_of(nanoseconds deadline, std::size_t parts) noexcept {
+    const nanoseconds left = deadline - now();
+    return left <= nanoseconds{0} ? nanoseconds{1} : left / static_cast<std::int64_t>(parts);
+}
+
+/// The tries of a first connect: each host of its URI in order, and all of them again for `connect_retry`. The hosts
+/// of one round share `connect_timeout`.
+class connect_attempts {
+  public:
+    /// Reads the URI's hosts and the options that say how often.
+    [[nodiscard]] static result<connect_attempts> plan(std::string_view text, const channel_options& options);
+
+    /// What to connect to now: one host, with its share of the time.
+    [[nodiscard]] std::string uri() const;
+    /// Puts into a request made from `uri` what the whole URI says.
+    void restore(connect_request& made) const;
+    /// That try has failed. True: there is another one, for which this may have slept.
+    [[nodiscard]] bool another(const error& failure);
+    /// Why there is none.
+    [[nodiscard]] error failure() const;
+
+  private:
+    void begin_round() noexcept;
+
+    std::vector<std::string> hosts_;
+    channel_options options_;
+    nanoseconds start_ = now();
+    nanoseconds retry_until_{};
+    nanoseconds round_ends_{};
+    nanoseconds backoff_{};
+    std::size_t host_ = 0;
+    std::size_t rounds_ = 1;
+    bool may_pass_ = false;        ///< a failure of this round may be gone the next time
+    std::vector<error> failures_;  ///< of this round, one a host
+};
+
+/// `connect` makes one try: result<Made>(const connect_attempts&).
+template <class Made, class Connect>
+[[nodiscard]] result<Made> connect_to_any(std::string_view text, const channel_options& options, Connect connect) {
+    auto attempts = connect_attempts::plan(text, options);
+    if (!attempts) return attempts.error();
+    for (;;) {
+        result<Made> made = connect(*attempts);
+        if (made) return made;
+        if (!attempts->another(made.error())) return attempts->failure();
+    }
+}
+
+}  // namespace accel::core

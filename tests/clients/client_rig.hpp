@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "loopback.hpp"
+
+#include <accel_transport/accel_transport.hpp>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+namespace accel::tests {
+
+using namespace std::chrono_literals;
+using std::chrono::nanoseconds;
+
+/// Stretched where sanitizers make the program slow.
+[[nodiscard]] inline nanoseconds patience(nanoseconds bound) {
+    static const int factor = [] {
+        const char* text = std::getenv("ACCEL_TEST_TIME_FACTOR");
+        return text == nullptr ? 1 : std::max(1, std::atoi(text));
+    }();
+    return bound * factor;
+}
+
+template <class Condition>
+[[nodiscard]] bool eventually(nanoseconds bound, Condition done) {
+    const auto deadline = std::chrono::steady_clock::now() + bound;
+    while (!done()) {
+        if (std::chrono::steady_clock::now() > deadline) return done();
+        std::this_thread::sleep_for(1ms);
+    }
+    return true;
+}
+
+[[nodiscard]] inline std::span<const std::byte> bytes_of(std::string_view text) {
+    return std::as_bytes(std::span{text});
+}
+[[nodiscard]] inline std::string text_of(std::span<const std::byte> bytes) {
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+inline void echo_back(exchange one) {
+    const std::size_t length = std::min(one.request().size(), one.response().size());
+    if (length > 0) std::memcpy(one.response().data(), one.request().data(), length);
+    (void)one.reply(length);
+}
+/// A handler that answers with a name, so that clients see who has answered.
+[[nodiscard]] inline handler names_itself(std::string name) {
+    return [name = std::move(name)](exchange one) {
+        std::memcpy(one.response().data(), name.data(), name.size());
+        (void)one.reply(name.size());
+    };
+}
+
+/// Servers and clients of this process, without keys.
+class client_rig : public ::testing::TestWithParam<std::string> {
+  protected:
+    [[nodiscard]] static channel_options client_options() {
+        channel_options options;
+        options.slots = 4;
+        options.request_bytes = options.response_bytes = 4096;
+        options.connect_timeout = patience(5s);
+        options.peer_timeout = patience(2s);
+        options.backoff_min = 5ms;
+        options.backoff_max = 20ms;
+        options.security.insecure = true;
+        return options;
+    }
+    /// A place to listen on: any free port, or a name.
+    [[nodiscard]] static std::string place(std::string_view name) {
+        if (GetParam() == "tcp") return "tcp://" + own_loopback() + ":0";
+        return "local://clients-" + std::string{name};
+    }
+    [[nodiscard]] server serve(std::string_view where, handler service = echo_back, std::uint32_t workers = 1) {
+        server_options options;
+        options.workers = workers;
+        options.peer_timeout = patience(2s);
+        options.security.insecure = true;
+        auto made = server::listen(ctx, {where}, std::move(service), options);
+        EXPECT_TRUE(made) << made.error().message;
+        return std::move(made).value();
+    }
+    [[nodiscard]] static std::string where(const server& one) { return one.endpoints().front(); }
+    /// One URI for several servers' endpoints.
+    [[nodiscard]] static std::string joined(std::initializer_list<std::string> endpoints) {
+        std::string out;
+        for (const std::string& each : endpoints) out += out.empty() ? each : "," + each.substr(each.find("://") + 3);
+        return out;
+    }
+
+    context ctx = context::open({.log = log_level::off}).value();
+};
+
+#define ACCEL_OVER_LOCAL_AND_TCP(suite) \
+    INSTANTIATE_TEST_SUITE_P(over, suite, ::testing::Values("local", "tcp"), [](const auto& row) { return row.param; })
+
+}  // namespace accel::tests

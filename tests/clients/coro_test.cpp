@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+// Awaited calls: they resume once, in poll, and may be destroyed at any time.
+#include "client_rig.hpp"
+
+#include <accel_transport/coro.hpp>
+
+#include <atomic>
+#include <coroutine>
+#include <mutex>
+#include <vector>
+
+namespace accel::tests {
+namespace {
+
+/// A coroutine that a test can destroy while it waits.
+class owned {
+  public:
+    struct promise_type {
+        owned get_return_object() { return owned{std::coroutine_handle<promise_type>::from_promise(*this)}; }
+        [[nodiscard]] std::suspend_never initial_suspend() const noexcept { return {}; }
+        [[nodiscard]] std::suspend_always final_suspend() const noexcept { return {}; }
+        void return_void() const noexcept {}
+        void unhandled_exception() const noexcept { std::terminate(); }
+    };
+    owned(owned&& other) noexcept : handle_(std::exchange(other.handle_, {})) {}
+    owned& operator=(owned&&) = delete;
+    ~owned() { destroy(); }
+
+    [[nodiscard]] bool done() const { return handle_.done(); }
+    void destroy() {
+        if (handle_) std::exchange(handle_, {}).destroy();
+    }
+
+  private:
+    explicit owned(std::coroutine_handle<promise_type> handle) : handle_(handle) {}
+    std::coroutine_handle<promise_type> handle_;
+};
+
+class awaiting : public client_rig {
+  protected:
+    ~awaiting() override { held.clear(); }
+
+    [[nodiscard]] coro::calls calls_to(const server& there) {
+        auto made = channel::connect(ctx, where(there), client_options());
+        EXPECT_TRUE(made) << made.error().message;
+        return coro::calls{std::move(made).value()};
+    }
+    static bool drive(coro::calls& calls, const std::function<bool()>& done) {
+        return eventually(patience(10s), [&] {
+            (void)calls.wait(5ms);
+            return done();
+        });
+    }
+    [[nodiscard]] handler keeper() {
+        return [this](exchange one) {
+            const std::lock_guard lock(mutex);
+            held.push_back(std::move(one));
+        };
+    }
+    [[nodiscard]] std::size_t count_held() {
+        const std::lock_guard lock(mutex);
+        return held.size();
+    }
+    void answer_all() {
+        const std::lock_guard lock(mutex);
+        for (exchange& each : held) echo_back(std::move(each));
+        held.clear();
+    }
+
+    std::mutex mutex;
+    std::vector<exchange> held;
+};
+
+owned ask(coro::calls& calls, std::string text, std::vector<std::string>& answers) {
+    const coro::answer got = co_await calls.call(bytes_of(text));
+    answers.push_back(got.ok() ? text_of(got.bytes()) : std::string{to_string(got.status())});
+}
+
+TEST_P(awaiting, gives_the_answer) {
+    const server there = serve(place("answer"));
+    coro::calls calls = calls_to(there);
+    std::vector<std::string> answers;
+    const owned one = ask(calls, "hello", answers);
+    EXPECT_TRUE(drive(calls, [&] { return one.done(); }));
+    EXPECT_EQ(answers, std::vector<std::string>{"hello"});
+}
+
+owned ask_in_turn(coro::calls& calls, int count, int& good) {
+    for (int i = 0; i < count; ++i) {
+        const std::string text = std::to_string(i);
+        const coro::answer got = co_await calls.call(bytes_of(text));
+        good += got.ok() && text_of(got.bytes()) == text;
+    }
+}
+
+TEST_P(awaiting, more_calls_than_slots_wait_in_their_order) {
+    const server there = serve(place("line"));
+    coro::calls calls = calls_to(there);
+    std::vector<owned> all;
+    std::vector<int> good(16, 0);
+    for (int& each : good) all.push_back(ask_in_turn(calls, 20, each));
+    EXPECT_TRUE(drive(calls, [&] { return std::ranges::all_of(all, &owned::done); }));
+    for (const int each : good) EXPECT_EQ(each, 20);
+}
+
+TEST_P(awaiting, a_slot_that_is_free_again_goes_to_the_first_in_line) {
+    const server there = serve(place("first"), keeper());
+    coro::calls calls = calls_to(there);
+    std::vector<std::string> answers;
+    std::vector<owned> all;
+    for (int i = 0; i < 6; ++i) all.push_back(ask(calls, std::to_string(i), answers));
+    ASSERT_TRUE(drive(calls, [&] { return count_held() == 4; }));
+    all[4].destroy();  // in line, no call yet
+    answer_all();
+    ASSERT_TRUE(drive(calls, [&] { return count_held() == 1; }));
+    answer_all();
+    ASSERT_TRUE(drive(calls, [&] { return answers.size() == 5; }));
+    EXPECT_EQ(answers.back(), "5");
+}
+
+owned ask_in_place(coro::calls& calls, std::string& answer_text) {
+    call_view call;
+    if (calls.begin(call) != status::ok) co_return;
+    std::memcpy(call.request.data(), "in place", 8);
+    const coro::answer got = co_await calls.submit(call.id, 8);
+    answer_text = text_of(got.bytes());
+}
+
+TEST_P(awaiting, a_request_may_be_written_in_place) {
+    const server there = serve(place("in-place"));
+    coro::calls calls = calls_to(there);
+    std::string seen;
+    const owned one = ask_in_place(calls, seen);
+    EXPECT_TRUE(drive(calls, [&] { return one.done(); }));
+    EXPECT_EQ(seen, "in place");
+}
+
+TEST_P(awaiting, a_request_too_long_fails_at_once_and_takes_no_slot) {
+    const server there = serve(place("long"));
+    coro::calls calls = calls_to(there);
+    for (int i = 0; i < 10; ++i) {
+        std::vector<std::string> answers;
+        const owned one = ask(calls, std::string(5000, 'x'), answers);
+        ASSERT_TRUE(one.done()) << "without a suspension";
+        EXPECT_EQ(answers.front(), "message_too_large");
+    }
+}
+
+TEST_P(awaiting, a_coroutine_destroyed_in_flight_cancels_its_call) {
+    const server there = serve(place("destroyed"), keeper());
+    coro::calls calls = calls_to(there);
+    std::vector<std::string> answers;
+    for (int round = 0; round < 3; ++round) {
+        owned one = ask(calls, "gone", answers);
+        ASSERT_TRUE(drive(calls, [&] { return count_held() == 1; }));
+        one.destroy();
+        {
+            const std::lock_guard lock(mutex);
+            EXPECT_TRUE(eventually(patience(5s), [&] { return held.front().cancelled(); }));
+        }
+        answer_all();
+        ASSERT_TRUE(drive(calls, [&] {
+            call_view call;
+            std::vector<call_id> free;
+            while (calls.begin(call) == status::ok) free.push_back(call.id);
+            for (const call_id id : free) calls.give_back(id);
+            return free.size() == calls.under().slots();
+        })) << "its slot comes back";
+    }
+    EXPECT_TRUE(answers.empty());
+}
+
+owned lend(coro::calls& calls, std::shared_ptr<region> memory, std::vector<std::string>& answers) {
+    const slice all = memory->whole();
+    const coro::answer got =
+        co_await calls.call(all.part(0, 5).value(), {.response_into = all.part(64, 64).value()}, std::move(memory));
+    answers.push_back(text_of(got.bytes()));
+}
+
+[[nodiscard]] std::shared_ptr<region> lendable(context& ctx) {
+    auto memory = std::make_shared<region>(ctx.allocate(128).value());
+    std::memcpy(memory->data(), "lent!", 5);
+    return memory;
+}
+
+TEST_P(awaiting, lent_memory_is_kept_until_the_answer_is_gone) {
+    const server there = serve(place("lent"));
+    coro::calls calls = calls_to(there);
+    std::vector<std::string> answers;
+    std::shared_ptr<region> memory = lendable(ctx);
+    const std::weak_ptr<region> seen = memory;
+    const owned one = lend(calls, std::move(memory), answers);
+    EXPECT_FALSE(seen.expired());
+    EXPECT_TRUE(drive(calls, [&] { return one.done(); }));
+    EXPECT_EQ(answers, std::vector<std::string>{"lent!"});
+    EXPECT_TRUE(seen.expired());
+}
+
+TEST_P(awaiting, lent_memory_outlives_a_destroyed_coroutine_until_the_call_has_ended) {
+    const server there = serve(place("outlives"), keeper());
+    coro::calls calls = calls_to(there);
+    std::vector<std::string> answers;
+    std::shared_ptr<region> memory = lendable(ctx);
+    const std::weak_ptr<region> seen = memory;
+    owned one = lend(calls, std::move(memory), answers);
+    ASSERT_TRUE(drive(calls, [&] { return count_held() == 1; }));
+    one.destroy();
+    EXPECT_FALSE(seen.expired()) << "the call has not ended";
+    answer_all();
+    EXPECT_TRUE(drive(calls, [&] { return seen.expired(); }));
+    EXPECT_TRUE(answers.empty());
+}
+
+TEST_P(awaiting, one_coroutine_may_destroy_another_whose_answer_has_come) {
+    const server there = serve(place("other"), keeper());
+    coro::calls calls = calls_to(there);
+    std::vector<std::string> answers;
+    std::vector<owned> all;
+    const auto first = [&]() -> owned {
+        const coro::answer got = co_await calls.call(bytes_of("first"));
+        EXPECT_TRUE(got.ok());
+        all.clear();
+    };
+    const owned killer = first();
+    for (int i = 0; i < 3; ++i) all.push_back(ask(calls, "victim", answers));
+    ASSERT_TRUE(eventually(patience(5s), [&] { return count_held() == 4; }));
+    answer_all();
+    std::this_thread::sleep_for(20ms);  // so that all four are there for one poll
+    EXPECT_TRUE(drive(calls, [&] { return killer.done(); }));
+    std::vector<std::string> later;
+    const owned next = ask(calls, "later", later);
+    ASSERT_TRUE(drive(calls, [&] { return count_held() == 1; }));
+    answer_all();
+    EXPECT_TRUE(drive(calls, [&] { return next.done(); }));
+}
+
+TEST_P(awaiting, close_resumes_every_coroutine_with_closed) {
+    const server there = serve(place("close"), keeper());
+    std::vector<std::string> answers;
+    std::vector<owned> all;
+    {
+        coro::calls calls = calls_to(there);
+        for (int i = 0; i < 6; ++i) all.push_back(ask(calls, "x", answers));
+        ASSERT_TRUE(drive(calls, [&] { return count_held() == 4; }));
+    }
+    EXPECT_EQ(answers, std::vector<std::string>(6, "closed"));
+    for (const owned& each : all) EXPECT_TRUE(each.done());
+}
+
+TEST_P(awaiting, a_lost_server_ends_calls_and_those_in_line) {
+    std::optional<server> there(serve(place("lost"), keeper()));
+    coro::calls calls = calls_to(*there);
+    std::vector<std::string> answers;
+    std::vector<owned> all;
+    for (int i = 0; i < 6; ++i) all.push_back(ask(calls, "x", answers));
+    ASSERT_TRUE(drive(calls, [&] { return count_held() == 4; }));
+    {
+        const std::lock_guard lock(mutex);
+        held.clear();
+    }
+    there.reset();
+    EXPECT_TRUE(drive(calls, [&] { return std::ranges::all_of(all, &owned::done); }));
+}
+
+TEST_P(awaiting, arm_is_false_while_a_call_could_have_a_slot) {
+    const server there = serve(place("arm"));
+    coro::calls calls = calls_to(there);
+    std::vector<call_id> taken;
+    call_view call;
+    while (calls.begin(call) == status::ok) taken.push_back(call.id);
+    std::vector<std::string> answers;
+    const owned waiting = ask(calls, "late", answers);
+    EXPECT_EQ(calls.poll(), 0U);
+    for (const call_id id : taken) calls.give_back(id);
+    EXPECT_FALSE(calls.arm());
+    EXPECT_TRUE(drive(calls, [&] { return waiting.done(); }));
+    EXPECT_EQ(answers, std::vector<std::string>{"late"});
+}
+
+/// A handler that awaits another server, on the thread of those calls.
+coro::detached ask_next(exchange request, coro::gate& gate, coro::calls& next) {
+    if (!co_await gate.enter()) co_return;
+    const coro::answer got = co_await next.call(request.request());
+    if (!got.ok()) {
+        (void)request.fail(status::application_error);
+        co_return;
+    }
+    std::memcpy(request.response().data(), got.bytes().data(), got.bytes().size());
+    (void)request.reply(got.bytes().size());
+}
+
+TEST_P(awaiting, a_handler_awaits_another_server) {
+    const server back = serve(place("back"));
+    coro::calls next = calls_to(back);
+    std::atomic<bool> woken{false};
+    coro::gate gate{[&] { woken = true; }};
+    const server front = serve(
+        place("front"), [&](exchange one) { ask_next(std::move(one), gate, next); }, 2);
+    std::atomic<int> finished{0};
+    std::vector<std::thread> clients;
+    for (int i = 0; i < 2; ++i) {
+        clients.emplace_back([&, i] {
+            auto client = channel::connect(ctx, where(front), client_options());
+            for (int call = 0; client && call < 20; ++call) {
+                const std::string text = "through " + std::to_string(i) + " " + std::to_string(call);
+                auto answer = client->call(bytes_of(text));
+                EXPECT_TRUE(answer && text_of(answer->bytes()) == text);
+            }
+            ++finished;
+        });
+    }
+    EXPECT_TRUE(drive(next, [&] {
+        if (woken.exchange(false)) (void)gate.run();
+        return finished == 2;
+    }));
+    for (std::thread& each : clients) each.join();
+}
+
+TEST_P(awaiting, a_gate_that_goes_lets_its_coroutines_end) {
+    const server back = serve(place("gate-back"));
+    coro::calls next = calls_to(back);
+    auto gate = std::make_unique<coro::gate>([] {});
+    std::atomic<int> arrived{0};
+    const server front = serve(place("gate-front"), [&](exchange one) {
+        ask_next(std::move(one), *gate, next);
+        ++arrived;
+    });
+    auto client = channel::connect(ctx, where(front), client_options());
+    ASSERT_TRUE(client);
+    call_view call;
+    ASSERT_EQ(client->begin(call), status::ok);
+    ASSERT_EQ(client->submit(call.id, 1), status::ok);
+    ASSERT_TRUE(eventually(patience(5s), [&] { return arrived == 1; }));
+    gate.reset();
+    completion ended;
+    ASSERT_EQ(client->wait({&ended, 1}, patience(5s)), 1U);
+    EXPECT_EQ(ended.status, status::abandoned);
+}
+
+ACCEL_OVER_LOCAL_AND_TCP(awaiting);
+
+}  // namespace
+}  // namespace accel::tests
