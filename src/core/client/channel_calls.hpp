@@ -5,10 +5,12 @@
 #include "core/client/channel_lifecycle.hpp"
 #include "core/client/channel_slots.hpp"
 #include "core/client/channel_staging.hpp"
+#include "core/metrics/client_metrics.hpp"
 
 #include <accel_transport/channel.hpp>
 
 #include <cstdint>
+#include <memory>
 
 namespace accel::core {
 
@@ -38,7 +40,7 @@ class channel_calls {
         slot.content.tag = options.tag;
         slot.content.trace_id = options.trace_id;
         slots_.set_in_flight(slot);
-        ++submitted_;
+        submitted_.add();
     }
     /// A response, straight into `out` as far as there is room and none waits before it. False: no correct
     /// server sends it.
@@ -62,6 +64,13 @@ class channel_calls {
     /// Of the connection of that epoch.
     [[nodiscard]] bool hold_responses(std::uint32_t epoch) const noexcept;
     [[nodiscard]] channel_statistics statistics() const noexcept;
+    /// Its completion has been handed out.
+    void count(const channel_slot& slot, const completion& out) noexcept {
+        if (metrics_ != nullptr) metrics_->count(out, slot.request_bytes, slot.target);
+    }
+    void count_reconnect() noexcept {
+        if (metrics_ != nullptr) metrics_->count_reconnect();
+    }
 
   private:
     [[nodiscard]] bool on_staged_response(channel_slot& slot, const link_event& event, nanoseconds at,
@@ -73,9 +82,10 @@ class channel_calls {
     call_backlog backlog_;
     channel_staging staging_;
     bool detours_ = false;
-    std::uint64_t submitted_ = 0;
+    counter submitted_;
     std::uint64_t stale_ = 0;
     std::uint32_t quarantined_ = 0;
+    std::unique_ptr<client_metrics> metrics_;  ///< null: nothing is counted
 };
 
 // In the data path of `channel_core`.
@@ -101,7 +111,9 @@ class channel_calls {
     slot.holds_response = event.borrowed;
     if (out.left > 0 && slots_.ready() == 0) [[likely]] {
         --out.left;
-        slot.fill(*out.next++, event, at, over.clock_offset());
+        completion& made = *out.next++;
+        slot.fill(made, event, at, over.clock_offset());
+        count(slot, made);
         slots_.finish_taken(slot);
     } else {
         slot.fill(slot.content, event, at, over.clock_offset());

@@ -118,6 +118,8 @@ bool channel_core::is_staged(const region_state* lent, bool written) const noexc
     const nanoseconds deadline = timeout >= never - submitted ? never : submitted + timeout;
     slot.submitted = submitted;
     slot.deadline = deadline;
+    slot.request_bytes = static_cast<std::uint32_t>(length);
+    slot.target = number;
     // Read before anything is written: the compiler cannot know that the header lies apart.
     const call_id id = slot.content.id;
     const nanoseconds offset = life_.clock_offset();
@@ -362,12 +364,17 @@ void channel_core::settle_lost() noexcept {
         calls_.settle_all();
         life_.end_session();
     }
-    if (life_.can_renew()) life_.renew(calls_.hold_responses(life_.epoch()));
+    if (!life_.can_renew()) return;
+    life_.renew(calls_.hold_responses(life_.epoch()));
+    calls_.count_reconnect();
 }
 
 result<target> channel_core::resolve(std::string_view name) const {
     if (!life_.connected()) return error{life_.why_unusable(), 0, "the channel has lost its server"};
-    return resolve_target(request_, life_.version(), name);
+    auto found = resolve_target(request_, life_.version(), name);
+    metrics_registry* const metrics = request_.context->metrics();
+    if (found && metrics != nullptr) metrics->name_target(name);
+    return found;
 }
 
 void channel_core::close() noexcept {
@@ -446,6 +453,7 @@ completion channel_core::wait_for(call_id id) noexcept {
     channel_slot& slot = calls_.slots()[id.slot];
     spin_then_sleep(never, [&slot] { return slot.state == slot_state::done; });
     calls_.slots().take_done(slot);
+    calls_.count(slot, slot.content);
     return slot.content;
 }
 

@@ -34,6 +34,8 @@ struct alignas(64) channel_slot {
     bool holds_response = false;  ///< the link has to be told when the response is released
     std::uint32_t epoch = 0;      ///< of the connection that carries it
     std::uint32_t on_gpu = 0;     ///< the generation of the last call whose response was wanted on a GPU
+    std::uint32_t request_bytes = 0;
+    std::uint32_t target = 0;
     std::byte* header = nullptr;  ///< of its request, set once by the channel; the payload lies behind it
     nanoseconds submitted{};
     nanoseconds deadline{};  ///< while it is settling: by when lent memory has to be free

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+namespace accel::core {
+
+/// A number that one thread raises and any thread reads.
+class counter {
+  public:
+    /// The owning thread only.
+    void add(std::uint64_t amount = 1) noexcept {
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
+        // A relaxed load and a relaxed store: gcc makes three instructions of them, and one will do.
+        asm("addq %1, %0" : "+m"(value_) : "er"(amount) : "cc");  // NOLINT(hicpp-no-assembler)
+#else
+        __atomic_store_n(&value_, __atomic_load_n(&value_, __ATOMIC_RELAXED) + amount, __ATOMIC_RELAXED);
+#endif
+    }
+    [[nodiscard]] std::uint64_t read() const noexcept {
+        return __atomic_load_n(&value_, __ATOMIC_RELAXED);
+    }
+
+  private:
+    std::uint64_t value_ = 0;
+};
+
+}  // namespace accel::core
