@@ -37,7 +37,8 @@ inline constexpr std::uint16_t oldest = 1;
 inline constexpr std::uint16_t targets = 2;  ///< from here on: targets, `not_found`
 inline constexpr std::uint16_t cancels = 3;  ///< from here on: the server hears of cancelled calls
 inline constexpr std::uint16_t tensors = 3;  ///< from here on: tensors in extensions
-inline constexpr std::uint16_t newest = 3;
+inline constexpr std::uint16_t traces = 5;   ///< from here on: traces in extensions (4: streamed responses)
+inline constexpr std::uint16_t newest = 5;
 }  // namespace session_version
 
 /// Continues a fragmented payload on a stream transport: 16 bytes, then `length` payload bytes.

@@ -26,7 +26,8 @@ struct settings {
     poll_mode poll = poll_mode::adaptive;
     std::uint32_t workers = 1;
     bool check = false;
-    std::string json;  ///< file, "-", or empty
+    std::string json;     ///< file, "-", or empty
+    std::string metrics;  ///< HOST:PORT for scrapes, or empty
 };
 
 /// Each returns the exit status of the program.

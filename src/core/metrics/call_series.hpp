@@ -7,7 +7,6 @@
 #include <accel_transport/status.hpp>
 
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -31,9 +30,8 @@ inline constexpr std::size_t counted_stages = 8;
 class duration_histogram {
   public:
     static constexpr std::size_t bucket_count = 64;
-    [[nodiscard]] static constexpr std::size_t bucket_of(nanoseconds duration) noexcept {
-        // One instruction, where 0 need not be thought of.
-        return 63U ^ static_cast<std::size_t>(std::countl_zero(static_cast<std::uint64_t>(duration.count()) | 1U));
+    [[nodiscard]] static std::size_t bucket_of(nanoseconds duration) noexcept {
+        return highest_bit(static_cast<std::uint64_t>(duration.count()) | 1U);
     }
     void add(nanoseconds duration) noexcept {
         sum_ns_.add(static_cast<std::uint64_t>(duration.count()));

@@ -5,15 +5,18 @@
 
 namespace accel::core {
 
-[[gnu::noinline]] void client_metrics::count_failure(client_series& to, const completion& c,
-                                                     std::uint32_t request_bytes) noexcept {
+/// Of a target, or failed.
+[[gnu::noinline]] void client_metrics::count_apart(const completion& c, std::uint64_t asked) noexcept {
+    client_series& to = series_of(static_cast<std::uint32_t>(asked >> 32));
+    const auto request_bytes = static_cast<std::uint32_t>(asked);
+    if (c.status == status::ok) return count_answered(to, c, request_bytes);
     to.request_bytes.add(request_bytes);
     to.response_bytes.add(c.response.size());
     to.failures[static_cast<std::size_t>(c.status)].add();
 }
 
 /// The first that are called take the places; they keep them, so a reader that sees one sees its target.
-[[gnu::noinline]] client_series& client_metrics::series_of(std::uint32_t target) noexcept {
+client_series& client_metrics::series_of(std::uint32_t target) noexcept {
     if (target == 0) return untargeted_;
     for (own_series& each : targeted_) {
         const std::uint32_t held = each.target.load(std::memory_order_relaxed);

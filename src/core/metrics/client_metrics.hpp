@@ -29,18 +29,11 @@ class client_metrics : public metrics_source {
     client_metrics(const client_metrics&) = delete;
     client_metrics& operator=(const client_metrics&) = delete;
 
-    /// A completion has been handed out. `request_bytes` and `target`: of its request.
-    void count(const completion& c, std::uint32_t request_bytes, std::uint32_t target) noexcept {
-        client_series* to = &untargeted_;
-        if ((target | static_cast<std::uint16_t>(c.status)) != 0) [[unlikely]] {
-            to = &series_of(target);
-            if (c.status != status::ok) return count_failure(*to, c, request_bytes);
-        }
-        to->request_bytes.add(request_bytes);
-        to->response_bytes.add(c.response.size());
-        to->of(counted_stage::total).add(c.timeline.total);
-        to->of(counted_stage::request).add(c.timeline.request);
-        to->of(counted_stage::response).add(c.timeline.response);
+    /// A completion has been handed out. `asked`: as `channel_slot::asked_for`.
+    void count(const completion& c, std::uint64_t asked) noexcept {
+        if ((asked >> 32 | static_cast<std::uint16_t>(c.status)) != 0) [[unlikely]]
+            return count_apart(c, asked);
+        count_answered(untargeted_, c, asked);
     }
     void count_stale() noexcept { stale_.add(); }
     void count_reconnect() noexcept { reconnects_.add(); }
@@ -48,7 +41,19 @@ class client_metrics : public metrics_source {
     void add_to(metrics_sums& sums) const override;
 
   private:
-    static void count_failure(client_series& to, const completion& c, std::uint32_t request_bytes) noexcept;
+    static void count_answered(client_series& to, const completion& c, std::uint64_t request_bytes) noexcept {
+        // Read before anything is written: the compiler cannot know that counters lie apart.
+        const std::size_t response_bytes = c.response.size();
+        const nanoseconds total = c.timeline.total;
+        const nanoseconds request = c.timeline.request;
+        const nanoseconds response = c.timeline.response;
+        to.request_bytes.add(request_bytes);
+        to.response_bytes.add(response_bytes);
+        to.of(counted_stage::total).add(total);
+        to.of(counted_stage::request).add(request);
+        to.of(counted_stage::response).add(response);
+    }
+    void count_apart(const completion& c, std::uint64_t asked) noexcept;
     [[nodiscard]] client_series& series_of(std::uint32_t target) noexcept;
 
     struct own_series {

@@ -5,6 +5,7 @@
 #include "core/server/gpu_exchanges.hpp"
 #include "core/server/worker.hpp"
 #include "core/tensor_description.hpp"
+#include "core/trace_description.hpp"
 
 #include <algorithm>
 #include <array>
@@ -110,23 +111,29 @@ void exchange_server::send(exchange_state& answered) noexcept {
     send_to(*answered.owner, answered);
 }
 
-[[gnu::always_inline]] inline void exchange_server::count_answer(exchange_state& answered, nanoseconds at) noexcept {
+/// Its answer has left, at `now_`.
+[[gnu::always_inline]] inline void exchange_server::count_answer(exchange_state& answered) const noexcept {
     if (answered.answer.counts_apart) [[unlikely]]
-        return count_apart(answered, at);
+        return count_apart(answered);
     server_series& to = *answered.counts;
-    to.request_bytes.add(answered.request.size());
-    to.response_bytes.add(answered.payload.size());
-    to.of(counted_stage::server).add(at - answered.arrival);
-    to.of(counted_stage::queue).add(answered.handler_start - answered.arrival);
+    // Read before anything is written: the compiler cannot know that counters lie apart.
+    const std::size_t request_bytes = answered.request.size();
+    const std::size_t response_bytes = answered.payload.size();
+    const nanoseconds at_server = now_ - answered.arrival;
+    const nanoseconds queued = answered.handler_start - answered.arrival;
+    to.request_bytes.add(request_bytes);
+    to.response_bytes.add(response_bytes);
+    to.of(counted_stage::server).add(at_server);
+    to.of(counted_stage::queue).add(queued);
 }
 
 /// Of a target, with stages, or failed.
-[[gnu::noinline]] void exchange_server::count_apart(exchange_state& answered, nanoseconds at) noexcept {
+[[gnu::noinline]] void exchange_server::count_apart(exchange_state& answered) const noexcept {
     server_series& to = *std::exchange(answered.counts, answered.owner->counts());
     to.request_bytes.add(answered.request.size());
     to.response_bytes.add(answered.payload.size());
     if (answered.answer.code != status::ok) return to.failures[static_cast<std::size_t>(answered.answer.code)].add();
-    to.of(counted_stage::server).add(at - answered.arrival);
+    to.of(counted_stage::server).add(now_ - answered.arrival);
     to.of(counted_stage::queue).add(answered.handler_start - answered.arrival);
     constexpr std::array recorded{counted_stage::copy, counted_stage::preprocessing, counted_stage::inference};
     for (std::size_t i = 0; i < recorded.size(); ++i)
@@ -134,11 +141,11 @@ void exchange_server::send(exchange_state& answered) noexcept {
 }
 
 /// Its answer went nowhere.
-[[gnu::noinline]] void exchange_server::count_lost(exchange_state& answered) noexcept {
+[[gnu::noinline]] void exchange_server::count_lost(exchange_state& answered) const noexcept {
     if (answered.counts == nullptr) return;
     answered.answer.fail(status::peer_lost);
     answered.payload = {};
-    count_apart(answered, {});
+    count_apart(answered);
 }
 
 [[gnu::always_inline]] inline void exchange_server::send_to(session& to, exchange_state& answered) noexcept {
@@ -150,7 +157,7 @@ void exchange_server::send(exchange_state& answered) noexcept {
     if (sent != status::ok) [[unlikely]]
         return end_answer(answered, sent);
     counters_.replies.add();
-    if (answered.counts != nullptr) count_answer(answered, at);
+    if (answered.counts != nullptr) count_answer(answered);
     close_one();
     to.finish(answered);
 }
@@ -258,6 +265,12 @@ status exchange::tensors(std::span<tensor> out, std::size_t& count) const noexce
     if (state.own.load(std::memory_order_acquire) != nullptr) return status::peer_lost;
     const std::byte* const header = state.owner->path().receive().header(state.slot);
     return core::read_description(header, state.generation, state.request, state.device == nullptr, out, count);
+}
+status exchange::trace(trace_context& out) const noexcept {
+    const core::exchange_state& state = open_state(state_);
+    out = {};
+    if (state.own.load(std::memory_order_acquire) != nullptr) return status::peer_lost;
+    return core::read_trace(state.owner->path().receive().header(state.slot), state.generation, out);
 }
 std::uint64_t exchange::trace_id() const noexcept {
     return open_state(state_).trace_id;

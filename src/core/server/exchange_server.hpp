@@ -119,9 +119,9 @@ class exchange_server {
     void serve_target(exchange_state& request, std::uint32_t number) noexcept;
     void ignore(exchange_state& request) noexcept;
     void end_answer(exchange_state& answered, status sent) noexcept;
-    static void count_answer(exchange_state& answered, nanoseconds at) noexcept;
-    static void count_apart(exchange_state& answered, nanoseconds at) noexcept;
-    static void count_lost(exchange_state& answered) noexcept;
+    void count_answer(exchange_state& answered) const noexcept;
+    void count_apart(exchange_state& answered) const noexcept;
+    void count_lost(exchange_state& answered) const noexcept;
     [[nodiscard]] status answer_otherwise(exchange_state& answered) noexcept;
     void send_to(session& to, exchange_state& answered) noexcept;
     bool follow_up(std::size_t events) noexcept;
