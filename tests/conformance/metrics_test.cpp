@@ -122,6 +122,35 @@ TEST_P(counting, calls_that_end_early_are_counted_once) {
     held.clear();
 }
 
+TEST_P(counting, answers_that_go_nowhere_are_counted) {
+    held_exchanges held;
+    listen({{}, held.keeper()});
+    {
+        auto client = connect();
+        client.send_seed(10, 1);
+        ASSERT_TRUE(held.wait_for(1));
+        client.forget();
+    }
+    ASSERT_TRUE(comes_to("accel_sessions", {}, 0));
+    (void)held.take().reply(std::size_t{0});
+    EXPECT_TRUE(comes_to("accel_calls_total", {at_server, {"status", "peer_lost"}}, 1));
+    EXPECT_TRUE(comes_to("accel_exchanges_open", {}, 0));
+    EXPECT_EQ(sum("accel_calls_total", {at_server}), 1);
+}
+
+TEST_P(counting, refused_submissions_are_none) {
+    listen({{}, echo});
+    auto client = connect();
+    call_view call;
+    ASSERT_EQ(client.begin(call), status::ok);
+    const tensor beyond{{}, 1, 0, {1000}};
+    EXPECT_EQ(client.submit(call.id, 10, {.tensors = {&beyond, 1}}), status::invalid_argument);
+    EXPECT_EQ(client.submit(call.id, 1 << 20), status::message_too_large);
+    EXPECT_EQ(sum("accel_calls_in_flight"), 0);
+    EXPECT_EQ(client->statistics().submitted, 0U);
+    EXPECT_EQ(client.release(call.id), status::ok);
+}
+
 TEST_P(counting, each_target_has_its_series) {
     listen({{{"resnet", echo}, {"bert", echo}, {"quotes\"and\\more", echo}}, echo});
     auto client = connect();
