@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// local_call COUNT [tcp]: COUNT calls over `local`, or `tcp`, server and channel driven by one thread.
+/// local_call COUNT [tcp] [metrics]: COUNT calls over `local`, or `tcp`, server and channel driven by one thread.
+/// `metrics`: they are counted.
 /// callgrind_local.sh counts their instructions, crossed_files.sh lists the files that they cross.
 #include <accel_transport/accel_transport.hpp>
 
@@ -40,11 +41,13 @@ int fail(const char* why) {
 
 int main(int argc, char** argv) {
     const long count = argc > 1 ? std::atol(argv[1]) : 1'000;
-    auto context = accel::context::open();
+    const bool over_tcp = argc > 2 && std::string_view(argv[2]) == "tcp";
+    accel::context_options chosen;
+    chosen.metrics = argc > 2 && std::string_view(argv[argc - 1]) == "metrics";
+    auto context = accel::context::open(chosen);
     if (!context) return fail(context.error().message.c_str());
     accel::server_options options;
     options.workers = 0;
-    const bool over_tcp = argc > 2 && std::string_view(argv[2]) == "tcp";
     const std::string keys = over_tcp ? "?insecure=true" : "";
     const std::string at = (over_tcp ? "tcp://127.0.0.1:0" : "local://call") + keys;
     auto server = accel::server::listen(*context, {at}, answer, options);

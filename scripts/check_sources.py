@@ -60,8 +60,8 @@ def include_offence(path, bracket, name):
 
 
 def too_long(path, line):
-    """A row of a Markdown table and an address cannot be broken; fuzzing corpora are bytes."""
-    if len(line) <= MAX_COLUMNS or (path.suffix == ".md" and line.startswith("|")):
+    """A row of a Markdown table, a string of JSON and an address cannot be broken; fuzzing corpora are bytes."""
+    if len(line) <= MAX_COLUMNS or path.suffix == ".json" or (path.suffix == ".md" and line.startswith("|")):
         return False
     if "corpus" in path.parts:
         return False

@@ -5,7 +5,7 @@
 declare -A package_use=(
     [g++]="the compiler" [cmake]="the build" [ninja-build]="the build" [pkg-config]="finds ZeroMQ"
     [libzmq3-dev]="ZeroMQ" [libssl-dev]="TLS of the control plane" [libspdlog-dev]="logging" [libfmt-dev]="formatting"
-    [libcli11-dev]="command lines" [nlohmann-json3-dev]="JSON reports"
+    [libcli11-dev]="command lines" [nlohmann-json3-dev]="JSON reports" [prometheus-cpp-dev]="--metrics of programs"
     [libgtest-dev]="the tests" [libgmock-dev]="the tests"
     [libibverbs-dev]="RDMA verbs" [ibverbs-providers]="drivers of RDMA adapters"
     [ibverbs-utils]="stock programs: ibv_rc_pingpong" [perftest]="run on softnic" [ucx-utils]="run on softnic"
@@ -18,7 +18,7 @@ declare -A package_use=(
     [doxygen]="the reference manual" [valgrind]="counts instructions")
 
 packages_to_run=(g++ cmake ninja-build pkg-config libzmq3-dev libssl-dev libibverbs-dev ibverbs-providers
-    libspdlog-dev libfmt-dev libcli11-dev nlohmann-json3-dev)
+    libspdlog-dev libfmt-dev libcli11-dev nlohmann-json3-dev prometheus-cpp-dev)
 packages_to_bench=("${packages_to_run[@]}" valgrind)
 packages_for_tests=("${packages_to_run[@]}" libgtest-dev libgmock-dev valgrind)
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "perf/commands.hpp"
 #include "report/durations.hpp"
+#include "report/metrics_endpoint.hpp"
 #include "report/program.hpp"
 #include "report/sizes.hpp"
 
@@ -133,6 +134,8 @@ int main(int argc, char** argv) {
 
     CLI::App& serve = *app.add_subcommand("serve", "Answer clients until SIGINT or SIGTERM");
     serve.add_option("URI", chosen.uris, "Where to listen, one or several")->required();
+    serve.add_option("--metrics", chosen.metrics, "Answer scrapes of /metrics and /healthz there")
+        ->check(CLI::Validator(accel::report::check_metrics_option, "HOST:PORT"));
     CLI::App& client = *app.add_subcommand("client", "Measure against an accel_perf server");
     client.add_option("URI", chosen.uris, "The server's URI")->required()->expected(1);
     CLI::App& loop = *app.add_subcommand("loop", "Start a server in a process of its own and measure against it");

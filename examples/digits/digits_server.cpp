@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Recognises handwritten digits for clients on any number of URIs, until SIGINT or SIGTERM.
 #include "digits/service_choice.hpp"
+#include "report/metrics_endpoint.hpp"
 #include "report/program.hpp"
 
 #include <cstdio>
@@ -16,6 +17,7 @@ int main(int argc, char** argv) {
     std::vector<std::string> uris;
     accel::server_options options;
     std::string memory = "host";
+    std::string metrics;
     CLI::App app{"Recognises handwritten digits: raw 640x480 RGB frames or 8x8 tensors of floats."};
     app.footer(
         "Examples:\n"
@@ -28,10 +30,12 @@ int main(int argc, char** argv) {
     app.add_option("--memory", memory,
                    "Where to work: host, cuda:0 …, or auto (a GPU where one is usable). Default: host")
         ->check(digits::check_memory_option);
+    app.add_option("--metrics", metrics, "Answer scrapes of /metrics and /healthz there (docs/metrics.md)")
+        ->check(CLI::Validator(accel::report::check_metrics_option, "HOST:PORT"));
     CLI11_PARSE(app, argc, argv);
 
     accel::report::block_stop_signals();
-    auto context = accel::context::open();
+    auto context = accel::context::open({.metrics = !metrics.empty()});
     if (!context) return accel::report::complain(program, context.error());
     const auto place = digits::choose_place(*context, memory);
     if (!place) return accel::report::complain(program, place.error());
@@ -41,6 +45,8 @@ int main(int argc, char** argv) {
     auto server = accel::server::listen(*context, uris, std::move(service).value(), options);
     if (!server) return accel::report::complain(program, server.error());
 
+    const auto scraped = accel::report::open_metrics(program, *context, metrics);
+    if (scraped.failed) return 1;
     fmt::print("memory {}\n", digits::to_text(options.memory));
     for (const std::string& endpoint : server->endpoints()) fmt::print("serving {}\n", endpoint);
     std::fflush(stdout);

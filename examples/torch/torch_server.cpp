@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Serves ResNet50 or MobileNetV3, with random weights, from LibTorch. Over gpu:// the network is recorded
 /// once and then serves by itself, without the host; over any other scheme a handler launches it.
+#include "report/metrics_endpoint.hpp"
 #include "report/program.hpp"
 #include "torch/torch_service.hpp"
 
@@ -60,6 +61,7 @@ int main(int argc, char** argv) {
     std::string uri;
     vision::torch_model_options wanted;
     bool replays = false;
+    std::string metrics;
     CLI::App app{"Serves a network of LibTorch's with random weights, on a GPU"};
     app.footer("Example:\n  torch_server 'gpu://0.0.0.0:5555?insecure=true' --model mobilenet_v3 --half");
     app.set_version_flag("--version", fmt::format("{} {}", program, accel::report::version_text()));
@@ -69,11 +71,15 @@ int main(int argc, char** argv) {
     app.add_flag("--half", wanted.half, "Half precision, also of images and logits");
     app.add_flag("--replay", replays, "The host launches a CUDA graph instead of one kernel after another");
     app.add_option("--gpu", wanted.gpu, "Number of the GPU. Default: 0");
+    app.add_option("--metrics", metrics, "Answer scrapes of /metrics and /healthz there (docs/metrics.md)")
+        ->check(CLI::Validator(accel::report::check_metrics_option, "HOST:PORT"));
     CLI11_PARSE(app, argc, argv);
 
     accel::report::block_stop_signals();
-    auto context = accel::context::open();
+    auto context = accel::context::open({.metrics = !metrics.empty()});
     if (!context) return accel::report::complain(program, context.error());
+    const auto scraped = accel::report::open_metrics(program, *context, metrics);
+    if (scraped.failed) return 1;
     auto model = vision::torch_model::create(wanted);
     if (!model) return accel::report::complain(program, model.error());
     return uri.starts_with("gpu://") ? serve_on_gpu(*context, uri, wanted.gpu, *model)

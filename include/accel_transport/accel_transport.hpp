@@ -12,9 +12,11 @@
 #include <accel_transport/gpu_service.hpp>
 #include <accel_transport/log.hpp>
 #include <accel_transport/memory.hpp>
+#include <accel_transport/metrics.hpp>
 #include <accel_transport/options.hpp>
 #include <accel_transport/server.hpp>
 #include <accel_transport/status.hpp>
 #include <accel_transport/target.hpp>
 #include <accel_transport/tensor.hpp>
 #include <accel_transport/timeline.hpp>
+#include <accel_transport/trace.hpp>

@@ -9,6 +9,7 @@
 #include <accel_transport/status.hpp>
 #include <accel_transport/target.hpp>
 #include <accel_transport/tensor.hpp>
+#include <accel_transport/trace.hpp>
 
 #include <chrono>
 #include <cstddef>
@@ -37,6 +38,9 @@ struct submit_options {
     std::chrono::nanoseconds timeout{};  ///< from now; 0: the channel's `call_timeout`
     std::uint64_t tag = 0;               ///< handed back in the completion
     std::uint64_t trace_id = 0;          ///< travels to the server and back
+    /// The trace that the call belongs to, for `exchange::trace`; one that is not `valid` is not sent. Nor is one to a
+    /// server that is too old for traces, or beside so many tensors that there is no room: no call fails for its trace.
+    trace_context trace{};
     /// Where the response goes instead of its slot; the server may answer with at most its size.
     /// Must outlive the completion. Where the server writes there itself (rdma, gdr, gpu, local), a call that
     /// ends early waits for its answer, for `peer_timeout` at most: then the whole session ends.

@@ -3,6 +3,7 @@
 
 #include <accel_transport/status.hpp>
 #include <accel_transport/timeline.hpp>
+#include <accel_transport/trace.hpp>
 
 #include <compare>
 #include <cstddef>
@@ -28,6 +29,8 @@ struct completion {
     call_id call;                ///< as `begin` gave it; equal to `id` unless this is a part
     std::uint64_t tag = 0;       ///< as given to submit
     std::uint64_t trace_id = 0;  ///< as given to submit
+    /// As given to submit; null: none that is valid. Good until `channel::release(id)`.
+    const trace_context* trace = nullptr;
     /// The response in place: in its slot, or in the slice given as `response_into`. Valid until
     /// `channel::release(id)`. On a failure it holds the handler's message, if any, on the host.
     std::span<const std::byte> response;

@@ -4,6 +4,7 @@
 #include <accel_transport/config.hpp>
 #include <accel_transport/log.hpp>
 #include <accel_transport/memory.hpp>
+#include <accel_transport/metrics.hpp>
 #include <accel_transport/status.hpp>
 
 #include <cstddef>
@@ -26,6 +27,8 @@ struct context_options {
     /// returns, and never after. The destructor waits for a call that is under way: a sink must not wait for
     /// the thread that destroys its context.
     log_function log_sink = {};
+    /// Channels and servers of the context count their calls, for `context::metrics` (docs/metrics.md).
+    bool metrics = false;
 };
 
 /// What one scheme can do on this machine, and why.
@@ -56,6 +59,10 @@ class ACCEL_API context {
     /// Every scheme of this build, best first, and what this machine lacks for it. Not while kernels of a
     /// `gpu_service` run: it tries devices.
     [[nodiscard]] std::vector<scheme_report> schemes() const;
+    /// What channels and servers of this context have counted, also those that have ended; nothing without
+    /// `context_options::metrics`. Any thread, while they work. Allocates, and waits for channels and servers that
+    /// are made or end at this moment.
+    [[nodiscard]] metrics_snapshot metrics() const;
 
     /// Internal.
     [[nodiscard]] const std::shared_ptr<core::context_state>& state() const noexcept { return state_; }

@@ -8,6 +8,7 @@
 #include <accel_transport/target.hpp>
 #include <accel_transport/tensor.hpp>
 #include <accel_transport/timeline.hpp>
+#include <accel_transport/trace.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -61,6 +62,9 @@ class ACCEL_API exchange {
     /// `count`; `unsupported`: if it says something, a GPU has it; `peer_lost`: the client has gone.
     [[nodiscard]] status tensors(std::span<tensor> out, std::size_t& count) const noexcept;
     [[nodiscard]] std::uint64_t trace_id() const noexcept;
+    /// The trace that the request belongs to, for the parent of spans of the handler's own. `not_found`: it names none;
+    /// `protocol_error`: what its client says is no trace, or is none any more; `peer_lost`: the client is gone.
+    [[nodiscard]] status trace(trace_context& out) const noexcept;
     [[nodiscard]] std::uint64_t session_id() const noexcept;
     [[nodiscard]] std::string_view scheme() const noexcept;
     /// Who calls: the client's public key ("ed25519:…"), or its certificate's first DNS name, else its common name.

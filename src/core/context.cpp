@@ -16,7 +16,8 @@
 namespace accel {
 namespace core {
 
-context_state::context_state() : backends_(make_backends(*this)) {}
+context_state::context_state(bool metrics)
+    : metrics_(metrics ? std::make_unique<metrics_registry>() : nullptr), backends_(make_backends(*this)) {}
 
 context_state::~context_state() {
     control_.reset();
@@ -83,7 +84,7 @@ context::~context() {
 result<context> context::open(const context_options& options) {
     core::log().set_level(options.log);
     core::log_registration sink{options.log_sink};
-    auto state = std::make_shared<core::context_state>();
+    auto state = std::make_shared<core::context_state>(options.metrics);
     state->put_log_sink(std::move(sink));
     return context{std::move(state)};
 }
@@ -121,6 +122,12 @@ std::vector<scheme_report> context::schemes() const {
         reports.push_back({std::string{each->scheme()}, usable, std::move(reason)});
     }
     return reports;
+}
+
+metrics_snapshot context::metrics() const {
+    const core::context_state& state = core::behind(state_, "context");
+    const bool counts = state.metrics() != nullptr && !state.inherited();
+    return counts ? state.metrics()->snapshot() : metrics_snapshot{};
 }
 
 }  // namespace accel

@@ -5,6 +5,7 @@
 #include "core/backend.hpp"
 #include "core/fork_guard.hpp"
 #include "core/log_sink.hpp"
+#include "core/metrics/metrics_registry.hpp"
 #include "core/region_state.hpp"
 
 #include <accel_transport/context.hpp>
@@ -22,13 +23,16 @@ class control_client;
 /// What a context shares between its channels and servers. Thread-safe.
 class context_state : public std::enable_shared_from_this<context_state> {
   public:
-    context_state();
+    /// `metrics`: its channels and servers count their calls.
+    explicit context_state(bool metrics = false);
     ~context_state();
     context_state(const context_state&) = delete;
     context_state& operator=(const context_state&) = delete;
 
     /// True in a child of the process that made it.
     [[nodiscard]] bool inherited() const noexcept { return stamp_.inherited(); }
+    /// Null: nothing is counted.
+    [[nodiscard]] metrics_registry* metrics() const noexcept { return metrics_.get(); }
     /// The client side of the control plane: one thread, started on first use.
     [[nodiscard]] control_client& control();
     /// GPUs, if there are any.
@@ -51,6 +55,7 @@ class context_state : public std::enable_shared_from_this<context_state> {
   private:
     process_stamp stamp_;
     log_registration log_sink_;  ///< destroyed last
+    const std::unique_ptr<metrics_registry> metrics_;
     std::mutex mutex_;
     std::unique_ptr<control_client> control_;
     std::shared_ptr<accelerator> gpus_ = make_accelerator();  ///< outlives the backends

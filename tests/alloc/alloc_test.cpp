@@ -149,6 +149,32 @@ TEST_P(allocations, none_for_responses_in_parts) {
     EXPECT_EQ(allocated_by(in_parts), 0U);
 }
 
+/// With everything on: they are counted, by target, and carry their trace.
+TEST_P(allocations, none_for_counted_and_traced_calls) {
+    context ctx = quiet_context(true);
+    auto serving = server::listen(ctx, {backend().listen_uri()}, service_table{{{"model", echo}}, echo}, at_server());
+    ASSERT_TRUE(serving.ok()) << serving.error().message;
+    auto made = channel::connect(ctx, serving->endpoints().front(), at_client());
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    const trace_context trace = *trace_context::parse("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+    const auto counted = [&] {
+        for (int i = 0; i < 8; ++i) {
+            call_view call;
+            ASSERT_EQ(made->begin(call), status::ok);
+            submit_options options;
+            if (i % 2 == 0) options.trace = trace;
+            if (i % 4 < 2) options.target = target_of("model");
+            if (i % 4 == 3) options.target = target_of("nobody");
+            ASSERT_EQ(made->submit(call.id, 100, options), status::ok);
+            completion out;
+            ASSERT_EQ(made->wait({&out, 1}, 10s), 1U);
+            ASSERT_EQ(made->release(out.id), status::ok);
+        }
+    };
+    EXPECT_EQ(allocated_by(counted), 0U);
+    EXPECT_GT(ctx.metrics().sum("accel_calls_total"), 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     backends, allocations,
     ::testing::Values(alloc_case{"local", poll_mode::adaptive}, alloc_case{"local", poll_mode::block},

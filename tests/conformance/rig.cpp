@@ -32,8 +32,8 @@ channel_options calm_client() {
     return options;
 }
 
-context quiet_context() {
-    result<context> opened = context::open({.log = log_level::off});
+context quiet_context(bool metrics) {
+    result<context> opened = context::open({.log = log_level::off, .metrics = metrics});
     if (!opened) throw std::runtime_error("context: " + opened.error().message);
     prepare(*opened);
     return std::move(opened).value();

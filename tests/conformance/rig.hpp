@@ -21,8 +21,8 @@ namespace accel::tests {
 [[nodiscard]] server_options calm_server();
 [[nodiscard]] channel_options calm_client();
 
-/// A context whose log is off, as refusals are expected here; throws on failure.
-[[nodiscard]] context quiet_context();
+/// A context whose log is off, as refusals are expected here; throws on failure. `metrics`: it counts.
+[[nodiscard]] context quiet_context(bool metrics = false);
 
 /// Answers with the request's own bytes, as many as the client accepts.
 void echo(exchange one);

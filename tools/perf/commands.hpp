@@ -34,6 +34,7 @@ struct settings {
     bool check = false;
     std::string json;       ///< file, "-", or empty
     std::string histogram;  ///< file, or empty
+    std::string metrics;    ///< HOST:PORT for scrapes, or empty
 };
 
 /// Each returns the exit status of the program.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "perf/commands.hpp"
 #include "perf/service.hpp"
+#include "report/metrics_endpoint.hpp"
 #include "report/program.hpp"
 
 #include <accel_transport/server.hpp>
@@ -13,7 +14,7 @@ namespace accel::perf {
 
 int serve(const settings& chosen) {
     report::block_stop_signals();
-    auto ctx = context::open();
+    auto ctx = context::open({.metrics = !chosen.metrics.empty()});
     if (!ctx) return report::complain(program, ctx.error());
     server_options options;
     options.poll = chosen.poll;
@@ -22,6 +23,8 @@ int serve(const settings& chosen) {
     options.max_request_bytes = options.max_response_bytes = std::size_t{1} << 30;
     auto running = server::listen(*ctx, chosen.uris, serve_request, options);
     if (!running) return report::complain(program, running.error());
+    const auto scraped = report::open_metrics(program, *ctx, chosen.metrics);
+    if (scraped.failed) return 1;
     for (const std::string& endpoint : running->endpoints()) fmt::print("serving {}\n", endpoint);
     std::fflush(stdout);
     report::wait_for_stop_signal();

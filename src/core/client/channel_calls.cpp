@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/client/channel_calls.hpp"
 
+#include "core/context_state.hpp"
+
 #include <algorithm>
 
 namespace accel::core {
@@ -11,6 +13,10 @@ channel_calls::channel_calls(const connect_request& request, event_set& wakeups)
       staging_(request, slots_, wakeups),
       parts_(slots_, backlog_, request.options.response_bytes) {
     for (channel_slot& slot : slots_.all()) slot.header = request.requests->header(slot.content.id.slot);
+    if (request.context != nullptr && request.context->metrics() != nullptr) {
+        const backend* const scheme = request.context->find_backend(request.peer.scheme);
+        metrics_ = std::make_unique<client_metrics>(*request.context->metrics(), scheme->scheme(), submitted_);
+    }
 }
 
 bool channel_calls::on_staged_response(channel_slot& slot, const link_event& event, nanoseconds at,
@@ -39,6 +45,7 @@ bool channel_calls::on_staged_response(channel_slot& slot, const link_event& eve
 /// The answer of a call that has ended without it, or of none.
 void channel_calls::on_late_response(channel_slot& slot, const slot_header& header) noexcept {
     ++stale_;
+    if (metrics_ != nullptr) metrics_->count_stale();
     if (!slot.owed || slot.content.id.generation != header.generation) return;
     slot.owed = false;
     if (slot.state == slot_state::settling) slots_.finish(slot);
@@ -56,6 +63,7 @@ completion_room channel_calls::hand_out(completion_room out) noexcept {
     for (; out.left > 0; --out.left) {
         const channel_slot* slot = slots_.take_done();
         if (slot == nullptr) break;
+        count(*slot, slot->content);
         *out.next++ = slot->content;
     }
     return out;
@@ -146,8 +154,8 @@ channel_statistics channel_calls::statistics() const noexcept {
     channel_statistics out;
     const auto is_part = [](const channel_slot& slot) { return slot.state == slot_state::done && slot.content.more; };
     const auto parts = static_cast<std::uint64_t>(std::ranges::count_if(slots_.all(), is_part));
-    out.submitted = submitted_;
-    out.completed = submitted_ - slots_.open() - (slots_.ready() - parts);  // every other call was handed out
+    out.submitted = submitted_.read();
+    out.completed = out.submitted - slots_.open() - (slots_.ready() - parts);  // every other call was handed out
     out.stale = stale_;
     out.quarantined = quarantined_;
     return out;

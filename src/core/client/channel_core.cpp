@@ -7,10 +7,12 @@
 #include "core/log.hpp"
 #include "core/region_state.hpp"
 #include "core/tensor_description.hpp"
+#include "core/trace_description.hpp"
 
 #include <accel_transport/device/detail/wire/response_target.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -25,7 +27,9 @@ namespace {
 
 /// True: the call has more than bytes in its slot. One comparison asks for all of it.
 [[gnu::always_inline]] inline bool asks_for_more(const submit_options& options) noexcept {
-    return (options.response_into.size() | options.tensors.size() | options.target.number | options.parts) != 0;
+    const auto parent = std::bit_cast<std::uint64_t>(options.trace.parent_id);
+    return (options.response_into.size() | options.tensors.size() | options.target.number | options.parts | parent) !=
+           0;
 }
 
 /// How long a link may take to give back what its server keeps.
@@ -68,13 +72,16 @@ status channel_core::submit(call_id id, std::size_t length, const submit_options
     channel_slot* slot = calls_.slots().find(id);
     if (const status bad = check_submit(slot, length, options); bad != status::ok) [[unlikely]]
         return bad;
+    calls_.count_submission();
     const std::span<const std::byte> payload{slot->header + header_bytes, length};
     if (asks_for_more(options)) [[unlikely]]
-        return submit_more(*slot, {id.slot, payload, nullptr, options.response_into}, options);
+        return calls_.settle_submission(
+            submit_more(*slot, {id.slot, payload, nullptr, options.response_into}, options));
+    slot->content.trace = nullptr;
     stamp(*slot, length, request_.options.response_bytes, 0, options);
     const status sent = queues_behind_others() ? status::again : life_.path().deliver_plain(id.slot, payload);
     if (sent != status::ok) [[unlikely]]
-        return hold_back(*slot, {id.slot, payload, nullptr, {}}, sent, options);
+        return calls_.settle_submission(hold_back(*slot, {id.slot, payload, nullptr, {}}, sent, options));
     return accept(*slot, false, options);
 }
 
@@ -83,7 +90,9 @@ status channel_core::submit(call_id id, slice payload, const submit_options& opt
     if (const status bad = check_submit(slot, payload.size(), options); bad != status::ok) return bad;
     if (payload.region() == nullptr) return status::invalid_argument;
     if (payload.region()->inherited()) return status::invalid_state;
-    return submit_more(*slot, {id.slot, payload.bytes(), payload.region(), options.response_into}, options);
+    calls_.count_submission();
+    return calls_.settle_submission(
+        submit_more(*slot, {id.slot, payload.bytes(), payload.region(), options.response_into}, options));
 }
 
 inline status channel_core::check_submit(const channel_slot* slot, std::size_t length,
@@ -133,6 +142,7 @@ bool channel_core::is_staged(const region_state* lent, bool written) const noexc
     const nanoseconds deadline = timeout >= never - submitted ? never : submitted + timeout;
     slot.submitted = submitted;
     slot.deadline = deadline;
+    slot.asked = channel_slot::asked_for(length, number);
     // Read before anything is written: the compiler cannot know that the header lies apart.
     const call_id id = slot.content.id;
     const nanoseconds offset = life_.clock_offset();
@@ -168,11 +178,23 @@ status channel_core::describe(outgoing& message, const submit_options& options) 
         options.tensors, message.extension_bytes);
 }
 
-/// A call with a lent payload, a place for its response, tensors, or a target.
+/// In front of what describes the payload, if there is room: no call fails for its trace.
+void channel_core::trace(channel_slot& slot, outgoing& message, const submit_options& options) const noexcept {
+    slot.content.trace = nullptr;
+    if (!options.trace.valid()) return;
+    slot.trace = options.trace;
+    slot.content.trace = &slot.trace;
+    const std::size_t others = options.response_into.empty() ? 0 : sizeof(wire::response_target_extension);
+    message.extension_bytes = write_trace(
+        {request_.requests->header(message.slot), message.extension_bytes, life_.version(), others}, options.trace);
+}
+
+/// A call with a lent payload, a place for its response, tensors, a target, or a trace.
 [[gnu::noinline]] status channel_core::submit_more(channel_slot& slot, outgoing message,
                                                    const submit_options& options) noexcept {
     if (const status bad = check_more(options); bad != status::ok) return bad;
     if (const status bad = describe(message, options); bad != status::ok) return bad;
+    trace(slot, message, options);
     const slice into = options.response_into;
     if (!into.empty() && into.region()->gpu() != nullptr) slot.on_gpu = slot.content.id.generation;
     const staged_parts staged{is_staged(message.payload.empty() ? nullptr : message.region, false),
@@ -401,11 +423,15 @@ void channel_core::settle_lost() noexcept {
     life_.renew(calls_.hold_responses(life_.epoch()));
     request_.peer.host = life_.renewed_peer().host;
     request_.peer.port = life_.renewed_peer().port;
+    calls_.count_reconnect();
 }
 
 result<target> channel_core::resolve(std::string_view name) const {
     if (!life_.connected()) return error{life_.why_unusable(), 0, "the channel has lost its server"};
-    return resolve_target(request_, life_.version(), name);
+    auto found = resolve_target(request_, life_.version(), name);
+    metrics_registry* const metrics = request_.context->metrics();
+    if (found && metrics != nullptr) metrics->name_target(name);
+    return found;
 }
 
 std::size_t channel_core::host() const noexcept {
@@ -491,6 +517,7 @@ completion channel_core::wait_for(call_id id) noexcept {
     channel_slot& slot = calls_.slots()[id.slot];
     spin_then_sleep(never, [&slot] { return slot.state == slot_state::done; });
     calls_.slots().take_done(slot);
+    calls_.count(slot, slot.content);
     return slot.content;
 }
 

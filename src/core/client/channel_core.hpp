@@ -69,6 +69,7 @@ class channel_core {
                const submit_options& options) const noexcept;
     void stamp_more(channel_slot& slot, const outgoing& message, const submit_options& options) const noexcept;
     [[nodiscard]] status describe(outgoing& message, const submit_options& options) const noexcept;
+    void trace(channel_slot& slot, outgoing& message, const submit_options& options) const noexcept;
     status submit_more(channel_slot& slot, outgoing message, const submit_options& options) noexcept;
     status submit_in_parts(channel_slot& slot, const outgoing& message, const submit_options& options) noexcept;
     [[nodiscard]] status check_parts(const submit_options& options) const noexcept;

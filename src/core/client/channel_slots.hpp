@@ -44,10 +44,17 @@ struct alignas(64) channel_slot {
     std::uint32_t epoch = 0;      ///< of the connection that carries it
     std::uint32_t on_gpu = 0;     ///< the generation of the last call whose response was wanted on a GPU
     std::byte* header = nullptr;  ///< of its request, set once by the channel; the payload lies behind it
+    std::uint64_t asked = 0;      ///< `asked_for`
     nanoseconds submitted{};
     nanoseconds deadline{};  ///< while it is settling: by when lent memory has to be free
     completion content;
+    trace_context trace;  ///< of the last call that had one
 
+    /// The length of a request and its target, as one number, which takes one store.
+    [[nodiscard]] static std::uint64_t asked_for(std::size_t length, std::uint32_t target) noexcept {
+        static_assert(max_payload_bytes <= 0xFFFF'FFFF);
+        return length | std::uint64_t{target} << 32;
+    }
     /// The link has taken the request.
     void set_delivered(const outgoing& message, std::uint32_t connection) noexcept {
         owed = true;
@@ -83,6 +90,7 @@ inline void channel_slot::fill(completion& out, const link_event& event, nanosec
     out.code = from.application_code;
     out.tag = content.tag;
     out.trace_id = content.trace_id;
+    out.trace = content.trace;
     out.response = event.payload;
     const nanoseconds arrival = nanoseconds{from.arrival_ns} - clock_offset;
     const nanoseconds total = at - submitted;

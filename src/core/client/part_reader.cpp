@@ -98,6 +98,11 @@ bool part_reader::on_part(const link_event& event, nanoseconds at, const channel
     part.content.id = own;
     part.content.call = id;
     part.content.more = true;
+    part.asked = slots_[id.slot].asked;
+    if (part.content.trace != nullptr) {  // the call may be released before the part
+        part.trace = slots_[id.slot].trace;
+        part.content.trace = &part.trace;
+    }
     part.holds_response = true;  // so that its release comes here
     const bool expected = header.parts_before == of.next;
     if (!expected && !keep_early(of, part)) return false;

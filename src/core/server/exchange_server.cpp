@@ -5,8 +5,10 @@
 #include "core/server/gpu_exchanges.hpp"
 #include "core/server/worker.hpp"
 #include "core/tensor_description.hpp"
+#include "core/trace_description.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -50,9 +52,14 @@ void exchange_server::use(std::unique_ptr<gpu_exchanges> gpu) noexcept {
 /// Before protocol version 2 the number means nothing.
 [[gnu::noinline]] void exchange_server::serve_target(exchange_state& request, std::uint32_t number) noexcept {
     const bool names = request.owner->version >= session_version::targets;
-    const handler* const service = names ? targets_.find(number) : &service_;
+    std::size_t index = 0;
+    const handler* const service = names ? targets_.find(number, index) : &service_;
+    if (names && request.counts != nullptr) {
+        request.counts += 1 + index;
+        request.answer.counts_apart = true;
+    }
     if (service == nullptr) {
-        worker_counters::count(counters_.not_found);
+        counters_.not_found.add();
         return refuse(request, status::not_found);
     }
     if (request.device != nullptr) return serve_on_gpu(request, *service);
@@ -60,7 +67,7 @@ void exchange_server::use(std::unique_ptr<gpu_exchanges> gpu) noexcept {
 }
 
 void exchange_server::refuse(exchange_state& request, status why) noexcept {
-    request.answer.code = why;
+    request.answer.fail(why);
     request.payload = {};
     send(request);
 }
@@ -68,7 +75,7 @@ void exchange_server::refuse(exchange_state& request, status why) noexcept {
 [[gnu::noinline]] void exchange_server::refuse_late_or_too_many(exchange_state& request, bool too_many) noexcept {
     if (leaving_ || request.owner->cancels().ended()) return ignore(request);
     const bool cancelled = request.owner->cancels().cancelled({request.slot, request.generation});
-    worker_counters::count(cancelled ? counters_.cancelled : too_many ? counters_.overloaded : counters_.expired);
+    (cancelled ? counters_.cancelled : too_many ? counters_.overloaded : counters_.expired).add();
     refuse(request, cancelled ? status::cancelled : too_many ? status::overloaded : status::timed_out);
 }
 
@@ -77,6 +84,7 @@ void exchange_server::refuse(exchange_state& request, status why) noexcept {
 void exchange_server::ignore(exchange_state& request) noexcept {
     session& from = *request.owner;
     (void)from.drop(request);
+    count_lost(request);
     close_one();
     from.finish(request);
 }
@@ -113,6 +121,43 @@ void exchange_server::send(exchange_state& answered) noexcept {
     send_to(*answered.owner, answered);
 }
 
+/// Its answer has left, at `now_`.
+[[gnu::always_inline]] inline void exchange_server::count_answer(exchange_state& answered) const noexcept {
+    if (answered.answer.counts_apart) [[unlikely]]
+        return count_apart(answered);
+    server_series& to = *answered.counts;
+    // Read before anything is written: the compiler cannot know that counters lie apart.
+    const std::size_t request_bytes = answered.request.size();
+    const std::size_t response_bytes = answered.payload.size();
+    const nanoseconds at_server = now_ - answered.arrival;
+    const nanoseconds queued = answered.handler_start - answered.arrival;
+    to.request_bytes.add(request_bytes);
+    to.response_bytes.add(response_bytes);
+    to.of(counted_stage::server).add(at_server);
+    to.of(counted_stage::queue).add(queued);
+}
+
+/// Of a target, with stages, or failed.
+[[gnu::noinline]] void exchange_server::count_apart(exchange_state& answered) const noexcept {
+    server_series& to = *std::exchange(answered.counts, answered.owner->counts());
+    to.request_bytes.add(answered.request.size());
+    to.response_bytes.add(answered.payload.size());
+    if (answered.answer.code != status::ok) return to.failures[static_cast<std::size_t>(answered.answer.code)].add();
+    to.of(counted_stage::server).add(now_ - answered.arrival);
+    to.of(counted_stage::queue).add(answered.handler_start - answered.arrival);
+    constexpr std::array recorded{counted_stage::copy, counted_stage::preprocessing, counted_stage::inference};
+    for (std::size_t i = 0; i < recorded.size(); ++i)
+        if (answered.answer.stages[i] > nanoseconds{0}) to.of(recorded[i]).add(answered.answer.stages[i]);
+}
+
+/// Its answer went nowhere.
+[[gnu::noinline]] void exchange_server::count_lost(exchange_state& answered) const noexcept {
+    if (answered.counts == nullptr) return;
+    answered.answer.fail(status::peer_lost);
+    answered.payload = {};
+    count_apart(answered);
+}
+
 [[gnu::always_inline]] inline void exchange_server::send_to(session& to, exchange_state& answered) noexcept {
     const nanoseconds at = now_ = now();
     ++answered_;
@@ -121,7 +166,8 @@ void exchange_server::send(exchange_state& answered) noexcept {
     const status sent = to.gone() ? to.drop(answered) : to.send(answered, at);
     if (sent != status::ok) [[unlikely]]
         return end_answer(answered, sent);
-    worker_counters::count(counters_.replies);
+    counters_.replies.add();
+    if (answered.counts != nullptr) count_answer(answered);
     close_one();
     to.finish(answered);
 }
@@ -130,6 +176,7 @@ void exchange_server::send(exchange_state& answered) noexcept {
 [[gnu::noinline]] void exchange_server::end_answer(exchange_state& answered, status sent) noexcept {
     if (sent == status::again) return waiting_.push_back(&answered);  // within reserved capacity
     session& to = *answered.owner;
+    count_lost(answered);
     close_one();
     to.finish(answered);
     owner_.lose(to, sent);
@@ -186,6 +233,14 @@ status exchange_server::post_part(exchange_state& part) noexcept {
     return to.gone() ? status::peer_lost : status::ok;
 }
 
+/// A part has left, or went nowhere. Room that is returned is none.
+void exchange_server::count_part(exchange_state& part, status sent) noexcept {
+    server_series* const to = std::exchange(part.counts, part.owner->counts());
+    if (to == nullptr || sent != status::ok || (part.extras & exchange_extra::returned) != 0) return;
+    to->parts.add();
+    to->response_bytes.add(part.payload.size());
+}
+
 /// One that the link does not take counts as an open exchange.
 void exchange_server::send_part(exchange_state& part) noexcept {
     session& to = *part.owner;
@@ -200,6 +255,7 @@ void exchange_server::send_part(exchange_state& part) noexcept {
         return waiting_.push_back(&part);  // within reserved capacity
     }
     if (queued) close_one();
+    count_part(part, sent);
     to.finish_part(part);
     if (sent != status::ok) owner_.lose(to, sent);
 }
@@ -271,6 +327,12 @@ status exchange::tensors(std::span<tensor> out, std::size_t& count) const noexce
     const std::byte* const header = state.owner->path().receive().header(state.slot);
     return core::read_description(header, state.generation, state.request, state.device == nullptr, out, count);
 }
+status exchange::trace(trace_context& out) const noexcept {
+    const core::exchange_state& state = open_state(state_);
+    out = {};
+    if (state.own.load(std::memory_order_acquire) != nullptr) return status::peer_lost;
+    return core::read_trace(state.owner->path().receive().header(state.slot), state.generation, out);
+}
 std::uint64_t exchange::trace_id() const noexcept {
     return open_state(state_).trace_id;
 }
@@ -304,7 +366,7 @@ std::stop_token exchange::stop_token() const {
 }
 
 void exchange::record(stage what, std::chrono::nanoseconds duration) noexcept {
-    open_state(state_).answer.stages[static_cast<std::size_t>(what)] += duration;
+    open_state(state_).answer.record(what, duration);
 }
 
 memory_kind exchange::memory() const noexcept {
@@ -375,6 +437,7 @@ status exchange::send(std::size_t length) noexcept {
     part.trace_id = parts.count();  // lies where a part has its number
     part.arrival = state.arrival;
     part.handler_start = state.handler_start;
+    part.counts = state.counts;
     return core::exchange_server::post_part(part);
 }
 
@@ -424,7 +487,7 @@ status exchange::fail(status reason, std::uint32_t code, std::string_view messag
         state_ = nullptr;
         return status::invalid_state;
     }
-    state.answer.code = known_to_client(state, reason);
+    state.answer.fail(known_to_client(state, reason));
     state.answer.application_code = code;
     const std::span<std::byte> room = state.device == nullptr ? room_of(state) : state.device->text;
     const std::size_t length = std::min(message.size(), room.size());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "core/metrics/server_metrics.hpp"
 #include "core/server/answer_inbox.hpp"
 #include "core/server/exchange_state.hpp"
 #include "core/server/session.hpp"
@@ -20,23 +21,20 @@ class gpu_exchanges;
 
 /// Counters of one worker; written by its thread, read by any.
 struct worker_counters {
-    std::atomic<std::uint64_t> requests{0};
-    std::atomic<std::uint64_t> replies{0};
-    std::atomic<std::uint64_t> expired{0};
-    std::atomic<std::uint64_t> cancelled{0};
-    std::atomic<std::uint64_t> overloaded{0};
-    std::atomic<std::uint64_t> not_found{0};
+    counter requests;
+    counter replies;
+    counter expired;
+    counter cancelled;
+    counter overloaded;
+    counter not_found;
 
-    static void count(std::atomic<std::uint64_t>& counter) noexcept {
-        counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    }
     void add_to(server_statistics& sum) const noexcept {
-        sum.requests += requests.load(std::memory_order_relaxed);
-        sum.replies += replies.load(std::memory_order_relaxed);
-        sum.expired += expired.load(std::memory_order_relaxed);
-        sum.cancelled += cancelled.load(std::memory_order_relaxed);
-        sum.overloaded += overloaded.load(std::memory_order_relaxed);
-        sum.not_found += not_found.load(std::memory_order_relaxed);
+        sum.requests += requests.read();
+        sum.replies += replies.read();
+        sum.expired += expired.read();
+        sum.cancelled += cancelled.read();
+        sum.overloaded += overloaded.read();
+        sum.not_found += not_found.read();
     }
 };
 
@@ -98,6 +96,11 @@ class exchange_server {
     void refuse_requests() noexcept { max_open_.store(0, std::memory_order_relaxed); }
     /// Any thread: no exchange is held by a handler and no answer waits to be sent.
     [[nodiscard]] bool drained() const noexcept { return open_.load(std::memory_order_acquire) == 0; }
+    [[nodiscard]] std::uint32_t open() const noexcept { return open_.load(std::memory_order_relaxed); }
+    /// Before the first request: counts for `context::metrics` from now on.
+    void count_calls() { metrics_ = std::make_unique<server_metrics>(targets_.numbers()); }
+    /// Null: they are not counted.
+    [[nodiscard]] server_metrics* metrics() const noexcept { return metrics_.get(); }
     [[nodiscard]] const worker_counters& counters() const noexcept { return counters_; }
     /// Handlers want their bytes on a GPU. Before the first request.
     void use(std::unique_ptr<gpu_exchanges> gpu) noexcept;
@@ -123,6 +126,10 @@ class exchange_server {
     void serve_target(exchange_state& request, std::uint32_t number) noexcept;
     void ignore(exchange_state& request) noexcept;
     void end_answer(exchange_state& answered, status sent) noexcept;
+    void count_answer(exchange_state& answered) const noexcept;
+    void count_apart(exchange_state& answered) const noexcept;
+    void count_lost(exchange_state& answered) const noexcept;
+    static void count_part(exchange_state& part, status sent) noexcept;
     [[nodiscard]] status answer_otherwise(exchange_state& answered) noexcept;
     void send_to(session& to, exchange_state& answered) noexcept;
     bool follow_up(std::size_t events) noexcept;
@@ -148,6 +155,7 @@ class exchange_server {
     std::atomic<std::uint64_t> references_{1};
     bool leaving_ = false;
     worker_counters counters_;
+    std::unique_ptr<server_metrics> metrics_;
     answer_inbox inbox_;
 };
 
@@ -178,7 +186,7 @@ class exchange_server {
 }
 
 inline void exchange_server::serve(exchange_state& request, const handler& service) noexcept {
-    worker_counters::count(counters_.requests);
+    counters_.requests.add();
     hold();
     const std::uint64_t answered = answered_;
     if (!service) __builtin_unreachable();  // `server_core::listen` has looked; spares a look at each request

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/clock.hpp"
+#include "core/metrics/call_series.hpp"
 #include "core/protocol.hpp"
 
 #include <accel_transport/server.hpp>
@@ -58,6 +59,7 @@ struct exchange_state {
     std::uint8_t extras = 0;            ///< `exchange_extra`; one comparison asks for all of them
     std::atomic<std::uint8_t> ends{0};  ///< `exchange_end`
     std::uint16_t extension_bytes = 0;
+    server_series* counts = nullptr;   ///< where it counts; null: nowhere
     const handler* service = nullptr;  ///< on a GPU: whose request it is, while it waits for a stream
 
     // The request.
@@ -72,10 +74,20 @@ struct exchange_state {
     // The answer.
     struct fields {
         status code = status::ok;
+        bool counts_apart = false;  ///< it has a target, failed, or has stages
         std::uint32_t application_code = 0;
         const region_state* lent = nullptr;
         std::array<nanoseconds, 3> stages{};  ///< by `stage`
-    } answer;                                 ///< cleared at once when the request is admitted
+
+        void fail(status why) noexcept {
+            code = why;
+            counts_apart = true;
+        }
+        void record(stage what, nanoseconds duration) noexcept {
+            stages[static_cast<std::size_t>(what)] += duration;
+            counts_apart = true;
+        }
+    } answer;  ///< cleared at once when the request is admitted
     std::span<const std::byte> payload;
     std::atomic<std::uint32_t>* leases = nullptr;  ///< of `payload`, until it is handed over
 

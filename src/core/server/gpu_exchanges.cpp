@@ -16,9 +16,8 @@ std::span<const std::byte> within(std::span<const std::byte> room, std::size_t l
 }
 
 void add_stages(exchange_state& answered, device_stream& stream) noexcept {
-    auto& stages = answered.answer.stages;
     const auto add = [&](stage what, stream_mark from, stream_mark to) {
-        stages[static_cast<std::size_t>(what)] += stream.between(from, to);
+        answered.answer.record(what, stream.between(from, to));
     };
     add(stage::copy, stream_mark::start, stream_mark::copied_in);
     add(stage::preprocessing, stream_mark::preprocessing, stream_mark::inference);
@@ -144,7 +143,7 @@ void gpu_exchanges::arrive(stream_lane& lane, bool done) noexcept {
     } else {
         const bool alive = streams_->device().alive();
         answered.answer = {};
-        answered.answer.code = alive ? status::system_error : status::device_lost;
+        answered.answer.fail(alive ? status::system_error : status::device_lost);
         answered.payload = {};
         if (!alive) {
             tell_device_lost();

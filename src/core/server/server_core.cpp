@@ -72,6 +72,10 @@ result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context
         if (auto added = made->add_listener(where); !added) return added.error();
     if (made->options_.workers > 0)
         for (worker* each : made->workers_) each->start();
+    if (metrics_registry* const metrics = made->context_->metrics(); metrics != nullptr) {
+        for (const std::string& each : names) metrics->name_target(each);
+        metrics->add(*made);
+    }
     return made;
 }
 
@@ -177,6 +181,8 @@ result<void> server_core::open_pollers(listener& added) {
         if (!source) return source.error();
         added.pollers[workers_[i]] = source->get();
         workers_[i]->add_source(std::move(*source));
+        server_metrics* const metrics = workers_[i]->exchanges().metrics();
+        if (metrics != nullptr) (void)metrics->of_scheme(added.scheme->scheme());
     }
     return {};
 }
@@ -263,6 +269,17 @@ server_statistics server_core::statistics() const {
     return out;
 }
 
+/// The counters of its workers' calls, and what it knows itself.
+void server_core::add_to(metrics_sums& sums) const {
+    sums.add(statistics());
+    ++sums.open_servers;
+    for (const worker* each : workers_) {
+        const server_metrics* const metrics = each->exchanges().metrics();
+        if (metrics != nullptr) metrics->add_to(sums);
+        sums.open_exchanges += each->exchanges().open();
+    }
+}
+
 status server_core::drain(nanoseconds timeout) {
     const nanoseconds deadline = deadline_after(timeout);
     {
@@ -286,9 +303,21 @@ void server_core::stop() {
     std::call_once(stopped_, [this] {
         if (drain(options_.drain_timeout) != status::ok)
             log().warn("server stops while handlers still hold exchanges; their answers go nowhere");
+        thread_times used;
+        for (const worker* each : workers_) {
+            const thread_times one = times_of(each->thread_id());
+            used.user += one.user;
+            used.kernel += one.kernel;
+        }
         for (worker* each : workers_) each->stop();
+        {
+            const std::lock_guard lock(mutex_);
+            counted_.cpu_user += used.user;
+            counted_.cpu_kernel += used.kernel;
+        }
         for (const auto& door : entrances_) door->control.reset();
         entrances_.clear();
+        if (context_->metrics() != nullptr) context_->metrics()->remove(*this);
         const std::lock_guard lock(mutex_);
         for (worker* each : workers_) {
             each->exchanges().counters().add_to(counted_);

@@ -5,6 +5,7 @@
 #include "core/control/in_process.hpp"
 #include "core/control/session.hpp"
 #include "core/fork_guard.hpp"
+#include "core/metrics/metrics_registry.hpp"
 #include "core/server/worker.hpp"
 #include "core/uri.hpp"
 
@@ -30,7 +31,7 @@ template <class Number>
 
 /// A server: its workers, what it listens on, and who is connected. Control path only; requests go to the
 /// workers directly. Thread-safe.
-class server_core : private session_observer {
+class server_core : private session_observer, private metrics_source {
   public:
     [[nodiscard]] static result<std::shared_ptr<server_core>> listen(std::shared_ptr<context_state> context,
                                                                      const std::vector<std::string>& uris,
@@ -112,6 +113,7 @@ class server_core : private session_observer {
     void cancel(std::uint64_t id, std::span<const call_id> calls) noexcept;
     void session_lost(const session& which, status why) noexcept override;
     void session_freed(const session& which) noexcept override;
+    void add_to(metrics_sums& sums) const override;
 
     std::shared_ptr<context_state> context_;
     server_options options_;
@@ -142,7 +144,7 @@ class server_core : private session_observer {
     std::uint64_t opened_ = 0;
     std::uint64_t refused_ = 0;
     std::uint64_t lost_ = 0;
-    server_statistics counted_;  ///< by workers that have ended
+    server_statistics counted_;  ///< by workers that have ended, and their time
     bool draining_ = false;
     std::once_flag stopped_;
 };

@@ -126,6 +126,8 @@ result<session_grant> server_core::make_session(entrance& through, const listene
     }
     auto made = std::make_unique<session>(owner, grant.session_id, on.scheme->scheme(), client, request.wanted);
     made->version = grant.version;
+    if (server_metrics* const metrics = owner.exchanges().metrics(); metrics != nullptr)
+        made->count_in(metrics->of_scheme(on.scheme->scheme()));
     if (!on.scheme->shares_memory())
         made->memory_bytes = memory_bytes;
     else

@@ -86,6 +86,9 @@ class session {
     std::size_t memory_bytes = 0;
     std::uint16_t version = session_version::newest;  ///< as granted
     [[nodiscard]] std::size_t gpu_memory_bytes() const noexcept;
+    /// Once, before the session is installed: where its calls without a target count.
+    void count_in(server_series* series) noexcept;
+    [[nodiscard]] server_series* counts() const noexcept { return counts_; }
 
   private:
     void part_from_client(recall how);
@@ -110,6 +113,7 @@ class session {
     std::vector<part_credits> parts_;  ///< by the slot of the call
     const std::shared_ptr<cancel_board> cancels_;
     std::vector<std::unique_ptr<own_memory>> own_;
+    server_series* counts_ = nullptr;  ///< null: nothing is counted
     std::uint32_t open_ = 0;
     std::atomic<bool> gone_{false};
 };

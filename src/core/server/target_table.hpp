@@ -5,6 +5,7 @@
 #include <accel_transport/target.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -19,10 +20,22 @@ class target_table {
         for (const named_handler& each : from) entries_.push_back({target_of(each.name).number, each.service});
         std::ranges::sort(entries_, {}, &entry::number);
     }
-    /// Null: there is none.
-    [[nodiscard]] const handler* find(std::uint32_t number) const noexcept {
+    /// Null: there is none. `index`: in `numbers`, the number of targets if there is none.
+    [[nodiscard]] const handler* find(std::uint32_t number, std::size_t& index) const noexcept {
         const auto found = std::ranges::lower_bound(entries_, number, {}, &entry::number);
-        return found != entries_.end() && found->number == number ? &found->service : nullptr;
+        const bool known = found != entries_.end() && found->number == number;
+        index = known ? static_cast<std::size_t>(found - entries_.begin()) : entries_.size();
+        return known ? &found->service : nullptr;
+    }
+    [[nodiscard]] const handler* find(std::uint32_t number) const noexcept {
+        std::size_t any = 0;
+        return find(number, any);
+    }
+    /// Of all targets, in their order here.
+    [[nodiscard]] std::vector<std::uint32_t> numbers() const {
+        std::vector<std::uint32_t> all;
+        for (const entry& each : entries_) all.push_back(each.number);
+        return all;
     }
 
   private:

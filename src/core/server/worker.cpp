@@ -28,7 +28,9 @@ worker::worker(std::shared_ptr<context_state> context, const server_options& opt
     : context_(std::move(context)),
       options_(options),
       exchanges_(*this, options, std::move(service), std::move(targets)),
-      spinner_(options_.poll) {}
+      spinner_(options_.poll) {
+    if (context_ != nullptr && context_->metrics() != nullptr) exchanges_.count_calls();
+}
 
 worker::~worker() {
     const gpu_exchanges* const gpu = exchanges_.gpu();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <accel_transport/device/detail/wire/slot_header.hpp>
 #include <accel_transport/device/host_device.hpp>
 
 #include <cstddef>
@@ -33,6 +34,23 @@ struct response_target_extension {
     response_target value;
 };
 static_assert(sizeof(response_target_extension) == 32 && std::is_trivially_copyable_v<response_target_extension>);
+
+/// How many `bytes` of extensions are in front of the header at `header`, in a slot. `not_found`: it is not the header
+/// of that generation; then the message has come without extensions, and left its header elsewhere.
+[[nodiscard]] ACCEL_HOST_DEVICE inline status extensions_before(const std::byte* header, std::uint32_t generation,
+                                                                std::uint16_t& bytes) noexcept {
+    struct {
+        std::uint32_t generation;
+        status code;
+        std::uint16_t extension_bytes;
+    } seen;
+    static_assert(offsetof(slot_header, extension_bytes) == offsetof(slot_header, generation) + 6);
+    __builtin_memcpy(&seen, header + offsetof(slot_header, generation), sizeof seen);
+    if (seen.generation != generation) return status::not_found;
+    if (seen.extension_bytes > extension_room || seen.extension_bytes % 8 != 0) return status::protocol_error;
+    bytes = seen.extension_bytes;
+    return status::ok;
+}
 
 /// Looks for a response target among the `bytes` of a request's extensions. `out` stays as it is where there
 /// is none. False: the bytes are no extensions. Reads each byte once: the peer can change them meanwhile.

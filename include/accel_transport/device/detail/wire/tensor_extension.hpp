@@ -113,16 +113,9 @@ ACCEL_HOST_DEVICE inline void write_tensor_extension(std::byte* to, const tensor
                                                                   std::uint64_t payload_bytes, tensor* out,
                                                                   std::uint32_t room, std::uint32_t& count) noexcept {
     count = 0;
-    struct {
-        std::uint32_t generation;
-        status code;
-        std::uint16_t extension_bytes;
-    } seen;
-    static_assert(offsetof(slot_header, extension_bytes) == offsetof(slot_header, generation) + 6);
-    __builtin_memcpy(&seen, header + offsetof(slot_header, generation), sizeof seen);
-    if (seen.generation != generation) return status::not_found;
-    if (seen.extension_bytes > extension_room || seen.extension_bytes % 8 != 0) return status::protocol_error;
-    return find_tensors(header - seen.extension_bytes, seen.extension_bytes, payload_bytes, out, room, count);
+    std::uint16_t bytes = 0;
+    const status seen = extensions_before(header, generation, bytes);
+    return seen != status::ok ? seen : find_tensors(header - bytes, bytes, payload_bytes, out, room, count);
 }
 
 /// What a message says of its tensors, in front of its header or at the head of its payload.

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <accel_transport/device/detail/wire/response_target.hpp>
+#include <accel_transport/device/detail/wire/slot_header.hpp>
+#include <accel_transport/trace.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+/// The trace that a request belongs to, as an extension of its header (docs/protocol.md, section 3).
+namespace accel::device::detail::wire {
+
+inline constexpr std::uint16_t trace_type = 4;
+
+/// A trace as it travels.
+struct trace_extension {
+    extension_head head{trace_type, sizeof(trace_context), 0};
+    trace_context value;
+    std::byte padding[7]{};
+};
+static_assert(sizeof(trace_extension) == 40 && std::is_trivially_copyable_v<trace_extension>);
+
+/// Looks for a trace among the `bytes` of a request's extensions. `not_found`: there is none. `protocol_error`: no
+/// correct peer sends this. Reads each byte once: the peer can change them meanwhile.
+[[nodiscard]] inline status find_trace(const std::byte* extensions, std::size_t bytes, trace_context& out) noexcept {
+    while (bytes > 0) {
+        extension_head head;
+        if (bytes < sizeof head) return status::protocol_error;
+        __builtin_memcpy(&head, extensions, sizeof head);
+        const std::size_t padded = (std::size_t{head.length} + 7) / 8 * 8;
+        if (bytes - sizeof head < padded) return status::protocol_error;
+        if (head.type == trace_type) {
+            if (head.length != sizeof out) return status::protocol_error;
+            trace_context found;
+            __builtin_memcpy(&found, extensions + sizeof head, sizeof found);
+            if (!found.valid()) return status::protocol_error;
+            out = found;
+            return status::ok;
+        }
+        extensions += sizeof head + padded;
+        bytes -= sizeof head + padded;
+    }
+    return status::not_found;
+}
+
+}  // namespace accel::device::detail::wire

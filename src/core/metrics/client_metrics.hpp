@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "core/metrics/call_series.hpp"
+#include "core/metrics/metrics_registry.hpp"
+
+#include <accel_transport/completion.hpp>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace accel::core {
+
+/// What a channel counts. Its thread writes; the registry reads, and keeps the sums when the channel ends.
+class client_metrics : public metrics_source {
+  public:
+    /// So many targets have series of their own, the first that are called; the others share one.
+    static constexpr std::size_t own_targets = 8;
+
+    /// `submitted`: of the channel, which outlives this.
+    client_metrics(metrics_registry& registry, std::string_view scheme, const counter& submitted)
+        : registry_(registry), scheme_(scheme), submitted_(submitted) {
+        registry_.add(*this);
+    }
+    ~client_metrics() override { registry_.remove(*this); }
+    client_metrics(const client_metrics&) = delete;
+    client_metrics& operator=(const client_metrics&) = delete;
+
+    /// A completion has been handed out, of a call or of a part. `asked`: as `channel_slot::asked_for`, of the call.
+    void count(const completion& c, std::uint64_t asked) noexcept {
+        if ((asked >> 32 | static_cast<std::uint16_t>(c.status) | static_cast<std::uint64_t>(c.more)) != 0) [[unlikely]]
+            return count_apart(c, asked);
+        count_answered(untargeted_, c, asked);
+    }
+    void count_stale() noexcept { stale_.add(); }
+    void count_reconnect() noexcept { reconnects_.add(); }
+
+    void add_to(metrics_sums& sums) const override;
+
+  private:
+    static void count_answered(client_series& to, const completion& c, std::uint64_t request_bytes) noexcept {
+        // Read before anything is written: the compiler cannot know that counters lie apart.
+        const std::size_t response_bytes = c.response.size();
+        const nanoseconds total = c.timeline.total;
+        const nanoseconds request = c.timeline.request;
+        const nanoseconds response = c.timeline.response;
+        to.request_bytes.add(request_bytes);
+        to.response_bytes.add(response_bytes);
+        to.of(counted_stage::total).add(total);
+        to.of(counted_stage::request).add(request);
+        to.of(counted_stage::response).add(response);
+    }
+    void count_apart(const completion& c, std::uint64_t asked) noexcept;
+    [[nodiscard]] client_series& series_of(std::uint32_t target) noexcept;
+
+    struct own_series {
+        std::atomic<std::uint32_t> target{0};  ///< 0: of none yet
+        client_series series;
+    };
+    metrics_registry& registry_;
+    std::string_view scheme_;  ///< static storage
+    const counter& submitted_;
+    counter stale_;
+    counter reconnects_;
+    client_series untargeted_;
+    std::array<own_series, own_targets> targeted_;
+    client_series others_;
+};
+
+}  // namespace accel::core

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// The trace of a call, at both ends.
+#include "rig.hpp"
+
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <vector>
+
+namespace accel::tests {
+namespace {
+
+const trace_context example = *trace_context::parse("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+
+trace_context numbered(std::uint8_t number) {
+    trace_context made = example;
+    made.trace_id[0] = made.parent_id[7] = number;
+    return made;
+}
+
+struct tracing : on_every_backend {
+    /// Notes what it sees, and echoes.
+    handler noting() {
+        return [this](exchange one) {
+            trace_context seen;
+            const status found = one.trace(seen);
+            {
+                const std::lock_guard held(guard_);
+                found_ = found;
+                seen_ = seen;
+            }
+            echo(std::move(one));
+        };
+    }
+    status found() {
+        const std::lock_guard held(guard_);
+        return found_;
+    }
+    trace_context seen() {
+        const std::lock_guard held(guard_);
+        return seen_;
+    }
+
+  private:
+    std::mutex guard_;
+    status found_ = status::again;
+    trace_context seen_;
+};
+
+TEST_P(tracing, both_ends_have_the_trace_of_a_call) {
+    rig r(GetParam(), noting());
+    auto client = r.connect();
+    for (std::uint8_t i = 1; i <= 20; ++i) {
+        client.send_seed(1000, i, {.trace = numbered(i)});
+        const completion c = client.next();
+        ASSERT_EQ(c.status, status::ok);
+        EXPECT_TRUE(matches(c.response, i));
+        EXPECT_EQ(found(), status::ok);
+        EXPECT_EQ(seen(), numbered(i));
+        ASSERT_NE(c.trace, nullptr);
+        EXPECT_EQ(*c.trace, numbered(i));
+        EXPECT_EQ(client.release(c.id), status::ok);
+    }
+}
+
+/// Each part has its call's trace until its own release, also when the call has been released and its slot used again.
+TEST_P(tracing, parts_have_the_trace_of_their_call) {
+    rig r(GetParam(), [](exchange one) {
+        trace_context seen;
+        EXPECT_EQ(one.trace(seen), one.in_parts() ? status::ok : status::not_found);
+        if (one.in_parts()) {
+            EXPECT_EQ(seen, numbered(9));
+            EXPECT_EQ(one.send(10), status::ok);
+        }
+        (void)one.reply(std::size_t{0});
+    });
+    channel_options two_slots = calm_client();
+    two_slots.slots = 2;
+    auto client = r.connect(two_slots);
+    call_view call;
+    ASSERT_EQ(client.begin(call), status::ok);
+    const status sent = client.submit(call.id, 10, {.trace = numbered(9), .parts = 1});
+    if (sent == status::unsupported) {
+        EXPECT_EQ(client.release(call.id), status::ok);
+        GTEST_SKIP() << "GPU-resident services have no parts";
+    }
+    ASSERT_EQ(sent, status::ok);
+    const completion part = client.next();
+    ASSERT_TRUE(part.more);
+    const completion last = client.next();
+    ASSERT_FALSE(last.more);
+    ASSERT_NE(last.trace, nullptr);
+    EXPECT_EQ(*last.trace, numbered(9));
+    EXPECT_EQ(client.release(last.id), status::ok);
+    client.send_seed(10, 1);
+    const completion plain = client.next();
+    ASSERT_NE(part.trace, nullptr);
+    EXPECT_EQ(*part.trace, numbered(9));
+    EXPECT_EQ(plain.trace, nullptr);
+    EXPECT_EQ(client.release(plain.id), status::ok);
+    EXPECT_EQ(client.release(part.id), status::ok);
+}
+
+/// A slot keeps nothing of the call before.
+TEST_P(tracing, calls_without_a_trace_have_none) {
+    channel_options one_slot = calm_client();
+    one_slot.slots = 1;
+    rig r(GetParam(), noting());
+    auto client = r.connect(one_slot);
+    trace_context half = example;
+    half.trace_id = {};
+    for (const trace_context& each : {example, trace_context{}, example, half, example, trace_context{}}) {
+        client.send_seed(100, 1, {.trace = each});
+        const completion c = client.next();
+        ASSERT_EQ(c.status, status::ok);
+        EXPECT_EQ(found(), each.valid() ? status::ok : status::not_found);
+        EXPECT_EQ(seen(), each.valid() ? each : trace_context{});
+        EXPECT_EQ(c.trace != nullptr, each.valid());
+        EXPECT_EQ(client.release(c.id), status::ok);
+    }
+}
+
+TEST_P(tracing, traces_travel_with_tensors_and_places_for_responses) {
+    std::vector<tensor> list(4);
+    for (tensor& each : list) each = {{}, 6, 0, {1, 1, 1, 1, 1, 1}};
+    std::atomic<std::size_t> described{0};
+    rig r(GetParam(), [&, note = noting()](exchange one) {
+        std::array<tensor, 8> read;
+        std::size_t count = 0;
+        described = one.tensors(read, count) == status::ok ? count : 0;
+        note(std::move(one));
+    });
+    auto memory = r.ctx().allocate(4096);
+    ASSERT_TRUE(memory.ok());
+    auto client = r.connect();
+    client.send_seed(1000, 3, {.trace = example, .tensors = list});
+    completion c = client.next();
+    ASSERT_EQ(c.status, status::ok);
+    EXPECT_EQ(described.load(), 4U);
+    EXPECT_EQ(found(), status::ok);
+    EXPECT_EQ(seen(), example);
+    EXPECT_EQ(client.release(c.id), status::ok);
+
+    client.send_seed(1000, 4, {.trace = example, .response_into = memory->whole()});
+    c = client.next();
+    ASSERT_EQ(c.status, status::ok);
+    EXPECT_TRUE(matches(c.response, 4));
+    EXPECT_EQ(c.response.data(), memory->data());
+    EXPECT_EQ(seen(), example);
+    EXPECT_EQ(client.release(c.id), status::ok);
+
+    // All three do not fit: the call goes without its trace.
+    client.send_seed(1000, 5, {.trace = example, .response_into = memory->whole(), .tensors = list});
+    c = client.next();
+    ASSERT_EQ(c.status, status::ok);
+    EXPECT_TRUE(matches(c.response, 5));
+    EXPECT_EQ(found(), status::not_found);
+    ASSERT_NE(c.trace, nullptr) << "the client still has it";
+    EXPECT_EQ(client.release(c.id), status::ok);
+}
+
+TEST_P(tracing, calls_that_end_without_an_answer_keep_their_trace) {
+    held_exchanges held;
+    rig r(GetParam(), held.keeper());
+    auto client = r.connect();
+    const call_id id = client.send_seed(10, 1, {.trace = example});
+    exchange kept = held.take();
+    EXPECT_EQ(client.cancel(id), status::ok);
+    const completion c = client.next();
+    EXPECT_EQ(c.status, status::cancelled);
+    ASSERT_NE(c.trace, nullptr);
+    EXPECT_EQ(*c.trace, example);
+    trace_context seen;
+    EXPECT_EQ(kept.trace(seen), status::ok);
+    EXPECT_EQ(seen, example);
+}
+
+ACCEL_INSTANTIATE(tracing, all_backends);
+
+}  // namespace
+}  // namespace accel::tests

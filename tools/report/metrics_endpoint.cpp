@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/metrics_endpoint.hpp"
+
+#include <exception>
+#include <utility>
+
+#include <fmt/format.h>
+#include <prometheus/collectable.h>
+#include <prometheus/exposer.h>
+#include <prometheus/metric_family.h>
+
+namespace accel::report {
+namespace {
+
+constexpr std::size_t scraping_threads = 2;
+
+prometheus::MetricType type_of(metric_kind kind) {
+    switch (kind) {
+        case metric_kind::counter:
+            return prometheus::MetricType::Counter;
+        case metric_kind::gauge:
+            return prometheus::MetricType::Gauge;
+        case metric_kind::histogram:
+            break;
+    }
+    return prometheus::MetricType::Histogram;
+}
+
+prometheus::ClientMetric convert(const metric& from, metric_kind kind) {
+    prometheus::ClientMetric made;
+    for (const auto& [name, value] : from.labels) made.label.push_back({name, value});
+    if (kind == metric_kind::counter) made.counter.value = from.value;
+    if (kind == metric_kind::gauge) made.gauge.value = from.value;
+    if (kind != metric_kind::histogram) return made;
+    made.histogram.sample_count = from.count;
+    made.histogram.sample_sum = from.value;
+    for (const metric_bucket& each : from.buckets) made.histogram.bucket.push_back({each.count, each.upper});
+    return made;
+}
+
+/// What the context has counted.
+class counted : public prometheus::Collectable {
+  public:
+    explicit counted(const context& ctx) : ctx_(ctx) {}
+    [[nodiscard]] std::vector<prometheus::MetricFamily> Collect() const override {
+        std::vector<prometheus::MetricFamily> made;
+        for (const metric_family& family : ctx_.metrics().families) {
+            prometheus::MetricFamily& out = made.emplace_back();
+            out.name = family.name;
+            out.help = family.help;
+            out.type = type_of(family.kind);
+            for (const metric& each : family.series) out.metric.push_back(convert(each, family.kind));
+        }
+        return made;
+    }
+
+  private:
+    const context& ctx_;
+};
+
+/// That the process answers.
+class alive : public prometheus::Collectable {
+  public:
+    [[nodiscard]] std::vector<prometheus::MetricFamily> Collect() const override {
+        prometheus::MetricFamily made;
+        made.name = "accel_up";
+        made.help = "The process answers.";
+        made.type = prometheus::MetricType::Gauge;
+        made.metric.emplace_back().gauge.value = 1;
+        return {made};
+    }
+};
+
+class exposer : public metrics_endpoint {
+  public:
+    exposer(const context& ctx, const std::string& at)
+        : counted_(std::make_shared<counted>(ctx)),
+          exposer_(at, scraping_threads),
+          address_(fmt::format("{}:{}", at.substr(0, at.rfind(':')), exposer_.GetListeningPorts().at(0))) {
+        exposer_.RegisterCollectable(counted_);
+        exposer_.RegisterCollectable(alive_, "/healthz");
+    }
+    [[nodiscard]] std::string address() const override { return address_; }
+
+  private:
+    std::shared_ptr<counted> counted_;
+    std::shared_ptr<alive> alive_ = std::make_shared<alive>();
+    prometheus::Exposer exposer_;  ///< ends before what it asks
+    std::string address_;
+};
+
+}  // namespace
+
+result<std::unique_ptr<metrics_endpoint>> metrics_endpoint::open(const context& ctx, const std::string& at) {
+    if (const std::string wrong = check_metrics_option(at); !wrong.empty())
+        return error{status::invalid_argument, 0, wrong};
+    try {
+        return std::unique_ptr<metrics_endpoint>(std::make_unique<exposer>(ctx, at));
+    } catch (const std::exception&) {
+        return error{
+            status::system_error, 0,
+            fmt::format("cannot listen on {} for scrapes; give an address of this machine and a free port", at)};
+    }
+}
+
+}  // namespace accel::report

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <accel_transport/context.hpp>
+
+#include <memory>
+#include <string>
+
+namespace accel::report {
+
+/// What a program's `--metrics` says. A sentence about what is wrong, or nothing.
+[[nodiscard]] std::string check_metrics_option(const std::string& text);
+
+/// Answers scrapes of `/metrics`, and `/healthz`, until it is destroyed. Its context has to outlive it.
+class metrics_endpoint {
+  public:
+    virtual ~metrics_endpoint() = default;
+    /// "HOST:PORT": where it is reached; with the real port.
+    [[nodiscard]] virtual std::string address() const = 0;
+
+    /// `at`: HOST:PORT, an address of this machine; port 0: any free one. `unsupported`: built without prometheus-cpp.
+    [[nodiscard]] static result<std::unique_ptr<metrics_endpoint>> open(const context& ctx, const std::string& at);
+};
+
+/// The same for what a command line said: none for an empty text. Prints where it is, or complains as `program`.
+struct metrics_choice {
+    std::unique_ptr<metrics_endpoint> endpoint;
+    bool failed = false;
+};
+[[nodiscard]] metrics_choice open_metrics(const char* program, const context& ctx, const std::string& at);
+
+}  // namespace accel::report
