@@ -23,10 +23,12 @@ __device__ inline long long cycles_now() {
 /// 16 bytes a lane; payloads are aligned to that.
 __device__ std::uint64_t echo(const device::exchange_ref& exchange) {
     const auto length = static_cast<std::uint32_t>(min(exchange.request_bytes, exchange.response_room));
-    const auto* const from = reinterpret_cast<const uint4*>(exchange.request);
-    auto* const to = reinterpret_cast<uint4*>(exchange.response);
+    const std::byte* const from = exchange.request;
+    std::byte* const to = exchange.response;
+    constexpr std::uint32_t width = sizeof(uint4);
 #pragma unroll 1
-    for (std::uint32_t i = threadIdx.x; i < length / sizeof *to; i += lanes) to[i] = from[i];
+    for (std::uint32_t at = threadIdx.x * width; at < length; at += lanes * width)
+        *reinterpret_cast<uint4*>(to + at) = *reinterpret_cast<const uint4*>(from + at);
     return length;
 }
 

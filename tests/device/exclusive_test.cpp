@@ -182,7 +182,7 @@ TEST_P(exclusive_service, request_of_a_session_that_ends_meanwhile_is_not_handed
     device::exchange_ref held;
     ASSERT_EQ(device::wait(mine, held, 5'000'000'000), status::ok);
     const auto another = [&] {
-        return device::detail::find_new<device::thread_scope>(mine) != device::detail::no_slot;
+        return device::detail::find_in_rounds<device::thread_scope>(mine) != device::detail::no_slot;
     };
     ASSERT_TRUE(eventually(patience(5s), another));
     client.close();
@@ -215,8 +215,7 @@ TEST_P(exclusive_service, busy_session_does_not_keep_another_waiting) {
     };
     const auto both_wait = [&] {
         int waiting = 0;
-        for (std::uint32_t i = 0; i < device::detail::places_of(mine); ++i)
-            waiting += device::detail::is_new_at(mine, i) ? 1 : 0;
+        for (std::uint32_t i = 0; i < mine.places; ++i) waiting += device::detail::is_new_at(mine, i) ? 1 : 0;
         return waiting == 2;
     };
     ask(0);

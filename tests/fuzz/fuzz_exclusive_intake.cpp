@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A service whose sessions have one owner each, over queues in the fuzzer's hands: clients that write any header
 // and any last word, at any time; completions of any kind; sessions that come and go. Byte 0: how many owners,
-// and whether there is more than one slot.
+// whether there is more than one slot, and whether there are more than an owner keeps at hand.
 #include "core/device_names.hpp"
 #include "fake_client.hpp"
 #include "fake_clock.hpp"
@@ -33,6 +33,13 @@ struct geometry {
     std::uint32_t slot_bits = 2;
 };
 constexpr geometry one_slot{1, 1, 0};
+constexpr geometry many_slots{3, 6, 3};
+static_assert((many_slots.sessions << many_slots.slot_bits) > device::detail::most_at_hand);
+
+geometry shape_of(std::uint8_t choice) {
+    if (choice % 2 != 0) return one_slot;
+    return choice / 4 % 2 != 0 ? many_slots : geometry{};
+}
 
 /// One place for a session: its queues, and a client that the input plays.
 struct place {
@@ -275,6 +282,25 @@ class owner_rig {
 
     void check() {
         for (std::uint32_t i = 0; i < shape_.sessions; ++i) check(i);
+        for (const device::owned_sessions& each : owners_) check_copies(each);
+    }
+    /// What an owner has at hand is what the next one would find.
+    void check_copies(const device::owned_sessions& mine) {
+        const bool all = mine.at_hand == device::detail::all_at_hand;
+        require(all == (mine.places <= device::detail::most_at_hand), "all that fits is at hand");
+        if (mine.at_hand == device::detail::none_at_hand) return;
+        for (std::uint32_t i = 0; i < (all ? mine.places : 1); ++i) {
+            const std::uint32_t number = device::detail::number_of(mine, all ? i : mine.at_hand);
+            const device::detail::exclusive_session& is = sessions_[number >> shape_.slot_bits];
+            const device::detail::session_view& copy = mine.sessions[all ? i >> shape_.slot_bits : 0];
+            require(mine.slots[i].watch.generation == watches_[number].generation &&
+                        mine.slots[i].watch.away == watches_[number].away,
+                    "a slot's copy is up to date");
+            require(copy.posted == is.posted && copy.released == is.released && copy.held == is.held &&
+                        copy.phase == is.phase && copy.requests == is.requests && copy.replies == is.replies &&
+                        copy.reported == is.reported,
+                    "a session's copy is up to date");
+        }
     }
     void check(std::uint32_t index) {
         place& of = *places_[index];
@@ -348,7 +374,7 @@ class owner_rig {
     std::vector<std::byte> requests_;
     std::vector<device::detail::exclusive_session> sessions_;
     std::vector<device::detail::slot_watch> watches_;
-    std::vector<device::detail::prepared_request> prepared_;
+    std::vector<device::detail::prepared_answer> prepared_;
     std::vector<std::uint32_t> orders_of_;
     std::vector<device::detail::session_offer> offers_;
     std::vector<device::detail::session_report> reports_;
@@ -367,6 +393,6 @@ class owner_rig {
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     tests::input_reader input(data, size);
     const std::uint8_t choice = input.byte();
-    owner_rig(input, choice % 2 == 0 ? geometry{} : one_slot, 1 + choice / 2 % 2).run();
+    owner_rig(input, shape_of(choice), 1 + choice / 2 % 2).run();
     return 0;
 }

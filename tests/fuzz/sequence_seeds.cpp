@@ -168,8 +168,8 @@ void exclusive_seeds(const seed_folder& to) {
     const bytes stall{15, 0, 3};
     const bytes served = joined({ask, take, reply});
     const auto add = [&to](const std::string& name, std::initializer_list<bytes> steps) {
-        for (const std::uint8_t way : {std::uint8_t{0}, std::uint8_t{1}, std::uint8_t{2}}) {
-            const std::array names{"", "_in_one_slot", "_of_two_owners"};
+        for (const std::uint8_t way : {std::uint8_t{0}, std::uint8_t{1}, std::uint8_t{2}, std::uint8_t{4}}) {
+            const std::array names{"", "_in_one_slot", "_of_two_owners", "", "_of_many_slots"};
             to.add(name + names[way], joined({{way}, joined(steps)}));
         }
     };

@@ -45,19 +45,22 @@ struct owned_sessions {
     std::uint32_t first = 0;          ///< the owner's first session
     std::uint32_t step = 1;           ///< … and how far it is to the next
     std::uint32_t count = 0;          ///< how many it has
+    std::uint32_t places = 0;         ///< for their slots, some of which are not used
     std::uint32_t next = 0;           ///< where the next look begins
     std::uint32_t stopping = 0;
-    std::uint32_t changes = 0;  ///< steps that change what was read with a request
-    std::uint32_t last = 0;     ///< the session answered last
+    std::uint32_t last = 0;  ///< the session answered last
     std::uint32_t orders_seen = 0;
-    std::uint32_t checked = 0;    ///< the session whose completions are looked at next
-    std::int64_t orders_due = 0;  ///< by `clock_ns`
+    std::uint32_t checked = 0;                     ///< the session whose completions are looked at next
+    std::uint32_t at_hand = detail::none_at_hand;  ///< the place that is at hand, or `all_at_hand`
+    std::int64_t orders_due = 0;                   ///< by `clock_ns`
     detail::host_clock_state clock;
     const detail::orders_layout* orders = nullptr;
     const detail::session_offer* offers = nullptr;
     detail::report_layout* report = nullptr;
     detail::session_report* session_reports = nullptr;
-    detail::place_ref at_hand[detail::most_at_hand];  ///< all its slots, if they are no more
+    // Copies; if not all are at hand, the first of each is that of the place that is.
+    detail::owned_slot slots[detail::most_at_hand];
+    detail::session_view sessions[detail::most_at_hand];
 };
 
 /// One request, as a kernel has it. Plain data: keep it in a register, or in shared memory for a block.
@@ -85,10 +88,10 @@ struct exchange_ref {
     std::uint32_t response_key = 0;
     detail::peer_slots_layout peer;
     // Where sessions have one owner.
-    std::uint32_t changes = 0;     ///< of the owner, when it took the request
-    std::uint32_t peer_apart = 0;  ///< 1: the client's payloads do not lie behind their headers
-    std::uint32_t limit = 0;
-    detail::prepared_request prepared;
+    std::uint32_t at_hand = 0;  ///< of the owner, when its slot's copies were
+    std::uint32_t slot_copy = 0;
+    std::uint32_t session_copy = 0;
+    std::uint32_t touched = 0;  ///< of no meaning
 };
 
 }  // namespace accel::device

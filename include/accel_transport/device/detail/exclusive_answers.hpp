@@ -6,35 +6,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 
 /// What becomes of a request whose session has one owner. From the header's arrival to the doorbell there is no lock,
 /// no load from the host's memory, and no atomic operation whose result anything waits for.
 namespace accel::device::detail {
-
-/// One piece of 16 bytes, as it is read.
-struct alignas(16) loaded_quad {
-    std::uint32_t words[4];
-};
-ACCEL_HOST_DEVICE inline void load_quad(const loaded_quad* from, loaded_quad& out) noexcept {
-#if defined(__CUDA_ARCH__)
-    asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(out.words[0]), "=r"(out.words[1]), "=r"(out.words[2]), "=r"(out.words[3])
-                 : "l"(from)
-                 : "memory");
-#else
-    for (int i = 0; i < 4; ++i) out.words[i] = mlx5::load_whole(from->words + i);
-#endif
-}
-
-/// Reads in pieces, all of which are under way together. Once: a client can change its header at any time.
-template <class Layout>
-ACCEL_HOST_DEVICE inline void load_at_once(const void* from, Layout& out) noexcept {
-    static_assert(sizeof out % sizeof(loaded_quad) == 0);
-    loaded_quad pieces[sizeof out / sizeof(loaded_quad)];
-    for (std::size_t i = 0; i < sizeof out / sizeof(loaded_quad); ++i)
-        load_quad(static_cast<const loaded_quad*>(from) + i, pieces[i]);
-    __builtin_memcpy(static_cast<void*>(&out), pieces, sizeof out);
-}
 
 /// 16 bytes in one store: over a bus each is a packet.
 template <class Segment>
@@ -49,34 +25,47 @@ ACCEL_HOST_DEVICE inline void put_segment(std::byte* to, const Segment& segment)
 #endif
 }
 
-ACCEL_HOST_DEVICE inline void put_request(const mlx5::send_queue_ref& queue, std::uint32_t wqebb,
-                                          const prepared_request& request) noexcept {
-    std::byte* const at = queue.ring + std::size_t{wqebb & (queue.wqebbs - 1)} * mlx5::wqebb_bytes;
+/// A work request of one WQEBB.
+struct answer_request {
+    mlx5::control_segment control{};
+    mlx5::remote_segment remote{};
+    mlx5::data_segment local{};
+};
+ACCEL_HOST_DEVICE inline void put_request(const session_view& queue, std::uint32_t wqebb,
+                                          const answer_request& request) noexcept {
+    std::byte* const at = queue.ring + std::size_t{wqebb & queue.wqebb_mask} * mlx5::wqebb_bytes;
     put_segment(at, request.control);
     put_segment(at + mlx5::ds_bytes, request.remote);
     put_segment(at + 2 * std::size_t{mlx5::ds_bytes}, request.local);
 }
 
-/// Fills in what changes from answer to answer. One request in a quarter of the room asks for a completion.
-ACCEL_HOST_DEVICE inline void number_request(const exchange_ref& exchange, std::uint32_t wqebb, mlx5::opcode operation,
-                                             std::uint64_t bytes, prepared_request& out) noexcept {
-    const bool due = ((wqebb + 1) & (exchange.limit / 4 - 1)) == 0;
+/// What was prepared, and what changes from answer to answer. One request in a quarter of the room asks for a
+/// completion.
+ACCEL_HOST_DEVICE inline answer_request request_of(const session_view& queue, const prepared_answer& prepared,
+                                                   std::uint32_t wqebb, mlx5::opcode operation,
+                                                   std::uint64_t bytes) noexcept {
+    const bool due = ((wqebb + 1) & (queue.limit / 4 - 1)) == 0;
+    answer_request out;
     out.control.opmod_idx_opcode = mlx5::opmod_idx_opcode_of(wqebb, operation);
+    out.control.qpn_ds = prepared.qpn_ds;
     out.control.flags = due ? mlx5::flag_signalled : std::uint8_t{0};
-    out.local.length = mlx5::to_be32(static_cast<std::uint32_t>(bytes));
+    out.control.immediate = prepared.immediate;
+    out.remote = prepared.remote;
+    out.local = {mlx5::to_be32(static_cast<std::uint32_t>(bytes)), prepared.key, prepared.address};
+    return out;
 }
 
 /// The payload goes elsewhere than behind its header: a request of its own before the header's.
-ACCEL_HOST_DEVICE_SELDOM inline void put_payload_apart(const exclusive_session& session, const exchange_ref& exchange,
+ACCEL_HOST_DEVICE_SELDOM inline void put_payload_apart(const owned_sessions& mine, const session_view& queue,
+                                                       const prepared_answer& prepared, const exchange_ref& exchange,
                                                        bool placed, std::uint64_t bytes, std::uint32_t wqebb) noexcept {
     mlx5::work_request to;
-    address_payload(exchange, session.is.peer, placed, to);
-    prepared_request request = exchange.prepared;
+    address_payload(exchange, mine.at.sessions[exchange.session].is.peer, placed, to);
+    answer_request request = request_of(queue, prepared, wqebb, mlx5::opcode::write, bytes);
     request.control.immediate = mlx5::be32{};
     request.remote = {mlx5::to_be64(to.remote_address), mlx5::to_be32(to.remote_key), mlx5::be32{}};
     request.local.address = mlx5::to_be64(reinterpret_cast<std::uint64_t>(exchange.response));
-    number_request(exchange, wqebb, mlx5::opcode::write, bytes, request);
-    put_request(exchange.sends.queue, wqebb, request);
+    put_request(queue, wqebb, request);
 }
 
 /// What has been posted: the number of the WQEBB behind it, and its doorbell.
@@ -85,217 +74,292 @@ struct posted_answer {
     std::uint64_t doorbell = 0;
 };
 
-/// Posts an answer whose header has been written, and rings. Room was kept when its request was taken.
-ACCEL_HOST_DEVICE inline posted_answer post_answer(mlx5::queue_place place, const exclusive_session& session,
-                                                   const exchange_ref& exchange, const answer& with,
-                                                   std::uint32_t first) noexcept {
-    const mlx5::send_queue_ref& queue = exchange.sends.queue;
-    const bool placed = exchange.target.length > 0 && with.code == status::ok;
-    const bool apart = with.length > 0 && (placed || exchange.peer_apart != 0);
-    if (apart) put_payload_apart(session, exchange, placed, with.length, first++);
-    prepared_request request = exchange.prepared;
-    const std::uint64_t behind_header = apart ? 0 : with.length;
-    number_request(exchange, first, mlx5::opcode::write_immediate, wire::header_bytes + behind_header, request);
-    put_request(queue, first, request);
-    std::uint64_t doorbell = 0;
-    __builtin_memcpy(&doorbell, &request.control, sizeof doorbell);
-    if (place == mlx5::queue_place::gpu) {
-        mlx5::ring_early(queue, first + 1, doorbell);
-    } else {
-        mlx5::publish(queue, first + 1);
-        mlx5::ring_with(queue, doorbell);
-    }
-    return {first + 1, doorbell};
+ACCEL_HOST_DEVICE_INLINE posted_answer post_request(mlx5::queue_place place, const session_view& queue,
+                                                    std::uint32_t wqebb, const answer_request& request) noexcept {
+    put_request(queue, wqebb, request);
+    posted_answer out;
+    out.end = wqebb + 1;
+    __builtin_memcpy(&out.doorbell, &request.control, sizeof out.doorbell);
+    if (place == mlx5::queue_place::gpu)
+        mlx5::ring_early<mlx5::queue_place::gpu>(queue.doorbell, queue.doorbell_record, out.end, out.doorbell);
+    else
+        mlx5::ring_early<mlx5::queue_place::host>(queue.doorbell, queue.doorbell_record, out.end, out.doorbell);
+    return out;
 }
 
-/// Behind the doorbell: the slot is looked at again, and its session may end. `known`: nothing else than the answer
-/// has changed since the request was taken.
-ACCEL_HOST_DEVICE inline void finish_exchange(owned_sessions& mine, const exchange_ref& exchange, bool known) noexcept {
-    exclusive_session& session = mine.at.sessions[exchange.session];
-    slot_watch& watch = mine.at.watches[first_number(mine, exchange.session) + exchange.slot];
-    if (known)
-        watch = {exchange.generation, 0};
+ACCEL_HOST_DEVICE inline void ring_again(const owned_sessions& mine, const session_view& queue,
+                                         const posted_answer& posted) noexcept {
+    if (mine.at.queues == mlx5::queue_place::gpu)
+        mlx5::ring_again<mlx5::queue_place::gpu>(queue.doorbell, posted.doorbell);
     else
-        watch.away &= ~slot_away::held;
-    session.reported = 0;
-    --session.held;
-    if (!known && session.phase == session_phase::closing) end_session(mine, exchange.session);
-    if (mine.stopping != 0) report_all(mine);
+        mlx5::ring_again<mlx5::queue_place::host>(queue.doorbell, posted.doorbell);
 }
 
 /// An answer whose doorbell has rung, or that goes nowhere because its session has ended.
 struct given_answer {
-    bool known = false;  ///< what was read with the request was still so
     bool open = false;
     posted_answer posted;
 };
 
-/// What a client waits for: everything up to the doorbell.
-ACCEL_HOST_DEVICE inline given_answer give_answer(const owned_sessions& mine, const exchange_ref& exchange,
-                                                  const answer& with) noexcept {
-    const exclusive_session& session = mine.at.sessions[exchange.session];
+/// An answer whose payload does not go behind its header, or whose session has ended.
+ACCEL_HOST_DEVICE_SELDOM inline given_answer give_in_parts(owned_sessions& mine, const exchange_ref& exchange,
+                                                           const answer& with) noexcept {
+    const session_view& queue = mine.sessions[exchange.session_copy];
+    const prepared_answer& prepared = mine.slots[exchange.slot_copy].prepared;
     given_answer out;
-    // What was read with the request is still so unless the owner has done something else meanwhile.
-    out.known = exchange.changes == mine.changes;
-    out.open = out.known || session.phase == session_phase::open;
-    const std::uint32_t first = out.known ? static_cast<std::uint32_t>(exchange.seen.reserved) : session.posted;
-    write_header(exchange, with);
-    if (out.open) out.posted = post_answer(mine.at.queues, session, exchange, with, first);
+    out.open = queue.phase == session_phase::open;
+    if (!out.open) return out;
+    std::uint32_t first = queue.posted;
+    const bool placed = exchange.target.length > 0 && with.code == status::ok;
+    const bool apart = with.length > 0 && (placed || queue.payloads_apart != 0);
+    if (apart) put_payload_apart(mine, queue, prepared, exchange, placed, with.length, first++);
+    const std::uint64_t behind_header = apart ? 0 : with.length;
+    const answer_request request =
+        request_of(queue, prepared, first, mlx5::opcode::write_immediate, wire::header_bytes + behind_header);
+    out.posted = post_request(mine.at.queues, queue, first, request);
     return out;
 }
 
-/// What nobody waits for.
-ACCEL_HOST_DEVICE inline void account_for(owned_sessions& mine, const exchange_ref& exchange,
+/// What a client waits for: everything up to the doorbell. Room was kept when its request was taken.
+ACCEL_HOST_DEVICE_INLINE given_answer give_answer(owned_sessions& mine, const exchange_ref& exchange,
+                                                  const answer& with) noexcept {
+    if (mine.at_hand != exchange.at_hand) [[unlikely]]
+        fetch(mine, exchange.at_hand);
+    // By value: all this is read at once.
+    const session_view queue = mine.sessions[exchange.session_copy];
+    const prepared_answer prepared = mine.slots[exchange.slot_copy].prepared;
+    const mlx5::queue_place place = mine.at.queues;
+    const bool plain = queue.plain != 0 && exchange.target.length == 0;
+    write_header(exchange, with);
+    if (!plain) [[unlikely]]
+        return give_in_parts(mine, exchange, with);
+    given_answer out;
+    out.open = true;
+    const answer_request request = request_of(queue, prepared, queue.posted, mlx5::opcode::write_immediate,
+                                              wire::header_bytes + static_cast<std::uint32_t>(with.length));
+    out.posted = post_request(place, queue, queue.posted, request);
+    return out;
+}
+
+/// What nobody waits for: one doorbell comes behind the record, and the slot is looked at again.
+ACCEL_HOST_DEVICE_INLINE void account_for(owned_sessions& mine, const exchange_ref& exchange,
                                           const given_answer& given) noexcept {
-    exclusive_session& session = mine.at.sessions[exchange.session];
+    session_view& copy = mine.sessions[exchange.session_copy];
+    owned_slot& slot = mine.slots[exchange.slot_copy];
+    exclusive_session& session = *slot.session_at;
     if (given.open) {
-        session.posted = given.posted.end;
-        ++session.replies;
+        ring_again(mine, copy, given.posted);
+        session.posted = copy.posted = given.posted.end;
+        session.replies = ++copy.replies;
         mine.last = exchange.session;
     } else {
         ++session.counters.dropped;
     }
-    ++mine.changes;
-    finish_exchange(mine, exchange, given.known);
-    if (!given.open) return;
-    if (mine.at.queues == mlx5::queue_place::gpu) mlx5::ring_again(exchange.sends.queue, given.posted.doorbell);
-    const std::uint32_t released = given.known ? exchange.seen.released : session.released;
-    const bool nearly_full = given.posted.end - released > exchange.limit / 4 * 3;
+    slot.watch.away &= ~slot_away::held;
+    *slot.watch_at = slot.watch;
+    session.held = --copy.held;
+    session.reported = copy.reported = 0;
+    const bool nearly_full = given.open && copy.posted - copy.released > copy.limit / 4 * 3;
+    if (copy.phase == session_phase::closing) end_session(mine, exchange.session);
+    if (mine.stopping != 0) report_all(mine);
     if (nearly_full) take_completions(mine, exchange.session);
 }
 
 /// Ends the exchange, whatever becomes of the answer.
-ACCEL_HOST_DEVICE inline status answer_with(owned_sessions& mine, const exchange_ref& exchange,
+ACCEL_HOST_DEVICE_INLINE status answer_with(owned_sessions& mine, const exchange_ref& exchange,
                                             const answer& with) noexcept {
     const given_answer given = give_answer(mine, exchange, with);
     account_for(mine, exchange, given);
     return given.open ? status::ok : status::peer_lost;
 }
 
-/// True: a correct client sends this. Its last word repeats the generation.
-ACCEL_HOST_DEVICE inline bool is_request(const session_view& session, std::uint32_t slot, std::uint32_t last_generation,
-                                         const wire::slot_header& header) noexcept {
-    return is_sane(session.request_capacity, session.response_capacity, slot, header) &&
-           header.arrival_word == header.generation && header.generation != last_generation;
-}
-
-/// Where the answer goes that the client wants elsewhere. False: the extensions are none.
-ACCEL_HOST_DEVICE_SELDOM inline bool read_extensions(const std::byte* header_at, std::uint16_t bytes,
-                                                     std::uint64_t response_room, wire::response_target& out) noexcept {
-    return wire::find_response_target(header_at - bytes, bytes, out) &&
-           (out.length == 0 || response_room <= out.length);
-}
-
-/// What a look has found: all of it is under way before any of it is needed.
+/// A header, as it was read once, and what its payload begins with: read with it, so that it is in the cache of the
+/// processor when the service comes to it.
 struct arrival {
-    session_view session;
-    prepared_request prepared;
-    slot_watch watch;
-    wire::slot_header header;
+    loaded_quad first;
+    std::uint64_t length;
+    std::uint64_t trace_id;
+    loaded_quad third;
+    std::uint32_t last_word;
+    std::uint32_t touched[2];
 };
-ACCEL_HOST_DEVICE inline void read_arrival(const place_ref& at, arrival& out) noexcept {
-    load_at_once(at.header, out.header);
-    load_at_once(at.prepared, out.prepared);
-    const std::uint64_t watch = mlx5::load_whole(reinterpret_cast<const std::uint64_t*>(at.watch));
-    __builtin_memcpy(static_cast<void*>(&out.watch), &watch, sizeof watch);
-    load_at_once(static_cast<const session_view*>(at.session), out.session);
+/// Behind an acquire of the header's last word. All of it is under way before any of it is needed.
+ACCEL_HOST_DEVICE_INLINE void read_arrival(std::byte* header, arrival& out) noexcept {
+    load_quad(reinterpret_cast<const loaded_quad*>(header), out.first);
+    out.length = load_far(reinterpret_cast<const std::uint64_t*>(header) + 2);
+    out.trace_id = load_far(reinterpret_cast<const std::uint64_t*>(header) + 3);
+    load_quad(reinterpret_cast<const loaded_quad*>(header) + 2, out.third);
+    out.last_word = load_far(arrival_word(header));
+#if defined(__CUDA_ARCH__)
+    constexpr std::uint32_t sector = 32;  // what a load brings into the cache
+    const std::byte* const payload = header + wire::header_bytes;
+    asm volatile("ld.global.u32 %0, [%1];" : "=r"(out.touched[0]) : "l"(payload) : "memory");
+    asm volatile("ld.global.u32 %0, [%1];" : "=r"(out.touched[1]) : "l"(payload + sector) : "memory");
+#endif
+}
+ACCEL_HOST_DEVICE_INLINE wire::slot_header header_of(const arrival& came) noexcept {
+    struct {
+        loaded_quad first;
+        std::uint64_t length;
+        std::uint64_t trace_id;
+        loaded_quad third;
+        std::uint32_t not_of_requests[3];
+        std::uint32_t last_word;
+    } const whole{came.first, came.length, came.trace_id, came.third, {}, came.last_word};
+    wire::slot_header out;
+    static_assert(sizeof whole == sizeof out);
+    __builtin_memcpy(static_cast<void*>(&out), &whole, sizeof out);
+    return out;
 }
 
-/// Fills in all that answering needs. False: no correct client sends this.
-ACCEL_HOST_DEVICE inline bool admit(const owned_sessions& mine, const arrival& came, const place_ref& at,
-                                    std::int64_t now, exchange_ref& out) noexcept {
-    const wire::slot_header& header = came.header;
-    const session_view& session = came.session;
-    if (!is_request(session, at.slot, came.watch.generation, header)) return false;
-    out.target = {};
-    const std::uint16_t extensions = header.extension_bytes;
-    if (extensions != 0 && !read_extensions(at.header, extensions, header.response_room, out.target)) return false;
-    out.prepared = came.prepared;
-    out.sends.queue = session.sends;
-    out.seen = {session.posted, session.released};
-    out.limit = session.limit;
-    out.changes = mine.changes;
-    out.peer_apart = session.peer_payloads != 0 ? 1 : 0;
-    out.session_id = session.id;
-    out.response = came.prepared.response;
-    out.clock_offset = mine.clock.clock_offset;
-    out.request = at.header + wire::header_bytes;
-    out.request_bytes = header.length;
-    out.response_room = header.response_room;
-    out.trace_id = header.trace_id;
-    out.target_number = header.target;
-    out.deadline = own_deadline(out.clock_offset, header.deadline_ns);
-    out.arrival = now;
-    out.session = at.session_index;
-    out.slot = at.slot;
-    out.generation = header.generation;
-    return true;
+/// A header with more in it than most have: extensions, of which one may say where the client wants the answer. False:
+/// no correct client sends this.
+ACCEL_HOST_DEVICE_SELDOM inline bool read_extensions(const std::byte* header, std::uint32_t code_and_bytes,
+                                                     exchange_ref& out) noexcept {
+    const std::uint32_t code = code_and_bytes & 0xffffU;
+    const std::uint32_t bytes = code_and_bytes >> 16;
+    if (code >= status_count || bytes > wire::extension_room || bytes % 8 != 0) return false;
+    return wire::find_response_target(header - bytes, bytes, out.target) &&
+           (out.target.length == 0 || out.response_room <= out.target.length);
+}
+
+/// True: a correct client sends this, whatever its extensions are. Its last word repeats the generation. No branch: a
+/// client waits for it.
+ACCEL_HOST_DEVICE_INLINE bool is_request(const arrival& came, const session_view& session, std::uint32_t slot,
+                                         std::uint32_t last_generation) noexcept {
+    constexpr std::uint32_t known_flags = std::uint32_t{wire::header_flag::known} << 16;
+    constexpr std::uint32_t expected = wire::protocol_version | static_cast<std::uint32_t>(wire::message_kind::request)
+                                                                    << 8;
+    const std::uint32_t generation = came.first.words[2];
+    const std::uint32_t other = ((came.first.words[0] & ~known_flags) ^ expected) | (came.first.words[1] ^ slot) |
+                                (came.last_word ^ generation) | static_cast<std::uint32_t>(came.length >> 32);
+    const bool too_long = static_cast<std::uint32_t>(came.length) > session.request_capacity;
+    const bool wants_too_much = came.third.words[1] > session.response_capacity;
+    return !((other != 0) | too_long | wants_too_much | (generation == last_generation));
 }
 
 /// Its client's patience has ended on the way.
-ACCEL_HOST_DEVICE_SELDOM inline void refuse_late(owned_sessions& mine, const exchange_ref& exchange) noexcept {
+ACCEL_HOST_DEVICE_SELDOM inline status refuse_late(owned_sessions& mine, const exchange_ref& exchange) noexcept {
     ++mine.at.sessions[exchange.session].counters.expired;
     (void)answer_with(mine, exchange, {status::timed_out, 0, 0});
+    return status::again;
 }
-ACCEL_HOST_DEVICE_SELDOM inline void refuse_wrong(owned_sessions& mine, std::uint32_t index) noexcept {
+ACCEL_HOST_DEVICE_SELDOM inline status refuse_wrong(owned_sessions& mine, std::uint32_t index) noexcept {
     exclusive_session& session = mine.at.sessions[index];
     ++session.counters.dropped;
     session.reported = 0;
     fail_session(mine, index, status::protocol_error);
+    return status::again;
 }
 
-/// A slot has a new header, which an acquire has seen. `again`: its request has been refused, or has to wait.
-ACCEL_HOST_DEVICE inline status take_on(owned_sessions& mine, const place_ref& at, std::int64_t now,
-                                        exchange_ref& out) noexcept {
-    exclusive_session& session = *at.session;
-    arrival came;
-    read_arrival(at, came);
-    if (!has_room(came.session)) {
-        block(mine, at.session_index);
-        return status::again;
-    }
-    if (!admit(mine, came, at, now, out)) {
-        refuse_wrong(mine, at.session_index);
-        return status::again;
-    }
-    *at.watch = {out.generation, slot_away::held};
-    session.held = came.session.held + 1;
-    if (out.deadline <= now) {
-        refuse_late(mine, out);
-        return status::again;
-    }
-    session.requests = came.session.requests + 1;
+/// A slot has a new header, which an acquire has seen, and its copies are there. `again`: its request has been refused,
+/// or has to wait.
+ACCEL_HOST_DEVICE_INLINE status take_on(owned_sessions& mine, std::uint32_t place, const arrival& came,
+                                        std::int64_t now, exchange_ref& out) noexcept {
+    const bool all = mine.at_hand == all_at_hand;
+    const std::uint32_t slot_copy = all ? place : 0;
+    const std::uint32_t session_copy = all ? place >> mine.at.slot_bits : 0;
+    // By value: all this is read while the header is under way.
+    const owned_slot slot = mine.slots[slot_copy];
+    const session_view session = mine.sessions[session_copy];
+    const std::int64_t clock_offset = mine.clock.clock_offset;
+    if (!has_room(session)) [[unlikely]]
+        return block(mine, slot.session);
+    if (!is_request(came, session, slot.slot, slot.watch.generation)) [[unlikely]]
+        return refuse_wrong(mine, slot.session);
+    const wire::slot_header header = header_of(came);
+    const std::int64_t deadline = own_deadline(clock_offset, header.deadline_ns);
+    const std::uint32_t code_and_extensions = came.first.words[3];
+    out.request = slot.header + wire::header_bytes;
+    out.request_bytes = header.length;
+    out.response = slot.prepared.response;
+    out.response_room = header.response_room;
+    out.trace_id = header.trace_id;
+    out.session_id = session.id;
+    out.deadline = deadline;
+    out.target_number = header.target;
+    out.arrival = now;
+    out.session = slot.session;
+    out.slot = slot.slot;
+    out.generation = header.generation;
+    out.clock_offset = clock_offset;
+    out.target.length = 0;
+    out.at_hand = mine.at_hand;
+    out.slot_copy = slot_copy;
+    out.session_copy = session_copy;
+    out.touched = came.touched[0] ^ came.touched[1];
+    if (code_and_extensions != 0 && !read_extensions(slot.header, code_and_extensions, out)) [[unlikely]]
+        return refuse_wrong(mine, out.session);
+    const slot_watch watch{header.generation, slot_away::held};
+    *slot.watch_at = mine.slots[slot_copy].watch = watch;
+    slot.session_at->held = mine.sessions[session_copy].held = session.held + 1;
+    if (deadline <= now) [[unlikely]]
+        return refuse_late(mine, out);
+    slot.session_at->requests = mine.sessions[session_copy].requests = session.requests + 1;
     return status::ok;
 }
 
-/// By the first of the lanes. `place`: what they have found. The one behind it is looked at first the next time, so
-/// that no session goes short of another's requests.
-ACCEL_HOST_DEVICE inline status use_look(owned_sessions& mine, std::uint32_t place, std::int64_t now,
-                                         exchange_ref& out) noexcept {
-    if (place == no_slot) {
+/// What comes before requests: the host's orders, if they have not been read for long, and a stop. `place`: what a look
+/// has found. Its session may have ended; the next look finds it if not.
+[[nodiscard]] ACCEL_HOST_DEVICE_SELDOM inline status do_else(owned_sessions& mine, std::uint32_t place,
+                                                             std::int64_t now) noexcept {
+    if (place == no_slot)
         use_idle_time(mine, now);
-    } else if (now - mine.orders_due > latest_orders_ns) {
+    else if (now - mine.orders_due > latest_orders_ns)
         take_orders(mine, now);
-        place = no_slot;  // its session may have ended: the next look finds it if not
-    }
-    if (mine.stopping != 0) {
-        report_all(mine);
-        return status::closed;
-    }
-    if (place == no_slot) return status::again;
-    mine.next = place + 1 == places_of(mine) ? 0 : place + 1;
-    return take_on(mine, look_up(mine, place), now, out);
+    if (mine.stopping == 0) return status::again;
+    report_all(mine);
+    return status::closed;
 }
 
-/// One look at all slots, by the scope's lanes together. The clock is read once, before it.
+/// By one of the lanes. `place`: what they have found. The one behind it is looked at first the next time, so that no
+/// session goes short of another's requests.
+ACCEL_HOST_DEVICE_INLINE status use_look(owned_sessions& mine, std::uint32_t place, const arrival& came,
+                                         std::int64_t now, exchange_ref& out) noexcept {
+    if (place == no_slot || now - mine.orders_due > latest_orders_ns || mine.stopping != 0) [[unlikely]]
+        return do_else(mine, place, now);
+    mine.next = place + 1 == mine.places ? 0 : place + 1;
+    return take_on(mine, place, came, now, out);
+}
+
+/// One look at all slots, by the scope's lanes together. The clock is read once. Where each lane has a slot at hand,
+/// the lane that finds a request goes on with it: what it reads next is under way before the others have told what they
+/// found.
 template <class Scope>
 [[nodiscard]] ACCEL_HOST_DEVICE_INLINE status look_once(owned_sessions& mine, exchange_ref& out,
                                                         std::int64_t& now) noexcept {
+    using side = lanes<Scope>;
+    static_assert(side::none == no_slot);
+    const std::uint32_t rank = side::rank();
+    const owned_slot& own = mine.slots[rank < most_at_hand ? rank : 0];
+    std::byte* const header = own.header;
+    const slot_watch watch = own.watch;
+    const std::uint32_t places = mine.places;
+    const bool by_all = mine.at_hand == all_at_hand && (side::count() >= most_at_hand || places <= side::count());
+    std::uint32_t place = no_slot;
+    std::byte* found = nullptr;  // by this lane
+    if (by_all) [[likely]] {
+        if (rank < places && is_new<true>(header, watch)) found = header;
+    } else {
+        place = find_in_rounds<Scope>(mine);
+        if (rank == 0 && place != no_slot) {
+            fetch(mine, place);
+            found = header_at(mine, number_of(mine, place));
+        }
+    }
+#if defined(__CUDA_ARCH__)
+    arrival came;  // not looked at unless the lane has found something
+#else
+    arrival came{};
+#endif
+    if (found != nullptr) read_arrival(found, came);
+    if (by_all) [[likely]]
+        place = side::first_where(found != nullptr, mine.next);
+    const std::uint32_t lane = by_all && place != no_slot ? place : 0;
     now = clock_ns();
-    const std::uint32_t place = find_new<Scope>(mine);
     std::uint32_t outcome = 0;
-    if (lanes<Scope>::rank() == 0) outcome = static_cast<std::uint32_t>(use_look(mine, place, now, out));
-    return static_cast<status>(lanes<Scope>::of(outcome, 0));
+    if (rank == lane) outcome = static_cast<std::uint32_t>(use_look(mine, place, came, now, out));
+    return static_cast<status>(side::of(outcome, lane));
 }
 
 template <class Scope>
@@ -329,7 +393,7 @@ template <class Scope>
     // Not as the host counts: the orders are read once in any case.
     out.orders_seen = mlx5::load_flag(&service.orders->commands) - 1;
     out.last = no_session;
-    keep_at_hand(out);
+    copy_all(out);
     return status::ok;
 }
 

@@ -25,17 +25,19 @@ struct alignas(8) slot_watch {
     std::uint32_t away = slot_away::closed;
 };
 
-/// The work request of an answer, built when its session opens: only number, flags and length are missing. And where
-/// the answer's bytes are written.
-struct alignas(16) prepared_request {
-    mlx5::control_segment control{};
+/// What is known of an answer when its session opens: most of its work request, which lacks number, flags and lengths,
+/// and where its bytes are written.
+struct alignas(16) prepared_answer {
+    mlx5::be32 qpn_ds{};
+    mlx5::be32 immediate{};
+    mlx5::be32 key{};  ///< of the answer's own memory
+    std::uint32_t reserved = 0;
     mlx5::remote_segment remote{};
-    mlx5::data_segment local{};
+    mlx5::be64 address{};  ///< of the answer's header, for the adapter
     std::byte* response = nullptr;
-    std::uint64_t reserved = 0;
 };
 inline constexpr std::uint32_t prepared_segments = 3;
-static_assert(sizeof(prepared_request) == (std::size_t{prepared_segments} + 1) * mlx5::ds_bytes);
+static_assert(sizeof(prepared_answer) == 48);
 
 /// What a place has counted beside requests and answers.
 struct session_counters {
@@ -43,58 +45,68 @@ struct session_counters {
     std::uint64_t dropped = 0;
 };
 
-/// What a request needs of its session: a line of the GPU's cache, read in pieces of 16 bytes. The piece that is needed
-/// first comes last, so that the others are under way by then.
-struct alignas(128) session_view {
-    mlx5::send_queue_ref sends;  ///< its `state` is not used: the counters follow
-    // Of the offer, since it was opened.
-    std::uint64_t id = 0;
-    std::uint64_t request_capacity = 0;
-    std::uint64_t response_capacity = 0;
-    std::uint64_t peer_payloads = 0;
-    std::uint64_t reserved[2] = {};
-    // Counters.
-    std::uint64_t requests = 0;
-    std::uint64_t replies = 0;
-    std::uint64_t padding = 0;
+/// What a turn needs of its session. Its owner has a copy (`owned_sessions::sessions`), and writes every change of it
+/// to the session as well, so that the next kernel finds it there.
+struct alignas(16) session_view {
     // The send queue.
+    std::byte* ring = nullptr;
+    std::uint64_t* doorbell = nullptr;
+    mlx5::be32* doorbell_record = nullptr;
+    std::uint64_t id = 0;
+    std::uint32_t wqebb_mask = 0;
+    std::uint32_t limit = 0;  ///< WQEBBs under way, a power of two: each may become a completion
+    // Of the offer, since it was opened.
+    std::uint32_t request_capacity = 0;  ///< bytes
+    std::uint32_t response_capacity = 0;
+    // Counters.
     std::uint32_t posted = 0;    ///< WQEBBs, free-running; every request takes one
     std::uint32_t released = 0;  ///< the adapter is done with all before
     std::uint32_t held = 0;      ///< requests that are taken and not answered; each may need two WQEBBs
-    std::uint32_t limit = 0;     ///< WQEBBs under way, a power of two: each may become a completion
+    session_phase phase = session_phase::none;
+    std::uint64_t requests = 0;
+    std::uint64_t replies = 0;
+    std::uint32_t payloads_apart = 0;  ///< 1: the client's payloads do not lie behind their headers
+    std::uint32_t reported = 1;        ///< 0: the host does not know the counters as they are
+    std::uint32_t plain = 0;           ///< of a copy; 1: open, and nothing is apart
+    std::uint32_t reserved = 0;
 };
-static_assert(sizeof(session_view) == 128);
+static_assert(sizeof(session_view) == 96);
 
 /// A place for sessions, with queues of its own.
 struct exclusive_session : session_view {
-    session_phase phase = session_phase::none;
     session_offer is;
+    mlx5::send_queue_ref sends;              ///< its `state` is not used
     mlx5::completion_queue_ref completions;  ///< of sends only
     mlx5::completion_queue_state completions_state;
     session_counters counters;
     std::uint32_t order_seen = 0;  ///< the last
     std::uint32_t blocked = 0;
-    std::uint32_t reported = 1;  ///< 0: the host does not know the counters as they are
 };
 
-/// A slot, and what belongs to it.
-struct alignas(16) place_ref {
+/// A slot as its owner has it at hand: what a look and an answer need of it.
+struct alignas(16) owned_slot {
     std::byte* header = nullptr;  ///< of its request
-    slot_watch* watch = nullptr;
-    exclusive_session* session = nullptr;
-    prepared_request* prepared = nullptr;
-    std::uint32_t session_index = 0;
+    slot_watch watch;
+    slot_watch* watch_at = nullptr;  ///< what `watch` is a copy of
+    exclusive_session* session_at = nullptr;
+    std::uint32_t session = 0;
     std::uint32_t slot = 0;
+    std::uint64_t reserved = 0;
+    prepared_answer prepared;
 };
-/// An owner of so many slots keeps them at hand.
-inline constexpr std::uint32_t most_at_hand = 32;
+static_assert(sizeof(owned_slot) == 96);
+/// An owner of so many slots keeps all of them at hand, else the one that it needed last.
+inline constexpr std::uint32_t most_at_hand = 16;
+/// Instead of the place of that one.
+inline constexpr std::uint32_t all_at_hand = 0xffff'ffffU;
+inline constexpr std::uint32_t none_at_hand = 0xffff'fffeU;
 
-/// Where all of it lies. Slots, watches and prepared requests have the number
+/// Where all of it lies. Slots, watches and prepared answers have the number
 /// `session << slot_bits | slot`; not all of the numbers are used.
 struct exclusive_ref {
     exclusive_session* sessions = nullptr;  ///< null: the service is shared
     slot_watch* watches = nullptr;
-    prepared_request* prepared = nullptr;
+    prepared_answer* prepared = nullptr;
     std::byte* requests = nullptr;  ///< the header of the first slot of the first session
     std::uint64_t slot_stride = 0;
     std::uint64_t session_stride = 0;

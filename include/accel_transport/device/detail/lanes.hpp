@@ -12,6 +12,7 @@ namespace accel::device::detail {
 /// Of `thread_scope`: one.
 template <class Scope>
 struct lanes {
+    static constexpr bool are_all = true;  ///< the scope has no other threads
     static constexpr std::uint32_t none = 0xffff'ffffU;
     ACCEL_HOST_DEVICE static std::uint32_t count() noexcept { return 1; }
     ACCEL_HOST_DEVICE static std::uint32_t rank() noexcept { return 0; }
@@ -49,12 +50,14 @@ struct warp_lanes {
 /// All lanes of a warp.
 template <>
 struct lanes<warp_scope> : warp_lanes<warp_scope> {
+    static constexpr bool are_all = true;
     __device__ static std::uint32_t count() noexcept { return most; }
     __device__ static std::uint32_t mask() noexcept { return warp_scope::all_lanes; }
 };
 /// Of a block, the lanes of its first warp.
 template <>
 struct lanes<block_scope> : warp_lanes<block_scope> {
+    static constexpr bool are_all = false;
     __device__ static std::uint32_t count() noexcept {
         const std::uint32_t threads = blockDim.x * blockDim.y * blockDim.z;
         return threads < most ? threads : most;
@@ -70,7 +73,11 @@ ACCEL_UNCHECKED_CALLS
 template <class Scope, class Work>
 ACCEL_HOST_DEVICE_INLINE status by_lanes_of(const Work& work) noexcept {
     static_assert(is_scope<Scope>, "a scope is thread_scope, or in a CUDA kernel warp_scope or block_scope");
-    return by_threads_of<Scope>(lanes<Scope>::count(), work);
+    if constexpr (!lanes<Scope>::are_all) return by_threads_of<Scope>(lanes<Scope>::count(), work);
+    Scope::meet();
+    const status outcome = work();
+    Scope::meet();
+    return outcome;
 }
 
 }  // namespace accel::device::detail

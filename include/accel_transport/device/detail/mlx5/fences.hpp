@@ -140,13 +140,19 @@ ACCEL_HOST_DEVICE inline Word load_flag(const Word* where) noexcept {
     return value;
 #endif
 }
-/// A doorbell, behind what was written before to this GPU's memory (as `order_for_gpu` says).
-ACCEL_HOST_DEVICE inline void store_behind_gpu_memory(std::uint64_t* doorbell, std::uint64_t value) noexcept {
+/// A doorbell, behind the work requests and messages that were written before, wherever they lie (`order_for_gpu` says
+/// what `gpu` asks for).
+template <queue_place Place>
+ACCEL_HOST_DEVICE inline void store_doorbell(std::uint64_t* doorbell, std::uint64_t value) noexcept {
 #if defined(__CUDA_ARCH__)
-    asm volatile("st.release.gpu.u64 [%0], %1;" : : "l"(doorbell), "l"(value) : "memory");
+    if constexpr (Place == queue_place::gpu)
+        asm volatile("st.release.gpu.global.u64 [%0], %1;" : : "l"(doorbell), "l"(value) : "memory");
+    else
+        asm volatile("st.release.sys.global.u64 [%0], %1;" : : "l"(doorbell), "l"(value) : "memory");
 #else
     order_stores_to_device();
     store_whole(doorbell, value);
+    flush_doorbell();
 #endif
 }
 /// The other way: what was written before is read behind it, by the adapter or the host.

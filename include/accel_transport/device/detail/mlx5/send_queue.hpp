@@ -256,16 +256,20 @@ ACCEL_HOST_DEVICE inline void ring_with(const send_queue_ref& queue, std::uint64
     flush_doorbell();
 }
 
-/// Steps 3 and 4 the other way round, where ring and record lie in the GPU's memory: all requests before WQEBB `end`
-/// are the adapter's, and `value` is their doorbell. The adapter takes the number of the request from the doorbell; the
-/// record tells it what there is when it has lost doorbells. NVIDIA's GPUNetIO posts so on ConnectX and BlueField
-/// (doca_gpunetio_dev_verbs_qp.cuh). `ring_again` has to follow, so that one doorbell comes after the record.
-ACCEL_HOST_DEVICE inline void ring_early(const send_queue_ref& queue, std::uint32_t end, std::uint64_t value) noexcept {
-    store_behind_gpu_memory(queue.doorbell, value);
-    store_whole(queue.doorbell_record, to_be32(end & 0xffffU));
+/// Steps 3 and 4 the other way round, which takes one fence: all requests before WQEBB `end` are the adapter's, and
+/// `value` is their doorbell. The adapter takes the number of the request from the doorbell; the record tells it what
+/// there is when it has lost doorbells. NVIDIA's GPUNetIO posts so on ConnectX and BlueField, wherever the queue lies
+/// (doca_gpunetio_dev_verbs_qp.cuh, `submit_db`). `ring_again` has to follow, so that one doorbell comes after the
+/// record.
+template <queue_place Place>
+ACCEL_HOST_DEVICE inline void ring_early(std::uint64_t* doorbell, be32* record, std::uint32_t end,
+                                         std::uint64_t value) noexcept {
+    store_doorbell<Place>(doorbell, value);
+    store_whole(record, to_be32(end & 0xffffU));
 }
-ACCEL_HOST_DEVICE inline void ring_again(const send_queue_ref& queue, std::uint64_t value) noexcept {
-    ring_with<queue_place::gpu>(queue, value);
+template <queue_place Place>
+ACCEL_HOST_DEVICE inline void ring_again(std::uint64_t* doorbell, std::uint64_t value) noexcept {
+    store_doorbell<Place>(doorbell, value);
 }
 
 /// Step 4: tells the adapter. `last` is the first WQEBB of the last request that was published.
