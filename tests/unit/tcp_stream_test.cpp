@@ -214,6 +214,37 @@ TEST(tcp_stream, what_no_correct_peer_sends_is_refused) {
     EXPECT_TRUE(refused(stream));
 }
 
+TEST(tcp_stream, room_for_parts_and_parts_keep_their_flags) {
+    bytes stream;
+    slot_header room = request(0, 1, 0);
+    room.flags = core::header_flag::more;
+    room.parts_call = core::parts_call_of(1, 9);
+    append(stream, room);
+    slot_header call = fragmented(request(1, 9, 8));
+    call.flags |= core::header_flag::parts;
+    append(stream, call);
+    append(stream, fragment(1, 9, 8));
+    append(stream, random_bytes(8, 1));
+    stream_reader reader = request_reader();
+    const auto got = feed(reader, stream, 7);
+    ASSERT_EQ(got.messages.size(), 2U);
+    EXPECT_EQ(got.messages[0].header.flags, core::header_flag::more);
+    EXPECT_EQ(got.messages[0].header.parts_call, room.parts_call);
+    EXPECT_EQ(got.messages[1].header.flags, core::header_flag::parts);
+
+    stream_reader client = response_reader();
+    client.expect(2, 5, {});
+    slot_header part = request(2, 5, 8);
+    part.kind = message_kind::response;
+    part.flags = core::header_flag::more;
+    stream.clear();
+    append(stream, part);
+    append(stream, random_bytes(8, 2));
+    const auto parts = feed(client, stream, 9);
+    ASSERT_EQ(parts.messages.size(), 1U);
+    EXPECT_EQ(parts.messages[0].header.flags, core::header_flag::more);
+}
+
 TEST(tcp_stream, second_message_into_a_busy_slot_is_refused) {
     bytes stream = whole(0, 1, random_bytes(8, 1));
     append(stream, whole(0, 2, random_bytes(8, 2)));
