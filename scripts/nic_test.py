@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -146,7 +147,10 @@ def report(facts, outcomes, emulated, advice=()):
     where = " (all on softnic, an emulated device)" if emulated else ""
     lines = [f"accel_transport nic-test: {summary(outcomes)}{where}", ""]
     width = max(len(name) for name, _ in facts)
-    lines += [f"{name:{width}}  {shortened(value, COLUMNS - width - 2)}" for name, value in facts] + [""]
+    for name, value in facts:
+        folded = textwrap.wrap(value, COLUMNS - width - 2, max_lines=2) or [""]
+        lines += [f"{name:{width}}  {folded[0]}"] + [" " * (width + 2) + each for each in folded[1:]]
+    lines += [""]
     lines += table(outcomes, device)
     failures = [row for row in outcomes if row.result == "fail"]
     for row in failures[:FAILURES_SHOWN]:

@@ -84,6 +84,10 @@ class Report(unittest.TestCase):
         self.assertIn("emulated", lines[0])
         self.assertNotIn("emulated", "\n".join(self.lines(rows)))
 
+    def test_a_long_fact_is_folded_and_not_cut(self):
+        lines = self.lines([outcome("doctor", "pass")])
+        self.assertIn("queues driven directly; payloads are not encrypted", " ".join(line.strip() for line in lines))
+
     def test_results_are_counted_and_have_reasons(self):
         lines = self.lines([outcome("doctor", "pass"), outcome("gdr", "skip", "there is no GPU")])
         self.assertIn("1 passed, 0 failed, 1 skipped", lines[0])

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A GPU that fails while kernels serve or call there: a stand-in for it, which says so. Kernels that really fault are
 // in tests/gpu/gpu_fault_test.cpp.
+#include "backends/gpu/kernel_watch.hpp"
 #include "device/client_rig.hpp"
 
 #include <array>
@@ -131,6 +132,19 @@ TEST_P(client_gpu_loss, of_the_server_ends_calls_of_kernels_with_device_lost) {
 
 INSTANTIATE_TEST_SUITE_P(by, client_gpu_loss, ::testing::Values(gpu_engine::direct, gpu_engine::proxy),
                          [](const auto& row) { return row.param == gpu_engine::proxy ? "proxy" : "direct"; });
+
+TEST(gpu_blame, of_a_broken_queue_pair_waits_until_the_gpu_would_be_known_to_have_failed) {
+    fake_device on(0);
+    gpu::failure_blame waits;
+    EXPECT_FALSE(waits.settled(&on));
+    EXPECT_TRUE(eventually(soon(), [&] { return waits.settled(&on); })) << "it works: the adapter is to blame";
+    gpu::failure_blame ends;
+    EXPECT_FALSE(ends.settled(&on));
+    on.failed = true;
+    EXPECT_TRUE(ends.settled(&on));
+    gpu::failure_blame none;
+    EXPECT_TRUE(none.settled(nullptr)) << "kernels on the host";
+}
 
 TEST(gpu_ordering, resident_services_need_a_gpu_that_sees_arrivals_in_their_order) {
     service_rig rig({true, gpu_engine::proxy});

@@ -225,6 +225,7 @@ std::size_t client_poller::poll(std::span<core::link_event> out) noexcept {
     const std::uint32_t found = mlx5::load_whole(&memory_->report().failure);
     const bool failed = failed_.load(std::memory_order_acquire) || place_->failed.load(std::memory_order_acquire);
     const bool refused = watch_.has_refused(memory_->report());
+    if (found == 0 && failed && !blame_.settled(kernel_memory_.gpu())) return 0;
     const bool gpu_lost = kernel_memory_.gpu_lost();
     if (loss_reported_ || out.empty() || (found == 0 && !failed && !refused && !gpu_lost)) return 0;
     loss_reported_ = true;

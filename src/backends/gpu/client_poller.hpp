@@ -83,6 +83,7 @@ class client_poller final : public core::kernel_client, public verbs::async_list
     kernel_watch watch_;
     std::atomic<std::int64_t> clock_offset_{0};
     std::atomic<bool> failed_{false};
+    failure_blame blame_;
     bool loss_reported_ = false;  ///< that the connection is lost
     bool ended_ = false;          ///< nothing of the connection is left
     void* owner_ = nullptr;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "core/accelerator.hpp"
 #include "core/clock.hpp"
 #include "core/device_names.hpp"
 #include "core/event_signal.hpp"
@@ -18,6 +19,23 @@
 /// What the host's thread of a GPU-resident service or channel does while kernels run: it gives them the
 /// time, and reads their reports now and then.
 namespace accel::gpu {
+
+/// A queue pair may have failed because the adapter no longer reaches the memory of a GPU that has failed: who watches
+/// the GPU (core/failure_watch.hpp) knows a little later.
+class failure_blame {
+  public:
+    /// Of a failure that is there: true once it would be known that the GPU is to blame. `gpu` may be null.
+    [[nodiscard]] bool settled(const core::accelerator_device* gpu) noexcept {
+        if (gpu == nullptr || !gpu->alive()) return true;
+        if (since_ == core::nanoseconds{}) since_ = core::now();
+        return core::now() - since_ >= patience;
+    }
+
+  private:
+    /// Two looks at the GPU, and some.
+    static constexpr std::chrono::milliseconds patience{250};
+    core::nanoseconds since_{};
+};
 
 /// Kernels have a clock of their own. This one tells them which deadlines have passed.
 class kernel_watch {

@@ -109,6 +109,7 @@ bool service_link::take_loss(core::link_event& out) noexcept {
     if (phase_ != phase::open) return false;
     const std::uint32_t told = __atomic_load_n(&poller_.memory().report_of(index_).failure, __ATOMIC_RELAXED);
     const bool failed = poller_.connection_at(index_).failed.load(std::memory_order_acquire) || poller_.has_failed();
+    if (told == 0 && failed && !blame_.settled(poller_.gpu())) return false;
     const bool gpu_lost = poller_.gpu_lost();
     if (told == 0 && !failed && !gpu_lost) return false;
     phase_ = phase::lost;

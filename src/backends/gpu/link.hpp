@@ -48,6 +48,7 @@ class service_link final : public core::connection {
     bool failure_logged_ = false;  ///< the failure to close has been logged
     std::uint32_t closing_number_ = 0;
     core::nanoseconds flushed_at_{};
+    failure_blame blame_;
     core::nanoseconds quiet_from_{};  ///< not closed before
 };
 

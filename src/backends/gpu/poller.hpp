@@ -68,6 +68,8 @@ class service_poller final : public core::kernel_service, public verbs::async_li
     [[nodiscard]] bool has_failed() const noexcept { return failed_.load(std::memory_order_acquire); }
     /// The GPU has failed, and all kernels have ended with it.
     [[nodiscard]] bool gpu_lost() const noexcept { return kernel_memory_.gpu_lost(); }
+    /// Where its kernels run; null: on the host.
+    [[nodiscard]] const core::accelerator_device* gpu() const noexcept { return kernel_memory_.gpu(); }
     [[nodiscard]] bool have_kernels_ended() const noexcept {
         return kernels_ended_.load(std::memory_order_seq_cst) || gpu_lost();
     }
