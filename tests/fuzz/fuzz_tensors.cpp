@@ -4,6 +4,7 @@
 #include "fuzz_target.hpp"
 
 #include <accel_transport/device/detail/wire/tensor_extension.hpp>
+#include <accel_transport/device/detail/wire/trace_extension.hpp>
 #include <accel_transport/tensor.hpp>
 
 #include <algorithm>
@@ -44,6 +45,11 @@ void read_in_front(tests::input_reader& input, std::uint32_t room) {
     auto& header = *new (at) wire::slot_header;
     header.generation = 1;
     header.extension_bytes = static_cast<std::uint16_t>(given.size() + input.byte());
+    trace_context trace;
+    const status traced = wire::find_trace(at - given.size(), given.size(), trace);
+    require(traced == status::ok || traced == status::protocol_error || traced == status::not_found,
+            "no other outcome");
+    require((traced == status::ok) == trace.valid(), "what is handed out is a trace");
     std::vector<tensor> out(room);
     std::uint32_t count = 0;
     const status read = wire::find_tensors_before(at, 1, length, out.data(), room, count);

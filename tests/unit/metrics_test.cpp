@@ -152,7 +152,7 @@ TEST(prometheus_text, is_the_format_that_is_scraped) {
               "# HELP accel_a_total Counts\\nwith a \\\\ and a \".\n"
               "# TYPE accel_a_total counter\n"
               "accel_a_total 3\n"
-              "accel_a_total{one=\"x\",two=\"a\\\"b\\\\c\\nd\"} 1e+15\n"
+              "accel_a_total{one=\"x\",two=\"a\\\"b\\\\c\\nd\"} 1000000000000000\n"
               "# HELP accel_b_seconds Times.\n"
               "# TYPE accel_b_seconds histogram\n"
               "accel_b_seconds_bucket{stage=\"total\",le=\"0.25\"} 1\n"
