@@ -10,6 +10,7 @@
 #include <accel_transport/gpu_service.hpp>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -31,7 +32,7 @@ using namespace std::chrono_literals;
 struct settings {
     std::uint64_t turns = 100'000;
     std::vector<std::string> cases{"1x1", "64x8"};
-    std::vector<std::string> ways{"shared", "exclusive", "exclusive-gpu"};
+    std::vector<std::string> ways{"shared", "proxy", "exclusive", "exclusive-proxy", "exclusive-gpu"};
     std::uint32_t bytes = 64;
     unsigned threads = 4;
     bool host_slots = false;
@@ -43,6 +44,7 @@ struct turn_case {
     std::uint32_t blocks = 1;
     bool exclusive = false;
     queue_location queues = queue_location::host;
+    gpu_engine engine = gpu_engine::direct;
 };
 
 /// A channel with one call at a time.
@@ -109,7 +111,7 @@ result<gpu_service> listen(context& ctx, const settings& wanted, const turn_case
     options.max_client_sessions = what.sessions;
     options.security.insecure = true;
     options.peer_timeout = 10s;
-    options.verbs.engine = gpu_engine::direct;
+    options.verbs.engine = what.engine;
     options.verbs.host_slots = wanted.host_slots;
     options.verbs.sharing = what.exclusive ? service_sharing::exclusive : service_sharing::shared;
     options.verbs.queues = what.queues;
@@ -169,9 +171,14 @@ result<row> measure(const settings& wanted, const turn_case& what) {
 }
 
 bool parse_way(const std::string& text, turn_case& out) {
-    out.exclusive = text != "shared";
+    out.exclusive = text.starts_with("exclusive");
     if (text == "exclusive-gpu") out.queues = queue_location::gpu;
-    return text == "shared" || text == "exclusive" || text == "exclusive-gpu";
+    if (text.ends_with("proxy")) {
+        out.engine = gpu_engine::proxy;
+        out.queues = queue_location::automatic;
+    }
+    constexpr std::array known{"shared", "proxy", "exclusive", "exclusive-proxy", "exclusive-gpu"};
+    return std::find(known.begin(), known.end(), text) != known.end();
 }
 bool parse(const std::string& text, turn_case& out) {
     return std::sscanf(text.c_str(), "%ux%u", &out.sessions, &out.blocks) == 2 && out.sessions > 0 && out.blocks > 0;
@@ -195,7 +202,8 @@ int run(const settings& wanted) {
             turn_case what;
             if (!parse(each, what)) return report::complain("gpu_turn_bench", "--case takes SESSIONSxBLOCKS");
             if (!parse_way(way, what))
-                return report::complain("gpu_turn_bench", "--way takes shared, exclusive and exclusive-gpu");
+                return report::complain("gpu_turn_bench",
+                                        "--way takes shared, proxy, exclusive, exclusive-proxy and exclusive-gpu");
             auto got = measure(wanted, what);
             if (!got) return report::complain("gpu_turn_bench", got.error());
             good = good && got->wrong == 0;
@@ -217,9 +225,11 @@ int run(const settings& wanted) {
                             {"emulated", got->emulated}});
         }
     }
-    std::cout << table.text()
-              << "A turn: from the start of the look that finds a request until its answer's doorbell has rung, by the "
-                 "clock of the GPU's processor. Of shared services until `reply` has returned.\n";
+    std::cout
+        << table.text()
+        << "A turn: from the start of the look that finds a request until its answer's doorbell has rung, by the "
+           "clock of the GPU's processor; by proxy, until its descriptor is in the ring. Of shared services until "
+           "`reply` has returned.\n";
     if (!wanted.json.empty() && !report::write_json(wanted.json, rows)) return 1;
     return good ? 0 : report::complain("gpu_turn_bench", "answers were wrong");
 }
@@ -233,7 +243,8 @@ int main(int argc, char** argv) {
     settings wanted;
     app.add_option("--turns", wanted.turns, "calls of each case");
     app.add_option("--case", wanted.cases, "SESSIONSxBLOCKS, comma-separated (1x1,64x8)")->delimiter(',');
-    app.add_option("--way", wanted.ways, "comma-separated: shared, exclusive, exclusive-gpu (queues in its memory)")
+    app.add_option("--way", wanted.ways,
+                   "comma-separated: shared, proxy, exclusive, exclusive-proxy, exclusive-gpu (queues in its memory)")
         ->delimiter(',');
     app.add_option("--bytes", wanted.bytes, "of a request, a multiple of 8 up to 4096");
     app.add_option("--threads", wanted.threads, "of clients, at most");

@@ -74,10 +74,9 @@ struct verbs_options {
     /// URI `host_slots`, likewise: requests and responses lie in pinned memory of the host, and kernels reach
     /// them across PCIe. For short messages, and where the adapter does not reach the GPU's memory.
     bool host_slots = false;
-    /// URI `sharing`, `gpu_service` only: shared or exclusive. Exclusive needs the engine `direct`, and clients
-    /// whose library knows it.
+    /// URI `sharing`, `gpu_service` only: shared or exclusive. Exclusive needs clients whose library knows it.
     service_sharing sharing = service_sharing::shared;
-    /// URI `queues`, with `sharing=exclusive` only: auto, host or gpu.
+    /// URI `queues`, with `sharing=exclusive` only: auto, host or gpu, which needs the engine `direct`.
     queue_location queues = queue_location::automatic;
 };
 

@@ -29,9 +29,9 @@ struct proxy_options {
     std::uint32_t receives = 1024;  ///< of the shared receive queue
     std::uint32_t sends = 8192;     ///< work requests of all queue pairs together
     std::uint32_t batch = 32;       ///< descriptors of one ring before the next ring is served; 1 … 64
-    core::nanoseconds spin = std::chrono::milliseconds{1};  ///< without anything to do, before the first nap
-    core::nanoseconds nap = std::chrono::microseconds{50};  ///< the first; each is twice as long as that before
-    core::nanoseconds longest_nap = std::chrono::milliseconds{1};
+    core::nanoseconds spin = std::chrono::milliseconds{1};          ///< without anything to do, before the first nap
+    core::nanoseconds nap = std::chrono::microseconds{25};          ///< the first; each is twice as long as that before
+    core::nanoseconds longest_nap = std::chrono::microseconds{50};  ///< so much later may an answer leave
 };
 
 /// Memory of the completion ring: the caller's, pinned if a GPU takes from it, and longer-lived than the
@@ -48,6 +48,8 @@ struct proxy_send_ring {
     std::uint32_t first = 0;  ///< number of the first descriptor
     /// What descriptors and completions name it by, 24 bits; nothing: the queue pair's number.
     std::optional<std::uint32_t> name{};
+    /// How answers travel (`proxy::post_answer`); null: there are none. Written before the first is posted.
+    const proxy::answer_way* answers = nullptr;
 };
 
 /// Posts for GPUs that cannot: takes descriptors out of send rings, posts them by libibverbs on any device,

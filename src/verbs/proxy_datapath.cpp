@@ -144,6 +144,10 @@ bool proxy_engine::post_some(sender& from) noexcept {
     proxy::request next;
     while (!from.failed && count < options_.batch && credits.has_room(count + 1)) {
         if (!proxy::read(from.ring.descriptors.data(), from.count, from.next, next)) break;
+        if (next.is_answer && !(from.ring.answers != nullptr && complete(*from.ring.answers, from.name, next))) {
+            fail(from, proxy::refusal::answer, from.next, 0);
+            break;
+        }
         if (const proxy::refusal why = check(from, next); why != proxy::refusal::none) {
             fail(from, why, from.next, next.operation);
             break;

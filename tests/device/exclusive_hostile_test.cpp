@@ -5,6 +5,7 @@
 #include "device/bare_service.hpp"
 
 #include <array>
+#include <cstdint>
 
 namespace accel::tests {
 namespace {
@@ -13,6 +14,36 @@ class exclusive_hostile : public bare_service {
   protected:
     [[nodiscard]] gpu_engine engine() const override { return gpu_engine::direct; }
     [[nodiscard]] service_sharing sharing() const override { return service_sharing::exclusive; }
+    /// A client's queue pair is gone when its answer comes.
+    void expect_only_the_dead_end() {
+        bare_client friendly(shape);
+        connect(friendly, good_);
+        int owner = 0;
+        for (std::uint32_t round = 1; round <= 3; ++round) {
+            held_ = true;
+            {
+                bare_client dying(shape);
+                connect(dying, bad_, &owner);
+                auto request = dying.correct(0);
+                request.header.deadline_ns = INT64_MAX;
+                dying.post(request);
+                ASSERT_EQ(dying.outcome(), mlx5::syndrome::none);
+                std::this_thread::sleep_for(20ms);  // the owner holds it
+            }
+            held_ = false;
+            expect_loss(status::peer_lost, &owner);
+            expect_served(friendly, round);
+            end(bad_);
+            expect_place();
+        }
+        end(good_);
+    }
+};
+
+/// By a proxy, whose completions the host takes.
+class exclusive_hostile_by_proxy : public exclusive_hostile {
+  protected:
+    [[nodiscard]] gpu_engine engine() const override { return gpu_engine::proxy; }
 };
 
 TEST_F(exclusive_hostile, last_word_that_runs_ahead_of_the_generation) {
@@ -95,6 +126,13 @@ TEST_F(exclusive_hostile, headers_that_change_while_they_are_read) {
     }
     expect_place();
     end(good_);
+}
+
+TEST_F(exclusive_hostile, client_that_dies_before_its_answer_loses_its_session_only) {
+    expect_only_the_dead_end();
+}
+TEST_F(exclusive_hostile_by_proxy, client_that_dies_before_its_answer_loses_its_session_only) {
+    expect_only_the_dead_end();
 }
 
 TEST_F(exclusive_hostile, client_that_does_not_know_the_way_is_refused) {

@@ -14,16 +14,17 @@ struct whereabouts {
     const char* name;
     bool on_gpu;  ///< slots in the memory of a stand-in for a GPU
     queue_location queues;
+    gpu_engine engine = gpu_engine::direct;
 };
 
 class exclusive_service : public ::testing::TestWithParam<whereabouts> {
   protected:
     void SetUp() override {
-        if (!has(gpu_engine::direct)) GTEST_SKIP() << "this device has no queues to drive";
+        if (!has(GetParam().engine)) GTEST_SKIP() << "this device has no queues to drive";
         rig.options.verbs.sharing = service_sharing::exclusive;
         rig.options.verbs.queues = GetParam().queues;
     }
-    service_rig rig{{GetParam().on_gpu, gpu_engine::direct}};
+    service_rig rig{{GetParam().on_gpu, GetParam().engine}};
 };
 
 TEST_P(exclusive_service, echoes_every_size) {
@@ -293,17 +294,18 @@ TEST_P(exclusive_service, functions_of_the_other_way_are_refused) {
     ++stale.layout.version;
     stale.layout.kernel_version = nullptr;
     EXPECT_EQ(device::own(stale, 0, 1, mine), status::unsupported);
-    service_rig shared({GetParam().on_gpu, gpu_engine::direct});
+    service_rig shared({GetParam().on_gpu, GetParam().engine});
     shared.listen();
     EXPECT_EQ(device::own(shared.service->ref(), 0, 1, mine), status::unsupported);
 }
 
-TEST_P(exclusive_service, proxy_is_refused) {
+TEST_P(exclusive_service, proxy_has_no_queues_in_the_memory_of_kernels) {
     rig.options.verbs.engine = gpu_engine::proxy;
+    rig.options.verbs.queues = queue_location::gpu;
     auto refused = rig.try_listen();
     ASSERT_FALSE(refused.ok());
     EXPECT_EQ(refused.error().code, status::unsupported);
-    EXPECT_THAT(refused.error().message, ::testing::HasSubstr("sharing=exclusive needs the engine direct"));
+    EXPECT_THAT(refused.error().message, ::testing::HasSubstr("queues=gpu needs the engine direct"));
 }
 
 TEST_P(exclusive_service, uri_may_ask_for_it) {
@@ -320,7 +322,7 @@ TEST_P(exclusive_service, channels_of_kernels_reach_it) {
     rig.serve_owned(echo_as_owner, 2);
     channel_options wanted = service_rig::small();
     wanted.security.insecure = true;
-    wanted.verbs.engine = gpu_engine::direct;
+    wanted.verbs.engine = GetParam().engine;
     wanted.memory = memory_kind::host();
     auto client = gpu_channel::connect(rig.client_context, rig.service->endpoint(), wanted);
     ASSERT_TRUE(client.ok()) << client.error().message;
@@ -332,6 +334,8 @@ constexpr whereabouts everywhere[]{
     {"host", false, queue_location::automatic},
     {"fake", true, queue_location::host},
     {"devx", true, queue_location::gpu},
+    {"proxy", false, queue_location::automatic, gpu_engine::proxy},
+    {"fake_proxy", true, queue_location::automatic, gpu_engine::proxy},
 };
 INSTANTIATE_TEST_SUITE_P(on, exclusive_service, ::testing::ValuesIn(everywhere),
                          [](const auto& each) { return std::string{each.param.name}; });

@@ -162,6 +162,7 @@ class fake_sends {
     }
 
     static constexpr std::uint32_t count = 16;
+    proxy::answer_way answers;  ///< of the connection
 
   private:
     [[nodiscard]] bool read(posted_request& out) const {
@@ -170,6 +171,7 @@ class fake_sends {
     [[nodiscard]] bool read_descriptor(posted_request& out) const {
         proxy::request found;
         if (!proxy::read(descriptors_.data(), count, done_, found)) return false;
+        if (found.is_answer) require(proxy::complete(answers, name_, found), "an answer lies in a slot of its session");
         require(found.known_bits_only, "what has no meaning is 0");
         out = {static_cast<mlx5::opcode>(found.operation),
                found.queue_pair,

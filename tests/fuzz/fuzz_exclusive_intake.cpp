@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A service whose sessions have one owner each, over queues in the fuzzer's hands: clients that write any header
 // and any last word, at any time; completions of any kind; sessions that come and go. Byte 0: how many owners,
-// whether there is more than one slot, and whether there are more than an owner keeps at hand.
+// whether there is more than one slot, whether there are more than an owner keeps at hand, and who posts.
 #include "core/device_names.hpp"
 #include "fake_client.hpp"
 #include "fake_clock.hpp"
@@ -24,7 +24,7 @@ using tests::fake_client;
 using tests::require;
 
 constexpr std::uint32_t max_opened = 12;
-constexpr auto by = device::detail::engine::direct;
+using device::detail::engine;
 
 /// `slot_bits` leaves numbers that no slot has.
 struct geometry {
@@ -43,7 +43,7 @@ geometry shape_of(std::uint8_t choice) {
 
 /// One place for a session: its queues, and a client that the input plays.
 struct place {
-    place(tests::input_reader& input, std::uint32_t index, std::span<std::byte> requests)
+    place(tests::input_reader& input, engine by, std::uint32_t index, std::span<std::byte> requests)
         : sends(by, 0x4fe + index), completions(by), client(input, index, requests) {}
     tests::fake_sends sends;
     tests::fake_completions completions;
@@ -64,8 +64,9 @@ struct held_exchange {
 
 class owner_rig {
   public:
-    owner_rig(tests::input_reader& input, const geometry& shape, std::uint32_t owners)
+    owner_rig(tests::input_reader& input, engine by, const geometry& shape, std::uint32_t owners)
         : input_(input),
+          by_(by),
           shape_(shape),
           requests_(std::size_t{shape.sessions} * shape.slots * fake_client::stride),
           sessions_(shape.sessions),
@@ -77,10 +78,11 @@ class owner_rig {
           owners_(owners) {
         const std::size_t bytes = shape.slots * fake_client::stride;
         for (std::uint32_t i = 0; i < shape.sessions; ++i) {
-            places_.push_back(std::make_unique<place>(input, i, std::span(requests_).subspan(i * bytes, bytes)));
+            places_.push_back(std::make_unique<place>(input, by, i, std::span(requests_).subspan(i * bytes, bytes)));
             device::detail::exclusive_session& session = sessions_[i];
             proxy::completion_queue_state none;
             session.sends = places_[i]->sends.port().direct.queue;
+            session.proxied = places_[i]->sends.port().proxied;
             session.completions = places_[i]->completions.port(session.completions_state, none).direct;
             session.limit = tests::fake_sends::count;
         }
@@ -109,6 +111,7 @@ class owner_rig {
         at.slots = shape_.slots;
         at.slot_bits = shape_.slot_bits;
         at.orders = orders_of_.data();
+        at.by = by_;
         service_.session_count = shape_.sessions;
         service_.orders = &orders_;
         service_.offers = offers_.data();
@@ -169,6 +172,7 @@ class owner_rig {
         of.open = true;
         of.ended = of.stalls = of.lied = of.failed = false;
         offers_[index] = of.client.connect();
+        of.sends.answers = device::detail::answer_way_of(offers_[index]);
         reports_[index].closed = reports_[index].failure = 0;
         order(index, 1);
     }
@@ -209,6 +213,7 @@ class owner_rig {
     /// Failures, and completions with any number; of requests that are done, for no adapter lies about those.
     void complete_anything(std::uint32_t index) {
         const std::uint8_t choice = input_.byte();
+        if (by_ == engine::proxy) return;  // the host takes completions
         place& of = *places_[index];
         if (!of.open || of.completions.room() <= tests::fake_sends::count) return;
         of.stalls = false;
@@ -370,6 +375,7 @@ class owner_rig {
 
     tests::fake_clock clock_;
     tests::input_reader& input_;
+    engine by_;
     geometry shape_;
     std::vector<std::byte> requests_;
     std::vector<device::detail::exclusive_session> sessions_;
@@ -393,6 +399,7 @@ class owner_rig {
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     tests::input_reader input(data, size);
     const std::uint8_t choice = input.byte();
-    owner_rig(input, shape_of(choice), 1 + choice / 2 % 2).run();
+    const engine by = choice / 8 % 2 != 0 ? engine::proxy : engine::direct;
+    owner_rig(input, by, shape_of(choice), 1 + choice / 2 % 2).run();
     return 0;
 }

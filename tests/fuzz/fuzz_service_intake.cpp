@@ -132,6 +132,7 @@ class service_rig {
         of.open = true;
         of.ended = false;
         offers_[index] = of.client.connect();
+        of.sends.answers = device::detail::answer_way_of(offers_[index]);
         reports_[index] = {};
         command(device::detail::command_kind::open, index);
     }

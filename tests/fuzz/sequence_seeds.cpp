@@ -7,6 +7,7 @@
 #include <accel_transport/device/detail/wire/response_target.hpp>
 
 #include <array>
+#include <utility>
 
 namespace accel::tests {
 
@@ -168,10 +169,10 @@ void exclusive_seeds(const seed_folder& to) {
     const bytes stall{15, 0, 3};
     const bytes served = joined({ask, take, reply});
     const auto add = [&to](const std::string& name, std::initializer_list<bytes> steps) {
-        for (const std::uint8_t way : {std::uint8_t{0}, std::uint8_t{1}, std::uint8_t{2}, std::uint8_t{4}}) {
-            const std::array names{"", "_in_one_slot", "_of_two_owners", "", "_of_many_slots"};
-            to.add(name + names[way], joined({{way}, joined(steps)}));
-        }
+        const std::array ways{std::pair{"", 0}, std::pair{"_in_one_slot", 1}, std::pair{"_of_two_owners", 2},
+                              std::pair{"_of_many_slots", 4}, std::pair{"_by_proxy", 8}};
+        for (const auto& [suffix, way] : ways)
+            to.add(name + suffix, joined({{static_cast<std::uint8_t>(way)}, joined(steps)}));
     };
     add("served", {open, take, ask, take, reply, ask, take, reply});
     add("asked_before_it_is_open", {open, ask, take, take, reply});

@@ -70,6 +70,18 @@ TEST_F(verbs_proxy, goes_by_the_name_it_was_given) {
     expect_sound(connect(), 4);
 }
 
+TEST_F(verbs_proxy, answer_of_a_queue_pair_without_a_way_for_it_ends_that_queue_pair) {
+    make_engine();
+    must(engine_->start());
+    proxy_session& session = connect();
+    ASSERT_EQ(proxy::post_answer(session.ref(), 0, 64), status::ok);
+    const auto told = next();
+    ASSERT_TRUE(told);
+    EXPECT_EQ(told->kind, mlx5::entry_kind::request_error);
+    EXPECT_EQ(told->vendor_syndrome, static_cast<std::uint8_t>(proxy::refusal::answer));
+    expect_sound(connect(), 4);
+}
+
 TEST_F(verbs_proxy, room_comes_back_at_completion_not_at_posting) {
     make_engine();
     proxy_session& session = connect(16, 0);  // nothing can arrive

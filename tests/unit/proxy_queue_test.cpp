@@ -93,6 +93,59 @@ TEST(proxy_queue, a_descriptor_arrives_as_it_was_posted) {
     EXPECT_FALSE(seen.known_bits_only);
 }
 
+constexpr proxy::answer_way some_way{0x10000, 512, 21, 3, 300, 0x50000, 1024, 22};
+
+TEST(proxy_queue, answer_is_one_store_of_which_the_proxy_makes_a_request) {
+    send_ring ring(4);
+    const proxy::send_descriptor before = ring.memory[0];
+    ASSERT_EQ(proxy::post_answer(ring.ref, 2, 300), status::ok);
+    for (std::size_t i = 1; i < 4; ++i)
+        EXPECT_EQ(std::memcmp(&ring.memory[0].quads[i], &before.quads[i], sizeof before.quads[i]), 0) << i;
+    proxy::request seen;
+    ASSERT_TRUE(ring.read(0, seen));
+    EXPECT_TRUE(seen.is_answer);
+    ASSERT_TRUE(proxy::complete(some_way, 0x42, seen));
+    EXPECT_EQ(seen.operation, static_cast<std::uint8_t>(mlx5::opcode::write_immediate));
+    EXPECT_TRUE(seen.known_bits_only);
+    EXPECT_EQ(seen.flags, 0);
+    EXPECT_EQ(seen.queue_pair, 0x42U);
+    EXPECT_EQ(seen.immediate, mlx5::to_be32(2));
+    EXPECT_EQ(seen.from.address, 0x10400U);
+    EXPECT_EQ(seen.from.length, 300U);
+    EXPECT_EQ(seen.from.key, 21U);
+    EXPECT_EQ(seen.remote_address, 0x50800U);
+    EXPECT_EQ(seen.remote_key, 22U);
+}
+
+TEST(proxy_queue, answer_beyond_its_session_is_refused) {
+    proxy::request answer;
+    const auto possible = [&](std::uint32_t slot, std::uint32_t bytes) {
+        answer.slot = slot;
+        answer.from.length = bytes;
+        return proxy::complete(some_way, 1, answer);
+    };
+    EXPECT_TRUE(possible(0, 0));
+    EXPECT_FALSE(possible(3, 10)) << "no such slot";
+    EXPECT_FALSE(possible(1, 301)) << "longer than a slot";
+    EXPECT_FALSE(proxy::complete({}, 1, answer)) << "no session";
+}
+
+TEST(proxy_queue, answer_and_request_follow_each_other_in_one_place) {
+    send_ring ring(2);
+    const mlx5::local_range range{1, 2, 3};
+    proxy::request seen;
+    for (std::uint32_t number = 0; number < 9; ++number) {
+        ring.released = number;
+        const bool answer = number / 2 % 2 != 0;
+        const status posted = answer ? proxy::post_answer(ring.ref, number, 100 + number)
+                                     : proxy::post(ring.ref, numbered(number, &range));
+        ASSERT_EQ(posted, status::ok);
+        ASSERT_TRUE(ring.read(number, seen));
+        EXPECT_EQ(seen.is_answer, answer) << number;
+        EXPECT_EQ(seen.from.length, answer ? 100 + number : 2);
+    }
+}
+
 TEST(proxy_queue, is_not_read_before_each_part_of_it_is_there) {
     for (std::size_t missing = 0; missing < 4; ++missing) {
         send_ring ring(4, 0xffff'ffff);  // the number whose tag is 0

@@ -84,7 +84,7 @@ result<void> service_link::attach(const core::link_grant& grant, core::nanosecon
 
 /// Kernels know the session before its client does.
 void service_link::offer(const verbs::endpoint& peer) noexcept {
-    const gpu::connection& mine = poller_.connection_at(index_);
+    gpu::connection& mine = poller_.connection_at(index_);
     device::detail::session_offer& out = poller_.memory().offer(index_);
     out = {};
     out.id = config_.session_id;
@@ -92,6 +92,7 @@ void service_link::offer(const verbs::endpoint& peer) noexcept {
     out.requests = {receive_->header(0), receive_->stride(), config_.geometry.request_bytes, mine.requests->lkey};
     out.responses = {send_->header(0), send_->stride(), config_.geometry.response_bytes, mine.responses->lkey};
     out.peer = slots_of(peer);
+    mine.answers = device::detail::answer_way_of(out);
     device::detail::session_report& report = poller_.memory().report_of(index_);
     report.closed = report.failure = 0;
     poller_.connection_at(index_).failed.store(false, std::memory_order_relaxed);

@@ -40,9 +40,9 @@ result<std::unique_ptr<core::kernel_service>> service_poller::open(const core::p
     auto chosen = choose_engine(options.verbs, options.host, wanted.gpus, wanted.gpu);
     if (!chosen) return chosen.error();
     const bool exclusive = options.verbs.sharing == service_sharing::exclusive;
-    if (exclusive && chosen->engine != gpu_engine::direct) {
+    if (exclusive && options.verbs.queues == queue_location::gpu && chosen->engine != gpu_engine::direct) {
         return error{status::unsupported, 0,
-                     fmt::format("gpu: sharing=exclusive needs the engine direct: {}", chosen->reason)};
+                     fmt::format("gpu: queues=gpu needs the engine direct: {}", chosen->reason)};
     }
     const verbs::device& on = *chosen->on;
     const auto longest = on.port().max_message_bytes;
@@ -114,12 +114,18 @@ result<void> service_poller::write_shared_state() {
 result<void> service_poller::write_exclusive_state() {
     std::vector<device::detail::exclusive_session> places(connections_.size());
     for (std::size_t i = 0; i < places.size(); ++i) {
+        if (engine_ == gpu_engine::proxy) {
+            places[i].proxied = connections_[i]->port.proxied;
+            places[i].limit = places[i].proxied.count;
+            continue;
+        }
         places[i].sends = connections_[i]->port.direct.queue;
         places[i].completions = connections_[i]->own_completions();
         places[i].limit = std::min(places[i].sends.wqebbs, places[i].completions.count);
     }
     const bool all_on_gpu = queues_->place() == mlx5::queue_place::gpu && slots_on() != nullptr;
-    return memory_->prepare_exclusive(places, all_on_gpu ? mlx5::queue_place::gpu : mlx5::queue_place::host);
+    const auto by = engine_ == gpu_engine::proxy ? device::detail::engine::proxy : device::detail::engine::direct;
+    return memory_->prepare_exclusive(places, by, all_on_gpu ? mlx5::queue_place::gpu : mlx5::queue_place::host);
 }
 
 result<void> service_poller::make_queues() {
@@ -224,6 +230,7 @@ std::size_t service_poller::poll(std::span<core::link_event> out) noexcept {
     commands_pending_.store(false, std::memory_order_seq_cst);
     watch_.tick(memory_->orders(), memory_->report(), {});
     (void)watch_.has_refused(memory_->report());
+    queues_->take_failures();
     std::size_t count = 0;
     const std::lock_guard lock(mutex_);
     for (service_link* each : links_)

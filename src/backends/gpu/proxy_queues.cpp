@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <mutex>
 #include <utility>
+#include <vector>
 
 namespace accel::gpu {
 namespace {
@@ -23,10 +25,12 @@ std::uint32_t* released_word(const proxy::send_queue_ref& port) noexcept {
 
 class proxy_queues final : public queue_set {
   public:
-    explicit proxy_queues(std::shared_ptr<verbs::device> on) noexcept : device_(std::move(on)) {
+    proxy_queues(std::shared_ptr<verbs::device> on, bool host_takes_failures) noexcept
+        : device_(std::move(on)), host_takes_failures_(host_takes_failures) {
         completions_.by = device::detail::engine::proxy;
     }
     [[nodiscard]] result<void> make(const queue_depths& wanted, kernel_memory& memory);
+    void listen_for(std::uint32_t index, session_queue* queue);
 
     [[nodiscard]] queue_depths depths() const noexcept override {
         return {engine_->receive_depth(), engine_->send_depth()};
@@ -43,6 +47,8 @@ class proxy_queues final : public queue_set {
         return used.user + used.kernel;
     }
 
+    void take_failures() noexcept override;
+
     bool progress() noexcept override { return engine_->progress(); }
     [[nodiscard]] bool has_failed() const noexcept override { return engine_->has_failed(); }
     [[nodiscard]] int event_fd() const noexcept override { return engine_->event_fd(); }
@@ -53,6 +59,10 @@ class proxy_queues final : public queue_set {
     std::shared_ptr<verbs::device> device_;
     device::detail::completion_port completions_;  ///< without its counter, which is the taker's
     std::unique_ptr<verbs::proxy_engine> engine_;
+    const bool host_takes_failures_;
+    std::mutex mutex_;  ///< of what follows
+    proxy::completion_queue_state taken_;
+    std::vector<session_queue*> open_;  ///< by index
 };
 
 result<void> proxy_queues::make(const queue_depths& wanted, kernel_memory& memory) {
@@ -65,6 +75,7 @@ result<void> proxy_queues::make(const queue_depths& wanted, kernel_memory& memor
     completions_.proxied.entries = reinterpret_cast<proxy::completion_entry*>(*ring);
     completions_.proxied.count = count;
     completions_.proxied.consumed = &consumed->value;
+    if (host_takes_failures_) completions_.proxied.state = &taken_;
     completions_.proxied.first_failure = &reinterpret_cast<lone<std::uint64_t>*>(consumed + 1)->value;
 
     verbs::proxy_options options;
@@ -99,25 +110,47 @@ result<void> proxy_queues::open(session_queue& queue) {
     if (!made) return made.error();
     queue.queue_pair.emplace(std::move(*made));
     const proxy::send_queue_ref& port = queue.port.proxied;
-    const verbs::proxy_send_ring ring{{port.ring, port.count}, released_word(port), 0, queue.index};
+    const verbs::proxy_send_ring ring{{port.ring, port.count}, released_word(port), 0, queue.index, &queue.answers};
     auto added = engine_->add(*queue.queue_pair, ring);
     if (!added) queue.queue_pair.reset();
+    if (added) listen_for(queue.index, &queue);
     return added;
+}
+
+void proxy_queues::listen_for(std::uint32_t index, session_queue* queue) {
+    const std::lock_guard lock(mutex_);
+    if (open_.size() <= index) open_.resize(index + 1);
+    open_[index] = queue;
+}
+
+void proxy_queues::take_failures() noexcept {
+    if (!host_takes_failures_) return;
+    const std::lock_guard lock(mutex_);
+    const std::uint32_t before = taken_.taken;
+    mlx5::completion done;
+    while (proxy::take(completions_.proxied, done)) {
+        session_queue* const whose = done.queue_pair < open_.size() ? open_[done.queue_pair] : nullptr;
+        if (whose != nullptr && whose->listener != nullptr) whose->listener->on_async_event(IBV_EVENT_QP_FATAL);
+    }
+    if (taken_.taken != before) proxy::publish_taken(completions_.proxied);
 }
 
 /// The engine ignores what kernels put into the ring from now on.
 result<void> proxy_queues::close(session_queue& queue) {
     if (!queue.queue_pair) return {};
+    listen_for(queue.index, nullptr);
     engine_->remove(*queue.queue_pair);
+    take_failures();  // those of this connection must not be taken for the next one's
     queue.queue_pair.reset();
+    queue.answers = {};
     return {};
 }
 
 }  // namespace
 
 result<std::unique_ptr<queue_set>> make_proxy_queues(std::shared_ptr<verbs::device> on, const queue_depths& wanted,
-                                                     kernel_memory& memory) {
-    auto made = std::make_unique<proxy_queues>(std::move(on));
+                                                     kernel_memory& memory, bool host_takes_failures) {
+    auto made = std::make_unique<proxy_queues>(std::move(on), host_takes_failures);
     if (auto ready = made->make(wanted, memory); !ready) return ready.error();
     return std::unique_ptr<queue_set>(std::move(made));
 }

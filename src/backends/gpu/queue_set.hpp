@@ -30,6 +30,7 @@ struct session_queue {
     std::unique_ptr<verbs::completion_queue> completions;  ///< of its own, where it has an owner of its own
     std::optional<verbs::queue_pair> queue_pair;           ///< from `open` to `close`; `direct`: from `prepare` on
     std::unique_ptr<verbs::devx_queue_pair> devx;          ///< instead of both, in the kernels' memory
+    proxy::answer_way answers;                             ///< of this connection, for the proxy
     device::detail::send_port port;                        ///< without its counters, which are the poster's
 
     [[nodiscard]] verbs::connected_queue& end() noexcept {
@@ -82,6 +83,9 @@ class queue_set {
     /// Processor time that the engine has taken from the host.
     [[nodiscard]] virtual core::nanoseconds cpu_time() const { return {}; }
 
+    /// Where the host and not kernels take completions, which are failures: tells the listeners of their queues.
+    virtual void take_failures() noexcept {}
+
     // Without `start`: a thread of the host takes completions.
     /// Does what the engine does on a thread of its own after `start`. False: there was nothing to do.
     virtual bool progress() noexcept { return false; }
@@ -110,7 +114,8 @@ class queue_set {
 /// touch no queue of the device, so queue pairs come and go with their connections. `memory` outlives the
 /// set.
 [[nodiscard]] result<std::unique_ptr<queue_set>> make_proxy_queues(std::shared_ptr<verbs::device> on,
-                                                                   const queue_depths& wanted, kernel_memory& memory);
+                                                                   const queue_depths& wanted, kernel_memory& memory,
+                                                                   bool host_takes_failures = false);
 /// One or the other, for a service. `invalid_argument`: the device has not as many entries.
 [[nodiscard]] result<std::unique_ptr<queue_set>> make_queue_set(gpu_engine engine,
                                                                 const std::shared_ptr<verbs::device>& on,

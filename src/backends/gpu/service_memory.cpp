@@ -152,7 +152,7 @@ struct exclusive_parts {
 }  // namespace
 
 result<void> service_memory::prepare_exclusive(std::span<const device::detail::exclusive_session> places,
-                                               mlx5::queue_place queues) {
+                                               device::detail::engine by, mlx5::queue_place queues) {
     const std::size_t bytes = exclusive_parts(nullptr, sizes_).parts.used();
     auto block = memory_.allocate(bytes);
     if (!block) return block.error();
@@ -174,6 +174,7 @@ result<void> service_memory::prepare_exclusive(std::span<const device::detail::e
     out.slots = sizes_.slots;
     out.slot_bits = here.slot_bits;
     out.orders = session_orders_;
+    out.by = by;
     out.queues = queues;
     name_shared_parts();
     return memory_.upload(*block, content);

@@ -30,7 +30,7 @@ class service_memory {
                                        const mlx5::shared_receive_queue_ref& receives);
     /// The same for `service_sizes::exclusive`. `places` has the queues of each session.
     [[nodiscard]] result<void> prepare_exclusive(std::span<const device::detail::exclusive_session> places,
-                                                 mlx5::queue_place queues);
+                                                 device::detail::engine by, mlx5::queue_place queues);
     [[nodiscard]] const device::service_ref& service() const noexcept { return service_; }
 
     // The host's part.

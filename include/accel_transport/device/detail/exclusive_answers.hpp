@@ -55,12 +55,25 @@ ACCEL_HOST_DEVICE inline answer_request request_of(const session_view& queue, co
     return out;
 }
 
+ACCEL_HOST_DEVICE_SELDOM inline void put_payload_by_proxy(const owned_sessions& mine, const exchange_ref& exchange,
+                                                          mlx5::work_request& request, std::uint64_t bytes,
+                                                          std::uint32_t number) noexcept {
+    const exclusive_session& session = mine.at.sessions[exchange.session];
+    const mlx5::local_range from{reinterpret_cast<std::uint64_t>(exchange.response), static_cast<std::uint32_t>(bytes),
+                                 session.is.responses.key};
+    request.ranges = 1;
+    request.first = &from;
+    proxy::order_payload_before_descriptor();
+    proxy::fill(session.proxied, number, request);
+}
+
 /// The payload goes elsewhere than behind its header: a request of its own before the header's.
 ACCEL_HOST_DEVICE_SELDOM inline void put_payload_apart(const owned_sessions& mine, const session_view& queue,
                                                        const prepared_answer& prepared, const exchange_ref& exchange,
                                                        bool placed, std::uint64_t bytes, std::uint32_t wqebb) noexcept {
     mlx5::work_request to;
     address_payload(exchange, mine.at.sessions[exchange.session].is.peer, placed, to);
+    if (mine.at.by == engine::proxy) return put_payload_by_proxy(mine, exchange, to, bytes, wqebb);
     answer_request request = request_of(queue, prepared, wqebb, mlx5::opcode::write, bytes);
     request.control.immediate = mlx5::be32{};
     request.remote = {mlx5::to_be64(to.remote_address), mlx5::to_be32(to.remote_key), mlx5::be32{}};
@@ -74,11 +87,20 @@ struct posted_answer {
     std::uint64_t doorbell = 0;
 };
 
-ACCEL_HOST_DEVICE_INLINE posted_answer post_request(mlx5::queue_place place, const session_view& queue,
-                                                    std::uint32_t wqebb, const answer_request& request) noexcept {
-    put_request(queue, wqebb, request);
+/// Posts the request for a header and what is behind it, and rings, or hands it to the proxy.
+ACCEL_HOST_DEVICE_INLINE posted_answer post_header(engine by, mlx5::queue_place place, const session_view& queue,
+                                                   const prepared_answer& prepared, std::uint32_t slot,
+                                                   std::uint32_t number, std::uint32_t bytes) noexcept {
     posted_answer out;
-    out.end = wqebb + 1;
+    out.end = number + 1;
+    if (by == engine::proxy) [[unlikely]] {
+        proxy::order_payload_before_descriptor();
+        proxy::fill_answer(reinterpret_cast<proxy::send_descriptor*>(queue.ring), queue.wqebb_mask, number, slot,
+                           bytes);
+        return out;
+    }
+    const answer_request request = request_of(queue, prepared, number, mlx5::opcode::write_immediate, bytes);
+    put_request(queue, number, request);
     __builtin_memcpy(&out.doorbell, &request.control, sizeof out.doorbell);
     if (place == mlx5::queue_place::gpu)
         mlx5::ring_early<mlx5::queue_place::gpu>(queue.doorbell, queue.doorbell_record, out.end, out.doorbell);
@@ -89,6 +111,7 @@ ACCEL_HOST_DEVICE_INLINE posted_answer post_request(mlx5::queue_place place, con
 
 ACCEL_HOST_DEVICE inline void ring_again(const owned_sessions& mine, const session_view& queue,
                                          const posted_answer& posted) noexcept {
+    if (mine.at.by == engine::proxy) return;
     if (mine.at.queues == mlx5::queue_place::gpu)
         mlx5::ring_again<mlx5::queue_place::gpu>(queue.doorbell, posted.doorbell);
     else
@@ -113,10 +136,9 @@ ACCEL_HOST_DEVICE_SELDOM inline given_answer give_in_parts(owned_sessions& mine,
     const bool placed = exchange.target.length > 0 && with.code == status::ok;
     const bool apart = with.length > 0 && (placed || queue.payloads_apart != 0);
     if (apart) put_payload_apart(mine, queue, prepared, exchange, placed, with.length, first++);
-    const std::uint64_t behind_header = apart ? 0 : with.length;
-    const answer_request request =
-        request_of(queue, prepared, first, mlx5::opcode::write_immediate, wire::header_bytes + behind_header);
-    out.posted = post_request(mine.at.queues, queue, first, request);
+    const std::uint32_t behind_header = apart ? 0 : static_cast<std::uint32_t>(with.length);
+    const std::uint32_t header = wire::header_bytes;
+    out.posted = post_header(mine.at.by, mine.at.queues, queue, prepared, exchange.slot, first, header + behind_header);
     return out;
 }
 
@@ -128,16 +150,18 @@ ACCEL_HOST_DEVICE_INLINE given_answer give_answer(owned_sessions& mine, const ex
     // By value: all this is read at once.
     const session_view queue = mine.sessions[exchange.session_copy];
     const prepared_answer prepared = mine.slots[exchange.slot_copy].prepared;
+    const engine by = mine.at.by;
     const mlx5::queue_place place = mine.at.queues;
+    const std::uint32_t slot = exchange.slot;
     const bool plain = queue.plain != 0 && exchange.target.length == 0;
     write_header(exchange, with);
     if (!plain) [[unlikely]]
         return give_in_parts(mine, exchange, with);
     given_answer out;
     out.open = true;
-    const answer_request request = request_of(queue, prepared, queue.posted, mlx5::opcode::write_immediate,
-                                              wire::header_bytes + static_cast<std::uint32_t>(with.length));
-    out.posted = post_request(place, queue, queue.posted, request);
+    const std::uint32_t header = wire::header_bytes;
+    out.posted =
+        post_header(by, place, queue, prepared, slot, queue.posted, header + static_cast<std::uint32_t>(with.length));
     return out;
 }
 

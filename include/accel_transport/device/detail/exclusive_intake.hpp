@@ -51,11 +51,11 @@ ACCEL_HOST_DEVICE inline void prepare_answer(const exclusive_session& session, s
 }
 
 /// What a turn needs of a session that opens.
-ACCEL_HOST_DEVICE inline void prepare_view(exclusive_session& session) noexcept {
-    session.ring = session.sends.ring;
+ACCEL_HOST_DEVICE inline void prepare_view(exclusive_session& session, engine by) noexcept {
+    session.ring = by == engine::proxy ? reinterpret_cast<std::byte*>(session.proxied.ring) : session.sends.ring;
     session.doorbell = session.sends.doorbell;
     session.doorbell_record = session.sends.doorbell_record;
-    session.wqebb_mask = session.sends.wqebbs - 1;
+    session.wqebb_mask = (by == engine::proxy ? session.proxied.count : session.sends.wqebbs) - 1;
     session.id = session.is.id;
     session.request_capacity = static_cast<std::uint32_t>(session.is.requests.capacity);
     session.response_capacity = static_cast<std::uint32_t>(session.is.responses.capacity);
@@ -68,7 +68,7 @@ ACCEL_HOST_DEVICE inline void open_session(owned_sessions& mine, std::uint32_t i
     exclusive_session& session = mine.at.sessions[index];
     session.is = mine.offers[index];
     session.blocked = 0;
-    prepare_view(session);
+    prepare_view(session, mine.at.by);
     const std::uint32_t first = first_number(mine, index);
     for (std::uint32_t i = 0; i < mine.at.slots && i < session.is.slots; ++i) {
         prepare_answer(session, i, mine.at.prepared[first + i]);
@@ -85,7 +85,7 @@ ACCEL_HOST_DEVICE_SELDOM inline void end_session(owned_sessions& mine, std::uint
         std::byte* const header = request_header(mine.at, first_number(mine, index) + i);
         mlx5::store_whole(arrival_word(header), 0U);
     }
-    mlx5::store_whole(session.sends.doorbell_record, mlx5::be32{});
+    if (mine.at.by == engine::direct) mlx5::store_whole(session.sends.doorbell_record, mlx5::be32{});
     session.phase = session_phase::none;
     refresh(mine, index);
     mlx5::store_flag(&mine.session_reports[index].closed, session.order_seen >> 1);
@@ -93,13 +93,16 @@ ACCEL_HOST_DEVICE_SELDOM inline void end_session(owned_sessions& mine, std::uint
 
 /// Its queue pair has gone and makes no more completions. Those that are left are nobody's, and take no room from
 /// the next session's.
+ACCEL_HOST_DEVICE inline void drop_completions(const exclusive_session& session) noexcept {
+    mlx5::completion left;
+    while (mlx5::take(session.completions, left)) continue;
+    mlx5::publish_taken(session.completions);
+}
 ACCEL_HOST_DEVICE inline void close_session(owned_sessions& mine, std::uint32_t index) noexcept {
     exclusive_session& session = mine.at.sessions[index];
     session.phase = session_phase::closing;
     set_away(mine, index, slot_away::closed);
-    mlx5::completion left;
-    while (mlx5::take(session.completions, left)) continue;
-    mlx5::publish_taken(session.completions);
+    if (mine.at.by == engine::direct) drop_completions(session);
     end_session(mine, index);
 }
 
@@ -119,8 +122,18 @@ ACCEL_HOST_DEVICE_SELDOM inline void obey(owned_sessions& mine, std::uint32_t in
 
 // Completions of sends.
 
+/// The same where a proxy posts: it tells how many descriptors are done. The host hears of failures.
+ACCEL_HOST_DEVICE inline void take_released(owned_sessions& mine, std::uint32_t index) noexcept {
+    exclusive_session& session = mine.at.sessions[index];
+    const std::uint32_t released = mlx5::load_flag(session.proxied.released);
+    if (session.phase != session_phase::open || released - session.released > session.posted - session.released) return;
+    session.released = released;
+    refresh(mine, index);
+}
+
 /// Frees the room of what the adapter is done with.
 ACCEL_HOST_DEVICE_SELDOM inline void take_completions(owned_sessions& mine, std::uint32_t index) noexcept {
+    if (mine.at.by == engine::proxy) return take_released(mine, index);
     constexpr int most = 8;
     exclusive_session& session = mine.at.sessions[index];
     mlx5::completion done;

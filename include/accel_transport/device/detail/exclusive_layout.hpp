@@ -3,6 +3,7 @@
 
 #include <accel_transport/device/detail/mlx5/completion_queue.hpp>
 #include <accel_transport/device/detail/mlx5/send_queue.hpp>
+#include <accel_transport/device/detail/proxy/queue.hpp>
 #include <accel_transport/device/detail/service_layout.hpp>
 
 #include <cstddef>
@@ -48,7 +49,7 @@ struct session_counters {
 /// What a turn needs of its session. Its owner has a copy (`owned_sessions::sessions`), and writes every change of it
 /// to the session as well, so that the next kernel finds it there.
 struct alignas(16) session_view {
-    // The send queue.
+    // The send queue; `engine::proxy`: its ring, and descriptors instead of WQEBBs.
     std::byte* ring = nullptr;
     std::uint64_t* doorbell = nullptr;
     mlx5::be32* doorbell_record = nullptr;
@@ -77,6 +78,7 @@ struct exclusive_session : session_view {
     session_offer is;
     mlx5::send_queue_ref sends;              ///< its `state` is not used
     mlx5::completion_queue_ref completions;  ///< of sends only
+    proxy::send_queue_ref proxied;           ///< `engine::proxy`, instead of both; without its `state`
     mlx5::completion_queue_state completions_state;
     session_counters counters;
     std::uint32_t order_seen = 0;  ///< the last
@@ -112,6 +114,7 @@ struct exclusive_ref {
     std::uint64_t session_stride = 0;
     std::uint32_t slots = 0;  ///< of a place
     std::uint32_t slot_bits = 0;
+    engine by = engine::direct;
     mlx5::queue_place queues = mlx5::queue_place::host;  ///< gpu: the slots are there too
     const std::uint32_t* orders = nullptr;  ///< the host's, one a session: number of the command × 2 + 1 to open
 };

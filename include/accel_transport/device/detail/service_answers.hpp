@@ -149,6 +149,14 @@ ACCEL_HOST_DEVICE inline status post_response(const service_ref& service, const 
     const bool placed = exchange.target.length > 0 && with.code == status::ok;
     const bool behind = from.payload == from.header + wire::header_bytes;
     const bool apart = with.length > 0 && (placed || exchange.peer.payloads != 0 || !behind);
+    // In its slot, where the proxy looks for it.
+    const bool in_slot = reinterpret_cast<std::uint64_t>(exchange.response) == from.payload && behind;
+    if (in_slot && !apart && engine_of(service) == engine::proxy) {
+        const std::uint32_t header = wire::header_bytes;
+        const std::uint32_t bytes = header + static_cast<std::uint32_t>(with.length);
+        const proxy::send_queue_ref& to = service.sessions[exchange.session].sends.proxied;
+        return post_when_there_is_room(service, [&] { return proxy::post_answer(to, exchange.slot, bytes); });
+    }
     mlx5::local_range range;
     mlx5::work_request request;
     request.ranges = 1;

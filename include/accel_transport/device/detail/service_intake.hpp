@@ -258,19 +258,23 @@ ACCEL_HOST_DEVICE inline status try_post(const service_ref& service, std::uint32
     return proxy::post(service.sessions[session].sends.proxied, request);
 }
 
-/// The same, and waits for room.
-ACCEL_HOST_DEVICE inline status post(const service_ref& service, std::uint32_t session,
-                                     const mlx5::shared_send_queue_ref& to, mlx5::work_request& request,
-                                     mlx5::counter_snapshot& seen) noexcept {
+/// Posts by `attempt`, and waits for room.
+template <class Attempt>
+ACCEL_HOST_DEVICE status post_when_there_is_room(const service_ref& service, const Attempt& attempt) noexcept {
     constexpr std::int64_t patience_ns = 100'000'000;
     for (std::int64_t start = 0;;) {
-        const status posted = try_post(service, session, to, request, seen);
+        const status posted = attempt();
         if (posted != status::again) return posted;
         const std::int64_t now = clock_ns();
         if (start == 0) start = now;
         if (now - start > patience_ns) return status::peer_lost;
         make_room(service);
     }
+}
+ACCEL_HOST_DEVICE inline status post(const service_ref& service, std::uint32_t session,
+                                     const mlx5::shared_send_queue_ref& to, mlx5::work_request& request,
+                                     mlx5::counter_snapshot& seen) noexcept {
+    return post_when_there_is_room(service, [&] { return try_post(service, session, to, request, seen); });
 }
 
 }  // namespace accel::device::detail

@@ -26,6 +26,20 @@ struct session_offer {
     peer_slots_layout peer;
 };
 
+/// How its answers travel, for the proxy.
+[[nodiscard]] inline proxy::answer_way answer_way_of(const session_offer& offer) noexcept {
+    proxy::answer_way out;
+    out.headers = reinterpret_cast<std::uint64_t>(offer.responses.headers);
+    out.stride = offer.responses.stride;
+    out.key = offer.responses.key;
+    out.slots = offer.slots;
+    out.longest = wire::header_bytes + offer.responses.capacity;
+    out.peer_headers = offer.peer.headers;
+    out.peer_stride = offer.peer.headers_stride;
+    out.peer_key = offer.peer.headers_key;
+    return out;
+}
+
 /// What the host asks for.
 enum class command_kind : std::uint32_t { none, open, close };
 

@@ -62,6 +62,23 @@ enum class refusal : std::uint8_t {
     length = 0xe4,      ///< longer than the device sends
     device = 0xe5,      ///< the device's driver did not take it
     lost = 0xe6,        ///< the completion queue or the device has failed
+    answer = 0xe7,      ///< an answer in no slot of the session, or longer than that
+};
+
+/// In place of an operation: an answer in its slot, header and payload, whose way the proxy knows beforehand
+/// (`answer_way`). The descriptor's first quad has slot and length; the others are not written.
+inline constexpr std::uint32_t answer_mark = 0xa5;
+
+/// The way of answers of one session. The host's own memory, written before its kernels hear of the session.
+struct answer_way {
+    std::uint64_t headers = 0;  ///< of this end
+    std::uint64_t stride = 0;
+    std::uint32_t key = 0;
+    std::uint32_t slots = 0;    ///< 0: there is no such way
+    std::uint64_t longest = 0;  ///< header and payload, bytes
+    std::uint64_t peer_headers = 0;
+    std::uint64_t peer_stride = 0;
+    std::uint32_t peer_key = 0;
 };
 
 /// What the host's thread knows how to post.
@@ -141,6 +158,21 @@ ACCEL_HOST_DEVICE inline void fill(const send_queue_ref& queue, std::uint32_t nu
     store_quad(to + 1, {{low(from.address), high(from.address), from.key}, tag});
     store_quad(to + 2, {{low(request.remote_address), high(request.remote_address), request.remote_key}, tag});
     store_quad(to + 3, {{queue.queue_pair, 0, 0}, tag});
+}
+
+/// Step 3 for an answer in `slot`: one store of 16 bytes.
+ACCEL_HOST_DEVICE inline void fill_answer(send_descriptor* ring, std::uint32_t mask, std::uint32_t number,
+                                          std::uint32_t slot, std::uint32_t bytes) noexcept {
+    store_quad(ring[number & mask].quads, {{answer_mark, slot, bytes}, tag_of(number)});
+}
+/// All steps, for an answer.
+[[nodiscard]] ACCEL_HOST_DEVICE inline status post_answer(const send_queue_ref& queue, std::uint32_t slot,
+                                                          std::uint32_t bytes) noexcept {
+    std::uint32_t number = 0;
+    if (const status taken = reserve(queue, 1, number); taken != status::ok) return taken;
+    order_payload_before_descriptor();
+    fill_answer(queue.ring, queue.count - 1, number, slot, bytes);
+    return status::ok;
 }
 
 /// All steps, for one request of at most one range. `unsupported`: it has more, carries its bytes or is atomic.
@@ -232,6 +264,8 @@ struct request {
     std::uint8_t operation = 0;  ///< as an `mlx5::opcode`, if it is one
     std::uint8_t flags = 0;
     bool known_bits_only = false;  ///< what has no meaning is 0
+    bool is_answer = false;        ///< only slot and length are there (`complete`)
+    std::uint32_t slot = 0;
     std::uint32_t queue_pair = 0;
     mlx5::be32 immediate{};
     mlx5::local_range from;
@@ -244,11 +278,19 @@ struct request {
                                request& out) noexcept {
     const tagged_quad* const from = ring[number & (count - 1)].quads;
     tagged_quad quads[4];
-    for (int i = 3; i >= 0; --i)
+    if (!load_quad(from, tag_of(number), quads[0])) return false;
+    const std::uint32_t what = quads[0].content[0];
+    out = request{};
+    out.is_answer = what == answer_mark;
+    out.operation = static_cast<std::uint8_t>(what);
+    if (out.is_answer) {
+        out.slot = quads[0].content[1];
+        out.from.length = quads[0].content[2];
+        return true;
+    }
+    for (int i = 3; i > 0; --i)
         if (!load_quad(from + i, tag_of(number), quads[i])) return false;
     const auto whole = [](const tagged_quad& quad) { return (std::uint64_t{quad.content[1]} << 32) | quad.content[0]; };
-    const std::uint32_t what = quads[0].content[0];
-    out.operation = static_cast<std::uint8_t>(what);
     out.flags = static_cast<std::uint8_t>(what >> 8);
     out.known_bits_only = (what >> 16) == 0 && quads[3].content[1] == 0 && quads[3].content[2] == 0;
     out.queue_pair = quads[3].content[0];
@@ -256,6 +298,19 @@ struct request {
     out.from = {whole(quads[1]), quads[0].content[2], quads[1].content[2]};
     out.remote_address = whole(quads[2]);
     out.remote_key = quads[2].content[2];
+    return true;
+}
+
+/// Makes the work request of an answer. False: no kernel that keeps to its session asks for it.
+[[nodiscard]] inline bool complete(const answer_way& way, std::uint32_t name, request& answer) noexcept {
+    if (answer.slot >= way.slots || answer.from.length > way.longest) return false;
+    answer.operation = static_cast<std::uint8_t>(mlx5::opcode::write_immediate);
+    answer.known_bits_only = true;
+    answer.queue_pair = name;
+    answer.immediate = mlx5::to_be32(answer.slot);
+    answer.from = {way.headers + way.stride * answer.slot, answer.from.length, way.key};
+    answer.remote_address = way.peer_headers + way.peer_stride * answer.slot;
+    answer.remote_key = way.peer_key;
     return true;
 }
 
