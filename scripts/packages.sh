@@ -9,6 +9,7 @@ declare -A package_use=(
     [libgtest-dev]="the tests" [libgmock-dev]="the tests"
     [libibverbs-dev]="RDMA verbs" [ibverbs-providers]="drivers of RDMA adapters"
     [ibverbs-utils]="run on softnic" [perftest]="run on softnic" [ucx-utils]="run on softnic"
+    [libasio-dev]="an example with Asio"
     [libucx-dev]="softnic: a test through UCX" [python3-venv]="softnic: wheels of NIXL and Mooncake"
     [qemu-system-x86]="a virtual machine with kernel RDMA" [kmod]="modules of its kernel" [iproute2]="its network"
     [zstd]="unpacks its kernel"
@@ -23,7 +24,7 @@ packages_to_bench=("${packages_to_run[@]}" valgrind)
 packages_for_tests=("${packages_to_run[@]}" libgtest-dev libgmock-dev valgrind)
 
 packages_to_check=("${packages_for_tests[@]}" clang libclang-rt-dev clang-tidy clang-format-14 python3 doxygen
-    binutils ibverbs-utils perftest ucx-utils libucx-dev python3-venv)
+    binutils ibverbs-utils perftest ucx-utils libucx-dev python3-venv libasio-dev)
 # The kernel itself is downloaded, but not installed (tools/rxe-vm).
 packages_for_rxe=(python3 qemu-system-x86 kmod iproute2 zstd ibverbs-utils perftest)
 
