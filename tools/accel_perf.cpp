@@ -28,7 +28,8 @@ constexpr const char* examples =
 constexpr const char* about_open_loops =
     "Open loop (--rate): calls are due at times that are fixed beforehand, and their latency counts from then. A call\n"
     "that is late, because --depth calls are in flight or its client is slow, is sent at once when it can be. So a\n"
-    "server that stalls is not spared the calls that come meanwhile (no coordinated omission).";
+    "server that stalls is not spared the calls that come meanwhile (no coordinated omission). How late calls were\n"
+    "sent is told apart; --poll busy sends them on time to the microsecond, with a core for each client.";
 
 std::string check_size(const std::string& text) {
     return accel::report::parse_size(text) ? std::string{} : "'" + text + "' is no size: write 4096, 64K or 1M";

@@ -237,6 +237,14 @@ TEST_P(pools, completions_of_a_lost_channel_are_not_lost) {
         }));
     }
     there.reset();
+    {
+        auto noticing = pool.take();
+        ASSERT_TRUE(noticing);
+        ASSERT_TRUE(eventually(patience(10s), [&] {
+            (void)(*noticing)->poll({});
+            return !(*noticing)->connected();
+        }));
+    }
     auto use = pool.take();
     ASSERT_TRUE(use) << use.error().message;
     completion ended;

@@ -80,8 +80,8 @@ TEST_P(awaited, lent_memory_outlives_a_coroutine_that_is_destroyed_in_flight) {
     {
         exchange request = held.take();
         asking.handle.destroy();
-        (void)calls.poll();
         EXPECT_FALSE(seen.expired());
+        (void)calls.poll();  // where the transport lets go at once, the call ends here
         echo(std::move(request));
     }
     EXPECT_TRUE(drive(calls, [&] { return seen.expired(); }));

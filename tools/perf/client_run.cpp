@@ -21,10 +21,6 @@ constexpr nanoseconds patience = std::chrono::seconds{30};
 /// How often a client that waits looks whether another has failed.
 constexpr nanoseconds longest_wait = std::chrono::milliseconds{200};
 
-nanoseconds now() noexcept {
-    return std::chrono::steady_clock::now().time_since_epoch();
-}
-
 error failed_call(const completion& done) {
     const std::string_view text{reinterpret_cast<const char*>(done.response.data()), done.response.size()};
     return {done.status, 0,
@@ -56,7 +52,7 @@ result<void> client_run::run(nanoseconds start) {
 result<void> client_run::work() {
     issued_ = answered_ = 0;
     over_ = false;
-    last_answer_ = now();
+    last_answer_ = time_now();
     while (!all_.failed.load(std::memory_order_relaxed)) {
         if (auto sent = send_what_is_due(); !sent) return sent;
         if (over_ && answered_ == issued_) break;
@@ -79,7 +75,7 @@ bool client_run::is_over(nanoseconds due) const noexcept {
 }
 
 result<client_run::sending> client_run::send_one() {
-    const nanoseconds at = now();
+    const nanoseconds at = time_now();
     const nanoseconds due = due_ ? due_->next() : at;
     // Behind its timetable, a client stops at the end all the same.
     over_ = is_over(std::max(due, at));
@@ -119,7 +115,7 @@ status client_run::submit(nanoseconds due) noexcept {
 nanoseconds client_run::wait_at_most() const noexcept {
     const bool sends = due_ && !over_ && issued_ - answered_ < what_.depth;
     if (!sends) return longest_wait;
-    return std::clamp(std::min(due_->next(), end_) - now(), nanoseconds{0}, longest_wait);
+    return std::clamp(std::min(due_->next(), end_) - time_now(), nanoseconds{0}, longest_wait);
 }
 
 result<void> client_run::take_answers() {
@@ -129,17 +125,17 @@ result<void> client_run::take_answers() {
         if (auto good = take(each); !good) return good;
     if (ready > 0) {
         if (recording_) all_.answers.fetch_add(ready, std::memory_order_relaxed);
-        last_answer_ = now();
+        last_answer_ = time_now();
     } else if (answered_ == issued_) {
-        last_answer_ = now();
-    } else if (now() - last_answer_ > patience) {
+        last_answer_ = time_now();
+    } else if (time_now() - last_answer_ > patience) {
         return error{status::timed_out, 0, "no completion within 30 s: is the server still there?"};
     }
     return {};
 }
 
 result<void> client_run::take(const completion& done) {
-    const nanoseconds end = now();
+    const nanoseconds end = time_now();
     if (done.status != status::ok) return failed_call(done);
     const command wanted = unpack(done.trace_id);
     if (done.response.size() != wanted.response_bytes) {
@@ -158,7 +154,7 @@ result<void> client_run::take(const completion& done) {
 
 /// What was due before the end.
 void client_run::count_unsent() noexcept {
-    const nanoseconds end = std::min(end_, now());
+    const nanoseconds end = std::min(end_, time_now());
     for (std::uint64_t i = issued_; i < wanted_ && due_->next() < end; ++i) {
         ++unsent_;
         due_->advance();

@@ -26,10 +26,6 @@ using std::chrono::nanoseconds;
 /// Between the word to start an open loop and its first call.
 constexpr nanoseconds time_to_wake = std::chrono::milliseconds{1};
 
-nanoseconds now() noexcept {
-    return std::chrono::steady_clock::now().time_since_epoch();
-}
-
 /// Clients come here when they are ready, go on together, and come again when they are done.
 class meeting_point {
   public:
@@ -137,7 +133,7 @@ void team::one(std::uint32_t number) {
 void team::watch() {
     progress_line line;
     while (!done_.wait_for(what_.clients, std::chrono::seconds{1}))
-        if (line.shown()) line.show(progress_text(uri_, what_, all_.answers, now() - start_));
+        if (line.shown()) line.show(progress_text(uri_, what_, all_.answers, time_now() - start_));
 }
 
 result<void> team::first_failure() const {
@@ -157,12 +153,12 @@ result<measurement> team::run() {
         if (!server_before) all_.failed = true;
     }
     const nanoseconds cpu_before = report::cpu_time();
-    start_ = now() + (what_.rate > 0 ? time_to_wake : nanoseconds{});
+    start_ = time_now() + (what_.rate > 0 ? time_to_wake : nanoseconds{});
     ready_.start(start_);
     watch();
 
     measurement seen;
-    seen.wall = now() - start_;
+    seen.wall = time_now() - start_;
     seen.client_cpu = report::cpu_time() - cpu_before;
     threads.clear();
     if (auto good = first_failure(); !good) return good.error();

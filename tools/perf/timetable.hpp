@@ -9,6 +9,11 @@
 
 namespace accel::perf {
 
+/// On the clock of all times here.
+[[nodiscard]] inline std::chrono::nanoseconds time_now() noexcept {
+    return std::chrono::steady_clock::now().time_since_epoch();
+}
+
 /// When the calls of one client of an open loop are due. The times do not depend on when calls are sent or answered:
 /// so a server that stalls is not spared the calls that come meanwhile (no coordinated omission).
 class timetable {

@@ -30,7 +30,7 @@ std::vector<std::size_t> pool_hosts::next_order(nanoseconds at) {
     std::vector<std::size_t> order(hosts_.size());
     const std::size_t first = turn_++;
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = (first + i) % order.size();
-    std::ranges::stable_partition(order, [&](std::size_t i) { return hosts_[i].out_until <= at; });
+    std::stable_partition(order.begin(), order.end(), [&](std::size_t i) { return hosts_[i].out_until <= at; });
     return order;
 }
 
