@@ -37,7 +37,7 @@ class channel_calls {
     [[nodiscard]] bool has_detours() const noexcept { return detours_; }
     void set_detours(bool any) noexcept { detours_ = any; }
 
-    /// A call is about to be submitted. Apart from `accept`: between its stores it would cost six instructions.
+    /// A call is about to be submitted; `settle_submission` takes it back if it is not.
     void count_submission() noexcept { submitted_.add(); }
     /// What came of it.
     status settle_submission(status outcome) noexcept {
