@@ -110,7 +110,8 @@ class [[nodiscard]] operation {
 };
 
 /// A channel whose calls are awaited. Belongs to one thread at a time, as its channel; neither copied nor moved.
-/// Every call of the channel goes through here. Nothing here allocates but the constructor.
+/// Every call of the channel goes through here. Nothing here allocates but the constructor. A call has one answer:
+/// with `submit_options::parts` it ends with `unsupported`.
 class calls {
   public:
     explicit calls(channel owned) : slots_(owned.slots()), channel_(std::move(owned)) {}
@@ -310,6 +311,7 @@ inline operation::state operation::start() noexcept {
 }
 
 inline accel::status operation::submit(std::span<std::byte> room) noexcept {
+    if (options_.parts != 0) return accel::status::unsupported;
     if (from_ == source::lent) return owner_.channel_.submit(id_, lent_, options_);
     if (from_ == source::bytes && !bytes_.empty())
         std::memcpy(room.data(), bytes_.data(), std::min(room.size(), bytes_.size()));

@@ -62,6 +62,27 @@ TEST_P(awaited, more_coroutines_than_slots) {
     EXPECT_EQ(good, 10 * count);
 }
 
+coro::detached ask_for_parts(coro::calls& calls, status& ended) {
+    const coro::answer got = co_await calls.call(std::span<const std::byte>{}, {.parts = 1});
+    ended = got.status();
+}
+
+TEST_P(awaited, calls_have_one_answer_and_no_parts) {
+    rig r(GetParam());
+    coro::calls calls{connect(r, 2)};
+    for (int i = 0; i < 5; ++i) {
+        status ended = status::ok;
+        ask_for_parts(calls, ended);
+        EXPECT_TRUE(drive(calls, [&] { return ended != status::ok; }));
+        EXPECT_EQ(ended, status::unsupported);
+    }
+    int good = 0;
+    int left = 1;
+    talk(calls, 1, 5, good, left);
+    EXPECT_TRUE(drive(calls, [&] { return left == 0; }));
+    EXPECT_EQ(good, 5) << "its slots are free again";
+}
+
 frame ask_lent(coro::calls& calls, std::shared_ptr<region> memory, status& ended) {
     const slice all = memory->whole();
     const coro::answer got = co_await calls.call(all.part(0, 1'000).value(),
