@@ -212,7 +212,10 @@ TEST_P(counting, stages_that_handlers_record_are_counted) {
 /// A call counts once, however many parts its response has. A slot that had a part counts the next call as its own.
 TEST_P(counting, parts_are_counted_apart_from_calls) {
     const auto three_parts = [](exchange one) {
-        for (int i = 0; i < 3; ++i) EXPECT_EQ(one.send(100), status::ok);
+        for (int i = 0; i < 3; ++i) {
+            EXPECT_FALSE(one.part().empty());
+            EXPECT_EQ(one.send(100), status::ok);
+        }
         (void)one.reply(std::size_t{7});
     };
     listen({{{"tokens", three_parts}, {"echo", echo}}, echo});

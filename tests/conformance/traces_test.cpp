@@ -70,6 +70,7 @@ TEST_P(tracing, parts_have_the_trace_of_their_call) {
         EXPECT_EQ(one.trace(seen), one.in_parts() ? status::ok : status::not_found);
         if (one.in_parts()) {
             EXPECT_EQ(seen, numbered(9));
+            EXPECT_FALSE(one.part().empty());
             EXPECT_EQ(one.send(10), status::ok);
         }
         (void)one.reply(std::size_t{0});

@@ -145,15 +145,16 @@ bool channel_core::is_staged(const region_state* lent, bool written) const noexc
     slot.asked = channel_slot::asked_for(length, number);
     // Read before anything is written: the compiler cannot know that the header lies apart.
     const call_id id = slot.content.id;
-    const nanoseconds offset = life_.clock_offset();
+    const std::int64_t at_server = (deadline == never ? never : deadline + life_.clock_offset()).count();
+    const std::uint64_t trace_id = options.trace_id;
     auto& header = *new (slot.header) slot_header;
     header.slot = id.slot;
     header.generation = id.generation;
     header.length = length;
-    header.trace_id = options.trace_id;
+    header.trace_id = trace_id;
     header.target = number;
     header.response_room = static_cast<std::uint32_t>(room);
-    header.deadline_ns = (deadline == never ? never : deadline + offset).count();
+    header.deadline_ns = at_server;
 }
 
 [[gnu::always_inline]] inline status channel_core::accept(channel_slot& slot, bool lends,
