@@ -37,10 +37,10 @@ inline constexpr std::uint16_t oldest = 1;
 inline constexpr std::uint16_t targets = 2;  ///< from here on: targets, `not_found`
 inline constexpr std::uint16_t cancels = 3;  ///< from here on: the server hears of cancelled calls
 inline constexpr std::uint16_t tensors = 3;  ///< from here on: tensors in extensions
-inline constexpr std::uint16_t parts = 4;    ///< from here on: responses in parts
-inline constexpr std::uint16_t traces = 5;   ///< from here on: traces in extensions
+inline constexpr std::uint16_t traces = 4;   ///< from here on: traces in extensions
+inline constexpr std::uint16_t parts = 5;    ///< from here on: responses in parts
 inline constexpr std::uint16_t newest = 5;
-inline constexpr std::uint16_t of_kernels = 3;  ///< the newest that GPU-resident services know
+inline constexpr std::uint16_t of_kernels = 4;  ///< the newest that GPU-resident services know
 }  // namespace session_version
 
 /// Continues a fragmented payload on a stream transport: 16 bytes, then `length` payload bytes.

@@ -289,7 +289,7 @@ class serving final : session_observer {
         auto path = std::make_unique<fake_link>(world_);
         path->owner = path->gone = path->of = made.get();
         // Responses in parts have tests of their own: unit/part_sender_test.cpp.
-        made->version = installed_ % 2 == 0 ? session_version::oldest : session_version::tensors;
+        made->version = installed_ % 2 == 0 ? session_version::oldest : session_version::traces;
         made->set_link(std::move(path));
         sessions_.push_back(made.get());
         worker_->install(std::move(made));

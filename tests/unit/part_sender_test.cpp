@@ -192,13 +192,13 @@ TEST_F(sending_parts, a_client_that_leaves_leaves_nothing) {
 // What no correct client sends.
 
 TEST_F(sending_parts, an_old_session_knows_none_of_the_flags) {
-    client_session->version = session_version::tensors;
+    client_session->version = session_version::traces;
     arrive(request(0, 1));
     expect_lost();
 }
 
 TEST_F(sending_parts, room_in_an_old_session_is_refused) {
-    client_session->version = session_version::tensors;
+    client_session->version = session_version::traces;
     arrive(room(1, 1, 0, 1));
     expect_lost();
 }

@@ -60,7 +60,7 @@ TEST_F(session_versions, the_highest_that_both_know_is_granted) {
 
 TEST_F(session_versions, an_old_client_takes_no_parts_and_an_old_server_sends_none) {
     // A client of today, over a session as an older server would have granted it, and of today.
-    for (const std::uint16_t version : {session_version::tensors, session_version::parts}) {
+    for (const std::uint16_t version : {session_version::traces, session_version::parts}) {
         channel_connection made = open_connection(*wanted).value();
         made.session.version = version;
         channel_core client(*wanted, std::move(made));

@@ -129,6 +129,7 @@ void harness_link::activate() {
     entry.busy = busy_.data();
     state_ = state::open;
     opened_ = true;
+    queue_.answers = device::detail::answer_way_of(offer());
     poller_.open(*this, entry, offer());
 }
 
