@@ -52,6 +52,10 @@ class Programs(unittest.TestCase):
         self.assertEqual(subject.gtest_result(0, "x.cpp:1: Skipped\nthere is no GPU\n\n[  SKIPPED ] a.b (0 ms)\n"),
                          ("skip", "there is no GPU"))
 
+    def test_a_filter_that_selects_nothing_fails(self):
+        text = "[==========] Running 0 tests from 0 test suites.\n[  PASSED  ] 0 tests.\n"
+        self.assertEqual(subject.gtest_result(0, text), ("fail", "its filter selects no test"))
+
     def test_failed_tests_are_named_once(self):
         text = "[       OK ] a.b (1 ms)\n[  FAILED  ] a.c, where GetParam() = x (1 ms)\n" \
                "[  FAILED  ] a.c, where GetParam() = x\n"

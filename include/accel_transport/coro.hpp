@@ -152,7 +152,15 @@ class calls {
     /// The same, but waits up to `timeout` for the first.
     std::size_t wait(std::chrono::nanoseconds timeout) noexcept {
         std::array<completion, 32> done;
-        return deliver({done.data(), channel_.wait(done, can_go_on() ? std::chrono::nanoseconds{} : timeout)});
+        // The late answer of a call that ended early frees a slot, and is no completion.
+        constexpr std::chrono::nanoseconds look = std::chrono::milliseconds{1};
+        for (;;) {
+            const auto longest = first_ == nullptr ? timeout : std::min(timeout, look);
+            const auto now = can_go_on() ? std::chrono::nanoseconds{} : longest;
+            const std::size_t ended = deliver({done.data(), channel_.wait(done, now)});
+            if (ended > 0 || now >= timeout) return ended;
+            timeout -= now;
+        }
     }
     /// As those of a channel: poll until 0, then `arm`; when that says false, poll again.
     [[nodiscard]] int event_fd() const noexcept { return channel_.event_fd(); }

@@ -33,10 +33,12 @@ status wait_for_end(accelerator_device& gpu, CUstream_st* stream, nanoseconds de
     auto held = std::make_unique<shared_signal>(signal);
     if (auto asked = gpu.when_ended(stream, tell_end, held.get()); !asked) return asked.error().code;
     (void)held.release();  // NOLINT(bugprone-unused-return-value): `tell_end` has it now
+    constexpr std::chrono::milliseconds look_interval{100};
     std::array<pollfd, 1> fds{{{signal->fd(), POLLIN, 0}}};
     while (now() < deadline) {
-        sleep_on(fds, deadline);
+        sleep_on(fds, std::min(deadline, now() + look_interval));
         if ((fds[0].revents & POLLIN) != 0) return status::ok;
+        if (!gpu.alive()) return status::device_lost;  // CUDA calls nobody back then
     }
     return status::timed_out;
 }

@@ -23,7 +23,8 @@ class stream_waker {
     unique_fd fd_;
 };
 
-/// Sleeps until everything that was given to the application's `stream` has ended; `timed_out` at `deadline`.
+/// Sleeps until everything that was given to the application's `stream` has ended; `timed_out` at `deadline`;
+/// `device_lost`: the GPU has failed.
 [[nodiscard]] status wait_for_end(accelerator_device& gpu, CUstream_st* stream, nanoseconds deadline);
 
 /// Copies between device and host memory, and sleeps until that is done. `timed_out` at `deadline`; `device_lost` if

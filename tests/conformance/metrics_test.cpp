@@ -209,6 +209,24 @@ TEST_P(counting, stages_that_handlers_record_are_counted) {
     }
 }
 
+/// Also one that is refused before anybody has looked who serves it.
+TEST_P(counting, refused_calls_count_at_their_target) {
+    held_exchanges held;
+    server_options one_at_a_time = calm_server();
+    one_at_a_time.max_exchanges = 1;
+    listen({{{"resnet", held.keeper()}}, held.keeper()}, one_at_a_time);
+    auto client = connect();
+    client.send_seed(10, 1);
+    ASSERT_TRUE(held.wait_for(1));
+    EXPECT_EQ(call(client, 10, {.target = target_of("resnet")}), status::overloaded);
+    for (const label& role : {at_client, at_server})
+        EXPECT_TRUE(comes_to("accel_calls_total", {role, {"target", "resnet"}, {"status", "overloaded"}}, 1))
+            << role.second;
+    EXPECT_EQ(sum("accel_calls_total", {{"target", ""}, {"status", "overloaded"}}), 0);
+    (void)held.take().reply(std::size_t{0});
+    EXPECT_EQ(client.finish(status::ok), 1U);
+}
+
 /// A call counts once, however many parts its response has. A slot that had a part counts the next call as its own.
 TEST_P(counting, parts_are_counted_apart_from_calls) {
     const auto three_parts = [](exchange one) {

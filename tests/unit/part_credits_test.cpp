@@ -45,29 +45,72 @@ TEST(part_credits, what_was_added_is_taken_once) {
     EXPECT_EQ(parts.sent(), 0U);
 }
 
+bool await(part_credits& parts, part_waiter& who) {
+    return parts.await(who, [] { return false; });
+}
+
 TEST(part_credits, whoever_waits_is_called_once_by_room_or_the_end) {
     part_credits parts;
     exchange_state room;
     counting_waiter first;
     counting_waiter second;
     parts.start(1);
-    EXPECT_FALSE(parts.await(first));
-    EXPECT_FALSE(parts.await(second)) << "the first one still waits";
+    EXPECT_FALSE(await(parts, first));
+    EXPECT_FALSE(await(parts, second)) << "the first one still waits";
     parts.add(room);
     EXPECT_EQ(first.calls, 1);
     EXPECT_EQ(second.calls, 0);
-    EXPECT_TRUE(parts.await(second)) << "there is room";
+    EXPECT_TRUE(await(parts, second)) << "there is room";
     (void)parts.take();
-    EXPECT_FALSE(parts.await(second));
+    EXPECT_FALSE(await(parts, second));
     parts.end();
     EXPECT_EQ(second.calls, 1);
     parts.end();
     EXPECT_EQ(second.calls, 1);
-    EXPECT_FALSE(parts.await(first));
-    EXPECT_TRUE(parts.forget_waiter());
-    EXPECT_FALSE(parts.forget_waiter());
+    EXPECT_TRUE(parts.await(first, [] { return true; })) << "there will be no room";
     parts.wake();
-    EXPECT_EQ(first.calls, 1);
+    EXPECT_EQ(first.calls, 1) << "it was forgotten";
+}
+
+/// Room that comes before anybody waits calls nobody, and is found.
+TEST(part_credits, room_that_comes_while_somebody_begins_to_wait_is_found) {
+    part_credits parts;
+    exchange_state room;
+    counting_waiter who;
+    parts.start(1);
+    const auto room_comes = [&] {
+        parts.add(room);
+        return false;
+    };
+    EXPECT_TRUE(parts.await(who, room_comes));
+    EXPECT_EQ(who.calls, 0);
+    EXPECT_EQ(parts.next(), &room);
+}
+
+/// Whoever is called may send, and answer: the thread that began to wait touches nothing any more.
+TEST(part_credits, whoever_is_called_has_the_exchange) {
+    constexpr int rounds = 2000;
+    struct sender : part_waiter {
+        sender() : part_waiter{[](part_waiter& self) noexcept { static_cast<sender&>(self).go_on(); }} {}
+        void go_on() noexcept {
+            if (of->next() != nullptr) (void)of->take();
+            ++sent;
+        }
+        part_credits* of = nullptr;
+        std::atomic<int> sent{0};
+    };
+    part_credits parts;
+    exchange_state room;
+    sender who;
+    who.of = &parts;
+    parts.start(1);
+    for (int i = 0; i < rounds; ++i) {
+        std::thread worker([&] { parts.add(room); });
+        if (await(parts, who)) who.go_on();
+        while (who.sent == i) std::this_thread::yield();
+        worker.join();
+        ASSERT_TRUE(parts.empty());
+    }
 }
 
 TEST(part_credits, no_call_is_missed_between_two_threads) {
@@ -89,7 +132,7 @@ TEST(part_credits, no_call_is_missed_between_two_threads) {
         if (parts.next() != nullptr) {
             ++taken;
             used[static_cast<std::size_t>(&parts.take() - rooms.data())] = false;
-        } else if (!parts.await(waiter)) {
+        } else if (!await(parts, waiter)) {
             while (waiter.calls == told) std::this_thread::yield();
             told = waiter.calls;
         }

@@ -321,6 +321,20 @@ TEST_F(taking_parts, a_response_that_counts_too_many_is_refused) {
     expect_lost();
 }
 
+TEST_F(taking_parts, a_response_that_leaves_out_an_early_part_is_refused) {
+    const call_id call = submit(2);
+    part(rooms()[0], 1);
+    last(call, 0);
+    expect_lost();
+}
+
+TEST_F(taking_parts, a_response_that_counts_only_the_parts_before_an_early_one_is_refused) {
+    const call_id call = submit(2);
+    part(rooms()[0], 1);
+    last(call, 1);
+    expect_lost();
+}
+
 TEST_F(taking_parts, a_response_that_counts_too_few_is_refused) {
     const call_id call = submit(2);
     part(rooms()[0], 0);

@@ -47,6 +47,11 @@ struct sending_parts : ::testing::Test, session_observer {
         header.deadline_ns = never.count();
         return header;
     }
+    static slot_header plain(std::uint32_t slot, std::uint32_t generation) {
+        slot_header header = request(slot, generation);
+        header.flags = 0;
+        return header;
+    }
     static slot_header room(std::uint32_t slot, std::uint32_t generation, std::uint32_t call, std::uint32_t of) {
         slot_header header = request(slot, generation);
         header.flags = header_flag::more;
@@ -194,6 +199,13 @@ TEST_F(sending_parts, a_client_that_leaves_leaves_nothing) {
 TEST_F(sending_parts, an_old_session_knows_none_of_the_flags) {
     client_session->version = session_version::traces;
     arrive(request(0, 1));
+    expect_lost();
+}
+
+TEST_F(sending_parts, room_for_a_call_without_parts_is_refused_also_behind_room_that_came_early) {
+    arrive(room(1, 1, 0, 9));
+    arrive(plain(0, 9));
+    arrive(room(2, 1, 0, 9));
     expect_lost();
 }
 

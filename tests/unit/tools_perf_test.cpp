@@ -271,7 +271,7 @@ TEST_F(stalling, a_mix_sends_all_its_sizes) {
     EXPECT_EQ(seen.value().request_bytes, seen.value().response_bytes);
 }
 
-TEST_F(stalling, a_client_that_fails_stops_the_others) {
+TEST_F(stalling, requests_beyond_the_grant_are_refused_before_the_measurement) {
     load what;
     what.clients = 4;
     what.request_bytes = 8192;  // more than the channel takes

@@ -33,11 +33,15 @@ double gbytes_per_second(const outcome& o) {
     return static_cast<double>(std::max(o.seen.request_bytes, o.seen.response_bytes)) / seconds(o) / 1e9;
 }
 
+/// 0 if no call ended.
+double per_call(const outcome& o, std::chrono::nanoseconds all) {
+    return o.seen.calls == 0 ? 0 : microseconds(all) / static_cast<double>(o.seen.calls);
+}
 double client_cpu(const outcome& o) {
-    return microseconds(o.seen.client_cpu) / operations(o);
+    return per_call(o, o.seen.client_cpu);
 }
 double server_cpu(const outcome& o) {
-    return microseconds(o.seen.server_cpu.value_or(std::chrono::nanoseconds{})) / operations(o);
+    return per_call(o, o.seen.server_cpu.value_or(std::chrono::nanoseconds{}));
 }
 
 double percentile_us(const outcome& o, double percent) {

@@ -439,7 +439,7 @@ std::size_t channel_core::host() const noexcept {
     const auto at = std::ranges::find_if(request_.hosts, [this](const uri& each) {
         return each.host == request_.peer.host && each.port == request_.peer.port;
     });
-    return at == request_.hosts.end() ? 0 : static_cast<std::size_t>(at - request_.hosts.begin());
+    return at == request_.hosts.end() ? request_.first_host : static_cast<std::size_t>(at - request_.hosts.begin());
 }
 
 void channel_core::close() noexcept {

@@ -4,6 +4,7 @@
 #include "core/handle.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -145,7 +146,7 @@ result<pool_state::connected> pool_state::connect() {
     const std::size_t tried = core ? (*core)->host() : order.size();
     for (std::size_t i = 0; i < tried; ++i) hosts_.failed(order[i], now());
     if (!core) return core.error();
-    hosts_.answered(order[tried]);
+    hosts_.answered(order[tried], now());
     ++counted_.made;
     return connected{order[tried], channel{std::move(*core)}, hosts_.count_out(now()) > 0};
 }
@@ -156,14 +157,15 @@ result<void> pool_state::renew(pool_seat& seat) {
     if (seat.uses.load(std::memory_order_relaxed) > 1 || !seat.held->core_->idle()) return {};
     {
         const std::lock_guard lock(mutex_);
-        hosts_.failed(seat.host, now());
-        ++counted_.lost;
+        hosts_.lost(seat.host, seat.made, now());
     }
     auto made = connect();
     if (!made) return made.error();
     seat.host = made->host;
     seat.displaced = made->displaced;
+    seat.made = now();
     const std::lock_guard lock(mutex_);
+    ++counted_.lost;
     std::swap(*seat.held, made->made);
     return {};
 }
@@ -287,6 +289,9 @@ result<channel_pool> channel_pool::open(context& ctx, std::string_view uri, cons
     if (limits.host_pause < core::nanoseconds{0}) return bad_limit("host_pause", "0 or more");
     auto hosts = core::pool_hosts::read(uri, limits.host_pause);
     if (!hosts) return hosts.error();
+    std::vector<std::size_t> all(hosts->count());
+    std::iota(all.begin(), all.end(), std::size_t{0});
+    if (const auto whole = core::one_host_each(hosts->uri(all)); !whole) return whole.error();
     const auto first = core::parse_uri(hosts->uri({0}));
     if (!first) return first.error();
     const core::uri& place = first.value();

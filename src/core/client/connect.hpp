@@ -26,8 +26,9 @@ struct connect_request {
     std::shared_ptr<const security_identity> security;  ///< null in process
     std::shared_ptr<slot_memory> requests;
     std::shared_ptr<slot_memory> responses;
-    std::string why;           ///< of the scheme
-    std::vector<uri> hosts{};  ///< with several: all that the URI names, for `peer` is the one in use
+    std::string why;             ///< of the scheme
+    std::vector<uri> hosts{};    ///< with several: all that the URI names, for `peer` is the one in use
+    std::size_t first_host = 0;  ///< which of them answered the first connect
 };
 
 /// An open session, as its client knows it.

@@ -60,6 +60,7 @@ std::string connect_attempts::uri() const {
 /// A scheme that was found by `auto` is the one for later connections, and `local` knows of no other hosts.
 void connect_attempts::restore(connect_request& made) const {
     made.options.connect_timeout = options_.connect_timeout;
+    made.first_host = host_;
     if (hosts_.size() == 1) return;
     for (const std::string& text : hosts_) {
         auto host = parse_uri(text);

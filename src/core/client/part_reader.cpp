@@ -51,7 +51,7 @@ void part_reader::undo(const channel_slot& slot) noexcept {
 void part_reader::put_free(channel_slot& slot) noexcept {
     const std::uint32_t index = slot.content.id.slot;
     if (!slot.owed) backlog_.remove(index);
-    slot.owed = false;
+    slot.owed = slot.holds_response = false;
     places_[index] = {};
     slots_.put_free(slot);
 }
@@ -150,8 +150,12 @@ bool part_reader::on_last(channel_slot& slot, const link_event& event, nanosecon
     call& of = calls_[id.slot];
     const std::uint64_t count = event.header.parts_before;
     std::uint64_t arriving = of.lent;
-    for (std::uint32_t each = of.early; each != none; each = places_[each].next) ++arriving;
-    if (count < of.next || count - of.next > arriving) return false;
+    std::uint64_t least = of.next;  // so many have come, or are counted by one that has
+    for (std::uint32_t each = of.early; each != none; each = places_[each].next) {
+        ++arriving;
+        least = places_[each].number + 1;  // they are in the order of their numbers
+    }
+    if (count < least || count - of.next > arriving) return false;
     slot.owed = false;
     slot.holds_response = event.borrowed;
     slot.fill(slot.content, event, at, clock_offset);

@@ -21,7 +21,7 @@ result<pool_hosts> pool_hosts::read(std::string_view uri, nanoseconds pause) {
         const std::size_t end = std::min(text.find('?', begin), text.size());
         out.scheme_ = text.substr(0, begin);
         out.query_ = text.substr(end);
-        out.hosts_.push_back({text.substr(begin, end - begin), {}});
+        out.hosts_.push_back({text.substr(begin, end - begin), {}, {}});
     }
     return out;
 }

@@ -23,13 +23,22 @@ class pool_hosts {
     /// A URI that names them in this order.
     [[nodiscard]] std::string uri(const std::vector<std::size_t>& order) const;
     void failed(std::size_t host, nanoseconds at) noexcept;
-    void answered(std::size_t host) noexcept { hosts_[host].out_until = nanoseconds{}; }
+    /// A channel to it that was made at `made` is lost. It may have answered since.
+    void lost(std::size_t host, nanoseconds made, nanoseconds at) noexcept {
+        if (hosts_[host].answered <= made) failed(host, at);
+    }
+    void answered(std::size_t host, nanoseconds at) noexcept {
+        hosts_[host].out_until = nanoseconds{};
+        hosts_[host].answered = at;
+    }
+    [[nodiscard]] std::size_t count() const noexcept { return hosts_.size(); }
     [[nodiscard]] std::size_t count_out(nanoseconds at) const noexcept;
 
   private:
     struct place {
         std::string text;  ///< "a:1"
         nanoseconds out_until{};
+        nanoseconds answered{};  ///< last
     };
     std::string scheme_;  ///< "tcp://"
     std::string query_;   ///< "?slots=4", or empty

@@ -25,6 +25,7 @@ struct pool_seat {
 
     pool_state& owner;
     std::size_t host;                    ///< its place in `pool_hosts`
+    nanoseconds made = now();            ///< when its channel was
     std::optional<channel> held;         ///< nothing: the pool has closed it
     std::atomic<std::uint32_t> uses{0};  ///< `pooled_channel`s; written by its thread alone
     bool taken = true;                   ///< by a thread; under the pool's lock

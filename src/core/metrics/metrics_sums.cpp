@@ -113,7 +113,9 @@ std::string name_of(std::uint64_t target, const target_names& names) {
     if (target == unknown_target) return "(unknown)";
     if (target == other_targets) return "(other)";
     const auto found = names.find(static_cast<std::uint32_t>(target));
-    return found == names.end() ? fmt::format("#{:08x}", target) : found->second;
+    // A name that looks like one of these three would make two series of one name.
+    const bool plain = found != names.end() && found->second.front() != '(' && found->second.front() != '#';
+    return plain ? found->second : fmt::format("#{:08x}", target);
 }
 
 labels labels_of(const series_key& key, const target_names& names) {

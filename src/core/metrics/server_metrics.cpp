@@ -4,6 +4,7 @@
 namespace accel::core {
 
 server_series* server_metrics::of_scheme(std::string_view scheme) {
+    const std::lock_guard lock(mutex_);
     for (const auto& each : schemes_)
         if (each->scheme == scheme) return each->series.data();
     schemes_.push_back(std::make_unique<of_one>(of_one{scheme, std::vector<server_series>(unknown() + 1)}));
@@ -11,6 +12,7 @@ server_series* server_metrics::of_scheme(std::string_view scheme) {
 }
 
 void server_metrics::add_to(metrics_sums& sums) const {
+    const std::lock_guard lock(mutex_);
     for (const auto& each : schemes_) {
         for (std::size_t i = 0; i < each->series.size(); ++i) {
             call_sums own;

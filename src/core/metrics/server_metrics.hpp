@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string_view>
 #include <vector>
 
@@ -19,7 +20,7 @@ class server_metrics {
     explicit server_metrics(std::vector<std::uint32_t> targets) : targets_(std::move(targets)) {}
 
     /// The series of a scheme. Behind the one for requests without a target are those of the targets, then that of
-    /// targets which the server lacks. Before the first request. `scheme`: static storage.
+    /// targets which the server lacks. Any thread, off the data path. `scheme`: static storage.
     [[nodiscard]] server_series* of_scheme(std::string_view scheme);
     [[nodiscard]] std::size_t unknown() const noexcept { return 1 + targets_.size(); }
 
@@ -31,6 +32,7 @@ class server_metrics {
         std::vector<server_series> series;
     };
     std::vector<std::uint32_t> targets_;
+    mutable std::mutex mutex_;  ///< of the list; the series stay where they are
     std::vector<std::unique_ptr<of_one>> schemes_;
 };
 

@@ -49,8 +49,9 @@ void exchange_server::use(std::unique_ptr<gpu_exchanges> gpu) noexcept {
     gpu_->serve(request);
 }
 
-/// Before protocol version 2 the number means nothing.
-[[gnu::noinline]] void exchange_server::serve_target(exchange_state& request, std::uint32_t number) noexcept {
+/// Who serves a target; null: nobody. Once for each request, which counts there from now on. Before protocol version 2
+/// the number means nothing.
+const handler* exchange_server::find_target(exchange_state& request, std::uint32_t number) const noexcept {
     const bool names = request.owner->version >= session_version::targets;
     std::size_t index = 0;
     const handler* const service = names ? targets_.find(number, index) : &service_;
@@ -58,6 +59,18 @@ void exchange_server::use(std::unique_ptr<gpu_exchanges> gpu) noexcept {
         request.counts += 1 + index;
         request.answer.counts_apart = true;
     }
+    return service;
+}
+
+/// It counts as one of its target's.
+[[gnu::noinline]] void exchange_server::refuse_at_once(exchange_state& request, std::uint32_t target,
+                                                       bool too_many) noexcept {
+    if (target != 0) (void)find_target(request, target);
+    refuse_late_or_too_many(request, too_many);
+}
+
+[[gnu::noinline]] void exchange_server::serve_target(exchange_state& request, std::uint32_t number) noexcept {
+    const handler* const service = find_target(request, number);
     if (service == nullptr) {
         counters_.not_found.add();
         return refuse(request, status::not_found);
@@ -418,7 +431,8 @@ bool exchange::in_parts() const noexcept {
 
 std::span<std::byte> exchange::part() noexcept {
     const core::exchange_state& state = open_state(state_);
-    if (!takes_parts(state) || is_inherited(state)) return {};
+    // Over `local`, a client that is gone may use its slots anew.
+    if (!takes_parts(state) || is_inherited(state) || state.owner->gone()) return {};
     const core::exchange_state* const room = state.owner->parts_of(state).next();
     return room == nullptr ? std::span<std::byte>{} : room->response_room;
 }
@@ -451,9 +465,7 @@ bool exchange::await_part(part_waiter& who) noexcept {
     const core::exchange_state& state = open_state(state_);
     if (!takes_parts(state) || is_inherited(state)) return true;
     core::part_credits& parts = state.owner->parts_of(state);
-    if (parts.await(who)) return true;
-    const bool never = state.owner->cancels().cancelled({state.slot, state.generation});
-    return never && parts.forget_waiter();
+    return parts.await(who, [&] { return state.owner->cancels().cancelled({state.slot, state.generation}); });
 }
 
 status exchange::reply(std::size_t length) noexcept {

@@ -123,6 +123,8 @@ class exchange_server {
     void start(exchange_state& request, std::uint32_t target) noexcept;
     void send_again(exchange_state& answered) noexcept;
     void serve_on_gpu(exchange_state& request, const handler& service) noexcept;
+    [[nodiscard]] const handler* find_target(exchange_state& request, std::uint32_t number) const noexcept;
+    void refuse_at_once(exchange_state& request, std::uint32_t target, bool too_many) noexcept;
     void serve_target(exchange_state& request, std::uint32_t number) noexcept;
     void ignore(exchange_state& request) noexcept;
     void end_answer(exchange_state& answered, status sent) noexcept;
@@ -176,7 +178,7 @@ class exchange_server {
     request.handler_start = now_;
     const bool too_many = open > max_open_.load(std::memory_order_relaxed);
     if (too_many || request.deadline <= now_) [[unlikely]]
-        refuse_late_or_too_many(request, too_many);
+        refuse_at_once(request, target, too_many);
     else if (target != 0) [[unlikely]]
         serve_target(request, target);
     else if (request.device != nullptr) [[unlikely]]

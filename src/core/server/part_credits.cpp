@@ -21,15 +21,8 @@ exchange_state* part_credits::pop() noexcept {
 
 void part_credits::wake() noexcept {
     if (waiter_.load(std::memory_order_seq_cst) == nullptr) return;
-    if (part_waiter* const who = waiter_.exchange(nullptr, std::memory_order_seq_cst); who != nullptr) who->wake(*who);
-}
-
-bool part_credits::await(part_waiter& who) noexcept {
-    if (next() != nullptr) return true;
-    part_waiter* none = nullptr;
-    if (!waiter_.compare_exchange_strong(none, &who, std::memory_order_seq_cst)) return false;
-    // Room may have come between the two looks.
-    return next() != nullptr && forget_waiter();
+    part_waiter* const who = waiter_.exchange(nullptr, std::memory_order_seq_cst);
+    if (who != nullptr && who != &arming_) who->wake(*who);
 }
 
 }  // namespace accel::core

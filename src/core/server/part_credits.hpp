@@ -45,15 +45,26 @@ class part_credits {
     /// Numbers the part that is about to be sent.
     [[nodiscard]] std::uint64_t count() noexcept { return sent_++; }
     [[nodiscard]] std::uint64_t sent() const noexcept { return sent_; }
-    /// False: `who` is going to be called, or another that waits already.
-    [[nodiscard]] bool await(part_waiter& who) noexcept;
-    /// True: it is forgotten. False: it was called, or is being called.
-    [[nodiscard]] bool forget_waiter() noexcept {
-        return waiter_.exchange(nullptr, std::memory_order_seq_cst) != nullptr;
+    /// True: there is room, or `over()` says that there will be none. False: `who` is going to be called, or another
+    /// waits already. Then nothing here may be touched any more: whoever was called may have ended the exchange.
+    template <class Over>
+    [[nodiscard]] bool await(part_waiter& who, Over over) noexcept {
+        if (next() != nullptr) return true;
+        part_waiter* seen = nullptr;
+        if (!waiter_.compare_exchange_strong(seen, &arming_, std::memory_order_seq_cst)) return false;
+        // `wake` takes this mark away and calls nobody: until `who` stands there the exchange is still this thread's.
+        if (next() != nullptr || over()) {
+            waiter_.store(nullptr, std::memory_order_seq_cst);
+            return true;
+        }
+        seen = &arming_;
+        return !waiter_.compare_exchange_strong(seen, &who, std::memory_order_seq_cst);
     }
 
   private:
     [[nodiscard]] exchange_state* pop() noexcept;
+
+    static inline constinit part_waiter arming_{};  ///< somebody begins to wait
 
     std::atomic<exchange_state*> given_{nullptr};  ///< a stack, linked by `exchange_state::next`
     std::atomic<part_waiter*> waiter_{nullptr};

@@ -119,8 +119,10 @@ bool session::take_room(const link_event& event, nanoseconds at) noexcept {
     const bool open = call.phase == exchange_phase::open && call.generation == generation;
     const bool ended = call.phase == exchange_phase::idle && call.generation == generation;
     const bool early = call.phase == exchange_phase::idle && !ended;
+    // Room that came before its request may have named one without parts.
+    const bool takes = (call.ends.load(std::memory_order_relaxed) & exchange_end::in_parts) != 0;
     const bool wanted =
-        open ? parts_[slot].generation() == generation : ended || (early && start_parts(slot, generation));
+        open ? takes && parts_[slot].generation() == generation : ended || (early && start_parts(slot, generation));
     if (!wanted) return false;
 
     room.phase = exchange_phase::room;

@@ -65,7 +65,8 @@ std::size_t worker::progress() noexcept {
         while (++event != end);
     }
     if (exchanges_.progress(total)) ++total;
-    if (sessions_.any_closing()) sessions_.settle(observer_);
+    // A part that was posted in this round belongs to a session, too.
+    if (sessions_.any_closing() && exchanges_.quiet()) sessions_.settle(observer_);
     return total;
 }
 
