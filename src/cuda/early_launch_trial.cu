@@ -32,9 +32,9 @@ __global__ void begin_trial() {
 __global__ void end_trial() {
 #if __CUDA_ARCH__ >= 900
     cudaGridDependencySynchronize();
-#endif
     if (trial.begun != trial.ended + 1) return;
     if (++trial.ended < trial_iterations) (void)cudaGraphLaunch(cudaGetCurrentGraphExec(), cudaStreamGraphTailLaunch);
+#endif  // else the library's nodes do not wait either, and the trial must fail
 }
 
 /// What a trial uses. It stays if a trial hangs: nothing of it can go then.

@@ -26,6 +26,8 @@
 namespace accel::verbs {
 
 struct proxy_options {
+    /// False: a peer that announces something breaks the protocol, and is told of once, as failed.
+    bool arrivals = true;
     std::uint32_t receives = 1024;  ///< of the shared receive queue
     std::uint32_t sends = 8192;     ///< work requests of all queue pairs together
     std::uint32_t batch = 32;       ///< descriptors of one ring before the next ring is served; 1 … 64

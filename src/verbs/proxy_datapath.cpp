@@ -84,7 +84,7 @@ void proxy_engine::take_sent(sender& from, const mlx5::completion& completion) n
 }
 
 void proxy_engine::take_received(sender& to, const mlx5::completion& completion) noexcept {
-    if (verbs::has_failed(completion)) {
+    if (verbs::has_failed(completion) || !options_.arrivals) {
         if (to.failed) return;
         to.failed = true;
     }

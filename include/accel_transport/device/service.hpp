@@ -27,6 +27,7 @@ namespace detail {
 /// The exchange is not ended yet, so that the row is still its session's.
 [[nodiscard]] ACCEL_HOST_DEVICE inline bool is_given_up(const service_ref& service,
                                                         const exchange_ref& exchange) noexcept {
+    if (!is_own_version(service.layout)) return false;  // a recorded kernel has not called `take`
     const std::uint32_t left = service.cancels_of_session - 1;
     const std::uint32_t* const row = service.cancels + std::size_t{exchange.session} * service.cancels_of_session;
     return mlx5::load_whole(row + exchange.slot) == exchange.generation || mlx5::load_whole(row + left) != 0 ||

@@ -81,6 +81,7 @@ result<void> proxy_queues::make(const queue_depths& wanted, kernel_memory& memor
     verbs::proxy_options options;
     options.receives = wanted.receives;
     options.sends = wanted.sends;
+    options.arrivals = !host_takes_failures_;
     auto made =
         verbs::proxy_engine::create(device_, {{completions_.proxied.entries, count}, &consumed->value, 0}, options);
     if (!made) return made.error();

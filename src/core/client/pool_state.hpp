@@ -21,7 +21,7 @@ namespace accel::core {
 
 /// A channel of a pool, and the thread that has it.
 struct pool_seat {
-    pool_seat(pool_state& of, std::size_t at, channel made) noexcept : owner(of), host(at), held(std::move(made)) {}
+    pool_seat(pool_state& of, std::size_t at, channel one) noexcept : owner(of), host(at), held(std::move(one)) {}
 
     pool_state& owner;
     std::size_t host;                    ///< its place in `pool_hosts`

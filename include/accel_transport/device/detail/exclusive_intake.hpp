@@ -126,7 +126,8 @@ ACCEL_HOST_DEVICE_SELDOM inline void obey(owned_sessions& mine, std::uint32_t in
 ACCEL_HOST_DEVICE inline void take_released(owned_sessions& mine, std::uint32_t index) noexcept {
     exclusive_session& session = mine.at.sessions[index];
     const std::uint32_t released = mlx5::load_flag(session.proxied.released);
-    if (session.phase != session_phase::open || released - session.released > session.posted - session.released) return;
+    const std::uint32_t more = released - session.released;
+    if (session.phase != session_phase::open || more == 0 || more > session.posted - session.released) return;
     session.released = released;
     refresh(mine, index);
 }
