@@ -136,10 +136,13 @@ pool_seat* pool_state::idle_seat() noexcept {
 result<pool_state::connected> pool_state::connect() {
     std::vector<std::size_t> order;
     std::string uri;
+    bool displaced = false;  // by a host that was left out when the order was made: it may be back by the end
     {
         const std::lock_guard lock(mutex_);
-        order = hosts_.next_order(now());
+        const nanoseconds at = now();
+        order = hosts_.next_order(at);
         uri = hosts_.uri(order);
+        displaced = hosts_.count_out(at) > 0;
     }
     auto core = channel_core::connect(context_, uri, options_);
     const std::lock_guard lock(mutex_);
@@ -148,7 +151,7 @@ result<pool_state::connected> pool_state::connect() {
     if (!core) return core.error();
     hosts_.answered(order[tried], now());
     ++counted_.made;
-    return connected{order[tried], channel{std::move(*core)}, hosts_.count_out(now()) > 0};
+    return connected{order[tried], channel{std::move(*core)}, displaced || tried > 0};
 }
 
 /// Puts a new channel in the place of a lost one that nobody needs any more.
