@@ -29,7 +29,7 @@ cudaGraphNode_t node_of(CUgraph_st* graph, const void* kernel) {
     if (cudaGraphGetNodes(graph, nullptr, &count) != cudaSuccess) return nullptr;
     std::vector<cudaGraphNode_t> nodes(count);
     if (cudaGraphGetNodes(graph, nodes.data(), &count) != cudaSuccess) return nullptr;
-    for (const cudaGraphNode_t each : nodes) {
+    for (cudaGraphNode_t each : nodes) {
         cudaKernelNodeParams seen{};
         if (is_kernel(each) && cudaGraphKernelNodeGetParams(each, &seen) == cudaSuccess && seen.func == kernel)
             return each;

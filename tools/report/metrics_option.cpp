@@ -12,7 +12,7 @@ namespace accel::report {
 
 std::string check_metrics_option(const std::string& text) {
     const std::size_t colon = text.rfind(':');
-    const std::string wrong = fmt::format("'{}' is no address: write 127.0.0.1:9464 or [::1]:9464", text);
+    std::string wrong = fmt::format("'{}' is no address: write 127.0.0.1:9464 or [::1]:9464", text);
     if (colon == std::string::npos || colon == 0) return wrong;
     const std::string_view port = std::string_view(text).substr(colon + 1);
     std::uint16_t number = 0;

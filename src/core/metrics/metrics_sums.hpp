@@ -26,7 +26,7 @@ struct series_key {
     bool at_server = false;
     std::string_view scheme;  ///< static storage
     std::uint64_t target = no_target;
-    friend auto operator<=>(const series_key&, const series_key&) = default;
+    friend auto operator<=>(const series_key&, const series_key&) = default;  // NOLINT(modernize-use-nullptr)
 };
 
 /// A histogram, read out.

@@ -51,20 +51,20 @@ class part_credits {
     [[nodiscard]] bool await(part_waiter& who, Over over) noexcept {
         if (next() != nullptr) return true;
         part_waiter* seen = nullptr;
-        if (!waiter_.compare_exchange_strong(seen, &arming_, std::memory_order_seq_cst)) return false;
+        if (!waiter_.compare_exchange_strong(seen, &arming, std::memory_order_seq_cst)) return false;
         // `wake` takes this mark away and calls nobody: until `who` stands there the exchange is still this thread's.
         if (next() != nullptr || over()) {
             waiter_.store(nullptr, std::memory_order_seq_cst);
             return true;
         }
-        seen = &arming_;
+        seen = &arming;
         return !waiter_.compare_exchange_strong(seen, &who, std::memory_order_seq_cst);
     }
 
   private:
     [[nodiscard]] exchange_state* pop() noexcept;
 
-    static inline constinit part_waiter arming_{};  ///< somebody begins to wait
+    static inline constinit part_waiter arming{};  ///< somebody begins to wait
 
     std::atomic<exchange_state*> given_{nullptr};  ///< a stack, linked by `exchange_state::next`
     std::atomic<part_waiter*> waiter_{nullptr};
