@@ -37,24 +37,26 @@ class scripted_link final : public link {
 
     int room = 1000;
     std::vector<slot_header> sent;
-    std::deque<link_event> events;
+    const std::shared_ptr<std::deque<link_event>> queue = std::make_shared<std::deque<link_event>>();
+    std::deque<link_event>& events = *queue;
 
   private:
     std::shared_ptr<slot_memory> send_;
     std::shared_ptr<slot_memory> receive_;
 };
 
+/// Outlives the link.
 class scripted_poller final : public poller {
   public:
-    explicit scripted_poller(scripted_link& of) : link_(of) {}
+    explicit scripted_poller(const scripted_link& of) : events_(of.queue) {}
     result<std::unique_ptr<link>> open_link(const link_config&) override {
         return error{status::unsupported, 0, "there is one link"};
     }
     std::size_t poll(std::span<link_event> out) noexcept override {
         std::size_t count = 0;
-        for (; count < out.size() && !link_.events.empty(); ++count) {
-            out[count] = link_.events.front();
-            link_.events.pop_front();
+        for (; count < out.size() && !events_->empty(); ++count) {
+            out[count] = events_->front();
+            events_->pop_front();
         }
         return count;
     }
@@ -62,7 +64,7 @@ class scripted_poller final : public poller {
     bool arm() noexcept override { return true; }
 
   private:
-    scripted_link& link_;
+    const std::shared_ptr<std::deque<link_event>> events_;
 };
 
 }  // namespace accel::core
