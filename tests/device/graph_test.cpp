@@ -189,7 +189,7 @@ TEST_P(recorded_service, serves_batches_of_many_sessions) {
     std::atomic<std::uint32_t> most{0};
     start(tensors(8), [&most](const device::graph_iteration& iteration) {
         most = std::max(most.load(), *iteration.count);
-        std::this_thread::sleep_for(2ms);
+        std::this_thread::sleep_for(patience(2ms));
         copy_tensors(iteration);
     });
     constexpr int clients = 4;

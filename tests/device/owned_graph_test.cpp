@@ -104,10 +104,10 @@ TEST_F(owned_graph_hostile, more_room_for_the_response_than_its_slot_has) {
 TEST_F(owned_graph_hostile, header_that_is_rewritten_under_the_recorded_kernels) {
     bare_client friendly(shape);
     connect(friendly, good_);
-    expect_served(friendly, 1);
     bare_client evil(shape);
     int owner = 0;
     connect(evil, bad_, &owner);
+    expect_served(friendly, 1);
     hold(evil, 10);
     auto rewritten = evil.correct(0);
     rewritten.header.generation = 2;
