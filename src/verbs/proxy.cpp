@@ -212,21 +212,18 @@ void proxy_engine::run() noexcept {
     thread_id_.store(::gettid(), std::memory_order_relaxed);
     ::prctl(PR_SET_TIMERSLACK, 1);  // naps are as long as they say
     core::spinner spinner(poll_mode::adaptive);
-    core::nanoseconds busy_until = core::now() + options_.spin;
-    core::nanoseconds next_nap = options_.nap;
+    core::nanoseconds quiet_since = core::now();
     while (!stop_.load(std::memory_order_acquire)) {
         if (progress()) {
             spinner.restart();
-            busy_until = core::now() + options_.spin;
-            next_nap = options_.nap;
-        } else if (core::now() < busy_until) {
-            spinner.pause();
-        } else if (nap(next_nap)) {
-            busy_until = core::now() + options_.spin;
-            next_nap = options_.nap;
-        } else {
-            next_nap = std::min(next_nap * 2, options_.longest_nap);
+            quiet_since = core::now();
+            continue;
         }
+        const core::nanoseconds silence = core::now() - quiet_since;
+        if (silence < options_.spin)
+            spinner.pause();
+        else if (nap(std::clamp(silence / 64, options_.nap, options_.longest_nap)))
+            quiet_since = core::now();
     }
 }
 

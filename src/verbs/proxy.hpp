@@ -31,9 +31,10 @@ struct proxy_options {
     std::uint32_t receives = 1024;  ///< of the shared receive queue
     std::uint32_t sends = 8192;     ///< work requests of all queue pairs together
     std::uint32_t batch = 32;       ///< descriptors of one ring before the next ring is served; 1 … 64
-    core::nanoseconds spin = std::chrono::milliseconds{1};          ///< without anything to do, before the first nap
-    core::nanoseconds nap = std::chrono::microseconds{25};          ///< the first; each is twice as long as that before
-    core::nanoseconds longest_nap = std::chrono::microseconds{50};  ///< so much later may an answer leave
+    core::nanoseconds spin = std::chrono::milliseconds{1};  ///< without anything to do, before the first nap
+    /// A nap takes a 64th of the silence before it, within these bounds. So much later may an answer leave.
+    core::nanoseconds nap = std::chrono::microseconds{25};
+    core::nanoseconds longest_nap = std::chrono::milliseconds{1};
 };
 
 /// Memory of the completion ring: the caller's, pinned if a GPU takes from it, and longer-lived than the
