@@ -352,8 +352,8 @@ step_rxe() {
     counted "$(grep -c ' \.\.\. ok$' "$logs/rxe.log")" 0 0
 
     cmake --preset release -DACCEL_BUILD_TESTS=ON -DACCEL_BUILD_BENCH=ON
-    cmake --build build/release --target rdma_tests service_tests conformance_tests conformance_peer accel_bench \
-        accel_keys accel_doctor
+    cmake --build build/release --target rdma_tests service_tests conformance_tests conformance_peer unit_tests \
+        accel_bench accel_keys accel_doctor
     rm -rf "$results"
     $vm run --memory 4096 --timeout 1800 --results "$results" -- bash tests/rxe/job.sh "$root/build/release/bin" \
         "$results" || status=$?
