@@ -380,7 +380,7 @@ ACCEL_HOST_DEVICE_SELDOM inline status look_closely(owned_sessions& mine, const 
                                                     const arrival& came, std::int64_t now, exchange_ref& out) noexcept {
     if (!has_room(copies)) return block(mine, copies.session);
     if (!is_request(came, copies)) {
-        const bool torn = came.first.words[2] == copies.generation && came.last_word != copies.generation;
+        const bool torn = came.first.words[2] != came.last_word;
         return torn ? look_again(mine, copies.session, now) : refuse_wrong(mine, copies.session);
     }
     const std::uint32_t code_and_extensions = came.first.words[3];
