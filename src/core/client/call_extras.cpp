@@ -105,7 +105,7 @@ void call_extras::stamp_more(channel_slot& slot, const outgoing& message,
                              const submit_options& options) const noexcept {
     const std::size_t most = request_.options.response_bytes;
     const std::size_t room = options.response_into.empty() ? most : std::min(options.response_into.size(), most);
-    calls_.stamp(slot, {message.payload.size(), room, options.target.number}, options, life_);
+    calls_.stamp(slot, now(), {message.payload.size(), room, options.target.number}, options, life_);
     reinterpret_cast<slot_header*>(slot.header)->extension_bytes = message.extension_bytes;
 }
 

@@ -53,7 +53,7 @@ class channel_calls {
         return outcome;
     }
     /// Writes the header of a request into its slot, and when the call ends.
-    void stamp(channel_slot& slot, const request_shape& shape, const submit_options& options,
+    void stamp(channel_slot& slot, nanoseconds submitted, const request_shape& shape, const submit_options& options,
                const channel_lifecycle& over) const noexcept;
     /// Calls of the backlog leave before later ones.
     [[nodiscard]] bool queues_behind_others() const noexcept { return detours_ && !backlog_.empty(); }
@@ -126,18 +126,21 @@ class channel_calls {
 
 // In the data path of `channel_core`.
 
-[[gnu::always_inline]] inline void channel_calls::stamp(channel_slot& slot, const request_shape& shape,
-                                                        const submit_options& options,
+[[gnu::always_inline]] inline void channel_calls::stamp(channel_slot& slot, nanoseconds submitted,
+                                                        const request_shape& shape, const submit_options& options,
                                                         const channel_lifecycle& over) const noexcept {
-    const nanoseconds submitted = now();
     const nanoseconds timeout = options.timeout > nanoseconds{0} ? options.timeout : timeout_;
-    const nanoseconds deadline = timeout >= never - submitted ? never : submitted + timeout;
+    std::int64_t ends = 0;
+    std::int64_t at_server = never.count();
+    if (__builtin_add_overflow(submitted.count(), timeout.count(), &ends)) [[unlikely]]
+        ends = never.count();
+    else if (__builtin_add_overflow(ends, over.clock_offset().count(), &at_server)) [[unlikely]]
+        at_server = never.count();
     slot.submitted = submitted;
-    slot.deadline = deadline;
-    slot.asked = channel_slot::asked_for(shape.length, shape.target);
+    slot.deadline = nanoseconds{ends};
+    slot.asked = asked_for::of(shape.length, shape.target);
     // Read before anything is written: the compiler cannot know that the header lies apart.
     const call_id id = slot.content.id;
-    const std::int64_t at_server = (deadline == never ? never : deadline + over.clock_offset()).count();
     const std::uint64_t trace_id = options.trace_id;
     auto& header = *new (slot.header) slot_header;
     header.slot = id.slot;

@@ -60,6 +60,7 @@ status channel_core::begin(call_view& out) noexcept {
 // Sending.
 
 status channel_core::submit(call_id id, std::size_t length, const submit_options& options) noexcept {
+    const nanoseconds submitted = now();  // first, while little has to survive the call
     channel_slot* slot = calls_.slots().find(id);
     if (const status bad = check_submit(slot, length, options); bad != status::ok) [[unlikely]]
         return bad;
@@ -69,7 +70,7 @@ status channel_core::submit(call_id id, std::size_t length, const submit_options
         return calls_.settle_submission(
             extras_.submit(*slot, {id.slot, payload, nullptr, options.response_into}, options));
     slot->content.trace = nullptr;
-    calls_.stamp(*slot, {length, request_.options.response_bytes, 0}, options, life_);
+    calls_.stamp(*slot, submitted, {length, request_.options.response_bytes, 0}, options, life_);
     const status sent = calls_.queues_behind_others() ? status::again : life_.path().deliver_plain(id.slot, payload);
     if (sent != status::ok) [[unlikely]]
         return calls_.settle_submission(extras_.hold_back(*slot, {id.slot, payload, nullptr, {}}, sent, options));

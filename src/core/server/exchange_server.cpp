@@ -125,7 +125,15 @@ void exchange_server::ignore(exchange_state& request) noexcept {
 }
 
 void exchange_server::send(exchange_state& answered) noexcept {
-    send_to(*answered.owner, answered);
+    session& to = *answered.owner;
+    to.gone() ? send_nowhere(answered) : send_to(to, answered);
+}
+
+/// Its client is gone.
+[[gnu::noinline]] void exchange_server::send_nowhere(exchange_state& answered) noexcept {
+    now_ = now();
+    if (answered.device != nullptr && answered.device->lane != nullptr) return gpu_->send(answered);
+    end_answer(answered, answered.owner->drop(answered));
 }
 
 /// Its answer has left, at `now_`.
@@ -167,10 +175,9 @@ void exchange_server::send(exchange_state& answered) noexcept {
 
 [[gnu::always_inline]] inline void exchange_server::send_to(session& to, exchange_state& answered) noexcept {
     const nanoseconds at = now_ = now();
-    ++answered_;
     if (answered.device != nullptr && answered.device->lane != nullptr) [[unlikely]]
         return gpu_->send(answered);
-    const status sent = to.gone() ? to.drop(answered) : to.send(answered, at);
+    const status sent = to.send(answered, at);
     if (sent != status::ok) [[unlikely]]
         return end_answer(answered, sent);
     counters_.replies.add();
