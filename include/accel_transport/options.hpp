@@ -78,6 +78,9 @@ struct verbs_options {
     service_sharing sharing = service_sharing::shared;
     /// URI `queues`, with `sharing=exclusive` only: auto, host or gpu, which needs the engine `direct`.
     queue_location queues = queue_location::automatic;
+    /// URI `proxy_threads`, with the engine `proxy`: 1 to 64 threads, which all services and channels of the context
+    /// that ask for them share; the largest number holds. 0: a thread of its own, which answers soonest.
+    std::uint32_t proxy_threads = 0;
 };
 
 /// Options of a channel. Each is also a URI key of the same name; the URI wins over the code.

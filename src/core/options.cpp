@@ -139,7 +139,8 @@ struct option_key {
     ACCEL_OPTION_OF(options, .verbs, device), ACCEL_OPTION_OF(options, .verbs, gid_index),       \
         ACCEL_OPTION_OF(options, .verbs, mtu), ACCEL_OPTION_OF(options, .verbs, ack_timeout),    \
         ACCEL_OPTION_OF(options, .verbs, ack_retries), ACCEL_OPTION_OF(options, .verbs, direct), \
-        ACCEL_OPTION_OF(options, .verbs, engine), ACCEL_OPTION_OF(options, .verbs, host_slots)
+        ACCEL_OPTION_OF(options, .verbs, engine), ACCEL_OPTION_OF(options, .verbs, host_slots),  \
+        ACCEL_OPTION_OF(options, .verbs, proxy_threads)
 /// `peer_keys`: where this end finds the public keys of its peers.
 #define ACCEL_SECURITY_OPTIONS(options, peer_keys)                                                    \
     ACCEL_OPTION_OF(options, .security, key_file), ACCEL_OPTION_OF(options, .security, peer_keys),    \
@@ -228,6 +229,7 @@ result<void> check(const verbs_options& options) {
     if (options.gid_index < -1 || options.gid_index > 255) return out_of_bounds("gid_index", "-1 to 255");
     if (options.ack_timeout <= nanoseconds{0}) return out_of_bounds("ack_timeout", "more than 0");
     if (options.ack_retries > 6) return out_of_bounds("ack_retries", "0 to 6");
+    if (options.proxy_threads > 64) return out_of_bounds("proxy_threads", "0 to 64");
     if (options.engine == gpu_engine::direct && !options.direct)
         return out_of_bounds("engine", "auto or proxy with direct=false");
     return {};

@@ -45,7 +45,8 @@ class client_connection final : public core::connection {
 }  // namespace
 
 result<std::unique_ptr<core::kernel_client>> client_poller::open(const core::poller_options& options,
-                                                                 const core::kernel_options& wanted) {
+                                                                 const core::kernel_options& wanted,
+                                                                 std::shared_ptr<verbs::proxy_threads> proxies) {
     if (auto fit = admit_gpu(wanted.gpu, options.verbs.host_slots); !fit) return fit.error();
     auto chosen = choose_engine(options.verbs, options.host, wanted.gpus, wanted.gpu);
     if (!chosen) return chosen.error();
@@ -58,17 +59,18 @@ result<std::unique_ptr<core::kernel_client>> client_poller::open(const core::pol
     const auto level = chosen->fell_back ? log_level::warning : log_level::debug;
     core::log().log(level, "gpu: engine {}: {}", chosen->engine == gpu_engine::direct ? "direct" : "proxy",
                     chosen->reason);
-    std::unique_ptr<client_poller> made(new client_poller(std::move(*chosen), options, wanted));
+    std::unique_ptr<client_poller> made(new client_poller(std::move(*chosen), options, wanted, std::move(proxies)));
     if (auto ready = made->prepare(); !ready) return ready.error();
     return std::unique_ptr<core::kernel_client>(std::move(made));
 }
 
 client_poller::client_poller(engine_choice choice, const core::poller_options& options,
-                             const core::kernel_options& kernels)
+                             const core::kernel_options& kernels, std::shared_ptr<verbs::proxy_threads> proxies)
     : device_(std::move(choice.on)),
       engine_(choice.engine),
       reason_(std::move(choice.reason)),
       options_(options.verbs),
+      proxies_{std::move(proxies), options.verbs.proxy_threads},
       shape_(kernels.limits),
       call_timeout_(kernels.call_timeout),
       kernel_memory_(kernels.gpus, kernels.gpu),
@@ -100,7 +102,7 @@ result<void> client_poller::prepare() {
 
 /// As for a service of one session.
 result<void> client_poller::make_queues() {
-    auto made = make_queue_set(engine_, device_, sizes_, kernel_memory_, this);
+    auto made = make_queue_set(engine_, device_, sizes_, kernel_memory_, proxies_, this);
     if (!made) return made.error();
     queues_ = std::move(*made);
     place_ = std::make_unique<connection>(0, wake_fd_);
@@ -203,8 +205,10 @@ result<void> client_poller::probe_path(const device::channel_ref& channel, const
 
 void client_poller::disconnect() noexcept {
     const bool any = place_ != nullptr && place_->queue_pair;
-    if (!any || std::exchange(ended_, true)) return;
-    if (auto closed = queues_->close(*place_); !closed) core::limited_log().error("gpu: {}", closed.error().message);
+    if (!any || ended_) return;
+    auto closed = queues_->close(*place_);
+    ended_ = closed.ok();
+    if (!closed) core::limited_log().error("gpu: {}", closed.error().message);
 }
 
 void client_poller::end(status why) noexcept {

@@ -11,6 +11,7 @@
 #include "verbs/async_events.hpp"
 #include "verbs/device.hpp"
 #include "verbs/endpoint.hpp"
+#include "verbs/proxy_threads.hpp"
 
 #include <atomic>
 #include <cstdint>
@@ -24,8 +25,10 @@ namespace accel::gpu {
 /// `poll` reports at most one event: the connection is lost.
 class client_poller final : public core::kernel_client, public verbs::async_listener {
   public:
-    [[nodiscard]] static result<std::unique_ptr<core::kernel_client>> open(const core::poller_options& options,
-                                                                           const core::kernel_options& kernels);
+    /// `proxies`: those that services with `proxy_threads` share.
+    [[nodiscard]] static result<std::unique_ptr<core::kernel_client>> open(
+        const core::poller_options& options, const core::kernel_options& kernels,
+        std::shared_ptr<verbs::proxy_threads> proxies);
     ~client_poller() override;
     client_poller(const client_poller&) = delete;
     client_poller& operator=(const client_poller&) = delete;
@@ -59,7 +62,8 @@ class client_poller final : public core::kernel_client, public verbs::async_list
     [[nodiscard]] core::accelerator_device* slots_on() const noexcept {
         return sizes_.host_slots ? nullptr : kernel_memory_.gpu();
     }
-    client_poller(engine_choice choice, const core::poller_options& options, const core::kernel_options& kernels);
+    client_poller(engine_choice choice, const core::poller_options& options, const core::kernel_options& kernels,
+                  std::shared_ptr<verbs::proxy_threads> proxies);
     [[nodiscard]] result<void> prepare();
     [[nodiscard]] result<void> make_queues();
     [[nodiscard]] result<void> make_slots();
@@ -71,6 +75,7 @@ class client_poller final : public core::kernel_client, public verbs::async_list
     gpu_engine engine_;
     std::string reason_;  ///< why this engine
     verbs_options options_;
+    verbs::proxy_sharing proxies_;
     core::link_geometry shape_;
     core::nanoseconds call_timeout_;
     kernel_memory kernel_memory_;
