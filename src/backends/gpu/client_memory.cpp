@@ -3,8 +3,6 @@
 
 #include "backends/gpu/layout.hpp"
 
-#include <algorithm>
-
 /// The layout of a channel: slots, one block of GPU memory, one block of host memory.
 namespace accel::gpu {
 namespace {
@@ -53,23 +51,6 @@ struct exclusive_client_parts {
     device::detail::prepared_call* prepared;
     device::detail::owned_call* calls;
 };
-
-/// What a call's work requests have in common with every other of its slot.
-void prepare_call(const device::channel_ref& channel, std::uint32_t slot, device::detail::prepared_call& out) noexcept {
-    const device::detail::peer_slots_layout& peer = channel.peer;
-    std::byte* const header = device::detail::header_of(channel.requests, slot);
-    out = {};
-    out.header.qpn_ds = mlx5::qpn_ds_of(channel.sends.direct.queue, device::detail::prepared_segments);
-    out.header.immediate = mlx5::to_be32(slot);
-    out.header.key = mlx5::to_be32(channel.requests.key);
-    if (channel.plain_requests != 0) out.header.operation = mlx5::opcode::write;
-    out.header.remote = {mlx5::to_be64(peer.headers + peer.headers_stride * slot), mlx5::to_be32(peer.headers_key),
-                         mlx5::be32{}};
-    out.header.address = mlx5::to_be64(reinterpret_cast<std::uint64_t>(header));
-    out.payload_to = {mlx5::to_be64(peer.payloads + peer.payloads_stride * slot), mlx5::to_be32(peer.payloads_key),
-                      mlx5::be32{}};
-    out.payload_address = mlx5::to_be64(reinterpret_cast<std::uint64_t>(header + core::header_bytes));
-}
 
 /// All slots are free, the first one on top.
 template <class Call>
@@ -150,22 +131,14 @@ void client_memory::prepare_exclusive(const client_start& from) {
     const exclusive_client_parts here(content_.data(), sizes_.slots);
     *here.channel = {};
     write_calls(here.calls, sizes_.slots);
-    for (std::uint32_t i = 0; i < sizes_.slots; ++i) prepare_call(channel_, i, here.prepared[i]);
+    for (std::uint32_t i = 0; i < sizes_.slots; ++i) device::detail::prepare_call(channel_, i, here.prepared[i]);
     device::detail::exclusive_channel_ref& out = channel_.exclusive;
     out.slots = sizes_.slots;
     out.by = from.sends.by;
     out.queues = from.queues;
-    device::detail::exclusive_state& state = here.channel->state;
-    const mlx5::send_queue_ref& sends = from.sends.direct.queue;
-    const proxy::send_queue_ref& proxied = from.sends.proxied;
-    const bool by_proxy = out.by == device::detail::engine::proxy;
-    state.ring = by_proxy ? reinterpret_cast<std::byte*>(proxied.ring) : sends.ring;
-    state.doorbell = sends.doorbell;
-    state.doorbell_record = sends.doorbell_record;
-    state.wqebb_mask = (by_proxy ? proxied.count : sends.wqebbs) - 1;
-    state.limit = by_proxy ? proxied.count : std::min(sends.wqebbs, from.completions.direct.count);
-    state.first_free = 0;
-    here.channel->proxied = proxied;
+    device::detail::prepare_sends(from.sends, from.completions, here.channel->state);
+    here.channel->state.first_free = 0;
+    here.channel->proxied = from.sends.proxied;
     here.channel->completions = from.completions.direct;
 
     probe_ = {};

@@ -160,8 +160,8 @@ result<void> client_poller::connect(const core::link_grant& grant, core::nanosec
                      fmt::format("gpu: from {}: {}", device_->describe(), done.error().message)};
     }
     const client_start start = start_with(*peer);
-    place_->answers = way_of_requests(start);
     const device::channel_ref& channel = memory_->prepare(start);
+    place_->answers = device::detail::way_of_requests(channel);
     if (reaches_queues())
         if (auto answered = probe_path(channel, *peer, deadline); !answered) return answered;
     return memory_->hand_over();
@@ -170,17 +170,6 @@ result<void> client_poller::connect(const core::link_grant& grant, core::nanosec
 core::kernel_engine client_poller::engine() const {
     const std::string where = queues_->where();
     return {engine_, where.empty() ? reason_ : fmt::format("{}; {}", reason_, where), queues_->cpu_time()};
-}
-
-/// For the proxy: requests travel as answers of a service do.
-proxy::answer_way client_poller::way_of_requests(const client_start& start) const noexcept {
-    device::detail::session_offer out;
-    out.slots = shape_.slots;
-    out.responses = {memory_->requests().data() + core::extension_room, sizes_.request_stride, shape_.request_bytes,
-                     start.request_key};
-    out.peer = start.peer;
-    out.peer.plain = start.plain_requests ? 1 : 0;
-    return device::detail::answer_way_of(out);
 }
 
 client_start client_poller::start_with(const verbs::endpoint& peer) const {

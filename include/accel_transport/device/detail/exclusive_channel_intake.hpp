@@ -140,6 +140,51 @@ ACCEL_HOST_DEVICE_SELDOM inline void look_elsewhere(owned_channel& mine, std::in
     report(mine);
 }
 
+// The host's part, before the first owner.
+
+inline void prepare_sends(const send_port& port, const completion_port& completions, owned_sends& out) noexcept {
+    const mlx5::send_queue_ref& queue = port.direct.queue;
+    const bool by_proxy = port.by == engine::proxy;
+    out.ring = by_proxy ? reinterpret_cast<std::byte*>(port.proxied.ring) : queue.ring;
+    out.doorbell = queue.doorbell;
+    out.doorbell_record = queue.doorbell_record;
+    out.wqebb_mask = (by_proxy ? port.proxied.count : queue.wqebbs) - 1;
+    out.limit = out.wqebb_mask + 1;
+    if (!by_proxy && completions.direct.count < out.limit) out.limit = completions.direct.count;
+}
+
+/// What the work requests of a slot's calls have in common.
+inline void prepare_call(const channel_ref& channel, std::uint32_t slot, prepared_call& out) noexcept {
+    const peer_slots_layout& peer = channel.peer;
+    std::byte* const header = header_of(channel.requests, slot);
+    out = {};
+    out.header.qpn_ds = mlx5::qpn_ds_of(channel.sends.direct.queue, prepared_segments);
+    out.header.immediate = mlx5::to_be32(slot);
+    out.header.key = mlx5::to_be32(channel.requests.key);
+    if (channel.plain_requests != 0) out.header.operation = mlx5::opcode::write;
+    out.header.remote = {mlx5::to_be64(peer.headers + peer.headers_stride * slot), mlx5::to_be32(peer.headers_key),
+                         mlx5::be32{}};
+    out.header.address = mlx5::to_be64(reinterpret_cast<std::uint64_t>(header));
+    out.payload_to = {mlx5::to_be64(peer.payloads + peer.payloads_stride * slot), mlx5::to_be32(peer.payloads_key),
+                      mlx5::be32{}};
+    out.payload_address = mlx5::to_be64(reinterpret_cast<std::uint64_t>(header + wire::header_bytes));
+}
+
+/// For the proxy: requests travel as the answers of a service do.
+[[nodiscard]] inline proxy::answer_way way_of_requests(const channel_ref& channel) noexcept {
+    proxy::answer_way out;
+    out.headers = reinterpret_cast<std::uint64_t>(channel.requests.headers);
+    out.stride = channel.requests.stride;
+    out.key = channel.requests.key;
+    out.slots = channel.exclusive.slots;
+    out.longest = wire::header_bytes + channel.requests.capacity;
+    out.peer_headers = channel.peer.headers;
+    out.peer_stride = channel.peer.headers_stride;
+    out.peer_key = channel.peer.headers_key;
+    out.plain = channel.plain_requests;
+    return out;
+}
+
 /// By one thread.
 [[nodiscard]] ACCEL_HOST_DEVICE inline status own_channel(const channel_ref& channel, owned_channel& out) noexcept {
     if (!is_own_version(channel.layout)) return status::unsupported;
