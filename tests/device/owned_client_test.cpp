@@ -59,7 +59,7 @@ TEST_P(owned_client, echoes_more_calls_than_its_queue_has_room_for) {
     open();
     const auto calls = static_cast<std::uint64_t>(effort(1500));
     std::uint64_t right = 0;
-    for (std::uint64_t i = 0; i < calls; ++i) right += call_once(mine, i * 37 % 2048, i) == status::ok ? 1 : 0;
+    for (std::uint64_t i = 0; i < calls; ++i) right += call_once(mine, i * 37 % 2048, i) == status::ok ? 1U : 0U;
     EXPECT_EQ(right, calls);
     EXPECT_TRUE(rig.channel->connected());
     // Reported while it runs, now and then.
@@ -448,7 +448,7 @@ TEST_F(owned_client_of_an_old_server, becomes_shared_and_says_so) {
 }
 
 TEST(owned_client_options, queues_on_a_gpu_need_the_engine_direct) {
-    client_rig rig({{false, gpu_engine::proxy}});
+    client_rig rig(client_case{{false, gpu_engine::proxy}});
     rig.wanted.verbs.sharing = service_sharing::exclusive;
     rig.wanted.verbs.queues = queue_location::gpu;
     rig.listen();
@@ -459,7 +459,7 @@ TEST(owned_client_options, queues_on_a_gpu_need_the_engine_direct) {
 }
 
 TEST(owned_client_options, a_shared_channel_stays_the_default) {
-    client_rig rig({{false, gpu_engine::proxy}});
+    client_rig rig(client_case{{false, gpu_engine::proxy}});
     rig.listen();
     rig.connect();
     EXPECT_EQ(rig.channel->sharing(), service_sharing::shared);
