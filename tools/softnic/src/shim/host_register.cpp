@@ -47,8 +47,8 @@ int register_with(Real real, void* at, std::size_t size, unsigned flags) {
 }  // namespace
 
 SOFTNIC_EXPORT int cudaHostRegister(void* at, std::size_t size, unsigned flags) {
-    return register_with(SOFTNIC_REAL(cudaHostRegister), at, size, flags);
+    return register_with(SOFTNIC_REAL_LATE(cudaHostRegister), at, size, flags);
 }
 SOFTNIC_EXPORT int cuMemHostRegister_v2(void* at, std::size_t size, unsigned flags) {
-    return register_with(SOFTNIC_REAL(cuMemHostRegister_v2), at, size, flags);
+    return register_with(SOFTNIC_REAL_LATE(cuMemHostRegister_v2), at, size, flags);
 }
