@@ -194,8 +194,7 @@ class calls {
                                std::shared_ptr<void> kept = {}) noexcept {
         return {*this, request, options, std::move(kept)};
     }
-    [[nodiscard]] stream parts(slice payload, const submit_options& options,
-                               std::shared_ptr<void> kept = {}) noexcept {
+    [[nodiscard]] stream parts(slice payload, const submit_options& options, std::shared_ptr<void> kept = {}) noexcept {
         return {*this, payload, options, std::move(kept)};
     }
     /// As `channel::begin`: for a request that is written in place, then `submit`.

@@ -165,6 +165,11 @@ bare_client::request in_parts(const bare_client& client, std::uint32_t generatio
     out.header.deadline_ns = INT64_MAX;
     return out;
 }
+/// Sends, one after another.
+void post_now(bare_client& client, const bare_client::request& what) {
+    client.post(what);
+    EXPECT_EQ(client.outcome(), mlx5::syndrome::none);
+}
 /// The room comes back without a part.
 void expect_back(const bare_client& client, std::uint32_t generation) {
     EXPECT_TRUE(eventually(patience(5s), [&] { return client.answer(0).generation == generation; })) << generation;
@@ -178,16 +183,16 @@ TEST_P(device_hostile, room_comes_back_when_its_call_has_ended) {
     bare_client client(shape);
     connect(client, good_);
     for (std::uint32_t i = 1; i < 5; ++i) {
-        client.post(room_for(client, 2 * i, i));
-        client.post(in_parts(client, i));
+        post_now(client, room_for(client, 2 * i, i));
+        post_now(client, in_parts(client, i));
         EXPECT_TRUE(eventually(patience(5s), [&] { return client.answer(1).generation == i; })) << i;
         EXPECT_EQ(client.answer(1).code, status::ok);
         EXPECT_EQ(client.answer(1).parts_before, 0U);
         expect_back(client, 2 * i);
-        client.post(room_for(client, 2 * i + 1, i));  // it has crossed with the answer
+        post_now(client, room_for(client, 2 * i + 1, i));  // it has crossed with the answer
         expect_back(client, 2 * i + 1);
     }
-    client.post(room_for(client, 100, 3));  // of a call long ago
+    post_now(client, room_for(client, 100, 3));  // of a call long ago
     expect_back(client, 100);
     end(good_);
 }
@@ -196,8 +201,7 @@ TEST_P(device_hostile, room_of_a_client_that_leaves_keeps_no_place) {
     for (std::uint32_t i = 0; i < 5; ++i) {
         bare_client client(shape);
         connect(client, bad_);
-        client.post(room_for(client, 1, 1));
-        EXPECT_EQ(client.outcome(), mlx5::syndrome::none);
+        post_now(client, room_for(client, 1, 1));
         std::this_thread::sleep_for(5ms);  // the kernel keeps it
         end(bad_);
     }
@@ -242,8 +246,7 @@ TEST_P(device_hostile, room_that_is_none) {
 
 TEST_P(device_hostile, a_call_whose_room_is_for_another) {
     expect_only_its_own_session_ends([](bare_client& client) {
-        client.post(room_for(client, 1, 5));
-        EXPECT_EQ(client.outcome(), mlx5::syndrome::none);
+        post_now(client, room_for(client, 1, 5));
         std::this_thread::sleep_for(5ms);  // the kernel keeps it
         client.post(in_parts(client, 6));
     });

@@ -42,9 +42,8 @@ class device_parts : public ::testing::TestWithParam<part_case> {
     /// One kernel: it finds room for its parts itself.
     void serve() {
         if (GetParam().sharing == service_sharing::exclusive) {
-            rig_.serve_owned([this](device::owned_sessions& mine, const device::exchange_ref& exchange) {
-                answer(mine, exchange);
-            });
+            rig_.serve_owned(
+                [this](device::owned_sessions& mine, const device::exchange_ref& exchange) { answer(mine, exchange); });
         } else {
             rig_.serve([this](const device::service_ref& service, const device::exchange_ref& exchange) {
                 answer(service, exchange);
@@ -54,9 +53,18 @@ class device_parts : public ::testing::TestWithParam<part_case> {
 
     [[nodiscard]] static call_id submit(channel& through, const wish& what, const submit_options& with) {
         call_view call;
-        EXPECT_EQ(through.begin(call), status::ok);
-        std::memcpy(call.request.data(), &what, sizeof what);
-        EXPECT_EQ(through.submit(call.id, sizeof what, with), status::ok);
+        status sent = status::again;
+        // Room of the call before comes back behind its answer.
+        EXPECT_TRUE(eventually(patience(5s), [&] {
+            std::array<completion, 1> none;
+            EXPECT_EQ(through.poll(none), 0U);
+            if (through.begin(call) != status::ok) return false;
+            std::memcpy(call.request.data(), &what, sizeof what);
+            sent = through.submit(call.id, sizeof what, with);
+            if (sent == status::again) (void)through.release(call.id);
+            return sent != status::again;
+        }));
+        EXPECT_EQ(sent, status::ok);
         return call.id;
     }
     [[nodiscard]] static completion next(channel& from) {
@@ -128,7 +136,8 @@ class device_parts : public ::testing::TestWithParam<part_case> {
         for (;;) {
             const status found = device::next_part(service, exchange, part);
             if (found != status::again) return found == status::ok;
-            EXPECT_EQ(device::send(service, exchange, 0), status::again);
+            const status nothing = device::send(service, exchange, 0);
+            EXPECT_TRUE(nothing == status::again || nothing == status::peer_lost) << to_string(nothing);
             ++without_room_;
             if (device::cancelled(rig_.service->ref(), exchange)) {
                 ++heard_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A server's worker whose handlers answer in parts, and clients that lend room as the input says: early, late, twice, for
-// calls that are not there, take no parts or have ended.
+// A server's worker whose handlers answer in parts, and clients that lend room as the input says: early, late, twice,
+// for calls that are not there, take no parts or have ended.
 #include "core/context_state.hpp"
 #include "core/log.hpp"
 #include "core/server/worker.hpp"
@@ -26,10 +26,10 @@ constexpr std::size_t stride = 256 + 64;
 /// What the server has of a slot, as its client knows it.
 struct client_slot {
     enum class kind { idle, request, room } has = kind::idle;
-    bool parts = false;             ///< of a request
-    std::uint32_t generation = 0;   ///< of the last message
-    std::uint64_t came = 0;         ///< parts, of a request
-    std::uint32_t call_slot = 0;    ///< of a room
+    bool parts = false;            ///< of a request
+    std::uint32_t generation = 0;  ///< of the last message
+    std::uint64_t came = 0;        ///< parts, of a request
+    std::uint32_t call_slot = 0;   ///< of a room
     std::uint32_t call_generation = 0;
     std::uint32_t bytes = 0;  ///< room for the answer
 };
@@ -66,8 +66,8 @@ class fake_link final : public core::link {
         require(!closed_ && slot < shape.slots, "a link that is open, a slot that there is");
         client_slot& at = slots[slot];
         const slot_header header = read_header(send_->header(slot));
-        require(is_of_parts(header, message_kind::response) && header.slot == slot &&
-                    header.length == payload.size() && header.generation == at.generation,
+        require(is_of_parts(header, message_kind::response) && header.slot == slot && header.length == payload.size() &&
+                    header.generation == at.generation,
                 "its header is what a correct server sends");
         require(at.has != client_slot::kind::idle, "one answer for what was sent");
         require(header.length <= at.bytes, "which has room for it");
@@ -186,7 +186,7 @@ class serving final : session_observer {
         server_options options;
         options.poll = poll_mode::busy;
         const handler service = [this](exchange one) { handle(std::move(one)); };
-        worker_ = new worker(nullptr, options, service, target_table({}));
+        worker_ = new worker(nullptr, options, service, target_table(std::vector<named_handler>{}));
         worker_->add_source(std::make_unique<fake_poller>(world_));
         worker_->observe(this);
         for (int i = 0; i < 2; ++i) install();
@@ -335,8 +335,7 @@ class serving final : session_observer {
         const std::span<std::byte> room = at.one.part();
         require(room.size() <= shape.response_bytes, "the room is no larger than agreed");
         std::ranges::fill(room, std::byte{0x5a});
-        if (!room.empty())
-            require(at.one.send(room.size() + 1) != status::ok, "a part has to fit");
+        if (!room.empty()) require(at.one.send(room.size() + 1) != status::ok, "a part has to fit");
         const std::uint8_t choice = input_.byte();
         const status sent = at.one.send(choice % (room.size() + 1));
         require(sent != status::ok || at.one.in_parts(), "parts are for those who take them");

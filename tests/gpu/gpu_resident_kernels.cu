@@ -30,7 +30,7 @@ __device__ void copy(std::byte* to, const std::byte* from, std::uint64_t bytes) 
 /// Each part by all threads. `Service`: a service, or its owner's sessions.
 template <class Scope, class Service>
 __device__ void stream_tokens(Service& from, const device::service_ref& service, const device::exchange_ref& exchange,
-                       device::part_ref& part) {
+                              device::part_ref& part) {
     const auto parts = static_cast<std::uint32_t>(*const_cast<const volatile std::byte*>(exchange.request));
     for (std::uint32_t i = 0; i < parts; ++i) {
         status found = status::again;

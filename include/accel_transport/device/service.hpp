@@ -108,8 +108,8 @@ template <class Scope = thread_scope>
     return detail::by_first_of<Scope>([&] { return detail::name_part(service, exchange, out); });
 }
 
-/// Sends the first `length` bytes of what `next_part` has named, as the threads of the scope have written them, and goes
-/// on: `reply` or `fail` ends the response. Fails as `next_part`, where `again` says that nothing is named;
+/// Sends the first `length` bytes of what `next_part` has named, as the threads of the scope have written them, and
+/// goes on: `reply` or `fail` ends the response. Fails as `next_part`, where `again` says that nothing is named;
 /// `message_too_large` sends nothing and changes nothing.
 template <class Scope = thread_scope>
 [[nodiscard]] ACCEL_HOST_DEVICE_INLINE status send(const service_ref& service, const exchange_ref& exchange,

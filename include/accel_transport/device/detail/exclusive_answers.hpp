@@ -7,8 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
-/// How an owner of sessions answers. From the header's arrival to the doorbell there is no lock, no load from the host's
-/// memory, and no atomic operation whose result anything waits for.
+/// How an owner of sessions answers. From the header's arrival to the doorbell there is no lock, no load from the
+/// host's memory, and no atomic operation whose result anything waits for.
 namespace accel::device::detail {
 
 /// 16 bytes in one store: over a bus each is a packet.

@@ -88,7 +88,8 @@ enum class unusual : std::uint32_t { wrong, request, room };
 
 /// A header with flags of parts. A room has been dealt with.
 ACCEL_HOST_DEVICE_SELDOM inline unusual look_at_parts(owned_sessions& mine, std::uint32_t session, std::uint32_t slot,
-                                                      arrival came, const slot_watch& watch, std::int64_t now) noexcept {
+                                                      arrival came, const slot_watch& watch,
+                                                      std::int64_t now) noexcept {
     constexpr std::uint32_t of_parts = std::uint32_t{wire::header_flag::of_parts} << 16;
     const wire::slot_header header = header_of(came);
     came.first.words[0] &= ~of_parts;

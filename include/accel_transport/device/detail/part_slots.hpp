@@ -81,8 +81,7 @@ enum class room_use : std::uint32_t {
 /// after them, so one of an older call is no error.
 [[nodiscard]] ACCEL_HOST_DEVICE inline room_use use_of(const part_rooms& seen, std::uint32_t generation,
                                                        std::uint32_t last) noexcept {
-    if (seen.generation == generation)
-        return seen.phase == parts_phase::ended ? room_use::returned : room_use::kept;
+    if (seen.generation == generation) return seen.phase == parts_phase::ended ? room_use::returned : room_use::kept;
     const bool late = last != 0 && static_cast<std::int32_t>(generation - last) <= 0;
     if (late) return room_use::returned;
     return seen.phase == parts_phase::ended ? room_use::kept : room_use::wrong;
@@ -97,8 +96,8 @@ enum class room_use : std::uint32_t {
 /// A request in parts has come. False: the client has lent room for another call, which never came.
 [[nodiscard]] ACCEL_HOST_DEVICE inline bool begin_call(const part_rooms& seen, std::uint32_t generation,
                                                        part_rooms& out) noexcept {
-    const bool fits = seen.phase == parts_phase::ended ||
-                      (seen.phase == parts_phase::early && seen.generation == generation);
+    const bool fits =
+        seen.phase == parts_phase::ended || (seen.phase == parts_phase::early && seen.generation == generation);
     out = {generation, parts_phase::open, seen.first};
     return fits;
 }

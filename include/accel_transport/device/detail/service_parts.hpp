@@ -46,8 +46,7 @@ ACCEL_HOST_DEVICE_SELDOM inline bool file_room(const service_ref& service, const
     std::uint64_t* const rooms = &session.parts[room.call_slot].rooms;
     for (std::uint64_t word = load_acquire(rooms);;) {
         const part_rooms seen = rooms_of(word);
-        const room_use use =
-            use_of(seen, room.call_generation, load_relaxed(&session.generations[room.call_slot]));
+        const room_use use = use_of(seen, room.call_generation, load_relaxed(&session.generations[room.call_slot]));
         if (use == room_use::returned) return_room(service, arrived.session, arrived.slot);
         if (use != room_use::kept) return use == room_use::returned;
         own.next = seen.first;

@@ -17,8 +17,8 @@ enum class admission : std::uint32_t {
 };
 
 /// Looks at what has arrived.
-ACCEL_HOST_DEVICE inline admission admit(const service_ref& service, const ready_entry& arrived, wire::slot_header& header,
-                                    exchange_ref& out) noexcept {
+ACCEL_HOST_DEVICE inline admission admit(const service_ref& service, const ready_entry& arrived,
+                                         wire::slot_header& header, exchange_ref& out) noexcept {
     session_entry& session = service.sessions[arrived.session];
     const std::byte* const from = header_of(session.is.requests, arrived.slot);
     const std::uint32_t last_generation = session.generations[arrived.slot];
