@@ -60,19 +60,74 @@ ACCEL_HOST_DEVICE_SELDOM inline bool read_extensions(const std::byte* header, st
            (out.target.length == 0 || out.response_room <= out.target.length);
 }
 
+/// What taking a request on needs of the owner's copies. All of it is read while the header is under way.
+struct turn_copies {
+    std::byte* header;
+    slot_watch* watch_at;
+    exclusive_session* session_at;
+    std::byte* response;
+    std::uint64_t session_id;
+    std::uint64_t requests;
+    std::int64_t clock_offset;
+    std::int64_t orders_due;
+    std::uint32_t generation;  ///< of the slot's last request
+    std::uint32_t session;
+    std::uint32_t slot;
+    std::uint32_t request_capacity;
+    std::uint32_t response_capacity;
+    std::uint32_t limit;
+    std::uint32_t posted;
+    std::uint32_t released;
+    std::uint32_t held;
+    std::uint32_t stopping;
+    std::uint32_t at_hand;
+    std::uint32_t slot_copy;
+    std::uint32_t session_copy;
+    std::uint32_t places;
+};
+/// `place` is at hand.
+ACCEL_HOST_DEVICE_INLINE void read_copies(const owned_sessions& mine, std::uint32_t place, turn_copies& out) noexcept {
+    out.at_hand = mine.at_hand;
+    out.stopping = mine.stopping;
+    out.orders_due = mine.orders_due;
+    out.clock_offset = mine.clock.clock_offset;
+    out.places = mine.places;
+    const bool all = out.at_hand == all_at_hand;
+    out.slot_copy = all ? place : 0;
+    out.session_copy = all ? place >> mine.at.slot_bits : 0;
+    const owned_slot& slot = mine.slots[out.slot_copy];
+    out.header = slot.header;
+    out.generation = slot.watch.generation;
+    out.watch_at = slot.watch_at;
+    out.session_at = slot.session_at;
+    out.session = slot.session;
+    out.slot = slot.slot;
+    out.response = slot.prepared.response;
+    const session_view& session = mine.sessions[out.session_copy];
+    out.session_id = session.id;
+    out.requests = session.requests;
+    out.request_capacity = session.request_capacity;
+    out.response_capacity = session.response_capacity;
+    out.limit = session.limit;
+    out.posted = session.posted;
+    out.released = session.released;
+    out.held = session.held;
+    need_now(out);
+}
+
 /// True: a correct client sends this, whatever its extensions are. Its last word repeats the generation. No branch: a
 /// client waits for it.
-ACCEL_HOST_DEVICE_INLINE bool is_request(const arrival& came, const session_view& session, std::uint32_t slot,
-                                         std::uint32_t last_generation) noexcept {
+ACCEL_HOST_DEVICE_INLINE bool is_request(const arrival& came, const turn_copies& copies) noexcept {
     constexpr std::uint32_t known_flags = std::uint32_t{wire::header_flag::known} << 16;
     constexpr std::uint32_t expected = wire::protocol_version | static_cast<std::uint32_t>(wire::message_kind::request)
                                                                     << 8;
     const std::uint32_t generation = came.first.words[2];
-    const std::uint32_t other = ((came.first.words[0] & ~known_flags) ^ expected) | (came.first.words[1] ^ slot) |
-                                (came.last_word ^ generation) | static_cast<std::uint32_t>(came.length >> 32);
-    const bool too_long = static_cast<std::uint32_t>(came.length) > session.request_capacity;
-    const bool wants_too_much = came.third.words[1] > session.response_capacity;
-    return !((other != 0) | too_long | wants_too_much | (generation == last_generation));
+    const std::uint32_t other = ((came.first.words[0] & ~known_flags) ^ expected) |
+                                (came.first.words[1] ^ copies.slot) | (came.last_word ^ generation) |
+                                static_cast<std::uint32_t>(came.length >> 32);
+    const bool too_long = static_cast<std::uint32_t>(came.length) > copies.request_capacity;
+    const bool wants_too_much = came.third.words[1] > copies.response_capacity;
+    return !((other != 0) | too_long | wants_too_much | (generation == copies.generation));
 }
 
 }  // namespace accel::device::detail

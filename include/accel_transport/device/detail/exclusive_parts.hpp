@@ -87,14 +87,14 @@ ACCEL_HOST_DEVICE_SELDOM inline bool file_room(owned_sessions& mine, std::uint32
 enum class unusual : std::uint32_t { wrong, request, room };
 
 /// A header with flags of parts. A room has been dealt with.
-ACCEL_HOST_DEVICE_SELDOM inline unusual look_at_parts(owned_sessions& mine, std::uint32_t session, std::uint32_t slot,
-                                                      arrival came, const slot_watch& watch,
+ACCEL_HOST_DEVICE_SELDOM inline unusual look_at_parts(owned_sessions& mine, const turn_copies& copies, arrival came,
                                                       std::int64_t now) noexcept {
     constexpr std::uint32_t of_parts = std::uint32_t{wire::header_flag::of_parts} << 16;
+    const std::uint32_t session = copies.session;
+    const std::uint32_t slot = copies.slot;
     const wire::slot_header header = header_of(came);
     came.first.words[0] &= ~of_parts;
-    const exclusive_session& of = mine.at.sessions[session];
-    if (of.is.parts == 0 || !is_request(came, of, slot, watch.generation)) return unusual::wrong;
+    if (mine.at.sessions[session].is.parts == 0 || !is_request(came, copies)) return unusual::wrong;
     if (is_room(header)) return file_room(mine, session, slot, header, now) ? unusual::room : unusual::wrong;
     if ((header.flags & wire::header_flag::of_parts) != wire::header_flag::parts) return unusual::wrong;
     part_slot& call = parts_of(mine, session)[slot];
@@ -144,8 +144,14 @@ ACCEL_HOST_DEVICE_SELDOM inline void look_for_rooms(owned_sessions& mine, std::u
         if (!is_new<true>(header, watch)) continue;
         arrival came{};
         read_arrival(header, came);
-        if (!is_room(header_of(came))) continue;
-        if (look_at_parts(mine, session, slot, came, watch, now) != unusual::wrong) continue;
+        if (came.first.words[2] != came.last_word || !is_room(header_of(came))) continue;
+        turn_copies copies{};
+        copies.session = session;
+        copies.slot = slot;
+        copies.generation = watch.generation;
+        copies.request_capacity = of.request_capacity;
+        copies.response_capacity = of.response_capacity;
+        if (look_at_parts(mine, copies, came, now) != unusual::wrong) continue;
         return fail_session(mine, session, status::protocol_error);
     }
 }

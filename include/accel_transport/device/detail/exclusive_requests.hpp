@@ -31,56 +31,82 @@ ACCEL_HOST_DEVICE_SELDOM inline status refuse_wrong(owned_sessions& mine, std::u
     return status::again;
 }
 
-/// A slot has a new header, which an acquire has seen, and its copies are there. `again`: its request has been refused,
-/// or has to wait.
-ACCEL_HOST_DEVICE_INLINE status take_on(owned_sessions& mine, std::uint32_t place, const arrival& came,
-                                        std::int64_t now, exchange_ref& out) noexcept {
-    const bool all = mine.at_hand == all_at_hand;
-    const std::uint32_t slot_copy = all ? place : 0;
-    const std::uint32_t session_copy = all ? place >> mine.at.slot_bits : 0;
-    // By value: all this is read while the header is under way.
-    const owned_slot slot = mine.slots[slot_copy];
-    const session_view session = mine.sessions[session_copy];
-    const std::int64_t clock_offset = mine.clock.clock_offset;
-    if (!has_room(session)) [[unlikely]]
-        return block(mine, slot.session);
-    part_slot* parts = nullptr;
-    if (!is_request(came, session, slot.slot, slot.watch.generation)) [[unlikely]] {
-        const unusual what = look_at_parts(mine, slot.session, slot.slot, came, slot.watch, now);
-        if (what == unusual::wrong) return refuse_wrong(mine, slot.session);
-        if (what == unusual::room) return status::again;
-        parts = parts_of(mine, slot.session);
+/// A header whose last word has been seen before its first: the adapter may write them in any order, and the next look
+/// finds all of it. So often in a second; no correct client comes near that.
+inline constexpr std::uint32_t max_torn = 4096;
+inline constexpr std::int64_t torn_window_ns = 1'000'000'000;
+ACCEL_HOST_DEVICE_SELDOM inline status look_again(owned_sessions& mine, std::uint32_t index,
+                                                  std::int64_t now) noexcept {
+    exclusive_session& session = mine.at.sessions[index];
+    if (now - session.torn_since > torn_window_ns) {
+        session.torn_since = now;
+        session.torn = 0;
     }
-    const wire::slot_header header = header_of(came);
-    const std::int64_t deadline = own_deadline(clock_offset, header.deadline_ns);
+    return ++session.torn > max_torn ? refuse_wrong(mine, index) : status::again;
+}
+
+/// What is not as in most turns: no room, no good request, a late one, or one with extensions. `ok`: it is taken on
+/// all the same.
+ACCEL_HOST_DEVICE_SELDOM inline status look_closely(owned_sessions& mine, const turn_copies& copies,
+                                                    const arrival& came, std::int64_t now, exchange_ref& out) noexcept {
+    if (!has_room(copies)) return block(mine, copies.session);
+    if (!is_request(came, copies)) {
+        const unusual what = look_at_parts(mine, copies, came, now);
+        if (what == unusual::room) return status::again;
+        const bool torn = came.first.words[2] != came.last_word;
+        if (what == unusual::wrong)
+            return torn ? look_again(mine, copies.session, now) : refuse_wrong(mine, copies.session);
+        out.parts = parts_of(mine, copies.session);
+    }
     const std::uint32_t code_and_extensions = came.first.words[3];
-    out.request = slot.header + wire::header_bytes;
+    if (code_and_extensions != 0 && !read_extensions(copies.header, code_and_extensions, out))
+        return refuse_wrong(mine, copies.session);
+    return status::ok;
+}
+
+ACCEL_HOST_DEVICE_INLINE void describe_request(const turn_copies& copies, const arrival& came, std::int64_t now,
+                                               std::int64_t deadline, exchange_ref& out) noexcept {
+    const wire::slot_header header = header_of(came);
+    out.request = copies.header + wire::header_bytes;
     out.request_bytes = header.length;
-    out.response = slot.prepared.response;
+    out.response = copies.response;
     out.response_room = header.response_room;
     out.trace_id = header.trace_id;
-    out.session_id = session.id;
+    out.session_id = copies.session_id;
     out.deadline = deadline;
     out.target_number = header.target;
     out.arrival = now;
-    out.session = slot.session;
-    out.slot = slot.slot;
+    out.session = copies.session;
+    out.slot = copies.slot;
     out.generation = header.generation;
-    out.clock_offset = clock_offset;
+    out.clock_offset = copies.clock_offset;
+    out.slot_copy = copies.slot_copy;
+    out.session_copy = copies.session_copy;
+    out.at_hand = copies.at_hand;
     out.target.length = 0;
-    out.parts = parts;
-    out.at_hand = mine.at_hand;
-    out.slot_copy = slot_copy;
-    out.session_copy = session_copy;
+    out.parts = nullptr;
     out.touched = came.touched[0] ^ came.touched[1];
-    if (code_and_extensions != 0 && !read_extensions(slot.header, code_and_extensions, out)) [[unlikely]]
-        return refuse_wrong(mine, out.session);
-    const slot_watch watch{header.generation, slot_away::held};
-    *slot.watch_at = mine.slots[slot_copy].watch = watch;
-    slot.session_at->held = mine.sessions[session_copy].held = session.held + 1;
+}
+
+/// A slot has a new header, which an acquire has seen. `again`: its request has been refused, or has to wait.
+ACCEL_HOST_DEVICE_INLINE status take_on(owned_sessions& mine, const turn_copies& copies, const arrival& came,
+                                        std::int64_t now, exchange_ref& out) noexcept {
+    const std::int64_t deadline = own_deadline(
+        copies.clock_offset, static_cast<std::int64_t>(std::uint64_t{came.third.words[3]} << 32 | came.third.words[2]));
+    describe_request(copies, came, now, deadline, out);
+    const bool plain = has_room(copies) & is_request(came, copies) & (came.first.words[3] == 0);
+    if (!plain) [[unlikely]] {
+        // Copies: what a function is called with lies in memory.
+        const turn_copies closely = copies;
+        const arrival what = came;
+        if (const status refused = look_closely(mine, closely, what, now, out); refused != status::ok) return refused;
+    }
+    const slot_watch watch{came.last_word, slot_away::held};
+    *copies.watch_at = mine.slots[copies.slot_copy].watch = watch;
+    copies.session_at->held = mine.sessions[copies.session_copy].held = copies.held + 1;
     if (deadline <= now) [[unlikely]]
         return refuse_late(mine, out);
-    slot.session_at->requests = mine.sessions[session_copy].requests = session.requests + 1;
+    copies.session_at->requests = mine.sessions[copies.session_copy].requests = copies.requests + 1;
     return status::ok;
 }
 
@@ -97,14 +123,14 @@ ACCEL_HOST_DEVICE_INLINE status take_on(owned_sessions& mine, std::uint32_t plac
     return status::closed;
 }
 
-/// By one of the lanes. `place`: what they have found. The one behind it is looked at first the next time, so that no
-/// session goes short of another's requests.
-ACCEL_HOST_DEVICE_INLINE status use_look(owned_sessions& mine, std::uint32_t place, const arrival& came,
-                                         std::int64_t now, exchange_ref& out) noexcept {
-    if (place == no_slot || now - mine.orders_due > latest_orders_ns || mine.stopping != 0) [[unlikely]]
+/// By one of the lanes. `place`: what they have found, of which that lane has `copies`. The one behind it is looked at
+/// first the next time, so that no session goes short of another's requests.
+ACCEL_HOST_DEVICE_INLINE status use_look(owned_sessions& mine, std::uint32_t place, const turn_copies& copies,
+                                         const arrival& came, std::int64_t now, exchange_ref& out) noexcept {
+    if (place == no_slot || now - copies.orders_due > latest_orders_ns || copies.stopping != 0) [[unlikely]]
         return do_else(mine, place, now);
-    mine.next = place + 1 == mine.places ? 0 : place + 1;
-    return take_on(mine, place, came, now, out);
+    mine.next = place + 1 == copies.places ? 0 : place + 1;
+    return take_on(mine, copies, came, now, out);
 }
 
 /// One look at all slots, by the scope's lanes together. The clock is read once. Where each lane has a slot at hand,
@@ -117,10 +143,15 @@ template <class Scope>
     static_assert(side::none == no_slot);
     const std::uint32_t rank = side::rank();
     const owned_slot& own = mine.slots[rank < most_at_hand ? rank : 0];
-    std::byte* const header = own.header;
-    const slot_watch watch = own.watch;
-    const std::uint32_t places = mine.places;
-    const bool by_all = mine.at_hand == all_at_hand && (side::count() >= most_at_hand || places <= side::count());
+    std::byte* header = own.header;
+    slot_watch watch = own.watch;
+    std::uint32_t places = mine.places;
+    std::uint32_t at_hand = mine.at_hand;
+    need_now(header);
+    need_now(watch);
+    need_now(places);
+    need_now(at_hand);
+    const bool by_all = at_hand == all_at_hand && (side::count() >= most_at_hand || places <= side::count());
     std::uint32_t place = no_slot;
     std::byte* found = nullptr;  // by this lane
     if (by_all) [[likely]] {
@@ -134,16 +165,21 @@ template <class Scope>
     }
 #if defined(__CUDA_ARCH__)
     arrival came;  // not looked at unless the lane has found something
+    turn_copies copies;
 #else
     arrival came{};
+    turn_copies copies{};
 #endif
-    if (found != nullptr) read_arrival(found, came);
+    if (found != nullptr) {
+        read_arrival(found, came);
+        read_copies(mine, by_all ? rank : place, copies);
+    }
     if (by_all) [[likely]]
         place = side::first_where(found != nullptr, mine.next);
     const std::uint32_t lane = by_all && place != no_slot ? place : 0;
     now = clock_ns();
     std::uint32_t outcome = 0;
-    if (rank == lane) outcome = static_cast<std::uint32_t>(use_look(mine, place, came, now, out));
+    if (rank == lane) outcome = static_cast<std::uint32_t>(use_look(mine, place, copies, came, now, out));
     return static_cast<status>(side::of(outcome, lane));
 }
 

@@ -29,7 +29,7 @@ ACCEL_HOST_DEVICE_SELDOM inline void return_room(const service_ref& service, std
     exchange_ref room;
     prepare_room(service, session, slot, room);
     room.arrival = clock_ns();
-    write_header(room, nothing);
+    write_header(fields_of(room), nothing, room.peer.plain != 0);
     (void)send_off(service, room, nothing, bytes_in_slot(room));
 }
 
@@ -203,7 +203,7 @@ ACCEL_HOST_DEVICE_SELDOM inline status send_part(const service_ref& service, con
     part.arrival = exchange.arrival;
     part.trace_id = call.sent++;  // lies where a part has its number
     const answer with{status::ok, 0, length, wire::header_flag::more};
-    write_header(part, with);
+    write_header(fields_of(part), with, part.peer.plain != 0);
     return send_off(service, part, with, bytes_in_slot(part)) == status::ok ? status::ok : status::peer_lost;
 }
 
