@@ -90,6 +90,7 @@ void service_link::offer(const verbs::endpoint& peer) noexcept {
     out = {};
     out.id = config_.session_id;
     out.slots = config_.geometry.slots;
+    out.parts = config_.version >= core::session_version::parts ? 1 : 0;
     out.requests = {receive_->header(0), receive_->stride(), config_.geometry.request_bytes, mine.requests->lkey};
     out.responses = {send_->header(0), send_->stride(), config_.geometry.response_bytes, mine.responses->lkey};
     out.peer = slots_of(peer);

@@ -108,12 +108,13 @@ inline constexpr std::uint32_t most_at_hand = 16;
 inline constexpr std::uint32_t all_at_hand = 0xffff'ffffU;
 inline constexpr std::uint32_t none_at_hand = 0xffff'fffeU;
 
-/// Where all of it lies. Slots, watches and prepared answers have the number
+/// Where all of it lies. Slots, watches, prepared answers and what is kept for parts have the number
 /// `session << slot_bits | slot`; not all of the numbers are used.
 struct exclusive_ref {
     exclusive_session* sessions = nullptr;  ///< null: the service is shared
     slot_watch* watches = nullptr;
     prepared_header* prepared = nullptr;
+    part_slot* parts = nullptr;
     std::byte* requests = nullptr;  ///< the header of the first slot of the first session
     std::uint64_t slot_stride = 0;
     std::uint64_t session_stride = 0;
