@@ -148,15 +148,26 @@ struct option_key {
         ACCEL_OPTION_OF(options, .security, encrypt), ACCEL_OPTION_OF(options, .security, insecure)
 
 constexpr std::array channel_keys{
-    ACCEL_OPTION(channel_options, slots),          ACCEL_OPTION(channel_options, request_bytes),
-    ACCEL_OPTION(channel_options, response_bytes), ACCEL_OPTION(channel_options, connect_timeout),
-    ACCEL_OPTION(channel_options, connect_retry),  ACCEL_OPTION(channel_options, call_timeout),
-    ACCEL_OPTION(channel_options, close_timeout),  ACCEL_OPTION(channel_options, peer_timeout),
-    ACCEL_OPTION(channel_options, poll),           ACCEL_OPTION(channel_options, spin),
-    ACCEL_OPTION(channel_options, priority),       ACCEL_OPTION(channel_options, reconnect),
-    ACCEL_OPTION(channel_options, backoff_min),    ACCEL_OPTION(channel_options, backoff_max),
-    ACCEL_OPTION(channel_options, zerocopy),       ACCEL_OPTION(channel_options, memory),
-    ACCEL_VERBS_OPTIONS(channel_options),          ACCEL_SECURITY_OPTIONS(channel_options, server_key),
+    ACCEL_OPTION(channel_options, slots),
+    ACCEL_OPTION(channel_options, request_bytes),
+    ACCEL_OPTION(channel_options, response_bytes),
+    ACCEL_OPTION(channel_options, connect_timeout),
+    ACCEL_OPTION(channel_options, connect_retry),
+    ACCEL_OPTION(channel_options, call_timeout),
+    ACCEL_OPTION(channel_options, close_timeout),
+    ACCEL_OPTION(channel_options, peer_timeout),
+    ACCEL_OPTION(channel_options, poll),
+    ACCEL_OPTION(channel_options, spin),
+    ACCEL_OPTION(channel_options, priority),
+    ACCEL_OPTION(channel_options, reconnect),
+    ACCEL_OPTION(channel_options, backoff_min),
+    ACCEL_OPTION(channel_options, backoff_max),
+    ACCEL_OPTION(channel_options, zerocopy),
+    ACCEL_OPTION(channel_options, memory),
+    ACCEL_VERBS_OPTIONS(channel_options),
+    ACCEL_OPTION_OF(channel_options, .verbs, sharing),
+    ACCEL_OPTION_OF(channel_options, .verbs, queues),
+    ACCEL_SECURITY_OPTIONS(channel_options, server_key),
 };
 
 constexpr std::array server_keys{

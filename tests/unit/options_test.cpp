@@ -53,7 +53,7 @@ TEST(options, verbs_out_of_bounds_are_refused) {
     }
 }
 
-TEST(options, sharing_is_a_key_of_services) {
+TEST(options, sharing_is_a_key_of_services_and_channels) {
     EXPECT_EQ(serving("workers=1").value().verbs.sharing, service_sharing::shared);
     EXPECT_EQ(serving("sharing=exclusive").value().verbs.sharing, service_sharing::exclusive);
     server_options from;
@@ -61,7 +61,9 @@ TEST(options, sharing_is_a_key_of_services) {
     EXPECT_EQ(serving("sharing=shared", from).value().verbs.sharing, service_sharing::shared);
     for (const char* bad : {"sharing=", "sharing=both", "sharing=Exclusive"})
         EXPECT_EQ(serving(bad).code(), status::invalid_argument) << bad;
-    EXPECT_EQ(client("sharing=exclusive").code(), status::invalid_argument) << "a channel has none";
+    EXPECT_EQ(client("sharing=exclusive").value().verbs.sharing, service_sharing::exclusive);
+    EXPECT_EQ(client("queues=gpu").value().verbs.queues, queue_location::gpu);
+    EXPECT_EQ(client("sharing=both").code(), status::invalid_argument);
 }
 
 TEST(options, every_field_of_a_channel_has_a_key) {

@@ -39,7 +39,7 @@ class client_poller final : public core::kernel_client, public verbs::async_list
     [[nodiscard]] int event_fd() const noexcept override { return wake_fd_; }
     [[nodiscard]] bool arm() noexcept override { return true; }
     [[nodiscard]] bool sleep(int other_fd, core::nanoseconds until) noexcept override;
-    [[nodiscard]] core::kernel_engine engine() const override { return {engine_, reason_, queues_->cpu_time()}; }
+    [[nodiscard]] core::kernel_engine engine() const override;
 
     // core::kernel_client.
     [[nodiscard]] const device::channel_ref& channel() const noexcept override { return memory_->channel(); }
@@ -48,6 +48,7 @@ class client_poller final : public core::kernel_client, public verbs::async_list
     }
     void end(status why) noexcept override;
     [[nodiscard]] result<void> finish_report() override { return memory_->finish_report(); }
+    [[nodiscard]] bool wants_sharing() const noexcept override { return wants_sharing_; }
 
     void on_async_event(ibv_event_type type) noexcept override;
 
@@ -67,6 +68,10 @@ class client_poller final : public core::kernel_client, public verbs::async_list
     [[nodiscard]] result<void> prepare();
     [[nodiscard]] result<void> make_queues();
     [[nodiscard]] result<void> make_slots();
+    /// False: they are in a GPU's memory, and only kernels post there.
+    [[nodiscard]] bool reaches_queues() const noexcept {
+        return queues_->place() == mlx5::queue_place::host || kernel_memory_.gpu() == nullptr;
+    }
     [[nodiscard]] client_start start_with(const verbs::endpoint& peer) const;
     [[nodiscard]] result<void> probe_path(const device::channel_ref& channel, const verbs::endpoint& peer,
                                           core::nanoseconds deadline);
@@ -91,6 +96,7 @@ class client_poller final : public core::kernel_client, public verbs::async_list
     failure_blame blame_;
     bool loss_reported_ = false;  ///< that the connection is lost
     bool ended_ = false;          ///< nothing of the connection is left
+    bool wants_sharing_ = false;
     void* owner_ = nullptr;
 };
 

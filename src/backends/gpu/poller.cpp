@@ -40,11 +40,7 @@ result<std::unique_ptr<core::kernel_service>> service_poller::open(const core::p
     if (auto fit = admit_gpu(wanted.gpu, options.verbs.host_slots); !fit) return fit.error();
     auto chosen = choose_engine(options.verbs, options.host, wanted.gpus, wanted.gpu);
     if (!chosen) return chosen.error();
-    const bool exclusive = options.verbs.sharing == service_sharing::exclusive;
-    if (exclusive && options.verbs.queues == queue_location::gpu && chosen->engine != gpu_engine::direct) {
-        return error{status::unsupported, 0,
-                     fmt::format("gpu: queues=gpu needs the engine direct: {}", chosen->reason)};
-    }
+    if (auto possible = check_queues(options.verbs, *chosen); !possible) return possible.error();
     const verbs::device& on = *chosen->on;
     const auto longest = on.port().max_message_bytes;
     if (core::header_bytes + wanted.limits.response_bytes > longest) {
