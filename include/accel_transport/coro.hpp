@@ -11,18 +11,22 @@
 #include <chrono>
 #include <coroutine>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
+#include <stop_token>
 #include <utility>
 #include <vector>
 
 namespace accel::coro {
 
 class calls;
+class stream;
 
 /// How an awaited call ended, with its response. Owns its slot; move-only; must not outlive its `calls`.
 class answer {
@@ -43,10 +47,13 @@ class answer {
     [[nodiscard]] bool ok() const noexcept { return content_.status == accel::status::ok; }
     /// The response in place; on a failure the handler's message, if any.
     [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return content_.response; }
+    /// A part of a response; others come behind it. Its end lets the server send one more.
+    [[nodiscard]] bool more() const noexcept { return content_.more; }
     [[nodiscard]] const completion& content() const noexcept { return content_; }
 
   private:
     friend class operation;
+    friend class stream;
     answer(calls* owner, const completion& content, std::shared_ptr<void> kept) noexcept
         : owner_(owner), content_(content), kept_(std::move(kept)) {}
     void reset() noexcept;
@@ -73,6 +80,7 @@ class [[nodiscard]] operation {
 
   private:
     friend class calls;
+    friend class stream;
     enum class state : unsigned char { fresh, in_line, in_flight, ended };
     enum class source : unsigned char { bytes, lent, begun };
     operation(calls& owner, std::span<const std::byte> request, const submit_options& options,
@@ -104,14 +112,60 @@ class [[nodiscard]] operation {
     std::coroutine_handle<> waiting_;
     operation* before_ = nullptr;  ///< in the line for slots
     operation* behind_ = nullptr;
+    stream* of_ = nullptr;  ///< not null: of a response in parts
     source from_;
     state state_ = state::fresh;
     bool has_slot_ = false;
 };
 
+/// One call of `calls` whose response comes in parts. Each `co_await next()` gives one, in order; the last `answer` is
+/// the one without `more`, and after it comes `invalid_state`. The call is sent by the first `next`. Destroyed before
+/// the last answer, it cancels the call. Belongs to the thread of its `calls`.
+class [[nodiscard]] stream {
+  public:
+    stream(const stream&) = delete;
+    stream& operator=(const stream&) = delete;
+    ~stream();
+
+    /// `co_await` gives the next answer.
+    class [[nodiscard]] step {
+      public:
+        explicit step(stream& of) noexcept : of_(of) {}
+        step(const step&) = delete;
+        step& operator=(const step&) = delete;
+        /// Its coroutine is destroyed: nobody waits.
+        ~step() { of_.call_.waiting_ = {}; }
+        [[nodiscard]] bool await_ready() noexcept { return of_.is_ready(); }
+        void await_suspend(std::coroutine_handle<> waiting) noexcept { of_.wait(waiting); }
+        [[nodiscard]] answer await_resume() noexcept { return of_.take(); }
+
+      private:
+        stream& of_;
+    };
+    /// One waits at a time.
+    [[nodiscard]] step next() noexcept { return step{*this}; }
+
+  private:
+    friend class calls;
+    template <class Request>
+    stream(calls& owner, Request request, const submit_options& options, std::shared_ptr<void> kept) noexcept
+        : call_(owner, request, options, std::move(kept)) {
+        call_.of_ = this;
+    }
+    [[nodiscard]] bool is_ready() noexcept;
+    void wait(std::coroutine_handle<> waiting) noexcept;
+    [[nodiscard]] answer take() noexcept;
+    void arrive(const completion& one, std::shared_ptr<void> kept) noexcept;
+
+    static constexpr std::uint32_t none = ~std::uint32_t{0};
+    operation call_;
+    std::uint32_t first_ = none;  ///< of the slots whose completions nobody has taken
+    std::uint32_t last_ = none;
+};
+
 /// A channel whose calls are awaited. Belongs to one thread at a time, as its channel; neither copied nor moved.
-/// Every call of the channel goes through here. Nothing here allocates but the constructor. A call has one answer:
-/// with `submit_options::parts` it ends with `unsupported`.
+/// Every call of the channel goes through here. Nothing here allocates but the constructor. A `call` has one answer:
+/// with `submit_options::parts` it ends with `unsupported`. A `parts` has several.
 class calls {
   public:
     explicit calls(channel owned) : slots_(owned.slots()), channel_(std::move(owned)) {}
@@ -131,6 +185,16 @@ class calls {
     /// the region.
     [[nodiscard]] operation call(slice payload, const submit_options& options = {},
                                  std::shared_ptr<void> kept = {}) noexcept {
+        return {*this, payload, options, std::move(kept)};
+    }
+    /// A call whose response comes in parts; `options.parts` says how many may be unread. Waits in the line until there
+    /// are slots for all of them. What is said of `call` holds, and a channel with too few slots says
+    /// `invalid_argument`.
+    [[nodiscard]] stream parts(std::span<const std::byte> request, const submit_options& options,
+                               std::shared_ptr<void> kept = {}) noexcept {
+        return {*this, request, options, std::move(kept)};
+    }
+    [[nodiscard]] stream parts(slice payload, const submit_options& options, std::shared_ptr<void> kept = {}) noexcept {
         return {*this, payload, options, std::move(kept)};
     }
     /// As `channel::begin`: for a request that is written in place, then `submit`.
@@ -180,11 +244,14 @@ class calls {
   private:
     friend class operation;
     friend class answer;
-    /// What is known of the call that has a slot.
+    friend class stream;
+    /// What is known of the call that has a slot, and of a completion of a stream that lies in it.
     struct slot {
         call_id id;
         operation* waiting = nullptr;  ///< null: its coroutine is gone
         std::shared_ptr<void> kept;
+        completion unread;
+        std::uint32_t behind = 0;  ///< the slot of the next one
     };
 
     /// A call waits for a slot, and one may be free.
@@ -248,6 +315,7 @@ class gate {
 
       private:
         friend class gate;
+        friend class room_for_part;
         gate& gate_;
         std::coroutine_handle<> waiting_;
         bool open_ = true;
@@ -258,6 +326,7 @@ class gate {
     std::size_t run() { return resume(true); }
 
   private:
+    friend class room_for_part;
     void admit(passage& one) {
         const std::lock_guard lock(mutex_);
         entered_.push_back(&one);
@@ -289,6 +358,77 @@ class gate {
     std::vector<passage*> entered_;
 };
 
+/// `co_await room_for_part(exchange, gate)` gives room for the next part of a response, to be written in place. Empty:
+/// the client takes no more parts, has cancelled or has left, or the gate is gone; the exchange still has to be ended.
+/// On the gate's thread, and goes on there. The exchange must outlive the wait, and nobody else may use it meanwhile.
+/// Allocates when it waits.
+class [[nodiscard]] room_for_part {
+  public:
+    room_for_part(exchange& of, gate& through) noexcept : exchange_(of), gate_(through) {}
+    room_for_part(const room_for_part&) = delete;
+    room_for_part& operator=(const room_for_part&) = delete;
+    ~room_for_part() { leave(); }
+
+    [[nodiscard]] bool await_ready() noexcept {
+        return !exchange_.in_parts() || exchange_.cancelled() || !exchange_.part().empty();
+    }
+    /// False: there is room by now, or never will be.
+    [[nodiscard]] bool await_suspend(std::coroutine_handle<> waiting) {
+        waits_ = std::make_shared<wait>(gate_, waiting);
+        // A client that has cancelled gives no room.
+        stopped_.emplace(exchange_.stop_token(), [waits = waits_] { waits->enter(); });
+        waits_->until_called = waits_;
+        if (!exchange_.await_part(*waits_)) return true;
+        waits_->until_called.reset();
+        leave();
+        return false;
+    }
+    [[nodiscard]] std::span<std::byte> await_resume() noexcept {
+        const bool open = !waits_ || waits_->way.open_;
+        leave();
+        return !open || exchange_.cancelled() ? std::span<std::byte>{} : exchange_.part();
+    }
+
+  private:
+    /// Lives until the server has called it, which may be when the exchange ends.
+    struct wait : part_waiter {
+        wait(gate& through, std::coroutine_handle<> waiting) noexcept
+            : part_waiter{[](part_waiter& self) noexcept { static_cast<wait&>(self).on_room(); }}, way(through) {
+            way.waiting_ = waiting;
+        }
+        void on_room() noexcept {
+            const std::shared_ptr<wait> own = std::move(until_called);
+            enter();
+        }
+        /// Once. Any thread.
+        void enter() {
+            const std::lock_guard lock(mutex);
+            if (!std::exchange(entered, true)) way.gate_.admit(way);
+        }
+        /// Nobody waits any more. By the gate's thread.
+        void leave() {
+            {
+                const std::lock_guard lock(mutex);
+                entered = true;
+            }
+            if (std::exchange(way.waiting_, {})) way.gate_.forget(way);
+        }
+        gate::passage way;
+        std::shared_ptr<wait> until_called;
+        std::mutex mutex;
+        bool entered = false;
+    };
+    void leave() {
+        stopped_.reset();
+        if (const std::shared_ptr<wait> one = std::exchange(waits_, {})) one->leave();
+    }
+
+    exchange& exchange_;
+    gate& gate_;
+    std::shared_ptr<wait> waits_;
+    std::optional<std::stop_callback<std::function<void()>>> stopped_;
+};
+
 // ---------------------------------------------------------------------------------------------------------------------
 
 inline void answer::reset() noexcept {
@@ -310,16 +450,23 @@ inline operation::state operation::start() noexcept {
     }
     id_ = view.id;
     content_.status = submit(view.request);
+    if (content_.status == accel::status::again && of_ != nullptr) {  // too few slots for its parts
+        (void)owner_.channel_.release(id_);
+        return state::in_line;
+    }
     if (content_.status != accel::status::ok) {
         owner_.release(id_);
         return state::ended;
     }
-    owner_.slots_[id_.slot] = {id_, this, std::move(kept_)};
+    calls::slot& own = owner_.slots_[id_.slot];
+    own.id = id_;
+    own.waiting = this;
+    own.kept = std::move(kept_);
     return state_ = state::in_flight;
 }
 
 inline accel::status operation::submit(std::span<std::byte> room) noexcept {
-    if (options_.parts != 0) return accel::status::unsupported;
+    if (options_.parts != 0 && of_ == nullptr) return accel::status::unsupported;
     if (from_ == source::lent) return owner_.channel_.submit(id_, lent_, options_);
     if (from_ == source::bytes && !bytes_.empty())
         std::memcpy(room.data(), bytes_.data(), std::min(room.size(), bytes_.size()));
@@ -347,6 +494,56 @@ inline operation::~operation() {
     (void)owner_.channel_.cancel(id_);
 }
 
+inline bool stream::is_ready() noexcept {
+    using state = operation::state;
+    if (call_.state_ != state::fresh) return call_.state_ == state::ended || first_ != none;
+    return call_.start() == state::ended;
+}
+
+inline void stream::wait(std::coroutine_handle<> waiting) noexcept {
+    call_.waiting_ = waiting;
+    if (call_.state_ != operation::state::fresh) return;
+    call_.state_ = operation::state::in_line;
+    call_.owner_.enqueue(call_);
+}
+
+/// Without an unread completion: the call could not be sent, which is told once, or has ended.
+inline answer stream::take() noexcept {
+    calls& owner = call_.owner_;
+    if (first_ == none) {
+        call_.state_ = operation::state::ended;
+        completion why;
+        why.status = std::exchange(call_.content_.status, accel::status::invalid_state);
+        return {nullptr, why, std::move(call_.kept_)};
+    }
+    const completion one = owner.slots_[first_].unread;
+    first_ = first_ == last_ ? none : owner.slots_[first_].behind;
+    if (one.more) return {&owner, one, {}};
+    call_.state_ = operation::state::ended;
+    call_.content_.status = accel::status::invalid_state;
+    return {&owner, one, std::move(call_.kept_)};
+}
+
+inline void stream::arrive(const completion& one, std::shared_ptr<void> kept) noexcept {
+    calls::slot& at = call_.owner_.slots_[one.id.slot];
+    at.unread = one;
+    if (first_ == none)
+        first_ = one.id.slot;
+    else
+        call_.owner_.slots_[last_].behind = one.id.slot;
+    last_ = one.id.slot;
+    if (!one.more) {
+        call_.kept_ = std::move(kept);
+        call_.has_slot_ = true;  // nothing is left to cancel
+    }
+    if (call_.waiting_) std::exchange(call_.waiting_, {}).resume();
+}
+
+inline stream::~stream() {
+    while (first_ != none) (void)take();
+    if (call_.has_slot_) call_.state_ = operation::state::ended;
+}
+
 inline void calls::enqueue(operation& last) noexcept {
     last.before_ = std::exchange(last_, &last);
     (last.before_ == nullptr ? first_ : last.before_->behind_) = &last;
@@ -360,12 +557,17 @@ inline void calls::dequeue(operation& one) noexcept {
 /// A coroutine that is resumed may destroy others, whose calls are in `done` too.
 inline std::size_t calls::deliver(std::span<const completion> done) noexcept {
     for (const completion& each : done) {
-        slot& of = slots_[each.id.slot];
-        std::shared_ptr<void> kept = std::move(of.kept);
-        if (operation* const waiting = std::exchange(of.waiting, nullptr); waiting != nullptr && of.id == each.id)
-            waiting->end(each, std::move(kept));
-        else
+        slot& of = slots_[each.call.slot];
+        std::shared_ptr<void> kept;
+        if (!each.more) kept = std::move(of.kept);
+        operation* const waiting = of.id == each.call ? of.waiting : nullptr;
+        if (!each.more) of.waiting = nullptr;
+        if (waiting == nullptr)
             release(each.id);
+        else if (waiting->of_ != nullptr)
+            waiting->of_->arrive(each, std::move(kept));
+        else
+            waiting->end(each, std::move(kept));
     }
     return done.size() + serve_line();
 }
@@ -381,7 +583,7 @@ inline std::size_t calls::serve_line() noexcept {
         if (now != operation::state::ended) continue;
         next.state_ = now;
         ++ended;
-        next.waiting_.resume();
+        if (next.waiting_) std::exchange(next.waiting_, {}).resume();
     }
     return ended;
 }

@@ -56,6 +56,7 @@ struct link_config {
     /// Server: the session this link is for. A client learns both from the grant.
     std::uint64_t session_id = 0;
     session_token token{};
+    std::uint16_t version = 1;  ///< `session_version`, as granted; for kernels, which read headers themselves
 };
 
 /// What the server granted, as far as a link needs it.

@@ -40,7 +40,7 @@ inline constexpr std::uint16_t tensors = 3;  ///< from here on: tensors in exten
 inline constexpr std::uint16_t traces = 4;   ///< from here on: traces in extensions
 inline constexpr std::uint16_t parts = 5;    ///< from here on: responses in parts
 inline constexpr std::uint16_t newest = 5;
-inline constexpr std::uint16_t of_kernels = 4;  ///< the newest that GPU-resident services know
+inline constexpr std::uint16_t of_kernels = 5;  ///< the newest that GPU-resident services know
 }  // namespace session_version
 
 /// Continues a fragmented payload on a stream transport: 16 bytes, then `length` payload bytes.

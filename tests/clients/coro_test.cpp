@@ -337,7 +337,150 @@ TEST_P(awaiting, a_gate_that_goes_lets_its_coroutines_end) {
     EXPECT_EQ(ended.status, status::abandoned);
 }
 
+// Responses in parts.
+
+owned read_parts(coro::calls& calls, std::uint32_t room, std::vector<std::string>& got) {
+    coro::stream parts = calls.parts(bytes_of(std::string{"request"}), {.parts = room});
+    for (bool more = true; more;) {
+        const coro::answer part = co_await parts.next();
+        more = part.more();
+        got.push_back((more ? "" : std::string{to_string(part.status())} + ":") + text_of(part.bytes()));
+    }
+    const coro::answer none = co_await parts.next();
+    EXPECT_EQ(none.status(), status::invalid_state);
+}
+
+/// Sends "0", "1" and so on, as the client gives room, and then "end".
+coro::detached send_parts(exchange one, coro::gate& gate, int count, std::atomic<int>& ended) {
+    if (!co_await gate.enter()) co_return;
+    for (int i = 0; i < count; ++i) {
+        const std::span<std::byte> room = co_await coro::room_for_part(one, gate);
+        if (room.empty()) break;
+        const std::string text = std::to_string(i);
+        std::memcpy(room.data(), text.data(), text.size());
+        if (one.send(text.size()) != status::ok) break;
+    }
+    std::memcpy(one.response().data(), "end", 3);
+    (void)one.reply(3);
+    ++ended;
+}
+std::vector<std::string> all_parts(int count) {
+    std::vector<std::string> out;
+    for (int i = 0; i < count; ++i) out.push_back(std::to_string(i));
+    out.emplace_back("ok:end");
+    return out;
+}
+
+/// Handlers that await room, on the thread of the test.
+class awaiting_parts : public awaiting {
+  protected:
+    [[nodiscard]] handler sender(int count) {
+        return [this, count](exchange one) { send_parts(std::move(one), gate, count, ended); };
+    }
+    bool drive_both(coro::calls& calls, const std::function<bool()>& done) {
+        return eventually(patience(10s), [&] {
+            (void)gate.run();
+            (void)calls.wait(1ms);
+            return done();
+        });
+    }
+    coro::gate gate{[] {}};
+    std::atomic<int> ended{0};
+};
+
+TEST_P(awaiting_parts, come_one_by_one_with_as_little_room_as_there_is) {
+    const server there = serve(place("parts"), sender(30));
+    coro::calls calls = calls_to(there);
+    for (const std::uint32_t room : {1U, 3U}) {
+        std::vector<std::string> got;
+        const owned one = read_parts(calls, room, got);
+        EXPECT_TRUE(drive_both(calls, [&] { return one.done(); }));
+        EXPECT_EQ(got, all_parts(30));
+    }
+    EXPECT_EQ(ended, 2);
+}
+
+TEST_P(awaiting_parts, calls_wait_in_line_until_there_are_slots_for_their_parts) {
+    const server there = serve(place("parts-line"), sender(5));
+    coro::calls calls = calls_to(there);
+    std::vector<std::vector<std::string>> got(6);
+    std::vector<owned> all;
+    for (auto& each : got) all.push_back(read_parts(calls, 2, each));  // of four slots, each takes three
+    EXPECT_TRUE(drive_both(calls, [&] { return std::ranges::all_of(all, &owned::done); }));
+    for (const auto& each : got) EXPECT_EQ(each, all_parts(5));
+    std::vector<std::string> refused;
+    const owned one = read_parts(calls, 4, refused);
+    EXPECT_TRUE(one.done());
+    EXPECT_EQ(refused, std::vector<std::string>{"invalid_argument:"});
+}
+
+TEST_P(awaiting_parts, a_reader_that_is_destroyed_cancels_and_the_sender_that_waits_hears_it) {
+    const server there = serve(place("parts-cancel"), sender(100));
+    coro::calls calls = calls_to(there);
+    for (int round = 1; round <= 3; ++round) {
+        std::vector<std::string> got;
+        {
+            std::optional<coro::answer> unread;
+            const auto hold = [&]() -> owned {
+                coro::stream parts = calls.parts(bytes_of(std::string{"request"}), {.parts = 1});
+                unread.emplace(co_await parts.next());
+                got.push_back(text_of((co_await parts.next()).bytes()));
+            };
+            const owned one = hold();
+            ASSERT_TRUE(drive_both(calls, [&] { return unread.has_value(); }));
+            EXPECT_EQ(text_of(unread->bytes()), "0");
+            for (int i = 0; i < 10; ++i) (void)gate.run();
+            EXPECT_EQ(ended, round - 1) << "it waits for room";
+        }
+        EXPECT_TRUE(drive_both(calls, [&] { return ended == round; }));
+        EXPECT_TRUE(got.empty());
+        ASSERT_TRUE(drive_both(calls, [&] {
+            call_view call;
+            std::vector<call_id> free;
+            while (calls.begin(call) == status::ok) free.push_back(call.id);
+            for (const call_id id : free) calls.give_back(id);
+            return free.size() == calls.under().slots();
+        })) << "its slots come back";
+    }
+}
+
+TEST_P(awaiting_parts, unread_parts_go_with_their_reader) {
+    const server there = serve(place("parts-unread"), sender(3));
+    coro::calls calls = calls_to(there);
+    const auto read_one = [&]() -> owned {
+        coro::stream parts = calls.parts(bytes_of(std::string{"request"}), {.parts = 3});
+        (void)co_await parts.next();
+        (void)co_await calls.call(bytes_of(std::string{"meanwhile"}), {.timeout = patience(5s)});
+    };
+    {
+        const owned one = read_one();
+        EXPECT_TRUE(drive_both(calls, [&] { return ended >= 1; }));
+        (void)drive_both(calls, [&] { return one.done(); });
+    }
+    ASSERT_TRUE(drive_both(calls, [&] {
+        call_view call;
+        std::vector<call_id> free;
+        while (calls.begin(call) == status::ok) free.push_back(call.id);
+        for (const call_id id : free) calls.give_back(id);
+        return free.size() == calls.under().slots();
+    }));
+}
+
+TEST_P(awaiting_parts, close_ends_a_reader_with_closed) {
+    const server there = serve(place("parts-close"), keeper());
+    std::vector<std::string> got;
+    std::optional<owned> one;
+    {
+        coro::calls calls = calls_to(there);
+        one.emplace(read_parts(calls, 2, got));
+        ASSERT_TRUE(drive(calls, [&] { return count_held() == 1; }));
+    }
+    EXPECT_TRUE(one->done());
+    EXPECT_EQ(got, std::vector<std::string>{"closed:"});
+}
+
 ACCEL_OVER_LOCAL_AND_TCP(awaiting);
+ACCEL_OVER_LOCAL_AND_TCP(awaiting_parts);
 
 }  // namespace
 }  // namespace accel::tests

@@ -78,6 +78,7 @@ class bare_service : public ::testing::Test {
         config.role = core::link_role::server;
         config.geometry = shape;
         config.owner = owner;
+        config.version = version_;
         auto link = poller_->open_connection(config);
         if (!link) return link.error();
         if (auto attached = (*link)->attach({1, {}, {}, description}, core::never); !attached) return attached.error();
@@ -139,6 +140,7 @@ class bare_service : public ::testing::Test {
 
     context context_ = context::open({.log = log_level::off}).value();
     core::backend& backend_ = *context_.state()->find_backend("gpu");
+    std::uint16_t version_ = core::session_version::of_kernels;  ///< of sessions to come
     std::unique_ptr<core::kernel_service> poller_;
     std::unique_ptr<core::connection> good_;
     std::unique_ptr<core::connection> bad_;

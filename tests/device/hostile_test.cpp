@@ -3,6 +3,7 @@
 // thread is in the kernel's place). Their session ends; nothing else does.
 #include "device/bare_service.hpp"
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -146,6 +147,116 @@ TEST_P(device_hostile, places_are_used_again_and_again) {
         for (std::uint32_t j = 7; j < 10; ++j) expect_served(friendly, j);
         end(good_);
     }
+}
+
+/// Room for a part, in slot 0, of the call in slot 1.
+bare_client::request room_for(const bare_client& client, std::uint32_t generation, std::uint32_t call_generation) {
+    auto out = client.correct(0);
+    out.header.flags = core::header_flag::more;
+    out.header.generation = generation;
+    out.header.deadline_ns = INT64_MAX;
+    out.header.parts_call = core::parts_call_of(1, call_generation);
+    return out;
+}
+bare_client::request in_parts(const bare_client& client, std::uint32_t generation) {
+    auto out = client.correct(1);
+    out.header.flags = core::header_flag::parts;
+    out.header.generation = generation;
+    out.header.deadline_ns = INT64_MAX;
+    return out;
+}
+/// Sends, one after another.
+void post_now(bare_client& client, const bare_client::request& what) {
+    client.post(what);
+    EXPECT_EQ(client.outcome(), mlx5::syndrome::none);
+}
+/// The room comes back without a part.
+void expect_back(const bare_client& client, std::uint32_t generation) {
+    EXPECT_TRUE(eventually(patience(5s), [&] { return client.answer(0).generation == generation; })) << generation;
+    EXPECT_EQ(client.answer(0).kind, core::message_kind::response);
+    EXPECT_EQ(client.answer(0).code, status::cancelled);
+    EXPECT_EQ(client.answer(0).flags, 0U);
+    EXPECT_EQ(client.answer(0).length, 0U);
+}
+
+TEST_P(device_hostile, room_comes_back_when_its_call_has_ended) {
+    bare_client client(shape);
+    connect(client, good_);
+    for (std::uint32_t i = 1; i < 5; ++i) {
+        post_now(client, room_for(client, 2 * i, i));
+        post_now(client, in_parts(client, i));
+        EXPECT_TRUE(eventually(patience(5s), [&] { return client.answer(1).generation == i; })) << i;
+        EXPECT_EQ(client.answer(1).code, status::ok);
+        EXPECT_EQ(client.answer(1).parts_before, 0U);
+        expect_back(client, 2 * i);
+        post_now(client, room_for(client, 2 * i + 1, i));  // it has crossed with the answer
+        expect_back(client, 2 * i + 1);
+    }
+    post_now(client, room_for(client, 100, 3));  // of a call long ago
+    expect_back(client, 100);
+    end(good_);
+}
+
+TEST_P(device_hostile, room_of_a_client_that_leaves_keeps_no_place) {
+    for (std::uint32_t i = 0; i < 5; ++i) {
+        bare_client client(shape);
+        connect(client, bad_);
+        post_now(client, room_for(client, 1, 1));
+        std::this_thread::sleep_for(5ms);  // the kernel keeps it
+        end(bad_);
+    }
+    expect_place();
+}
+
+TEST_P(device_hostile, parts_before_the_version_that_has_them) {
+    version_ = core::session_version::traces;
+    expect_only_its_own_session_ends([](bare_client& client) { client.post(in_parts(client, 1)); });
+    expect_only_its_own_session_ends([](bare_client& client) { client.post(room_for(client, 1, 1)); });
+}
+
+TEST_P(device_hostile, both_flags_of_parts) {
+    expect_only_its_own_session_ends([](bare_client& client) {
+        auto request = in_parts(client, 1);
+        request.header.flags |= core::header_flag::more;
+        client.post(request);
+    });
+}
+
+TEST_P(device_hostile, room_that_is_none) {
+    const std::function<void(core::slot_header&)> spoilt[] = {
+        [](core::slot_header& header) { header.length = 1; },
+        [](core::slot_header& header) { header.extension_bytes = 8; },
+        [](core::slot_header& header) { header.flags |= core::header_flag::fragmented; },
+        [](core::slot_header& header) { header.code = static_cast<status>(999); },
+        [](core::slot_header& header) { header.slot = 1; },
+        [](core::slot_header& header) { header.response_room = static_cast<std::uint32_t>(shape.response_bytes) + 1; },
+        [](core::slot_header& header) { header.parts_call = core::parts_call_of(0, 1); },            // for itself
+        [](core::slot_header& header) { header.parts_call = core::parts_call_of(shape.slots, 1); },  // not there
+        [](core::slot_header& header) { header.parts_call = core::parts_call_of(~0U, 1); },
+        [](core::slot_header& header) { header.parts_call = core::parts_call_of(1, 0); },
+    };
+    for (const auto& spoil : spoilt) {
+        expect_only_its_own_session_ends([&](bare_client& client) {
+            auto room = room_for(client, 1, 1);
+            spoil(room.header);
+            client.post(room);
+        });
+    }
+}
+
+TEST_P(device_hostile, a_call_whose_room_is_for_another) {
+    expect_only_its_own_session_ends([](bare_client& client) {
+        post_now(client, room_for(client, 1, 5));
+        std::this_thread::sleep_for(5ms);  // the kernel keeps it
+        client.post(in_parts(client, 6));
+    });
+}
+
+TEST_P(device_hostile, a_call_in_parts_without_a_generation) {
+    expect_only_its_own_session_ends([](bare_client& client) {
+        expect_served(client, 5);
+        client.post(in_parts(client, 0));
+    });
 }
 
 INSTANTIATE_TEST_SUITE_P(by, device_hostile, ::testing::Values(direct, proxied, exclusive),

@@ -115,6 +115,19 @@ __global__ void serve(device::service_ref service) {
     if (device::take<Scope>(service, one) == status::ok) (void)device::fail<Scope>(service, one, status::overloaded);
     if (device::wait<Scope>(service, one, 0) == status::ok) (void)device::reply<Scope>(service, one, 0);
 }
+template <class Scope>
+__global__ void stream(device::service_ref service) {
+    __shared__ device::exchange_ref one;
+    __shared__ device::owned_sessions mine;
+    __shared__ device::part_ref part;
+    if (device::take<Scope>(service, one) != status::ok || !device::in_parts(one)) return;
+    if (device::next_part<Scope>(service, one, part) == status::ok) (void)device::send<Scope>(service, one, part.room);
+    if (device::own<Scope>(service, 0, 1, mine) != status::ok || device::take<Scope>(mine, one) != status::ok) return;
+    if (device::next_part<Scope>(mine, one, part) == status::ok) (void)device::send<Scope>(mine, one, part.room);
+}
+template __global__ void stream<device::thread_scope>(device::service_ref);
+template __global__ void stream<device::warp_scope>(device::service_ref);
+template __global__ void stream<device::block_scope>(device::service_ref);
 template __global__ void serve<device::thread_scope>(device::service_ref);
 template __global__ void serve<device::warp_scope>(device::service_ref);
 template __global__ void serve<device::block_scope>(device::service_ref);

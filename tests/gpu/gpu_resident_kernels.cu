@@ -27,8 +27,27 @@ __device__ void copy(std::byte* to, const std::byte* from, std::uint64_t bytes) 
         to[i] = *const_cast<const volatile std::byte*>(from + i);
 }
 
+/// Each part by all threads. `Service`: a service, or its owner's sessions.
+template <class Scope, class Service>
+__device__ void stream_tokens(Service& from, const device::service_ref& service, const device::exchange_ref& exchange,
+                              device::part_ref& part) {
+    const auto parts = static_cast<std::uint32_t>(*const_cast<const volatile std::byte*>(exchange.request));
+    for (std::uint32_t i = 0; i < parts; ++i) {
+        status found = status::again;
+        while (found == status::again) {
+            found = device::next_part<Scope>(from, exchange, part);
+            if (found == status::again && device::cancelled<Scope>(service, exchange)) found = status::cancelled;
+        }
+        if (found != status::ok) break;
+        for (std::uint32_t at = threadIdx.x; at < i; at += blockDim.x) part.bytes[at] = static_cast<std::byte>(i);
+        if (device::send<Scope>(from, exchange, i) != status::ok) break;
+    }
+    (void)device::reply<Scope>(from, exchange, 0);
+}
+
 __global__ void gpu_resident(device::service_ref service, kernel_work work, kernel_times* times) {
     __shared__ device::exchange_ref exchange;
+    __shared__ device::part_ref part;
     constexpr std::int64_t a_second = 1'000'000'000;
     for (;;) {
         const status found = device::wait<device::block_scope>(service, exchange, a_second);
@@ -36,6 +55,10 @@ __global__ void gpu_resident(device::service_ref service, kernel_work work, kern
         if (found != status::ok) return;
         if (work == kernel_work::fail) {
             (void)device::fail<device::block_scope>(service, exchange, status::application_error, 7);
+            continue;
+        }
+        if (work == kernel_work::tokens) {
+            stream_tokens<device::block_scope>(service, service, exchange, part);
             continue;
         }
         const std::uint64_t length =
@@ -50,6 +73,7 @@ template <class Scope>
 __global__ void owners(device::service_ref service, kernel_work work, kernel_times* times) {
     __shared__ device::owned_sessions mine;
     __shared__ device::exchange_ref exchange;
+    __shared__ device::part_ref part;
     constexpr std::int64_t a_second = 1'000'000'000;
     if (device::own<Scope>(service, blockIdx.x, gridDim.x, mine) != status::ok) return;
     for (;;) {
@@ -58,6 +82,10 @@ __global__ void owners(device::service_ref service, kernel_work work, kernel_tim
         if (found != status::ok) return;
         if (work == kernel_work::fail) {
             (void)device::fail<Scope>(mine, exchange, status::application_error, 7);
+            continue;
+        }
+        if (work == kernel_work::tokens) {
+            stream_tokens<Scope>(mine, service, exchange, part);
             continue;
         }
         const std::uint64_t length =

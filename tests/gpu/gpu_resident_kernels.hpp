@@ -19,7 +19,9 @@ struct kernel_times {
     std::uint64_t max_ns = 0;
 };
 
-enum class kernel_work { echo, fail, drop };
+/// `tokens`: the first byte of a request says how many parts its response has, each as long as its number, all of whose
+/// bytes are that number; a cancelled one ends early.
+enum class kernel_work { echo, fail, drop, tokens };
 
 /// `blocks` blocks of `threads` serve until the service is stopped. `times`, one a block, may be null; memory
 /// that kernels reach.

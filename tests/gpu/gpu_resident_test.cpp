@@ -18,6 +18,7 @@
 #include <cstring>
 #include <iostream>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -230,6 +231,60 @@ INSTANTIATE_TEST_SUITE_P(by, gpu_resident_sessions, ::testing::Combine(ways, ::t
                          [](const auto& row) {
                              return name_of(std::get<0>(row.param)) + "_" + std::to_string(std::get<1>(row.param));
                          });
+
+/// Takes a response of `parts` parts.
+void expect_tokens(channel& client, std::uint32_t parts, std::uint32_t room) {
+    call_view call;
+    ASSERT_EQ(client.begin(call), status::ok);
+    call.request[0] = static_cast<std::byte>(parts);
+    ASSERT_EQ(client.submit(call.id, 1, {.parts = room}), status::ok);
+    for (std::uint32_t i = 0; i <= parts; ++i) {
+        std::array<completion, 1> one;
+        ASSERT_EQ(client.wait(one, patience(10s)), 1U) << i;
+        EXPECT_EQ(one[0].status, status::ok) << to_string(one[0].status);
+        ASSERT_EQ(one[0].more, i < parts) << i;
+        ASSERT_EQ(one[0].response.size(), i < parts ? i : 0);
+        for (const std::byte each : one[0].response) ASSERT_EQ(each, static_cast<std::byte>(i));
+        ASSERT_EQ(client.release(one[0].id), status::ok);
+    }
+}
+
+TEST_P(gpu_resident, streams_tokens) {
+    serve(kernel_work::tokens, 2, GetParam() == way::exclusive ? 32 : 64);
+    if (IsSkipped()) return;
+    std::vector<std::thread> clients;
+    for (int i = 0; i < 2; ++i) {
+        clients.emplace_back([&] {
+            channel client = connect();
+            const auto begin = std::chrono::steady_clock::now();
+            constexpr std::uint32_t rounds = 20;
+            for (std::uint32_t round = 0; round < rounds; ++round) expect_tokens(client, 200, round % 7 + 1);
+            const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
+            std::cout << took.count() / (rounds * 200) << " us a part\n";
+        });
+    }
+    for (std::thread& each : clients) each.join();
+}
+
+TEST_P(gpu_resident, cancelled_streams_end) {
+    serve(kernel_work::tokens, 1, 64);
+    if (IsSkipped()) return;
+    channel client = connect();
+    for (int round = 0; round < 20; ++round) {
+        call_view call;
+        ASSERT_EQ(client.begin(call), status::ok);
+        call.request[0] = std::byte{200};
+        ASSERT_EQ(client.submit(call.id, 1, {.parts = 1}), status::ok);
+        std::array<completion, 2> some;
+        ASSERT_EQ(client.wait(std::span{some}.first(1), patience(10s)), 1U);
+        ASSERT_TRUE(some[0].more);
+        ASSERT_EQ(client.cancel(call.id), status::ok);
+        ASSERT_EQ(client.wait(std::span{some}.last(1), patience(10s)), 1U);
+        EXPECT_EQ(some[1].status, status::cancelled);
+        for (const completion& each : some) EXPECT_EQ(client.release(each.id), status::ok);
+    }
+    expect_tokens(client, 100, 3);
+}
 
 TEST_P(gpu_resident, sessions_come_and_go_while_it_runs) {
     options_.max_sessions = 4;

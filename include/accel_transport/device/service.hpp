@@ -2,8 +2,8 @@
 #pragma once
 
 #include <accel_transport/device/clock.hpp>
-#include <accel_transport/device/detail/exclusive_answers.hpp>
-#include <accel_transport/device/detail/service_answers.hpp>
+#include <accel_transport/device/detail/exclusive_requests.hpp>
+#include <accel_transport/device/detail/service_requests.hpp>
 #include <accel_transport/device/detail/wire/tensor_extension.hpp>
 #include <accel_transport/device/scope.hpp>
 #include <accel_transport/device/service_ref.hpp>
@@ -93,6 +93,30 @@ ACCEL_HOST_DEVICE_INLINE status fail(const service_ref& service, const exchange_
     });
 }
 
+/// True: the client takes the response in parts (protocol version 5). Else only `reply` and `fail` answer.
+[[nodiscard]] ACCEL_HOST_DEVICE inline bool in_parts(const exchange_ref& exchange) noexcept {
+    return exchange.parts != nullptr;
+}
+
+/// Room for the next part of the response, to be written in place; the same until `send`. `again`: the client has not
+/// read enough yet. Then try later, and ask `cancelled`: nobody else hears that the client gives no room any more.
+/// `peer_lost`: the client is gone. `unsupported`: it takes no parts. Looks for room itself, so that one thread can
+/// serve alone. By the scope that has the exchange; `out` is one object for it, as the exchange is.
+template <class Scope = thread_scope>
+[[nodiscard]] ACCEL_HOST_DEVICE_INLINE status next_part(const service_ref& service, const exchange_ref& exchange,
+                                                        part_ref& out) noexcept {
+    return detail::by_first_of<Scope>([&] { return detail::name_part(service, exchange, out); });
+}
+
+/// Sends the first `length` bytes of what `next_part` has named, as the threads of the scope have written them, and
+/// goes on: `reply` or `fail` ends the response. Fails as `next_part`, where `again` says that nothing is named;
+/// `message_too_large` sends nothing and changes nothing.
+template <class Scope = thread_scope>
+[[nodiscard]] ACCEL_HOST_DEVICE_INLINE status send(const service_ref& service, const exchange_ref& exchange,
+                                                   std::uint64_t length) noexcept {
+    return detail::by_first_of<Scope>([&] { return detail::send_part(service, exchange, length); });
+}
+
 // A service whose sessions have one owner each (`service_sharing::exclusive`). The functions above say
 // `unsupported` for it.
 
@@ -140,6 +164,20 @@ ACCEL_HOST_DEVICE_INLINE status fail(owned_sessions& mine, const exchange_ref& e
     return detail::by_first_of<Scope>([&] {
         return detail::answer_with(mine, exchange, {detail::failure_of(exchange, reason), code, 0});
     });
+}
+
+/// Likewise.
+template <class Scope = thread_scope>
+[[nodiscard]] ACCEL_HOST_DEVICE_INLINE status next_part(owned_sessions& mine, const exchange_ref& exchange,
+                                                        part_ref& out) noexcept {
+    return detail::by_first_of<Scope>([&] { return detail::name_part(mine, exchange, out); });
+}
+
+/// Likewise.
+template <class Scope = thread_scope>
+[[nodiscard]] ACCEL_HOST_DEVICE_INLINE status send(owned_sessions& mine, const exchange_ref& exchange,
+                                                   std::uint64_t length) noexcept {
+    return detail::by_first_of<Scope>([&] { return detail::send_part(mine, exchange, length); });
 }
 
 }  // namespace accel::device

@@ -92,6 +92,14 @@ struct exchange_ref {
     std::uint32_t slot_copy = 0;
     std::uint32_t session_copy = 0;
     std::uint32_t touched = 0;  ///< of no meaning
+    // Responses in parts.
+    detail::part_slot* parts = nullptr;  ///< of its session, one a slot; null: its client takes none
+};
+
+/// Room for the next part of a response, in the memory that it leaves from (`next_part`).
+struct part_ref {
+    std::byte* bytes = nullptr;  ///< to be written in place, 8-byte aligned at least
+    std::uint64_t room = 0;      ///< bytes
 };
 
 }  // namespace accel::device

@@ -28,7 +28,8 @@ struct kernel_parts {
           whole(parts.take<mlx5::ready_request>(std::size_t{sizes.sessions} * blocks)),
           proxied_states(parts.take<proxy::send_queue_state>(sizes.sessions)),
           generations(parts.take<std::uint32_t>(sizes.in_flight())),
-          busy(parts.take<std::uint32_t>(sizes.in_flight())) {}
+          busy(parts.take<std::uint32_t>(sizes.in_flight())),
+          part_slots(parts.take<device::detail::part_slot>(sizes.in_flight())) {}
     layout_allocator parts;
     device::detail::service_state* state;
     device::detail::session_entry* sessions;
@@ -41,6 +42,7 @@ struct kernel_parts {
     proxy::send_queue_state* proxied_states;
     std::uint32_t* generations;
     std::uint32_t* busy;
+    device::detail::part_slot* part_slots;
 };
 
 }  // namespace
@@ -103,6 +105,7 @@ result<void> service_memory::prepare(std::span<const device::detail::send_port> 
         entry.sends.proxied.state = there.proxied_states + i;
         entry.generations = there.generations + std::size_t{i} * sizes_.slots;
         entry.busy = there.busy + std::size_t{i} * sizes_.slots;
+        entry.parts = there.part_slots + std::size_t{i} * sizes_.slots;
         if (entry.sends.by == device::detail::engine::direct) numbers.put(device::detail::name_of(sends[i]), i);
     }
     service_.state = there.state;
@@ -141,12 +144,14 @@ struct exclusive_parts {
           slot_bits(static_cast<std::uint32_t>(std::bit_width(sizes.slots - 1))),
           sessions(parts.take<device::detail::exclusive_session>(sizes.sessions)),
           watches(parts.take<device::detail::slot_watch>(std::size_t{sizes.sessions} << slot_bits)),
-          prepared(parts.take<device::detail::prepared_answer>(std::size_t{sizes.sessions} << slot_bits)) {}
+          prepared(parts.take<device::detail::prepared_header>(std::size_t{sizes.sessions} << slot_bits)),
+          part_slots(parts.take<device::detail::part_slot>(std::size_t{sizes.sessions} << slot_bits)) {}
     layout_allocator parts;
     std::uint32_t slot_bits;
     device::detail::exclusive_session* sessions;
     device::detail::slot_watch* watches;
-    device::detail::prepared_answer* prepared;
+    device::detail::prepared_header* prepared;
+    device::detail::part_slot* part_slots;
 };
 
 }  // namespace
@@ -168,6 +173,7 @@ result<void> service_memory::prepare_exclusive(std::span<const device::detail::e
     out.sessions = there.sessions;
     out.watches = there.watches;
     out.prepared = there.prepared;
+    out.parts = there.part_slots;
     out.requests = requests(0).data() + core::extension_room;
     out.slot_stride = sizes_.request_stride;
     out.session_stride = sizes_.slots * sizes_.request_stride;

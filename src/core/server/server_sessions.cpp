@@ -139,6 +139,7 @@ result<session_grant> server_core::make_session(entrance& through, const listene
     config.zerocopy = options_.zerocopy;
     config.session_id = grant.session_id;
     config.token = grant.token;
+    config.version = grant.version;
     if (auto done = connect_session(*made, on, request, std::move(config), grant); !done) return done.error();
     {
         const std::lock_guard lock(mutex_);

@@ -19,6 +19,10 @@ inline constexpr std::int64_t latest_orders_ns = 1'000'000;
 
 // Sessions.
 
+ACCEL_HOST_DEVICE inline part_slot* parts_of(const owned_sessions& mine, std::uint32_t session) noexcept {
+    return mine.at.parts + first_number(mine, session);
+}
+
 ACCEL_HOST_DEVICE inline void set_away(const owned_sessions& mine, std::uint32_t session, std::uint32_t bits) noexcept {
     slot_watch* const watches = mine.at.watches + first_number(mine, session);
     for (std::uint32_t i = 0; i < mine.at.slots; ++i) watches[i].away |= bits;
@@ -37,13 +41,14 @@ ACCEL_HOST_DEVICE_SELDOM inline void fail_session(owned_sessions& mine, std::uin
 }
 
 ACCEL_HOST_DEVICE inline void prepare_answer(const exclusive_session& session, std::uint32_t slot,
-                                             prepared_answer& out) noexcept {
+                                             prepared_header& out) noexcept {
     const peer_slots_layout& peer = session.is.peer;
     std::byte* const header = header_of(session.is.responses, slot);
     out = {};
     out.qpn_ds = mlx5::qpn_ds_of(session.sends, prepared_segments);
     out.immediate = mlx5::to_be32(slot);
     out.key = mlx5::to_be32(session.is.responses.key);
+    if (peer.plain != 0) out.operation = mlx5::opcode::write;
     out.remote = {mlx5::to_be64(peer.headers + peer.headers_stride * slot), mlx5::to_be32(peer.headers_key),
                   mlx5::be32{}};
     out.address = mlx5::to_be64(reinterpret_cast<std::uint64_t>(header));
@@ -73,6 +78,7 @@ ACCEL_HOST_DEVICE inline void open_session(owned_sessions& mine, std::uint32_t i
     for (std::uint32_t i = 0; i < mine.at.slots && i < session.is.slots; ++i) {
         prepare_answer(session, i, mine.at.prepared[first + i]);
         mine.at.watches[first + i] = {0, 0};
+        if (session.is.parts != 0) mine.at.parts[first + i] = {};
     }
 }
 
@@ -98,11 +104,24 @@ ACCEL_HOST_DEVICE inline void drop_completions(const exclusive_session& session)
     while (mlx5::take(session.completions, left)) continue;
     mlx5::publish_taken(session.completions);
 }
+/// Rooms that have no call, of a session that ends: its client sends no request any more.
+ACCEL_HOST_DEVICE_SELDOM inline void drop_early_rooms(owned_sessions& mine, std::uint32_t index) noexcept {
+    exclusive_session& session = mine.at.sessions[index];
+    part_slot* const parts = parts_of(mine, index);
+    for (std::uint32_t i = 0; session.is.parts != 0 && i < session.is.slots; ++i) {
+        const part_rooms seen = rooms_of(parts[i].rooms);
+        if (seen.phase != parts_phase::early) continue;
+        for (std::uint32_t left = seen.first; left != 0; left = parts[left - 1].next) --session.held;
+        parts[i].rooms = word_of({seen.generation, parts_phase::ended, 0});
+    }
+}
+
 ACCEL_HOST_DEVICE inline void close_session(owned_sessions& mine, std::uint32_t index) noexcept {
     exclusive_session& session = mine.at.sessions[index];
     session.phase = session_phase::closing;
     set_away(mine, index, slot_away::closed);
     if (mine.at.by == engine::direct) drop_completions(session);
+    drop_early_rooms(mine, index);
     end_session(mine, index);
 }
 
@@ -155,7 +174,8 @@ ACCEL_HOST_DEVICE_SELDOM inline void take_completions(owned_sessions& mine, std:
 }
 
 /// True: an answer may be posted for every request that is held, and for one more.
-ACCEL_HOST_DEVICE inline bool has_room(const session_view& session) noexcept {
+template <class View>
+ACCEL_HOST_DEVICE_INLINE bool has_room(const View& session) noexcept {
     return session.posted - session.released + 2 * (session.held + 1) <= session.limit;
 }
 

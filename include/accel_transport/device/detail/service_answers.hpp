@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-/// What becomes of one request of a service on a GPU: it is checked when it arrives, and its answer is posted.
+/// How a service on a GPU answers: what an answer is made of, and the work requests that it leaves by.
 namespace accel::device::detail {
 
 /// The request is no longer with the service; its session may end.
@@ -44,47 +44,12 @@ ACCEL_HOST_DEVICE inline void prepare_answer(const service_ref& service, const s
     if (direct) out.seen.reserved = load_relaxed(&session.sends.direct.state->reserved);
 }
 
-/// Looks at a request that has arrived. False: it is not what a correct client sends.
-ACCEL_HOST_DEVICE inline bool admit(const service_ref& service, const ready_entry& arrived, wire::slot_header& header,
-                                    exchange_ref& out) noexcept {
-    session_entry& session = service.sessions[arrived.session];
-    const std::byte* const from = header_of(session.is.requests, arrived.slot);
-    const std::uint32_t last_generation = session.generations[arrived.slot];
-    // All at once, and before the header, for a GPU reads nothing ahead of an acquire.
-    const std::uint64_t request_bytes = session.is.requests.capacity;
-    const std::uint64_t response_bytes = session.is.responses.capacity;
-    out.session_id = session.is.id;
-    prepare_answer(service, session, arrived.slot, out);
-    out.seen.released = arrived.released;
-    if (!is_open(session)) return false;
-    if (!await_header(from, last_generation, false, header)) return false;
-    if (!is_sane(request_bytes, response_bytes, arrived.slot, header)) return false;
-    out.target = {};
-    if (header.extension_bytes > 0) {
-        const bool known =
-            wire::find_response_target(from - header.extension_bytes, header.extension_bytes, out.target) &&
-            (out.target.length == 0 || header.response_room <= out.target.length);
-        if (!known) return false;
-    }
-    session.generations[arrived.slot] = header.generation;
-    out.request = from + wire::header_bytes;
-    out.request_bytes = header.length;
-    out.response_room = header.response_room;
-    out.trace_id = header.trace_id;
-    out.target_number = header.target;
-    out.deadline = own_deadline(out.clock_offset, header.deadline_ns);
-    out.arrival = arrived.arrival;
-    out.session = arrived.session;
-    out.slot = arrived.slot;
-    out.generation = header.generation;
-    return true;
-}
-
 /// What travels back, beside the bytes.
 struct answer {
     status code = status::ok;
     std::uint32_t application_code = 0;
     std::uint64_t length = 0;
+    std::uint16_t flags = 0;
 };
 
 ACCEL_HOST_DEVICE inline std::uint32_t ticks_of(std::int64_t nanoseconds) noexcept {
@@ -99,19 +64,35 @@ ACCEL_HOST_DEVICE inline status failure_of(const exchange_ref& exchange, status 
     return failure && known ? reason : status::application_error;
 }
 
-ACCEL_HOST_DEVICE inline void write_header(const exchange_ref& exchange, const answer& with) noexcept {
+/// What an answer's header repeats of its request, and where it is written.
+struct header_fields {
+    std::byte* response;  ///< the header lies before it
+    std::uint64_t trace_id;
+    std::int64_t arrival;  ///< by `clock_ns`
+    std::int64_t clock_offset;
+    std::uint32_t slot;
+    std::uint32_t generation;
+};
+ACCEL_HOST_DEVICE_INLINE header_fields fields_of(const exchange_ref& exchange) noexcept {
+    return {exchange.response,     exchange.trace_id, exchange.arrival,
+            exchange.clock_offset, exchange.slot,     exchange.generation};
+}
+/// `plain`: the client looks at the header's last word.
+ACCEL_HOST_DEVICE inline void write_header(const header_fields& fields, const answer& with,
+                                           bool plain = false) noexcept {
     wire::slot_header header;
     header.kind = wire::message_kind::response;
-    header.slot = exchange.slot;
-    header.generation = exchange.generation;
+    header.flags = with.flags;
+    header.slot = fields.slot;
+    header.generation = fields.generation;
     header.code = with.code;
     header.length = with.length;
-    header.trace_id = exchange.trace_id;
-    header.server_ticks = ticks_of(clock_ns() - exchange.arrival);
+    header.trace_id = fields.trace_id;
+    header.server_ticks = ticks_of(clock_ns() - fields.arrival);
     header.application_code = with.application_code;
-    const std::int64_t offset = exchange.clock_offset;
-    header.arrival_ns = offset == unknown_offset ? 0 : exchange.arrival + offset;
-    store_header(header, exchange.response - wire::header_bytes);
+    header.arrival_ns = fields.clock_offset == unknown_offset ? 0 : fields.arrival + fields.clock_offset;
+    if (plain) header.arrival_word = fields.generation;
+    store_header(header, fields.response - wire::header_bytes);
 }
 
 /// Where the bytes of an answer lie, and under which keys of the adapter.
@@ -170,7 +151,7 @@ ACCEL_HOST_DEVICE inline status post_response(const service_ref& service, const 
         } else {
             const std::uint64_t behind_header = apart ? 0 : with.length;
             range = {from.header, static_cast<std::uint32_t>(wire::header_bytes + behind_header), from.header_key};
-            request.operation = mlx5::opcode::write_immediate;
+            request.operation = exchange.peer.plain != 0 ? mlx5::opcode::write : mlx5::opcode::write_immediate;
             request.immediate = mlx5::to_be32(exchange.slot);
             request.remote_address = exchange.peer.headers + exchange.peer.headers_stride * exchange.slot;
             request.remote_key = exchange.peer.headers_key;
@@ -190,66 +171,16 @@ ACCEL_HOST_DEVICE inline status send_off(const service_ref& service, const excha
     return sent;
 }
 
-/// Ends the exchange, whatever becomes of the answer.
-ACCEL_HOST_DEVICE inline status answer_with(const service_ref& service, const exchange_ref& exchange,
+/// The answer of an exchange, whose slot belongs to the client again. `peer_lost`: it went nowhere.
+ACCEL_HOST_DEVICE inline status post_answer(const service_ref& service, const exchange_ref& exchange,
                                             const answer& with) noexcept {
-    session_entry& session = service.sessions[exchange.session];
     status sent = status::peer_lost;
     // Asked before, needed after: the header stays here if nobody is there to read it.
-    const bool open = is_open(session);
-    write_header(exchange, with);
+    const bool open = is_open(service.sessions[exchange.session]);
+    write_header(fields_of(exchange), with, exchange.peer.plain != 0);
     if (open) sent = send_off(service, exchange, with, bytes_in_slot(exchange));
     (void)count_up(sent == status::ok ? &service.state->replies : &service.state->dropped);
-    finish_exchange(session);
     return sent == status::ok ? status::ok : status::peer_lost;
-}
-
-/// What arrived, as its client meant it. False: it is dropped, and its session with it.
-ACCEL_HOST_DEVICE inline bool look_into(const service_ref& service, const ready_entry& arrived,
-                                        wire::slot_header& header, exchange_ref& out) noexcept {
-    session_entry& session = service.sessions[arrived.session];
-    if (admit(service, arrived, header, out)) return true;
-    fail_session(service, arrived.session, status::protocol_error);
-    (void)count_up(&service.state->dropped);
-    finish_exchange(session);
-    return false;
-}
-
-/// What arrived is with the service now, or has been refused.
-ACCEL_HOST_DEVICE inline bool take_on(const service_ref& service, const ready_entry& arrived,
-                                      exchange_ref& out) noexcept {
-    wire::slot_header header;
-    if (!look_into(service, arrived, header, out)) return false;
-    if (out.deadline <= clock_ns()) {
-        (void)count_up(&service.state->expired);
-        (void)answer_with(service, out, {status::timed_out, 0, 0});
-        return false;
-    }
-    (void)count_up(&service.state->requests);
-    return true;
-}
-
-[[nodiscard]] ACCEL_HOST_DEVICE inline status take_request(const service_ref& service, exchange_ref& out) noexcept {
-    if (!is_own_version(service.layout) || service.state == nullptr) return status::unsupported;
-    ready_entry arrived;
-    const status found = next_ready(service, arrived);
-    if (found != status::ok) return found;
-    // In registers until it is whole: each store to `out` would wait for the load before it.
-    exchange_ref taken;
-    if (!take_on(service, arrived, taken)) return status::again;
-    out = taken;
-    return status::ok;
-}
-
-[[nodiscard]] ACCEL_HOST_DEVICE inline status wait_for_request(const service_ref& service, exchange_ref& out,
-                                                               std::int64_t timeout_ns) noexcept {
-    for (std::int64_t start = 0;;) {
-        const status found = take_request(service, out);
-        if (found != status::again) return found;
-        const std::int64_t now = clock_ns();
-        if (start == 0) start = now;
-        if (now - start >= timeout_ns) return status::timed_out;
-    }
 }
 
 }  // namespace accel::device::detail

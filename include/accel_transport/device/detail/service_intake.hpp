@@ -57,6 +57,7 @@ ACCEL_HOST_DEVICE inline void open_session(const service_ref& service, std::uint
     session.is = service.offers[index];
     begin(session.sends);
     for (std::uint32_t i = 0; i < session.is.slots; ++i) session.generations[i] = session.busy[i] = 0;
+    for (std::uint32_t i = 0; session.is.parts != 0 && i < session.is.slots; ++i) session.parts[i] = {};
     store_release(&session.phase, static_cast<std::uint32_t>(session_phase::open));
 }
 
@@ -231,6 +232,7 @@ ACCEL_HOST_DEVICE inline status next_ready(const service_ref& service, ready_ent
         report(service);
         found = status::closed;
     } else if (state.ready_head != state.ready_tail) {
+        if (state.ready_seen == state.ready_head) ++state.ready_seen;
         out = service.ready[state.ready_head++ & service.ready_mask];
         found = status::ok;
     } else if (look(service, out)) {

@@ -4,6 +4,7 @@
 #include <accel_transport/device/detail/engine.hpp>
 #include <accel_transport/device/detail/host_clock_sync.hpp>
 #include <accel_transport/device/detail/mlx5/receive_queue.hpp>
+#include <accel_transport/device/detail/part_slots.hpp>
 #include <accel_transport/device/detail/slots_layout.hpp>
 #include <accel_transport/device/detail/wire/response_target.hpp>
 #include <accel_transport/device/detail/wire/slot_header.hpp>
@@ -20,7 +21,7 @@ namespace accel::device::detail {
 struct session_offer {
     std::uint64_t id = 0;
     std::uint32_t slots = 0;
-    std::uint32_t reserved = 0;
+    std::uint32_t parts = 0;  ///< 1: its client knows responses in parts
     slots_layout requests;
     slots_layout responses;
     peer_slots_layout peer;
@@ -37,6 +38,7 @@ struct session_offer {
     out.peer_headers = offer.peer.headers;
     out.peer_stride = offer.peer.headers_stride;
     out.peer_key = offer.peer.headers_key;
+    out.plain = offer.peer.plain;
     return out;
 }
 
@@ -93,6 +95,7 @@ struct session_entry {
     send_port sends;                       ///< the same for all sessions of this index
     std::uint32_t* generations = nullptr;  ///< one a slot: of the last request
     std::uint32_t* busy = nullptr;         ///< one a slot: 1 from its arrival to its answer
+    part_slot* parts = nullptr;            ///< one a slot; not used unless the offer says so
     session_offer is;
     std::uint32_t phase = 0;  ///< of `session_phase`
     std::uint32_t open = 0;   ///< arrivals that have been taken, and are not ended
@@ -123,6 +126,7 @@ struct service_state {
     std::uint32_t lock = 0;  ///< of all that follows
     std::uint32_t ready_head = 0;
     std::uint32_t ready_tail = 0;
+    std::uint32_t ready_seen = 0;  ///< those before it are requests; none from `ready_head` on are rooms
     std::uint32_t commands_taken = 0;
     std::uint32_t empty_looks = 0;  ///< one after another
     std::uint32_t stopping = 0;

@@ -64,8 +64,8 @@ void* accel::softnic::stand_in_for_host_register(void* real) {
 }
 
 SOFTNIC_EXPORT int cudaHostRegister(void* at, std::size_t size, unsigned flags) {
-    return register_with(SOFTNIC_REAL(cudaHostRegister), at, size, flags);
+    return register_with(SOFTNIC_REAL_LATE(cudaHostRegister), at, size, flags);
 }
 SOFTNIC_EXPORT int cuMemHostRegister_v2(void* at, std::size_t size, unsigned flags) {
-    return register_with(SOFTNIC_REAL(cuMemHostRegister_v2), at, size, flags);
+    return register_with(SOFTNIC_REAL_LATE(cuMemHostRegister_v2), at, size, flags);
 }

@@ -2,6 +2,8 @@
 // Programs with CUDA's static runtime find the driver's functions by name: dlsym() in the driver's library gives
 // cuGetProcAddress, and that the rest. So both answer with our cuMemHostRegister (host_register.cpp). All else is
 // passed on as it came.
+// GPUs' drivers that are interposed on run on x86-64 alone; elsewhere nothing is.
+#if defined(__x86_64__)
 #include "shim/host_register.hpp"
 #include "shim/real.hpp"
 
@@ -120,3 +122,4 @@ dlsym:
     .cfi_endproc
     .size dlsym, .-dlsym
 )");
+#endif

@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: Apache-2.0
+// A server's worker whose handlers answer in parts, and clients that lend room as the input says: early, late, twice,
+// for calls that are not there, take no parts or have ended.
+#include "core/context_state.hpp"
+#include "core/log.hpp"
+#include "core/server/worker.hpp"
+#include "fake_clock.hpp"
+#include "fuzz_target.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <vector>
+
+namespace {
+
+using namespace accel;
+using namespace accel::core;
+using tests::require;
+
+constexpr link_geometry shape{4, 16, 40};
+constexpr std::size_t stride = 256 + 64;
+
+/// What the server has of a slot, as its client knows it.
+struct client_slot {
+    enum class kind { idle, request, room } has = kind::idle;
+    bool parts = false;            ///< of a request
+    std::uint32_t generation = 0;  ///< of the last message
+    std::uint64_t came = 0;        ///< parts, of a request
+    std::uint32_t call_slot = 0;   ///< of a room
+    std::uint32_t call_generation = 0;
+    std::uint32_t bytes = 0;  ///< room for the answer
+};
+
+class fake_link;
+
+struct world {
+    explicit world(tests::input_reader& from) : input(from) {}
+    tests::input_reader& input;
+    std::deque<link_event> events;
+    std::vector<fake_link*> links;
+    std::uint64_t lost = 0;
+    std::uint64_t freed = 0;
+    bool ending = false;  ///< links have room, and close at once
+};
+
+class fake_link final : public core::link {
+  public:
+    explicit fake_link(world& in) : world_(in) { world_.links.push_back(this); }
+    ~fake_link() override {
+        require(closed_, "a link is closed before it ends");
+        std::erase(world_.links, this);
+    }
+    link_description describe() const override { return {}; }
+    result<void> attach(const link_grant&, nanoseconds) override { return {}; }
+    void activate() override {}
+    bool close() noexcept override {
+        std::erase_if(world_.events, [&](const link_event& each) { return each.owner == owner; });
+        closed_ = closed_ || world_.ending || world_.input.byte() % 2 == 0;
+        return closed_;
+    }
+    status deliver(const outgoing& message) noexcept override { return deliver_plain(message.slot, message.payload); }
+    status deliver_plain(std::uint32_t slot, std::span<const std::byte> payload) noexcept override {
+        require(!closed_ && slot < shape.slots, "a link that is open, a slot that there is");
+        client_slot& at = slots[slot];
+        const slot_header header = read_header(send_->header(slot));
+        require(is_of_parts(header, message_kind::response) && header.slot == slot && header.length == payload.size() &&
+                    header.generation == at.generation,
+                "its header is what a correct server sends");
+        require(at.has != client_slot::kind::idle, "one answer for what was sent");
+        require(header.length <= at.bytes, "which has room for it");
+        const std::uint8_t choice = world_.ending ? std::uint8_t{0} : world_.input.byte() % 16;
+        if (choice == 1) return status::again;
+        if (at.has == client_slot::kind::room)
+            on_room(at, header);
+        else
+            on_last(at, header);
+        at.has = client_slot::kind::idle;
+        return choice == 2 ? status::peer_lost : status::ok;
+    }
+    bool retract(std::uint32_t) noexcept override { return true; }
+    void consumed(std::uint32_t slot) noexcept override { require(slot < shape.slots, "the slot exists"); }
+    slot_memory& send() const noexcept override { return *send_; }
+    slot_memory& receive() const noexcept override { return *receive_; }
+    [[nodiscard]] bool closed() const { return closed_; }
+
+    std::array<client_slot, shape.slots> slots{};
+    void* owner = nullptr;
+
+  private:
+    void on_room(const client_slot& room, const slot_header& header) {
+        client_slot& call = slots[room.call_slot];
+        if ((header.flags & header_flag::more) == 0) {
+            require(header.code == status::cancelled && header.length == 0, "room that comes back is empty");
+            return;
+        }
+        require(header.code == status::ok, "a part has not failed");
+        require(call.has == client_slot::kind::request && call.parts && call.generation == room.call_generation,
+                "a part is of a call that waits for it");
+        const part that{room.call_slot, room.call_generation, header.parts_before};
+        require(std::ranges::find(seen_, that) == seen_.end(), "of a number of its own");
+        seen_.push_back(that);
+        ++call.came;
+    }
+    void on_last(const client_slot& call, const slot_header& header) {
+        require((header.flags & header_flag::more) == 0, "it ends the call");
+        if (call.parts) require(header.parts_before >= call.came, "and counts all parts");
+    }
+
+    struct part {
+        std::uint32_t slot;
+        std::uint32_t generation;
+        std::uint64_t number;
+        bool operator==(const part&) const = default;
+    };
+    std::vector<part> seen_;
+    world& world_;
+    std::vector<std::byte> memory_ = std::vector<std::byte>(shape.slots * stride);
+    std::shared_ptr<slot_memory> send_ = slot_memory::over(memory_.data(), shape.slots, shape.response_bytes, stride);
+    std::vector<std::byte> requests_ = std::vector<std::byte>(shape.slots * stride);
+    std::shared_ptr<slot_memory> receive_ =
+        slot_memory::over(requests_.data(), shape.slots, shape.request_bytes, stride);
+    bool closed_ = false;
+};
+
+class fake_poller final : public poller {
+  public:
+    explicit fake_poller(world& in) : world_(in) {}
+    result<std::unique_ptr<core::link>> open_link(const link_config&) override {
+        return error{status::unsupported, 0, "links are made elsewhere"};
+    }
+    std::size_t poll(std::span<link_event> out) noexcept override {
+        if (world_.events.empty() || out.empty()) return 0;
+        out[0] = world_.events.front();
+        world_.events.pop_front();
+        bring(out[0]);
+        return 1;
+    }
+    int event_fd() const noexcept override { return -1; }
+    bool arm() noexcept override { return false; }
+
+  private:
+    /// The server has it from now on, if it is what a correct client sends.
+    void bring(link_event& event) {
+        auto& to = *static_cast<session*>(event.owner);
+        if (event.kind != event_kind::arrived || to.gone()) return;
+        const slot_header& header = event.header;
+        if (header.slot >= shape.slots) return;
+        if (header.length > shape.request_bytes) {
+            event = lost_event(event.owner, status::protocol_error);
+            return;
+        }
+        event.payload = {bytes_.data(), header.length};
+        client_slot& at = static_cast<fake_link&>(to.path()).slots[header.slot];
+        if (at.has != client_slot::kind::idle || at.generation == header.generation) return;
+        if (!is_of_parts(header, message_kind::request) || header.response_room > shape.response_bytes) return;
+        at.generation = header.generation;
+        at.bytes = header.response_room;
+        at.came = 0;
+        at.parts = (header.flags & header_flag::parts) != 0;
+        at.has = client_slot::kind::request;
+        if ((header.flags & header_flag::more) == 0) return;
+        at.has = client_slot::kind::room;
+        at.call_slot = static_cast<std::uint32_t>(header.parts_call) % shape.slots;
+        at.call_generation = static_cast<std::uint32_t>(header.parts_call >> 32);
+    }
+    world& world_;
+    std::array<std::byte, shape.request_bytes> bytes_{};
+};
+
+/// Waits for room. Nobody is called twice.
+struct waiting : part_waiter {
+    waiting() : part_waiter{[](part_waiter& self) noexcept { static_cast<waiting&>(self).on_room(); }} {}
+    void on_room() noexcept {
+        require(waits, "whoever is called has waited");
+        waits = false;
+    }
+    bool waits = false;
+};
+
+class serving final : session_observer {
+  public:
+    explicit serving(tests::input_reader& input) : world_(input), input_(input) {
+        server_options options;
+        options.poll = poll_mode::busy;
+        const handler service = [this](exchange one) { handle(std::move(one)); };
+        worker_ = new worker(nullptr, options, service, target_table(std::vector<named_handler>{}));
+        worker_->add_source(std::make_unique<fake_poller>(world_));
+        worker_->observe(this);
+        for (int i = 0; i < 2; ++i) install();
+        (void)worker_->progress();
+    }
+    ~serving() override { worker_->release_ref(); }
+    serving(const serving&) = delete;
+    serving& operator=(const serving&) = delete;
+
+    void run() {
+        for (int step = 0; step < 150 && !input_.empty(); ++step) act(input_.byte() % 16);
+        end();
+    }
+
+  private:
+    struct kept_exchange {
+        explicit kept_exchange(exchange made) : one(std::move(made)) {}
+        exchange one;
+        waiting waiter;
+    };
+
+    void session_lost(const session& which, status why) noexcept override {
+        require(which.gone() && why != status::ok, "a session that is lost is gone");
+        ++world_.lost;
+    }
+    void session_freed(const session& which) noexcept override {
+        require(which.gone() && which.open() == 0, "nothing of it is used");
+        ++world_.freed;
+        std::erase(sessions_, &which);
+    }
+
+    void act(unsigned what) {
+        switch (what) {
+            case 0:
+            case 1:
+                return ask();
+            case 2:
+            case 3:
+            case 4:
+                return lend();
+            case 5:
+                return send_anything();
+            case 6:
+            case 7:
+            case 8:
+                (void)worker_->progress();
+                return;
+            case 9:
+            case 10:
+                if (!kept_.empty()) send_part(pick_kept());
+                return;
+            case 11:
+                if (!kept_.empty()) await(pick_kept());
+                return;
+            case 12:
+                if (!kept_.empty()) settle(input_.byte() % kept_.size());
+                return;
+            case 13:
+                clock_.pass(std::chrono::milliseconds{input_.byte()});
+                return;
+            case 14:
+                if (!sessions_.empty() && input_.byte() < 32)
+                    world_.events.push_back(lost_event(&pick(), status::peer_lost));
+                return;
+            default:
+                if (installed_ < 4) install();
+                return;
+        }
+    }
+
+    void install() {
+        auto made = std::make_unique<session>(*worker_, ++installed_, "fuzz", client_identity{"", "peer"}, shape);
+        auto path = std::make_unique<fake_link>(world_);
+        path->owner = made.get();
+        made->version = installed_ % 4 == 0 ? session_version::traces : session_version::parts;
+        made->set_link(std::move(path));
+        sessions_.push_back(made.get());
+        worker_->install(std::move(made));
+    }
+    session& pick() { return *sessions_[input_.byte() % sessions_.size()]; }
+    static client_slot& slot_of(const session& of, std::uint32_t slot) {
+        return static_cast<fake_link&>(of.path()).slots[slot % shape.slots];
+    }
+
+    // Clients.
+
+    link_event message(session& to, std::uint8_t choice) const {
+        link_event event;
+        event.owner = &to;
+        slot_header& header = event.header;
+        header.slot = choice % shape.slots;
+        header.generation = slot_of(to, header.slot).generation + 1;
+        header.response_room = shape.response_bytes;
+        header.deadline_ns = never.count();
+        return event;
+    }
+    void ask() {
+        if (sessions_.empty()) return;
+        const std::uint8_t choice = input_.byte();
+        link_event event = message(pick(), choice);
+        event.header.length = choice % 8;
+        if (choice < 192) event.header.flags = header_flag::parts;
+        if (choice % 32 == 9) event.header.deadline_ns = 0;
+        if (choice % 32 == 11) event.header.response_room = 3;
+        world_.events.push_back(event);
+    }
+    /// Mostly for the call that is in its slot, or comes next.
+    void lend() {
+        if (sessions_.empty()) return;
+        session& to = pick();
+        const std::uint8_t choice = input_.byte();
+        link_event event = message(to, choice);
+        slot_header& header = event.header;
+        const std::uint32_t call = (header.slot + 1 + choice / 8 % (shape.slots - 1)) % shape.slots;
+        std::uint32_t generation = slot_of(to, call).generation;
+        if (choice % 8 < 3) ++generation;
+        if (choice >= 248) generation += 7;
+        header.flags = header_flag::more;
+        header.parts_call = parts_call_of(choice == 247 ? header.slot : call, generation);
+        if (choice == 246) header.parts_call = parts_call_of(shape.slots, generation);
+        if (choice == 245) header.length = 1;
+        if (choice == 244) header.response_room = shape.response_bytes + 1;
+        if (choice == 243) header.flags |= header_flag::parts;
+        if (choice == 242) --header.generation;
+        if (choice == 241) header.response_room = 0;
+        world_.events.push_back(event);
+    }
+    void send_anything() {
+        if (sessions_.empty()) return;
+        link_event event;
+        event.owner = &pick();
+        const auto bytes = input_.bytes(sizeof event.header);
+        if (!bytes.empty()) std::memcpy(&event.header, bytes.data(), bytes.size());
+        world_.events.push_back(event);
+    }
+
+    // Handlers.
+
+    void handle(exchange one) {
+        kept_.push_back(std::make_unique<kept_exchange>(std::move(one)));
+        if (input_.byte() % 4 == 0) settle(kept_.size() - 1);
+    }
+    kept_exchange& pick_kept() { return *kept_[input_.byte() % kept_.size()]; }
+    void send_part(kept_exchange& at) {
+        if (at.waiter.waits) return;
+        const std::span<std::byte> room = at.one.part();
+        require(room.size() <= shape.response_bytes, "the room is no larger than agreed");
+        std::ranges::fill(room, std::byte{0x5a});
+        if (!room.empty()) require(at.one.send(room.size() + 1) != status::ok, "a part has to fit");
+        const std::uint8_t choice = input_.byte();
+        const status sent = at.one.send(choice % (room.size() + 1));
+        require(sent != status::ok || at.one.in_parts(), "parts are for those who take them");
+        require(sent != status::unsupported || !at.one.in_parts(), "and for all of them");
+    }
+    static void await(kept_exchange& at) {
+        if (at.waiter.waits) return;
+        at.waiter.waits = true;
+        if (at.one.await_part(at.waiter)) at.waiter.waits = false;
+    }
+    static void drop(exchange /*abandoned*/) {}
+    void settle(std::size_t which) {
+        std::unique_ptr<kept_exchange> at = std::move(kept_[which]);
+        kept_.erase(kept_.begin() + static_cast<std::ptrdiff_t>(which));
+        const std::uint8_t choice = input_.byte();
+        const std::size_t room = at->one.response().size();
+        if (choice % 4 == 0)
+            (void)at->one.fail(status::application_error, choice, "no such luck");
+        else if (choice % 4 == 1)
+            drop(std::move(at->one));
+        else
+            (void)at->one.reply(choice % (room + 1));
+        ended_.push_back(std::move(at));  // whoever waits is called when the answer has left
+    }
+
+    void end() {
+        world_.ending = true;
+        for (int i = 0; i < 100 && !(kept_.empty() && worker_->exchanges().drained() && world_.events.empty()); ++i) {
+            (void)worker_->progress();
+            while (!kept_.empty()) settle(0);
+        }
+        for (int i = 0; i < 10; ++i) (void)worker_->progress();
+        require(worker_->exchanges().drained(), "every exchange has ended");
+        for (const session* each : sessions_) {
+            if (each->gone()) continue;
+            for (std::uint32_t slot = 0; slot < shape.slots; ++slot) {
+                const client_slot& at = slot_of(*each, slot);
+                require(at.has != client_slot::kind::request, "every request has its answer");
+                const client_slot& call = slot_of(*each, at.call_slot);
+                const bool early = call.generation != at.call_generation || !call.parts;
+                require(at.has == client_slot::kind::idle || early, "all room of a call comes back");
+            }
+        }
+        worker_->stop();
+        for (const auto& each : ended_) require(!each->waiter.waits, "whoever waited has been called");
+        require(world_.lost == installed_ && world_.freed == installed_ && world_.links.empty(),
+                "each session is lost once, and freed once");
+    }
+
+    tests::fake_clock clock_;
+    world world_;
+    tests::input_reader& input_;
+    worker* worker_ = nullptr;
+    std::vector<session*> sessions_;  ///< that have not been freed
+    std::vector<std::unique_ptr<kept_exchange>> kept_;
+    std::vector<std::unique_ptr<kept_exchange>> ended_;
+    std::uint64_t installed_ = 0;
+};
+
+}  // namespace
+
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    tests::input_reader input(data, size);
+    serving(input).run();
+    return 0;
+}
