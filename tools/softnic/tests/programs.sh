@@ -190,6 +190,22 @@ ucx() {
     ucx_pair tag_bw -s 1000000 -n 20 -w 2
 }
 
+# dc_x: dc_mlx5, which needs nothing else for its connections.
+ucx_dynamic() {
+    need ucx_perftest
+    port_option=-p
+    export UCX_TLS=dc_x UCX_NET_DEVICES=mlx5_0:1 UCX_WARN_UNUSED_ENV_VARS=n
+    for test in tag_lat tag_bw ucp_am_bw ucp_put_lat ucp_get ucp_fadd ucp_cswap; do
+        local size=4096
+        case $test in *add | *swap) size=8 ;; esac
+        ucx_pair "$test" -s $size -n "${rounds:-200}" -w 10
+    done
+    ucx_pair tag_bw -s 1000000 -n 10 -w 2
+    if [ -n "$ucx_check" ]; then
+        check "tag, am, put, get and atomics over dc_mlx5" single "$ucx_check"
+    fi
+}
+
 ucx_pair() {
     local test=$1
     shift
@@ -286,6 +302,8 @@ case $group in
     perftest_loss) faults=(--fault "drop p=0.01 seed=$RANDOM") && perf_loss ;;
     ucx) ucx ;;
     ucx_loss) rounds=150 faults=(--fault "drop p=0.01 seed=$RANDOM") && ucx ;;
+    ucx_dc) ucx_dynamic ;;
+    ucx_dc_loss) rounds=100 faults=(--fault "drop p=0.01 seed=$RANDOM") && ucx_dynamic ;;
     ucx_data) ucx_data ;;
     ucx_data_loss) faults=(--fault "drop p=0.01 seed=$RANDOM") && ucx_data ;;
     killed) killed ;;

@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cerrno>
+#include <optional>
 
 #include <infiniband/verbs.h>
 #include <rdma/ib_user_ioctl_cmds.h>
@@ -16,8 +17,9 @@ namespace {
 
 constexpr std::uint32_t smallest_receive_shift = 4;
 constexpr std::uint32_t largest_receive_shift = 10;
-constexpr std::uint32_t known_flags =
-    MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_ALLOW_SCATTER_CQE | MLX5_QP_FLAG_BFREG_INDEX | MLX5_QP_FLAG_UAR_PAGE_INDEX;
+constexpr std::uint32_t known_flags = MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_ALLOW_SCATTER_CQE |
+                                      MLX5_QP_FLAG_BFREG_INDEX | MLX5_QP_FLAG_UAR_PAGE_INDEX | MLX5_QP_FLAG_TYPE_DCT |
+                                      MLX5_QP_FLAG_TYPE_DCI;
 
 bool is_ring(std::uint32_t entries) {
     return entries == 0 || (std::has_single_bit(entries) && entries <= limits::max_work_requests);
@@ -25,6 +27,7 @@ bool is_ring(std::uint32_t entries) {
 
 int check_driver_part(const mlx5_ib_create_qp& driver) {
     if ((driver.flags & ~known_flags) != 0) return EOPNOTSUPP;
+    if ((driver.flags & MLX5_QP_FLAG_TYPE_DCT) != 0) return 0;  // it has no queues
     if (!is_ring(driver.sq_wqe_count) || !is_ring(driver.rq_wqe_count)) return EINVAL;
     if (driver.buf_addr == 0 || driver.db_addr % 8 != 0) return EINVAL;
     const bool bad_shift = driver.rq_wqe_shift < smallest_receive_shift || driver.rq_wqe_shift > largest_receive_shift;
@@ -42,6 +45,32 @@ void set_rings(const mlx5_ib_create_qp& driver, queue_pair_options& options) {
     options.send_buffer = driver.buf_addr + (std::uint64_t{driver.rq_wqe_count} << driver.rq_wqe_shift);
 }
 
+/// Dynamically connected queue pairs are of the driver's own type, and its flags say which.
+std::optional<qp_type> find_type(std::uint32_t type, std::uint32_t flags) {
+    const std::uint32_t dynamic = flags & (MLX5_QP_FLAG_TYPE_DCT | MLX5_QP_FLAG_TYPE_DCI);
+    if (type == IBV_QPT_DRIVER && dynamic == MLX5_QP_FLAG_TYPE_DCI) return qp_type::dynamic_initiator;
+    if (type == IBV_QPT_DRIVER && dynamic == MLX5_QP_FLAG_TYPE_DCT) return qp_type::dynamic_target;
+    if ((type != IBV_QPT_RC && type != IBV_QPT_UD) || dynamic != 0) return std::nullopt;
+    return static_cast<qp_type>(type);
+}
+
+/// A target has no queues of its own, and an initiator receives nothing.
+void set_dynamic(const mlx5_ib_create_qp& driver, queue_pair_options& options) {
+    if (options.type == qp_type::dynamic_initiator) options.shared_receives = nullptr;
+    if (options.type != qp_type::dynamic_target) return;
+    options.access_key = driver.access_key;
+    options.send_cq = nullptr;
+    options.send_blocks = 0;
+    options.receives = {};
+    options.doorbell_record = {};
+}
+
+bool has_queues(const queue_pair_options& options) {
+    if (options.type == qp_type::dynamic_target) return options.receive_cq && options.shared_receives;
+    if (options.type == qp_type::dynamic_initiator) return options.send_cq != nullptr;
+    return options.send_cq && options.receive_cq;
+}
+
 template <class Map>
 auto look_up(const Map& map, std::uint32_t handle) {
     const auto found = map.find(handle);
@@ -50,30 +79,32 @@ auto look_up(const Map& map, std::uint32_t handle) {
 
 int create_qp(context& target, command& request) {
     const auto driver = request.in<mlx5_ib_create_qp>(UVERBS_ATTR_UHW_IN);
-    const auto type = request.in<std::uint32_t>(UVERBS_ATTR_CREATE_QP_TYPE);
-    if (type != IBV_QPT_RC && type != IBV_QPT_UD) return EOPNOTSUPP;
+    const auto type = find_type(request.in<std::uint32_t>(UVERBS_ATTR_CREATE_QP_TYPE), driver.flags);
+    if (!type) return EOPNOTSUPP;
     if (const int problem = check_driver_part(driver); problem != 0) return problem;
     queue_pair_options options;
-    options.type = static_cast<qp_type>(type);
+    options.type = *type;
     options.pd = request.handle(UVERBS_ATTR_CREATE_QP_PD_HANDLE);
     options.user_handle = request.in<std::uint64_t>(UVERBS_ATTR_CREATE_QP_USER_HANDLE);
     options.send_cq = look_up(target.cqs, request.handle(UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE));
     options.receive_cq = look_up(target.cqs, request.handle(UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE));
     options.shared_receives = look_up(target.srqs, request.handle(UVERBS_ATTR_CREATE_QP_SRQ_HANDLE));
     options.asynchronous = target.asynchronous();
-    if (!target.pds.contains(options.pd) || !options.send_cq || !options.receive_cq) return EINVAL;
+    if (!target.pds.contains(options.pd) || !has_queues(options)) return EINVAL;
     if (request.has(UVERBS_ATTR_CREATE_QP_SRQ_HANDLE) && !options.shared_receives) return EINVAL;
     const auto flags = request.in<std::uint32_t>(UVERBS_ATTR_CREATE_QP_FLAGS);
     if ((flags & ~static_cast<std::uint32_t>(IB_UVERBS_QP_CREATE_SQ_SIG_ALL)) != 0) return EOPNOTSUPP;
     options.signal_all = flags != 0;
     set_rings(driver, options);
+    set_dynamic(driver, options);
     const queue_pair* made = target.adapter().create_qp(target.device_index(), std::move(options));
     if (made == nullptr) return ENOMEM;
     const std::uint32_t handle = target.next_handle();
     target.qps[handle] = made->number;
     request.out(UVERBS_ATTR_UHW_OUT, mlx5_ib_create_qp_resp{});
     request.out(UVERBS_ATTR_CREATE_QP_RESP_CAP, request.in<ib_uverbs_qp_cap>(UVERBS_ATTR_CREATE_QP_CAP));
-    request.out(UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, made->number);
+    // A target gets its number when it can receive, as from the adapter.
+    request.out(UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, made->is_target() ? 0 : made->number);
     request.out_handle(UVERBS_ATTR_CREATE_QP_HANDLE, handle);
     return 0;
 }
@@ -157,7 +188,14 @@ int modify_qp(context& target, command& request) {
     const auto in = request.in<ib_uverbs_modify_qp>(UVERBS_ATTR_CORE_IN);
     queue_pair* qp = find_qp(target, in.qp_handle);
     if (qp == nullptr || in.qp_state > IBV_QPS_ERR) return EINVAL;
-    return target.adapter().modify_qp(*qp, modification_from(in));
+    const int problem = target.adapter().modify_qp(*qp, modification_from(in));
+    if (problem == 0 && qp->is_target()) {
+        mlx5_ib_modify_qp_resp answer{};
+        answer.response_length = sizeof answer;
+        answer.dctn = qp->state == qp_state::ready_to_receive ? qp->number : 0;
+        request.out(UVERBS_ATTR_UHW_OUT, answer);
+    }
+    return problem;
 }
 
 int query_qp(context& target, command& request) {

@@ -2,6 +2,7 @@
 // MODIFY_QP: what may change, to what, and what the change does.
 #include "engine/nic.hpp"
 #include "transport/completions.hpp"
+#include "transport/dynamic.hpp"
 #include "transport/memory.hpp"
 #include "transport/requester.hpp"
 
@@ -73,6 +74,8 @@ void nic::apply_values(queue_pair& qp, const qp_modification& change) {
 
 void nic::reset(queue_pair& qp) {
     state.unschedule(qp);
+    dynamic::forget_connections(state, qp);
+    qp.dynamic = dynamic_state{};
     qp.scheduled = false;
     qp.requester = requester_state{};
     qp.responder = responder_state{};

@@ -3,6 +3,7 @@
 
 #include "transport/completions.hpp"
 #include "transport/datagram.hpp"
+#include "transport/dynamic.hpp"
 #include "transport/memory.hpp"
 #include "transport/requester.hpp"
 #include "transport/responder.hpp"
@@ -57,7 +58,7 @@ bool nic::run_queue_pairs() {
     std::erase_if(state.scheduled, [](queue_pair* qp) {
         const auto& responder = qp->responder;
         const bool stays = requester::has_work(*qp) || !responder.replies.empty() || !responder.posted.empty() ||
-                           qp->state == qp_state::error;
+                           (qp->state == qp_state::error && !qp->dynamic.is_connection);
         if (!stays) qp->scheduled = false;
         return !stays;
     });
@@ -125,7 +126,8 @@ void nic::deliver(const arrival& in) {
         if (header.from_qpn == qp->attributes.remote_qpn) requester::on_response(state, *qp, in);
         return;
     }
-    responder::on_request(state, *qp, in);
+    if (qp->is_target()) return dynamic::on_request(state, *qp, in);
+    if (!qp->is_initiator() && header.session == 0) responder::on_request(state, *qp, in);
 }
 
 void nic::reap_sometimes() {
@@ -185,6 +187,7 @@ queue_pair* nic::create_qp(int device, queue_pair_options options) {
 
 void nic::destroy_qp(queue_pair& qp) {
     memory::flush_posted(state, qp);
+    dynamic::forget_connections(state, qp);
     state.unschedule(qp);
     if (uar_page* page = find_uar(qp.options.uar_page)) page->remove(qp);
     state.net->release_qpn(qp.device, qp.number);

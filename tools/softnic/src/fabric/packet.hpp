@@ -75,6 +75,9 @@ struct packet_header {
     std::uint64_t swap_mask;
     std::uint64_t compare_mask;
     std::uint64_t boundary;
+    std::uint64_t session;     ///< dynamically connected: number of the connection, greater than any before; or 0
+    std::uint64_t access_key;  ///< dynamically connected requests: what the target must have
+    std::uint32_t first_psn;   ///< dynamically connected requests: where the connection began
     std::uint32_t qkey;
     std::uint32_t flow_label;
     std::uint8_t service_level;

@@ -13,7 +13,7 @@
 namespace accel::softnic {
 
 inline constexpr std::uint32_t segment_magic = 0x536f664e;
-inline constexpr std::uint32_t segment_version = 2;
+inline constexpr std::uint32_t segment_version = 3;
 inline constexpr int max_nodes = 64;
 inline constexpr int max_devices = 4;
 inline constexpr std::uint32_t qpn_space = 1u << 16;

@@ -17,6 +17,8 @@ struct transition {
 using enum qp_state;
 constexpr auto rc = qp_type::reliable_connection;
 constexpr auto ud = qp_type::datagram;
+constexpr auto dci = qp_type::dynamic_initiator;
+constexpr auto dct = qp_type::dynamic_target;
 
 constexpr std::uint32_t rc_init = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
 constexpr std::uint32_t ud_init = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
@@ -50,6 +52,16 @@ constexpr std::array transitions{
     transition{ud, send_drained, ready_to_send, 0, ud_live},
     transition{ud, send_drained, send_drained, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
     transition{ud, send_error, ready_to_send, 0, ud_live},
+    // Dynamically connected: the tables of the vendor's driver.
+    transition{dci, reset, initialised, IBV_QP_PKEY_INDEX | IBV_QP_PORT, 0},
+    transition{dci, initialised, initialised, 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT},
+    transition{dci, initialised, ready_to_receive, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX | IBV_QP_AV},
+    transition{dci, ready_to_receive, ready_to_send,
+               IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC,
+               IBV_QP_MIN_RNR_TIMER},
+    transition{dci, ready_to_send, ready_to_send, 0, IBV_QP_MIN_RNR_TIMER},
+    transition{dct, reset, initialised, rc_init, 0},
+    transition{dct, initialised, ready_to_receive, IBV_QP_MIN_RNR_TIMER | IBV_QP_AV | IBV_QP_PATH_MTU, 0},
 };
 
 /// In microseconds, by code; InfiniBand specification, table of RNR NAK timer values.
@@ -68,6 +80,7 @@ std::string_view to_string(qp_state state) {
 bool transition_allowed(qp_type type, qp_state from, qp_state to, std::uint32_t mask) {
     constexpr std::uint32_t always = IBV_QP_STATE;
     if (from == reset && to == error) return false;  // as the kernel says, whatever the specification allows
+    if (type == dct && (to == reset || to == error)) return false;
     if (to == reset || to == error) return (mask & ~(always | IBV_QP_CUR_STATE)) == 0;
     for (const auto& row : transitions) {
         if (row.type != type || row.from != from || row.to != to) continue;

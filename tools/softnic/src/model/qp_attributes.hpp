@@ -9,8 +9,8 @@
 
 namespace accel::softnic {
 
-/// Values of ibv_qp_type and ibv_qp_state.
-enum class qp_type : std::uint8_t { reliable_connection = 2, datagram = 4 };
+/// Values of ibv_qp_type, but for the vendor's own, and of ibv_qp_state.
+enum class qp_type : std::uint8_t { reliable_connection = 2, datagram = 4, dynamic_initiator = 0x80, dynamic_target };
 enum class qp_state : std::uint8_t {
     reset,
     initialised,

@@ -11,7 +11,9 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace accel::softnic {
@@ -28,6 +30,7 @@ struct queue_pair_options {
     receive_queue_options receives;
     bool signal_all = false;
     std::uint32_t uar_page = 0;
+    std::uint64_t access_key = 0;  ///< of a dynamically connected target
     std::shared_ptr<completion_queue> send_cq;
     std::shared_ptr<completion_queue> receive_cq;
     std::shared_ptr<shared_receive_queue> shared_receives;  ///< may be null
@@ -122,6 +125,25 @@ struct responder_state {
     std::uint64_t post_by = 0;  ///< strict mode: when the posted writes must be in memory
 };
 
+struct queue_pair;
+
+/// A refusal that is repeated as long as its connection is used.
+struct refusal {
+    nak_code code = nak_code::remote_access;
+    std::uint32_t psn = 0;
+};
+
+/// What dynamically connected queue pairs have beyond the others (transport/dynamic.hpp).
+struct dynamic_state {
+    std::uint64_t session = 0;     ///< initiator, connection: its number; 0 before the first
+    std::uint32_t first_psn = 0;   ///< initiator: of the connection's first packet
+    datagram_address destination;  ///< initiator: where its connection leads
+    bool is_connection = false;    ///< one end of a connection, which belongs to a target
+    std::optional<refusal> refused;
+    /// Of a target: its ends of connections, by the initiators' devices and numbers.
+    std::map<std::uint32_t, std::unique_ptr<queue_pair>> connections;
+};
+
 struct queue_pair {
     queue_pair(std::uint32_t qpn, int device_index, queue_pair_options chosen)
         : number(qpn), device(device_index), options(std::move(chosen)), receives(options.receives) {}
@@ -134,12 +156,15 @@ struct queue_pair {
     requester_state requester;
     responder_state responder;
     receive_ring receives;
+    dynamic_state dynamic;
     unsigned events = 0;         ///< asynchronous events raised
     bool scheduled = false;      ///< on the device's list of queue pairs with work
     bool draining = false;       ///< SQD: owes an SQ_DRAINED event
     bool last_wqe_told = false;  ///< LAST_WQE_REACHED was raised
 
     [[nodiscard]] bool is_datagram() const { return options.type == qp_type::datagram; }
+    [[nodiscard]] bool is_initiator() const { return options.type == qp_type::dynamic_initiator; }
+    [[nodiscard]] bool is_target() const { return options.type == qp_type::dynamic_target; }
     [[nodiscard]] std::uint32_t mtu_bytes() const { return attributes.mtu_bytes(); }
     /// May the responder take packets? May the requester send?
     [[nodiscard]] bool receives_packets() const {

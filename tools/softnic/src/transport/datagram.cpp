@@ -47,10 +47,6 @@ void fill(hca& nic, queue_pair& qp, const send_request& request, packet_header& 
     header.flow_label = to.flow_label;
 }
 
-std::optional<port_address> route(hca& nic, const queue_pair& qp, const datagram_address& to) {
-    return port_of(nic, qp).link == link_layer::ethernet || to.dlid == 0 ? nic.find_gid(to.gid) : nic.find_lid(to.dlid);
-}
-
 /// Where nobody lives; a datagram there is simply lost.
 constexpr port_address nobody{0, 1};
 
@@ -97,6 +93,10 @@ vendor_syndrome deliver(hca& nic, queue_pair& qp, const receive_request& receive
 }
 
 }  // namespace
+
+std::optional<port_address> route(hca& nic, const queue_pair& qp, const datagram_address& to) {
+    return port_of(nic, qp).link == link_layer::ethernet || to.dlid == 0 ? nic.find_gid(to.gid) : nic.find_lid(to.dlid);
+}
 
 bool advance(hca& nic, queue_pair& qp) {
     auto& requester = qp.requester;

@@ -88,7 +88,7 @@ failure decode(hca& nic, queue_pair& qp, std::span<const std::byte> wqe, send_re
     if (wqe.empty()) return {syndrome::local_qp_operation, vendor_syndrome::queue_unreachable};
     const bool ethernet =
         nic.devices[static_cast<std::size_t>(qp.device)].ports()[qp.attributes.port - 1u].link == link_layer::ethernet;
-    const auto status = decode_send(wqe, {qp.number, out.index, qp.is_datagram(), ethernet}, out);
+    const auto status = decode_send(wqe, {qp.number, out.index, qp.is_datagram(), ethernet, qp.is_initiator()}, out);
     if (status == decode_status::too_long) return {syndrome::local_length, vendor_syndrome::local_length};
     if (status != decode_status::ok) {
         fmt::print(stderr, "softnic: queue pair {:#x}: WQE {} refused: {}\n", qp.number, out.index, to_string(status));

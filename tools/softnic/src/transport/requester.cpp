@@ -3,6 +3,7 @@
 #include "transport/requester.hpp"
 
 #include "transport/completions.hpp"
+#include "transport/dynamic.hpp"
 #include "transport/memory.hpp"
 #include "transport/psn.hpp"
 #include "transport/wire.hpp"
@@ -112,6 +113,7 @@ step send_packet(hca& nic, queue_pair& qp, flight& from) {
     }
     packet_header& header = out.contents->header;
     header.psn = psn::add(from.first_psn, requester.packet);
+    if (qp.is_initiator()) dynamic::stamp(nic, qp, header);
     std::uint32_t psns = 1;
     if (from.request.kind == operation::read) {
         fill_read(qp, from, requester.packet, header);
@@ -152,7 +154,7 @@ bool advance(hca& nic, queue_pair& qp) {
         return true;
     }
     if (next.packets == 0) return pass_nop(nic, qp);
-    if (must_wait(qp, next)) return false;
+    if (must_wait(qp, next) || (qp.is_initiator() && !dynamic::connect(nic, qp, next))) return false;
     const step done = send_packet(nic, qp, next);
     if (done == step::blocked) return false;
     if (done == step::sent && requester.packet >= next.packets) {

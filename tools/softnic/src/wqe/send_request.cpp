@@ -136,6 +136,7 @@ bool take_datagram(cursor& at, bool ethernet, datagram_address& out) {
     out = datagram_address{};
     out.qpn = target & 0xffffff;
     out.qkey = be32toh(av.key.qkey.qkey);
+    out.access_key = be64toh(av.key.dc_key);
     out.dlid = be16toh(av.rlid);
     out.service_level = av.stat_rate_sl & 0xf;
     out.has_grh = (route & global) != 0 || (ethernet && (target & extended) != 0);
@@ -214,7 +215,8 @@ void take_control(const mlx5_wqe_ctrl_seg& control, const opcode_row& row, send_
 
 decode_status take_body(cursor at, const send_expectation& expected, std::uint8_t modifier, send_request& out) {
     if (out.kind == operation::nop) return decode_status::ok;
-    if (expected.datagram && !take_datagram(at, expected.ethernet, out.destination)) return decode_status::empty;
+    const bool addressed = expected.datagram || (expected.dynamic && !out.is_local());
+    if (addressed && !take_datagram(at, expected.ethernet, out.destination)) return decode_status::empty;
     const bool remote = out.kind == operation::write || out.needs_response();
     if (remote && !take_remote(at, out)) return decode_status::empty;
     if (out.is_atomic() && !take_atomic(at, modifier, out)) return decode_status::empty;

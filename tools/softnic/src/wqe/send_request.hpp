@@ -27,10 +27,11 @@ struct segment {
     bool inlined = false;
 };
 
-/// Where a datagram goes.
+/// Where a datagram goes, or a message of a dynamically connected queue pair.
 struct datagram_address {
     std::uint32_t qpn = 0;
     std::uint32_t qkey = 0;
+    std::uint64_t access_key = 0;  ///< dynamically connected only, in the place of the Q_Key
     std::uint16_t dlid = 0;
     std::uint8_t service_level = 0;
     bool has_grh = false;
@@ -39,6 +40,8 @@ struct datagram_address {
     std::uint8_t traffic_class = 0;
     std::uint32_t flow_label = 0;
     std::array<std::uint8_t, 16> gid{};
+
+    friend bool operator==(const datagram_address&, const datagram_address&) = default;
 };
 
 /// One send WQE, decoded. Reused: decode() keeps the vectors' capacity, so that in the long run it allocates
@@ -74,6 +77,7 @@ struct send_expectation {
     std::uint16_t index = 0;
     bool datagram = false;
     bool ethernet = false;  ///< a RoCE port: every datagram carries a GRH
+    bool dynamic = false;   ///< dynamically connected: as RC, with an address in front
 };
 
 enum class decode_status : std::uint8_t {
