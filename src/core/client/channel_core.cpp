@@ -28,8 +28,8 @@ namespace {
 /// True: the call has more than bytes in its slot. One comparison asks for all of it.
 [[gnu::always_inline]] inline bool asks_for_more(const submit_options& options) noexcept {
     const auto parent = std::bit_cast<std::uint64_t>(options.trace.parent_id);
-    return (options.response_into.size() | options.tensors.size() | options.target.number | options.parts | parent) !=
-           0;
+    return (options.response_into.size() | options.response_ranges.size() | options.tensors.size() |
+            options.target.number | options.parts | parent) != 0;
 }
 
 /// How long a link may take to give back what its server keeps.
@@ -95,6 +95,18 @@ status channel_core::submit(call_id id, slice payload, const submit_options& opt
         submit_more(*slot, {id.slot, payload.bytes(), payload.region(), options.response_into}, options));
 }
 
+status channel_core::submit(call_id id, std::span<const slice> ranges, const submit_options& options) noexcept {
+    channel_slot* slot = calls_.slots().find(id);
+    if (const status bad = check_submit(slot, 0, options); bad != status::ok) return bad;
+    if (const status bad = calls_.gathered().keep(id.slot, ranges, request_.options.request_bytes); bad != status::ok)
+        return bad;
+    if (const status bad = check_more(options); bad != status::ok) return bad;
+    outgoing message{id.slot, {}, nullptr, options.response_into};
+    if (const status bad = gather(*slot, options, message); bad != status::ok) return bad;
+    calls_.count_submission();
+    return calls_.settle_submission(submit_more(*slot, message, options));
+}
+
 inline status channel_core::check_submit(const channel_slot* slot, std::size_t length,
                                          const submit_options& options) const noexcept {
     if (slot == nullptr || slot->state != slot_state::begun) return status::invalid_state;
@@ -109,6 +121,8 @@ status channel_core::check_more(const submit_options& options) const noexcept {
     if (named && life_.version() < session_version::targets) return status::unsupported;
     if (options.parts > 0)
         if (const status bad = check_parts(options); bad != status::ok) return bad;
+    if (!options.response_ranges.empty() && (options.parts > 0 || !options.response_into.empty()))
+        return options.parts > 0 ? status::unsupported : status::invalid_argument;
     if (options.response_into.empty()) return status::ok;
     const region_state* const into = options.response_into.region();
     if (into == nullptr) return status::invalid_argument;
@@ -172,10 +186,10 @@ status channel_core::describe(outgoing& message, const submit_options& options) 
     if (options.tensors.empty()) return status::ok;
     // Its slot, or memory that the application has lent for this.
     auto* const bytes = const_cast<std::byte*>(message.payload.data());
-    const bool on_host = message.region == nullptr || message.region->gpu() == nullptr;
+    const bool on_host = message.ranges.empty() && (message.region == nullptr || message.region->gpu() == nullptr);
     const std::size_t others = options.response_into.empty() ? 0 : sizeof(wire::response_target_extension);
     return describe_message(
-        {request_.requests->header(message.slot), {bytes, message.payload.size()}, on_host, life_.version(), others},
+        {request_.requests->header(message.slot), {bytes, message.length()}, on_host, life_.version(), others},
         options.tensors, message.extension_bytes);
 }
 
@@ -196,17 +210,23 @@ void channel_core::trace(channel_slot& slot, outgoing& message, const submit_opt
     if (const status bad = check_more(options); bad != status::ok) return bad;
     if (const status bad = describe(message, options); bad != status::ok) return bad;
     trace(slot, message, options);
+    const bool scatters = !options.response_ranges.empty();
+    if (scatters)
+        if (const status bad = keep_scattered(slot, options); bad != status::ok) return bad;
     const slice into = options.response_into;
     if (!into.empty() && into.region()->gpu() != nullptr) slot.on_gpu = slot.content.id.generation;
     const staged_parts staged{is_staged(message.payload.empty() ? nullptr : message.region, false),
                               is_staged(into.empty() ? nullptr : into.region(), true)};
     const bool goes_through_slot = staged.payload || staged.response;
+    if (goes_through_slot && scatters) return status::unsupported;
     if (options.parts > 0) return goes_through_slot ? status::unsupported : submit_in_parts(slot, message, options);
     if (goes_through_slot) return submit_staged(slot, message, staged, options);
     stamp_more(slot, message, options);
     const status sent = hand_over(message);
-    if (sent != status::ok) return hold_back(slot, message, sent, options);
-    return accept(slot, message.lends(), options);
+    const status done =
+        sent == status::ok ? accept(slot, message.lends(), options) : hold_back(slot, message, sent, options);
+    slot.scatters = scatters && done == status::ok;
+    return done;
 }
 
 status channel_core::hand_over(const outgoing& message) noexcept {
@@ -229,11 +249,17 @@ status channel_core::submit_in_parts(channel_slot& slot, const outgoing& message
     return done;
 }
 
+/// … that the call's own memory has, if it goes there.
+std::size_t channel_core::response_room(const channel_slot& slot, const submit_options& options) const noexcept {
+    if (!options.response_ranges.empty()) return calls_.scattered().of(slot.content.id.slot).bytes;
+    return options.response_into.empty() ? request_.options.response_bytes : options.response_into.size();
+}
+
 void channel_core::stamp_more(channel_slot& slot, const outgoing& message,
                               const submit_options& options) const noexcept {
     const std::size_t most = request_.options.response_bytes;
-    const std::size_t room = options.response_into.empty() ? most : std::min(options.response_into.size(), most);
-    stamp(slot, message.payload.size(), room, options.target.number, options);
+    const std::size_t room = std::min(response_room(slot, options), most);
+    stamp(slot, message.length(), room, options.target.number, options);
     reinterpret_cast<slot_header*>(slot.header)->extension_bytes = message.extension_bytes;
 }
 
@@ -241,7 +267,8 @@ void channel_core::stamp_more(channel_slot& slot, const outgoing& message,
 [[gnu::noinline]] status channel_core::hold_back(channel_slot& slot, const outgoing& message, status unsent,
                                                  const submit_options& options) noexcept {
     if (unsent != status::again && !doubt(unsent)) return life_.loss();
-    slot.owed = slot.lent = slot.staged = false;
+    slot.owed = slot.staged = false;
+    slot.lent = !message.ranges.empty();  // the link may have sent some of them
     calls_.backlog().push(message);
     calls_.set_detours(true);
     calls_.accept(slot, options);
@@ -597,6 +624,9 @@ status channel::submit(call_id id, std::size_t length, const submit_options& opt
 }
 status channel::submit(call_id id, slice payload, const submit_options& options) noexcept {
     return behind(core_).submit(id, payload, options);
+}
+status channel::submit(call_id id, std::span<const slice> ranges, const submit_options& options) noexcept {
+    return behind(core_).submit(id, ranges, options);
 }
 status channel::cancel(call_id id) noexcept {
     return behind(core_).cancel(id);

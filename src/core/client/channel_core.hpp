@@ -34,6 +34,7 @@ class channel_core {
     status begin(call_view& out) noexcept;
     status submit(call_id id, std::size_t length, const submit_options& options) noexcept;
     status submit(call_id id, slice payload, const submit_options& options) noexcept;
+    status submit(call_id id, std::span<const slice> ranges, const submit_options& options) noexcept;
     status cancel(call_id id) noexcept;
     std::size_t poll(std::span<completion> out) noexcept;
     std::size_t wait(std::span<completion> out, nanoseconds timeout) noexcept;
@@ -67,8 +68,11 @@ class channel_core {
     [[nodiscard]] bool is_staged(const region_state* lent, bool written) const noexcept;
     void stamp(channel_slot& slot, std::size_t length, std::size_t room, std::uint32_t number,
                const submit_options& options) const noexcept;
+    [[nodiscard]] std::size_t response_room(const channel_slot& slot, const submit_options& options) const noexcept;
     void stamp_more(channel_slot& slot, const outgoing& message, const submit_options& options) const noexcept;
     [[nodiscard]] status describe(outgoing& message, const submit_options& options) const noexcept;
+    [[nodiscard]] status gather(channel_slot& slot, const submit_options& options, outgoing& out) noexcept;
+    [[nodiscard]] status keep_scattered(channel_slot& slot, const submit_options& options) noexcept;
     void trace(channel_slot& slot, outgoing& message, const submit_options& options) const noexcept;
     status submit_more(channel_slot& slot, outgoing message, const submit_options& options) noexcept;
     status submit_in_parts(channel_slot& slot, const outgoing& message, const submit_options& options) noexcept;
