@@ -32,7 +32,6 @@ void local_link::enter(side& mine, side& peer) noexcept {
 
 local_link::~local_link() {
     (void)close();
-    if (activated_) owner_.remove(*this);
 }
 
 core::link_description local_link::describe() const {
@@ -61,6 +60,7 @@ bool local_link::close() noexcept {
     if (!pair_) return true;
     if (!mine_->closed.exchange(true, std::memory_order_seq_cst)) {
         if (peer_->owner) peer_->owner->notify();
+        if (activated_) owner_.remove(*this);  // no events follow
     }
     // `consumed` gives back what was borrowed. This gives back what nobody will read any more.
     while (const entry* unread = mine_->inbox.front()) {
@@ -104,6 +104,7 @@ void local_poller::add(local_link& made) {
     {
         const std::lock_guard lock(added_mutex_);
         added_.push_back(&made);
+        only_.store(nullptr, std::memory_order_relaxed);
         added_pending_.store(true, std::memory_order_seq_cst);
     }
     wakeup_->notify();
@@ -114,11 +115,19 @@ void local_poller::take_added() noexcept {
     links_.insert(links_.end(), added_.begin(), added_.end());
     added_.clear();
     added_pending_.store(false, std::memory_order_relaxed);
+    find_only();
+}
+
+/// With `added_mutex_`.
+void local_poller::find_only() noexcept {
+    only_.store(links_.size() == 1 && added_.empty() ? links_.front() : nullptr, std::memory_order_relaxed);
 }
 
 void local_poller::remove(local_link& gone) noexcept {
     if (added_pending_.load(std::memory_order_acquire)) take_added();
+    const std::lock_guard lock(added_mutex_);
     std::erase(links_, &gone);
+    find_only();
     next_ = 0;
 }
 

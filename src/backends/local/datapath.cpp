@@ -65,7 +65,6 @@ core::slot_memory& local_link::receive() const noexcept {
 }
 
 bool local_link::something_to_take() const noexcept {
-    if (mine_->closed.load(std::memory_order_relaxed)) return false;
     return !mine_->inbox.empty() || (!loss_reported_ && peer_->closed.load(std::memory_order_seq_cst));
 }
 
@@ -83,13 +82,12 @@ inline void local_link::fill(core::link_event& event, const entry& from) const n
 
 inline std::size_t local_link::take(std::span<core::link_event> out) noexcept {
     side& mine = *mine_;
-    if (mine.closed.load(std::memory_order_relaxed)) [[unlikely]]
-        return 0;
     if (peer_->closed.load(std::memory_order_acquire)) [[unlikely]]
         return take_last(out);
     const auto [first, last] = mine.inbox.all();
-    if (first == last) return 0;
-    if (last - first > 1) return take_several(out);
+    const std::uint32_t count = last - first;
+    if (count == 0) return 0;
+    if (count != 1) return take_several(out);
     fill(out.front(), mine.inbox.at(first));
     mine.inbox.drop_until(last);
     return 1;
@@ -123,9 +121,9 @@ inline std::size_t local_link::take(std::span<core::link_event> out) noexcept {
 }
 
 std::size_t local_poller::poll(std::span<core::link_event> out) noexcept {
-    // A client has one link.
-    const bool simple = links_.size() == 1 && !added_pending_.load(std::memory_order_acquire);
-    return simple ? links_.front()->take(out) : poll_all(out);
+    // A client has one link. This thread stored it, and another one can only take it back.
+    local_link* const only = only_.load(std::memory_order_relaxed);
+    return only != nullptr ? only->take(out) : poll_all(out);
 }
 
 [[gnu::noinline]] std::size_t local_poller::poll_all(std::span<core::link_event> out) noexcept {

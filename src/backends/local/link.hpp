@@ -77,9 +77,12 @@ class local_poller final : public core::poller {
 
   private:
     void take_added() noexcept;
+    void find_only() noexcept;
     [[nodiscard]] std::size_t poll_all(std::span<core::link_event> out) noexcept;
 
     std::shared_ptr<wakeup> wakeup_;
+    /// The only one of `links_`; null: there are none or several, or `added_` has some.
+    std::atomic<local_link*> only_{nullptr};
     std::vector<local_link*> links_;
     std::size_t next_ = 0;  ///< where the next poll begins, for fairness; below the number of links, if any
     std::atomic<bool> added_pending_{false};

@@ -8,7 +8,8 @@
 namespace accel::core {
 
 channel_calls::channel_calls(const connect_request& request, event_set& wakeups)
-    : slots_(request.options.slots),
+    : timeout_(request.options.call_timeout),
+      slots_(request.options.slots),
       backlog_(slots_.count()),
       staging_(request, slots_, wakeups),
       parts_(slots_, backlog_, request.options.response_bytes),

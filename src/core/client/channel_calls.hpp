@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <new>
 
 namespace accel::core {
 
@@ -20,6 +21,13 @@ namespace accel::core {
 struct completion_room {
     completion* next = nullptr;
     std::size_t left = 0;
+};
+
+/// What the header of a request says of sizes, and of its target.
+struct request_shape {
+    std::size_t length = 0;
+    std::size_t room = 0;  ///< for the response
+    std::uint32_t target = 0;
 };
 
 /// The calls of a channel, from the moment the link has them (or they wait for it) until their release.
@@ -48,6 +56,20 @@ class channel_calls {
     status settle_submission(status outcome) noexcept {
         if (outcome != status::ok) submitted_.add(~std::uint64_t{0});
         return outcome;
+    }
+    /// Writes the header of a request into its slot, and when the call ends.
+    void stamp(channel_slot& slot, nanoseconds submitted, const request_shape& shape, const submit_options& options,
+               const channel_lifecycle& over) const noexcept;
+    /// Calls of the backlog leave before later ones.
+    [[nodiscard]] bool queues_behind_others() const noexcept { return detours_ && !backlog_.empty(); }
+    /// The call is submitted, and the link of that epoch has it.
+    status accept_sent(channel_slot& slot, bool lends, std::uint32_t epoch, const submit_options& options) noexcept {
+        slot.owed = true;
+        slot.lent = lends;
+        slot.staged = false;
+        slot.epoch = epoch;
+        accept(slot, options);
+        return status::ok;
     }
     /// The call is submitted.
     void accept(channel_slot& slot, const submit_options& options) noexcept {
@@ -100,6 +122,7 @@ class channel_calls {
     void end_late(channel_slot& slot, nanoseconds at, const channel_lifecycle& over) noexcept;
     void consumed(channel_slot& slot, channel_lifecycle& over) noexcept;
 
+    const nanoseconds timeout_;  ///< of calls that name none
     channel_slots slots_;
     call_backlog backlog_;
     channel_staging staging_;
@@ -114,6 +137,32 @@ class channel_calls {
 };
 
 // In the data path of `channel_core`.
+
+[[gnu::always_inline]] inline void channel_calls::stamp(channel_slot& slot, nanoseconds submitted,
+                                                        const request_shape& shape, const submit_options& options,
+                                                        const channel_lifecycle& over) const noexcept {
+    const nanoseconds timeout = options.timeout > nanoseconds{0} ? options.timeout : timeout_;
+    std::int64_t ends = 0;
+    std::int64_t at_server = never.count();
+    if (__builtin_add_overflow(submitted.count(), timeout.count(), &ends)) [[unlikely]]
+        ends = never.count();
+    else if (__builtin_add_overflow(ends, over.clock_offset().count(), &at_server)) [[unlikely]]
+        at_server = never.count();
+    slot.submitted = submitted;
+    slot.deadline = nanoseconds{ends};
+    slot.asked = asked_for::of(shape.length, shape.target);
+    // Read before anything is written: the compiler cannot know that the header lies apart.
+    const call_id id = slot.content.id;
+    const std::uint64_t trace_id = options.trace_id;
+    auto& header = *new (slot.header) slot_header;
+    header.slot = id.slot;
+    header.generation = id.generation;
+    header.length = shape.length;
+    header.trace_id = trace_id;
+    header.target = shape.target;
+    header.response_room = static_cast<std::uint32_t>(shape.room);
+    header.deadline_ns = at_server;
+}
 
 [[gnu::always_inline]] inline bool channel_calls::is_sane(const link_event& event) const noexcept {
     const slot_header& header = event.header;

@@ -7,21 +7,13 @@
 #include "core/log.hpp"
 #include "core/region_state.hpp"
 #include "core/tensor_description.hpp"
-#include "core/trace_description.hpp"
-
-#include <accel_transport/device/detail/wire/response_target.hpp>
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
-#include <new>
 #include <utility>
 
-#include <fmt/format.h>
-
-/// A channel's data path, in the order a call travels, and the public face at the end: one hop each, which
-/// the compiler can take away here. Nothing here allocates, locks or logs, but for the loss and the end of a
-/// connection, and `channel::call`.
+/// A channel's data path, in the order a call travels, and that of the public `channel` at the end. Nothing here
+/// allocates, locks or logs, but for the end of a connection.
 namespace accel::core {
 namespace {
 
@@ -31,9 +23,6 @@ namespace {
     return (options.response_into.size() | options.response_ranges.size() | options.tensors.size() |
             options.target.number | options.parts | parent) != 0;
 }
-
-/// How long a link may take to give back what its server keeps.
-constexpr nanoseconds release_grace = std::chrono::milliseconds{1'100};
 
 }  // namespace
 
@@ -54,6 +43,8 @@ channel_core::channel_core(connect_request request, channel_connection made)
     : request_(std::move(request)),
       life_(request_, std::move(made), wakeups_),
       calls_(request_, wakeups_),
+      loss_(request_, life_, calls_),
+      extras_(request_, life_, calls_, loss_),
       spinner_(request_.options.poll) {}
 
 status channel_core::begin(call_view& out) noexcept {
@@ -69,6 +60,7 @@ status channel_core::begin(call_view& out) noexcept {
 // Sending.
 
 status channel_core::submit(call_id id, std::size_t length, const submit_options& options) noexcept {
+    const nanoseconds submitted = now();  // first, while little has to survive the call
     channel_slot* slot = calls_.slots().find(id);
     if (const status bad = check_submit(slot, length, options); bad != status::ok) [[unlikely]]
         return bad;
@@ -76,13 +68,13 @@ status channel_core::submit(call_id id, std::size_t length, const submit_options
     const std::span<const std::byte> payload{slot->header + header_bytes, length};
     if (asks_for_more(options)) [[unlikely]]
         return calls_.settle_submission(
-            submit_more(*slot, {id.slot, payload, nullptr, options.response_into}, options));
+            extras_.submit(*slot, {id.slot, payload, nullptr, options.response_into}, options));
     slot->content.trace = nullptr;
-    stamp(*slot, length, request_.options.response_bytes, 0, options);
-    const status sent = queues_behind_others() ? status::again : life_.path().deliver_plain(id.slot, payload);
+    calls_.stamp(*slot, submitted, {length, request_.options.response_bytes, 0}, options, life_);
+    const status sent = calls_.queues_behind_others() ? status::again : life_.path().deliver_plain(id.slot, payload);
     if (sent != status::ok) [[unlikely]]
-        return calls_.settle_submission(hold_back(*slot, {id.slot, payload, nullptr, {}}, sent, options));
-    return accept(*slot, false, options);
+        return calls_.settle_submission(extras_.hold_back(*slot, {id.slot, payload, nullptr, {}}, sent, options));
+    return calls_.accept_sent(*slot, false, life_.epoch(), options);
 }
 
 status channel_core::submit(call_id id, slice payload, const submit_options& options) noexcept {
@@ -92,19 +84,14 @@ status channel_core::submit(call_id id, slice payload, const submit_options& opt
     if (payload.region()->inherited()) return status::invalid_state;
     calls_.count_submission();
     return calls_.settle_submission(
-        submit_more(*slot, {id.slot, payload.bytes(), payload.region(), options.response_into}, options));
+        extras_.submit(*slot, {id.slot, payload.bytes(), payload.region(), options.response_into}, options));
 }
 
 status channel_core::submit(call_id id, std::span<const slice> ranges, const submit_options& options) noexcept {
     channel_slot* slot = calls_.slots().find(id);
     if (const status bad = check_submit(slot, 0, options); bad != status::ok) return bad;
-    if (const status bad = calls_.gathered().keep(id.slot, ranges, request_.options.request_bytes); bad != status::ok)
-        return bad;
-    if (const status bad = check_more(options); bad != status::ok) return bad;
-    outgoing message{id.slot, {}, nullptr, options.response_into};
-    if (const status bad = gather(*slot, options, message); bad != status::ok) return bad;
     calls_.count_submission();
-    return calls_.settle_submission(submit_more(*slot, message, options));
+    return calls_.settle_submission(extras_.submit_ranges(*slot, ranges, options));
 }
 
 inline status channel_core::check_submit(const channel_slot* slot, std::size_t length,
@@ -113,202 +100,6 @@ inline status channel_core::check_submit(const channel_slot* slot, std::size_t l
     if (!life_.connected()) return life_.why_unusable();
     if (length > request_.options.request_bytes) return status::message_too_large;
     return options.timeout < nanoseconds{0} ? status::invalid_argument : status::ok;
-}
-
-/// Of what most calls leave out.
-status channel_core::check_more(const submit_options& options) const noexcept {
-    const bool named = options.target.number != 0;
-    if (named && life_.version() < session_version::targets) return status::unsupported;
-    if (options.parts > 0)
-        if (const status bad = check_parts(options); bad != status::ok) return bad;
-    if (!options.response_ranges.empty() && (options.parts > 0 || !options.response_into.empty()))
-        return options.parts > 0 ? status::unsupported : status::invalid_argument;
-    if (options.response_into.empty()) return status::ok;
-    const region_state* const into = options.response_into.region();
-    if (into == nullptr) return status::invalid_argument;
-    return into->inherited() ? status::invalid_state : status::ok;
-}
-
-/// Each unread part takes a slot.
-status channel_core::check_parts(const submit_options& options) const noexcept {
-    if (life_.version() < session_version::parts) return status::unsupported;
-    const bool sane = options.parts < request_.options.slots && options.part_timeout >= nanoseconds{0};
-    if (!sane) return status::invalid_argument;
-    return calls_.slots().free() < options.parts ? status::again : status::ok;
-}
-
-/// Calls of the backlog leave before later ones.
-[[gnu::always_inline]] inline bool channel_core::queues_behind_others() const noexcept {
-    return calls_.has_detours() && !calls_.backlog().empty();
-}
-
-/// Lent memory of a GPU that the link does not reach.
-bool channel_core::is_staged(const region_state* lent, bool written) const noexcept {
-    return lent != nullptr && lent->gpu() != nullptr && !life_.path().reaches(*lent, written);
-}
-
-/// `room`: for the response. `number`: of the target.
-[[gnu::always_inline]] inline void channel_core::stamp(channel_slot& slot, std::size_t length, std::size_t room,
-                                                       std::uint32_t number,
-                                                       const submit_options& options) const noexcept {
-    const nanoseconds submitted = now();
-    const nanoseconds timeout = options.timeout > nanoseconds{0} ? options.timeout : request_.options.call_timeout;
-    const nanoseconds deadline = timeout >= never - submitted ? never : submitted + timeout;
-    slot.submitted = submitted;
-    slot.deadline = deadline;
-    slot.asked = channel_slot::asked_for(length, number);
-    // Read before anything is written: the compiler cannot know that the header lies apart.
-    const call_id id = slot.content.id;
-    const std::int64_t at_server = (deadline == never ? never : deadline + life_.clock_offset()).count();
-    const std::uint64_t trace_id = options.trace_id;
-    auto& header = *new (slot.header) slot_header;
-    header.slot = id.slot;
-    header.generation = id.generation;
-    header.length = length;
-    header.trace_id = trace_id;
-    header.target = number;
-    header.response_room = static_cast<std::uint32_t>(room);
-    header.deadline_ns = at_server;
-}
-
-[[gnu::always_inline]] inline status channel_core::accept(channel_slot& slot, bool lends,
-                                                          const submit_options& options) noexcept {
-    slot.owed = true;
-    slot.lent = lends;
-    slot.staged = false;
-    slot.epoch = life_.epoch();
-    calls_.accept(slot, options);
-    return status::ok;
-}
-
-/// What the payload holds: in front of the header, before it is stamped, or in the payload itself.
-status channel_core::describe(outgoing& message, const submit_options& options) const noexcept {
-    if (options.tensors.empty()) return status::ok;
-    // Its slot, or memory that the application has lent for this.
-    auto* const bytes = const_cast<std::byte*>(message.payload.data());
-    const bool on_host = message.ranges.empty() && (message.region == nullptr || message.region->gpu() == nullptr);
-    const std::size_t others = options.response_into.empty() ? 0 : sizeof(wire::response_target_extension);
-    return describe_message(
-        {request_.requests->header(message.slot), {bytes, message.length()}, on_host, life_.version(), others},
-        options.tensors, message.extension_bytes);
-}
-
-/// In front of what describes the payload, if there is room: no call fails for its trace.
-void channel_core::trace(channel_slot& slot, outgoing& message, const submit_options& options) const noexcept {
-    slot.content.trace = nullptr;
-    if (!options.trace.valid()) return;
-    slot.trace = options.trace;
-    slot.content.trace = &slot.trace;
-    const std::size_t others = options.response_into.empty() ? 0 : sizeof(wire::response_target_extension);
-    message.extension_bytes = write_trace(
-        {request_.requests->header(message.slot), message.extension_bytes, life_.version(), others}, options.trace);
-}
-
-/// A call with a lent payload, a place for its response, tensors, a target, or a trace.
-[[gnu::noinline]] status channel_core::submit_more(channel_slot& slot, outgoing message,
-                                                   const submit_options& options) noexcept {
-    if (const status bad = check_more(options); bad != status::ok) return bad;
-    if (const status bad = describe(message, options); bad != status::ok) return bad;
-    trace(slot, message, options);
-    const bool scatters = !options.response_ranges.empty();
-    if (scatters)
-        if (const status bad = keep_scattered(slot, options); bad != status::ok) return bad;
-    const slice into = options.response_into;
-    if (!into.empty() && into.region()->gpu() != nullptr) slot.on_gpu = slot.content.id.generation;
-    const staged_parts staged{is_staged(message.payload.empty() ? nullptr : message.region, false),
-                              is_staged(into.empty() ? nullptr : into.region(), true)};
-    const bool goes_through_slot = staged.payload || staged.response;
-    if (goes_through_slot && scatters) return status::unsupported;
-    if (options.parts > 0) return goes_through_slot ? status::unsupported : submit_in_parts(slot, message, options);
-    if (goes_through_slot) return submit_staged(slot, message, staged, options);
-    stamp_more(slot, message, options);
-    const status sent = hand_over(message);
-    const status done =
-        sent == status::ok ? accept(slot, message.lends(), options) : hold_back(slot, message, sent, options);
-    slot.scatters = scatters && done == status::ok;
-    return done;
-}
-
-status channel_core::hand_over(const outgoing& message) noexcept {
-    if (queues_behind_others()) return status::again;
-    return message.plain() ? life_.path().deliver_plain(message.slot, message.payload) : life_.path().deliver(message);
-}
-
-/// Room for parts leaves before the request, so that its handler finds it.
-status channel_core::submit_in_parts(channel_slot& slot, const outgoing& message,
-                                     const submit_options& options) noexcept {
-    part_reader& parts = calls_.parts();
-    parts.start(slot, options, life_);
-    if (!calls_.backlog().empty()) calls_.set_detours(true);
-    stamp_more(slot, message, options);
-    reinterpret_cast<slot_header*>(slot.header)->flags = header_flag::parts;
-    const status sent = hand_over(message);
-    const status done =
-        sent == status::ok ? accept(slot, message.lends(), options) : hold_back(slot, message, sent, options);
-    done == status::ok ? parts.accept(slot, slot.submitted) : parts.undo(slot);
-    return done;
-}
-
-/// … that the call's own memory has, if it goes there.
-std::size_t channel_core::response_room(const channel_slot& slot, const submit_options& options) const noexcept {
-    if (!options.response_ranges.empty()) return calls_.scattered().of(slot.content.id.slot).bytes;
-    return options.response_into.empty() ? request_.options.response_bytes : options.response_into.size();
-}
-
-void channel_core::stamp_more(channel_slot& slot, const outgoing& message,
-                              const submit_options& options) const noexcept {
-    const std::size_t most = request_.options.response_bytes;
-    const std::size_t room = std::min(response_room(slot, options), most);
-    stamp(slot, message.length(), room, options.target.number, options);
-    reinterpret_cast<slot_header*>(slot.header)->extension_bytes = message.extension_bytes;
-}
-
-/// A message that the link has no room for waits in the backlog, as does every one behind it.
-[[gnu::noinline]] status channel_core::hold_back(channel_slot& slot, const outgoing& message, status unsent,
-                                                 const submit_options& options) noexcept {
-    if (unsent != status::again && !doubt(unsent)) return life_.loss();
-    slot.owed = slot.staged = false;
-    slot.lent = !message.ranges.empty();  // the link may have sent some of them
-    calls_.backlog().push(message);
-    calls_.set_detours(true);
-    calls_.accept(slot, options);
-    return status::ok;
-}
-
-[[gnu::noinline]] status channel_core::submit_staged(channel_slot& slot, const outgoing& message, staged_parts staged,
-                                                     const submit_options& options) noexcept {
-    channel_staging& staging = calls_.staging();
-    if (const status bad = staging.prepare(message, staged); bad != status::ok) return bad;
-    stamp_more(slot, message, options);
-    calls_.set_detours(true);
-    if (staged.payload) {
-        staging.copy_out(slot);
-    } else {
-        const status sent = link_takes_calls() ? staging.deliver(slot, life_.path(), life_.epoch()) : status::again;
-        if (sent != status::ok && sent != status::again && !doubt(sent)) return life_.loss();
-        if (sent != status::ok) staging.wait_for_link(slot);
-    }
-    slot.staged = true;
-    calls_.accept(slot, options);
-    return status::ok;
-}
-
-/// Before calls of the backlog no other leaves.
-bool channel_core::link_takes_calls() const noexcept {
-    return life_.has_link() && calls_.backlog().empty() && !life_.in_doubt();
-}
-
-/// Calls that wait for a copy, for room, or for the reason of a loss.
-[[gnu::noinline]] void channel_core::follow_detours() noexcept {
-    if (life_.inherited()) return;
-    channel_staging& staging = calls_.staging();
-    status failure = status::ok;
-    if (staging.active()) failure = staging.poll(link_takes_calls() ? &life_.path() : nullptr, life_.epoch());
-    if (failure == status::ok && life_.has_link() && !life_.in_doubt())
-        failure = calls_.backlog().send(life_.path(), life_.epoch(), calls_.slots());
-    if (failure != status::ok) (void)doubt(failure);
-    if (life_.in_doubt() && now() >= life_.doubt_ends()) lose(status::peer_lost);
-    calls_.set_detours(staging.active() || !calls_.backlog().empty() || life_.in_doubt());
 }
 
 // Receiving.
@@ -332,7 +123,7 @@ std::size_t channel_core::poll(std::span<completion> out) noexcept {
 /// far as there is room and none is waiting before them.
 [[gnu::always_inline]] inline void channel_core::progress(completion_room& out) noexcept {
     if (calls_.has_detours()) [[unlikely]]
-        follow_detours();
+        extras_.follow_detours();
     if (life_.connected()) [[likely]] {
         bool goes_on = take_events(out);
         if (now_ >= calls_.slots().next_deadline()) [[unlikely]]
@@ -352,14 +143,14 @@ std::size_t channel_core::poll(std::span<completion> out) noexcept {
         const bool arrived = event->kind == event_kind::arrived;
         if (arrived && calls_.on_response(*event, taken_at, life_, out)) [[likely]]
             continue;
-        arrived ? lose(status::protocol_error) : on_event(*event);
+        arrived ? loss_.lose(status::protocol_error) : on_event(*event);
         if (!life_.has_link()) return false;
     }
     return true;
 }
 
 [[gnu::noinline]] void channel_core::on_event(const link_event& event) noexcept {
-    if (event.kind == event_kind::lost) return static_cast<void>(doubt(event.reason));
+    if (event.kind == event_kind::lost) return static_cast<void>(loss_.doubt(event.reason));
     calls_.on_buffer_released(event.header.slot);
 }
 
@@ -371,7 +162,7 @@ std::size_t channel_core::poll(std::span<completion> out) noexcept {
             "{}: the session ends, because its server has not released lent memory within peer_timeout of the end of a "
             "call",
             request_.peer.text());
-        lose(status::peer_lost);
+        loss_.lose(status::peer_lost);
     }
     return life_.has_link();
 }
@@ -382,11 +173,11 @@ std::size_t channel_core::poll(std::span<completion> out) noexcept {
     const status ended = life_.watch().ended();
     if (life_.has_link() && ended != status::ok) {
         take_events(out);  // answers that came before the end, but after the look before
-        lose(ended);
+        loss_.lose(ended);
     }
     if (life_.has_link()) return out;
     now_ = now();
-    settle_lost();
+    loss_.settle(now_);
     return out;
 }
 
@@ -419,86 +210,6 @@ status channel_core::tensors(const completion& of, std::span<tensor> out, std::s
         return status::invalid_state;
     return read_description(request_.responses->header(of.id.slot), of.id.generation, of.response,
                             slot->on_gpu != of.id.generation, out, count);
-}
-
-// Losing.
-
-/// The link has failed. True: calls that come now wait for the reason. False: the channel is lost.
-bool channel_core::doubt(status why) noexcept {
-    if (const status loss = life_.doubt(why); loss != status::ok) {
-        lose(loss);
-        return false;
-    }
-    calls_.set_detours(true);
-    return true;
-}
-
-/// Ends the connection. Calls whose memory nobody touches complete at once, the others when the link has closed.
-void channel_core::lose(status why) noexcept {
-    if (!life_.lose(why)) return;
-    now_ = now();
-    calls_.end_all(now_, life_);
-}
-
-/// Closes the lost link as far as it goes now; once nothing touches our memory, every call is settled.
-void channel_core::settle_lost() noexcept {
-    if (life_.losing()) {
-        if (!life_.close_link(now_)) return;
-        calls_.settle_all();
-        life_.end_session();
-    }
-    if (!life_.can_renew()) return;
-    life_.renew(calls_.hold_responses(life_.epoch()));
-    request_.peer.host = life_.renewed_peer().host;
-    request_.peer.port = life_.renewed_peer().port;
-    calls_.count_reconnect();
-}
-
-result<target> channel_core::resolve(std::string_view name) const {
-    if (!life_.connected()) return error{life_.why_unusable(), 0, "the channel has lost its server"};
-    auto found = resolve_target(request_, life_.version(), name);
-    metrics_registry* const metrics = request_.context->metrics();
-    if (found && metrics != nullptr) metrics->name_target(name);
-    return found;
-}
-
-std::size_t channel_core::host() const noexcept {
-    const auto at = std::ranges::find_if(request_.hosts, [this](const uri& each) {
-        return each.host == request_.peer.host && each.port == request_.peer.port;
-    });
-    return at == request_.hosts.end() ? request_.first_host : static_cast<std::size_t>(at - request_.hosts.begin());
-}
-
-void channel_core::close() noexcept {
-    if (life_.closed()) return;
-    life_.begin_end();
-    lose(status::closed);
-    const nanoseconds deadline = deadline_after(request_.options.close_timeout + release_grace);
-    close_lost(deadline);
-    if (!calls_.staging().finish(deadline)) {
-        limited_log(request_.peer.host)
-            .warn("{}: a GPU still copies lent memory after close_timeout", request_.peer.text());
-    }
-    life_.end();
-}
-
-void channel_core::close_lost(nanoseconds deadline) noexcept {
-    for (; life_.losing(); sleep_on({}, now_ + std::chrono::microseconds{200})) {
-        now_ = now();
-        settle_lost();
-        if (!life_.losing()) return;
-        if (now_ < deadline) continue;
-        limited_log(request_.peer.host)
-            .warn("{}: the transport still holds lent memory after close_timeout", request_.peer.text());
-        calls_.settle_all();
-        return life_.end_session();
-    }
-}
-
-channel_statistics channel_core::statistics() const noexcept {
-    channel_statistics out = calls_.statistics();
-    out.reconnects = life_.epoch() - 1;
-    return out;
 }
 
 // Waiting.
@@ -572,167 +283,57 @@ bool channel_core::arm() noexcept {
     return life_.arm();
 }
 
+// Control path.
+
+result<target> channel_core::resolve(std::string_view name) const {
+    if (!life_.connected()) return error{life_.why_unusable(), 0, "the channel has lost its server"};
+    auto found = resolve_target(request_, life_.version(), name);
+    metrics_registry* const metrics = request_.context->metrics();
+    if (found && metrics != nullptr) metrics->name_target(name);
+    return found;
+}
+
+std::size_t channel_core::host() const noexcept {
+    const auto at = std::ranges::find_if(request_.hosts, [this](const uri& each) {
+        return each.host == request_.peer.host && each.port == request_.peer.port;
+    });
+    return at == request_.hosts.end() ? request_.first_host : static_cast<std::size_t>(at - request_.hosts.begin());
+}
+
+channel_statistics channel_core::statistics() const noexcept {
+    channel_statistics out = calls_.statistics();
+    out.reconnects = life_.epoch() - 1;
+    return out;
+}
+
 }  // namespace accel::core
 
-/// The public face.
+/// The data path of the public `channel`: one hop each, which the compiler can take away here.
 namespace accel {
-namespace {
-
-core::channel_core& behind(const std::unique_ptr<core::channel_core>& core) noexcept {
-    return core::behind(core, "channel");
-}
-
-}  // namespace
-
-channel::channel(std::unique_ptr<core::channel_core> core) noexcept : core_(std::move(core)) {}
-channel::channel(channel&&) noexcept = default;
-channel& channel::operator=(channel&& other) noexcept {
-    core::leave_to_parent(core_);
-    core_ = std::move(other.core_);
-    return *this;
-}
-channel::~channel() {
-    core::leave_to_parent(core_);
-}
-
-result<channel> channel::connect(context& ctx, std::string_view uri, const channel_options& options) {
-    if (core::behind(ctx.state(), "context").inherited()) return core::made_before_fork();
-    auto made = core::channel_core::connect(ctx.state(), uri, options);
-    if (!made) return made.error();
-    return channel{std::move(*made)};
-}
-
-result<target> channel::resolve(std::string_view name) {
-    if (behind(core_).inherited()) return core::made_before_fork();
-    return core_->resolve(name);
-}
-int channel::event_fd() const noexcept {
-    return behind(core_).inherited() ? -1 : core_->event_fd();
-}
-bool channel::arm() noexcept {
-    return behind(core_).inherited() || core_->arm();
-}
-void channel::close() noexcept {
-    if (!behind(core_).inherited()) core_->close();
-}
 
 status channel::begin(call_view& out) noexcept {
-    return behind(core_).begin(out);
+    return core::behind(core_, "channel").begin(out);
 }
 status channel::submit(call_id id, std::size_t length, const submit_options& options) noexcept {
-    return behind(core_).submit(id, length, options);
+    return core::behind(core_, "channel").submit(id, length, options);
 }
 status channel::submit(call_id id, slice payload, const submit_options& options) noexcept {
-    return behind(core_).submit(id, payload, options);
+    return core::behind(core_, "channel").submit(id, payload, options);
 }
 status channel::submit(call_id id, std::span<const slice> ranges, const submit_options& options) noexcept {
-    return behind(core_).submit(id, ranges, options);
+    return core::behind(core_, "channel").submit(id, ranges, options);
 }
 status channel::cancel(call_id id) noexcept {
-    return behind(core_).cancel(id);
+    return core::behind(core_, "channel").cancel(id);
 }
 std::size_t channel::poll(std::span<completion> out) noexcept {
-    return behind(core_).poll(out);
+    return core::behind(core_, "channel").poll(out);
 }
 std::size_t channel::wait(std::span<completion> out, std::chrono::nanoseconds timeout) noexcept {
-    return behind(core_).wait(out, timeout);
-}
-status channel::tensors(const completion& c, std::span<tensor> out, std::size_t& count) const noexcept {
-    return behind(core_).tensors(c, out, count);
+    return core::behind(core_, "channel").wait(out, timeout);
 }
 status channel::release(call_id id) noexcept {
-    return behind(core_).release(id);
-}
-
-std::size_t channel::max_request_bytes() const noexcept {
-    return behind(core_).request().options.request_bytes;
-}
-std::size_t channel::max_response_bytes() const noexcept {
-    return behind(core_).request().options.response_bytes;
-}
-std::uint32_t channel::slots() const noexcept {
-    return behind(core_).request().options.slots;
-}
-std::string_view channel::scheme() const noexcept {
-    return behind(core_).request().peer.scheme;
-}
-std::string_view channel::why() const noexcept {
-    return behind(core_).request().why;
-}
-std::string channel::endpoint() const {
-    return behind(core_).request().peer.text();
-}
-channel_event channel::take_event() noexcept {
-    return behind(core_).take_event();
-}
-bool channel::connected() const noexcept {
-    return behind(core_).connected();
-}
-channel_statistics channel::statistics() const noexcept {
-    return behind(core_).inherited() ? channel_statistics{} : core_->statistics();
-}
-
-namespace {
-
-error failed_call(const channel& target, status why, std::size_t length) {
-    if (why == status::message_too_large) {
-        return {why, 0,
-                fmt::format("the request has {} bytes, this channel takes {}; raise request_bytes", length,
-                            target.max_request_bytes())};
-    }
-    if (why == status::again) return {why, 0, "no free slot; poll and release completed calls, or raise slots"};
-    return {why, 0, fmt::format("the call was not sent: {}", to_string(why))};
-}
-
-error failed_answer(const completion& content) {
-    const std::string_view text(reinterpret_cast<const char*>(content.response.data()), content.response.size());
-    const std::string_view separator = text.empty() ? "" : ": ";
-    return {content.status, static_cast<int>(content.code),
-            fmt::format("{}{}{}", to_string(content.status), separator, text)};
-}
-
-}  // namespace
-
-result<response> channel::call(std::span<const std::byte> request, const submit_options& options) {
-    if (behind(core_).inherited()) return core::made_before_fork();
-    if (options.parts > 0)
-        return error{status::invalid_argument, 0, "call waits for one response; submit a request that takes parts"};
-    call_view view;
-    if (const status none = begin(view); none != status::ok) return failed_call(*this, none, request.size());
-    const std::size_t fitting = std::min(request.size(), view.request.size());
-    if (fitting > 0) std::memcpy(view.request.data(), request.data(), fitting);
-    if (const status unsent = submit(view.id, request.size(), options); unsent != status::ok) {
-        release(view.id);
-        return failed_call(*this, unsent, request.size());
-    }
-    const completion content = core_->wait_for(view.id);
-    if (content.status != status::ok) {
-        error failure = failed_answer(content);
-        release(content.id);
-        return failure;
-    }
-    return response{core_.get(), content};
-}
-
-response::response(core::channel_core* owner, const completion& content) noexcept : owner_(owner), content_(content) {}
-response::response(response&& other) noexcept
-    : owner_(std::exchange(other.owner_, nullptr)), content_(other.content_) {}
-response& response::operator=(response&& other) noexcept {
-    if (this != &other) {
-        reset();
-        owner_ = std::exchange(other.owner_, nullptr);
-        content_ = other.content_;
-    }
-    return *this;
-}
-response::~response() {
-    reset();
-}
-status response::tensors(std::span<tensor> out, std::size_t& count) const noexcept {
-    return core::behind(owner_, "response").tensors(content_, out, count);
-}
-void response::reset() noexcept {
-    if (auto* owner = std::exchange(owner_, nullptr); owner != nullptr) owner->release(content_.id);
+    return core::behind(core_, "channel").release(id);
 }
 
 }  // namespace accel

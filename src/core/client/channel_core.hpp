@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "core/client/call_extras.hpp"
 #include "core/client/channel_calls.hpp"
 #include "core/client/channel_lifecycle.hpp"
+#include "core/client/channel_loss.hpp"
 #include "core/client/connect.hpp"
 #include "core/client/event_set.hpp"
 #include "core/event_signal.hpp"
@@ -18,7 +20,8 @@
 namespace accel::core {
 
 /// A channel: its connection over time (`channel_lifecycle`), its calls (`channel_calls`), and the way
-/// between the two. channel_core.cpp is in the order a call travels.
+/// between the two: of most calls here, in the order they travel, of others in `call_extras`, and what becomes of
+/// them when the connection ends in `channel_loss`.
 class channel_core {
   public:
     [[nodiscard]] static result<std::unique_ptr<channel_core>> connect(std::shared_ptr<context_state> context,
@@ -45,7 +48,7 @@ class channel_core {
     status tensors(const completion& of, std::span<tensor> out, std::size_t& count) noexcept;
 
     // Control path.
-    void close() noexcept;
+    void close() noexcept { loss_.close(); }
     [[nodiscard]] result<target> resolve(std::string_view name) const;
     [[nodiscard]] int event_fd() const noexcept { return wakeups_.fd(); }
     [[nodiscard]] const connect_request& request() const noexcept { return request_; }
@@ -61,30 +64,7 @@ class channel_core {
     [[nodiscard]] channel_event take_event() noexcept { return life_.take_event(); }
 
   private:
-    // Sending.
     status check_submit(const channel_slot* slot, std::size_t length, const submit_options& options) const noexcept;
-    [[nodiscard]] status check_more(const submit_options& options) const noexcept;
-    [[nodiscard]] bool queues_behind_others() const noexcept;
-    [[nodiscard]] bool is_staged(const region_state* lent, bool written) const noexcept;
-    void stamp(channel_slot& slot, std::size_t length, std::size_t room, std::uint32_t number,
-               const submit_options& options) const noexcept;
-    [[nodiscard]] std::size_t response_room(const channel_slot& slot, const submit_options& options) const noexcept;
-    void stamp_more(channel_slot& slot, const outgoing& message, const submit_options& options) const noexcept;
-    [[nodiscard]] status describe(outgoing& message, const submit_options& options) const noexcept;
-    [[nodiscard]] status gather(channel_slot& slot, const submit_options& options, outgoing& out) noexcept;
-    [[nodiscard]] status keep_scattered(channel_slot& slot, const submit_options& options) noexcept;
-    void trace(channel_slot& slot, outgoing& message, const submit_options& options) const noexcept;
-    status submit_more(channel_slot& slot, outgoing message, const submit_options& options) noexcept;
-    status submit_in_parts(channel_slot& slot, const outgoing& message, const submit_options& options) noexcept;
-    [[nodiscard]] status check_parts(const submit_options& options) const noexcept;
-    [[nodiscard]] status hand_over(const outgoing& message) noexcept;
-    status accept(channel_slot& slot, bool lends, const submit_options& options) noexcept;
-    status hold_back(channel_slot& slot, const outgoing& message, status unsent,
-                     const submit_options& options) noexcept;
-    status submit_staged(channel_slot& slot, const outgoing& message, staged_parts staged,
-                         const submit_options& options) noexcept;
-    [[nodiscard]] bool link_takes_calls() const noexcept;
-    void follow_detours() noexcept;
 
     // Receiving.
     void progress(completion_room& out) noexcept;
@@ -93,12 +73,6 @@ class channel_core {
     completion_room end_session(completion_room out) noexcept;
     bool expire() noexcept;
     completion_room hand_out(completion_room out) noexcept;
-
-    // Losing.
-    [[nodiscard]] bool doubt(status why) noexcept;
-    void lose(status why) noexcept;
-    void settle_lost() noexcept;
-    void close_lost(nanoseconds deadline) noexcept;
 
     // Waiting.
     void look(nanoseconds timeout) noexcept;
@@ -111,6 +85,8 @@ class channel_core {
     event_set wakeups_;
     channel_lifecycle life_;
     channel_calls calls_;
+    channel_loss loss_;
+    call_extras extras_;
     std::array<link_event, 32> events_;  ///< of the poll under way
     nanoseconds now_{};                  ///< read once a poll
     spinner spinner_;

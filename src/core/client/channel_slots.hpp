@@ -3,6 +3,7 @@
 
 #include "core/backend.hpp"
 #include "core/clock.hpp"
+#include "core/metrics/client_metrics.hpp"
 
 #include <accel_transport/completion.hpp>
 
@@ -45,17 +46,12 @@ struct alignas(64) channel_slot {
     std::uint32_t epoch = 0;      ///< of the connection that carries it
     std::uint32_t on_gpu = 0;     ///< the generation of the last call whose response was wanted on a GPU
     std::byte* header = nullptr;  ///< of its request, set once by the channel; the payload lies behind it
-    std::uint64_t asked = 0;      ///< `asked_for`
+    asked_for asked;
     nanoseconds submitted{};
     nanoseconds deadline{};  ///< while it is settling: by when lent memory has to be free
     completion content;
     trace_context trace;  ///< of the last call that had one
 
-    /// The length of a request and its target, as one number, which takes one store.
-    [[nodiscard]] static std::uint64_t asked_for(std::size_t length, std::uint32_t target) noexcept {
-        static_assert(max_payload_bytes <= 0xFFFF'FFFF);
-        return length | std::uint64_t{target} << 32;
-    }
     /// The link has taken the request.
     void set_delivered(const outgoing& message, std::uint32_t connection) noexcept {
         owed = true;
@@ -122,11 +118,12 @@ class channel_slots {
     [[nodiscard]] channel_slot& operator[](std::uint32_t i) noexcept { return slots_[i]; }
     /// The slot of a current id, or null.
     [[nodiscard]] channel_slot* find(call_id id) noexcept {
-        if (id.slot >= count_) return nullptr;
-        channel_slot& slot = slots_[id.slot];
         // As one number, which takes fewer instructions.
-        using number = std::uint64_t;
-        return std::bit_cast<number>(slot.content.id) == std::bit_cast<number>(id) ? &slot : nullptr;
+        const auto number = std::bit_cast<std::uint64_t>(id);
+        const auto index = static_cast<std::uint32_t>(number);
+        if (index >= count_) return nullptr;
+        channel_slot& slot = slots_[index];
+        return std::bit_cast<std::uint64_t>(slot.content.id) == number ? &slot : nullptr;
     }
     /// Takes a free slot under its next generation, or null.
     [[nodiscard]] channel_slot* take_free() noexcept {

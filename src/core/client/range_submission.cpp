@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/client/channel_core.hpp"
+#include "core/client/call_extras.hpp"
 #include "core/region_state.hpp"
 
 #include <algorithm>
@@ -23,8 +23,19 @@ bool reaches_gpus(link& path, std::span<const lent_range> ranges) noexcept {
 
 }  // namespace
 
+status call_extras::submit_ranges(channel_slot& slot, std::span<const slice> ranges,
+                                  const submit_options& options) noexcept {
+    const std::uint32_t index = slot.content.id.slot;
+    const status unfit = calls_.gathered().keep(index, ranges, request_.options.request_bytes);
+    if (unfit != status::ok) return unfit;
+    if (const status bad = check_more(options); bad != status::ok) return bad;
+    outgoing message{index, {}, nullptr, options.response_into};
+    if (const status bad = gather(slot, options, message); bad != status::ok) return bad;
+    return submit(slot, message, options);
+}
+
 /// The list of `slot` as a payload: as it is, where the link gathers, or copied into the slot.
-status channel_core::gather(channel_slot& slot, const submit_options& options, outgoing& out) noexcept {
+status call_extras::gather(channel_slot& slot, const submit_options& options, outgoing& out) noexcept {
     const range_list& list = calls_.gathered().of(out.slot);
     std::byte* const room = slot.header + header_bytes;
     link& path = life_.path();
@@ -56,11 +67,17 @@ status channel_core::gather(channel_slot& slot, const submit_options& options, o
 }
 
 /// Where the response goes, piece by piece.
-status channel_core::keep_scattered(channel_slot& slot, const submit_options& options) noexcept {
+status call_extras::keep_scattered(const channel_slot& slot, const submit_options& options) noexcept {
     range_lists& lists = calls_.scattered();
     const status bad = lists.keep(slot.content.id.slot, options.response_ranges, max_payload_bytes);
     if (bad != status::ok) return bad;
     return lists.of(slot.content.id.slot).on_gpu ? status::unsupported : status::ok;
+}
+
+/// For a response: where the call's own memory is shorter than a slot, the server may fill no more.
+std::size_t call_extras::response_room(const channel_slot& slot, const submit_options& options) const noexcept {
+    if (!options.response_ranges.empty()) return calls_.scattered().of(slot.content.id.slot).bytes;
+    return options.response_into.empty() ? request_.options.response_bytes : options.response_into.size();
 }
 
 }  // namespace accel::core

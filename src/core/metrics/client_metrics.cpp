@@ -6,15 +6,14 @@
 namespace accel::core {
 
 /// Of a target, failed, or a part.
-[[gnu::noinline]] void client_metrics::count_apart(const completion& c, std::uint64_t asked) noexcept {
-    client_series& to = series_of(static_cast<std::uint32_t>(asked >> 32));
+[[gnu::noinline]] void client_metrics::count_apart(const completion& c, const asked_for& asked) noexcept {
+    client_series& to = series_of(asked.target);
     if (c.more) {
         to.parts.add();
         return to.response_bytes.add(c.response.size());
     }
-    const auto request_bytes = static_cast<std::uint32_t>(asked);
-    if (c.status == status::ok) return count_answered(to, c, request_bytes);
-    to.request_bytes.add(request_bytes);
+    if (c.status == status::ok) return count_answered(to, c, asked.length);
+    to.request_bytes.add(asked.length);
     to.response_bytes.add(c.response.size());
     to.failures[static_cast<std::size_t>(c.status)].add();
 }

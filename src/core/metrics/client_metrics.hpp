@@ -3,16 +3,30 @@
 
 #include "core/metrics/call_series.hpp"
 #include "core/metrics/metrics_registry.hpp"
+#include "core/protocol.hpp"
 
 #include <accel_transport/completion.hpp>
 
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 
 namespace accel::core {
+
+/// What was asked of the server, for the completion that counts it.
+struct alignas(8) asked_for {
+    std::uint32_t length = 0;  ///< of the request
+    std::uint32_t target = 0;
+
+    /// One store.
+    [[nodiscard]] static asked_for of(std::size_t length, std::uint32_t target) noexcept {
+        static_assert(max_payload_bytes <= 0xFFFF'FFFF);
+        return std::bit_cast<asked_for>(length | std::uint64_t{target} << 32);
+    }
+};
 
 /// What a channel counts. Its thread writes; the registry reads, and keeps the sums when the channel ends.
 class client_metrics : public metrics_source {
@@ -29,11 +43,12 @@ class client_metrics : public metrics_source {
     client_metrics(const client_metrics&) = delete;
     client_metrics& operator=(const client_metrics&) = delete;
 
-    /// A completion has been handed out, of a call or of a part. `asked`: as `channel_slot::asked_for`, of the call.
-    void count(const completion& c, std::uint64_t asked) noexcept {
-        if ((asked >> 32 | static_cast<std::uint16_t>(c.status) | static_cast<std::uint64_t>(c.more)) != 0) [[unlikely]]
+    /// A completion has been handed out, of a call or of a part. `asked`: of the call.
+    void count(const completion& c, const asked_for& asked) noexcept {
+        if ((asked.target | static_cast<std::uint32_t>(c.status) | static_cast<std::uint32_t>(c.more)) != 0)
+            [[unlikely]]
             return count_apart(c, asked);
-        count_answered(untargeted_, c, asked);
+        count_answered(untargeted_, c, asked.length);
     }
     void count_stale() noexcept { stale_.add(); }
     void count_reconnect() noexcept { reconnects_.add(); }
@@ -53,7 +68,7 @@ class client_metrics : public metrics_source {
         to.of(counted_stage::request).add(request);
         to.of(counted_stage::response).add(c.timeline.response);
     }
-    void count_apart(const completion& c, std::uint64_t asked) noexcept;
+    void count_apart(const completion& c, const asked_for& asked) noexcept;
     [[nodiscard]] client_series& series_of(std::uint32_t target) noexcept;
 
     struct own_series {

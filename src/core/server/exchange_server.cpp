@@ -1,23 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/server/exchange_server.hpp"
 
-#include "core/region_state.hpp"
 #include "core/server/gpu_exchanges.hpp"
 #include "core/server/worker.hpp"
-#include "core/tensor_description.hpp"
-#include "core/trace_description.hpp"
 
-#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <utility>
 
 #include <pthread.h>
 
-/// The way of a request through its worker, and the public face of an exchange at the end. Nothing here
-/// allocates, locks or logs.
+/// The way of a request through its worker. Nothing here allocates, locks or logs.
 namespace accel::core {
 
 /// A child that was forked in a handler runs no worker's round. Its answers go through `answer_otherwise`,
@@ -131,7 +125,15 @@ void exchange_server::ignore(exchange_state& request) noexcept {
 }
 
 void exchange_server::send(exchange_state& answered) noexcept {
-    send_to(*answered.owner, answered);
+    session& to = *answered.owner;
+    to.gone() ? send_nowhere(answered) : send_to(to, answered);
+}
+
+/// Its client is gone.
+[[gnu::noinline]] void exchange_server::send_nowhere(exchange_state& answered) noexcept {
+    now_ = now();
+    if (answered.device != nullptr && answered.device->lane != nullptr) return gpu_->send(answered);
+    end_answer(answered, answered.owner->drop(answered));
 }
 
 /// Its answer has left, at `now_`.
@@ -173,10 +175,9 @@ void exchange_server::send(exchange_state& answered) noexcept {
 
 [[gnu::always_inline]] inline void exchange_server::send_to(session& to, exchange_state& answered) noexcept {
     const nanoseconds at = now_ = now();
-    ++answered_;
     if (answered.device != nullptr && answered.device->lane != nullptr) [[unlikely]]
         return gpu_->send(answered);
-    const status sent = to.gone() ? to.drop(answered) : to.send(answered, at);
+    const status sent = to.send(answered, at);
     if (sent != status::ok) [[unlikely]]
         return end_answer(answered, sent);
     counters_.replies.add();
@@ -279,234 +280,3 @@ void exchange_server::misuse() noexcept {
 }
 
 }  // namespace accel::core
-
-/// The public face.
-namespace accel {
-namespace {
-
-/// The checked precondition of every method: the exchange is still open.
-core::exchange_state& open_state(core::exchange_state* state) noexcept {
-    if (state == nullptr) core::exchange_server::misuse();
-    return *state;
-}
-
-/// Made by the parent of this process, which answers it.
-bool is_inherited(const core::exchange_state& state) noexcept {
-    return state.owner->owner().inherited();
-}
-
-/// A client of protocol version 1 does not know every status.
-status known_to_client(const core::exchange_state& state, status reason) noexcept {
-    if (reason == status::ok) return status::application_error;
-    const bool old = state.owner->version < core::session_version::targets;
-    return old && reason == status::not_found ? status::unsupported : reason;
-}
-
-bool takes_parts(const core::exchange_state& state) noexcept {
-    return (state.extras & core::exchange_extra::in_parts) != 0;
-}
-
-std::span<std::byte> room_of(const core::exchange_state& state) noexcept {
-    const core::own_memory* own = state.own.load(std::memory_order_acquire);
-    return own == nullptr ? state.response_room : own->response_room;
-}
-
-}  // namespace
-
-exchange& exchange::operator=(exchange&& other) noexcept {
-    if (this != &other) {
-        if (state_ != nullptr) (void)fail(status::abandoned);
-        state_ = std::exchange(other.state_, nullptr);
-    }
-    return *this;
-}
-
-void exchange::abandon() noexcept {
-    (void)fail(status::abandoned);
-}
-
-std::span<const std::byte> exchange::request() const noexcept {
-    const core::exchange_state& state = open_state(state_);
-    const core::own_memory* own = state.own.load(std::memory_order_acquire);
-    return own == nullptr ? state.request : own->request;
-}
-std::span<std::byte> exchange::response() const noexcept {
-    return room_of(open_state(state_));
-}
-status exchange::tensors(std::span<tensor> out, std::size_t& count) const noexcept {
-    const core::exchange_state& state = open_state(state_);
-    count = 0;
-    if (state.own.load(std::memory_order_acquire) != nullptr) return status::peer_lost;
-    const std::byte* const header = state.owner->path().receive().header(state.slot);
-    return core::read_description(header, state.generation, state.request, state.device == nullptr, out, count);
-}
-status exchange::trace(trace_context& out) const noexcept {
-    const core::exchange_state& state = open_state(state_);
-    out = {};
-    if (state.own.load(std::memory_order_acquire) != nullptr) return status::peer_lost;
-    return core::read_trace(state.owner->path().receive().header(state.slot), state.generation, out);
-}
-std::uint64_t exchange::trace_id() const noexcept {
-    return open_state(state_).trace_id;
-}
-std::uint64_t exchange::session_id() const noexcept {
-    return open_state(state_).owner->id();
-}
-std::string_view exchange::scheme() const noexcept {
-    return open_state(state_).owner->scheme();
-}
-std::string_view exchange::peer() const noexcept {
-    return open_state(state_).owner->client().name;
-}
-
-std::chrono::nanoseconds exchange::time_left() const noexcept {
-    const auto deadline = open_state(state_).deadline;
-    if (deadline == core::never) return deadline;
-    return std::max(deadline - core::now(), std::chrono::nanoseconds{0});
-}
-
-bool exchange::cancelled() const noexcept {
-    const core::exchange_state& state = open_state(state_);
-    if (state.owner->cancels().cancelled({state.slot, state.generation})) return true;
-    return state.deadline != core::never && state.deadline <= core::now();
-}
-
-std::stop_token exchange::stop_token() const {
-    core::exchange_state& state = open_state(state_);
-    if (is_inherited(state)) return {};
-    state.ends.fetch_or(core::exchange_end::watched, std::memory_order_relaxed);
-    return state.owner->cancels().watch({state.slot, state.generation}, state.deadline);
-}
-
-void exchange::record(stage what, std::chrono::nanoseconds duration) noexcept {
-    open_state(state_).answer.record(what, duration);
-}
-
-memory_kind exchange::memory() const noexcept {
-    const core::exchange_state& state = open_state(state_);
-    return state.device == nullptr ? memory_kind::host()
-                                   : state.owner->owner().exchanges().gpu()->streams().device().kind();
-}
-
-CUstream_st* exchange::stream() const noexcept {
-    const core::exchange_state& state = open_state(state_);
-    return state.device == nullptr ? nullptr : state.device->lane->stream->native();
-}
-
-void exchange::mark(stage what) noexcept {
-    const core::exchange_state& state = open_state(state_);
-    if (state.device == nullptr || what == stage::copy || is_inherited(state)) return;
-    state.device->lane->stream->mark(what == stage::inference ? core::stream_mark::inference
-                                                              : core::stream_mark::preprocessing);
-}
-
-status exchange::describe(std::size_t length, std::span<const tensor> list) noexcept {
-    const core::exchange_state& state = open_state(state_);
-    return describe({state.response_room.data(), length}, state.device == nullptr, list);
-}
-
-status exchange::describe(slice payload, std::span<const tensor> list) noexcept {
-    (void)open_state(state_);
-    if (payload.region() == nullptr) return status::invalid_argument;
-    return describe(payload.bytes(), payload.region()->gpu() == nullptr, list);
-}
-
-/// The room for extensions belongs to the exchange, as the room for the response does.
-status exchange::describe(std::span<std::byte> payload, bool on_host, std::span<const tensor> list) noexcept {
-    core::exchange_state& state = *state_;
-    if (state.response_room.size() < payload.size()) return status::message_too_large;
-    if (is_inherited(state)) return status::invalid_state;
-    if (state.own.load(std::memory_order_acquire) != nullptr) return status::peer_lost;
-    std::uint16_t bytes = 0;
-    const status done = core::describe_message({state.header, payload, on_host, state.owner->version}, list, bytes);
-    if (done != status::ok) return done;
-    state.extension_bytes = bytes;
-    state.extras |= core::exchange_extra::described;
-    return done;
-}
-
-bool exchange::in_parts() const noexcept {
-    return takes_parts(open_state(state_));
-}
-
-std::span<std::byte> exchange::part() noexcept {
-    const core::exchange_state& state = open_state(state_);
-    // Over `local`, a client that is gone may use its slots anew.
-    if (!takes_parts(state) || is_inherited(state) || state.owner->gone()) return {};
-    const core::exchange_state* const room = state.owner->parts_of(state).next();
-    return room == nullptr ? std::span<std::byte>{} : room->response_room;
-}
-
-status exchange::send(std::size_t length) noexcept {
-    const core::exchange_state& state = open_state(state_);
-    if (is_inherited(state)) return status::invalid_state;
-    if (!takes_parts(state)) return status::unsupported;
-    if (state.owner->gone()) return status::peer_lost;
-    if (state.owner->cancels().cancelled({state.slot, state.generation})) return status::cancelled;
-    core::part_credits& parts = state.owner->parts_of(state);
-    if (parts.named() == nullptr) return status::again;  // room that has come since was not written
-    if (length > parts.named()->response_room.size()) return status::message_too_large;
-    core::exchange_state& part = parts.take();
-    part.payload = part.response_room.first(length);
-    part.trace_id = parts.count();  // lies where a part has its number
-    part.arrival = state.arrival;
-    part.handler_start = state.handler_start;
-    part.counts = state.counts;
-    return core::exchange_server::post_part(part);
-}
-
-status exchange::send(std::span<const std::byte> bytes) noexcept {
-    const std::span<std::byte> room = part();
-    if (bytes.size() <= room.size() && !bytes.empty()) std::memcpy(room.data(), bytes.data(), bytes.size());
-    return send(bytes.size());
-}
-
-bool exchange::await_part(part_waiter& who) noexcept {
-    const core::exchange_state& state = open_state(state_);
-    if (!takes_parts(state) || is_inherited(state)) return true;
-    core::part_credits& parts = state.owner->parts_of(state);
-    return parts.await(who, [&] { return state.owner->cancels().cancelled({state.slot, state.generation}); });
-}
-
-status exchange::reply(std::size_t length) noexcept {
-    core::exchange_state& state = open_state(state_);
-    if (length > state.response_room.size()) return status::message_too_large;
-    state.payload = state.response_room.first(length);
-    state_ = nullptr;
-    return core::exchange_server::answer(state);
-}
-
-status exchange::reply(slice payload, std::atomic<std::uint32_t>& leases) noexcept {
-    core::exchange_state& state = open_state(state_);
-    if (payload.size() > state.response_room.size()) return status::message_too_large;
-    if (payload.region() == nullptr) return status::invalid_argument;
-    if (payload.region()->inherited()) return status::invalid_state;
-    const bool on_gpu = payload.region()->gpu() != nullptr;
-    if (on_gpu && state.device == nullptr && !state.owner->path().reaches(*payload.region(), false))
-        return status::unsupported;
-    if (payload.empty()) return reply(std::size_t{0});  // nothing is lent
-    leases.fetch_add(1, std::memory_order_relaxed);
-    state.payload = payload.bytes();
-    state.answer.lent = payload.region();
-    state.leases = &leases;
-    state_ = nullptr;
-    return core::exchange_server::answer(state);
-}
-
-status exchange::fail(status reason, std::uint32_t code, std::string_view message) noexcept {
-    core::exchange_state& state = open_state(state_);
-    if (is_inherited(state)) {
-        state_ = nullptr;
-        return status::invalid_state;
-    }
-    state.answer.fail(known_to_client(state, reason));
-    state.answer.application_code = code;
-    const std::span<std::byte> room = state.device == nullptr ? room_of(state) : state.device->text;
-    const std::size_t length = std::min(message.size(), room.size());
-    if (length > 0) std::memcpy(room.data(), message.data(), length);
-    state.payload = room.first(length);
-    state_ = nullptr;
-    return core::exchange_server::answer(state);
-}
-
-}  // namespace accel

@@ -134,6 +134,7 @@ class exchange_server {
     static void count_part(exchange_state& part, status sent) noexcept;
     [[nodiscard]] status answer_otherwise(exchange_state& answered) noexcept;
     void send_to(session& to, exchange_state& answered) noexcept;
+    void send_nowhere(exchange_state& answered) noexcept;
     bool follow_up(std::size_t events) noexcept;
     void send_posted() noexcept;
     void send_waiting() noexcept;
@@ -151,7 +152,6 @@ class exchange_server {
     std::vector<exchange_state*> waiting_;
     nanoseconds polled_at_{};  ///< when the events were taken
     nanoseconds now_{};
-    std::uint64_t answered_ = 0;
     std::atomic<std::uint32_t> open_{0};  ///< admitted and not yet answered; written by the worker only
     std::atomic<std::uint32_t> max_open_;
     std::atomic<std::uint64_t> references_{1};
@@ -174,10 +174,11 @@ class exchange_server {
 [[gnu::always_inline]] inline void exchange_server::start(exchange_state& request, std::uint32_t target) noexcept {
     const std::uint32_t open = open_.load(std::memory_order_relaxed) + 1;
     open_.store(open, std::memory_order_relaxed);
+    const nanoseconds at = now_;
     request.arrival = polled_at_;
-    request.handler_start = now_;
+    request.handler_start = at;
     const bool too_many = open > max_open_.load(std::memory_order_relaxed);
-    if (too_many || request.deadline <= now_) [[unlikely]]
+    if (too_many || request.deadline <= at) [[unlikely]]
         refuse_at_once(request, target, too_many);
     else if (target != 0) [[unlikely]]
         serve_target(request, target);
@@ -190,10 +191,10 @@ class exchange_server {
 inline void exchange_server::serve(exchange_state& request, const handler& service) noexcept {
     counters_.requests.add();
     hold();
-    const std::uint64_t answered = answered_;
+    const nanoseconds before = now_;
     if (!service) __builtin_unreachable();  // `server_core::listen` has looked; spares a look at each request
     service(exchange{&request});
-    if (answered_ == answered) now_ = now();  // else `send` has just read it
+    if (now_ == before) now_ = now();  // else `send` has just read it
 }
 
 }  // namespace accel::core

@@ -49,7 +49,11 @@ std::size_t session::gpu_memory_bytes() const noexcept {
     return path_->receive().payload_bytes() + path_->send().payload_bytes();
 }
 
-status session::send_with_extras(exchange_state& answered) noexcept {
+/// An answer with lent memory, tensors or parts before it, or to a request that the link lent.
+[[gnu::noinline]] status session::send_with_extras(exchange_state& answered, nanoseconds at) noexcept {
+    const region_state* const lent = answered.answer.lent;
+    if (lent != nullptr && answered.leases_out != nullptr) return status::again;
+    write_header(answered, at);
     // Release the request before the answer leaves: the next request may arrive before `deliver` returns.
     if ((answered.extras & exchange_extra::borrowed) != 0) path_->consumed(answered.slot);
     // A failure has no tensors.
@@ -58,7 +62,6 @@ status session::send_with_extras(exchange_state& answered) noexcept {
     auto& header = *reinterpret_cast<slot_header*>(answered.header);
     header.extension_bytes = bytes;
     if ((answered.extras & exchange_extra::in_parts) != 0) header.parts_before = parts_of(answered).sent();
-    const region_state* lent = answered.answer.lent;
     const status sent = path_->deliver({answered.slot, answered.payload, lent, {}, bytes});
     if (sent == status::ok && lent != nullptr) answered.leases_out = std::exchange(answered.leases, nullptr);
     return sent;

@@ -97,7 +97,7 @@ class session {
     [[nodiscard]] bool start_parts(std::uint32_t slot, std::uint32_t generation) noexcept;
     [[nodiscard]] std::span<std::byte> part_room(std::uint32_t slot) const noexcept;
     void write_header(const exchange_state& answered, nanoseconds at) const noexcept;
-    [[nodiscard]] status send_with_extras(exchange_state& answered) noexcept;
+    [[nodiscard]] status send_with_extras(exchange_state& answered, nanoseconds at) noexcept;
 
     worker& owner_;
     std::unique_ptr<core::connection> connection_;
@@ -160,27 +160,20 @@ inline void session::write_header(const exchange_state& answered, nanoseconds at
     header.application_code = answered.answer.application_code;
     header.arrival_ns = answered.arrival.count();
     header.queue_ticks = to_ticks(answered.handler_start - answered.arrival);
+    if (!answered.answer.counts_apart) [[likely]]
+        return;  // nothing was recorded
     const auto& stages = answered.answer.stages;
-    const bool recorded = (stages[0].count() | stages[1].count() | stages[2].count()) != 0;
-    if (!recorded) [[likely]]
-        return;
     header.copy_ticks = to_ticks(stages[static_cast<std::size_t>(stage::copy)]);
     header.preprocessing_ticks = to_ticks(stages[static_cast<std::size_t>(stage::preprocessing)]);
     header.inference_ticks = to_ticks(stages[static_cast<std::size_t>(stage::inference)]);
 }
 
 inline status session::send(exchange_state& answered, nanoseconds at) noexcept {
-    const region_state* lent = answered.answer.lent;
-    if (lent != nullptr && answered.leases_out != nullptr) [[unlikely]]
-        return status::again;
+    const bool plain = answered.answer.lent == nullptr && answered.extras == 0;
+    if (!plain) [[unlikely]]
+        return send_with_extras(answered, at);
     write_header(answered, at);
-    if (answered.extras != 0) [[unlikely]]
-        return send_with_extras(answered);
-    if (lent == nullptr) [[likely]]
-        return path_->deliver_plain(answered.slot, answered.payload);
-    const status sent = path_->deliver({answered.slot, answered.payload, lent, {}});
-    if (sent == status::ok) answered.leases_out = std::exchange(answered.leases, nullptr);
-    return sent;
+    return path_->deliver_plain(answered.slot, answered.payload);
 }
 
 inline void session::finish(exchange_state& answered) noexcept {
