@@ -78,9 +78,9 @@ TEST(client_metrics, a_channel_that_ends_leaves_its_counters_and_no_gauges) {
     {
         client_metrics counted(registry, "tcp", submitted);
         submitted.add(4);
-        counted.count(ended(status::ok, 1us, response), 10);
-        counted.count(ended(status::ok, 1us, response), 10 | std::uint64_t{target_of("model").number} << 32);
-        counted.count(ended(status::timed_out, 1us), 10);
+        counted.count(ended(status::ok, 1us, response), {10});
+        counted.count(ended(status::ok, 1us, response), {10, target_of("model").number});
+        counted.count(ended(status::timed_out, 1us), {10});
         counted.count_stale();
         counted.count_reconnect();
         EXPECT_EQ(registry.snapshot().sum("accel_calls_in_flight"), 1);
@@ -105,7 +105,7 @@ TEST(client_metrics, channels_of_a_scheme_are_summed) {
     client_metrics first(registry, "tcp", submitted);
     client_metrics second(registry, "tcp", submitted);
     client_metrics other(registry, "shm", submitted);
-    for (client_metrics* each : {&first, &second, &other}) each->count(ended(status::ok, 1us), 10);
+    for (client_metrics* each : {&first, &second, &other}) each->count(ended(status::ok, 1us), {10});
     const metrics_snapshot seen = registry.snapshot();
     EXPECT_EQ(seen.sum("accel_calls_total", {{"scheme", "tcp"}}), 2);
     EXPECT_EQ(seen.sum("accel_calls_total", {{"scheme", "shm"}}), 1);
@@ -117,7 +117,7 @@ TEST(client_metrics, targets_without_a_known_name_have_their_number) {
     metrics_registry registry;
     counter submitted;
     client_metrics counted(registry, "tcp", submitted);
-    counted.count(ended(status::ok, 1us), 10 | std::uint64_t{0x1a2b} << 32);
+    counted.count(ended(status::ok, 1us), {10, 0x1a2b});
     EXPECT_EQ(registry.snapshot().sum("accel_calls_total", {{"target", "#00001a2b"}}), 1);
 }
 
@@ -178,7 +178,7 @@ TEST(metrics_snapshot, buckets_rise_and_units_are_in_the_names) {
     metrics_registry registry;
     counter submitted;
     client_metrics counted(registry, "tcp", submitted);
-    for (int i = 0; i < 62; ++i) counted.count(ended(status::ok, nanoseconds{std::int64_t{1} << i}), 1);
+    for (int i = 0; i < 62; ++i) counted.count(ended(status::ok, nanoseconds{std::int64_t{1} << i}), {1});
     for (const metric_family& family : registry.snapshot().families) {
         EXPECT_TRUE(family.name.starts_with("accel_")) << family.name;
         EXPECT_TRUE(family.help.ends_with(".")) << family.help;
