@@ -71,6 +71,11 @@ class fake_client {
 
     /// A request as a correct client sends it, but for what the input says. False: there is none. `slot`: where.
     [[nodiscard]] bool ask(std::uint32_t& slot) {
+        return ask(slot, [] {});
+    }
+    /// The header's end becomes visible first, then `between` is called, then the rest comes.
+    template <class Between>
+    [[nodiscard]] bool ask(std::uint32_t& slot, const Between& between) {
         const std::uint8_t choice = input_.byte();
         slot = choice % slots_;
         const bool early = asked_[slot] != 0;
@@ -85,8 +90,11 @@ class fake_client {
         if (choice % 8 == 7) place_answer(header);
         hostile = hostile || early || spoil(header, input_.byte());
         header.arrival_word = header.generation;
-        std::memcpy(header_at(slot), &header, sizeof header);
+        constexpr std::size_t end = wire::arrival_word_offset;
         asked_[slot] = generation_;
+        std::memcpy(header_at(slot) + end, &header.arrival_word, sizeof header.arrival_word);
+        between();
+        std::memcpy(header_at(slot), &header, sizeof header);
         return true;
     }
     /// Bytes that its device may write, anywhere in its slots.

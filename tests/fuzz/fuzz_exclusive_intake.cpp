@@ -201,7 +201,9 @@ class owner_rig {
         place& of = *places_[index];
         std::uint32_t slot = 0;
         if (!of.open) return;
-        if (what == 6)
+        if (what == 5)
+            (void)of.client.ask(slot, [this] { take(); });
+        else if (what == 6)
             of.client.write_anything();
         else if (what == 7)
             of.client.write_word();

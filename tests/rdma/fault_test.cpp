@@ -321,7 +321,7 @@ TEST_P(rdma_device_faults, end_all_sessions_they_reach_and_leave_the_server_usab
         EXPECT_TRUE(first->connected() && second->connected());
     }
     const bool usable = eventually(
-        patience(800ms),
+        patience(3s),
         [&] {
             auto again = r.try_connect(client_options());
             if (!again) return false;

@@ -13,7 +13,7 @@ namespace accel::core {
 namespace {
 
 /// How long the control plane may take to say why the link is lost.
-constexpr nanoseconds doubt_patience = std::chrono::milliseconds{100};
+constexpr nanoseconds doubt_patience = std::chrono::seconds{1};
 /// How often a link is looked at that is still closing: it has no descriptor to wait on.
 constexpr nanoseconds closing_interval = std::chrono::milliseconds{1};
 

@@ -3,8 +3,10 @@
 // library that the preloaded one finds behind itself. Run under `softnic run`.
 #include "verbs_pair.hpp"
 
+#include <cstdint>
 #include <vector>
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <infiniband/mlx5dv.h>
 
@@ -31,6 +33,75 @@ TEST(host_register, takes_doorbell_pages_without_the_flag_for_io_memory) {
     EXPECT_EQ(cuMemHostRegister_v2(page->base_addr, 4096, portable | io_memory), 0);
     EXPECT_EQ(last_flags, portable);
     mlx5dv_devx_free_uar(page);
+}
+
+using register_function = int(void* at, std::size_t size, unsigned flags);
+using get_by_name_v2 = int(const char* name, void** found, int version, std::uint64_t flags, int* status);
+using get_by_name = int(const char* name, void** found, int version, std::uint64_t flags);
+
+/// The library that holds the stand-ins, as a static CUDA runtime opens the driver's.
+void* open_driver() {
+    return dlopen("libsoftnic_fake_host_register.so", RTLD_NOW | RTLD_NOLOAD);
+}
+
+template <class Function>
+Function* look_up(void* library, const char* name) {
+    return reinterpret_cast<Function*>(dlsym(library, name));
+}
+
+void expect_takes_doorbell_page(register_function* function) {
+    const st::context_owner context = st::open_device();
+    mlx5dv_devx_uar* const page = mlx5dv_devx_alloc_uar(context.get(), MLX5DV_UAR_ALLOC_TYPE_NC);
+    ASSERT_NE(page, nullptr);
+    ASSERT_NE(function, nullptr);
+    last_flags = ~0u;
+    EXPECT_EQ(function(page->reg_addr, 8, portable | io_memory), 0);
+    EXPECT_EQ(last_flags, portable);
+    std::vector<char> memory(8192);
+    EXPECT_NE(function(memory.data(), 4096, io_memory), 0);
+    mlx5dv_devx_free_uar(page);
+}
+
+TEST(host_register, is_found_by_name_in_the_driver) {
+    void* const driver = open_driver();
+    ASSERT_NE(driver, nullptr);
+    expect_takes_doorbell_page(look_up<register_function>(driver, "cuMemHostRegister_v2"));
+}
+
+TEST(host_register, is_found_through_the_drivers_own_look_up) {
+    void* const driver = open_driver();
+    ASSERT_NE(driver, nullptr);
+    auto* const find = look_up<get_by_name_v2>(driver, "cuGetProcAddress_v2");
+    ASSERT_NE(find, nullptr);
+    void* found = nullptr;
+    int status = -1;
+    ASSERT_EQ(find("cuMemHostRegister", &found, 13000, 0, &status), 0);
+    EXPECT_EQ(status, 0);
+    expect_takes_doorbell_page(reinterpret_cast<register_function*>(found));
+    ASSERT_EQ(find("cuGetProcAddress", &found, 13000, 0, &status), 0);
+    auto* const again = reinterpret_cast<get_by_name_v2*>(found);
+    ASSERT_EQ(again("cuMemHostRegister", &found, 13000, 0, nullptr), 0);
+    expect_takes_doorbell_page(reinterpret_cast<register_function*>(found));
+}
+
+TEST(host_register, is_found_through_the_look_up_of_older_drivers) {
+    void* const driver = open_driver();
+    ASSERT_NE(driver, nullptr);
+    auto* const find = look_up<get_by_name>(driver, "cuGetProcAddress");
+    ASSERT_NE(find, nullptr);
+    void* found = nullptr;
+    ASSERT_EQ(find("cuMemHostRegister", &found, 11040, 0), 0);
+    expect_takes_doorbell_page(reinterpret_cast<register_function*>(found));
+    EXPECT_NE(find("cuNothing", &found, 11040, 0), 0);
+}
+
+TEST(symbol_lookup, says_what_the_c_library_says) {
+    EXPECT_EQ(dlsym(RTLD_DEFAULT, "there_is_no_such_function"), nullptr);
+    EXPECT_NE(dlerror(), nullptr);
+    EXPECT_NE(dlsym(RTLD_DEFAULT, "printf"), nullptr);
+    // Looked up for this program: what comes behind it, not what comes behind the preloaded library.
+    EXPECT_EQ(dlsym(RTLD_NEXT, "main"), nullptr);
+    EXPECT_EQ(dlsym(RTLD_NEXT, "ioctl"), dlsym(RTLD_DEFAULT, "ioctl"));
 }
 
 TEST(host_register, leaves_the_flags_of_other_memory_alone) {

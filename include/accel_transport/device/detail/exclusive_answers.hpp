@@ -142,26 +142,55 @@ ACCEL_HOST_DEVICE_SELDOM inline given_answer give_in_parts(owned_sessions& mine,
     return out;
 }
 
+/// What an answer needs of its exchange, read at once.
+struct answered_exchange {
+    std::uint32_t at_hand;
+    std::uint32_t slot_copy;
+    std::uint32_t session_copy;
+    std::uint32_t target_length;
+    std::uint32_t own_at_hand;  ///< of the owner, now
+    engine by;
+    mlx5::queue_place queues;
+    header_fields fields;
+};
+ACCEL_HOST_DEVICE_INLINE answered_exchange read_exchange(const owned_sessions& mine,
+                                                         const exchange_ref& exchange) noexcept {
+    answered_exchange out;
+    out.at_hand = exchange.at_hand;
+    out.slot_copy = exchange.slot_copy;
+    out.session_copy = exchange.session_copy;
+    out.target_length = static_cast<std::uint32_t>(exchange.target.length != 0);
+    out.own_at_hand = mine.at_hand;
+    out.by = mine.at.by;
+    out.queues = mine.at.queues;
+    out.fields = fields_of(exchange);
+    need_now(out.at_hand);
+    need_now(out.slot_copy);
+    need_now(out.session_copy);
+    need_now(out.target_length);
+    need_now(out.own_at_hand);
+    need_now(out.fields);
+    return out;
+}
+
 /// What a client waits for: everything up to the doorbell. Room was kept when its request was taken.
 ACCEL_HOST_DEVICE_INLINE given_answer give_answer(owned_sessions& mine, const exchange_ref& exchange,
                                                   const answer& with) noexcept {
-    if (mine.at_hand != exchange.at_hand) [[unlikely]]
-        fetch(mine, exchange.at_hand);
+    const answered_exchange asked = read_exchange(mine, exchange);
+    if (asked.own_at_hand != asked.at_hand) [[unlikely]]
+        fetch(mine, asked.at_hand);
     // By value: all this is read at once.
-    const session_view queue = mine.sessions[exchange.session_copy];
-    const prepared_answer prepared = mine.slots[exchange.slot_copy].prepared;
-    const engine by = mine.at.by;
-    const mlx5::queue_place place = mine.at.queues;
-    const std::uint32_t slot = exchange.slot;
-    const bool plain = queue.plain != 0 && exchange.target.length == 0;
-    write_header(exchange, with);
-    if (!plain) [[unlikely]]
+    session_view queue = mine.sessions[asked.session_copy];
+    prepared_answer prepared = mine.slots[asked.slot_copy].prepared;
+    need_now(queue);
+    need_now(prepared);
+    write_header(asked.fields, with);
+    if (queue.plain == 0 || asked.target_length != 0) [[unlikely]]
         return give_in_parts(mine, exchange, with);
     given_answer out;
     out.open = true;
-    const std::uint32_t header = wire::header_bytes;
-    out.posted =
-        post_header(by, place, queue, prepared, slot, queue.posted, header + static_cast<std::uint32_t>(with.length));
+    const std::uint32_t bytes = wire::header_bytes + static_cast<std::uint32_t>(with.length);
+    out.posted = post_header(asked.by, asked.queues, queue, prepared, asked.fields.slot, queue.posted, bytes);
     return out;
 }
 
@@ -247,21 +276,6 @@ ACCEL_HOST_DEVICE_SELDOM inline bool read_extensions(const std::byte* header, st
            (out.target.length == 0 || out.response_room <= out.target.length);
 }
 
-/// True: a correct client sends this, whatever its extensions are. Its last word repeats the generation. No branch: a
-/// client waits for it.
-ACCEL_HOST_DEVICE_INLINE bool is_request(const arrival& came, const session_view& session, std::uint32_t slot,
-                                         std::uint32_t last_generation) noexcept {
-    constexpr std::uint32_t known_flags = std::uint32_t{wire::header_flag::known} << 16;
-    constexpr std::uint32_t expected = wire::protocol_version | static_cast<std::uint32_t>(wire::message_kind::request)
-                                                                    << 8;
-    const std::uint32_t generation = came.first.words[2];
-    const std::uint32_t other = ((came.first.words[0] & ~known_flags) ^ expected) | (came.first.words[1] ^ slot) |
-                                (came.last_word ^ generation) | static_cast<std::uint32_t>(came.length >> 32);
-    const bool too_long = static_cast<std::uint32_t>(came.length) > session.request_capacity;
-    const bool wants_too_much = came.third.words[1] > session.response_capacity;
-    return !((other != 0) | too_long | wants_too_much | (generation == last_generation));
-}
-
 /// Its client's patience has ended on the way.
 ACCEL_HOST_DEVICE_SELDOM inline status refuse_late(owned_sessions& mine, const exchange_ref& exchange) noexcept {
     ++mine.at.sessions[exchange.session].counters.expired;
@@ -276,50 +290,147 @@ ACCEL_HOST_DEVICE_SELDOM inline status refuse_wrong(owned_sessions& mine, std::u
     return status::again;
 }
 
-/// A slot has a new header, which an acquire has seen, and its copies are there. `again`: its request has been refused,
-/// or has to wait.
-ACCEL_HOST_DEVICE_INLINE status take_on(owned_sessions& mine, std::uint32_t place, const arrival& came,
-                                        std::int64_t now, exchange_ref& out) noexcept {
-    const bool all = mine.at_hand == all_at_hand;
-    const std::uint32_t slot_copy = all ? place : 0;
-    const std::uint32_t session_copy = all ? place >> mine.at.slot_bits : 0;
-    // By value: all this is read while the header is under way.
-    const owned_slot slot = mine.slots[slot_copy];
-    const session_view session = mine.sessions[session_copy];
-    const std::int64_t clock_offset = mine.clock.clock_offset;
-    if (!has_room(session)) [[unlikely]]
-        return block(mine, slot.session);
-    if (!is_request(came, session, slot.slot, slot.watch.generation)) [[unlikely]]
-        return refuse_wrong(mine, slot.session);
-    const wire::slot_header header = header_of(came);
-    const std::int64_t deadline = own_deadline(clock_offset, header.deadline_ns);
-    const std::uint32_t code_and_extensions = came.first.words[3];
-    out.request = slot.header + wire::header_bytes;
-    out.request_bytes = header.length;
+/// A header whose last word has been seen before its first: the adapter may write them in any order, and the next look
+/// finds all of it. So often in a second; no correct client comes near that.
+inline constexpr std::uint32_t max_torn = 4096;
+inline constexpr std::int64_t torn_window_ns = 1'000'000'000;
+ACCEL_HOST_DEVICE_SELDOM inline status look_again(owned_sessions& mine, std::uint32_t index,
+                                                  std::int64_t now) noexcept {
+    exclusive_session& session = mine.at.sessions[index];
+    if (now - session.torn_since > torn_window_ns) {
+        session.torn_since = now;
+        session.torn = 0;
+    }
+    return ++session.torn > max_torn ? refuse_wrong(mine, index) : status::again;
+}
+
+/// What taking a request on needs of the owner's copies. All of it is read while the header is under way.
+struct turn_copies {
+    std::byte* header;
+    slot_watch* watch_at;
+    exclusive_session* session_at;
+    std::byte* response;
+    std::uint64_t session_id;
+    std::uint64_t requests;
+    std::int64_t clock_offset;
+    std::int64_t orders_due;
+    std::uint32_t generation;  ///< of the slot's last request
+    std::uint32_t session;
+    std::uint32_t slot;
+    std::uint32_t request_capacity;
+    std::uint32_t response_capacity;
+    std::uint32_t limit;
+    std::uint32_t posted;
+    std::uint32_t released;
+    std::uint32_t held;
+    std::uint32_t stopping;
+    std::uint32_t at_hand;
+    std::uint32_t slot_copy;
+    std::uint32_t session_copy;
+    std::uint32_t places;
+};
+/// `place` is at hand.
+ACCEL_HOST_DEVICE_INLINE void read_copies(const owned_sessions& mine, std::uint32_t place, turn_copies& out) noexcept {
+    out.at_hand = mine.at_hand;
+    out.stopping = mine.stopping;
+    out.orders_due = mine.orders_due;
+    out.clock_offset = mine.clock.clock_offset;
+    out.places = mine.places;
+    const bool all = out.at_hand == all_at_hand;
+    out.slot_copy = all ? place : 0;
+    out.session_copy = all ? place >> mine.at.slot_bits : 0;
+    const owned_slot& slot = mine.slots[out.slot_copy];
+    out.header = slot.header;
+    out.generation = slot.watch.generation;
+    out.watch_at = slot.watch_at;
+    out.session_at = slot.session_at;
+    out.session = slot.session;
+    out.slot = slot.slot;
     out.response = slot.prepared.response;
+    const session_view& session = mine.sessions[out.session_copy];
+    out.session_id = session.id;
+    out.requests = session.requests;
+    out.request_capacity = session.request_capacity;
+    out.response_capacity = session.response_capacity;
+    out.limit = session.limit;
+    out.posted = session.posted;
+    out.released = session.released;
+    out.held = session.held;
+    need_now(out);
+}
+
+/// True: a correct client sends this, whatever its extensions are. Its last word repeats the generation. No branch: a
+/// client waits for it.
+ACCEL_HOST_DEVICE_INLINE bool is_request(const arrival& came, const turn_copies& copies) noexcept {
+    constexpr std::uint32_t known_flags = std::uint32_t{wire::header_flag::known} << 16;
+    constexpr std::uint32_t expected = wire::protocol_version | static_cast<std::uint32_t>(wire::message_kind::request)
+                                                                    << 8;
+    const std::uint32_t generation = came.first.words[2];
+    const std::uint32_t other = ((came.first.words[0] & ~known_flags) ^ expected) |
+                                (came.first.words[1] ^ copies.slot) | (came.last_word ^ generation) |
+                                static_cast<std::uint32_t>(came.length >> 32);
+    const bool too_long = static_cast<std::uint32_t>(came.length) > copies.request_capacity;
+    const bool wants_too_much = came.third.words[1] > copies.response_capacity;
+    return !((other != 0) | too_long | wants_too_much | (generation == copies.generation));
+}
+
+/// What is not as in most turns: no room, no good request, a late one, or one with extensions. `ok`: it is taken on
+/// all the same.
+ACCEL_HOST_DEVICE_SELDOM inline status look_closely(owned_sessions& mine, const turn_copies& copies,
+                                                    const arrival& came, std::int64_t now, exchange_ref& out) noexcept {
+    if (!has_room(copies)) return block(mine, copies.session);
+    if (!is_request(came, copies)) {
+        const bool torn = came.first.words[2] == copies.generation && came.last_word != copies.generation;
+        return torn ? look_again(mine, copies.session, now) : refuse_wrong(mine, copies.session);
+    }
+    const std::uint32_t code_and_extensions = came.first.words[3];
+    if (code_and_extensions != 0 && !read_extensions(copies.header, code_and_extensions, out))
+        return refuse_wrong(mine, copies.session);
+    return status::ok;
+}
+
+ACCEL_HOST_DEVICE_INLINE void describe_request(const turn_copies& copies, const arrival& came, std::int64_t now,
+                                               std::int64_t deadline, exchange_ref& out) noexcept {
+    const wire::slot_header header = header_of(came);
+    out.request = copies.header + wire::header_bytes;
+    out.request_bytes = header.length;
+    out.response = copies.response;
     out.response_room = header.response_room;
     out.trace_id = header.trace_id;
-    out.session_id = session.id;
+    out.session_id = copies.session_id;
     out.deadline = deadline;
     out.target_number = header.target;
     out.arrival = now;
-    out.session = slot.session;
-    out.slot = slot.slot;
+    out.session = copies.session;
+    out.slot = copies.slot;
     out.generation = header.generation;
-    out.clock_offset = clock_offset;
+    out.clock_offset = copies.clock_offset;
+    out.slot_copy = copies.slot_copy;
+    out.session_copy = copies.session_copy;
+    out.at_hand = copies.at_hand;
     out.target.length = 0;
-    out.at_hand = mine.at_hand;
-    out.slot_copy = slot_copy;
-    out.session_copy = session_copy;
     out.touched = came.touched[0] ^ came.touched[1];
-    if (code_and_extensions != 0 && !read_extensions(slot.header, code_and_extensions, out)) [[unlikely]]
-        return refuse_wrong(mine, out.session);
-    const slot_watch watch{header.generation, slot_away::held};
-    *slot.watch_at = mine.slots[slot_copy].watch = watch;
-    slot.session_at->held = mine.sessions[session_copy].held = session.held + 1;
+}
+
+/// A slot has a new header, which an acquire has seen. `again`: its request has been refused, or has to wait.
+ACCEL_HOST_DEVICE_INLINE status take_on(owned_sessions& mine, const turn_copies& copies, const arrival& came,
+                                        std::int64_t now, exchange_ref& out) noexcept {
+    const std::int64_t deadline = own_deadline(
+        copies.clock_offset, static_cast<std::int64_t>(std::uint64_t{came.third.words[3]} << 32 | came.third.words[2]));
+    describe_request(copies, came, now, deadline, out);
+    const bool plain = has_room(copies) & is_request(came, copies) & (came.first.words[3] == 0);
+    if (!plain) [[unlikely]] {
+        // Copies: what a function is called with lies in memory.
+        const turn_copies closely = copies;
+        const arrival what = came;
+        if (const status refused = look_closely(mine, closely, what, now, out); refused != status::ok) return refused;
+    }
+    const slot_watch watch{came.last_word, slot_away::held};
+    *copies.watch_at = mine.slots[copies.slot_copy].watch = watch;
+    copies.session_at->held = mine.sessions[copies.session_copy].held = copies.held + 1;
     if (deadline <= now) [[unlikely]]
         return refuse_late(mine, out);
-    slot.session_at->requests = mine.sessions[session_copy].requests = session.requests + 1;
+    copies.session_at->requests = mine.sessions[copies.session_copy].requests = copies.requests + 1;
     return status::ok;
 }
 
@@ -336,14 +447,14 @@ ACCEL_HOST_DEVICE_INLINE status take_on(owned_sessions& mine, std::uint32_t plac
     return status::closed;
 }
 
-/// By one of the lanes. `place`: what they have found. The one behind it is looked at first the next time, so that no
-/// session goes short of another's requests.
-ACCEL_HOST_DEVICE_INLINE status use_look(owned_sessions& mine, std::uint32_t place, const arrival& came,
-                                         std::int64_t now, exchange_ref& out) noexcept {
-    if (place == no_slot || now - mine.orders_due > latest_orders_ns || mine.stopping != 0) [[unlikely]]
+/// By one of the lanes. `place`: what they have found, of which that lane has `copies`. The one behind it is looked at
+/// first the next time, so that no session goes short of another's requests.
+ACCEL_HOST_DEVICE_INLINE status use_look(owned_sessions& mine, std::uint32_t place, const turn_copies& copies,
+                                         const arrival& came, std::int64_t now, exchange_ref& out) noexcept {
+    if (place == no_slot || now - copies.orders_due > latest_orders_ns || copies.stopping != 0) [[unlikely]]
         return do_else(mine, place, now);
-    mine.next = place + 1 == mine.places ? 0 : place + 1;
-    return take_on(mine, place, came, now, out);
+    mine.next = place + 1 == copies.places ? 0 : place + 1;
+    return take_on(mine, copies, came, now, out);
 }
 
 /// One look at all slots, by the scope's lanes together. The clock is read once. Where each lane has a slot at hand,
@@ -356,10 +467,15 @@ template <class Scope>
     static_assert(side::none == no_slot);
     const std::uint32_t rank = side::rank();
     const owned_slot& own = mine.slots[rank < most_at_hand ? rank : 0];
-    std::byte* const header = own.header;
-    const slot_watch watch = own.watch;
-    const std::uint32_t places = mine.places;
-    const bool by_all = mine.at_hand == all_at_hand && (side::count() >= most_at_hand || places <= side::count());
+    std::byte* header = own.header;
+    slot_watch watch = own.watch;
+    std::uint32_t places = mine.places;
+    std::uint32_t at_hand = mine.at_hand;
+    need_now(header);
+    need_now(watch);
+    need_now(places);
+    need_now(at_hand);
+    const bool by_all = at_hand == all_at_hand && (side::count() >= most_at_hand || places <= side::count());
     std::uint32_t place = no_slot;
     std::byte* found = nullptr;  // by this lane
     if (by_all) [[likely]] {
@@ -373,16 +489,21 @@ template <class Scope>
     }
 #if defined(__CUDA_ARCH__)
     arrival came;  // not looked at unless the lane has found something
+    turn_copies copies;
 #else
     arrival came{};
+    turn_copies copies{};
 #endif
-    if (found != nullptr) read_arrival(found, came);
+    if (found != nullptr) {
+        read_arrival(found, came);
+        read_copies(mine, by_all ? rank : place, copies);
+    }
     if (by_all) [[likely]]
         place = side::first_where(found != nullptr, mine.next);
     const std::uint32_t lane = by_all && place != no_slot ? place : 0;
     now = clock_ns();
     std::uint32_t outcome = 0;
-    if (rank == lane) outcome = static_cast<std::uint32_t>(use_look(mine, place, came, now, out));
+    if (rank == lane) outcome = static_cast<std::uint32_t>(use_look(mine, place, copies, came, now, out));
     return static_cast<status>(side::of(outcome, lane));
 }
 

@@ -155,7 +155,8 @@ ACCEL_HOST_DEVICE_SELDOM inline void take_completions(owned_sessions& mine, std:
 }
 
 /// True: an answer may be posted for every request that is held, and for one more.
-ACCEL_HOST_DEVICE inline bool has_room(const session_view& session) noexcept {
+template <class View>
+ACCEL_HOST_DEVICE_INLINE bool has_room(const View& session) noexcept {
     return session.posted - session.released + 2 * (session.held + 1) <= session.limit;
 }
 

@@ -83,6 +83,8 @@ struct exclusive_session : session_view {
     session_counters counters;
     std::uint32_t order_seen = 0;  ///< the last
     std::uint32_t blocked = 0;
+    std::uint32_t torn = 0;  ///< headers that were not seen whole, since `torn_since`
+    std::int64_t torn_since = 0;
 };
 
 /// A slot as its owner has it at hand: what a look and an answer need of it.

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 /// Loads of 16 bytes, several of which are under way together.
 namespace accel::device::detail {
@@ -47,6 +48,19 @@ ACCEL_HOST_DEVICE inline void load_at_once(const void* from, Layout& out) noexce
     for (std::size_t i = 0; i < sizeof out / sizeof(loaded_quad); ++i)
         load_quad(static_cast<const loaded_quad*>(from) + i, pieces[i]);
     __builtin_memcpy(static_cast<void*>(&out), pieces, sizeof out);
+}
+
+/// The value is needed from here on, on whatever path: a compiler does not put its load behind a branch that needs it,
+/// so that loads in a row are under way together.
+template <class Word>
+ACCEL_HOST_DEVICE_INLINE void need_now(Word& value) noexcept {
+    static_assert(std::is_trivially_copyable_v<Word> && sizeof value % sizeof(std::uint32_t) == 0);
+#if defined(__CUDA_ARCH__)
+    std::uint32_t words[sizeof value / sizeof(std::uint32_t)];
+    __builtin_memcpy(words, &value, sizeof value);
+    for (std::uint32_t& word : words) asm volatile("" : "+r"(word));
+    __builtin_memcpy(static_cast<void*>(&value), words, sizeof value);
+#endif
 }
 
 }  // namespace accel::device::detail

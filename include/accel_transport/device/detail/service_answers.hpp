@@ -99,19 +99,31 @@ ACCEL_HOST_DEVICE inline status failure_of(const exchange_ref& exchange, status 
     return failure && known ? reason : status::application_error;
 }
 
-ACCEL_HOST_DEVICE inline void write_header(const exchange_ref& exchange, const answer& with) noexcept {
+/// What an answer's header repeats of its request, and where it is written.
+struct header_fields {
+    std::byte* response;  ///< the header lies before it
+    std::uint64_t trace_id;
+    std::int64_t arrival;  ///< by `clock_ns`
+    std::int64_t clock_offset;
+    std::uint32_t slot;
+    std::uint32_t generation;
+};
+ACCEL_HOST_DEVICE_INLINE header_fields fields_of(const exchange_ref& exchange) noexcept {
+    return {exchange.response,     exchange.trace_id, exchange.arrival,
+            exchange.clock_offset, exchange.slot,     exchange.generation};
+}
+ACCEL_HOST_DEVICE inline void write_header(const header_fields& fields, const answer& with) noexcept {
     wire::slot_header header;
     header.kind = wire::message_kind::response;
-    header.slot = exchange.slot;
-    header.generation = exchange.generation;
+    header.slot = fields.slot;
+    header.generation = fields.generation;
     header.code = with.code;
     header.length = with.length;
-    header.trace_id = exchange.trace_id;
-    header.server_ticks = ticks_of(clock_ns() - exchange.arrival);
+    header.trace_id = fields.trace_id;
+    header.server_ticks = ticks_of(clock_ns() - fields.arrival);
     header.application_code = with.application_code;
-    const std::int64_t offset = exchange.clock_offset;
-    header.arrival_ns = offset == unknown_offset ? 0 : exchange.arrival + offset;
-    store_header(header, exchange.response - wire::header_bytes);
+    header.arrival_ns = fields.clock_offset == unknown_offset ? 0 : fields.arrival + fields.clock_offset;
+    store_header(header, fields.response - wire::header_bytes);
 }
 
 /// Where the bytes of an answer lie, and under which keys of the adapter.
@@ -197,7 +209,7 @@ ACCEL_HOST_DEVICE inline status answer_with(const service_ref& service, const ex
     status sent = status::peer_lost;
     // Asked before, needed after: the header stays here if nobody is there to read it.
     const bool open = is_open(session);
-    write_header(exchange, with);
+    write_header(fields_of(exchange), with);
     if (open) sent = send_off(service, exchange, with, bytes_in_slot(exchange));
     (void)count_up(sent == status::ok ? &service.state->replies : &service.state->dropped);
     finish_exchange(session);

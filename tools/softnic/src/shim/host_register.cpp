@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // How programs map doorbell pages into a GPU. They ask for IoMemory, as a page of an adapter needs. The driver refuses
 // it for ours, which are pages of ordinary memory, and takes them without.
+#include "shim/host_register.hpp"
+
 #include "shim/real.hpp"
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -44,7 +47,21 @@ int register_with(Real real, void* at, std::size_t size, unsigned flags) {
     return real(at, size, ours ? flags & ~io_memory : flags);
 }
 
+using register_function = int(void* at, std::size_t size, unsigned flags);
+std::atomic<register_function*> found_by_name{nullptr};
+
+int register_by_name(void* at, std::size_t size, unsigned flags) {
+    return register_with(found_by_name.load(), at, size, flags);
+}
+
 }  // namespace
+
+void* accel::softnic::stand_in_for_host_register(void* real) {
+    // A program may also have found the exported one below, which goes on to the driver by itself.
+    if (real == reinterpret_cast<void*>(&cuMemHostRegister_v2)) return real;
+    found_by_name.store(reinterpret_cast<register_function*>(real));
+    return reinterpret_cast<void*>(&register_by_name);
+}
 
 SOFTNIC_EXPORT int cudaHostRegister(void* at, std::size_t size, unsigned flags) {
     return register_with(SOFTNIC_REAL(cudaHostRegister), at, size, flags);
