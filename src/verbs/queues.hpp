@@ -38,7 +38,7 @@ class send_queue_credits {
         : depth_(depth), signal_interval_(std::max({depth - std::min(reserve, depth), depth / 4, 1U})) {}
 
     [[nodiscard]] std::uint32_t room() const noexcept { return depth_ - in_queue(); }
-    [[nodiscard]] bool has_room(std::uint32_t count) const noexcept { return room() >= count; }
+    [[nodiscard]] bool has_room(std::uint32_t count) const noexcept { return depth_ - in_queue() >= count; }
     /// How many requests from one that is signalled to the next.
     [[nodiscard]] std::uint32_t signal_interval() const noexcept { return signal_interval_; }
     /// Posted since the last that was signalled.
