@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 
 struct CUstream_st;
@@ -73,6 +74,12 @@ class ACCEL_API gpu_channel {
     [[nodiscard]] result<target> resolve(std::string_view name);
     /// How its kernels reach the adapter.
     [[nodiscard]] gpu_engine engine() const noexcept;
+    /// Why, in words that name the device and the GPU; for an exclusive channel also where its queues lie, and why.
+    [[nodiscard]] const std::string& engine_reason() const noexcept;
+    /// Who may call through it: `exclusive` if that was asked for and the server can do its part. At a server that
+    /// announces its responses, because its library is older, the channel is shared, which the log says too. Kernels
+    /// written for an owner (`device::own`) work with either.
+    [[nodiscard]] service_sharing sharing() const noexcept;
     /// False at the latest 50 ms after the session was lost.
     [[nodiscard]] bool connected() const noexcept { return failure().reason == status::ok; }
     /// Also while kernels run.

@@ -43,17 +43,17 @@ enum class gpu_engine : std::uint8_t {
     proxy,      ///< a thread of the host, which spins under load, posts for them by libibverbs; any device
 };
 
-/// Who serves a session of a `gpu_service`.
+/// Who serves a session of a `gpu_service`, or calls through a `gpu_channel`.
 enum class service_sharing : std::uint8_t {
     shared,     ///< any thread of any kernel, under locks that nobody waits for: even with uneven load
-    exclusive,  ///< one thread, warp or block for each session, without locks: the quickest turn
+    exclusive,  ///< one thread, warp or block for each session or channel, without locks: the quickest turn
 };
 
-/// Where the queues of a service with `service_sharing::exclusive` lie.
+/// Where the queues of a service or channel with `service_sharing::exclusive` lie.
 enum class queue_location : std::uint8_t {
     automatic,  ///< URI `auto`: `gpu` where the GPU's memory and the device allow it, else `host`
     host,
-    gpu,  ///< in the kernels' memory, made by DevX (mlx5): an answer waits for no way to the host
+    gpu,  ///< in the kernels' memory, made by DevX (mlx5): a message waits for no way to the host
 };
 
 /// Which RDMA port `rdma` uses, and how patient its hardware is. The defaults suit one network.
@@ -74,10 +74,13 @@ struct verbs_options {
     /// URI `host_slots`, likewise: requests and responses lie in pinned memory of the host, and kernels reach
     /// them across PCIe. For short messages, and where the adapter does not reach the GPU's memory.
     bool host_slots = false;
-    /// URI `sharing`, `gpu_service` only: shared or exclusive. Exclusive needs clients whose library knows it.
+    /// URI `sharing`, `gpu_service` and `gpu_channel` only: shared or exclusive, which the peer's library has to know.
     service_sharing sharing = service_sharing::shared;
     /// URI `queues`, with `sharing=exclusive` only: auto, host or gpu, which needs the engine `direct`.
     queue_location queues = queue_location::automatic;
+    /// URI `proxy_threads`, with the engine `proxy`: 1 to 64 threads, which all services and channels of the context
+    /// that ask for them share; the largest number holds. 0: a thread of its own, which answers soonest.
+    std::uint32_t proxy_threads = 0;
 };
 
 /// Options of a channel. Each is also a URI key of the same name; the URI wins over the code.

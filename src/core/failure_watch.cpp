@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/failure_watch.hpp"
 
+#include "core/log.hpp"
 #include "core/thread.hpp"
 
 #include <utility>
@@ -22,7 +23,13 @@ failure_watch::~failure_watch() {
 void failure_watch::run() {
     failure_judge judge;
     while (!ending_.load(std::memory_order_acquire)) {
-        if (judge.judge(look_())) return failed_.store(true, std::memory_order_release);
+        const gpu_sight seen = look_();
+        if (judge.judge(seen)) {
+            if (seen == gpu_sight::refused)
+                log().error("a GPU has refused {} looks, one after another; its sessions end with device_lost",
+                            failure_judge::patience);
+            return failed_.store(true, std::memory_order_release);
+        }
         pollfd end{ended_.fd(), POLLIN, 0};
         sleep_on({&end, 1}, now() + interval_);
     }

@@ -72,6 +72,8 @@ class kernel_client : public kernel_host {
     virtual void end(status why) noexcept = 0;
     /// After the last kernel: makes the report complete.
     [[nodiscard]] virtual result<void> finish_report() = 0;
+    /// After `attach` has failed: it would not with `service_sharing::shared`.
+    [[nodiscard]] virtual bool wants_sharing() const noexcept = 0;
 };
 
 /// A backend that serves kernels.

@@ -139,7 +139,8 @@ struct option_key {
     ACCEL_OPTION_OF(options, .verbs, device), ACCEL_OPTION_OF(options, .verbs, gid_index),       \
         ACCEL_OPTION_OF(options, .verbs, mtu), ACCEL_OPTION_OF(options, .verbs, ack_timeout),    \
         ACCEL_OPTION_OF(options, .verbs, ack_retries), ACCEL_OPTION_OF(options, .verbs, direct), \
-        ACCEL_OPTION_OF(options, .verbs, engine), ACCEL_OPTION_OF(options, .verbs, host_slots)
+        ACCEL_OPTION_OF(options, .verbs, engine), ACCEL_OPTION_OF(options, .verbs, host_slots),  \
+        ACCEL_OPTION_OF(options, .verbs, proxy_threads)
 /// `peer_keys`: where this end finds the public keys of its peers.
 #define ACCEL_SECURITY_OPTIONS(options, peer_keys)                                                    \
     ACCEL_OPTION_OF(options, .security, key_file), ACCEL_OPTION_OF(options, .security, peer_keys),    \
@@ -147,15 +148,26 @@ struct option_key {
         ACCEL_OPTION_OF(options, .security, encrypt), ACCEL_OPTION_OF(options, .security, insecure)
 
 constexpr std::array channel_keys{
-    ACCEL_OPTION(channel_options, slots),          ACCEL_OPTION(channel_options, request_bytes),
-    ACCEL_OPTION(channel_options, response_bytes), ACCEL_OPTION(channel_options, connect_timeout),
-    ACCEL_OPTION(channel_options, connect_retry),  ACCEL_OPTION(channel_options, call_timeout),
-    ACCEL_OPTION(channel_options, close_timeout),  ACCEL_OPTION(channel_options, peer_timeout),
-    ACCEL_OPTION(channel_options, poll),           ACCEL_OPTION(channel_options, spin),
-    ACCEL_OPTION(channel_options, priority),       ACCEL_OPTION(channel_options, reconnect),
-    ACCEL_OPTION(channel_options, backoff_min),    ACCEL_OPTION(channel_options, backoff_max),
-    ACCEL_OPTION(channel_options, zerocopy),       ACCEL_OPTION(channel_options, memory),
-    ACCEL_VERBS_OPTIONS(channel_options),          ACCEL_SECURITY_OPTIONS(channel_options, server_key),
+    ACCEL_OPTION(channel_options, slots),
+    ACCEL_OPTION(channel_options, request_bytes),
+    ACCEL_OPTION(channel_options, response_bytes),
+    ACCEL_OPTION(channel_options, connect_timeout),
+    ACCEL_OPTION(channel_options, connect_retry),
+    ACCEL_OPTION(channel_options, call_timeout),
+    ACCEL_OPTION(channel_options, close_timeout),
+    ACCEL_OPTION(channel_options, peer_timeout),
+    ACCEL_OPTION(channel_options, poll),
+    ACCEL_OPTION(channel_options, spin),
+    ACCEL_OPTION(channel_options, priority),
+    ACCEL_OPTION(channel_options, reconnect),
+    ACCEL_OPTION(channel_options, backoff_min),
+    ACCEL_OPTION(channel_options, backoff_max),
+    ACCEL_OPTION(channel_options, zerocopy),
+    ACCEL_OPTION(channel_options, memory),
+    ACCEL_VERBS_OPTIONS(channel_options),
+    ACCEL_OPTION_OF(channel_options, .verbs, sharing),
+    ACCEL_OPTION_OF(channel_options, .verbs, queues),
+    ACCEL_SECURITY_OPTIONS(channel_options, server_key),
 };
 
 constexpr std::array server_keys{
@@ -228,6 +240,7 @@ result<void> check(const verbs_options& options) {
     if (options.gid_index < -1 || options.gid_index > 255) return out_of_bounds("gid_index", "-1 to 255");
     if (options.ack_timeout <= nanoseconds{0}) return out_of_bounds("ack_timeout", "more than 0");
     if (options.ack_retries > 6) return out_of_bounds("ack_retries", "0 to 6");
+    if (options.proxy_threads > 64) return out_of_bounds("proxy_threads", "0 to 64");
     if (options.engine == gpu_engine::direct && !options.direct)
         return out_of_bounds("engine", "auto or proxy with direct=false");
     return {};

@@ -47,7 +47,10 @@ core::gpu_sight pulse::look() {
     const int code = beat();
     if (code == cudaSuccess) return core::gpu_sight::good;
     const error why = call_failed(name_, code);
-    if (why.code != status::device_lost) return core::gpu_sight::refused;
+    if (why.code != status::device_lost) {
+        core::limited_log(name_).warn("{}; it is looked at again", why.message);
+        return core::gpu_sight::refused;
+    }
     core::log().error("{}; no kernel of this process runs there any more, and its sessions end with device_lost",
                       why.message);
     return core::gpu_sight::lost;

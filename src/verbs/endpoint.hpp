@@ -23,6 +23,9 @@ inline constexpr std::uint8_t plain_requests = 2;
 
 /// Set in `endpoint::abilities`: as a client, this end obeys `plain_requests`.
 inline constexpr std::uint16_t can_write_plainly = 1;
+/// Likewise. A client with `payloads_apart` asks for responses without immediate data, which repeat their generation
+/// in the header's last word; a server that sees this bit set sends them so, and sets it too.
+inline constexpr std::uint16_t plain_responses = 2;
 
 /// Little-endian: 64 bytes, and with `payloads_apart` 32 more. Travels on the control plane only.
 struct endpoint {
@@ -49,6 +52,8 @@ struct endpoint {
 
     [[nodiscard]] bool apart() const noexcept { return (flags & payloads_apart) != 0; }
     [[nodiscard]] bool wants_plain_requests() const noexcept { return (flags & plain_requests) != 0; }
+    [[nodiscard]] bool wants_plain_responses() const noexcept { return apart() && (abilities & plain_responses) != 0; }
+    [[nodiscard]] bool sends_plain_responses() const noexcept { return (abilities & plain_responses) != 0; }
     /// How much of this travels.
     [[nodiscard]] std::size_t size_bytes() const noexcept { return apart() ? sizeof(endpoint) : 64; }
 };

@@ -2,19 +2,13 @@
 #include "verbs/proxy.hpp"
 
 #include "core/event_signal.hpp"
-#include "core/log.hpp"
-#include "core/thread.hpp"
 
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
-#include <sys/eventfd.h>
-#include <sys/prctl.h>
-#include <unistd.h>
 
 namespace accel::verbs {
 namespace {
@@ -53,6 +47,7 @@ result<std::unique_ptr<proxy_engine>> proxy_engine::create(std::shared_ptr<devic
     if (options.batch < 1 || options.batch > max_batch)
         return misused(fmt::format("a batch of 1 to {} descriptors", max_batch));
     if (options.receives < 1 || options.sends < 1) return misused("neither receives nor sends may be 0");
+    if (options.turn < 1) return misused("a turn of 1 descriptor or more");
     std::unique_ptr<proxy_engine> made(new proxy_engine(std::move(on), ring, options));
     if (auto ready = made->make_queues(); !ready) return ready.error();
     return made;
@@ -64,21 +59,19 @@ proxy_engine::proxy_engine(std::shared_ptr<device> on, const proxy_completion_ri
       ring_(ring),
       options_(options),
       ring_count_(static_cast<std::uint32_t>(ring.entries.size())),
-      wake_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       reported_(ring.first) {
     device_->events().subscribe(*this);
 }
 
 proxy_engine::~proxy_engine() {
-    stop();
+    (void)stop();
     device_->events().unsubscribe(*this);
     completions_.reset();
     receives_.reset();
-    ::close(wake_fd_);
 }
 
 result<void> proxy_engine::make_queues() {
-    if (wake_fd_ < 0) return error{status::system_error, errno, "proxy: no event descriptor"};
+    if (!wake_.open()) return error{status::system_error, errno, "proxy: no event descriptor"};
     auto receives = receive_queue::create(device_, options_.receives);
     if (!receives) return receives.error();
     receives_ = std::move(*receives);
@@ -132,32 +125,39 @@ result<void> proxy_engine::add(queue_pair& pair, const proxy_send_ring& ring) {
     return {};
 }
 
-void proxy_engine::remove(const queue_pair& pair) noexcept {
+bool proxy_engine::remove(const queue_pair& pair, core::nanoseconds bound) noexcept {
     {
         const std::lock_guard lock(mutex_);
-        const auto share = shares_.find(pair.number());
-        if (share == shares_.end()) return;
-        sends_left_ += share->second;
-        shares_.erase(share);
-        const auto is_it = [&](const auto& each) { return each->pair == &pair; };
-        if (std::erase_if(added_, is_it) > 0) return;  // the thread has not seen it
-        removed_.push_back(pair.number());
-        wake();
+        if (const auto share = shares_.find(pair.number()); share != shares_.end()) {
+            sends_left_ += share->second;
+            shares_.erase(share);
+            const auto is_it = [&](const auto& each) { return each->pair == &pair; };
+            if (std::erase_if(added_, is_it) > 0) return true;  // the thread has not seen it
+            removed_.push_back(pair.number());
+            wake();
+        } else if (std::ranges::find(removed_, pair.number()) == removed_.end()) {
+            return true;
+        }
     }
-    wait_for_round();
+    return wait_for_round(bound);
 }
 
 void proxy_engine::wake() noexcept {
     commands_pending_.store(true, std::memory_order_seq_cst);
-    core::signal_event(wake_fd_);
+    wake_.set();
 }
 
 /// A round that begins now sees pending commands; a round that is under way may not.
-void proxy_engine::wait_for_round() const noexcept {
+bool proxy_engine::wait_for_round(core::nanoseconds bound) const noexcept {
     const std::uint32_t seen = rounds_.load(std::memory_order_seq_cst);
-    if (seen % 2 == 0) return;
+    if (seen % 2 == 0) return true;
+    const core::nanoseconds deadline = core::deadline_after(bound);
     core::spinner spinner(poll_mode::adaptive);
-    while (rounds_.load(std::memory_order_acquire) == seen) spinner.pause();
+    while (rounds_.load(std::memory_order_acquire) == seen) {
+        if (core::now() >= deadline) return false;
+        spinner.pause();
+    }
+    return true;
 }
 
 void proxy_engine::on_async_event(ibv_event_type) noexcept {
@@ -190,58 +190,35 @@ void proxy_engine::take_commands() noexcept {
 // The thread.
 
 result<void> proxy_engine::start() {
-    if (thread_.joinable()) return error{status::invalid_state, 0, "proxy: it has been started"};
-    stop_.store(false, std::memory_order_relaxed);
-    result<void> outcome;
-    try {
-        thread_ = core::start_thread("accel-proxy", [this] { run(); });
-    } catch (const std::system_error& none) {
-        outcome = error{status::system_error, none.code().value(), "proxy: no thread could be started"};
-    }
-    return outcome;
+    if (thread_) return error{status::invalid_state, 0, "proxy: it has been started"};
+    auto made = proxy_thread::start(options_.pace);
+    if (!made) return made.error();
+    thread_ = std::move(*made);
+    thread_->add(*this);
+    return {};
 }
 
-void proxy_engine::stop() noexcept {
-    if (!thread_.joinable()) return;
-    stop_.store(true, std::memory_order_release);
-    core::signal_event(wake_fd_);
-    thread_.join();
+bool proxy_engine::stop() noexcept {
+    if (!thread_) return true;
+    if (!thread_->remove(*this)) return false;
+    thread_.reset();
+    return true;
 }
 
-void proxy_engine::run() noexcept {
-    thread_id_.store(::gettid(), std::memory_order_relaxed);
-    ::prctl(PR_SET_TIMERSLACK, 1);  // naps are as long as they say
-    core::spinner spinner(poll_mode::adaptive);
-    core::nanoseconds quiet_since = core::now();
-    while (!stop_.load(std::memory_order_acquire)) {
-        if (progress()) {
-            spinner.restart();
-            quiet_since = core::now();
-            continue;
-        }
-        const core::nanoseconds silence = core::now() - quiet_since;
-        if (silence < options_.spin)
-            spinner.pause();
-        else if (nap(std::clamp(silence / 64, options_.nap, options_.longest_nap)))
-            quiet_since = core::now();
-    }
-}
-
-/// True: there was something to do before it began. What had completed before the queue was armed makes no event.
-bool proxy_engine::nap(core::nanoseconds bound) noexcept {
+/// What had completed before the queue was armed makes no event. A ring without room has to wait for its taker, which
+/// makes none either.
+bool proxy_engine::fall_asleep() noexcept {
     top_up();
-    if (!armed_) {
-        armed_ = completions_->request_event();
-        if (progress()) return true;
-    }
-    std::array<pollfd, 2> wake{{{wake_fd_, POLLIN, 0}, {completions_->event_fd(), POLLIN, 0}}};
-    core::sleep_on(wake, core::now() + bound);
-    if ((wake[0].revents & POLLIN) != 0) core::clear_event(wake_fd_);
-    if ((wake[1].revents & POLLIN) != 0) {
-        completions_->take_events();
-        armed_ = false;
-    }
-    return false;
+    if (armed_ || room() == 0) return true;
+    armed_ = completions_->request_event();
+    return !progress();
+}
+
+void proxy_engine::wake_up(bool news, bool events) noexcept {
+    if (news) wake_.clear();
+    if (!events) return;
+    completions_->take_events();
+    armed_ = false;
 }
 
 }  // namespace accel::verbs

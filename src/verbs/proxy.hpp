@@ -3,7 +3,9 @@
 
 #include "core/clock.hpp"
 #include "core/device_names.hpp"
+#include "core/event_signal.hpp"
 #include "verbs/device.hpp"
+#include "verbs/proxy_thread.hpp"
 #include "verbs/queues.hpp"
 
 #include <accel_transport/device/detail/proxy/queue.hpp>
@@ -13,11 +15,11 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
-#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -31,10 +33,9 @@ struct proxy_options {
     std::uint32_t receives = 1024;  ///< of the shared receive queue
     std::uint32_t sends = 8192;     ///< work requests of all queue pairs together
     std::uint32_t batch = 32;       ///< descriptors of one ring before the next ring is served; 1 … 64
-    core::nanoseconds spin = std::chrono::milliseconds{1};  ///< without anything to do, before the first nap
-    /// A nap takes a 64th of the silence before it, within these bounds. So much later may an answer leave.
-    core::nanoseconds nap = std::chrono::microseconds{25};
-    core::nanoseconds longest_nap = std::chrono::milliseconds{1};
+    /// Descriptors of all rings before other services of the thread have their turns.
+    std::uint32_t turn = std::numeric_limits<std::uint32_t>::max();
+    proxy_pace pace{};  ///< of a thread of its own
 };
 
 /// Memory of the completion ring: the caller's, pinned if a GPU takes from it, and longer-lived than the
@@ -58,17 +59,17 @@ struct proxy_send_ring {
 /// Posts for GPUs that cannot: takes descriptors out of send rings, posts them by libibverbs on any device,
 /// and tells of completions and arrivals through one ring, from which its queue pairs' room comes back too.
 ///
-/// One thread. It spins while there is something to do and for a while after; then it naps. What arrives wakes it, but
+/// By one thread at a time: its own, or one that serves other engines too (`proxy_threads`). What arrives wakes it, but
 /// no GPU can: what a kernel sends after a long silence waits up to `longest_nap`, and a silent engine costs as many
 /// wake-ups a second as fit in that. Nothing is taken from the device for which the ring has no room.
-class proxy_engine final : public async_listener {
+class proxy_engine final : public async_listener, public served_rings {
   public:
     /// `on` is not driven directly: only then does libmlx5 drop what a queue pair that ends has left in the
     /// completion queue, before its number comes again.
     [[nodiscard]] static result<std::unique_ptr<proxy_engine>> create(std::shared_ptr<device> on,
                                                                       const proxy_completion_ring& ring,
                                                                       const proxy_options& options);
-    /// Stops. Its queue pairs have ended before.
+    /// Stops. Its queue pairs have ended before, and no other thread serves it.
     ~proxy_engine() override;
     proxy_engine(const proxy_engine&) = delete;
     proxy_engine& operator=(const proxy_engine&) = delete;
@@ -82,22 +83,30 @@ class proxy_engine final : public async_listener {
     [[nodiscard]] result<void> add(queue_pair& pair, const proxy_send_ring& ring);
     /// When it returns, nothing of the ring is posted or looked at any more, and completions that come for the queue
     /// pair are dropped; what the completion ring holds already is its taker's (`proxy::discard_completions`). Waits
-    /// for one round at most. The queue pair ends before another is added. Any thread.
-    void remove(const queue_pair& pair) noexcept;
+    /// for one round. The queue pair ends before another is added. Any thread. False: the round did not end within
+    /// `bound`, and none of this holds yet; call again.
+    bool remove(const queue_pair& pair, core::nanoseconds bound = proxy_thread::longest_turn) noexcept;
 
-    /// Calls `progress` on a thread of its own until `stop`, which waits for one round at most.
+    /// Calls `progress` on a thread of its own until `stop`, which waits for one round. False: a driver keeps the
+    /// thread, and the engine has to stay where it is.
     [[nodiscard]] result<void> start();
-    void stop() noexcept;
+    bool stop() noexcept;
+    /// A thread that is stuck in a driver, and comes back after all, touches no ring any more. The engine stays for
+    /// good.
+    void abandon() noexcept { abandoned_.store(true, std::memory_order_release); }
     /// Takes what has completed, posts a batch of each ring. False: there was nothing to do. By one thread at
     /// a time, and by no other once started.
-    bool progress() noexcept;
+    bool progress() noexcept override;
+    [[nodiscard]] bool fall_asleep() noexcept override;
+    [[nodiscard]] int news_fd() const noexcept override { return wake_.fd(); }
+    void wake_up(bool news, bool events) noexcept override;
     /// The completion queue or the device has failed: it does nothing more. For the thread that calls
     /// `progress`.
     [[nodiscard]] bool has_failed() const noexcept { return lost_; }
 
     // Instead of `start`, for a thread that calls `progress` and sleeps.
     /// Readable when something has completed, provided that `arm` said true and the `progress` after it did nothing.
-    [[nodiscard]] int event_fd() const noexcept { return completions_->event_fd(); }
+    [[nodiscard]] int event_fd() const noexcept override { return completions_->event_fd(); }
     [[nodiscard]] bool arm() noexcept {
         top_up();
         return completions_->request_event();
@@ -109,8 +118,8 @@ class proxy_engine final : public async_listener {
     /// What there is room for: receives, and work requests of all queue pairs that can be added.
     [[nodiscard]] std::uint32_t receive_depth() const noexcept { return receives_->depth(); }
     [[nodiscard]] std::uint32_t send_depth() const noexcept { return sends_; }
-    /// Of `start`, once it runs; 0 before. Any thread.
-    [[nodiscard]] pid_t thread_id() const noexcept { return thread_id_.load(std::memory_order_relaxed); }
+    /// Of `start`, once it runs; 0 before.
+    [[nodiscard]] pid_t thread_id() const noexcept { return thread_ ? thread_->id() : 0; }
 
   private:
     static constexpr std::uint32_t max_batch = 64;
@@ -135,10 +144,9 @@ class proxy_engine final : public async_listener {
     [[nodiscard]] result<void> make_queues();
     [[nodiscard]] result<void> check(const queue_pair& pair, const proxy_send_ring& ring) const;
     void wake() noexcept;
-    void wait_for_round() const noexcept;
+    [[nodiscard]] bool wait_for_round(core::nanoseconds bound) const noexcept;
     void take_commands() noexcept;
-    void run() noexcept;
-    [[nodiscard]] bool nap(core::nanoseconds bound) noexcept;
+    [[nodiscard]] bool abandoned() const noexcept { return abandoned_.load(std::memory_order_acquire); }
 
     // The data path.
     [[nodiscard]] sender* find(std::uint32_t number) noexcept;
@@ -149,7 +157,7 @@ class proxy_engine final : public async_listener {
     void take_received(sender& to, const mlx5::completion& completion) noexcept;
     void tell(const mlx5::completion& what) noexcept;
     [[nodiscard]] bool post_all() noexcept;
-    [[nodiscard]] bool post_some(sender& from) noexcept;
+    [[nodiscard]] std::uint32_t post_some(sender& from, std::uint32_t most) noexcept;
     [[nodiscard]] proxy::refusal check(const sender& from, const proxy::request& what) const noexcept;
     void prepare(std::uint32_t place, const proxy::request& what) noexcept;
     void post_batch(sender& from, std::uint32_t count) noexcept;
@@ -163,7 +171,7 @@ class proxy_engine final : public async_listener {
     proxy_completion_ring ring_;
     proxy_options options_;
     std::uint32_t ring_count_;
-    int wake_fd_;
+    core::wake_signal wake_;
     std::uint32_t sends_ = 0;
     std::unique_ptr<receive_queue> receives_;
     std::unique_ptr<completion_queue> completions_;
@@ -185,15 +193,14 @@ class proxy_engine final : public async_listener {
 
     std::atomic<std::uint32_t> rounds_{0};  ///< odd: in one
     std::atomic<bool> commands_pending_{false};
-    std::atomic<bool> stop_{false};
-    std::atomic<pid_t> thread_id_{0};
+    std::atomic<bool> abandoned_{false};
     std::mutex mutex_;  ///< of what follows; met only when a queue pair comes or goes
     std::vector<std::unique_ptr<sender>> added_;
     std::vector<std::uint32_t> removed_;
     std::unordered_map<std::uint32_t, std::uint32_t> shares_;  ///< of `sends`, by queue pair
     std::uint32_t sends_left_ = 0;
     bool device_failed_ = false;
-    std::thread thread_;
+    std::unique_ptr<proxy_thread> thread_;  ///< of `start`
 };
 
 }  // namespace accel::verbs

@@ -18,7 +18,7 @@ bool proxy_engine::progress() noexcept {
     if (any) take_commands();
     any = take_completions() || any;
     any = post_all() || any;
-    if (use_.missing >= use_.at_once) refill(use_.missing);
+    if (use_.missing >= use_.at_once && !abandoned()) refill(use_.missing);
     rounds_.store(before + 2, std::memory_order_release);
     return any;
 }
@@ -45,6 +45,7 @@ bool proxy_engine::take_completions() noexcept {
     const std::size_t most = std::min<std::size_t>(room(), fetched_.size());
     if (most == 0 || lost_) return false;
     const int got = completions_->poll(std::span{fetched_}.first(most));
+    if (abandoned()) return false;
     if (got < 0) {
         lost_ = true;
         fail_all();
@@ -125,24 +126,27 @@ void proxy_engine::report_failures() noexcept {
 
 // Posting.
 
+/// A ring that a full turn leaves out is the first of the next.
 bool proxy_engine::post_all() noexcept {
-    bool any = false;
     const std::size_t count = senders_.size();
-    first_ = first_ + 1 < count ? first_ + 1 : 0;
-    for (std::size_t i = 0; i < count; ++i) {
-        const std::size_t at = first_ + i < count ? first_ + i : first_ + i - count;
-        any = post_some(*senders_[at]) || any;
+    if (first_ >= count) first_ = 0;
+    std::size_t at = first_;
+    std::uint32_t left = options_.turn;
+    for (std::size_t i = 0; i < count && left > 0 && !abandoned(); ++i) {
+        left -= post_some(*senders_[at], std::min(options_.batch, left));
+        at = at + 1 < count ? at + 1 : 0;
     }
-    return any;
+    first_ = left > 0 ? first_ + 1 : at;
+    return left < options_.turn;
 }
 
 /// What a kernel has written is as good as a peer's bytes: read once, then checked.
-bool proxy_engine::post_some(sender& from) noexcept {
+std::uint32_t proxy_engine::post_some(sender& from, std::uint32_t most) noexcept {
     const send_queue_credits& credits = from.pair->credits();
     std::uint32_t unsignalled = credits.unsignalled();
     std::uint32_t count = 0;
     proxy::request next;
-    while (!from.failed && count < options_.batch && credits.has_room(count + 1)) {
+    while (!from.failed && count < most && credits.has_room(count + 1)) {
         if (!proxy::read(from.ring.descriptors.data(), from.count, from.next, next)) break;
         if (next.is_answer && !(from.ring.answers != nullptr && complete(*from.ring.answers, from.name, next))) {
             fail(from, proxy::refusal::answer, from.next, 0);
@@ -160,7 +164,7 @@ bool proxy_engine::post_some(sender& from) noexcept {
         ++count;
     }
     if (count > 0) post_batch(from, count);
-    return count > 0;
+    return count;
 }
 
 proxy::refusal proxy_engine::check(const sender& from, const proxy::request& what) const noexcept {

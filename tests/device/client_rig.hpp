@@ -20,6 +20,7 @@ struct client_case {
     service_setting caller;
     /// A service like the caller, with threads in its kernels' place; else a handler over rdma.
     bool kernels_answer = false;
+    bool owners_answer = false;  ///< of those kernels: the service is exclusive
 };
 inline std::string name_of(const client_case& which) {
     return name_of(which.caller) + (which.kernels_answer ? "_to_kernels" : "_to_handler");
@@ -55,8 +56,13 @@ class client_rig {
 
     void listen() {
         if (kind.kernels_answer) {
+            if (kind.owners_answer) services.options.verbs.sharing = service_sharing::exclusive;
             services.listen();
             ASSERT_TRUE(services.service && services.service->set_targets({"named"}).ok());
+            if (kind.owners_answer)
+                return services.serve_owned([this](device::owned_sessions& mine, const device::exchange_ref& exchange) {
+                    answer_as_owner(mine, exchange);
+                });
             services.serve([this](const device::service_ref& service,
                                   const device::exchange_ref& exchange) { answer(service, exchange); },
                            2);
@@ -67,7 +73,7 @@ class client_rig {
         options.peer_timeout = patience(500ms);
         options.drain_timeout = 50ms;
         options.poll = poll_mode::block;
-        const std::string uri = "rdma://" + own_loopback() + ":0";
+        const std::string uri = handler_scheme + "://" + own_loopback() + ":0";
         const accel::handler usual = [this](exchange request) { answer(std::move(request)); };
         const accel::handler named = [](exchange request) { (void)request.fail(status::application_error, 99); };
         auto made = server::listen(services.server_context, {uri}, service_table{{{"named", named}}, usual}, options);
@@ -113,6 +119,7 @@ class client_rig {
     client_case kind;
     service_rig services;
     channel_options wanted;
+    std::string handler_scheme = "rdma";
     std::unique_ptr<server> handler;
     std::unique_ptr<gpu_channel> channel;
     std::atomic<std::int64_t> last_time_left{0};  ///< of the last request, as the server knows it
@@ -140,6 +147,16 @@ class client_rig {
         else
             echo(service, exchange);
     }
+    /// Holds nothing.
+    void answer_as_owner(device::owned_sessions& mine, const device::exchange_ref& exchange) {
+        last_time_left = device::time_left_ns(exchange);
+        if (exchange.target_number != 0)
+            (void)device::fail(mine, exchange, status::application_error, 99);
+        else if (wish_of(exchange.request, exchange.request_bytes) == wish::fail)
+            (void)device::fail(mine, exchange, status::application_error, 77);
+        else
+            echo_as_owner(mine, exchange);
+    }
     void answer(exchange request) {
         const auto bytes = request.request();
         last_time_left = request.time_left().count();
@@ -161,8 +178,10 @@ class client_rig {
     std::vector<std::function<void()>> held_;
 };
 
-/// Waits for a call as a kernel does, but lets others of two cores work.
-inline status await(const device::channel_ref& channel, device::call_ref& call) {
+/// Waits for a call as a kernel does, but lets others of two cores work. `Channel`: a `channel_ref` or an
+/// `owned_channel`, as in the functions below.
+template <class Channel>
+status await(Channel& channel, device::call_ref& call) {
     for (;;) {
         const status found = device::wait(channel, call, 200'000);
         if (found != status::again) return found;
@@ -171,7 +190,8 @@ inline status await(const device::channel_ref& channel, device::call_ref& call) 
 }
 
 /// Begins, and waits for a slot.
-inline status begin_call(const device::channel_ref& channel, device::call_ref& call) {
+template <class Channel>
+status begin_call(Channel& channel, device::call_ref& call) {
     for (;;) {
         const status found = device::begin(channel, call);
         if (found != status::again) return found;
@@ -180,7 +200,8 @@ inline status begin_call(const device::channel_ref& channel, device::call_ref& c
 }
 
 /// One call with bytes that follow from `seed`, checked and released. `ok`: echoed as it was.
-inline status call_once(const device::channel_ref& channel, std::size_t size, std::uint64_t seed) {
+template <class Channel>
+status call_once(Channel& channel, std::size_t size, std::uint64_t seed) {
     device::call_ref call;
     if (const status begun = begin_call(channel, call); begun != status::ok) return begun;
     fill({call.request, size}, seed);
@@ -193,8 +214,8 @@ inline status call_once(const device::channel_ref& channel, std::size_t size, st
 }
 
 /// Submits a request of one byte.
-inline status submit_wish(const device::channel_ref& channel, device::call_ref& call, wish what,
-                          std::int64_t timeout_ns = 0) {
+template <class Channel>
+status submit_wish(Channel& channel, device::call_ref& call, wish what, std::int64_t timeout_ns = 0) {
     if (const status begun = begin_call(channel, call); begun != status::ok) return begun;
     call.request[0] = static_cast<std::byte>(what);
     device::call_options with;

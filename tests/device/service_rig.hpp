@@ -81,8 +81,10 @@ void answer_by_target(Service& service, const device::exchange_ref& exchange) {
 /// A service, threads in its kernels' place, and clients.
 class service_rig {
   public:
-    explicit service_rig(const service_setting& setting)
-        : fake_(setting.on_gpu ? std::make_shared<fake_accelerator>() : nullptr) {
+    /// With a context of its own, or with `shared`, which outlives it.
+    explicit service_rig(const service_setting& setting, context* shared = nullptr)
+        : server_context(shared == nullptr ? own_context_ : *shared),
+          fake_(setting.on_gpu ? std::make_shared<fake_accelerator>() : nullptr) {
         const bool on_gpu = setting.on_gpu;
         if (fake_) server_context.state()->replace_gpus(fake_);
         options = gpu_service::defaults();
@@ -149,7 +151,11 @@ class service_rig {
         return out;
     }
 
-    context server_context = context::open().value();
+  private:
+    context own_context_ = context::open().value();
+
+  public:
+    context& server_context;
     context client_context = context::open().value();
     server_options options;
     std::string query;  ///< of the URI

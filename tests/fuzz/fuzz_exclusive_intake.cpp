@@ -382,7 +382,7 @@ class owner_rig {
     std::vector<std::byte> requests_;
     std::vector<device::detail::exclusive_session> sessions_;
     std::vector<device::detail::slot_watch> watches_;
-    std::vector<device::detail::prepared_answer> prepared_;
+    std::vector<device::detail::prepared_header> prepared_;
     std::vector<std::uint32_t> orders_of_;
     std::vector<device::detail::session_offer> offers_;
     std::vector<device::detail::session_report> reports_;

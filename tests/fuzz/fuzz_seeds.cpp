@@ -28,6 +28,7 @@ int main(int argc, char** argv) {
     service_seeds({top, "service_intake"});
     exclusive_seeds({top, "exclusive_intake"});
     client_seeds({top, "client_intake"});
+    owner_seeds({top, "owned_intake"});
     control_server_seeds({top, "control_server"});
     control_client_seeds({top, "control_client"});
     first_bytes_seeds({top, "first_bytes"});

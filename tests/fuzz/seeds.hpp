@@ -67,6 +67,7 @@ void worker_seeds(const seed_folder& to);
 void service_seeds(const seed_folder& to);
 void exclusive_seeds(const seed_folder& to);
 void client_seeds(const seed_folder& to);
+void owner_seeds(const seed_folder& to);
 void control_server_seeds(const seed_folder& to);
 void control_client_seeds(const seed_folder& to);
 void first_bytes_seeds(const seed_folder& to);

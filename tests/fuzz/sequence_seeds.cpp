@@ -233,6 +233,53 @@ void client_seeds(const seed_folder& to) {
     add("ended", {begin, submit, {15, 240}, poll, poll, release});
 }
 
+/// Steps as fuzz_owned_intake takes them.
+void owner_seeds(const seed_folder& to) {
+    const bytes begin{0};
+    const bytes submit{2, 0, 1};
+    const bytes answer{10, 0, 20};
+    const bytes poll{4, 0};
+    const bytes cancel{7, 0};
+    const bytes release{8, 0};
+    const bytes next_owner{16};
+    const bytes some_time{14, 20};
+    const auto add = [&to](const std::string& name, std::initializer_list<bytes> steps) {
+        constexpr std::array ways{"_direct", "_proxy", "_apart", "_proxy_apart", "_plain"};
+        for (std::uint8_t way = 0; way < ways.size(); ++way) {
+            bytes all{way};
+            for (const bytes& step : steps) append_all(all, step);
+            to.add(name + ways[way], all);
+        }
+    };
+    add("call", {begin, submit, answer, poll, release});
+    add("late_answer", {begin, submit, cancel, release, answer, some_time, begin, poll, begin, begin});
+    add("answer_before_release", {begin, submit, cancel, answer, poll, release, begin});
+    add("answer_twice", {begin, submit, answer, poll, answer, poll, release});
+    add("answer_to_nobody", {begin, answer, submit, poll, release});
+    add("word_ahead_of_its_header", {begin, submit, {10, 15, 20}, poll, answer, poll, release});
+    add("another_slots_header", {begin, submit, {10, 250, 20}, poll, release, begin});
+    add("too_long", {begin, submit, {10, 0, 57}, poll, release});
+    add("next_owner", {begin, submit, next_owner, answer, poll, release, next_owner, begin});
+    add("more_slots_than_at_hand", {begin,
+                                    begin,
+                                    begin,
+                                    begin,
+                                    begin,
+                                    begin,
+                                    begin,
+                                    begin,
+                                    begin,
+                                    begin,
+                                    begin,
+                                    {2, 9, 1},
+                                    {10, 9, 20},
+                                    {4, 9},
+                                    {8, 9},
+                                    begin});
+    add("sends_fail", {begin, submit, {13, 1}, some_time, poll, poll, release});
+    add("ended", {begin, submit, {15, 240}, some_time, poll, poll, release});
+}
+
 /// Steps as fuzz_control_server takes them. Peers and sessions are numbers.
 void control_server_seeds(const seed_folder& to) {
     const bytes all_go{1, 0};

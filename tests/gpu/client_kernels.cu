@@ -43,9 +43,10 @@ __device__ void record(client_tally& mine, status outcome, bool right, std::int6
     if (mine.min_ns == 0 || ns < mine.min_ns) mine.min_ns = ns;
 }
 
-/// Its outcome, for all threads alike; `right` is the block's.
-__device__ status call_by_block(const device::channel_ref& channel, device::call_ref& call, std::uint64_t size,
-                                std::uint64_t seed, bool& right) {
+/// Its outcome, for all threads alike; `right` is the block's. `Channel`: a `channel_ref` or an `owned_channel`.
+template <class Channel>
+__device__ status call_by_block(Channel& channel, device::call_ref& call, std::uint64_t size, std::uint64_t seed,
+                                bool& right) {
     status found = status::again;
     while (found == status::again) found = device::begin<device::block_scope>(channel, call);
     if (found != status::ok) return found;
@@ -62,17 +63,30 @@ __device__ status call_by_block(const device::channel_ref& channel, device::call
     return found;
 }
 
-__global__ void calling_blocks(const __grid_constant__ some_channels channels, call_plan plan, client_tally* tallies) {
-    __shared__ device::call_ref call;
-    const device::channel_ref& channel = channels.each[blockIdx.x % channels.count];
+/// The calls of a block, until one fails.
+template <class Channel>
+__device__ void make_calls(Channel& channel, device::call_ref& call, const call_plan& plan, client_tally& tally) {
     for (std::uint64_t i = 0; plan.calls == 0 || i < plan.calls; ++i) {
         const std::int64_t begin = device::clock_ns();
         bool right = false;
         const std::uint64_t seed = blockIdx.x * 1'000'003ULL + i;
         const status found = call_by_block(channel, call, size_of_call(plan, i), seed, right);
-        if (threadIdx.x == 0) record(tallies[blockIdx.x], found, right, device::clock_ns() - begin);
+        if (threadIdx.x == 0) record(tally, found, right, device::clock_ns() - begin);
         if (found != status::ok) return;
     }
+}
+
+__global__ void calling_blocks(const __grid_constant__ some_channels channels, call_plan plan, client_tally* tallies) {
+    __shared__ device::call_ref call;
+    make_calls(channels.each[blockIdx.x % channels.count], call, plan, tallies[blockIdx.x]);
+}
+
+__global__ void owning_blocks(const __grid_constant__ some_channels channels, call_plan plan, client_tally* tallies) {
+    __shared__ device::call_ref call;
+    __shared__ device::owned_channel mine;
+    const status owned = device::own<device::block_scope>(channels.each[blockIdx.x], mine);
+    if (owned == status::ok) return make_calls(mine, call, plan, tallies[blockIdx.x]);
+    if (threadIdx.x == 0) record(tallies[blockIdx.x], owned, false, 0);
 }
 
 __device__ status call_by_thread(const device::channel_ref& channel, std::uint64_t size, std::uint64_t seed,
@@ -109,6 +123,7 @@ __global__ void calling_threads(const __grid_constant__ some_channels channels, 
 bool load_calling_kernels() {
     cudaFuncAttributes loaded{};
     return cudaFuncGetAttributes(&loaded, calling_blocks) == cudaSuccess &&
+           cudaFuncGetAttributes(&loaded, owning_blocks) == cudaSuccess &&
            cudaFuncGetAttributes(&loaded, calling_threads) == cudaSuccess;
 }
 
@@ -116,6 +131,12 @@ bool launch_calling_blocks(const some_channels& channels, const call_plan& plan,
                            client_tally* tallies, CUstream_st* stream) {
     calling_blocks<<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads), 0, stream>>>(channels, plan,
                                                                                                  tallies);
+    return cudaGetLastError() == cudaSuccess;
+}
+
+bool launch_owning_blocks(const some_channels& channels, const call_plan& plan, int threads, client_tally* tallies,
+                          CUstream_st* stream) {
+    owning_blocks<<<channels.count, static_cast<unsigned>(threads), 0, stream>>>(channels, plan, tallies);
     return cudaGetLastError() == cudaSuccess;
 }
 

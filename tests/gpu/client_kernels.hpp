@@ -34,11 +34,14 @@ struct call_plan {
     bool all_sizes = true;  ///< 0 to `largest`; else `largest`
 };
 
-/// Loads both kernels below. A first launch would wait for kernels that stay on the GPU.
+/// Loads the kernels below. A first launch would wait for kernels that stay on the GPU.
 [[nodiscard]] bool load_calling_kernels();
 /// Each block makes one call at a time. `tallies`: one a block.
 [[nodiscard]] bool launch_calling_blocks(const some_channels& channels, const call_plan& plan, int blocks, int threads,
                                          client_tally* tallies, CUstream_st* stream);
+/// Each block owns a channel, and makes one call at a time. `tallies`: one a channel.
+[[nodiscard]] bool launch_owning_blocks(const some_channels& channels, const call_plan& plan, int threads,
+                                        client_tally* tallies, CUstream_st* stream);
 /// Each thread makes one call at a time. `tallies`: one a thread.
 [[nodiscard]] bool launch_calling_threads(const some_channels& channels, const call_plan& plan, int blocks, int threads,
                                           client_tally* tallies, CUstream_st* stream);

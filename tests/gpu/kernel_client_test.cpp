@@ -94,6 +94,8 @@ class kernel_client : public ::testing::TestWithParam<bool> {
         wanted.security.insecure = true;
         wanted.peer_timeout = patience(2s);
         wanted.call_timeout = patience(10s);
+        wanted.verbs.sharing = sharing_;
+        wanted.verbs.queues = queues_;
         for (int i = 0; i < count; ++i) {
             auto made = gpu_channel::connect(client_context_, "gpu" + there.substr(there.find(':')), wanted);
             if (!made && made.error().code == status::unsupported) GTEST_SKIP() << made.error().message;
@@ -125,6 +127,8 @@ class kernel_client : public ::testing::TestWithParam<bool> {
     std::unique_ptr<server> handler_;
     std::vector<gpu_channel> channels_;
     some_channels refs_;
+    service_sharing sharing_ = service_sharing::shared;  ///< of the channels
+    queue_location queues_ = queue_location::automatic;
     client_tally* tallies_ = nullptr;
     CUstream_st* calls_ = nullptr;
     CUstream_st* service_stream_ = nullptr;
@@ -171,6 +175,64 @@ TEST_P(kernel_client, a_call_one_after_the_other) {
     EXPECT_LE(seen.completed, calls + 500);
     EXPECT_EQ(channels_[0].close(calls_, patience(10s)), status::ok);
     EXPECT_EQ(channels_[0].statistics().completed, calls + 500);
+}
+
+/// Each block has a channel of its own: no lock, no completion queue, and queues in the GPU's memory if it can be.
+TEST_P(kernel_client, blocks_that_own_their_channels) {
+    sharing_ = service_sharing::exclusive;
+    connect(some_channels::most, 4);
+    if (IsSkipped()) return;
+    constexpr int blocks = some_channels::most;
+    EXPECT_EQ(channels_[0].sharing(), service_sharing::exclusive);
+    std::cout << channels_[0].engine_reason() << '\n';
+    const std::uint64_t each = calls_wanted() / blocks;
+    const auto begin = std::chrono::steady_clock::now();
+    ASSERT_TRUE(launch_owning_blocks(refs_, {each, largest, true}, 64, tallies_, calls_));
+    const client_tally all = sum(blocks);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    EXPECT_EQ(all.right, each * blocks);
+    EXPECT_EQ(all.wrong, 0U);
+    EXPECT_EQ(all.failed, 0U) << to_string(static_cast<status>(all.last_failure));
+    std::cout << static_cast<double>(all.right) / took.count() << " calls/s of 0 to 4096 bytes by " << blocks
+              << " owners\n";
+}
+
+/// Beside `a_call_one_after_the_other`, and with queues on the host as well.
+TEST_P(kernel_client, an_owners_call_one_after_the_other) {
+    sharing_ = service_sharing::exclusive;
+    constexpr std::uint64_t calls = 10'000;
+    for (const queue_location queues : {queue_location::host, queue_location::automatic}) {
+        // Nothing can be made once a service's kernels run.
+        if (service_ && queues == queue_location::host) continue;
+        queues_ = queues;
+        refs_.count = 0;
+        connect(1, 4);
+        if (IsSkipped()) return;
+        tallies_[0] = tallies_[1] = {};
+        ASSERT_TRUE(launch_owning_blocks(refs_, {500, 64, false}, 64, tallies_, calls_));
+        ASSERT_TRUE(launch_owning_blocks(refs_, {calls, 64, false}, 64, tallies_ + 1, calls_));
+        EXPECT_EQ(sum(2).right, calls + 500) << "the second kernel goes on where the first ended";
+        std::cout << "64 bytes there and back, " << channels_.back().engine_reason() << ": "
+                  << static_cast<double>(tallies_[1].total_ns) / calls / 1000 << " us, at least "
+                  << static_cast<double>(tallies_[1].min_ns) / 1000 << '\n';
+    }
+}
+
+TEST_P(kernel_client, a_stop_ends_an_owners_calls_within_a_bound) {
+    sharing_ = service_sharing::exclusive;
+    connect(2, 4);
+    if (IsSkipped()) return;
+    ASSERT_TRUE(launch_owning_blocks(refs_, {0, 256, true}, 64, tallies_, calls_));
+    std::this_thread::sleep_for(500ms);
+    const auto begin = std::chrono::steady_clock::now();
+    for (gpu_channel& each : channels_) each.request_stop();
+    const client_tally all = sum(2);
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
+    EXPECT_LT(took.count(), 1000.0);
+    EXPECT_GT(all.right, 0U);
+    EXPECT_EQ(all.wrong, 0U);
+    EXPECT_EQ(all.failed, 2U);
+    EXPECT_EQ(static_cast<status>(all.last_failure), status::closed);
 }
 
 TEST_P(kernel_client, a_stop_ends_calls_within_a_bound) {

@@ -38,6 +38,8 @@ class bare_client {
           memory_(64 << 10),
           registered_(domain_->register_memory(memory_, verbs::access::peer_writes).value()) {}
 
+    bool sends_plain_responses = false;  ///< as a server, whose answers say so themselves
+
     [[nodiscard]] core::link_description describe() const {
         verbs::endpoint own;
         pair_.describe(own);
@@ -46,6 +48,7 @@ class bare_client {
         own.slots_key = registered_->rkey;
         own.slots = shape_.slots;
         own.abilities = verbs::can_write_plainly;
+        if (sends_plain_responses) own.abilities |= verbs::plain_responses;
         return verbs::to_bytes(own);
     }
     /// `receives`: without any, the peer's messages never arrive, and it tries again for ever.

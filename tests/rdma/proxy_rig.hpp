@@ -86,17 +86,20 @@ struct proxy_session {
     empty_receives peer_receives;
 };
 
-class proxy_rig : public ::testing::Test {
-  protected:
+/// One service: its engine, its kernel's end, its sessions with their peers.
+class proxied_service {
+  public:
     static constexpr std::uint32_t depth = 64;
     static constexpr std::uint32_t memory_bytes = 1U << 20;
 
-    ~proxy_rig() override {
+    proxied_service() { registered_ = must(domain_->register_memory(memory_, access::peer_writes)); }
+    ~proxied_service() {
         if (engine_)
             for (const auto& each : sessions_) engine_->remove(*each->pair);
         sessions_.clear();
     }
-    void SetUp() override { registered_ = must(domain_->register_memory(memory_, access::peer_writes)); }
+    proxied_service(const proxied_service&) = delete;
+    proxied_service& operator=(const proxied_service&) = delete;
     void make_engine(const proxy_options& options = {}, std::uint32_t completions = 256) {
         taker_ = std::make_unique<proxy_taker>(completions);
         engine_ = must(proxy_engine::create(device_, taker_->memory(), options));
@@ -216,5 +219,7 @@ class proxy_rig : public ::testing::Test {
     std::unique_ptr<proxy_engine> engine_;
     std::vector<std::unique_ptr<proxy_session>> sessions_;
 };
+
+class proxy_rig : public ::testing::Test, protected proxied_service {};
 
 }  // namespace accel::verbs

@@ -308,6 +308,27 @@ TEST_F(verbs_proxy, receives_that_ended_queue_pairs_had_used_up_come_back) {
     }
 }
 
+/// As of an exclusive service: requests come by WRITE without immediate data.
+TEST_F(verbs_proxy, a_peer_that_announces_something_where_nobody_asked_ends_its_queue_pair_and_no_other) {
+    proxy_options plain;
+    plain.arrivals = false;
+    make_engine(plain);
+    must(engine_->start());
+    proxy_session& broken = connect();
+    proxy_session& sound = connect();
+    const auto from = range(0, 64);
+    expect_sound(broken, 1);
+    for (std::uint32_t i = 0; i < 3; ++i) ASSERT_TRUE(write_back(broken, from, 8192, i));
+    const auto told = next();
+    ASSERT_TRUE(told);
+    EXPECT_EQ(told->queue_pair, broken.pair->number());
+    EXPECT_FALSE(next(20ms)) << "it is told of once";
+    ASSERT_EQ(proxy::post(broken.ref(), write(from, 4096, 7, true)), status::ok);
+    EXPECT_FALSE(next(20ms));
+    EXPECT_TRUE(arrivals_at(broken).empty()) << "nothing of it is posted any more";
+    for (std::uint32_t i = 0; i < 20; ++i) expect_sound(sound, i);
+}
+
 TEST_F(verbs_proxy, refuses_memory_and_queue_pairs_that_will_not_do) {
     proxy_options few;
     few.sends = depth + depth / 2;
@@ -335,8 +356,8 @@ TEST_F(verbs_proxy, refuses_a_device_that_is_driven_directly) {
 
 TEST_F(verbs_proxy, is_woken_by_what_arrives) {
     proxy_options sleepy;
-    sleepy.spin = 0ns;
-    sleepy.nap = sleepy.longest_nap = patience(30s);
+    sleepy.pace.spin = 0ns;
+    sleepy.pace.nap = sleepy.pace.longest_nap = patience(30s);
     make_engine(sleepy);
     must(engine_->start());
     proxy_session& session = connect();
@@ -353,13 +374,13 @@ TEST_F(verbs_proxy, is_woken_by_what_arrives) {
             return session.peer_completions->poll(sent) == 1 && session.peer->take_sent(sent[0]);
         }));
     }
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, sleepy.nap);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, sleepy.pace.nap);
 }
 
 TEST_F(verbs_proxy, stops_and_hears_of_news_while_it_naps) {
     proxy_options sleepy;
-    sleepy.spin = 0ns;
-    sleepy.nap = sleepy.longest_nap = 60s;
+    sleepy.pace.spin = 0ns;
+    sleepy.pace.nap = sleepy.pace.longest_nap = 60s;
     make_engine(sleepy);
     must(engine_->start());
     EXPECT_EQ(engine_->start().error().code, status::invalid_state);

@@ -4,9 +4,14 @@
 
 #include "conformance/patience.hpp"
 #include "core/control/session.hpp"
+#include "core/log_sink.hpp"
+#include "core/log_writer.hpp"
 
 #include <atomic>
 #include <chrono>
+#include <mutex>
+#include <string>
+#include <string_view>
 
 #include <gtest/gtest.h>
 
@@ -54,6 +59,23 @@ TEST(failure_watch, tells_of_a_fault_and_looks_no_more) {
     const int at_the_end = looks;
     std::this_thread::sleep_for(20ms);
     EXPECT_EQ(looks, at_the_end);
+}
+
+TEST(failure_watch, says_once_that_a_gpu_refuses_its_looks) {
+    std::mutex mutex;
+    std::string lines;
+    const core::log_registration sink{[&](log_level, std::string_view line) {
+        const std::lock_guard lock(mutex);
+        lines.append(line) += '\n';
+    }};
+    std::atomic<bool> failed{false};
+    failure_watch watch([] { return gpu_sight::refused; }, failed, 1ms);
+    ASSERT_TRUE(eventually(patience(5s), [&] { return failed.load(); }));
+    const auto told = [&] {
+        const std::lock_guard lock(mutex);
+        return lines.find("a GPU has refused 5 looks") != std::string::npos;
+    };
+    EXPECT_TRUE(eventually(patience(5s), told));
 }
 
 TEST(failure_watch, ends_without_waiting_for_the_next_look) {

@@ -25,7 +25,8 @@ result<server_options> serving(std::string query, const server_options& from = {
 
 TEST(options, verbs_have_keys_at_both_ends) {
     const std::string query =
-        "device=mlx5_1:2&gid_index=3&mtu=2048&ack_timeout=16ms&ack_retries=5&direct=false&host_slots=true";
+        "device=mlx5_1:2&gid_index=3&mtu=2048&ack_timeout=16ms&ack_retries=5&direct=false&host_slots=true&"
+        "proxy_threads=3";
     const auto expect_all = [](const verbs_options& o) {
         EXPECT_EQ(o.device, "mlx5_1:2");
         EXPECT_EQ(o.gid_index, 3);
@@ -33,6 +34,7 @@ TEST(options, verbs_have_keys_at_both_ends) {
         EXPECT_EQ(o.ack_timeout, 16ms);
         EXPECT_EQ(o.ack_retries, 5U);
         EXPECT_TRUE(o.host_slots);
+        EXPECT_EQ(o.proxy_threads, 3U);
         EXPECT_FALSE(o.direct);
     };
     auto read = client(query);
@@ -44,14 +46,14 @@ TEST(options, verbs_have_keys_at_both_ends) {
 }
 
 TEST(options, verbs_out_of_bounds_are_refused) {
-    for (const char* bad :
-         {"mtu=1500", "gid_index=-2", "gid_index=256", "gid_index=x", "ack_timeout=0ns", "ack_retries=7"}) {
+    for (const char* bad : {"mtu=1500", "gid_index=-2", "gid_index=256", "gid_index=x", "ack_timeout=0ns",
+                            "ack_retries=7", "proxy_threads=65", "proxy_threads=-1"}) {
         EXPECT_EQ(client(bad).code(), status::invalid_argument) << bad;
         EXPECT_EQ(serving(bad).code(), status::invalid_argument) << bad;
     }
 }
 
-TEST(options, sharing_is_a_key_of_services) {
+TEST(options, sharing_is_a_key_of_services_and_channels) {
     EXPECT_EQ(serving("workers=1").value().verbs.sharing, service_sharing::shared);
     EXPECT_EQ(serving("sharing=exclusive").value().verbs.sharing, service_sharing::exclusive);
     server_options from;
@@ -59,7 +61,9 @@ TEST(options, sharing_is_a_key_of_services) {
     EXPECT_EQ(serving("sharing=shared", from).value().verbs.sharing, service_sharing::shared);
     for (const char* bad : {"sharing=", "sharing=both", "sharing=Exclusive"})
         EXPECT_EQ(serving(bad).code(), status::invalid_argument) << bad;
-    EXPECT_EQ(client("sharing=exclusive").code(), status::invalid_argument) << "a channel has none";
+    EXPECT_EQ(client("sharing=exclusive").value().verbs.sharing, service_sharing::exclusive);
+    EXPECT_EQ(client("queues=gpu").value().verbs.queues, queue_location::gpu);
+    EXPECT_EQ(client("sharing=both").code(), status::invalid_argument);
 }
 
 TEST(options, every_field_of_a_channel_has_a_key) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <accel_transport/device/detail/channel_layout.hpp>
+#include <accel_transport/device/detail/exclusive_channel_layout.hpp>
 #include <accel_transport/device/detail/layout_version.hpp>
 #include <accel_transport/status.hpp>
 
@@ -25,7 +26,22 @@ struct channel_ref {
     const detail::channel_orders* orders = nullptr;
     detail::channel_report* report = nullptr;
     std::int64_t call_timeout_ns = 0;
-    std::uint32_t plain_requests = 0;  ///< 1: the server looks at the last word of its headers
+    std::uint32_t plain_requests = 0;         ///< 1: the server looks at the last word of its headers
+    detail::exclusive_channel_ref exclusive;  ///< `service_sharing::exclusive`, which has no `state`
+};
+
+/// A channel that one thread, warp or block owns (`own`): an object of its scope, in shared memory for a warp or a
+/// block. Nobody else may use it.
+struct owned_channel {
+    // Internal.
+    channel_ref channel;
+    detail::exclusive_state state;  ///< a copy
+    std::uint32_t checked = 0;      ///< the slot that is looked at next for a late response
+    std::int64_t orders_due = 0;    ///< by `clock_ns`
+    detail::host_clock_state clock;
+    // Copies of what the first slots have.
+    detail::owned_call calls[detail::most_calls_at_hand];
+    detail::prepared_call prepared[detail::most_calls_at_hand];
 };
 
 /// One call. Plain data: keep it in registers, or in shared memory for a block.

@@ -3,6 +3,7 @@
 
 #include <accel_transport/device/channel_ref.hpp>
 #include <accel_transport/device/detail/channel_calls.hpp>
+#include <accel_transport/device/detail/exclusive_calls.hpp>
 #include <accel_transport/device/detail/wire/tensor_extension.hpp>
 #include <accel_transport/device/scope.hpp>
 
@@ -16,7 +17,7 @@ namespace accel::device {
 
 /// Takes a free slot, without waiting. `again`: none is free; `peer_lost`, `closed`, `device_lost` (the server's GPU
 /// has failed): the session is over, and no slot will be free again; `unsupported`: the host was compiled against
-/// another version of these headers.
+/// another version of these headers, or the channel has `service_sharing::exclusive` (`own`).
 template <class Scope = thread_scope>
 [[nodiscard]] ACCEL_HOST_DEVICE_INLINE status begin(const channel_ref& channel, call_ref& out) noexcept {
     return detail::by_first_of<Scope>([&] { return detail::begin_call(channel, out); });
@@ -69,6 +70,42 @@ ACCEL_HOST_DEVICE_INLINE status cancel(const channel_ref& channel, call_ref& cal
 template <class Scope = thread_scope>
 ACCEL_HOST_DEVICE_INLINE status release(const channel_ref& channel, const call_ref& call) noexcept {
     return detail::by_first_of<Scope>([&] { return detail::release_call(channel, call); });
+}
+
+// A channel whose calls have one owner (`service_sharing::exclusive`). What is said above holds for each function.
+
+/// Makes the calling scope the owner of the channel: a channel has one at a time, and passes from kernel to kernel. Of
+/// a shared channel, which `gpu_channel::sharing` tells, any number of scopes may be "owners": their calls go the
+/// shared way. `unsupported`: the host was compiled against another version of these headers.
+template <class Scope = thread_scope>
+[[nodiscard]] ACCEL_HOST_DEVICE_INLINE status own(const channel_ref& channel, owned_channel& out) noexcept {
+    return detail::by_first_of<Scope>([&] { return detail::own_channel(channel, out); });
+}
+template <class Scope = thread_scope>
+[[nodiscard]] ACCEL_HOST_DEVICE_INLINE status begin(owned_channel& mine, call_ref& out) noexcept {
+    return detail::by_first_of<Scope>([&] { return detail::begin_call(mine, out); });
+}
+template <class Scope = thread_scope>
+[[nodiscard]] ACCEL_HOST_DEVICE_INLINE status submit(owned_channel& mine, call_ref& call, std::uint64_t length,
+                                                     const call_options& with = {}) noexcept {
+    return detail::by_first_of<Scope>([&] { return detail::submit_call(mine, call, length, with); });
+}
+template <class Scope = thread_scope>
+[[nodiscard]] ACCEL_HOST_DEVICE_INLINE status poll(owned_channel& mine, call_ref& call) noexcept {
+    return detail::by_first_of<Scope>([&] { return detail::poll_call(mine, call); });
+}
+template <class Scope = thread_scope>
+[[nodiscard]] ACCEL_HOST_DEVICE_INLINE status wait(owned_channel& mine, call_ref& call,
+                                                   std::int64_t timeout_ns = until_its_end) noexcept {
+    return detail::by_first_of<Scope>([&] { return detail::wait_for_call(mine, call, timeout_ns); });
+}
+template <class Scope = thread_scope>
+ACCEL_HOST_DEVICE_INLINE status cancel(owned_channel& mine, call_ref& call) noexcept {
+    return detail::by_first_of<Scope>([&] { return detail::cancel_call(mine, call); });
+}
+template <class Scope = thread_scope>
+ACCEL_HOST_DEVICE_INLINE status release(owned_channel& mine, const call_ref& call) noexcept {
+    return detail::by_first_of<Scope>([&] { return detail::release_call(mine, call); });
 }
 
 }  // namespace accel::device

@@ -4,6 +4,7 @@
 #include "backends/gpu/poller.hpp"
 #include "core/context_state.hpp"
 #include "core/registry.hpp"
+#include "verbs/proxy_threads.hpp"
 
 #include <utility>
 
@@ -29,16 +30,17 @@ class gpu_backend final : public core::backend, public core::kernel_backend {
     }
     [[nodiscard]] result<std::unique_ptr<core::kernel_service>> open_service(
         const core::poller_options& options, const core::kernel_options& kernels) override {
-        return service_poller::open(options, kernels);
+        return service_poller::open(options, kernels, proxies_);
     }
     [[nodiscard]] result<std::unique_ptr<core::kernel_client>> open_client(
         const core::poller_options& options, const core::kernel_options& kernels) override {
-        return client_poller::open(options, kernels);
+        return client_poller::open(options, kernels, proxies_);
     }
 
   private:
     core::context_state& context_;
     std::unique_ptr<core::backend> rdma_;
+    std::shared_ptr<verbs::proxy_threads> proxies_ = std::make_shared<verbs::proxy_threads>();
 };
 
 /// Clients and handlers need no GPU.

@@ -34,8 +34,27 @@ struct client_parts {
     device::detail::call_entry* calls;
 };
 
+/// The same for a channel with one owner.
+struct exclusive_client_parts {
+    exclusive_client_parts(std::byte* base, std::uint32_t slots) noexcept
+        : parts(base),
+          channel(parts.take<device::detail::exclusive_channel>(1)),
+          prepared(parts.take<device::detail::prepared_call>(slots)),
+          calls(parts.take<device::detail::owned_call>(slots)) {}
+    void put_into(device::detail::exclusive_channel_ref& out) const noexcept {
+        out.channel = channel;
+        out.prepared = prepared;
+        out.calls = calls;
+    }
+    layout_allocator parts;
+    device::detail::exclusive_channel* channel;
+    device::detail::prepared_call* prepared;
+    device::detail::owned_call* calls;
+};
+
 /// All slots are free, the first one on top.
-void write_calls(device::detail::call_entry* calls, std::uint32_t count) noexcept {
+template <class Call>
+void write_calls(Call* calls, std::uint32_t count) noexcept {
     for (std::uint32_t i = 0; i < count; ++i) {
         calls[i] = {};
         calls[i].next = i + 1 < count ? i + 1 : device::detail::no_call;
@@ -50,7 +69,7 @@ result<void> client_memory::allocate(std::uint32_t send_blocks) {
         memory_.allocate_slots(sizes_.slots * (sizes_.request_stride + sizes_.response_stride), sizes_.host_slots);
     if (!slots) return slots.error();
     slots_ = *slots;
-    content_.resize(client_parts(nullptr, sizes_.slots, send_blocks).parts.used());
+    content_.resize(kernel_bytes());
     auto block = memory_.allocate(content_.size());
     if (!block) return block.error();
     kernel_block_ = *block;
@@ -75,12 +94,12 @@ std::span<std::byte> client_memory::responses() const noexcept {
     return {slots_ + sizes_.slots * sizes_.request_stride, sizes_.slots * sizes_.response_stride};
 }
 
+std::size_t client_memory::kernel_bytes() const noexcept {
+    if (sizes_.exclusive) return exclusive_client_parts(nullptr, sizes_.slots).parts.used();
+    return client_parts(nullptr, sizes_.slots, send_blocks_).parts.used();
+}
+
 const device::channel_ref& client_memory::prepare(const client_start& from) {
-    const client_parts here(content_.data(), sizes_.slots, send_blocks_);
-    *here.state = {};
-    here.state->receives = from.receives;
-    write_calls(here.calls, sizes_.slots);
-    channel_.slots = sizes_.slots;
     channel_.requests = {requests().data() + core::extension_room, sizes_.request_stride, shape_.request_bytes,
                          from.request_key};
     channel_.responses = {responses().data() + core::extension_room, sizes_.response_stride, shape_.response_bytes,
@@ -93,27 +112,99 @@ const device::channel_ref& client_memory::prepare(const client_start& from) {
     channel_.report = report_;
     channel_.layout.kernel_version = &report_->kernel_version;
     channel_.call_timeout_ns = from.call_timeout.count();
-    here.put_into(channel_);
+    sizes_.exclusive ? prepare_exclusive(from) : prepare_shared(from);
     device::detail::begin(channel_.sends);
     return channel_;
 }
 
+void client_memory::prepare_shared(const client_start& from) {
+    const client_parts here(content_.data(), sizes_.slots, send_blocks_);
+    *here.state = {};
+    here.state->receives = from.receives;
+    write_calls(here.calls, sizes_.slots);
+    channel_.slots = sizes_.slots;
+    here.put_into(channel_);
+}
+
+/// The functions of a shared channel find no slots.
+void client_memory::prepare_exclusive(const client_start& from) {
+    const exclusive_client_parts here(content_.data(), sizes_.slots);
+    *here.channel = {};
+    write_calls(here.calls, sizes_.slots);
+    for (std::uint32_t i = 0; i < sizes_.slots; ++i) device::detail::prepare_call(channel_, i, here.prepared[i]);
+    device::detail::exclusive_channel_ref& out = channel_.exclusive;
+    out.slots = sizes_.slots;
+    out.by = from.sends.by;
+    out.queues = from.queues;
+    device::detail::prepare_sends(from.sends, from.completions, here.channel->state);
+    here.channel->state.first_free = 0;
+    here.channel->proxied = from.sends.proxied;
+    here.channel->completions = from.completions.direct;
+
+    probe_ = {};
+    probe_.ready.resize(send_blocks_);
+    channel_.sends.direct.state = &probe_.sends;
+    channel_.sends.direct.ready_requests = probe_.ready.data();
+    channel_.sends.proxied.state = &probe_.proxied;
+    channel_.completions.direct.state = &probe_.completions;
+}
+
+/// The owner goes on with the host's numbers.
+void client_memory::end_probe() noexcept {
+    const exclusive_client_parts here(content_.data(), sizes_.slots);
+    device::detail::exclusive_channel& channel = *here.channel;
+    channel.state.posted = channel.state.released = device::detail::posted_by(channel_.sends);
+    channel.completions_state = probe_.completions;
+    channel_.sends = {};
+    channel_.completions = {};
+    const exclusive_client_parts there(kernel_block_, sizes_.slots);
+    channel.completions.state = &there.channel->completions_state;
+    there.put_into(channel_.exclusive);
+}
+
 result<void> client_memory::hand_over() {
-    client_parts(kernel_block_, sizes_.slots, send_blocks_).put_into(channel_);
+    if (sizes_.exclusive)
+        end_probe();
+    else
+        client_parts(kernel_block_, sizes_.slots, send_blocks_).put_into(channel_);
     auto written = memory_.upload(kernel_block_, content_);
     content_ = {};
     return written;
 }
 
+namespace {
+
+/// `Counters` has those of a report.
+template <class Counters>
+void write_report(const Counters& last, device::detail::channel_report& out) noexcept {
+    mlx5::store_whole(&out.submitted, last.submitted);
+    mlx5::store_whole(&out.completed, last.completed);
+    mlx5::store_whole(&out.ended_early, last.ended_early);
+    mlx5::store_whole(&out.stale, last.stale);
+    mlx5::store_whole(&out.quarantined, last.quarantined);
+}
+
+/// `Kept` is at the start of the kernels' memory.
+template <class Kept>
+result<Kept> read_back(kernel_memory& memory, const std::byte* from) {
+    Kept out;
+    const auto bytes = std::as_writable_bytes(std::span{&out, 1});
+    if (auto read = memory.download(bytes, from); !read) return read.error();
+    return out;
+}
+
+}  // namespace
+
 result<void> client_memory::finish_report() {
-    device::detail::channel_state last;
-    const auto bytes = std::as_writable_bytes(std::span{&last, 1});
-    if (auto read = memory_.download(bytes, kernel_block_); !read) return read;
-    mlx5::store_whole(&report_->submitted, last.submitted);
-    mlx5::store_whole(&report_->completed, last.completed);
-    mlx5::store_whole(&report_->ended_early, last.ended_early);
-    mlx5::store_whole(&report_->stale, last.stale);
-    mlx5::store_whole(&report_->quarantined, last.quarantined);
+    if (sizes_.exclusive) {
+        auto last = read_back<device::detail::exclusive_channel>(memory_, kernel_block_);
+        if (!last) return last.error();
+        write_report(last->state.counters, *report_);
+        return {};
+    }
+    auto last = read_back<device::detail::channel_state>(memory_, kernel_block_);
+    if (!last) return last.error();
+    write_report(*last, *report_);
     return {};
 }
 

@@ -25,6 +25,7 @@ struct client_start {
     std::uint32_t request_key = 0;
     std::uint32_t response_key = 0;
     core::nanoseconds call_timeout{};
+    mlx5::queue_place queues = mlx5::queue_place::host;  ///< of a channel with one owner
 };
 
 /// The memory of one GPU-resident channel: slots, the kernels' state, and what kernels and host exchange.
@@ -48,6 +49,19 @@ class client_memory {
     [[nodiscard]] result<void> finish_report();
 
   private:
+    [[nodiscard]] std::size_t kernel_bytes() const noexcept;
+    void prepare_shared(const client_start& from);
+    void prepare_exclusive(const client_start& from);
+    void end_probe() noexcept;
+
+    /// What the host posts and takes with before a channel with one owner is handed over.
+    struct probe_state {
+        mlx5::shared_send_queue_state sends;
+        std::vector<mlx5::ready_request> ready;
+        proxy::send_queue_state proxied;
+        mlx5::completion_queue_state completions;
+    };
+
     kernel_memory& memory_;
     core::link_geometry shape_;
     service_sizes sizes_;  ///< of one session
@@ -58,6 +72,7 @@ class client_memory {
     device::detail::channel_orders* orders_ = nullptr;
     device::detail::channel_report* report_ = nullptr;
     device::channel_ref channel_;
+    probe_state probe_;
 };
 
 }  // namespace accel::gpu

@@ -45,10 +45,12 @@ class client_connection final : public core::connection {
 }  // namespace
 
 result<std::unique_ptr<core::kernel_client>> client_poller::open(const core::poller_options& options,
-                                                                 const core::kernel_options& wanted) {
+                                                                 const core::kernel_options& wanted,
+                                                                 std::shared_ptr<verbs::proxy_threads> proxies) {
     if (auto fit = admit_gpu(wanted.gpu, options.verbs.host_slots); !fit) return fit.error();
     auto chosen = choose_engine(options.verbs, options.host, wanted.gpus, wanted.gpu);
     if (!chosen) return chosen.error();
+    if (auto possible = check_queues(options.verbs, *chosen); !possible) return possible.error();
     const std::uint64_t longest = chosen->on->port().max_message_bytes;
     if (wanted.limits.request_bytes > longest) {
         return error{status::invalid_argument, 0,
@@ -58,17 +60,18 @@ result<std::unique_ptr<core::kernel_client>> client_poller::open(const core::pol
     const auto level = chosen->fell_back ? log_level::warning : log_level::debug;
     core::log().log(level, "gpu: engine {}: {}", chosen->engine == gpu_engine::direct ? "direct" : "proxy",
                     chosen->reason);
-    std::unique_ptr<client_poller> made(new client_poller(std::move(*chosen), options, wanted));
+    std::unique_ptr<client_poller> made(new client_poller(std::move(*chosen), options, wanted, std::move(proxies)));
     if (auto ready = made->prepare(); !ready) return ready.error();
     return std::unique_ptr<core::kernel_client>(std::move(made));
 }
 
 client_poller::client_poller(engine_choice choice, const core::poller_options& options,
-                             const core::kernel_options& kernels)
+                             const core::kernel_options& kernels, std::shared_ptr<verbs::proxy_threads> proxies)
     : device_(std::move(choice.on)),
       engine_(choice.engine),
       reason_(std::move(choice.reason)),
       options_(options.verbs),
+      proxies_{std::move(proxies), options.verbs.proxy_threads},
       shape_(kernels.limits),
       call_timeout_(kernels.call_timeout),
       kernel_memory_(kernels.gpus, kernels.gpu),
@@ -78,6 +81,8 @@ client_poller::client_poller(engine_choice choice, const core::poller_options& o
     sizes_.request_stride = stride_for(shape_.request_bytes);
     sizes_.response_stride = stride_for(shape_.response_bytes);
     sizes_.host_slots = options.verbs.host_slots;
+    sizes_.exclusive = options.verbs.sharing == service_sharing::exclusive;
+    sizes_.queues = options.verbs.queues;
     device_->events().subscribe(*this);
 }
 
@@ -100,9 +105,10 @@ result<void> client_poller::prepare() {
 
 /// As for a service of one session.
 result<void> client_poller::make_queues() {
-    auto made = make_queue_set(engine_, device_, sizes_, kernel_memory_, this);
+    auto made = make_queue_set(engine_, device_, sizes_, kernel_memory_, proxies_, this);
     if (!made) return made.error();
     queues_ = std::move(*made);
+    if (const std::string where = queues_->where(); !where.empty()) core::log().debug("gpu: {}", where);
     place_ = std::make_unique<connection>(0, wake_fd_);
     auto domain = verbs::domain::create(device_);
     if (!domain) return domain.error();
@@ -134,9 +140,10 @@ result<std::unique_ptr<core::connection>> client_poller::open_connection(const c
 
 core::link_description client_poller::describe() const {
     verbs::endpoint own;
-    place_->queue_pair->describe(own);
+    place_->end().describe(own);
     own.abilities = verbs::can_write_plainly;
-    describe_slots(*receive_, place_->responses->rkey, slots_on() != nullptr, own);
+    if (sizes_.exclusive) own.abilities |= verbs::plain_responses;
+    describe_slots(*receive_, place_->responses->rkey, sizes_.exclusive || slots_on() != nullptr, own);
     return verbs::to_bytes(own);
 }
 
@@ -144,18 +151,39 @@ result<void> client_poller::connect(const core::link_grant& grant, core::nanosec
     auto peer = verbs::parse_endpoint(grant.description);
     if (!peer) return peer.error();
     if (auto good = verbs::check_slots(*peer, shape_.slots, shape_.request_bytes); !good) return good;
-    if (auto done = place_->queue_pair->connect(*peer, options_); !done) {
+    if (sizes_.exclusive && !peer->sends_plain_responses()) {
+        wants_sharing_ = true;
+        return error{
+            status::unsupported, 0,
+            "gpu: the server announces its responses, for which a channel with sharing=exclusive has no receives"};
+    }
+    if (auto done = place_->end().connect(*peer, options_); !done) {
         return error{done.error().code, done.error().native,
                      fmt::format("gpu: from {}: {}", device_->describe(), done.error().message)};
     }
-    if (auto answered = probe_path(memory_->prepare(start_with(*peer)), *peer, deadline); !answered) return answered;
+    const client_start start = start_with(*peer);
+    const device::channel_ref& channel = memory_->prepare(start);
+    place_->answers = device::detail::way_of_requests(channel);
+    if (reaches_queues())
+        if (auto answered = probe_path(channel, *peer, deadline); !answered) return answered;
     return memory_->hand_over();
+}
+
+core::kernel_engine client_poller::engine() const {
+    const std::string where = queues_->where();
+    return {engine_, where.empty() ? reason_ : fmt::format("{}; {}", reason_, where), queues_->cpu_time()};
 }
 
 client_start client_poller::start_with(const verbs::endpoint& peer) const {
     client_start out;
     out.sends = place_->port;
     out.completions = queues_->completion_port();
+    if (sizes_.exclusive && out.sends.by == device::detail::engine::direct) {
+        out.completions.by = out.sends.by;
+        out.completions.direct = place_->own_completions();
+    }
+    const bool all_on_gpu = queues_->place() == mlx5::queue_place::gpu && slots_on() != nullptr;
+    out.queues = all_on_gpu ? mlx5::queue_place::gpu : mlx5::queue_place::host;
     out.receives = queues_->receives();
     out.peer = slots_of(peer);
     out.plain_requests = peer.wants_plain_requests();
@@ -202,9 +230,11 @@ result<void> client_poller::probe_path(const device::channel_ref& channel, const
 }
 
 void client_poller::disconnect() noexcept {
-    const bool any = place_ != nullptr && place_->queue_pair;
-    if (!any || std::exchange(ended_, true)) return;
-    if (auto closed = queues_->close(*place_); !closed) core::limited_log().error("gpu: {}", closed.error().message);
+    const bool any = place_ != nullptr && (place_->queue_pair || place_->devx);
+    if (!any || ended_) return;
+    auto closed = queues_->close(*place_);
+    ended_ = closed.ok();
+    if (!closed) core::limited_log().error("gpu: {}", closed.error().message);
 }
 
 void client_poller::end(status why) noexcept {
@@ -221,6 +251,7 @@ void client_poller::on_async_event(ibv_event_type /*type*/) noexcept {
 
 std::size_t client_poller::poll(std::span<core::link_event> out) noexcept {
     core::clear_event(wake_fd_);
+    queues_->take_failures();
     watch_.tick(memory_->orders(), memory_->report(), core::nanoseconds{clock_offset_.load(std::memory_order_relaxed)});
     const std::uint32_t found = mlx5::load_whole(&memory_->report().failure);
     const bool failed = failed_.load(std::memory_order_acquire) || place_->failed.load(std::memory_order_acquire);

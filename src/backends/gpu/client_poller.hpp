@@ -11,6 +11,7 @@
 #include "verbs/async_events.hpp"
 #include "verbs/device.hpp"
 #include "verbs/endpoint.hpp"
+#include "verbs/proxy_threads.hpp"
 
 #include <atomic>
 #include <cstdint>
@@ -24,8 +25,10 @@ namespace accel::gpu {
 /// `poll` reports at most one event: the connection is lost.
 class client_poller final : public core::kernel_client, public verbs::async_listener {
   public:
-    [[nodiscard]] static result<std::unique_ptr<core::kernel_client>> open(const core::poller_options& options,
-                                                                           const core::kernel_options& kernels);
+    /// `proxies`: those that services with `proxy_threads` share.
+    [[nodiscard]] static result<std::unique_ptr<core::kernel_client>> open(
+        const core::poller_options& options, const core::kernel_options& kernels,
+        std::shared_ptr<verbs::proxy_threads> proxies);
     ~client_poller() override;
     client_poller(const client_poller&) = delete;
     client_poller& operator=(const client_poller&) = delete;
@@ -36,7 +39,7 @@ class client_poller final : public core::kernel_client, public verbs::async_list
     [[nodiscard]] int event_fd() const noexcept override { return wake_fd_; }
     [[nodiscard]] bool arm() noexcept override { return true; }
     [[nodiscard]] bool sleep(int other_fd, core::nanoseconds until) noexcept override;
-    [[nodiscard]] core::kernel_engine engine() const override { return {engine_, reason_, queues_->cpu_time()}; }
+    [[nodiscard]] core::kernel_engine engine() const override;
 
     // core::kernel_client.
     [[nodiscard]] const device::channel_ref& channel() const noexcept override { return memory_->channel(); }
@@ -45,6 +48,7 @@ class client_poller final : public core::kernel_client, public verbs::async_list
     }
     void end(status why) noexcept override;
     [[nodiscard]] result<void> finish_report() override { return memory_->finish_report(); }
+    [[nodiscard]] bool wants_sharing() const noexcept override { return wants_sharing_; }
 
     void on_async_event(ibv_event_type type) noexcept override;
 
@@ -59,10 +63,15 @@ class client_poller final : public core::kernel_client, public verbs::async_list
     [[nodiscard]] core::accelerator_device* slots_on() const noexcept {
         return sizes_.host_slots ? nullptr : kernel_memory_.gpu();
     }
-    client_poller(engine_choice choice, const core::poller_options& options, const core::kernel_options& kernels);
+    client_poller(engine_choice choice, const core::poller_options& options, const core::kernel_options& kernels,
+                  std::shared_ptr<verbs::proxy_threads> proxies);
     [[nodiscard]] result<void> prepare();
     [[nodiscard]] result<void> make_queues();
     [[nodiscard]] result<void> make_slots();
+    /// False: they are in a GPU's memory, and only kernels post there.
+    [[nodiscard]] bool reaches_queues() const noexcept {
+        return queues_->place() == mlx5::queue_place::host || kernel_memory_.gpu() == nullptr;
+    }
     [[nodiscard]] client_start start_with(const verbs::endpoint& peer) const;
     [[nodiscard]] result<void> probe_path(const device::channel_ref& channel, const verbs::endpoint& peer,
                                           core::nanoseconds deadline);
@@ -71,6 +80,7 @@ class client_poller final : public core::kernel_client, public verbs::async_list
     gpu_engine engine_;
     std::string reason_;  ///< why this engine
     verbs_options options_;
+    verbs::proxy_sharing proxies_;
     core::link_geometry shape_;
     core::nanoseconds call_timeout_;
     kernel_memory kernel_memory_;
@@ -86,6 +96,7 @@ class client_poller final : public core::kernel_client, public verbs::async_list
     failure_blame blame_;
     bool loss_reported_ = false;  ///< that the connection is lost
     bool ended_ = false;          ///< nothing of the connection is left
+    bool wants_sharing_ = false;
     void* owner_ = nullptr;
 };
 

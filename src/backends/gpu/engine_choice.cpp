@@ -63,6 +63,12 @@ result<void> admit_gpu(core::accelerator_device* gpu, bool host_slots) {
     return gpu->watch();
 }
 
+result<void> check_queues(const verbs_options& wanted, const engine_choice& chosen) {
+    const bool exclusive = wanted.sharing == service_sharing::exclusive;
+    if (!exclusive || wanted.queues != queue_location::gpu || chosen.engine == gpu_engine::direct) return {};
+    return error{status::unsupported, 0, fmt::format("gpu: queues=gpu needs the engine direct: {}", chosen.reason)};
+}
+
 result<engine_choice> choose_engine(const verbs_options& wanted, const std::string& near_host,
                                     const std::shared_ptr<core::accelerator>& gpus, core::accelerator_device* gpu) {
     if (wanted.engine == gpu_engine::proxy) return by_proxy(wanted, near_host, "engine=proxy", false);

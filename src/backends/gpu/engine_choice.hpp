@@ -24,6 +24,9 @@ struct engine_choice {
 /// From then on its failures are looked for.
 [[nodiscard]] result<void> admit_gpu(core::accelerator_device* gpu, bool host_slots);
 
+/// `unsupported`: `queues=gpu` was asked for, and the engine has no queues there.
+[[nodiscard]] result<void> check_queues(const verbs_options& wanted, const engine_choice& chosen);
+
 /// Opens the device that `wanted` names and tries whether `gpu` can map the registers of its queues (null:
 /// threads of the host act as kernels). Call it before kernels run: some of it would wait for them. An engine
 /// that was asked for by name and does not work is an error.

@@ -61,6 +61,7 @@ core::link_description service_link::describe() const {
     mine.end().describe(own);
     const bool exclusive = poller_.sizes().exclusive;
     if (exclusive) own.flags |= verbs::plain_requests;
+    if (offered_ && poller_.memory().offer(index_).peer.plain != 0) own.abilities = verbs::plain_responses;
     describe_slots(*receive_, mine.requests->rkey, exclusive || poller_.slots_on() != nullptr, own);
     return verbs::to_bytes(own);
 }
@@ -92,6 +93,7 @@ void service_link::offer(const verbs::endpoint& peer) noexcept {
     out.requests = {receive_->header(0), receive_->stride(), config_.geometry.request_bytes, mine.requests->lkey};
     out.responses = {send_->header(0), send_->stride(), config_.geometry.response_bytes, mine.responses->lkey};
     out.peer = slots_of(peer);
+    out.peer.plain = peer.wants_plain_responses() ? 1 : 0;
     mine.answers = device::detail::answer_way_of(out);
     device::detail::session_report& report = poller_.memory().report_of(index_);
     report.closed = report.failure = 0;

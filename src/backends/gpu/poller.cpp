@@ -27,7 +27,8 @@ void connection::on_async_event(ibv_event_type /*type*/) noexcept {
 }
 
 result<std::unique_ptr<core::kernel_service>> service_poller::open(const core::poller_options& options,
-                                                                   const core::kernel_options& wanted) {
+                                                                   const core::kernel_options& wanted,
+                                                                   std::shared_ptr<verbs::proxy_threads> proxies) {
     const std::uint64_t slots = std::uint64_t{wanted.sessions} * wanted.limits.slots;
     if (slots == 0 || slots > max_slots) {
         return error{
@@ -39,11 +40,7 @@ result<std::unique_ptr<core::kernel_service>> service_poller::open(const core::p
     if (auto fit = admit_gpu(wanted.gpu, options.verbs.host_slots); !fit) return fit.error();
     auto chosen = choose_engine(options.verbs, options.host, wanted.gpus, wanted.gpu);
     if (!chosen) return chosen.error();
-    const bool exclusive = options.verbs.sharing == service_sharing::exclusive;
-    if (exclusive && options.verbs.queues == queue_location::gpu && chosen->engine != gpu_engine::direct) {
-        return error{status::unsupported, 0,
-                     fmt::format("gpu: queues=gpu needs the engine direct: {}", chosen->reason)};
-    }
+    if (auto possible = check_queues(options.verbs, *chosen); !possible) return possible.error();
     const verbs::device& on = *chosen->on;
     const auto longest = on.port().max_message_bytes;
     if (core::header_bytes + wanted.limits.response_bytes > longest) {
@@ -54,17 +51,18 @@ result<std::unique_ptr<core::kernel_service>> service_poller::open(const core::p
     const auto level = chosen->fell_back ? log_level::warning : log_level::info;
     core::log().log(level, "gpu: engine {}: {}", chosen->engine == gpu_engine::direct ? "direct" : "proxy",
                     chosen->reason);
-    std::unique_ptr<service_poller> made(new service_poller(std::move(*chosen), options, wanted));
+    std::unique_ptr<service_poller> made(new service_poller(std::move(*chosen), options, wanted, std::move(proxies)));
     if (auto ready = made->prepare(); !ready) return ready.error();
     return std::unique_ptr<core::kernel_service>(std::move(made));
 }
 
 service_poller::service_poller(engine_choice choice, const core::poller_options& options,
-                               const core::kernel_options& kernels)
+                               const core::kernel_options& kernels, std::shared_ptr<verbs::proxy_threads> proxies)
     : device_(std::move(choice.on)),
       engine_(choice.engine),
       reason_(std::move(choice.reason)),
       options_(options.verbs),
+      proxies_{std::move(proxies), options.verbs.proxy_threads},
       limits_(kernels.limits),
       kernel_memory_(kernels.gpus, kernels.gpu),
       wake_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
@@ -129,7 +127,7 @@ result<void> service_poller::write_exclusive_state() {
 }
 
 result<void> service_poller::make_queues() {
-    auto made = make_queue_set(engine_, device_, sizes_, kernel_memory_, this);
+    auto made = make_queue_set(engine_, device_, sizes_, kernel_memory_, proxies_, this);
     if (!made) return made.error();
     queues_ = std::move(*made);
     if (const std::string where = queues_->where(); !where.empty()) core::log().info("gpu: {}", where);

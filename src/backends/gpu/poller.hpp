@@ -10,6 +10,7 @@
 #include "core/backend.hpp"
 #include "verbs/async_events.hpp"
 #include "verbs/device.hpp"
+#include "verbs/proxy_threads.hpp"
 
 #include <atomic>
 #include <cstdint>
@@ -27,8 +28,10 @@ class service_link;
 /// service. `poll` reports lost sessions and nothing else, so the thread hardly ever wakes.
 class service_poller final : public core::kernel_service, public verbs::async_listener {
   public:
-    [[nodiscard]] static result<std::unique_ptr<core::kernel_service>> open(const core::poller_options& options,
-                                                                            const core::kernel_options& kernels);
+    /// `proxies`: those that services with `proxy_threads` share.
+    [[nodiscard]] static result<std::unique_ptr<core::kernel_service>> open(
+        const core::poller_options& options, const core::kernel_options& kernels,
+        std::shared_ptr<verbs::proxy_threads> proxies);
     ~service_poller() override;
     service_poller(const service_poller&) = delete;
     service_poller& operator=(const service_poller&) = delete;
@@ -75,7 +78,8 @@ class service_poller final : public core::kernel_service, public verbs::async_li
     }
 
   private:
-    service_poller(engine_choice choice, const core::poller_options& options, const core::kernel_options& kernels);
+    service_poller(engine_choice choice, const core::poller_options& options, const core::kernel_options& kernels,
+                   std::shared_ptr<verbs::proxy_threads> proxies);
     [[nodiscard]] result<void> prepare();
     [[nodiscard]] result<void> make_queues();
     [[nodiscard]] result<void> register_slots(connection& place);
@@ -86,6 +90,7 @@ class service_poller final : public core::kernel_service, public verbs::async_li
     gpu_engine engine_;
     std::string reason_;  ///< why this engine
     verbs_options options_;
+    verbs::proxy_sharing proxies_;
     core::link_geometry limits_;
     kernel_memory kernel_memory_;
     service_sizes sizes_;

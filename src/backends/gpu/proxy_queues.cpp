@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/gpu/queue_set.hpp"
+#include "core/log.hpp"
 #include "core/server/thread_times.hpp"
 #include "verbs/proxy.hpp"
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <mutex>
 #include <utility>
 #include <vector>
+
+#include <fmt/format.h>
 
 namespace accel::gpu {
 namespace {
@@ -23,12 +27,20 @@ std::uint32_t* released_word(const proxy::send_queue_ref& port) noexcept {
     return &reinterpret_cast<lone<std::uint32_t>*>(port.ring + port.count)->value;
 }
 
+/// How long the end of a session waits for the proxy before it tries again later.
+constexpr std::chrono::seconds longest_removal{1};
+/// What an engine on a shared thread posts before the others have their turns: some 25 µs of work.
+constexpr std::uint32_t shared_turn = 128;
+
 class proxy_queues final : public queue_set {
   public:
-    proxy_queues(std::shared_ptr<verbs::device> on, bool host_takes_failures) noexcept
-        : device_(std::move(on)), host_takes_failures_(host_takes_failures) {
+    proxy_queues(std::shared_ptr<verbs::device> on, verbs::proxy_sharing by, bool host_takes_failures) noexcept
+        : device_(std::move(on)), by_(std::move(by)), host_takes_failures_(host_takes_failures) {
         completions_.by = device::detail::engine::proxy;
     }
+    ~proxy_queues() override;
+    proxy_queues(const proxy_queues&) = delete;
+    proxy_queues& operator=(const proxy_queues&) = delete;
     [[nodiscard]] result<void> make(const queue_depths& wanted, kernel_memory& memory);
     void listen_for(std::uint32_t index, session_queue* queue);
 
@@ -41,11 +53,10 @@ class proxy_queues final : public queue_set {
     void discard(session_queue& queue) noexcept override { (void)close(queue); }
     [[nodiscard]] result<void> open(session_queue& queue) override;
     [[nodiscard]] result<void> close(session_queue& queue) override;
-    [[nodiscard]] result<void> start(kernel_memory&) override { return engine_->start(); }
-    [[nodiscard]] core::nanoseconds cpu_time() const override {
-        const core::thread_times used = core::times_of(engine_->thread_id());
-        return used.user + used.kernel;
+    [[nodiscard]] result<void> start(kernel_memory&) override {
+        return is_shared() ? by_.threads->add(*engine_, by_.count) : engine_->start();
     }
+    [[nodiscard]] core::nanoseconds cpu_time() const override;
 
     void take_failures() noexcept override;
 
@@ -56,7 +67,10 @@ class proxy_queues final : public queue_set {
     void disarm() noexcept override { engine_->disarm(); }
 
   private:
+    [[nodiscard]] bool is_shared() const noexcept { return by_.count > 0 && by_.threads != nullptr; }
+
     std::shared_ptr<verbs::device> device_;
+    verbs::proxy_sharing by_;
     device::detail::completion_port completions_;  ///< without its counter, which is the taker's
     std::unique_ptr<verbs::proxy_engine> engine_;
     const bool host_takes_failures_;
@@ -64,6 +78,22 @@ class proxy_queues final : public queue_set {
     proxy::completion_queue_state taken_;
     std::vector<session_queue*> open_;  ///< by index
 };
+
+/// An engine whose thread a driver keeps is left to that thread.
+proxy_queues::~proxy_queues() {
+    if (!engine_) return;
+    if (is_shared() ? by_.threads->remove(*engine_) : engine_->stop()) return;
+    core::log().error("gpu: the driver of {} does not return; what the proxy has of it is left behind",
+                      device_->name());
+    engine_->abandon();
+    (void)engine_.release();
+}
+
+core::nanoseconds proxy_queues::cpu_time() const {
+    if (is_shared()) return by_.threads->cpu_time(*engine_);
+    const core::thread_times used = core::times_of(engine_->thread_id());
+    return used.user + used.kernel;
+}
 
 result<void> proxy_queues::make(const queue_depths& wanted, kernel_memory& memory) {
     const std::uint32_t count = std::bit_ceil(std::min(wanted.receives, proxy::max_entries));
@@ -82,6 +112,7 @@ result<void> proxy_queues::make(const queue_depths& wanted, kernel_memory& memor
     options.receives = wanted.receives;
     options.sends = wanted.sends;
     options.arrivals = !host_takes_failures_;
+    if (is_shared()) options.turn = shared_turn;
     auto made =
         verbs::proxy_engine::create(device_, {{completions_.proxied.entries, count}, &consumed->value, 0}, options);
     if (!made) return made.error();
@@ -140,7 +171,8 @@ void proxy_queues::take_failures() noexcept {
 result<void> proxy_queues::close(session_queue& queue) {
     if (!queue.queue_pair) return {};
     listen_for(queue.index, nullptr);
-    engine_->remove(*queue.queue_pair);
+    if (!engine_->remove(*queue.queue_pair, longest_removal))
+        return error{status::timed_out, 0, fmt::format("the driver of {} does not return", device_->name())};
     take_failures();  // those of this connection must not be taken for the next one's
     queue.queue_pair.reset();
     queue.answers = {};
@@ -150,8 +182,9 @@ result<void> proxy_queues::close(session_queue& queue) {
 }  // namespace
 
 result<std::unique_ptr<queue_set>> make_proxy_queues(std::shared_ptr<verbs::device> on, const queue_depths& wanted,
-                                                     kernel_memory& memory, bool host_takes_failures) {
-    auto made = std::make_unique<proxy_queues>(std::move(on), host_takes_failures);
+                                                     kernel_memory& memory, const verbs::proxy_sharing& by,
+                                                     bool host_takes_failures) {
+    auto made = std::make_unique<proxy_queues>(std::move(on), by, host_takes_failures);
     if (auto ready = made->make(wanted, memory); !ready) return ready.error();
     return std::unique_ptr<queue_set>(std::move(made));
 }

@@ -19,13 +19,13 @@ result<void> share_sends(kernel_memory& with, const mlx5::send_queue_ref& queue)
 
 result<std::unique_ptr<queue_set>> make_queue_set(gpu_engine engine, const std::shared_ptr<verbs::device>& on,
                                                   const service_sizes& sizes, kernel_memory& memory,
-                                                  verbs::async_listener* listener) {
+                                                  const verbs::proxy_sharing& by, verbs::async_listener* listener) {
     if (sizes.exclusive && engine == gpu_engine::direct) return make_exclusive_queues(on, sizes.queues, memory);
     const std::uint32_t sends =
         std::min({sizes.sends(), static_cast<std::uint32_t>(on->limits().max_qp_wr), proxy::max_entries});
     const queue_depths wanted{sizes.receives(), sizes.sessions * sends};
     auto made = engine == gpu_engine::direct ? make_direct_queues(on, wanted, listener)
-                                             : make_proxy_queues(on, wanted, memory, sizes.exclusive);
+                                             : make_proxy_queues(on, wanted, memory, by, sizes.exclusive);
     if (!made) return made;
     const queue_depths got = (*made)->depths();
     if (got.receives >= sizes.in_flight() && got.sends >= wanted.sends) return made;

@@ -7,6 +7,7 @@
 #include "core/device_names.hpp"
 #include "verbs/async_events.hpp"
 #include "verbs/devx_queue_pair.hpp"
+#include "verbs/proxy_threads.hpp"
 #include "verbs/queues.hpp"
 
 #include <accel_transport/device/detail/engine.hpp>
@@ -111,15 +112,17 @@ class queue_set {
 [[nodiscard]] result<std::unique_ptr<queue_set>> make_exclusive_queues(std::shared_ptr<verbs::device> on,
                                                                        queue_location wanted, kernel_memory& memory);
 /// Rings in memory that kernels share, and the proxy, which posts by libibverbs what they put there. Kernels
-/// touch no queue of the device, so queue pairs come and go with their connections. `memory` outlives the
-/// set.
+/// touch no queue of the device, so queue pairs come and go with their connections. `by` says which thread it is.
+/// `memory` outlives the set.
 [[nodiscard]] result<std::unique_ptr<queue_set>> make_proxy_queues(std::shared_ptr<verbs::device> on,
                                                                    const queue_depths& wanted, kernel_memory& memory,
+                                                                   const verbs::proxy_sharing& by = {},
                                                                    bool host_takes_failures = false);
 /// One or the other, for a service. `invalid_argument`: the device has not as many entries.
 [[nodiscard]] result<std::unique_ptr<queue_set>> make_queue_set(gpu_engine engine,
                                                                 const std::shared_ptr<verbs::device>& on,
                                                                 const service_sizes& sizes, kernel_memory& memory,
+                                                                const verbs::proxy_sharing& by,
                                                                 verbs::async_listener* listener);
 
 }  // namespace accel::gpu

@@ -141,12 +141,12 @@ struct exclusive_parts {
           slot_bits(static_cast<std::uint32_t>(std::bit_width(sizes.slots - 1))),
           sessions(parts.take<device::detail::exclusive_session>(sizes.sessions)),
           watches(parts.take<device::detail::slot_watch>(std::size_t{sizes.sessions} << slot_bits)),
-          prepared(parts.take<device::detail::prepared_answer>(std::size_t{sizes.sessions} << slot_bits)) {}
+          prepared(parts.take<device::detail::prepared_header>(std::size_t{sizes.sessions} << slot_bits)) {}
     layout_allocator parts;
     std::uint32_t slot_bits;
     device::detail::exclusive_session* sessions;
     device::detail::slot_watch* watches;
-    device::detail::prepared_answer* prepared;
+    device::detail::prepared_header* prepared;
 };
 
 }  // namespace

@@ -135,7 +135,7 @@ status rdma_link::deliver_in_pieces(std::uint32_t slot, const source& from, std:
     return post_message(std::span{requests}.first(count + 1), slot, from.lent);
 }
 
-/// The server looks at the header's last word instead (docs/protocol.md, section 7).
+/// The peer looks at the header's last word instead (docs/protocol.md, section 7).
 void rdma_link::make_plain(mlx5::work_request& request, std::uint32_t slot) const noexcept {
     auto* const header = reinterpret_cast<core::slot_header*>(config_.send->header(slot));
     header->arrival_word = header->generation;

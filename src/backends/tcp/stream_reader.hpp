@@ -53,8 +53,6 @@ class stream_reader {
 
     /// True while bytes of an incomplete message are held.
     [[nodiscard]] bool mid_message() const noexcept { return staged() > 0 || open_messages_ > 0; }
-    /// Payload bytes still to come of the record being received.
-    [[nodiscard]] std::size_t record_left() const noexcept { return left_; }
 
   private:
     enum class phase : std::uint8_t { closed, open, receiving };

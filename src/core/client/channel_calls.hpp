@@ -150,7 +150,7 @@ class channel_calls {
         at_server = never.count();
     slot.submitted = submitted;
     slot.deadline = nanoseconds{ends};
-    slot.asked = asked_for::of(shape.length, shape.target);
+    slot.ask(shape.length, shape.target);
     // Read before anything is written: the compiler cannot know that the header lies apart.
     const call_id id = slot.content.id;
     const std::uint64_t trace_id = options.trace_id;

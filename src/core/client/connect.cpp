@@ -4,6 +4,7 @@
 #include "core/context_state.hpp"
 #include "core/control/control_client.hpp"
 #include "core/control/in_process.hpp"
+#include "core/log.hpp"
 #include "core/net/unix_socket.hpp"
 #include "core/server/cancel_board.hpp"
 
@@ -201,20 +202,40 @@ result<channel_connection> open_connection(const connect_request& request) {
     return made;
 }
 
-result<kernel_connection> open_kernel_connection(const connect_request& request, const kernel_options& kernels) {
-    const nanoseconds deadline = deadline_after(request.options.connect_timeout);
+namespace {
+
+/// `wants_sharing`: the server cannot do what `service_sharing::exclusive` needs.
+result<kernel_connection> open_kernels(const connect_request& request, const kernel_options& kernels,
+                                       const poller_options& source, nanoseconds deadline, bool& wants_sharing) {
     auto chosen = usable_backend(*request.context, request.peer.scheme);
     if (!chosen) return chosen.error();
     kernel_connection made;
-    auto events = (*chosen)->kernels()->open_client(source_options(request), kernels);
+    auto events = (*chosen)->kernels()->open_client(source, kernels);
     if (!events) return events.error();
     made.events = std::move(*events);
 
     auto path = made.events->open_connection(client_config(request));
     if (!path) return path.error();
     made.path = std::move(*path);
-    if (auto opened = open_session(request, *made.path, made.session, deadline); !opened) return opened.error();
+    if (auto opened = open_session(request, *made.path, made.session, deadline); !opened) {
+        wants_sharing = made.events->wants_sharing();
+        return opened.error();
+    }
     return made;
+}
+
+}  // namespace
+
+result<kernel_connection> open_kernel_connection(const connect_request& request, const kernel_options& kernels) {
+    const nanoseconds deadline = deadline_after(request.options.connect_timeout);
+    poller_options source = source_options(request);
+    bool wants_sharing = false;
+    auto made = open_kernels(request, kernels, source, deadline, wants_sharing);
+    if (made || !wants_sharing) return made;
+    log().warn("gpu: the server at {} announces its responses: the channel is shared, in spite of sharing=exclusive",
+               request.peer.text());
+    source.verbs.sharing = service_sharing::shared;
+    return open_kernels(request, kernels, source, deadline, wants_sharing);
 }
 
 result<target> resolve_target(const connect_request& request, std::uint16_t version, std::string_view name) {

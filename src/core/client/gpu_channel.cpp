@@ -27,7 +27,7 @@ struct gpu_channel::state {
           made(std::move(opened)),
           kernels(*made.events),
           channel(kernels.channel()),
-          engine(made.events->engine().engine),
+          engine(made.events->engine()),
           watcher([this] { watch(); }) {}
     ~state() { close(); }
     state(const state&) = delete;
@@ -87,7 +87,7 @@ struct gpu_channel::state {
     core::kernel_connection made;
     core::kernel_client& kernels;
     device::channel_ref channel;
-    gpu_engine engine;
+    core::kernel_engine engine;
     core::accelerator_device* gpu = nullptr;
     std::mutex mutex;     ///< of `close`
     bool closed = false;  ///< likewise
@@ -168,8 +168,15 @@ result<target> gpu_channel::resolve(std::string_view name) {
     if (state_->inherited()) return core::made_before_fork();
     return core::resolve_target(state_->request, state_->made.session.version, name);
 }
+service_sharing gpu_channel::sharing() const noexcept {
+    const bool has_owner = state_->channel.exclusive.channel != nullptr;
+    return has_owner ? service_sharing::exclusive : service_sharing::shared;
+}
 gpu_engine gpu_channel::engine() const noexcept {
-    return state_->engine;
+    return state_->engine.engine;
+}
+const std::string& gpu_channel::engine_reason() const noexcept {
+    return state_->engine.reason;
 }
 gpu_channel_failure gpu_channel::failure() const noexcept {
     return state_->inherited() ? gpu_channel_failure{status::invalid_state} : state_->failure();

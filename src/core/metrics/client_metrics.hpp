@@ -3,13 +3,11 @@
 
 #include "core/metrics/call_series.hpp"
 #include "core/metrics/metrics_registry.hpp"
-#include "core/protocol.hpp"
 
 #include <accel_transport/completion.hpp>
 
 #include <array>
 #include <atomic>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -20,12 +18,6 @@ namespace accel::core {
 struct alignas(8) asked_for {
     std::uint32_t length = 0;  ///< of the request
     std::uint32_t target = 0;
-
-    /// One store.
-    [[nodiscard]] static asked_for of(std::size_t length, std::uint32_t target) noexcept {
-        static_assert(max_payload_bytes <= 0xFFFF'FFFF);
-        return std::bit_cast<asked_for>(length | std::uint64_t{target} << 32);
-    }
 };
 
 /// What a channel counts. Its thread writes; the registry reads, and keeps the sums when the channel ends.

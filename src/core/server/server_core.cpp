@@ -261,7 +261,7 @@ server_statistics server_core::statistics() const {
     if (gpu_ != nullptr) out.gpu_memory_bytes = gpu_memory_bytes_;
     for (const worker* each : workers_) {
         each->exchanges().counters().add_to(out);
-        const thread_times used = times_of(each->thread_id());
+        const thread_times used = each->times();
         out.cpu_user += used.user;
         out.cpu_kernel += used.kernel;
     }
@@ -302,24 +302,16 @@ void server_core::stop() {
     std::call_once(stopped_, [this] {
         if (drain(options_.drain_timeout) != status::ok)
             log().warn("server stops while handlers still hold exchanges; their answers go nowhere");
-        thread_times used;
-        for (const worker* each : workers_) {
-            const thread_times one = times_of(each->thread_id());
-            used.user += one.user;
-            used.kernel += one.kernel;
-        }
         for (worker* each : workers_) each->stop();
-        {
-            const std::lock_guard lock(mutex_);
-            counted_.cpu_user += used.user;
-            counted_.cpu_kernel += used.kernel;
-        }
         for (const auto& door : entrances_) door->control.reset();
         entrances_.clear();
         if (context_->metrics() != nullptr) context_->metrics()->remove(*this);
         const std::lock_guard lock(mutex_);
         for (worker* each : workers_) {
             each->exchanges().counters().add_to(counted_);
+            const thread_times used = each->times();
+            counted_.cpu_user += used.user;
+            counted_.cpu_kernel += used.kernel;
             each->release_ref();
         }
         workers_.clear();

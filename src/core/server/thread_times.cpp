@@ -2,11 +2,13 @@
 #include "core/server/thread_times.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <fstream>
 #include <sstream>
 #include <string>
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 namespace accel::core {
@@ -24,6 +26,15 @@ thread_times times_of(pid_t thread) {
     if (!(fields >> user >> kernel)) return {};
     const std::int64_t tick = 1'000'000'000 / ::sysconf(_SC_CLK_TCK);
     return {nanoseconds{user * tick}, nanoseconds{kernel * tick}};
+}
+
+thread_times times_of_this_thread() noexcept {
+    rusage used{};
+    ::getrusage(RUSAGE_THREAD, &used);
+    const auto duration = [](const timeval& value) {
+        return std::chrono::seconds{value.tv_sec} + std::chrono::microseconds{value.tv_usec};
+    };
+    return {duration(used.ru_utime), duration(used.ru_stime)};
 }
 
 }  // namespace accel::core

@@ -124,6 +124,15 @@ void worker::run() noexcept {
         }
     }
     close_all();
+    last_times_ = times_of_this_thread();
+    ended_.store(true, std::memory_order_release);
+}
+
+/// A thread that has not said that it ends was there when it was looked at.
+thread_times worker::times() const {
+    if (thread_id() == 0) return {};
+    const thread_times seen = times_of(thread_id());
+    return ended_.load(std::memory_order_acquire) ? last_times_ : seen;
 }
 
 /// True: no request has arrived since the last round.

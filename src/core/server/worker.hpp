@@ -7,6 +7,7 @@
 #include "core/server/exchange_server.hpp"
 #include "core/server/session_commands.hpp"
 #include "core/server/session_table.hpp"
+#include "core/server/thread_times.hpp"
 
 #include <array>
 #include <atomic>
@@ -49,6 +50,8 @@ class worker {
     void stop();
     /// Of this worker's own thread; 0 where the application drives it.
     [[nodiscard]] pid_t thread_id() const noexcept { return thread_id_.load(std::memory_order_relaxed); }
+    /// Processor time of that thread, also after its end: never less than before.
+    [[nodiscard]] thread_times times() const;
     [[nodiscard]] exchange_server& exchanges() noexcept { return exchanges_; }
     [[nodiscard]] const exchange_server& exchanges() const noexcept { return exchanges_; }
     /// Stops the work of its exchanges.
@@ -94,6 +97,8 @@ class worker {
     std::thread thread_;
     std::atomic<pid_t> thread_id_{0};
     std::atomic<bool> stopping_{false};
+    std::atomic<bool> ended_{false};  ///< the thread, which has written the next
+    thread_times last_times_;
     alignas(64) std::atomic<bool> asleep_{false};
 };
 

@@ -25,8 +25,9 @@ ACCEL_HOST_DEVICE inline bool find_call(const channel_ref& channel, const call_r
     return hand_over(&channel.calls[call.slot].word, expected, word_of(call.generation, to));
 }
 
-ACCEL_HOST_DEVICE inline void write_header(const channel_ref& channel, const call_ref& call,
-                                           std::uint64_t length) noexcept {
+/// `offset`: from `clock_ns` to the server's clock.
+ACCEL_HOST_DEVICE inline void write_header(const channel_ref& channel, const call_ref& call, std::uint64_t length,
+                                           std::int64_t offset) noexcept {
     wire::slot_header header;
     header.slot = call.slot;
     header.generation = call.generation;
@@ -34,11 +35,25 @@ ACCEL_HOST_DEVICE inline void write_header(const channel_ref& channel, const cal
     header.trace_id = call.trace_id;
     header.target = call.target;
     header.response_room = static_cast<std::uint32_t>(call.response_room);
-    const std::int64_t offset = mlx5::load_whole(&channel.state->clock_offset);
     const bool told = offset != unknown_offset && call.deadline < never_ns;
     header.deadline_ns = told ? call.deadline + offset : INT64_MAX;
     if (channel.plain_requests != 0) header.arrival_word = call.generation;
     store_header(header, call.request - wire::header_bytes);
+}
+ACCEL_HOST_DEVICE inline void write_header(const channel_ref& channel, const call_ref& call,
+                                           std::uint64_t length) noexcept {
+    write_header(channel, call, length, mlx5::load_whole(&channel.state->clock_offset));
+}
+
+/// What a call is submitted with. `now`: by `clock_ns`.
+ACCEL_HOST_DEVICE inline void set_terms(const channel_ref& channel, const call_options& with, std::int64_t now,
+                                        call_ref& call) noexcept {
+    const std::int64_t timeout = with.timeout_ns > 0 ? with.timeout_ns : channel.call_timeout_ns;
+    const bool bounded = with.max_bytes != 0 && with.max_bytes < channel.responses.capacity;
+    call.deadline = timeout >= never_ns - now ? never_ns : now + timeout;
+    call.trace_id = with.trace_id;
+    call.target = with.target;
+    call.response_room = bounded ? with.max_bytes : channel.responses.capacity;
 }
 
 /// Posts one work request. Waits shortly for room; `again`: there is none, because no completions come.
@@ -89,15 +104,20 @@ ACCEL_HOST_DEVICE inline void write_header(const channel_ref& channel, const cal
            header.generation == call.generation && header.length <= most;
 }
 
+/// Only this end uses `again`, for calls in flight.
+ACCEL_HOST_DEVICE inline void set_response(const std::byte* from, const wire::slot_header& header,
+                                           call_ref& call) noexcept {
+    call.outcome = header.code == status::again ? status::overloaded : header.code;
+    call.code = header.application_code;
+    call.response = from + wire::header_bytes;
+    call.response_bytes = header.length;
+}
+
 ACCEL_HOST_DEVICE inline status take_response(const channel_ref& channel, call_ref& call) noexcept {
     const std::byte* const from = header_of(channel.responses, call.slot);
     wire::slot_header header;
     if (await_header(from, call.generation, true, header) && is_answer(channel, call, header)) {
-        // Only this end uses `again`, for calls in flight.
-        call.outcome = header.code == status::again ? status::overloaded : header.code;
-        call.code = header.application_code;
-        call.response = from + wire::header_bytes;
-        call.response_bytes = header.length;
+        set_response(from, header, call);
         (void)count_up(&channel.state->completed);
     } else {
         fail_channel(channel, status::protocol_error);
@@ -136,8 +156,19 @@ ACCEL_HOST_DEVICE inline status end_early(const channel_ref& channel, call_ref& 
     return status::again;
 }
 
+/// The call that follows generation `last` in its slot.
+[[nodiscard]] ACCEL_HOST_DEVICE inline call_ref next_call(const channel_ref& channel, std::uint32_t slot,
+                                                          std::uint32_t last) noexcept {
+    call_ref out;
+    out.request = header_of(channel.requests, slot) + wire::header_bytes;
+    out.request_room = channel.requests.capacity;
+    out.slot = slot;
+    out.generation = last + 1 == 0 ? 1 : last + 1;
+    return out;
+}
+
 [[nodiscard]] ACCEL_HOST_DEVICE inline status begin_call(const channel_ref& channel, call_ref& out) noexcept {
-    if (!is_own_version(channel.layout)) return status::unsupported;
+    if (!is_own_version(channel.layout) || channel.state == nullptr) return status::unsupported;
     if (const status over = end_of(channel); over != status::ok) return over;
     std::uint32_t slot = take_slot(channel);
     if (slot == no_call) {
@@ -147,11 +178,7 @@ ACCEL_HOST_DEVICE inline status end_early(const channel_ref& channel, call_ref& 
     }
     call_entry& entry = channel.calls[slot];
     const std::uint32_t last = generation_in(load_relaxed(&entry.word));
-    call_ref made;
-    made.request = header_of(channel.requests, slot) + wire::header_bytes;
-    made.request_room = channel.requests.capacity;
-    made.slot = slot;
-    made.generation = last + 1 == 0 ? 1 : last + 1;
+    const call_ref made = next_call(channel, slot, last);
     std::uint64_t expected = word_of(last, call_phase::free);
     (void)hand_over(&entry.word, expected, word_of(made.generation, call_phase::begun));
     out = made;
@@ -164,13 +191,7 @@ ACCEL_HOST_DEVICE inline status end_early(const channel_ref& channel, call_ref& 
     if (length > channel.requests.capacity) return status::message_too_large;
     if (with.timeout_ns < 0) return status::invalid_argument;
     if (const status over = end_of(channel); over != status::ok) return over;
-    const std::int64_t timeout = with.timeout_ns > 0 ? with.timeout_ns : channel.call_timeout_ns;
-    const std::int64_t now = clock_ns();
-    const bool bounded = with.max_bytes != 0 && with.max_bytes < channel.responses.capacity;
-    call.deadline = timeout >= never_ns - now ? never_ns : now + timeout;
-    call.trace_id = with.trace_id;
-    call.target = with.target;
-    call.response_room = bounded ? with.max_bytes : channel.responses.capacity;
+    set_terms(channel, with, clock_ns(), call);
     // Before posting: the response may arrive before this returns.
     if (!move_call(channel, call, call_phase::begun, call_phase::in_flight)) return status::invalid_state;
     write_header(channel, call, length);

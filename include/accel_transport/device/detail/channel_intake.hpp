@@ -37,10 +37,13 @@ ACCEL_HOST_DEVICE inline void fail_channel(const channel_ref& channel, status wh
 }
 
 /// `ok` while the session lives, else what its calls end with.
-[[nodiscard]] ACCEL_HOST_DEVICE inline status end_of(const channel_ref& channel) noexcept {
-    const auto why = static_cast<status>(load_relaxed(&channel.state->failure) & 0xffffU);
+[[nodiscard]] ACCEL_HOST_DEVICE inline status end_told_by(std::uint32_t failure) noexcept {
+    const auto why = static_cast<status>(failure & 0xffffU);
     const bool told = why == status::ok || why == status::closed || why == status::device_lost;
     return told ? why : status::peer_lost;
+}
+[[nodiscard]] ACCEL_HOST_DEVICE inline status end_of(const channel_ref& channel) noexcept {
+    return end_told_by(load_relaxed(&channel.state->failure));
 }
 
 // Free slots.

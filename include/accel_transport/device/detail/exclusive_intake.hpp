@@ -37,13 +37,14 @@ ACCEL_HOST_DEVICE_SELDOM inline void fail_session(owned_sessions& mine, std::uin
 }
 
 ACCEL_HOST_DEVICE inline void prepare_answer(const exclusive_session& session, std::uint32_t slot,
-                                             prepared_answer& out) noexcept {
+                                             prepared_header& out) noexcept {
     const peer_slots_layout& peer = session.is.peer;
     std::byte* const header = header_of(session.is.responses, slot);
     out = {};
     out.qpn_ds = mlx5::qpn_ds_of(session.sends, prepared_segments);
     out.immediate = mlx5::to_be32(slot);
     out.key = mlx5::to_be32(session.is.responses.key);
+    if (peer.plain != 0) out.operation = mlx5::opcode::write;
     out.remote = {mlx5::to_be64(peer.headers + peer.headers_stride * slot), mlx5::to_be32(peer.headers_key),
                   mlx5::be32{}};
     out.address = mlx5::to_be64(reinterpret_cast<std::uint64_t>(header));

@@ -26,19 +26,19 @@ struct alignas(8) slot_watch {
     std::uint32_t away = slot_away::closed;
 };
 
-/// What is known of an answer when its session opens: most of its work request, which lacks number, flags and lengths,
-/// and where its bytes are written.
-struct alignas(16) prepared_answer {
+/// What is known of a message's last work request, the header's, before there is a message: all but number, flags and
+/// length. And where an answer's bytes are written.
+struct alignas(16) prepared_header {
     mlx5::be32 qpn_ds{};
     mlx5::be32 immediate{};
-    mlx5::be32 key{};  ///< of the answer's own memory
-    std::uint32_t reserved = 0;
+    mlx5::be32 key{};                                        ///< of the message's own memory
+    mlx5::opcode operation = mlx5::opcode::write_immediate;  ///< `write`: the peer looks at its slots
     mlx5::remote_segment remote{};
-    mlx5::be64 address{};  ///< of the answer's header, for the adapter
+    mlx5::be64 address{};  ///< of the header, for the adapter
     std::byte* response = nullptr;
 };
 inline constexpr std::uint32_t prepared_segments = 3;
-static_assert(sizeof(prepared_answer) == 48);
+static_assert(sizeof(prepared_header) == 48);
 
 /// What a place has counted beside requests and answers.
 struct session_counters {
@@ -46,23 +46,26 @@ struct session_counters {
     std::uint64_t dropped = 0;
 };
 
-/// What a turn needs of its session. Its owner has a copy (`owned_sessions::sessions`), and writes every change of it
-/// to the session as well, so that the next kernel finds it there.
-struct alignas(16) session_view {
-    // The send queue; `engine::proxy`: its ring, and descriptors instead of WQEBBs.
+/// A send queue that one owner posts to. With `engine::proxy` its ring, and descriptors instead of WQEBBs.
+struct owned_sends {
     std::byte* ring = nullptr;
     std::uint64_t* doorbell = nullptr;
     mlx5::be32* doorbell_record = nullptr;
-    std::uint64_t id = 0;
     std::uint32_t wqebb_mask = 0;
-    std::uint32_t limit = 0;  ///< WQEBBs under way, a power of two: each may become a completion
+    std::uint32_t limit = 0;     ///< WQEBBs under way, a power of two: each may become a completion
+    std::uint32_t posted = 0;    ///< WQEBBs, free-running; every request takes one
+    std::uint32_t released = 0;  ///< the adapter is done with all before
+};
+
+/// What a turn needs of its session. Its owner has a copy (`owned_sessions::sessions`), and writes every change of it
+/// to the session as well, so that the next kernel finds it there.
+struct alignas(16) session_view : owned_sends {
+    std::uint64_t id = 0;
     // Of the offer, since it was opened.
     std::uint32_t request_capacity = 0;  ///< bytes
     std::uint32_t response_capacity = 0;
     // Counters.
-    std::uint32_t posted = 0;    ///< WQEBBs, free-running; every request takes one
-    std::uint32_t released = 0;  ///< the adapter is done with all before
-    std::uint32_t held = 0;      ///< requests that are taken and not answered; each may need two WQEBBs
+    std::uint32_t held = 0;  ///< requests that are taken and not answered; each may need two WQEBBs
     session_phase phase = session_phase::none;
     std::uint64_t requests = 0;
     std::uint64_t replies = 0;
@@ -96,7 +99,7 @@ struct alignas(16) owned_slot {
     std::uint32_t session = 0;
     std::uint32_t slot = 0;
     std::uint64_t reserved = 0;
-    prepared_answer prepared;
+    prepared_header prepared;
 };
 static_assert(sizeof(owned_slot) == 96);
 /// An owner of so many slots keeps all of them at hand, else the one that it needed last.
@@ -110,7 +113,7 @@ inline constexpr std::uint32_t none_at_hand = 0xffff'fffeU;
 struct exclusive_ref {
     exclusive_session* sessions = nullptr;  ///< null: the service is shared
     slot_watch* watches = nullptr;
-    prepared_answer* prepared = nullptr;
+    prepared_header* prepared = nullptr;
     std::byte* requests = nullptr;  ///< the header of the first slot of the first session
     std::uint64_t slot_stride = 0;
     std::uint64_t session_stride = 0;

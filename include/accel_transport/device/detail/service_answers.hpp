@@ -112,7 +112,9 @@ ACCEL_HOST_DEVICE_INLINE header_fields fields_of(const exchange_ref& exchange) n
     return {exchange.response,     exchange.trace_id, exchange.arrival,
             exchange.clock_offset, exchange.slot,     exchange.generation};
 }
-ACCEL_HOST_DEVICE inline void write_header(const header_fields& fields, const answer& with) noexcept {
+/// `plain`: the client looks at the header's last word.
+ACCEL_HOST_DEVICE inline void write_header(const header_fields& fields, const answer& with,
+                                           bool plain = false) noexcept {
     wire::slot_header header;
     header.kind = wire::message_kind::response;
     header.slot = fields.slot;
@@ -123,6 +125,7 @@ ACCEL_HOST_DEVICE inline void write_header(const header_fields& fields, const an
     header.server_ticks = ticks_of(clock_ns() - fields.arrival);
     header.application_code = with.application_code;
     header.arrival_ns = fields.clock_offset == unknown_offset ? 0 : fields.arrival + fields.clock_offset;
+    if (plain) header.arrival_word = fields.generation;
     store_header(header, fields.response - wire::header_bytes);
 }
 
@@ -182,7 +185,7 @@ ACCEL_HOST_DEVICE inline status post_response(const service_ref& service, const 
         } else {
             const std::uint64_t behind_header = apart ? 0 : with.length;
             range = {from.header, static_cast<std::uint32_t>(wire::header_bytes + behind_header), from.header_key};
-            request.operation = mlx5::opcode::write_immediate;
+            request.operation = exchange.peer.plain != 0 ? mlx5::opcode::write : mlx5::opcode::write_immediate;
             request.immediate = mlx5::to_be32(exchange.slot);
             request.remote_address = exchange.peer.headers + exchange.peer.headers_stride * exchange.slot;
             request.remote_key = exchange.peer.headers_key;
@@ -209,7 +212,7 @@ ACCEL_HOST_DEVICE inline status answer_with(const service_ref& service, const ex
     status sent = status::peer_lost;
     // Asked before, needed after: the header stays here if nobody is there to read it.
     const bool open = is_open(session);
-    write_header(fields_of(exchange), with);
+    write_header(fields_of(exchange), with, exchange.peer.plain != 0);
     if (open) sent = send_off(service, exchange, with, bytes_in_slot(exchange));
     (void)count_up(sent == status::ok ? &service.state->replies : &service.state->dropped);
     finish_exchange(session);

@@ -37,6 +37,7 @@ struct session_offer {
     out.peer_headers = offer.peer.headers;
     out.peer_stride = offer.peer.headers_stride;
     out.peer_key = offer.peer.headers_key;
+    out.plain = offer.peer.plain;
     return out;
 }
 

@@ -27,6 +27,7 @@ struct peer_slots_layout {
     std::uint64_t payloads_stride = 0;
     std::uint32_t headers_key = 0;
     std::uint32_t payloads_key = 0;
+    std::uint32_t plain = 0;  ///< 1: it looks at the last word of headers, and is not told of messages
 };
 
 ACCEL_HOST_DEVICE inline std::byte* header_of(const slots_layout& slots, std::uint32_t slot) noexcept {

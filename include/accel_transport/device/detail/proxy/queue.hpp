@@ -79,6 +79,7 @@ struct answer_way {
     std::uint64_t peer_headers = 0;
     std::uint64_t peer_stride = 0;
     std::uint32_t peer_key = 0;
+    std::uint32_t plain = 0;  ///< 1: without immediate data
 };
 
 /// What the host's thread knows how to post.
@@ -304,7 +305,7 @@ struct request {
 /// Makes the work request of an answer. False: no kernel that keeps to its session asks for it.
 [[nodiscard]] inline bool complete(const answer_way& way, std::uint32_t name, request& answer) noexcept {
     if (answer.slot >= way.slots || answer.from.length > way.longest) return false;
-    answer.operation = static_cast<std::uint8_t>(mlx5::opcode::write_immediate);
+    answer.operation = static_cast<std::uint8_t>(way.plain != 0 ? mlx5::opcode::write : mlx5::opcode::write_immediate);
     answer.known_bits_only = true;
     answer.queue_pair = name;
     answer.immediate = mlx5::to_be32(answer.slot);

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <accel_transport/device/detail/exclusive_channel_intake.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+/// One call of a channel that has one owner. From `submit` to the doorbell there is no lock, no load from the host's
+/// memory, and no atomic operation. A shared channel's calls go the shared way.
+namespace accel::device::detail {
+
+[[nodiscard]] ACCEL_HOST_DEVICE inline bool is_shared(const owned_channel& mine) noexcept {
+    return mine.channel.exclusive.channel == nullptr;
+}
+
+/// The state of a call's slot, if the slot still belongs to the call.
+[[nodiscard]] ACCEL_HOST_DEVICE inline bool find_call(const owned_channel& mine, const call_ref& call,
+                                                      owned_call& out) noexcept {
+    if (call.slot >= mine.channel.exclusive.slots) return false;
+    out = call_at(mine, call.slot);
+    return out.generation == call.generation;
+}
+
+ACCEL_HOST_DEVICE inline void count(owned_channel& mine, std::uint64_t channel_counters::*what) noexcept {
+    mine.channel.exclusive.channel->state.counters.*what = ++(mine.state.counters.*what);
+}
+ACCEL_HOST_DEVICE inline void count_quarantined(owned_channel& mine) noexcept {
+    mine.channel.exclusive.channel->state.counters.quarantined = ++mine.state.counters.quarantined;
+}
+
+[[nodiscard]] ACCEL_HOST_DEVICE inline status begin_call(owned_channel& mine, call_ref& out) noexcept {
+    if (is_shared(mine)) return begin_call(mine.channel, out);
+    if (const status over = end_of(mine); over != status::ok) return over;
+    if (mine.state.first_free == no_call) [[unlikely]] {
+        constexpr std::uint32_t slots_a_look = 64;
+        take_late_responses(mine, slots_a_look);
+        const std::int64_t now = clock_ns();
+        if (now >= mine.orders_due) look_elsewhere(mine, now);
+        if (mine.state.first_free == no_call) return status::again;
+    }
+    const std::uint32_t slot = mine.state.first_free;
+    owned_call call = call_at(mine, slot);
+    out = next_call(mine.channel, slot, call.generation);
+    mine.channel.exclusive.channel->state.first_free = mine.state.first_free = call.next;
+    call.generation = out.generation;
+    call.phase = call_phase::begun;
+    set_call(mine, slot, call);
+    return status::ok;
+}
+
+// Submitting.
+
+[[nodiscard]] ACCEL_HOST_DEVICE inline bool has_room(const owned_sends& sends, std::uint32_t wqebbs) noexcept {
+    return sends.posted - sends.released + wqebbs <= sends.limit;
+}
+
+/// Waits shortly for room; `again`: there is none, because no completions come.
+[[nodiscard]] ACCEL_HOST_DEVICE_SELDOM inline status make_room(owned_channel& mine, std::uint32_t wqebbs,
+                                                               std::int64_t timeout_ns) noexcept {
+    constexpr std::int64_t patience_ns = 100'000'000;
+    const std::int64_t start = clock_ns();
+    const std::int64_t patience = timeout_ns < patience_ns ? timeout_ns : patience_ns;
+    for (;;) {
+        take_completions(mine);
+        if (has_room(mine.state, wqebbs)) return status::ok;
+        const std::int64_t now = clock_ns();
+        if (now >= mine.orders_due) look_elsewhere(mine, now);
+        if (const status over = end_of(mine); over != status::ok) return over;
+        if (now - start >= patience) return status::again;
+    }
+}
+
+ACCEL_HOST_DEVICE_SELDOM inline void put_payload_by_proxy(const owned_channel& mine, const call_ref& call,
+                                                          std::uint64_t length, std::uint32_t number) noexcept {
+    const channel_ref& channel = mine.channel;
+    const mlx5::local_range from{reinterpret_cast<std::uint64_t>(call.request), static_cast<std::uint32_t>(length),
+                                 channel.requests.key};
+    mlx5::work_request to;
+    to.ranges = 1;
+    to.first = &from;
+    to.remote_address = channel.peer.payloads + channel.peer.payloads_stride * call.slot;
+    to.remote_key = channel.peer.payloads_key;
+    proxy::order_payload_before_descriptor();
+    proxy::fill(channel.exclusive.channel->proxied, number, to);
+}
+
+/// A payload that does not go behind its header.
+ACCEL_HOST_DEVICE_INLINE void put_payload(const owned_channel& mine, const prepared_call& prepared,
+                                          const call_ref& call, std::uint64_t length) noexcept {
+    const std::uint32_t number = mine.state.posted;
+    if (mine.channel.exclusive.by == engine::proxy) [[unlikely]]
+        return put_payload_by_proxy(mine, call, length, number);
+    small_request request = request_of(mine.state, prepared.header, number, mlx5::opcode::write, length);
+    request.control.immediate = mlx5::be32{};
+    request.remote = prepared.payload_to;
+    request.local.address = prepared.payload_address;
+    put_request(mine.state, number, request);
+}
+
+/// Everything up to the doorbell. There is room.
+[[nodiscard]] ACCEL_HOST_DEVICE_INLINE posted_request post_call(const owned_channel& mine, const call_ref& call,
+                                                                std::uint64_t length, bool apart) noexcept {
+    const exclusive_channel_ref& at = mine.channel.exclusive;
+    const prepared_call prepared = call.slot < most_calls_at_hand ? mine.prepared[call.slot] : at.prepared[call.slot];
+    write_header(mine.channel, call, length, mine.clock.clock_offset);
+    if (apart) put_payload(mine, prepared, call, length);
+    const std::uint32_t header = wire::header_bytes;
+    const std::uint32_t bytes = apart ? header : header + static_cast<std::uint32_t>(length);
+    return post_header(at.by, at.queues, mine.state, prepared.header, call.slot, mine.state.posted + (apart ? 1 : 0),
+                       bytes);
+}
+
+[[nodiscard]] ACCEL_HOST_DEVICE inline status submit_call(owned_channel& mine, call_ref& call, std::uint64_t length,
+                                                          const call_options& with) noexcept {
+    constexpr std::int64_t latest_ns = 1'000'000;  // where responses leave no time for anything else
+    if (is_shared(mine)) return submit_call(mine.channel, call, length, with);
+    owned_call slot;
+    if (!find_call(mine, call, slot)) return status::invalid_state;
+    if (length > mine.channel.requests.capacity) return status::message_too_large;
+    if (with.timeout_ns < 0) return status::invalid_argument;
+    if (const status over = end_of(mine); over != status::ok) return over;
+    if (slot.phase != call_phase::begun) return status::invalid_state;
+    const std::int64_t now = clock_ns();
+    set_terms(mine.channel, with, now, call);
+    const bool apart = length > 0 && mine.channel.peer.payloads != 0;
+    const std::uint32_t wqebbs = apart ? 2 : 1;
+    if (!has_room(mine.state, wqebbs)) [[unlikely]] {
+        const status made = make_room(mine, wqebbs, call.deadline - now);
+        if (made != status::ok) return made;
+    }
+    const posted_request posted = post_call(mine, call, length, apart);
+    // Nobody waits for what follows.
+    const exclusive_channel_ref& at = mine.channel.exclusive;
+    ring_again(at.by, at.queues, mine.state, posted);
+    at.channel->state.posted = mine.state.posted = posted.end;
+    set_phase(mine, call.slot, call_phase::in_flight);
+    count(mine, &channel_counters::submitted);
+    if (now - mine.orders_due > latest_ns) look_elsewhere(mine, now);
+    return status::ok;
+}
+
+// Its end.
+
+/// The header is read once: the server can change it at any time.
+ACCEL_HOST_DEVICE_INLINE status take_response(owned_channel& mine, call_ref& call) noexcept {
+    const std::byte* const from = header_of(mine.channel.responses, call.slot);
+    wire::slot_header header;
+    load_at_once(from, header);
+    if (is_answer(mine.channel, call, header)) {
+        set_response(from, header, call);
+        count(mine, &channel_counters::completed);
+    } else {
+        fail_channel(mine, status::protocol_error);
+        call.outcome = status::peer_lost;
+        count(mine, &channel_counters::ended_early);
+    }
+    set_phase(mine, call.slot, call_phase::ended);
+    return call.outcome;
+}
+
+/// Ends a call before its response.
+ACCEL_HOST_DEVICE inline status end_early(owned_channel& mine, call_ref& call, status why) noexcept {
+    set_phase(mine, call.slot, call_phase::overdue);
+    call.outcome = why;
+    count(mine, &channel_counters::ended_early);
+    return why;
+}
+
+[[nodiscard]] ACCEL_HOST_DEVICE inline status poll_call(owned_channel& mine, call_ref& call) noexcept {
+    if (is_shared(mine)) return poll_call(mine.channel, call);
+    owned_call slot;
+    if (!find_call(mine, call, slot)) return status::invalid_state;
+    if (slot.phase == call_phase::ended || slot.phase == call_phase::overdue) return call.outcome;
+    if (slot.phase != call_phase::in_flight) return status::invalid_state;
+    if (has_response(mine, call.slot, call.generation)) return take_response(mine, call);
+    const std::int64_t now = clock_ns();
+    if (now >= mine.orders_due) look_elsewhere(mine, now);
+    if (const status over = end_of(mine); over != status::ok) return end_early(mine, call, over);
+    if (now >= call.deadline) return end_early(mine, call, status::timed_out);
+    return status::again;
+}
+
+[[nodiscard]] ACCEL_HOST_DEVICE inline status wait_for_call(owned_channel& mine, call_ref& call,
+                                                            std::int64_t timeout_ns) noexcept {
+    for (const std::int64_t start = clock_ns();;) {
+        const status found = poll_call(mine, call);
+        if (found != status::again || clock_ns() - start >= timeout_ns) return found;
+    }
+}
+
+ACCEL_HOST_DEVICE inline status cancel_call(owned_channel& mine, call_ref& call) noexcept {
+    if (is_shared(mine)) return cancel_call(mine.channel, call);
+    owned_call slot;
+    if (!find_call(mine, call, slot) || slot.phase != call_phase::in_flight) return status::invalid_state;
+    if (has_response(mine, call.slot, call.generation)) return status::invalid_state;
+    (void)end_early(mine, call, status::cancelled);
+    return status::ok;
+}
+
+ACCEL_HOST_DEVICE inline status release_call(owned_channel& mine, const call_ref& call) noexcept {
+    if (is_shared(mine)) return release_call(mine.channel, call);
+    owned_call slot;
+    if (!find_call(mine, call, slot)) return status::invalid_state;
+    switch (slot.phase) {
+        case call_phase::begun:
+        case call_phase::ended:
+            break;
+        case call_phase::overdue:
+            if (!has_response(mine, call.slot, call.generation)) {
+                set_phase(mine, call.slot, call_phase::quarantined);
+                count_quarantined(mine);
+                return status::ok;
+            }
+            count(mine, &channel_counters::stale);
+            break;
+        default:
+            return status::invalid_state;
+    }
+    free_slot(mine, call.slot);
+    return status::ok;
+}
+
+}  // namespace accel::device::detail

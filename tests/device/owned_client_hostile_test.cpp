@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+// Servers that do with their queue pair what no correct server does, to a channel that a kernel owns (this thread is in
+// its place). The channel ends, or its own calls have wrong answers, and nothing else happens.
+#include "conformance/payload.hpp"
+#include "core/context_state.hpp"
+#include "device/client_rig.hpp"
+#include "rdma/bare_client.hpp"
+
+#include <atomic>
+#include <functional>
+#include <memory>
+
+namespace accel::tests {
+namespace {
+
+using rdma::testing::bare_client;  // of either role
+
+constexpr core::link_geometry shape{2, 256, 256};
+
+/// A channel and its server.
+class lied_to {
+  public:
+    explicit lied_to(gpu_engine engine) {
+        core::poller_options wanted;
+        wanted.verbs.engine = engine;
+        wanted.verbs.sharing = service_sharing::exclusive;
+        wanted.role = core::link_role::client;
+        wanted.host = "127.0.0.1";
+        wanted.verbs.ack_timeout = 1ms;
+        wanted.verbs.ack_retries = 2;
+        poller = backend_.kernels()->open_client(wanted, {nullptr, nullptr, 1, shape, 10s}).value();
+        core::link_config config;
+        config.geometry = shape;
+        link = poller->open_connection(config).value();
+    }
+    [[nodiscard]] result<void> attach() {
+        server->connect(link->describe());
+        auto attached = link->attach({1, {}, {}, server->describe()}, core::deadline_after(patience(5s)));
+        if (!attached) return attached;
+        EXPECT_EQ(device::own(poller->channel(), mine), status::ok);
+        return attached;
+    }
+    [[nodiscard]] bare_client::request answer_to(const device::call_ref& to) const {
+        auto out = server->correct(to.slot);
+        out.operation = mlx5::opcode::write;
+        out.header.kind = core::message_kind::response;
+        out.header.generation = to.generation;
+        out.header.response_room = 0;
+        out.header.arrival_word = to.generation;
+        return out;
+    }
+    /// Submits a call; the answer to it as a correct server gives it, to be spoilt.
+    bare_client::request submit(const device::call_options& with = {}) {
+        EXPECT_EQ(device::begin(mine, call), status::ok);
+        EXPECT_EQ(device::submit(mine, call, 8, with), status::ok);
+        return answer_to(call);
+    }
+    void post(const bare_client::request& answer) {
+        server->post(answer);
+        EXPECT_EQ(server->outcome(), mlx5::syndrome::none);
+    }
+    void expect_served() {
+        auto answer = submit();
+        post(answer);
+        EXPECT_EQ(await(mine, call), status::ok);
+        EXPECT_EQ(device::release(mine, call), status::ok);
+    }
+
+  private:
+    context context_ = context::open({.log = log_level::off}).value();
+    core::backend& backend_ = *context_.state()->find_backend("gpu");
+
+  public:
+    std::unique_ptr<bare_client> server = [] {
+        auto made = std::make_unique<bare_client>(shape);
+        made->sends_plain_responses = true;
+        return made;
+    }();
+    std::unique_ptr<core::kernel_client> poller;
+    std::unique_ptr<core::connection> link;
+    device::owned_channel mine;
+    device::call_ref call;
+};
+
+class owned_liar : public ::testing::TestWithParam<gpu_engine> {
+  protected:
+    void SetUp() override {
+        if (!has(GetParam())) GTEST_SKIP() << "this device has no queues to drive";
+        evil_ = std::make_unique<lied_to>(GetParam());
+        good_ = std::make_unique<lied_to>(GetParam());
+        ASSERT_TRUE(evil_->attach().ok());
+        ASSERT_TRUE(good_->attach().ok());
+    }
+    void expect_event(status reason) {
+        std::array<core::link_event, 16> events;
+        ASSERT_TRUE(eventually(patience(5s), [&] { return evil_->poller->poll(events) == 1; }));
+        EXPECT_EQ(events[0].kind, core::event_kind::lost);
+        EXPECT_EQ(events[0].reason, reason);
+    }
+    void expect_lost(status reason = status::protocol_error) {
+        EXPECT_EQ(await(evil_->mine, evil_->call), status::peer_lost);
+        EXPECT_EQ(evil_->call.response_bytes, 0U);
+        EXPECT_EQ(device::release(evil_->mine, evil_->call), status::ok);
+        device::call_ref next;
+        EXPECT_EQ(device::begin(evil_->mine, next), status::peer_lost);
+        expect_event(reason);
+        good_->expect_served();
+    }
+    std::unique_ptr<lied_to> evil_;
+    std::unique_ptr<lied_to> good_;
+};
+
+TEST_P(owned_liar, correct_answers_are_taken) {
+    for (int i = 0; i < 40; ++i) evil_->expect_served();
+}
+
+TEST_P(owned_liar, a_generation_without_a_header) {
+    auto answer = evil_->submit();
+    answer.header.version = static_cast<std::uint8_t>(evil_->call.generation);  // becomes the last word
+    answer.header.kind = {};
+    answer.length = 4;
+    answer.address += wire::arrival_word_offset;
+    evil_->post(answer);
+    expect_lost();
+}
+
+/// Before there is a call: it is answered at once, and with what is not meant for it.
+TEST_P(owned_liar, an_answer_before_its_request) {
+    ASSERT_EQ(device::begin(evil_->mine, evil_->call), status::ok);
+    evil_->post(evil_->answer_to(evil_->call));
+    EXPECT_EQ(device::submit(evil_->mine, evil_->call, 8), status::ok);
+    EXPECT_EQ(await(evil_->mine, evil_->call), status::ok);
+    EXPECT_EQ(device::release(evil_->mine, evil_->call), status::ok);
+    good_->expect_served();
+    evil_->expect_served();
+}
+
+TEST_P(owned_liar, another_generation_answers_nothing) {
+    constexpr std::int64_t hasty = 50'000'000;
+    auto answer = evil_->submit({.timeout_ns = hasty});
+    answer.header.arrival_word = answer.header.generation = evil_->call.generation + 1;
+    evil_->post(answer);
+    EXPECT_EQ(await(evil_->mine, evil_->call), status::timed_out);
+    EXPECT_EQ(device::release(evil_->mine, evil_->call), status::ok);
+    evil_->expect_served();
+}
+
+TEST_P(owned_liar, an_answer_twice_changes_nothing) {
+    const auto answer = evil_->submit();
+    evil_->post(answer);
+    EXPECT_EQ(await(evil_->mine, evil_->call), status::ok);
+    auto again = answer;
+    again.header.length = 7;
+    again.header.code = status::application_error;
+    evil_->post(again);
+    EXPECT_EQ(device::poll(evil_->mine, evil_->call), status::ok);
+    EXPECT_EQ(evil_->call.response_bytes, answer.header.length);
+    EXPECT_EQ(device::release(evil_->mine, evil_->call), status::ok);
+    evil_->expect_served();
+}
+
+TEST_P(owned_liar, headers_that_no_correct_server_sends) {
+    using spoil = std::function<void(bare_client::request&)>;
+    const std::vector<spoil> all{
+        [](auto& answer) { answer.header.slot = 1 - answer.header.slot; },
+        [](auto& answer) { answer.header.generation += 1; },
+        [](auto& answer) { answer.header.kind = core::message_kind::request; },
+        [](auto& answer) { answer.header.version = 9; },
+        [](auto& answer) { answer.header.code = static_cast<status>(status_count); },
+        [](auto& answer) { answer.header.length = shape.response_bytes + 1; },
+        [](auto& answer) {
+            answer.header.code = status::application_error;
+            answer.header.length = ~std::uint64_t{0};
+        },
+        [](auto& answer) { answer.header.extension_bytes = 7; },
+    };
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        SCOPED_TRACE(i);
+        evil_ = std::make_unique<lied_to>(GetParam());
+        ASSERT_TRUE(evil_->attach().ok());
+        auto answer = evil_->submit();
+        all[i](answer);
+        evil_->post(answer);
+        expect_lost();
+    }
+}
+
+TEST_P(owned_liar, a_response_longer_than_the_call_wanted) {
+    auto answer = evil_->submit({.max_bytes = 16});
+    answer.header.length = 17;
+    evil_->post(answer);
+    expect_lost();
+}
+
+TEST_P(owned_liar, an_answer_that_says_again_is_one) {
+    auto answer = evil_->submit();
+    answer.header.code = status::again;
+    evil_->post(answer);
+    EXPECT_EQ(await(evil_->mine, evil_->call), status::overloaded);
+    EXPECT_EQ(device::release(evil_->mine, evil_->call), status::ok);
+}
+
+/// Whatever a call reads while its header changes, it reads once.
+TEST_P(owned_liar, a_server_that_never_stops_writing) {
+    for (int i = 0; i < effort(60); ++i) {
+        auto answer = evil_->submit({.timeout_ns = 200'000'000});
+        std::atomic<bool> over{false};
+        std::thread server([&] {
+            for (std::uint64_t k = 0; !over; ++k) {
+                answer.header.length = k % 2 == 0 ? 8 : 200;
+                evil_->post(answer);
+            }
+        });
+        const status found = await(evil_->mine, evil_->call);
+        const std::uint64_t length = evil_->call.response_bytes;
+        EXPECT_TRUE(found == status::ok || found == status::timed_out) << to_string(found);
+        EXPECT_TRUE(found != status::ok || length == 8 || length == 200) << length;
+        EXPECT_EQ(device::poll(evil_->mine, evil_->call), found);
+        EXPECT_EQ(evil_->call.response_bytes, length);
+        good_->expect_served();
+        over = true;
+        server.join();
+        EXPECT_EQ(device::release(evil_->mine, evil_->call), status::ok);
+    }
+}
+
+// No receive is ever posted: the sender waits in its device, as long as its session lives.
+TEST_P(owned_liar, immediate_data_harms_nobody_else) {
+    auto answer = evil_->submit({.timeout_ns = 50'000'000});
+    answer.operation = mlx5::opcode::write_immediate;
+    evil_->server->post(answer);
+    for (int i = 0; i < 5; ++i) good_->expect_served();
+    (void)await(evil_->mine, evil_->call);
+    EXPECT_EQ(device::release(evil_->mine, evil_->call), status::ok);
+}
+
+TEST_P(owned_liar, a_queue_pair_that_is_gone) {
+    evil_->server.reset();
+    ASSERT_EQ(device::begin(evil_->mine, evil_->call), status::ok);
+    ASSERT_EQ(device::submit(evil_->mine, evil_->call, 8), status::ok);
+    if (GetParam() == gpu_engine::direct) {
+        expect_lost(status::peer_lost);
+        const auto first = static_cast<mlx5::syndrome>(evil_->mine.channel.report->failure >> 16);
+        EXPECT_EQ(first, mlx5::syndrome::retries_exceeded);
+        return;
+    }
+    // By proxy the host hears of it, and tells.
+    expect_event(status::peer_lost);
+    evil_->poller->end(status::peer_lost);
+    EXPECT_EQ(await(evil_->mine, evil_->call), status::peer_lost);
+    EXPECT_EQ(device::release(evil_->mine, evil_->call), status::ok);
+}
+
+TEST_P(owned_liar, a_server_that_announces_is_refused) {
+    lied_to old(GetParam());
+    old.server->sends_plain_responses = false;
+    const auto refused = old.attach();
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, status::unsupported);
+    EXPECT_TRUE(old.poller->wants_sharing());
+    EXPECT_FALSE(good_->poller->wants_sharing());
+}
+
+INSTANTIATE_TEST_SUITE_P(by, owned_liar, ::testing::Values(gpu_engine::direct, gpu_engine::proxy),
+                         [](const auto& by) { return by.param == gpu_engine::proxy ? "proxy" : "direct"; });
+
+}  // namespace
+}  // namespace accel::tests

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who serves whom, and when a proxy's threads sleep: with rings that only count their turns.
+#include "conformance/patience.hpp"
+#include "core/server/thread_times.hpp"
+#include "verbs/proxy_threads.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <memory>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+namespace accel::verbs {
+namespace {
+
+using namespace std::chrono_literals;
+using tests::eventually;
+using tests::patience;
+
+/// Rings that say whether they have something to do.
+class counted_rings final : public served_rings {
+  public:
+    explicit counted_rings(bool busy = false) : busy_(busy) {}
+    ~counted_rings() override { ::close(event_fd_); }
+    counted_rings(const counted_rings&) = delete;
+    counted_rings& operator=(const counted_rings&) = delete;
+
+    bool progress() noexcept override {
+        if (inside_.exchange(true)) ++at_once_;
+        by_ = ::gettid();
+        ++turns_;
+        while (stuck_) std::this_thread::sleep_for(1ms);
+        if (cost_ > 0ns) {
+            const auto until = std::chrono::steady_clock::now() + cost_;
+            while (std::chrono::steady_clock::now() < until) continue;
+        }
+        inside_ = false;
+        return busy_;
+    }
+    [[nodiscard]] bool fall_asleep() noexcept override { return !busy_; }
+    [[nodiscard]] int news_fd() const noexcept override { return -1; }
+    [[nodiscard]] int event_fd() const noexcept override { return event_fd_; }
+    void wake_up(bool /*news*/, bool events) noexcept override {
+        std::uint64_t count = 0;
+        if (events && ::read(event_fd_, &count, sizeof count) > 0) ++woken_;
+    }
+    void signal() const {
+        const std::uint64_t one = 1;
+        ASSERT_GT(::write(event_fd_, &one, sizeof one), 0);
+    }
+    /// They have been served again, twice.
+    [[nodiscard]] bool are_served() const {
+        const std::uint64_t before = turns_;
+        return eventually(
+            patience(5s), [&] { return turns_ >= before + 2; }, 50us);
+    }
+
+    std::atomic<bool> busy_;
+    std::atomic<bool> stuck_{false};
+    std::chrono::nanoseconds cost_{};  ///< of a turn
+    std::atomic<bool> inside_{false};
+    std::atomic<std::uint64_t> turns_{0};
+    std::atomic<std::uint32_t> at_once_{0};  ///< turns that began before another had ended
+    std::atomic<std::uint32_t> woken_{0};
+    std::atomic<pid_t> by_{0};
+
+  private:
+    int event_fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+};
+
+std::unique_ptr<proxy_thread> started(const proxy_pace& pace = {}) {
+    auto made = proxy_thread::start(pace);
+    if (!made) throw std::runtime_error(made.error().message);
+    return std::move(*made);
+}
+core::nanoseconds processor_time(pid_t thread) {
+    const core::thread_times used = core::times_of(thread);
+    return used.user + used.kernel;
+}
+
+class verbs_proxy_thread : public ::testing::Test {};
+
+TEST_F(verbs_proxy_thread, gives_each_a_turn_however_busy_the_others_are) {
+    counted_rings busy(true);
+    counted_rings heavy(true);
+    heavy.cost_ = 200us;
+    counted_rings quiet;
+    const auto thread = started();
+    for (counted_rings* each : {&busy, &heavy, &quiet}) thread->add(*each);
+    ASSERT_TRUE(quiet.are_served());
+    const std::uint64_t quiet_before = quiet.turns_;
+    const std::uint64_t busy_before = busy.turns_;
+    const std::uint64_t heavy_before = heavy.turns_;
+    ASSERT_TRUE(eventually(patience(10s), [&] { return heavy.turns_ - heavy_before >= 100; }));
+    for (counted_rings* each : {&quiet, &busy, &heavy}) ASSERT_TRUE(thread->remove(*each));
+    // Turn by turn: what is read and removed one after the other differs by the turns in between.
+    const std::uint64_t turns = heavy.turns_ - heavy_before;
+    EXPECT_GE(quiet.turns_ - quiet_before + turns / 4, turns);
+    EXPECT_LE(busy.turns_ - busy_before, turns + turns / 4);
+}
+
+TEST_F(verbs_proxy_thread, wakes_for_an_event_of_any_of_its_rings) {
+    counted_rings one;
+    counted_rings other;
+    const auto thread = started({0ns, patience(30s), patience(30s)});
+    thread->add(one);
+    thread->add(other);
+    ASSERT_TRUE(eventually(patience(5s), [&] { return one.turns_ > 0 && other.turns_ > 0; }));
+    const auto begin = std::chrono::steady_clock::now();
+    for (std::uint32_t round = 1; round <= 10; ++round) {
+        counted_rings& rings = round % 2 == 0 ? one : other;
+        const std::uint64_t before = rings.turns_;
+        rings.signal();
+        ASSERT_TRUE(eventually(patience(10s), [&] { return rings.turns_ > before; }));
+    }
+    EXPECT_EQ(one.woken_, 5U);
+    EXPECT_EQ(other.woken_, 5U);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, patience(30s));
+}
+
+TEST_F(verbs_proxy_thread, takes_new_rings_and_gives_up_old_ones_while_it_naps) {
+    const auto thread = started({0ns, 60s, 60s});
+    std::this_thread::sleep_for(5ms);
+    const auto begin = std::chrono::steady_clock::now();
+    counted_rings rings;
+    thread->add(rings);
+    EXPECT_TRUE(eventually(patience(5s), [&] { return rings.turns_ > 0; }));
+    std::this_thread::sleep_for(5ms);
+    EXPECT_TRUE(thread->remove(rings));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, patience(10s));
+}
+
+/// 16 naps of a millisecond each would fill a 64th of a second; the bound leaves room for slow machines.
+TEST_F(verbs_proxy_thread, takes_little_of_a_processor_while_all_its_rings_are_silent) {
+    std::vector<std::unique_ptr<counted_rings>> all;
+    const auto thread = started();
+    for (int i = 0; i < 8; ++i) thread->add(*all.emplace_back(std::make_unique<counted_rings>()));
+    std::this_thread::sleep_for(100ms);
+    const core::nanoseconds before = processor_time(thread->id());
+    const std::uint64_t turns_before = all[0]->turns_;
+    std::this_thread::sleep_for(1s);
+    EXPECT_LT(processor_time(thread->id()) - before, 250ms);
+    EXPECT_LT(all[0]->turns_ - turns_before, 5000U);
+    for (const auto& each : all) ASSERT_TRUE(thread->remove(*each));
+}
+
+TEST_F(verbs_proxy_thread, waits_no_longer_than_it_was_told_for_a_turn_that_does_not_end) {
+    counted_rings stuck;
+    const auto thread = started();
+    thread->add(stuck);
+    ASSERT_TRUE(stuck.are_served());
+    stuck.stuck_ = true;
+    ASSERT_TRUE(eventually(patience(5s), [&] { return stuck.inside_.load(); }));
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_FALSE(thread->remove(stuck, 20ms));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, patience(1s));
+    stuck.stuck_ = false;
+    EXPECT_TRUE(thread->remove(stuck));
+    const std::uint64_t after = stuck.turns_;
+    std::this_thread::sleep_for(5ms);
+    EXPECT_EQ(stuck.turns_, after);
+}
+
+class verbs_proxy_threads : public ::testing::Test {
+  protected:
+    ~verbs_proxy_threads() override {
+        for (const auto& each : all_) (void)threads_.remove(*each);
+    }
+    counted_rings& add(std::uint32_t threads, bool busy = false) {
+        counted_rings& made = *all_.emplace_back(std::make_unique<counted_rings>(busy));
+        const result<void> added = threads_.add(made, threads);
+        EXPECT_TRUE(added.ok());
+        return made;
+    }
+    void remove(counted_rings& which) {
+        EXPECT_TRUE(threads_.remove(which));
+        std::erase_if(all_, [&](const auto& each) { return each.get() == &which; });
+    }
+    /// How many rings each thread has, from the fewest on.
+    [[nodiscard]] std::vector<std::size_t> shares() const {
+        std::map<pid_t, std::size_t> by_thread;
+        for (const auto& each : all_) {
+            EXPECT_TRUE(each->are_served());
+            ++by_thread[each->by_];
+        }
+        std::vector<std::size_t> out;
+        for (const auto& [thread, count] : by_thread) out.push_back(count);
+        std::ranges::sort(out);
+        return out;
+    }
+    proxy_threads threads_;
+    std::vector<std::unique_ptr<counted_rings>> all_;
+};
+
+using sizes = std::vector<std::size_t>;
+
+TEST_F(verbs_proxy_threads, are_as_many_as_asked_for_and_share_the_services) {
+    add(3);
+    EXPECT_EQ(threads_.size(), 1U) << "one service needs one";
+    for (int i = 0; i < 6; ++i) add(3);
+    EXPECT_EQ(threads_.size(), 3U);
+    EXPECT_EQ(shares(), (sizes{2, 2, 3}));
+    add(4);
+    EXPECT_EQ(threads_.size(), 4U) << "the largest number holds";
+    EXPECT_EQ(shares(), (sizes{2, 2, 2, 2}));
+}
+
+TEST_F(verbs_proxy_threads, even_out_what_is_left_and_end_when_nobody_needs_them) {
+    for (int i = 0; i < 6; ++i) add(3);
+    const pid_t first = all_[0]->are_served() ? all_[0]->by_.load() : 0;
+    for (std::size_t i = all_.size(); i-- > 0;)
+        if (all_[i]->by_ == first) remove(*all_[i]);
+    EXPECT_EQ(shares(), (sizes{1, 1, 2}));
+    while (all_.size() > 2) remove(*all_.back());
+    EXPECT_EQ(threads_.size(), 2U);
+    EXPECT_EQ(shares(), (sizes{1, 1}));
+    while (!all_.empty()) remove(*all_.back());
+    EXPECT_EQ(threads_.size(), 0U);
+}
+
+TEST_F(verbs_proxy_threads, never_serve_the_same_rings_at_once) {
+    for (int i = 0; i < 5; ++i) add(3, true);
+    std::mt19937 random(20261123);
+    for (int round = 0; round < tests::effort(200); ++round)
+        if (all_.size() > 3 && random() % 2 == 0)
+            remove(*all_[random() % all_.size()]);
+        else
+            add(static_cast<std::uint32_t>(1 + random() % 5), random() % 4 != 0);
+    EXPECT_FALSE(shares().empty());
+    for (const auto& each : all_) EXPECT_EQ(each->at_once_, 0U);
+}
+
+/// The ones that are stuck stay with their thread; it alone waits for them.
+TEST_F(verbs_proxy_threads, a_service_that_is_stuck_keeps_its_own_thread_and_no_other) {
+    counted_rings& stuck = add(2);
+    counted_rings& sound = add(2);
+    ASSERT_EQ(shares(), (sizes{1, 1}));
+    stuck.stuck_ = true;
+    ASSERT_TRUE(eventually(patience(5s), [&] { return stuck.inside_.load(); }));
+    EXPECT_TRUE(sound.are_served());
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_FALSE(threads_.remove(stuck, 20ms));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, patience(2s));
+    EXPECT_TRUE(sound.are_served());
+    stuck.stuck_ = false;
+    EXPECT_TRUE(threads_.remove(stuck));
+    EXPECT_EQ(stuck.at_once_, 0U);
+}
+
+TEST_F(verbs_proxy_threads, processor_time_of_a_service_never_falls) {
+    counted_rings& rings = add(3, true);
+    core::nanoseconds last{};
+    for (int round = 0; round < 20; ++round) {
+        add(3, true);
+        std::this_thread::sleep_for(5ms);
+        if (round % 3 == 2) remove(*all_.back());
+        if (round % 5 == 4) remove(*all_[1]);
+        const core::nanoseconds now = threads_.cpu_time(rings);
+        EXPECT_GE(now, last) << round;
+        last = now;
+    }
+    EXPECT_TRUE(eventually(patience(10s), [&] { return threads_.cpu_time(rings) > 0ns; }));
+    EXPECT_EQ(threads_.cpu_time(counted_rings{}), 0ns);
+}
+
+}  // namespace
+}  // namespace accel::verbs
