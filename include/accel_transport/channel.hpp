@@ -33,6 +33,9 @@ struct call_view {
     std::span<std::byte> request;
 };
 
+/// How many ranges of memory one call may lend in one list.
+inline constexpr std::size_t max_ranges = 65'536;
+
 /// What one call asks for beyond its bytes.
 struct submit_options {
     std::chrono::nanoseconds timeout{};  ///< from now; 0: the channel's `call_timeout`
@@ -45,6 +48,12 @@ struct submit_options {
     /// Must outlive the completion. Where the server writes there itself (rdma, gdr, gpu, local), a call that
     /// ends early waits for its answer, for `peer_timeout` at most: then the whole session ends.
     slice response_into{};
+    /// Instead of `response_into`: the response is copied from its slot into these ranges of host memory, one behind
+    /// the other, before its completion is handed out. At most `max_ranges`; ranges without bytes are skipped. The list
+    /// is read during `submit`; the memory has to outlive the completion. `completion::response` tells how many bytes
+    /// came; the text of a failure is there alone. `unsupported`: a range is on a GPU, or `parts` is given as well;
+    /// `invalid_argument`: as for `submit`.
+    std::span<const slice> response_ranges{};
     /// What the request is for, as `channel::resolve` said. `unsupported`: the server that this channel is
     /// connected to now is too old for targets. A server that has no such target answers `not_found`.
     accel::target target{};
@@ -138,6 +147,15 @@ class ACCEL_API channel {
     /// launched after the completion see the response. The first use of a slot so may take long.
     /// `device_lost`.
     [[nodiscard]] status submit(call_id id, slice payload, const submit_options& options = usual_options) noexcept;
+
+    /// Sends the bytes of `ranges`, one behind the other, as one request; in any regions, some perhaps twice. The list
+    /// is read now; the memory is lent as above. Ranges without bytes are skipped. What the transport does not gather
+    /// it copies into the slot, during this call: docs/memory.md says which does what. Allocates where the list is
+    /// longer than any before in this slot. On anything but `ok` nothing was sent. `invalid_argument`: more than
+    /// `max_ranges`, or one is no part of its region; `message_too_large`: too many bytes; `out_of_memory`;
+    /// `unsupported`: one is on a GPU that the transport does not reach.
+    [[nodiscard]] status submit(call_id id, std::span<const slice> ranges,
+                                const submit_options& options = usual_options) noexcept;
 
     /// Ends a submitted call early: it completes with `cancelled`, unless its completion is already due. If
     /// it lent memory, that is within `peer_timeout`, as for an expiry. `ok` as well for a call that has

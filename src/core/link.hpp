@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/connection.hpp"
+#include "core/lent_range.hpp"
 #include "core/protocol.hpp"
 #include "core/slot_memory.hpp"
 
@@ -22,7 +23,13 @@ struct outgoing {
     /// Requests: where the response goes instead of its slot; empty if nowhere else.
     slice response_into;
     std::uint16_t extension_bytes = 0;  ///< of the core's own, in front of the header, which names them
+    /// Requests over a link that `gathers`: the payload lies here, and `payload` is empty. The list stays as it is
+    /// until the message was delivered or its slot is used anew; the link may keep it until then.
+    std::span<const lent_range> ranges{};
+    std::size_t range_bytes = 0;  ///< of them together
 
+    /// Bytes of the payload, wherever it lies.
+    [[nodiscard]] std::size_t length() const noexcept { return ranges.empty() ? payload.size() : range_bytes; }
     [[nodiscard]] bool lends() const noexcept { return region != nullptr || !response_into.empty(); }
     /// `deliver_plain` is enough.
     [[nodiscard]] bool plain() const noexcept { return !lends() && extension_bytes == 0; }
@@ -80,8 +87,9 @@ class link : public connection {
 
     // Data path: no allocation, lock or log line.
     /// Sends a message. `ok`: it will arrive, or the link will be lost. Header and payload must not change
-    /// until the answer (client) or the next request in that slot (server). `again`: nothing was done.
-    /// `peer_lost`.
+    /// until the answer (client) or the next request in that slot (server). `again`: nothing was done, or with
+    /// `ranges` only some of them were sent; the peer knows nothing of the message. The same call goes on with the
+    /// rest, `retract` gives it up. `peer_lost`.
     [[nodiscard]] virtual status deliver(const outgoing& message) noexcept = 0;
     /// The same if nothing is lent, there are no extensions, and the answer goes into its slot, as in most messages.
     [[nodiscard]] virtual status deliver_plain(std::uint32_t slot, std::span<const std::byte> payload) noexcept = 0;
@@ -94,6 +102,9 @@ class link : public connection {
     /// True: lent GPU memory of this region is read in place (`written`: written by the peer); else the core
     /// stages it. The first call for a region may take long.
     [[nodiscard]] virtual bool reaches(const region_state& /*region*/, bool /*written*/) noexcept { return false; }
+
+    /// Client: true: `deliver` takes a payload in ranges; else the core gathers it in the slot.
+    [[nodiscard]] virtual bool gathers() const noexcept { return false; }
 
     /// This end's slots; server: valid after attach.
     [[nodiscard]] virtual slot_memory& send() const noexcept = 0;

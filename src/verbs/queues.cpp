@@ -16,7 +16,7 @@ namespace {
 
 /// Acknowledging takes a lock in libibverbs, so it is done for many events at once.
 constexpr unsigned events_acknowledged_at_once = 256;
-constexpr std::size_t max_posted_at_once = 64;
+constexpr std::size_t max_posted_at_once = queue_pair::max_at_once;
 
 std::atomic<std::uint32_t> next_serial{1};
 
@@ -237,24 +237,28 @@ queue_pair::queue_pair(std::shared_ptr<device> on, qp_handle handle, const queue
 }
 
 /// Requests are written one behind the other; one doorbell tells of all.
-[[gnu::noinline]] std::uint32_t queue_pair::post_directly(std::span<const mlx5::work_request> requests) noexcept {
+[[gnu::noinline]] std::uint32_t queue_pair::append_directly(std::span<const mlx5::work_request> requests) noexcept {
     const mlx5::send_queue_ref& queue = posting_->at.sends;
     std::uint32_t accepted = 0;
-    std::uint32_t last = 0;
     for (const mlx5::work_request& each : requests) {
         const mlx5::request_size size = mlx5::size_of(each);
-        const bool fits = each.ranges <= max_ranges && size.ds <= mlx5::max_ds;
+        const bool fits = each.ranges <= sizes_.ranges && size.ds <= mlx5::max_ds;
+        std::uint32_t last = 0;
         if (!fits || mlx5::reserve(queue, mlx5::wqebbs_of(size.ds), last) != status::ok) [[unlikely]]
             break;
         mlx5::fill(queue, last, each, size);
         posting_->credits.post(1, (each.flags & mlx5::flag_signalled) != 0);
         posting_->numbers[last & (queue.wqebbs - 1)] = posting_->credits.posted();
+        posting_->last = last;
         ++accepted;
     }
-    if (accepted == 0) return 0;
-    mlx5::publish(queue, queue.state->reserved);
-    mlx5::ring(queue, last);
     return accepted;
+}
+
+void queue_pair::ring_directly() noexcept {
+    const mlx5::send_queue_ref& queue = posting_->at.sends;
+    mlx5::publish(queue, queue.state->reserved);
+    mlx5::ring(queue, posting_->last);
 }
 
 [[gnu::noinline]] std::uint32_t queue_pair::post_by_verbs(std::span<const mlx5::work_request> requests) noexcept {

@@ -37,6 +37,7 @@ class send_queue_credits {
     send_queue_credits(std::uint32_t depth, std::uint32_t reserve) noexcept
         : depth_(depth), signal_interval_(std::max({depth - std::min(reserve, depth), depth / 4, 1U})) {}
 
+    [[nodiscard]] std::uint32_t room() const noexcept { return depth_ - in_queue(); }
     [[nodiscard]] bool has_room(std::uint32_t count) const noexcept { return depth_ - in_queue() >= count; }
     /// How many requests from one that is signalled to the next.
     [[nodiscard]] std::uint32_t signal_interval() const noexcept { return signal_interval_; }
@@ -265,14 +266,15 @@ struct queue_sizes {
     std::uint32_t send = 1;          ///< work requests
     std::uint32_t receive = 0;       ///< work requests; 0 with a shared receive queue
     std::uint32_t inline_bytes = 0;  ///< a request may carry
+    std::uint32_t ranges = 2;        ///< of a request; at most `queue_pair::max_ranges`
 };
 
 /// A reliable connection that libibverbs has made. Its peer may write where it has a key, and do nothing else. One
 /// thread at a time posts and takes completions.
 class queue_pair final : public connected_queue {
   public:
-    /// Of a work request.
-    static constexpr std::uint32_t max_ranges = 2;
+    /// Of a work request. On mlx5 its place takes no more room than one that carries 128 bytes.
+    static constexpr std::uint32_t max_ranges = 10;
 
     /// `receives` may be null. `listener` hears of asynchronous failures.
     [[nodiscard]] static result<queue_pair> create(const std::shared_ptr<device>& on, ibv_pd* domain,
@@ -299,8 +301,19 @@ class queue_pair final : public connected_queue {
     [[nodiscard]] status post_message(const mlx5::work_request& request) noexcept;
     /// The same for any requests of at most `max_ranges` each, with one doorbell. Returns how many were accepted.
     [[nodiscard]] std::uint32_t post(std::span<const mlx5::work_request> requests) noexcept {
-        return is_direct() ? post_directly(requests) : post_by_verbs(requests);
+        const std::uint32_t accepted = append(requests);
+        if (accepted > 0) ring();
+        return accepted;
     }
+    /// The same in two steps, so that one doorbell tells of any number of batches. libibverbs rings for each by itself.
+    /// At most `max_at_once`.
+    [[nodiscard]] std::uint32_t append(std::span<const mlx5::work_request> requests) noexcept {
+        return is_direct() ? append_directly(requests) : post_by_verbs(requests);
+    }
+    void ring() noexcept {
+        if (is_direct()) ring_directly();
+    }
+    static constexpr std::size_t max_at_once = 64;
     /// The send has completed, and with it all before it. False: none of this queue pair's has that completion.
     [[nodiscard]] bool take_sent(const mlx5::completion& completion) noexcept;
     /// False: an earlier queue pair of the same number has left the completion of a send behind.
@@ -316,6 +329,7 @@ class queue_pair final : public connected_queue {
         mlx5_queue_pair at;  ///< without a ring: libibverbs posts
         mlx5::send_queue_state state;
         std::vector<std::uint32_t> numbers;  ///< of requests, by their first block
+        std::uint32_t last = 0;              ///< block of the last one appended
         send_queue_credits credits{1, 1};
         /// A write with immediate data of one range. What is the same in each is written once.
         ibv_sge usual_range{};
@@ -325,7 +339,8 @@ class queue_pair final : public connected_queue {
     queue_pair(std::shared_ptr<device> on, qp_handle handle, const queue_sizes& sizes, std::uint32_t first_psn);
     [[nodiscard]] bool is_direct() const noexcept { return posting_->at.sends.ring != nullptr; }
     [[nodiscard]] result<void> drive_directly();
-    [[nodiscard]] std::uint32_t post_directly(std::span<const mlx5::work_request> requests) noexcept;
+    [[nodiscard]] std::uint32_t append_directly(std::span<const mlx5::work_request> requests) noexcept;
+    void ring_directly() noexcept;
     [[nodiscard]] std::uint32_t post_by_verbs(std::span<const mlx5::work_request> requests) noexcept;
     [[nodiscard]] status post_message_by_verbs(const mlx5::work_request& request) noexcept;
     [[nodiscard]] result<void> to_init();

@@ -37,6 +37,10 @@ status checked_channel::submit(call_id id, slice payload, const submit_options& 
     return accepted(channel_.submit(id, payload, options), id, options);
 }
 
+status checked_channel::submit(call_id id, std::span<const slice> ranges, const submit_options& options) {
+    return accepted(channel_.submit(id, ranges, options), id, options);
+}
+
 status checked_channel::accepted(status outcome, call_id id, const submit_options& options) {
     if (outcome == status::ok) {
         const bool fresh = open_.emplace(id, submission{options.tag, options.trace_id}).second;

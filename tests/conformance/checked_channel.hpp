@@ -28,6 +28,7 @@ class checked_channel {
     [[nodiscard]] status begin(call_view& out) { return channel_.begin(out); }
     [[nodiscard]] status submit(call_id id, std::size_t length, const submit_options& options = {});
     [[nodiscard]] status submit(call_id id, slice payload, const submit_options& options = {});
+    [[nodiscard]] status submit(call_id id, std::span<const slice> ranges, const submit_options& options = {});
     [[nodiscard]] status cancel(call_id id) { return channel_.cancel(id); }
     [[nodiscard]] std::size_t poll(std::span<completion> out);
     [[nodiscard]] std::size_t wait(std::span<completion> out, nanoseconds timeout);

@@ -63,7 +63,7 @@ struct slot_use {
 }
 
 /// One reliable connection and the slots it writes from and receives into. link_control.cpp makes
-/// and ends it, send_datapath.cpp sends, receive_datapath.cpp receives.
+/// and ends it, send_datapath.cpp sends, gather_datapath.cpp too, receive_datapath.cpp receives.
 class rdma_link final : public core::link, public verbs::async_listener {
   public:
     [[nodiscard]] static result<std::unique_ptr<core::link>> create(rdma_poller& owner,
@@ -78,6 +78,7 @@ class rdma_link final : public core::link, public verbs::async_listener {
     void peer_left() noexcept override { peer_left_ = true; }
     [[nodiscard]] bool close() noexcept override;
     [[nodiscard]] status deliver(const core::outgoing& message) noexcept override;
+    [[nodiscard]] bool gathers() const noexcept override { return true; }
     [[nodiscard]] status deliver_plain(std::uint32_t slot, std::span<const std::byte> payload) noexcept override;
     [[nodiscard]] bool retract(std::uint32_t slot) noexcept override;
     void consumed(std::uint32_t) noexcept override {}
@@ -154,6 +155,28 @@ class rdma_link final : public core::link, public verbs::async_listener {
     [[nodiscard]] const verbs::memory_keys* keys_of(const core::region_state& region, verbs::access use) noexcept;
     [[nodiscard]] std::size_t write_response_target(const core::outgoing& message) noexcept;
     void settle_lent() noexcept;
+    void remember_lent(std::uint32_t slot) noexcept;
+
+    // Sending a payload in ranges.
+    /// How far the one that is under way has been posted.
+    struct gathering {
+        bool under_way = false;
+        std::uint32_t slot = 0;
+        std::uint32_t generation = 0;
+        core::range_cursor at;
+        std::uint64_t posted = 0;  ///< bytes
+    };
+    struct gather_batch;
+    [[nodiscard]] status deliver_gathered(const core::outgoing& message) noexcept;
+    [[nodiscard]] bool has_keys_of(std::span<const core::lent_range> ranges) noexcept;
+    [[nodiscard]] bool goes_on_with(const core::outgoing& message) const noexcept;
+    [[nodiscard]] bool fits_in_one(const core::outgoing& message) const noexcept;
+    [[nodiscard]] std::size_t put_head(const core::outgoing& message) noexcept;
+    [[nodiscard]] status gather_in_one(const core::outgoing& message) noexcept;
+    [[nodiscard]] status deliver_copied(const core::outgoing& message) noexcept;
+    [[nodiscard]] status post_ranges(const core::outgoing& message) noexcept;
+    void fill_request(const core::outgoing& message, gather_batch& batch) noexcept;
+    [[nodiscard]] status post_gathered_head(const core::outgoing& message) noexcept;
     void push_released(std::uint32_t slot) noexcept;
     void forget_release(std::uint32_t slot) noexcept;
 
@@ -182,6 +205,7 @@ class rdma_link final : public core::link, public verbs::async_listener {
     core::nanoseconds close_by_{};
     key_cache keys_;
     std::vector<slot_use> slots_;
+    gathering gathering_;
     /// Messages of lent memory, in the order in which they were posted, each with the number of its last work request.
     struct lent_message {
         std::uint32_t slot = 0;
@@ -190,5 +214,14 @@ class rdma_link final : public core::link, public verbs::async_listener {
     std::vector<lent_message> lent_;       ///< capacity for the whole queue
     std::vector<std::uint32_t> released_;  ///< capacity for all slots
 };
+
+/// The write that the peer is told of: by its immediate data, the slot's number.
+[[gnu::always_inline]] inline void rdma_link::address_header(mlx5::work_request& request, std::uint32_t slot,
+                                                             std::size_t extensions) const noexcept {
+    request.operation = mlx5::opcode::write_immediate;
+    request.immediate = mlx5::to_be32(slot);
+    request.remote_address = peer_header(slot) - extensions;
+    request.remote_key = peer_.slots_key;
+}
 
 }  // namespace accel::rdma

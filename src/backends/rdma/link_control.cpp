@@ -25,6 +25,10 @@ constexpr std::chrono::microseconds probe_interval{500};
 constexpr std::uint32_t inline_bytes = 128;
 constexpr std::uint32_t min_send_depth = 16;
 constexpr std::uint32_t max_receives_at_once = 64;
+/// A client's send queue has room for the ranges of one request: so long ranges in the longest one, and no more
+/// requests than that. A third of them may wait for a completion.
+constexpr std::uint64_t usual_range_bytes = 6 << 10;
+constexpr std::uint64_t max_gathering_requests = 8'192;
 
 constexpr std::uint64_t divide_up(std::uint64_t a, std::uint64_t b) {
     return (a + b - 1) / b;
@@ -33,6 +37,11 @@ constexpr std::uint64_t divide_up(std::uint64_t a, std::uint64_t b) {
 /// Work requests of the longest message.
 std::uint32_t requests_of_a_message(std::uint64_t capacity, std::uint64_t longest_write) {
     return static_cast<std::uint32_t>(divide_up(std::max<std::uint64_t>(capacity, 1), longest_write)) + 1;
+}
+
+std::uint32_t requests_of_ranges(std::uint64_t capacity, std::uint32_t ranges) {
+    return static_cast<std::uint32_t>(
+        std::min(divide_up(capacity, usual_range_bytes * ranges), max_gathering_requests));
 }
 
 std::span<std::byte> host_part(const core::slot_memory& slots) {
@@ -110,7 +119,12 @@ result<void> rdma_link::make_queue_pair() {
     }
     // Payloads apart from their headers, at this end or, as a client learns later, at the server's.
     const std::uint32_t in_flight = poller_.fills_gpus() || !is_server() ? slots * 2 : slots;
-    sizes.send = std::min(std::max(in_flight + in_flight / 2, least), deepest);
+    std::uint32_t of_ranges = 0;
+    if (!is_server()) {
+        sizes.ranges = verbs::queue_pair::max_ranges;
+        of_ranges = requests_of_ranges(config_.send->capacity(), sizes.ranges);
+    }
+    sizes.send = std::min(std::max(in_flight + in_flight / 2, least) + of_ranges, deepest);
     // Also those that nobody asked for complete when the queue pair fails.
     const std::uint32_t completions = sizes.send + sizes.receive;
     auto admitted = poller_.admit(completions);
@@ -127,7 +141,7 @@ result<void> rdma_link::make_queue_pair() {
         sizes.send /= 2;
         if (sizes.send < least) return made.error();
     }
-    queue_pair_->limit_sends(sizes.send, std::max(in_flight, each));
+    queue_pair_->limit_sends(sizes.send, std::max(in_flight, each) + of_ranges);
     lent_.reserve(sizes.send);
     return {};
 }

@@ -46,20 +46,25 @@ status rdma_link::deliver_plain(std::uint32_t slot, std::span<const std::byte> p
 /// Also lent memory, a place of its own for the answer, or a payload longer than one work request may be.
 status rdma_link::deliver(const core::outgoing& message) noexcept {
     if (state_ != state::open) return status::peer_lost;
+    if (!message.ranges.empty()) return deliver_gathered(message);
     slot_use& use = slots_[message.slot];
     if (is_server() && is_failure(message.slot)) use.target.length = 0;
     const std::size_t requests = requests_of(message);
     if (!queue_pair_->credits().has_room(static_cast<std::uint32_t>(requests))) return status::again;
 
     const source from = message.region == nullptr ? own_source(message) : lent_source(message);
-    std::size_t extensions = message.extension_bytes;
-    if (!is_server()) {
-        forget_release(message.slot);
-        use.response_into = message.response_into.bytes();
-        if (!use.response_into.empty()) extensions = write_response_target(message);
-    }
+    const std::size_t extensions = is_server() ? message.extension_bytes : put_head(message);
     if (requests == 1) return deliver_in_one(message.slot, from, extensions);
     return deliver_in_pieces(message.slot, from, extensions);
+}
+
+/// Client: what its request says in front of the header, and where the answer goes. Returns how many bytes of
+/// extensions there are.
+std::size_t rdma_link::put_head(const core::outgoing& message) noexcept {
+    forget_release(message.slot);
+    slot_use& use = slots_[message.slot];
+    use.response_into = message.response_into.bytes();
+    return use.response_into.empty() ? message.extension_bytes : write_response_target(message);
 }
 
 /// Why a call failed is for people: it goes into the slot, not where the answer was wanted, on a GPU perhaps.
@@ -130,15 +135,6 @@ status rdma_link::deliver_in_pieces(std::uint32_t slot, const source& from, std:
     return post_message(std::span{requests}.first(count + 1), slot, from.lent);
 }
 
-/// The write that the peer is told of: by its immediate data, the slot's number.
-[[gnu::always_inline]] inline void rdma_link::address_header(mlx5::work_request& request, std::uint32_t slot,
-                                                             std::size_t extensions) const noexcept {
-    request.operation = mlx5::opcode::write_immediate;
-    request.immediate = mlx5::to_be32(slot);
-    request.remote_address = peer_header(slot) - extensions;
-    request.remote_key = peer_.slots_key;
-}
-
 /// The peer looks at the header's last word instead (docs/protocol.md, section 7).
 void rdma_link::make_plain(mlx5::work_request& request, std::uint32_t slot) const noexcept {
     auto* const header = reinterpret_cast<core::slot_header*>(config_.send->header(slot));
@@ -151,12 +147,16 @@ status rdma_link::post_message(std::span<mlx5::work_request> requests, std::uint
     const auto count = static_cast<std::uint32_t>(requests.size());
     if (lent || queue_pair_->credits().signal_due(count)) requests.back().flags = mlx5::flag_signalled;
     if (const status sent = post(requests); sent != status::ok) return sent;
-    if (!lent) return status::ok;
+    if (lent) remember_lent(slot);
+    return status::ok;
+}
+
+/// The last request posted is signalled, and reads memory lent for this slot.
+void rdma_link::remember_lent(std::uint32_t slot) noexcept {
     const std::uint32_t until = queue_pair_->credits().posted();
     slots_[slot].lent = true;
     slots_[slot].lent_until = until;
     lent_.push_back({slot, until});
-    return status::ok;
 }
 
 status rdma_link::post(std::span<const mlx5::work_request> requests) noexcept {
@@ -227,6 +227,7 @@ std::size_t rdma_link::write_response_target(const core::outgoing& message) noex
 
 bool rdma_link::retract(std::uint32_t slot) noexcept {
     slot_use& use = slots_[slot];
+    if (gathering_.slot == slot) gathering_.under_way = false;
     // Only the late answer tells that the server no longer writes there.
     if (!use.response_into.empty() && !use.copies_response) return false;
     use.response_into = {};

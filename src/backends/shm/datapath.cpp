@@ -38,12 +38,18 @@ void shm_link::put_extensions(std::uint32_t slot, std::size_t bytes) noexcept {
 
 status shm_link::deliver(const core::outgoing& message) noexcept {
     if (state_ != state::open) return status::peer_lost;
-    const bool fits = message.slot < config_.geometry.slots && message.payload.size() <= outgoing_.slots->capacity();
+    const bool fits = message.slot < config_.geometry.slots && message.length() <= outgoing_.slots->capacity();
     if (!fits) return status::message_too_large;
     if (is_server()) return deliver_lent_response(message);
     const core::slot_header header = core::read_header(config_.send->header(message.slot));
     targets_[message.slot] = {message.response_into.bytes(), header.generation};
     put_extensions(message.slot, message.extension_bytes);
+    if (!message.ranges.empty()) {
+        std::memcpy(outgoing_.slots->header(message.slot), config_.send->header(message.slot), core::header_bytes);
+        core::range_cursor{}.copy_out(message.ranges, outgoing_.slots->payload(message.slot), message.range_bytes);
+        announce(message.slot);
+        return status::ok;
+    }
     return deliver_plain(message.slot, message.payload);
 }
 

@@ -43,6 +43,7 @@ class shm_link final : public core::link {
     void activate() override;
     [[nodiscard]] bool close() noexcept override;
     [[nodiscard]] status deliver(const core::outgoing& message) noexcept override;
+    [[nodiscard]] bool gathers() const noexcept override { return true; }
     [[nodiscard]] status deliver_plain(std::uint32_t slot, std::span<const std::byte> payload) noexcept override;
     /// Lent payloads were copied, and a late response is left in its slot.
     [[nodiscard]] bool retract(std::uint32_t slot) noexcept override;

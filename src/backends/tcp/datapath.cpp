@@ -40,9 +40,11 @@ status tcp_link::deliver(const core::outgoing& message) noexcept {
     if (state_ != state::open) return status::peer_lost;
     const std::uint32_t slot = message.slot;
     if (slot >= config_.geometry.slots || queue_.busy(slot)) return status::invalid_state;
-    if (message.payload.size() > config_.send->capacity()) return status::message_too_large;
+    const std::size_t length = message.length();
+    if (length > config_.send->capacity()) return status::message_too_large;
     const bool lent = message.region != nullptr;
-    const bool pinned = zerocopy_.useful() && message.payload.size() >= zerocopy_ledger::min_bytes;
+    const bool pinned = zerocopy_.useful() && length >= zerocopy_ledger::min_bytes &&
+                        length >= message.ranges.size() * zerocopy_ledger::min_range_bytes;
     if (is_server()) {
         loans_[slot].owed = lent;
     } else {
@@ -51,7 +53,10 @@ status tcp_link::deliver(const core::outgoing& message) noexcept {
         loans_[slot].owed = false;
     }
     const bool first = all_sent();
-    queue_.push(slot, config_.send->header(slot), message.payload, lent, pinned);
+    if (message.ranges.empty())
+        queue_.push(slot, config_.send->header(slot), message.payload, lent, pinned);
+    else
+        queue_.push_gathered(slot, config_.send->header(slot), message.ranges, length, pinned);
     if (first) flush();
     return status::ok;
 }

@@ -37,6 +37,7 @@ class tcp_link final : public core::link {
     [[nodiscard]] bool retract(std::uint32_t slot) noexcept override;
     void consumed(std::uint32_t slot) noexcept override;
     [[nodiscard]] bool flushed() noexcept override { return all_sent(); }
+    [[nodiscard]] bool gathers() const noexcept override { return true; }
     [[nodiscard]] core::slot_memory& send() const noexcept override { return *config_.send; }
     [[nodiscard]] core::slot_memory& receive() const noexcept override { return *config_.receive; }
 

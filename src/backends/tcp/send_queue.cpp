@@ -13,6 +13,13 @@ using core::fragment_header;
 using core::header_bytes;
 using core::slot_header;
 
+namespace {
+
+/// At least so many: header, extensions, fragment's header, payload.
+constexpr std::size_t pieces_of_a_record = 4;
+
+}  // namespace
+
 void send_queue::push(std::uint32_t slot, std::byte* header, std::span<const std::byte> payload, bool lent,
                       bool pinned) noexcept {
     slot_header h = core::read_header(header);
@@ -33,6 +40,13 @@ void send_queue::push(std::uint32_t slot, std::byte* header, std::span<const std
     append(slot);
 }
 
+void send_queue::push_gathered(std::uint32_t slot, std::byte* header, std::span<const core::lent_range> ranges,
+                               std::size_t length, bool pinned) noexcept {
+    push(slot, header, {static_cast<const std::byte*>(nullptr), length}, true, pinned);
+    entries_[slot].gathered = true;
+    gathered_[slot] = {ranges, {}};
+}
+
 void send_queue::append(std::uint32_t slot) noexcept {
     entries_[slot].next = none;
     if (head_ == none)
@@ -45,8 +59,12 @@ void send_queue::append(std::uint32_t slot) noexcept {
 void send_queue::unlend(std::uint32_t slot, std::byte* room) noexcept {
     entry& e = entries_[slot];
     if (!e.queued || !e.lent) return;
-    std::memcpy(room + e.sent, e.payload + e.sent, e.length - e.sent);
+    if (e.gathered)
+        gathered_[slot].at.copy_out(gathered_[slot].ranges, room + e.sent, e.length - e.sent);
+    else
+        std::memcpy(room + e.sent, e.payload + e.sent, e.length - e.sent);
     e.payload = room;
+    e.gathered = false;
     e.lent = false;
     e.pinned = false;
 }
@@ -121,9 +139,9 @@ void send_queue::plan(send_batch& out, std::size_t max_bytes) const noexcept {
     out.count = out.fragment_count = out.bytes = 0;
     out.pinned = out.more = false;
     if (entries_[head_].pinned) return plan_pinned(out);
-    constexpr std::size_t pieces_of_a_record = 4;
+    if (entries_[head_].gathered) return plan_gathered(out, max_bytes);
     const auto room = [&] {
-        return out.count + pieces_of_a_record <= send_batch::max_pieces &&
+        return out.count + pieces_of_a_record <= send_batch::max_small_pieces &&
                out.fragment_count < send_batch::max_fragments && out.bytes < max_bytes;
     };
     const bool alone = entries_[head_].next == none;
@@ -135,10 +153,50 @@ void send_queue::plan(send_batch& out, std::size_t max_bytes) const noexcept {
             e.started = true;
         } while (e.sent < e.length && room());
     } else {
-        for (std::uint32_t slot = head_; slot != none && !entries_[slot].pinned && room(); slot = entries_[slot].next)
+        const auto joins = [&](const entry& e) { return !e.pinned && !e.gathered && room(); };
+        for (std::uint32_t slot = head_; slot != none && joins(entries_[slot]); slot = entries_[slot].next)
             add_record(out, slot, entries_[slot]);
     }
     if (record_sent_ > 0) skip(out, record_sent_);
+}
+
+/// Adds the next `bytes` of the ranges, as far as there is room; returns how many.
+std::size_t send_queue::add_ranges(send_batch& out, std::span<const core::lent_range> ranges, core::range_cursor& at,
+                                   std::size_t bytes) noexcept {
+    std::size_t added = 0;
+    while (added < bytes && out.count < send_batch::max_pieces) {
+        const std::span<std::byte> piece = at.take(ranges, bytes - added);
+        add_piece(out, piece.data(), piece.size());
+        added += piece.size();
+    }
+    return added;
+}
+
+/// A record may have more ranges than a batch has pieces: what is left of it goes into the next one. Alone in the queue
+/// the message leaves in as many records as fit.
+void send_queue::plan_gathered(send_batch& out, std::size_t max_bytes) const noexcept {
+    entry e = entries_[head_];
+    const gathered_payload& payload = gathered_[head_];
+    core::range_cursor at = payload.at;
+    std::size_t done = record_sent_;
+    const auto goes_on = [&] {
+        return e.next == none && e.sent < e.length && out.bytes < max_bytes &&
+               out.fragment_count < send_batch::max_fragments && out.count + pieces_of_a_record <= out.max_pieces;
+    };
+    do {
+        const record r = next_record(e);
+        const std::size_t head_done = std::min(done, r.head_bytes);
+        if (head_done < r.head_bytes) {
+            add_head(out, head_, e, r.body_bytes);
+            if (head_done > 0) skip(out, head_done);
+        }
+        const std::size_t body_done = done - head_done;
+        at.skip(payload.ranges, body_done);
+        if (add_ranges(out, payload.ranges, at, r.body_bytes - body_done) < r.body_bytes - body_done) return;
+        e.sent += r.body_bytes;
+        e.started = true;
+        done = 0;
+    } while (goes_on());
 }
 
 /// Header and payload leave separately: the kernel goes on reading pinned bytes after the call, and a
@@ -153,8 +211,11 @@ void send_queue::plan_pinned(send_batch& out) const noexcept {
         return;
     }
     const std::size_t done = record_sent_ - r.head_bytes;
-    add_piece(out, e.payload + e.sent + done, r.body_bytes - done);
     out.pinned = true;
+    if (!e.gathered) return add_piece(out, e.payload + e.sent + done, r.body_bytes - done);
+    core::range_cursor at = gathered_[head_].at;
+    at.skip(gathered_[head_].ranges, done);
+    static_cast<void>(add_ranges(out, gathered_[head_].ranges, at, r.body_bytes - done));
 }
 
 std::uint32_t send_queue::book(std::size_t& count) noexcept {
@@ -169,6 +230,7 @@ std::uint32_t send_queue::book(std::size_t& count) noexcept {
         record_sent_ = 0;
         e.started = true;
         e.sent += r.body_bytes;
+        if (e.gathered) gathered_[slot].at.skip(gathered_[slot].ranges, r.body_bytes);
         head_ = e.next;
         if (e.sent < e.length) {
             append(slot);

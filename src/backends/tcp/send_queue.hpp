@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "core/lent_range.hpp"
 #include "core/protocol.hpp"
 
 #include <array>
@@ -15,7 +16,8 @@ namespace accel::tcp {
 
 /// What one `sendmsg` hands to the kernel.
 struct send_batch {
-    static constexpr std::size_t max_pieces = 64;
+    static constexpr std::size_t max_pieces = 1'024;     ///< IOV_MAX of Linux
+    static constexpr std::size_t max_small_pieces = 64;  ///< of messages whose payload is one piece
     static constexpr std::size_t max_fragments = 16;
 
     std::array<iovec, max_pieces> pieces;
@@ -35,7 +37,7 @@ class send_queue {
   public:
     static constexpr std::uint32_t none = 0xffff'ffff;
 
-    explicit send_queue(std::uint32_t slots) : entries_(slots) {}
+    explicit send_queue(std::uint32_t slots) : entries_(slots), gathered_(slots) {}
 
     [[nodiscard]] bool empty() const noexcept { return head_ == none; }
     /// True while a record is cut off in the middle.
@@ -48,6 +50,10 @@ class send_queue {
     /// busy.
     void push(std::uint32_t slot, std::byte* header, std::span<const std::byte> payload, bool lent,
               bool pinned) noexcept;
+    /// The same with a lent payload in ranges, of `length` bytes together. The list stays until the message was sent or
+    /// `unlend`.
+    void push_gathered(std::uint32_t slot, std::byte* header, std::span<const core::lent_range> ranges,
+                       std::size_t length, bool pinned) noexcept;
     /// Sends what is left of a lent payload from a copy at `room` instead.
     void unlend(std::uint32_t slot, std::byte* room) noexcept;
     /// Forgets everything.
@@ -74,6 +80,11 @@ class send_queue {
         bool queued = false;
         bool lent = false;
         bool pinned = false;
+        bool gathered = false;  ///< the payload lies in ranges
+    };
+    struct gathered_payload {
+        std::span<const core::lent_range> ranges;
+        core::range_cursor at;  ///< of `entry::sent`
     };
     struct record {
         std::size_t head_bytes;
@@ -86,10 +97,14 @@ class send_queue {
     static void add_piece(send_batch& out, const void* data, std::size_t size) noexcept;
     static void add_record(send_batch& out, std::uint32_t slot, const entry& e) noexcept;
     static void skip(send_batch& out, std::size_t count) noexcept;
+    [[nodiscard]] static std::size_t add_ranges(send_batch& out, std::span<const core::lent_range> ranges,
+                                                core::range_cursor& at, std::size_t bytes) noexcept;
+    void plan_gathered(send_batch& out, std::size_t max_bytes) const noexcept;
     void plan_pinned(send_batch& out) const noexcept;
     void append(std::uint32_t slot) noexcept;
 
     std::vector<entry> entries_;
+    std::vector<gathered_payload> gathered_;
     std::uint32_t head_ = none;
     std::uint32_t tail_ = none;
     std::size_t record_sent_ = 0;  ///< bytes of the front's current record that are sent

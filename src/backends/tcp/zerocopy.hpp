@@ -13,6 +13,8 @@ class zerocopy_ledger {
   public:
     /// Below it, pinning pages costs more than the copy.
     static constexpr std::size_t min_bytes = 64 << 10;
+    /// The same of ranges, on average: each pins a page of its own.
+    static constexpr std::size_t min_range_bytes = 4 << 10;
 
     /// Switches the socket to it; stays off where the kernel refuses.
     void enable(int fd, std::uint32_t slots);

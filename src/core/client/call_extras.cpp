@@ -21,7 +21,9 @@ status call_extras::check_more(const submit_options& options) const noexcept {
     if (named && life_.version() < session_version::targets) return status::unsupported;
     if (options.parts > 0)
         if (const status bad = check_parts(options); bad != status::ok) return bad;
+    if (!options.response_ranges.empty() && options.parts > 0) return status::unsupported;
     if (options.response_into.empty()) return status::ok;
+    if (!options.response_ranges.empty()) return status::invalid_argument;
     const region_state* const into = options.response_into.region();
     if (into == nullptr) return status::invalid_argument;
     return into->inherited() ? status::invalid_state : status::ok;
@@ -45,10 +47,10 @@ status call_extras::describe(outgoing& message, const submit_options& options) c
     if (options.tensors.empty()) return status::ok;
     // Its slot, or memory that the application has lent for this.
     auto* const bytes = const_cast<std::byte*>(message.payload.data());
-    const bool on_host = message.region == nullptr || message.region->gpu() == nullptr;
+    const bool on_host = message.ranges.empty() && (message.region == nullptr || message.region->gpu() == nullptr);
     const std::size_t others = options.response_into.empty() ? 0 : sizeof(wire::response_target_extension);
     return describe_message(
-        {request_.requests->header(message.slot), {bytes, message.payload.size()}, on_host, life_.version(), others},
+        {request_.requests->header(message.slot), {bytes, message.length()}, on_host, life_.version(), others},
         options.tensors, message.extension_bytes);
 }
 
@@ -68,17 +70,23 @@ void call_extras::trace(channel_slot& slot, outgoing& message, const submit_opti
     if (const status bad = check_more(options); bad != status::ok) return bad;
     if (const status bad = describe(message, options); bad != status::ok) return bad;
     trace(slot, message, options);
+    const bool scatters = !options.response_ranges.empty();
+    if (scatters)
+        if (const status bad = keep_scattered(slot, options); bad != status::ok) return bad;
     const slice into = options.response_into;
     if (!into.empty() && into.region()->gpu() != nullptr) slot.on_gpu = slot.content.id.generation;
     const staged_parts staged{is_staged(message.payload.empty() ? nullptr : message.region, false),
                               is_staged(into.empty() ? nullptr : into.region(), true)};
     const bool goes_through_slot = staged.payload || staged.response;
+    if (goes_through_slot && scatters) return status::unsupported;
     if (options.parts > 0) return goes_through_slot ? status::unsupported : submit_in_parts(slot, message, options);
     if (goes_through_slot) return submit_staged(slot, message, staged, options);
     stamp_more(slot, message, options);
     const status sent = hand_over(message);
-    if (sent != status::ok) return hold_back(slot, message, sent, options);
-    return calls_.accept_sent(slot, message.lends(), life_.epoch(), options);
+    const status done = sent == status::ok ? calls_.accept_sent(slot, message.lends(), life_.epoch(), options)
+                                           : hold_back(slot, message, sent, options);
+    slot.scatters = scatters && done == status::ok;
+    return done;
 }
 
 status call_extras::hand_over(const outgoing& message) noexcept {
@@ -103,16 +111,16 @@ status call_extras::submit_in_parts(channel_slot& slot, const outgoing& message,
 
 void call_extras::stamp_more(channel_slot& slot, const outgoing& message,
                              const submit_options& options) const noexcept {
-    const std::size_t most = request_.options.response_bytes;
-    const std::size_t room = options.response_into.empty() ? most : std::min(options.response_into.size(), most);
-    calls_.stamp(slot, now(), {message.payload.size(), room, options.target.number}, options, life_);
+    const std::size_t room = std::min(response_room(slot, options), request_.options.response_bytes);
+    calls_.stamp(slot, now(), {message.length(), room, options.target.number}, options, life_);
     reinterpret_cast<slot_header*>(slot.header)->extension_bytes = message.extension_bytes;
 }
 
 [[gnu::noinline]] status call_extras::hold_back(channel_slot& slot, const outgoing& message, status unsent,
                                                 const submit_options& options) noexcept {
     if (unsent != status::again && !loss_.doubt(unsent)) return life_.loss();
-    slot.owed = slot.lent = slot.staged = false;
+    slot.owed = slot.staged = false;
+    slot.lent = !message.ranges.empty();  // the link may have sent some of them
     calls_.backlog().push(message);
     calls_.set_detours(true);
     calls_.accept(slot, options);

@@ -16,6 +16,8 @@ class call_extras {
 
     /// A call with a lent payload, a place for its response, tensors, a target, parts, or a trace.
     status submit(channel_slot& slot, outgoing message, const submit_options& options) noexcept;
+    /// The same with a payload in ranges.
+    status submit_ranges(channel_slot& slot, std::span<const slice> ranges, const submit_options& options) noexcept;
     /// A message that the link has no room for waits in the backlog, as does every one behind it.
     status hold_back(channel_slot& slot, const outgoing& message, status unsent,
                      const submit_options& options) noexcept;
@@ -27,6 +29,9 @@ class call_extras {
     [[nodiscard]] status check_parts(const submit_options& options) const noexcept;
     [[nodiscard]] bool is_staged(const region_state* lent, bool written) const noexcept;
     [[nodiscard]] status describe(outgoing& message, const submit_options& options) const noexcept;
+    [[nodiscard]] status gather(channel_slot& slot, const submit_options& options, outgoing& out) noexcept;
+    [[nodiscard]] status keep_scattered(const channel_slot& slot, const submit_options& options) noexcept;
+    [[nodiscard]] std::size_t response_room(const channel_slot& slot, const submit_options& options) const noexcept;
     void trace(channel_slot& slot, outgoing& message, const submit_options& options) const noexcept;
     void stamp_more(channel_slot& slot, const outgoing& message, const submit_options& options) const noexcept;
     [[nodiscard]] status hand_over(const outgoing& message) noexcept;

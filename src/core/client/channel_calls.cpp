@@ -12,7 +12,9 @@ channel_calls::channel_calls(const connect_request& request, event_set& wakeups)
       slots_(request.options.slots),
       backlog_(slots_.count()),
       staging_(request, slots_, wakeups),
-      parts_(slots_, backlog_, request.options.response_bytes) {
+      parts_(slots_, backlog_, request.options.response_bytes),
+      gathered_(slots_.count()),
+      scattered_(slots_.count()) {
     for (channel_slot& slot : slots_.all()) slot.header = request.requests->header(slot.content.id.slot);
     if (request.context != nullptr && request.context->metrics() != nullptr) {
         const backend* const scheme = request.context->find_backend(request.peer.scheme);
@@ -24,6 +26,17 @@ bool channel_calls::on_staged_response(channel_slot& slot, const link_event& eve
                                        const channel_lifecycle& over) noexcept {
     detours_ = true;
     return staging_.on_response(slot, event, at, over.clock_offset());
+}
+
+/// Why a call failed stays in its slot. False: the response is longer than the server was told.
+[[gnu::noinline]] bool channel_calls::scatter(channel_slot& slot, const link_event& event) noexcept {
+    slot.scatters = false;
+    if (event.header.code != status::ok) return true;
+    const range_list& into = scattered_.of(slot.content.id.slot);
+    if (event.payload.size() > into.bytes) return false;
+    range_cursor{}.copy_in(into.ranges, event.payload.data(), event.payload.size());
+    count_copied(event.payload.size());
+    return true;
 }
 
 /// A part, the end of a response in parts, a slot that comes back without one, an answer that nobody waits for, or
@@ -72,6 +85,7 @@ completion_room channel_calls::hand_out(completion_room out) noexcept {
 
 void channel_calls::end_early(channel_slot& slot, status why, nanoseconds at, const channel_lifecycle& over) noexcept {
     slot.fail(why, at);
+    slot.scatters = false;
     if (slot.state == slot_state::in_parts) parts_.end_early(slot, over);
     const std::uint32_t index = slot.content.id.slot;
     const bool copied = slot.staged && staging_.abandon(slot);

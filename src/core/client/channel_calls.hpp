@@ -6,6 +6,7 @@
 #include "core/client/channel_slots.hpp"
 #include "core/client/channel_staging.hpp"
 #include "core/client/part_reader.hpp"
+#include "core/client/range_lists.hpp"
 #include "core/metrics/client_metrics.hpp"
 
 #include <accel_transport/channel.hpp>
@@ -41,6 +42,10 @@ class channel_calls {
     [[nodiscard]] channel_staging& staging() noexcept { return staging_; }
     [[nodiscard]] const channel_staging& staging() const noexcept { return staging_; }
     [[nodiscard]] part_reader& parts() noexcept { return parts_; }
+    /// Of requests, and of responses.
+    [[nodiscard]] range_lists& gathered() noexcept { return gathered_; }
+    [[nodiscard]] range_lists& scattered() noexcept { return scattered_; }
+    [[nodiscard]] const range_lists& scattered() const noexcept { return scattered_; }
     /// False: nothing waits in `backlog` or `staging`, and no loss waits for its reason.
     [[nodiscard]] bool has_detours() const noexcept { return detours_; }
     void set_detours(bool any) noexcept { detours_ = any; }
@@ -98,6 +103,10 @@ class channel_calls {
     void count(const channel_slot& slot, const completion& out) noexcept {
         if (metrics_ != nullptr) metrics_->count(out, slot.asked);
     }
+    /// Bytes of a list of ranges were copied from or to a slot.
+    void count_copied(std::size_t bytes) noexcept {
+        if (metrics_ != nullptr) metrics_->count_copied(bytes);
+    }
     void count_reconnect() noexcept {
         if (metrics_ != nullptr) metrics_->count_reconnect();
     }
@@ -105,6 +114,7 @@ class channel_calls {
   private:
     [[nodiscard]] bool on_staged_response(channel_slot& slot, const link_event& event, nanoseconds at,
                                           const channel_lifecycle& over) noexcept;
+    [[nodiscard]] bool scatter(channel_slot& slot, const link_event& event) noexcept;
     [[nodiscard]] bool is_sane(const link_event& event) const noexcept;
     [[nodiscard]] bool on_other_response(const link_event& event, nanoseconds at,
                                          const channel_lifecycle& over) noexcept;
@@ -117,6 +127,8 @@ class channel_calls {
     call_backlog backlog_;
     channel_staging staging_;
     part_reader parts_;
+    range_lists gathered_;
+    range_lists scattered_;
     bool detours_ = false;
     counter submitted_;
     std::uint64_t stale_ = 0;
@@ -171,6 +183,8 @@ class channel_calls {
         return on_other_response(event, at, over);
     if (slot.staged) [[unlikely]]
         return on_staged_response(slot, event, at, over);
+    if (slot.scatters && !scatter(slot, event)) [[unlikely]]
+        return false;
     slot.owed = false;
     slot.holds_response = event.borrowed;
     if (out.left > 0 && slots_.ready() == 0) [[likely]] {

@@ -20,8 +20,8 @@ namespace {
 /// True: the call has more than bytes in its slot. One comparison asks for all of it.
 [[gnu::always_inline]] inline bool asks_for_more(const submit_options& options) noexcept {
     const auto parent = std::bit_cast<std::uint64_t>(options.trace.parent_id);
-    return (options.response_into.size() | options.tensors.size() | options.target.number | options.parts | parent) !=
-           0;
+    return (options.response_into.size() | options.response_ranges.size() | options.tensors.size() |
+            options.target.number | options.parts | parent) != 0;
 }
 
 }  // namespace
@@ -85,6 +85,13 @@ status channel_core::submit(call_id id, slice payload, const submit_options& opt
     calls_.count_submission();
     return calls_.settle_submission(
         extras_.submit(*slot, {id.slot, payload.bytes(), payload.region(), options.response_into}, options));
+}
+
+status channel_core::submit(call_id id, std::span<const slice> ranges, const submit_options& options) noexcept {
+    channel_slot* slot = calls_.slots().find(id);
+    if (const status bad = check_submit(slot, 0, options); bad != status::ok) return bad;
+    calls_.count_submission();
+    return calls_.settle_submission(extras_.submit_ranges(*slot, ranges, options));
 }
 
 inline status channel_core::check_submit(const channel_slot* slot, std::size_t length,
@@ -312,6 +319,9 @@ status channel::submit(call_id id, std::size_t length, const submit_options& opt
 }
 status channel::submit(call_id id, slice payload, const submit_options& options) noexcept {
     return core::behind(core_, "channel").submit(id, payload, options);
+}
+status channel::submit(call_id id, std::span<const slice> ranges, const submit_options& options) noexcept {
+    return core::behind(core_, "channel").submit(id, ranges, options);
 }
 status channel::cancel(call_id id) noexcept {
     return core::behind(core_, "channel").cancel(id);

@@ -37,6 +37,7 @@ class channel_core {
     status begin(call_view& out) noexcept;
     status submit(call_id id, std::size_t length, const submit_options& options) noexcept;
     status submit(call_id id, slice payload, const submit_options& options) noexcept;
+    status submit(call_id id, std::span<const slice> ranges, const submit_options& options) noexcept;
     status cancel(call_id id) noexcept;
     std::size_t poll(std::span<completion> out) noexcept;
     std::size_t wait(std::span<completion> out, nanoseconds timeout) noexcept;

@@ -52,6 +52,7 @@ void client_metrics::add_to(metrics_sums& sums) const {
     channels.in_flight += submitted - std::min(ended, submitted);
     channels.stale += stale_.read();
     channels.reconnects += reconnects_.read();
+    channels.copied_range_bytes += copied_bytes_.read();
 }
 
 }  // namespace accel::core

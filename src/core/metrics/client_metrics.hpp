@@ -44,6 +44,7 @@ class client_metrics : public metrics_source {
     }
     void count_stale() noexcept { stale_.add(); }
     void count_reconnect() noexcept { reconnects_.add(); }
+    void count_copied(std::size_t bytes) noexcept { copied_bytes_.add(bytes); }
 
     void add_to(metrics_sums& sums) const override;
 
@@ -71,6 +72,7 @@ class client_metrics : public metrics_source {
     const counter& submitted_;
     counter stale_;
     counter reconnects_;
+    counter copied_bytes_;
     client_series untargeted_;
     std::array<own_series, own_targets> targeted_;
     client_series others_;

@@ -163,6 +163,8 @@ void list_channels(family_list& out, const metrics_sums& sums) {
          &channel_sums::stale);
     each("accel_reconnects_total", "Connections made anew after a loss.", metric_kind::counter,
          &channel_sums::reconnects);
+    each("accel_copied_range_bytes_total", "Bytes of lists of ranges that were copied from or to slots.",
+         metric_kind::counter, &channel_sums::copied_range_bytes);
 }
 
 void list_servers(family_list& out, const metrics_sums& sums) {

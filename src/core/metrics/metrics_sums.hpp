@@ -69,6 +69,7 @@ struct channel_sums {
     std::uint64_t in_flight = 0;  ///< gauge
     std::uint64_t stale = 0;
     std::uint64_t reconnects = 0;
+    std::uint64_t copied_range_bytes = 0;
 };
 
 /// All that a context has counted.
