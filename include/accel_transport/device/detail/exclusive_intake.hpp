@@ -107,8 +107,9 @@ ACCEL_HOST_DEVICE inline void drop_completions(const exclusive_session& session)
 /// Rooms that have no call, of a session that ends: its client sends no request any more.
 ACCEL_HOST_DEVICE_SELDOM inline void drop_early_rooms(owned_sessions& mine, std::uint32_t index) noexcept {
     exclusive_session& session = mine.at.sessions[index];
+    if (session.is.parts == 0) return;
     part_slot* const parts = parts_of(mine, index);
-    for (std::uint32_t i = 0; session.is.parts != 0 && i < session.is.slots; ++i) {
+    for (std::uint32_t i = 0; i < session.is.slots; ++i) {
         const part_rooms seen = rooms_of(parts[i].rooms);
         if (seen.phase != parts_phase::early) continue;
         for (std::uint32_t left = seen.first; left != 0; left = parts[left - 1].next) --session.held;
