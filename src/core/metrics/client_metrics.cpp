@@ -32,6 +32,8 @@ client_series& client_metrics::series_of(std::uint32_t target) noexcept {
 }
 
 void client_metrics::add_to(metrics_sums& sums) const {
+    // First, so that calls that come and go meanwhile are not taken for calls in flight.
+    const std::uint64_t submitted = submitted_.read();
     std::uint64_t ended = 0;
     const auto add = [&](std::uint64_t target, const client_series& series) {
         call_sums own;
@@ -47,8 +49,6 @@ void client_metrics::add_to(metrics_sums& sums) const {
     add(other_targets, others_);
     channel_sums& channels = sums.channels[scheme_];
     ++channels.open;
-    // A call may end between the two looks.
-    const std::uint64_t submitted = submitted_.read();
     channels.in_flight += submitted - std::min(ended, submitted);
     channels.stale += stale_.read();
     channels.reconnects += reconnects_.read();
