@@ -68,11 +68,10 @@ class fake_link final : public core::link {
                 "a correct client sends it");
         require(!exact || to.has == server_slot::kind::idle, "the server has nothing in that slot");
         require(to.generation != header.generation, "and it was another generation's");
-        if (!ending) {
-            const std::uint8_t choice = input_.byte() % 16;
-            if (choice == 1) return status::again;
-            if (choice == 2) return status::peer_lost;
-        }
+        const std::uint8_t choice = ending || failed_ ? 0 : input_.byte() % 16;
+        if (choice == 1) return status::again;
+        failed_ = failed_ || choice == 2;
+        if (failed_) return status::peer_lost;
         to = {server_slot::kind::request, header.generation, 0, {}};
         if ((header.flags & header_flag::more) == 0) return status::ok;
         to.has = server_slot::kind::room;
@@ -92,7 +91,7 @@ class fake_link final : public core::link {
 
     std::size_t take(std::span<link_event> out) {
         std::size_t count = 0;
-        while (!queue.empty() && count < out.size()) {
+        while (!queue.empty() && count < std::min(out.size(), at_once)) {
             out[count] = queue.front();
             queue.pop_front();
             bring(out[count]);
@@ -102,13 +101,20 @@ class fake_link final : public core::link {
         }
         return count;
     }
-    [[nodiscard]] bool holds(std::uint32_t slot) const { return held_[slot] != nullptr; }
     [[nodiscard]] bool borrows() const { return borrows_; }
+    void fail() {
+        failed_ = true;
+        queue.push_back(lost_event(nullptr, status::peer_lost));
+    }
+    /// It takes nothing more. The channel ends once the control plane could have told it why.
+    [[nodiscard]] bool failed() const { return failed_; }
 
     std::array<server_slot, slots> at{};
+    std::array<call_id, slots> calls{};  ///< whose a response in that slot is
     std::deque<link_event> queue;
-    bool ending = false;  ///< it has room, and closes at once
-    bool exact = true;    ///< the server has been correct
+    std::size_t at_once = ~std::size_t{0};  ///< so many events come with one look
+    bool ending = false;                    ///< it has room, and closes at once
+    bool exact = true;                      ///< the server has been correct
 
   private:
     void bring(link_event& event) {
@@ -130,15 +136,12 @@ class fake_link final : public core::link {
         if (length >= sizeof what) std::memcpy(to, &what, sizeof what);
     }
 
-  public:
-    std::array<call_id, slots> calls{};  ///< whose a response in that slot is
-
-  private:
     tests::input_reader& input_;
     std::shared_ptr<slot_memory> send_;
     std::shared_ptr<slot_memory> receive_;
     bool borrows_;
     bool closed_ = false;
+    bool failed_ = false;
     std::array<std::unique_ptr<std::byte[]>, slots> held_{};
 };
 
@@ -197,7 +200,7 @@ class application {
                 return submit();
             case 2:
             case 3:
-                return poll(input_.byte() % 4);
+                return look(input_.byte());
             case 4:
             case 5:
                 if (!held_.empty()) release(input_.byte() % held_.size());
@@ -222,9 +225,7 @@ class application {
                 (void)channel_->arm();
                 return;
             default:
-                if (const std::uint8_t choice = input_.byte(); choice < 16)
-                    link_->queue.push_back(lost_event(nullptr, status::peer_lost));
-                return;
+                return lose(input_.byte());
         }
     }
 
@@ -244,6 +245,11 @@ class application {
             open_.push_back({view.id, with.parts > 0});
         else
             require(channel_->release(view.id) == status::ok, "what was begun can be released");
+    }
+    /// May see one event alone, so that parts wait for others.
+    void look(std::uint8_t choice) {
+        link_->at_once = choice >= 192 ? 1 : ~std::size_t{0};
+        poll(choice % 4);
     }
     void poll(std::size_t room) {
         std::array<completion, slots> got;
@@ -358,9 +364,23 @@ class application {
         link_->queue.push_back(event);
     }
 
+    /// A channel waits for the reason, as long as the control plane may take to tell.
+    void end_doubt() {
+        link_->fail();
+        poll(slots);
+        clock_.pass(std::chrono::seconds{1});
+        poll(slots);
+        require(!channel_->connected(), "a channel does not outlive its link");
+    }
+    void lose(std::uint8_t choice) {
+        if (choice < 8) link_->queue.clear();  // what was on its way is gone
+        if (choice < 16) link_->fail();
+    }
     /// Everything is answered and released. Every slot is free again.
     void settle() {
         link_->ending = true;
+        link_->at_once = ~std::size_t{0};
+        if (link_->failed()) return end_doubt();
         for (int i = 0; i < 8; ++i) {
             for (std::uint8_t slot = 0; slot < slots; ++slot) {
                 answer(slot);
@@ -385,6 +405,9 @@ class application {
         require(open_.empty(), "every accepted call has one last completion");
         while (!held_.empty()) release(0);
         for (const call_id each : begun_) require(channel_->release(each) == status::ok, "what was begun");
+        require(channel_->idle(), "the end of a connection frees every slot");
+        const channel_statistics counted = channel_->statistics();
+        require(counted.completed == counted.submitted && counted.quarantined == 0, "and every call is counted");
     }
 
     tests::fake_clock clock_;

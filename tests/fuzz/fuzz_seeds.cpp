@@ -24,6 +24,7 @@ int main(int argc, char** argv) {
     verbs_seeds({top, "verbs_peer"});
     arrival_seeds({top, "verbs_arrival"});
     channel_seeds({top, "channel"});
+    channel_parts_seeds({top, "channel_parts"});
     worker_seeds({top, "worker"});
     service_seeds({top, "service_intake"});
     exclusive_seeds({top, "exclusive_intake"});

@@ -63,6 +63,7 @@ void tensor_seeds(const seed_folder& to);
 
 void arrival_seeds(const seed_folder& to);
 void channel_seeds(const seed_folder& to);
+void channel_parts_seeds(const seed_folder& to);
 void worker_seeds(const seed_folder& to);
 void service_seeds(const seed_folder& to);
 void exclusive_seeds(const seed_folder& to);

@@ -93,6 +93,52 @@ void channel_seeds(const seed_folder& to) {
     }
 }
 
+/// Steps as fuzz_channel_parts takes them. The first call is in slot 0, its room in the slots behind it.
+void channel_parts_seeds(const seed_folder& to) {
+    const bytes submit{0, 2, 0, 0, 0};  // two parts; the link takes room, room, request
+    const bytes submit_for_a_while{0, 128, 0, 0, 0};
+    const bytes submit_with_time_between_parts{0, 194, 0, 0, 0};
+    const bytes part{7, 1};  // in slot 1
+    const bytes other{7, 2};
+    const bytes other_passes{7, 197};
+    const bytes back{11, 1};
+    const bytes answer{10, 0};
+    const bytes answer_passes{10, 195};
+    const bytes poll{2, 3};
+    const bytes release{4, 0};  // an input that is too short has the link take what is lent again
+    const bytes cancel{6, 0};
+    const bytes some_time{14, 60};
+    const bytes look{2, 195};  // sees one event
+    const bytes lost{15, 0};   // with all that was on its way
+    const auto add = [&to](const std::string& name, std::initializer_list<bytes> steps) {
+        for (const std::uint8_t way : {std::uint8_t{0}, std::uint8_t{1}})
+            to.add(name + (way == 0 ? "_borrowed" : "_in_slots"), joined({{way}, joined(steps)}));
+    };
+    add("parts", {submit, part, poll, release, {0}, part, other, poll, answer, release, release, poll, release});
+    add("no_parts", {{0, 0, 0}, answer, poll, release});
+    add("two_calls", {{0, 1, 0, 0}, {0, 1, 0, 0}, part, {7, 3}, {10, 2}, poll, answer, poll, release, release});
+    add("parts_pass_each_other", {submit, part, other_passes, look, poll, answer, poll});
+    add("response_passes_its_parts", {submit, part, other, answer_passes, look, poll, release, release});
+    add("room_comes_back", {submit, back, poll, other, answer, poll});
+    add("room_waits", {submit, part, poll, release, {1}, {2, 3, 1}, {2, 3, 0}, part, poll});
+    add("room_crosses_the_response", {submit, part, poll, answer, release, {0}, poll, back, poll});
+    add("cancelled", {submit, part, poll, cancel, poll, release, other, answer, poll});
+    add("cancelled_with_a_part_that_waits", {submit, part, other_passes, look, cancel, poll, release});
+    add("cancelled_before_anything_left", {{0, 2, 1}, cancel, poll, release});
+    add("cancelled_behind_its_room", {{0, 2, 0, 1}, cancel, {2, 3, 0}, release, answer, back, poll});
+    add("late", {submit_for_a_while, part, some_time, poll, release, answer, poll});
+    add("late_between_parts", {submit_with_time_between_parts, part, poll, some_time, poll, release});
+    add("lost", {submit, part, poll, other, lost, poll, release});
+    add("lost_while_room_leaves", {{0, 2, 0, 2}, poll, cancel, poll});
+    add("lost_while_a_call_waits_for_parts", {submit, part, other, answer_passes, look, lost, {14, 255}, poll});
+    add("number_twice", {submit, part, poll, release, {0}, {12, 6, 0}, poll});
+    add("part_without_room", {submit, part, poll, release, {1}, {12, 6, 1}, poll});
+    add("counts_too_many", {submit, part, {12, 15, 5}, poll, release});
+    add("counts_too_few", {submit, part, poll, {12, 15, 0}, poll, release});
+    add("part_that_failed", {submit, {12, 136, 0, 1}, poll});
+    add("part_far_ahead", {submit, {12, 6, 7}, poll});
+}
+
 /// Steps as fuzz_worker takes them.
 void worker_seeds(const seed_folder& to) {
     const bytes request{0, 0, 0, 10, 30};  // session 0, slot 0
