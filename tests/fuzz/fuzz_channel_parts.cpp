@@ -101,6 +101,7 @@ class fake_link final : public core::link {
         }
         return count;
     }
+    [[nodiscard]] bool holds(std::uint32_t slot) const { return held_[slot] != nullptr; }
     [[nodiscard]] bool borrows() const { return borrows_; }
     void fail() {
         failed_ = true;
@@ -331,10 +332,12 @@ class application {
         of.has = server_slot::kind::idle;
         post(event, choice >= 192);
     }
+    /// A server keeps room for a request that is still to come.
+    [[nodiscard]] bool has_come(call_id call) const { return link_->at[call.slot].generation >= call.generation; }
     void return_room(std::uint8_t choice) {
         const std::uint32_t slot = choice % slots;
         server_slot& room = link_->at[slot];
-        if (room.has != server_slot::kind::room) return;
+        if (room.has != server_slot::kind::room || !has_come(room.call)) return;
         link_event event = response(slot, choice);
         event.header.code = status::cancelled;
         event.header.length = 0;
@@ -391,6 +394,7 @@ class application {
         }
         if (!channel_->connected()) return;
         require(open_.empty(), "every call has ended");
+        for (std::uint32_t i = 0; i < slots; ++i) require(!link_->holds(i), "every arrival is given back");
         for (std::uint32_t i = 0; i < slots; ++i) {
             call_view view;
             require(channel_->begin(view) == status::ok, "every slot is free");
