@@ -10,6 +10,7 @@ from pathlib import Path
 
 FIELDS = {"id", "file", "old", "new", "breaks", "test", "targets", "explained"}
 SOFTNIC = ("softnic_cli", "softnic")
+LINES_AROUND = 20  # a mutant's result is good until one of them changes
 # What a test's name begins with, and the targets that it needs.
 TARGETS = (
     (r"unit(_tests)?\.", ("unit_tests",)),
@@ -44,9 +45,15 @@ class Mutant:
     list: str = ""
 
     def print_of(self, top):
-        """Changes with the mutant and with the file: a result stays good for one of these."""
+        """Changes with the mutant and with the lines around it: a result stays good for one of these."""
         text = "\0".join((self.file, self.old, self.new, self.test, ",".join(self.needed_targets())))
-        return hashlib.sha256(text.encode() + (Path(top) / self.file).read_bytes()).hexdigest()[:16]
+        return hashlib.sha256((text + self.around(top)).encode()).hexdigest()[:16]
+
+    def around(self, top):
+        """The text that it changes, and so many lines before it and behind it."""
+        before, old, behind = (Path(top) / self.file).read_text(encoding="utf-8").partition(self.old)
+        before = "\n".join(before.split("\n")[-LINES_AROUND - 1:])
+        return before + old + "\n".join(behind.split("\n")[:LINES_AROUND + 1])
 
     def needed_targets(self):
         return self.targets or targets_of(self.test)

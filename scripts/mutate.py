@@ -10,9 +10,9 @@
       --json FILE   writes the results there too
 
 The tree is copied to build/mutate/tree and built there once; the checkout's sources stay as they are. Results go to
-tests/mutants/results.json, which is committed: each is good for as long as the mutant and its file stay the same. So a
-list that takes hours runs in pieces. Exit status 1: an unexplained mutant survived, did not build or has no test, or
-less than 90 % were noticed.
+tests/mutants/results.json, which is committed: each is good for as long as the mutant and the lines around it stay
+the same. So a list that takes hours runs in pieces. Exit status 1: an unexplained mutant survived, did not build or has
+no test, or less than 90 % were noticed.
 """
 import argparse
 import json

@@ -86,13 +86,17 @@ class Verdicts(unittest.TestCase):
         self.assertFalse(mutate.is_good({"noticed": 99, "survived": 1}, everything=True))
         self.assertFalse(mutate.is_good({"noticed": 99, "did not build": 1}, everything=False))
 
-    def test_result_is_good_as_long_as_mutant_and_file_stay(self):
+    def test_result_is_good_as_long_as_mutant_and_lines_around_it_stay(self):
         with tempfile.TemporaryDirectory() as folder:
             source = Path(folder, "a.cpp")
             source.write_text("return a < b;\n", encoding="utf-8")
             mutant = mutants.Mutant(**GOOD)
             results = {mutant.id: {"outcome": "noticed", "print": mutant.print_of(folder)}}
             self.assertIsNotNone(mutate.known_result(mutant, results, folder))
+            source.write_text("return a < b;\n" + "\n" * mutants.LINES_AROUND + "far away", encoding="utf-8")
+            far = {mutant.id: {"outcome": "noticed", "print": mutant.print_of(folder)}}
+            source.write_text("return a < b;\n" + "\n" * mutants.LINES_AROUND + "\nfarther away", encoding="utf-8")
+            self.assertIsNotNone(mutate.known_result(mutant, far, folder))
             source.write_text("return a < b;  // now\n", encoding="utf-8")
             self.assertIsNone(mutate.known_result(mutant, results, folder))
 

@@ -20,7 +20,7 @@ struct part_case {
 };
 
 /// What a client asks for.
-struct wish {
+struct parts_wish {
     std::uint64_t parts = 0;
     std::uint64_t bytes = 0;  ///< of part i: so many, and i % 50
     std::uint64_t seed = 0;
@@ -28,7 +28,7 @@ struct wish {
     std::uint32_t reserved = 0;
 };
 
-/// Streams what is wished, and echoes requests that are no wish.
+/// Streams what is wished, and echoes requests that are no parts_wish.
 class device_parts : public ::testing::TestWithParam<part_case> {
   protected:
     void SetUp() override {
@@ -51,7 +51,7 @@ class device_parts : public ::testing::TestWithParam<part_case> {
         }
     }
 
-    [[nodiscard]] static call_id submit(channel& through, const wish& what, const submit_options& with) {
+    [[nodiscard]] static call_id submit(channel& through, const parts_wish& what, const submit_options& with) {
         call_view call;
         status sent = status::again;
         // Room of the call before comes back behind its answer.
@@ -72,7 +72,7 @@ class device_parts : public ::testing::TestWithParam<part_case> {
         EXPECT_EQ(from.wait(one, patience(10s)), 1U);
         return one[0];
     }
-    static completion expect_part(channel& from, call_id call, const wish& what, std::uint64_t number) {
+    static completion expect_part(channel& from, call_id call, const parts_wish& what, std::uint64_t number) {
         const completion c = next(from);
         EXPECT_EQ(c.status, status::ok) << to_string(c.status);
         EXPECT_TRUE(c.more) << number;
@@ -89,7 +89,7 @@ class device_parts : public ::testing::TestWithParam<part_case> {
         EXPECT_EQ(from.release(c.id), status::ok);
     }
     /// Takes a whole response, part by part.
-    static void expect_all(channel& from, call_id call, const wish& what) {
+    static void expect_all(channel& from, call_id call, const parts_wish& what) {
         for (std::uint64_t i = 0; i < what.parts; ++i)
             ASSERT_EQ(from.release(expect_part(from, call, what, i).id), status::ok);
         expect_last(from, call, status::ok);
@@ -115,8 +115,9 @@ class device_parts : public ::testing::TestWithParam<part_case> {
   private:
     template <class Service>
     void answer(Service& service, const device::exchange_ref& exchange) {
-        if (!device::in_parts(exchange) || exchange.request_bytes != sizeof(wish)) return echo_whole(service, exchange);
-        wish what;
+        if (!device::in_parts(exchange) || exchange.request_bytes != sizeof(parts_wish))
+            return echo_whole(service, exchange);
+        parts_wish what;
         std::memcpy(&what, exchange.request, sizeof what);
         for (std::uint64_t i = 0; i < what.parts; ++i) {
             device::part_ref part;
@@ -163,7 +164,7 @@ class device_parts : public ::testing::TestWithParam<part_case> {
 TEST_P(device_parts, come_in_order_and_before_the_last_completion) {
     channel client = rig_.connect();
     for (std::uint64_t round = 0; round < 20; ++round) {
-        const wish what{4, 100 * round, 1000 * round};
+        const parts_wish what{4, 100 * round, 1000 * round};
         const call_id call = submit(client, what, {.parts = 4});
         std::vector<completion> held;
         for (std::uint64_t i = 0; i < what.parts; ++i) held.push_back(expect_part(client, call, what, i));
@@ -183,7 +184,7 @@ TEST_P(device_parts, come_in_order_and_before_the_last_completion) {
 TEST_P(device_parts, a_long_response_needs_little_room) {
     channel client = rig_.connect();
     for (const std::uint32_t room : {1U, 3U}) {
-        const wish what{300, 10, 7};
+        const parts_wish what{300, 10, 7};
         expect_all(client, submit(client, what, {.parts = room}), what);
     }
     expect_all_slots(client);
@@ -191,7 +192,7 @@ TEST_P(device_parts, a_long_response_needs_little_room) {
 
 TEST_P(device_parts, nothing_is_sent_without_room) {
     channel client = rig_.connect();
-    const wish what{3, 10, 7};
+    const parts_wish what{3, 10, 7};
     const call_id call = submit(client, what, {.parts = 2});
     const completion first = expect_part(client, call, what, 0);
     const completion second = expect_part(client, call, what, 1);
@@ -210,7 +211,7 @@ TEST_P(device_parts, nothing_is_sent_without_room) {
 TEST_P(device_parts, room_that_is_left_comes_back) {
     channel client = rig_.connect();
     for (std::uint64_t round = 0; round < 30; ++round) {
-        const wish what{round % 3, 10, round};
+        const parts_wish what{round % 3, 10, round};
         const call_id call = submit(client, what, {.parts = 7});
         expect_all(client, call, what);
     }
@@ -220,7 +221,7 @@ TEST_P(device_parts, room_that_is_left_comes_back) {
 
 TEST_P(device_parts, requests_that_wait_keep_their_order) {
     channel client = rig_.connect();
-    const wish what{40, 10, 7};
+    const parts_wish what{40, 10, 7};
     const call_id call = submit(client, what, {.parts = 1});
     std::vector<call_id> waiting;
     for (std::uint64_t i = 0; i < 4; ++i) {
@@ -249,7 +250,7 @@ TEST_P(device_parts, several_kernels_stream_to_several_clients) {
         clients.emplace_back([this, i] {
             channel client = rig_.connect();
             for (std::uint64_t round = 0; round < 20; ++round) {
-                const wish what{10, 30 * i, 1000 * i + round};
+                const parts_wish what{10, 30 * i, 1000 * i + round};
                 expect_all(client, submit(client, what, {.parts = 3}), what);
                 EXPECT_EQ(run_calls(client, 10, round), 10U);
             }
@@ -261,7 +262,7 @@ TEST_P(device_parts, several_kernels_stream_to_several_clients) {
 
 TEST_P(device_parts, failures_come_behind_them) {
     channel client = rig_.connect();
-    wish what{2, 77, 7};
+    parts_wish what{2, 77, 7};
     what.fails = 1;
     const call_id call = submit(client, what, {.parts = 3});
     for (std::uint64_t i = 0; i < what.parts; ++i)
@@ -277,7 +278,7 @@ TEST_P(device_parts, failures_come_behind_them) {
 TEST_P(device_parts, a_cancel_ends_them_and_reaches_the_kernel) {
     channel client = rig_.connect();
     for (int round = 1; round <= 3; ++round) {
-        const wish what{1000, 10, 7};
+        const parts_wish what{1000, 10, 7};
         const call_id call = submit(client, what, {.parts = 2});
         const completion first = expect_part(client, call, what, 0);
         const completion second = expect_part(client, call, what, 1);
@@ -292,7 +293,7 @@ TEST_P(device_parts, a_cancel_ends_them_and_reaches_the_kernel) {
 
 TEST_P(device_parts, a_late_part_ends_them) {
     channel client = rig_.connect();
-    const wish what{1, 10, 7};
+    const parts_wish what{1, 10, 7};
     const call_id streamed = submit(client, what, {.parts = 1, .part_timeout = patience(5s)});
     expect_all(client, streamed, what);
     rig_.end_kernels();  // nobody sends the next one
@@ -306,7 +307,7 @@ TEST_P(device_parts, the_place_of_a_client_that_leaves_is_as_good_as_new) {
     for (std::uint64_t round = 0; round < 3; ++round) {
         {
             channel client = rig_.connect();
-            const wish what{1000, 10, round};
+            const parts_wish what{1000, 10, round};
             const call_id call = submit(client, what, {.parts = 3});
             EXPECT_EQ(client.release(expect_part(client, call, what, 0).id), status::ok);
         }
@@ -317,7 +318,7 @@ TEST_P(device_parts, the_place_of_a_client_that_leaves_is_as_good_as_new) {
         if (!next_one) next_one = rig_.try_connect();
         return next_one.ok();
     }));
-    const wish what{20, 10, 9};
+    const parts_wish what{20, 10, 9};
     expect_all(*next_one, submit(*next_one, what, {.parts = 7}), what);
     expect_all_slots(*next_one);
 }

@@ -40,7 +40,7 @@ TEST(device_clocks, an_answer_tells_its_arrival_by_the_host_s_clock) {
     exchange.response = memory.data() + memory.size();
     exchange.arrival = 1'000;
     exchange.clock_offset = 300;
-    write_header(exchange, answer{});
+    write_header(fields_of(exchange), answer{});
     wire::slot_header told;
     load_header(memory.data(), told);
     EXPECT_EQ(told.arrival_ns, 1'300);

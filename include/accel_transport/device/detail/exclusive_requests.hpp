@@ -94,7 +94,9 @@ ACCEL_HOST_DEVICE_INLINE status take_on(owned_sessions& mine, const turn_copies&
     const std::int64_t deadline = own_deadline(
         copies.clock_offset, static_cast<std::int64_t>(std::uint64_t{came.third.words[3]} << 32 | came.third.words[2]));
     describe_request(copies, came, now, deadline, out);
-    const bool plain = has_room(copies) & is_request(came, copies) & (came.first.words[3] == 0);
+    const bool room = has_room(copies);
+    const bool good = is_request(came, copies);
+    const bool plain = room & good & (came.first.words[3] == 0);
     if (!plain) [[unlikely]] {
         // Copies: what a function is called with lies in memory.
         const turn_copies closely = copies;

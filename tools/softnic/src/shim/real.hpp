@@ -17,17 +17,29 @@
 #define SOFTNIC_EXPORT extern "C" __attribute__((visibility("default")))
 
 /// The functions of libc that this library replaces.
-#define SOFTNIC_LIBC_FUNCTIONS(EACH)                                                                           \
-    EACH(access)                                                                                               \
-    EACH(close)                                                                                                \
-    EACH(faccessat)                                                                                            \
-    EACH(fopen)                                                                                                \
-    EACH(fopen64)                                                                                              \
-    EACH(fstat)                                                                                                \
-    EACH(fstat64) EACH(fstatat) EACH(fstatat64) EACH(ioctl) EACH(lstat) EACH(lstat64) EACH(open) EACH(open64)  \
-        EACH(openat) EACH(openat64) EACH(opendir) EACH(poll) EACH(pthread_spin_lock) EACH(pthread_spin_unlock) \
-            EACH(read) EACH(readlink) EACH(readlinkat) EACH(sigaction) EACH(signal) EACH(socket) EACH(stat)    \
-                EACH(stat64) EACH(statx)
+#define SOFTNIC_LIBC_FUNCTIONS(EACH) \
+    EACH(access)                     \
+    EACH(close)                      \
+    EACH(faccessat)                  \
+    EACH(fopen)                      \
+    EACH(fopen64)                    \
+    EACH(fstat)                      \
+    EACH(fstat64)                    \
+    EACH(fstatat)                    \
+    EACH(fstatat64)                  \
+    EACH(ioctl)                      \
+    EACH(lstat)                      \
+    EACH(lstat64)                    \
+    EACH(open)                       \
+    EACH(open64)                     \
+    EACH(openat)                     \
+    EACH(openat64)                   \
+    EACH(opendir)                    \
+    EACH(poll)                       \
+    EACH(pthread_spin_lock)          \
+    EACH(pthread_spin_unlock)        \
+    EACH(read)                       \
+    EACH(readlink) EACH(readlinkat) EACH(sigaction) EACH(signal) EACH(socket) EACH(stat) EACH(stat64) EACH(statx)
 
 namespace accel::softnic {
 
