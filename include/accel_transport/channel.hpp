@@ -65,7 +65,7 @@ struct submit_options {
     /// The response may come in parts, of which so many may be unread: each takes a free slot of the channel, from now
     /// on and until the call has ended and the part was released. 0: in one piece. Each part is a completion with
     /// `more`. `again`: too few slots are free; `invalid_argument`: the channel has too few; `unsupported`: the server
-    /// is too old or GPU-resident, or `payload` or `response_into` is on a GPU that the transport does not reach.
+    /// is too old, or `payload` or `response_into` is on a GPU that the transport does not reach.
     std::uint32_t parts = 0;
     /// With `parts`: the call times out when the server has room for a part and none arrives for so long; 0: no limit.
     std::chrono::nanoseconds part_timeout{};

@@ -359,9 +359,9 @@ class gate {
 };
 
 /// `co_await room_for_part(exchange, gate)` gives room for the next part of a response, to be written in place. Empty:
-/// the client takes no more parts, has cancelled or has left, or the gate is gone; the exchange still has to be ended.
-/// On the gate's thread, and goes on there. The exchange must outlive the wait, and nobody else may use it meanwhile.
-/// Allocates when it waits.
+/// the client takes no more parts, has cancelled or has left; the exchange still has to be ended. On the gate's thread,
+/// and goes on there. Exchange and gate must outlive the wait, and nobody else may use the exchange meanwhile; if a
+/// wait is destroyed, it must be the exchange's last. Allocates when it waits.
 class [[nodiscard]] room_for_part {
   public:
     room_for_part(exchange& of, gate& through) noexcept : exchange_(of), gate_(through) {}

@@ -208,6 +208,7 @@ bool proxy_engine::stop() noexcept {
 /// What had completed before the queue was armed makes no event. A ring without room has to wait for its taker, which
 /// makes none either.
 bool proxy_engine::fall_asleep() noexcept {
+    if (abandoned()) return true;
     top_up();
     if (armed_ || room() == 0) return true;
     armed_ = completions_->request_event();

@@ -12,6 +12,7 @@ constexpr unsigned known_flags = mlx5::flag_solicited | mlx5::flag_signalled | m
 }  // namespace
 
 bool proxy_engine::progress() noexcept {
+    if (abandoned()) return false;
     const std::uint32_t before = rounds_.load(std::memory_order_relaxed);
     rounds_.store(before + 1, std::memory_order_seq_cst);
     bool any = commands_pending_.load(std::memory_order_seq_cst);
@@ -41,6 +42,7 @@ void proxy_engine::tell(const mlx5::completion& what) noexcept {
 
 /// Each makes one entry of the ring at most.
 bool proxy_engine::take_completions() noexcept {
+    if (abandoned()) return false;
     if (unreported_ > 0) report_failures();
     const std::size_t most = std::min<std::size_t>(room(), fetched_.size());
     if (most == 0 || lost_) return false;

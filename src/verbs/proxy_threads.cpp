@@ -50,7 +50,10 @@ bool proxy_threads::remove(const served_rings& rings, core::nanoseconds bound) n
     const std::lock_guard lock(mutex_);
     const auto found = std::ranges::find(seats_, &rings, &seat::rings);
     if (found == seats_.end()) return true;
-    if (!found->by->remove(rings, bound)) return false;
+    if (!found->by->remove(rings, bound)) {
+        found->leaves = true;
+        return false;
+    }
     seats_.erase(found);
     end_spare();
     while (spread()) continue;
@@ -83,6 +86,7 @@ proxy_thread& proxy_threads::least_busy(std::size_t among) const noexcept {
 
 /// False: the thread that has them is stuck, and keeps them.
 bool proxy_threads::move(seat& which, proxy_thread& to) noexcept {
+    if (which.leaves) return false;
     if (which.by != nullptr && !which.by->remove(*which.rings, longest_move)) {
         which.by->add(*which.rings);
         return false;
@@ -99,7 +103,8 @@ bool proxy_threads::spread() noexcept {
     if (threads_.size() < 2) return false;
     const auto [least, most] = std::ranges::minmax_element(threads_, serves_fewer);
     if ((*most)->size() < (*least)->size() + 2) return false;
-    const auto one = std::ranges::find(seats_, most->get(), &seat::by);
+    const auto one =
+        std::ranges::find_if(seats_, [&](const seat& each) { return each.by == most->get() && !each.leaves; });
     return one != seats_.end() && move(*one, **least);
 }
 

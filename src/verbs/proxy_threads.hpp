@@ -42,6 +42,7 @@ class proxy_threads {
         proxy_thread* by = nullptr;
         core::nanoseconds before{};  ///< processor time of earlier threads
         core::nanoseconds since{};   ///< of this thread, when it began to serve
+        bool leaves = false;         ///< its thread is stuck with it; nobody serves it again
 
         [[nodiscard]] core::nanoseconds cpu_time() const;
     };

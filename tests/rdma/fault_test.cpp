@@ -218,7 +218,8 @@ TEST_F(faulty_device, calls_wait_for_room_in_the_send_queue) {
 
 /// A client whose send queue is full: what it has sent is not acknowledged any more, and its last calls wait.
 struct full_client {
-    static constexpr std::uint32_t slots = 4;  // a send queue of 16
+    static constexpr std::uint32_t slots = 4;           // a send queue of 17
+    static constexpr std::size_t request_bytes = 4096;  // one more work request for ranges, not a dozen
     checked_channel client;
     std::vector<call_id> waiting;
 
@@ -244,6 +245,7 @@ struct full_client {
 TEST_F(faulty_device, calls_that_wait_for_room_can_be_cancelled_and_expire) {
     channel_options options = client_options();
     options.slots = full_client::slots;
+    options.request_bytes = full_client::request_bytes;
     options.verbs.ack_timeout = 268ms;
     options.verbs.ack_retries = 6;
     server_options at = at_server();
@@ -278,6 +280,7 @@ TEST_F(faulty_device, calls_that_wait_for_room_end_with_their_session) {
     const std::uint32_t last = last_queue_pair();
     channel_options options = client_options();
     options.slots = full_client::slots;
+    options.request_bytes = full_client::request_bytes;
     options.verbs.ack_timeout = 33ms;
     full_client full(r.connect(options));
     arm(fmt::format("drop op=ack qpn={:#x}", last + 1));

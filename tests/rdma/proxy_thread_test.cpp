@@ -115,9 +115,9 @@ TEST_F(verbs_proxy_thread, wakes_for_an_event_of_any_of_its_rings) {
     const auto begin = std::chrono::steady_clock::now();
     for (std::uint32_t round = 1; round <= 10; ++round) {
         counted_rings& rings = round % 2 == 0 ? one : other;
-        const std::uint64_t before = rings.turns_;
+        const std::uint32_t before = rings.woken_;
         rings.signal();
-        ASSERT_TRUE(eventually(patience(10s), [&] { return rings.turns_ > before; }));
+        ASSERT_TRUE(eventually(patience(10s), [&] { return rings.woken_ > before; }));
     }
     EXPECT_EQ(one.woken_, 5U);
     EXPECT_EQ(other.woken_, 5U);
@@ -213,7 +213,8 @@ TEST_F(verbs_proxy_threads, are_as_many_as_asked_for_and_share_the_services) {
 
 TEST_F(verbs_proxy_threads, even_out_what_is_left_and_end_when_nobody_needs_them) {
     for (int i = 0; i < 6; ++i) add(3);
-    const pid_t first = all_[0]->are_served() ? all_[0]->by_.load() : 0;
+    for (const auto& each : all_) ASSERT_TRUE(each->are_served());
+    const pid_t first = all_[0]->by_.load();
     for (std::size_t i = all_.size(); i-- > 0;)
         if (all_[i]->by_ == first) remove(*all_[i]);
     EXPECT_EQ(shares(), (sizes{1, 1, 2}));

@@ -24,6 +24,8 @@ struct rdma_link::gather_batch {
 
 status rdma_link::deliver_gathered(const core::outgoing& message) noexcept {
     if (!goes_on_with(message)) {
+        if (!queue_pair_->credits().has_room(1)) return status::again;
+        forget_release(message.slot);
         if (!has_keys_of(message.ranges)) return deliver_copied(message);
         if (fits_in_one(message)) return gather_in_one(message);
         gathering_ = {true, message.slot, core::read_header(config_.send->header(message.slot)).generation, {}, 0};

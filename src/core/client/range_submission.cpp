@@ -11,13 +11,13 @@ namespace {
 /// Ranges that are shorter on average are copied: handing each to the transport would cost more.
 constexpr std::size_t worth_gathering = 256;
 
-/// Each GPU's memory, where the list has any.
-bool reaches_gpus(link& path, std::span<const lent_range> ranges) noexcept {
+/// All of a list with memory of a GPU: what is not reached cannot be copied together with it.
+bool reaches_all(link& path, std::span<const lent_range> ranges) noexcept {
     const region_state* known = nullptr;
     return std::ranges::all_of(ranges, [&](const lent_range& each) {
         if (each.region == known) return true;
         known = each.region;
-        return known->gpu() == nullptr || path.reaches(*known, false);
+        return path.reaches(*known, false);
     });
 }
 
@@ -52,7 +52,7 @@ status call_extras::gather(channel_slot& slot, const submit_options& options, ou
     const slice into = options.response_into;
     const bool stages = is_staged(into.empty() ? nullptr : into.region(), true);
     const bool gathers = path.gathers() && !stages;
-    if (list.on_gpu && !(gathers && reaches_gpus(path, list.ranges))) return status::unsupported;
+    if (list.on_gpu && !(gathers && reaches_all(path, list.ranges))) return status::unsupported;
     const bool copies = !gathers || (!list.on_gpu && list.bytes / list.ranges.size() < worth_gathering);
     if (copies) {
         range_cursor{}.copy_out(list.ranges, room, list.bytes);

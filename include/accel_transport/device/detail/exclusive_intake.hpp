@@ -73,6 +73,7 @@ ACCEL_HOST_DEVICE inline void open_session(owned_sessions& mine, std::uint32_t i
     exclusive_session& session = mine.at.sessions[index];
     session.is = mine.offers[index];
     session.blocked = 0;
+    session.torn = 0;
     prepare_view(session, mine.at.by);
     const std::uint32_t first = first_number(mine, index);
     for (std::uint32_t i = 0; i < mine.at.slots && i < session.is.slots; ++i) {

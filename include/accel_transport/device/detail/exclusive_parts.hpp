@@ -137,6 +137,7 @@ ACCEL_HOST_DEVICE_SELDOM inline void look_for_rooms(owned_sessions& mine, std::u
     if (now >= mine.orders_due) take_orders(mine, now);
     const exclusive_session& of = mine.at.sessions[session];
     if (!has_room(of)) take_completions(mine, session);
+    unblock(mine, session);
     for (std::uint32_t slot = 0; slot < of.is.slots && has_room(of); ++slot) {
         const std::uint32_t number = first_number(mine, session) + slot;
         const slot_watch watch = mine.at.watches[number];

@@ -59,8 +59,10 @@ ACCEL_HOST_DEVICE_SELDOM inline status look_closely(owned_sessions& mine, const 
         out.parts = parts_of(mine, copies.session);
     }
     const std::uint32_t code_and_extensions = came.first.words[3];
-    if (code_and_extensions != 0 && !read_extensions(copies.header, code_and_extensions, out))
+    if (code_and_extensions != 0 && !read_extensions(copies.header, code_and_extensions, out)) {
+        if (out.parts != nullptr) leave_rooms(out.parts[copies.slot]);
         return refuse_wrong(mine, copies.session);
+    }
     return status::ok;
 }
 

@@ -73,7 +73,13 @@ ACCEL_HOST_DEVICE inline void end_owned_requests(owned_sessions& mine, const gra
                                                  std::uint32_t count) noexcept {
     for (std::uint32_t i = 0; i < count; ++i) {
         const exchange_ref& exchange = memory.exchanges[i];
-        const given_answer given = give_answer(mine, exchange, answer_of(exchange, memory.iteration.answers[i]));
+        const answer with = answer_of(exchange, memory.iteration.answers[i]);
+        if (exchange.parts != nullptr) [[unlikely]] {
+            (void)end_parts(mine, exchange, with);
+            if (i + 1 == count) mark_point(memory, iteration_point::answered);
+            continue;
+        }
+        const given_answer given = give_answer(mine, exchange, with);
         if (i + 1 == count) mark_point(memory, iteration_point::answered);
         account_for(mine, exchange, given);
     }

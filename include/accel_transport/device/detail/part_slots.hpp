@@ -102,4 +102,11 @@ enum class room_use : std::uint32_t {
     return fits;
 }
 
+/// A call that nobody has: its rooms go with the session. By the owner of its slot.
+ACCEL_HOST_DEVICE inline void leave_rooms(part_slot& call) noexcept {
+    part_rooms left = rooms_of(call.rooms);
+    left.phase = parts_phase::early;
+    call.rooms = word_of(left);
+}
+
 }  // namespace accel::device::detail

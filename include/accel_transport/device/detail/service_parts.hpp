@@ -44,9 +44,14 @@ ACCEL_HOST_DEVICE_SELDOM inline bool file_room(const service_ref& service, const
     part_slot& own = session.parts[arrived.slot];
     own.bytes = room.bytes;
     std::uint64_t* const rooms = &session.parts[room.call_slot].rooms;
-    for (std::uint64_t word = load_acquire(rooms);;) {
+    const std::uint32_t* const newest = &session.generations[room.call_slot];
+    for (;;) {
+        // Read first: a call that begins meanwhile opens its rooms before it stores its generation.
+        const std::uint32_t last = load_acquire(newest);
+        std::uint64_t word = load_acquire(rooms);
         const part_rooms seen = rooms_of(word);
-        const room_use use = use_of(seen, room.call_generation, load_relaxed(&session.generations[room.call_slot]));
+        const room_use use = use_of(seen, room.call_generation, last);
+        if (use != room_use::kept && load_acquire(newest) != last) continue;
         if (use == room_use::returned) return_room(service, arrived.session, arrived.slot);
         if (use != room_use::kept) return use == room_use::returned;
         own.next = seen.first;
@@ -63,8 +68,6 @@ ACCEL_HOST_DEVICE_SELDOM inline bool begin_parts(const service_ref& service, con
     const bool sane = session.is.parts != 0 && plain.flags != header.flags && header.generation != 0 &&
                       is_sane(session.is.requests.capacity, session.is.responses.capacity, arrived.slot, plain);
     if (!sane) return false;
-    // Before the call is open: a room of an older one may be looked at just now.
-    store_relaxed(&session.generations[arrived.slot], header.generation);
     part_slot& call = session.parts[arrived.slot];
     call.sent = 0;
     call.named = 0;
@@ -72,6 +75,7 @@ ACCEL_HOST_DEVICE_SELDOM inline bool begin_parts(const service_ref& service, con
         part_rooms begun;
         if (!begin_call(rooms_of(word), header.generation, begun)) return false;
         if (!hand_over(&call.rooms, word, word_of(begun))) continue;
+        store_release(&session.generations[arrived.slot], header.generation);  // who reads it sees the open call
         out.parts = session.parts;
         return true;
     }
