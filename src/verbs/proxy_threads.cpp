@@ -103,8 +103,8 @@ bool proxy_threads::spread() noexcept {
     if (threads_.size() < 2) return false;
     const auto [least, most] = std::ranges::minmax_element(threads_, serves_fewer);
     if ((*most)->size() < (*least)->size() + 2) return false;
-    const auto one =
-        std::ranges::find_if(seats_, [&](const seat& each) { return each.by == most->get() && !each.leaves; });
+    const proxy_thread* const by = most->get();
+    const auto one = std::ranges::find_if(seats_, [&](const seat& each) { return each.by == by && !each.leaves; });
     return one != seats_.end() && move(*one, **least);
 }
 
