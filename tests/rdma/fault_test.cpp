@@ -218,8 +218,8 @@ TEST_F(faulty_device, calls_wait_for_room_in_the_send_queue) {
 
 /// A client whose send queue is full: what it has sent is not acknowledged any more, and its last calls wait.
 struct full_client {
-    static constexpr std::uint32_t slots = 4;           // a send queue of 17
-    static constexpr std::size_t request_bytes = 4096;  // one more work request for ranges, not a dozen
+    static constexpr std::uint32_t slots = 4;           // a send queue of 16
+    static constexpr std::size_t request_bytes = 4096;  // one work request for ranges, not a dozen
     checked_channel client;
     std::vector<call_id> waiting;
 

@@ -124,7 +124,7 @@ result<void> rdma_link::make_queue_pair() {
         sizes.ranges = verbs::queue_pair::max_ranges;
         of_ranges = requests_of_ranges(config_.send->capacity(), sizes.ranges);
     }
-    sizes.send = std::min(std::max(in_flight + in_flight / 2, least) + of_ranges, deepest);
+    sizes.send = std::min(std::max({in_flight + in_flight / 2, least, in_flight + of_ranges}), deepest);
     // Also those that nobody asked for complete when the queue pair fails.
     const std::uint32_t completions = sizes.send + sizes.receive;
     auto admitted = poller_.admit(completions);
