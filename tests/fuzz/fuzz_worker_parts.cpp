@@ -29,6 +29,8 @@ struct client_slot {
     bool parts = false;            ///< of a request
     std::uint32_t generation = 0;  ///< of the last message
     std::uint64_t came = 0;        ///< parts, of a request
+    std::uint64_t told = 0;        ///< … how many there are, once `answered`
+    bool answered = false;         ///< parts that waited for the link may come behind the response
     std::uint32_t call_slot = 0;   ///< of a room
     std::uint32_t call_generation = 0;
     std::uint32_t bytes = 0;  ///< room for the answer
@@ -73,11 +75,12 @@ class fake_link final : public core::link {
         require(header.length <= at.bytes, "which has room for it");
         const std::uint8_t choice = world_.ending ? std::uint8_t{0} : world_.input.byte() % 16;
         if (choice == 1) return status::again;
-        if (at.has == client_slot::kind::room)
+        if (at.has == client_slot::kind::room) {
             on_room(at, header);
-        else
+            at.has = client_slot::kind::idle;
+        } else {
             on_last(at, header);
-        at.has = client_slot::kind::idle;
+        }
         return choice == 2 ? status::peer_lost : status::ok;
     }
     bool retract(std::uint32_t) noexcept override { return true; }
@@ -88,6 +91,7 @@ class fake_link final : public core::link {
 
     std::array<client_slot, shape.slots> slots{};
     void* owner = nullptr;
+    bool careless = false;  ///< its client used a slot anew while parts of its call were on their way
 
   private:
     void on_room(const client_slot& room, const slot_header& header) {
@@ -96,17 +100,22 @@ class fake_link final : public core::link {
             require(header.code == status::cancelled && header.length == 0, "room that comes back is empty");
             return;
         }
+        if (careless) return;
         require(header.code == status::ok, "a part has not failed");
         require(call.has == client_slot::kind::request && call.parts && call.generation == room.call_generation,
                 "a part is of a call that waits for it");
+        require(!call.answered || header.parts_before < call.told, "the response has counted it");
         const part that{room.call_slot, room.call_generation, header.parts_before};
         require(std::ranges::find(seen_, that) == seen_.end(), "of a number of its own");
         seen_.push_back(that);
-        ++call.came;
+        if (++call.came == call.told && call.answered) call.has = client_slot::kind::idle;
     }
-    void on_last(const client_slot& call, const slot_header& header) {
-        require((header.flags & header_flag::more) == 0, "it ends the call");
+    void on_last(client_slot& call, const slot_header& header) {
+        require((header.flags & header_flag::more) == 0 && !call.answered, "it ends the call");
         if (call.parts) require(header.parts_before >= call.came, "and counts all parts");
+        call.told = call.parts ? header.parts_before : call.came;
+        call.answered = true;
+        if (call.came == call.told) call.has = client_slot::kind::idle;
     }
 
     struct part {
@@ -153,12 +162,18 @@ class fake_poller final : public poller {
             return;
         }
         event.payload = {bytes_.data(), header.length};
-        client_slot& at = static_cast<fake_link&>(to.path()).slots[header.slot];
+        auto& path = static_cast<fake_link&>(to.path());
+        client_slot& at = path.slots[header.slot];
+        if (at.has == client_slot::kind::request && at.answered) {
+            path.careless = true;
+            at.has = client_slot::kind::idle;
+        }
         if (at.has != client_slot::kind::idle || at.generation == header.generation) return;
         if (!is_of_parts(header, message_kind::request) || header.response_room > shape.response_bytes) return;
         at.generation = header.generation;
         at.bytes = header.response_room;
-        at.came = 0;
+        at.came = at.told = 0;
+        at.answered = false;
         at.parts = (header.flags & header_flag::parts) != 0;
         at.has = client_slot::kind::request;
         if ((header.flags & header_flag::more) == 0) return;
