@@ -22,7 +22,7 @@ using testing::test_qp;
 using testing::work;
 
 constexpr std::size_t many = 1000;
-constexpr std::size_t most_looks = uar_page::users_at_once + 1;
+constexpr std::size_t max_looks = uar_page::users_at_once + 1;
 
 /// Queue pairs on one page. The first and the last are connected to each other.
 struct doorbells : ::testing::Test {
@@ -77,7 +77,7 @@ TEST_F(doorbells, cost_what_rang_and_not_what_shares_the_page) {
     ring(*qps.back());
     on.step();
     EXPECT_EQ(completions(), 1u) << "the named one is served at once";
-    EXPECT_LE(on.adapter.state.count.doorbell_looks, most_looks);
+    EXPECT_LE(on.adapter.state.count.doorbell_looks, max_looks);
 }
 
 TEST_F(doorbells, that_were_overwritten_are_found_later) {
@@ -114,7 +114,7 @@ TEST_F(doorbells, that_arm_a_completion_queue_cost_the_same) {
     for (std::size_t count = 0; count < many; ++count) queues.push_back(std::make_unique<test_cq>(on.adapter));
     write_register(uar_page::arm_offset, htobe64(std::uint64_t{queues.back()->queue->number()}));
     on.step();
-    EXPECT_LE(on.adapter.state.count.doorbell_looks, most_looks);
+    EXPECT_LE(on.adapter.state.count.doorbell_looks, max_looks);
     ASSERT_TRUE(on.settle());
     EXPECT_GE(on.adapter.state.count.doorbell_looks, many) << "all others might have rang before";
 }

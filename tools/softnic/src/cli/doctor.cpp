@@ -19,7 +19,7 @@
 namespace accel::softnic::cli {
 namespace {
 
-constexpr std::uint64_t least_shared_bytes = 64ull << 20;
+constexpr std::uint64_t min_shared_bytes = 64ull << 20;
 
 /// One finding. Returns `good` so that findings can be added up.
 bool report(bool good, const std::string& what, const std::string& otherwise) {
@@ -31,7 +31,7 @@ bool check_shared_memory() {
     struct statvfs status {};
     const bool there = ::statvfs("/dev/shm", &status) == 0;
     const std::uint64_t room = there ? std::uint64_t{status.f_bavail} * status.f_frsize : 0;
-    return report(room >= least_shared_bytes, fmt::format("/dev/shm has {} MiB free", room >> 20),
+    return report(room >= min_shared_bytes, fmt::format("/dev/shm has {} MiB free", room >> 20),
                   fmt::format("/dev/shm has {} MiB free; processes talk through it, 64 MiB are wanted "
                               "(docker: --shm-size)",
                               room >> 20));

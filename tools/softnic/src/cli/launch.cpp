@@ -49,6 +49,7 @@ void set_environment(const launch_options& options, const std::string& library) 
     set("SOFTNIC_FABRIC", options.fabric);
     set("SOFTNIC_DEVICES", options.devices);
     set("SOFTNIC_MODE", options.mode);
+    set("SOFTNIC_LINK", options.link);
     set("SOFTNIC_TRACE", options.trace);
     set("SOFTNIC_SEED", options.seed);
     set("SOFTNIC_CUDA_DMA", options.cuda_dma);

@@ -12,6 +12,7 @@ struct launch_options {
     std::optional<std::string> fabric;
     std::optional<std::string> devices;
     std::optional<std::string> mode;
+    std::optional<std::string> link;
     std::optional<std::string> trace;
     std::optional<std::string> seed;
     std::vector<std::string> faults;
@@ -31,6 +32,9 @@ void set_environment(const launch_options& options, const std::string& library);
 
 /// Becomes the program. Returns an exit status only when that fails.
 int launch(const launch_options& options);
+
+/// Prints what each process of a fabric has to show: messages of a modelled link, and CPU time of the emulation.
+int stats(const std::string& fabric);
 
 /// Says whether this machine can run programs under softnic, and what is missing. Exit status 0 if it can.
 int doctor();

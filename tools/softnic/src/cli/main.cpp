@@ -14,6 +14,7 @@ constexpr const char* footer =
   SOFTNIC_DEVICES   ib | roce, ports of a device joined by +, devices by comma        [ib]
   SOFTNIC_FABRIC    name of the network; processes with the same name reach each other [default]
   SOFTNIC_MODE      spin | adaptive | deterministic                                    [adaptive]
+  SOFTNIC_LINK      RATE,DELAY: a modelled link at every port, as 25Gb/s,1us            [none]
   SOFTNIC_STRICT    1: delay and reorder what PCIe and the fabric may, trap late WQEs
   SOFTNIC_SEED      seed of strict mode's dice                                         [1]
   SOFTNIC_FAULTS    rules separated by ;
@@ -58,6 +59,8 @@ void add_run_options(CLI::App& app, cli::launch_options& options) {
         ->check(checked_by(accel::softnic::parse_devices));
     app.add_option("--mode", options.mode, "spin, adaptive or deterministic")
         ->check(checked_by(accel::softnic::parse_poll_mode));
+    app.add_option("--link", options.link, "rate and delay of every port's link, as 25Gb/s,1us")
+        ->check(checked_by(accel::softnic::parse_link));
     app.add_option("--seed", options.seed, "seed of strict mode")->check(CLI::NonNegativeNumber);
     app.add_option("--fault", options.faults, "fault rule; may be given several times")
         ->check(CLI::Validator([](std::string& text) { return check_faults(text); }, ""))
@@ -91,8 +94,14 @@ int main(int count, char** arguments) {
     auto* doctor = app.add_subcommand("doctor", "can programs run under softnic here, and if not, why");
     doctor->add_flag("--probe", probe, "")->group("");
 
+    std::string shown_fabric = "default";
+    auto* stats =
+        app.add_subcommand("stats", "messages that a modelled link was too fast for, and the emulation's CPU time");
+    stats->add_option("--fabric", shown_fabric, "network whose processes to show");
+
     CLI11_PARSE(app, count, arguments);
     if (run->parsed()) return cli::launch(run_options);
+    if (stats->parsed()) return cli::stats(shown_fabric);
     if (trace->parsed()) {
         trace_options.trace = "-";
         return cli::launch(trace_options);

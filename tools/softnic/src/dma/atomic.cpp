@@ -35,13 +35,13 @@ bool atomic_operation::is_ordinary() const {
 /// Engines know atomics on 8 bytes only. The bytes beside a narrow operand are put back as they were, in the
 /// same atomic exchange; an aligned word never reaches into another page.
 bool atomic_operation::exchange(dma_engine& engine, std::uint64_t at, std::uint64_t& previous) const {
-    constexpr int most_attempts = 1 << 20;
+    constexpr int max_attempts = 1 << 20;
     const std::uint64_t word_at = at & ~std::uint64_t{word_bytes - 1};
     const auto shift = static_cast<std::uint32_t>(at - word_at) * 8;
     const std::uint64_t mask = bytes == word_bytes ? ~std::uint64_t{0} : std::uint64_t{0xffffffff} << shift;
     std::uint64_t word = 0;
     if (!engine.read(&word, word_at, sizeof word)) return false;
-    for (int attempt = 0; attempt < most_attempts; ++attempt) {
+    for (int attempt = 0; attempt < max_attempts; ++attempt) {
         previous = (word & mask) >> shift;
         const std::uint64_t wanted = (word & ~mask) | (apply(previous) << shift & mask);
         std::uint64_t found = 0;

@@ -31,11 +31,12 @@ nic::nic(settings chosen, std::unique_ptr<fabric> joined) : state(std::move(chos
 /// A small message crosses in one call: doorbell, packet, acknowledgement, completion.
 bool nic::progress(std::uint64_t now_ns) {
     state.now = now_ns;
+    state.wire_now = state.wire_clock == nullptr ? now_ns : state.wire_clock();
     for (device_clock& clock : clocks_) clock.show(now_ns);
     bool moved = take_doorbells();
     for (int round = 0; round < rounds_per_progress; ++round) {
         bool again = run_queue_pairs();
-        again |= receive_packets();
+        again |= state.link.on() ? receive_over_link() : receive_packets();
         if (!state.held.empty()) again |= wire::release_held(state);
         moved |= again;
         if (!again) break;
@@ -47,7 +48,8 @@ bool nic::progress(std::uint64_t now_ns) {
 }
 
 bool nic::has_something_to_do() {
-    return busy() || look_at_doorbells() || state.net->receive() != nullptr;
+    if (busy() || look_at_doorbells()) return true;
+    return state.link.on() ? state.net->earliest() != nullptr : state.net->receive() != nullptr;
 }
 
 /// By index: running one may schedule another.
@@ -98,6 +100,53 @@ bool nic::receive_packets() {
     return moved;
 }
 
+/// The packet that is due first, or null and the time when it will be.
+inbox::entry* nic::next_arrival() {
+    state.next_due = hca::never;
+    while (inbox::entry* const next = state.net->earliest()) {
+        if (next->due_ns > state.wire_now) {
+            state.next_due = next->due_ns;
+            return nullptr;
+        }
+        if (next->passed_port) return next;
+        next->passed_port = true;
+        next->due_ns = state.link.receive(state.net->waiting_packet(*next).header, next->due_ns);
+    }
+    return nullptr;
+}
+
+/// As receive_packets(), but nothing is looked at before the link has brought it.
+bool nic::receive_over_link() {
+    if (state.wire_clock != nullptr) state.wire_now = state.wire_clock();
+    bool moved = false;
+    for (int count = 0; count < packets_per_round; ++count) {
+        const inbox::entry* const next = next_arrival();
+        if (next == nullptr) break;
+        ++state.count.packets_received;
+        state.arrived_ns = next->due_ns;
+        const packet& in = state.net->waiting_packet(*next);
+        const packet_header copy = in.header;
+        if (copy.payload_bytes <= max_mtu && copy.to.device < state.devices.size())
+            deliver({copy, std::span(in.payload).first(copy.payload_bytes)});
+        state.net->release_waiting();
+        judge(copy);
+        moved = true;
+    }
+    return moved;
+}
+
+/// Was the message in memory when the link says? Only its last packet tells.
+void nic::judge(const packet_header& header) {
+    const bool is_answer = header.kind == packet_kind::acknowledge || header.kind == packet_kind::negative_acknowledge;
+    const bool ends = header.has(packet_flag::last) || header.kind == packet_kind::atomic_response;
+    if (is_answer || !ends) return;
+    const std::uint64_t now = state.wire_clock == nullptr ? state.wire_now : state.wire_clock();
+    node_record& shown = state.net->own_record();
+    shown.timed_messages.store(++state.count.timed_messages, std::memory_order_relaxed);
+    if (!link_model::is_late(header.ready_ns, state.arrived_ns, now)) return;
+    shown.late_messages.store(++state.count.late_messages, std::memory_order_relaxed);
+}
+
 /// Rings of other processes are shared with them: nothing in a header is believed, and it is read once, into
 /// `copy`. Our own packets are looked at where they are, and may refer to their bytes.
 std::optional<arrival> nic::examine(const packet& in, packet_header& copy) {
@@ -133,6 +182,7 @@ void nic::deliver(const arrival& in) {
 void nic::reap_sometimes() {
     reap_at_ = state.now + reap_interval_ns;
     state.net->reap_dead_nodes();
+    if (state.link.on()) state.link.expect_nodes(state.net->count_nodes());
 }
 
 void nic::restore_ports() {

@@ -25,7 +25,8 @@ class nic {
     std::atomic<std::uint32_t> callers{0};  ///< want the mutex: a device that is always busy gives way to them
     hca state;
 
-    /// Does what there is to do now. True if something moved. `now_ns` from any clock that only goes forward.
+    /// Does what there is to do now. True if something moved. `now_ns` from any clock that only goes forward. With a
+    /// modelled link and several processes, `state.wire_clock` must be set.
     bool progress(std::uint64_t now_ns);
     /// Is there anything to do? Much cheaper than progress(), for who asks in every call of the program.
     [[nodiscard]] bool has_something_to_do();
@@ -68,6 +69,9 @@ class nic {
     bool run(queue_pair& qp);
     bool run_error_state(queue_pair& qp);
     bool receive_packets();
+    bool receive_over_link();
+    [[nodiscard]] inbox::entry* next_arrival();
+    void judge(const packet_header& header);
     [[nodiscard]] std::optional<arrival> examine(const packet& in, packet_header& copy);
     void deliver(const arrival& in);
     void restore_ports();

@@ -41,12 +41,12 @@ int fabric::owner_of(int device, std::uint32_t qpn) const {
 
 // ---- packets
 
-packet* fabric::reserve(int to) {
+packet* fabric::reserve(int to, std::uint32_t spare) {
     packet_ring* ring = outbound(to);
     if (ring == nullptr) return nullptr;
     const std::uint32_t head = ring->head.load(std::memory_order_relaxed);
     const std::uint32_t slots = slots_to(to);
-    if (head - ring->tail.load(std::memory_order_acquire) >= slots) return nullptr;
+    if (head - ring->tail.load(std::memory_order_acquire) + spare >= slots) return nullptr;
     return &ring->slots[head % slots];
 }
 
@@ -80,6 +80,41 @@ void fabric::release() {
     packet_ring* ring = inbound_[static_cast<std::size_t>(receiving_from_)];
     ring->tail.store(ring->tail.load(std::memory_order_relaxed) + 1, std::memory_order_release);
     next_sender_ = (receiving_from_ + 1) % max_nodes;
+}
+
+// ---- packets of a modelled link
+
+inbox::entry* fabric::earliest() {
+    inbox::entry* found = nullptr;
+    for (std::uint64_t round = record(node_).senders.load(std::memory_order_acquire); round != 0; round &= round - 1) {
+        const int from = std::countr_zero(round);
+        packet_ring* ring = inbound(from);
+        if (ring == nullptr) continue;
+        auto& box = inboxes_[static_cast<std::size_t>(from)];
+        if (box == nullptr) box = std::make_unique<inbox>(ring->tail.load(std::memory_order_relaxed));
+        box->take_in(*ring, slots_to(from));
+        inbox::entry* const candidate = box->earliest();
+        if (candidate == nullptr || (found != nullptr && found->due_ns <= candidate->due_ns)) continue;
+        found = candidate;
+        receiving_from_ = from;
+    }
+    return found;
+}
+
+const packet& fabric::waiting_packet(const inbox::entry& which) {
+    return inbound_[static_cast<std::size_t>(receiving_from_)]->slots[which.position % slots_to(receiving_from_)];
+}
+
+void fabric::release_waiting() {
+    const auto from = static_cast<std::size_t>(receiving_from_);
+    inbound_[from]->tail.store(inboxes_[from]->release(), std::memory_order_release);
+}
+
+std::uint32_t fabric::count_nodes() const {
+    std::uint32_t count = 0;
+    for (const node_record& each : header_->nodes)
+        if (each.state.load(std::memory_order_relaxed) != static_cast<std::uint32_t>(node_state::free)) ++count;
+    return count;
 }
 
 std::uint32_t fabric::arrivals() const {

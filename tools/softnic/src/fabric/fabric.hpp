@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "fabric/inbox.hpp"
 #include "fabric/segment.hpp"
 
 #include <array>
@@ -23,6 +24,9 @@ class fabric {
     [[nodiscard]] static std::unique_ptr<fabric> create_private();
     [[nodiscard]] static std::unique_ptr<fabric> join_peer(const fabric& peer);
 
+    /// Of the shared memory of that fabric.
+    [[nodiscard]] static std::string file_name(std::string_view name);
+
     ~fabric();
     fabric(const fabric&) = delete;
     fabric& operator=(const fabric&) = delete;
@@ -35,9 +39,9 @@ class fabric {
     /// The node that has this queue pair, or -1.
     [[nodiscard]] int owner_of(int device, std::uint32_t qpn) const;
 
-    /// Room for one packet to that node, or null while its ring is full. Valid until commit or the next
-    /// reserve.
-    [[nodiscard]] packet* reserve(int to);
+    /// Room for one packet to that node, or null while its ring has no more than `spare` free places. Valid until
+    /// commit or the next reserve.
+    [[nodiscard]] packet* reserve(int to, std::uint32_t spare = 0);
     void commit(int to);
 
     /// The oldest packet from anybody, or null; stays valid until release().
@@ -45,6 +49,23 @@ class fabric {
     void release();
     /// Did this node itself send what receive() found?
     [[nodiscard]] bool receiving_from_self() const { return receiving_from_ == node_; }
+
+    /// With a modelled link, in place of receive() and release(): the packet that is due first, or nothing. Its
+    /// contents are looked at by waiting_packet(), which stay valid until release_waiting(). Before first use:
+    /// deepen_loopback().
+    [[nodiscard]] inbox::entry* earliest();
+    [[nodiscard]] const packet& waiting_packet(const inbox::entry& which);
+    void release_waiting();
+    /// The ring to this node itself is as long as the others from now on. Only while it is empty.
+    void deepen_loopback() { own_slots_ = ring_slots; }
+    /// Places of this fabric that somebody has.
+    [[nodiscard]] std::uint32_t count_nodes() const;
+    /// Goes on by a step, for all processes of the fabric, and says what time it is then.
+    std::uint64_t advance_virtual_time(std::uint64_t step_ns) {
+        return header_->virtual_ns.fetch_add(step_ns) + step_ns;
+    }
+    /// What this process shows to `softnic stats`.
+    [[nodiscard]] node_record& own_record() const { return record(node_); }
 
     /// Counts what other nodes have sent here.
     [[nodiscard]] std::uint32_t arrivals() const;
@@ -68,7 +89,6 @@ class fabric {
 
   private:
     fabric(int file, int lock_file);
-    [[nodiscard]] static std::string file_name(std::string_view name);
     void open_segment(std::uint64_t configuration);
     void take_place();
     [[nodiscard]] bool lock_place(int node);
@@ -76,7 +96,7 @@ class fabric {
     [[nodiscard]] bool is_dead(int node) const;
     void reap(int node);
     void clear_place(int node);
-    [[nodiscard]] std::uint32_t slots_to(int other) const { return other == node_ ? loopback_slots : ring_slots; }
+    [[nodiscard]] std::uint32_t slots_to(int other) const { return other == node_ ? own_slots_ : ring_slots; }
     [[nodiscard]] packet_ring* map_ring(int from, int to);
     [[nodiscard]] packet_ring* outbound(int to);
     [[nodiscard]] packet_ring* inbound(int from);
@@ -89,6 +109,8 @@ class fabric {
     segment_header* header_ = nullptr;
     std::array<packet_ring*, max_nodes> outbound_{};
     std::array<packet_ring*, max_nodes> inbound_{};
+    std::array<std::unique_ptr<inbox>, max_nodes> inboxes_;
+    std::uint32_t own_slots_ = loopback_slots;
     int receiving_from_ = -1;
     int next_sender_ = 0;
 };

@@ -119,7 +119,9 @@ void fabric::open_segment(std::uint64_t configuration) {
     }
     if (header_->configuration != configuration) {
         errno = EINVAL;
-        fail("the processes in this fabric were started with another list of devices (SOFTNIC_DEVICES)");
+        fail(
+            "the processes in this fabric were started with another list of devices (SOFTNIC_DEVICES) or "
+            "another link (SOFTNIC_LINK)");
     }
 }
 
@@ -152,6 +154,10 @@ void fabric::take_place() {
     node_record& self = record(node_);
     self.sleeping = 0;
     self.leaving = 0;
+    self.timed_messages = 0;
+    self.late_messages = 0;
+    self.threads_ns = 0;
+    self.helped_ns = 0;
     // What was sent to the place's last owner is not for us.
     for (std::uint64_t senders = self.senders.exchange(0); senders != 0; senders &= senders - 1) {
         packet_ring* ring = inbound(__builtin_ctzll(senders));

@@ -68,8 +68,10 @@ struct packet_header {
     std::uint32_t psn;
     std::uint32_t rkey;
     std::uint64_t address;
-    std::uint32_t length;     ///< bytes of the whole message (write), wanted (read), or of the operand (atomic)
-    std::uint32_t immediate;  ///< or the rkey to invalidate, big-endian both
+    std::uint32_t length;      ///< bytes of the whole message (write), wanted (read), or of the operand (atomic)
+    std::uint32_t immediate;   ///< or the rkey to invalidate, big-endian both
+    std::uint64_t ready_ns;    ///< modelled link: when its message was ready to leave
+    std::uint64_t arrives_ns;  ///< modelled link: not to be looked at before; 0 without
     std::uint64_t swap_or_add;
     std::uint64_t compare;
     std::uint64_t swap_mask;
@@ -83,7 +85,8 @@ struct packet_header {
     std::uint8_t service_level;
     std::uint8_t traffic_class;
     std::uint8_t hop_limit;
-    std::uint8_t direct;  ///< loopback only: the payload is a pointer to the bytes
+    std::uint8_t direct;   ///< loopback only: the payload is a pointer to the bytes
+    std::uint8_t express;  ///< modelled link: passes by what waits
     std::array<std::uint8_t, 16> source_gid;
     std::array<std::uint8_t, 16> destination_gid;
 

@@ -59,12 +59,12 @@ std::string driver::name_of(CUresult result) const {
 
 /// A range of addresses may be mapped piece by piece.
 bool find_gpu_range(const driver& calls, std::uint64_t address, std::uint64_t size, gpu_range& found) {
-    constexpr int most_pieces = 1 << 16;
+    constexpr int max_pieces = 1 << 16;
     const std::uint64_t end = address + size;
     if (size == 0 || end < address) return false;
     one_allocation piece;
     for (int count = 0; address < end; ++count, address = piece.end) {
-        if (count == most_pieces || !find_allocation(calls, address, piece)) return false;
+        if (count == max_pieces || !find_allocation(calls, address, piece)) return false;
         if (count != 0 && piece.where.device != found.device) return false;
         found = piece.where;
     }

@@ -32,12 +32,12 @@ bool taken(int file, long first, long size) {
 
 /// Each process has one byte: by its number, or the next that is free.
 neighbours::neighbours(std::string_view name) {
-    constexpr int most_tries = 64;
+    constexpr int max_tries = 64;
     const std::string path = "/dev/shm/softnic-gpu-" + std::to_string(::getuid()) + "-" + std::string(name);
     file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (file_ < 0) return;
     place_ = ::getpid() % (places / 2);
-    for (int tries = 0; tries < most_tries; ++tries, ++place_) {
+    for (int tries = 0; tries < max_tries; ++tries, ++place_) {
         struct flock mine = range(F_WRLCK, place_, 1);
         if (::fcntl(file_, F_OFD_SETLK, &mine) == 0) return;
     }

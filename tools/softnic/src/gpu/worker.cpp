@@ -68,6 +68,7 @@ std::unique_ptr<worker> worker::start(const driver& calls, const gpu_range& wher
 void worker::run() {
     block_signals();
     ::pthread_setname_np(::pthread_self(), "softnic-cuda");
+    if (options_.begin_thread != nullptr) options_.begin_thread();
     const bool prepared = prepare();
     {
         const std::lock_guard lock(mutex_);

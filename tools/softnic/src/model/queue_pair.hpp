@@ -71,6 +71,10 @@ struct requester_state {
     std::uint64_t retry_at = 0;     ///< 0: timer off
     std::uint64_t hold_until = 0;   ///< RNR wait
     std::uint64_t fetch_after = 0;  ///< strict mode: WQEs are fetched late
+    // With a modelled link, whose clock these are of:
+    std::uint64_t rang_ns = 0;   ///< newest doorbell: what it told of was ready then
+    std::uint64_t ready_ns = 0;  ///< of the message that is being sent
+    bool held = false;           ///< something else than the link kept the next packet back
     std::deque<std::pair<std::uint16_t, std::uint64_t>>
         seen;  ///< strict mode: index and hash of WQEs at their doorbell
 
@@ -84,10 +88,12 @@ struct reply {
     nak_code nak = nak_code::sequence;
     std::uint64_t address = 0;  ///< read: what is left to send
     std::uint32_t rkey = 0;
-    std::uint32_t length = 0;   ///< read: what is left; atomic: bytes of the operand
-    std::uint64_t value = 0;    ///< atomic: what was there before
-    std::uint64_t message = 0;  ///< read: a number no other message has
-    bool again = false;         ///< the request was a repetition
+    std::uint32_t length = 0;    ///< read: what is left; atomic: bytes of the operand
+    std::uint64_t value = 0;     ///< atomic: what was there before
+    std::uint64_t message = 0;   ///< read: a number no other message has
+    std::uint64_t ready_ns = 0;  ///< modelled link: when the request had arrived
+    bool first = true;           ///< read: nothing of it is sent yet
+    bool again = false;          ///< the request was a repetition
 };
 
 /// Result of an atomic, kept to answer a retry without doing it twice.
@@ -122,7 +128,9 @@ struct responder_state {
     std::array<atomic_memory, atomic_depth> atomics{};
     std::size_t next_atomic = 0;
     std::vector<posted_write> posted;
-    std::uint64_t post_by = 0;  ///< strict mode: when the posted writes must be in memory
+    std::uint64_t post_by = 0;     ///< strict mode: when the posted writes must be in memory
+    std::uint64_t arrived_ns = 0;  ///< modelled link: when the newest request had
+    std::uint64_t data_until = 0;  ///< modelled link: when the newest response with data will have arrived
 };
 
 struct queue_pair;

@@ -19,7 +19,7 @@ std::string_view variable(const char* name) {
     return value == nullptr ? std::string_view{} : value;
 }
 
-link_layer parse_link(std::string_view word) {
+link_layer parse_layer(std::string_view word) {
     if (word == "ib") return link_layer::infiniband;
     if (word == "roce") return link_layer::ethernet;
     throw std::invalid_argument(fmt::format("SOFTNIC_DEVICES: \"{}\" is neither ib nor roce", word));
@@ -63,7 +63,7 @@ std::vector<device_plan> parse_devices(std::string_view text) {
     std::vector<device_plan> devices;
     for_each_part(text, ',', [&](std::string_view device) {
         auto& ports = devices.emplace_back();
-        for_each_part(device, '+', [&](std::string_view port) { ports.push_back(parse_link(port)); });
+        for_each_part(device, '+', [&](std::string_view port) { ports.push_back(parse_layer(port)); });
         if (ports.size() > max_ports) throw std::invalid_argument("SOFTNIC_DEVICES: a device has at most two ports");
     });
     if (devices.size() > static_cast<std::size_t>(max_devices))
@@ -101,7 +101,12 @@ std::uint64_t settings::configuration_hash() const {
     const auto mix = [&hash](std::uint64_t value) { hash = (hash ^ value) * 0x100000001b3; };
     for (const auto& device : devices) {
         mix(0xff);
-        for (const link_layer link : device) mix(static_cast<std::uint64_t>(link) + 1);
+        for (const link_layer layer : device) mix(static_cast<std::uint64_t>(layer) + 1);
+    }
+    if (link.on()) {  // times are compared between processes: of one clock
+        mix(link.bits_per_second);
+        mix(link.delay_ns);
+        mix(static_cast<std::uint64_t>(mode == poll_mode::deterministic));
     }
     return hash;
 }
@@ -111,6 +116,7 @@ settings settings_from_environment() {
     if (const auto text = variable("SOFTNIC_DEVICES"); !text.empty()) from.devices = parse_devices(text);
     if (const auto text = variable("SOFTNIC_FABRIC"); !text.empty()) from.fabric = text;
     if (const auto text = variable("SOFTNIC_MODE"); !text.empty()) from.mode = parse_poll_mode(text);
+    if (const auto text = variable("SOFTNIC_LINK"); !text.empty()) from.link = parse_link(text);
     read_switch("SOFTNIC_STRICT", from.strict);
     read_unsigned("SOFTNIC_SEED", from.seed);
     if (const auto text = variable("SOFTNIC_MIN_TIMEOUT_US"); !text.empty())

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "link/settings.hpp"
+
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -35,6 +37,7 @@ struct settings {
     std::uint64_t seed = 1;
     std::string faults;
     std::string trace;
+    link_settings link;
     cuda_dma cuda = cuda_dma::kernel;
     bool peer_memory = true;  ///< ibv_reg_mr takes GPU memory, as with nvidia-peermem
     bool dmabuf = true;       ///< ibv_reg_dmabuf_mr works

@@ -27,6 +27,8 @@ constexpr std::pair<std::string_view, std::uint64_t counters::*> counter_names[]
     {"timeouts", &counters::timeouts},
     {"naks_sent", &counters::naks_sent},
     {"late_wqes", &counters::late_wqes},
+    {"timed_messages", &counters::timed_messages},
+    {"late_messages", &counters::late_messages},
 };
 
 nic* adapter() {
@@ -93,6 +95,7 @@ int softnic_trace(const char* path) {
 uint64_t softnic_counter(const char* name) {
     nic* target = adapter();
     if (target == nullptr) return 0;
+    if (std::string_view(name) == "device_cpu_ns") return installation::get().driver()->cpu_ns();
     const model_guard guard(*target);
     for (const auto& [word, member] : counter_names)
         if (word == name) return target->state.count.*member;

@@ -29,8 +29,8 @@ constexpr int netlink_rdma = 20;
 
 /// A program that does not wait but asks again moves the device on a bit each time.
 void drive_a_little(runner& driver) {
-    constexpr int most_rounds = 64;
-    for (int round = 0; round < most_rounds && driver.step(); ++round) {
+    constexpr int max_rounds = 64;
+    for (int round = 0; round < max_rounds && driver.step(); ++round) {
     }
 }
 

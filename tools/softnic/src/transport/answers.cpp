@@ -180,6 +180,7 @@ void rewind(hca& nic, queue_pair& qp, std::uint32_t psn) {
         if (!back || static_cast<std::int32_t>(at - requester.sending) > 0) return;
         requester.sending = at;
         requester.packet = static_cast<std::uint32_t>(offset);
+        requester.held = true;
         ++nic.count.retransmissions;
         nic.say(qp, "rewind", "to psn {}", psn);
         return;

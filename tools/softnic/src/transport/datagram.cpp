@@ -60,6 +60,7 @@ failure send(hca& nic, queue_pair& qp, const send_request& request, bool& blocke
     const auto payload = std::span(out.contents->payload).first(request.length);
     const auto problem = memory::gather(nic, qp, request.segments, request.inlined, memory::alone, 0, payload);
     if (problem != vendor_syndrome::none) return {syndrome::local_protection, problem};
+    out.contents->header.ready_ns = qp.requester.rang_ns;
     wire::finish(nic, qp, out);
     return {};
 }

@@ -12,7 +12,7 @@
 namespace accel::softnic::dynamic {
 namespace {
 
-constexpr std::size_t most_connections = 1 << 14;  ///< of one target
+constexpr std::size_t max_connections = 1 << 14;  ///< of one target
 constexpr port_address nobody{static_cast<std::uint8_t>(max_devices), 0};
 
 /// Greater than any that this initiator had, and than those of an earlier owner of its number. So the machine's
@@ -66,7 +66,7 @@ queue_pair* find_connection(hca& nic, queue_pair& target, const packet_header& i
     auto& all = target.dynamic.connections;
     auto found = all.find(whose);
     if (found == all.end()) {
-        if (all.size() >= most_connections) return nullptr;
+        if (all.size() >= max_connections) return nullptr;
         found = all.emplace(whose, make_connection(target)).first;
     }
     queue_pair& end = *found->second;

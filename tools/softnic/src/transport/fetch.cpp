@@ -121,6 +121,7 @@ void on_doorbell(hca& nic, queue_pair& qp) {
     const std::uint16_t before = requester.produced;
     requester.produced = static_cast<std::uint16_t>(be32toh(record));
     if (requester.produced == before) return;
+    requester.rang_ns = nic.wire_now;
     nic.schedule(qp);
     if (static_cast<std::uint16_t>(requester.produced - requester.consumed) > qp.options.send_blocks) {
         fmt::print(stderr, "softnic: queue pair {:#x}: doorbell for more WQEs than the ring holds\n", qp.number);
@@ -134,7 +135,10 @@ void on_doorbell(hca& nic, queue_pair& qp) {
 bool fetch(hca& nic, queue_pair& qp) {
     auto& requester = qp.requester;
     if (requester.consumed == requester.produced || qp.state != qp_state::ready_to_send) return false;
-    if (requester.newest - requester.oldest >= requester_state::ring || nic.now < requester.fetch_after) return false;
+    if (requester.newest - requester.oldest >= requester_state::ring || nic.now < requester.fetch_after) {
+        requester.held = true;
+        return false;
+    }
     requester.fetch_after = 0;
     if (nic.fault(qp, packet_kind::send, fault_action::qp_error) != nullptr) {
         completions::fail_queue_pair(nic, qp, IBV_EVENT_QP_FATAL);

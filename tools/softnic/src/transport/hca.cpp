@@ -7,7 +7,8 @@
 namespace accel::softnic {
 
 hca::hca(settings chosen, std::unique_ptr<fabric> joined)
-    : config(std::move(chosen)), net(std::move(joined)), random(config.seed) {
+    : config(std::move(chosen)), net(std::move(joined)), link(config.link), random(config.seed) {
+    if (link.on()) net->deepen_loopback();
     for (const auto& plan : config.devices) devices.emplace_back(static_cast<int>(devices.size()), plan);
     std::string problem;
     const auto rules = parse_fault_rules(config.faults, problem);

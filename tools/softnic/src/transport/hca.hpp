@@ -4,6 +4,7 @@
 #include "dma/engine.hpp"
 #include "fabric/fabric.hpp"
 #include "fault/injector.hpp"
+#include "link/model.hpp"
 #include "model/device.hpp"
 #include "model/settings.hpp"
 #include "trace/trace.hpp"
@@ -29,7 +30,9 @@ struct counters {
     std::uint64_t retransmissions = 0;
     std::uint64_t timeouts = 0;
     std::uint64_t naks_sent = 0;
-    std::uint64_t late_wqes = 0;  ///< strict mode's catch
+    std::uint64_t late_wqes = 0;       ///< strict mode's catch
+    std::uint64_t timed_messages = 0;  ///< that came over a modelled link
+    std::uint64_t late_messages = 0;   ///< and of those, later than the link says
 };
 
 /// A packet that a fault keeps back.
@@ -60,7 +63,13 @@ struct hca {
     trace log;
     counters count;
     dma_registry dma;
-    std::uint64_t now = 0;               ///< nanoseconds; set by who drives it
+    link_model link;
+    std::uint64_t now = 0;  ///< nanoseconds; set by who drives it
+    /// The clock of modelled links, the same for all processes of the fabric; null where `now` is.
+    std::uint64_t (*wire_clock)() = nullptr;
+    std::uint64_t wire_now = 0;          ///< of that clock
+    std::uint64_t next_due = never;      ///< when the next packet of a modelled link is due, on that clock
+    std::uint64_t arrived_ns = 0;        ///< when the packet that is being delivered was due
     std::uint64_t own_ring_full_at = 0;  ///< when a packet to this node itself last found no room
     std::mt19937_64 random;              ///< strict mode's dice
     std::vector<held_packet> held;

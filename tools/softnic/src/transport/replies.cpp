@@ -60,6 +60,8 @@ bool fill_read_response(hca& nic, queue_pair& qp, const reply& owed, const wire:
     packet& out = *way.contents;
     out.header.kind = packet_kind::read_response;
     out.header.payload_bytes = static_cast<std::uint16_t>(std::min(owed.length, qp.mtu_bytes()));
+    if (owed.first) out.header.flags |= packet_flag::first;
+    if (owed.length <= qp.mtu_bytes()) out.header.flags |= packet_flag::last;
     if (out.header.payload_bytes == 0) return true;
     const auto found = check_remote(nic, qp, owed.rkey, owed.address, out.header.payload_bytes, access::remote_read);
     if (found.status != access_check::ok) return false;
@@ -95,6 +97,7 @@ bool advance_read(const queue_pair& qp, reply& owed) {
     const std::uint32_t sent = std::min(owed.length, qp.mtu_bytes());
     owed.address += sent;
     owed.length -= sent;
+    owed.first = false;
     owed.psn = psn::add(owed.psn, 1);
     return owed.length == 0;
 }
@@ -150,13 +153,17 @@ void on_atomic(hca& nic, queue_pair& qp, const packet_header& in, bool again) {
 }
 
 void owe(queue_pair& qp, const reply& what) {
-    if (!qp.responder.replies.full()) qp.responder.replies.push_back(what);
+    auto& replies = qp.responder.replies;
+    if (replies.full()) return;
+    replies.push_back(what);
+    replies.back().ready_ns = qp.responder.arrived_ns;
 }
 
 void owe_acknowledgement(queue_pair& qp, std::uint32_t psn) {
     auto& replies = qp.responder.replies;
     if (!replies.empty() && replies.back().kind == packet_kind::acknowledge) {
         if (psn::difference(psn, replies.back().psn) > 0) replies.back().psn = psn;
+        replies.back().ready_ns = qp.responder.arrived_ns;
         return;
     }
     reply owed;
@@ -176,10 +183,15 @@ void refuse(hca& nic, queue_pair& qp, std::uint32_t psn, nak_code code) {
 bool advance(hca& nic, queue_pair& qp) {
     auto& replies = qp.responder.replies;
     if (replies.empty()) return false;
-    const auto out = wire::begin(nic, qp, qp.attributes.remote, qp.attributes.remote_qpn);
-    if (out.contents == nullptr) return false;
     reply& owed = replies.front();
+    const bool carries_data = owed.kind == packet_kind::read_response || owed.kind == packet_kind::atomic_response;
+    // An acknowledgement that overtook a response would say that it was lost.
+    const bool in_turn = carries_data || qp.responder.data_until > nic.wire_now;
+    const auto out = wire::begin(nic, qp, qp.attributes.remote, qp.attributes.remote_qpn,
+                                 in_turn ? wire::urgency::in_turn : wire::urgency::express);
+    if (out.contents == nullptr) return false;
     out.contents->header.psn = owed.psn;
+    out.contents->header.ready_ns = owed.ready_ns;
     if (owed.kind != packet_kind::read_response) {
         fill_small(nic, qp, owed, *out.contents);
         replies.pop_front();
@@ -191,7 +203,8 @@ bool advance(hca& nic, queue_pair& qp) {
         reject(nic, qp, psn, nak_code::remote_access);
         return true;
     }
-    wire::finish(nic, qp, out);
+    const std::uint64_t arrives_ns = wire::finish(nic, qp, out);
+    if (carries_data) qp.responder.data_until = arrives_ns;
     return true;
 }
 

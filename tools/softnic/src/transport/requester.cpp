@@ -16,6 +16,8 @@ namespace accel::softnic::requester {
 namespace {
 
 constexpr std::int32_t window_packets = 64;
+/// With a modelled link, whose rate times delay must fit in.
+constexpr std::int32_t link_window_packets = 1 << 14;
 constexpr std::uint32_t acknowledge_every = 16;
 
 enum class step : std::uint8_t { sent, blocked, failed };
@@ -29,10 +31,10 @@ unsigned responses_outstanding(queue_pair& qp) {
     return outstanding;
 }
 
-bool must_wait(queue_pair& qp, const flight& next) {
+bool must_wait(const hca& nic, queue_pair& qp, const flight& next) {
     auto& requester = qp.requester;
-    if (psn::difference(psn::add(next.first_psn, requester.packet), requester.unacknowledged) >= window_packets)
-        return true;
+    const std::int32_t window = nic.link.on() ? link_window_packets : window_packets;
+    if (psn::difference(psn::add(next.first_psn, requester.packet), requester.unacknowledged) >= window) return true;
     if (requester.packet != 0 || (!next.request.fenced && !next.request.needs_response())) return false;
     const unsigned outstanding = responses_outstanding(qp);
     if (next.request.fenced && outstanding != 0) return true;
@@ -104,6 +106,15 @@ vendor_syndrome fill_message(hca& nic, const queue_pair& qp, const flight& from,
                           std::span(out.contents->payload).first(header.payload_bytes));
 }
 
+/// Modelled link: since when the message could leave. Not when this device came to it, unless something held it back:
+/// what the emulation is slow at does not change when the link is free.
+std::uint64_t ready_time(const hca& nic, requester_state& requester) {
+    if (requester.packet == 0) requester.ready_ns = requester.rang_ns;
+    if (requester.held) requester.ready_ns = nic.wire_now;
+    requester.held = false;
+    return requester.ready_ns;
+}
+
 step send_packet(hca& nic, queue_pair& qp, flight& from) {
     auto& requester = qp.requester;
     const auto out = wire::begin(nic, qp, qp.attributes.remote, qp.attributes.remote_qpn);
@@ -125,6 +136,7 @@ step send_packet(hca& nic, queue_pair& qp, flight& from) {
         from.failed = {syndrome::local_protection, problem};
         return step::failed;
     }
+    if (nic.link.on()) header.ready_ns = ready_time(nic, requester);
     wire::finish(nic, qp, out);
     requester.packet += psns;
     const std::uint32_t end = psn::add(from.first_psn, requester.packet);
@@ -133,17 +145,24 @@ step send_packet(hca& nic, queue_pair& qp, flight& from) {
     return step::sent;
 }
 
+/// Not now, and not because of the link.
+bool hold_back(requester_state& requester) {
+    requester.held = true;
+    return false;
+}
+
 }  // namespace
 
 void start_retry_timer(hca& nic, queue_pair& qp) {
     const std::uint64_t timeout = acknowledge_timeout_ns(qp.attributes.timeout);
-    qp.requester.retry_at = timeout == 0 ? 0 : nic.now + std::max(timeout, nic.config.shortest_timeout_ns);
+    qp.requester.retry_at =
+        timeout == 0 ? 0 : nic.now + std::max(timeout, nic.config.shortest_timeout_ns) + nic.link.patience_ns();
 }
 
 bool advance(hca& nic, queue_pair& qp) {
     auto& requester = qp.requester;
     if (!qp.sends_packets()) return false;
-    if (requester.hold_until != 0 && nic.now < requester.hold_until) return false;
+    if (requester.hold_until != 0 && nic.now < requester.hold_until) return hold_back(requester);
     requester.hold_until = 0;
     if (requester.sending == requester.newest && !fetch(nic, qp)) return false;
     if (qp.state == qp_state::error) return true;
@@ -154,7 +173,8 @@ bool advance(hca& nic, queue_pair& qp) {
         return true;
     }
     if (next.packets == 0) return pass_nop(nic, qp);
-    if (must_wait(qp, next) || (qp.is_initiator() && !dynamic::connect(nic, qp, next))) return false;
+    if (must_wait(nic, qp, next) || (qp.is_initiator() && !dynamic::connect(nic, qp, next)))
+        return hold_back(requester);
     const step done = send_packet(nic, qp, next);
     if (done == step::blocked) return false;
     if (done == step::sent && requester.packet >= next.packets) {

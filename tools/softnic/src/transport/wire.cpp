@@ -61,10 +61,15 @@ bool apply_fault(hca& nic, const outgoing& out, const fault_rule& rule) {
     }
 }
 
+/// The fault held it back at the port, so it has yet to leave.
 bool send_held(hca& nic, const held_packet& item) {
     packet* slot = nic.net->reserve(item.to_node);
     if (slot == nullptr) return false;
     std::memcpy(slot, item.contents.get(), offsetof(packet, payload) + item.contents->header.payload_bytes);
+    if (nic.link.on()) {
+        slot->header.ready_ns = nic.wire_now;
+        nic.link.send(slot->header);
+    }
     nic.net->commit(item.to_node);
     ++nic.count.packets_sent;
     return true;
@@ -85,9 +90,10 @@ bool outgoing::refer(const std::byte* bytes) const {
     return true;
 }
 
-outgoing begin(hca& nic, const queue_pair& from, port_address to, std::uint32_t to_qpn) {
+outgoing begin(hca& nic, const queue_pair& from, port_address to, std::uint32_t to_qpn, urgency how) {
     const int node = nic.net->owner_of(to.device, to_qpn);
-    packet* contents = node < 0 ? &nowhere() : nic.net->reserve(node);
+    const std::uint32_t spare = nic.link.on() && how == urgency::in_turn ? express_slots : 0;
+    packet* contents = node < 0 ? &nowhere() : nic.net->reserve(node, spare);
     if (contents == nullptr) {
         if (node == nic.node()) nic.own_ring_full_at = nic.now;
         return {};
@@ -97,24 +103,28 @@ outgoing begin(hca& nic, const queue_pair& from, port_address to, std::uint32_t 
     contents->header.to = to;
     contents->header.from_qpn = from.number;
     contents->header.to_qpn = to_qpn;
-    return {contents, node, node == nic.node() && !nic.config.strict && nic.faults.empty()};
+    contents->header.express = how == urgency::express ? 1 : 0;
+    return {contents, node, node == nic.node() && !nic.config.strict && nic.faults.empty() && !nic.link.on()};
 }
 
-void finish(hca& nic, const queue_pair& from, const outgoing& out) {
-    const packet_header& header = out.contents->header;
+std::uint64_t finish(hca& nic, const queue_pair& from, const outgoing& out) {
+    packet_header& header = out.contents->header;
     const fault_rule* rule = choose_fault(nic, header);
+    if (nic.link.on()) nic.link.send(header);  // what gets lost has left, too
+    const std::uint64_t arrives_ns = header.arrives_ns;
     if (nic.log.on()) {
         nic.say(from, rule != nullptr ? to_string(rule->action) : "tx", "{}{}", describe(header),
                 out.to_node < 0 ? " (no such queue pair)" : "");
     }
     if (out.to_node < 0 || !port_is_up(nic, header.from) || !port_is_up(nic, header.to)) {
         ++nic.count.packets_dropped;
-        return;
+        return arrives_ns;
     }
-    if (rule != nullptr && !apply_fault(nic, out, *rule)) return;
+    if (rule != nullptr && !apply_fault(nic, out, *rule)) return arrives_ns;
     nic.net->commit(out.to_node);
     ++nic.count.packets_sent;
     if (!nic.held.empty()) release_reordered(nic, out.to_node);
+    return arrives_ns;
 }
 
 bool release_held(hca& nic) {

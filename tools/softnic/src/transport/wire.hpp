@@ -19,9 +19,14 @@ struct outgoing {
     static constexpr std::size_t worth_referring_bytes = 256;
 };
 
+/// What a modelled link does with a packet: acknowledgements pass by what waits.
+enum class urgency : std::uint8_t { in_turn, express };
+
 /// Fills in both ends of the header; the caller fills in the rest.
-[[nodiscard]] outgoing begin(hca& nic, const queue_pair& from, port_address to, std::uint32_t to_qpn);
-void finish(hca& nic, const queue_pair& from, const outgoing& out);
+[[nodiscard]] outgoing begin(hca& nic, const queue_pair& from, port_address to, std::uint32_t to_qpn,
+                             urgency how = urgency::in_turn);
+/// Sends it. When it arrives, with a modelled link.
+std::uint64_t finish(hca& nic, const queue_pair& from, const outgoing& out);
 
 /// Sends what faults held back and whose time has come. True if something moved.
 bool release_held(hca& nic);

@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: Apache-2.0
+// A modelled link on virtual time, between devices that share a fabric as processes do: what arrives when.
+#include "counting_new.hpp"
+#include "rig.hpp"
+
+#include <array>
+#include <cmath>
+#include <functional>
+
+#include <gtest/gtest.h>
+#include <infiniband/mlx5dv.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace accel::softnic {
+namespace {
+
+using testing::connect;
+using testing::piece;
+using testing::rig;
+using testing::seen_completion;
+using testing::test_cq;
+using testing::test_qp;
+using testing::work;
+
+constexpr double gigabits = 25;  // bits a nanosecond
+constexpr double delay_ns = 1'000;
+constexpr double each_packet = 8 + 14 + 20 + 8 + 12 + 4 + 4 + 12;
+constexpr double mtu = 1024;
+constexpr double one_ack = (each_packet + 4) * 8 / gigabits + delay_ns;
+
+settings linked(bool strict = false, const char* faults = "") {
+    settings chosen;
+    chosen.link = parse_link("25Gb/s,1us");
+    chosen.strict = strict;
+    chosen.faults = faults;
+    return chosen;
+}
+
+/// Bytes in packets of an MTU, with an extended header in the first one.
+double transfer_ns(double bytes, double extended) {
+    const double packets = std::max(1.0, std::ceil(bytes / mtu));
+    return (bytes + packets * each_packet + extended) * 8 / gigabits;
+}
+
+/// A device with a queue pair and memory.
+struct host {
+    explicit host(const settings& chosen, const rig* first = nullptr)
+        : on(chosen, first == nullptr ? fabric::create_private() : fabric::join_peer(*first->adapter.state.net)) {}
+
+    static constexpr std::size_t bytes = 2'000'000;
+    rig on;
+    test_cq cq{on.adapter, 256};
+    test_qp qp{on.adapter, cq, cq, 1};
+    std::vector<std::uint8_t> memory = std::vector<std::uint8_t>(bytes);
+    std::uint32_t key = on.add_region(memory);
+    seen_completion seen;
+
+    work operation(std::uint8_t opcode, std::uint32_t length, const host& to) {
+        work what;
+        what.opcode = opcode;
+        if (length != 0) what.pieces = {piece(memory.data(), length, key)};
+        what.remote = reinterpret_cast<std::uint64_t>(to.memory.data());
+        what.rkey = to.key;
+        return what;
+    }
+};
+
+struct world {
+    std::vector<host*> hosts;
+    std::uint64_t now = 1;
+
+    /// One round each, then the clock goes to the next event.
+    void step() {
+        std::uint64_t next = now + 1'000;
+        for (host* each : hosts) {
+            each->on.adapter.progress(now);
+            const std::uint64_t due = each->on.adapter.state.next_due;
+            if (due > now) next = std::min(next, due);
+        }
+        now = next;
+    }
+    /// The time when it became true, or 0.
+    std::uint64_t when(const std::function<bool()>& true_now, std::uint64_t longest_ns = 1'000'000'000) {
+        for (const std::uint64_t end = now + longest_ns; now < end;) {
+            const std::uint64_t before = now;
+            step();
+            if (true_now()) return before;
+        }
+        return 0;
+    }
+    std::uint64_t when_completed(host& of) {
+        return when([&] { return of.cq.poll(of.seen); });
+    }
+};
+
+void pair_up(host& one, host& other) {
+    const testing::link_options how{.mtu = 3};
+    connect(one.on.adapter, *one.qp.qp, other.qp.qp->number, how);
+    connect(other.on.adapter, *other.qp.qp, one.qp.qp->number, how);
+}
+
+/// Not earlier, and at most 2 % later.
+void expect_time(std::uint64_t seen, std::uint64_t from, double formula) {
+    ASSERT_NE(seen, 0u) << "never";
+    EXPECT_GE(static_cast<double>(seen - from), formula - 1);
+    EXPECT_LE(static_cast<double>(seen - from), formula * 1.02 + 2);
+}
+
+struct linked_pair : ::testing::Test {
+    explicit linked_pair(const settings& chosen = linked()) : one(chosen), two(chosen, &one.on) {
+        for (std::size_t at = 0; at < one.memory.size(); ++at)
+            one.memory[at] = static_cast<std::uint8_t>(1 + at % 251);  // never 0, and not the same in each packet
+        pair_up(one, two);
+        time.hosts = {&one, &two};
+        time.step();
+    }
+    std::uint64_t post(host& by, const work& what) {
+        for (host* each : time.hosts) each->on.adapter.progress(time.now);
+        by.qp.post(what);
+        by.qp.ring();
+        return time.now;
+    }
+    void expect_completion(host& of, std::uint64_t from, double formula) {
+        expect_time(time.when_completed(of), from, formula);
+        EXPECT_EQ(of.seen.kind, MLX5_CQE_REQ);
+    }
+
+    host one;
+    host two;
+    world time;
+};
+
+using link_rate = linked_pair;
+
+TEST_F(link_rate, a_write_completes_after_its_bytes_and_an_acknowledgement) {
+    for (const std::uint32_t length : {1u, 64u, 1024u, 1025u, 10'000u, 602'112u, 2'000'000u}) {
+        const std::uint64_t from = post(one, one.operation(MLX5_OPCODE_RDMA_WRITE, length, two));
+        // The frame of a short write is long enough; its payload is padded.
+        expect_completion(one, from, transfer_ns((length + 3) & ~3u, 16) + delay_ns + one_ack);
+    }
+}
+
+TEST_F(link_rate, data_is_not_to_be_seen_before_its_packet_has_arrived) {
+    constexpr std::uint32_t length = 602'112;
+    const std::uint64_t from = post(one, one.operation(MLX5_OPCODE_RDMA_WRITE, length, two));
+    expect_time(time.when([&] { return two.memory[0] != 0; }), from, transfer_ns(mtu, 16) + delay_ns);
+    expect_time(time.when([&] { return two.memory[length / 2] != 0; }), from, transfer_ns(length / 2, 16) + delay_ns);
+    expect_time(time.when([&] { return two.memory[length - 1] != 0; }), from, transfer_ns(length, 16) + delay_ns);
+}
+
+TEST_F(link_rate, a_message_with_immediate_completes_at_the_receiver_when_it_has_arrived) {
+    two.qp.post_receive({});
+    const std::uint64_t from = post(one, one.operation(MLX5_OPCODE_RDMA_WRITE_IMM, 100'000, two));
+    expect_time(time.when_completed(two), from, transfer_ns(100'000, 16 + 4) + delay_ns);
+    EXPECT_EQ(two.seen.kind, MLX5_CQE_RESP_WR_IMM);
+}
+
+TEST_F(link_rate, a_send_takes_as_long_inline_as_by_key) {
+    std::array<segment, 1> room{piece(two.memory.data(), 1000, two.key)};
+    two.qp.post_receive(room);
+    work inlined = one.operation(MLX5_OPCODE_SEND, 0, two);
+    inlined.inlined.resize(200);
+    const std::uint64_t from = post(one, inlined);
+    expect_time(time.when_completed(two), from, transfer_ns(200, 0) + delay_ns);
+}
+
+TEST_F(link_rate, a_read_takes_a_request_and_its_bytes) {
+    const double request = (each_packet + 16) * 8 / gigabits + delay_ns;
+    for (const std::uint32_t length : {64u, 602'112u}) {
+        const std::uint64_t from = post(one, one.operation(MLX5_OPCODE_RDMA_READ, length, two));
+        expect_completion(one, from, request + transfer_ns(length, length > mtu ? 8 : 4) + delay_ns);
+    }
+}
+
+TEST_F(link_rate, an_atomic_takes_a_round_trip) {
+    const std::uint64_t from = post(one, one.operation(MLX5_OPCODE_ATOMIC_FA, 8, two));
+    expect_completion(one, from, (2 * each_packet + 28 + 12) * 8 / gigabits + 2 * delay_ns);
+}
+
+TEST_F(link_rate, messages_of_one_port_queue) {
+    constexpr std::uint32_t length = 500'000;
+    one.qp.post(one.operation(MLX5_OPCODE_RDMA_WRITE, length, two));
+    const std::uint64_t from = post(one, one.operation(MLX5_OPCODE_RDMA_WRITE, length, two));
+    expect_completion(one, from, transfer_ns(length, 16) + delay_ns + one_ack);
+    expect_completion(one, from, 2 * transfer_ns(length, 16) + delay_ns + one_ack);
+}
+
+TEST_F(link_rate, many_short_messages_reach_the_rate) {
+    constexpr int count = 30;
+    for (int at = 1; at < count; ++at) one.qp.post(one.operation(MLX5_OPCODE_RDMA_WRITE, 1024, two));
+    const std::uint64_t from = post(one, one.operation(MLX5_OPCODE_RDMA_WRITE, 1024, two));
+    int done = 0;
+    const std::uint64_t end = time.when([&] {
+        while (one.cq.poll(one.seen)) ++done;
+        return done == count;
+    });
+    expect_time(end, from, count * transfer_ns(1024, 16) + delay_ns + one_ack);
+}
+
+TEST_F(link_rate, both_directions_are_independent) {
+    constexpr std::uint32_t length = 602'112;
+    std::vector<std::uint8_t> back(length, 7);
+    std::vector<std::uint8_t> place(length);
+    work other_way = two.operation(MLX5_OPCODE_RDMA_WRITE, 0, one);
+    other_way.pieces = {piece(back.data(), length, two.on.add_region(back))};
+    other_way.remote = reinterpret_cast<std::uint64_t>(place.data());
+    other_way.rkey = one.on.add_region(place);
+    const std::uint64_t from = post(two, other_way);
+    post(one, one.operation(MLX5_OPCODE_RDMA_WRITE, length, two));
+    std::array<std::uint64_t, 2> ends{};
+    time.when([&] {
+        if (one.cq.poll(one.seen)) ends[0] = time.now;
+        if (two.cq.poll(two.seen)) ends[1] = time.now;
+        return ends[0] != 0 && ends[1] != 0;
+    });
+    // Acknowledgements of the other direction take their part, one for 16 packets.
+    for (const std::uint64_t end : ends) expect_time(end, from, transfer_ns(length, 16) + delay_ns + one_ack);
+    EXPECT_EQ(place, back);
+}
+
+TEST_F(link_rate, an_acknowledgement_does_not_wait_for_data_in_its_way) {
+    std::vector<std::uint8_t> place(1'000'000);
+    work bulk = two.operation(MLX5_OPCODE_RDMA_WRITE, 1'000'000, one);
+    bulk.remote = reinterpret_cast<std::uint64_t>(place.data());
+    bulk.rkey = one.on.add_region(place);
+    post(two, bulk);
+    time.when([&] { return place[0] != 0 || time.now > 50'000; });
+    const std::uint64_t from = post(one, one.operation(MLX5_OPCODE_RDMA_WRITE, 64, two));
+    expect_time(time.when_completed(one), from, transfer_ns(64, 16) + delay_ns + one_ack);
+}
+
+TEST_F(link_rate, two_senders_share_the_receivers_port) {
+    host three(linked(), &one.on);
+    test_qp second(two.on.adapter, two.cq, two.cq, 1);
+    const testing::link_options how{.mtu = 3};
+    connect(three.on.adapter, *three.qp.qp, second.qp->number, how);
+    connect(two.on.adapter, *second.qp, three.qp.qp->number, how);
+    time.hosts.push_back(&three);
+    constexpr std::uint32_t length = 500'000;
+    post(one, one.operation(MLX5_OPCODE_RDMA_WRITE, length, two));
+    const std::uint64_t from = post(three, three.operation(MLX5_OPCODE_RDMA_WRITE, length, two));
+    std::uint64_t first = 0;
+    const std::uint64_t last = time.when([&] {
+        static int done = 0;
+        for (host* each : {&one, &three}) {
+            if (!each->cq.poll(each->seen)) continue;
+            if (++done == 1) first = time.now;
+        }
+        return done == 2;
+    });
+    expect_time(last, from, 2 * transfer_ns(length, 16) + delay_ns + one_ack);
+    EXPECT_GT(static_cast<double>(first - from), 1.9 * transfer_ns(length, 16)) << "they take turns";
+}
+
+TEST_F(link_rate, nothing_is_late_on_virtual_time) {
+    post(one, one.operation(MLX5_OPCODE_RDMA_WRITE, 2'000'000, two));
+    time.when_completed(one);
+    post(one, one.operation(MLX5_OPCODE_RDMA_READ, 2'000'000, two));
+    time.when_completed(one);
+    EXPECT_EQ(two.on.adapter.state.count.timed_messages, 2u) << "the write and the request of the read";
+    EXPECT_EQ(one.on.adapter.state.count.timed_messages, 1u) << "the read's answer";
+    EXPECT_EQ(one.on.adapter.state.count.late_messages + two.on.adapter.state.count.late_messages, 0u);
+}
+
+TEST_F(link_rate, a_message_whose_receiver_was_away_is_late) {
+    post(one, one.operation(MLX5_OPCODE_RDMA_WRITE, 1000, two));
+    one.on.adapter.progress(time.now);
+    time.now += 20'000;
+    EXPECT_NE(time.when_completed(one), 0u);
+    EXPECT_EQ(two.on.adapter.state.count.late_messages, 1u);
+}
+
+TEST_F(link_rate, what_the_emulation_missed_does_not_move_later_messages) {
+    constexpr std::uint32_t length = 2'000'000;
+    const std::uint64_t from = post(one, one.operation(MLX5_OPCODE_RDMA_WRITE, length, two));
+    one.on.adapter.progress(time.now);
+    time.now += 100'000;  // nobody runs; the ring holds less than this
+    expect_completion(one, from, transfer_ns(length, 16) + delay_ns + one_ack);
+}
+
+TEST_F(link_rate, a_gibibyte_in_flight_takes_no_more_memory_than_a_byte) {
+    constexpr std::size_t gibibyte = std::size_t{1} << 30;
+    constexpr std::size_t real = 4 << 20;
+    const int file = ::memfd_create("link", 0);
+    ASSERT_EQ(::ftruncate(file, real), 0);
+    auto* const large = static_cast<std::byte*>(
+        ::mmap(nullptr, gibibyte, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    for (std::size_t at = 0; at < gibibyte; at += real)
+        ASSERT_NE(::mmap(large + at, real, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0), MAP_FAILED);
+    const std::uint32_t source = one.on.add_region(large, gibibyte, 1, 0xf);
+    const std::uint32_t target = two.on.add_region(large, gibibyte, 1, 0xf);
+    const auto allocated = [&](std::uint32_t length) {
+        work what = one.operation(MLX5_OPCODE_RDMA_WRITE, 0, two);
+        what.pieces = {piece(large, length, source)};
+        what.remote = reinterpret_cast<std::uint64_t>(large);
+        what.rkey = target;
+        const std::uint64_t from = post(one, what);
+        const std::function<bool()> done = [&] { return one.cq.poll(one.seen); };
+        const std::uint64_t before = testing::allocations();
+        const std::uint64_t end = time.when(done);
+        const std::uint64_t taken = testing::allocations() - before;
+        expect_time(end, from, transfer_ns((length + 3u) & ~3u, 16) + delay_ns + one_ack);
+        return taken;
+    };
+    for (int round = 0; round < 64; ++round) allocated(100);  // each place of the requester's ring once
+    EXPECT_EQ(allocated(1), 0u);
+    EXPECT_EQ(allocated(gibibyte), 0u);
+    ::munmap(large, gibibyte);
+    ::close(file);
+}
+
+struct link_with_loss : linked_pair {
+    link_with_loss() : linked_pair(linked(false, "drop p=0.01 seed=3")) {}
+};
+
+TEST_F(link_with_loss, everything_arrives_and_nothing_early) {
+    for (const std::uint8_t opcode : {MLX5_OPCODE_RDMA_WRITE, MLX5_OPCODE_RDMA_READ}) {
+        const std::uint64_t from = post(one, one.operation(opcode, host::bytes, two));
+        const std::uint64_t end = time.when_completed(one);
+        ASSERT_NE(end, 0u);
+        EXPECT_EQ(one.seen.kind, MLX5_CQE_REQ);
+        EXPECT_GE(static_cast<double>(end - from), transfer_ns(host::bytes, 16) + 2 * delay_ns);
+        EXPECT_EQ(one.memory, two.memory);
+    }
+    EXPECT_GT(one.on.adapter.state.count.retransmissions, 0u);
+}
+
+struct link_with_delays : linked_pair {
+    link_with_delays() : linked_pair(linked(false, "reorder p=0.01 seed=3; duplicate p=0.01 seed=4; delay p=0.01")) {}
+};
+
+TEST_F(link_with_delays, everything_arrives_and_nothing_early) {
+    const std::uint64_t from = post(one, one.operation(MLX5_OPCODE_RDMA_WRITE, host::bytes, two));
+    const std::uint64_t end = time.when_completed(one);
+    ASSERT_NE(end, 0u);
+    EXPECT_GE(static_cast<double>(end - from), transfer_ns(host::bytes, 16) + 2 * delay_ns);
+    EXPECT_EQ(one.memory, two.memory);
+}
+
+struct strict_link : linked_pair {
+    strict_link() : linked_pair(linked(true)) {}
+};
+
+TEST_F(strict_link, may_be_late_and_is_never_early) {
+    const std::uint64_t from = post(one, one.operation(MLX5_OPCODE_RDMA_WRITE, 602'112, two));
+    const std::uint64_t end = time.when([&] { return two.memory[602'111] != 0; });
+    ASSERT_NE(end, 0u);
+    EXPECT_GE(static_cast<double>(end - from), transfer_ns(602'112, 16) + delay_ns);
+}
+
+/// Both queue pairs on one device, as in a program that talks to itself.
+TEST(link_loopback, goes_over_the_port_too) {
+    rig on(linked());
+    test_cq cq(on.adapter, 256);
+    test_qp one(on.adapter, cq, cq, 1);
+    test_qp two(on.adapter, cq, cq, 1);
+    testing::connect_pair(on.adapter, one, two, {.mtu = 3});
+    std::vector<std::uint8_t> from(602'112, 9);
+    std::vector<std::uint8_t> to(602'112);
+    work what;
+    what.opcode = MLX5_OPCODE_RDMA_WRITE;
+    what.pieces = {piece(from.data(), 602'112, on.add_region(from))};
+    what.remote = reinterpret_cast<std::uint64_t>(to.data());
+    what.rkey = on.add_region(to);
+    one.post(what);
+    on.step(0);
+    one.ring();
+    const std::uint64_t start = on.now;
+    seen_completion seen;
+    while (!cq.poll(seen)) {
+        ASSERT_LT(on.now, start + 1'000'000);
+        on.step(100);
+    }
+    expect_time(on.now, start, transfer_ns(602'112, 16) + delay_ns + one_ack);
+    EXPECT_EQ(from, to);
+}
+
+}  // namespace
+}  // namespace accel::softnic
