@@ -83,6 +83,12 @@ struct verbs_options {
     std::uint32_t proxy_threads = 0;
 };
 
+/// A rate of bits on a wire. In a URI: 200Mb/s, 25Gb/s; 0 is none.
+struct bit_rate {
+    std::uint64_t bits_per_second = 0;
+    friend constexpr bool operator==(bit_rate, bit_rate) noexcept = default;
+};
+
 /// Options of a channel. Each is also a URI key of the same name; the URI wins over the code.
 /// Durations in URIs take a unit: 500ms, 2s, 20us. Sizes take K, M, G: 64K, 1M.
 struct channel_options {
@@ -105,7 +111,10 @@ struct channel_options {
     bool reconnect = false;  ///< connect again after a loss or a stop; calls in flight still end with it
     std::chrono::nanoseconds backoff_min = std::chrono::milliseconds{50};
     std::chrono::nanoseconds backoff_max = std::chrono::seconds{5};
-    bool zerocopy = false;                     ///< tcp: MSG_ZEROCOPY for large payloads
+    bool zerocopy = false;  ///< tcp: MSG_ZEROCOPY for large payloads
+    /// tcp, zmq: what this end sends is no faster than this (SO_MAX_PACING_RATE of its data connection); 0: as fast
+    /// as it can. `unsupported` for other schemes.
+    bit_rate pacing{};
     memory_kind memory = memory_kind::host();  ///< of the slots; a GPU's with `gpu_channel` only
     verbs_options verbs{};
     security_options security{};
@@ -145,6 +154,9 @@ struct server_options {
     std::chrono::nanoseconds spin = std::chrono::microseconds{50};
     std::uint16_t data_port = 0;  ///< zmq: first port of the data path, one a worker; 0: the URI's port + 1
     bool zerocopy = false;        ///< tcp: MSG_ZEROCOPY for large payloads
+    /// tcp, zmq: what is sent to one client is no faster than this (SO_MAX_PACING_RATE of each data connection); 0:
+    /// as fast as it can be. `unsupported` where the server listens on another scheme.
+    bit_rate pacing{};
     verbs_options verbs{};
     security_options security{};
 };

@@ -57,6 +57,14 @@ class ACCEL_API exchange {
     [[nodiscard]] std::span<const std::byte> request() const noexcept;
     /// Room for the response, to be written in place; its size is the most the client accepts. Over `local`, likewise.
     [[nodiscard]] std::span<std::byte> response() const noexcept;
+    /// The request as memory that channels of the same context can lend (`channel::submit`), from where it lies. Keep
+    /// the exchange until the completion of each call that lends it: as long the memory is there, also when the client
+    /// has gone (docs/memory.md). The first use in a session allocates. `unsupported`: it lies in no slot on the host
+    /// (over `local`, on a GPU, requests from 1 KiB over `zmq`): copy it; `out_of_memory`.
+    [[nodiscard]] status request_slice(slice& out) const noexcept;
+    /// `response()` likewise, for `submit_options::response_into`: `reply(length)` then answers with what has come. To
+    /// write there, the other server is given all response slots of this session (rdma, gdr, gpu).
+    [[nodiscard]] status response_slice(slice& out) const noexcept;
     /// What the request says of its tensors, however the client has sent that; all lie within `request()`.
     /// `protocol_error`: nothing, or nothing that makes sense; `message_too_large`: `out` has room for fewer than
     /// `count`; `unsupported`: if it says something, a GPU has it; `peer_lost`: the client has gone.
@@ -208,6 +216,11 @@ class ACCEL_API server {
     /// Only with `workers = 0`: serves what is ready, returns how many events there were.
     /// One thread at a time.
     std::size_t poll() noexcept;
+    /// Only with `workers = 0`, on the thread that polls; else -1. A descriptor that becomes readable when `poll` has
+    /// something to do, for an epoll loop that may have channels as well. Before sleeping on it: poll until 0, then
+    /// `arm()`; when that says false, poll again. The first call makes it; valid as long as the server.
+    [[nodiscard]] int event_fd() const noexcept;
+    [[nodiscard]] bool arm() noexcept;
 
     /// Takes no new sessions or requests (`overloaded`), and waits for open exchanges to be answered.
     /// `timed_out` if some were still open after `timeout`.

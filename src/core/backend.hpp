@@ -40,6 +40,8 @@ class backend {
     /// True: with keys, nobody on the network can read or change payloads, unless `encryption::off` is asked
     /// for. `poller_options::security` tells its pollers.
     [[nodiscard]] virtual bool encrypts() const noexcept { return false; }
+    /// True: its data connections can be paced (`bit_rate`).
+    [[nodiscard]] virtual bool paces() const noexcept { return false; }
     /// True: a server's pollers listen on ports of their own; else all connections use the URI's port.
     [[nodiscard]] virtual bool has_data_port() const noexcept { return false; }
     /// The newest `session_version` that its sessions with handlers know.

@@ -53,6 +53,7 @@ struct link_config {
     std::shared_ptr<slot_memory> send;
     std::shared_ptr<slot_memory> receive;
     bool zerocopy = false;
+    bit_rate pacing{};
     /// Server: the session this link is for. A client learns both from the grant.
     std::uint64_t session_id = 0;
     session_token token{};

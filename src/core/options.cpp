@@ -41,6 +41,8 @@ bool parse_number(std::string_view text, std::span<const unit> units, std::uint6
 
 constexpr std::array<unit, 1> plain_units{{{"", 1}}};
 constexpr std::array<unit, 4> size_units{{{"", 1}, {"K", 1U << 10}, {"M", 1U << 20}, {"G", 1U << 30}}};
+constexpr std::array<unit, 5> rate_units{
+    {{"b/s", 1}, {"kb/s", 1'000}, {"Mb/s", 1'000'000}, {"Gb/s", 1'000'000'000}, {"Tb/s", 1'000'000'000'000}}};
 constexpr std::array<unit, 4> time_units{{{"ns", 1}, {"us", 1'000}, {"ms", 1'000'000}, {"s", 1'000'000'000}}};
 
 bool parse_value(std::string_view text, std::uint32_t& out) {
@@ -67,6 +69,13 @@ bool parse_value(std::string_view text, nanoseconds& out) {
     if (!parse_number(text, time_units, value)) return false;
     out = nanoseconds{static_cast<std::int64_t>(value)};
     return true;
+}
+bool parse_value(std::string_view text, bit_rate& out) {
+    if (text == "0") {
+        out = {};
+        return true;
+    }
+    return parse_number(text, rate_units, out.bits_per_second);
 }
 bool parse_value(std::string_view text, bool& out) {
     out = text == "true" || text == "1" || text == "on";
@@ -163,6 +172,7 @@ constexpr std::array channel_keys{
     ACCEL_OPTION(channel_options, backoff_min),
     ACCEL_OPTION(channel_options, backoff_max),
     ACCEL_OPTION(channel_options, zerocopy),
+    ACCEL_OPTION(channel_options, pacing),
     ACCEL_OPTION(channel_options, memory),
     ACCEL_VERBS_OPTIONS(channel_options),
     ACCEL_OPTION_OF(channel_options, .verbs, sharing),
@@ -194,6 +204,7 @@ constexpr std::array server_keys{
     ACCEL_OPTION(server_options, spin),
     ACCEL_OPTION(server_options, data_port),
     ACCEL_OPTION(server_options, zerocopy),
+    ACCEL_OPTION(server_options, pacing),
     ACCEL_VERBS_OPTIONS(server_options),
     ACCEL_OPTION_OF(server_options, .verbs, sharing),
     ACCEL_OPTION_OF(server_options, .verbs, queues),
@@ -213,7 +224,8 @@ result<void> set_option(const std::array<option_key<Options>, Count>& keys, std:
         return error{
             status::invalid_argument, 0,
             fmt::format(
-                "option {}: '{}' is no good value (durations 20us 500ms 2s, sizes 64K 1M, switches "
+                "option {}: '{}' is no good value (durations 20us 500ms 2s, sizes 64K 1M, rates 200Mb/s 25Gb/s, "
+                "switches "
                 "true false, poll busy adaptive block, memory host cuda:0, priority normal high, "
                 "engine auto direct proxy, sharing shared exclusive, queues auto host gpu, encrypt auto required off)",
                 name, value)};
@@ -246,6 +258,17 @@ result<void> check(const verbs_options& options) {
     return {};
 }
 
+/// Slower than this a heartbeat would take longer than a peer's patience.
+constexpr std::uint64_t slowest_pacing = 1'000'000;
+constexpr std::uint64_t fastest_pacing = 100'000'000'000'000;
+
+result<void> check(bit_rate pacing) {
+    const std::uint64_t rate = pacing.bits_per_second;
+    if (rate != 0 && (rate < slowest_pacing || rate > fastest_pacing))
+        return out_of_bounds("pacing", "0, or 1Mb/s to 100Tb/s");
+    return {};
+}
+
 constexpr nanoseconds shortest_peer_timeout = std::chrono::milliseconds{20};
 
 result<channel_options> checked(channel_options options) {
@@ -261,6 +284,7 @@ result<channel_options> checked(channel_options options) {
     if (options.connect_retry < nanoseconds{0}) return out_of_bounds("connect_retry", "0 or more");
     if (options.backoff_max < options.backoff_min) return out_of_bounds("backoff_max", "at least backoff_min");
     if (options.spin < nanoseconds{0}) return out_of_bounds("spin", "0 or more");
+    if (auto good = check(options.pacing); !good) return good.error();
     if (auto good = check(options.security); !good) return good.error();
     if (auto good = check(options.verbs); !good) return good.error();
     return options;
@@ -281,6 +305,7 @@ result<server_options> checked(server_options options) {
     if (options.streams == 0 || options.streams > 128) return out_of_bounds("streams", "1 to 128");
     if (options.priority_streams == 0 || options.priority_streams > 128)
         return out_of_bounds("priority_streams", "1 to 128");
+    if (auto good = check(options.pacing); !good) return good.error();
     if (auto good = check(options.security); !good) return good.error();
     if (auto good = check(options.verbs); !good) return good.error();
     return options;

@@ -61,6 +61,7 @@ struct poller_options {
     std::uint16_t port = 0;
     std::shared_ptr<const security_identity> security;  ///< null for in-process backends
     bool zerocopy = false;
+    bit_rate pacing{};
     verbs_options verbs{};
     std::uint32_t sessions = 0;  ///< server: at once, of all pollers together
     /// Server: the longest request that a session may be granted; 0: any.

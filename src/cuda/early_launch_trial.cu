@@ -90,12 +90,12 @@ bool try_on_current_device() {
 }  // namespace
 
 bool early_launch_works() {
-    constexpr std::size_t most_devices = 64;
+    constexpr std::size_t max_devices = 64;
     enum class known : std::uint8_t { nothing, no, yes };
     static std::mutex mutex;
-    static std::array<known, most_devices> devices{};
+    static std::array<known, max_devices> devices{};
     int device = 0;
-    if (cudaGetDevice(&device) != cudaSuccess || static_cast<std::size_t>(device) >= most_devices) return false;
+    if (cudaGetDevice(&device) != cudaSuccess || static_cast<std::size_t>(device) >= max_devices) return false;
     const std::lock_guard lock(mutex);
     known& is = devices[static_cast<std::size_t>(device)];
     if (is == known::nothing) is = try_on_current_device() ? known::yes : known::no;

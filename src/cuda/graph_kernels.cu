@@ -72,7 +72,7 @@ __global__ void send_responses(accel::device::service_ref service, accel::device
 
 constexpr unsigned warp = 32;
 /// Requests of an iteration that fit there.
-constexpr std::uint32_t most_near = 4;
+constexpr std::uint32_t max_near = 4;
 
 /// By `threads` threads, of which the caller is number `rank`.
 template <class Object>
@@ -101,10 +101,10 @@ __device__ accel::device::detail::gathered wait_as_owner(const accel::device::se
 __global__ void gather_owned_requests(accel::device::service_ref service, accel::device::detail::graph_memory memory,
                                       copying copies) {
     __shared__ accel::device::owned_sessions mine;
-    __shared__ accel::device::exchange_ref exchanges[most_near];
+    __shared__ accel::device::exchange_ref exchanges[max_near];
     __shared__ std::uint32_t count;
     accel::device::detail::graph_memory near = memory;
-    if (memory.iteration.batch <= most_near) near.exchanges = exchanges;
+    if (memory.iteration.batch <= max_near) near.exchanges = exchanges;
     bring(&mine, memory.owned, 1, threadIdx.x, blockDim.x);
     __syncthreads();
     if (threadIdx.x < warp) {
@@ -144,8 +144,8 @@ __device__ void bring_near(const accel::device::detail::graph_memory& memory,
 /// when the graph ends.
 __global__ void send_owned_responses(accel::device::detail::graph_memory memory, copying copies) {
     __shared__ accel::device::owned_sessions mine;
-    __shared__ accel::device::exchange_ref exchanges[most_near];
-    __shared__ accel::device::iteration_answer answers[most_near];
+    __shared__ accel::device::exchange_ref exchanges[max_near];
+    __shared__ accel::device::iteration_answer answers[max_near];
 #if __CUDA_ARCH__ >= 900
     cudaGridDependencySynchronize();  // the node may have been launched early
 #endif
@@ -154,7 +154,7 @@ __global__ void send_owned_responses(accel::device::detail::graph_memory memory,
     const std::uint32_t count = memory.state->count;
     const bool goes_on = memory.state->stopped == 0;
     accel::device::detail::graph_memory near = memory;
-    if (memory.iteration.batch <= most_near) {
+    if (memory.iteration.batch <= max_near) {
         near.exchanges = exchanges;
         near.iteration.answers = answers;
     }

@@ -4,22 +4,14 @@
 #include "core/server/thread_times.hpp"
 
 #include <algorithm>
-#include <chrono>
-#include <span>
 #include <utility>
 
 namespace accel::verbs {
 namespace {
 
-/// Rings whose turn takes longer stay where they are.
-constexpr std::chrono::milliseconds longest_move{100};
-
 core::nanoseconds time_of(const proxy_thread& which) {
     const core::thread_times used = core::times_of(which.id());
     return used.user + used.kernel;
-}
-bool serves_fewer(const std::unique_ptr<proxy_thread>& one, const std::unique_ptr<proxy_thread>& other) {
-    return one->size() < other->size();
 }
 
 }  // namespace
@@ -31,30 +23,31 @@ core::nanoseconds proxy_threads::seat::cpu_time() const {
 result<void> proxy_threads::add(served_rings& rings, std::uint32_t threads) {
     const std::lock_guard lock(mutex_);
     seats_.push_back({&rings, std::max(threads, 1U)});
-    while (threads_.size() < threads_wanted()) {
+    while (sound_threads() < threads_wanted()) {
         auto made = proxy_thread::start(pace_);
         if (made) {
             threads_.push_back(std::move(*made));
             continue;
         }
-        if (!threads_.empty()) break;  // fewer threads serve all the same
+        if (sound_threads() > 0) break;  // fewer threads serve all the same
         seats_.pop_back();
         return made.error();
     }
-    (void)move(seats_.back(), least_busy(threads_.size()));
+    (void)move(seats_.back(), least_busy());
     while (spread()) continue;
     return {};
 }
 
 bool proxy_threads::remove(const served_rings& rings, core::nanoseconds bound) noexcept {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     const auto found = std::ranges::find(seats_, &rings, &seat::rings);
     if (found == seats_.end()) return true;
-    if (!found->by->remove(rings, bound)) {
-        found->leaves = true;
-        return false;
-    }
-    seats_.erase(found);
+    found->leaves = true;
+    proxy_thread& by = *found->by;  // stays for as long as the seat does
+    lock.unlock();
+    if (!by.remove(rings, bound)) return false;
+    lock.lock();
+    std::erase_if(seats_, [&](const seat& each) { return each.rings == &rings; });
     end_spare();
     while (spread()) continue;
     return true;
@@ -73,21 +66,41 @@ std::size_t proxy_threads::size() const {
 
 // Who serves whom.
 
+/// Of those that stay.
 std::size_t proxy_threads::threads_wanted() const noexcept {
     std::uint32_t most = 0;
-    for (const seat& each : seats_) most = std::max(most, each.threads);
-    return std::min<std::size_t>(most, seats_.size());
+    std::size_t services = 0;
+    for (const seat& each : seats_) {
+        if (each.leaves) continue;
+        most = std::max(most, each.threads);
+        ++services;
+    }
+    return std::min<std::size_t>(most, services);
 }
 
-/// Of the first threads.
-proxy_thread& proxy_threads::least_busy(std::size_t among) const noexcept {
-    return **std::ranges::min_element(std::span{threads_}.first(among), serves_fewer);
+/// A thread that a service has left is sound again. Until then it may be stuck, and gets no other.
+bool proxy_threads::is_sound(const proxy_thread& which) const noexcept {
+    return std::ranges::none_of(seats_, [&](const seat& each) { return each.by == &which && each.leaves; });
+}
+
+std::size_t proxy_threads::sound_threads() const noexcept {
+    return static_cast<std::size_t>(std::ranges::count_if(threads_, [&](const auto& each) { return is_sound(*each); }));
+}
+
+/// Of the sound ones.
+proxy_thread& proxy_threads::least_busy(const proxy_thread* except) const noexcept {
+    proxy_thread* least = nullptr;
+    for (const auto& each : threads_) {
+        if (each.get() == except || !is_sound(*each)) continue;
+        if (least == nullptr || each->size() < least->size()) least = each.get();
+    }
+    return *least;
 }
 
 /// False: the thread that has them is stuck, and keeps them.
 bool proxy_threads::move(seat& which, proxy_thread& to) noexcept {
     if (which.leaves) return false;
-    if (which.by != nullptr && !which.by->remove(*which.rings, longest_move)) {
+    if (which.by != nullptr && !which.by->remove(*which.rings, longest_move_)) {
         which.by->add(*which.rings);
         return false;
     }
@@ -100,21 +113,20 @@ bool proxy_threads::move(seat& which, proxy_thread& to) noexcept {
 
 /// Moves one service, if a thread serves two more than another. True: it did.
 bool proxy_threads::spread() noexcept {
-    if (threads_.size() < 2) return false;
-    const auto [least, most] = std::ranges::minmax_element(threads_, serves_fewer);
-    if ((*most)->size() < (*least)->size() + 2) return false;
-    const proxy_thread* const by = most->get();
-    const auto one = std::ranges::find_if(seats_, [&](const seat& each) { return each.by == by && !each.leaves; });
-    return one != seats_.end() && move(*one, **least);
+    if (sound_threads() < 2) return false;
+    proxy_thread& least = least_busy();
+    for (seat& each : seats_)
+        if (is_sound(*each.by) && each.by->size() >= least.size() + 2) return move(each, least);
+    return false;
 }
 
 /// Threads beyond those that are wanted end, once the others have taken what they served.
 void proxy_threads::end_spare() noexcept {
-    while (threads_.size() > threads_wanted()) {
-        std::swap(*std::ranges::min_element(threads_, serves_fewer), threads_.back());
+    while (sound_threads() > threads_wanted()) {
+        const proxy_thread& spare = least_busy();
         for (seat& each : seats_)
-            if (each.by == threads_.back().get() && !move(each, least_busy(threads_.size() - 1))) return;
-        threads_.pop_back();
+            if (each.by == &spare && !move(each, least_busy(&spare))) return;
+        std::erase_if(threads_, [&](const auto& each) { return each.get() == &spare; });
     }
 }
 

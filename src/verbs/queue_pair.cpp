@@ -30,8 +30,8 @@ result<queue_pair> queue_pair::create(const std::shared_ptr<device>& on, ibv_pd*
     wanted.qp_type = IBV_QPT_RC;
     wanted.cap.max_send_wr = sizes.send;
     wanted.cap.max_recv_wr = sizes.receive;
-    const auto most_ranges = static_cast<std::uint32_t>(std::max(on->limits().max_sge, 2));
-    wanted.cap.max_send_sge = std::min({sizes.ranges, max_ranges, most_ranges});
+    const auto supported_ranges = static_cast<std::uint32_t>(std::max(on->limits().max_sge, 2));
+    wanted.cap.max_send_sge = std::min({sizes.ranges, max_ranges, supported_ranges});
     wanted.cap.max_recv_sge = receives == nullptr ? 1 : 0;
     wanted.cap.max_inline_data = sizes.inline_bytes;
     qp_handle handle(ibv_create_qp(domain, &wanted));
@@ -41,7 +41,7 @@ result<queue_pair> queue_pair::create(const std::shared_ptr<device>& on, ibv_pd*
     }
     if (!handle) return verb_failed("no queue pair", errno);
     queue_sizes got = sizes;
-    got.ranges = std::min({sizes.ranges, max_ranges, most_ranges});
+    got.ranges = std::min({sizes.ranges, max_ranges, supported_ranges});
     got.inline_bytes = std::min(sizes.inline_bytes, wanted.cap.max_inline_data);
     queue_pair made(on, std::move(handle), got, *psn);
     if (on->driver() != nullptr) {

@@ -40,8 +40,8 @@ struct owned_channel {
     std::int64_t orders_due = 0;    ///< by `clock_ns`
     detail::host_clock_state clock;
     // Copies of what the first slots have.
-    detail::owned_call calls[detail::most_calls_at_hand];
-    detail::prepared_call prepared[detail::most_calls_at_hand];
+    detail::owned_call calls[detail::max_calls_at_hand];
+    detail::prepared_call prepared[detail::max_calls_at_hand];
 };
 
 /// One call. Plain data: keep it in registers, or in shared memory for a block.

@@ -59,8 +59,8 @@ struct owned_sessions {
     detail::report_layout* report = nullptr;
     detail::session_report* session_reports = nullptr;
     // Copies; if not all are at hand, the first of each is that of the place that is.
-    detail::owned_slot slots[detail::most_at_hand];
-    detail::session_view sessions[detail::most_at_hand];
+    detail::owned_slot slots[detail::max_at_hand];
+    detail::session_view sessions[detail::max_at_hand];
 };
 
 /// One request, as a kernel has it. Plain data: keep it in a register, or in shared memory for a block.

@@ -2,6 +2,7 @@
 #include "backends/gpu/client_poller.hpp"
 
 #include "backends/gpu/layout.hpp"
+#include "backends/gpu/left_behind.hpp"
 #include "core/event_signal.hpp"
 #include "core/log.hpp"
 
@@ -90,9 +91,19 @@ client_poller::~client_poller() {
     device_->events().unsubscribe(*this);
     disconnect();
     kernel_memory_.end_sharing();
+    const bool ended = place_ == nullptr || queues_->discard(*place_);
+    if (!ended) leave_place_behind();
     place_.reset();
     queues_.reset();
-    ::close(wake_fd_);
+    if (ended) ::close(wake_fd_);
+}
+
+/// A driver that does not return may use the queue pair later, and its peer the slots.
+void client_poller::leave_place_behind() noexcept {
+    core::log().warn("gpu: the driver of {} does not return; the queue pair and slots of a channel are left behind",
+                     device_->name());
+    leave_behind(std::move(place_));
+    kernel_memory_.leave_behind();
 }
 
 /// Makes everything now: while a persistent kernel runs, much of this would wait for its end.

@@ -68,6 +68,7 @@ class client_poller final : public core::kernel_client, public verbs::async_list
     [[nodiscard]] result<void> prepare();
     [[nodiscard]] result<void> make_queues();
     [[nodiscard]] result<void> make_slots();
+    void leave_place_behind() noexcept;
     /// False: they are in a GPU's memory, and only kernels post there.
     [[nodiscard]] bool reaches_queues() const noexcept {
         return queues_->place() == mlx5::queue_place::host || kernel_memory_.gpu() == nullptr;

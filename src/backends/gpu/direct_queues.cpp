@@ -31,9 +31,10 @@ class direct_queues final : public queue_set {
     [[nodiscard]] mlx5::shared_receive_queue_ref receives() const override { return receives_->located(); }
 
     [[nodiscard]] result<void> prepare(session_queue& queue, kernel_memory& memory) override;
-    void discard(session_queue& queue) noexcept override {
+    [[nodiscard]] bool discard(session_queue& queue) noexcept override {
         if (queue.queue_pair) sends_left_ += queue.sends;
         queue.queue_pair.reset();
+        return true;
     }
     [[nodiscard]] result<void> open(session_queue&) override { return {}; }
     [[nodiscard]] result<void> close(session_queue& queue) override { return queue.queue_pair->reset(); }

@@ -20,10 +20,11 @@ class exclusive_queues : public queue_set {
     [[nodiscard]] queue_depths depths() const noexcept override { return {}; }
     [[nodiscard]] device::detail::completion_port completion_port() const override { return {}; }
     [[nodiscard]] std::string where() const override { return where_; }
-    void discard(session_queue& queue) noexcept override {
+    [[nodiscard]] bool discard(session_queue& queue) noexcept override {
         queue.devx.reset();
         queue.queue_pair.reset();
         queue.completions.reset();
+        return true;
     }
     [[nodiscard]] result<void> open(session_queue&) override { return {}; }
     [[nodiscard]] result<void> close(session_queue& queue) override { return queue.end().reset(); }

@@ -37,6 +37,11 @@ void kernel_memory::end_sharing() noexcept {
     pinned_.clear();
 }
 
+void kernel_memory::leave_behind() noexcept {
+    on_gpu_.clear();
+    on_host_.clear();
+}
+
 result<std::byte*> kernel_memory::allocate(std::size_t bytes) {
     if (gpu_ == nullptr) return allocate_shared(bytes);
     auto made = gpu_->allocate(bytes);

@@ -39,6 +39,8 @@ class kernel_memory {
     [[nodiscard]] result<void> share_registers(const void* where, std::size_t bytes);
     /// Ends all sharing. Call it before the shared queues are destroyed.
     void end_sharing() noexcept;
+    /// Nothing of it is freed any more: somebody may still write there.
+    void leave_behind() noexcept;
     /// Writes what has been allocated, before the kernels run.
     [[nodiscard]] result<void> upload(std::byte* to, std::span<const std::byte> bytes);
     /// Reads it, after the kernels have ended.

@@ -2,6 +2,7 @@
 #include "backends/gpu/poller.hpp"
 
 #include "backends/gpu/layout.hpp"
+#include "backends/gpu/left_behind.hpp"
 #include "backends/gpu/link.hpp"
 #include "core/event_signal.hpp"
 #include "core/log.hpp"
@@ -76,13 +77,31 @@ service_poller::service_poller(engine_choice choice, const core::poller_options&
     device_->events().subscribe(*this);
 }
 
-/// Queue pairs that were made for a session ended with it.
+/// Queue pairs that were made for a session ended with it, unless a driver did not return.
 service_poller::~service_poller() {
     device_->events().unsubscribe(*this);
     kernel_memory_.end_sharing();
-    connections_.clear();
+    const bool all_ended = discard_connections();
     queues_.reset();
-    ::close(wake_fd_);
+    if (all_ended)
+        ::close(wake_fd_);
+    else
+        kernel_memory_.leave_behind();
+}
+
+/// False: some are left to a driver, with their slots and with `wake_fd_`. Only the first is waited for: one thread has
+/// all of them.
+bool service_poller::discard_connections() noexcept {
+    bool stuck = false;
+    for (auto& each : connections_) {
+        stuck = stuck || !queues_->discard(*each);
+        if (stuck) leave_behind(std::move(each));
+    }
+    connections_.clear();
+    if (stuck)
+        core::log().warn("gpu: the driver of {} does not return; queue pairs and slots of a service are left behind",
+                         device_->name());
+    return !stuck;
 }
 
 core::kernel_engine service_poller::engine() const {

@@ -82,6 +82,7 @@ class service_poller final : public core::kernel_service, public verbs::async_li
                    std::shared_ptr<verbs::proxy_threads> proxies);
     [[nodiscard]] result<void> prepare();
     [[nodiscard]] result<void> make_queues();
+    [[nodiscard]] bool discard_connections() noexcept;
     [[nodiscard]] result<void> register_slots(connection& place);
     [[nodiscard]] result<void> write_shared_state();
     [[nodiscard]] result<void> write_exclusive_state();

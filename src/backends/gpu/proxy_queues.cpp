@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "backends/gpu/left_behind.hpp"
 #include "backends/gpu/queue_set.hpp"
 #include "core/log.hpp"
 #include "core/server/thread_times.hpp"
@@ -50,7 +51,7 @@ class proxy_queues final : public queue_set {
     [[nodiscard]] device::detail::completion_port completion_port() const override { return completions_; }
 
     [[nodiscard]] result<void> prepare(session_queue& queue, kernel_memory& memory) override;
-    void discard(session_queue& queue) noexcept override { (void)close(queue); }
+    [[nodiscard]] bool discard(session_queue& queue) noexcept override { return close(queue).ok(); }
     [[nodiscard]] result<void> open(session_queue& queue) override;
     [[nodiscard]] result<void> close(session_queue& queue) override;
     [[nodiscard]] result<void> start(kernel_memory&) override {
@@ -86,7 +87,7 @@ proxy_queues::~proxy_queues() {
     core::log().error("gpu: the driver of {} does not return; what the proxy has of it is left behind",
                       device_->name());
     engine_->abandon();
-    (void)engine_.release();
+    leave_behind(std::move(engine_));
 }
 
 core::nanoseconds proxy_queues::cpu_time() const {

@@ -70,8 +70,9 @@ class queue_set {
     /// Makes what a queue keeps for all of its connections. `memory` outlives it. `overloaded`: no room is
     /// left.
     [[nodiscard]] virtual result<void> prepare(session_queue& queue, kernel_memory& memory) = 0;
-    /// The opposite of `prepare`.
-    virtual void discard(session_queue& queue) noexcept = 0;
+    /// The opposite of `prepare`. False: a driver does not return and may use the queue later, so everything of it
+    /// stays where it is for good (`left_behind`).
+    [[nodiscard]] virtual bool discard(session_queue& queue) noexcept = 0;
     /// A connection begins: afterwards it has a queue pair that can be connected.
     [[nodiscard]] virtual result<void> open(session_queue& queue) = 0;
     /// A connection ends. After success neither end reaches the other's memory, and the completion port has

@@ -10,7 +10,7 @@ namespace accel::shm {
 namespace {
 
 /// The kernel passes no more at once.
-constexpr std::size_t most_passed = 253;
+constexpr std::size_t max_passed = 253;
 
 void take(const cmsghdr& part, std::span<core::unique_fd>& into) noexcept {
     const std::size_t count = (part.cmsg_len - CMSG_LEN(0)) / sizeof(int);
@@ -44,7 +44,7 @@ bool send_descriptors(int socket, std::span<const std::byte> bytes, std::span<co
 }
 
 ssize_t receive_descriptors(int socket, std::span<std::byte> bytes, std::span<core::unique_fd> into) noexcept {
-    alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int) * most_passed)> room;
+    alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int) * max_passed)> room;
     iovec piece{bytes.data(), bytes.size()};
     msghdr message{};
     message.msg_iov = &piece;

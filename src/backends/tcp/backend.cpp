@@ -18,6 +18,7 @@ class tcp_backend final : public core::backend {
     [[nodiscard]] std::string_view scheme() const noexcept override { return "tcp"; }
 
     [[nodiscard]] bool encrypts() const noexcept override { return true; }
+    [[nodiscard]] bool paces() const noexcept override { return true; }
 
     [[nodiscard]] core::probe_result probe() override {
         for (const int family : {AF_INET, AF_INET6}) {

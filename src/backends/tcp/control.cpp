@@ -86,9 +86,14 @@ result<void> tcp_link::connect(const core::link_grant& grant, core::nanoseconds 
     if (auto sent = opening.show(grant.session_id, grant.token); !sent) return sent;
     if (auto answered = opening.hear(); !answered) return answered;
     fd_ = std::move(*socket);
+    if (!pace()) return core::cannot_pace(errno);
     if (!secure(opening.take_tls()))
         return error{status::system_error, errno, "tcp: the kernel did not take over the encryption"};
     return {};
+}
+
+bool tcp_link::pace() const noexcept {
+    return config_.pacing == bit_rate{} || core::pace_socket(fd_.get(), config_.pacing);
 }
 
 /// From now on the kernel encrypts the bytes, or this link does. Null: they stay plain. False: neither worked.
@@ -119,9 +124,9 @@ void tcp_link::activate() {
 void tcp_link::adopt(core::data_connection made) {
     fd_ = std::move(made.socket);
     core::tune_data_socket(fd_.get());
-    const bool secured = secure(std::move(made.tls));
+    const bool ready = pace() && secure(std::move(made.tls));
     start();
-    if (!secured) fail(status::system_error);
+    if (!ready) fail(status::system_error);
 }
 
 void tcp_link::start() {

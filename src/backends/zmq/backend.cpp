@@ -19,6 +19,7 @@ class zmq_backend final : public core::backend {
     [[nodiscard]] std::string_view scheme() const noexcept override { return "zmq"; }
     [[nodiscard]] bool has_data_port() const noexcept override { return true; }
     [[nodiscard]] bool encrypts() const noexcept override { return true; }
+    [[nodiscard]] bool paces() const noexcept override { return true; }
 
     [[nodiscard]] core::probe_result probe() override {
         int major = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/zmq/client.hpp"
 #include "backends/zmq/descriptors.hpp"
+#include "core/net/socket.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -46,11 +47,16 @@ error no_answer(const std::string& endpoint) {
                         endpoint)};
 }
 
-result<void> wait_for_handshake(socket_monitor& monitor, const std::string& endpoint, core::nanoseconds deadline) {
+result<void> wait_for_handshake(socket_monitor& monitor, const std::string& endpoint, bit_rate pacing,
+                                core::nanoseconds deadline) {
     for (;;) {
         const core::nanoseconds at = core::now();
         if (const auto event = monitor.next()) {
             if (event->what == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) return {};
+            if (event->what == ZMQ_EVENT_CONNECTED) {
+                if (core::pace_socket(static_cast<int>(event->value), pacing)) continue;
+                return core::cannot_pace(errno);
+            }
             return explain(*event, endpoint);
         }
         if (at >= deadline) return no_answer(endpoint);
@@ -180,16 +186,18 @@ result<void> client_link::connect(const std::string& endpoint, core::nanoseconds
     socket_.set(ZMQ_CONNECT_TIMEOUT, patience_ms);
     // Later than our deadline, so that a timeout reported by ZeroMQ is the server's.
     socket_.set(ZMQ_HANDSHAKE_IVL, patience_ms + 1'000);
+    // The event names the connection's descriptor, which is ZeroMQ's.
+    const int connected = config_.pacing == bit_rate{} ? 0 : ZMQ_EVENT_CONNECTED;
     auto monitor = socket_monitor::open(
         zmq_->get(), socket_,
-        ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_CLOSED | ZMQ_EVENT_DISCONNECTED | handshake_failures);
+        connected | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_CLOSED | ZMQ_EVENT_DISCONNECTED | handshake_failures);
     if (!monitor) return monitor.error();
     if (!socket_.connect(endpoint)) {
         const int native = zmq_errno();
         return error{status::system_error, native,
                      fmt::format("cannot connect to {}: {}", endpoint, zmq_strerror(native))};
     }
-    if (auto made = wait_for_handshake(*monitor, endpoint, deadline); !made) return made;
+    if (auto made = wait_for_handshake(*monitor, endpoint, config_.pacing, deadline); !made) return made;
     monitor_ = std::move(*monitor);
     return {};
 }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/zmq/description.hpp"
 #include "backends/zmq/descriptors.hpp"
+#include "backends/zmq/monitor.hpp"
 #include "backends/zmq/server.hpp"
 #include "core/control/security.hpp"
 #include "core/log.hpp"
+#include "core/net/socket.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -58,6 +60,27 @@ error cannot_listen(const core::poller_options& options) {
     return {status::system_error, native,
             fmt::format("cannot listen for zmq data on {}: {}; choose another host or data_port", where,
                         zmq_strerror(native))};
+}
+
+/// Binds, and paces what the listening socket will accept: connections inherit it.
+result<void> bind_paced(void* context, owned_socket& router, const std::string& endpoint,
+                        const core::poller_options& options) {
+    auto monitor = socket_monitor::open(context, router, ZMQ_EVENT_LISTENING);
+    if (!monitor) return monitor.error();
+    if (!router.bind(endpoint)) return cannot_listen(options);
+    // ZeroMQ has told of it before it returned.
+    const auto listening = monitor->next();
+    if (!listening)
+        return error{status::system_error, 0, "ZeroMQ did not say where it listens: pacing is not possible"};
+    if (!core::pace_socket(static_cast<int>(listening->value), options.pacing)) return core::cannot_pace(errno);
+    return {};
+}
+
+result<void> bind_router(void* context, owned_socket& router, const std::string& endpoint,
+                         const core::poller_options& options) {
+    if (options.pacing != bit_rate{}) return bind_paced(context, router, endpoint, options);
+    if (!router.bind(endpoint)) return cannot_listen(options);
+    return {};
 }
 
 }  // namespace
@@ -207,7 +230,7 @@ result<std::unique_ptr<core::poller>> server_poller::open(const std::shared_ptr<
     server_entrance entrance{zmq, *gate, (*gate)->open_domain(), std::nullopt, {}};
     if (!secure(*router, entrance.domain, keys)) return refused_credentials();
     if (keys) entrance.key = keys->public_key();
-    if (!router->bind(*endpoint)) return cannot_listen(options);
+    if (auto bound_to = bind_router(zmq->get(), *router, *endpoint, options); !bound_to) return bound_to.error();
     entrance.router = std::move(*router);
     auto hub = std::make_shared<server_hub>(std::move(entrance));
     if (!hub->sound()) return out_of_descriptors("this process");

@@ -4,8 +4,10 @@
 #include "core/context_state.hpp"
 #include "core/control/control_client.hpp"
 #include "core/control/in_process.hpp"
+#include "core/control/same_host.hpp"
 #include "core/log.hpp"
 #include "core/net/unix_socket.hpp"
+#include "core/pacing.hpp"
 #include "core/server/cancel_board.hpp"
 
 #include <cerrno>
@@ -46,17 +48,31 @@ result<void> check_encryption(const connect_request& request) {
                              request.peer.scheme)};
 }
 
+/// The name by which `here` reaches what is offered to this process or host only; empty: it does not.
+std::string name_within_host(const backend& here, std::string_view offer) {
+    if (here.scheme() == "local") return in_process::accepted_name(offer);
+    return here.scheme() == "shm" ? same_host::accepted_name(offer) : std::string{};
+}
+
+/// The server's name in place of its host and port.
+void move_within_host(uri& peer, std::string scheme, const std::string& name) {
+    peer.host = scheme == "shm" ? fmt::format("@{}", name) : name;
+    peer.port = 0;
+    peer.scheme = std::move(scheme);
+}
+
 /// Takes the server's best offer that this machine can use too, and says what became of the better ones.
-result<std::string> choose_scheme(connect_request& request) {
+result<void> choose_scheme(connect_request& request) {
     auto offers = request.context->control().query_offers(request.peer.host, request.peer.port, request.security,
                                                           deadline_after(request.options.connect_timeout));
     if (!offers) return offers.error();
     std::string passed_over;
     for (const auto& each : request.context->backends()) {
         for (const std::string& offer : *offers) {
-            const std::string name = in_process::accepted_name(offer);
+            const std::string name = name_within_host(*each, offer);
             const bool stands_in = can_stand_in(*each, request.context->find_backend(offer));
-            if (offer != each->scheme() && !stands_in && !(each->scheme() == "local" && !name.empty())) continue;
+            const bool reached = within_host(each->scheme()) ? !name.empty() : offer == each->scheme() || stands_in;
+            if (!reached) continue;
             if (would_be_plain(request, *each)) {
                 passed_over +=
                     fmt::format("; not {}: it cannot encrypt payloads (encrypt=off allows it)", each->scheme());
@@ -66,8 +82,11 @@ result<std::string> choose_scheme(connect_request& request) {
             if (usable) {
                 request.why =
                     fmt::format("{}: best of what both ends offer ({}){}", each->scheme(), reason, passed_over);
-                if (!name.empty()) request.peer.host = name;
-                return std::string{each->scheme()};
+                if (!name.empty())
+                    move_within_host(request.peer, std::string{each->scheme()}, name);
+                else
+                    request.peer.scheme = each->scheme();
+                return {};
             }
             passed_over += fmt::format("; not {}: {}", each->scheme(), reason);
         }
@@ -101,10 +120,22 @@ security_options no_keys() {
     return none;
 }
 
+/// Within a host, the process itself or the kernel says who the server is.
+result<void> keep_keys_on_the_network(connect_request& request) {
+    if (!within_host(request.peer.scheme)) return {};
+    request.security = nullptr;
+    if (request.peer.scheme == "local") return {};
+    auto none = load_client_security(no_keys());
+    if (!none) return none.error();
+    request.security = std::move(*none);
+    return {};
+}
+
 poller_options source_options(const connect_request& request) {
     poller_options out;
     out.security = request.security;
     out.zerocopy = request.options.zerocopy;
+    out.pacing = request.options.pacing;
     out.verbs = request.options.verbs;
     return out;
 }
@@ -114,6 +145,7 @@ link_config client_config(const connect_request& request) {
     out.role = link_role::client;
     out.geometry = {request.options.slots, request.options.request_bytes, request.options.response_bytes};
     out.zerocopy = request.options.zerocopy;
+    out.pacing = request.options.pacing;
     return out;
 }
 
@@ -154,14 +186,14 @@ result<connect_request> resolve_connection(std::shared_ptr<context_state> contex
         request.security = std::move(*security);
     }
     if (request.peer.scheme == "auto") {
-        auto scheme = choose_scheme(request);
-        if (!scheme) return scheme.error();
-        request.peer.scheme = std::move(*scheme);
-        if (request.peer.scheme == "local") request.security = nullptr;
+        if (auto chosen = choose_scheme(request); !chosen) return chosen.error();
+        if (auto kept = keep_keys_on_the_network(request); !kept) return kept.error();
     } else {
         request.why = fmt::format("{}: named by the URI", request.peer.scheme);
     }
     if (auto able = check_encryption(request); !able) return able.error();
+    if (const backend* chosen = request.context->find_backend(request.peer.scheme); chosen != nullptr)
+        if (auto able = check_pacing(request.options.pacing, *chosen); !able) return able.error();
     return request;
 }
 

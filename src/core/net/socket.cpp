@@ -210,6 +210,23 @@ void tune_data_socket(int fd) noexcept {
     set_option(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, unsent_bytes_low_water);
 }
 
+bool pace_socket(int fd, bit_rate rate) noexcept {
+    const std::uint64_t bytes_per_second = rate.bits_per_second / 8;
+    return ::setsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &bytes_per_second, sizeof bytes_per_second) == 0;
+}
+
+error cannot_pace(int number) {
+    return {status::unsupported, number,
+            fmt::format("this kernel does not pace sockets ({}): leave out pacing", system_text(number))};
+}
+
+result<void> probe_pacing() {
+    const unique_fd tried(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (!tried.open() && out_of_descriptors(errno)) return no_descriptor_left("to try pacing", errno);
+    if (tried.open() && pace_socket(tried.get(), {8'000'000})) return {};
+    return cannot_pace(errno);
+}
+
 void tune_control_socket(int fd) noexcept {
     set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
     set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);

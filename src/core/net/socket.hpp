@@ -4,6 +4,7 @@
 #include "core/clock.hpp"
 #include "core/net/unique_fd.hpp"
 
+#include <accel_transport/options.hpp>
 #include <accel_transport/status.hpp>
 
 #include <cerrno>
@@ -57,6 +58,12 @@ inline constexpr std::chrono::milliseconds sleeping_read_limit{10};
 
 /// Options of every data connection.
 void tune_data_socket(int fd) noexcept;
+/// From now on `fd`, and what it accepts, sends at most this many bits a second. False, with errno: the kernel cannot.
+[[nodiscard]] bool pace_socket(int fd, bit_rate rate) noexcept;
+/// Whether the kernel can: `unsupported` with a sentence.
+[[nodiscard]] result<void> probe_pacing();
+[[nodiscard]] error cannot_pace(int number);
+
 /// Options of every control connection: no delay, and the kernel notices a peer that vanished.
 void tune_control_socket(int fd) noexcept;
 

@@ -72,6 +72,13 @@ class exchange_server {
     /// Hands a part to its link, or room for one that is given back.
     void send_part(exchange_state& part) noexcept;
     void refuse_late_or_too_many(exchange_state& request, bool too_many) noexcept;
+    /// Before a round: answers of other threads leave without waiting for it. True: there were some.
+    [[nodiscard]] bool send_posted_first() noexcept {
+        if (inbox_.empty()) [[likely]]
+            return false;
+        send_posted();
+        return true;
+    }
     /// Continues unfinished work after a round of so many events. True: there was some.
     [[nodiscard]] bool progress(std::size_t events) noexcept {
         if (inbox_.empty() && waiting_.empty() && gpu_ == nullptr) [[likely]]

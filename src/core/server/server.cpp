@@ -69,6 +69,18 @@ std::span<const std::byte> exchange::request() const noexcept {
 std::span<std::byte> exchange::response() const noexcept {
     return room_of(open_state(state_));
 }
+status exchange::request_slice(slice& out) const noexcept {
+    const core::exchange_state& state = open_state(state_);
+    out = {};
+    if (is_inherited(state)) return status::invalid_state;
+    return state.owner->lends().find_request(state.request, out);
+}
+status exchange::response_slice(slice& out) const noexcept {
+    const core::exchange_state& state = open_state(state_);
+    out = {};
+    if (is_inherited(state)) return status::invalid_state;
+    return state.owner->lends().find_response(state.response_room, out);
+}
 status exchange::tensors(std::span<tensor> out, std::size_t& count) const noexcept {
     const core::exchange_state& state = open_state(state_);
     count = 0;
@@ -291,6 +303,12 @@ server_statistics server::statistics() const {
 }
 std::size_t server::poll() noexcept {
     return server_of(core_).inherited() ? 0 : core_->poll();
+}
+int server::event_fd() const noexcept {
+    return server_of(core_).inherited() ? -1 : core_->event_fd();
+}
+bool server::arm() noexcept {
+    return server_of(core_).inherited() || core_->arm();
 }
 result<void> server::reload_keys() {
     if (server_of(core_).inherited()) return core::made_before_fork();

@@ -5,6 +5,7 @@
 #include "core/event_signal.hpp"
 #include "core/log.hpp"
 #include "core/net/unix_socket.hpp"
+#include "core/pacing.hpp"
 #include "core/server/thread_times.hpp"
 
 #include <algorithm>
@@ -138,6 +139,7 @@ result<void> server_core::add_listener(const uri& where) {
                                  "or leave out encrypt=required",
                                  where.scheme)};
     }
+    if (auto good = check_pacing(options_.pacing, *added.scheme); !good) return good;
     if (for_kernels_ && added.scheme->kernels() == nullptr) {
         return error{status::invalid_argument, 0,
                      fmt::format("{}:// has no services on a GPU; listen on gpu://", where.scheme)};
@@ -168,6 +170,7 @@ poller_options server_core::options_for(const listener& added, std::size_t worke
     out.port = data_port(added, worker_index);
     if (!within_host(added.where.scheme)) out.security = security_->current();
     out.zerocopy = options_.zerocopy;
+    out.pacing = options_.pacing;
     out.verbs = options_.verbs;
     out.sessions = options_.max_sessions;
     out.max_request_bytes = options_.max_request_bytes;

@@ -3,6 +3,7 @@
 
 #include "core/control/control_server.hpp"
 #include "core/control/in_process.hpp"
+#include "core/control/same_host.hpp"
 #include "core/control/session.hpp"
 #include "core/fork_guard.hpp"
 #include "core/metrics/metrics_registry.hpp"
@@ -47,7 +48,10 @@ class server_core : private session_observer, private metrics_source {
     [[nodiscard]] std::vector<std::string> endpoints() const;
     [[nodiscard]] server_statistics statistics() const;
     /// One round of the only worker, if the caller drives it.
-    std::size_t poll() noexcept { return driven_ != nullptr ? driven_->progress() : 0; }
+    std::size_t poll() noexcept { return driven_ != nullptr ? driven_->serve() : 0; }
+    /// -1: no caller drives it.
+    [[nodiscard]] int event_fd() noexcept { return driven_ != nullptr ? driven_->event_fd() : -1; }
+    [[nodiscard]] bool arm() noexcept { return driven_ == nullptr || driven_->arm(); }
     [[nodiscard]] result<void> reload_keys();
     /// The names that clients may resolve, in place of those told before.
     [[nodiscard]] result<void> set_targets(const std::vector<std::string>& names);
@@ -179,7 +183,16 @@ class server_core::entrance : public session_host {
         for (const auto& door : core_.entrances_)
             if (!door->local_name.empty()) all.push_back(in_process::offer(door->local_name));
         for (const listener& each : listeners) all.push_back(each.where.scheme);
+        for (const auto& door : core_.entrances_) door->offer_within_host(all);
         return all;
+    }
+
+    /// Adds the offer of `shm`, if this is where its sessions enter.
+    void offer_within_host(std::vector<std::string>& offers) const {
+        const uri& where = listeners.front().where;
+        if (where.scheme != "shm") return;
+        if (std::string offer = same_host::offer(where.host.substr(1)); !offer.empty())
+            offers.push_back(std::move(offer));
     }
 
     std::vector<listener> listeners;          ///< guarded by the server's mutex

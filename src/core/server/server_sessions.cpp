@@ -137,6 +137,7 @@ result<session_grant> server_core::make_session(entrance& through, const listene
     config.geometry = request.wanted;
     config.owner = made.get();
     config.zerocopy = options_.zerocopy;
+    config.pacing = options_.pacing;
     config.session_id = grant.session_id;
     config.token = grant.token;
     config.version = grant.version;
@@ -184,7 +185,9 @@ result<void> server_core::connect_session(session& made, const listener& on, con
     if (!path) return path.error();
     if (auto attached = attach(**path); !attached) return attached;
     made.set_link(std::move(*path));
-    return gpu_ == nullptr ? result<void>{} : put_on_device(made, request);
+    if (gpu_ != nullptr) return put_on_device(made, request);
+    if (!on.scheme->shares_memory()) made.lends().open(*context_, made.path().receive(), made.path().send());
+    return {};
 }
 
 result<void> server_core::make_slots(const listener& on, const link_geometry& wanted, link_config& config) const {

@@ -6,6 +6,7 @@
 #include "core/server/cancel_board.hpp"
 #include "core/server/device_work.hpp"
 #include "core/server/exchange_state.hpp"
+#include "core/server/lendable_slots.hpp"
 #include "core/server/part_credits.hpp"
 
 #include <algorithm>
@@ -77,6 +78,8 @@ class session {
     void set_connection(std::unique_ptr<connection> made) noexcept { connection_ = std::move(made); }
     [[nodiscard]] core::connection& connection() const noexcept { return *connection_; }
     [[nodiscard]] link& path() const noexcept { return *path_; }
+    /// Its slots, for channels that lend them. Any thread.
+    [[nodiscard]] lendable_slots& lends() noexcept { return lends_; }
     /// Closes the connection. True: the transport touches nothing of this session any more. Handlers may.
     [[nodiscard]] bool close();
     /// Once, after `set_link`: its handler wants its bytes on a GPU.
@@ -102,6 +105,7 @@ class session {
     worker& owner_;
     std::unique_ptr<core::connection> connection_;
     link* path_ = nullptr;          ///< the connection, where it has a data path
+    lendable_slots lends_;          ///< of `path_`, which they end before
     std::size_t answer_bytes_ = 0;  ///< that fit into a slot of `path_`
     std::uint64_t id_;
     std::string_view scheme_;

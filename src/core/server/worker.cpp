@@ -53,7 +53,7 @@ result<void> worker::use(accelerator_device& device) {
 std::size_t worker::progress() noexcept {
     const exchange_server::round_scope inside(exchanges_);
     if (commands_.pending()) run_commands();
-    std::size_t total = 0;
+    std::size_t total = exchanges_.send_posted_first() ? 1 : 0;
     for (const auto& source : sources_) {
         const std::size_t got = source->poll(events_);
         if (got == 0) continue;
@@ -148,15 +148,20 @@ nanoseconds worker::longest_sleep() const noexcept {
     return sessions_.any_closing() || exchanges_.waits() || on_gpu ? closing_interval : idle_interval;
 }
 
-void worker::sleep() noexcept {
+/// From here on others wake this thread. False: there is something to do.
+bool worker::prepare_sleep() noexcept {
     asleep_.store(true, std::memory_order_seq_cst);
     bool idle = quiet();
     for (const auto& source : sources_) idle = idle && source->arm();
     // A stream that ends after this makes `wake_` readable.
     gpu_exchanges* const gpu = exchanges_.gpu();
     if (idle && gpu != nullptr && gpu->streams().moving() > 0) idle = !gpu->poll();
+    return idle;
+}
+
+void worker::sleep() noexcept {
     bool woken = false;
-    if (idle) {
+    if (prepare_sleep()) {
         const nanoseconds until = now() + longest_sleep();
         woken = sources_.size() == 1 ? sources_.front()->sleep(wake_.fd(), until) : sleep_on_all(until);
     }
@@ -177,6 +182,37 @@ bool worker::sleep_on_all(nanoseconds until) noexcept {
 
 void worker::wake() noexcept {
     if (asleep_.load(std::memory_order_seq_cst) && asleep_.exchange(false, std::memory_order_seq_cst)) wake_.set();
+}
+
+// The application's own loop.
+
+int worker::event_fd() noexcept {
+    if (wakeups_ == nullptr) {
+        wakeups_ = std::make_unique<event_set>();
+        wakeups_->add(wake_.fd());
+        for (const auto& source : sources_) wakeups_->add(source->event_fd());
+    }
+    return wakeups_->fd();
+}
+
+bool worker::arm() noexcept {
+    (void)event_fd();
+    armed_ = true;
+    const nanoseconds longest = longest_sleep();
+    wakeups_->set_timer(longest == idle_interval ? never : now() + longest);
+    return prepare_sleep();
+}
+
+std::size_t worker::serve() noexcept {
+    if (!armed_) return progress();
+    armed_ = false;
+    const bool woken = !asleep_.exchange(false, std::memory_order_seq_cst);
+    if (woken) wake_.clear();
+    for (const auto& source : sources_) source->disarm();
+    const std::size_t events = progress();
+    // Whoever has woken this thread may have set the signal only now, for nothing.
+    if (events == 0 && !woken) wake_.clear();
+    return events;
 }
 
 // Sessions that come and go.

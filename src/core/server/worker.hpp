@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "core/client/event_set.hpp"
 #include "core/event_signal.hpp"
 #include "core/fork_guard.hpp"
 #include "core/poller.hpp"
@@ -68,6 +69,13 @@ class worker {
     std::size_t progress() noexcept;
     void lose(session& which, status why) noexcept;
 
+    // Where the application drives it, on its thread.
+    /// The same as `progress`, also after `arm`.
+    std::size_t serve() noexcept;
+    /// Readable, after `arm` has said true, when `serve` has something to do. Made by the first call.
+    [[nodiscard]] int event_fd() noexcept;
+    [[nodiscard]] bool arm() noexcept;
+
   private:
     ~worker();
 
@@ -78,6 +86,7 @@ class worker {
     [[nodiscard]] bool quiet() const noexcept;
     [[nodiscard]] nanoseconds longest_sleep() const noexcept;
     void sleep() noexcept;
+    [[nodiscard]] bool prepare_sleep() noexcept;
     [[nodiscard]] bool sleep_on_all(nanoseconds until) noexcept;
     void run_commands() noexcept;
     void close_all() noexcept;
@@ -99,6 +108,8 @@ class worker {
     std::atomic<bool> stopping_{false};
     std::atomic<bool> ended_{false};  ///< the thread, which has written the next
     thread_times last_times_;
+    std::unique_ptr<event_set> wakeups_;  ///< of the application's own loop
+    bool armed_ = false;                  ///< … which may sleep
     alignas(64) std::atomic<bool> asleep_{false};
 };
 

@@ -45,6 +45,7 @@ ACCEL_HOST_DEVICE inline void count_quarantined(owned_channel& mine) noexcept {
     mine.channel.exclusive.channel->state.first_free = mine.state.first_free = call.next;
     call.generation = out.generation;
     call.phase = call_phase::begun;
+    call.torn = 0;
     set_call(mine, slot, call);
     return status::ok;
 }
@@ -102,7 +103,7 @@ ACCEL_HOST_DEVICE_INLINE void put_payload(const owned_channel& mine, const prepa
 [[nodiscard]] ACCEL_HOST_DEVICE_INLINE posted_request post_call(const owned_channel& mine, const call_ref& call,
                                                                 std::uint64_t length, bool apart) noexcept {
     const exclusive_channel_ref& at = mine.channel.exclusive;
-    const prepared_call prepared = call.slot < most_calls_at_hand ? mine.prepared[call.slot] : at.prepared[call.slot];
+    const prepared_call prepared = call.slot < max_calls_at_hand ? mine.prepared[call.slot] : at.prepared[call.slot];
     write_header(mine.channel, call, length, mine.clock.clock_offset);
     if (apart) put_payload(mine, prepared, call, length);
     const std::uint32_t header = wire::header_bytes;
@@ -142,19 +143,29 @@ ACCEL_HOST_DEVICE_INLINE void put_payload(const owned_channel& mine, const prepa
 
 // Its end.
 
-/// The header is read once: the server can change it at any time.
+/// A header that is no answer to the call. `again`: not all of it has been seen.
+ACCEL_HOST_DEVICE_SELDOM inline status refuse_response(owned_channel& mine, call_ref& call, bool torn) noexcept {
+    owned_call slot = call_at(mine, call.slot);
+    if (torn && ++slot.torn <= max_torn) {
+        set_call(mine, call.slot, slot);
+        return status::again;
+    }
+    fail_channel(mine, status::protocol_error);
+    call.outcome = status::peer_lost;
+    count(mine, &channel_counters::ended_early);
+    set_phase(mine, call.slot, call_phase::ended);
+    return call.outcome;
+}
+
+/// The header is read once: the server can change it at any time. `again`: its last word has come before its first.
 ACCEL_HOST_DEVICE_INLINE status take_response(owned_channel& mine, call_ref& call) noexcept {
     const std::byte* const from = header_of(mine.channel.responses, call.slot);
     wire::slot_header header;
     load_at_once(from, header);
-    if (is_answer(mine.channel, call, header)) {
-        set_response(from, header, call);
-        count(mine, &channel_counters::completed);
-    } else {
-        fail_channel(mine, status::protocol_error);
-        call.outcome = status::peer_lost;
-        count(mine, &channel_counters::ended_early);
-    }
+    if (!is_answer(mine.channel, call, header)) [[unlikely]]
+        return refuse_response(mine, call, header.generation != call.generation);
+    set_response(from, header, call);
+    count(mine, &channel_counters::completed);
     set_phase(mine, call.slot, call_phase::ended);
     return call.outcome;
 }
@@ -173,7 +184,10 @@ ACCEL_HOST_DEVICE inline status end_early(owned_channel& mine, call_ref& call, s
     if (!find_call(mine, call, slot)) return status::invalid_state;
     if (slot.phase == call_phase::ended || slot.phase == call_phase::overdue) return call.outcome;
     if (slot.phase != call_phase::in_flight) return status::invalid_state;
-    if (has_response(mine, call.slot, call.generation)) return take_response(mine, call);
+    if (has_response(mine, call.slot, call.generation)) {
+        const status taken = take_response(mine, call);
+        if (taken != status::again) return taken;
+    }
     const std::int64_t now = clock_ns();
     if (now >= mine.orders_due) look_elsewhere(mine, now);
     if (const status over = end_of(mine); over != status::ok) return end_early(mine, call, over);

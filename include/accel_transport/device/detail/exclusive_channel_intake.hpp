@@ -34,10 +34,10 @@ ACCEL_HOST_DEVICE_SELDOM inline void fail_channel(owned_channel& mine, status wh
 // Slots.
 
 ACCEL_HOST_DEVICE inline owned_call call_at(const owned_channel& mine, std::uint32_t slot) noexcept {
-    return slot < most_calls_at_hand ? mine.calls[slot] : mine.channel.exclusive.calls[slot];
+    return slot < max_calls_at_hand ? mine.calls[slot] : mine.channel.exclusive.calls[slot];
 }
 ACCEL_HOST_DEVICE inline void set_call(owned_channel& mine, std::uint32_t slot, const owned_call& call) noexcept {
-    if (slot < most_calls_at_hand) mine.calls[slot] = call;
+    if (slot < max_calls_at_hand) mine.calls[slot] = call;
     mine.channel.exclusive.calls[slot] = call;
 }
 ACCEL_HOST_DEVICE inline void set_phase(owned_channel& mine, std::uint32_t slot, call_phase phase) noexcept {
@@ -194,7 +194,7 @@ inline void prepare_call(const channel_ref& channel, std::uint32_t slot, prepare
     const exclusive_channel& kept = *channel.exclusive.channel;
     out.state = kept.state;
     out.clock = kept.clock;
-    for (std::uint32_t i = 0; i < most_calls_at_hand && i < channel.exclusive.slots; ++i) {
+    for (std::uint32_t i = 0; i < max_calls_at_hand && i < channel.exclusive.slots; ++i) {
         out.calls[i] = channel.exclusive.calls[i];
         out.prepared[i] = channel.exclusive.prepared[i];
     }

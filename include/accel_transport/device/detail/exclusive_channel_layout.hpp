@@ -16,7 +16,7 @@ struct alignas(16) owned_call {
     std::uint32_t generation = 0;         ///< of the last call
     call_phase phase = call_phase::free;  ///< other than `arrived`
     std::uint32_t next = no_call;         ///< while it is free: the next free slot
-    std::uint32_t reserved = 0;
+    std::uint32_t torn = 0;               ///< how often the response to the last call was not seen whole
 };
 
 /// What is known of a slot's requests beforehand.
@@ -66,6 +66,6 @@ struct exclusive_channel_ref {
 };
 
 /// So many slots, the first ones, the owner has at hand.
-inline constexpr std::uint32_t most_calls_at_hand = 8;
+inline constexpr std::uint32_t max_calls_at_hand = 8;
 
 }  // namespace accel::device::detail

@@ -26,6 +26,10 @@ struct alignas(8) slot_watch {
     std::uint32_t away = slot_away::closed;
 };
 
+/// A header whose last word has been seen before its first: the adapter may write them in any order, and the next look
+/// finds all of it. After so many looks the peer is wrong; no correct one comes near that.
+inline constexpr std::uint32_t max_torn = 4096;
+
 /// What is known of a message's last work request, the header's, before there is a message: all but number, flags and
 /// length. And where an answer's bytes are written.
 struct alignas(16) prepared_header {
@@ -103,7 +107,7 @@ struct alignas(16) owned_slot {
 };
 static_assert(sizeof(owned_slot) == 96);
 /// An owner of so many slots keeps all of them at hand, else the one that it needed last.
-inline constexpr std::uint32_t most_at_hand = 16;
+inline constexpr std::uint32_t max_at_hand = 16;
 /// Instead of the place of that one.
 inline constexpr std::uint32_t all_at_hand = 0xffff'ffffU;
 inline constexpr std::uint32_t none_at_hand = 0xffff'fffeU;

@@ -31,9 +31,7 @@ ACCEL_HOST_DEVICE_SELDOM inline status refuse_wrong(owned_sessions& mine, std::u
     return status::again;
 }
 
-/// A header whose last word has been seen before its first: the adapter may write them in any order, and the next look
-/// finds all of it. So often in a second; no correct client comes near that.
-inline constexpr std::uint32_t max_torn = 4096;
+/// A header that was not seen whole. `max_torn` of them are allowed in this time.
 inline constexpr std::int64_t torn_window_ns = 1'000'000'000;
 ACCEL_HOST_DEVICE_SELDOM inline status look_again(owned_sessions& mine, std::uint32_t index,
                                                   std::int64_t now) noexcept {
@@ -45,8 +43,7 @@ ACCEL_HOST_DEVICE_SELDOM inline status look_again(owned_sessions& mine, std::uin
     return ++session.torn > max_torn ? refuse_wrong(mine, index) : status::again;
 }
 
-/// What is not as in most turns: no room, no good request, a late one, or one with extensions. `ok`: it is taken on
-/// all the same.
+/// What is not as in most turns: no room, no good request, or one with extensions. `ok`: it is taken on all the same.
 ACCEL_HOST_DEVICE_SELDOM inline status look_closely(owned_sessions& mine, const turn_copies& copies,
                                                     const arrival& came, std::int64_t now, exchange_ref& out) noexcept {
     if (!has_room(copies)) return block(mine, copies.session);
@@ -146,7 +143,7 @@ template <class Scope>
     using side = lanes<Scope>;
     static_assert(side::none == no_slot);
     const std::uint32_t rank = side::rank();
-    const owned_slot& own = mine.slots[rank < most_at_hand ? rank : 0];
+    const owned_slot& own = mine.slots[rank < max_at_hand ? rank : 0];
     std::byte* header = own.header;
     slot_watch watch = own.watch;
     std::uint32_t places = mine.places;
@@ -155,7 +152,7 @@ template <class Scope>
     need_now(watch);
     need_now(places);
     need_now(at_hand);
-    const bool by_all = at_hand == all_at_hand && (side::count() >= most_at_hand || places <= side::count());
+    const bool by_all = at_hand == all_at_hand && (side::count() >= max_at_hand || places <= side::count());
     std::uint32_t place = no_slot;
     std::byte* found = nullptr;  // by this lane
     if (by_all) [[likely]] {

@@ -64,7 +64,7 @@ ACCEL_HOST_DEVICE inline void copy_places(owned_sessions& mine, std::uint32_t fi
 }
 ACCEL_HOST_DEVICE inline void copy_all(owned_sessions& mine) noexcept {
     mine.places = mine.count << mine.at.slot_bits;
-    mine.at_hand = mine.places <= most_at_hand ? all_at_hand : none_at_hand;
+    mine.at_hand = mine.places <= max_at_hand ? all_at_hand : none_at_hand;
     for (std::uint32_t i = 0; mine.at_hand == all_at_hand && i < mine.count; ++i)
         copy_places(mine, i << mine.at.slot_bits, mine.first + i * mine.step);
 }

@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <accel_transport/channel.hpp>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <coroutine>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+/// Calls of a channel that coroutines await.
+namespace accel::coro {
+
+class calls;
+class stream;
+
+/// How an awaited call ended, with its response. Owns its slot; move-only; must not outlive its `calls`.
+class answer {
+  public:
+    answer(answer&& other) noexcept
+        : owner_(std::exchange(other.owner_, nullptr)), content_(other.content_), kept_(std::move(other.kept_)) {}
+    answer& operator=(answer&& other) noexcept {
+        if (this == &other) return *this;
+        reset();
+        owner_ = std::exchange(other.owner_, nullptr);
+        content_ = other.content_;
+        kept_ = std::move(other.kept_);
+        return *this;
+    }
+    ~answer() { reset(); }
+
+    [[nodiscard]] accel::status status() const noexcept { return content_.status; }
+    [[nodiscard]] bool ok() const noexcept { return content_.status == accel::status::ok; }
+    /// The response in place; on a failure the handler's message, if any.
+    [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return content_.response; }
+    /// A part of a response; others come behind it. Its end lets the server send one more.
+    [[nodiscard]] bool more() const noexcept { return content_.more; }
+    [[nodiscard]] const completion& content() const noexcept { return content_; }
+
+  private:
+    friend class operation;
+    friend class stream;
+    answer(calls* owner, const completion& content, std::shared_ptr<void> kept) noexcept
+        : owner_(owner), content_(content), kept_(std::move(kept)) {}
+    void reset() noexcept;
+
+    calls* owner_;  ///< null: it has no slot
+    completion content_;
+    std::shared_ptr<void> kept_;
+};
+
+/// One call of `calls` while it is awaited. `co_await` gives an `answer`.
+/// If its coroutine is destroyed meanwhile, the call is cancelled, and what it keeps stays until the call has ended.
+class [[nodiscard]] operation {
+  public:
+    operation(const operation&) = delete;
+    operation& operator=(const operation&) = delete;
+    ~operation();
+
+    [[nodiscard]] bool await_ready() noexcept { return start() == state::ended; }
+    void await_suspend(std::coroutine_handle<> waiting) noexcept;
+    [[nodiscard]] answer await_resume() noexcept {
+        state_ = state::ended;
+        return {has_slot_ ? &owner_ : nullptr, content_, std::move(kept_)};
+    }
+
+  private:
+    friend class calls;
+    friend class stream;
+    enum class state : unsigned char { fresh, in_line, in_flight, ended };
+    enum class source : unsigned char { bytes, lent, begun };
+    operation(calls& owner, std::span<const std::byte> request, const submit_options& options,
+              std::shared_ptr<void> kept) noexcept
+        : owner_(owner),
+          options_(options),
+          kept_(std::move(kept)),
+          bytes_(request),
+          length_(request.size()),
+          from_(source::bytes) {}
+    operation(calls& owner, slice payload, const submit_options& options, std::shared_ptr<void> kept) noexcept
+        : owner_(owner), options_(options), kept_(std::move(kept)), lent_(payload), from_(source::lent) {}
+    operation(calls& owner, call_id begun, std::size_t length, const submit_options& options,
+              std::shared_ptr<void> kept) noexcept
+        : owner_(owner), options_(options), kept_(std::move(kept)), length_(length), id_(begun), from_(source::begun) {}
+
+    [[nodiscard]] state start() noexcept;
+    [[nodiscard]] accel::status submit(std::span<std::byte> room) noexcept;
+    void end(const completion& how, std::shared_ptr<void> kept) noexcept;
+
+    calls& owner_;
+    submit_options options_;
+    std::shared_ptr<void> kept_;
+    std::span<const std::byte> bytes_;
+    slice lent_;
+    std::size_t length_ = 0;
+    call_id id_;
+    completion content_;
+    std::coroutine_handle<> waiting_;
+    operation* before_ = nullptr;  ///< in the line for slots
+    operation* behind_ = nullptr;
+    stream* of_ = nullptr;  ///< not null: of a response in parts
+    source from_;
+    state state_ = state::fresh;
+    bool has_slot_ = false;
+};
+
+/// One call of `calls` whose response comes in parts. Each `co_await next()` gives one, in order; the last `answer` is
+/// the one without `more`, and after it comes `invalid_state`. The call is sent by the first `next`. Destroyed before
+/// the last answer, it cancels the call. Belongs to the thread of its `calls`.
+class [[nodiscard]] stream {
+  public:
+    stream(const stream&) = delete;
+    stream& operator=(const stream&) = delete;
+    ~stream();
+
+    /// `co_await` gives the next answer.
+    class [[nodiscard]] step {
+      public:
+        explicit step(stream& of) noexcept : of_(of) {}
+        step(const step&) = delete;
+        step& operator=(const step&) = delete;
+        /// Its coroutine is destroyed: nobody waits.
+        ~step() { of_.call_.waiting_ = {}; }
+        [[nodiscard]] bool await_ready() noexcept { return of_.is_ready(); }
+        void await_suspend(std::coroutine_handle<> waiting) noexcept { of_.wait(waiting); }
+        [[nodiscard]] answer await_resume() noexcept { return of_.take(); }
+
+      private:
+        stream& of_;
+    };
+    /// One waits at a time.
+    [[nodiscard]] step next() noexcept { return step{*this}; }
+
+  private:
+    friend class calls;
+    template <class Request>
+    stream(calls& owner, Request request, const submit_options& options, std::shared_ptr<void> kept) noexcept
+        : call_(owner, request, options, std::move(kept)) {
+        call_.of_ = this;
+    }
+    [[nodiscard]] bool is_ready() noexcept;
+    void wait(std::coroutine_handle<> waiting) noexcept;
+    [[nodiscard]] answer take() noexcept;
+    void arrive(const completion& one, std::shared_ptr<void> kept) noexcept;
+
+    static constexpr std::uint32_t none = ~std::uint32_t{0};
+    operation call_;
+    std::uint32_t first_ = none;  ///< of the slots whose completions nobody has taken
+    std::uint32_t last_ = none;
+};
+
+/// A channel whose calls are awaited. Belongs to one thread at a time, as its channel; neither copied nor moved.
+/// Every call of the channel goes through here. Nothing here allocates but the constructor. A `call` has one answer:
+/// with `submit_options::parts` it ends with `unsupported`. A `parts` has several.
+class calls {
+  public:
+    explicit calls(channel owned) : slots_(owned.slots()), channel_(std::move(owned)) {}
+    calls(const calls&) = delete;
+    calls& operator=(const calls&) = delete;
+    /// As `close`. All answers must be gone.
+    ~calls() { close(); }
+
+    /// A call with `request`, which is copied into a slot: at once, or as soon as one is free. Calls that wait for a
+    /// slot get them in their order. `request` and what `options` refers to stay valid until `co_await` returns.
+    /// `kept` holds memory of `response_into`, say, until the call has ended and its answer is gone.
+    [[nodiscard]] operation call(std::span<const std::byte> request, const submit_options& options = {},
+                                 std::shared_ptr<void> kept = {}) noexcept {
+        return {*this, request, options, std::move(kept)};
+    }
+    /// The same with a lent payload. If the coroutine may be destroyed while the call is in flight, `kept` has to own
+    /// the region.
+    [[nodiscard]] operation call(slice payload, const submit_options& options = {},
+                                 std::shared_ptr<void> kept = {}) noexcept {
+        return {*this, payload, options, std::move(kept)};
+    }
+    /// A call whose response comes in parts; `options.parts` says how many may be unread. Waits in the line until there
+    /// are slots for all of them. What is said of `call` holds, and a channel with too few slots says
+    /// `invalid_argument`.
+    [[nodiscard]] stream parts(std::span<const std::byte> request, const submit_options& options,
+                               std::shared_ptr<void> kept = {}) noexcept {
+        return {*this, request, options, std::move(kept)};
+    }
+    [[nodiscard]] stream parts(slice payload, const submit_options& options, std::shared_ptr<void> kept = {}) noexcept {
+        return {*this, payload, options, std::move(kept)};
+    }
+    /// As `channel::begin`: for a request that is written in place, then `submit`.
+    [[nodiscard]] status begin(call_view& out) noexcept { return channel_.begin(out); }
+    /// A call that was begun and is not to be sent after all.
+    void give_back(call_id begun) noexcept { release(begun); }
+    /// Sends the first `length` bytes of a call that was begun. If that fails, the call is given back.
+    [[nodiscard]] operation submit(call_id begun, std::size_t length, const submit_options& options = {},
+                                   std::shared_ptr<void> kept = {}) noexcept {
+        return {*this, begun, length, options, std::move(kept)};
+    }
+
+    /// Takes what has arrived, and resumes the coroutines that waited for it, on this thread. Returns how many calls
+    /// ended. Never blocks; not from within a coroutine that it resumes.
+    std::size_t poll() noexcept {
+        std::array<completion, 32> done;
+        return deliver({done.data(), channel_.poll(done)});
+    }
+    /// The same, but waits up to `timeout` for the first.
+    std::size_t wait(std::chrono::nanoseconds timeout) noexcept {
+        std::array<completion, 32> done;
+        // The late answer of a call that ended early frees a slot, and is no completion.
+        constexpr std::chrono::nanoseconds look = std::chrono::milliseconds{1};
+        for (;;) {
+            const auto longest = first_ == nullptr ? timeout : std::min(timeout, look);
+            const auto now = can_go_on() ? std::chrono::nanoseconds{} : longest;
+            const std::size_t ended = deliver({done.data(), channel_.wait(done, now)});
+            if (ended > 0 || now >= timeout) return ended;
+            timeout -= now;
+        }
+    }
+    /// As those of a channel: poll until 0, then `arm`; when that says false, poll again.
+    [[nodiscard]] int event_fd() const noexcept { return channel_.event_fd(); }
+    [[nodiscard]] bool arm() noexcept { return !can_go_on() && channel_.arm(); }
+
+    /// Closes the channel, and resumes every coroutine that waits: their calls end with `closed`. Waits up to
+    /// `close_timeout` for lent memory.
+    void close() noexcept {
+        channel_.close();
+        while (poll() > 0) {
+        }
+    }
+    /// For its properties.
+    [[nodiscard]] const channel& under() const noexcept { return channel_; }
+    [[nodiscard]] channel_event take_event() noexcept { return channel_.take_event(); }
+
+  private:
+    friend class operation;
+    friend class answer;
+    friend class stream;
+    /// What is known of the call that has a slot, and of a completion of a stream that lies in it.
+    struct slot {
+        call_id id;
+        operation* waiting = nullptr;  ///< null: its coroutine is gone
+        std::shared_ptr<void> kept;
+        completion unread;
+        std::uint32_t behind = 0;  ///< the slot of the next one
+    };
+
+    /// A call waits for a slot, and one may be free.
+    [[nodiscard]] bool can_go_on() const noexcept { return first_ != nullptr && freed_; }
+    std::size_t deliver(std::span<const completion> done) noexcept;
+    std::size_t serve_line() noexcept;
+    void release(call_id id) noexcept {
+        (void)channel_.release(id);
+        freed_ = true;
+    }
+    void enqueue(operation& last) noexcept;
+    void dequeue(operation& one) noexcept;
+
+    std::vector<slot> slots_;
+    operation* first_ = nullptr;  ///< of the calls that wait for a slot
+    operation* last_ = nullptr;
+    bool freed_ = false;
+    channel channel_;  // destroyed first
+};
+
+// ---------------------------------------------------------------------------------------------------------------------
+
+inline void answer::reset() noexcept {
+    if (calls* const owner = std::exchange(owner_, nullptr); owner != nullptr) owner->release(content_.id);
+    kept_.reset();
+}
+
+/// Takes a slot, unless the call was begun, and sends it.
+inline operation::state operation::start() noexcept {
+    call_view view{id_, {}};
+    if (from_ != source::begun) {
+        const bool behind_others = owner_.first_ != nullptr && owner_.first_ != this;
+        const accel::status none = behind_others ? accel::status::again : owner_.channel_.begin(view);
+        if (none == accel::status::again) return state::in_line;
+        if (none != accel::status::ok) {
+            content_.status = none;
+            return state::ended;
+        }
+    }
+    id_ = view.id;
+    content_.status = submit(view.request);
+    if (content_.status == accel::status::again && of_ != nullptr) {  // too few slots for its parts
+        (void)owner_.channel_.release(id_);
+        return state::in_line;
+    }
+    if (content_.status != accel::status::ok) {
+        owner_.release(id_);
+        return state::ended;
+    }
+    calls::slot& own = owner_.slots_[id_.slot];
+    own.id = id_;
+    own.waiting = this;
+    own.kept = std::move(kept_);
+    return state_ = state::in_flight;
+}
+
+inline accel::status operation::submit(std::span<std::byte> room) noexcept {
+    if (options_.parts != 0 && of_ == nullptr) return accel::status::unsupported;
+    if (from_ == source::lent) return owner_.channel_.submit(id_, lent_, options_);
+    if (from_ == source::bytes && !bytes_.empty())
+        std::memcpy(room.data(), bytes_.data(), std::min(room.size(), bytes_.size()));
+    return owner_.channel_.submit(id_, length_, options_);
+}
+
+inline void operation::await_suspend(std::coroutine_handle<> waiting) noexcept {
+    waiting_ = waiting;
+    if (state_ == state::in_flight) return;
+    state_ = state::in_line;
+    owner_.enqueue(*this);
+}
+
+inline void operation::end(const completion& how, std::shared_ptr<void> kept) noexcept {
+    content_ = how;
+    kept_ = std::move(kept);
+    has_slot_ = true;
+    waiting_.resume();
+}
+
+inline operation::~operation() {
+    if (state_ == state::in_line) owner_.dequeue(*this);
+    if (state_ != state::in_flight) return;
+    owner_.slots_[id_.slot].waiting = nullptr;
+    (void)owner_.channel_.cancel(id_);
+}
+
+inline bool stream::is_ready() noexcept {
+    using state = operation::state;
+    if (call_.state_ != state::fresh) return call_.state_ == state::ended || first_ != none;
+    return call_.start() == state::ended;
+}
+
+inline void stream::wait(std::coroutine_handle<> waiting) noexcept {
+    call_.waiting_ = waiting;
+    if (call_.state_ != operation::state::fresh) return;
+    call_.state_ = operation::state::in_line;
+    call_.owner_.enqueue(call_);
+}
+
+/// Without an unread completion: the call could not be sent, which is told once, or has ended.
+inline answer stream::take() noexcept {
+    calls& owner = call_.owner_;
+    if (first_ == none) {
+        call_.state_ = operation::state::ended;
+        completion why;
+        why.status = std::exchange(call_.content_.status, accel::status::invalid_state);
+        return {nullptr, why, std::move(call_.kept_)};
+    }
+    const completion one = owner.slots_[first_].unread;
+    first_ = first_ == last_ ? none : owner.slots_[first_].behind;
+    if (one.more) return {&owner, one, {}};
+    call_.state_ = operation::state::ended;
+    call_.content_.status = accel::status::invalid_state;
+    return {&owner, one, std::move(call_.kept_)};
+}
+
+inline void stream::arrive(const completion& one, std::shared_ptr<void> kept) noexcept {
+    calls::slot& at = call_.owner_.slots_[one.id.slot];
+    at.unread = one;
+    if (first_ == none)
+        first_ = one.id.slot;
+    else
+        call_.owner_.slots_[last_].behind = one.id.slot;
+    last_ = one.id.slot;
+    if (!one.more) {
+        call_.kept_ = std::move(kept);
+        call_.has_slot_ = true;  // nothing is left to cancel
+    }
+    if (call_.waiting_) std::exchange(call_.waiting_, {}).resume();
+}
+
+inline stream::~stream() {
+    while (first_ != none) (void)take();
+    if (call_.has_slot_) call_.state_ = operation::state::ended;
+}
+
+inline void calls::enqueue(operation& last) noexcept {
+    last.before_ = std::exchange(last_, &last);
+    (last.before_ == nullptr ? first_ : last.before_->behind_) = &last;
+}
+
+inline void calls::dequeue(operation& one) noexcept {
+    (one.before_ == nullptr ? first_ : one.before_->behind_) = one.behind_;
+    (one.behind_ == nullptr ? last_ : one.behind_->before_) = one.before_;
+}
+
+/// A coroutine that is resumed may destroy others, whose calls are in `done` too.
+inline std::size_t calls::deliver(std::span<const completion> done) noexcept {
+    for (const completion& each : done) {
+        slot& of = slots_[each.call.slot];
+        std::shared_ptr<void> kept;
+        if (!each.more) kept = std::move(of.kept);
+        operation* const waiting = of.id == each.call ? of.waiting : nullptr;
+        if (!each.more) of.waiting = nullptr;
+        if (waiting == nullptr)
+            release(each.id);
+        else if (waiting->of_ != nullptr)
+            waiting->of_->arrive(each, std::move(kept));
+        else
+            waiting->end(each, std::move(kept));
+    }
+    return done.size() + serve_line();
+}
+
+inline std::size_t calls::serve_line() noexcept {
+    freed_ = false;
+    std::size_t ended = 0;
+    while (first_ != nullptr) {
+        operation& next = *first_;
+        const operation::state now = next.start();
+        if (now == operation::state::in_line) break;
+        dequeue(next);
+        if (now != operation::state::ended) continue;
+        next.state_ = now;
+        ++ended;
+        if (next.waiting_) std::exchange(next.waiting_, {}).resume();
+    }
+    return ended;
+}
+
+}  // namespace accel::coro

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/control/same_host.hpp"
+
+#include "core/control/control_message.hpp"
+#include "core/net/unix_socket.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace accel::core::same_host {
+namespace {
+
+/// FNV-1a with 64 bits (RFC 9923).
+std::uint64_t hash_of(std::span<const std::byte> bytes) noexcept {
+    std::uint64_t hash = 0xcbf2'9ce4'8422'2325;
+    for (const std::byte each : bytes) hash = (hash ^ std::to_integer<std::uint64_t>(each)) * 0x100'0000'01b3;
+    return hash;
+}
+
+/// Of the kernel that runs, of the network namespace, in which the names of abstract sockets hold, and of the user. A
+/// thread may change the latter two at any time, so they are asked for anew. Empty where the kernel does not say.
+std::string prefix() {
+    struct {
+        boot_identity kernel = read_boot_identity();
+        std::uint64_t device = 0;
+        std::uint64_t network = 0;
+        std::uint64_t user = ::geteuid();
+    } place;
+    struct stat found {};
+    if (place.kernel == boot_identity{} || ::stat("/proc/self/ns/net", &found) != 0) return {};
+    place.device = found.st_dev;
+    place.network = found.st_ino;
+    return fmt::format("shm:{:016x}:", hash_of(std::as_bytes(std::span{&place, 1})));
+}
+
+}  // namespace
+
+std::string offer(std::string_view name) {
+    const std::string own = prefix();
+    return own.empty() ? own : own + std::string{name};
+}
+
+std::string accepted_name(std::string_view offer) {
+    const std::string own = prefix();
+    if (own.empty() || !offer.starts_with(own)) return {};
+    const std::string_view name = offer.substr(own.size());
+    return name.size() > max_socket_name ? std::string{} : std::string{name};
+}
+
+}  // namespace accel::core::same_host
