@@ -8,12 +8,11 @@ import math
 import sys
 from pathlib import Path
 
-from stage_plot import FAINT, GRID, INK, Malformed, read_rows, rectangle, text
+from stage_plot import Malformed, read_rows
+from svg_shapes import COLOURS, FAINT, GRID, INK, rectangle, svg, text
 
 WIDTH, LEFT, RIGHT, TOP, BAR, STEP = 900, 360, 110, 84, 18, 26
 HEIGHT = 460
-# Colour-blind safe (Okabe and Ito).
-COLOURS = ["#0072b2", "#d55e00", "#009e73", "#e69f00", "#56b4e9", "#cc79a7", "#222222"]
 CARRIED = ", carried"
 NUMBERS = ["queues", "batch", "payload_bytes", "ns_per_request", "requests_per_s", "gbit_per_s"]
 WORDS = ["poster", "memory", "order", "device"]
@@ -86,12 +85,6 @@ def size_text(size):
     return f"{size:g} B"
 
 
-def svg(height, body):
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
-            'font-family="Helvetica, Arial, sans-serif">\n<rect width="100%" height="100%" fill="white"/>\n'
-            + "\n".join(body) + "\n</svg>\n")
-
-
 def plot_times(rows):
     payload, bars = bars_of(rows)
     first, last = decades(min(ns for _, ns in bars), max(ns for _, ns in bars))
@@ -111,7 +104,7 @@ def plot_times(rows):
         body.append(text(LEFT - 10, y + 13, name, "end", 12, FAINT if unsound else INK))
         body.append(rectangle(LEFT, y, x - LEFT, BAR, "#c8c8c8" if unsound else COLOURS[0], f"{name}: {ns:.1f} ns"))
         body.append(text(x + 6, y + 13, figure_text(ns), size=12, weight="bold"))
-    return svg(bottom + 34, body)
+    return svg(WIDTH, bottom + 34, body)
 
 
 def curve_name(row):
@@ -159,7 +152,7 @@ def plot_rates(rows):
         body.append(f'<line x1="{right + 12}" y1="{top + 22 * i + 7}" x2="{right + 34}" y2="{top + 22 * i + 7}" '
                     f'stroke="{colour}" stroke-width="3"{dashes}/>')
         body.append(text(right + 40, top + 22 * i + 11, name, size=12))
-    return svg(max(HEIGHT, top + 22 * len(curves) + 20), body)
+    return svg(WIDTH, max(HEIGHT, top + 22 * len(curves) + 20), body)
 
 
 def main(arguments=None):

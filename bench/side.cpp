@@ -3,10 +3,6 @@
 
 #include "report/sizes.hpp"
 
-#include <cstdio>
-
-#include <fmt/format.h>
-
 namespace accel::bench {
 
 int serve_side(const std::vector<std::string>& arguments) {
@@ -22,11 +18,6 @@ int serve_side(const std::vector<std::string>& arguments) {
     }
     if (kind == "ours") return serve_ours(arguments[1]);
     return 2;
-}
-
-void announce(const std::string& endpoint) {
-    fmt::print("serving {}\n", endpoint);
-    std::fflush(stdout);
 }
 
 }  // namespace accel::bench

@@ -10,7 +10,8 @@ import math
 import re
 import sys
 from pathlib import Path
-from xml.sax.saxutils import escape
+
+from svg_shapes import FAINT, GRID, INK, rectangle, size_text, svg, text, tick_step, time_text
 
 # Colour-blind safe (Okabe and Ito); the rest of the total, no stage of its own, is grey.
 STAGES = [
@@ -27,7 +28,6 @@ WORDS = ["network", "way"]  # which a row may have
 LEFT, RIGHT, TOP, BAR, STEP = 150, 150, 84, 26, 46
 WIDTH = 820
 SPAN = WIDTH - LEFT - RIGHT
-INK, FAINT, GRID = "#222222", "#666666", "#dddddd"
 
 
 class Malformed(Exception):
@@ -74,36 +74,6 @@ def segments(row):
 
 def length_of(row):
     return sum(part[2] for part in segments(row))
-
-
-def tick_step(longest):
-    """A step of 1, 2 or 5 times a power of ten that makes three to nine ticks."""
-    rough = longest / 8
-    power = 10.0 ** math.floor(math.log10(rough))
-    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
-
-
-def time_text(microseconds):
-    if microseconds >= 1000:
-        return f"{microseconds / 1000:.3g} ms" if microseconds < 1e6 else f"{microseconds / 1e6:.3g} s"
-    return f"{microseconds:.3g} µs"
-
-
-def size_text(size):
-    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if size >= factor:
-            return f"{size / factor:.3g} {unit}"
-    return f"{size:g} B"
-
-
-def text(x, y, content, anchor="start", size=13, colour=INK, weight="normal"):
-    return (f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" fill="{colour}" '
-            f'font-weight="{weight}" stroke="white" stroke-width="4" paint-order="stroke">{escape(content)}</text>')
-
-
-def rectangle(x, y, width, height, colour, title=""):
-    inner = f"<title>{escape(title)}</title>" if title else ""
-    return f'<rect x="{x:.2f}" y="{y:.1f}" width="{width:.2f}" height="{height:.1f}" fill="{colour}">{inner}</rect>'
 
 
 def axis(longest, bottom):
@@ -157,9 +127,7 @@ def plot(payload, clients, rows, network=""):
         body += bar(row, TOP + i * STEP, longest)
     body.append(f'<line x1="{LEFT}" y1="{TOP - 8}" x2="{LEFT}" y2="{bottom}" stroke="{INK}"/>')
     height = bottom + 30
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
-            'font-family="Helvetica, Arial, sans-serif">\n<rect width="100%" height="100%" fill="white"/>\n'
-            + "\n".join(body) + "\n</svg>\n")
+    return svg(WIDTH, height, body)
 
 
 def file_name(payload, clients, network=""):

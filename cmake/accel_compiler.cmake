@@ -41,9 +41,12 @@ if(ACCEL_SANITIZE)
   add_compile_options(-fsanitize=${ACCEL_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${ACCEL_SANITIZE})
 endif()
-if(ACCEL_BUILD_FUZZ)
-  add_compile_options(-fsanitize=fuzzer-no-link)
-endif()
+# accel_fuzzed(TARGET): with ACCEL_BUILD_FUZZ, libFuzzer sees which way its code goes.
+function(accel_fuzzed target)
+  if(ACCEL_BUILD_FUZZ)
+    target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
+  endif()
+endfunction()
 
 set(ACCEL_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wold-style-cast
     -Wnon-virtual-dtor -Wextra-semi)

@@ -74,13 +74,14 @@ function(accel_test name)
     PROPERTIES LABELS unit TIMEOUT ${arg_TIMEOUT} ENVIRONMENT ACCEL_TEST_TIME_FACTOR=${ACCEL_TEST_TIME_FACTOR} ${alone})
 endfunction()
 
-# accel_fuzz(NAME SOURCES...): a libFuzzer program, NAME being fuzz_<subject>. `./run test fuzz` runs each from its
-# corpus in tests/fuzz/corpus/<subject>/.
-function(accel_fuzz name)
-  add_executable(${name} ${ARGN})
+# accel_fuzz(NAME SOURCE [LINK TARGETS...]): the object library NAME, NAME being fuzz_<subject>_target, whose function
+# libFuzzer or tests/fuzz/replay_main.cpp calls.
+function(accel_fuzz name source)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "LINK")
+  add_library(${name} OBJECT ${source})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src)
-  target_link_libraries(${name} PRIVATE accel_transport::accel_transport fmt::fmt ${ACCEL_OPTIONAL_LIBRARIES}
-    Threads::Threads)
-  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  target_link_libraries(${name} PUBLIC accel_transport::accel_transport fmt::fmt ${ACCEL_OPTIONAL_LIBRARIES}
+    Threads::Threads ${arg_LINK})
   accel_warnings(${name})
+  accel_fuzzed(${name})
 endfunction()

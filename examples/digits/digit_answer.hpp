@@ -18,6 +18,9 @@ struct digit_answer {
 };
 static_assert(sizeof(digit_answer) == 44 && std::is_trivially_copyable_v<digit_answer>);
 
+/// How much of an answer is wanted.
+enum class answer_form : std::uint8_t { whole, scores };
+
 /// A service on a GPU sees a frame's content only after its answer is under way: there a refusal is an answer
 /// with this label, plus the `failure`, and scores of 0.
 inline constexpr std::uint32_t refused_label = 0x100;

@@ -88,11 +88,12 @@ void gpu_network::preprocess(CUstream_st* stream, const std::byte* frame, gpu_sc
 }
 
 void gpu_network::infer(CUstream_st* stream, const gpu_scratch* scratch, std::byte* answer) const noexcept {
-    launch_network(stream, state_->parameters, tensor_of(scratch), &scratch->refused, answer);
+    launch_network(stream, state_->parameters, tensor_of(scratch), &scratch->refused, answer, answer_form::whole);
 }
 
-void gpu_network::infer(CUstream_st* stream, const std::byte* tensor, std::byte* answer) const noexcept {
-    launch_network(stream, state_->parameters, tensor, nullptr, answer);
+void gpu_network::infer(CUstream_st* stream, const std::byte* tensor, std::byte* answer,
+                        answer_form form) const noexcept {
+    launch_network(stream, state_->parameters, tensor, nullptr, answer, form);
 }
 
 const std::byte* gpu_network::tensor_of(const gpu_scratch* scratch) noexcept {

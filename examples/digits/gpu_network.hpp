@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "digits/digit_answer.hpp"
 #include "digits/network.hpp"
 
 #include <accel_transport/status.hpp>
@@ -36,8 +37,9 @@ class gpu_network {
     void preprocess(CUstream_st* stream, const std::byte* frame, gpu_scratch* scratch) const noexcept;
     /// That tensor to `sizeof(digit_answer)` bytes of answer.
     void infer(CUstream_st* stream, const gpu_scratch* scratch, std::byte* answer) const noexcept;
-    /// The same for a tensor of `tensor_bytes` from elsewhere.
-    void infer(CUstream_st* stream, const std::byte* tensor, std::byte* answer) const noexcept;
+    /// The same for a tensor of `tensor_bytes` from elsewhere. `scores`: the answer is its scores alone.
+    void infer(CUstream_st* stream, const std::byte* tensor, std::byte* answer,
+               answer_form form = answer_form::whole) const noexcept;
 
     /// Where `preprocess` leaves its tensor.
     [[nodiscard]] static const std::byte* tensor_of(const gpu_scratch* scratch) noexcept;

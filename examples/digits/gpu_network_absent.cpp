@@ -22,7 +22,7 @@ gpu_scratch* gpu_network::scratch_for(CUstream_st*) noexcept {
 
 void gpu_network::preprocess(CUstream_st*, const std::byte*, gpu_scratch*) const noexcept {}
 void gpu_network::infer(CUstream_st*, const gpu_scratch*, std::byte*) const noexcept {}
-void gpu_network::infer(CUstream_st*, const std::byte*, std::byte*) const noexcept {}
+void gpu_network::infer(CUstream_st*, const std::byte*, std::byte*, answer_form) const noexcept {}
 
 const std::byte* gpu_network::tensor_of(const gpu_scratch*) noexcept {
     return nullptr;

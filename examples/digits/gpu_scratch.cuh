@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "digits/digit_answer.hpp"
 #include "digits/failure.hpp"
 #include "digits/network.hpp"
 #include "digits/preprocess_math.hpp"
@@ -28,7 +29,7 @@ void launch_preprocess(CUstream_st* stream, const std::byte* frame, gpu_scratch*
 
 /// Tensor to answer. `refused`, unless null, says that there is no tensor. Any alignment.
 void launch_network(CUstream_st* stream, const gpu_parameters* parameters, const std::byte* tensor,
-                    const failure* refused, std::byte* answer) noexcept;
+                    const failure* refused, std::byte* answer, answer_form form) noexcept;
 
 /// Brings the kernels to the current device, which the first launch would else do; a cudaError_t.
 [[nodiscard]] int load_preprocess() noexcept;

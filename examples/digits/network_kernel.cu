@@ -67,13 +67,19 @@ __device__ void pool(const float* image, float* out) {
         pooled_value<image_side, channels>(image, pixel / shape::pooled_side, pixel % shape::pooled_side, t % channels);
 }
 
-__device__ void refuse(failure why, unsigned char* answer) {
+/// Word `t` of the whole answer, whose first is the label.
+__device__ void put_word(unsigned char* answer, answer_form form, int t, std::uint32_t word) {
+    const int first = form == answer_form::scores ? 1 : 0;
+    if (t >= first && t < answer_words) store_word(answer + 4 * (t - first), word);
+}
+
+__device__ void refuse(failure why, unsigned char* answer, answer_form form) {
     const int t = static_cast<int>(threadIdx.x);
-    if (t < answer_words) store_word(answer + 4 * t, t == 0 ? label_of(why) : 0);
+    put_word(answer, form, t, t == 0 ? label_of(why) : 0);
 }
 
 /// The dense layers, the probabilities and the answer: one warp's work.
-__device__ void finish(shared_state& s, unsigned char* answer) {
+__device__ void finish(shared_state& s, unsigned char* answer, answer_form form) {
     const int t = static_cast<int>(threadIdx.x);
     const network_parameters& p = s.weights.network;
     dense_lanes<shape::pooled_values, shape::hidden_values, 1>(s.pooled, p.hidden_weights, p.hidden_bias, t, s.hidden);
@@ -89,13 +95,14 @@ __device__ void finish(shared_state& s, unsigned char* answer) {
     if (t < shape::classes) s.scores[t] /= total;
     __syncwarp();
     if (t >= answer_words) return;
-    store_word(answer + 4 * t, t == 0 ? static_cast<std::uint32_t>(index_of_largest<shape::classes>(s.scores))
-                                      : __float_as_uint(s.scores[t - 1]));
+    put_word(answer, form, t,
+             t == 0 ? static_cast<std::uint32_t>(index_of_largest<shape::classes>(s.scores))
+                    : __float_as_uint(s.scores[t - 1]));
 }
 
 __global__ void __launch_bounds__(threads)
     network_kernel(const gpu_parameters* __restrict__ parameters, const unsigned char* tensor, const failure* refused,
-                   unsigned char* answer) {
+                   unsigned char* answer, answer_form form) {
     __shared__ shared_state s;
     const int t = static_cast<int>(threadIdx.x);
     const network_parameters& p = s.weights.network;
@@ -111,7 +118,7 @@ __global__ void __launch_bounds__(threads)
     if (__syncthreads_and(good) == 0 && why == failure::none) why = failure::tensor_value_out_of_range;
     if (why != failure::none) {
         __pipeline_wait_prior(0);
-        refuse(why, answer);
+        refuse(why, answer, form);
         return;
     }
     convolve<1, shape::conv1_channels>(s.tensor, p.conv1_weights, p.conv1_bias, s.conv1);
@@ -121,15 +128,15 @@ __global__ void __launch_bounds__(threads)
     pool(s.conv2, s.pooled);
     __pipeline_wait_prior(0);
     __syncthreads();
-    if (t < 32) finish(s, answer);
+    if (t < 32) finish(s, answer, form);
 }
 
 }  // namespace
 
 void launch_network(CUstream_st* stream, const gpu_parameters* parameters, const std::byte* tensor,
-                    const failure* refused, std::byte* answer) noexcept {
+                    const failure* refused, std::byte* answer, answer_form form) noexcept {
     network_kernel<<<1, threads, 0, stream>>>(parameters, reinterpret_cast<const unsigned char*>(tensor), refused,
-                                              reinterpret_cast<unsigned char*>(answer));
+                                              reinterpret_cast<unsigned char*>(answer), form);
 }
 
 int load_network() noexcept {

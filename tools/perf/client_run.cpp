@@ -14,6 +14,7 @@
 namespace accel::perf {
 namespace {
 
+using report::time_now;
 using std::chrono::nanoseconds;
 
 /// Without an answer for so long, the server is taken for dead.
@@ -41,7 +42,7 @@ result<void> client_run::warm_up() {
 result<void> client_run::run(nanoseconds start) {
     wanted_ = what_.count / what_.clients + (number_ < what_.count % what_.clients ? 1 : 0);
     end_ = what_.duration ? start + *what_.duration : nanoseconds::max();
-    if (what_.rate > 0) due_.emplace(what_, number_, start);
+    if (what_.rate > 0) due_.emplace(report::arrival_plan{what_.rate, what_.clients, what_.arriving}, number_, start);
     recording_ = true;
     request_bytes_ = response_bytes_ = 0;
     auto done = work();

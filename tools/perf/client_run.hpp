@@ -2,7 +2,7 @@
 #pragma once
 
 #include "perf/load.hpp"
-#include "perf/timetable.hpp"
+#include "report/timetable.hpp"
 
 #include <accel_transport/channel.hpp>
 
@@ -50,7 +50,7 @@ class client_run {
     const std::uint32_t number_;
     shared_run& all_;
     std::mt19937_64 random_;
-    std::optional<timetable> due_;  ///< open loop, while measuring
+    std::optional<report::timetable> due_;  ///< open loop, while measuring
     report::histogram latency_;
     report::histogram delay_;
     std::chrono::nanoseconds end_{};

@@ -5,12 +5,12 @@
 #include "perf/command.hpp"
 #include "perf/progress.hpp"
 #include "report/cpu_time.hpp"
+#include "report/meeting_point.hpp"
+#include "report/progress_line.hpp"
 #include "report/sizes.hpp"
 
-#include <condition_variable>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -25,38 +25,6 @@ using std::chrono::nanoseconds;
 
 /// Between the word to start an open loop and its first call.
 constexpr nanoseconds time_to_wake = std::chrono::milliseconds{1};
-
-/// Clients come here when they are ready, go on together, and come again when they are done.
-class meeting_point {
-  public:
-    void come() {
-        const std::lock_guard lock(mutex_);
-        ++here_;
-        changed_.notify_all();
-    }
-    /// Everyone has come, or `patience` has passed.
-    [[nodiscard]] bool wait_for(std::uint32_t all, nanoseconds patience) {
-        std::unique_lock lock(mutex_);
-        return changed_.wait_for(lock, patience, [&] { return here_ >= all; });
-    }
-    void start(nanoseconds when) {
-        const std::lock_guard lock(mutex_);
-        started_ = when;
-        changed_.notify_all();
-    }
-    /// Ends at the latest when a client that connects has failed or succeeded, which has a deadline.
-    [[nodiscard]] nanoseconds wait_for_start() {
-        std::unique_lock lock(mutex_);
-        changed_.wait(lock, [&] { return started_ != nanoseconds{}; });
-        return started_;
-    }
-
-  private:
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    std::uint32_t here_ = 0;
-    nanoseconds started_{};
-};
 
 result<nanoseconds> server_cpu(channel& to) {
     submit_options options;
@@ -100,8 +68,8 @@ class team {
     const channel_options& options_;
     const load& what_;
     shared_run all_;
-    meeting_point ready_;
-    meeting_point done_;
+    report::meeting_point ready_;
+    report::meeting_point done_;
     nanoseconds start_{};
     std::vector<std::unique_ptr<client_run>> members_;
     std::vector<result<void>> failures_;
@@ -131,9 +99,9 @@ void team::one(std::uint32_t number) {
 
 /// Until all are done.
 void team::watch() {
-    progress_line line;
+    report::progress_line line;
     while (!done_.wait_for(what_.clients, std::chrono::seconds{1}))
-        if (line.shown()) line.show(progress_text(uri_, what_, all_.answers, time_now() - start_));
+        if (line.shown()) line.show(progress_text(uri_, what_, all_.answers, report::time_now() - start_));
 }
 
 result<void> team::first_failure() const {
@@ -153,12 +121,12 @@ result<measurement> team::run() {
         if (!server_before) all_.failed = true;
     }
     const nanoseconds cpu_before = report::cpu_time();
-    start_ = time_now() + (what_.rate > 0 ? time_to_wake : nanoseconds{});
+    start_ = report::time_now() + (what_.rate > 0 ? time_to_wake : nanoseconds{});
     ready_.start(start_);
     watch();
 
     measurement seen;
-    seen.wall = time_now() - start_;
+    seen.wall = report::time_now() - start_;
     seen.client_cpu = report::cpu_time() - cpu_before;
     threads.clear();
     if (auto good = first_failure(); !good) return good.error();

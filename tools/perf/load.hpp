@@ -3,6 +3,7 @@
 
 #include "perf/size_mix.hpp"
 #include "report/histogram.hpp"
+#include "report/timetable.hpp"
 
 #include <accel_transport/channel.hpp>
 
@@ -14,8 +15,7 @@
 
 namespace accel::perf {
 
-/// When calls of an open loop are due: at equal distances, or as those of many independent callers.
-enum class arrivals : std::uint8_t { constant, poisson };
+using report::arrivals;
 
 /// One measurement: `count` calls of all clients together, each client with `depth` of them in flight.
 struct load {

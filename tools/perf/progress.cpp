@@ -2,16 +2,12 @@
 #include "perf/progress.hpp"
 
 #include <algorithm>
-#include <cstdio>
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 namespace accel::perf {
 namespace {
 
-/// To the start of the line, and erase it (ECMA-48 EL).
-constexpr const char* clear_line = "\r\033[K";
 constexpr std::size_t longest_place = 40;
 
 }  // namespace
@@ -25,19 +21,6 @@ std::string progress_text(const std::string& uri, const load& what, std::uint64_
                                                         std::chrono::duration<double>(*what.duration).count(), answers)
                                           : fmt::format("{} of {} calls", answers, what.count);
     return fmt::format("{}: {}, {:.0f}/s", place, far, rate);
-}
-
-progress_line::progress_line() noexcept : on_terminal_(::isatty(STDERR_FILENO) == 1) {}
-
-progress_line::~progress_line() {
-    if (written_) fmt::print(stderr, "{}", clear_line);
-}
-
-void progress_line::show(const std::string& text) {
-    if (!on_terminal_) return;
-    fmt::print(stderr, "{}{}", clear_line, text);
-    std::fflush(stderr);
-    written_ = true;
 }
 
 }  // namespace accel::perf

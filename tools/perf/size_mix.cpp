@@ -9,8 +9,8 @@
 namespace accel::perf {
 namespace {
 
-constexpr std::size_t most_parts = 64;
-constexpr std::uint32_t most_weight = 1'000'000;
+constexpr std::size_t max_parts = 64;
+constexpr std::uint32_t max_weight = 1'000'000;
 
 std::optional<size_mix::part> parse_part(std::string_view text) {
     const std::size_t colon = text.find(':');
@@ -20,7 +20,7 @@ std::optional<size_mix::part> parse_part(std::string_view text) {
     size_mix::part out;
     const auto [end, failure] = std::from_chars(weight.data(), weight.data() + weight.size(), out.weight);
     const bool good = failure == std::errc{} && end == weight.data() + weight.size();
-    if (!bytes || !good || out.weight == 0 || out.weight > most_weight) return std::nullopt;
+    if (!bytes || !good || out.weight == 0 || out.weight > max_weight) return std::nullopt;
     out.bytes = *bytes;
     return out;
 }
@@ -32,7 +32,7 @@ std::optional<size_mix> size_mix::parse(std::string_view text) {
     for (;;) {
         const std::size_t comma = text.find(',');
         const auto one = parse_part(text.substr(0, comma));
-        if (!one || out.parts_.size() == most_parts) return std::nullopt;
+        if (!one || out.parts_.size() == max_parts) return std::nullopt;
         out.parts_.push_back(*one);
         out.total_ += one->weight;
         if (comma == std::string_view::npos) return out;

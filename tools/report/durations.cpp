@@ -9,8 +9,8 @@
 namespace accel::report {
 
 std::optional<std::chrono::nanoseconds> parse_duration(std::string_view text) {
-    static constexpr std::array<std::pair<std::string_view, double>, 4> units{
-        {{"ms", 1e6}, {"s", 1e9}, {"m", 60e9}, {"h", 3600e9}}};
+    static constexpr std::array<std::pair<std::string_view, double>, 5> units{
+        {{"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {"m", 60e9}, {"h", 3600e9}}};
     double number = 0;
     const char* const end = text.data() + text.size();
     const auto [rest, failure] = std::from_chars(text.data(), end, number, std::chars_format::fixed);

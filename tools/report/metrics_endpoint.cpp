@@ -38,24 +38,30 @@ prometheus::ClientMetric convert(const metric& from, metric_kind kind) {
     return made;
 }
 
-/// What the context has counted.
+prometheus::MetricFamily convert(const metric_family& family) {
+    prometheus::MetricFamily out;
+    out.name = family.name;
+    out.help = family.help;
+    out.type = type_of(family.kind);
+    for (const metric& each : family.series) out.metric.push_back(convert(each, family.kind));
+    return out;
+}
+
+/// What the context and the program have counted.
 class counted : public prometheus::Collectable {
   public:
-    explicit counted(const context& ctx) : ctx_(ctx) {}
+    counted(const context& ctx, more_metrics more) : ctx_(ctx), more_(std::move(more)) {}
     [[nodiscard]] std::vector<prometheus::MetricFamily> Collect() const override {
         std::vector<prometheus::MetricFamily> made;
-        for (const metric_family& family : ctx_.metrics().families) {
-            prometheus::MetricFamily& out = made.emplace_back();
-            out.name = family.name;
-            out.help = family.help;
-            out.type = type_of(family.kind);
-            for (const metric& each : family.series) out.metric.push_back(convert(each, family.kind));
-        }
+        for (const metric_family& family : ctx_.metrics().families) made.push_back(convert(family));
+        if (!more_) return made;
+        for (const metric_family& family : more_()) made.push_back(convert(family));
         return made;
     }
 
   private:
     const context& ctx_;
+    more_metrics more_;
 };
 
 /// That the process answers.
@@ -73,8 +79,8 @@ class alive : public prometheus::Collectable {
 
 class exposer : public metrics_endpoint {
   public:
-    exposer(const context& ctx, const std::string& at)
-        : counted_(std::make_shared<counted>(ctx)),
+    exposer(const context& ctx, const std::string& at, more_metrics more)
+        : counted_(std::make_shared<counted>(ctx, std::move(more))),
           exposer_(at, scraping_threads),
           address_(fmt::format("{}:{}", at.substr(0, at.rfind(':')), exposer_.GetListeningPorts().at(0))) {
         exposer_.RegisterCollectable(counted_);
@@ -91,11 +97,12 @@ class exposer : public metrics_endpoint {
 
 }  // namespace
 
-result<std::unique_ptr<metrics_endpoint>> metrics_endpoint::open(const context& ctx, const std::string& at) {
+result<std::unique_ptr<metrics_endpoint>> metrics_endpoint::open(const context& ctx, const std::string& at,
+                                                                 more_metrics more) {
     if (const std::string wrong = check_metrics_option(at); !wrong.empty())
         return error{status::invalid_argument, 0, wrong};
     try {
-        return std::unique_ptr<metrics_endpoint>(std::make_unique<exposer>(ctx, at));
+        return std::unique_ptr<metrics_endpoint>(std::make_unique<exposer>(ctx, at, std::move(more)));
     } catch (const std::exception&) {
         return error{
             status::system_error, 0,

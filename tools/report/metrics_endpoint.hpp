@@ -2,16 +2,22 @@
 #pragma once
 
 #include <accel_transport/context.hpp>
+#include <accel_transport/metrics.hpp>
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace accel::report {
 
 /// What a program's `--metrics` says. A sentence about what is wrong, or nothing.
 [[nodiscard]] std::string check_metrics_option(const std::string& text);
 
-/// Answers scrapes of `/metrics`, and `/healthz`, until it is destroyed. Its context has to outlive it.
+/// What a program counts beside its context. Threads of scrapes call it, several at once.
+using more_metrics = std::function<std::vector<metric_family>()>;
+
+/// Answers scrapes of `/metrics`, and `/healthz`, until it is destroyed. Its context and `more` have to outlive it.
 class metrics_endpoint {
   public:
     virtual ~metrics_endpoint() = default;
@@ -19,7 +25,8 @@ class metrics_endpoint {
     [[nodiscard]] virtual std::string address() const = 0;
 
     /// `at`: HOST:PORT, an address of this machine; port 0: any free one. `unsupported`: built without prometheus-cpp.
-    [[nodiscard]] static result<std::unique_ptr<metrics_endpoint>> open(const context& ctx, const std::string& at);
+    [[nodiscard]] static result<std::unique_ptr<metrics_endpoint>> open(const context& ctx, const std::string& at,
+                                                                        more_metrics more = {});
 };
 
 /// The same for what a command line said: none for an empty text. Prints where it is, or complains as `program`.
@@ -27,6 +34,7 @@ struct metrics_choice {
     std::unique_ptr<metrics_endpoint> endpoint;
     bool failed = false;
 };
-[[nodiscard]] metrics_choice open_metrics(const char* program, const context& ctx, const std::string& at);
+[[nodiscard]] metrics_choice open_metrics(const char* program, const context& ctx, const std::string& at,
+                                          more_metrics more = {});
 
 }  // namespace accel::report

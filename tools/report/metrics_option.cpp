@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstdint>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -23,9 +24,9 @@ std::string check_metrics_option(const std::string& text) {
     return good ? std::string{} : wrong;
 }
 
-metrics_choice open_metrics(const char* program, const context& ctx, const std::string& at) {
+metrics_choice open_metrics(const char* program, const context& ctx, const std::string& at, more_metrics more) {
     if (at.empty()) return {};
-    auto opened = metrics_endpoint::open(ctx, at);
+    auto opened = metrics_endpoint::open(ctx, at, std::move(more));
     if (!opened) {
         complain(program, opened.error());
         return {nullptr, true};

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "serving/doors/grpc/door/grpc_door.hpp"
+#include "serving/doors/grpc/infer_inputs.hpp"
+#include "serving/doors/grpc/messages.hpp"
+#include "serving/doors/http/backend.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <boost/asio/steady_timer.hpp>
+#include <grpcpp/support/byte_buffer.h>
+
+namespace accel::examples::serving::doors {
+
+enum class method : std::uint8_t {
+    server_live,
+    server_ready,
+    model_ready,
+    server_metadata,
+    model_metadata,
+    model_configuration,
+    model_statistics,
+    infer,
+    health,
+};
+
+/// "/inference.GRPCInferenceService/ModelInfer" and the others; nothing: the door has no such method.
+[[nodiscard]] std::optional<method> find_method(std::string_view path) noexcept;
+
+/// One call of a client: a message, and an answer or a status. gRPC's threads read its message and find out what it is
+/// (`OnReadDone`); all that follows runs in the loop.
+class grpc_call final : public ::grpc::ServerGenericBidiReactor,
+                        public caller,
+                        public std::enable_shared_from_this<grpc_call> {
+  public:
+    grpc_call(grpc_door& door, method what, std::chrono::system_clock::time_point deadline);
+    /// From here on it keeps itself alive until gRPC is done with it.
+    void start();
+
+    void on_slot(status got, const call_view& call) override;
+    void on_answer(const completion& from) override;
+
+  private:
+    /// What the call waits for. While it is `message`, a thread of gRPC may write what `OnReadDone` finds.
+    enum class stage : std::uint8_t { message, nothing, slot, call, ended };
+    using clock = std::chrono::steady_clock;
+
+    void OnReadDone(bool ok) override;
+    void OnCancel() override;
+    void OnDone() override;
+
+    [[nodiscard]] result<void> read_message(bool ok);
+    [[nodiscard]] result<void> read_infer();
+    [[nodiscard]] result<void> read_names();
+    [[nodiscard]] result<void> find_model(std::string_view name);
+
+    void begin(const result<void>& read);
+    void begin_infer();
+    void submit();
+    void answer_question();
+    [[nodiscard]] std::string document();
+    [[nodiscard]] bool all_connected() const;
+    void answer(const completion& from);
+
+    void expect_within(std::chrono::milliseconds patience);
+    void expire();
+    void cancelled();
+    void abandon();
+    void forget_message();
+
+    void refuse(const error& why) { finish(wire::grpc_status_of(why.code), why.message); }
+    void finish(int code, const std::string& sentence);
+    void reply(std::span<const ::grpc::Slice> parts);
+    void end();
+
+    grpc_door& door_;
+    const method what_;
+    const std::chrono::system_clock::time_point deadline_;
+    const clock::time_point began_ = clock::now();
+    std::shared_ptr<grpc_call> self_;
+    boost::asio::steady_timer timer_;
+
+    ::grpc::ByteBuffer message_;
+    std::vector<::grpc::Slice> kept_;  ///< of the message
+    std::vector<wire::slice> slices_;  ///< where they lie
+    wire::named_message named_;
+    std::string id_;
+    wire::wire_request request_;
+    served_model* model_ = nullptr;
+
+    stage stage_ = stage::message;
+    std::optional<call_id> slot_;
+    ::grpc::ByteBuffer response_;
+};
+
+}  // namespace accel::examples::serving::doors

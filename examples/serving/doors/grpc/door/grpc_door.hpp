@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "serving/doors/http/http_door.hpp"
+#include "serving/doors/http/settings.hpp"
+
+#include <accel_transport/status.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/server.h>
+
+namespace accel::examples::serving::doors {
+
+/// The Open Inference Protocol over gRPC. gRPC's threads read messages and write answers; everything else belongs to
+/// the loop's thread. `models` has to outlive it, and their descriptions do not change.
+class grpc_door final : private ::grpc::CallbackGenericService {
+  public:
+    /// Listens at "HOST:PORT"; port 0: any free one. `system_error`: it cannot. `settings.max_connections` bounds
+    /// calls.
+    [[nodiscard]] static result<std::unique_ptr<grpc_door>> open(boost::asio::io_context& loop,
+                                                                 const std::string& address, model_table& models,
+                                                                 const door_settings& settings);
+    grpc_door(boost::asio::io_context& loop, model_table& models, const door_settings& settings);
+    grpc_door(const grpc_door&) = delete;
+    grpc_door& operator=(const grpc_door&) = delete;
+    ~grpc_door() override;
+
+    /// "127.0.0.1:8001", with the real port.
+    [[nodiscard]] const std::string& endpoint() const { return endpoint_; }
+    /// Takes no more calls, and stops the loop once those open have their answers, or after `drain_timeout`.
+    void stop();
+
+    // For calls.
+    [[nodiscard]] boost::asio::io_context& loop() { return loop_; }
+    [[nodiscard]] const door_settings& settings() const { return settings_; }
+    [[nodiscard]] model_table& models() { return models_; }
+    [[nodiscard]] door_counts& counts() { return counts_; }
+    void call_ended() { --calls_; }
+
+  private:
+    ::grpc::ServerGenericBidiReactor* CreateReactor(::grpc::GenericCallbackServerContext* context) override;
+    [[nodiscard]] bool listen(const std::string& address);
+
+    boost::asio::io_context& loop_;
+    boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
+    model_table& models_;
+    door_settings settings_;
+    door_counts counts_{};
+    std::atomic<std::size_t> calls_{0};
+    std::string endpoint_;
+    std::unique_ptr<::grpc::Server> server_;
+    std::thread stopper_;
+};
+
+/// Largest message that a request for one of the models may need.
+[[nodiscard]] std::size_t largest_message(const model_table& models, const door_settings& settings);
+
+}  // namespace accel::examples::serving::doors

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/doors/grpc/infer_inputs.hpp"
+
+#include "serving/doors/grpc/fields.hpp"
+#include "serving/doors/grpc/typed_contents.hpp"
+#include "serving/doors/oip/checks.hpp"
+#include "serving/doors/oip/infer_head.hpp"
+#include "serving/doors/oip/refusal.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+namespace accel::examples::serving::wire {
+namespace {
+
+/// A tensor of a request; its shape holds as many dimensions as one of ours has, and counts the others.
+struct input_tensor {
+    std::string name;
+    std::string type;
+    std::array<std::uint64_t, max_tensor_rank> shape{};
+    std::size_t rank = 0;
+    std::vector<parameter> parameters;
+    bool has_contents = false;
+};
+
+bool add_dimension(input_tensor& to, std::uint64_t value) {
+    if (to.rank == to.shape.size()) return false;
+    to.shape[to.rank++] = value;
+    return true;
+}
+
+bool add_dimensions(input_tensor& to, field one) {
+    if (one.how == form::varint) return add_dimension(to, one.value);
+    std::uint64_t value = 0;
+    while (one.bytes.size() > 0)
+        if (!one.bytes.varint(value) || !add_dimension(to, value)) return false;
+    return true;
+}
+
+bool keep(input_tensor& to, const field& one) {
+    if (one.number == 3 && (one.how == form::varint || one.how == form::bytes)) return add_dimensions(to, one);
+    if (one.how != form::bytes) return true;
+    if (one.number == 1) return read_text(one.bytes, max_name_bytes, to.name);
+    if (one.number == 2) return read_text(one.bytes, max_name_bytes, to.type);
+    if (one.number == 4) return add_parameter(to.parameters, one.bytes);
+    to.has_contents = to.has_contents || one.number == 5;
+    return true;
+}
+
+result<input_tensor> read_input(const cursor& from) {
+    input_tensor out;
+    field_walk fields{from};
+    field one;
+    while (fields.next(one))
+        if (!keep(out, one))
+            return oip::refusal(status::invalid_argument,
+                                "input " + oip::in_quotes(out.name) + " is malformed, or has more than 8 dimensions");
+    if (fields.malformed()) return malformed_message();
+    return out;
+}
+
+result<void> check_shape(const input_tensor& given, const oip::named_tensor& input) {
+    const auto said = std::span{given.shape}.first(given.rank);
+    for (const std::uint64_t each : said)
+        if (static_cast<std::int64_t>(each) < 0) return oip::negative_dimension(input);
+    const bool same = std::ranges::equal(said, std::span{input.what.shape}.first(input.what.rank));
+    return same ? result<void>{} : result<void>{oip::other_shape(input)};
+}
+
+result<void> check_raw(const cursor& raw, const input_tensor& given, const oip::named_tensor& input) {
+    if (given.has_contents) return oip::mistake_in(input, "it has both contents and raw contents");
+    if (raw.size() == size_bytes(input.what)) return {};
+    return oip::mistake_in(input, "it has " + std::to_string(size_bytes(input.what)) + " bytes, and the raw contents " +
+                                      std::to_string(raw.size()));
+}
+
+/// `raw`: where this input's raw contents lie, if the message has such.
+result<wire_input> fit_input(const cursor& from, const cursor* raw, const oip::model_description& model) {
+    auto given = read_input(from);
+    if (!given) return given.error();
+    const auto found = oip::find_input(model, given->name);
+    if (!found) return found.error();
+    const oip::named_tensor& input = model.inputs[found.value()];
+    if (auto good = oip::check_datatype(input, given->type); !good) return good.error();
+    if (auto good = check_shape(*given, input); !good) return good.error();
+    if (find_parameter(given->parameters, "shared_memory_region") != nullptr) return oip::no_shared_memory();
+    if (raw != nullptr) {
+        if (auto good = check_raw(*raw, *given, input); !good) return good.error();
+        return wire_input{found.value(), true, *raw};
+    }
+    if (auto good = check_contents(from, input.what); !good)
+        return oip::refusal(good.code(), "input " + oip::in_quotes(input.name) + ": " + good.error().message);
+    return wire_input{found.value(), false, from};
+}
+
+result<std::vector<wire_input>> fit_inputs(const infer_message& message, const oip::model_description& model) {
+    const bool raw = !message.raw.empty();
+    if (raw && message.raw.size() != message.inputs.size())
+        return oip::refusal(status::invalid_argument, "the request has " + std::to_string(message.inputs.size()) +
+                                                          " inputs, and raw contents of " +
+                                                          std::to_string(message.raw.size()));
+    std::vector<wire_input> out;
+    for (std::size_t i = 0; i < message.inputs.size(); ++i) {
+        auto one = fit_input(message.inputs[i], raw ? &message.raw[i] : nullptr, model);
+        if (!one) return one.error();
+        if (std::ranges::find(out, one->index, &wire_input::index) != out.end())
+            return oip::given_twice(model.inputs[one->index]);
+        out.push_back(one.value());
+    }
+    if (out.size() != model.inputs.size()) return oip::inputs_lacking(out.size(), model);
+    return out;
+}
+
+result<oip::output_choice> fit_output(const cursor& from, const oip::model_description& model) {
+    std::string name;
+    std::vector<parameter> parameters;
+    field_walk fields{from};
+    field one;
+    bool good = true;
+    while (good && fields.next(one)) {
+        if (one.is(1, form::bytes)) good = read_text(one.bytes, max_name_bytes, name);
+        if (one.is(2, form::bytes)) good = add_parameter(parameters, one.bytes);
+    }
+    if (!good || fields.malformed()) return malformed_message();
+    if (find_parameter(parameters, "classification") != nullptr) return oip::no_classification();
+    if (find_parameter(parameters, "shared_memory_region") != nullptr) return oip::no_shared_memory();
+    const auto found = oip::find_output(model, name);
+    if (!found) return found.error();
+    return oip::output_choice{found.value(), true};
+}
+
+result<std::vector<oip::output_choice>> fit_outputs(const infer_message& message, const oip::model_description& model) {
+    std::vector<oip::output_choice> out;
+    if (message.outputs.empty())
+        for (std::size_t i = 0; i < model.outputs.size(); ++i) out.push_back({i, true});
+    for (const cursor& each : message.outputs) {
+        auto one = fit_output(each, model);
+        if (!one) return one.error();
+        if (std::ranges::find(out, one->index, &oip::output_choice::index) != out.end()) return oip::output_twice();
+        out.push_back(one.value());
+    }
+    return out;
+}
+
+result<std::chrono::nanoseconds> read_timeout(std::span<const parameter> list) {
+    for (const char* name : {"sequence_id", "sequence_start", "sequence_end"})
+        if (find_parameter(list, name) != nullptr) return oip::no_sequences();
+    const parameter* timeout = find_parameter(list, "timeout");
+    if (timeout == nullptr) return std::chrono::nanoseconds{};
+    const bool number = timeout->kind == int64_param || timeout->kind == uint64_param;
+    // A negative one is a very large one here.
+    if (!number || timeout->value > oip::longest_timeout_us) return oip::bad_timeout();
+    return std::chrono::nanoseconds{std::chrono::microseconds{static_cast<std::int64_t>(timeout->value)}};
+}
+
+}  // namespace
+
+result<wire_request> fit_to_model(const infer_message& message, const oip::model_description& model) {
+    if (auto known = oip::check_version(model.name, message.version); !known) return known.error();
+    const auto timeout = read_timeout(message.parameters);
+    if (!timeout) return timeout.error();
+    auto outputs = fit_outputs(message, model);
+    if (!outputs) return outputs.error();
+    auto inputs = fit_inputs(message, model);
+    if (!inputs) return inputs.error();
+    return wire_request{std::move(inputs).value(), std::move(outputs).value(), timeout.value()};
+}
+
+void write_inputs(const wire_request& request, const oip::model_description& model, std::span<std::byte> room) {
+    oip::clear_gaps(model, room);
+    for (const wire_input& each : request.inputs) {
+        const tensor& what = model.inputs[each.index].what;
+        const auto place = bytes_of(what, room);
+        cursor from = each.from;
+        if (each.raw)
+            static_cast<void>(from.copy(place));  // `fit_to_model` has compared the sizes
+        else
+            write_contents(from, what, place);
+    }
+}
+
+}  // namespace accel::examples::serving::wire

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/doors/grpc/messages.hpp"
+
+#include "serving/doors/grpc/fields.hpp"
+#include "serving/doors/grpc/infer_message.hpp"
+#include "serving/doors/grpc/writer.hpp"
+#include "serving/doors/oip/data_types.hpp"
+#include "serving/doors/oip/refusal.hpp"
+
+#include <array>
+#include <utility>
+
+namespace accel::examples::serving::wire {
+namespace {
+
+// Numbers of the fields: grpc_service.proto and model_config.proto of the protocol.
+
+void put_shape(writer& to, std::uint32_t field, const tensor& what) {
+    std::array<std::uint64_t, max_tensor_rank> shape{};
+    for (std::uint32_t i = 0; i < what.rank; ++i) shape[i] = what.shape[i];
+    to.packed(field, std::span{shape}.first(what.rank));
+}
+
+/// ModelMetadataResponse::TensorMetadata, and InferOutputTensor, whose first fields are the same.
+writer tensor_message(std::string_view name, const tensor& what) {
+    writer out;
+    out.text(1, name);
+    out.text(2, oip::name_of(what.type));
+    put_shape(out, 3, what);
+    return out;
+}
+
+/// The enumeration DataType of a model's configuration.
+std::uint64_t type_number(const data_type& type) {
+    constexpr std::string_view names[] = {"",      "BOOL",  "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16",
+                                          "INT32", "INT64", "FP16",  "FP32",   "FP64",   "BYTES",  "BF16"};
+    for (std::uint64_t i = 1; i < std::size(names); ++i)
+        if (names[i] == oip::name_of(type)) return i;
+    return 0;
+}
+
+/// ModelInput and ModelOutput: their dimensions have different numbers.
+writer configured_tensor(const oip::named_tensor& from, std::uint32_t dims) {
+    writer out;
+    out.text(1, from.name);
+    out.number(2, type_number(from.what.type));
+    put_shape(out, dims, from.what);
+    return out;
+}
+
+writer stage_message(const oip::model_counts::stage& from) {
+    writer out;
+    out.number(1, from.count);
+    out.number(2, static_cast<std::uint64_t>(from.sum.count()));
+    return out;
+}
+
+writer stages_message(const oip::model_counts& from) {
+    writer out;
+    std::uint32_t number = 1;
+    for (const auto* each :
+         {&from.success, &from.fail, &from.queue, &from.compute_input, &from.compute_infer, &from.compute_output})
+        out.message(number++, stage_message(*each));
+    return out;
+}
+
+writer statistics_message(const oip::counted_model& from) {
+    writer out;
+    out.text(1, from.model->name);
+    out.text(2, "1");
+    out.number(3, static_cast<std::uint64_t>(from.counts->last.count()));
+    out.number(4, from.counts->success.count);
+    out.number(5, from.counts->success.count);
+    out.message(6, stages_message(*from.counts));
+    return out;
+}
+
+}  // namespace
+
+int grpc_status_of(status what) noexcept {
+    switch (what) {
+        case status::ok:
+            return 0;
+        case status::cancelled:
+            return 1;
+        case status::invalid_argument:
+            return 3;
+        case status::timed_out:
+            return 4;
+        case status::not_found:
+            return 5;
+        case status::again:
+        case status::overloaded:
+        case status::message_too_large:
+            return 8;
+        case status::unsupported:
+            return 12;
+        case status::peer_lost:
+        case status::closed:
+        case status::device_lost:
+            return 14;
+        default:
+            return 13;
+    }
+}
+
+result<named_message> read_named_message(std::span<const slice> slices) {
+    named_message out;
+    field_walk fields{cursor{slices}};
+    field one;
+    bool good = true;
+    while (good && fields.next(one)) {
+        if (one.is(1, form::bytes)) good = read_text(one.bytes, max_name_bytes, out.name);
+        if (one.is(2, form::bytes)) good = read_text(one.bytes, max_name_bytes, out.version);
+    }
+    if (!good) return oip::refusal(status::invalid_argument, "a name or a version is longer than 256 bytes");
+    if (fields.malformed()) return malformed_message();
+    return out;
+}
+
+std::string yes_or_no(bool yes) {
+    writer out;
+    out.number(1, yes ? 1 : 0);
+    return out.take();
+}
+
+std::string health(bool serving) {
+    writer out;
+    out.number(1, serving ? 1 : 2);
+    return out.take();
+}
+
+std::string server_metadata_message(std::string_view version) {
+    writer out;
+    out.text(1, "accel_transport");
+    out.text(2, version);
+    for (const char* each : {"model_configuration", "statistics"}) out.entry(3, each);
+    return out.take();
+}
+
+std::string model_metadata_message(const oip::model_description& model) {
+    writer out;
+    out.text(1, model.name);
+    out.entry(2, "1");
+    out.text(3, "accel_transport");
+    for (const auto& [name, what] : model.inputs) out.message(4, tensor_message(name, what));
+    for (const auto& [name, what] : model.outputs) out.message(5, tensor_message(name, what));
+    return out.take();
+}
+
+std::string model_configuration_message(const oip::model_description& model) {
+    writer config;
+    config.text(1, model.name);
+    config.text(2, "accel_transport");
+    for (const auto& each : model.inputs) config.message(5, configured_tensor(each, 4));
+    for (const auto& each : model.outputs) config.message(6, configured_tensor(each, 3));
+    config.text(17, "accel_transport");
+    writer out;
+    out.message(1, config);
+    return out.take();
+}
+
+std::string model_statistics_message(std::span<const oip::counted_model> models) {
+    writer out;
+    for (const oip::counted_model& each : models) out.message(1, statistics_message(each));
+    return out.take();
+}
+
+infer_response make_response(const oip::model_description& model, std::string_view id,
+                             std::span<const oip::output_choice> chosen, std::span<const tensor> outputs,
+                             std::span<const std::byte> payload) {
+    writer head;
+    head.text(1, model.name);
+    head.text(2, "1");
+    head.text(3, id);
+    for (const oip::output_choice& each : chosen)
+        head.message(5, tensor_message(model.outputs[each.index].name, outputs[each.index]));
+    infer_response out;
+    for (const oip::output_choice& each : chosen) {
+        const auto elements = bytes_of(outputs[each.index], payload);
+        head.bytes_follow(6, elements.size());
+        out.heads.push_back(std::exchange(head, {}).take());
+        out.tensors.push_back(elements);
+    }
+    return out;
+}
+
+}  // namespace accel::examples::serving::wire

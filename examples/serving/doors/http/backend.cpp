@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/doors/http/backend.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+#include <unistd.h>
+
+namespace accel::examples::serving::doors {
+
+using boost::asio::posix::stream_descriptor;
+
+backend::backend(boost::asio::io_context& loop, channel to)
+    : loop_(loop), channel_(std::move(to)), events_(loop, dup(channel_.event_fd())), calls_(channel_.slots()) {
+    wake();
+}
+
+void backend::ask_slot(const std::shared_ptr<caller>& who) {
+    waiting_.push_back(who);
+    if (waiting_.size() == 1) serve_waiting();
+}
+
+void backend::forget(const caller& who) {
+    std::erase_if(waiting_, [&](const auto& each) { return each.get() == &who; });
+}
+
+status backend::submit(call_id id, std::size_t length, const submit_options& options,
+                       const std::shared_ptr<caller>& who) {
+    const status sent = channel_.submit(id, length, options);
+    if (sent != status::ok) return sent;
+    calls_[id.slot] = who;
+    // The descriptor has to tell of this call's deadline as well, though the loop sleeps on it already.
+    if (!channel_.arm()) wake();
+    return sent;
+}
+
+void backend::release(call_id id) {
+    static_cast<void>(channel_.release(id));
+    serve_waiting();
+}
+
+std::span<const tensor> backend::tensors(const completion& answer) {
+    std::size_t count = 0;
+    if (channel_.tensors(answer, described_, count) != status::ok) return {};
+    return std::span{described_}.first(count);
+}
+
+/// A caller may give its slot back at once: the round that is under way goes on with it.
+void backend::serve_waiting() {
+    if (std::exchange(serving_, true)) return;
+    while (serve_next()) {
+    }
+    serving_ = false;
+}
+
+/// False: there is nobody, or no slot.
+bool backend::serve_next() {
+    if (waiting_.empty()) return false;
+    call_view call;
+    const status got = channel_.begin(call);
+    if (got == status::again) return false;
+    const auto who = std::move(waiting_.front());
+    waiting_.pop_front();
+    who->on_slot(got, call);
+    return true;
+}
+
+std::size_t backend::take_answers() {
+    std::array<completion, 16> answers;
+    const std::size_t count = channel_.poll(answers);
+    for (const completion& each : std::span{answers}.first(count)) {
+        const auto who = std::exchange(calls_[each.id.slot], nullptr);
+        if (who != nullptr) who->on_answer(each);
+    }
+    return count;
+}
+
+/// Answers first; sockets get their turn between two rounds.
+void backend::drive() {
+    driven_soon_ = false;
+    const std::size_t taken = take_answers();
+    static_cast<void>(channel_.take_event());
+    serve_waiting();
+    if (taken > 0 || !channel_.arm())
+        wake();
+    else
+        sleep();
+}
+
+void backend::wake() {
+    if (!std::exchange(driven_soon_, true)) boost::asio::post(loop_, [this] { drive(); });
+}
+
+void backend::sleep() {
+    if (std::exchange(sleeping_, true)) return;
+    events_.async_wait(stream_descriptor::wait_read, [this](const boost::system::error_code& failed) {
+        sleeping_ = false;
+        if (!failed) drive();
+    });
+}
+
+}  // namespace accel::examples::serving::doors

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/doors/http/connection.hpp"
+
+#include "serving/doors/http/http_text.hpp"
+#include "serving/doors/http/tls.hpp"
+#include "serving/doors/oip/documents.hpp"
+
+#include <accel_transport/config.hpp>
+
+#include <limits>
+#include <utility>
+
+#include <boost/beast/http/error.hpp>
+#include <boost/beast/http/read.hpp>
+
+namespace accel::examples::serving::doors {
+
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+using asio::ip::tcp;
+
+namespace {
+
+constexpr std::size_t max_header_bytes = 8 << 10;
+constexpr std::size_t read_ahead_bytes = 16 << 10;  // of a body they are copied, so they are few
+constexpr std::size_t watch_bytes = 4 << 10;
+
+std::string version_text() {
+    return std::to_string(ACCEL_VERSION_MAJOR) + '.' + std::to_string(ACCEL_VERSION_MINOR) + '.' +
+           std::to_string(ACCEL_VERSION_PATCH);
+}
+
+}  // namespace
+
+connection::connection(tcp::socket from, http_door& door)
+    : stream_(std::move(from), door.tls()), door_(door), read_ahead_(read_ahead_bytes) {}
+
+void connection::start() {
+    if (!stream_.encrypted()) return next_request();
+    enter(stage::handshake, door_.settings().handshake_timeout);
+    stream_.async_handshake([self = shared_from_this()](const error_code& failed) { self->on_handshake(failed); });
+}
+
+void connection::on_handshake(const error_code& failed) {
+    if (stage_ != stage::handshake) return;
+    if (!failed) return next_request();
+    door_metrics::add(door_.metrics().failed_handshakes, 1);
+    if (!is_plain_http(failed)) return close();
+    stream_.go_plain();
+    keep_alive_ = false;
+    unread_ = true;
+    reply(400, "this port speaks HTTPS: ask for https://");
+}
+
+void connection::enter(stage next, std::chrono::milliseconds patience) {
+    stage_ = next;
+    deadline_ = clock::now() + patience;
+}
+
+void connection::expire(clock::time_point now) {
+    if (now < deadline_ || expired_) return;
+    error_code ignored;
+    switch (stage_) {
+        case stage::head:
+        case stage::json:
+        case stage::body:
+            expired_ = true;
+            stream_.socket().cancel(ignored);  // what reads ends, and answers
+            break;
+        case stage::slot:
+            model_->to->forget(*this);
+            reply(429, "no call to this model became free in time", "Retry-After: 1\r\n");
+            break;
+        case stage::call:  // which has a deadline of its own
+        case stage::closed:
+            break;
+        case stage::handshake:
+        case stage::idle:
+        case stage::write:
+        case stage::linger:
+            close();
+    }
+}
+
+void connection::drain() {
+    if (stage_ == stage::idle || stage_ == stage::handshake) close();
+}
+
+/// One wait at a time; whatever the connection does when it ends decides what it means.
+void connection::watch() {
+    if (std::exchange(watching_, true)) return;
+    if (!stream_.encrypted())
+        return stream_.socket().async_wait(
+            tcp::socket::wait_read,
+            [self = shared_from_this()](const error_code& failed) { self->on_readable(failed); });
+    // TLS may have read more from the socket already, so only a read tells.
+    stream_.async_read_some(read_ahead_.prepare(watch_bytes),
+                            [self = shared_from_this()](const error_code& failed, std::size_t size) {
+                                self->read_ahead_.commit(size);
+                                self->on_readable(failed);
+                            });
+}
+
+void connection::on_readable(const error_code& failed) {
+    watching_ = false;
+    if (stage_ == stage::idle && failed) close();
+    if (stage_ == stage::idle) read_head();
+    if (stage_ != stage::call) return;
+    if (stream_.encrypted() && failed) leave();
+    if (!stream_.encrypted() && !failed) look_for_the_end();
+}
+
+/// A client that leaves takes its call with it. One that sends its next request already is not watched any more.
+void connection::look_for_the_end() {
+    std::byte next{};
+    error_code failed;
+    stream_.socket().non_blocking(true, failed);
+    const std::size_t got = stream_.socket().receive(asio::buffer(&next, 1), tcp::socket::message_peek, failed);
+    if (failed == asio::error::would_block) return watch();
+    if (got == 0 || failed) leave();
+}
+
+void connection::leave() {
+    ++door_.counts().cancelled;
+    door_metrics::add(door_.metrics().cancelled, 1);
+    model_->to->cancel(*slot_);
+    close();
+}
+
+void connection::next_request() {
+    if (door_.stopping()) return close();
+    enter(stage::idle, door_.settings().idle_timeout);
+    if (read_ahead_.size() > 0) return read_head();
+    watch();
+}
+
+void connection::read_head() {
+    enter(stage::head, door_.settings().head_timeout);
+    began_ = clock::now();
+    parser_.emplace();
+    parser_->header_limit(max_header_bytes);
+    // The model's limit holds, and no body is read before that.
+    parser_->body_limit(std::numeric_limits<std::uint64_t>::max());
+    http::async_read_header(
+        stream_, read_ahead_, *parser_,
+        [self = shared_from_this()](const error_code& failed, std::size_t) { self->on_head(failed); });
+}
+
+void connection::on_head(const error_code& failed) {
+    if (stage_ != stage::head) return;
+    if (failed) return refuse_head(failed);
+    in_flight_ = true;
+    door_metrics::add(door_.metrics().in_flight, 1);
+    const auto& head = parser_->get();
+    keep_alive_ = head.keep_alive();
+    unread_ = parser_->chunked() || parser_->content_length().value_or(0) > 0;
+    dispatch();
+}
+
+void connection::refuse_head(const error_code& failed) {
+    keep_alive_ = false;
+    unread_ = true;
+    if (expired_) return reply(408, "the header did not arrive in time");
+    if (failed == http::error::header_limit || failed == http::error::buffer_overflow)
+        return reply(431, "the header is longer than 8 KiB");
+    const bool not_http = failed.category() == http::make_error_code(http::error::bad_method).category();
+    if (not_http && failed != http::error::end_of_stream && failed != http::error::partial_message)
+        return reply(400, "this is not HTTP/1.1: " + failed.message());
+    close();
+}
+
+void connection::dispatch() {
+    const auto& head = parser_->get();
+    const auto to = oip::find_route({head.target().data(), head.target().size()});
+    const bool health = to && (to.value().what == oip::action::live || to.value().what == oip::action::ready);
+    if (!check_token(health)) return;
+    if (!to) return refuse(to.error());
+    const std::string_view method = oip::method_of(to.value().what);
+    if (method != std::string_view{head.method_string().data(), head.method_string().size()})
+        return reply(405, "the method is " + std::string{method}, "Allow: " + std::string{method} + "\r\n");
+    if (to.value().what == oip::action::infer) return begin_infer(to.value().model);
+    answer_get(to.value());
+}
+
+bool connection::check_token(bool open_to_all) {
+    const auto field = parser_->get()["Authorization"];
+    if (open_to_all || door_.tokens().allow({field.data(), field.size()})) return true;
+    if (field.empty())
+        reply(401, "a token is needed: send Authorization: Bearer TOKEN", "WWW-Authenticate: Bearer\r\n");
+    else
+        reply(401, "this token is not known here", "WWW-Authenticate: Bearer error=\"invalid_token\"\r\n");
+    return false;
+}
+
+void connection::answer_ready(bool ready) {
+    if (!ready) return reply(503, "a model's server is out of reach");
+    reply_document({});
+}
+
+void connection::answer_get(const oip::route& to) {
+    auto& models = door_.models();
+    const auto named = models.find(to.model);
+    if (!to.model.empty() && named == models.end()) return reply(404, "there is no model " + oip::in_quotes(to.model));
+    std::vector<oip::counted_model> counted;
+    bool all_ready = true;
+    for (auto& [name, each] : models) {
+        if (to.model.empty() || name == to.model) counted.push_back({&each.description, &each.counts});
+        all_ready = all_ready && each.to->connected();
+    }
+    switch (to.what) {
+        case oip::action::live:
+            return reply_document({});
+        case oip::action::ready:
+            return answer_ready(all_ready);
+        case oip::action::model_ready:
+            return answer_ready(named->second.to->connected());
+        case oip::action::server_metadata:
+            return reply_document(oip::server_metadata(version_text()));
+        case oip::action::model_metadata:
+            return reply_document(oip::model_metadata(named->second.description));
+        case oip::action::model_configuration:
+            return reply_document(oip::model_configuration(named->second.description));
+        default:
+            return reply_document(oip::model_statistics(counted));
+    }
+}
+
+void connection::close() {
+    if (stage_ == stage::closed) return;
+    stage_ = stage::closed;
+    give_json();
+    end_request();
+    error_code ignored;
+    stream_.socket().close(ignored);
+    door_.remove(shared_from_this());
+}
+
+}  // namespace accel::examples::serving::doors

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// An inference: its JSON, then a slot of the model's channel, then the tensors straight into that slot, and the call.
+#include "serving/doors/http/connection.hpp"
+#include "serving/doors/http/http_text.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include <boost/asio/read.hpp>
+#include <boost/asio/write.hpp>
+
+namespace accel::examples::serving::doors {
+
+namespace asio = boost::asio;
+
+namespace {
+
+constexpr std::size_t usual_json_bytes = 4096;  // longer texts are not kept between requests
+constexpr std::string_view go_on = "HTTP/1.1 100 Continue\r\n\r\n";
+
+std::string_view view_of(boost::beast::string_view text) {
+    return {text.data(), text.size()};
+}
+
+bool is_text(boost::beast::string_view text, boost::beast::string_view wanted) {
+    return boost::beast::iequals(text, wanted);
+}
+
+}  // namespace
+
+void connection::begin_infer(const std::string& model) {
+    const auto found = door_.models().find(model);
+    if (found == door_.models().end()) return reply(404, "there is no model " + oip::in_quotes(model));
+    model_ = &found->second;
+    const auto& head = parser_->get();
+    const auto coding = head["Content-Encoding"];
+    if (!coding.empty() && !is_text(coding, "identity"))
+        return reply(415, "this door takes no compressed bodies: leave Content-Encoding out");
+    if (parser_->chunked() || !parser_->content_length()) return reply(411, "a request has a Content-Length");
+    if (!plan_body() || !check_sizes()) return;
+    const auto expected = head["Expect"];
+    if (expected.empty()) return read_json();
+    if (!is_text(expected, "100-continue")) return reply(417, "this door knows no expectation but 100-continue");
+    enter(stage::json, door_.settings().body_timeout);
+    asio::async_write(stream_, asio::buffer(go_on), [self = shared_from_this()](const error_code& failed, std::size_t) {
+        if (failed || self->stage_ != stage::json) return self->close();
+        self->read_json();
+    });
+}
+
+/// How much of the body is JSON. False: answered, because the client contradicts itself.
+bool connection::plan_body() {
+    const std::uint64_t body = *parser_->content_length();
+    const auto said = parser_->get().find("Inference-Header-Content-Length");
+    json_bytes_ = body;
+    binary_bytes_ = 0;
+    if (said == parser_->get().end()) return true;
+    const auto json = number_of(view_of(said->value()));
+    if (!json || *json > body) {
+        reply(400, "Inference-Header-Content-Length is no number up to Content-Length");
+        return false;
+    }
+    json_bytes_ = *json;
+    binary_bytes_ = body - *json;
+    return true;
+}
+
+/// False: answered, because it is more than the model takes.
+bool connection::check_sizes() {
+    const auto& model = model_->description;
+    const std::uint64_t max_json = json_input_bytes(model, door_.settings().max_json_bytes);
+    if (json_bytes_ > max_json) {
+        reply(413, "the JSON is longer than the " + std::to_string(max_json) + " bytes that this model may need");
+        return false;
+    }
+    if (binary_bytes_ > binary_input_bytes(model)) {
+        reply(413, "the tensors are longer than the model's " + std::to_string(binary_input_bytes(model)) + " bytes");
+        return false;
+    }
+    if (!door_.take_json(json_bytes_)) {
+        reply(429, "too many requests with JSON are being read", "Retry-After: 1\r\n");
+        return false;
+    }
+    json_taken_ = json_bytes_;
+    return true;
+}
+
+std::size_t connection::take_read_ahead(std::span<std::byte> to) {
+    const std::size_t count = std::min(to.size(), read_ahead_.size());
+    if (count > 0) std::memcpy(to.data(), read_ahead_.data().data(), count);
+    read_ahead_.consume(count);
+    return count;
+}
+
+void connection::read_json() {
+    enter(stage::json, door_.settings().body_timeout);
+    json_.resize(json_bytes_);
+    const auto room = std::as_writable_bytes(std::span{json_});
+    const auto rest = room.subspan(take_read_ahead(room));
+    asio::async_read(stream_, asio::buffer(rest.data(), rest.size()),
+                     [self = shared_from_this()](const error_code& failed, std::size_t) { self->on_json(failed); });
+}
+
+void connection::on_json(const error_code& failed) {
+    if (stage_ != stage::json) return;
+    if (failed && expired_) return reply(408, "the JSON did not arrive in time");
+    if (failed) return close();
+    door_metrics::add(door_.metrics().received_bytes, json_bytes_);
+    unread_ = binary_bytes_ > 0;
+    auto request = json_bytes_ == 0 && binary_bytes_ > 0
+                       ? oip::raw_infer_request(binary_bytes_, model_->description)
+                       : oip::read_infer_head(json_, binary_bytes_, model_->description);
+    json_.clear();
+    if (json_.capacity() > usual_json_bytes) json_.shrink_to_fit();
+    if (!request) return refuse(request.error());
+    request_ = std::move(request).value();
+    enter(stage::slot, door_.settings().slot_timeout);
+    model_->to->ask_slot(shared_from_this());
+}
+
+void connection::give_json() {
+    door_.give_json(std::exchange(json_taken_, 0));
+    request_.inputs.clear();
+}
+
+void connection::on_slot(status got, const call_view& call) {
+    const bool waits = stage_ == stage::slot;
+    if (got == status::ok) slot_ = call.id;
+    if (!waits) return abandon();
+    if (got != status::ok) return reply(oip::http_status_of(got), "the model's server is out of reach");
+    if (call.request.size() < model_->description.input_bytes) {
+        abandon();
+        return reply(500, "the model's server takes shorter requests than the model's description says");
+    }
+    read_body(call);
+}
+
+void connection::abandon() {
+    if (slot_) model_->to->release(*std::exchange(slot_, std::nullopt));
+}
+
+void connection::read_body(const call_view& call) {
+    enter(stage::body, door_.settings().body_timeout);
+    const auto room = call.request.first(model_->description.input_bytes);
+    oip::write_json_inputs(request_, model_->description, room);
+    places_.clear();
+    for (const std::span<std::byte> place : oip::binary_places(request_, model_->description, room)) {
+        const auto rest = place.subspan(take_read_ahead(place));
+        if (!rest.empty()) places_.emplace_back(rest.data(), rest.size());
+    }
+    give_json();
+    if (places_.empty()) return on_body({});
+    asio::async_read(stream_, places_,
+                     [self = shared_from_this()](const error_code& failed, std::size_t) { self->on_body(failed); });
+}
+
+void connection::on_body(const error_code& failed) {
+    if (failed || stage_ != stage::body) abandon();
+    if (stage_ != stage::body) return;
+    if (failed && expired_) return reply(408, "the tensors did not arrive in time");
+    if (failed) return close();
+    door_metrics::add(door_.metrics().received_bytes, binary_bytes_);
+    unread_ = false;
+    submit();
+}
+
+void connection::submit() {
+    std::array<tensor, max_tensors> inputs;
+    const auto& declared = model_->description.inputs;
+    std::ranges::transform(declared, inputs.begin(), &oip::named_tensor::what);
+    submit_options options;
+    options.target = model_->target;
+    options.timeout = request_.timeout;
+    options.tensors = std::span{inputs}.first(declared.size());
+    stage_ = stage::call;
+    const status sent = model_->to->submit(*slot_, model_->description.input_bytes, options, shared_from_this());
+    if (sent == status::ok && read_ahead_.size() == 0) watch();
+    if (sent == status::ok) return;
+    abandon();
+    reply(oip::http_status_of(sent), "the call failed: " + std::string{to_string(sent)});
+}
+
+}  // namespace accel::examples::serving::doors

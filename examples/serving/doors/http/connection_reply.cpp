@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// Answers. Tensors are written from where the channel has put them, and their slot is released afterwards.
+#include "serving/doors/http/connection.hpp"
+#include "serving/doors/http/http_text.hpp"
+
+#include <utility>
+
+#include <boost/asio/write.hpp>
+
+namespace accel::examples::serving::doors {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+
+namespace {
+
+constexpr std::chrono::milliseconds linger_time{1'000};
+
+std::string failure_text(const completion& from) {
+    std::string out = "the model's server answered " + std::string{to_string(from.status)};
+    const auto text = from.response;
+    if (!text.empty()) out += ": " + std::string(reinterpret_cast<const char*>(text.data()), text.size());
+    return out;
+}
+
+}  // namespace
+
+void connection::on_answer(const completion& from) {
+    slot_ = from.id;
+    if (stage_ != stage::call) return abandon();  // its client has left
+    answer(from);
+}
+
+void connection::answer(const completion& from) {
+    if (from.status != status::ok) {
+        const std::string why = failure_text(from);
+        abandon();
+        return reply(oip::http_status_of(from.status), why);
+    }
+    const auto& model = model_->description;
+    const auto outputs = oip::answered_tensors(model, model_->to->tensors(from), from.response.size());
+    auto made = outputs ? oip::make_answer(model, request_.id, request_.outputs, outputs.value(), from.response)
+                        : result<oip::infer_answer>{outputs.error()};
+    if (!made) {
+        abandon();
+        return refuse(made.error());
+    }
+    count_success(model_->counts, clock::now() - began_, from.timeline);
+    reply_tensors(std::move(made).value());
+}
+
+void connection::reply_document(std::string document) {
+    body_ = {std::move(document), {}, 0};
+    send(200);
+}
+
+void connection::reply_tensors(oip::infer_answer made) {
+    body_ = std::move(made);
+    send(200);
+}
+
+void connection::reply(int http_status, std::string_view sentence, std::string_view more) {
+    if (model_ != nullptr) count_failure(model_->counts, clock::now() - began_);
+    body_ = {oip::error_document(sentence), {}, 0};
+    send(http_status, more);
+}
+
+void connection::count(int http_status) {
+    ++door_.counts().requests;
+    door_.metrics().answered(http_status);
+    if (http_status != 200) ++door_.counts().errors;
+}
+
+void connection::send(int http_status, std::string_view more) {
+    count(http_status);
+    give_json();
+    close_after_ = !keep_alive_ || unread_ || door_.stopping();
+    header_ = header_text({.http_status = http_status,
+                           .body_bytes = body_.head.size() + body_.binary_bytes,
+                           .json_bytes = body_.tensors.empty() ? 0 : body_.head.size(),
+                           .keep_alive = !close_after_,
+                           .more = more});
+    // TLS makes a record of each piece.
+    const bool joined = stream_.encrypted();
+    if (joined) header_ += body_.head;
+    pieces_.clear();
+    pieces_.emplace_back(header_.data(), header_.size());
+    if (!joined && !body_.head.empty()) pieces_.emplace_back(body_.head.data(), body_.head.size());
+    for (const auto& each : body_.tensors) pieces_.emplace_back(each.data(), each.size());
+    enter(stage::write, door_.settings().write_timeout);
+    asio::async_write(stream_, pieces_, [self = shared_from_this()](const error_code& failed, std::size_t bytes) {
+        self->on_sent(failed, bytes);
+    });
+}
+
+void connection::end_request() {
+    if (std::exchange(in_flight_, false)) door_metrics::drop(door_.metrics().in_flight);
+}
+
+void connection::on_sent(const error_code& failed, std::size_t bytes) {
+    abandon();
+    door_metrics::add(door_.metrics().sent_bytes, bytes);
+    if (stage_ != stage::write) return;
+    if (!failed && in_flight_) door_.metrics().took(clock::now() - began_);
+    end_request();
+    body_ = {};
+    model_ = nullptr;
+    expired_ = false;
+    if (failed) return close();
+    if (close_after_) return linger();
+    next_request();
+}
+
+/// A client that still sends would lose the answer if the socket were closed with bytes unread.
+void connection::linger() {
+    if (stream_.encrypted() && !unread_) {
+        enter(stage::linger, linger_time);
+        return stream_.async_shutdown([self = shared_from_this()](const error_code&) { self->close(); });
+    }
+    error_code ignored;
+    stream_.socket().shutdown(tcp::socket::shutdown_send, ignored);
+    if (!unread_) return close();
+    enter(stage::linger, linger_time);
+    discard();
+}
+
+void connection::discard() {
+    read_ahead_.clear();
+    stream_.socket().async_read_some(read_ahead_.prepare(4096),
+                                     [self = shared_from_this()](const error_code& failed, std::size_t) {
+                                         if (failed) return self->close();
+                                         if (self->stage_ == stage::linger) self->discard();
+                                     });
+}
+
+}  // namespace accel::examples::serving::doors

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/doors/http/http_door.hpp"
+
+#include "serving/doors/http/connection.hpp"
+
+#include <utility>
+#include <vector>
+
+namespace accel::examples::serving::doors {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+namespace {
+
+/// How exact the deadlines of clients are.
+constexpr std::chrono::milliseconds tick_time{100};
+
+error no_listener(std::string_view host, std::string_view port, const error_code& why) {
+    return {.code = status::system_error,
+            .native = why.value(),
+            .message = "cannot listen at " + std::string{host} + ':' + std::string{port} + ": " + why.message()};
+}
+
+result<tcp::acceptor> listen_at(asio::io_context& loop, std::string_view host, std::string_view port) {
+    error_code failed;
+    tcp::resolver resolver{loop};
+    const auto found = resolver.resolve(host, port, tcp::resolver::passive, failed);
+    if (failed || found.empty()) return no_listener(host, port, failed);
+    const tcp::endpoint where = found.begin()->endpoint();
+    tcp::acceptor out{loop};
+    out.open(where.protocol(), failed);
+    if (!failed) out.set_option(tcp::acceptor::reuse_address{true}, failed);
+    if (!failed) out.bind(where, failed);
+    if (!failed) out.listen(asio::socket_base::max_listen_connections, failed);
+    if (failed) return no_listener(host, port, failed);
+    return out;
+}
+
+}  // namespace
+
+result<std::unique_ptr<http_door>> http_door::open(asio::io_context& loop, std::string_view host, std::string_view port,
+                                                   model_table& models, const door_settings& settings,
+                                                   door_access access) {
+    auto acceptor = listen_at(loop, host, port);
+    if (!acceptor) return acceptor.error();
+    return std::make_unique<http_door>(loop, std::move(acceptor).value(), models, settings, std::move(access));
+}
+
+http_door::http_door(asio::io_context& loop, tcp::acceptor acceptor, model_table& models, const door_settings& settings,
+                     door_access access)
+    : loop_(loop),
+      acceptor_(std::move(acceptor)),
+      timer_(loop),
+      models_(models),
+      settings_(settings),
+      access_(std::move(access)) {}
+
+http_door::~http_door() = default;
+
+std::string http_door::endpoint() const {
+    error_code failed;
+    const tcp::endpoint where = acceptor_.local_endpoint(failed);
+    const std::string host = where.address().to_string(failed);
+    return (access_.tls ? "https://" : "http://") + (where.address().is_v6() ? '[' + host + ']' : host) + ':' +
+           std::to_string(where.port());
+}
+
+bool http_door::is_loopback() const {
+    error_code failed;
+    return acceptor_.local_endpoint(failed).address().is_loopback();
+}
+
+void http_door::start() {
+    accept();
+    tick();
+}
+
+void http_door::accept() {
+    if (accepting_ || stopping_ || connections_.size() >= settings_.max_connections) return;
+    accepting_ = true;
+    acceptor_.async_accept([this](const error_code& failed, tcp::socket from) {
+        accepting_ = false;
+        if (!failed) on_accept(std::move(from));
+        // Where descriptors are short, the next tick tries again.
+        if (!failed) accept();
+    });
+}
+
+void http_door::on_accept(tcp::socket from) {
+    error_code ignored;
+    from.set_option(tcp::no_delay{true}, ignored);
+    ++counts_.connections;
+    door_metrics::add(metrics_.connections, 1);
+    door_metrics::add(metrics_.open_connections, 1);
+    const auto made = std::make_shared<connection>(std::move(from), *this);
+    connections_.insert(made);
+    made->start();
+}
+
+void http_door::remove(const std::shared_ptr<connection>& gone) {
+    connections_.erase(gone);
+    door_metrics::drop(metrics_.open_connections);
+    accept();
+}
+
+bool http_door::take_json(std::size_t bytes) {
+    if (bytes > settings_.max_json_memory - json_bytes_) return false;
+    json_bytes_ += bytes;
+    return true;
+}
+
+void http_door::tick() {
+    timer_.expires_after(tick_time);
+    timer_.async_wait([this](const error_code& failed) {
+        if (failed) return;
+        expire();
+        accept();
+        const bool over = stopping_ && (connections_.empty() || std::chrono::steady_clock::now() >= stop_at_);
+        if (over)
+            loop_.stop();
+        else
+            tick();
+    });
+}
+
+void http_door::expire() {
+    const auto now = std::chrono::steady_clock::now();
+    // Those that end leave the set meanwhile.
+    const std::vector<std::shared_ptr<connection>> all(connections_.begin(), connections_.end());
+    for (const auto& each : all) each->expire(now);
+}
+
+void http_door::stop() {
+    stopping_ = true;
+    stop_at_ = std::chrono::steady_clock::now() + settings_.drain_timeout;
+    error_code ignored;
+    acceptor_.close(ignored);
+    const std::vector<std::shared_ptr<connection>> all(connections_.begin(), connections_.end());
+    for (const auto& each : all) each->drain();
+}
+
+}  // namespace accel::examples::serving::doors

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/doors/http/http_text.hpp"
+
+#include <charconv>
+
+namespace accel::examples::serving::doors {
+
+std::string_view reason_of(int http_status) noexcept {
+    switch (http_status) {
+        case 200:
+            return "OK";
+        case 400:
+            return "Bad Request";
+        case 401:
+            return "Unauthorized";
+        case 404:
+            return "Not Found";
+        case 405:
+            return "Method Not Allowed";
+        case 408:
+            return "Request Timeout";
+        case 411:
+            return "Length Required";
+        case 413:
+            return "Content Too Large";
+        case 415:
+            return "Unsupported Media Type";
+        case 417:
+            return "Expectation Failed";
+        case 429:
+            return "Too Many Requests";
+        case 431:
+            return "Request Header Fields Too Large";
+        case 501:
+            return "Not Implemented";
+        case 503:
+            return "Service Unavailable";
+        case 504:
+            return "Gateway Timeout";
+        default:
+            return "Internal Server Error";
+    }
+}
+
+std::string header_text(const answer_header& of) {
+    std::string out = "HTTP/1.1 " + std::to_string(of.http_status) + ' ';
+    out += reason_of(of.http_status);
+    out += "\r\nContent-Length: " + std::to_string(of.body_bytes) + "\r\n";
+    if (of.body_bytes > 0) {
+        out += of.json_bytes > 0 ? "Content-Type: application/octet-stream\r\n" : "Content-Type: application/json\r\n";
+        if (of.json_bytes > 0) out += "Inference-Header-Content-Length: " + std::to_string(of.json_bytes) + "\r\n";
+    }
+    out += of.more;
+    out += of.keep_alive ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
+    return out;
+}
+
+std::optional<std::uint64_t> number_of(std::string_view text) noexcept {
+    std::uint64_t value = 0;
+    const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (text.empty() || read.ec != std::errc{} || read.ptr != text.data() + text.size()) return std::nullopt;
+    return value;
+}
+
+}  // namespace accel::examples::serving::doors

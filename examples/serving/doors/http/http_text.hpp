@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace accel::examples::serving::doors {
+
+/// The words for a status of HTTP.
+[[nodiscard]] std::string_view reason_of(int http_status) noexcept;
+
+/// What stands before the body of an answer.
+struct answer_header {
+    int http_status = 200;
+    std::uint64_t body_bytes = 0;
+    std::uint64_t json_bytes = 0;  ///< of the body, where tensors follow; 0: it is JSON alone
+    bool keep_alive = true;
+    std::string_view more{};  ///< further header lines, each with its end
+};
+[[nodiscard]] std::string header_text(const answer_header& of);
+
+/// A decimal number without sign or blanks; nothing for other texts, and beyond 64 bits.
+[[nodiscard]] std::optional<std::uint64_t> number_of(std::string_view text) noexcept;
+
+}  // namespace accel::examples::serving::doors

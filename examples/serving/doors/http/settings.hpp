@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+
+namespace accel::examples::serving::doors {
+
+/// Limits of a door towards its clients. Each wait for a client has one.
+struct door_settings {
+    std::size_t max_connections = 1024;                    ///< further ones wait in the listener's queue
+    std::size_t max_json_bytes = std::size_t{16} << 20;    ///< of one request
+    std::size_t max_json_memory = std::size_t{256} << 20;  ///< JSON of all requests that are being read
+    std::chrono::milliseconds idle_timeout{60'000};        ///< between requests
+    std::chrono::milliseconds handshake_timeout{10'000};   ///< of TLS
+    std::chrono::milliseconds head_timeout{10'000};        ///< from the first byte to the end of the HTTP header
+    std::chrono::milliseconds body_timeout{10'000};        ///< for the JSON, and once more for the tensors in a slot
+    std::chrono::milliseconds slot_timeout{5'000};         ///< for a free slot
+    std::chrono::milliseconds write_timeout{10'000};       ///< for the client to take an answer, which holds a slot
+    std::chrono::milliseconds drain_timeout{10'000};       ///< of a shutdown
+};
+
+}  // namespace accel::examples::serving::doors

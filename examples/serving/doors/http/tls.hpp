@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <accel_transport/status.hpp>
+
+#include <memory>
+#include <string>
+
+#include <boost/asio/ssl/context.hpp>
+
+namespace accel::examples::serving::doors {
+
+/// A server's TLS, 1.2 and later. `certificate`: PEM, with the certificates between it and a root's behind it; `key`:
+/// PEM without a passphrase, which others cannot read. `invalid_argument` names the file that is wrong.
+[[nodiscard]] result<std::shared_ptr<boost::asio::ssl::context>> open_tls(const std::string& certificate,
+                                                                          const std::string& key);
+
+/// Whether a handshake failed because the client spoke HTTP without TLS.
+[[nodiscard]] bool is_plain_http(const boost::system::error_code& failed) noexcept;
+
+}  // namespace accel::examples::serving::doors

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/doors/oip/checks.hpp"
+
+#include "serving/doors/oip/data_types.hpp"
+#include "serving/doors/oip/refusal.hpp"
+
+#include <algorithm>
+
+namespace accel::examples::serving::oip {
+
+error mistake_in(const named_tensor& input, const std::string& what) {
+    return refusal(status::invalid_argument, "input " + in_quotes(input.name) + ": " + what);
+}
+
+result<std::size_t> find_input(const model_description& model, std::string_view name) {
+    const auto found = std::ranges::find(model.inputs, name, &named_tensor::name);
+    if (found != model.inputs.end()) return static_cast<std::size_t>(found - model.inputs.begin());
+    return refusal(status::invalid_argument, "model " + in_quotes(model.name) + " has no input " + in_quotes(name));
+}
+
+result<std::size_t> find_output(const model_description& model, std::string_view name) {
+    const auto found = std::ranges::find(model.outputs, name, &named_tensor::name);
+    if (found != model.outputs.end()) return static_cast<std::size_t>(found - model.outputs.begin());
+    return refusal(status::invalid_argument, "model " + in_quotes(model.name) + " has no output " + in_quotes(name));
+}
+
+result<void> check_datatype(const named_tensor& input, std::string_view name) {
+    if (type_of(name) == input.what.type) return {};
+    return mistake_in(input, "the datatype is " + std::string{name_of(input.what.type)} + ", not " + in_quotes(name));
+}
+
+result<void> check_version(std::string_view model, std::string_view version) {
+    if (version.empty() || version == "1") return {};
+    return refusal(status::not_found, "model " + in_quotes(model) + " has no version " + in_quotes(version));
+}
+
+error other_shape(const named_tensor& input) {
+    return mistake_in(input, "the shape is " + shape_text(input.what) + ", and not that of the request");
+}
+
+error negative_dimension(const named_tensor& input) {
+    return mistake_in(input, "a dimension is negative");
+}
+
+error given_twice(const named_tensor& input) {
+    return mistake_in(input, "it is given twice");
+}
+
+error inputs_lacking(std::size_t given, const model_description& model) {
+    return refusal(status::invalid_argument, "the request gives " + std::to_string(given) + " of the model's " +
+                                                 std::to_string(model.inputs.size()) + " inputs");
+}
+
+error output_twice() {
+    return refusal(status::invalid_argument, "an output is asked for twice");
+}
+
+error no_shared_memory() {
+    return refusal(status::unsupported, "this door takes no shared memory");
+}
+
+error no_classification() {
+    return refusal(status::unsupported, "this door classifies nothing: ask for the whole output");
+}
+
+error no_sequences() {
+    return refusal(status::unsupported, "this door knows no sequences of requests");
+}
+
+error bad_timeout() {
+    return refusal(status::invalid_argument, "the timeout is no whole number of microseconds up to an hour");
+}
+
+error no_model(std::string_view name) {
+    return refusal(status::not_found, "there is no model " + in_quotes(name));
+}
+
+}  // namespace accel::examples::serving::oip

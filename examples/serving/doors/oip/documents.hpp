@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "serving/doors/oip/model_description.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace accel::examples::serving::oip {
+
+/// What a door has counted for one model.
+struct model_counts {
+    struct stage {
+        std::uint64_t count = 0;
+        std::chrono::nanoseconds sum{};
+    };
+    stage success;  ///< from the request's head to the answer
+    stage fail;
+    stage queue;                       ///< at the server
+    stage compute_input;               ///< copies and preprocessing
+    stage compute_infer;               ///< inference
+    stage compute_output;              ///< the answer's way back
+    std::chrono::milliseconds last{};  ///< of the last inference, since 1970
+};
+
+/// The answers to GET: JSON texts.
+[[nodiscard]] std::string server_metadata(std::string_view version);
+[[nodiscard]] std::string model_metadata(const model_description& model);
+/// As Triton's model configuration: no batching dimension, shapes are whole.
+[[nodiscard]] std::string model_configuration(const model_description& model);
+
+struct counted_model {
+    const model_description* model;
+    const model_counts* counts;
+};
+[[nodiscard]] std::string model_statistics(std::span<const counted_model> models);
+
+}  // namespace accel::examples::serving::oip

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/doors/oip/route.hpp"
+
+#include "serving/doors/oip/refusal.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace accel::examples::serving::oip {
+namespace {
+
+constexpr std::size_t max_parts = 8;
+
+int digit_of(char c) noexcept {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+std::string unescaped(std::string_view text) {
+    std::string out;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        const int high = text[i] == '%' && i + 2 < text.size() ? digit_of(text[i + 1]) : -1;
+        const int low = high >= 0 ? digit_of(text[i + 2]) : -1;
+        out += low >= 0 ? static_cast<char>(high * 16 + low) : text[i];
+        if (low >= 0) i += 2;
+    }
+    return out;
+}
+
+/// "/a/b/c" → a, b, c, without a '/' at the end; nothing: too many.
+std::vector<std::string> parts_of(std::string_view target) {
+    std::string_view path = target.substr(0, target.find('?'));
+    std::vector<std::string> out;
+    while (!path.empty() && path.front() == '/' && path.size() > 1) {
+        path.remove_prefix(1);
+        const std::size_t end = std::min(path.find('/'), path.size());
+        out.push_back(unescaped(path.substr(0, end)));
+        path.remove_prefix(end);
+        if (out.size() > max_parts) return {};
+    }
+    return out;
+}
+
+std::optional<action> server_action(std::span<const std::string> parts) {
+    if (parts.empty()) return action::server_metadata;
+    if (parts.size() != 2) return std::nullopt;
+    if (parts[0] == "models" && parts[1] == "stats") return action::all_statistics;
+    if (parts[0] != "health") return std::nullopt;
+    if (parts[1] == "live") return action::live;
+    return parts[1] == "ready" ? std::optional{action::ready} : std::nullopt;
+}
+
+std::optional<action> model_action(std::span<const std::string> parts) {
+    if (parts.empty()) return action::model_metadata;
+    if (parts.size() != 1) return std::nullopt;
+    if (parts[0] == "ready") return action::model_ready;
+    if (parts[0] == "config") return action::model_configuration;
+    if (parts[0] == "stats") return action::model_statistics;
+    return parts[0] == "infer" ? std::optional{action::infer} : std::nullopt;
+}
+
+}  // namespace
+
+result<route> find_route(std::string_view target) {
+    const auto parts = parts_of(target);
+    const error nothing = refusal(status::not_found, "there is nothing at " + in_quotes(target));
+    if (parts.empty() || parts.front() != "v2") return nothing;
+    std::span<const std::string> rest = std::span{parts}.subspan(1);
+    if (const auto found = server_action(rest)) return route{*found, {}};
+    if (rest.size() < 2 || rest[0] != "models") return nothing;
+    const std::string& model = rest[1];
+    rest = rest.subspan(2);
+    if (rest.size() >= 2 && rest[0] == "versions") {
+        if (rest[1] != "1")
+            return refusal(status::not_found, "model " + in_quotes(model) + " has no version " + in_quotes(rest[1]));
+        rest = rest.subspan(2);
+    }
+    if (const auto found = model_action(rest)) return route{*found, model};
+    return nothing;
+}
+
+std::string_view method_of(action what) noexcept {
+    return what == action::infer ? "POST" : "GET";
+}
+
+}  // namespace accel::examples::serving::oip

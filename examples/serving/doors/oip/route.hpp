@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <accel_transport/status.hpp>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace accel::examples::serving::oip {
+
+/// What a path asks for.
+enum class action : std::uint8_t {
+    server_metadata,
+    live,
+    ready,
+    all_statistics,
+    model_metadata,
+    model_ready,
+    model_configuration,
+    model_statistics,
+    infer,
+};
+
+struct route {
+    action what = action::live;
+    std::string model;  ///< empty: none is named
+};
+
+/// Reads a path, with its %-escapes; what follows '?' is left out. `not_found`: nothing is there, or the model's
+/// version is not 1, the only one.
+[[nodiscard]] result<route> find_route(std::string_view target);
+
+/// The method that an action is asked with.
+[[nodiscard]] std::string_view method_of(action what) noexcept;
+
+}  // namespace accel::examples::serving::oip

@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A stock tritonclient[grpc] from PyPI against the gRPC door, in a virtual environment of the test's own: answers,
+mistakes, deadlines, cancellation, messages by hand, and a drain. Skipped where PyPI is out of reach."""
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import venv
+
+from pair import MODELS, description, expect, first_line
+
+PACKAGES = ["tritonclient[grpc]==2.73.0"]
+SKIPPED = 77
+SERVICE = "/inference.GRPCInferenceService/"
+
+
+def environment():
+    """The environment's python; None: PyPI is out of reach."""
+    folder = os.environ.get("ACCEL_TEST_ENVIRONMENT", "environment") + "_grpc"
+    python = os.path.join(folder, "bin", "python")
+    whole = os.path.join(folder, "whole")
+    if os.path.exists(whole):
+        return python
+    venv.create(folder, with_pip=True, clear=True)
+    done = subprocess.run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--retries", "1",
+                           *PACKAGES], timeout=240, check=False)
+    if done.returncode != 0:
+        return None
+    open(whole, "w", encoding="utf-8").close()
+    return python
+
+
+class GrpcPair:
+    """`grpc_door` in front of `server`; both end with the block. `options` are further ones of the door."""
+
+    def __init__(self, door, server, *options):
+        self.folder = tempfile.TemporaryDirectory()
+        self.server = subprocess.Popen([server, "tcp://127.0.0.1:0?insecure=true"], stdout=subprocess.PIPE, text=True)
+        uri = first_line(self.server).split()[1] + "?insecure=true"
+        arguments = [door, "--grpc", "127.0.0.1:0", "--json", *options]
+        for name in MODELS:
+            path = os.path.join(self.folder.name, name)
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump(description(name), file)
+            arguments += ["--model", f"{name}={uri}", "--describe", path]
+        self.door = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
+        self.address = json.loads(first_line(self.door))["endpoints"][0]
+        self.summary = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for process in (self.door, self.server):
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        out, _ = self.door.communicate(timeout=30)
+        self.server.communicate(timeout=30)
+        self.folder.cleanup()
+        expect(self.door.returncode == 0, f"the door ended with {self.door.returncode}")
+        self.summary = json.loads(out.splitlines()[-1])
+
+
+def an_input(grpc, numpy, values=None, name="x"):
+    values = numpy.ones(8, numpy.float32) if values is None else values
+    out = grpc.InferInput(name, list(values.shape), "FP32")
+    out.set_data_from_numpy(values)
+    return out
+
+
+def check_documents(client):
+    expect(client.is_server_live() and client.is_server_ready() and client.is_model_ready("double"), "it is ready")
+    expect(client.get_server_metadata().name == "accel_transport", "the server's name")
+    one = client.get_model_metadata("double", "1").inputs[0]
+    expect((one.name, one.datatype, list(one.shape)) == ("x", "FP32", [8]), "the model's input")
+    configuration = client.get_model_config("double").config
+    expect(configuration.max_batch_size == 0 and list(configuration.input[0].dims) == [8], "the configuration")
+
+
+def check_infer(grpc, numpy, client):
+    values = numpy.arange(8, dtype=numpy.float32) + 0.25
+    for outputs in (None, [grpc.InferRequestedOutput("y")]):
+        answer = client.infer("double", [an_input(grpc, numpy, values)], outputs=outputs, request_id="one")
+        expect((answer.as_numpy("y") == 2 * values).all(), "the answer's numbers")
+        expect(answer.get_response().id == "one", "the request's id")
+    count = client.get_inference_statistics("double").model_stats[0].inference_stats.success.count
+    expect(count == 2, f"two inferences were counted: {count}")
+
+
+def check_mistakes(grpc, numpy, utils, client):
+    x = an_input(grpc, numpy)
+    short = an_input(grpc, numpy, numpy.zeros(4, numpy.float32))
+    for code, word, call in [
+        ("INVALID_ARGUMENT", "shape", lambda: client.infer("double", [short])),
+        ("INVALID_ARGUMENT", "no input", lambda: client.infer("double", [an_input(grpc, numpy, name="z")])),
+        ("NOT_FOUND", "no model", lambda: client.infer("nobody", [x])),
+        ("NOT_FOUND", "no version", lambda: client.infer("double", [x], model_version="2")),
+        ("NOT_FOUND", "no model", lambda: client.get_model_metadata("nobody")),
+        ("UNIMPLEMENTED", "sequences", lambda: client.infer("double", [x], sequence_id=3)),
+        ("UNIMPLEMENTED", "no such method", lambda: client.load_model("double")),
+        ("UNIMPLEMENTED", "", lambda: client.infer("double", [x], compression_algorithm="gzip")),
+        ("INTERNAL", "on fire", lambda: client.infer("failing", [x])),
+        ("INTERNAL", "not the outputs", lambda: client.infer("short", [x])),
+        ("DEADLINE_EXCEEDED", "", lambda: client.infer("slow", [x], timeout=50_000)),
+        ("DEADLINE_EXCEEDED", "", lambda: client.infer("slow", [x], client_timeout=0.05)),
+    ]:
+        try:
+            call()
+            expect(False, f"{code} {word}: a mistake is an exception")
+        except utils.InferenceServerException as failure:
+            expect(code in failure.status() and word in failure.message(), f"{code} {word}: {failure}")
+
+
+def check_messages(address):
+    """Messages that no stock client sends."""
+    import grpc
+    with grpc.insecure_channel(address, options=[("grpc.max_send_message_length", -1)]) as channel:
+        infer = channel.unary_unary(SERVICE + "ModelInfer")
+        health = channel.unary_unary("/grpc.health.v1.Health/Check")
+        expect(health(b"", timeout=10) == b"\x08\x01", "it serves")
+        expect(health(b"\x0a\x06double", timeout=10) == b"\x08\x01", "the model serves")
+        for code, call, message in [
+            ("NOT_FOUND", health, b"\x0a\x06nobody"),
+            ("NOT_FOUND", infer, b""),
+            ("INVALID_ARGUMENT", infer, b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\x7f"),
+            ("INVALID_ARGUMENT", infer, b"\x0a\x06double\x0b"),
+            ("INVALID_ARGUMENT", infer, b"\x0a\x06double" + b"\x2a\x00" * 100),
+            ("RESOURCE_EXHAUSTED", infer, b"\x0a\x06double\x3a\x80\x80\x40" + bytes(1 << 20)),
+        ]:
+            try:
+                call(message, timeout=10)
+                expect(False, f"{message[:20]} is refused")
+            except grpc.RpcError as failure:
+                expect(failure.code().name == code, f"{code}: {failure.code()} {failure.details()}")
+
+
+def check_silent(address):
+    """A client that opens a call and sends no message does not keep it."""
+    import grpc
+    done = threading.Event()
+
+    def messages():
+        done.wait(20)
+        yield b""
+
+    with grpc.insecure_channel(address) as channel:
+        try:
+            channel.stream_unary(SERVICE + "ModelInfer")(messages(), timeout=10)
+            expect(False, "silence is an error")
+        except grpc.RpcError as failure:
+            expect("in time" in failure.details(), f"a silent client: {failure.details()}")
+        finally:
+            done.set()
+
+
+def check_leavers(grpc, numpy, client):
+    """More calls are cancelled than there are slots; afterwards all slots are free again."""
+    x = an_input(grpc, numpy)
+    for _ in range(40):
+        call = client.async_infer("slow", [x], callback=lambda result, error: None)
+        time.sleep(0.01)
+        call.cancel()
+    time.sleep(0.5)
+    began = time.monotonic()
+    check_many(grpc, numpy, client, "slow", 32)
+    expect(time.monotonic() - began < 2, "all slots are free after the leavers")
+
+
+def check_many(grpc, numpy, client, model, count):
+    """So many at once, each with its own numbers."""
+    answers, whole = {}, threading.Semaphore(0)
+
+    def take(number, result, error):
+        answers[number] = error if error else result.as_numpy("y")[0]
+        whole.release()
+
+    for n in range(count):
+        values = numpy.full(8, n, numpy.float32)
+        client.async_infer(model, [an_input(grpc, numpy, values)],
+                           callback=lambda result, error, n=n: take(n, result, error))
+    for _ in range(count):
+        expect(whole.acquire(timeout=20), "each call has its answer")
+    expect(all(answers[n] == 2 * n for n in range(count)), f"nobody gets another's answer: {answers}")
+
+
+def talk(address):
+    import numpy
+    import tritonclient.grpc as grpc
+    from tritonclient import utils
+
+    client = grpc.InferenceServerClient(address)
+    check_documents(client)
+    check_infer(grpc, numpy, client)
+    check_mistakes(grpc, numpy, utils, client)
+    check_messages(address)
+    check_silent(address)
+    check_many(grpc, numpy, client, "double", 500)
+    check_leavers(grpc, numpy, client)
+    client.close()
+
+
+def without_server(address):
+    import numpy
+    import tritonclient.grpc as grpc
+    from tritonclient import utils
+
+    client = grpc.InferenceServerClient(address)
+    expect(client.is_server_live() and not client.is_server_ready(), "it lives, and is not ready")
+    try:
+        client.infer("double", [an_input(grpc, numpy)])
+        expect(False, "there is no server")
+    except utils.InferenceServerException as failure:
+        expect("UNAVAILABLE" in failure.status(), f"without a server: {failure}")
+
+
+def last_call(address):
+    """A call that is open while the door ends."""
+    import numpy
+    import tritonclient.grpc as grpc
+
+    client = grpc.InferenceServerClient(address)
+    expect(client.is_server_live(), "it is there")
+    print("ready", flush=True)
+    expect((client.infer("slow", [an_input(grpc, numpy)]).as_numpy("y") == 2).all(), "a drain answers what is open")
+
+
+def main():
+    clients = {"talk": talk, "last_call": last_call, "without_server": without_server}
+    if len(sys.argv) == 3 and sys.argv[1] in clients:
+        clients[sys.argv[1]](sys.argv[2])
+        return 0
+    python = environment()
+    if python is None:
+        print("skipped: PyPI is out of reach, and tritonclient comes from there")
+        return SKIPPED
+    with GrpcPair(*sys.argv[1:3], "--body-timeout", "1s") as pair:
+        done = subprocess.run([python, __file__, "talk", pair.address], check=False, timeout=100)
+        expect(done.returncode == 0, "the client is content")
+        last = subprocess.Popen([python, __file__, "last_call", pair.address], stdout=subprocess.PIPE, text=True)
+        first_line(last)
+        time.sleep(0.1)
+        pair.door.send_signal(signal.SIGTERM)
+        expect(last.wait(timeout=20) == 0, "the last call is answered")
+    with GrpcPair(*sys.argv[1:3]) as other:
+        other.server.terminate()
+        other.server.wait()
+        done = subprocess.run([python, __file__, "without_server", other.address], check=False, timeout=60)
+        expect(done.returncode == 0, "a server that is lost is told")
+    expect(pair.summary["cancelled"] >= 20, f"calls of leavers are cancelled: {pair.summary}")
+    print(json.dumps(pair.summary))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

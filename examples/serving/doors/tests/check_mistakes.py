@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests that are wrong, slow, cut or too large: the status and the sentence, and that the next request is served."""
+import json
+import sys
+import time
+
+from pair import Pair, binary_request, binary_values, expect, post
+
+VALUES = list(range(8))
+
+
+def sentence(answer):
+    return json.loads(answer[2])["error"]
+
+
+def check_refused(pair):
+    deep = b"[" * 100 + b"]" * 100
+    good = {"name": "x", "datatype": "FP32", "shape": [8], "data": VALUES}
+    numbers = lambda **changes: post("double", json.dumps({"inputs": [{**good, **changes}]}).encode())
+    for wanted, word, request in [
+        (404, "no model", post("nobody", b"{}")),
+        (404, "no version", b"GET /v2/models/double/versions/2 HTTP/1.1\r\nHost: d\r\n\r\n"),
+        (404, "nothing at", b"GET /v3 HTTP/1.1\r\nHost: d\r\n\r\n"),
+        (405, "POST", b"GET /v2/models/double/infer HTTP/1.1\r\nHost: d\r\n\r\n"),
+        (400, "not JSON", post("double", b"{")),
+        (400, "nested deeper", post("double", b'{"inputs":' + deep + b"}")),
+        (400, "no list of inputs", post("double", b"{}")),
+        (400, "0 of the model's 1", post("double", b'{"inputs":[]}')),
+        (400, "no input", numbers(name="z")),
+        (400, "not 'INT32'", numbers(datatype="INT32")),
+        (400, "shape", numbers(shape=[2, 4])),
+        (400, "negative", numbers(shape=[-8])),
+        (400, "shape", numbers(shape=[2 ** 63])),
+        (400, "whole number", numbers(shape=[2 ** 64])),
+        (400, "8 elements", numbers(data=VALUES[1:])),
+        (400, "FP32", numbers(data=VALUES[1:] + ["a"])),
+        (400, "FP32", numbers(data=VALUES[1:] + [1e39])),
+        (400, "binary_data_size", binary_request("double", VALUES, parameters={"binary_data_size": 2 ** 63})),
+        (400, "shape", binary_request("double", VALUES[1:])),
+        (501, "shared memory", numbers(parameters={"shared_memory_region": "r"})),
+        (500, "on fire", binary_request("failing", VALUES)),
+        (500, "not the outputs", binary_request("short", VALUES)),
+        (400, "JSON cannot say", post("nan", json.dumps({"inputs": [good]}).encode())),
+    ]:
+        with pair.connect() as one:
+            answer = one.ask(request)
+            expect(answer[0] == wanted and word in sentence(answer), f"{wanted}, {word}: {answer}")
+
+
+def check_framing(pair):
+    """Bodies that are refused before they are read; the connection ends, because nobody knows what follows."""
+    head = ["Inference-Header-Content-Length: 10"]
+    for wanted, request in [
+        (413, post("double", b"", head, length=10 + 10 ** 9)),
+        (413, post("double", b"", length=10 ** 9)),
+        (400, post("double", b"x" * 5, head)),
+        (400, post("double", b"x" * 5, ["Inference-Header-Content-Length: -1"])),
+        (415, post("double", b"x" * 5, ["Content-Encoding: gzip"])),
+        (411, b"POST /v2/models/double/infer HTTP/1.1\r\nHost: d\r\nTransfer-Encoding: chunked\r\n\r\n"),
+        (417, post("double", b"{}", ["Expect: rain"])),
+        (431, b"GET /v2 HTTP/1.1\r\nHost: d\r\nA: " + b"a" * 20000 + b"\r\n\r\n"),
+        (400, b"this is not HTTP\r\n\r\n"),
+    ]:
+        with pair.connect() as one:
+            answer = one.ask(request)
+            expect(answer[0] == wanted and sentence(answer), f"{wanted}: {answer} of {request[:100]}")
+            one.socket.shutdown(1)
+            expect(one.closed(), f"closed after {wanted}")
+
+
+def check_keep_alive(pair):
+    with pair.connect() as one:
+        for _ in range(3):
+            status, headers, body = one.ask(binary_request("double", VALUES))
+            expect(status == 200 and binary_values(headers, body) == tuple(2 * v for v in VALUES), "kept alive")
+        expect(one.ask(post("double", b"{}"))[0] == 400, "a mistake between")
+        # Three at once; their answers come in order.
+        one.send(b"".join(binary_request(m, [n] * 8) for n, m in enumerate(["slow", "double", "double"])))
+        for n in range(3):
+            status, headers, body = one.answer()
+            expect(status == 200 and binary_values(headers, body) == (2.0 * n,) * 8, f"pipelined {n}")
+        one.send(b"GET /v2/health/live HTTP/1.0\r\n\r\n")
+        expect(one.answer()[0] == 200 and one.closed(), "HTTP/1.0 ends")
+
+
+def check_continue(pair):
+    request = binary_request("double", VALUES)
+    head, body = request.split(b"\r\n\r\n", 1)
+    with pair.connect() as one:
+        status, _, _ = one.ask(head + b"\r\nExpect: 100-continue\r\n\r\n")
+        expect(status == 100, "it says when to go on")
+        expect(one.ask(body)[0] == 200, "and then takes the body")
+
+
+def check_slow(pair):
+    """Each of them holds a slot, until its time is over; more than there are slots."""
+    request = binary_request("double", VALUES)
+    held = [pair.connect() for _ in range(40)]
+    began = time.monotonic()
+    for one in held:
+        one.send(request[:-4])
+    answers = [one.answer() for one in held]
+    # Those that got no slot at once got one when the first had lost theirs.
+    expect(all(a[0] == 408 for a in answers), f"slow bodies: {[a[0] for a in answers]}")
+    expect(time.monotonic() - began < 5, "slow clients lose their slots")
+    with pair.connect() as one:
+        one.send(b"GET /v2 HTTP/1.1\r\nHost")
+        expect(one.answer()[0] == 408, "a slow header")
+    with pair.connect() as one:
+        one.send(post("double", b'{"inp', length=100))
+        expect(one.answer()[0] == 408, "slow JSON")
+    with pair.connect() as one:
+        expect(one.closed(), "an idle connection ends without a word")
+    for one in held:
+        one.socket.close()
+
+
+def check_leavers(pair):
+    """Clients that leave take their calls with them."""
+    for _ in range(40):
+        with pair.connect() as one:
+            one.send(binary_request("slow", VALUES))
+            time.sleep(0.01)
+    time.sleep(0.5)
+    with pair.connect() as one:
+        expect(one.ask(binary_request("double", VALUES))[0] == 200, "served after the leavers")
+
+
+def check_timeout(pair):
+    request = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [8], "data": VALUES}],
+               "parameters": {"timeout": 50_000}}
+    with pair.connect() as one:
+        expect(one.ask(post("slow", json.dumps(request).encode()))[0] == 504, "the request's own timeout")
+
+
+def main():
+    limits = ("--body-timeout", "1s", "--head-timeout", "1s", "--idle-timeout", "2s")
+    with Pair(*sys.argv[1:3], *limits) as pair:
+        for check in (check_refused, check_framing, check_keep_alive, check_continue, check_slow, check_leavers,
+                      check_timeout):
+            check(pair)
+            print(check.__name__, "good", flush=True)
+        pair.server.terminate()
+        pair.server.wait()
+        get = lambda path: f"GET /v2/health/{path} HTTP/1.1\r\nHost: d\r\n\r\n".encode()
+        for wanted, request in [(503, binary_request("double", VALUES)), (503, get("ready")), (200, get("live"))]:
+            with pair.connect() as one:
+                expect(one.ask(request)[0] == wanted, f"{wanted} without a server: {request[:40]}")
+    expect(pair.summary["cancelled"] >= 20, f"calls of leavers are cancelled: {pair.summary}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

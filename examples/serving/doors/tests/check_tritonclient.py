@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A stock tritonclient[http] from PyPI against the door, in a virtual environment of the test's own. Skipped where PyPI
+is out of reach."""
+import os
+import subprocess
+import sys
+import venv
+
+from pair import Pair, expect
+
+PACKAGES = ["tritonclient[http]==2.73.0"]
+SKIPPED = 77
+
+
+def environment():
+    """The environment's python; None: PyPI is out of reach."""
+    folder = os.environ.get("ACCEL_TEST_ENVIRONMENT", "environment")
+    python = os.path.join(folder, "bin", "python")
+    whole = os.path.join(folder, "whole")
+    if os.path.exists(whole):
+        return python
+    venv.create(folder, with_pip=True, clear=True)
+    done = subprocess.run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--retries", "1",
+                           *PACKAGES], timeout=240, check=False)
+    if done.returncode != 0:
+        return None
+    open(whole, "w", encoding="utf-8").close()
+    return python
+
+
+def check_infer(http, numpy, client, binary):
+    values = numpy.arange(8, dtype=numpy.float32) + 0.25
+    x = http.InferInput("x", [8], "FP32")
+    x.set_data_from_numpy(values, binary_data=binary)
+    for outputs in (None, [http.InferRequestedOutput("y", binary_data=binary)]):
+        answer = client.infer("double", [x], outputs=outputs, request_id="one")
+        expect((answer.as_numpy("y") == 2 * values).all(), "the answer's numbers")
+        expect(answer.get_response()["id"] == "one", "the request's id")
+
+
+def check_errors(http, numpy, utils, client):
+    x = http.InferInput("x", [4], "FP32")
+    x.set_data_from_numpy(numpy.zeros(4, numpy.float32))
+    for model, word in (("double", "shape"), ("nobody", "no model")):
+        try:
+            client.infer(model, [x])
+            expect(False, "a mistake is an exception")
+        except utils.InferenceServerException as failure:
+            expect(word in failure.message(), f"the sentence: {failure}")
+
+
+def talk(url):
+    import numpy
+    import tritonclient.http as http
+    from tritonclient import utils
+
+    client = http.InferenceServerClient(url, concurrency=8)
+    expect(client.is_server_live() and client.is_server_ready() and client.is_model_ready("double"), "it is ready")
+    expect(client.get_server_metadata()["name"] == "accel_transport", "the server's name")
+    expect(client.get_model_metadata("double", "1")["inputs"][0]["name"] == "x", "the model's input")
+    expect(client.get_model_config("double")["max_batch_size"] == 0, "the model's configuration")
+    for binary in (True, False):
+        check_infer(http, numpy, client, binary)
+    check_errors(http, numpy, utils, client)
+    x = http.InferInput("x", [8], "FP32")
+    x.set_data_from_numpy(numpy.ones(8, numpy.float32))
+    pending = [client.async_infer("slow", [x]) for _ in range(8)]
+    expect(all((each.get_result().as_numpy("y") == 2).all() for each in pending), "eight at once")
+    count = client.get_inference_statistics("double")["model_stats"][0]["inference_stats"]["success"]["count"]
+    expect(count == 4, f"four inferences were counted: {count}")
+    client.close()
+
+
+def main():
+    if len(sys.argv) == 2:
+        talk(sys.argv[1])
+        return 0
+    python = environment()
+    if python is None:
+        print("skipped: PyPI is out of reach, and tritonclient comes from there")
+        return SKIPPED
+    with Pair(*sys.argv[1:3]) as pair:
+        done = subprocess.run([python, __file__, pair.url.removeprefix("http://")], check=False, timeout=100)
+    return done.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

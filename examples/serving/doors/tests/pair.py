@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A door and the server behind it, for the tests, and HTTP by hand."""
+import contextlib
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+
+MODELS = ["double", "slow", "failing", "short", "nan"]
+
+
+def description(name, size=8):
+    tensors = lambda what: [{"name": what, "datatype": "FP32", "shape": [size]}]
+    return {"name": name, "inputs": tensors("x"), "outputs": tensors("y")}
+
+
+def first_line(process):
+    line = process.stdout.readline()
+    if not line:
+        raise SystemExit(f"a program ended before it was ready: {process.args}")
+    return line
+
+
+class Pair:
+    """`door` in front of `server`; both end with the block. `options` are further ones of the door; with `context`,
+    clients speak TLS."""
+
+    def __init__(self, door, server, *options, context=None):
+        self.context = context
+        self.folder = tempfile.TemporaryDirectory()
+        self.server = subprocess.Popen([server, "tcp://127.0.0.1:0?insecure=true"], stdout=subprocess.PIPE, text=True)
+        uri = first_line(self.server).split()[1] + "?insecure=true"
+        self.plain = [door, "--json"]
+        self.uri = uri
+        for name in MODELS:
+            path = os.path.join(self.folder.name, name)
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump(description(name), file)
+            self.plain += ["--model", f"{name}={uri}", "--describe", path]
+        where = () if "--http" in options else ("--http", "127.0.0.1:0")
+        self.door = subprocess.Popen([*self.plain, *where, *options], stdout=subprocess.PIPE, text=True)
+        line = first_line(self.door)
+        self.scrapes = None
+        if line.startswith("metrics "):
+            self.scrapes = line.split()[1]
+            line = first_line(self.door)
+        self.url = json.loads(line)["endpoints"][0]
+        self.port = int(self.url.rsplit(":", 1)[1])
+        self.summary = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for process in (self.door, self.server):
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        out, _ = self.door.communicate(timeout=30)
+        self.server.communicate(timeout=30)
+        self.folder.cleanup()
+        if self.door.returncode != 0:
+            raise SystemExit(f"the door ended with {self.door.returncode}")
+        self.summary = json.loads(out.splitlines()[-1])
+
+    def connect(self):
+        return Connection(self.port, self.context)
+
+    @contextlib.contextmanager
+    def another(self, *options):
+        """The URL of another door with these options."""
+        process = subprocess.Popen([self.plain[0], "--json", *options], stdout=subprocess.PIPE, text=True)
+        try:
+            yield json.loads(first_line(process))["endpoints"][0]
+        finally:
+            process.terminate()
+            process.communicate(timeout=30)
+
+    def refusal(self, *options):
+        """What another door with these options says before it ends by itself."""
+        done = subprocess.run([*self.plain, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              timeout=30, check=False)
+        expect(done.returncode != 0, f"refused: {options}")
+        return done.stdout
+
+    def descriptors(self):
+        return len(os.listdir(f"/proc/{self.door.pid}/fd"))
+
+
+class Connection:
+    """A socket that speaks HTTP/1.1; bytes are sent as they are given."""
+
+    def __init__(self, port, context=None):
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=20)
+        if context:
+            self.socket = context.wrap_socket(self.socket, server_hostname="127.0.0.1")
+        self.unread = b""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+
+    def send(self, data):
+        self.socket.sendall(data)
+
+    def _more(self):
+        got = self.socket.recv(65536)
+        if not got:
+            raise EOFError
+        self.unread += got
+
+    def closed(self):
+        """True once the door has closed the connection."""
+        try:
+            return not self.unread and self.socket.recv(1) == b""
+        except ConnectionResetError:
+            return True
+
+    def answer(self):
+        """(status, headers, body) of the next answer; EOFError: the door has closed the connection."""
+        while b"\r\n\r\n" not in self.unread:
+            self._more()
+        head, self.unread = self.unread.split(b"\r\n\r\n", 1)
+        first, *lines = head.decode().split("\r\n")
+        headers = {k.lower(): v for k, v in (line.split(": ", 1) for line in lines)}
+        length = int(headers.get("content-length", 0))
+        while len(self.unread) < length:
+            self._more()
+        body, self.unread = self.unread[:length], self.unread[length:]
+        return int(first.split()[1]), headers, body
+
+    def ask(self, data):
+        self.send(data)
+        return self.answer()
+
+
+def post(model, body, headers=(), length=None):
+    length = len(body) if length is None else length
+    lines = [f"POST /v2/models/{model}/infer HTTP/1.1", "Host: door", f"Content-Length: {length}", *headers]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+def binary_request(model, values, **changes):
+    """A request with binary tensors both ways; `changes` replace members of its input."""
+    data = struct.pack(f"<{len(values)}f", *values)
+    one = {"name": "x", "datatype": "FP32", "shape": [len(values)], "parameters": {"binary_data_size": len(data)}}
+    one.update(changes)
+    head = json.dumps({"inputs": [one], "parameters": {"binary_data_output": True}}).encode()
+    return post(model, head + data, [f"Inference-Header-Content-Length: {len(head)}"])
+
+
+def binary_values(headers, body):
+    data = body[int(headers["inference-header-content-length"]):]
+    return struct.unpack(f"<{len(data) // 4}f", data)
+
+
+def expect(holds, what):
+    if not holds:
+        print(f"not so: {what}", file=sys.stderr)
+        sys.exit(1)

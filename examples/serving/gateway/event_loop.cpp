@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/gateway/event_loop.hpp"
+
+#include <array>
+#include <csignal>
+#include <utility>
+
+#include <sched.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+namespace accel::examples::gateway {
+namespace {
+
+/// How soon a cancel is passed on, and a request that waits finds a server that has come back.
+constexpr std::chrono::milliseconds between_looks{2};
+
+[[nodiscard]] int open_signals() noexcept {
+    sigset_t wanted;
+    sigemptyset(&wanted);
+    sigaddset(&wanted, SIGINT);
+    sigaddset(&wanted, SIGTERM);
+    return ::signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+}  // namespace
+
+event_loop::event_loop(forwarder& passing, std::vector<route>& routes, std::deque<upstream>& servers, opener& opening,
+                       std::chrono::nanoseconds spin)
+    : passing_(passing),
+      routes_(routes),
+      servers_(servers),
+      opening_(opening),
+      spin_(spin),
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      signals_(open_signals()) {
+    add(signals_, &signals_);
+    add(opening.event_fd(), &opening_);
+}
+
+event_loop::~event_loop() {
+    ::close(signals_);
+    ::close(epoll_);
+}
+
+void event_loop::add(int fd, void* what) const noexcept {
+    epoll_event interest{};
+    interest.events = EPOLLIN;
+    interest.data.ptr = what;
+    ::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &interest);
+}
+
+void event_loop::take_opened() {
+    for (opener::opened& each : opening_.take()) {
+        for (channel& made : each.channels) {
+            line& added = each.to->add(std::move(made));
+            add(added.path.event_fd(), &added);
+        }
+    }
+}
+
+/// Channels first: what they bring is answered in the same round. After a sleep only those that have woken this thread,
+/// and the server before them: until then it counts as asleep, and every answer would wake it by a system call.
+std::size_t event_loop::round(server& front) noexcept {
+    const bool slept = std::exchange(slept_, false);
+    const std::size_t requests = slept ? front.poll() : 0;
+    std::size_t answers = 0;
+    for (upstream& to : servers_)
+        for (line& each : to.lines())
+            if (!each.armed || (each.in_flight > 0 && !slept)) answers += poll(each);
+    if (slept && answers == 0) return requests;
+    return requests + answers + front.poll();
+}
+
+std::size_t event_loop::poll(line& one) noexcept {
+    std::array<completion, 32> out;
+    const std::size_t got = one.path.poll(out);
+    one.armed = false;
+    for (std::size_t i = 0; i < got; ++i) passing_.finish(one, out[i]);
+    return got;
+}
+
+void event_loop::look_after(clock::time_point now) noexcept {
+    if (now - looked_ < between_looks) return;
+    looked_ = now;
+    passing_.look_after(routes_);
+}
+
+/// False: there is something to do.
+bool event_loop::arm(server& front) noexcept {
+    bool idle = true;
+    for (upstream& to : servers_)
+        for (line& each : to.lines()) {
+            if (!each.armed) each.armed = each.path.arm();
+            idle = idle && each.armed;
+        }
+    return front.arm() && idle;
+}
+
+void event_loop::sleep() {
+    std::array<epoll_event, 16> events;
+    const int longest = passing_.open() > 0 ? static_cast<int>(between_looks.count()) : -1;
+    const int count = ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), longest);
+    for (int i = 0; i < count; ++i) {
+        void* const what = events[static_cast<std::size_t>(i)].data.ptr;
+        if (what == &signals_)
+            stopping_ = true;
+        else if (what == &opening_)
+            take_opened();
+        else if (what != this)
+            static_cast<line*>(what)->armed = false;
+    }
+}
+
+void event_loop::run(server& front) {
+    add(front.event_fd(), this);
+    clock::time_point idle_since = clock::now();
+    while (!stopping_) {
+        const std::size_t events = round(front);
+        const clock::time_point now = clock::now();
+        look_after(now);
+        if (events > 0) {
+            idle_since = now;
+        } else if (now - idle_since < spin_) {
+            ::sched_yield();
+        } else {
+            slept_ = true;
+            if (arm(front)) sleep();
+            idle_since = clock::now();
+        }
+    }
+}
+
+void event_loop::drain(server& front, std::chrono::nanoseconds patience) {
+    (void)front.drain(std::chrono::nanoseconds{0});  // from now on requests are refused
+    const clock::time_point until = clock::now() + patience;
+    while (passing_.open() > 0 && clock::now() < until) {
+        if (round(front) == 0) ::usleep(100);
+        look_after(clock::now());
+    }
+    (void)round(front);
+}
+
+}  // namespace accel::examples::gateway

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "serving/gateway/forwarder.hpp"
+#include "serving/gateway/opener.hpp"
+
+#include <chrono>
+#include <deque>
+#include <vector>
+
+namespace accel::examples::gateway {
+
+/// The gateway's one thread: serves requests, takes completions, and sleeps when there is nothing of both.
+class event_loop {
+  public:
+    event_loop(forwarder& passing, std::vector<route>& routes, std::deque<upstream>& servers, opener& opening,
+               std::chrono::nanoseconds spin);
+    ~event_loop();
+    event_loop(const event_loop&) = delete;
+    event_loop& operator=(const event_loop&) = delete;
+
+    /// Takes the servers that were reached by now.
+    void take_opened();
+    /// Until SIGINT or SIGTERM, which the process has blocked.
+    void run(server& front);
+    /// Goes on until no request is under way, or `patience` has passed.
+    void drain(server& front, std::chrono::nanoseconds patience);
+
+  private:
+    using clock = std::chrono::steady_clock;
+
+    [[nodiscard]] std::size_t round(server& front) noexcept;
+    [[nodiscard]] std::size_t poll(line& one) noexcept;
+    void look_after(clock::time_point now) noexcept;
+    [[nodiscard]] bool arm(server& front) noexcept;
+    void sleep();
+    void add(int fd, void* what) const noexcept;
+
+    forwarder& passing_;
+    std::vector<route>& routes_;
+    std::deque<upstream>& servers_;
+    opener& opening_;
+    std::chrono::nanoseconds spin_;
+    int epoll_;
+    int signals_;
+    bool stopping_ = false;
+    bool slept_ = false;        ///< since the last round
+    clock::time_point looked_;  ///< after requests that wait or were cancelled
+};
+
+}  // namespace accel::examples::gateway

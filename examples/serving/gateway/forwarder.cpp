@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/gateway/forwarder.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <utility>
+
+/// The way of a request through the gateway, in the order in which it goes it. Nothing here allocates or blocks.
+namespace accel::examples::gateway {
+namespace {
+
+/// For requests without a deadline; a day is as good as none.
+constexpr std::chrono::nanoseconds longest_call = std::chrono::hours{24};
+constexpr std::size_t longest_text = 256;
+
+/// True: nothing was sent.
+[[nodiscard]] bool is_loss(status why) noexcept {
+    return why == status::peer_lost || why == status::closed;
+}
+
+}  // namespace
+
+forwarder::forwarder(std::size_t in_flight, std::size_t waiting)
+    : passages_(in_flight + waiting), max_waiting_(waiting) {
+    for (std::size_t i = passages_.size(); i > 0; --i) {
+        passages_[i - 1].index = static_cast<std::uint32_t>(i - 1);
+        passages_[i - 1].next = std::exchange(free_, &passages_[i - 1]);
+    }
+}
+
+passage* forwarder::take_free() noexcept {
+    if (free_ == nullptr) return nullptr;
+    passage* const taken = std::exchange(free_, free_->next);
+    taken->next = nullptr;
+    ++open_;
+    return taken;
+}
+
+void forwarder::put_free(passage& done) noexcept {
+    done.one.reset();
+    done.on = nullptr;
+    done.cancelled = false;
+    done.next = std::exchange(free_, &done);
+    --open_;
+}
+
+// From the client to a server.
+
+void forwarder::take(route& way, exchange one) noexcept {
+    ++counts_.requests;
+    counts_.request_bytes += one.request().size();
+    if (one.in_parts()) return fail(one, status::unsupported, 0, "this gateway passes on no responses in parts");
+    passage* const taken = take_free();
+    if (taken == nullptr) return fail(one, status::overloaded, 0, "the gateway's queue is full");
+    taken->way = &way;
+    taken->one.emplace(std::move(one));
+    // Those that wait are older.
+    const sending done = way.oldest == nullptr ? send(*taken) : sending::full;
+    if (done == sending::full) wait(*taken);
+}
+
+/// Tries the server it is meant for, then the others. `full`: at least one is connected, and none has a free slot.
+forwarder::sending forwarder::send(passage& one) noexcept {
+    route& way = *one.way;
+    const std::size_t first = way.first_for(*one.one);
+    bool full = false;
+    bool lost = false;
+    for (std::size_t i = 0; i < way.size(); ++i) {
+        call_view call;
+        status why = status::ok;
+        line* const on = way.server(first + i).begin(call, why);
+        if (on != nullptr) {
+            why = submit(one, *on, call);
+            if (why == status::ok) {
+                counts_.retried += lost ? 1 : 0;
+                return sending::sent;
+            }
+            (void)on->path.release(call.id);
+            if (!is_loss(why)) {
+                fail(*one.one, why, 0, "the gateway could not pass the request on");
+                put_free(one);
+                return sending::ended;
+            }
+        }
+        full = full || why == status::again;
+        lost = lost || is_loss(why);
+    }
+    if (full) return sending::full;
+    fail(*one.one, status::peer_lost, 0, "no server of this model is connected to the gateway");
+    put_free(one);
+    return sending::ended;
+}
+
+/// All that the client has said of its request is said again. The response goes to where the client's answer leaves
+/// from, unless the tensors' description needs the room beside the header.
+status forwarder::submit(passage& one, line& on, const call_view& call) noexcept {
+    const exchange& from = *one.one;
+    submit_options options;
+    options.timeout = std::min(from.time_left(), longest_call);
+    if (options.timeout <= std::chrono::nanoseconds{0}) return status::timed_out;
+    options.tag = one.index;
+    options.trace_id = from.trace_id();
+    (void)from.trace(options.trace);
+    options.target = one.way->target();
+    std::size_t described = 0;
+    if (from.tensors(tensors_, described) == status::ok) options.tensors = std::span{tensors_}.first(described);
+    (void)from.response_slice(options.response_into);
+    status sent = submit_payload(from, on, call, options);
+    if (sent == status::invalid_argument && described > 0 && !options.response_into.empty()) {
+        options.response_into = {};
+        sent = submit_payload(from, on, call, options);
+    }
+    if (sent != status::ok) return sent;
+    one.on = &on;
+    one.id = call.id;
+    ++on.in_flight;
+    return status::ok;
+}
+
+/// From where it lies; where that cannot be lent, through the slot of the call.
+status forwarder::submit_payload(const exchange& one, line& on, const call_view& call,
+                                 const submit_options& options) noexcept {
+    slice payload;
+    if (one.request_slice(payload) == status::ok) return on.path.submit(call.id, payload, options);
+    const std::span<const std::byte> bytes = one.request();
+    if (bytes.size() > call.request.size()) return status::message_too_large;
+    if (!bytes.empty()) {
+        std::memcpy(call.request.data(), bytes.data(), bytes.size());
+        ++counts_.payload_copies;
+    }
+    return on.path.submit(call.id, bytes.size(), options);
+}
+
+void forwarder::wait(passage& one) noexcept {
+    if (waiting_ >= max_waiting_) {
+        fail(*one.one, status::overloaded, 0, "the gateway's queue is full");
+        return put_free(one);
+    }
+    ++counts_.queued;
+    ++waiting_;
+    route& way = *one.way;
+    (way.oldest == nullptr ? way.oldest : way.youngest->next) = &one;
+    way.youngest = &one;
+}
+
+// From a server back to the client.
+
+void forwarder::finish(line& on, const completion& c) noexcept {
+    passage& done = passages_[c.tag];
+    --on.in_flight;
+    if (c.status == status::ok) {
+        answer(*done.one, on, c);
+    } else {
+        // The text may lie in the client's room for the response, and goes there again.
+        std::array<char, longest_text> text;
+        const std::size_t length = std::min(c.response.size(), text.size());
+        if (length > 0) std::memcpy(text.data(), c.response.data(), length);
+        fail(*done.one, c.status, c.code, {text.data(), length});
+    }
+    (void)on.path.release(c.id);
+    route& way = *done.way;
+    put_free(done);
+    if (way.oldest != nullptr) send_waiting(way);
+}
+
+void forwarder::answer(exchange& one, const line& on, const completion& c) noexcept {
+    const std::span<std::byte> room = one.response();
+    if (c.response.size() > room.size())
+        return fail(one, status::message_too_large, 0, "the response is longer than the client takes");
+    if (!c.response.empty() && c.response.data() != room.data()) {
+        std::memcpy(room.data(), c.response.data(), c.response.size());
+        ++counts_.payload_copies;
+    }
+    const timeline& stages = c.timeline;
+    if (stages.copy.count() > 0) one.record(stage::copy, stages.copy);
+    if (stages.preprocessing.count() > 0) one.record(stage::preprocessing, stages.preprocessing);
+    if (stages.inference.count() > 0) one.record(stage::inference, stages.inference);
+    std::size_t described = 0;
+    if (on.path.tensors(c, tensors_, described) == status::ok)
+        (void)one.describe(c.response.size(), std::span{tensors_}.first(described));
+    ++counts_.answers;
+    counts_.response_bytes += c.response.size();
+    (void)one.reply(c.response.size());
+}
+
+void forwarder::fail(exchange& one, status why, std::uint32_t code, std::string_view text) noexcept {
+    ++counts_.errors[static_cast<std::size_t>(why)];
+    (void)one.fail(why, code, text);
+}
+
+// What waits.
+
+void forwarder::send_waiting(route& way) noexcept {
+    while (way.oldest != nullptr) {
+        passage& one = *way.oldest;
+        passage* const behind = one.next;
+        if (send(one) == sending::full) return;
+        // Sent or ended: in either case it waits no longer.
+        way.oldest = behind;
+        --waiting_;
+    }
+}
+
+void forwarder::drop_late(route& way) noexcept {
+    passage** at = &way.oldest;
+    passage* last = nullptr;
+    while (*at != nullptr) {
+        passage& one = **at;
+        if (!one.one->cancelled()) {
+            last = &one;
+            at = &one.next;
+            continue;
+        }
+        *at = one.next;
+        --waiting_;
+        const bool late = one.one->time_left().count() == 0;
+        fail(*one.one, late ? status::timed_out : status::cancelled, 0, "it waited for a free slot of the gateway");
+        put_free(one);
+    }
+    way.youngest = last;
+}
+
+void forwarder::pass_on_cancels() noexcept {
+    for (passage& each : passages_) {
+        if (each.on == nullptr || each.cancelled || !each.one->cancelled()) continue;
+        if (each.one->time_left().count() == 0) continue;  // its own deadline ends the call
+        each.cancelled = true;
+        (void)each.on->path.cancel(each.id);
+    }
+}
+
+void forwarder::look_after(std::vector<route>& routes) noexcept {
+    if (open_ == 0) return;
+    if (open_ > waiting_) pass_on_cancels();
+    for (route& each : routes) {
+        if (each.oldest == nullptr) continue;
+        drop_late(each);
+        send_waiting(each);
+    }
+}
+
+}  // namespace accel::examples::gateway

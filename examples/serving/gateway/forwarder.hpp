@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "serving/gateway/counts.hpp"
+#include "serving/gateway/route.hpp"
+
+#include <accel_transport/accel_transport.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace accel::examples::gateway {
+
+/// One request on its way through the gateway. It holds its exchange, and so the memory that is lent, until the call
+/// has completed.
+struct passage {
+    std::optional<exchange> one;
+    route* way = nullptr;
+    line* on = nullptr;  ///< null: it waits for a free slot
+    call_id id;
+    bool cancelled = false;   ///< the server was told
+    passage* next = nullptr;  ///< in the route's queue, or among those that are free
+    std::uint32_t index = 0;  ///< the tag of its call
+};
+
+/// Passes requests on and answers back. Of one thread. After it was made it allocates nothing.
+class forwarder {
+  public:
+    /// `in_flight`: calls on all channels at most; `waiting`: requests that wait for one of them.
+    forwarder(std::size_t in_flight, std::size_t waiting);
+
+    /// A request has arrived: it is sent, waits, or is refused.
+    void take(route& way, exchange one) noexcept;
+    /// A call has completed. It is released here.
+    void finish(line& on, const completion& c) noexcept;
+    /// A channel was lost or has come back, or time has passed: looks after requests that wait, and calls that
+    /// nobody waits for.
+    void look_after(std::vector<route>& routes) noexcept;
+    [[nodiscard]] std::size_t open() const noexcept { return open_; }
+    [[nodiscard]] const counts& counted() const noexcept { return counts_; }
+
+  private:
+    enum class sending : std::uint8_t { sent, full, ended };
+
+    [[nodiscard]] passage* take_free() noexcept;
+    void put_free(passage& done) noexcept;
+    [[nodiscard]] sending send(passage& one) noexcept;
+    [[nodiscard]] status submit(passage& one, line& on, const call_view& call) noexcept;
+    [[nodiscard]] status submit_payload(const exchange& one, line& on, const call_view& call,
+                                        const submit_options& options) noexcept;
+    void answer(exchange& one, const line& on, const completion& c) noexcept;
+    void fail(exchange& one, status why, std::uint32_t code, std::string_view text) noexcept;
+    void wait(passage& one) noexcept;
+    void send_waiting(route& way) noexcept;
+    void drop_late(route& way) noexcept;
+    void pass_on_cancels() noexcept;
+
+    std::vector<passage> passages_;
+    passage* free_ = nullptr;
+    std::size_t open_ = 0;
+    std::size_t waiting_ = 0;
+    std::size_t max_waiting_;
+    counts counts_;
+    std::array<tensor, max_tensors> tensors_;  ///< of the message at hand
+};
+
+}  // namespace accel::examples::gateway

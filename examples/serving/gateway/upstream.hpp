@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <accel_transport/channel.hpp>
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace accel::examples::gateway {
+
+class upstream;
+
+/// One channel to a server.
+struct line {
+    channel path;
+    upstream* to = nullptr;
+    std::uint32_t in_flight = 0;
+    bool armed = false;  ///< its descriptor tells when there is something to do
+};
+
+/// One server and the channels to it. Of the gateway's thread; it has no channels before the server was reached.
+class upstream {
+  public:
+    upstream(std::string uri, std::vector<std::string> models) : uri_(std::move(uri)), models_(std::move(models)) {}
+
+    [[nodiscard]] const std::string& uri() const noexcept { return uri_; }
+    /// For which it is asked.
+    [[nodiscard]] const std::vector<std::string>& models() const noexcept { return models_; }
+    line& add(channel made) { return lines_.emplace_back(line{std::move(made), this}); }
+    [[nodiscard]] std::deque<line>& lines() noexcept { return lines_; }
+    [[nodiscard]] std::uint32_t in_flight() const noexcept {
+        std::uint32_t sum = 0;
+        for (const line& each : lines_) sum += each.in_flight;
+        return sum;
+    }
+    /// Begins a call on the channel with the fewest in flight. Null: `why` is `again` if one is connected and has no
+    /// free slot, else `peer_lost`.
+    [[nodiscard]] line* begin(call_view& out, status& why) noexcept {
+        line* best = nullptr;
+        why = status::peer_lost;
+        for (line& each : lines_) {
+            if (!each.path.connected()) continue;
+            why = status::again;
+            if (best == nullptr || each.in_flight < best->in_flight) best = &each;
+        }
+        if (best == nullptr) return nullptr;
+        const status begun = best->path.begin(out);
+        if (begun == status::ok) return best;
+        if (begun != status::again) why = status::peer_lost;
+        return nullptr;
+    }
+
+  private:
+    std::string uri_;
+    std::vector<std::string> models_;
+    std::deque<line> lines_;  ///< stay where they are
+};
+
+}  // namespace accel::examples::gateway

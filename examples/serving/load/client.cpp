@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/load/client.hpp"
+
+#include <algorithm>
+#include <array>
+#include <ctime>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace accel::examples::serving {
+namespace {
+
+using report::time_now;
+using std::chrono::nanoseconds;
+
+/// A server that was lost is waited for so long.
+constexpr nanoseconds reconnect_patience = std::chrono::seconds{10};
+constexpr nanoseconds between_looks = std::chrono::milliseconds{2};
+constexpr nanoseconds longest_wait = std::chrono::milliseconds{200};
+/// Room for a table of tensors, or for the sentence of a failure.
+constexpr std::size_t room_beside_tensors = 4096;
+
+nanoseconds thread_cpu_time() noexcept {
+    timespec now{};
+    (void)::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return std::chrono::seconds{now.tv_sec} + nanoseconds{now.tv_nsec};
+}
+
+channel_options options_for(const load_settings& chosen, std::uint32_t number, std::size_t request_bytes) {
+    channel_options out;
+    out.slots = chosen.depth;
+    out.request_bytes = request_bytes;
+    out.response_bytes = payload_bytes(chosen.model->outputs) + room_beside_tensors;
+    out.call_timeout = chosen.timeout;
+    out.poll = chosen.poll;
+    out.reconnect = true;
+    out.backoff_max = std::chrono::milliseconds{500};
+    if (number < chosen.priority_clients) out.priority = stream_priority::high;
+    return out;
+}
+
+std::string_view text_of(const completion& done) {
+    return {reinterpret_cast<const char*>(done.response.data()), done.response.size()};
+}
+
+}  // namespace
+
+result<load_client> load_client::connect(context& ctx, const load_settings& chosen, std::uint32_t number) {
+    auto input = load_input::make(ctx, chosen, number);
+    if (!input) return input.error();
+    const std::string& uri = chosen.uris[number % chosen.uris.size()];
+    auto to = channel::connect(ctx, uri, options_for(chosen, number, input->request().size()));
+    if (!to) return to.error();
+    auto model = to->resolve(chosen.model->name);
+    if (!model) {
+        return error{model.code(), 0,
+                     fmt::format("the server at {} has no model '{}': {}", to->endpoint(), chosen.model->name,
+                                 model.error().message)};
+    }
+    load_client made{std::move(to).value(), std::move(input).value(), chosen, number};
+    made.target_ = *model;
+    return made;
+}
+
+result<void> load_client::warm_up() {
+    std::atomic<std::uint64_t> unseen{0};
+    work(chosen_->warm_up, unseen);
+    if (seen_.failed() > 0) return error{status::application_error, 0, "a call failed: " + seen_.first_error};
+    seen_ = {};
+    checking_ = {};
+    return {};
+}
+
+void load_client::run(nanoseconds start, std::atomic<std::uint64_t>& answers) {
+    if (chosen_->duration) end_ = start + *chosen_->duration;
+    if (chosen_->rate > 0) {
+        const report::arrival_plan plan{chosen_->rate, chosen_->clients, report::arrivals::poisson, chosen_->seed};
+        due_.emplace(plan, number_, start);
+    }
+    work(chosen_->requests, answers);
+    if (due_) count_unsent();
+}
+
+void load_client::work(std::uint64_t wanted, std::atomic<std::uint64_t>& answers) {
+    wanted_ = wanted;
+    issued_ = done_ = 0;
+    over_ = false;
+    while (true) {
+        send_what_is_due();
+        if (over_ && done_ == issued_) return;
+        answers.fetch_add(take_answers(), std::memory_order_relaxed);
+    }
+}
+
+void load_client::send_what_is_due() {
+    while (!over_ && issued_ - done_ < chosen_->depth) {
+        const nanoseconds now = time_now();
+        const nanoseconds due = due_ ? due_->next() : now;
+        // Behind its timetable, a client stops at the end all the same.
+        over_ = is_over(std::max(due, now));
+        if (over_ || due > now) return;
+        const sending outcome = send(due);
+        if (outcome == sending::lost) await_connection();
+        if (outcome != sending::sent) return;
+        if (due_) {
+            seen_.delay.record(now - due);
+            due_->advance();
+        }
+        ++issued_;
+    }
+}
+
+bool load_client::is_over(nanoseconds due) const noexcept {
+    return issued_ == wanted_ || due >= end_;
+}
+
+load_client::sending load_client::send(nanoseconds due) {
+    call_view call;
+    if (const status begun = to_.begin(call); begun != status::ok)
+        return begun == status::again ? sending::full : sending::lost;
+    submit_options options;
+    options.tag = static_cast<std::uint64_t>(due.count());
+    options.target = target_;
+    options.tensors = input_.tensors();
+    const status sent = to_.submit(call.id, input_.request(), options);
+    if (sent == status::ok) {
+        lost_since_ = {};
+        return sending::sent;
+    }
+    to_.release(call.id);
+    if (sent == status::again) return sending::full;
+    if (sent == status::peer_lost || sent == status::closed) return sending::lost;
+    seen_.add_error(sent, "the call could not be submitted");
+    over_ = true;
+    return sending::full;
+}
+
+/// The channel connects again while it is polled.
+void load_client::await_connection() {
+    const nanoseconds now = time_now();
+    if (lost_since_ == nanoseconds{}) lost_since_ = now;
+    if (now - lost_since_ < reconnect_patience) {
+        std::this_thread::sleep_for(between_looks);
+        return;
+    }
+    seen_.add_error(status::peer_lost, "the server did not come back within 10 s");
+    over_ = true;
+}
+
+std::uint64_t load_client::take_answers() {
+    std::array<completion, 16> done;
+    const std::size_t ready = to_.wait(done, wait_at_most());
+    for (const completion& each : std::span{done}.first(ready)) take(each);
+    done_ += ready;
+    return ready;
+}
+
+void load_client::take(const completion& done) {
+    const nanoseconds now = time_now();
+    if (done.status == status::ok)
+        take_answer(done, now);
+    else
+        seen_.add_error(done.status, text_of(done));
+    to_.release(done.id);
+}
+
+void load_client::take_answer(const completion& done, nanoseconds now) {
+    timeline times = done.timeline;
+    if (due_) times.total = now - nanoseconds{static_cast<std::int64_t>(done.tag)};
+    for (std::size_t i = 0; i < stage_count; ++i) seen_.stages[i].record(times.*stage_names()[i].duration);
+    ++seen_.answered;
+    if (!is_right(done))
+        ++seen_.wrong;
+    else if (times.total <= chosen_->slo)
+        ++seen_.within_slo;
+}
+
+bool load_client::is_right(const completion& done) {
+    const nanoseconds before = thread_cpu_time();
+    std::array<tensor, max_tensors> described;
+    std::size_t count = 0;
+    const status read = to_.tensors(done, described, count);
+    // A service without the host describes nothing: its response is what the model gives, as its table says.
+    const auto seen = read == status::protocol_error ? input_.undescribed(done.response)
+                                                     : std::span<const tensor>{described}.first(count);
+    const bool right = (read == status::ok || !seen.empty()) && input_.is_right(seen, done.response);
+    checking_ += thread_cpu_time() - before;
+    return right;
+}
+
+/// Until the next call is due; else until an answer comes.
+nanoseconds load_client::wait_at_most() const noexcept {
+    if (over_ || !due_ || issued_ - done_ >= chosen_->depth) return issued_ == done_ ? between_looks : longest_wait;
+    return std::clamp(std::min(due_->next(), end_) - time_now(), nanoseconds{0}, longest_wait);
+}
+
+/// What was due before the end.
+void load_client::count_unsent() {
+    const nanoseconds end = std::min(end_, time_now());
+    for (std::uint64_t i = issued_; i < wanted_ && due_->next() < end; ++i) {
+        ++seen_.unsent;
+        due_->advance();
+    }
+}
+
+}  // namespace accel::examples::serving

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "report/timetable.hpp"
+#include "serving/load/inputs.hpp"
+#include "serving/load/measured.hpp"
+#include "serving/load/settings.hpp"
+
+#include <accel_transport/channel.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+
+namespace accel::examples::serving {
+
+/// One client: its channel, its request, and what it has seen. Belongs to one thread. Owner; move-only.
+class load_client {
+  public:
+    /// Connects to the client's URI, finds the model and makes the request.
+    [[nodiscard]] static result<load_client> connect(context& ctx, const load_settings& chosen, std::uint32_t number);
+
+    /// Calls before the measurement. Fails with the first call that does.
+    [[nodiscard]] result<void> warm_up();
+    /// Sends what is to be sent from `start` on, and takes the answers. Goes on when calls fail, and after a loss as
+    /// soon as the channel is connected again; ends early when that takes too long. `answers` counts for people who
+    /// watch.
+    void run(std::chrono::nanoseconds start, std::atomic<std::uint64_t>& answers);
+
+    [[nodiscard]] const measured& seen() const noexcept { return seen_; }
+    [[nodiscard]] const channel& to() const noexcept { return to_; }
+    [[nodiscard]] bool has_priority() const noexcept { return number_ < chosen_->priority_clients; }
+    /// CPU time of this thread that went into comparing answers.
+    [[nodiscard]] std::chrono::nanoseconds checking() const noexcept { return checking_; }
+
+  private:
+    enum class sending : std::uint8_t { sent, full, lost };
+
+    load_client(channel to, load_input input, const load_settings& chosen, std::uint32_t number)
+        : to_(std::move(to)), input_(std::move(input)), chosen_(&chosen), number_(number) {}
+
+    void work(std::uint64_t wanted, std::atomic<std::uint64_t>& answers);
+    void send_what_is_due();
+    [[nodiscard]] bool is_over(std::chrono::nanoseconds due) const noexcept;
+    [[nodiscard]] sending send(std::chrono::nanoseconds due);
+    void await_connection();
+    void take(const completion& done);
+    void take_answer(const completion& done, std::chrono::nanoseconds now);
+    [[nodiscard]] bool is_right(const completion& done);
+    [[nodiscard]] std::uint64_t take_answers();
+    [[nodiscard]] std::chrono::nanoseconds wait_at_most() const noexcept;
+    void count_unsent();
+
+    channel to_;
+    load_input input_;
+    const load_settings* chosen_;
+    std::uint32_t number_;
+    target target_{};
+    std::optional<report::timetable> due_;  ///< open loop
+    measured seen_;
+    std::chrono::nanoseconds checking_{};
+    std::chrono::nanoseconds end_ = std::chrono::nanoseconds::max();
+    std::chrono::nanoseconds lost_since_{};  ///< 0: connected
+    std::uint64_t wanted_ = 0;
+    std::uint64_t issued_ = 0;
+    std::uint64_t done_ = 0;
+    bool over_ = false;
+};
+
+}  // namespace accel::examples::serving

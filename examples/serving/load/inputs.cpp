@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/load/inputs.hpp"
+
+#include "digits/dataset.hpp"
+#include "digits/embedded.hpp"
+#include "digits/frame.hpp"
+#include "serving/models/digits_model.hpp"
+#include "serving/models/synthetic.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+
+namespace accel::examples::serving {
+namespace {
+
+/// Scores of the digits network differ by no more between processors.
+constexpr float score_error = 1e-4F;
+
+/// As `payload_bytes` lays them.
+std::vector<tensor> placed(std::vector<tensor> list) {
+    std::uint64_t end = 0;
+    for (tensor& each : list) {
+        each.offset = (end + 63) / 64 * 64;
+        end = each.offset + size_bytes(each);
+    }
+    return list;
+}
+
+std::vector<tensor> tensors_to_send(const load_settings& chosen) {
+    if (!chosen.raw) return placed(chosen.model->inputs);
+    tensor image{{type_code::unsigned_integer, 8, 1}, 3, 0, {}};
+    image.shape[0] = chosen.model->image.height;
+    image.shape[1] = chosen.model->image.width;
+    image.shape[2] = 3;
+    return {image};
+}
+
+std::size_t bytes_to_send(const load_settings& chosen) {
+    return chosen.raw ? image_bytes(chosen.model->image) : payload_bytes(chosen.model->inputs);
+}
+
+void fill_with_pixels(std::span<std::byte> out, std::uint64_t seed) {
+    std::mt19937_64 random(seed);
+    for (std::byte& each : out) each = static_cast<std::byte>(random() & 0xff);
+}
+
+/// As many as fit, of a normalised image.
+void fill_with_floats(std::span<std::byte> out, std::uint64_t seed) {
+    std::mt19937_64 random(seed);
+    std::normal_distribution<float> values;
+    for (std::size_t at = 0; at + sizeof(float) <= out.size(); at += sizeof(float)) {
+        const float value = values(random);
+        std::memcpy(out.data() + at, &value, sizeof value);
+    }
+}
+
+/// A test image of the digits.
+result<void> fill_with_digit(std::span<std::byte> out, bool raw, std::uint64_t seed) {
+    const auto images = digits::dataset::load(digits::embedded_test_images());
+    if (!images.value) return error{status::invalid_argument, 0, std::string{digits::describe(images.error)}};
+    const std::size_t index = seed % images.value->size();
+    const digits::digit_image image = (*images.value)[index];
+    if (raw) {
+        const digits::failure why = digits::draw_frame(image, index, out);
+        if (why != digits::failure::none) return error{status::invalid_argument, 0, std::string{digits::describe(why)}};
+        return {};
+    }
+    std::array<float, digits::tensor_values> values{};
+    digits::to_tensor(image, values);
+    if (out.size() != sizeof values) return error{status::invalid_argument, 0, "the digits have another size"};
+    std::memcpy(out.data(), values.data(), sizeof values);
+    return {};
+}
+
+result<std::unique_ptr<model>> reference_model(const load_settings& chosen) {
+    if (chosen.expect == expectation::digits) return make_digits();
+    return make_synthetic(*chosen.model, {1e9, synthetic_pace::wait});
+}
+
+bool close_scores(std::span<const std::byte> one, std::span<const std::byte> other) noexcept {
+    for (std::size_t at = 0; at + sizeof(float) <= one.size(); at += sizeof(float)) {
+        float wanted = 0;
+        float seen = 0;
+        std::memcpy(&wanted, one.data() + at, sizeof wanted);
+        std::memcpy(&seen, other.data() + at, sizeof seen);
+        if (!(std::abs(wanted - seen) <= score_error)) return false;
+    }
+    return true;
+}
+
+}  // namespace
+
+expectation expectation_of(std::string_view text, std::string_view model) {
+    if (text == "synthetic") return expectation::synthetic;
+    if (text == "digits" || (text == "auto" && model == "digits")) return expectation::digits;
+    return expectation::shape;
+}
+
+bool same_shape(const tensor& one, const tensor& other) noexcept {
+    if (one.type != other.type || one.rank != other.rank) return false;
+    return std::equal(one.shape, one.shape + one.rank, other.shape);
+}
+
+load_input::load_input(region memory, const load_settings& chosen)
+    : model_(chosen.model),
+      raw_(chosen.raw),
+      expect_(chosen.expect),
+      memory_(std::move(memory)),
+      tensors_(tensors_to_send(chosen)),
+      wanted_(placed(chosen.model->outputs)) {}
+
+result<load_input> load_input::make(context& ctx, const load_settings& chosen, std::uint32_t client) {
+    auto memory = ctx.allocate(bytes_to_send(chosen));
+    if (!memory) return memory.error();
+    load_input made{std::move(memory).value(), chosen};
+    if (auto filled = made.fill(chosen.seed * 1'000'003 + client); !filled) return filled.error();
+    if (chosen.expect == expectation::shape) return made;
+    const auto reference = reference_model(chosen);
+    if (!reference) return reference.error();
+    std::vector<std::byte> input(payload_bytes(chosen.model->inputs));
+    const std::span<std::byte> sent = made.memory_.whole().bytes();
+    if (!chosen.raw)
+        std::ranges::copy(sent, input.begin());
+    else if (auto good = reference.value()->preprocess(nullptr, sent, input); !good)
+        return good.error();
+    made.answer_.resize(payload_bytes(chosen.model->outputs));
+    const model_job job{input, made.answer_};
+    if (auto good = reference.value()->infer(nullptr, {&job, 1}); !good) return good.error();
+    return made;
+}
+
+result<void> load_input::fill(std::uint64_t seed) {
+    const std::span<std::byte> out = memory_.whole().bytes();
+    if (model_->name == "digits") return fill_with_digit(out, raw_, seed);
+    if (raw_)
+        fill_with_pixels(out, seed);
+    else
+        fill_with_floats(out, seed);
+    return {};
+}
+
+bool load_input::same_bytes(const tensor& wanted, const tensor& seen,
+                            std::span<const std::byte> answer) const noexcept {
+    const auto here = bytes_of(wanted, std::span<const std::byte>{answer_});
+    const auto there = bytes_of(seen, answer);
+    if (std::memcmp(here.data(), there.data(), here.size()) == 0) return true;
+    return expect_ == expectation::digits && close_scores(here, there);
+}
+
+std::span<const tensor> load_input::undescribed(std::span<const std::byte> answer) const noexcept {
+    const bool whole = answer.size() == payload_bytes(model_->outputs);
+    return whole ? std::span<const tensor>{wanted_} : std::span<const tensor>{};
+}
+
+bool load_input::is_right(std::span<const tensor> described, std::span<const std::byte> answer) const noexcept {
+    if (described.size() != wanted_.size()) return false;
+    for (std::size_t i = 0; i < wanted_.size(); ++i) {
+        if (!same_shape(wanted_[i], described[i])) return false;
+        if (!answer_.empty() && !same_bytes(wanted_[i], described[i], answer)) return false;
+    }
+    return true;
+}
+
+}  // namespace accel::examples::serving

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Sends requests to a model behind any transport, checks the answers, and says where the time went.
+#include "report/durations.hpp"
+#include "report/program.hpp"
+#include "serving/load/in_process.hpp"
+#include "serving/load/inputs.hpp"
+#include "serving/load/output.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace {
+
+using namespace accel::examples::serving;
+namespace report = accel::report;
+constexpr const char* program = "load";
+/// Calls of each client in flight where no answer is waited for before the next call.
+constexpr std::uint32_t usual_depth = 8;
+
+constexpr const char* examples =
+    "Examples:\n"
+    "  load 'tcp://127.0.0.1:5555?insecure=true' --model digits --clients 4\n"
+    "  load 'tcp://server:5555?key_file=client.key&server_key=server.pub' --model resnet50 --raw --json -\n"
+    "  load 'rdma://server:5555?key_file=client.key&server_key=server.pub' --model resnet50 --rate 200 --slo 20ms\n"
+    "  load local://here --model resnet50 --in-process resnet50 --clients 4\n"
+    "  load 'tcp://127.0.0.1:5555?insecure=true' --model digits --find-peak 5ms --requests 500";
+
+struct load_command {
+    load_settings load;
+    std::string model, expect = "auto", json, csv;
+    bool offline = false;
+    std::optional<std::chrono::nanoseconds> peak_slo;
+    bool depth_given = false;
+    settings here;  ///< of a server in this process; without models: none
+};
+
+std::string check_time(const std::string& text) {
+    return report::parse_duration(text) ? std::string{} : "'" + text + "' is no duration: write 500us, 10ms or 5s";
+}
+
+std::string check_model(const std::string& name) {
+    if (find_model(name) != nullptr) return {};
+    std::string known;
+    for (const model_shapes& each : known_models()) known += (known.empty() ? "" : ", ") + each.name;
+    return "there is no model '" + name + "': known are " + known;
+}
+
+void add_time(CLI::App& app, const char* name, std::optional<std::chrono::nanoseconds>& into, const char* what) {
+    app.add_option_function<std::string>(
+           name, [&into](const std::string& text) { into = report::parse_duration(text); }, what)
+        ->check(CLI::Validator(check_time, "TIME"));
+}
+
+void add_what(CLI::App& app, load_command& chosen) {
+    app.add_option("URI", chosen.load.uris, "The server's URIs; clients are spread over them")->required();
+    app.add_option("--model", chosen.model, "The model that is asked for")
+        ->required()
+        ->check(CLI::Validator(check_model, "NAME"));
+    app.add_flag("--raw", chosen.load.raw, "Send raw images, which the server preprocesses");
+    app.add_option("--expect", chosen.expect,
+                   "What answers are compared with: synthetic, digits, shape (types and shapes alone), auto")
+        ->check(CLI::IsMember({"auto", "synthetic", "digits", "shape"}));
+    app.add_option("--seed", chosen.load.seed, "Of requests and arrivals (default 1)");
+}
+
+void add_closed_loop(CLI::App& app, load_command& chosen) {
+    app.add_option("--clients", chosen.load.clients, "Channels, each with a thread (default 1)")
+        ->check(CLI::Range(1, 1024));
+    app.add_option("--requests", chosen.load.requests, "Calls of each client at most (default 1000)")
+        ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000'000}));
+    add_time(app, "--duration", chosen.load.duration, "Send calls for so long at most");
+    app.add_option("--warm-up", chosen.load.warm_up, "Calls of each client before the measurement (default 10)");
+    app.add_option("--priority-clients", chosen.load.priority_clients,
+                   "So many of the clients have high priority; reported apart");
+    app.add_option_function<std::string>(
+           "--timeout", [&](const std::string& text) { chosen.load.timeout = *report::parse_duration(text); },
+           "Of a call (default 30s)")
+        ->check(CLI::Validator(check_time, "TIME"));
+}
+
+void add_open_loop(CLI::App& app, load_command& chosen) {
+    auto* const rate =
+        app.add_option("--rate", chosen.load.rate,
+                       "Open loop: calls due in a second, of all clients together, at Poisson's times. Latency counts\n"
+                       "from the time at which a call was due")
+            ->check(CLI::Range(0.001, 1e7));
+    auto* const offline = app.add_flag("--offline", chosen.offline, "All calls at once: --depth of each client");
+    app.add_option_function<std::string>(
+           "--find-peak", [&](const std::string& text) { chosen.peak_slo = report::parse_duration(text); },
+           "Look for the highest rate at which 99 % are answered within this time")
+        ->check(CLI::Validator(check_time, "TIME"))
+        ->excludes(rate)
+        ->excludes(offline);
+    offline->excludes(rate);
+    app.add_option_function<std::uint32_t>(
+           "--depth",
+           [&](std::uint32_t depth) {
+               chosen.load.depth = depth;
+               chosen.depth_given = true;
+           },
+           "Calls in flight of each client (default 1; 8 with --rate, --offline, --find-peak)")
+        ->check(CLI::Range(1, 1024));
+    app.add_option_function<std::string>(
+           "--slo", [&](const std::string& text) { chosen.load.slo = *report::parse_duration(text); },
+           "Count the answers within this time (goodput)")
+        ->check(CLI::Validator(check_time, "TIME"));
+}
+
+void add_in_process(CLI::App& app, load_command& chosen) {
+    auto* const here = app.add_option("--in-process", chosen.here.models,
+                                      "Serve NAME[=SPEC] at the URIs in this process too, as model_server does");
+    app.add_option_function<std::string>(
+           "--on",
+           [&](const std::string& place) { chosen.here.on = place == "gpu" ? execution::gpu : execution::host; },
+           "Where a server in this process computes (default host)")
+        ->check(CLI::IsMember({"host", "gpu"}))
+        ->needs(here);
+    app.add_option_function<std::string>(
+           "--streams", [&](const std::string& text) { chosen.here.streams = *parse_streams(text); },
+           "As of model_server")
+        ->check(CLI::Validator(
+            [](const std::string& text) { return parse_streams(text) ? "" : "'" + text + "' is no number of streams"; },
+            "N|client"))
+        ->needs(here);
+    app.add_option("--synthetic-gflops", chosen.here.synthetic.gflops_per_second, "As of model_server (default 2000)")
+        ->check(CLI::Range(0.001, 1e9))
+        ->needs(here);
+}
+
+void add_output(CLI::App& app, load_command& chosen) {
+    app.add_option("--json", chosen.json, "Write the result to FILE; - is standard output")->type_name("FILE");
+    app.add_option("--csv", chosen.csv, "Write the stages to FILE, as CSV")->type_name("FILE");
+    app.add_option("--gpu", chosen.load.gpu, "Which GPU NVML watches (default 0; -1: none)")->check(CLI::Range(-1, 64));
+}
+
+/// What no option says alone. A sentence about what is wrong, or nothing.
+std::string settle(load_command& chosen) {
+    load_settings& load = chosen.load;
+    load.model = find_model(chosen.model);
+    load.expect = expectation_of(chosen.expect, chosen.model);
+    const bool waits = load.rate <= 0 && !chosen.offline && !chosen.peak_slo;
+    if (!chosen.depth_given && !waits) load.depth = usual_depth;
+    if (chosen.peak_slo) load.slo = *chosen.peak_slo;
+    if (load.priority_clients > load.clients) return "--priority-clients: there are fewer --clients";
+    if (load.expect == expectation::digits && chosen.model != "digits") return "--expect digits: the model is another";
+    return {};
+}
+
+/// Exit status, or nothing: go on.
+std::optional<int> parse_load(int argc, char** argv, load_command& chosen) {
+    CLI::App app{"Sends requests to a model server, or to a gateway before it, and checks the answers."};
+    app.footer(examples);
+    app.set_version_flag("--version", fmt::format("{} {}", program, report::version_text()));
+    app.failure_message(
+        [](const CLI::App*, const CLI::Error& e) { return fmt::format("{}: {}\n", program, e.what()); });
+    add_what(app, chosen);
+    add_closed_loop(app, chosen);
+    add_open_loop(app, chosen);
+    add_in_process(app, chosen);
+    add_output(app, chosen);
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& e) {
+        return app.exit(e);
+    }
+    if (const std::string wrong = settle(chosen); !wrong.empty()) return report::complain(program, wrong);
+    return std::nullopt;
+}
+
+bool write_text(const std::string& path, const std::string& text) {
+    std::ofstream file(path);
+    file << text;
+    file.close();
+    if (!file) (void)report::complain(program, "cannot write " + path);
+    return static_cast<bool>(file);
+}
+
+/// Exit status.
+int present(const load_settings& load, const load_outcome& outcome, const load_command& chosen,
+            const nlohmann::json& document) {
+    bool written = true;
+    if (!chosen.csv.empty()) written = write_text(chosen.csv, load_csv(load, outcome));
+    if (!chosen.json.empty()) written = report::write_json(chosen.json, document) && written;
+    if (chosen.json != "-") fmt::print("{}", load_table(load, outcome));
+    written = report::written(stdout) && written;
+    const measured all = outcome.all();
+    if (all.wrong > 0) return report::complain(program, fmt::format("{} answers were wrong", all.wrong));
+    if (all.failed() > 0) {
+        return report::complain(
+            program, fmt::format("{} calls were not answered; the first because: {}", all.failed(), all.first_error));
+    }
+    return written ? 0 : 1;
+}
+
+/// Null: no server in this process is wanted. Clients then go to where it listens.
+accel::result<std::unique_ptr<in_process_server>> serve_here(accel::context& ctx, load_command& chosen) {
+    if (chosen.here.models.empty()) return std::unique_ptr<in_process_server>{};
+    chosen.here.uris = chosen.load.uris;
+    chosen.here.gpu = static_cast<std::int16_t>(std::max(chosen.load.gpu, 0));
+    auto server = in_process_server::start(ctx, chosen.here);
+    if (!server) return server.error();
+    const auto endpoints = server.value()->endpoints();
+    for (std::size_t i = 0; i < endpoints.size(); ++i) {
+        std::string& uri = chosen.load.uris[i];
+        const std::size_t options = uri.find('?');
+        uri = endpoints[i] + (options == std::string::npos ? "" : uri.substr(options));
+    }
+    return server;
+}
+
+int look_for_peak(const load_command& chosen, const load_runner& run) {
+    auto found = find_peak(chosen.load, run);
+    if (!found) return report::complain(program, found.error());
+    if (!found->at) return report::complain(program, "no rate that was tried kept the SLO");
+    load_settings at = chosen.load;
+    at.rate = found->rate;
+    auto document = load_json(at, *found->at);
+    document["peak_rate"] = found->rate;
+    document["trials"] = found->trials;
+    if (chosen.json != "-") fmt::print("99 % keep the SLO at {:.1f} calls/s; there:\n", found->rate);
+    return present(at, *found->at, chosen, document);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    load_command chosen;
+    if (const auto ended = parse_load(argc, argv, chosen)) return *ended;
+    auto ctx = accel::context::open();
+    if (!ctx) return report::complain(program, ctx.error());
+    const auto server = serve_here(*ctx, chosen);
+    if (!server) return report::complain(program, server.error());
+    const load_runner run = [&](const load_settings& load) { return run_load(*ctx, load); };
+    if (chosen.peak_slo) return look_for_peak(chosen, run);
+    auto outcome = run(chosen.load);
+    if (!outcome) return report::complain(program, outcome.error());
+    return present(chosen.load, *outcome, chosen, load_json(chosen.load, *outcome));
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "serving/models/table.hpp"
+
+#include <accel_transport/options.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace accel::examples::serving {
+
+/// What an answer is compared with. All of them look at status, types and shapes.
+enum class expectation : std::uint8_t {
+    shape,      ///< nothing else
+    synthetic,  ///< what a synthetic model answers
+    digits,     ///< the digits network's scores
+};
+
+/// One measurement: clients with a channel and a thread each.
+struct load_settings {
+    std::vector<std::string> uris;  ///< clients are spread over them
+    const model_shapes* model = nullptr;
+    bool raw = false;  ///< send raw images, which the server preprocesses
+    expectation expect = expectation::shape;
+    std::uint32_t clients = 1;
+    std::uint32_t priority_clients = 0;  ///< so many of them have channels of high priority
+    std::uint64_t requests = 1000;       ///< of each client, and at most so many
+    std::uint64_t warm_up = 10;          ///< of each client, before the measurement
+    /// No more calls are sent after this time.
+    std::optional<std::chrono::nanoseconds> duration;
+    std::uint32_t depth = 1;  ///< calls in flight, of each client
+    double rate = 0;          ///< open loop: calls due in a second, of all clients together; 0: as soon as possible
+    std::chrono::nanoseconds slo{};  ///< answers within it are goodput; 0: none was given
+    std::chrono::nanoseconds timeout = std::chrono::seconds{30};
+    std::uint64_t seed = 1;
+    int gpu = 0;  ///< which is watched, by NVML's number; -1: none
+    poll_mode poll = poll_mode::adaptive;
+};
+
+}  // namespace accel::examples::serving

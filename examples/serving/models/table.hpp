@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <accel_transport/status.hpp>
+#include <accel_transport/tensor.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace accel::examples::serving {
+
+/// A raw image as cameras give it: height × width × 3 bytes, interleaved.
+struct image_size {
+    std::uint32_t height = 0;
+    std::uint32_t width = 0;
+};
+
+/// What a model takes and gives, and how much work that is. Offsets of the tensors are 0: a message places them.
+struct model_shapes {
+    std::string name;             ///< the target of its requests
+    double gflops = 0;            ///< of one inference
+    image_size image;             ///< the raw image that it also takes, instead of `inputs`; empty: none
+    std::vector<tensor> inputs;   ///< of a batch of one
+    std::vector<tensor> outputs;  ///< likewise
+};
+
+/// The six models of Hanafy et al., Table II, and the digits network. The paper gives no shape for YoloV4's output: it
+/// is that of the network's three heads.
+[[nodiscard]] std::span<const model_shapes> known_models();
+/// Adds a model of the caller's own. `invalid_argument`: there is one of this name. Before other threads look at the
+/// table, and before any pointer into it is kept.
+[[nodiscard]] result<void> add_model(model_shapes added);
+/// Null: there is none of this name.
+[[nodiscard]] const model_shapes* find_model(std::string_view name);
+
+/// How many bytes these tensors take, one behind the other as `place_tensors` lays them, without a table.
+[[nodiscard]] std::size_t payload_bytes(std::span<const tensor> list);
+[[nodiscard]] inline std::size_t image_bytes(const image_size& one) {
+    return std::size_t{one.height} * one.width * 3;
+}
+
+}  // namespace accel::examples::serving
