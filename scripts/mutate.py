@@ -7,19 +7,22 @@
       --check       only checks that each mutant fits the tree
       --again       runs those that have a result as well
       --jobs N      compilers and tests at once (default: one a core)
+      --copies N    mutants at once (default: one a core where many are due, else one)
       --json FILE   writes the results there too
 
-The tree is copied to build/mutate/tree and built there once; the checkout's sources stay as they are. Results go to
-tests/mutants/results.json, which is committed: each is good for as long as the mutant and the lines around it stay
-the same. So a list that takes hours runs in pieces. Exit status 1: an unexplained mutant survived, did not build or has
-no test, or less than 90 % were noticed.
+The tree is copied to build/mutate/0 (1, 2, …) and built there once; the checkout's sources stay as they are. Results
+go to tests/mutants/results.json, which is committed: each is good for as long as the mutant and the lines around it
+stay the same. So a list that takes hours runs in pieces. Exit status 1: an unexplained mutant survived, did not
+build or has no test, or less than 90 % were noticed.
 """
 import argparse
+import concurrent.futures
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import xml.etree.ElementTree
 from pathlib import Path
@@ -30,6 +33,7 @@ MIN_NOTICED = 0.9
 BUILD_PATIENCE_S = 1800
 TEST_PATIENCE_S = 300  # each test; an endless loop is a common effect of a mutant
 RUN_PATIENCE_S = 1200  # all tests of one mutant
+WORTH_A_COPY = 60  # mutants; fewer take less time than building another copy
 TOP = Path(__file__).resolve().parent.parent
 LISTS = TOP / "tests" / "mutants"
 RESULTS = LISTS / "results.json"
@@ -87,15 +91,15 @@ def copy_tree(top, tree):
 
 
 class Bench:
-    """The copy, built: takes one mutant after the other."""
+    """One copy, built: takes one mutant after the other."""
 
-    def __init__(self, top, jobs):
+    def __init__(self, top, number, jobs):
         self.top = top
         self.jobs = jobs
-        self.folder = top / "build" / "mutate"
-        self.tree = self.folder / "tree"
+        folder = top / "build" / "mutate" / str(number)
+        self.tree = folder / "tree"
         self.build_folder = self.tree / "build" / "release"
-        self.logs = self.folder / "logs"
+        self.logs = folder / "logs"
         self.logs.mkdir(parents=True, exist_ok=True)
 
     def prepare(self, chosen):
@@ -107,7 +111,7 @@ class Bench:
                      "-DCMAKE_UNITY_BUILD=ON"]
         if run(configure, self.logs / "configure.log", BUILD_PATIENCE_S, self.tree) != 0:
             raise Failed(f"cmake failed; its log is {self.logs / 'configure.log'}")
-        say(f"building the copy ({len(targets)} targets)")
+        say(f"building {self.tree.parent} ({len(targets)} targets)")
         if self.build(targets, self.logs / "build.log", 4 * BUILD_PATIENCE_S) != 0:
             raise Failed(f"the tree does not build without a mutant; the log is {self.logs / 'build.log'}")
 
@@ -227,15 +231,51 @@ def say(text):
     print(f"mutate: {text}", file=sys.stderr, flush=True)
 
 
-def run_mutants(bench, chosen, results, path):
-    # Neighbours share what is built.
-    ordered = sorted(chosen, key=lambda each: (each.needed_targets(), each.file))
-    for number, each in enumerate(ordered, 1):
+def in_order(chosen):
+    """Neighbours share what is built."""
+    return sorted(chosen, key=lambda each: (each.needed_targets(), each.file))
+
+
+def shares(chosen, copies):
+    """As many runs of neighbours, of about the same length."""
+    ordered = in_order(chosen)
+    bounds = [len(ordered) * number // copies for number in range(copies + 1)]
+    return [ordered[begin:end] for begin, end in zip(bounds, bounds[1:])]
+
+
+class Journal:
+    """Keeps each result as soon as it is known. Several threads write."""
+
+    def __init__(self, due, results, path):
+        self.due = due
+        self.done = 0
+        self.results = results
+        self.path = path
+        self.lock = threading.Lock()
+
+    def add(self, name, result, seconds):
+        with self.lock:
+            self.done += 1
+            self.results[name] = result
+            write_results(self.path, self.results)
+            say(f"{self.done}/{self.due} {name}: {result['outcome']} {result['by']} ({seconds:.0f} s)")
+
+
+def run_mutants(bench, chosen, journal):
+    for each in chosen:
         start = time.monotonic()
         outcome, by = bench.try_one(each)
-        results[each.id] = {"outcome": outcome, "by": by, "print": each.print_of(bench.top)}
-        write_results(path, results)
-        say(f"{number}/{len(ordered)} {each.id}: {outcome} {by} ({time.monotonic() - start:.0f} s)")
+        result = {"outcome": outcome, "by": by, "print": each.print_of(bench.top)}
+        journal.add(each.id, result, time.monotonic() - start)
+
+
+def run_beside(benches, due, journal):
+    """Each bench tries its share. What one of them raises is raised here, after all have ended."""
+    with concurrent.futures.ThreadPoolExecutor(len(benches)) as pool:
+        running = [pool.submit(run_mutants, bench, share, journal)
+                   for bench, share in zip(benches, shares(due, len(benches)))]
+        for each in running:
+            each.result()
 
 
 def parse(arguments):
@@ -245,6 +285,7 @@ def parse(arguments):
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--jobs", type=int, default=int(os.environ.get("ACCEL_JOBS", 0)) or os.cpu_count())
+    parser.add_argument("--copies", type=int, default=0)
     parser.add_argument("--json", metavar="FILE")
     return parser.parse_args(arguments)
 
@@ -266,11 +307,20 @@ def try_all(chosen, names, options):
     due = [each for each in chosen
            if each.test and (options.again or known_result(each, results, TOP) is None)]
     if due:
-        bench = Bench(TOP, options.jobs)
-        bench.prepare(due)
-        check_clean(bench, due)
-        run_mutants(bench, due, results, RESULTS)
+        benches = make_benches(due, options)
+        check_clean(benches[0], due)
+        for bench in benches:
+            bench.jobs = max(1, options.jobs // len(benches))
+        run_beside(benches, due, Journal(len(due), results, RESULTS))
     return results
+
+
+def make_benches(due, options):
+    copies = options.copies or min(options.jobs, max(1, len(due) // WORTH_A_COPY))
+    benches = [Bench(TOP, number, options.jobs) for number in range(min(copies, len(due)))]
+    for bench, share in zip(benches, shares(due, len(benches))):
+        bench.prepare(due if bench is benches[0] else share)
+    return benches
 
 
 def rows_of(chosen, results):

@@ -110,6 +110,60 @@ class Verdicts(unittest.TestCase):
             self.assertEqual(["{", '"a"', '"b"', "}"], [line.split(":")[0] for line in path.read_text().splitlines()])
 
 
+class FakeBench:
+    """Notices everything, and remembers what it tried."""
+
+    def __init__(self):
+        self.top = Path()
+        self.tried = []
+
+    def try_one(self, mutant):
+        self.tried.append(mutant.id)
+        if mutant.id == "core.broken":
+            raise OSError("the disk is full")
+        return "noticed", "some_test"
+
+
+class FakeMutant:
+    def __init__(self, name):
+        self.id = self.file = name
+
+    def needed_targets(self):
+        return ("unit_tests",)
+
+    def print_of(self, _top):
+        return "x"
+
+
+class Beside(unittest.TestCase):
+    def setUp(self):
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        self.journal = mutate.Journal(5, {}, Path(folder, "results.json"))
+
+    def enterContext(self, manager):  # of Python 3.11
+        self.addCleanup(manager.__exit__, None, None, None)
+        return manager.__enter__()
+
+    def test_each_mutant_is_in_one_share(self):
+        due = [FakeMutant(f"core.{number}") for number in range(5)]
+        found = mutate.shares(due, 2)
+        self.assertEqual([2, 3], [len(share) for share in found])
+        self.assertEqual([each.id for each in due], [each.id for share in found for each in share])
+
+    def test_each_result_is_kept(self):
+        due = [FakeMutant(f"core.{number}") for number in range(5)]
+        benches = [FakeBench(), FakeBench()]
+        mutate.run_beside(benches, due, self.journal)
+        self.assertEqual(["core.0", "core.1"], benches[0].tried)
+        self.assertEqual({each.id for each in due}, mutate.read_results(self.journal.path).keys())
+
+    def test_what_one_bench_raises_is_raised_after_the_others_have_ended(self):
+        due = [FakeMutant("core.broken"), FakeMutant("core.other")]
+        with self.assertRaises(OSError):
+            mutate.run_beside([FakeBench(), FakeBench()], due, self.journal)
+        self.assertEqual({"core.other"}, mutate.read_results(self.journal.path).keys())
+
+
 class TheCopy(unittest.TestCase):
     def test_report_names_who_ran_and_who_failed(self):
         with tempfile.TemporaryDirectory() as folder:

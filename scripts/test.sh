@@ -32,14 +32,20 @@ gpu_steps=(gpu gpucheck gpudemo)
 # log. One that runs several tests says how many with `counted`; else the step itself is the one test.
 counted() { echo "$1 $2 $3" >>"$logs/$step.counts"; }
 
-# build_preset NAME [OPTION...]
+# build_preset NAME [OPTION...] [-- TARGET...]
 build_preset() {
-    cmake --preset "$1" "${@:2}"
-    cmake --build "build/$1"
+    local name=$1 options=()
+    shift
+    while (($#)) && [[ $1 != -- ]]; do options+=("$1"); shift; done
+    cmake --preset "$name" "${options[@]}"
+    if (($#)); then set -- --target "${@:2}"; fi
+    cmake --build "build/$name" "$@"
 }
 
 launcher=()
-tests_at_once=$((2 * CMAKE_BUILD_PARALLEL_LEVEL))  # half of a test's time is waiting
+# Two thirds of a test's time is waiting. Those that compute more than that count as two or three (PROCESSORS). With
+# three a core they would end sooner, but more of their deadlines would pass for want of a processor.
+tests_at_once=$((2 * CMAKE_BUILD_PARALLEL_LEVEL))
 
 # test_preset NAME [OPTION...]: runs ctest and counts its tests. None has a second try.
 test_preset() {
@@ -65,13 +71,13 @@ count_report() {
 show_failures() {
     grep -E -A 5 ': Failure$|ERROR: [A-Za-z]+Sanitizer|WARNING: ThreadSanitizer|runtime error:' "$1" | cut -c1-240 |
         head -n 60 || true
-    tail -n 30 "$1"
+    tail -n 60 "$1" | grep -vE '\((Skipped|Disabled)\)$' | tail -n 30
 }
 
 # essence_of LOG: which tests failed, and what a fuzz target or a sanitizer found, in a few lines.
 essence_of() {
-    grep -E '^\s+[0-9]+ - .* \([A-Z]|^fuzz_.* failed|^broken promise|^SUMMARY: |^Base64: |error:' "$1" | cut -c1-400 |
-        head -n 15 || true
+    grep -E '^\s+[0-9]+ - .* \([A-Z]|^fuzz_.* failed|^broken promise|^SUMMARY: |^Base64: |error:' "$1" |
+        grep -vE '\((Skipped|Disabled)\)$' | cut -c1-400 | head -n 15 || true
 }
 
 step_format() {
@@ -87,6 +93,7 @@ step_sources() {
     python3 scripts/nic_test_test.py
     python3 bench/stage_plot_test.py
     python3 bench/post_plot_test.py
+    python3 examples/serving/experiments/experiments_test.py
 }
 
 step_release() {
@@ -144,16 +151,19 @@ build_release_softnic() {
     cmake --build build/release --target softnic_cli "$@"
 }
 
+# The tests under AddressSanitizer, and the fuzz targets, which share the library.
+build_asan() { build_preset asan "-DACCEL_TEST_NIC=$root/$release_softnic" "$@"; }
+
 step_asan() {
     build_release_softnic
-    build_preset asan "-DACCEL_TEST_NIC=$root/$release_softnic"
+    build_asan
     UBSAN_OPTIONS=print_stacktrace=1 test_preset asan
 }
 
 # One end of gcc's optimised build, the other of clang's with assertions, and the reverse.
 step_interop() {
     build_release_softnic conformance_tests conformance_peer
-    build_preset asan "-DACCEL_TEST_NIC=$root/$release_softnic"
+    build_asan -- conformance_tests conformance_peer
     local suites='conformance\.(rdma|tcp|zmq)\.(death|reconnect)$'
     ACCEL_TEST_PEER=$root/build/asan/bin/conformance_peer test_preset release --tests-regex "$suites"
     ACCEL_TEST_PEER=$root/build/release/bin/conformance_peer test_preset asan --tests-regex "$suites"
@@ -168,10 +178,11 @@ step_tsan() {
 }
 
 step_fuzz() {
-    build_preset fuzz
+    build_asan -- fuzz_programs
     mkdir -p build/fuzz/found
     local targets ok=0
-    mapfile -t targets < <(find build/fuzz/bin -name 'fuzz_*' -type f -executable -printf '%f\n' | sort)
+    mapfile -t targets < <(find build/asan/bin -name 'fuzz_*' ! -name fuzz_seeds -type f -executable -printf '%f\n' |
+        sort)
     ((${#targets[@]})) || { echo "no fuzz targets"; return 1; }
     export -f fuzz_one
     export fuzz_seconds
@@ -186,7 +197,7 @@ fuzz_one() {
     corpus=$(find tests/fuzz/corpus tools/softnic/fuzz/corpus -maxdepth 1 -name "${1#fuzz_}")
     rm -rf "$found" "$found".passed "$found".failed
     mkdir -p "$found"
-    if timeout "$((fuzz_seconds + 120))" "build/fuzz/bin/$1" -max_total_time="$fuzz_seconds" -timeout=10 \
+    if timeout "$((fuzz_seconds + 120))" "build/asan/bin/$1" -max_total_time="$fuzz_seconds" -timeout=10 \
         -rss_limit_mb=2048 -print_final_stats=1 \
         -artifact_prefix="$found." "$found" "$corpus" >"$found.log" 2>&1; then
         grep -E 'stat::number_of_executed_units|cov:' "$found.log" | tail -n 2 | sed "s/^/$1: /"
@@ -339,21 +350,25 @@ run_gpu_bench() {
 }
 
 # Without a virtual machine it is skipped, but not where all has to run.
-step_rxe() {
-    local vm=tools/rxe-vm/rxe-vm results=$root/build/rxe status=0
-    $vm prepare 2>&1 | tee "$logs/rxe.prepare" || status=$?
+begin_rxe() {
+    local status=0
+    tools/rxe-vm/rxe-vm prepare 2>&1 | tee "$logs/rxe.prepare" || status=$?
     if ((status == 77)) && [[ -z ${CI:-}${ACCEL_REQUIRE_RXE:-} ]]; then
         sed 's/^rxe-vm: //' "$logs/rxe.prepare" >"$logs/rxe.skipped"
         counted 0 0 1
         return
     fi
     ((status == 0)) || return "$status"
+    build_preset release -DACCEL_BUILD_TESTS=ON -DACCEL_BUILD_BENCH=ON -- rdma_tests service_tests conformance_tests \
+        conformance_peer unit_tests accel_bench accel_keys accel_doctor
+}
+
+step_rxe() {
+    if [[ -e $logs/rxe.skipped ]]; then return; fi
+    local vm=tools/rxe-vm/rxe-vm results=$root/build/rxe status=0
     python3 tools/rxe-vm/selftest.py -v
     counted "$(grep -c ' \.\.\. ok$' "$logs/rxe.log")" 0 0
 
-    cmake --preset release -DACCEL_BUILD_TESTS=ON -DACCEL_BUILD_BENCH=ON
-    cmake --build build/release --target rdma_tests service_tests conformance_tests conformance_peer unit_tests \
-        accel_bench accel_keys accel_doctor
     rm -rf "$results"
     $vm run --memory 4096 --timeout 1800 --results "$results" -- bash tests/rxe/job.sh "$root/build/release/bin" \
         "$results" || status=$?
@@ -361,16 +376,51 @@ step_rxe() {
     return "$status"
 }
 
-# run_step: runs $step; sets passed, failed, skipped and seconds.
+# Steps that wait for most of their time run beside those behind them. What they build is built before, by begin_NAME.
+declare -A steps_aside=([rxe]=1)
+declare -A aside=()  # process of each that runs
+
+# in_step FUNCTION: a process of its own, because a function that is called in a condition would not stop at its first
+# failure.
+in_step() {
+    root=$root step=$step bash -euo pipefail -c '. "$root/scripts/test.sh"; "$1"' step "$1" </dev/null 2>&1
+}
+
+# begin_step: what comes before $step; with its status in $status.
+begin_step() {
+    rm -f "$logs/$step".{counts,skipped,ended}
+    status=0
+    : >"$logs/$step.log"
+    if declare -F "begin_$step" >/dev/null; then in_step "begin_$step" >>"$logs/$step.log" || status=$?; fi
+}
+
+# run_step: runs $step, after which `end_step` knows how it went.
 run_step() {
-    local log=$logs/$step.log status=0 p f s
+    local status begun=$EPOCHSECONDS
+    begin_step
+    if ((status == 0)); then in_step "step_$step" >>"$logs/$step.log" || status=$?; fi
+    echo "$status $((EPOCHSECONDS - begun))" >"$logs/$step.ended"
+}
+
+# step_aside: the same in the background, in a process group that ends with this shell.
+step_aside() {
+    local status begun=$EPOCHSECONDS
+    begin_step
+    trap 'for step in "${!aside[@]}"; do kill -- "-${aside[$step]}" || true; done 2>/dev/null' EXIT
+    set -m
+    {
+        if ((status == 0)); then in_step "step_$step" >>"$logs/$step.log" || status=$?; fi
+        echo "$status $((EPOCHSECONDS - begun))" >"$logs/$step.ended"
+    } &
+    aside[$step]=$!
+    set +m
+}
+
+# end_step: sets passed, failed, skipped and seconds of $step, and shows them.
+end_step() {
+    local status p f s
     passed=0 failed=0 skipped=0
-    rm -f "$logs/$step".{counts,skipped}
-    SECONDS=0
-    # A process of its own: a function that is called in a condition would not stop at its first failure.
-    root=$root step=$step bash -euo pipefail -c '. "$root/scripts/test.sh"; "step_$step"' >"$log" 2>&1 </dev/null ||
-        status=$?
-    seconds=$SECONDS
+    read -r status seconds <"$logs/$step.ended"
     if [[ -e $logs/$step.counts ]]; then
         while read -r p f s; do
             passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
@@ -380,6 +430,18 @@ run_step() {
     fi
     # A step may fail beside its tests, in its build for one.
     if ((status != 0 && failed == 0)); then failed=1; fi
+
+    table+=("$(printf '%-9s %6d passed %4d failed %4d skipped %6d s' \
+        "$step" "$passed" "$failed" "$skipped" "$seconds")")
+    if ((failed)); then
+        show_failures "$logs/$step.log"
+        remarks+=("$step failed: $(essence_of "$logs/$step.log")")
+        echo "      $step FAILED after $seconds s; the whole log is $logs/$step.log"
+    else
+        echo "      $step ok after $seconds s"
+    fi
+    if [[ -s $logs/$step.skipped ]]; then echo "      skipped: $(<"$logs/$step.skipped")"; fi
+    all_passed=$((all_passed + passed)) all_failed=$((all_failed + failed)) all_skipped=$((all_skipped + skipped))
 }
 
 run_tests() {
@@ -413,18 +475,18 @@ run_tests() {
     for step in "${steps[@]}"; do
         number=$((number + 1))
         printf '[%d/%d] %-9s %s\n' "$number" "${#steps[@]}" "$step" "${step_about[$step]}"
-        run_step
-        table+=("$(printf '%-9s %6d passed %4d failed %4d skipped %6d s' \
-            "$step" "$passed" "$failed" "$skipped" "$seconds")")
-        if ((failed)); then
-            show_failures "$logs/$step.log"
-            remarks+=("$step failed: $(essence_of "$logs/$step.log")")
-            echo "      FAILED after $seconds s; the whole log is $logs/$step.log"
+        if [[ -n ${steps_aside[$step]:-} ]] && ((number < ${#steps[@]})); then
+            step_aside
+            echo "      goes on beside the steps below"
         else
-            echo "      ok after $seconds s"
+            run_step
+            end_step
         fi
-        if [[ -s $logs/$step.skipped ]]; then echo "      skipped: $(<"$logs/$step.skipped")"; fi
-        all_passed=$((all_passed + passed)) all_failed=$((all_failed + failed)) all_skipped=$((all_skipped + skipped))
+    done
+    for step in "${!aside[@]}"; do
+        wait "${aside[$step]}"
+        unset "aside[$step]"
+        end_step
     done
 
     printf '\n'

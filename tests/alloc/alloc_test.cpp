@@ -3,8 +3,11 @@
 #include "counting_allocator.hpp"
 #include "rig.hpp"
 
+#include <array>
+#include <atomic>
 #include <cstdlib>
 #include <functional>
+#include <optional>
 #include <thread>
 
 namespace accel::tests {
@@ -73,6 +76,71 @@ TEST_P(allocations, none_for_payloads_in_slots) {
     auto client = r.connect(at_client());
     for (const std::size_t length : {0U, 64U, 5000U, 60'000U})
         EXPECT_EQ(allocated_by([&] { eight_calls(client.raw(), length, {}, {}); }), 0U) << length << " bytes";
+}
+
+/// Serves requests and polls the channel behind it, with the request's memory lent and the response written in place.
+class forwarding_thread {
+  public:
+    forwarding_thread(rig& behind, const backend_case& on, const channel_options& options)
+        : behind_(behind.try_connect(options).value()),
+          front_(server::listen(
+                     behind.ctx(), std::vector{on.listen_uri()}, [this](exchange one) { take(std::move(one)); },
+                     without_workers())
+                     .value()),
+          thread_([this] {
+              while (!stop_) step();
+          }) {}
+    ~forwarding_thread() {
+        stop_ = true;
+        thread_.join();
+    }
+    forwarding_thread(const forwarding_thread&) = delete;
+    forwarding_thread& operator=(const forwarding_thread&) = delete;
+    [[nodiscard]] std::string uri() const { return front_.endpoints().at(0); }
+
+  private:
+    static server_options without_workers() {
+        server_options options = calm_server();
+        options.workers = 0;
+        return options;
+    }
+    void take(exchange one) {
+        slice request;
+        submit_options options;
+        call_view call;
+        ASSERT_EQ(behind_.begin(call), status::ok);
+        ASSERT_EQ(one.request_slice(request), status::ok);
+        ASSERT_EQ(one.response_slice(options.response_into), status::ok);
+        options.tag = call.id.slot;
+        ASSERT_EQ(behind_.submit(call.id, request, options), status::ok);
+        kept_.at(call.id.slot).emplace(std::move(one));
+    }
+    void step() {
+        std::array<completion, 8> out;
+        const std::size_t got = behind_.poll(out);
+        for (std::size_t i = 0; i < got; ++i) {
+            (void)kept_.at(out[i].tag)->reply(out[i].response.size());
+            kept_.at(out[i].tag).reset();
+            (void)behind_.release(out[i].id);
+        }
+        if (got + front_.poll() == 0) std::this_thread::yield();
+    }
+
+    channel behind_;
+    std::array<std::optional<exchange>, 8> kept_;
+    server front_;
+    std::atomic<bool> stop_{false};
+    std::thread thread_;
+};
+
+TEST_P(allocations, none_for_forwarded_calls) {
+    if (backend().scheme == "local") GTEST_SKIP() << "its requests are the client's memory";
+    rig r(backend(), echo, at_server());
+    const forwarding_thread between(r, backend(), at_client());
+    auto client = channel::connect(r.ctx(), between.uri(), at_client());
+    ASSERT_TRUE(client) << client.error().message;
+    for (const std::size_t length : {64U, 60'000U})
+        EXPECT_EQ(allocated_by([&] { eight_calls(*client, length, {}, {}); }), 0U) << length << " bytes";
 }
 
 TEST_P(allocations, none_for_lent_and_directed_payloads) {

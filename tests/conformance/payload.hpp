@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -54,6 +55,21 @@ inline void copy(std::span<std::byte> to, std::span<const std::byte> from) {
     if (!from.empty()) std::memcpy(to.data(), from.data(), from.size());
 }
 
+/// The sequence of `fill`, a piece at a time: sanitizers look at each copy and each comparison.
+struct pieces {
+    static constexpr std::size_t most = 512;
+    std::uint64_t words[most / sizeof(std::uint64_t)];
+
+    /// The first `bytes` (at most `most`) of what follows `word`.
+    const std::uint64_t* after(std::uint64_t& word, std::size_t bytes) {
+        std::uint64_t last = word;
+        std::uint64_t* const end = words + (bytes + sizeof last - 1) / sizeof last;
+        for (std::uint64_t* next = words; next != end; ++next) *next = last = mix(last);
+        word = last;
+        return words;
+    }
+};
+
 /// Bytes that follow from `seed` alone, so that the other end can check all of them.
 inline void fill(std::span<std::byte> out, std::uint64_t seed) {
     if (is_elsewhere(out)) {
@@ -61,22 +77,28 @@ inline void fill(std::span<std::byte> out, std::uint64_t seed) {
         fill(made, seed);
         return put(out, made);
     }
-    std::uint64_t word = seed;
-    for (std::size_t at = 0; at < out.size(); at += sizeof word) {
-        word = mix(word);
-        const std::size_t left = out.size() - at;
-        std::memcpy(out.data() + at, &word, left < sizeof word ? left : sizeof word);
+    pieces made;
+    for (std::size_t at = 0; at < out.size(); at += pieces::most) {
+        const std::size_t bytes = std::min(out.size() - at, pieces::most);
+        std::memcpy(out.data() + at, made.after(seed, bytes), bytes);
     }
+}
+
+/// The word in which `bytes`, of which `expected` has as many, first differ; their size if in none.
+[[nodiscard]] inline std::size_t different_word(std::span<const std::byte> bytes, const std::uint64_t* expected) {
+    for (std::size_t at = 0; at < bytes.size(); at += sizeof *expected, ++expected)
+        if (std::memcmp(bytes.data() + at, expected, std::min(bytes.size() - at, sizeof *expected)) != 0) return at;
+    return bytes.size();
 }
 
 /// Where `bytes` first differ from what `fill` writes; their size if nowhere.
 [[nodiscard]] inline std::size_t first_difference(std::span<const std::byte> bytes, std::uint64_t seed) {
     if (is_elsewhere(bytes)) return first_difference(copy_of(bytes), seed);
-    std::uint64_t word = seed;
-    for (std::size_t at = 0; at < bytes.size(); at += sizeof word) {
-        word = mix(word);
-        const std::size_t left = bytes.size() - at;
-        if (std::memcmp(bytes.data() + at, &word, left < sizeof word ? left : sizeof word) != 0) return at;
+    pieces expected;
+    for (std::size_t at = 0; at < bytes.size(); at += pieces::most) {
+        const auto piece = bytes.subspan(at, std::min(bytes.size() - at, pieces::most));
+        const std::uint64_t* words = expected.after(seed, piece.size());
+        if (std::memcmp(piece.data(), words, piece.size()) != 0) return at + different_word(piece, words);
     }
     return bytes.size();
 }

@@ -95,15 +95,21 @@ class bare_service : public ::testing::Test {
         link.reset();
     }
     static void expect_served(bare_client& client, std::uint32_t generation) {
+        ask(client, generation);
+        expect_answered(client, generation);
+    }
+    static void ask(bare_client& client, std::uint32_t generation) {
         auto request = client.correct(1);
         request.header.generation = generation;
         request.header.deadline_ns = INT64_MAX;
         client.post(request);
         EXPECT_EQ(client.outcome(), mlx5::syndrome::none);
+    }
+    static void expect_answered(bare_client& client, std::uint32_t generation) {
         EXPECT_TRUE(eventually(patience(5s), [&] { return client.answer(1).generation == generation; }));
         EXPECT_EQ(client.answer(1).kind, core::message_kind::response);
         EXPECT_EQ(client.answer(1).code, status::ok);
-        EXPECT_EQ(client.answer(1).length, request.header.response_room);
+        EXPECT_EQ(client.answer(1).length, client.correct(1).header.response_room);
     }
     /// The bad session, and no other, has ended.
     void expect_loss(status reason, const void* owner) {

@@ -2,9 +2,7 @@
 // Servers that do with their queue pair what no correct server does, to a channel of a GPU (this thread is in
 // the kernel's place). The channel ends, its calls with it, and nothing else happens.
 #include "conformance/payload.hpp"
-#include "core/context_state.hpp"
-#include "device/client_rig.hpp"
-#include "rdma/bare_client.hpp"
+#include "device/bare_server_rig.hpp"
 
 #include <functional>
 #include <memory>
@@ -12,28 +10,16 @@
 namespace accel::tests {
 namespace {
 
-using rdma::testing::bare_client;  // of either role
-
-constexpr core::link_geometry shape{2, 256, 256};
+constexpr core::link_geometry shape = bare_server_rig::shape;
 
 class device_liar : public ::testing::TestWithParam<gpu_engine> {
   protected:
     void SetUp() override {
         if (!has(GetParam())) GTEST_SKIP() << "this device has no queues to drive";
-        core::poller_options wanted;
-        wanted.verbs.engine = GetParam();
-        wanted.role = core::link_role::client;
-        wanted.host = "127.0.0.1";
-        wanted.verbs.ack_timeout = 1ms;
-        wanted.verbs.ack_retries = 2;
-        poller_ = backend_.kernels()->open_client(wanted, {nullptr, nullptr, 1, shape, 10s}).value();
-        core::link_config config;
-        config.geometry = shape;
-        link_ = poller_->open_connection(config).value();
-        server_.connect(link_->describe());
-        auto attached = link_->attach({1, {}, {}, server_.describe()}, core::deadline_after(patience(5s)));
+        rig_ = std::make_unique<bare_server_rig>(GetParam(), service_sharing::shared);
+        auto attached = rig_->attach();
         ASSERT_TRUE(attached.ok()) << attached.error().message;
-        channel_ = poller_->channel();
+        channel_ = rig_->poller->channel();
     }
     /// Submits a call; the answer to it as a correct server gives it, to be spoilt.
     bare_client::request submit() {
@@ -41,13 +27,8 @@ class device_liar : public ::testing::TestWithParam<gpu_engine> {
         EXPECT_EQ(device::submit(channel_, call_, 8), status::ok);
         return answer_to(call_);
     }
-    [[nodiscard]] bare_client::request answer_to(const device::call_ref& call) const {
-        auto out = server_.correct(call.slot);
-        out.header.kind = core::message_kind::response;
-        out.header.generation = call.generation;
-        out.header.response_room = 0;
-        return out;
-    }
+    [[nodiscard]] bare_client::request answer_to(const device::call_ref& call) const { return rig_->answer_to(call); }
+    [[nodiscard]] bare_client& server() const { return *rig_->server; }
     void expect_lost(status reason = status::protocol_error) {
         EXPECT_EQ(await(channel_, call_), status::peer_lost);
         EXPECT_EQ(call_.response_bytes, 0U);
@@ -55,10 +36,10 @@ class device_liar : public ::testing::TestWithParam<gpu_engine> {
         device::call_ref next;
         EXPECT_EQ(device::begin(channel_, next), status::peer_lost);
         std::array<core::link_event, 16> events;
-        ASSERT_EQ(poller_->poll(events), 1U);
+        ASSERT_EQ(rig_->poller->poll(events), 1U);
         EXPECT_EQ(events[0].kind, core::event_kind::lost);
         EXPECT_EQ(events[0].reason, reason);
-        EXPECT_EQ(poller_->poll(events), 0U);
+        EXPECT_EQ(rig_->poller->poll(events), 0U);
     }
     /// Of the session, while a call is held. Whoever finds no slot looks.
     void expect_end() {
@@ -69,18 +50,13 @@ class device_liar : public ::testing::TestWithParam<gpu_engine> {
         EXPECT_EQ(device::release(channel_, other), status::ok);
     }
     void expect_answered(const bare_client::request& answer, status outcome = status::ok) {
-        server_.post(answer);
-        EXPECT_EQ(server_.outcome(), mlx5::syndrome::none);
+        server().post(answer);
+        EXPECT_EQ(server().outcome(), mlx5::syndrome::none);
         EXPECT_EQ(await(channel_, call_), outcome);
         EXPECT_EQ(device::release(channel_, call_), status::ok);
     }
 
-    context context_ = context::open({.log = log_level::off}).value();
-    core::backend& backend_ = *context_.state()->find_backend("gpu");
-    std::unique_ptr<bare_client> peer_ = std::make_unique<bare_client>(shape);
-    bare_client& server_ = *peer_;
-    std::unique_ptr<core::kernel_client> poller_;
-    std::unique_ptr<core::connection> link_;
+    std::unique_ptr<bare_server_rig> rig_;
     device::channel_ref channel_;
     device::call_ref call_;
 };
@@ -89,7 +65,7 @@ TEST_P(device_liar, correct_answers_are_taken) {
     for (int i = 0; i < 12; ++i) {  // it has receives for 16
         auto answer = submit();
         EXPECT_TRUE(
-            eventually(patience(5s), [&] { return server_.answer(call_.slot).generation == call_.generation; }));
+            eventually(patience(5s), [&] { return server().answer(call_.slot).generation == call_.generation; }));
         expect_answered(answer);
     }
 }
@@ -97,20 +73,20 @@ TEST_P(device_liar, correct_answers_are_taken) {
 TEST_P(device_liar, a_slot_that_is_not_there) {
     auto answer = submit();
     answer.immediate = shape.slots;
-    server_.post(answer);
+    server().post(answer);
     expect_lost();
 }
 
 TEST_P(device_liar, a_slot_that_nobody_has) {
     auto answer = submit();
     answer.immediate = 1 - call_.slot;
-    server_.post(answer);
+    server().post(answer);
     expect_lost();
 }
 
 TEST_P(device_liar, a_slot_whose_request_is_being_written) {
     ASSERT_EQ(device::begin(channel_, call_), status::ok);
-    server_.post(answer_to(call_));
+    server().post(answer_to(call_));
     expect_end();
     EXPECT_EQ(device::submit(channel_, call_, 8), status::peer_lost);
     EXPECT_EQ(device::release(channel_, call_), status::ok);
@@ -118,9 +94,9 @@ TEST_P(device_liar, a_slot_whose_request_is_being_written) {
 
 TEST_P(device_liar, an_answer_twice) {
     auto answer = submit();
-    server_.post(answer);
+    server().post(answer);
     EXPECT_EQ(await(channel_, call_), status::ok);
-    server_.post(answer);
+    server().post(answer);
     expect_end();
     // What was answered stays so.
     EXPECT_EQ(device::poll(channel_, call_), status::ok);
@@ -130,14 +106,14 @@ TEST_P(device_liar, an_answer_twice) {
 TEST_P(device_liar, a_header_of_another_slot) {
     auto answer = submit();
     answer.header.slot = 1 - call_.slot;
-    server_.post(answer);
+    server().post(answer);
     expect_lost();
 }
 
 TEST_P(device_liar, another_generation) {
     auto answer = submit();
     answer.header.generation = call_.generation + 1;
-    server_.post(answer);
+    server().post(answer);
     expect_lost();
 }
 
@@ -145,42 +121,42 @@ TEST_P(device_liar, the_answer_to_an_earlier_call) {
     const auto first = submit();
     expect_answered(first);
     (void)submit();
-    server_.post(first);
+    server().post(first);
     expect_lost();
 }
 
 TEST_P(device_liar, an_announcement_without_a_header) {
     auto answer = submit();
     answer.length = 0;
-    server_.post(answer);
+    server().post(answer);
     expect_lost();
 }
 
 TEST_P(device_liar, a_request_for_an_answer) {
     auto answer = submit();
     answer.header.kind = core::message_kind::request;
-    server_.post(answer);
+    server().post(answer);
     expect_lost();
 }
 
 TEST_P(device_liar, another_version) {
     auto answer = submit();
     answer.header.version = 9;
-    server_.post(answer);
+    server().post(answer);
     expect_lost();
 }
 
 TEST_P(device_liar, a_status_that_is_none) {
     auto answer = submit();
     answer.header.code = static_cast<status>(status_count);
-    server_.post(answer);
+    server().post(answer);
     expect_lost();
 }
 
 TEST_P(device_liar, a_response_longer_than_its_slot) {
     auto answer = submit();
     answer.header.length = shape.response_bytes + 1;
-    server_.post(answer);
+    server().post(answer);
     expect_lost();
 }
 
@@ -188,7 +164,7 @@ TEST_P(device_liar, a_text_longer_than_its_slot) {
     auto answer = submit();
     answer.header.code = status::application_error;
     answer.header.length = ~std::uint64_t{0};
-    server_.post(answer);
+    server().post(answer);
     expect_lost();
 }
 
@@ -199,7 +175,7 @@ TEST_P(device_liar, a_response_longer_than_the_call_wanted) {
     ASSERT_EQ(device::submit(channel_, call_, 8, with), status::ok);
     auto answer = answer_to(call_);
     answer.header.length = 17;
-    server_.post(answer);
+    server().post(answer);
     expect_lost();
 }
 
@@ -210,7 +186,7 @@ TEST_P(device_liar, an_answer_that_says_again_is_one) {
 }
 
 TEST_P(device_liar, a_queue_pair_that_is_gone) {
-    peer_.reset();
+    rig_->server.reset();
     ASSERT_EQ(device::begin(channel_, call_), status::ok);
     ASSERT_EQ(device::submit(channel_, call_, 8), status::ok);
     expect_lost(status::peer_lost);
@@ -219,11 +195,12 @@ TEST_P(device_liar, a_queue_pair_that_is_gone) {
 }
 
 TEST_P(device_liar, descriptions_that_are_wrong) {
-    verbs::endpoint narrow = verbs::parse_endpoint(server_.describe()).value();
+    verbs::endpoint narrow = verbs::parse_endpoint(server().describe()).value();
     narrow.slots = 1;
     const auto deadline = core::deadline_after(patience(5s));
-    EXPECT_EQ(link_->attach({1, {}, {}, verbs::to_bytes(narrow)}, deadline).error().code, status::protocol_error);
-    EXPECT_EQ(link_->attach({1, {}, {}, core::link_description(7)}, deadline).error().code, status::protocol_error);
+    EXPECT_EQ(rig_->link->attach({1, {}, {}, verbs::to_bytes(narrow)}, deadline).error().code, status::protocol_error);
+    EXPECT_EQ(rig_->link->attach({1, {}, {}, core::link_description(7)}, deadline).error().code,
+              status::protocol_error);
 }
 
 INSTANTIATE_TEST_SUITE_P(by, device_liar, ::testing::Values(gpu_engine::direct, gpu_engine::proxy),

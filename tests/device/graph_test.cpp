@@ -100,6 +100,36 @@ TEST_P(recorded_service, a_forked_child_can_neither_use_nor_disturb_it) {
     EXPECT_EQ(graph_->stop(patience(5s)), status::ok);
 }
 
+/// Recorded kernels send no parts: each call has one response, and its room comes back behind that.
+TEST_P(recorded_service, calls_in_parts_get_one_response_and_their_room_back) {
+    listen();
+    start(tensors(2), copy_tensors);
+    auto wanted = service_rig::small();
+    wanted.slots = 3;  // as many as one call and its room take
+    channel client = rig_.connect(wanted);
+    for (std::uint64_t i = 0; i < 20; ++i) {
+        call_view call;
+        ASSERT_TRUE(eventually(patience(5s), [&] {
+            std::array<completion, 1> none;
+            EXPECT_EQ(client.poll(none), 0U);
+            if (client.begin(call) != status::ok) return false;
+            fill(call.request.first(tensor), i);
+            const status sent = client.submit(call.id, tensor, {.parts = 2});
+            if (sent != status::ok) (void)client.release(call.id);
+            return sent == status::ok;
+        })) << i;
+        std::array<completion, 1> done;
+        ASSERT_EQ(client.wait(done, patience(5s)), 1U);
+        EXPECT_EQ(done[0].id, call.id);
+        EXPECT_EQ(done[0].status, status::ok) << to_string(done[0].status);
+        EXPECT_FALSE(done[0].more);
+        EXPECT_TRUE(matches(done[0].response, i));
+        EXPECT_EQ(client.release(call.id), status::ok);
+    }
+    EXPECT_EQ(graph_->stop(patience(5s)), status::ok);
+    EXPECT_EQ(graph_->statistics().requests, 20U) << "room is no request";
+}
+
 TEST_P(recorded_service, other_lengths_are_refused) {
     listen();
     start(tensors(), copy_tensors);

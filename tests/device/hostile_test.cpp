@@ -252,6 +252,18 @@ TEST_P(device_hostile, a_call_whose_room_is_for_another) {
     });
 }
 
+TEST_P(device_hostile, room_of_a_call_with_wrong_extensions_keeps_no_place) {
+    expect_only_its_own_session_ends([](bare_client& client) {
+        post_now(client, room_for(client, 1, 1));
+        std::this_thread::sleep_for(5ms);  // the kernel keeps it
+        auto request = in_parts(client, 1);
+        request.extensions = sizeof request.placed;
+        request.header.extension_bytes = sizeof request.placed;
+        request.placed.head.length = 1000;
+        client.post(request);
+    });
+}
+
 TEST_P(device_hostile, a_call_in_parts_without_a_generation) {
     expect_only_its_own_session_ends([](bare_client& client) {
         expect_served(client, 5);

@@ -107,7 +107,7 @@ TEST_P(owned_client, largest_messages_that_were_agreed_on) {
 
 /// More than the owner has at hand.
 TEST_P(owned_client, all_slots_at_once_and_no_more) {
-    rig.wanted.slots = device::detail::most_calls_at_hand + 4;
+    rig.wanted.slots = device::detail::max_calls_at_hand + 4;
     open();
     std::vector<device::call_ref> calls(rig.wanted.slots);
     for (std::uint64_t round = 0; round < 20; ++round) {
@@ -283,7 +283,7 @@ TEST_P(owned_client, time_outs_and_responses_cross) {
 
 /// A kernel ends with a call on its way, and others follow.
 TEST_P(owned_client, the_next_owner_goes_on_with_its_calls) {
-    rig.wanted.slots = device::detail::most_calls_at_hand + 1;
+    rig.wanted.slots = device::detail::max_calls_at_hand + 1;
     open();
     device::call_ref call;
     for (std::uint64_t i = 0; i < 300; ++i) {

@@ -202,14 +202,17 @@ TEST_P(device_service, stops_under_load) {
     rig.listen();
     rig.serve(echo, 2);
     std::atomic<bool> enough{false};
+    std::atomic<int> connected{0};
     std::vector<std::thread> clients;
     for (int i = 0; i < 3; ++i) {
         clients.emplace_back([&, i] {
             channel client = rig.connect();
+            ++connected;
             while (!enough)
                 if (run_calls(client, 50, static_cast<std::uint64_t>(i)) < 50) break;
         });
     }
+    EXPECT_TRUE(eventually(patience(5s), [&] { return connected == 3; }));
     std::this_thread::sleep_for(200ms);
     const auto begin = std::chrono::steady_clock::now();
     rig.end_kernels();

@@ -34,7 +34,7 @@ struct geometry {
 };
 constexpr geometry one_slot{1, 1, 0};
 constexpr geometry many_slots{3, 6, 3};
-static_assert((many_slots.sessions << many_slots.slot_bits) > device::detail::most_at_hand);
+static_assert((many_slots.sessions << many_slots.slot_bits) > device::detail::max_at_hand);
 
 geometry shape_of(std::uint8_t choice) {
     if (choice % 2 != 0) return one_slot;
@@ -294,7 +294,7 @@ class owner_rig {
     /// What an owner has at hand is what the next one would find.
     void check_copies(const device::owned_sessions& mine) {
         const bool all = mine.at_hand == device::detail::all_at_hand;
-        require(all == (mine.places <= device::detail::most_at_hand), "all that fits is at hand");
+        require(all == (mine.places <= device::detail::max_at_hand), "all that fits is at hand");
         if (mine.at_hand == device::detail::none_at_hand) return;
         for (std::uint32_t i = 0; i < (all ? mine.places : 1); ++i) {
             const std::uint32_t number = device::detail::number_of(mine, all ? i : mine.at_hand);

@@ -21,6 +21,8 @@ int main(int argc, char** argv) {
     zmq_description_seeds({top, "zmq_description"});
     key_seeds({top, "key_file"});
     tensor_seeds({top, "tensors"});
+    oip_seeds({top, "oip_request"});
+    oip_message_seeds({top, "oip_message"});
     verbs_seeds({top, "verbs_peer"});
     arrival_seeds({top, "verbs_arrival"});
     channel_seeds({top, "channel"});

@@ -58,6 +58,8 @@ void zmq_description_seeds(const seed_folder& to);
 void key_seeds(const seed_folder& to);
 void verbs_seeds(const seed_folder& to);
 void tensor_seeds(const seed_folder& to);
+void oip_seeds(const seed_folder& to);
+void oip_message_seeds(const seed_folder& to);
 
 // Sequences of steps.
 

@@ -30,11 +30,15 @@ struct gpu_network::state {
 
 namespace {
 
-void put_answer(const network& model, std::span<const float> tensor, failure why, std::byte* to) {
+void put_answer(const network& model, std::span<const float> tensor, failure why, std::byte* to,
+                answer_form form = answer_form::whole) {
     digit_answer answer;
     if (why == failure::none) why = model.classify(tensor, answer.scores);
     answer.label = why == failure::none ? static_cast<std::uint32_t>(best_class(answer.scores)) : label_of(why);
-    std::memcpy(to, &answer, sizeof answer);
+    if (form == answer_form::scores)
+        std::memcpy(to, answer.scores.data(), sizeof answer.scores);
+    else
+        std::memcpy(to, &answer, sizeof answer);
 }
 
 }  // namespace
@@ -69,11 +73,12 @@ void gpu_network::infer(CUstream_st* stream, const gpu_scratch* scratch, std::by
         [=, this] { put_answer(state_->model, scratch->tensor, scratch->refused, answer); });
 }
 
-void gpu_network::infer(CUstream_st* stream, const std::byte* tensor, std::byte* answer) const noexcept {
+void gpu_network::infer(CUstream_st* stream, const std::byte* tensor, std::byte* answer,
+                        answer_form form) const noexcept {
     tests::fake_stream::of(stream).launch([=, this] {
         std::array<float, tensor_values> values{};
         std::memcpy(values.data(), tensor, tensor_bytes);
-        put_answer(state_->model, values, failure::none, answer);
+        put_answer(state_->model, values, failure::none, answer, form);
     });
 }
 

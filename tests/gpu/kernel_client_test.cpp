@@ -24,7 +24,7 @@ namespace accel::tests {
 namespace {
 
 constexpr std::size_t largest = 4096;
-constexpr int most_callers = 64;
+constexpr int max_callers = 64;
 
 /// Of a test; more with ACCEL_TEST_REQUESTS.
 std::uint64_t calls_wanted() {
@@ -38,7 +38,7 @@ class kernel_client : public ::testing::TestWithParam<bool> {
         calls_ = open_stream();
         if (calls_ == nullptr) GTEST_SKIP() << "there is no GPU";
         service_stream_ = open_stream();
-        tallies_ = allocate_tallies(most_callers);
+        tallies_ = allocate_tallies(max_callers);
         ASSERT_NE(tallies_, nullptr);
         ASSERT_TRUE(load_calling_kernels());
         listen();

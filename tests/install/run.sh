@@ -158,7 +158,7 @@ cmake --build "$work/small" --target accel_doctor accel_perf accel_keys unit_tes
     conformance_peer
 "$work/small/bin/accel_doctor" | grep -E '^ *zmq +no +left out of this build; configure it with -DACCEL_ZMQ=ON' ||
     fail "the doctor does not say that zmq was left out"
-ctest --test-dir "$work/small" -j "$(nproc)" --no-tests=error --timeout 300 --output-on-failure \
+ctest --test-dir "$work/small" -j "$((3 * $(nproc)))" --no-tests=error --timeout 300 --output-on-failure \
     --tests-regex '^(unit_tests\.|conformance\.(local|tcp)\.|tool_)' --label-exclude slow
 echo "ok: built and tested without ZeroMQ and verbs"
 install_kind small "$work/small"

@@ -282,11 +282,29 @@ TEST_F(faulty_device, calls_that_wait_for_room_end_with_their_session) {
     options.slots = full_client::slots;
     options.request_bytes = full_client::request_bytes;
     options.verbs.ack_timeout = 33ms;
-    full_client full(r.connect(options));
+    checked_channel client = r.connect(options);
     arm(fmt::format("drop op=ack qpn={:#x}", last + 1));
-    ASSERT_NO_FATAL_FAILURE(full.fill_up());
-    EXPECT_EQ(full.client.finish(status::peer_lost, patience(3s)), 4U);
-    EXPECT_FALSE(full.client->connected());
+    // The queue fills up, calls wait for room, and the session ends: on a busy machine at any time.
+    std::size_t lost = 0;
+    const auto until = std::chrono::steady_clock::now() + patience(10s);
+    while (std::chrono::steady_clock::now() < until && (client->connected() || client.open_calls() > 0)) {
+        call_view call;
+        while (client.begin(call) == status::ok) {
+            if (client.submit(call.id, 64) == status::ok) continue;
+            EXPECT_EQ(client.release(call.id), status::ok);
+            break;
+        }
+        completion done;
+        if (client.wait({&done, 1}, 20ms) == 0) continue;
+        if (done.status != status::ok) {
+            EXPECT_EQ(done.status, status::peer_lost);
+            ++lost;
+        }
+        EXPECT_EQ(client.release(done.id), status::ok);
+    }
+    EXPECT_FALSE(client->connected());
+    EXPECT_EQ(client.open_calls(), 0U);
+    EXPECT_GE(lost, 1U);
 }
 
 class rdma_device_faults : public rdma_faults {};

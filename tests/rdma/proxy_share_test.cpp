@@ -4,6 +4,7 @@
 #include "rdma/proxy_rig.hpp"
 #include "verbs/proxy_threads.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <iostream>
 #include <thread>
@@ -135,7 +136,7 @@ TEST_F(verbs_proxy_share, hostile_service_harms_no_other) {
     // Full for good, it keeps the thread from no nap.
     const core::nanoseconds before = threads_.cpu_time(*sound.engine_);
     std::this_thread::sleep_for(1s);
-    EXPECT_LT(threads_.cpu_time(*sound.engine_) - before, 400ms);
+    EXPECT_LT(threads_.cpu_time(*sound.engine_) - before, std::min<core::nanoseconds>(patience(400ms), 900ms));
     expect_turns(sound, 5);
 }
 
@@ -203,7 +204,7 @@ TEST_F(verbs_proxy_share, idle_services_cost_little) {
     std::this_thread::sleep_for(1s);
     const core::nanoseconds idle = used() - before;
     std::cout << "CPU of a thread with two idle services: " << idle.count() / 1'000'000 << " ms in a second\n";
-    EXPECT_LT(idle, 300ms);
+    EXPECT_LT(idle, std::min<core::nanoseconds>(patience(300ms), 900ms));
     expect_turns_of_all(5);
 }
 

@@ -145,7 +145,7 @@ TEST_F(verbs_proxy_thread, takes_little_of_a_processor_while_all_its_rings_are_s
     const core::nanoseconds before = processor_time(thread->id());
     const std::uint64_t turns_before = all[0]->turns_;
     std::this_thread::sleep_for(1s);
-    EXPECT_LT(processor_time(thread->id()) - before, 250ms);
+    EXPECT_LT(processor_time(thread->id()) - before, std::min<core::nanoseconds>(patience(250ms), 900ms));
     EXPECT_LT(all[0]->turns_ - turns_before, 5000U);
     for (const auto& each : all) ASSERT_TRUE(thread->remove(*each));
 }
@@ -194,7 +194,7 @@ class verbs_proxy_threads : public ::testing::Test {
         std::ranges::sort(out);
         return out;
     }
-    proxy_threads threads_;
+    proxy_threads threads_{{}, patience(10s)};  // a move may take long on a busy machine
     std::vector<std::unique_ptr<counted_rings>> all_;
 };
 
@@ -252,6 +252,51 @@ TEST_F(verbs_proxy_threads, a_service_that_is_stuck_keeps_its_own_thread_and_no_
     stuck.stuck_ = false;
     EXPECT_TRUE(threads_.remove(stuck));
     EXPECT_EQ(stuck.at_once_, 0U);
+}
+
+TEST_F(verbs_proxy_threads, nobody_waits_beside_the_one_who_removes_a_stuck_service) {
+    counted_rings& stuck = add(2);
+    counted_rings& sound = add(2);
+    ASSERT_EQ(shares(), (sizes{1, 1}));
+    stuck.stuck_ = true;
+    ASSERT_TRUE(eventually(patience(5s), [&] { return stuck.inside_.load(); }));
+    std::atomic<bool> returned{false};
+    std::thread remover([&] {
+        EXPECT_TRUE(threads_.remove(stuck, patience(60s)));
+        returned = true;
+    });
+    std::this_thread::sleep_for(50ms);  // it waits by now
+    (void)threads_.cpu_time(sound);
+    EXPECT_EQ(threads_.size(), 2U);
+    remove(add(2));
+    EXPECT_TRUE(sound.are_served());
+    EXPECT_FALSE(returned) << "they have waited for it";
+    stuck.stuck_ = false;
+    remover.join();
+    EXPECT_EQ(threads_.size(), 1U);
+}
+
+/// A service that could not be removed is its owner's to destroy or to leave behind: it must never be served again.
+TEST_F(verbs_proxy_threads, a_service_that_leaves_is_not_served_again_when_its_thread_comes_back) {
+    counted_rings& stuck = add(2);
+    counted_rings& sound = add(2);
+    ASSERT_EQ(shares(), (sizes{1, 1}));
+    stuck.stuck_ = true;
+    ASSERT_TRUE(eventually(patience(5s), [&] { return stuck.inside_.load(); }));
+    ASSERT_FALSE(threads_.remove(stuck, 20ms));
+    const std::uint64_t turns = stuck.turns_;
+    for (int round = 0; round < 3; ++round) {  // others come and go, and threads with them
+        counted_rings& one = add(3);
+        counted_rings& other = add(3);
+        remove(one);
+        remove(other);
+    }
+    stuck.stuck_ = false;
+    EXPECT_TRUE(eventually(patience(5s), [&] { return !stuck.inside_; }));
+    remove(add(3));
+    EXPECT_TRUE(sound.are_served());
+    EXPECT_EQ(stuck.turns_, turns);
+    EXPECT_TRUE(threads_.remove(stuck));
 }
 
 TEST_F(verbs_proxy_threads, processor_time_of_a_service_never_falls) {

@@ -71,9 +71,9 @@ run_tests() {
     failed=$((failed + fails))
 }
 # Faults of the device are softnic's alone.
-run_tests rdma rdma_tests "-verbs_devices.*:rdma_busy.*:*rdma_faults.*:*rdma_device_faults.*:faulty_device.*" 300
+run_tests rdma rdma_tests "-verbs_devices.*:rdma_busy.*:*rdma_faults.*:*rdma_device_faults.*:faulty_device.*" 600
 # It has no queues that a GPU could drive, and no faults to order.
-run_tests services service_tests "*proxy*:device_engine_choice.*-*device_faults*" 300
+run_tests services service_tests "*proxy*:device_engine_choice.*-*device_faults*" 600
 run_tests conformance conformance_tests "*/rdma:-backends/leaks.*" 900
 # A worker in a kernel's place, by the proxy: what is on the way of a call. A message of rxe0 has at most 8 MiB, and
 # such a response is not divided.

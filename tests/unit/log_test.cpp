@@ -107,6 +107,8 @@ struct counted_value {
 
 class log_test : public ::testing::Test {
   protected:
+    /// Lines of earlier tests would reach this one's sink.
+    log_test() { EXPECT_TRUE(flush_log(patience(20s))); }
     ~log_test() override { log().set_level(log_level::warning); }
     static context open_with(log_function sink, log_level level = log_level::warning) {
         context_options options;

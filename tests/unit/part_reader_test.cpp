@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A channel that takes parts, and a server that sends them as no transport of ours would: in any order, or wrongly.
-#include "core/client/channel_core.hpp"
-#include "core/server/cancel_board.hpp"
-#include "unit/scripted_link.hpp"
+#include "unit/scripted_client.hpp"
 
 #include <array>
 #include <cstring>
@@ -21,27 +19,8 @@ using namespace std::chrono_literals;
 constexpr std::uint32_t slot_count = 6;
 constexpr std::size_t slot_bytes = 64;
 
-struct taking_parts : ::testing::Test {
-    taking_parts() {
-        connect_request request;
-        request.options.slots = slot_count;
-        request.options.request_bytes = request.options.response_bytes = slot_bytes;
-        request.options.poll = poll_mode::busy;
-        request.requests = slot_memory::create(slot_count, slot_bytes).value();
-        request.responses = slot_memory::create(slot_count, slot_bytes).value();
-        request.peer.scheme = "tcp";
-        channel_connection made;
-        auto path = std::make_unique<scripted_link>(request.requests, request.responses);
-        server = path.get();
-        made.events = std::make_unique<scripted_poller>(*path);
-        made.path = std::move(path);
-        made.session.watch = std::make_shared<session_watch>(slot_count);
-        made.session.version = session_version::newest;
-        made.session.cancels = board;
-        watch = made.session.watch;
-        request.security = nullptr;
-        client = std::make_unique<channel_core>(std::move(request), std::move(made));
-    }
+struct taking_parts : ::testing::Test, scripted_client {
+    taking_parts() : scripted_client(slot_count, slot_bytes) {}
 
     /// Submits a call that takes so many parts. Its room is in `rooms`, in the order in which it left.
     call_id submit(std::uint32_t parts, const submit_options& others = {}) {
@@ -115,11 +94,6 @@ struct taking_parts : ::testing::Test {
         EXPECT_FALSE(client->connected());
     }
 
-    scripted_link* server = nullptr;
-    /// What the server hears of cancelled calls, as in one process.
-    std::shared_ptr<cancel_board> board = std::make_shared<cancel_board>(slot_count, std::make_shared<stop_notifier>());
-    std::shared_ptr<session_watch> watch;
-    std::unique_ptr<channel_core> client;
     status last_status = status::ok;
 };
 

@@ -3,6 +3,7 @@
 
 #include "core/poller.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -25,6 +26,7 @@ class scripted_link final : public link {
         if (room == 0) return status::again;
         --room;
         sent.push_back(read_header(send_->header(message.slot)));
+        ranges = message.ranges.size();
         return status::ok;
     }
     status deliver_plain(std::uint32_t slot, std::span<const std::byte> payload) noexcept override {
@@ -35,7 +37,15 @@ class scripted_link final : public link {
     slot_memory& send() const noexcept override { return *send_; }
     slot_memory& receive() const noexcept override { return *receive_; }
 
+    bool gathers() const noexcept override { return reaches_memory; }
+    bool reaches(const region_state& region, bool) noexcept override {
+        return reaches_memory && &region != out_of_reach;
+    }
+
     int room = 1000;
+    bool reaches_memory = false;                 ///< of any kind, and gathers
+    const region_state* out_of_reach = nullptr;  ///< but for this
+    std::size_t ranges = 0;                      ///< of the last message
     std::vector<slot_header> sent;
     const std::shared_ptr<std::deque<link_event>> queue = std::make_shared<std::deque<link_event>>();
     std::deque<link_event>& events = *queue;

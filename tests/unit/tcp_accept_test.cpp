@@ -76,7 +76,10 @@ TEST(tcp_sleep, ends_with_a_message_another_descriptor_or_in_time) {
     auto& server = static_cast<tcp_poller&>(*world.server_poller);
     tcp_world::take(server);  // the connection that has arrived
     const auto sleep = [](tcp_poller& poller, const signal_fd& other, std::chrono::milliseconds time) {
-        while (!poller.arm()) tcp_world::take(poller);
+        if (!poller.arm()) {
+            tcp_world::take(poller);  // which may take what the caller waits for
+            return false;
+        }
         const bool told = poller.sleep(other.fd.get(), core::deadline_after(time));
         poller.disarm();
         return told;
@@ -109,14 +112,14 @@ TEST(tcp_sleep, ends_with_a_message_another_descriptor_or_in_time) {
             EXPECT_FALSE(sleep(*poller, *other, 60ms));
             tcp_world::take(*poller);
         }
-        EXPECT_LT(core::now() - start, 1s);
+        EXPECT_LT(core::now() - start, 5s);
         other->signal();
         start = core::now();
         while (!sleep(*poller, *other, 10s)) {
             ASSERT_LT(core::now() - start, 5s);
             tcp_world::take(*poller);
         }
-        EXPECT_LT(core::now() - start, 1s);
+        EXPECT_LT(core::now() - start, 5s);
     }
     // The end of the peer ends a sleep too.
     EXPECT_TRUE(c.server->path->close());

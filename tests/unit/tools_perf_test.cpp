@@ -6,7 +6,7 @@
 #include "perf/pattern.hpp"
 #include "perf/progress.hpp"
 #include "perf/service.hpp"
-#include "perf/timetable.hpp"
+#include "report/timetable.hpp"
 
 #include <array>
 #include <atomic>
@@ -144,9 +144,9 @@ load open_loop(double rate, std::uint32_t clients, arrivals how) {
 }
 
 TEST(timetable, of_constant_arrivals_has_equal_distances_and_clients_take_turns) {
-    const load what = open_loop(1'000, 2, arrivals::constant);
-    timetable first(what, 0, 5ms);
-    timetable second(what, 1, 5ms);
+    const report::arrival_plan what{1'000, 2, arrivals::constant};
+    report::timetable first(what, 0, 5ms);
+    report::timetable second(what, 1, 5ms);
     EXPECT_EQ(first.next(), 5ms);
     EXPECT_EQ(second.next(), 6ms);
     first.advance();
@@ -156,7 +156,7 @@ TEST(timetable, of_constant_arrivals_has_equal_distances_and_clients_take_turns)
 }
 
 TEST(timetable, of_poisson_arrivals_keeps_the_rate_and_scatters) {
-    timetable of(open_loop(1'000, 1, arrivals::poisson), 0, 0ns);
+    report::timetable of({1'000, 1, arrivals::poisson}, 0, 0ns);
     std::chrono::nanoseconds before = of.next();
     double squares = 0;
     for (int i = 0; i < 100'000; ++i) {
@@ -170,9 +170,13 @@ TEST(timetable, of_poisson_arrivals_keeps_the_rate_and_scatters) {
     EXPECT_NEAR(squares / 100'000, 1, 0.05) << "as long as the mean";
 }
 
-TEST(timetable, differs_between_clients) {
-    const load what = open_loop(1'000, 2, arrivals::poisson);
-    EXPECT_NE(timetable(what, 0, 0ns).next(), timetable(what, 1, 0ns).next());
+TEST(timetable, differs_between_clients_and_seeds) {
+    report::arrival_plan what{1'000, 2, arrivals::poisson};
+    const auto first = report::timetable(what, 0, 0ns).next();
+    EXPECT_NE(first, report::timetable(what, 1, 0ns).next());
+    EXPECT_EQ(first, report::timetable(what, 0, 0ns).next());
+    what.seed = 1;
+    EXPECT_NE(first, report::timetable(what, 0, 0ns).next()) << "of another seed";
 }
 
 outcome seen_over(const std::string& scheme, std::size_t bytes) {

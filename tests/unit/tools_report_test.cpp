@@ -151,6 +151,7 @@ TEST(histogram, is_written_as_hdr_histogram_writes_it) {
 }
 
 TEST(duration, is_read_with_its_unit) {
+    EXPECT_EQ(parse_duration("20us"), 20us);
     EXPECT_EQ(parse_duration("500ms"), 500ms);
     EXPECT_EQ(parse_duration("10s"), 10s);
     EXPECT_EQ(parse_duration("1.5s"), 1'500ms);

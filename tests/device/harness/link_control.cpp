@@ -201,7 +201,7 @@ void harness_link::end() noexcept {
         free = poller_.sessions().close(*place_);
         if (!free) core::limited_log().error("gpu: a session has ended with a request that nobody took");
     }
-    poller_.queues().discard(queue_);
+    if (!poller_.queues().discard(queue_)) core::limited_log().error("gpu: a session's queues are still in use");
     poller_.remove(*this, opened_);
     if (free) poller_.sessions().give_place_back(*place_);
 }

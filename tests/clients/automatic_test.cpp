@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// `auto://`: a server that lists several schemes, and what a client of this process or this host takes.
+#include "client_rig.hpp"
+
+#include <vector>
+
+#include <unistd.h>
+
+namespace accel::tests {
+namespace {
+
+struct automatic : ::testing::Test {
+    context ctx = context::open({.log = log_level::off}).value();
+    const std::string name = "auto-" + std::to_string(::getpid());
+
+    [[nodiscard]] server serve(std::initializer_list<std::string_view> schemes) {
+        server_options own;
+        own.security.insecure = true;
+        std::vector<std::string> uris{"tcp://" + own_loopback() + ":0"};
+        for (const std::string_view each : schemes) uris.push_back(std::string{each} + "://" + name);
+        auto made = server::listen(ctx, uris, echo_back, own);
+        if (!made) throw std::runtime_error(made.error().message);
+        return std::move(*made);
+    }
+    [[nodiscard]] result<channel> connect(const server& to) {
+        channel_options own;
+        own.security.insecure = true;
+        own.connect_timeout = patience(5s);
+        const std::string place = to.endpoints().front();
+        return channel::connect(ctx, "auto" + place.substr(place.find("://")), own);
+    }
+    static void expect_answers(channel& client) {
+        auto answer = client.call(bytes_of("ping"));
+        ASSERT_TRUE(answer) << answer.error().message;
+        EXPECT_EQ(text_of(answer->bytes()), "ping");
+    }
+};
+
+TEST_F(automatic, takes_shm_on_the_same_host) {
+    const server there = serve({"shm"});
+    auto client = connect(there);
+    ASSERT_TRUE(client) << client.error().message;
+    EXPECT_EQ(client->scheme(), "shm");
+    EXPECT_NE(client->why().find("memory shared by processes"), std::string::npos) << client->why();
+    expect_answers(*client);
+}
+
+TEST_F(automatic, takes_local_first) {
+    const server there = serve({"shm", "local"});
+    auto client = connect(there);
+    ASSERT_TRUE(client) << client.error().message;
+    EXPECT_EQ(client->scheme(), "local");
+    expect_answers(*client);
+}
+
+TEST_F(automatic, takes_tcp_where_nothing_else_is_listed) {
+    const server there = serve({});
+    auto client = connect(there);
+    ASSERT_TRUE(client) << client.error().message;
+    EXPECT_EQ(client->scheme(), "tcp");
+    expect_answers(*client);
+}
+
+}  // namespace
+}  // namespace accel::tests

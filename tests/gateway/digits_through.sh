@@ -1,0 +1,64 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# digits_through.sh PROGRAMS PAIR...: the digits service behind the gateway, once for each pair ("shm-tcp": clients by
+# shm, the server by tcp). `load` compares every answer with the network's own.
+# Exit status: that of the first that fails.
+set -eu
+programs=$1
+shift
+folder=$(mktemp -d)
+server=
+between=
+trap 'kill $server $between 2>/dev/null || true; rm -rf "$folder"' EXIT
+
+uri_of() {
+    case $1 in
+        shm) echo "shm://digits-$2-$$" ;;
+        *) echo "$1://127.0.0.1:0?insecure=true" ;;
+    esac
+}
+
+# endpoint FILE PROCESS PREFIX: what follows PREFIX on the line that says that the process is ready.
+endpoint() {
+    tries=0
+    while ! grep -q "^$3" "$1"; do
+        tries=$((tries + 1))
+        if [ $tries -gt 200 ] || ! kill -0 "$2"; then
+            echo "no line '$3' in $(cat "$1")" >&2
+            exit 1
+        fi
+        sleep 0.05
+    done
+    sed -n "s/^$3\([^; ]*\).*/\1/p" "$1" | head -n 1
+}
+
+# with_options ENDPOINT: shm takes no keys.
+with_options() {
+    case $1 in
+        shm:*) echo "$1" ;;
+        *) echo "$1?insecure=true" ;;
+    esac
+}
+
+for pair in "$@"; do
+    : >"$folder/server"
+    : >"$folder/gateway"
+    "$programs/model_server" "$(uri_of "${pair#*-}" server)" --model digits=builtin >"$folder/server" &
+    server=$!
+    at=$(endpoint "$folder/server" $server "serving digits at ")
+    "$programs/gateway" --listen "$(uri_of "${pair%-*}" gateway)" --to "digits=$(with_options "$at")" \
+        >"$folder/gateway" &
+    between=$!
+    at=$(endpoint "$folder/gateway" $between "forwarding at ")
+    timeout 20 "$programs/load" "$(with_options "$at")" --model digits --clients 2 --requests 200 --warm-up 1
+    kill -TERM $between
+    wait $between
+    kill -TERM $server
+    wait $server
+    grep -q "402 requests.* 402 answers, errors {}" "$folder/gateway" || {
+        echo "$pair: the gateway passed on $(cat "$folder/gateway")" >&2
+        exit 1
+    }
+    tail -n 1 "$folder/gateway"
+    echo "$pair: right"
+done

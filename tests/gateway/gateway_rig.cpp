@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gateway_rig.hpp"
+
+#include "handler_memory.hpp"
+#include "loopback.hpp"
+#include "payload.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <stdexcept>
+
+namespace accel::tests {
+namespace {
+
+constexpr const char* options = "?insecure=true";
+
+void change(std::span<std::byte> bytes) {
+    for (std::byte& each : bytes) each ^= std::byte{0x5a};
+}
+
+}  // namespace
+
+gateway_process::gateway_process(const std::vector<std::string>& arguments) {
+    std::vector<std::string> all{ACCEL_TEST_GATEWAY, "--json"};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    auto started = report::child_process::start(all);
+    if (!started) throw std::runtime_error(started.error().message);
+    process_.emplace(std::move(started).value());
+    const auto line = process_->read_line(std::chrono::duration_cast<std::chrono::milliseconds>(patience(20s)));
+    if (!line) throw std::runtime_error("the gateway has not started");
+    endpoints_ = nlohmann::json::parse(*line).at("endpoints").get<std::vector<std::string>>();
+}
+
+std::string gateway_process::uri(std::size_t i) const {
+    return client_uri(endpoints_.at(i));
+}
+
+nlohmann::json gateway_process::stop() {
+    ::kill(process_->id(), SIGTERM);
+    const auto line = process_->read_line(std::chrono::duration_cast<std::chrono::milliseconds>(patience(20s)));
+    const auto ended = process_->wait(std::chrono::duration_cast<std::chrono::milliseconds>(patience(20s)));
+    if (!line || ended != 0) throw std::runtime_error("the gateway has not ended as it should");
+    return nlohmann::json::parse(*line);
+}
+
+std::string client_uri(const std::string& endpoint) {
+    if (endpoint.starts_with("shm://")) return endpoint;
+    // One wire; this end has no GPU.
+    const bool gdr = endpoint.starts_with("gdr://");
+    return (gdr ? "rdma" + endpoint.substr(3) : endpoint) + options;
+}
+
+std::string any_uri(const std::string& scheme) {
+    static std::atomic<unsigned> next{0};
+    if (scheme == "shm") return "shm://gateway-" + std::to_string(::getpid()) + "-" + std::to_string(next++);
+    return scheme + "://" + own_loopback() + ":0" + options;
+}
+
+server listen(context& ctx, const std::string& uri, const service_table& services) {
+    server_options how;
+    if (uri.starts_with("gdr://")) prepare(how);
+    auto made = server::listen(ctx, std::vector{uri}, services, how);
+    if (!made) throw std::runtime_error("listen on " + uri + ": " + made.error().message);
+    return std::move(made).value();
+}
+
+server listen(context& ctx, const std::string& uri, handler service) {
+    return listen(ctx, uri, service_table{{}, std::move(service)});
+}
+
+channel connect(context& ctx, const std::string& uri, channel_options how) {
+    how.connect_timeout = patience(10s);
+    auto made = channel::connect(ctx, uri, how);
+    if (!made) throw std::runtime_error("connect to " + uri + ": " + made.error().message);
+    return std::move(made).value();
+}
+
+void answer_changed(exchange one) {
+    std::vector<std::byte> bytes = copy_of(one.request());
+    bytes.resize(std::min(bytes.size(), one.response().size()));
+    change(bytes);
+    put(one.response(), bytes);
+    (void)one.reply(bytes.size());
+}
+
+bool is_changed(std::span<const std::byte> response, std::uint64_t seed, std::size_t length) {
+    if (response.size() != length) return false;
+    std::vector<std::byte> bytes(response.begin(), response.end());
+    change(bytes);
+    return matches(bytes, seed);
+}
+
+}  // namespace accel::tests

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a gateway keeps of a request and its answer, and how it chooses among servers.
+#include "gateway_rig.hpp"
+#include "held_exchanges.hpp"
+#include "payload.hpp"
+
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+namespace accel::tests {
+namespace {
+
+class forwarded : public ::testing::Test {
+  protected:
+    forwarded() : ctx_(std::move(context::open({.log = log_level::off})).value()) {}
+
+    [[nodiscard]] server serve(handler service) { return listen(ctx_, any_uri("tcp"), std::move(service)); }
+    [[nodiscard]] static std::string at(const server& one) { return client_uri(one.endpoints().at(0)); }
+    [[nodiscard]] channel client(const gateway_process& of, std::uint32_t slots = 8) {
+        channel_options options;
+        options.slots = slots;
+        options.request_bytes = options.response_bytes = 64 << 10;
+        return connect(ctx_, of.uri(), options);
+    }
+    /// Submits `bytes` bytes of a seed.
+    static call_id send(channel& to, const submit_options& options = {}, std::size_t bytes = 100) {
+        call_view call;
+        EXPECT_EQ(to.begin(call), status::ok);
+        fill(call.request.first(bytes), options.tag);
+        EXPECT_EQ(to.submit(call.id, bytes, options), status::ok);
+        return call.id;
+    }
+    static completion next(channel& of) {
+        completion c;
+        EXPECT_EQ(of.wait({&c, 1}, patience(20s)), 1U);
+        return c;
+    }
+    static status call(channel& to, std::uint64_t tag = 0) {
+        (void)send(to, {.tag = tag});
+        const completion c = next(to);
+        (void)to.release(c.id);
+        return c.status;
+    }
+
+    context ctx_;
+};
+
+TEST_F(forwarded, an_unknown_model_is_not_found) {
+    server behind = listen(ctx_, any_uri("tcp"), service_table{{{"known", answer_changed}}, {}});
+    gateway_process between({"--listen", any_uri("tcp"), "--to", "known=" + at(behind)});
+    channel to = client(between);
+    EXPECT_EQ(to.resolve("other").code(), status::not_found);
+    const auto known = to.resolve("known");
+    ASSERT_TRUE(known);
+    (void)send(to, {.target = target{known.value().number + 1}});
+    EXPECT_EQ(next(to).status, status::not_found);
+    EXPECT_EQ(call(to), status::not_found) << "a request without a target";
+}
+
+TEST_F(forwarded, a_model_that_no_server_has_ends_the_gateway_at_the_start) {
+    server behind = listen(ctx_, any_uri("tcp"), service_table{{{"known", answer_changed}}, {}});
+    EXPECT_ANY_THROW(
+        gateway_process({"--listen", any_uri("tcp"), "--to", "unknown=" + at(behind), "--patience", "1s"}));
+}
+
+TEST_F(forwarded, tensors_trace_and_stages_arrive) {
+    trace_context seen;
+    server behind = serve([&](exchange one) {
+        std::array<tensor, 4> list{};
+        std::size_t count = 0;
+        EXPECT_EQ(one.tensors(list, count), status::ok);
+        EXPECT_EQ(count, 1U);
+        EXPECT_EQ(list[0].shape[0], 25U);
+        EXPECT_EQ(one.trace_id(), 77U);
+        EXPECT_EQ(one.trace(seen), status::ok);
+        one.record(stage::inference, 3ms);
+        list[0].shape[0] = 5;
+        std::memset(one.response().data(), 1, 20);
+        EXPECT_EQ(one.describe(20, std::span{list}.first(1)), status::ok);
+        (void)one.reply(20);
+    });
+    gateway_process between({"--listen", any_uri("tcp"), "--to", at(behind)});
+    channel to = client(between);
+    tensor one;
+    one.type = {type_code::floating, 32, 1};
+    one.rank = 1;
+    one.shape[0] = 25;
+    const auto trace = trace_context::parse("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+    ASSERT_TRUE(trace);
+    (void)send(to, {.trace_id = 77, .trace = *trace, .tensors = {&one, 1}});
+    const completion c = next(to);
+    ASSERT_EQ(c.status, status::ok) << to_string(c.status);
+    std::array<tensor, 4> list{};
+    std::size_t count = 0;
+    EXPECT_EQ(to.tensors(c, list, count), status::ok);
+    EXPECT_EQ(list[0].shape[0], 5U);
+    EXPECT_GE(c.timeline.inference, 3ms);
+    EXPECT_EQ(c.trace_id, 77U);
+    EXPECT_EQ(seen, *trace);
+    (void)to.release(c.id);
+}
+
+TEST_F(forwarded, a_failure_keeps_its_code_and_text) {
+    server behind = serve([](exchange one) { (void)one.fail(status::application_error, 42, "the model is tired"); });
+    gateway_process between({"--listen", any_uri("tcp"), "--to", at(behind)});
+    channel to = client(between);
+    (void)send(to);
+    const completion c = next(to);
+    EXPECT_EQ(c.status, status::application_error);
+    EXPECT_EQ(c.code, 42U);
+    EXPECT_EQ(std::string(reinterpret_cast<const char*>(c.response.data()), c.response.size()), "the model is tired");
+}
+
+TEST_F(forwarded, a_deadline_is_passed_on) {
+    held_exchanges held;
+    server behind = serve(held.keeper());
+    gateway_process between({"--listen", any_uri("tcp"), "--to", at(behind)});
+    channel to = client(between);
+    (void)send(to, {.timeout = patience(400ms)});
+    exchange one = held.take();
+    EXPECT_LE(one.time_left(), patience(400ms));
+    EXPECT_GT(one.time_left(), 0ns);
+    EXPECT_EQ(next(to).status, status::timed_out);
+    EXPECT_TRUE(eventually(patience(5s), [&] { return one.time_left() == 0ns; }));
+    (void)one.fail(status::timed_out);
+}
+
+TEST_F(forwarded, a_cancel_is_passed_on) {
+    held_exchanges held;
+    server behind = serve(held.keeper());
+    gateway_process between({"--listen", any_uri("tcp"), "--to", at(behind)});
+    channel to = client(between);
+    const call_id id = send(to, {.timeout = patience(60s)});
+    exchange one = held.take();
+    EXPECT_FALSE(one.cancelled());
+    EXPECT_EQ(to.cancel(id), status::ok);
+    EXPECT_TRUE(eventually(patience(5s), [&] { return one.cancelled(); }));
+    (void)one.fail(status::cancelled);
+}
+
+TEST_F(forwarded, a_client_that_leaves_cancels_its_calls) {
+    held_exchanges held;
+    server behind = serve(held.keeper());
+    gateway_process between({"--listen", any_uri("tcp"), "--to", at(behind)});
+    std::optional<channel> to = client(between);
+    (void)send(*to, {.timeout = patience(60s)});
+    exchange one = held.take();
+    to.reset();
+    EXPECT_TRUE(eventually(patience(5s), [&] { return one.cancelled(); }));
+    (void)one.fail(status::cancelled);
+}
+
+TEST_F(forwarded, calls_that_are_never_answered_do_not_hold_up_others) {
+    held_exchanges held;
+    server behind = serve(
+        [&](exchange one) { one.request().size() == 7 ? held.keep(std::move(one)) : answer_changed(std::move(one)); });
+    gateway_process between({"--listen", any_uri("tcp"), "--to", at(behind), "--slots", "16"});
+    channel slow = client(between);
+    for (int i = 0; i < 8; ++i) (void)send(slow, {.timeout = patience(60s)}, 7);
+    ASSERT_TRUE(held.wait_for(8));
+    channel quick = client(between);
+    for (std::uint64_t i = 0; i < 200; ++i) ASSERT_EQ(call(quick, i), status::ok);
+    held.clear();
+}
+
+TEST_F(forwarded, what_finds_no_slot_waits_and_then_is_refused) {
+    held_exchanges held;
+    server behind = serve(held.keeper());
+    gateway_process between(
+        {"--listen", any_uri("tcp"), "--to", at(behind), "--channels", "1", "--slots", "2", "--queue", "3"});
+    channel to = client(between);
+    for (std::uint64_t i = 0; i < 8; ++i) (void)send(to, {.timeout = patience(60s), .tag = i});
+    for (int i = 0; i < 3; ++i) {
+        const completion c = next(to);
+        EXPECT_EQ(c.status, status::overloaded) << to_string(c.status);
+        EXPECT_GE(c.tag, 5U) << "the queue keeps those that came first";
+        (void)to.release(c.id);
+    }
+    for (int i = 0; i < 5; ++i) {
+        answer_changed(held.take());
+        const completion c = next(to);
+        EXPECT_EQ(c.status, status::ok) << to_string(c.status);
+        (void)to.release(c.id);
+    }
+    const auto seen = between.stop();
+    EXPECT_EQ(seen.at("queued"), 3);
+    EXPECT_EQ(seen.at("errors").at("overloaded"), 3);
+}
+
+TEST_F(forwarded, what_waits_ends_at_its_deadline) {
+    held_exchanges held;
+    server behind = serve(held.keeper());
+    gateway_process between({"--listen", any_uri("tcp"), "--to", at(behind), "--channels", "1", "--slots", "1"});
+    channel to = client(between);
+    (void)send(to, {.timeout = patience(60s)});
+    ASSERT_TRUE(held.wait_for(1));
+    (void)send(to, {.timeout = patience(50ms), .tag = 1});
+    const completion c = next(to);
+    EXPECT_EQ(c.tag, 1U);
+    EXPECT_EQ(c.status, status::timed_out);
+    (void)to.release(c.id);
+    answer_changed(held.take());
+    EXPECT_EQ(next(to).status, status::ok);
+}
+
+/// How many requests each of two servers got, of 40 that one client sends one after another.
+struct shares {
+    std::array<std::atomic<int>, 2> of{};
+    handler counter(std::size_t i) {
+        return [this, i](exchange one) {
+            ++of[i];
+            answer_changed(std::move(one));
+        };
+    }
+};
+
+TEST_F(forwarded, round_robin_gives_each_server_its_share) {
+    shares got;
+    server first = serve(got.counter(0));
+    server second = serve(got.counter(1));
+    gateway_process between({"--listen", any_uri("tcp"), "--to", at(first), "--to", at(second)});
+    channel to = client(between);
+    EXPECT_TRUE(eventually(patience(10s), [&] {
+        EXPECT_EQ(call(to), status::ok);
+        return got.of[0] > 0 && got.of[1] > 0;
+    })) << "one of them was never reached";
+    const int before = got.of[0];
+    for (int i = 0; i < 40; ++i) ASSERT_EQ(call(to), status::ok);
+    EXPECT_EQ(got.of[0] - before, 20);
+}
+
+TEST_F(forwarded, least_loaded_avoids_a_busy_server) {
+    held_exchanges held;
+    shares got;
+    server busy = serve(held.keeper());
+    server idle = serve(got.counter(1));
+    gateway_process between(
+        {"--listen", any_uri("tcp"), "--to", at(busy), "--to", at(idle), "--balance", "least-loaded"});
+    channel to = client(between);
+    // Of the first ones some may be held; then the other server has fewer.
+    while (held.size() == 0) {
+        (void)send(to, {.timeout = patience(60s), .tag = 99});
+        completion c;
+        if (to.wait({&c, 1}, 50ms) == 1) (void)to.release(c.id);
+    }
+    for (std::uint64_t i = 0; i < 40; ++i) ASSERT_EQ(call(to, i), status::ok);
+    EXPECT_EQ(held.size(), 1U);
+    held.clear();
+}
+
+TEST_F(forwarded, sticky_keeps_a_session_with_its_server) {
+    shares got;
+    server first = serve(got.counter(0));
+    server second = serve(got.counter(1));
+    gateway_process between({"--listen", any_uri("tcp"), "--to", at(first), "--to", at(second), "--balance", "sticky"});
+    std::this_thread::sleep_for(patience(500ms));  // both are reached
+    for (int session = 0; session < 8; ++session) {
+        channel to = client(between);
+        const int before = got.of[0];
+        for (int i = 0; i < 10; ++i) ASSERT_EQ(call(to), status::ok);
+        const int share = got.of[0] - before;
+        EXPECT_TRUE(share == 0 || share == 10) << share;
+    }
+    EXPECT_GT(got.of[0], 0);
+    EXPECT_GT(got.of[1], 0);
+}
+
+TEST_F(forwarded, a_response_in_parts_is_refused_with_a_sentence) {
+    server behind = serve(answer_changed);
+    gateway_process between({"--listen", any_uri("tcp"), "--to", at(behind)});
+    channel to = client(between);
+    (void)send(to, {.parts = 2});
+    const completion c = next(to);
+    EXPECT_EQ(c.status, status::unsupported);
+    EXPECT_FALSE(c.response.empty());
+}
+
+}  // namespace
+}  // namespace accel::tests

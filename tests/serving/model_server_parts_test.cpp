@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model_rig.hpp"
+#include "serving/model_server/contexts.hpp"
+#include "serving/model_server/control.hpp"
+#include "serving/model_server/output.hpp"
+#include "serving/model_server/settings.hpp"
+#include "serving/model_server/warm_up.hpp"
+#include "serving/models/digits_model.hpp"
+#include "serving/models/shapes_file.hpp"
+
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include <gmock/gmock.h>
+
+namespace accel::tests {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(model_table, has_shapes_of_which_no_two_have_one_number) {
+    std::set<std::uint32_t> numbers;
+    for (const model_shapes& each : known_models()) {
+        EXPECT_TRUE(is_target_name(each.name));
+        EXPECT_TRUE(numbers.insert(target_of(each.name).number).second) << each.name;
+        EXPECT_EQ(find_model(each.name), &each);
+    }
+    EXPECT_EQ(find_model("no such"), nullptr);
+    EXPECT_EQ(payload_bytes(find_model("resnet50")->inputs), 602'112U);
+    EXPECT_EQ(image_bytes(find_model("resnet50")->image), 819'000U);
+    EXPECT_EQ(payload_bytes(find_model("deeplab_v3")->outputs), 45'427'200U);
+}
+
+TEST(model_spec, names_a_model_and_its_source) {
+    EXPECT_EQ(parse_model_spec("digits")->from, model_spec::source::builtin);
+    EXPECT_EQ(parse_model_spec("digits=synthetic")->from, model_spec::source::synthetic);
+    EXPECT_EQ(parse_model_spec("resnet50")->from, model_spec::source::synthetic);
+    EXPECT_EQ(parse_model_spec("resnet50=a=b.pt2")->path, "a=b.pt2");
+}
+
+TEST(model_spec, says_what_is_wrong_with_it) {
+    EXPECT_THAT(parse_model_spec("alexnet").error().message, HasSubstr("there is no model 'alexnet': choose from"));
+    EXPECT_THAT(parse_model_spec("resnet50=onnx").error().message, HasSubstr("'onnx' is no source of a model"));
+    EXPECT_THAT(parse_model_spec("resnet50=builtin").error().message, HasSubstr("is not built in"));
+}
+
+TEST(synthetic_model, answers_depend_on_every_byte) {
+    bytes input = some_bytes(1001, 1);
+    bytes first(77), second(77);
+    synthetic_answer(input, first);
+    for (const std::size_t at : {std::size_t{0}, std::size_t{500}, input.size() - 1}) {
+        input[at] ^= std::byte{1};
+        synthetic_answer(input, second);
+        EXPECT_NE(first, second) << at;
+        input[at] ^= std::byte{1};
+    }
+    synthetic_answer(input, second);
+    EXPECT_EQ(first, second);
+}
+
+TEST(synthetic_model, takes_as_long_as_its_work_at_its_rate) {
+    const model_shapes& shapes = *find_model("resnet50");
+    EXPECT_EQ(synthetic_duration(shapes, 1, 4100), 1ms);
+    const auto served = make_synthetic(shapes, {410, synthetic_pace::wait});
+    bytes input(payload_bytes(shapes.inputs)), output(payload_bytes(shapes.outputs));
+    const model_job job{input, output};
+    const auto start = std::chrono::steady_clock::now();
+    ASSERT_TRUE(served->infer(nullptr, {&job, 1}));
+    EXPECT_GE(std::chrono::steady_clock::now() - start, 10ms);
+}
+
+TEST(synthetic_model, shares_one_accelerator_with_the_others) {
+    const model_shapes& shapes = *find_model("resnet50");
+    const auto one = make_synthetic(shapes, {410, synthetic_pace::wait});
+    const auto other = make_synthetic(shapes, {410, synthetic_pace::wait});
+    const auto run = [&](model& which) {
+        bytes input(payload_bytes(shapes.inputs)), output(payload_bytes(shapes.outputs));
+        const model_job job{input, output};
+        EXPECT_TRUE(which.infer(nullptr, {&job, 1}));
+    };
+    const auto start = std::chrono::steady_clock::now();
+    std::thread beside([&] { run(*other); });
+    run(*one);
+    beside.join();
+    EXPECT_GE(std::chrono::steady_clock::now() - start, 20ms);
+}
+
+TEST(digits_model, takes_frames_and_tensors_alike) {
+    const auto model = std::move(make_digits()).value();
+    bytes input(256), output(40);
+    const auto refused = model->preprocess(nullptr, bytes(921'600), input);
+    EXPECT_EQ(refused.code(), status::invalid_argument);
+    const model_job job{input, output};
+    ASSERT_TRUE(model->infer(nullptr, {&job, 1}));
+    std::array<float, 10> scores{};
+    std::memcpy(scores.data(), output.data(), sizeof scores);
+    EXPECT_NEAR(std::accumulate(scores.begin(), scores.end(), 0.0F), 1, 1e-5);
+}
+
+TEST(shapes_file, describes_a_model_of_ones_own) {
+    const auto shapes = parse_shapes(R"({"name": "mine", "gflops": 2, "image": [10, 20],
+        "inputs": [{"type": "float16", "shape": [1, 3, 4]}, {"shape": [2]}], "outputs": [{"shape": []}]})");
+    ASSERT_TRUE(shapes) << shapes.error().message;
+    EXPECT_EQ(shapes.value().inputs[0].type.bits, 16);
+    EXPECT_EQ(payload_bytes(shapes.value().inputs), 64U + 8U);
+    EXPECT_EQ(payload_bytes(shapes.value().outputs), 4U);
+    EXPECT_EQ(shapes.value().image.width, 20U);
+}
+
+TEST(shapes_file, says_which_field_is_wrong) {
+    const auto sentence = [](const std::string& text) {
+        const auto read = parse_shapes(text);
+        return read ? std::string{} : read.error().message;
+    };
+    const std::string tail = R"("inputs": [{"shape": [1]}], "outputs": [{"shape": [1]}]})";
+    EXPECT_EQ(sentence(R"({"name": "m", )" + tail), "");
+    EXPECT_THAT(sentence("{"), HasSubstr("no JSON object"));
+    EXPECT_THAT(sentence(R"({"name": "a b", )" + tail), HasSubstr("\"name\""));
+    EXPECT_THAT(sentence(R"({"name": "m", "gflops": -1, )" + tail), HasSubstr("\"gflops\""));
+    EXPECT_THAT(sentence(R"({"name": "m", "image": [1], )" + tail), HasSubstr("\"image\""));
+    EXPECT_THAT(sentence(R"({"name": "m", "inputs": [], "outputs": []})"), HasSubstr("inputs has to list"));
+    EXPECT_THAT(sentence(R"({"name": "m", "inputs": [{"type": "f4", "shape": [1]}], "outputs": []})"),
+                HasSubstr("'f4' is no type"));
+    EXPECT_THAT(sentence(R"({"name": "m", "inputs": [{"shape": [0]}], "outputs": []})"), HasSubstr("from 1 on"));
+    EXPECT_THAT(sentence(R"({"name": "m", "inputs": [{"shape": [65536, 65536]}], "outputs": []})"),
+                HasSubstr("more than 1 GiB"));
+}
+
+TEST(request_check, wants_several_tensors_one_behind_the_other) {
+    const model_shapes shapes{"two", 0, {}, {{{}, 1, 0, {3}}, {{}, 1, 0, {5}}}, {{{}, 1, 0, {1}}}};
+    const request_check check(shapes);
+    EXPECT_EQ(check.input_bytes(), 64U + 20U);
+    alignas(64) std::array<std::byte, 256> payload{};
+    std::vector<tensor> given = inputs_of(shapes);
+    request_form form;
+    refusal why;
+    EXPECT_TRUE(check.look({status::ok, 2, given, payload.data(), 4}, form, why));
+    given[1].offset = 68;
+    EXPECT_FALSE(check.look({status::ok, 2, given, payload.data(), 4}, form, why));
+    EXPECT_THAT(std::string{why.text()}, HasSubstr("tensor 1 lies at 68"));
+    given[1].offset = 64;
+    EXPECT_FALSE(check.look({status::ok, 2, given, payload.data() + 4, 4}, form, why));
+    EXPECT_THAT(std::string{why.text()}, HasSubstr("align them to 8 bytes"));
+}
+
+TEST(streams_option, is_a_number_or_client) {
+    EXPECT_TRUE(parse_streams("client")->per_client);
+    EXPECT_EQ(parse_streams("16")->number, 16U);
+    for (const char* text : {"", "0", "257", "8x", "clients", "-1"}) EXPECT_FALSE(parse_streams(text)) << text;
+}
+
+TEST(model_server_settings, name_what_does_not_go_together) {
+    settings chosen;
+    chosen.uris = {"tcp://a:1"};
+    chosen.models = {"digits"};
+    EXPECT_EQ(contradiction_in(chosen), "");
+    chosen.streams.per_client = true;
+    EXPECT_THAT(contradiction_in(chosen), HasSubstr("--on gpu"));
+    chosen.on = execution::gpu;
+    chosen.max_batch = 4;
+    EXPECT_THAT(contradiction_in(chosen), HasSubstr("--max-batch"));
+    chosen = {};
+    chosen.contexts = 2;
+    chosen.control = true;
+    EXPECT_THAT(contradiction_in(chosen), HasSubstr("--control"));
+    chosen = {};
+    chosen.models = {"digits", "digits=synthetic"};
+    EXPECT_THAT(specs_of(chosen).error().message, HasSubstr("given twice"));
+}
+
+TEST(contexts, listen_at_ports_next_to_each_other) {
+    EXPECT_EQ(uri_of_context("tcp://h:5555?insecure=true", 2, 1).value(), "tcp://h:5557?insecure=true");
+    EXPECT_EQ(uri_of_context("zmq://[::1]:5555", 1, 2).value(), "zmq://[::1]:5557");
+    EXPECT_EQ(uri_of_context("tcp://h:0", 3, 1).value(), "tcp://h:0");
+    EXPECT_EQ(uri_of_context("shm://name?slots=2", 3, 1).value(), "shm://name-3?slots=2");
+    EXPECT_EQ(uri_of_context("tcp://h:65535", 1, 1).code(), status::invalid_argument);
+    EXPECT_EQ(port_stride({"tcp://h:1", "zmq://h:2"}), 2U);
+}
+
+TEST(model_server_output, adds_up_the_summaries_of_contexts) {
+    summary sum, one;
+    one.requests = 3;
+    one.cpu_user = 2s;
+    one.models = {{"digits", {3, 1, {1, 3, 0, 0}}}};
+    add_to(sum, one);
+    add_to(sum, one);
+    EXPECT_EQ(sum.requests, 6U);
+    EXPECT_EQ(sum.cpu_user, 4s);
+    ASSERT_EQ(sum.models.size(), 1U);
+    EXPECT_EQ(sum.models[0].seen.errors, 2U);
+    EXPECT_EQ(sum.models[0].seen.batches.requests, 6U);
+}
+
+class model_control : public model_rig {};
+
+TEST_P(model_control, loads_and_unloads_by_lines) {
+    serve({"digits"});
+    EXPECT_EQ(obey(*registry, "list"), "models: digits");
+    EXPECT_EQ(obey(*registry, "load resnet50=synthetic\r"), "loaded resnet50");
+    EXPECT_THAT(obey(*registry, "load resnet50"), HasSubstr("error: 'resnet50' is loaded already"));
+    EXPECT_EQ(obey(*registry, "unload resnet50"), "unloaded resnet50");
+    EXPECT_EQ(obey(*registry, "unload resnet50"), "error: 'resnet50' is not loaded");
+    EXPECT_THAT(obey(*registry, "drop digits"), HasSubstr("is no command"));
+    EXPECT_EQ(obey(*registry, ""), "");
+}
+
+TEST_P(model_control, warms_models_up_without_counting_it) {
+    serve({"digits", "mobilenet_v3"});
+    const std::string where = running->endpoints().front() + "?insecure=true";
+    const auto warmed = warm_up(ctx, GetParam() == "tcp" ? where : running->endpoints().front(), registry->names(), 12);
+    ASSERT_TRUE(warmed) << warmed.error().message;
+    EXPECT_GE(registry->statistics()[0].seen.requests, 12U);
+    registry->forget_statistics();
+    for (const auto& each : registry->statistics()) {
+        EXPECT_EQ(each.seen.requests, 0U) << each.name;
+        EXPECT_EQ(each.seen.errors, 0U) << each.name;
+    }
+}
+
+ACCEL_MODELS_OVER_LOCAL_AND_TCP(model_control);
+
+}  // namespace
+}  // namespace accel::tests

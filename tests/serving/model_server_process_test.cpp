@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model_rig.hpp"
+#include "report/child_process.hpp"
+#include "serving/model_server/output.hpp"
+
+#include <csignal>
+#include <optional>
+
+namespace accel::tests {
+namespace {
+
+using report::child_process;
+using std::chrono::milliseconds;
+
+constexpr milliseconds start_patience{20'000};
+
+std::string any_port() {
+    return "tcp://" + own_loopback() + ":0?insecure=true";
+}
+
+/// The program with these arguments, ready.
+struct started_server {
+    child_process process;
+    ready_line ready;
+};
+
+started_server start(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), ACCEL_TEST_MODEL_SERVER);
+    arguments.emplace_back("--json");
+    started_server out{std::move(child_process::start(arguments)).value(), {}};
+    const auto line = out.process.read_line(start_patience);
+    const auto ready = line ? read_ready(*line) : std::nullopt;
+    EXPECT_TRUE(ready) << line.value_or("no line");
+    if (ready) out.ready = *ready;
+    return out;
+}
+
+std::optional<summary> end(started_server& server, int& status) {
+    (void)::kill(server.process.id(), SIGTERM);
+    std::optional<summary> seen;
+    while (const auto line = server.process.read_line(start_patience))
+        if (auto read = read_summary(*line)) seen = std::move(read);
+    status = server.process.stop(start_patience);
+    return seen;
+}
+
+channel connect_to(context& ctx, const std::string& endpoint) {
+    channel_options options;
+    options.slots = 16;
+    options.security.insecure = true;
+    return std::move(channel::connect(ctx, endpoint, options)).value();
+}
+
+TEST(model_server, serves_and_counts_until_it_is_told_to_end) {
+    context ctx = context::open({.log = log_level::off}).value();
+    started_server server = start({any_port(), any_port(), "--model", "digits", "--model", "resnet50", "--warm-up", "3",
+                                   "--synthetic-gflops", "100000"});
+    EXPECT_EQ(server.ready.endpoints.size(), 2U);
+    EXPECT_EQ(server.ready.models.size(), 2U);
+    const auto described = inputs_of(*find_model("digits"));
+    for (const std::string& each : server.ready.endpoints) {
+        auto to = connect_to(ctx, each);
+        for (int i = 0; i < 5; ++i)
+            EXPECT_EQ(ask(to, to.resolve("digits").value(), bytes(256), described).code, status::ok);
+        EXPECT_EQ(ask(to, target_of("digits"), bytes(256), {}).code, status::invalid_argument);
+    }
+    int status_code = -1;
+    const auto seen = end(server, status_code);
+    EXPECT_EQ(status_code, 0);
+    ASSERT_TRUE(seen);
+    EXPECT_EQ(seen->requests, 12U);
+    EXPECT_EQ(seen->errors, 2U);
+    EXPECT_GT(seen->rss_mib, 1);
+}
+
+TEST(model_server, answers_what_it_has_when_it_is_told_to_end) {
+    context ctx = context::open({.log = log_level::off}).value();
+    // 200 ms for each inference.
+    started_server server =
+        start({any_port(), "--model", "digits=synthetic", "--synthetic-gflops", "0.0015", "--streams", "1"});
+    auto to = connect_to(ctx, server.ready.endpoints.at(0));
+    const auto described = inputs_of(*find_model("digits"));
+    for (int i = 0; i < 3; ++i) (void)begin_call(to, target_of("digits"), bytes(256), described);
+    std::this_thread::sleep_for(100ms);
+    (void)::kill(server.process.id(), SIGTERM);
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(end_call(to).code, status::ok);
+    int status_code = -1;
+    const auto seen = end(server, status_code);
+    EXPECT_EQ(status_code, 0);
+    ASSERT_TRUE(seen);
+    EXPECT_EQ(seen->requests, 3U);
+}
+
+TEST(model_server, serves_in_several_processes_and_adds_up_what_they_did) {
+    context ctx = context::open({.log = log_level::off}).value();
+    started_server server = start({any_port(), "--model", "digits", "--contexts", "2"});
+    ASSERT_EQ(server.ready.endpoints.size(), 2U);
+    for (const std::string& each : server.ready.endpoints) {
+        auto to = connect_to(ctx, each);
+        EXPECT_EQ(ask(to, target_of("digits"), bytes(256), inputs_of(*find_model("digits"))).code, status::ok);
+    }
+    int status_code = -1;
+    const auto seen = end(server, status_code);
+    EXPECT_EQ(status_code, 0);
+    ASSERT_TRUE(seen);
+    EXPECT_EQ(seen->requests, 2U);
+}
+
+/// The processes whose parent is this one, by /proc.
+std::vector<pid_t> children_of(pid_t parent) {
+    const std::string path = "/proc/" + std::to_string(parent) + "/task/" + std::to_string(parent) + "/children";
+    std::vector<pid_t> out;
+    if (std::FILE* const file = std::fopen(path.c_str(), "r"); file != nullptr) {
+        for (int each = 0; std::fscanf(file, "%d", &each) == 1;) out.push_back(each);
+        (void)std::fclose(file);
+    }
+    return out;
+}
+
+TEST(model_server, ends_with_an_error_when_one_of_its_processes_dies) {
+    started_server server = start({any_port(), "--model", "digits", "--contexts", "2"});
+    const auto processes = children_of(server.process.id());
+    ASSERT_EQ(processes.size(), 2U);
+    (void)::kill(processes[0], SIGKILL);
+    EXPECT_EQ(server.process.wait(start_patience), 1);
+    EXPECT_TRUE(eventually(patience(5s), [&] { return ::kill(processes[1], 0) != 0; }));
+}
+
+TEST(model_server, says_why_it_does_not_start) {
+    for (const std::vector<std::string>& wrong : std::vector<std::vector<std::string>>{
+             {any_port(), "--model", "alexnet"},
+             {any_port(), "--model", "resnet50=none.pt"},
+             {"nothing://here", "--model", "digits"},
+             {any_port(), "--model", "digits", "--on", "gpu-resident", "--warm-up", "1"}}) {
+        std::vector<std::string> arguments = wrong;
+        arguments.insert(arguments.begin(), ACCEL_TEST_MODEL_SERVER);
+        auto process = std::move(child_process::start(arguments)).value();
+        EXPECT_EQ(process.wait(start_patience), 1) << wrong.back();
+    }
+}
+
+}  // namespace
+}  // namespace accel::tests

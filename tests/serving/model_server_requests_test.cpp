@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model_rig.hpp"
+#include "serving/models/image.hpp"
+
+#include <optional>
+
+#include <gmock/gmock.h>
+
+namespace accel::tests {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// A tensor of floats with this shape.
+tensor floats_of(std::initializer_list<std::uint32_t> shape) {
+    tensor out;
+    for (const std::uint32_t each : shape) out.shape[out.rank++] = each;
+    return out;
+}
+
+class model_requests : public model_rig {
+  protected:
+    void SetUp() override { serve({"digits", "mobilenet_v3"}); }
+
+    void expect_refused(std::string_view model, const std::vector<tensor>& described, status code,
+                        std::string_view sentence) {
+        auto to = connect();
+        std::size_t length = 8;
+        for (const tensor& each : described) length = std::max(length, std::size_t{each.offset + size_bytes(each)});
+        const outcome seen = ask(to, target_of(model), bytes(length), described);
+        EXPECT_EQ(seen.code, code) << seen.text;
+        EXPECT_THAT(seen.text, HasSubstr(std::string{sentence}));
+    }
+};
+
+TEST_P(model_requests, without_descriptions_are_told_what_the_model_takes) {
+    expect_refused("digits", {}, status::invalid_argument,
+                   "the request describes no tensors: 'digits' takes float32 1x1x8x8, or an image of uint8 480x640x3");
+}
+
+TEST_P(model_requests, with_another_number_of_tensors_are_refused) {
+    const tensor one = floats_of({1, 1, 8, 8});
+    tensor two = one;
+    two.offset = 256;
+    expect_refused("digits", {one, two}, status::invalid_argument, "'digits' takes 1 tensor, the request has 2");
+}
+
+TEST_P(model_requests, with_another_type_are_refused) {
+    tensor wrong = floats_of({1, 1, 8, 8});
+    wrong.type = {type_code::signed_integer, 32, 1};
+    expect_refused("digits", {wrong}, status::invalid_argument,
+                   "tensor 0 is int32: 'digits' takes float32, or uint8 as a raw image");
+}
+
+TEST_P(model_requests, with_another_rank_are_refused) {
+    expect_refused("digits", {floats_of({8, 8})}, status::invalid_argument,
+                   "tensor 0 has 2 dimensions: 'digits' takes 4, as in 1x1x8x8");
+}
+
+TEST_P(model_requests, with_another_shape_are_refused) {
+    expect_refused("digits", {floats_of({1, 1, 8, 9})}, status::invalid_argument,
+                   "tensor 0 has the shape 1x1x8x9: 'digits' takes 1x1x8x8");
+}
+
+TEST_P(model_requests, with_an_image_of_another_size_are_refused) {
+    tensor image = image_of(*find_model("digits"));
+    image.shape[0] = 479;
+    expect_refused("digits", {image}, status::invalid_argument,
+                   "tensor 0 has the shape 479x640x3: 'digits' takes 480x640x3");
+}
+
+TEST_P(model_requests, whose_answer_has_no_room_are_told_how_much_it_needs) {
+    auto to = connect(1000);
+    const model_shapes& shapes = *find_model("mobilenet_v3");
+    const outcome seen = ask(to, target_of("mobilenet_v3"), bytes(payload_bytes(shapes.inputs)), inputs_of(shapes));
+    EXPECT_EQ(seen.code, status::message_too_large);
+    EXPECT_THAT(seen.text, HasSubstr("has 4000 bytes"));
+    EXPECT_THAT(seen.text, HasSubstr("response_bytes=4000"));
+}
+
+TEST_P(model_requests, for_models_that_are_not_loaded_are_not_found) {
+    expect_refused("resnet50", {floats_of({1, 3, 224, 224})}, status::not_found, "the model 'resnet50' is not loaded");
+}
+
+TEST_P(model_requests, with_values_that_the_model_refuses_have_its_sentence) {
+    auto to = connect();
+    bytes payload(256);
+    const float wrong = 2;
+    std::memcpy(payload.data(), &wrong, sizeof wrong);
+    const outcome seen = ask(to, target_of("digits"), payload, inputs_of(*find_model("digits")));
+    EXPECT_EQ(seen.code, status::invalid_argument);
+    EXPECT_FALSE(seen.text.empty());
+}
+
+TEST_P(model_requests, are_answered_with_described_tensors) {
+    auto to = connect();
+    const model_shapes& shapes = *find_model("mobilenet_v3");
+    const bytes payload = some_bytes(payload_bytes(shapes.inputs), 1);
+    const outcome seen = ask(to, to.resolve("mobilenet_v3").value(), payload, inputs_of(shapes));
+    ASSERT_EQ(seen.code, status::ok) << seen.text;
+    bytes expected(payload_bytes(shapes.outputs));
+    synthetic_answer(payload, expected);
+    EXPECT_EQ(seen.content, expected);
+    ASSERT_EQ(seen.tensors.size(), 1U);
+    EXPECT_EQ(seen.tensors[0].rank, 2U);
+    EXPECT_EQ(seen.tensors[0].shape[1], 1000U);
+}
+
+TEST_P(model_requests, may_have_their_tensor_at_any_place_of_the_payload) {
+    auto to = connect();
+    const model_shapes& shapes = *find_model("mobilenet_v3");
+    const bytes payload = some_bytes(payload_bytes(shapes.inputs) + 128, 2);
+    tensor moved = shapes.inputs[0];
+    moved.offset = 128;
+    const outcome seen = ask(to, target_of("mobilenet_v3"), payload, {&moved, 1});
+    ASSERT_EQ(seen.code, status::ok) << seen.text;
+    bytes expected(payload_bytes(shapes.outputs));
+    synthetic_answer(std::span{payload}.subspan(128), expected);
+    EXPECT_EQ(seen.content, expected);
+}
+
+TEST_P(model_requests, may_be_raw_images_which_the_server_preprocesses) {
+    auto to = connect();
+    const model_shapes& shapes = *find_model("mobilenet_v3");
+    const bytes image = some_bytes(image_bytes(shapes.image), 3);
+    const tensor described = image_of(shapes);
+    (void)begin_call(to, target_of("mobilenet_v3"), image, {&described, 1});
+    std::array<completion, 1> done;
+    ASSERT_EQ(to.wait(done, patience(10s)), 1U);
+    ASSERT_EQ(done[0].status, status::ok);
+    EXPECT_GT(done[0].timeline.preprocessing, 0ns);
+    EXPECT_GT(done[0].timeline.inference, 0ns);
+    bytes input(payload_bytes(shapes.inputs));
+    image_preprocessor(shapes.image, tensor_image(shapes)).run(image, input);
+    bytes expected(payload_bytes(shapes.outputs));
+    synthetic_answer(input, expected);
+    EXPECT_TRUE(std::ranges::equal(done[0].response, expected));
+    (void)to.release(done[0].id);
+}
+
+TEST_P(model_requests, of_four_clients_get_their_own_answers) {
+    const model_shapes& shapes = *find_model("mobilenet_v3");
+    std::atomic<int> wrong{0};
+    std::vector<std::thread> clients;
+    for (std::uint32_t client = 0; client < 4; ++client) {
+        clients.emplace_back([&, client] {
+            auto to = connect();
+            for (std::uint32_t i = 0; i < 20; ++i) {
+                const bytes payload = some_bytes(payload_bytes(shapes.inputs), client * 100 + i);
+                bytes expected(payload_bytes(shapes.outputs));
+                synthetic_answer(payload, expected);
+                if (ask(to, target_of("mobilenet_v3"), payload, inputs_of(shapes)).content != expected) ++wrong;
+            }
+        });
+    }
+    for (std::thread& each : clients) each.join();
+    EXPECT_EQ(wrong, 0);
+    EXPECT_EQ(registry->statistics()[0].seen.requests, 80U);
+}
+
+TEST_P(model_requests, wait_for_nothing_when_a_model_is_unloaded_and_loaded_under_load) {
+    const model_shapes& shapes = *find_model("mobilenet_v3");
+    const bytes payload = some_bytes(payload_bytes(shapes.inputs), 7);
+    bytes expected(payload_bytes(shapes.outputs));
+    synthetic_answer(payload, expected);
+    std::atomic<bool> stop{false};
+    std::atomic<int> answered{0}, absent{0}, other{0};
+    std::vector<std::thread> clients;
+    for (int client = 0; client < 3; ++client) {
+        clients.emplace_back([&] {
+            auto to = connect();
+            while (!stop) {
+                const outcome seen = ask(to, target_of("mobilenet_v3"), payload, inputs_of(shapes));
+                if (seen.code == status::ok && seen.content == expected)
+                    ++answered;
+                else
+                    ++(seen.code == status::not_found ? absent : other);
+            }
+        });
+    }
+    for (int round = 0; round < 5; ++round) {
+        const int before = answered;
+        EXPECT_TRUE(eventually(patience(10s), [&] { return answered > before; }));
+        ASSERT_TRUE(registry->unload("mobilenet_v3"));
+        const int missed = absent;
+        EXPECT_TRUE(eventually(patience(10s), [&] { return absent > missed; }));
+        ASSERT_TRUE(registry->load(parse_model_spec("mobilenet_v3").value()));
+    }
+    stop = true;
+    for (std::thread& each : clients) each.join();
+    EXPECT_EQ(other, 0);
+    EXPECT_EQ(registry->load(parse_model_spec("mobilenet_v3").value()).code(), status::invalid_state);
+}
+
+ACCEL_MODELS_OVER_LOCAL_AND_TCP(model_requests);
+
+}  // namespace
+}  // namespace accel::tests

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/doors/oip/data_types.hpp"
+#include "serving/doors/oip/documents.hpp"
+#include "serving/doors/oip/infer_answer.hpp"
+#include "serving/doors/oip/infer_head.hpp"
+#include "serving/doors/oip/json_data.hpp"
+#include "serving/doors/oip/json_text.hpp"
+#include "serving/doors/oip/model_description.hpp"
+#include "serving/doors/oip/refusal.hpp"
+#include "serving/doors/oip/route.hpp"
+
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace accel::examples::serving::oip {
+namespace {
+
+using nlohmann::json;
+
+/// Two inputs, FP32 [1,2] and INT8 [3], and an output FP32 [2].
+model_description two_inputs() {
+    return read_description(R"({"name":"m","target":"t",
+        "inputs":[{"name":"a","datatype":"FP32","shape":[1,2]},{"name":"b","datatype":"INT8","shape":[3]}],
+        "outputs":[{"name":"y","datatype":"FP32","shape":[2]}]})")
+        .value();
+}
+
+json good_request() {
+    return json::parse(R"({"id":"7","inputs":[
+        {"name":"a","datatype":"FP32","shape":[1,2],"data":[[1.5,-2]]},
+        {"name":"b","datatype":"INT8","shape":[3],"parameters":{"binary_data_size":3}}]})");
+}
+
+std::string refused(const json& request, std::uint64_t binary_bytes = 3) {
+    const auto read = read_infer_head(request.dump(), binary_bytes, two_inputs());
+    return read ? "taken" : std::to_string(http_status_of(read.code())) + ' ' + read.error().message;
+}
+
+std::string refused_with(const char* at, const json& value) {
+    json request = good_request();
+    request[json::json_pointer{at}] = value;
+    return refused(request);
+}
+
+bool has(const std::string& text, std::string_view part) {
+    return text.find(part) != std::string::npos;
+}
+
+TEST(oip_types, each_name_and_its_type_are_each_others) {
+    for (const char* name : {"BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16",
+                             "FP32", "FP64", "BF16"}) {
+        ASSERT_TRUE(type_of(name)) << name;
+        EXPECT_EQ(name_of(*type_of(name)), name);
+    }
+    EXPECT_FALSE(type_of("BYTES"));
+    EXPECT_FALSE(type_of("fp32"));
+    EXPECT_FALSE(has_json_form(*type_of("FP16")));
+    EXPECT_FALSE(has_json_form(*type_of("BF16")));
+    EXPECT_TRUE(name_of({type_code::complex, 64, 1}).empty());
+}
+
+TEST(oip_description, tensors_lie_at_multiples_of_64) {
+    const auto model = two_inputs();
+    EXPECT_EQ(model.target, "t");
+    EXPECT_EQ(model.inputs[1].what.offset, 64U);
+    EXPECT_EQ(model.input_bytes, 67U);
+    EXPECT_EQ(model.output_bytes, 8U);
+}
+
+TEST(oip_description, one_without_sense_is_refused) {
+    for (const char* text :
+         {"", "[]", "{}", R"({"name":"m"})", R"({"name":"m","inputs":[],"outputs":[]})",
+          R"({"name":"m","inputs":[{"name":"a","datatype":"FP32","shape":[-1]}],"outputs":[]})",
+          R"({"name":"m","inputs":[{"name":"a","datatype":"BYTES","shape":[1]}],"outputs":[]})",
+          R"({"name":"m","inputs":[{"name":"a","datatype":"FP32","shape":[4294967295,4294967295]}],"outputs":[]})"}) {
+        const auto read = read_description(text);
+        ASSERT_FALSE(read) << text;
+        EXPECT_FALSE(read.error().message.empty());
+    }
+}
+
+TEST(oip_json, brackets_in_strings_nest_nothing) {
+    EXPECT_EQ(nesting_of(R"({"a":"[[[\"[[","b":[[]]})"), 3U);
+    EXPECT_EQ(nesting_of("]]]][["), 2U);
+}
+
+TEST(oip_request, a_good_one_is_read) {
+    const auto read = read_infer_head(good_request().dump(), 3, two_inputs());
+    ASSERT_TRUE(read) << read.error().message;
+    EXPECT_EQ(read.value().id, "7");
+    ASSERT_EQ(read.value().inputs.size(), 2U);
+    EXPECT_FALSE(read.value().inputs[0].binary);
+    EXPECT_TRUE(read.value().inputs[1].binary);
+    ASSERT_EQ(read.value().outputs.size(), 1U);
+    EXPECT_FALSE(read.value().outputs[0].binary);
+}
+
+TEST(oip_request, numbers_and_places_of_bytes_are_where_the_model_wants_them) {
+    const auto model = two_inputs();
+    const auto request = read_infer_head(good_request().dump(), 3, model).value();
+    std::vector<std::byte> room(model.input_bytes, std::byte{0xff});
+    write_json_inputs(request, model, room);
+    float numbers[2];
+    std::memcpy(numbers, room.data(), sizeof numbers);
+    EXPECT_EQ(numbers[0], 1.5F);
+    EXPECT_EQ(numbers[1], -2.0F);
+    for (std::size_t i = sizeof numbers; i < 64; ++i)
+        EXPECT_EQ(room[i], std::byte{0}) << "another request's byte " << i;
+    const auto places = binary_places(request, model, room);
+    ASSERT_EQ(places.size(), 1U);
+    EXPECT_EQ(places[0].data(), room.data() + 64);
+    EXPECT_EQ(places[0].size(), 3U);
+}
+
+TEST(oip_request, each_mistake_has_a_status_and_a_sentence) {
+    EXPECT_EQ(refused(json::parse("[]")), "400 the request is not a JSON object");
+    EXPECT_TRUE(has(refused_with("/inputs/0/name", "z"), "400 model 'm' has no input 'z'"));
+    EXPECT_TRUE(has(refused_with("/inputs/0/name", 7), "400 an input has no name"));
+    EXPECT_TRUE(has(refused_with("/inputs/1/name", "a"), "400 input 'a': the datatype"));
+    EXPECT_TRUE(has(refused_with("/inputs/0/datatype", "FP64"), "is FP32, not 'FP64'"));
+    EXPECT_TRUE(has(refused_with("/inputs/0/shape", {2}), "the shape is [1,2]"));
+    EXPECT_TRUE(has(refused_with("/inputs/0/shape", {-1, 2}), "negative"));
+    EXPECT_TRUE(has(refused_with("/inputs/0/shape", {9223372036854775808U, 2}), "the shape is [1,2]"));
+    EXPECT_TRUE(has(refused_with("/inputs/0/shape", {1e300, 2}), "no whole number"));
+    EXPECT_TRUE(has(refused_with("/inputs/0/data", {1}), "2 elements"));
+    EXPECT_TRUE(has(refused_with("/inputs/0/data", {{1}, {2}}), "2 elements"));
+    EXPECT_TRUE(has(refused_with("/inputs/0/data", {1, "a"}), "no FP32"));
+    EXPECT_TRUE(has(refused_with("/inputs/0/data", {1, 1e39}), "no FP32"));
+    EXPECT_TRUE(has(refused_with("/inputs/1/parameters/binary_data_size", 4), "binary_data_size has to be 3"));
+    EXPECT_TRUE(has(refused_with("/inputs/1/parameters/binary_data_size", -3), "binary_data_size has to be 3"));
+    EXPECT_TRUE(has(refused_with("/inputs/1/data", {1, 2, 3}), "both data and"));
+    EXPECT_TRUE(has(refused_with("/inputs/0/parameters", {{"shared_memory_region", "r"}}), "501"));
+    EXPECT_TRUE(has(refused_with("/id", 7), "400 the id"));
+    EXPECT_TRUE(has(refused_with("/outputs", {{{"name", "z"}}}), "no output 'z'"));
+    EXPECT_TRUE(has(refused_with("/outputs", {{{"name", "y"}}, {{"name", "y"}}}), "twice"));
+    EXPECT_TRUE(has(refused_with("/parameters", {{"sequence_id", 1}}), "501"));
+    EXPECT_TRUE(has(refused_with("/parameters", {{"timeout", -1}}), "400 the timeout"));
+    EXPECT_TRUE(has(refused_with("/parameters", {{"binary_data_output", 1}}), "neither true nor false"));
+    EXPECT_TRUE(has(refused(good_request(), 2), "3 bytes of binary data, and the body 2"));
+    json lacking = good_request();
+    lacking["inputs"].erase(1);
+    EXPECT_TRUE(has(refused(lacking, 0), "1 of the model's 2 inputs"));
+}
+
+TEST(oip_request, an_input_is_given_once) {
+    json twice = good_request();
+    twice["inputs"][1] = twice["inputs"][0];
+    EXPECT_TRUE(has(refused(twice, 0), "given twice"));
+}
+
+TEST(oip_request, json_is_nested_16_deep_at_most) {
+    const std::string deep = std::string(17, '[') + std::string(17, ']');
+    const auto read = read_infer_head(R"({"inputs":)" + deep + "}", 0, two_inputs());
+    ASSERT_FALSE(read);
+    EXPECT_TRUE(has(read.error().message, "nested"));
+}
+
+TEST(oip_request, a_raw_one_is_for_models_with_one_input) {
+    EXPECT_FALSE(raw_infer_request(67, two_inputs()));
+    auto model = two_inputs();
+    model.inputs.pop_back();
+    ASSERT_TRUE(raw_infer_request(8, model));
+    EXPECT_FALSE(raw_infer_request(9, model));
+}
+
+TEST(oip_numbers, each_type_takes_its_range_and_nothing_else) {
+    const auto taken = [](const char* type, const json& value) {
+        tensor one;
+        one.type = *type_of(type);
+        one.rank = 1;
+        one.shape[0] = 1;
+        return check_data(json::array({value}), one).ok();
+    };
+    EXPECT_TRUE(taken("INT8", -128));
+    EXPECT_FALSE(taken("INT8", -129));
+    EXPECT_FALSE(taken("INT8", 1.5));
+    EXPECT_TRUE(taken("UINT8", 255));
+    EXPECT_FALSE(taken("UINT8", 256));
+    EXPECT_FALSE(taken("UINT8", -1));
+    EXPECT_TRUE(taken("INT64", std::numeric_limits<std::int64_t>::min()));
+    EXPECT_FALSE(taken("INT64", 9223372036854775808U));
+    EXPECT_TRUE(taken("UINT64", std::numeric_limits<std::uint64_t>::max()));
+    EXPECT_TRUE(taken("BOOL", true));
+    EXPECT_TRUE(taken("BOOL", 1U));
+    EXPECT_FALSE(taken("BOOL", 2U));
+    EXPECT_FALSE(taken("FP32", true));
+    EXPECT_FALSE(taken("FP32", nullptr));
+    EXPECT_FALSE(taken("FP16", 1));
+}
+
+TEST(oip_answer, tensors_follow_the_json_or_stand_in_it) {
+    const auto model = two_inputs();
+    const float values[2] = {1.5F, -2};
+    const auto payload = std::as_bytes(std::span{values});
+    const auto outputs = answered_tensors(model, {}, payload.size()).value();
+    const output_choice numbers{0, false};
+    const auto in_json = make_answer(model, "7", {&numbers, 1}, outputs, payload).value();
+    EXPECT_EQ(json::parse(in_json.head)["outputs"][0]["data"], json({1.5, -2}));
+    EXPECT_EQ(json::parse(in_json.head)["id"], "7");
+    EXPECT_TRUE(in_json.tensors.empty());
+    const output_choice bytes{0, true};
+    const auto binary = make_answer(model, "", {&bytes, 1}, outputs, payload).value();
+    EXPECT_EQ(json::parse(binary.head)["outputs"][0]["parameters"]["binary_data_size"], 8);
+    EXPECT_EQ(binary.binary_bytes, 8U);
+    EXPECT_EQ(binary.tensors.at(0).data(), payload.data()) << "not a copy";
+}
+
+TEST(oip_answer, what_a_backend_did_not_promise_is_not_read) {
+    const auto model = two_inputs();
+    EXPECT_FALSE(answered_tensors(model, {}, 7));
+    tensor beyond = model.outputs[0].what;
+    beyond.offset = 8;
+    EXPECT_FALSE(answered_tensors(model, {&beyond, 1}, 8));
+    tensor other = model.outputs[0].what;
+    other.type = *type_of("INT32");
+    EXPECT_FALSE(answered_tensors(model, {&other, 1}, 8));
+    const std::vector<tensor> too_many(2, model.outputs[0].what);
+    EXPECT_FALSE(answered_tensors(model, too_many, 8));
+}
+
+TEST(oip_answer, what_json_cannot_say_is_a_mistake) {
+    const auto model = two_inputs();
+    const float values[2] = {1, std::numeric_limits<float>::infinity()};
+    const output_choice numbers{0, false};
+    const auto payload = std::as_bytes(std::span{values});
+    const auto outputs = answered_tensors(model, {}, 8).value();
+    EXPECT_FALSE(make_answer(model, "", {&numbers, 1}, outputs, payload));
+}
+
+TEST(oip_route, paths_are_read) {
+    EXPECT_EQ(find_route("/v2").value().what, action::server_metadata);
+    EXPECT_EQ(find_route("/v2/").value().what, action::server_metadata);
+    EXPECT_EQ(find_route("/v2/health/live?verbose=1").value().what, action::live);
+    EXPECT_EQ(find_route("/v2/models/stats").value().what, action::all_statistics);
+    EXPECT_EQ(find_route("/v2/models/a%2Fb/versions/1/infer").value().model, "a/b");
+    EXPECT_EQ(find_route("/v2/models/m/versions/1").value().what, action::model_metadata);
+    for (const char* none : {"", "/", "v2", "/v3", "/v2/health", "/v2/models", "/v2/models/m/versions/2/infer",
+                             "/v2/models/m/infer/x", "/v2/a/b/c/d/e/f/g/h/i/j"})
+        EXPECT_EQ(find_route(none).code(), status::not_found) << none;
+}
+
+TEST(oip_errors, a_sentence_is_json_whatever_bytes_it_has) {
+    EXPECT_TRUE(json::parse(error_document("a\"b\xff\n")).contains("error"));
+    EXPECT_EQ(http_status_of(status::again), 429);
+    EXPECT_EQ(http_status_of(status::timed_out), 504);
+    EXPECT_EQ(http_status_of(status::peer_lost), 503);
+    EXPECT_EQ(http_status_of(status::application_error), 500);
+}
+
+TEST(oip_documents, metadata_can_be_read_as_a_description) {
+    const auto model = two_inputs();
+    const auto again = read_description(model_metadata(model)).value();
+    EXPECT_EQ(again.inputs[1].what.shape[0], 3U);
+    EXPECT_EQ(again.output_bytes, model.output_bytes);
+    EXPECT_EQ(json::parse(model_configuration(model))["input"][1]["data_type"], "TYPE_INT8");
+}
+
+}  // namespace
+}  // namespace accel::examples::serving::oip
