@@ -9,7 +9,8 @@ declare -A package_use=(
     [libgtest-dev]="the tests" [libgmock-dev]="the tests"
     [libibverbs-dev]="RDMA verbs" [ibverbs-providers]="drivers of RDMA adapters"
     [ibverbs-utils]="stock programs: ibv_rc_pingpong" [perftest]="run on softnic" [ucx-utils]="run on softnic"
-    [libasio-dev]="an example with Asio" [libboost-dev]="the HTTP door" [curl]="its tests" [openssl]="its certificates"
+    [libasio-dev]="an example with Asio" [libboost-dev]="the HTTP door" [libgrpc++-dev]="the gRPC door"
+    [curl]="tests of the doors" [openssl]="their certificates"
     [libucx-dev]="softnic: a test through UCX" [python3-venv]="softnic: wheels of NIXL and Mooncake"
     [qemu-system-x86]="a virtual machine with kernel RDMA" [kmod]="modules of its kernel" [iproute2]="its network"
     [zstd]="unpacks its kernel"
@@ -24,7 +25,8 @@ packages_to_bench=("${packages_to_run[@]}" valgrind)
 packages_for_tests=("${packages_to_run[@]}" libgtest-dev libgmock-dev valgrind)
 
 packages_to_check=("${packages_for_tests[@]}" clang libclang-rt-dev clang-tidy clang-format-14 python3 doxygen
-    binutils ibverbs-utils perftest ucx-utils libucx-dev python3-venv libasio-dev libboost-dev curl openssl)
+    binutils ibverbs-utils perftest ucx-utils libucx-dev python3-venv libasio-dev libboost-dev libgrpc++-dev
+    curl openssl)
 # What a person with an RDMA adapter runs first.
 packages_for_nic=("${packages_for_tests[@]}" ibverbs-utils python3)
 # The kernel itself is downloaded, but not installed (tools/rxe-vm).

@@ -35,7 +35,11 @@ class counted_rings final : public served_rings {
         if (inside_.exchange(true)) ++at_once_;
         by_ = ::gettid();
         ++turns_;
-        while (stuck_) std::this_thread::sleep_for(1ms);
+        while (stuck_) {
+            halted_ = true;
+            std::this_thread::sleep_for(1ms);
+        }
+        halted_ = false;
         if (cost_ > 0ns) {
             const auto until = std::chrono::steady_clock::now() + cost_;
             while (std::chrono::steady_clock::now() < until) continue;
@@ -54,6 +58,11 @@ class counted_rings final : public served_rings {
         const std::uint64_t one = 1;
         ASSERT_GT(::write(event_fd_, &one, sizeof one), 0);
     }
+    /// From here on their turn does not end.
+    void get_stuck() {
+        stuck_ = true;
+        ASSERT_TRUE(eventually(patience(5s), [&] { return halted_.load(); }));
+    }
     /// They have been served again, twice.
     [[nodiscard]] bool are_served() const {
         const std::uint64_t before = turns_;
@@ -65,6 +74,7 @@ class counted_rings final : public served_rings {
     std::atomic<bool> stuck_{false};
     std::chrono::nanoseconds cost_{};  ///< of a turn
     std::atomic<bool> inside_{false};
+    std::atomic<bool> halted_{false};  ///< in a turn that waits for `stuck_` to end
     std::atomic<std::uint64_t> turns_{0};
     std::atomic<std::uint32_t> at_once_{0};  ///< turns that began before another had ended
     std::atomic<std::uint32_t> woken_{0};
@@ -155,8 +165,7 @@ TEST_F(verbs_proxy_thread, waits_no_longer_than_it_was_told_for_a_turn_that_does
     const auto thread = started();
     thread->add(stuck);
     ASSERT_TRUE(stuck.are_served());
-    stuck.stuck_ = true;
-    ASSERT_TRUE(eventually(patience(5s), [&] { return stuck.inside_.load(); }));
+    ASSERT_NO_FATAL_FAILURE(stuck.get_stuck());
     const auto begin = std::chrono::steady_clock::now();
     EXPECT_FALSE(thread->remove(stuck, 20ms));
     EXPECT_LT(std::chrono::steady_clock::now() - begin, patience(1s));
@@ -242,8 +251,7 @@ TEST_F(verbs_proxy_threads, a_service_that_is_stuck_keeps_its_own_thread_and_no_
     counted_rings& stuck = add(2);
     counted_rings& sound = add(2);
     ASSERT_EQ(shares(), (sizes{1, 1}));
-    stuck.stuck_ = true;
-    ASSERT_TRUE(eventually(patience(5s), [&] { return stuck.inside_.load(); }));
+    ASSERT_NO_FATAL_FAILURE(stuck.get_stuck());
     EXPECT_TRUE(sound.are_served());
     const auto begin = std::chrono::steady_clock::now();
     EXPECT_FALSE(threads_.remove(stuck, 20ms));
@@ -258,8 +266,7 @@ TEST_F(verbs_proxy_threads, nobody_waits_beside_the_one_who_removes_a_stuck_serv
     counted_rings& stuck = add(2);
     counted_rings& sound = add(2);
     ASSERT_EQ(shares(), (sizes{1, 1}));
-    stuck.stuck_ = true;
-    ASSERT_TRUE(eventually(patience(5s), [&] { return stuck.inside_.load(); }));
+    ASSERT_NO_FATAL_FAILURE(stuck.get_stuck());
     std::atomic<bool> returned{false};
     std::thread remover([&] {
         EXPECT_TRUE(threads_.remove(stuck, patience(60s)));
@@ -281,8 +288,7 @@ TEST_F(verbs_proxy_threads, a_service_that_leaves_is_not_served_again_when_its_t
     counted_rings& stuck = add(2);
     counted_rings& sound = add(2);
     ASSERT_EQ(shares(), (sizes{1, 1}));
-    stuck.stuck_ = true;
-    ASSERT_TRUE(eventually(patience(5s), [&] { return stuck.inside_.load(); }));
+    ASSERT_NO_FATAL_FAILURE(stuck.get_stuck());
     ASSERT_FALSE(threads_.remove(stuck, 20ms));
     const std::uint64_t turns = stuck.turns_;
     for (int round = 0; round < 3; ++round) {  // others come and go, and threads with them

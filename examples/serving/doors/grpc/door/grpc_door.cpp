@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/doors/grpc/door/grpc_door.hpp"
 
-#include "serving/doors/grpc/door/grpc_call.hpp"
+#include "serving/doors/grpc/door/rpc.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -86,7 +86,7 @@ void grpc_door::stop() {
         --calls_;
         return new refusing_call(::grpc::StatusCode::RESOURCE_EXHAUSTED, "too many calls are open: try again");
     }
-    const auto made = std::make_shared<grpc_call>(*this, *what, context->deadline());
+    const auto made = std::make_shared<rpc>(*this, *what, context->deadline());
     made->start();
     return made.get();
 }

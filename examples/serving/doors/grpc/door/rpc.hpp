@@ -36,11 +36,9 @@ enum class method : std::uint8_t {
 
 /// One call of a client: a message, and an answer or a status. gRPC's threads read its message and find out what it is
 /// (`OnReadDone`); all that follows runs in the loop.
-class grpc_call final : public ::grpc::ServerGenericBidiReactor,
-                        public caller,
-                        public std::enable_shared_from_this<grpc_call> {
+class rpc final : public ::grpc::ServerGenericBidiReactor, public caller, public std::enable_shared_from_this<rpc> {
   public:
-    grpc_call(grpc_door& door, method what, std::chrono::system_clock::time_point deadline);
+    rpc(grpc_door& door, method what, std::chrono::system_clock::time_point deadline);
     /// From here on it keeps itself alive until gRPC is done with it.
     void start();
 
@@ -84,7 +82,7 @@ class grpc_call final : public ::grpc::ServerGenericBidiReactor,
     const method what_;
     const std::chrono::system_clock::time_point deadline_;
     const clock::time_point began_ = clock::now();
-    std::shared_ptr<grpc_call> self_;
+    std::shared_ptr<rpc> self_;
     boost::asio::steady_timer timer_;
 
     ::grpc::ByteBuffer message_;

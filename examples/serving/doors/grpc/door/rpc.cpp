@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A call from its message to the slot. Its answers are in grpc_answer.cpp.
-#include "serving/doors/grpc/door/grpc_call.hpp"
+#include "serving/doors/grpc/door/rpc.hpp"
 
 #include "serving/doors/oip/checks.hpp"
 #include "serving/doors/oip/refusal.hpp"
@@ -54,10 +54,10 @@ std::optional<method> find_method(std::string_view path) noexcept {
     return found->what;
 }
 
-grpc_call::grpc_call(grpc_door& door, method what, std::chrono::system_clock::time_point deadline)
+rpc::rpc(grpc_door& door, method what, std::chrono::system_clock::time_point deadline)
     : door_(door), what_(what), deadline_(deadline), timer_(door.loop()) {}
 
-void grpc_call::start() {
+void rpc::start() {
     self_ = shared_from_this();
     asio::post(door_.loop(), [self = self_] {
         if (self->stage_ == stage::message) self->expect_within(self->door_.settings().body_timeout);
@@ -65,28 +65,28 @@ void grpc_call::start() {
     StartRead(&message_);
 }
 
-void grpc_call::OnReadDone(bool ok) {
+void rpc::OnReadDone(bool ok) {
     auto read = read_message(ok);
     asio::post(door_.loop(), [self = shared_from_this(), found = std::move(read)] { self->begin(found); });
 }
 
-void grpc_call::OnCancel() {
+void rpc::OnCancel() {
     asio::post(door_.loop(), [self = shared_from_this()] { self->cancelled(); });
 }
 
-void grpc_call::OnDone() {
+void rpc::OnDone() {
     door_.call_ended();
     self_.reset();
 }
 
-result<void> grpc_call::read_message(bool ok) {
+result<void> rpc::read_message(bool ok) {
     if (!ok) return oip::refusal(status::invalid_argument, "there is no message, or it did not arrive whole");
     if (!message_.Dump(&kept_).ok()) return wire::malformed_message();
     for (const ::grpc::Slice& each : kept_) slices_.push_back(std::as_bytes(std::span{each.begin(), each.size()}));
     return what_ == method::infer ? read_infer() : read_names();
 }
 
-result<void> grpc_call::read_infer() {
+result<void> rpc::read_infer() {
     auto read = wire::read_infer_message(slices_);
     if (!read) return read.error();
     if (auto found = find_model(read->model); !found) return found.error();
@@ -97,7 +97,7 @@ result<void> grpc_call::read_infer() {
     return {};
 }
 
-result<void> grpc_call::read_names() {
+result<void> rpc::read_names() {
     auto read = wire::read_named_message(slices_);
     if (!read) return read.error();
     named_ = std::move(read).value();
@@ -109,14 +109,14 @@ result<void> grpc_call::read_names() {
     return oip::check_version(named_.name, named_.version);
 }
 
-result<void> grpc_call::find_model(std::string_view name) {
+result<void> rpc::find_model(std::string_view name) {
     const auto found = door_.models().find(name);
     if (found == door_.models().end()) return oip::no_model(name);
     model_ = &found->second;
     return {};
 }
 
-void grpc_call::begin(const result<void>& read) {
+void rpc::begin(const result<void>& read) {
     if (stage_ != stage::message) return;
     stage_ = stage::nothing;
     if (!read) return refuse(read.error());
@@ -124,13 +124,13 @@ void grpc_call::begin(const result<void>& read) {
     answer_question();
 }
 
-void grpc_call::begin_infer() {
+void rpc::begin_infer() {
     stage_ = stage::slot;
     expect_within(door_.settings().slot_timeout);
     model_->to->ask_slot(shared_from_this());
 }
 
-void grpc_call::on_slot(status got, const call_view& call) {
+void rpc::on_slot(status got, const call_view& call) {
     const bool waits = stage_ == stage::slot;
     if (got == status::ok) slot_ = call.id;
     if (!waits) return abandon();
@@ -146,7 +146,7 @@ void grpc_call::on_slot(status got, const call_view& call) {
     submit();
 }
 
-void grpc_call::submit() {
+void rpc::submit() {
     const auto left = time_left(deadline_, request_.timeout);
     std::array<tensor, max_tensors> inputs;
     const auto& declared = model_->description.inputs;
@@ -164,14 +164,14 @@ void grpc_call::submit() {
     finish(wire::grpc_status_of(sent), "the call failed: " + std::string{to_string(sent)});
 }
 
-void grpc_call::expect_within(std::chrono::milliseconds patience) {
+void rpc::expect_within(std::chrono::milliseconds patience) {
     timer_.expires_after(patience);
     timer_.async_wait([self = shared_from_this()](const boost::system::error_code& failed) {
         if (!failed && clock::now() >= self->timer_.expiry()) self->expire();
     });
 }
 
-void grpc_call::expire() {
+void rpc::expire() {
     if (stage_ == stage::message) refuse(oip::refusal(status::timed_out, "the message did not arrive in time"));
     if (stage_ != stage::slot) return;
     model_->to->forget(*this);
@@ -179,7 +179,7 @@ void grpc_call::expire() {
 }
 
 /// A client that leaves takes its call with it.
-void grpc_call::cancelled() {
+void rpc::cancelled() {
     if (stage_ == stage::ended) return;
     ++door_.counts().cancelled;
     if (stage_ == stage::slot) model_->to->forget(*this);
@@ -187,12 +187,12 @@ void grpc_call::cancelled() {
     finish(::grpc::StatusCode::CANCELLED, "the client has left");
 }
 
-void grpc_call::abandon() {
+void rpc::abandon() {
     if (slot_) model_->to->release(*std::exchange(slot_, std::nullopt));
 }
 
 /// Its memory is gRPC's, and large.
-void grpc_call::forget_message() {
+void rpc::forget_message() {
     request_.inputs.clear();
     slices_.clear();
     kept_.clear();

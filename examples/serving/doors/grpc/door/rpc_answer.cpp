@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A call's answer. It is copied, so that no client holds a slot, however slowly it reads.
-#include "serving/doors/grpc/door/grpc_call.hpp"
+#include "serving/doors/grpc/door/rpc.hpp"
 #include "serving/doors/oip/checks.hpp"
 #include "serving/doors/oip/infer_answer.hpp"
 
@@ -35,11 +35,11 @@ std::vector<::grpc::Slice> slices_of(const wire::infer_response& from) {
 
 }  // namespace
 
-bool grpc_call::all_connected() const {
+bool rpc::all_connected() const {
     return std::ranges::all_of(door_.models(), [](const auto& each) { return each.second.to->connected(); });
 }
 
-void grpc_call::answer_question() {
+void rpc::answer_question() {
     const bool health_of_model =
         what_ == method::health && !named_.name.empty() && named_.name != "inference.GRPCInferenceService";
     if (health_of_model)
@@ -48,7 +48,7 @@ void grpc_call::answer_question() {
     reply({&answer, 1});
 }
 
-std::string grpc_call::document() {
+std::string rpc::document() {
     const bool ready = model_ == nullptr ? all_connected() : model_->to->connected();
     switch (what_) {
         case method::server_live:
@@ -73,13 +73,13 @@ std::string grpc_call::document() {
     return wire::model_statistics_message(counted);
 }
 
-void grpc_call::on_answer(const completion& from) {
+void rpc::on_answer(const completion& from) {
     slot_ = from.id;
     if (stage_ == stage::call) answer(from);
     abandon();
 }
 
-void grpc_call::answer(const completion& from) {
+void rpc::answer(const completion& from) {
     if (from.status != status::ok) return finish(wire::grpc_status_of(from.status), backend_failure(from));
     const auto& model = model_->description;
     const auto outputs = oip::answered_tensors(model, model_->to->tensors(from), from.response.size());
@@ -89,13 +89,13 @@ void grpc_call::answer(const completion& from) {
     reply(slices_of(made));
 }
 
-void grpc_call::reply(std::span<const ::grpc::Slice> parts) {
+void rpc::reply(std::span<const ::grpc::Slice> parts) {
     response_ = ::grpc::ByteBuffer{parts.data(), parts.size()};
     end();
     StartWriteAndFinish(&response_, {}, ::grpc::Status::OK);
 }
 
-void grpc_call::finish(int code, const std::string& sentence) {
+void rpc::finish(int code, const std::string& sentence) {
     const bool inference = stage_ != stage::message && what_ == method::infer && model_ != nullptr;
     if (inference) count_failure(model_->counts, clock::now() - began_);
     ++door_.counts().errors;
@@ -103,7 +103,7 @@ void grpc_call::finish(int code, const std::string& sentence) {
     Finish({static_cast<::grpc::StatusCode>(code), sentence});
 }
 
-void grpc_call::end() {
+void rpc::end() {
     stage_ = stage::ended;
     ++door_.counts().requests;
     timer_.cancel();
