@@ -1,60 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gpu_turn.hpp"
+#include "gpu_turn.cuh"
 
-#include <algorithm>
 #include <string>
 #include <utility>
 
-#include <cuda_runtime.h>
-
 namespace accel::bench {
 namespace {
-
-constexpr unsigned lanes = 32;
-using device::warp_scope;
-
-/// Of this SM.
-__device__ inline long long cycles_now() {
-    long long now = 0;
-    asm volatile("mov.u64 %0, %clock64;" : "=l"(now)::"memory");
-    return now;
-}
-
-/// 16 bytes a lane; payloads are aligned to that.
-__device__ std::uint64_t echo(const device::exchange_ref& exchange) {
-    const auto length = static_cast<std::uint32_t>(min(exchange.request_bytes, exchange.response_room));
-    const std::byte* const from = exchange.request;
-    std::byte* const to = exchange.response;
-    constexpr std::uint32_t width = sizeof(uint4);
-#pragma unroll 1
-    for (std::uint32_t at = threadIdx.x * width; at < length; at += lanes * width)
-        *reinterpret_cast<uint4*>(to + at) = *reinterpret_cast<const uint4*>(from + at);
-    return length;
-}
-
-/// Turns of one block, and how its two clocks go.
-class stopwatch {
-  public:
-    __device__ explicit stopwatch(const turn_log& log) : log_(log), cycles_(cycles_now()), ns_(device::clock_ns()) {}
-    __device__ void note(long long begin) {
-        const auto took = static_cast<std::uint32_t>(cycles_now() - begin);
-        if (threadIdx.x == 0 && count_ < log_.capacity)
-            log_.cycles[std::size_t{blockIdx.x} * log_.capacity + count_] = took;
-        ++count_;
-    }
-    __device__ void end() const {
-        if (threadIdx.x != 0) return;
-        log_.counts[blockIdx.x] = min(count_, log_.capacity);
-        const double ns = static_cast<double>(device::clock_ns() - ns_);
-        log_.cycles_a_ns[blockIdx.x] = static_cast<double>(cycles_now() - cycles_) / ns;
-    }
-
-  private:
-    const turn_log& log_;
-    long long cycles_;
-    std::int64_t ns_;
-    std::uint32_t count_ = 0;
-};
 
 __global__ void shared_turns(device::service_ref service, turn_log log) {
     __shared__ device::exchange_ref exchange;
@@ -64,30 +15,8 @@ __global__ void shared_turns(device::service_ref service, turn_log log) {
         const status found = device::take<warp_scope>(service, exchange);
         if (found == status::again) continue;
         if (found != status::ok) break;
-        (void)device::reply<warp_scope>(service, exchange, echo(exchange));
+        (void)device::reply<warp_scope>(service, exchange, echo<warp_scope>(exchange));
         watch.note(begin);
-    }
-    watch.end();
-}
-
-__global__ void exclusive_turns(device::service_ref service, turn_log log) {
-    __shared__ device::owned_sessions mine;
-    __shared__ device::exchange_ref exchange;
-    if (device::own<warp_scope>(service, blockIdx.x, gridDim.x, mine) != status::ok) return;
-    stopwatch watch(log);
-    for (;;) {
-        const long long begin = cycles_now();
-        const status found = device::take<warp_scope>(mine, exchange);
-        if (found == status::again) continue;
-        if (found != status::ok) break;
-        const std::uint64_t length = echo(exchange);
-        // As `reply` does, with a look at the clock behind the doorbell.
-        (void)device::detail::by_first_of<warp_scope>([&] {
-            const auto given = device::detail::give_answer(mine, exchange, {status::ok, 0, length});
-            watch.note(begin);
-            device::detail::account_for(mine, exchange, given);
-            return status::ok;
-        });
     }
     watch.end();
 }
@@ -132,11 +61,13 @@ turn_kernel::~turn_kernel() {
     if (stream_ != nullptr) (void)cudaStreamDestroy(stream_);
 }
 
-result<void> turn_kernel::launch(const device::service_ref& service, bool exclusive) {
-    if (exclusive)
-        exclusive_turns<<<blocks_, lanes, 0, stream_>>>(service, log_);
+result<void> turn_kernel::launch(const device::service_ref& service, turn_scope scope, bool exclusive) {
+    if (!exclusive)
+        shared_turns<<<blocks_, threads_of<warp_scope>, 0, stream_>>>(service, log_);
+    else if (scope == turn_scope::warp)
+        exclusive_turns<warp_scope><<<blocks_, threads_of<warp_scope>, 0, stream_>>>(service, log_);
     else
-        shared_turns<<<blocks_, lanes, 0, stream_>>>(service, log_);
+        launch_thread_turns(blocks_, stream_, service, log_);
     return done(cudaGetLastError(), "the kernel");
 }
 

@@ -20,8 +20,11 @@ struct turn_log {
     std::uint32_t capacity = 0;
 };
 
-/// A kernel that echoes, one warp a block, until its service stops. A turn lasts from the start of the look that
-/// finds a request until `reply` has returned, behind the doorbell.
+/// Who serves the sessions of a block.
+enum class turn_scope : std::uint8_t { warp, thread };
+
+/// A kernel that echoes, one warp or one thread a block, until its service stops. A turn lasts from the start of the
+/// look that finds a request until `reply` has returned, behind the doorbell.
 class turn_kernel {
   public:
     /// `unsupported`: there is no GPU.
@@ -30,7 +33,7 @@ class turn_kernel {
     turn_kernel& operator=(turn_kernel&&) = delete;
     ~turn_kernel();
 
-    [[nodiscard]] result<void> launch(const device::service_ref& service, bool exclusive);
+    [[nodiscard]] result<void> launch(const device::service_ref& service, turn_scope scope, bool exclusive);
     [[nodiscard]] CUstream_st* stream() const noexcept { return stream_; }
     /// After its end: the turns of all blocks, in nanoseconds.
     [[nodiscard]] result<std::vector<double>> turns() const;

@@ -33,6 +33,7 @@ struct settings {
     std::uint64_t turns = 100'000;
     std::vector<std::string> cases{"1x1", "64x8"};
     std::vector<std::string> ways{"shared", "proxy", "exclusive", "exclusive-proxy", "exclusive-gpu"};
+    std::vector<std::string> scopes{"warp", "thread"};
     std::uint32_t bytes = 64;
     unsigned threads = 4;
     bool host_slots = false;
@@ -43,6 +44,7 @@ struct turn_case {
     std::uint32_t sessions = 1;
     std::uint32_t blocks = 1;
     bool exclusive = false;
+    bench::turn_scope scope = bench::turn_scope::warp;
     queue_location queues = queue_location::host;
     gpu_engine engine = gpu_engine::direct;
 };
@@ -158,7 +160,7 @@ result<row> measure(const settings& wanted, const turn_case& what) {
     if (!kernel) return kernel.error();
     auto service = listen(*server, wanted, what);
     if (!service) return service.error();
-    if (auto launched = kernel->launch(service->ref(), what.exclusive); !launched) return launched.error();
+    if (auto launched = kernel->launch(service->ref(), what.scope, what.exclusive); !launched) return launched.error();
     auto wrong = drive(*client, service->endpoint(), wanted, what);
     if (const status ended = service->stop(kernel->stream(), 20s); ended != status::ok)
         return error{ended, 0, "the kernel does not end"};
@@ -184,8 +186,55 @@ bool parse(const std::string& text, turn_case& out) {
     return std::sscanf(text.c_str(), "%ux%u", &out.sessions, &out.blocks) == 2 && out.sessions > 0 && out.blocks > 0;
 }
 
+/// Shared services are measured with warps alone.
+bool parse_scope(const std::string& text, turn_case& out) {
+    out.scope = text == "thread" ? bench::turn_scope::thread : bench::turn_scope::warp;
+    return text == "thread" || text == "warp";
+}
+bool is_measured(const turn_case& what) {
+    return what.exclusive || what.scope == bench::turn_scope::warp;
+}
+
+struct named_case {
+    std::string way;
+    std::string scope;
+    turn_case what;
+};
+
+result<std::vector<named_case>> cases_of(const settings& wanted) {
+    const auto wrong = [](const char* sentence) { return error{status::invalid_argument, 0, sentence}; };
+    std::vector<named_case> out;
+    for (const std::string& each : wanted.cases)
+        for (const std::string& way : wanted.ways)
+            for (const std::string& scope : wanted.scopes) {
+                named_case one{way, scope, {}};
+                if (!parse(each, one.what)) return wrong("--case takes SESSIONSxBLOCKS");
+                if (!parse_way(way, one.what))
+                    return wrong("--way takes shared, proxy, exclusive, exclusive-proxy and exclusive-gpu");
+                if (!parse_scope(scope, one.what)) return wrong("--scope takes warp and thread");
+                if (is_measured(one.what)) out.push_back(one);
+            }
+    return out;
+}
+
+nlohmann::json json_of(const named_case& one, std::uint32_t bytes, const row& got) {
+    return {{"way", one.way},
+            {"scope", one.scope},
+            {"sessions", one.what.sessions},
+            {"blocks", one.what.blocks},
+            {"bytes", bytes},
+            {"turns", got.turns.size()},
+            {"p50_ns", got.at(0.5)},
+            {"p90_ns", got.at(0.9)},
+            {"p99_ns", got.at(0.99)},
+            {"max_ns", got.at(1)},
+            {"wrong", got.wrong},
+            {"emulated", got.emulated}};
+}
+
 int run(const settings& wanted) {
     report::table table({{"way", report::table::align::left},
+                         {"scope", report::table::align::left},
                          {"sessions"},
                          {"blocks"},
                          {"turns"},
@@ -196,34 +245,18 @@ int run(const settings& wanted) {
                          {"wrong"},
                          {"device", report::table::align::left}});
     nlohmann::json rows = nlohmann::json::array();
+    const auto cases = cases_of(wanted);
+    if (!cases) return report::complain("gpu_turn_bench", cases.error());
     bool good = true;
-    for (const std::string& each : wanted.cases) {
-        for (const std::string& way : wanted.ways) {
-            turn_case what;
-            if (!parse(each, what)) return report::complain("gpu_turn_bench", "--case takes SESSIONSxBLOCKS");
-            if (!parse_way(way, what))
-                return report::complain("gpu_turn_bench",
-                                        "--way takes shared, proxy, exclusive, exclusive-proxy and exclusive-gpu");
-            auto got = measure(wanted, what);
-            if (!got) return report::complain("gpu_turn_bench", got.error());
-            good = good && got->wrong == 0;
-            const std::string device = got->emulated ? "emulated" : "real";
-            const auto ns = [&](double share) { return fmt::format("{:.0f}", got->at(share)); };
-            table.add_row({way, std::to_string(what.sessions), std::to_string(what.blocks),
-                           std::to_string(got->turns.size()), ns(0.5), ns(0.9), ns(0.99), ns(1),
-                           std::to_string(got->wrong), device});
-            rows.push_back({{"way", way},
-                            {"sessions", what.sessions},
-                            {"blocks", what.blocks},
-                            {"bytes", wanted.bytes},
-                            {"turns", got->turns.size()},
-                            {"p50_ns", got->at(0.5)},
-                            {"p90_ns", got->at(0.9)},
-                            {"p99_ns", got->at(0.99)},
-                            {"max_ns", got->at(1)},
-                            {"wrong", got->wrong},
-                            {"emulated", got->emulated}});
-        }
+    for (const named_case& one : *cases) {
+        auto got = measure(wanted, one.what);
+        if (!got) return report::complain("gpu_turn_bench", got.error());
+        good = good && got->wrong == 0;
+        const auto ns = [&](double share) { return fmt::format("{:.0f}", got->at(share)); };
+        table.add_row({one.way, one.scope, std::to_string(one.what.sessions), std::to_string(one.what.blocks),
+                       std::to_string(got->turns.size()), ns(0.5), ns(0.9), ns(0.99), ns(1), std::to_string(got->wrong),
+                       got->emulated ? "emulated" : "real"});
+        rows.push_back(json_of(one, wanted.bytes, *got));
     }
     std::cout
         << table.text()
@@ -245,6 +278,8 @@ int main(int argc, char** argv) {
     app.add_option("--case", wanted.cases, "SESSIONSxBLOCKS, comma-separated (1x1,64x8)")->delimiter(',');
     app.add_option("--way", wanted.ways,
                    "comma-separated: shared, proxy, exclusive, exclusive-proxy, exclusive-gpu (queues in its memory)")
+        ->delimiter(',');
+    app.add_option("--scope", wanted.scopes, "comma-separated: warp, thread; who serves a block's sessions")
         ->delimiter(',');
     app.add_option("--bytes", wanted.bytes, "of a request, a multiple of 8 up to 4096");
     app.add_option("--threads", wanted.threads, "of clients, at most");

@@ -112,16 +112,27 @@ template <class Scope>
 /// synchronises with this thread, and the fence orders what happened before it, whoever did it, before the
 /// record.
 ACCEL_UNCHECKED_CALLS
-template <class Scope>
+template <class Scope, mlx5::queue_place Place = mlx5::queue_place::host>
 ACCEL_HOST_DEVICE_INLINE void publish(const mlx5::send_queue_ref& queue, const batch_share& share) noexcept {
     Scope::meet();
-    if (share.closes) mlx5::publish(queue, share.end);
+    if (share.closes) mlx5::publish<Place>(queue, share.end);
 }
 
 /// Step 4: tells the adapter. `doorbell` is that of this thread's last request, if it has any.
+template <mlx5::queue_place Place = mlx5::queue_place::host>
 ACCEL_HOST_DEVICE_INLINE void ring(const mlx5::send_queue_ref& queue, const batch_share& share,
                                    std::uint64_t doorbell) noexcept {
-    if (share.closes) mlx5::ring_with(queue, doorbell);
+    if (share.closes) mlx5::ring_with<Place>(queue, doorbell);
+}
+
+/// Steps 3 and 4 with one fence: the doorbell comes before the record (`mlx5::ring_early`). The fence of the next batch
+/// orders that record; behind the last batch `mlx5::ring_again` has to follow.
+ACCEL_UNCHECKED_CALLS
+template <class Scope, mlx5::queue_place Place>
+ACCEL_HOST_DEVICE_INLINE void ring_early(const mlx5::send_queue_ref& queue, const batch_share& share,
+                                         std::uint64_t doorbell) noexcept {
+    Scope::meet();
+    if (share.closes) mlx5::ring_early<Place>(queue.doorbell, queue.doorbell_record, share.end, doorbell);
 }
 
 /// Of so many requests; more than `max` only says so.

@@ -40,12 +40,14 @@ post_case with_payload(post_case out, std::size_t bytes, bool carried) {
 std::vector<post_case> post_cases(std::uint32_t processors) {
     std::vector<post_case> all;
     for (const place where : {place::host, place::gpu}) {
-        for (const ordering how :
-             {ordering::two_fences, ordering::deferred_doorbell, ordering::two_sequential, ordering::one_fence_unsound})
+        for (const ordering how : {ordering::two_fences, ordering::ring_early, ordering::deferred_doorbell,
+                                   ordering::two_sequential, ordering::one_fence_unsound})
             all.push_back(ordered(of_thread(1, where), how));
         for (const std::uint32_t batch : thread_batches)
             if (batch > 1) all.push_back(of_thread(batch, where));
         all.push_back(of_warps(1, where));
+        all.push_back(ordered(of_thread(warp_threads, where), ordering::ring_early));
+        all.push_back(ordered(of_warps(1, where), ordering::ring_early));
         post_case block = of_warps(1, where);
         block.who = poster::block;
         block.batch = block_threads;
@@ -91,6 +93,8 @@ std::string order_text(ordering how) {
     switch (how) {
         case ordering::two_fences:
             return "two fences";
+        case ordering::ring_early:
+            return "one, rings early";
         case ordering::deferred_doorbell:
             return "one, doorbell deferred";
         case ordering::two_sequential:

@@ -40,13 +40,15 @@ struct post_report {
     status outcome = status::ok;
 };
 
-/// The last two steps; all but the library's own only for one thread.
-template <class Scope, ordering How>
+/// The last two steps. Scopes of several threads know the first two orders alone.
+template <class Scope, ordering How, mlx5::queue_place Place>
 __device__ __forceinline__ void tell(const mlx5::send_queue_ref& queue, const batch_share& share,
                                      std::uint64_t doorbell, deferred_doorbell& deferred) {
     if constexpr (How == ordering::two_fences) {
-        publish<Scope>(queue, share);
-        ring(queue, share, doorbell);
+        publish<Scope, Place>(queue, share);
+        ring<Place>(queue, share, doorbell);
+    } else if constexpr (How == ordering::ring_early) {
+        ring_early<Scope, Place>(queue, share, doorbell);
     } else if constexpr (How == ordering::deferred_doorbell) {
         publish_and_defer(queue, share.end, doorbell, deferred);
     } else {
@@ -55,13 +57,13 @@ __device__ __forceinline__ void tell(const mlx5::send_queue_ref& queue, const ba
         if (How == ordering::two_sequential)
             __threadfence_system();
         else
-            mlx5::order_doorbell_record_before_doorbell();
+            mlx5::order_doorbell_record_before_doorbell<Place>();
         mlx5::store_whole(queue.doorbell, doorbell);
     }
 }
 
 /// A block of threads for each queue; `count` requests of each thread that posts make a batch.
-template <class Scope, ordering How, bool Carried>
+template <class Scope, ordering How, bool Carried, mlx5::queue_place Place>
 __global__ void post_many(post_plan plan, ring_set memory, kernel_bounds bounds, std::uint32_t count,
                           post_report* reports) {
     const std::uint32_t index = blockIdx.x;
@@ -74,6 +76,7 @@ __global__ void post_many(post_plan plan, ring_set memory, kernel_bounds bounds,
     queue.doorbell = reinterpret_cast<std::uint64_t*>(memory.doorbells + index * line_bytes);
     queue.state = &state;
     deferred_doorbell deferred;
+    std::uint64_t last = 0;  // of this thread
     post_report report;
     const bool first = Scope::rank() == 0;
     report.begin = gpu_nanoseconds();
@@ -88,10 +91,12 @@ __global__ void post_many(post_plan plan, ring_set memory, kernel_bounds bounds,
         report.outcome = reserve<Scope>(queue, count * plan.blocks, share);
         if (report.outcome != status::ok) break;
         const std::uint64_t doorbell = fill_share<Carried>(queue, plan, share, count);
-        tell<Scope, How>(queue, share, doorbell, deferred);
+        tell<Scope, How, Place>(queue, share, doorbell, deferred);
+        if (share.closes) last = doorbell;
         report.posted += plan.batch;
     }
     ring(queue, deferred);
+    if (How == ordering::ring_early && last != 0) mlx5::ring_again<Place>(queue.doorbell, last);
     Scope::meet();
     report.end = gpu_nanoseconds();
     if (first) reports[index] = report;
@@ -99,20 +104,34 @@ __global__ void post_many(post_plan plan, ring_set memory, kernel_bounds bounds,
 
 using kernel = void(post_plan, ring_set, kernel_bounds, std::uint32_t, post_report*);
 
-template <bool Carried>
-kernel* kernel_for(const post_case& what) {
-    if (what.who == poster::warp) return post_many<warp_scope, ordering::two_fences, Carried>;
-    if (what.who == poster::block) return post_many<block_scope, ordering::two_fences, Carried>;
+template <class Scope, bool Carried, mlx5::queue_place Place>
+kernel* kernel_of_many(ordering how) {
+    if (how == ordering::ring_early) return post_many<Scope, ordering::ring_early, Carried, Place>;
+    return post_many<Scope, ordering::two_fences, Carried, Place>;
+}
+
+template <bool Carried, mlx5::queue_place Place>
+kernel* kernel_at(const post_case& what) {
+    if (what.who == poster::warp) return kernel_of_many<warp_scope, Carried, Place>(what.how);
+    if (what.who == poster::block) return kernel_of_many<block_scope, Carried, Place>(what.how);
     switch (what.how) {
         case ordering::two_fences:
-            return post_many<thread_scope, ordering::two_fences, Carried>;
+        case ordering::ring_early:
+            return kernel_of_many<thread_scope, Carried, Place>(what.how);
         case ordering::two_sequential:
-            return post_many<thread_scope, ordering::two_sequential, Carried>;
+            return post_many<thread_scope, ordering::two_sequential, Carried, Place>;
         case ordering::deferred_doorbell:
-            return post_many<thread_scope, ordering::deferred_doorbell, Carried>;
+            return post_many<thread_scope, ordering::deferred_doorbell, Carried, Place>;
         default:
-            return post_many<thread_scope, ordering::one_fence_unsound, Carried>;
+            return post_many<thread_scope, ordering::one_fence_unsound, Carried, Place>;
     }
+}
+
+kernel* kernel_for(const post_case& what) {
+    constexpr auto host = mlx5::queue_place::host;
+    constexpr auto gpu = mlx5::queue_place::gpu;
+    if (what.where == place::gpu) return what.carried ? kernel_at<true, gpu>(what) : kernel_at<false, gpu>(what);
+    return what.carried ? kernel_at<true, host>(what) : kernel_at<false, host>(what);
 }
 
 std::uint32_t threads_of(const post_case& what) {
@@ -192,9 +211,8 @@ result<post_row> rings_on_gpu::run(const post_case& what, const post_plan& plan)
     const std::uint32_t threads = threads_of(what);
     post_plan mine = plan;
     if (what.carried) mine.payload = reinterpret_cast<std::uintptr_t>(payload_.data());
-    kernel* const chosen = what.carried ? kernel_for<true>(what) : kernel_for<false>(what);
-    chosen<<<what.queues, threads, 0, stream_>>>(mine, memory_of(what.where), {longest_ns, abort}, what.batch / threads,
-                                                 reports_.as<post_report>());
+    kernel_for(what)<<<what.queues, threads, 0, stream_>>>(mine, memory_of(what.where), {longest_ns, abort},
+                                                           what.batch / threads, reports_.as<post_report>());
     if (auto done = cuda_done(cudaGetLastError(), "a kernel"); !done) return done.error();
     if (auto done = wait_for(stream_, abort, host_patience_ms); !done) return done.error();
     const auto* const reports = reports_.as<post_report>();

@@ -21,7 +21,8 @@ enum class poster : std::uint8_t { thread, warp, block };
 enum class place : std::uint8_t { host, gpu };
 /// What stands between request, doorbell record and doorbell.
 enum class ordering : std::uint8_t {
-    two_fences,         ///< what the library does
+    two_fences,         ///< what the library does for shared queues; of GPU scope where `place::gpu`
+    ring_early,         ///< one, before the doorbell, and the record behind it: what exclusive services do
     two_sequential,     ///< `__threadfence_system` in their place
     deferred_doorbell,  ///< one: a doorbell rings with the next request
     one_fence_unsound,  ///< one, before the doorbell: an adapter at work may see the record before the

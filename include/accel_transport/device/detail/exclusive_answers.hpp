@@ -105,8 +105,11 @@ ACCEL_HOST_DEVICE_INLINE given_answer give_answer(owned_sessions& mine, const ex
     need_now(queue);
     need_now(prepared);
     write_header(asked.fields, with, prepared.operation == mlx5::opcode::write);
-    if (queue.plain == 0 || asked.target_length != 0) [[unlikely]]
-        return give_in_parts(mine, exchange, with);
+    if (queue.plain == 0 || asked.target_length != 0) [[unlikely]] {
+        // A copy: what a function is called with lies in memory, and the fence would wait for it.
+        const answer apart = with;
+        return give_in_parts(mine, exchange, apart);
+    }
     given_answer out;
     out.open = true;
     const std::uint32_t bytes = wire::header_bytes + static_cast<std::uint32_t>(with.length);

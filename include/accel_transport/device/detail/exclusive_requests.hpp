@@ -12,8 +12,10 @@ namespace accel::device::detail {
 /// Ends the exchange, whatever becomes of the answer.
 ACCEL_HOST_DEVICE_INLINE status answer_with(owned_sessions& mine, const exchange_ref& exchange,
                                             const answer& with) noexcept {
-    if (exchange.parts != nullptr) [[unlikely]]
-        return end_parts(mine, exchange, with);
+    if (exchange.parts != nullptr) [[unlikely]] {
+        const answer last = with;  // a copy, as in `give_answer`
+        return end_parts(mine, exchange, last);
+    }
     return post_answer(mine, exchange, with);
 }
 
