@@ -91,7 +91,6 @@ TEST_P(death, server_killed_in_the_middle_of_large_messages) {
 }
 
 TEST_P(death, server_killed_between_parts) {
-    if (GetParam().scheme == "gpu") GTEST_SKIP() << "GPU-resident services have no parts";
     server_process server(GetParam().listen_uri(), "hold", silence());
     connected_client c(server.uri(), client_options());
     std::vector<completion> unread;

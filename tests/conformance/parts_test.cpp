@@ -34,20 +34,6 @@ struct noted : part_waiter {
 
 class parts : public on_every_backend {
   protected:
-    void SetUp() override {
-        rig r(GetParam());
-        auto client = r.connect();
-        call_view call;
-        ASSERT_EQ(client.begin(call), status::ok);
-        const status answer = client.submit(call.id, 0, {.parts = 1});
-        if (answer == status::ok) {
-            EXPECT_EQ(client.finish(status::ok), 1U);
-        } else {
-            EXPECT_EQ(client.release(call.id), status::ok);
-        }
-        EXPECT_TRUE(answer == status::ok || GetParam().scheme == "gpu") << to_string(answer);
-        if (answer == status::unsupported) GTEST_SKIP() << "GPU-resident services have no parts";
-    }
     /// The next completion, which has to be a part with these bytes.
     static completion next_part(checked_channel& client, call_id call, std::size_t length, std::uint64_t seed) {
         const completion c = client.next();

@@ -18,7 +18,6 @@ class harness_backend final : public core::backend {
         : real_(gpu::make_backend(context, rdma::make_backend(context, {.name = "gpu"}))) {}
     [[nodiscard]] std::string_view scheme() const noexcept override { return real_->scheme(); }
     [[nodiscard]] std::string_view wire() const noexcept override { return real_->wire(); }
-    [[nodiscard]] std::uint16_t newest_version() const noexcept override { return core::session_version::traces; }
     [[nodiscard]] core::kernel_backend* kernels() noexcept override { return real_->kernels(); }
     [[nodiscard]] core::probe_result probe() override { return real_->probe(); }
     [[nodiscard]] core::probe_result examine() override { return real_->examine(); }

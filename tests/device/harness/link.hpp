@@ -85,6 +85,8 @@ class harness_link final : public core::link, public verbs::async_listener {
     [[nodiscard]] result<void> make_queue();
     [[nodiscard]] device::detail::session_offer offer() const noexcept;
     [[nodiscard]] const verbs::memory_keys* keys_of(const core::region_state& region, verbs::access use) noexcept;
+    [[nodiscard]] bool take_part_room(const core::slot_header& room) noexcept;
+    [[nodiscard]] status answer_room(std::uint32_t slot, std::size_t length) noexcept;
     [[nodiscard]] status send_from(std::uint32_t slot, const device::detail::answer_bytes& from,
                                    std::size_t length) noexcept;
     [[nodiscard]] device::detail::answer_bytes own_bytes(std::uint32_t slot) const noexcept;
@@ -120,6 +122,7 @@ class harness_link final : public core::link, public verbs::async_listener {
     rdma::key_cache keys_;
     std::vector<std::uint32_t> generations_;
     std::vector<std::uint32_t> busy_;
+    std::vector<device::detail::part_slot> parts_;
     /// One a slot: as the device code has it. Its `request` is null while none is open.
     std::vector<device::exchange_ref> exchanges_;
     std::vector<lent_answer> lent_;  ///< in the order they were posted; capacity for all slots

@@ -52,6 +52,7 @@ harness_link::harness_link(harness_poller& owner, const core::link_config& confi
       domain_(std::move(domain)),
       generations_(config.geometry.slots),
       busy_(config.geometry.slots),
+      parts_(config.geometry.slots),
       exchanges_(config.geometry.slots) {
     lent_.reserve(config.geometry.slots);
 }
@@ -114,6 +115,7 @@ device::detail::session_offer harness_link::offer() const noexcept {
     device::detail::session_offer out;
     out.id = config_.session_id;
     out.slots = config_.geometry.slots;
+    out.parts = config_.version >= core::session_version::parts ? 1 : 0;
     out.requests = layout_of(*config_.receive, requests_->lkey);
     out.requests.capacity = config_.geometry.request_bytes;
     out.responses = layout_of(*config_.send, responses_->lkey);
@@ -127,6 +129,7 @@ void harness_link::activate() {
     entry.sends = queue_.port;
     entry.generations = generations_.data();
     entry.busy = busy_.data();
+    entry.parts = parts_.data();
     state_ = state::open;
     opened_ = true;
     queue_.answers = device::detail::answer_way_of(offer());

@@ -25,10 +25,9 @@ bool harness_link::take(const device::detail::ready_entry& arrived, core::link_e
     device::exchange_ref& exchange = exchanges_[arrived.slot];
     exchange.request = nullptr;
     core::slot_header header;
-    if (!device::detail::look_into(poller_.sessions().ref(), arrived, header, exchange)) {
-        exchange.request = nullptr;
-        return false;
-    }
+    const bool asked = device::detail::look_into(poller_.sessions().ref(), arrived, header, exchange);
+    if (!asked) exchange.request = nullptr;
+    if (!asked && !take_part_room(header)) return false;
     if (state_ != state::open || closing_) return false;  // the end releases it
     out.kind = core::event_kind::arrived;
     out.borrowed = false;
@@ -38,6 +37,13 @@ bool harness_link::take(const device::detail::ready_entry& arrived, core::link_e
     out.payload = {config_.receive->payload(arrived.slot), header.length};
     out.response_room = {};
     return true;
+}
+
+/// Room that the device code has kept is the core's to give out. Else it was given back, or was none.
+bool harness_link::take_part_room(const core::slot_header& room) noexcept {
+    const device::detail::session_entry& session = poller_.sessions().entry(*place_);
+    if (!device::detail::is_room(room) || !device::detail::is_open(session)) return false;
+    return device::detail::take_room(parts_.data(), static_cast<std::uint32_t>(room.parts_call)) != 0;
 }
 
 // Sending.
@@ -80,14 +86,29 @@ status harness_link::send_from(std::uint32_t slot, const device::detail::answer_
     device::detail::session_entry& session = poller_.sessions().entry(*place_);
     if (state_ != state::open || !device::detail::is_open(session)) return status::peer_lost;
     if (!device::detail::has_room(queue_.port, requests_of_an_answer)) return status::again;
+    device::exchange_ref& exchange = exchanges_[slot];
+    if (exchange.request == nullptr) return answer_room(slot, length);
     core::slot_header header;
     core::read_header(header, config_.send->header(slot));
     if (header.extension_bytes > 0 && post_extensions(slot, header.extension_bytes) != status::ok)
         return status::peer_lost;
-    device::exchange_ref& exchange = exchanges_[slot];
+    // The core has all rooms that were kept.
+    if (exchange.parts != nullptr) (void)device::detail::end_rooms(parts_[slot]);
     const status sent = device::detail::send_off(service, exchange, {header.code, 0, length}, from);
     exchange.request = nullptr;
     device::detail::finish_exchange(session);
+    return sent == status::ok ? status::ok : status::peer_lost;
+}
+
+/// A part, or room that is given back without one.
+status harness_link::answer_room(std::uint32_t slot, std::size_t length) noexcept {
+    const device::service_ref& service = poller_.sessions().ref();
+    core::slot_header header;
+    core::read_header(header, config_.send->header(slot));
+    device::exchange_ref room;
+    device::detail::prepare_room(service, *place_, slot, room);
+    const device::detail::answer with{header.code, 0, length, header.flags};
+    const status sent = device::detail::send_off(service, room, with, device::detail::bytes_in_slot(room));
     return sent == status::ok ? status::ok : status::peer_lost;
 }
 

@@ -88,6 +88,7 @@ void harness_service::open(std::uint32_t place, const device::detail::session_en
     here.sends = entry.sends;
     here.generations = entry.generations;
     here.busy = entry.busy;
+    here.parts = entry.parts;
     offers_[place] = offer;
     service_.session_reports[place] = {};
     if (here.sends.by == device::detail::engine::direct) numbers_.put(name_of(here.sends), place);

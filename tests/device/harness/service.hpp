@@ -25,7 +25,7 @@ class harness_service {
     // Any thread.
     [[nodiscard]] result<std::uint32_t> take_place();
     /// The device code takes requests of the session from its next look on. `entry` has what it is to be
-    /// told at once: sends, generations and busy marks.
+    /// told at once: sends, generations, busy marks and parts.
     void open(std::uint32_t place, const device::detail::session_entry& entry,
               const device::detail::session_offer& offer);
 
