@@ -239,16 +239,23 @@ configure_gpu() {
 # What needs a GPU: the programs, and the tests among those that they belong to.
 gpu_programs=(conformance_tests conformance_peer digits_client digits_demo digits_gpu_tests gpu_client gpu_digits
     gpu_echo gpu_fault_tests gpu_paths_tests gpu_resident_tests hello_client kernel_client_gpu_tests library_gpu_tests
-    proxy_gpu_tests recorded_tests send_scopes_gpu_tests softnic_cli softnic_gpu_devx softnic_gpu_pair softnic_gpu_test)
+    proxy_gpu_tests recorded_tests send_scopes_gpu_tests serving_models_tests softnic_cli softnic_gpu_devx softnic_gpu_pair
+    softnic_gpu_test)
 gpu_tests=(library_gpu_tests gpu_paths_tests 'conformance\.[a-z]+\.on_gpu' 'conformance\.gdr\.' digits_gpu_tests
     'softnic\.gpu_' kernel_client_gpu_tests gpu_resident_tests recorded_tests send_scopes_gpu_tests proxy_gpu_tests
-    gpu_fault_tests example_gpu_)
+    gpu_fault_tests serving_models_tests example_gpu_)
 
 # Tests that share a GPU share its time: few at once, or their bounds break. Those whose kernels stay there run alone
 # (RUN_SERIAL).
 step_gpu() {
-    configure_gpu
+    local torch=()
+    find_torch
+    configure_gpu "${torch[@]}"
     cmake --build $gpu_build --target "${gpu_programs[@]}"
+    if ((${#torch[@]})); then
+        python3 examples/serving/export.py --out build/models/test --only mobilenet_v3 super_resolution
+        export ACCEL_MODELS=$root/build/models/test
+    fi
     local report=$root/$gpu_build/tests.xml status=0 wanted
     wanted="^($(IFS='|' && echo "${gpu_tests[*]}"))"
     ctest --test-dir $gpu_build -j 3 --no-tests=error --timeout 300 \
@@ -294,7 +301,7 @@ find_torch() {
     if [[ -n $folder ]]; then
         torch=(-DACCEL_EXAMPLES_TORCH=ON "-DACCEL_TORCH=$folder")
     else
-        say "no PyTorch: the digits network only (ACCEL_TORCH names its folder)"
+        say "no PyTorch: without LibTorch (ACCEL_TORCH names its folder)"
     fi
 }
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The six networks of Hanafy et al., Table II, on torch alone: MobileNetV3-Large, ResNet50, EfficientNetB0, Wide
-ResNet101-2, YoloV4, and DeepLabV3 on ResNet50. Weights are random; layers and sizes are the published ones."""
+ResNet101-2, YoloV4, and DeepLabV3 on ResNet50; and the super-resolution of Girondi et al. (Shi et al., CVPR 2016).
+Weights are random; layers and sizes are the published ones."""
 
 import torch
 from torch import nn
@@ -283,6 +284,15 @@ class YoloV4(nn.Module):
         return self.heads[0](fine), self.heads[1](middle), self.heads[2](coarse)
 
 
+def super_resolution(factor=3):
+    """Works on the brightness of a small image, and arranges what it finds as the pixels of a large one."""
+    layers, inputs = [], 1
+    for outputs, kernel in ((64, 5), (64, 3), (32, 3)):
+        layers += [nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2), nn.ReLU()]
+        inputs = outputs
+    return nn.Sequential(*layers, nn.Conv2d(inputs, factor**2, 3, padding=1), nn.PixelShuffle(factor))
+
+
 NETWORKS = {
     "mobilenet_v3": mobilenet_v3,
     "resnet50": resnet50,
@@ -290,12 +300,15 @@ NETWORKS = {
     "wide_resnet101": wide_resnet101,
     "yolo_v4": YoloV4,
     "deeplab_v3": DeepLabV3,
+    "super_resolution": super_resolution,
 }
 # As the table of examples/serving/models/table.cpp has them, and the published numbers of parameters.
 SIDES = {"yolo_v4": 416, "deeplab_v3": 520}
+CHANNELS = {"super_resolution": 1}
 OUTPUTS = {
     "yolo_v4": [[1, 255, 52, 52], [1, 255, 26, 26], [1, 255, 13, 13]],
     "deeplab_v3": [[2, 21, 520, 520]],
+    "super_resolution": [[1, 1, 672, 672]],
 }
 PARAMETERS = {
     "mobilenet_v3": 5_483_032,
@@ -304,12 +317,13 @@ PARAMETERS = {
     "wide_resnet101": 126_886_696,
     "yolo_v4": 64_363_101,
     "deeplab_v3": 42_004_074,
+    "super_resolution": 59_657,
 }
 
 
 def input_shape(name):
     side = SIDES.get(name, 224)
-    return [1, 3, side, side]
+    return [1, CHANNELS.get(name, 3), side, side]
 
 
 def output_shapes(name):

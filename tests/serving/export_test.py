@@ -3,9 +3,13 @@
 
 Skipped (77) where python3 has no PyTorch. With a folder as its argument it also writes the smallest as TorchScript."""
 
+import argparse
+import contextlib
+import io
 import pathlib
 import subprocess
 import sys
+import time
 import unittest
 
 SERVING = pathlib.Path(__file__).resolve().parents[2] / "examples" / "serving"
@@ -13,6 +17,7 @@ sys.path.insert(0, str(SERVING))
 try:
     import torch
 
+    import export
     import networks
 except ModuleNotFoundError as missing:
     if missing.name != "torch":
@@ -61,6 +66,25 @@ class Networks(unittest.TestCase):
 
 class Export(unittest.TestCase):
     folder = None
+
+    def test_a_compiler_that_takes_too_long_is_ended_and_named(self):
+        seconds = {"resnet50": "0", "yolo_v4": "60"}
+        started = []
+
+        def start(name, *_):
+            started.append(subprocess.Popen(["sleep", seconds[name]], start_new_session=True))
+            return started[-1]
+        usual, export.start_compiler = export.start_compiler, start
+        said, begin = io.StringIO(), time.monotonic()
+        try:
+            with contextlib.redirect_stdout(said):
+                export.compile_within(argparse.Namespace(only=list(seconds), within=1.0, out=pathlib.Path("models")))
+        finally:
+            export.start_compiler = usual
+        self.assertLess(time.monotonic() - begin, 20)
+        self.assertIn("resnet50: compiled", said.getvalue())
+        self.assertIn("yolo_v4: not compiled within 1 s", said.getvalue())
+        self.assertTrue(all(each.poll() is not None for each in started))
 
     def test_what_is_written_answers_as_the_network(self):
         if self.folder is None:

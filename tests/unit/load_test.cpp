@@ -147,6 +147,47 @@ TEST_P(load_at, clients_of_high_priority_are_a_class) {
     EXPECT_EQ(document["requests"], 60);
 }
 
+TEST_P(load_at, a_short_duration_still_makes_the_least_number_of_calls) {
+    load_settings wanted = small_load(serve());
+    wanted.clients = 2;
+    wanted.duration = 0ns;
+    wanted.at_least = 7;
+    const auto seen = run_load(ctx_, wanted);
+    ASSERT_TRUE(seen) << seen.error().message;
+    EXPECT_EQ(seen.value().all().answered, 14U);
+}
+
+TEST_P(load_at, the_warm_up_goes_on_while_calls_become_faster) {
+    const auto slow_at_first = [](int number, exchange&, std::span<std::byte>) {
+        if (number <= 8) std::this_thread::sleep_for((9 - number) * 4ms);
+        return false;
+    };
+    load_settings wanted = small_load(serve(slow_at_first));
+    wanted.warm_up = 2;
+    wanted.settle = 4s;  // a quarter of it has to be over
+    const auto seen = run_load(ctx_, wanted);
+    ASSERT_TRUE(seen) << seen.error().message;
+    EXPECT_GT(seen.value().warmed_up, 8U);
+    EXPECT_EQ(seen.value().all().answered, 20U);
+    EXPECT_EQ(load_json(wanted, seen.value())["warm_up_calls"], seen.value().warmed_up);
+    EXPECT_LT(seen.value().all().stages[0].max(), 30ms) << "no call of the warm-up is counted";
+}
+
+TEST_P(load_at, the_warm_up_is_bounded) {
+    std::atomic<int> calls{0};
+    const auto never_the_same = [&calls](int, exchange&, std::span<std::byte>) {
+        std::this_thread::sleep_for(calls++ % 2 == 0 ? 10ms : 1ms);
+        return false;
+    };
+    load_settings wanted = small_load(serve(never_the_same));
+    wanted.settle = 200ms;
+    wanted.requests = 1;
+    const auto begin = std::chrono::steady_clock::now();
+    ASSERT_TRUE(run_load(ctx_, wanted));
+    EXPECT_GE(std::chrono::steady_clock::now() - begin, 200ms);
+    EXPECT_GE(calls, 4);
+}
+
 TEST_P(load_at, an_open_loop_counts_from_when_calls_were_due) {
     const auto stall_once = [](int number, exchange&, std::span<std::byte>) {
         if (number == 50) std::this_thread::sleep_for(200ms);

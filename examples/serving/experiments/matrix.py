@@ -4,7 +4,10 @@
 Source: Hanafy et al., IWQoS 2023 (F5 … F17); Girondi et al., EdgeSys 2024 (G1, G2, G6, G7)."""
 from dataclasses import asdict, dataclass, field, replace
 
+# The models of Hanafy et al.; Girondi et al. have one more.
 PAPER_MODELS = ("mobilenet_v3", "resnet50", "efficientnet_b0", "wide_resnet101", "yolo_v4", "deeplab_v3")
+ALL_MODELS = PAPER_MODELS + ("super_resolution",)
+FREE = {"local", "shm"}  # over no link
 NETWORK = ("tcp", "zmq", "shm", "rdma", "gdr", "gpu")
 DIRECT = ("local",) + NETWORK
 # Client to gateway, gateway to server.
@@ -40,6 +43,10 @@ class Cell:
     def links(self):
         """The transports that it needs."""
         return set(self.transport.split("/"))
+
+    def link_of(self, link):
+        """The link that it meets; empty: none."""
+        return "" if self.links <= FREE else link
 
 
 @dataclass(frozen=True)
@@ -91,7 +98,7 @@ FIGURES = {figure.id: figure for figure in (
     Figure("G2", "Inference times by number of clients", models=("mobilenet_v3",), transports=("local",),
            raw=(False,), clients=CLIENTS, shows="distribution"),
     Figure("G6", "Handlers on the CPU against a GPU-resident service", models=("resnet50", "super_resolution"),
-           transports=("rdma", "gdr", "gpu"), raw=(False,), gpu_only=True, shows="stages"),
+           transports=("rdma", "gdr", "gpu"), raw=(False,), gpu_only=True, shows="mediation"),
     Figure("G7", "CPU time of serving", models=("resnet50",), transports=("tcp", "rdma", "gdr", "gpu"), raw=(False,),
            clients=(1,), shows="cpu"),
 )}
@@ -102,16 +109,26 @@ class Machine:
     """What can be run here."""
     transports: tuple = ("local", "tcp")
     gpu: str = ""                               # its name; empty: none
-    models: dict = field(default_factory=dict)  # {name: kind}; kinds: builtin, synthetic, file
+    models: dict = field(default_factory=dict)  # {name: kind}; kinds: builtin, synthetic, torchscript, aoti
     gateway: bool = False
     mps: bool = False
     emulated: bool = False                      # rdma, gdr and gpu run on softnic
-    link: str = ""
     cpu: str = ""
     cores: int = 0
 
-    def as_text(self):
-        return {key: value for key, value in asdict(self).items()}
+    @property
+    def device(self):
+        """What computes: rows of different ones are not compared."""
+        return self.gpu or self.cpu
+
+    def document(self):
+        return asdict(self)
+
+    @staticmethod
+    def of(document):
+        known = Machine().document()
+        return Machine(**{key: tuple(value) if key == "transports" else value for key, value in document.items()
+                          if key in known})
 
 
 def why_not(cell, figure, machine):

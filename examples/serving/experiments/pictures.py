@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A picture for each figure: SVG text of the rows that there are, by file name."""
-from claims import stage_means
+from reasons import RESIDENT, TRANSFERS, broken_down, stage_means
 from results import STAGES, distribution_of
 from svg_shapes import bars, curves, percent_text, time_text
 
 # Colour-blind safe (Okabe and Ito), as in bench/stage_plot.py.
 STAGE_COLOURS = dict(zip(STAGES, ("#56b4e9", "#cc79a7", "#d55e00", "#e69f00", "#009e73", "#0072b2")))
 REST = ("rest", "#c8c8c8")
+WITHOUT_HOST = (RESIDENT, "#8a8a8a")
 
 
 def rate_text(gigabits):
@@ -23,9 +24,12 @@ def label(cell, *, model=False, clients=False, kind=False):
 
 
 def stage_parts(row, scale=1.0):
-    parts = [(stage, STAGE_COLOURS[stage], value * scale) for stage, value in stage_means(row).items()]
-    rest = max(0.0, row["total_mean"] * scale - sum(value for _, _, value in parts))
-    return parts + [(*REST, rest)]
+    """Of a GPU-resident service only the transfers are known: it computes without the host, which marks stages."""
+    whole = broken_down(row)
+    parts = [(stage, STAGE_COLOURS[stage], value * scale) for stage, value in stage_means(row).items()
+             if whole or stage in TRANSFERS]
+    rest = (*(REST if whole else WITHOUT_HOST), max(0.0, row["total_mean"] * scale - sum(part[2] for part in parts)))
+    return parts + [rest] if whole else [*parts[:1], rest, *parts[1:]]
 
 
 def totals(figure, rows):
@@ -44,6 +48,16 @@ def stages(figure, rows):
     several = len({row.cell.model for row in rows}) > 1
     return bars(figure.title, "mean of each stage", [
         (label(row.cell, kind=True, model=several), stage_parts(row), time_text(row["total_mean"])) for row in rows])
+
+
+def mediation(figure, rows):
+    """The stages of handlers on the CPU, and of services that do without it."""
+    several = len({row.cell.model for row in rows}) > 1
+    who = {True: "by the CPU", False: "GPU-resident"}
+    ordered = sorted(rows, key=lambda row: (figure.models.index(row["model"]), not broken_down(row)))
+    return bars(figure.title, "mean of each stage; networking by the CPU, or by the GPU itself", [
+        (f"{label(row.cell, model=several)}, {who[broken_down(row)]}", stage_parts(row), time_text(row["total_mean"]))
+        for row in ordered])
 
 
 def shares(figure, rows):
@@ -137,7 +151,7 @@ def by_model(draw):
 SEVERAL = {"clients": by_model(clients)}
 SINGLE = {"totals": totals, "spread": spread, "stages": stages, "overhead": overhead, "shares": shares, "cpu": cpu,
           "streams": streams, "priority": priority, "sharing": sharing, "bandwidth": bandwidth,
-          "distribution": distribution}
+          "distribution": distribution, "mediation": mediation}
 
 
 def draw(figure, rows):
@@ -148,3 +162,10 @@ def draw(figure, rows):
     if figure.shows in SEVERAL:
         return [(f"{figure.id}-{name}.svg", picture) for name, picture in SEVERAL[figure.shows](figure, rows)]
     return [(f"{figure.id}.svg", SINGLE[figure.shows](figure, rows))]
+
+
+def links(title, rows):
+    """`rows`: [(link, row)], one behind the other."""
+    return bars(title, "mean of each stage", [
+        (f"{row.cell.transport}, {form(row.cell)}, {link.split(',')[0]}", stage_parts(row),
+         time_text(row["total_mean"])) for link, row in rows])

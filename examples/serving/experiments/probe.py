@@ -7,9 +7,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from matrix import PAPER_MODELS, Machine
+from matrix import ALL_MODELS, Machine
 
 SECONDS = 30
+KINDS = {".pt2": "aoti", ".pt": "torchscript"}  # in the order in which they are taken
 
 
 def _output(command):
@@ -52,15 +53,13 @@ def usable(doctor, gpu):
 
 def model_kinds(folder):
     """{name: kind}: a file of this name in the folder, else synthetic."""
-    kinds = {name: "synthetic" for name in PAPER_MODELS}
-    for name in PAPER_MODELS if folder else ():
-        if model_file(folder, name):
-            kinds[name] = "file"
-    return kinds | {"digits": "builtin"}
+    found = {name: model_file(folder, name) if folder else None for name in ALL_MODELS}
+    return {name: KINDS[file.suffix] if file else "synthetic" for name, file in found.items()} | {"digits": "builtin"}
 
 
 def model_file(folder, name):
-    found = [folder / f"{name}{end}" for end in (".pt2", ".pt") if (folder / f"{name}{end}").is_file()]
+    """What AOTInductor has compiled is taken first: less of its time goes into launching kernels."""
+    found = [folder / f"{name}{end}" for end in KINDS if (folder / f"{name}{end}").is_file()]
     return found[0] if found else None
 
 
@@ -74,7 +73,7 @@ def pacing_works(programs):
     return "'pacing'" not in done.stderr
 
 
-def machine(programs, models, link):
+def machine(programs, models):
     """`programs`: the folder of the built ones."""
     gpu = gpu_name()
     softnic = programs / "softnic"
@@ -82,6 +81,6 @@ def machine(programs, models, link):
     prefix = [softnic, "run", "--"] if emulated else []
     doctor = _output(prefix + [programs / "accel_doctor", "--json"])
     return Machine(transports=usable(doctor, gpu), gpu=gpu, models=model_kinds(models if gpu else None),
-                   gateway=(programs / "gateway").is_file(), emulated=emulated, link=link,
+                   gateway=(programs / "gateway").is_file(), emulated=emulated,
                    mps=bool(gpu and shutil.which("nvidia-cuda-mps-control")), cpu=cpu_name(),
                    cores=len(os.sched_getaffinity(0)))

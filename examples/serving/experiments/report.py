@@ -1,19 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes report.md and its pictures from the results."""
+import statistics
 import textwrap
 
-from claims import CLAIMS, View
+import links as links_of
+import matrix
+from budget import LEAST_REQUESTS, PAPER_REQUESTS, SETTLE, SHORTEST
+from claims import CLAIMS, FAILS, HOLDS, NOT_JUDGED, UNKNOWN, WEAKER, View
+from late import WORST, too_many
 from pictures import draw
 from svg_shapes import time_text
-
-WORST_LATE = 1.0  # percent
-
 
 WIDTH = 120  # of a line of prose
 
 
 def wrapped(line):
-    return line if line[:1] in ("|", "#", "!", "<") else textwrap.fill(line, WIDTH, break_long_words=False)
+    """Tables, headings, pictures and tags stay whole; lines of a list go on behind their dash."""
+    if line[:1] in ("|", "#", "!", "<"):
+        return line
+    return textwrap.fill(line, WIDTH, break_long_words=False, break_on_hyphens=False,
+                         subsequent_indent="  " if line.startswith("- ") else "")
 
 
 def table(titles, rows):
@@ -21,21 +27,72 @@ def table(titles, rows):
     return out + ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows] + [""]
 
 
-def machine_text(machine):
+# The run.
+
+def times_text(dates):
+    return dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
+
+
+def commands_text(runs):
+    """Each command once, with how often and when it was given."""
+    dates = {}
+    for run in runs:
+        dates.setdefault(run.command, []).append(run.date)
+    return [f"- `{command}` ({f'{len(when)} times, ' if len(when) > 1 else ''}{times_text(when)})"
+            for command, when in dates.items()]
+
+
+def models_text(machine):
+    """How the models were run."""
+    names = {}
+    for name, kind in machine.models.items():
+        names.setdefault(kind, []).append(name)
+    what = {"aoti": "compiled by AOTInductor", "torchscript": "TorchScript, whose kernels the host launches one by one",
+            "builtin": "built in", "synthetic": "synthetic: they wait for as long as their GFLOPS take, with the sizes "
+            "of the paper's, and answer with a hash of their input"}
+    return "; ".join(f"{', '.join(sorted(members))}: {what.get(kind, kind)}" for kind, members in sorted(names.items()))
+
+
+def run_text(machine, runs, rows, others):
+    """The paragraphs about where, when and how; `others`: rows of other devices, which are not shown."""
+    good = [row for row in rows if row.good]
+    out = [f"Measured on {machine.gpu or 'a machine without a GPU'} ({machine.cpu}, {machine.cores} cores):", ""]
+    out += commands_text(runs) + [""]
+    if good:
+        requests = [row["requests"] for row in good]
+        minutes = sum(row["cost"] or 0.0 for row in rows) / 60
+        out += [f"{len(good)} cells in {minutes:.1f} minutes. A cell has {min(requests):.0f} to {max(requests):.0f} "
+                f"requests, in the median {statistics.median(requests):.0f}. A client sends the paper's "
+                f"{PAPER_REQUESTS} where they fit the time. A cell lasts {SHORTEST:g} s and {LEAST_REQUESTS} requests "
+                f"at least. Before it, calls are made until two series of them take the same time, for {SETTLE:g} s "
+                "at most. Cells of a figure are measured in turn, one transport after another.", ""]
+    quick = sum(1 for row in good if row["quick"])
+    if quick:
+        out += [f"{quick} cells are quick ones, with few requests and a short warm-up: a full run measures them again.",
+                ""]
+    processors = sorted({run.machine.cpu for run in runs})
+    if len(processors) > 1:
+        out += [f"The runs had different processors: {', '.join(processors)}.", ""]
+    if others:
+        names = ", ".join(sorted({row["device"] for row in others}))
+        out += [f"{len(others)} cells of another device ({names}) are in the same folder, and not in this report.", ""]
+    return out
+
+
+def machine_text(machine, links):
     emulated = "on softnic, an emulated adapter: their times are the link model's, if there is one, else the " \
                "emulation's, and say nothing about hardware" if machine.emulated else "on an adapter of this machine"
-    synthetic = sorted(name for name, kind in machine.models.items() if kind == "synthetic")
     rows = [("processor", f"{machine.cpu}, {machine.cores} cores"), ("GPU", machine.gpu or "none"),
             ("transports", ", ".join(machine.transports)),
-            ("link", f"{machine.link} (modelled)" if machine.link else "as fast as this machine")]
+            ("link", f"{' and '.join(links)} (modelled)" if any(links) else "as fast as this machine"),
+            ("models", models_text(machine))]
     if set(machine.transports) & {"rdma", "gdr", "gpu"}:
         rows.append(("rdma, gdr, gpu", emulated))
-    if synthetic:
-        rows.append(("synthetic", ", ".join(synthetic) + ": models that wait for as long as their GFLOPS take, with "
-                     "the sizes of the paper's, and answer with a hash of their input"))
     rows.append(("MPS", "used" if machine.mps else "not installed"))
     return table(("", ""), rows)
 
+
+# Figures.
 
 def claims_text(figure, view):
     rows = []
@@ -45,18 +102,17 @@ def claims_text(figure, view):
     return table(("paper", "here", ""), rows) if rows else []
 
 
-def late_text(row):
-    late = row["late_percent"]
-    return "" if late is None or late <= WORST_LATE else f"{late:.1f} % late"
+def late_note(row):
+    return f"{row['late_percent']:.1f} % late" if too_many(row) else ""
 
 
 def late_cells_text(rows):
-    late = [row["transport"] for row in rows if late_text(row)]
+    late = [row for row in rows if too_many(row)]
     if not late:
         return []
-    whose = ", ".join(sorted(set(late)))
-    return [f"In {len(late)} cells ({whose}) the emulation was too slow for more than "
-            f"{WORST_LATE:g} % of the messages: they take longer than the link, and claims about them mean little.", ""]
+    whose = ", ".join(sorted({row["transport"] for row in late}))
+    return [f"In {len(late)} of {len(rows)} cells ({whose}) the emulation was too slow for more than {WORST:g} % of "
+            "the messages: they take longer than the link, and claims about them are not judged.", ""]
 
 
 def figures_text(rows):
@@ -64,8 +120,8 @@ def figures_text(rows):
     lines = []
     for row in rows:
         cell = row.cell
-        notes = [row["problem"], late_text(row), f"{cell.streams} streams" if cell.streams else "",
-                 cell.sharing if cell.sharing != "streams" else "",
+        notes = [row["problem"], late_note(row), f"{cell.streams} streams" if cell.streams else "",
+                 cell.sharing if cell.sharing != "streams" else "", "quick" if row["quick"] else "",
                  f"{row['failed']:.0f} failed" if row["failed"] else ""]
         what = (cell.model, cell.transport, "raw" if cell.raw else "tensors", cell.clients)
         said = "; ".join(filter(None, notes))
@@ -78,7 +134,7 @@ def figures_text(rows):
     return ["<details><summary>All figures</summary>", ""] + table(titles, lines) + ["</details>", ""]
 
 
-def figure_text(figure, rows, left_out, folder):
+def figure_text(figure, rows, left_out, view, folder):
     out = [f"## {figure.id}: {figure.title}", ""]
     if left_out:
         reasons = "; ".join(f"{count} cells: {reason}" for reason, count in sorted(left_out.items()))
@@ -87,36 +143,46 @@ def figure_text(figure, rows, left_out, folder):
     for name, picture in pictures:
         (folder / name).write_text(picture, encoding="utf-8")
         out += [f"![{figure.title}]({name})", ""]
-    out += claims_text(figure, View({row.cell.key: row for row in rows})) + late_cells_text(rows)
+    out += claims_text(figure, view) + late_cells_text(rows)
     return out + (figures_text(rows) if rows else [])
 
 
 def summary(figures, view):
-    counts = {}
-    for figure in figures:
-        for claim in CLAIMS[figure.id]:
-            verdict = claim.check(view)[1]
-            counts[verdict] = counts.get(verdict, 0) + 1
-    return ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
+    verdicts = [claim.check(view)[1] for figure in figures for claim in CLAIMS[figure.id]]
+    count = {verdict: verdicts.count(verdict) for verdict in set(verdicts)}
+    judged = [f"{count.get(verdict, 0)} {what}" for verdict, what in
+              ((HOLDS, "hold"), (WEAKER, "hold, but weaker"), (FAILS, "do not hold"))]
+    total = sum(count.get(verdict, 0) for verdict in (HOLDS, WEAKER, FAILS))
+    out = f"Claims: {total} were judged, of which {judged[0]}, {judged[1]}, and {judged[2]}."
+    if count.get(NOT_JUDGED):
+        out += f" {count[NOT_JUDGED]} more were not judged, because the emulation was too slow for their cells."
+    if count.get(UNKNOWN):
+        out += f" {count[UNKNOWN]} were not measured."
+    return out
 
 
-def write(folder, figures, rows, left_out, machine):
-    """`rows`: {key: row}; `left_out`: {figure: {reason: how many cells}}. Returns the report's path."""
-    view = View(rows)
-    out = ["# The experiments", "",
-           "What Hanafy et al. (IWQoS 2023) and Girondi et al. (EdgeSys 2024) measured, measured again. Each figure "
-           "has its picture, what the paper says, and what was seen here. A claim holds where the change has the "
-           "paper's direction and is at least half as large; others say what they need.", "",
-           f"Claims: {summary(figures, view)}.", ""]
-    out += ["## The machine", ""] + machine_text(machine)
-    wrong = sum(row["wrong"] or 0 for row in rows.values())
-    out += [f"Wrong answers in all: {wrong:.0f}. A closed loop: each client has one call in flight. Numbers "
-            "of requests are those that fitted the time.", ""]
+INTRODUCTION = "What Hanafy et al. (IWQoS 2023) and Girondi et al. (EdgeSys 2024) measured, measured again. Each " \
+    "figure has its picture, what the paper says, and what was seen here. A claim holds where the change has the " \
+    "paper's direction and is at least half as large; others say what they need. Where one does not hold, or is " \
+    "weaker, the stages say why."
+
+
+def write(folder, figures, rows, links, machine, runs):
+    """`rows`: {(key, link): row}; `links`: the first is the figures', others are compared with it; none: all that there
+    are. Returns the report's path."""
+    mine = {key: row for key, row in rows.items() if row["device"] == machine.device}
+    others = [row for row in rows.values() if row["device"] != machine.device]
+    links = links or links_of.of_rows(mine.values()) or [""]
+    view, (cells, left_out) = View(mine, links[0]), matrix.cells_of(figures, machine)
+    shown = [row for row in mine.values() if row.cell.key in {cell.key for cell in cells}]
+    out = ["# The experiments", ""] + run_text(machine, runs.of_rows(shown), shown, others)
+    out += [INTRODUCTION, "", summary(figures, view), "", "## The machine", ""] + machine_text(machine, links)
+    wrong = sum(row["wrong"] or 0 for row in shown)
+    out += [f"Wrong answers in all: {wrong:.0f}. A closed loop: each client has one call in flight.", ""]
     for figure in figures:
-        members = [rows[cell.key] for cell in figure.cells() if cell.key in rows]
-        out += figure_text(figure, members, left_out.get(figure.id, {}), folder)
+        members = [mine.get((cell.key, cell.link_of(links[0]))) for cell in figure.cells()]
+        out += figure_text(figure, [row for row in members if row], left_out.get(figure.id, {}), view, folder)
+    out += links_of.text(cells, mine, links, table, folder)
     path = folder / "report.md"
     path.write_text("\n".join(wrapped(line) for line in out), encoding="utf-8")
     return path
-
-

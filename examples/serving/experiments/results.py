@@ -9,12 +9,13 @@ from matrix import Cell
 
 STAGES = ("request", "queue", "copy", "preprocessing", "inference", "response")
 FIXED = ["model", "transport", "raw", "clients", "streams", "sharing", "priority_clients"]
-WORDS = ["kind", "link", "problem", "inference_distribution"]
+# `device`: what computed; `run`: its number in run.json; `quick`: 1 where few requests were wanted.
+WORDS = ["kind", "link", "device", "run", "quick", "problem", "inference_distribution"]
 NUMBERS = (["requests", "wrong", "failed", "seconds", "rate", "total_mean", "total_p50", "total_p99", "total_cov"]
            + [f"{stage}_mean" for stage in STAGES]
            + ["inference_cov", "high_mean", "normal_mean", "client_user", "client_kernel", "server_user",
               "server_kernel", "server_device", "gateway_user", "gateway_kernel", "client_rss", "server_rss",
-              "gpu_memory", "gpu_utilisation", "late_percent"])
+              "gpu_memory", "gpu_utilisation", "late_percent", "cost"])  # `cost`: s that the cell took, with all starts
 COLUMNS = FIXED + WORDS + NUMBERS
 
 
@@ -28,6 +29,10 @@ class Row(dict):
     def cell(self):
         return Cell(self["model"], self["transport"], self["raw"] == "1", int(self["clients"]), int(self["streams"]),
                     self["sharing"], int(self["priority_clients"]))
+
+    @property
+    def key(self):
+        return self.cell.key, self["link"]
 
     @property
     def good(self):
@@ -97,12 +102,12 @@ def _checked(values, place):
 
 
 def read(content):
-    """{key of a cell: its row}; the last row of a cell counts."""
+    """{(key of a cell, link): its row}; the last row of a cell counts."""
     lines = list(csv.reader(io.StringIO(content)))
     if not lines or lines[0] != COLUMNS:
         raise Malformed("line 1: not the columns of these experiments: give another folder with --out")
     rows = (_checked(values, f"line {number}") for number, values in enumerate(lines[1:], 2))
-    return {row.cell.key: row for row in rows}
+    return {row.key: row for row in rows}
 
 
 class Store:
@@ -117,13 +122,15 @@ class Store:
         with open(self.path, "w", encoding="utf-8") as file:
             file.write(content or header())
 
-    def done(self, cell, link, again=False):
-        """Measured before, over this link, and well."""
-        row = self.rows.get(cell.key)
-        return row is not None and row.good and row["link"] == link and not again
+    def done(self, cell, link, like):
+        """Measured before, over this link, and well. `like`: the columns `kind`, `device` and `quick` that a row of
+        this run would have; a quick row counts for a quick run alone."""
+        row = self.rows.get((cell.key, cell.link_of(link)))
+        return (row is not None and row.good and row["kind"] == like["kind"] and row["device"] == like["device"]
+                and (not row["quick"] or bool(like["quick"])))
 
     def add(self, row):
-        self.rows[row.cell.key] = row
+        self.rows[row.key] = row
         with open(self.path, "a", encoding="utf-8") as file:
             file.write(line_of(row))
             file.flush()

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <ctime>
 #include <string_view>
 #include <thread>
@@ -22,6 +23,12 @@ constexpr nanoseconds between_looks = std::chrono::milliseconds{2};
 constexpr nanoseconds longest_wait = std::chrono::milliseconds{200};
 /// Room for a table of tensors, or for the sentence of a failure.
 constexpr std::size_t room_beside_tensors = 4096;
+/// Two series of the warm-up whose means differ by no more take the same time.
+constexpr double same_time = 0.05;
+
+bool is_settled(double before, double after) noexcept {
+    return before > 0 && std::abs(after - before) <= same_time * before;
+}
 
 nanoseconds thread_cpu_time() noexcept {
     timespec now{};
@@ -66,12 +73,27 @@ result<load_client> load_client::connect(context& ctx, const load_settings& chos
 }
 
 result<void> load_client::warm_up() {
+    if (chosen_->warm_up == 0) return {};
+    const nanoseconds begin = time_now();
+    double before = 0;
+    while (true) {
+        auto mean = warm_up_once();
+        if (!mean) return mean.error();
+        const nanoseconds gone = time_now() - begin;
+        if (gone >= chosen_->settle || (gone >= chosen_->settle / 4 && is_settled(before, *mean))) return {};
+        before = *mean;
+    }
+}
+
+result<double> load_client::warm_up_once() {
     std::atomic<std::uint64_t> unseen{0};
     work(chosen_->warm_up, unseen);
     if (seen_.failed() > 0) return error{status::application_error, 0, "a call failed: " + seen_.first_error};
+    const double mean = seen_.stages[0].mean_ns();
+    warmed_up_ += done_;
     seen_ = {};
     checking_ = {};
-    return {};
+    return mean;
 }
 
 void load_client::run(nanoseconds start, std::atomic<std::uint64_t>& answers) {
@@ -114,7 +136,7 @@ void load_client::send_what_is_due() {
 }
 
 bool load_client::is_over(nanoseconds due) const noexcept {
-    return issued_ == wanted_ || due >= end_;
+    return issued_ == wanted_ || (due >= end_ && issued_ >= chosen_->at_least);
 }
 
 load_client::sending load_client::send(nanoseconds due) {

@@ -31,6 +31,8 @@ class load_client {
     [[nodiscard]] const measured& seen() const noexcept { return seen_; }
     [[nodiscard]] const channel& to() const noexcept { return to_; }
     [[nodiscard]] bool has_priority() const noexcept { return number_ < chosen_->priority_clients; }
+    /// Calls before the measurement.
+    [[nodiscard]] std::uint64_t warmed_up() const noexcept { return warmed_up_; }
     /// CPU time of this thread that went into comparing answers.
     [[nodiscard]] std::chrono::nanoseconds checking() const noexcept { return checking_; }
 
@@ -40,6 +42,8 @@ class load_client {
     load_client(channel to, load_input input, const load_settings& chosen, std::uint32_t number)
         : to_(std::move(to)), input_(std::move(input)), chosen_(&chosen), number_(number) {}
 
+    /// The mean time of a series of the warm-up, in ns.
+    [[nodiscard]] result<double> warm_up_once();
     void work(std::uint64_t wanted, std::atomic<std::uint64_t>& answers);
     void send_what_is_due();
     [[nodiscard]] bool is_over(std::chrono::nanoseconds due) const noexcept;
@@ -62,6 +66,7 @@ class load_client {
     std::chrono::nanoseconds checking_{};
     std::chrono::nanoseconds end_ = std::chrono::nanoseconds::max();
     std::chrono::nanoseconds lost_since_{};  ///< 0: connected
+    std::uint64_t warmed_up_ = 0;
     std::uint64_t wanted_ = 0;
     std::uint64_t issued_ = 0;
     std::uint64_t done_ = 0;

@@ -78,7 +78,13 @@ void add_closed_loop(CLI::App& app, load_command& chosen) {
     app.add_option("--requests", chosen.load.requests, "Calls of each client at most (default 1000)")
         ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000'000}));
     add_time(app, "--duration", chosen.load.duration, "Send calls for so long at most");
+    app.add_option("--at-least", chosen.load.at_least, "Calls of each client, beyond --duration as well (default 0)")
+        ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1'000'000'000}));
     app.add_option("--warm-up", chosen.load.warm_up, "Calls of each client before the measurement (default 10)");
+    app.add_option_function<std::string>(
+           "--settle", [&](const std::string& text) { chosen.load.settle = *report::parse_duration(text); },
+           "Repeat the warm-up, for so long at most, until two of them take the same time (within 5 %)")
+        ->check(CLI::Validator(check_time, "TIME"));
     app.add_option("--priority-clients", chosen.load.priority_clients,
                    "So many of the clients have high priority; reported apart");
     app.add_option_function<std::string>(
@@ -150,6 +156,9 @@ std::string settle(load_command& chosen) {
     const bool waits = load.rate <= 0 && !chosen.offline && !chosen.peak_slo;
     if (!chosen.depth_given && !waits) load.depth = usual_depth;
     if (chosen.peak_slo) load.slo = *chosen.peak_slo;
+    if (load.raw && image_bytes(load.model->image) == 0) return "--raw: '" + chosen.model + "' takes no raw images";
+    if (load.at_least > load.requests) return "--at-least is more than --requests";
+    if (load.at_least > 0 && load.rate > 0) return "--at-least: an open loop ends when its time is over";
     if (load.priority_clients > load.clients) return "--priority-clients: there are fewer --clients";
     if (load.expect == expectation::digits && chosen.model != "digits") return "--expect digits: the model is another";
     return {};

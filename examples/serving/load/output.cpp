@@ -123,6 +123,7 @@ nlohmann::json load_json(const load_settings& chosen, const load_outcome& outcom
     out["clients"] = chosen.clients;
     out["depth"] = chosen.depth;
     out["checked"] = chosen.expect != expectation::shape;
+    out["warm_up_calls"] = outcome.warmed_up;
     out["seconds"] = seconds_of(outcome);
     out["rate"] = per_second(all.calls(), outcome);
     out["cpu_user_us_per_request"] = per_call(outcome.cpu.user, all);

@@ -105,6 +105,7 @@ result<load_outcome> load_team::run() {
     for (const auto& each : members_) {
         (each->has_priority() ? out.high : out.normal).add(each->seen());
         out.cpu.user -= std::min(out.cpu.user, each->checking());
+        out.warmed_up += each->warmed_up();
     }
     out.scheme = members_.front()->to().scheme();
     return out;

@@ -24,6 +24,7 @@ struct load_outcome {
     std::chrono::nanoseconds wall{};
     report::cpu_times cpu;  ///< of this process, without the comparing of answers
     std::size_t resident_bytes = 0;
+    std::uint64_t warmed_up = 0;  ///< calls before the measurement, of all clients
     std::optional<gpu_use> gpu;
 
     [[nodiscard]] measured all() const;

@@ -29,7 +29,10 @@ struct load_settings {
     std::uint32_t clients = 1;
     std::uint32_t priority_clients = 0;  ///< so many of them have channels of high priority
     std::uint64_t requests = 1000;       ///< of each client, and at most so many
+    std::uint64_t at_least = 0;          ///< calls of each client, beyond `duration` as well; closed loop
     std::uint64_t warm_up = 10;          ///< of each client, before the measurement
+    /// The warm-up is repeated, from a quarter of this time until all of it, while two series of it take other times.
+    std::chrono::nanoseconds settle{};
     /// No more calls are sent after this time.
     std::optional<std::chrono::nanoseconds> duration;
     std::uint32_t depth = 1;  ///< calls in flight, of each client

@@ -60,11 +60,15 @@ serving_options serving_of(const settings& chosen) {
     return out;
 }
 
+/// A pool has a number of streams. So many clients have one each; further clients share them.
+constexpr std::uint32_t streams_of_clients = 16;
+
 server_options options_of(const settings& chosen) {
     server_options out;
     if (chosen.on == execution::host) return out;
     out.memory = memory_kind::cuda(chosen.gpu);
     out.stream_per_session = chosen.streams.per_client;
+    if (chosen.streams.per_client) out.streams = streams_of_clients;
     if (chosen.streams.number > 0) out.streams = chosen.streams.number;
     out.priority_streams = chosen.priority_streams;
     return out;

@@ -33,6 +33,7 @@ std::vector<model_shapes> make_table() {
          {floats({1, 3, 416, 416})},
          {floats({1, 255, 52, 52}), floats({1, 255, 26, 26}), floats({1, 255, 13, 13})}},
         {"deeplab_v3", 178.72, usual_image, {floats({1, 3, 520, 520})}, {floats({2, 21, 520, 520})}},
+        {"super_resolution", 2.98, {}, {floats({1, 1, 224, 224})}, {floats({1, 1, 672, 672})}},
         {"digits", 0.0003, digits_frame, {floats({1, 1, 8, 8})}, {floats({1, 10})}},
     };
 }

@@ -28,8 +28,9 @@ struct model_shapes {
     std::vector<tensor> outputs;  ///< likewise
 };
 
-/// The six models of Hanafy et al., Table II, and the digits network. The paper gives no shape for YoloV4's output: it
-/// is that of the network's three heads.
+/// The six models of Hanafy et al., Table II, the super-resolution of Girondi et al., and the digits network. The first
+/// paper gives no shape for YoloV4's output: it is that of the network's three heads. The second gives none at all: it
+/// is that of the network's published file, which makes an image's brightness three times as wide and high.
 [[nodiscard]] std::span<const model_shapes> known_models();
 /// Adds a model of the caller's own. `invalid_argument`: there is one of this name. Before other threads look at the
 /// table, and before any pointer into it is kept.
