@@ -8,7 +8,7 @@ compile_seconds=${ACCEL_COMPILE_SECONDS:-240}
 # run_experiments [OPTION...]
 run_experiments() {
     local script=$root/examples/serving/experiments/experiments.py torch=() more=()
-    if [[ " $* " == *" --help "* || " $* " == *" -h "* || " $* " == *" --report "* || " $* " == *" --programs "* ]]; then
+    if [[ " $* " =~ " "(--help|-h|--report|--programs)" " ]]; then
         exec python3 "$script" "$@"
     fi
     if nvidia-smi -L >/dev/null 2>&1; then

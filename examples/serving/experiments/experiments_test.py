@@ -125,7 +125,8 @@ class Plan(unittest.TestCase):
         self.assertEqual(places, list(range(places[0], places[0] + len(places))))
 
     def test_cells_that_differ_in_clients_share_a_server_and_contexts_do_as_well(self):
-        self.assertEqual(plan.server_of(Cell("resnet50", "tcp", True, 1)), plan.server_of(Cell("resnet50", "tcp", False, 16)))
+        self.assertEqual(plan.server_of(Cell("resnet50", "tcp", True, 1)),
+                         plan.server_of(Cell("resnet50", "tcp", False, 16)))
         self.assertEqual(plan.server_of(Cell("resnet50", "tcp")), plan.server_of(Cell("resnet50", "rdma/tcp")))
         self.assertNotEqual(plan.server_of(Cell("resnet50", "gpu", True)), plan.server_of(Cell("resnet50", "gpu")))
         contexts = {plan.server_of(Cell("efficientnet_b0", "gdr", True, n, sharing="mps")) for n in matrix.CLIENTS}
@@ -341,12 +342,13 @@ class Reasons(unittest.TestCase):
     def test_equal_inference_on_an_idle_gpu_is_the_launching_of_kernels(self):
         both = {"inference_mean": 800.0, "gpu_utilisation": 35.0}
         said = reasons.of_pair(self.row("gdr", **both), self.row("tcp", **both))
-        self.assertIn("inference dominates and is equal (800 µs and 800 µs, 80 % and 80 % of the totals), while the GPU "
-                      "works for 35 % and 35 % of the time: most of it is the launching of kernels", said)
+        self.assertIn("inference dominates and is equal (800 µs and 800 µs, 80 % and 80 % of the totals), while the "
+                      "GPU works for 35 % and 35 % of the time: most of it is the launching of kernels", said)
         busy = {**both, "gpu_utilisation": 95.0}
         self.assertNotIn("launching", reasons.of_pair(self.row("gdr", **busy), self.row("tcp", **busy)))
         other = {**both, "inference_mean": 600.0}
-        self.assertIn("none of the transport's doing", reasons.of_pair(self.row("gdr", **other), self.row("tcp", **both)))
+        self.assertIn("none of the transport's doing",
+                      reasons.of_pair(self.row("gdr", **other), self.row("tcp", **both)))
 
     def test_stages_that_a_gpu_resident_service_lacks_are_not_compared(self):
         gpu = self.row("gpu", inference_mean=0.0, preprocessing_mean=0.0, copy_mean=0.0)

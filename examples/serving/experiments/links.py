@@ -36,8 +36,8 @@ def sentence(transport, both, first, other):
     moved = [sum(share(row, TRANSFERS) for row in rows) / len(judged) for rows in zip(*judged)]
     late = f"; {len(mine) - len(judged)} more are late" if len(judged) < len(mine) else ""
     said = "takes as long" if abs(mean) <= SAME / 2 else f"takes {percent(mean)}"
-    return f"- {transport}: a request {said} over {other} as against {first}, in the mean of {len(judged)} cells with " \
-           f"one client; requests and responses take {moved[1]:.0f} % of it, over {first} {moved[0]:.0f} %{late}."
+    return f"- {transport}: a request {said} over {other} as against {first}, in the mean of {len(judged)} cells " \
+           f"with one client; requests and responses take {moved[1]:.0f} % of it, over {first} {moved[0]:.0f} %{late}."
 
 
 def line(slow, fast):

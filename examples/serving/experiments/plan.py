@@ -37,9 +37,10 @@ def server_of(cell):
 
 def group_of(cell):
     """A GPU-resident service never leaves the GPU, and contexts share it by turns: each of them runs alone."""
-    alone = cell.transport.split("/")[-1] == "gpu"
-    apart = (cell.transport, cell.raw) if alone else (cell.transport, False) if cell.sharing != "streams" else ("", False)
-    return (MODELS.index(cell.model), SHARING.index(cell.sharing), cell.streams, alone, *apart)
+    resident = cell.transport.split("/")[-1] == "gpu"
+    alone = resident or cell.sharing != "streams"
+    return (MODELS.index(cell.model), SHARING.index(cell.sharing), cell.streams, resident,
+            cell.transport if alone else "", resident and cell.raw)
 
 
 def place_of(cell):

@@ -134,8 +134,10 @@ def of_spread(one, base):
     """Of coefficients of variation: how much of them is inference's."""
     def said(row):
         part = share(row, ("inference",))
-        return f"{name_of(row)}: " + (RESIDENT if part is None else f"inference takes {part:.0f} % of the total and has "
-                                      f"a CoV of {row['inference_cov'] or 0:.2f}")
+        if part is None:
+            return f"{name_of(row)}: {RESIDENT}"
+        spread = row["inference_cov"] or 0
+        return f"{name_of(row)}: inference takes {part:.0f} % of the total and has a CoV of {spread:.2f}"
     return "; ".join(said(row) for row in (one, base))
 
 
