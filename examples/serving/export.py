@@ -115,6 +115,8 @@ def compile_within(options):
 
 def main():
     options = arguments()
+    # So that compilers end with this program, whatever ends it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("export.py: ended by SIGTERM"))
     if options.format == "aoti" and not torch.cuda.is_available():
         sys.exit("export.py: AOTInductor compiles for the GPU of this machine, and torch sees none")
     options.out.mkdir(parents=True, exist_ok=True)
