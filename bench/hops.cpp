@@ -1,64 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hops.hpp"
 
-#include "loopback_socket.hpp"
+#include "nginx.hpp"
 #include "zmq_hop.hpp"
 
-#include <cstdlib>
-#include <fstream>
-#include <thread>
+#include <filesystem>
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 
 namespace accel::bench {
 namespace {
 
 constexpr std::chrono::seconds patience{10};
 
-/// A port that was free a moment ago; "0" where there is none.
-std::string free_port() {
-    const descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in at{};
-    at.sin_family = AF_INET;
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof at;
-    auto* const address = reinterpret_cast<sockaddr*>(&at);
-    if (::bind(socket.get(), address, length) != 0 || ::getsockname(socket.get(), address, &length) != 0) return "0";
-    return std::to_string(ntohs(at.sin_port));
-}
-
-[[nodiscard]] bool answers_at(const std::string& port) {
-    const auto until = std::chrono::steady_clock::now() + patience;
-    while (std::chrono::steady_clock::now() < until) {
-        if (connect_on_loopback(port)) return true;
-        std::this_thread::sleep_for(std::chrono::milliseconds{20});
-    }
-    return false;
-}
-
-/// One process, which ends with this program. Buffers that hold many segments of a large message: the default of 16 KiB
-/// would count against it.
-std::string nginx_settings(const std::filesystem::path& folder, const std::string& module, const std::string& port,
-                           std::string_view server) {
+/// Buffers that hold many segments of a large message: the default of 16 KiB would count against it.
+std::string stream_settings(const std::string& module, const std::string& port, std::string_view server) {
     return fmt::format(
         "load_module {};\n"
-        "daemon off;\nmaster_process off;\nworker_processes 1;\n"
-        "pid {}/nginx.pid;\nerror_log {}/error.log;\n"
         "events {{ worker_connections 64; }}\n"
         "stream {{\n"
         "  server {{\n"
         "    listen 127.0.0.1:{};\n    proxy_pass {};\n    tcp_nodelay on;\n    proxy_buffer_size 256k;\n"
         "  }}\n"
         "}}\n",
-        module, folder.string(), folder.string(), port, server);
-}
-
-std::filesystem::path new_folder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "gateway_bench-XXXXXX").string();
-    return ::mkdtemp(pattern.data()) == nullptr ? std::filesystem::path{} : std::filesystem::path{pattern};
+        module, port, server);
 }
 
 error broken(std::string_view what) {
@@ -70,12 +35,11 @@ error broken(std::string_view what) {
 hops::~hops() {
     ways_.clear();
     // What passes on ends before what it passes on to.
+    nginx_.reset();
     while (!processes_.empty()) {
         processes_.back().stop(std::chrono::seconds{3});
         processes_.pop_back();
     }
-    std::error_code ignored;
-    if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
 }
 
 result<hops> hops::open(const hop_choices& chosen, std::size_t size_bytes) {
@@ -128,17 +92,13 @@ result<void> hops::open_nginx(const hop_choices& chosen, const side& how, const 
             chosen.nginx, chosen.nginx_stream);
         return {};
     }
-    folder_ = new_folder();
-    const std::string port = free_port();
-    const std::filesystem::path file = folder_ / "nginx.conf";
     constexpr std::string_view scheme = "tcp://";
-    std::ofstream(file) << nginx_settings(folder_, chosen.nginx_stream, port, server.substr(scheme.size()));
-    auto made = report::child_process::start(
-        {chosen.nginx, "-p", folder_.string(), "-c", file.string(), "-e", (folder_ / "error.log").string()});
+    auto made = nginx::start(chosen.nginx, [&](const std::string&, const std::string& port) {
+        return stream_settings(chosen.nginx_stream, port, std::string_view{server}.substr(scheme.size()));
+    });
     if (!made) return made.error();
-    processes_.push_back(std::move(*made));
-    if (!answers_at(port)) return broken("nginx did not start");
-    return connect("tcp, nginx stream", "tcp", how, "tcp://127.0.0.1:" + port, size_bytes);
+    nginx_.emplace(std::move(*made));
+    return connect("tcp, nginx stream", "tcp", how, "tcp://127.0.0.1:" + nginx_->port(), size_bytes);
 }
 
 result<void> hops::open_zmq(std::size_t size_bytes) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "nginx.hpp"
 #include "report/child_process.hpp"
 #include "side.hpp"
 
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -53,8 +53,8 @@ class hops {
                                           std::size_t size_bytes);
     [[nodiscard]] result<void> open_zmq(std::size_t size_bytes);
 
-    std::filesystem::path folder_;  ///< nginx's; empty: none
     std::vector<report::child_process> processes_;
+    std::optional<nginx> nginx_;
     std::vector<way> ways_;
     std::string absent_;
 };

@@ -10,7 +10,7 @@ declare -A package_use=(
     [libibverbs-dev]="RDMA verbs" [ibverbs-providers]="drivers of RDMA adapters"
     [ibverbs-utils]="stock programs: ibv_rc_pingpong" [perftest]="run on softnic" [ucx-utils]="run on softnic"
     [libasio-dev]="an example with Asio" [libboost-dev]="the HTTP door" [libgrpc++-dev]="the gRPC door"
-    [curl]="tests of the doors" [openssl]="their certificates"
+    [curl]="tests of the doors" [openssl]="their certificates" [nginx-light]="a peer of the gRPC door's benchmark"
     [libucx-dev]="softnic: a test through UCX" [python3-venv]="softnic: wheels of NIXL and Mooncake"
     [qemu-system-x86]="a virtual machine with kernel RDMA" [kmod]="modules of its kernel" [iproute2]="its network"
     [zstd]="unpacks its kernel"
@@ -21,7 +21,7 @@ declare -A package_use=(
 
 packages_to_run=(g++ cmake ninja-build pkg-config libzmq3-dev libssl-dev libibverbs-dev ibverbs-providers
     libspdlog-dev libfmt-dev libcli11-dev nlohmann-json3-dev prometheus-cpp-dev)
-packages_to_bench=("${packages_to_run[@]}" valgrind)
+packages_to_bench=("${packages_to_run[@]}" valgrind libboost-dev libgrpc++-dev nginx-light)
 packages_for_tests=("${packages_to_run[@]}" libgtest-dev libgmock-dev valgrind)
 
 packages_to_check=("${packages_for_tests[@]}" clang libclang-rt-dev clang-tidy clang-format-14 python3 doxygen

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A request of the Open Inference Protocol: the length of its binary section, its path, and its JSON.
+// A request of the Open Inference Protocol over HTTP: the length of its body (8 bytes, little-endian), the length of a
+// header field and the field (Inference-Header-Content-Length), then its path, and its JSON.
 #include "fuzz_target.hpp"
+#include "serving/doors/oip/body_plan.hpp"
 #include "serving/doors/oip/infer_head.hpp"
 #include "serving/doors/oip/refusal.hpp"
 #include "serving/doors/oip/route.hpp"
@@ -12,44 +14,87 @@
 namespace {
 
 using namespace accel::examples::serving;
+using accel::tests::require;
+
+oip::model_description model_of(std::string_view text) {
+    return oip::read_description(text).value();
+}
 
 const oip::model_description& served() {
-    static const oip::model_description model = oip::read_description(R"({"name":"m",
+    static const oip::model_description model = model_of(R"({"name":"m",
             "inputs":[{"name":"a","datatype":"FP32","shape":[1,2]},{"name":"b","datatype":"UINT8","shape":[3]}],
-            "outputs":[{"name":"y","datatype":"FP32","shape":[2]}]})")
-                                                    .value();
+            "outputs":[{"name":"y","datatype":"FP32","shape":[2]}]})");
     return model;
 }
 
-/// Writes all inputs, into room of just the right size.
-void fill(const oip::infer_request& request, std::uint64_t binary_bytes) {
-    const auto& model = served();
-    std::vector<std::byte> room(model.input_bytes);
-    oip::write_json_inputs(request, model, room);
-    std::uint64_t placed = 0;
-    for (const auto place : oip::binary_places(request, model, room)) {
-        std::fill(place.begin(), place.end(), std::byte{1});
-        placed += place.size();
+/// A model with one input, which takes raw bodies.
+const oip::model_description& raw_served() {
+    static const oip::model_description model = model_of(R"({"name":"r",
+            "inputs":[{"name":"a","datatype":"INT16","shape":[100]}],
+            "outputs":[{"name":"y","datatype":"FP32","shape":[2]}]})");
+    return model;
+}
+
+/// Writes all inputs, into room of just the right size; each byte is written, so both values of it are the same after.
+void fill(const oip::infer_request& request, const oip::model_description& model, std::uint64_t binary_bytes) {
+    std::vector<std::byte> rooms[2];
+    for (std::size_t i = 0; i < 2; ++i) {
+        rooms[i].assign(model.input_bytes, static_cast<std::byte>(i + 1));
+        oip::write_json_inputs(request, model, rooms[i]);
+        std::uint64_t placed = 0;
+        for (const auto place : oip::binary_places(request, model, rooms[i])) {
+            std::fill(place.begin(), place.end(), std::byte{9});
+            placed += place.size();
+        }
+        require(placed == binary_bytes, "the binary section has a place, and no more");
     }
-    accel::tests::require(placed == binary_bytes, "the binary section has a place, and no more");
-    accel::tests::require(request.inputs.size() == model.inputs.size(), "each input is given");
-    accel::tests::require(!request.outputs.empty() && request.outputs.size() <= model.outputs.size(),
-                          "outputs are the model's");
+    require(rooms[0] == rooms[1], "each byte of the payload is written");
+    require(request.inputs.size() == model.inputs.size(), "each input is given");
+    require(!request.outputs.empty() && request.outputs.size() <= model.outputs.size(), "outputs are the model's");
+}
+
+void judge(const accel::result<oip::infer_request>& read, const oip::model_description& model, std::uint64_t binary) {
+    if (read)
+        fill(read.value(), model, binary);
+    else
+        require(!oip::error_document(read.error().message).empty(), "a refusal has a sentence");
+}
+
+/// What the lengths of a request say before its body is read.
+std::uint64_t binary_bytes_of(std::uint64_t body_bytes, std::string_view field) {
+    constexpr std::uint64_t longest_json = 1 << 16;
+    auto plan = oip::plan_body(body_bytes, field.empty() ? std::nullopt : std::optional{field});
+    if (!plan) {
+        require(!field.empty() && oip::number_of(field).value_or(body_bytes + 1) != body_bytes,
+                "a refusal has a reason");
+        return body_bytes;
+    }
+    require(plan->json_bytes + plan->binary_bytes == body_bytes && plan->json_bytes <= body_bytes,
+            "the parts are the body");
+    require(!plan->is_raw() || plan->binary_bytes == body_bytes, "a raw body is all tensor");
+    if (oip::check_body(*plan, served(), longest_json))
+        require(plan->json_bytes <= longest_json && plan->binary_bytes <= oip::binary_input_bytes(served()),
+                "no body is longer than the model's");
+    return plan->binary_bytes;
 }
 
 }  // namespace
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     accel::tests::input_reader input{data, size};
-    const std::uint64_t binary_bytes = input.byte();
-    const std::string_view text{reinterpret_cast<const char*>(input.rest().data()), input.rest().size()};
+    std::uint64_t body_bytes = 0;
+    for (int shift = 0; shift < 64; shift += 8) body_bytes |= std::uint64_t{input.byte()} << shift;
+    const auto text_of = [](std::span<const std::uint8_t> bytes) {
+        return std::string_view{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+    };
+    const std::size_t field_bytes = input.byte() % 32;
+    const std::string_view field = text_of(input.bytes(field_bytes));
+    const std::string_view text = text_of(input.rest());
+    const std::uint64_t binary = binary_bytes_of(body_bytes, field);
     if (const auto to = oip::find_route(text); to)
-        accel::tests::require(to.value().what <= oip::action::infer, "a path leads to an action");
+        require(to.value().what <= oip::action::infer, "a path leads to an action");
     static_cast<void>(oip::read_description(text));
-    const auto read = oip::read_infer_head(text, binary_bytes, served());
-    if (read)
-        fill(read.value(), binary_bytes);
-    else
-        accel::tests::require(!oip::error_document(read.error().message).empty(), "a refusal has a sentence");
+    judge(oip::read_infer_head(text, binary, served()), served(), binary);
+    judge(oip::raw_infer_request(binary, raw_served()), raw_served(), binary);
     return 0;
 }

@@ -23,6 +23,9 @@ int main(int argc, char** argv) {
     tensor_seeds({top, "tensors"});
     oip_seeds({top, "oip_request"});
     oip_message_seeds({top, "oip_message"});
+    oip_answer_seeds({top, "oip_answer"});
+    configuration_seeds({top, "configuration"});
+    token_file_seeds({top, "token_file"});
     verbs_seeds({top, "verbs_peer"});
     arrival_seeds({top, "verbs_arrival"});
     channel_seeds({top, "channel"});

@@ -305,43 +305,4 @@ void tensor_seeds(const seed_folder& to) {
     to.add("product_of_0", huge);
 }
 
-/// The first byte is the length of the binary section.
-void oip_seeds(const seed_folder& to) {
-    const std::string a = R"({"name":"a","datatype":"FP32","shape":[1,2],)";
-    const std::string b = R"({"name":"b","datatype":"UINT8","shape":[3],)";
-    const std::string bytes_of_b = R"("parameters":{"binary_data_size":3}})";
-    to.add("numbers", std::string(1, '\0') + R"({"id":"7","inputs":[)" + a + R"("data":[[1.5,-2]]},)" + b +
-                          R"("data":[0,255,7]}],"outputs":[{"name":"y","parameters":{"binary_data":true}}]})");
-    to.add("mixed", "\3" + (R"({"inputs":[)" + a) + R"("data":[1e3,2]},)" + b + bytes_of_b +
-                        R"(],"parameters":{"binary_data_output":true,"timeout":1000}})");
-    to.add("binary",
-           "\13" + (R"({"inputs":[)" + b) + bytes_of_b + ',' + a + R"("parameters":{"binary_data_size":8}}]})");
-    to.add("huge", "\3" + (R"({"inputs":[)" + a) + R"("shape":[9223372036854775808,-1],"data":[]}]})");
-    to.add("deep", std::string(1, '\0') + std::string(40, '['));
-    to.add("path", std::string(1, '\0') + "/v2/models/a%2fb/versions/1/infer?x=y");
-}
-
-namespace {
-
-/// Serialised by protobuf; the first byte is the length of the slices.
-std::string message_of(std::string_view hex) {
-    std::string out(1, '\2');
-    for (std::size_t i = 0; i + 1 < hex.size(); i += 2)
-        out += static_cast<char>(std::stoi(std::string{hex.substr(i, 2)}, nullptr, 16));
-    return out;
-}
-
-}  // namespace
-
-void oip_message_seeds(const seed_folder& to) {
-    to.add("raw", message_of("0a016d1201311a0137220e0a0774696d656f7574120310dc0b2a0d0a01611204465033321a0201022a0c"
-                             "0a01621204494e54381a010332030a01793a080000c03f000000c03a0301ff07"));
-    to.add("typed", message_of("0a016d2a250a01621204494e54381a01032a17121501ffffffffffffffffff0180ffffffffffffffff01"
-                               "2a190a01611204465033321a0201022a0a32080000c03f000000c0"));
-    to.add("named", message_of("0a016d120131"));
-    to.add("group", message_of("0b1308011a0178140c1001"));
-    to.add("long", message_of("0a016d3affffffffffffffffff0161"));
-    to.add("negative", message_of("0a016d2a160a016112044650333218011affffffffffffffffff01"));
-}
-
 }  // namespace accel::tests

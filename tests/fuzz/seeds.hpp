@@ -60,6 +60,9 @@ void verbs_seeds(const seed_folder& to);
 void tensor_seeds(const seed_folder& to);
 void oip_seeds(const seed_folder& to);
 void oip_message_seeds(const seed_folder& to);
+void oip_answer_seeds(const seed_folder& to);
+void configuration_seeds(const seed_folder& to);
+void token_file_seeds(const seed_folder& to);
 
 // Sequences of steps.
 

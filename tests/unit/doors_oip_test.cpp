@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "serving/doors/oip/body_plan.hpp"
 #include "serving/doors/oip/data_types.hpp"
 #include "serving/doors/oip/documents.hpp"
 #include "serving/doors/oip/infer_answer.hpp"
@@ -165,6 +166,28 @@ TEST(oip_request, a_raw_one_is_for_models_with_one_input) {
     model.inputs.pop_back();
     ASSERT_TRUE(raw_infer_request(8, model));
     EXPECT_FALSE(raw_infer_request(9, model));
+}
+
+TEST(oip_body, its_header_splits_it) {
+    const auto whole = plan_body(10, std::nullopt).value();
+    EXPECT_EQ(whole.json_bytes, 10U);
+    EXPECT_FALSE(whole.is_raw());
+    EXPECT_EQ(plan_body(10, "4").value().binary_bytes, 6U);
+    EXPECT_TRUE(plan_body(10, "0").value().is_raw());
+    EXPECT_FALSE(plan_body(0, "0").value().is_raw());
+    for (const char* wrong : {"11", "-1", "", " 1", "1x", "18446744073709551616"})
+        EXPECT_EQ(plan_body(10, wrong).code(), status::invalid_argument) << wrong;
+}
+
+TEST(oip_body, none_is_longer_than_its_model_needs) {
+    const auto model = two_inputs();
+    const std::uint64_t tensors = binary_input_bytes(model);
+    const std::uint64_t text = json_input_bytes(model, 1 << 20);
+    EXPECT_LT(text, 1U << 20);
+    EXPECT_TRUE(check_body({text, tensors}, model, 1 << 20));
+    EXPECT_EQ(check_body({text + 1, 0}, model, 1 << 20).code(), status::message_too_large);
+    EXPECT_EQ(check_body({0, tensors + 1}, model, 1 << 20).code(), status::message_too_large);
+    EXPECT_EQ(check_body({101, 0}, model, 100).code(), status::message_too_large);
 }
 
 TEST(oip_numbers, each_type_takes_its_range_and_nothing_else) {

@@ -33,3 +33,18 @@ def write_reference_scores(path, indices, scores):
     with open(path, "w", encoding="ascii") as file:
         for index, row in zip(indices, scores):
             file.write(",".join([str(index)] + [f"{score:.8f}" for score in row]) + "\n")
+
+
+def read_weights(path, shapes):
+    """What `write_weights` has written, by the names of `shapes`. Needs numpy."""
+    import numpy as np
+
+    with open(path, "rb") as file:
+        body = file.read()[: -struct.calcsize("<I")]
+    values = np.frombuffer(body, "<f4", offset=struct.calcsize("<8sII") + len(shapes) * struct.calcsize("<4I"))
+    parameters, at = {}, 0
+    for name, shape in shapes.items():
+        size = int(np.prod(shape))
+        parameters[name] = values[at : at + size].reshape(shape)
+        at += size
+    return parameters

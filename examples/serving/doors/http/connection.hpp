@@ -4,6 +4,7 @@
 #include "serving/doors/http/backend.hpp"
 #include "serving/doors/http/client_stream.hpp"
 #include "serving/doors/http/http_door.hpp"
+#include "serving/doors/oip/body_plan.hpp"
 #include "serving/doors/oip/infer_answer.hpp"
 #include "serving/doors/oip/infer_head.hpp"
 #include "serving/doors/oip/refusal.hpp"
@@ -70,7 +71,6 @@ class connection final : public caller, public std::enable_shared_from_this<conn
     // Inference.
     void begin_infer(const std::string& model);
     [[nodiscard]] bool plan_body();
-    [[nodiscard]] bool check_sizes();
     void read_json();
     void on_json(const error_code& failed);
     void read_body(const call_view& call);
@@ -114,8 +114,7 @@ class connection final : public caller, public std::enable_shared_from_this<conn
     bool keep_alive_ = true;
     bool unread_ = false;  ///< a part of the body is not read yet
     served_model* model_ = nullptr;
-    std::uint64_t json_bytes_ = 0;
-    std::uint64_t binary_bytes_ = 0;
+    oip::body_plan plan_;
     std::size_t json_taken_ = 0;  ///< of the door's memory
     std::string json_;
     oip::infer_request request_;

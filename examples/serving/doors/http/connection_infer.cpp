@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include <boost/asio/read.hpp>
@@ -39,7 +40,7 @@ void connection::begin_infer(const std::string& model) {
     if (!coding.empty() && !is_text(coding, "identity"))
         return reply(415, "this door takes no compressed bodies: leave Content-Encoding out");
     if (parser_->chunked() || !parser_->content_length()) return reply(411, "a request has a Content-Length");
-    if (!plan_body() || !check_sizes()) return;
+    if (!plan_body()) return;
     const auto expected = head["Expect"];
     if (expected.empty()) return read_json();
     if (!is_text(expected, "100-continue")) return reply(417, "this door knows no expectation but 100-continue");
@@ -50,40 +51,23 @@ void connection::begin_infer(const std::string& model) {
     });
 }
 
-/// How much of the body is JSON. False: answered, because the client contradicts itself.
+/// How much of the body is JSON. False: answered, because the client contradicts itself, or it is too much.
 bool connection::plan_body() {
-    const std::uint64_t body = *parser_->content_length();
     const auto said = parser_->get().find("Inference-Header-Content-Length");
-    json_bytes_ = body;
-    binary_bytes_ = 0;
-    if (said == parser_->get().end()) return true;
-    const auto json = number_of(view_of(said->value()));
-    if (!json || *json > body) {
-        reply(400, "Inference-Header-Content-Length is no number up to Content-Length");
+    const auto length = said == parser_->get().end() ? std::nullopt : std::optional{view_of(said->value())};
+    auto plan = oip::plan_body(*parser_->content_length(), length);
+    const auto good = plan ? oip::check_body(*plan, model_->description, door_.settings().max_json_bytes)
+                           : result<void>{plan.error()};
+    if (!good) {
+        refuse(good.error());
         return false;
     }
-    json_bytes_ = *json;
-    binary_bytes_ = body - *json;
-    return true;
-}
-
-/// False: answered, because it is more than the model takes.
-bool connection::check_sizes() {
-    const auto& model = model_->description;
-    const std::uint64_t max_json = json_input_bytes(model, door_.settings().max_json_bytes);
-    if (json_bytes_ > max_json) {
-        reply(413, "the JSON is longer than the " + std::to_string(max_json) + " bytes that this model may need");
-        return false;
-    }
-    if (binary_bytes_ > binary_input_bytes(model)) {
-        reply(413, "the tensors are longer than the model's " + std::to_string(binary_input_bytes(model)) + " bytes");
-        return false;
-    }
-    if (!door_.take_json(json_bytes_)) {
+    if (!door_.take_json(plan->json_bytes)) {
         reply(429, "too many requests with JSON are being read", "Retry-After: 1\r\n");
         return false;
     }
-    json_taken_ = json_bytes_;
+    plan_ = *plan;
+    json_taken_ = plan_.json_bytes;
     return true;
 }
 
@@ -96,7 +80,7 @@ std::size_t connection::take_read_ahead(std::span<std::byte> to) {
 
 void connection::read_json() {
     enter(stage::json, door_.settings().body_timeout);
-    json_.resize(json_bytes_);
+    json_.resize(plan_.json_bytes);
     const auto room = std::as_writable_bytes(std::span{json_});
     const auto rest = room.subspan(take_read_ahead(room));
     asio::async_read(stream_, asio::buffer(rest.data(), rest.size()),
@@ -107,11 +91,10 @@ void connection::on_json(const error_code& failed) {
     if (stage_ != stage::json) return;
     if (failed && expired_) return reply(408, "the JSON did not arrive in time");
     if (failed) return close();
-    door_metrics::add(door_.metrics().received_bytes, json_bytes_);
-    unread_ = binary_bytes_ > 0;
-    auto request = json_bytes_ == 0 && binary_bytes_ > 0
-                       ? oip::raw_infer_request(binary_bytes_, model_->description)
-                       : oip::read_infer_head(json_, binary_bytes_, model_->description);
+    door_metrics::add(door_.metrics().received_bytes, plan_.json_bytes);
+    unread_ = plan_.binary_bytes > 0;
+    auto request = plan_.is_raw() ? oip::raw_infer_request(plan_.binary_bytes, model_->description)
+                                  : oip::read_infer_head(json_, plan_.binary_bytes, model_->description);
     json_.clear();
     if (json_.capacity() > usual_json_bytes) json_.shrink_to_fit();
     if (!request) return refuse(request.error());
@@ -161,7 +144,7 @@ void connection::on_body(const error_code& failed) {
     if (stage_ != stage::body) return;
     if (failed && expired_) return reply(408, "the tensors did not arrive in time");
     if (failed) return close();
-    door_metrics::add(door_.metrics().received_bytes, binary_bytes_);
+    door_metrics::add(door_.metrics().received_bytes, plan_.binary_bytes);
     unread_ = false;
     submit();
 }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/doors/http/http_text.hpp"
 
-#include <charconv>
-
 namespace accel::examples::serving::doors {
 
 std::string_view reason_of(int http_status) noexcept {
@@ -53,13 +51,6 @@ std::string header_text(const answer_header& of) {
     out += of.more;
     out += of.keep_alive ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
     return out;
-}
-
-std::optional<std::uint64_t> number_of(std::string_view text) noexcept {
-    std::uint64_t value = 0;
-    const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (text.empty() || read.ec != std::errc{} || read.ptr != text.data() + text.size()) return std::nullopt;
-    return value;
 }
 
 }  // namespace accel::examples::serving::doors

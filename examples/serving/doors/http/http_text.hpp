@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -20,8 +19,5 @@ struct answer_header {
     std::string_view more{};  ///< further header lines, each with its end
 };
 [[nodiscard]] std::string header_text(const answer_header& of);
-
-/// A decimal number without sign or blanks; nothing for other texts, and beyond 64 bits.
-[[nodiscard]] std::optional<std::uint64_t> number_of(std::string_view text) noexcept;
 
 }  // namespace accel::examples::serving::doors

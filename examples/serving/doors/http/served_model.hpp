@@ -9,7 +9,6 @@
 #include <accel_transport/timeline.hpp>
 
 #include <chrono>
-#include <cstdint>
 
 namespace accel::examples::serving::doors {
 
@@ -20,12 +19,6 @@ struct served_model {
     accel::target target{};
     oip::model_counts counts{};
 };
-
-/// Bytes of all input tensors, without what lies between them: the most that a binary section may have.
-[[nodiscard]] std::uint64_t binary_input_bytes(const oip::model_description& model);
-
-/// The longest JSON text that a request for this model may need, at most `limit`.
-[[nodiscard]] std::uint64_t json_input_bytes(const oip::model_description& model, std::uint64_t limit);
 
 /// Counts a request that took so long in the door.
 void count_success(oip::model_counts& to, std::chrono::nanoseconds took, const timeline& stages);

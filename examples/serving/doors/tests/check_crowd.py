@@ -1,55 +1,50 @@
 # SPDX-License-Identifier: Apache-2.0
-"""200 clients at once, which leave in the middle of a request at random: nobody gets another's answer, nothing leaks,
-and a drain answers what is under way."""
-import random
+"""Many clients at once over HTTP and over gRPC, which leave at random (crowd/): nobody gets another's answer, nothing
+leaks, all slots are free afterwards, and a drain answers what is under way. ACCEL_SOAK_SECONDS=300 makes it 1,000
+clients of each for so long."""
+import os
+import resource
 import signal
+import subprocess
 import sys
-import threading
 import time
 
+from check_grpc import GrpcPair
 from pair import Pair, binary_request, binary_values, expect
 
-CLIENTS = 200
-REQUESTS = 30
+SECONDS = int(os.environ.get("ACCEL_SOAK_SECONDS", "0"))
+CLIENTS = 1000 if SECONDS else 200
+SLOTS = 32
 
 
-def one_request(connection, chance, value):
-    request = binary_request("double", [value] * 8)
-    if chance.random() < 0.1:
-        connection.send(request[: chance.randrange(1, len(request))])
-        return False
-    connection.send(request)
-    if chance.random() < 0.1:
-        return False
-    status, headers, body = connection.answer()
-    expect_answer = status == 200 and binary_values(headers, body) == (2.0 * value,) * 8
-    if not expect_answer:
-        raise ValueError(f"client {value}: {status} {body[:200]}")
-    return True
+def raise_descriptor_limit():
+    """For this process, and the door and the crowd that it starts."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def client(pair, number, failures):
-    chance = random.Random(number)
-    connection = pair.connect()
-    try:
-        for i in range(REQUESTS):
-            if not one_request(connection, chance, number * 100 + i):
-                connection.socket.close()
-                connection = pair.connect()
-    except Exception as failure:  # a thread's own would be lost
-        failures.append(repr(failure))
-    finally:
-        connection.socket.close()
+def check_crowd(crowd, pair, *where):
+    before = pair.descriptors()
+    done = subprocess.run([crowd, *where, "--process", str(pair.door.pid), "--clients", str(CLIENTS), "--seconds",
+                           str(SECONDS or 4)], timeout=SECONDS + 100, check=False)
+    expect(done.returncode == 0, "the crowd is content")
+    deadline = time.monotonic() + 5
+    while pair.descriptors() > before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    expect(pair.descriptors() <= before, f"{pair.descriptors()} descriptors, {before} before")
 
 
-def check_crowd(pair):
-    failures = []
-    threads = [threading.Thread(target=client, args=(pair, n, failures)) for n in range(CLIENTS)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    expect(not failures, f"{len(failures)} failures, the first {failures[:3]}")
+def check_slots(pair):
+    """As many calls as there are slots are free again."""
+    held = [pair.connect() for _ in range(SLOTS)]
+    for n, one in enumerate(held):
+        one.send(binary_request("slow", [n] * 8))
+    began = time.monotonic()
+    for n, one in enumerate(held):
+        status, headers, body = one.answer()
+        expect(status == 200 and binary_values(headers, body) == (2.0 * n,) * 8, f"slot {n}")
+        one.socket.close()
+    expect(time.monotonic() - began < 2, "all slots are free after the crowd")
 
 
 def check_drain(pair):
@@ -62,25 +57,18 @@ def check_drain(pair):
 
 
 def main():
-    with Pair(*sys.argv[1:3]) as pair:
-        before = pair.descriptors()
-        check_crowd(pair)
-        deadline = time.monotonic() + 5
-        while pair.descriptors() > before and time.monotonic() < deadline:
-            time.sleep(0.05)
-        expect(pair.descriptors() <= before, f"{pair.descriptors()} descriptors, {before} before")
-        # As many calls as there are slots are free again.
-        held = [pair.connect() for _ in range(32)]
-        for n, one in enumerate(held):
-            one.send(binary_request("slow", [n] * 8))
-        began = time.monotonic()
-        for n, one in enumerate(held):
-            status, headers, body = one.answer()
-            expect(status == 200 and binary_values(headers, body) == (2.0 * n,) * 8, f"slot {n}")
-            one.socket.close()
-        expect(time.monotonic() - began < 2, "all slots are free after the crowd")
+    raise_descriptor_limit()
+    door, server, crowd, *grpc_door = sys.argv[1:]
+    limit = str(2 * CLIENTS)
+    with Pair(door, server, "--max-connections", limit) as pair:
+        check_crowd(crowd, pair, "--http", f"127.0.0.1:{pair.port}")
+        check_slots(pair)
         check_drain(pair)
     print(pair.summary)
+    for each in grpc_door:
+        with GrpcPair(each, server, "--max-calls", limit) as pair:
+            check_crowd(crowd, pair, "--grpc", pair.address)
+        print(pair.summary)
     return 0
 
 

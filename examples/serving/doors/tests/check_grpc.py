@@ -9,29 +9,11 @@ import sys
 import tempfile
 import threading
 import time
-import venv
 
+from client_environment import SKIPPED, client_python
 from pair import MODELS, description, expect, first_line
 
-PACKAGES = ["tritonclient[grpc]==2.73.0"]
-SKIPPED = 77
 SERVICE = "/inference.GRPCInferenceService/"
-
-
-def environment():
-    """The environment's python; None: PyPI is out of reach."""
-    folder = os.environ.get("ACCEL_TEST_ENVIRONMENT", "environment") + "_grpc"
-    python = os.path.join(folder, "bin", "python")
-    whole = os.path.join(folder, "whole")
-    if os.path.exists(whole):
-        return python
-    venv.create(folder, with_pip=True, clear=True)
-    done = subprocess.run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--retries", "1",
-                           *PACKAGES], timeout=240, check=False)
-    if done.returncode != 0:
-        return None
-    open(whole, "w", encoding="utf-8").close()
-    return python
 
 
 class GrpcPair:
@@ -63,6 +45,9 @@ class GrpcPair:
         self.folder.cleanup()
         expect(self.door.returncode == 0, f"the door ended with {self.door.returncode}")
         self.summary = json.loads(out.splitlines()[-1])
+
+    def descriptors(self):
+        return len(os.listdir(f"/proc/{self.door.pid}/fd"))
 
 
 def an_input(grpc, numpy, values=None, name="x"):
@@ -233,7 +218,7 @@ def main():
     if len(sys.argv) == 3 and sys.argv[1] in clients:
         clients[sys.argv[1]](sys.argv[2])
         return 0
-    python = environment()
+    python = client_python()
     if python is None:
         print("skipped: PyPI is out of reach, and tritonclient comes from there")
         return SKIPPED

@@ -1,31 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A stock tritonclient[http] from PyPI against the door, in a virtual environment of the test's own. Skipped where PyPI
 is out of reach."""
-import os
 import subprocess
 import sys
-import venv
 
+from client_environment import SKIPPED, client_python
 from pair import Pair, expect
-
-PACKAGES = ["tritonclient[http]==2.73.0"]
-SKIPPED = 77
-
-
-def environment():
-    """The environment's python; None: PyPI is out of reach."""
-    folder = os.environ.get("ACCEL_TEST_ENVIRONMENT", "environment")
-    python = os.path.join(folder, "bin", "python")
-    whole = os.path.join(folder, "whole")
-    if os.path.exists(whole):
-        return python
-    venv.create(folder, with_pip=True, clear=True)
-    done = subprocess.run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--retries", "1",
-                           *PACKAGES], timeout=240, check=False)
-    if done.returncode != 0:
-        return None
-    open(whole, "w", encoding="utf-8").close()
-    return python
 
 
 def check_infer(http, numpy, client, binary):
@@ -75,7 +55,7 @@ def main():
     if len(sys.argv) == 2:
         talk(sys.argv[1])
         return 0
-    python = environment()
+    python = client_python()
     if python is None:
         print("skipped: PyPI is out of reach, and tritonclient comes from there")
         return SKIPPED

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// door_stand_in URI: a server with models whose answers a test can foresee, until SIGTERM. Each of them takes eight
 /// floats and gives eight: `double` gives twice as much, `slow` likewise after 300 ms, `failing` fails with a sentence,
-/// `short` answers too little, `nan` with what JSON cannot say.
+/// `short` answers too little, `nan` with what JSON cannot say. `large` gives 2^20 numbers, all of them the first.
 #include "report/program.hpp"
 
 #include <accel_transport/accel_transport.hpp>
@@ -35,6 +35,23 @@ void answer_with(accel::exchange& to, float factor) {
     static_cast<void>(to.reply(payload));
 }
 
+void answer_at_length(accel::exchange& to) {
+    constexpr std::size_t count = 1 << 20;
+    if (to.request().size() != payload || to.response().size() < count * sizeof(float)) {
+        static_cast<void>(to.fail(accel::status::invalid_argument, 0, "eight floats are wanted, and room for 4 MiB"));
+        return;
+    }
+    float first = 0;
+    std::memcpy(&first, to.request().data(), sizeof first);
+    const std::vector<float> values(count, first);
+    std::memcpy(to.response().data(), values.data(), count * sizeof(float));
+    accel::tensor one;
+    one.rank = 1;
+    one.shape[0] = count;
+    static_cast<void>(to.describe(count * sizeof(float), std::span{&one, 1}));
+    static_cast<void>(to.reply(count * sizeof(float)));
+}
+
 void answer_later(accel::exchange to) {
     std::thread([held = std::move(to)]() mutable {
         // Once nobody waits it answers sooner, but late enough for the client to have noticed its deadline itself.
@@ -52,6 +69,7 @@ accel::service_table services() {
                            static_cast<void>(to.fail(accel::status::application_error, 7, "the model is on fire"));
                        }},
                       {"short", [](accel::exchange to) { static_cast<void>(to.reply(4)); }},
+                      {"large", [](accel::exchange to) { answer_at_length(to); }},
                       {"nan", [](accel::exchange to) { answer_with(to, std::numeric_limits<float>::quiet_NaN()); }}}};
 }
 

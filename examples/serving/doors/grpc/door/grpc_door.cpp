@@ -2,6 +2,7 @@
 #include "serving/doors/grpc/door/grpc_door.hpp"
 
 #include "serving/doors/grpc/door/rpc.hpp"
+#include "serving/doors/oip/body_plan.hpp"
 
 #include <algorithm>
 #include <chrono>

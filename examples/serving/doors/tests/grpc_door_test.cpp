@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gRPC door, asked with frames of HTTP/2 that are made by hand: what no stock client sends, and without one.
+#include "door_rig.hpp"
+#include "serving/doors/clients/infer_talk.hpp"
+#include "serving/doors/grpc/writer.hpp"
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace accel::examples::serving::doors::tests {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Codes of gRPC.
+constexpr int ok = 0;
+constexpr int invalid_argument = 3;
+constexpr int deadline_exceeded = 4;
+constexpr int not_found = 5;
+constexpr int resource_exhausted = 8;
+constexpr int unimplemented = 12;
+constexpr int internal = 13;
+
+const std::string infer{clients::infer_path};
+
+std::string method(std::string_view name) {
+    return std::string{service} + std::string{name};
+}
+
+/// A ModelInferRequest of `double`, of which everything can be another.
+struct request {
+    std::string name = "x";
+    std::string type = "FP32";
+    std::vector<std::uint64_t> shape{8};
+    std::size_t bytes = 32;
+    std::string version{};
+    std::string model = "double";
+
+    [[nodiscard]] std::string message() const {
+        wire::writer input;
+        input.text(1, name);
+        input.text(2, type);
+        input.packed(3, shape);
+        wire::writer out;
+        out.text(1, model);
+        out.text(2, version);
+        out.message(5, input);
+        out.entry(7, std::string(bytes, '\0'));
+        return out.take();
+    }
+};
+
+/// The five bytes before a message, which say its length.
+std::string prefix(std::uint32_t length) {
+    std::string out(1, '\0');
+    for (int shift = 24; shift >= 0; shift -= 8) out += static_cast<char>((length >> shift) & 0xff);
+    return out;
+}
+
+TEST(grpc_door, a_client_that_is_made_by_hand_gets_answers) {
+    const door_rig door;
+    grpc_client one{door.grpc()};
+    for (const char* name : {"ServerLive", "ServerReady"}) {
+        EXPECT_EQ(one.call(method(name), {}), ok) << name;
+        EXPECT_EQ(one.wire().message(), "\x08\x01") << name;
+    }
+    EXPECT_EQ(one.call(method("ModelReady"),
+                       "\x0a\x06"
+                       "double"),
+              ok);
+    EXPECT_EQ(one.wire().message(), "\x08\x01");
+    EXPECT_EQ(one.call("/grpc.health.v1.Health/Check", {}), ok);
+    EXPECT_EQ(one.wire().message(), "\x08\x01");
+    EXPECT_EQ(one.call(method("ServerMetadata"), {}), ok);
+    EXPECT_NE(one.wire().message().find("accel_transport"), std::string_view::npos);
+    for (int i = 0; i < 100; ++i) {
+        const auto value = static_cast<float>(i);
+        ASSERT_EQ(one.infer("double", value), ok) << one.wire().sentence();
+        ASSERT_TRUE(one.has_twice(value)) << i;
+    }
+}
+
+TEST(grpc_door, mistakes_have_their_code_and_a_sentence) {
+    const door_rig door;
+    grpc_client one{door.grpc()};
+    const struct {
+        int code;
+        const char* word;
+        std::string method;
+        std::string message;
+    } mistakes[] = {
+        {invalid_argument, "FP32", infer, request{.type = "INT32"}.message()},
+        {invalid_argument, "shape", infer, request{.shape = {4}}.message()},
+        {invalid_argument, "negative", infer, request{.shape = {std::uint64_t{1} << 63}}.message()},
+        {invalid_argument, "", infer, request{.shape = {~std::uint64_t{7}}}.message()},
+        {invalid_argument, "", infer, request{.shape = {std::uint64_t{1} << 62, 8}}.message()},
+        {invalid_argument, "bytes", infer, request{.bytes = 31}.message()},
+        {invalid_argument, "no input", infer, request{.name = "z"}.message()},
+        {not_found, "no version", infer, request{.version = "2"}.message()},
+        {not_found, "no model", infer, request{.model = "nobody"}.message()},
+        {invalid_argument, "", infer, request{}.message() + std::string(40, '\x0b')},
+        {invalid_argument, "", infer, std::string{"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\x7f"}},
+        {internal, "on fire", infer, request{.model = "failing"}.message()},
+        {internal, "not the outputs", infer, request{.model = "short"}.message()},
+        {unimplemented, "no such method", method("RepositoryIndex"), {}},
+        {resource_exhausted, "", infer, request{.bytes = 1 << 20}.message()},
+    };
+    for (const auto& each : mistakes) {
+        EXPECT_EQ(one.call(each.method, each.message), each.code) << each.word << one.wire().sentence();
+        EXPECT_NE(one.wire().sentence().find(each.word), std::string::npos) << one.wire().sentence();
+    }
+    EXPECT_EQ(one.infer("double", 1), ok);
+}
+
+TEST(grpc_door, a_message_that_is_cut_is_refused) {
+    const door_rig door;
+    grpc_client one{door.grpc()};
+    const std::string whole = request{}.message();
+    const auto length = static_cast<std::uint32_t>(whole.size());
+    for (const std::string& body : {prefix(length) + whole.substr(1), prefix(length + 1) + whole, prefix(length),
+                                    std::string{"\0\0", 2}, std::string{}}) {
+        one.wire().open(infer);
+        one.wire().send(body, true);
+        ASSERT_TRUE(one.finish()) << body.size();
+        EXPECT_NE(one.wire().code().value_or(ok), ok) << body.size();
+    }
+    EXPECT_EQ(one.infer("double", 2), ok);
+    EXPECT_TRUE(one.has_twice(2));
+}
+
+/// More of them than there are slots.
+TEST(grpc_door, slow_bodies_hold_no_slot_and_end_in_time) {
+    const door_rig door{{"--body-timeout", "1s"}};
+    const std::string message = request{}.message();
+    std::vector<std::unique_ptr<grpc_client>> slow;
+    for (int i = 0; i < 40; ++i) {
+        slow.push_back(std::make_unique<grpc_client>(door.grpc()));
+        slow.back()->wire().open(infer);
+        slow.back()->wire().send(prefix(static_cast<std::uint32_t>(message.size())) + message.substr(0, 20), false);
+        ASSERT_TRUE(slow.back()->flush());
+    }
+    grpc_client other{door.grpc()};
+    EXPECT_EQ(other.infer("double", 3), ok);
+    for (const auto& each : slow) {
+        ASSERT_TRUE(each->finish(10s));
+        EXPECT_EQ(each->wire().code(), deadline_exceeded);
+        EXPECT_NE(each->wire().sentence().find("in time"), std::string::npos) << each->wire().sentence();
+    }
+}
+
+TEST(grpc_door, clients_that_leave_in_a_message_leave_nothing) {
+    const door_rig door;
+    const std::string message = request{}.message();
+    for (int i = 0; i < 40; ++i) {
+        grpc_client one{door.grpc()};
+        one.wire().open(infer);
+        one.wire().send(prefix(static_cast<std::uint32_t>(message.size())) + message.substr(0, 20), false);
+        ASSERT_TRUE(one.flush());
+        if (i % 2 == 0) continue;  // closes the connection
+        one.wire().reset();
+        ASSERT_TRUE(one.flush());
+        EXPECT_EQ(one.infer("double", 4), ok);
+        EXPECT_TRUE(one.has_twice(4));
+    }
+}
+
+/// `large` has four slots.
+TEST(grpc_door, slow_readers_hold_no_slot) {
+    const door_rig door;
+    std::vector<std::unique_ptr<grpc_client>> slow;
+    for (int i = 0; i < 6; ++i) {
+        slow.push_back(
+            std::make_unique<grpc_client>(door.grpc(), clients::grpc_flow{.window = 1000, .renewed = false}));
+        slow.back()->ask("large", 5);
+        ASSERT_TRUE(slow.back()->flush());
+    }
+    grpc_client other{door.grpc()};
+    for (int i = 0; i < 6; ++i) EXPECT_EQ(other.infer("large", 6), ok) << other.wire().sentence();
+    EXPECT_EQ(clients::only_output(other.wire().message()).size(), std::size_t{4} << 20);
+    for (const auto& each : slow) EXPECT_FALSE(each->finish(1ms)) << "its answer does not fit its window";
+}
+
+TEST(grpc_door, calls_beyond_the_most_are_refused) {
+    const door_rig door{{"--max-calls", "2", "--body-timeout", "2s"}};
+    grpc_client first{door.grpc()};
+    grpc_client second{door.grpc()};
+    grpc_client third{door.grpc()};
+    for (grpc_client* each : {&first, &second}) {
+        each->wire().open(infer);
+        ASSERT_TRUE(each->flush());
+    }
+    std::optional<int> code;
+    for (int i = 0; i < 100 && code != resource_exhausted; ++i) code = third.infer("double", 7);
+    EXPECT_EQ(code, resource_exhausted);
+    EXPECT_NE(third.wire().sentence().find("too many calls"), std::string::npos) << third.wire().sentence();
+    ASSERT_TRUE(first.finish(10s) && second.finish(10s));
+    EXPECT_EQ(third.infer("double", 8), ok) << "the others have ended";
+}
+
+TEST(grpc_door, a_connection_without_calls_ends) {
+    const door_rig door{{"--idle-timeout", "1s"}};
+    grpc_client one{door.grpc()};
+    ASSERT_EQ(one.infer("double", 9), ok);
+    EXPECT_TRUE(one.closed(10s));
+}
+
+TEST(grpc_door, a_drain_waits_for_no_client_beyond_its_time) {
+    door_rig door{{"--drain-timeout", "1s", "--body-timeout", "60s"}};
+    grpc_client one{door.grpc()};
+    ASSERT_EQ(one.infer("double", 10), ok);
+    one.wire().open(infer);
+    ASSERT_TRUE(one.flush());
+    grpc_client other{door.grpc()};
+    ASSERT_EQ(other.infer("double", 10), ok) << "the door knows of the first call as well";
+    const auto took = door.end();
+    ASSERT_TRUE(took.has_value()) << "it ends well";
+    EXPECT_GE(*took, 900ms) << "it waits for the call that is open";
+    EXPECT_LE(*took, 10s);
+}
+
+}  // namespace
+}  // namespace accel::examples::serving::doors::tests
