@@ -3,6 +3,7 @@
 
 #include "core/protocol.hpp"
 
+#include <accel_transport/device/detail/wire/extension_copy.hpp>
 #include <accel_transport/device/detail/wire/trace_extension.hpp>
 
 #include <cstring>
@@ -21,9 +22,9 @@ std::uint16_t write_trace(const traced_message& message, const trace_context& tr
 
 status read_trace(const std::byte* header, std::uint32_t generation, trace_context& out) noexcept {
     out = {};
-    std::uint16_t bytes = 0;
-    const status seen = wire::extensions_before(header, generation, bytes);
-    return seen != status::ok ? seen : wire::find_trace(header - bytes, bytes, out);
+    wire::extension_copy copy;
+    const status seen = wire::copy_extensions(header, generation, copy);
+    return seen != status::ok ? seen : wire::find_trace(copy.bytes, copy.length, out);
 }
 
 }  // namespace accel::core

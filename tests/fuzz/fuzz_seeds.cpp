@@ -28,6 +28,7 @@ int main(int argc, char** argv) {
     token_file_seeds({top, "token_file"});
     verbs_seeds({top, "verbs_peer"});
     arrival_seeds({top, "verbs_arrival"});
+    shm_seeds({top, "shm_peer"});
     channel_seeds({top, "channel"});
     channel_parts_seeds({top, "channel_parts"});
     worker_seeds({top, "worker"});

@@ -67,6 +67,7 @@ void token_file_seeds(const seed_folder& to);
 // Sequences of steps.
 
 void arrival_seeds(const seed_folder& to);
+void shm_seeds(const seed_folder& to);
 void channel_seeds(const seed_folder& to);
 void channel_parts_seeds(const seed_folder& to);
 void worker_seeds(const seed_folder& to);

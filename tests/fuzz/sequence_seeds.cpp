@@ -5,8 +5,10 @@
 #include "seeds.hpp"
 
 #include <accel_transport/device/detail/wire/response_target.hpp>
+#include <accel_transport/device/detail/wire/tensor_extension.hpp>
 
 #include <array>
+#include <string>
 #include <utility>
 
 namespace accel::tests {
@@ -43,6 +45,47 @@ void arrival_seeds(const seed_folder& to) {
     append_all(longer, announced);
     to.add("response_longer_than_its_room", longer);
     to.add("a_slot_that_is_not_there", bytes{0, 3, 255});
+}
+
+/// Steps as fuzz_shm_peer takes them.
+void shm_seeds(const seed_folder& to) {
+    const bytes server{0};
+    const bytes client{1, 0, 0, 0, 0};  // the right descriptors and answer
+    const auto message = [](std::uint8_t slot, std::uint8_t length, std::uint8_t extensions) {
+        return bytes{1, slot, 0, 1, length, extensions};
+    };
+    const auto announce = [](std::uint8_t slot) { return bytes{2, slot}; };
+    const bytes look{6};
+    const bytes notice{7};
+    const bytes wanted{5, 2, 200, 1};  // in slot 2, generation 1, in 200 bytes
+    to.add("request", joined({server, message(1, 20, 0), announce(1), look}));
+    to.add("answer", joined({server, message(1, 20, 0), announce(1), look, {5, 1, 100}}));
+    to.add("client_asleep", joined({server, {3, 1}, {5, 1, 100}, {5, 2, 100}}));
+    to.add("client_leaves", joined({server, {4, 254}, {4, 255}, notice}));
+    to.add("slot_beyond", joined({server, announce(251), look}));
+    to.add("header_of_another_slot", joined({server, {1, 1, 255, 1, 20, 0}, announce(1), look}));
+    to.add("response", joined({client, message(3, 20, 0), announce(3), look}));
+    to.add("response_elsewhere", joined({client, wanted, message(2, 20, 0), announce(2), look}));
+    to.add("response_longer_than_its_room", joined({client, wanted, message(2, 40, 0), announce(2), look}));
+    to.add("response_too_late", joined({client, {5, 2, 200, 3}, message(2, 20, 0), announce(2), look}));
+    to.add("server_dies", joined({client, message(0, 1, 0), announce(0), announce(0), {4, 255}, notice, look}));
+    to.add("server_asleep_and_deaf", joined({client, {3, 1}, wanted, {3, 3}, wanted, {4, 200}, notice}));
+    const tensor described{{}, 2, 0, {2, 3}};
+    bytes extension(wire::tensor_extension_bytes(&described, 1));
+    wire::write_tensor_extension(reinterpret_cast<std::byte*>(extension.data()), &described, 1);
+    const auto length = static_cast<std::uint8_t>(extension.size());
+    to.add("tensors", joined({client, message(0, 20, length), extension, announce(0), look}));
+    to.add("tensors_of_a_request", joined({server, message(0, 20, length), extension, announce(0), look}));
+    for (std::uint8_t wrong = 1; wrong <= 8; ++wrong)
+        for (std::size_t which = 0; which < 3; ++which) {
+            bytes passed = client;
+            passed[1 + which] = wrong;
+            to.add("descriptor_" + std::to_string(which) + "_" + std::to_string(wrong), passed);
+        }
+    to.add("two_descriptors", bytes{1, 0, 0, 0, 1 + 4 * 2});
+    to.add("no_descriptors", bytes{1, 0, 0, 0, 1});
+    to.add("refusal", bytes{1, 0, 0, 0, 2 + 4 * 6, 8, 0, 2, 0, 'n', 'o'});
+    to.add("half_an_answer", bytes{1, 0, 0, 0, 2 + 4 * 2, 0, 0});
 }
 
 /// Steps as fuzz_channel takes them. Numbers of calls are slots; the first one that is free is 0.

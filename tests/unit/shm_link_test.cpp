@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Links of shm below the core, and peers that write into shared memory what no correct peer writes.
-#include "backends/shm/poller.hpp"
-#include "core/control/data_preamble.hpp"
-#include "core/net/unix_socket.hpp"
+#include "unit/shm_peers.hpp"
 
 #include <array>
-#include <cstdio>
+#include <cstdint>
 #include <cstring>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/mman.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -26,109 +23,32 @@ using core::link_event;
 using core::link_role;
 using core::message_kind;
 using core::slot_header;
+using testing::connect_data;
+using testing::geometry;
+using testing::make_config;
+using testing::make_token;
 
-constexpr core::link_geometry geometry{4, 1000, 2000};
-constexpr std::uint64_t session_id = 7;
-
-std::unique_ptr<core::poller> make_poller(link_role role) {
-    core::poller_options options;
-    options.role = role;
-    auto made = shm_poller::open(options);
-    EXPECT_TRUE(made) << made.error().message;
-    return std::move(*made);
+void expect_lost(testing::tested_link& link, status why) {
+    std::vector<link_event> seen = link.poll();
+    if (seen.empty()) seen = link.poll();
+    ASSERT_EQ(seen.size(), 1U);
+    EXPECT_EQ(seen[0].kind, event_kind::lost);
+    EXPECT_EQ(seen[0].reason, why);
+    EXPECT_TRUE(link.poll().empty());
 }
 
-core::session_token make_token(int first) {
-    core::session_token token{};
-    token[0] = std::byte(first);
-    return token;
-}
-
-core::link_config make_config(link_role role) {
-    core::link_config out;
-    out.role = role;
-    out.geometry = geometry;
-    out.session_id = session_id;
-    out.token = make_token(1);
-    if (role == link_role::server) return out;
-    out.send = std::move(*core::slot_memory::create(geometry.slots, geometry.request_bytes));
-    return out;
-}
-
-core::unique_fd connect_data(core::unique_fd& server_end) {
-    std::array<int, 2> ends{};
-    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()), 0);
-    server_end = core::unique_fd(ends[1]);
-    return core::unique_fd(ends[0]);
-}
-
-/// A server's link, and a client that is whatever the test makes of it: it has the descriptors, and no code of ours.
-struct hostile_client {
-    std::unique_ptr<core::poller> events = make_poller(link_role::server);
-    std::unique_ptr<core::link> path;
-    core::unique_fd socket;
-    passed_descriptors passed_to_it;
-    segment_layout layout{geometry.slots, geometry.request_bytes};
-    std::byte* requests = nullptr;
-    std::uint32_t pushed = 0;
-
-    hostile_client() {
-        auto made = events->open_link(make_config(link_role::server));
-        EXPECT_TRUE(made) << made.error().message;
-        path = std::move(*made);
-        core::link_grant grant;
-        grant.description.resize(sizeof(client_wish));
-        grant.description[0] = std::byte{1};
-        EXPECT_TRUE(path->attach(grant, core::never));
-        path->activate();
-        EXPECT_TRUE(connect(make_token(1)));
-        std::array<std::byte, 64> answer;
-        EXPECT_EQ(receive_descriptors(socket.get(), answer, passed_to_it), 4);
-        void* const base =
-            ::mmap(nullptr, layout.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, passed_to_it[requests_segment].get(), 0);
-        EXPECT_NE(base, MAP_FAILED);
-        requests = static_cast<std::byte*>(base);
-        EXPECT_TRUE(poll().empty());
-    }
-    ~hostile_client() { ::munmap(requests, layout.bytes); }
-    hostile_client(const hostile_client&) = delete;
-    hostile_client& operator=(const hostile_client&) = delete;
-
-    bool connect(const core::session_token& token) {
-        core::data_connection made;
-        core::unique_fd own = connect_data(made.socket);
-        made.session_id = session_id;
-        made.token = token;
-        const bool taken = events->take_connection(made).ok();
-        if (taken) socket = std::move(own);
-        return taken;
-    }
-    std::vector<link_event> poll() {
-        std::array<link_event, 16> out;
-        const std::size_t count = events->poll(out);
-        return {out.begin(), out.begin() + static_cast<std::ptrdiff_t>(count)};
-    }
-    void announce(std::uint32_t slot) {
-        lane_writer writer(requests + segment_layout::lane_at, layout.entries);
-        for (std::uint32_t i = 0; i <= pushed; ++i) writer.push(slot);
-        ++pushed;
-    }
-    void write_header(std::uint32_t slot, std::uint32_t named, std::uint64_t length) {
+struct hostile_client : testing::hostile_client {
+    hostile_client() { EXPECT_TRUE(ready); }
+    void announce(std::uint32_t slot) { writes.announce(slot); }
+    void write_header(std::uint32_t slot, std::uint32_t named, std::uint64_t length) const {
         slot_header header;
         header.kind = message_kind::request;
         header.slot = named;
         header.generation = 1;
         header.length = length;
-        std::memcpy(requests + layout.slots_at + slot * layout.stride + core::extension_room, &header, sizeof header);
+        writes.write_header(slot, header);
     }
-    void expect_lost(status why) {
-        std::vector<link_event> seen = poll();
-        if (seen.empty()) seen = poll();
-        ASSERT_EQ(seen.size(), 1U);
-        EXPECT_EQ(seen[0].kind, event_kind::lost);
-        EXPECT_EQ(seen[0].reason, why);
-        EXPECT_TRUE(poll().empty());
-    }
+    void expect_lost(status why) { shm::expect_lost(*this, why); }
 };
 
 TEST(shm_link, takes_a_request_where_the_client_wrote_it) {
@@ -220,13 +140,8 @@ TEST(shm_segment, only_sealed_memory_of_the_right_size_is_mapped) {
     const auto map = [](int fd, std::size_t bytes) {
         return segment::map(core::unique_fd(fd), bytes, peer_access::read).code();
     };
-    const auto memory = [](int seals) {
-        const int fd = ::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-        EXPECT_EQ(::ftruncate(fd, page_bytes), 0);
-        EXPECT_EQ(::fcntl(fd, F_ADD_SEALS, seals), 0);
-        return fd;
-    };
-    constexpr int all = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+    const auto memory = [](int seals) { return testing::sealed_memory(page_bytes, seals).release(); };
+    constexpr int all = testing::all_size_seals;
     EXPECT_EQ(map(memory(all), page_bytes), status::ok);
     EXPECT_EQ(map(memory(F_SEAL_SHRINK | F_SEAL_GROW), page_bytes), status::protocol_error);
     EXPECT_EQ(map(memory(F_SEAL_GROW | F_SEAL_SEAL), page_bytes), status::protocol_error);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <accel_transport/device/detail/wire/extension_copy.hpp>
 #include <accel_transport/device/detail/wire/response_target.hpp>
 #include <accel_transport/device/detail/wire/slot_header.hpp>
 #include <accel_transport/tensor.hpp>
@@ -87,8 +88,8 @@ ACCEL_HOST_DEVICE inline void write_tensor_extension(std::byte* to, const tensor
     return found > room ? status::message_too_large : status::ok;
 }
 
-/// Looks for tensors among the `bytes` of a message's extensions. `not_found`: they say nothing of tensors. Else as
-/// `accel::tensors`. Reads each byte once: the peer can change them meanwhile.
+/// Looks for tensors among the `bytes` of a message's extensions, which nobody changes meanwhile. `not_found`: they say
+/// nothing of tensors. Else as `accel::tensors`.
 [[nodiscard]] ACCEL_HOST_DEVICE inline status find_tensors(const std::byte* extensions, std::size_t bytes,
                                                            std::uint64_t payload_bytes, tensor* out, std::uint32_t room,
                                                            std::uint32_t& count) noexcept {
@@ -113,9 +114,9 @@ ACCEL_HOST_DEVICE inline void write_tensor_extension(std::byte* to, const tensor
                                                                   std::uint64_t payload_bytes, tensor* out,
                                                                   std::uint32_t room, std::uint32_t& count) noexcept {
     count = 0;
-    std::uint16_t bytes = 0;
-    const status seen = extensions_before(header, generation, bytes);
-    return seen != status::ok ? seen : find_tensors(header - bytes, bytes, payload_bytes, out, room, count);
+    extension_copy copy;
+    const status seen = copy_extensions(header, generation, copy);
+    return seen != status::ok ? seen : find_tensors(copy.bytes, copy.length, payload_bytes, out, room, count);
 }
 
 /// What a message says of its tensors, in front of its header or at the head of its payload.

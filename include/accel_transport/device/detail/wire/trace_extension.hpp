@@ -22,8 +22,8 @@ struct trace_extension {
 };
 static_assert(sizeof(trace_extension) == 40 && std::is_trivially_copyable_v<trace_extension>);
 
-/// Looks for a trace among the `bytes` of a request's extensions. `not_found`: there is none. `protocol_error`: no
-/// correct peer sends this. Reads each byte once: the peer can change them meanwhile.
+/// Looks for a trace among the `bytes` of a request's extensions, which nobody changes meanwhile. `not_found`: there is
+/// none. `protocol_error`: no correct peer sends this.
 [[nodiscard]] inline status find_trace(const std::byte* extensions, std::size_t bytes, trace_context& out) noexcept {
     while (bytes > 0) {
         extension_head head;
