@@ -414,6 +414,25 @@ class Report(unittest.TestCase):
         self.assertNotIn("988 ms", text)
         self.assertIn("1 cells are quick ones", text)
 
+    def test_late_cells_say_so_in_the_pictures(self):
+        rows = canned_rows()
+        put(rows, Cell("resnet50", "gdr", True), late_percent=50.0)
+        self.write([FIGURES["F5"]], rows)
+        self.assertEqual((self.path / "F5.svg").read_text(encoding="utf-8").count(", late"), 1)
+
+    def test_super_resolution_stands_with_the_cpu_and_without_it(self):
+        rows = canned_rows()
+        for model in ("resnet50", "super_resolution"):
+            put(rows, Cell(model, "gpu"), inference_mean=0.0, copy_mean=0.0, total_mean=500.0)
+        self.write([FIGURES["G6"]], rows)
+        picture = (self.path / "G6.svg").read_text(encoding="utf-8")
+        for words in ("super_resolution, rdma, by the CPU", "super_resolution, gpu, GPU-resident", reasons.RESIDENT):
+            self.assertIn(words, picture)
+        self.assertEqual(self.check_g6(rows), [claims.HOLDS, claims.HOLDS])
+
+    def check_g6(self, rows):
+        return [claim.check(claims.View(rows))[1] for claim in claims.CLAIMS["G6"]]
+
     def test_a_cell_with_a_problem_names_it(self):
         row = results.row_of(Cell("resnet50", "tcp", True), problem="the server did not start")
         self.assertIn("the server did not start", self.write([FIGURES["F5"]], {row.key: row}, NO_GPU))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A picture for each figure: SVG text of the rows that there are, by file name."""
+from late import too_many
 from reasons import RESIDENT, TRANSFERS, broken_down, stage_means
 from results import STAGES, distribution_of
 from svg_shapes import bars, curves, percent_text, time_text
@@ -23,6 +24,11 @@ def label(cell, *, model=False, clients=False, kind=False):
     return ", ".join(parts)
 
 
+def end_text(row):
+    """Behind a bar."""
+    return time_text(row["total_mean"]) + (", late" if too_many(row) else "")
+
+
 def stage_parts(row, scale=1.0):
     """Of a GPU-resident service only the transfers are known: it computes without the host, which marks stages."""
     whole = broken_down(row)
@@ -34,20 +40,20 @@ def stage_parts(row, scale=1.0):
 
 def totals(figure, rows):
     return bars(figure.title, "mean of the total time", [
-        (label(row.cell, kind=True), [("total", "#0072b2", row["total_mean"])], time_text(row["total_mean"]))
+        (label(row.cell, kind=True), [("total", "#0072b2", row["total_mean"])], end_text(row))
         for row in rows])
 
 
 def spread(figure, rows):
     return bars(figure.title, "mean of the total time; at the bars also the coefficient of variation", [
-        (label(row.cell), [("total", "#0072b2", row["total_mean"])],
+        (label(row.cell) + (", late" if too_many(row) else ""), [("total", "#0072b2", row["total_mean"])],
          f"{time_text(row['total_mean'])}, CoV {row['total_cov'] or 0:.2f}") for row in rows])
 
 
 def stages(figure, rows):
     several = len({row.cell.model for row in rows}) > 1
     return bars(figure.title, "mean of each stage", [
-        (label(row.cell, kind=True, model=several), stage_parts(row), time_text(row["total_mean"])) for row in rows])
+        (label(row.cell, kind=True, model=several), stage_parts(row), end_text(row)) for row in rows])
 
 
 def mediation(figure, rows):
@@ -56,7 +62,7 @@ def mediation(figure, rows):
     who = {True: "by the CPU", False: "GPU-resident"}
     ordered = sorted(rows, key=lambda row: (figure.models.index(row["model"]), not broken_down(row)))
     return bars(figure.title, "mean of each stage; networking by the CPU, or by the GPU itself", [
-        (f"{label(row.cell, model=several)}, {who[broken_down(row)]}", stage_parts(row), time_text(row["total_mean"]))
+        (f"{label(row.cell, model=several)}, {who[broken_down(row)]}", stage_parts(row), end_text(row))
         for row in ordered])
 
 
@@ -64,7 +70,7 @@ def shares(figure, rows):
     several = len(figure.models) > 1
     return bars(figure.title, "each stage's part of the mean total time", [
         (label(row.cell, model=several, kind=several, clients=len(figure.clients) > 1),
-         stage_parts(row, 100 / row["total_mean"]), time_text(row["total_mean"])) for row in rows if row["total_mean"]],
+         stage_parts(row, 100 / row["total_mean"]), end_text(row)) for row in rows if row["total_mean"]],
                 percent_text)
 
 
@@ -168,4 +174,4 @@ def links(title, rows):
     """`rows`: [(link, row)], one behind the other."""
     return bars(title, "mean of each stage", [
         (f"{row.cell.transport}, {form(row.cell)}, {link.split(',')[0]}", stage_parts(row),
-         time_text(row["total_mean"])) for link, row in rows])
+         end_text(row)) for link, row in rows])
