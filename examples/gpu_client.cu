@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GPU-resident client: the kernel below writes a request, posts it to the NIC itself and waits for
-// the response.
+// A GPU-resident client: the kernel below writes a request, posts it to the NIC itself and reads the response, whole or
+// part by part, as its server sends it (docs/parts.md).
 //   gpu_client gpu://HOST:7000?insecure=true "hello there"
 #include <accel_transport/accel_transport.hpp>
 #include <accel_transport/device/client.hpp>
@@ -16,21 +16,28 @@ struct message {
     accel::status outcome;
 };
 
-/// One block makes one call; `line` is the request, and becomes the response.
-__global__ void ask(device::channel_ref channel, message* line) {
+/// One block makes one call; `line` is the request, and becomes the response, as far as it fits.
+__global__ void ask(const __grid_constant__ device::channel_ref channel, message* line) {
     __shared__ device::call_ref call;
+    __shared__ device::arrival_ref part;
     accel::status found = device::begin<device::block_scope>(channel, call);
     if (found == accel::status::ok) {
         for (auto i = threadIdx.x; i < line->length; i += blockDim.x)
             call.request[i] = static_cast<std::byte>(line->text[i]);
-        found = device::submit<device::block_scope>(channel, call, line->length, {.max_bytes = sizeof line->text});
+        found = device::submit<device::block_scope>(channel, call, line->length, {.parts = 4});
     }
-    if (found == accel::status::ok) found = device::wait<device::block_scope>(channel, call);
+    std::uint64_t length = 0;
+    for (bool more = found == accel::status::ok; more;) {
+        found = device::wait<device::block_scope>(channel, call, part);
+        more = part.more;
+        for (std::uint64_t i = threadIdx.x; i < part.response_bytes && length + i < sizeof line->text; i += blockDim.x)
+            line->text[length + i] = static_cast<char>(part.response[i]);
+        length += part.response_bytes;
+        (void)device::release<device::block_scope>(channel, part);  // the server may send one more
+    }
+    if (threadIdx.x != 0) return;
     line->outcome = found;
-    if (found != accel::status::ok) return;
-    line->length = call.response_bytes;  // at most `max_bytes`, whatever the server does
-    for (auto i = threadIdx.x; i < line->length; i += blockDim.x) line->text[i] = static_cast<char>(call.response[i]);
-    (void)device::release<device::block_scope>(channel, call);
+    line->length = length < sizeof line->text ? length : sizeof line->text;
 }
 
 int fail(const char* why) {

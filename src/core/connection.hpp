@@ -66,7 +66,8 @@ struct link_grant {
     session_token token{};
     std::string host;  ///< where the client reached the control plane
     link_description description;
-    std::uint16_t port = 0;  ///< of the control plane
+    std::uint16_t port = 0;     ///< of the control plane
+    std::uint16_t version = 1;  ///< `session_version`, as granted; for kernels, which write headers themselves
 };
 
 /// The control path of a session at one end: made, attached to its peer, ended. Up to and including

@@ -7,8 +7,10 @@
 #include <accel_transport/device/detail/layout_version.hpp>
 #include <accel_transport/options.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -70,6 +72,9 @@ class kernel_client : public kernel_host {
     virtual void set_clock_offset(nanoseconds offset) noexcept = 0;
     /// Ends calls with this status from about now on. The first reason stays.
     virtual void end(status why) noexcept = 0;
+    /// Calls that kernels have cancelled since the last look, of which the server has to hear. How many: if all of
+    /// `out`, there may be more. By the thread that polls.
+    [[nodiscard]] virtual std::size_t take_cancelled(std::span<call_id> out) noexcept = 0;
     /// After the last kernel: makes the report complete.
     [[nodiscard]] virtual result<void> finish_report() = 0;
     /// After `attach` has failed: it would not with `service_sharing::shared`.

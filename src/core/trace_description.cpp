@@ -21,10 +21,7 @@ std::uint16_t write_trace(const traced_message& message, const trace_context& tr
 }
 
 status read_trace(const std::byte* header, std::uint32_t generation, trace_context& out) noexcept {
-    out = {};
-    wire::extension_copy copy;
-    const status seen = wire::copy_extensions(header, generation, copy);
-    return seen != status::ok ? seen : wire::find_trace(copy.bytes, copy.length, out);
+    return wire::trace_before(header, generation, out);
 }
 
 }  // namespace accel::core

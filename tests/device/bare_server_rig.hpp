@@ -31,9 +31,9 @@ class bare_server_rig {
         config.geometry = shape;
         link = poller->open_connection(config).value();
     }
-    [[nodiscard]] result<void> attach() const {
+    [[nodiscard]] result<void> attach(std::uint16_t version = core::session_version::newest) const {
         server->connect(link->describe());
-        return link->attach({1, {}, {}, server->describe()}, core::deadline_after(patience(5s)));
+        return link->attach({1, {}, {}, server->describe(), 0, version}, core::deadline_after(patience(5s)));
     }
     /// As a correct server gives it, to be spoilt.
     [[nodiscard]] bare_client::request answer_to(const device::call_ref& call) const {

@@ -2,10 +2,10 @@
 // Kernels answer in parts: in order, within the room that the client gives, and with exactly one last completion.
 // Threads of the host are in the kernels' place.
 #include "device/calls.hpp"
+#include "device/part_streams.hpp"
 #include "device/service_rig.hpp"
 
 #include <array>
-#include <atomic>
 #include <cstring>
 #include <vector>
 
@@ -19,16 +19,6 @@ struct part_case {
     friend std::ostream& operator<<(std::ostream& out, const part_case& which) { return out << which.name; }
 };
 
-/// What a client asks for.
-struct parts_wish {
-    std::uint64_t parts = 0;
-    std::uint64_t bytes = 0;  ///< of part i: so many, and i % 50
-    std::uint64_t seed = 0;
-    std::uint32_t fails = 0;  ///< 1: the response ends with a failure
-    std::uint32_t reserved = 0;
-};
-
-/// Streams what is wished, and echoes requests that are no parts_wish.
 class device_parts : public ::testing::TestWithParam<part_case> {
   protected:
     void SetUp() override {
@@ -38,15 +28,16 @@ class device_parts : public ::testing::TestWithParam<part_case> {
         rig_.listen();
         serve();
     }
-    void TearDown() override { gives_up_ = true; }
+    void TearDown() override { streams_.gives_up = true; }
     /// One kernel: it finds room for its parts itself.
     void serve() {
         if (GetParam().sharing == service_sharing::exclusive) {
-            rig_.serve_owned(
-                [this](device::owned_sessions& mine, const device::exchange_ref& exchange) { answer(mine, exchange); });
+            rig_.serve_owned([this](device::owned_sessions& mine, const device::exchange_ref& exchange) {
+                streams_.answer(mine, rig_.service->ref(), exchange);
+            });
         } else {
             rig_.serve([this](const device::service_ref& service, const device::exchange_ref& exchange) {
-                answer(service, exchange);
+                streams_.answer(service, service, exchange);
             });
         }
     }
@@ -106,59 +97,8 @@ class device_parts : public ::testing::TestWithParam<part_case> {
         for (std::size_t i = 0; i < begun; ++i) EXPECT_EQ(of.release(calls[i].id), status::ok);
     }
 
-    std::atomic<int> without_room_{0};
-    std::atomic<int> heard_{0};
-    std::atomic<bool> gives_up_{false};
-    std::atomic<bool> too_long_refused_{false};
+    part_streams streams_;
     service_rig rig_{GetParam().setting};
-
-  private:
-    template <class Service>
-    void answer(Service& service, const device::exchange_ref& exchange) {
-        if (!device::in_parts(exchange) || exchange.request_bytes != sizeof(parts_wish))
-            return echo_whole(service, exchange);
-        parts_wish what;
-        std::memcpy(&what, exchange.request, sizeof what);
-        for (std::uint64_t i = 0; i < what.parts; ++i) {
-            device::part_ref part;
-            if (!await_room(service, exchange, part)) break;
-            const std::uint64_t length = what.bytes + i % 50;
-            fill({part.bytes, length}, what.seed + i);
-            if (device::send(service, exchange, part.room + 1) == status::message_too_large) too_long_refused_ = true;
-            if (device::send(service, exchange, length) != status::ok) break;
-        }
-        if (what.fails != 0)
-            (void)device::fail(service, exchange, status::application_error, 42);
-        else
-            (void)device::reply(service, exchange, 0);
-    }
-    template <class Service>
-    bool await_room(Service& service, const device::exchange_ref& exchange, device::part_ref& part) {
-        for (;;) {
-            const status found = device::next_part(service, exchange, part);
-            if (found != status::again) return found == status::ok;
-            const status nothing = device::send(service, exchange, 0);
-            EXPECT_TRUE(nothing == status::again || nothing == status::peer_lost) << to_string(nothing);
-            ++without_room_;
-            if (device::cancelled(rig_.service->ref(), exchange)) {
-                ++heard_;
-                return false;
-            }
-            if (gives_up_) return false;
-            std::this_thread::sleep_for(100us);
-        }
-    }
-    template <class Service>
-    void echo_whole(Service& service, const device::exchange_ref& exchange) {
-        device::part_ref part;
-        if (!device::in_parts(exchange)) {
-            EXPECT_EQ(device::next_part(service, exchange, part), status::unsupported);
-            EXPECT_EQ(device::send(service, exchange, 0), status::unsupported);
-        }
-        const std::uint64_t length = std::min(exchange.request_bytes, exchange.response_room);
-        std::memcpy(exchange.response, exchange.request, length);
-        (void)device::reply(service, exchange, length);
-    }
 };
 
 TEST_P(device_parts, come_in_order_and_before_the_last_completion) {
@@ -175,7 +115,7 @@ TEST_P(device_parts, come_in_order_and_before_the_last_completion) {
         }
     }
     expect_all_slots(client);
-    EXPECT_TRUE(too_long_refused_);
+    EXPECT_TRUE(streams_.too_long_refused);
     EXPECT_EQ(client.statistics().stale, 0U);
     EXPECT_TRUE(eventually(patience(5s), [&] { return rig_.service->statistics().replies == 20; }))
         << rig_.service->statistics().replies << ": parts are no replies";
@@ -196,7 +136,7 @@ TEST_P(device_parts, nothing_is_sent_without_room) {
     const call_id call = submit(client, what, {.parts = 2});
     const completion first = expect_part(client, call, what, 0);
     const completion second = expect_part(client, call, what, 1);
-    ASSERT_TRUE(eventually(patience(5s), [&] { return without_room_ > 3; }));
+    ASSERT_TRUE(eventually(patience(5s), [&] { return streams_.without_room > 3; }));
     std::array<completion, 1> none;
     EXPECT_EQ(client.poll(none), 0U);
     EXPECT_EQ(client.release(second.id), status::ok);
@@ -283,7 +223,7 @@ TEST_P(device_parts, a_cancel_ends_them_and_reaches_the_kernel) {
         const completion second = expect_part(client, call, what, 1);
         ASSERT_EQ(client.cancel(call), status::ok);
         expect_last(client, call, status::cancelled);
-        EXPECT_TRUE(eventually(patience(5s), [&] { return heard_ == round; }));
+        EXPECT_TRUE(eventually(patience(5s), [&] { return streams_.heard == round; }));
         EXPECT_EQ(client.release(first.id), status::ok);
         EXPECT_EQ(client.release(second.id), status::ok);
         expect_all_slots(client);

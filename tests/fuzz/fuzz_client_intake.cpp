@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A channel as kernels use it, over queues in the fuzzer's hands: a server that writes any header and answers
-// any slot, completions of any kind, and the host's orders. Byte 0: the engine.
+// any slot, completions of any kind, and the host's orders. Byte 0: the engine, where payloads go, and whether
+// responses may come in parts.
 #include "core/device_names.hpp"
 #include "core/protocol.hpp"
 #include "fake_clock.hpp"
@@ -32,13 +33,14 @@ struct held_call {
     device::call_ref ref;
     bool submitted = false;
     bool ended = false;
+    bool in_parts = false;
     status outcome = status::again;
 };
 
 class client_rig {
   public:
-    client_rig(tests::input_reader& input, device::detail::engine by, bool apart)
-        : input_(input), by_(by), completions_(by), sends_(by, name) {
+    client_rig(tests::input_reader& input, device::detail::engine by, bool apart, bool parts)
+        : input_(input), by_(by), takes_parts_(parts), completions_(by), sends_(by, name) {
         state_.receives = receives_.located();
         for (std::uint32_t i = 0; i < slots; ++i) calls_[i].next = i + 1 < slots ? i + 1 : device::detail::no_call;
         channel_.state = &state_;
@@ -56,6 +58,9 @@ class client_rig {
         }
         channel_.sends = sends_.port();
         channel_.completions = completions_.port(state_.completions, state_.proxied_completions);
+        channel_.cancels = cancels_.data();
+        if (parts) channel_.parts = parts_.data();
+        channel_.traces = parts ? 1 : 0;
         channel_.orders = &orders_;
         channel_.report = &report_;
         channel_.call_timeout_ns = device::detail::never_ns;
@@ -64,7 +69,7 @@ class client_rig {
 
     void run() {
         for (int step = 0; step < 150 && !input_.empty(); ++step) {
-            act(input_.byte() % 16);
+            act(input_.byte() % (takes_parts_ ? 19U : 16U));
             sends_.work(completions_, [&](const tests::posted_request& found) { check_posted(found); });
             check();
         }
@@ -99,8 +104,12 @@ class client_rig {
             case 14:
                 clock_.pass(std::chrono::microseconds{input_.byte() * 100});
                 return;
-            default:
+            case 15:
                 return order();
+            case 16:
+                return release_part();
+            default:
+                return answer_room();
         }
     }
 
@@ -111,7 +120,7 @@ class client_rig {
         const status got = device::begin(channel_, made.ref);
         if (got != status::ok) {
             const bool over = state_.failure != 0;
-            require(got == status::again ? held_.size() + state_.quarantined == slots : over,
+            require(got == status::again ? held_.size() + state_.quarantined + rooms() == slots : over,
                     "a slot is free, or the channel has ended");
             return;
         }
@@ -130,18 +139,61 @@ class client_rig {
         with.trace_id = choice;
         with.max_bytes = choice % 3 == 0 ? choice % (response_bytes + 10) : 0;
         with.timeout_ns = choice % 5 == 0 ? choice * 10'000 : choice == 251 ? -1 : 0;
+        trace_context trace;
+        trace.trace_id[0] = trace.parent_id[0] = choice;
+        if (takes_parts_) {
+            with.parts = choice / 4 % 4;
+            with.part_timeout_ns = choice % 7 == 0 ? choice * 5'000 : 0;
+            with.trace = choice % 2 == 0 ? &trace : nullptr;
+        }
         const std::uint64_t length = choice % (request_bytes + 2);
         // The adapter does what is posted meanwhile.
         const status got = device::submit(channel_, of->ref, length, with);
-        const bool good = !of->submitted && length <= request_bytes && with.timeout_ns >= 0;
+        const bool good = !of->submitted && length <= request_bytes && with.timeout_ns >= 0 && with.parts < slots;
         require(got != status::ok || good, "only what is right is accepted");
-        require(got == status::ok || !good || state_.failure != 0, "and all that is");
-        if (got == status::ok) of->submitted = true;
+        require(got == status::ok || !good || state_.failure != 0 || (got == status::again && with.parts != 0),
+                "and all that is");
+        if (got != status::ok) return;
+        of->submitted = true;
+        of->in_parts = with.parts != 0;
     }
     void poll() {
         held_call* const of = pick();
         if (of == nullptr) return;
-        look_at(*of, device::poll(channel_, of->ref));
+        look_at(*of, look(*of));
+    }
+    /// A part is kept, and says `again`.
+    status look(held_call& of) {
+        if (!of.in_parts) return device::poll(channel_, of.ref);
+        device::arrival_ref out;
+        const status got = device::poll(channel_, of.ref, out);
+        if (!out.more) return got;
+        require(got == status::ok && !of.ended && out.slot < slots, "a part is of a call that goes on");
+        require(out.response == response_header(out.slot) + core::header_bytes && out.response_bytes <= response_bytes,
+                "it lies in its slot");
+        for (const device::arrival_ref& each : held_parts_) require(each.slot != out.slot, "which is no other's");
+        held_parts_.push_back(out);
+        return status::again;
+    }
+    void release_part() {
+        if (held_parts_.empty()) return;
+        const std::size_t at = input_.byte() % held_parts_.size();
+        const device::arrival_ref part = held_parts_[at];
+        const status got = device::release(channel_, part);
+        require(got == status::ok || got == status::again, "a part can be released");
+        if (got != status::ok) return;
+        held_parts_.erase(held_parts_.begin() + static_cast<std::ptrdiff_t>(at));
+        require(device::release(channel_, part) == status::invalid_state, "and only once");
+    }
+    /// Slots that are a call's parts, but for those that come back without it.
+    [[nodiscard]] std::size_t rooms() const {
+        std::size_t count = 0;
+        for (std::uint32_t i = 0; i < slots; ++i) {
+            const call_phase phase = device::detail::phase_in(calls_[i].word);
+            count +=
+                phase == call_phase::lent || phase == call_phase::room_arrived || phase == call_phase::part ? 1 : 0;
+        }
+        return count;
     }
     void look_at(held_call& of, status got) {
         if (!of.submitted) return require(got == status::invalid_state, "it was not submitted");
@@ -195,11 +247,35 @@ class client_rig {
         header.slot = slot;
         header.generation = device::detail::generation_in(calls_[slot].word);
         header.length = input_.byte() % (response_bytes + 2);
+        if (takes_parts_) header.parts_before = parts_[slot].call.next;
         if (choice >= 128) header.code = static_cast<status>(choice % (status_count + 1));
         if (choice >= 224) --header.generation;
         if (choice >= 250) header.slot ^= 1U;
         std::memcpy(response_header(slot), &header, sizeof header);
         announce(mlx5::entry_kind::write_immediate, slot);
+    }
+    /// A part, or a slot that comes back without one.
+    void answer_room() {
+        const std::uint8_t choice = input_.byte();
+        const std::uint8_t spoilt = input_.byte();
+        const std::uint32_t slot = choice % slots;
+        wire::slot_header header;
+        header.kind = wire::message_kind::response;
+        header.slot = slot;
+        header.generation = device::detail::generation_in(calls_[slot].word);
+        if (spoilt % 4 == 0)
+            header.code = status::cancelled;
+        else
+            header.flags = wire::header_flag::more;
+        header.parts_before = next_part_of(parts_[slot].room) + (spoilt >= 224 ? spoilt - 228U : 0U);
+        header.length = spoilt % 4 == 0 ? 0 : input_.byte() % (response_bytes + (spoilt >= 192 ? 2 : 1));
+        if (spoilt >= 250) header.flags |= spoilt;
+        std::memcpy(response_header(slot), &header, sizeof header);
+        announce(mlx5::entry_kind::write_immediate, slot);
+    }
+    /// As its call counts.
+    [[nodiscard]] std::uint64_t next_part_of(const device::detail::parts_room& room) const {
+        return parts_[room.call_slot % slots].call.next;
     }
     void answer_anything() {
         const std::size_t at = (std::size_t{input_.byte()} << 8 | input_.byte()) % responses_.size();
@@ -263,11 +339,12 @@ class client_rig {
         }
         require(found.operation == mlx5::opcode::write_immediate && found.immediate < slots,
                 "a request is told of by its slot");
-        require(found.remote_key == 3000 && found.remote_address == peer_base + stride * found.immediate,
-                "its header goes into the server's slot");
         wire::slot_header header;
         std::memcpy(&header, requests_.data() + core::extension_room + stride * found.immediate, sizeof header);
-        require(wire::is_well_formed(header, wire::message_kind::request) && header.slot == found.immediate &&
+        require(found.remote_key == 3000 &&
+                    found.remote_address == peer_base + stride * found.immediate - header.extension_bytes,
+                "its header goes into the server's slot");
+        require(core::is_of_parts(header, wire::message_kind::request) && header.slot == found.immediate &&
                     header.length <= request_bytes && header.response_room <= response_bytes,
                 "its header is what a correct client sends");
     }
@@ -279,7 +356,8 @@ class client_rig {
             require(i < slots && ++free <= slots, "the free slots are a list");
             require(device::detail::phase_in(calls_[i].word) == call_phase::free, "of slots that are free");
         }
-        require(free + held_.size() + state_.quarantined == slots, "no slot is lost, and none is there twice");
+        require(free + held_.size() + state_.quarantined + rooms() == slots,
+                "no slot is lost, and none is there twice");
         require(state_.completed + state_.ended_early == ended_, "each call ends once");
         require(state_.completed <= state_.submitted, "what is answered was submitted");
     }
@@ -292,18 +370,23 @@ class client_rig {
         for (held_call& each : held_) {
             if (!each.submitted || each.ended) continue;
             if (state_.failure == 0) (void)device::cancel(channel_, each.ref);
-            look_at(each, device::poll(channel_, each.ref));
+            // Parts that have come are handed out first.
+            for (std::uint32_t i = 0; i <= slots && !each.ended; ++i) look_at(each, look(each));
             require(each.ended, "each call ends");
         }
         for (const held_call& each : held_)
             require(device::release(channel_, each.ref) == status::ok, "and can be released");
         held_.clear();
+        for (const device::arrival_ref& each : held_parts_)
+            require(device::release(channel_, each) == status::ok, "parts outlive their calls");
+        held_parts_.clear();
         check();
     }
 
     tests::fake_clock clock_;
     tests::input_reader& input_;
     device::detail::engine by_;
+    bool takes_parts_;
     tests::fake_completions completions_;
     tests::fake_receives receives_;
     tests::fake_sends sends_;
@@ -311,10 +394,13 @@ class client_rig {
     std::vector<std::byte> responses_ = std::vector<std::byte>(slots * stride);
     std::vector<device::detail::call_entry> calls_ = std::vector<device::detail::call_entry>(slots);
     device::detail::channel_state state_;
+    std::vector<device::detail::client_part_slot> parts_ = std::vector<device::detail::client_part_slot>(slots);
+    std::vector<std::uint32_t> cancels_ = std::vector<std::uint32_t>(slots);
     device::detail::channel_orders orders_;
     device::detail::channel_report report_;
     device::channel_ref channel_;
     std::vector<held_call> held_;
+    std::vector<device::arrival_ref> held_parts_;
     std::uint64_t ended_ = 0;
 };
 
@@ -324,6 +410,6 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     tests::input_reader input(data, size);
     const std::uint8_t first = input.byte();
     const auto by = first % 2 == 0 ? device::detail::engine::direct : device::detail::engine::proxy;
-    client_rig(input, by, first % 4 >= 2).run();
+    client_rig(input, by, first % 4 >= 2, first % 16 >= 8).run();
     return 0;
 }

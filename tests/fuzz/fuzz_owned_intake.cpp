@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A channel as its owner uses it, over queues in the fuzzer's hands: a server that writes any header at any time,
 // completions of any kind, the host's orders, and owners that come and go. Byte 0: the engine, where payloads go, and
-// whether requests are announced.
+// whether requests are announced, and responses may come in parts.
 #include "core/device_names.hpp"
 #include "core/protocol.hpp"
 #include "fake_clock.hpp"
@@ -33,13 +33,14 @@ struct held_call {
     device::call_ref ref;
     bool submitted = false;
     bool ended = false;
+    bool in_parts = false;
     status outcome = status::again;
 };
 
 class owner_rig {
   public:
-    owner_rig(tests::input_reader& input, device::detail::engine by, bool apart, bool plain)
-        : input_(input), by_(by), completions_(by), sends_(by, name) {
+    owner_rig(tests::input_reader& input, device::detail::engine by, bool apart, bool plain, bool parts)
+        : input_(input), by_(by), takes_parts_(parts), completions_(by), sends_(by, name) {
         for (std::uint32_t i = 0; i < slots; ++i) calls_[i].next = i + 1 < slots ? i + 1 : device::detail::no_call;
         channel_.requests = {requests_.data() + core::extension_room, stride, request_bytes, 1000};
         channel_.responses = {responses_.data() + core::extension_room, stride, response_bytes, 2000};
@@ -52,6 +53,9 @@ class owner_rig {
             channel_.peer.payloads_key = 4000;
         }
         channel_.plain_requests = plain ? 1 : 0;
+        channel_.cancels = cancels_.data();
+        if (parts) channel_.parts = parts_.data();
+        channel_.traces = parts ? 1 : 0;
         channel_.orders = &orders_;
         channel_.report = &report_;
         channel_.call_timeout_ns = device::detail::never_ns;
@@ -61,7 +65,7 @@ class owner_rig {
 
     void run() {
         for (int step = 0; step < 150 && !input_.empty(); ++step) {
-            act(input_.byte() % 17);
+            act(input_.byte() % (takes_parts_ ? 20U : 17U));
             sends_.work(completions_, [&](const tests::posted_request& found) { check_posted(found); });
             check();
         }
@@ -110,8 +114,12 @@ class owner_rig {
                 return;
             case 15:
                 return order();
-            default:
+            case 16:
                 return pass_on();
+            case 17:
+                return release_part();
+            default:
+                return answer_room();
         }
     }
 
@@ -132,7 +140,7 @@ class owner_rig {
         const status got = device::begin(mine_, made.ref);
         if (got != status::ok) {
             const bool over = mine_.state.failure != 0;
-            require(got == status::again ? held_.size() + mine_.state.counters.quarantined == slots : over,
+            require(got == status::again ? held_.size() + mine_.state.counters.quarantined + rooms() == slots : over,
                     "a slot is free, or the channel has ended");
             return;
         }
@@ -151,18 +159,60 @@ class owner_rig {
         with.trace_id = choice;
         with.max_bytes = choice % 3 == 0 ? choice % (response_bytes + 10) : 0;
         with.timeout_ns = choice % 5 == 0 ? choice * 10'000 : choice == 251 ? -1 : 0;
+        trace_context trace;
+        trace.trace_id[0] = trace.parent_id[0] = choice;
+        if (takes_parts_) {
+            with.parts = choice / 4 % 4;
+            with.part_timeout_ns = choice % 7 == 0 ? choice * 5'000 : 0;
+            with.trace = choice % 2 == 0 ? &trace : nullptr;
+        }
         const std::uint64_t length = choice % (request_bytes + 2);
         // The adapter does what is posted meanwhile.
         const status got = device::submit(mine_, of->ref, length, with);
-        const bool good = !of->submitted && length <= request_bytes && with.timeout_ns >= 0;
+        const bool good = !of->submitted && length <= request_bytes && with.timeout_ns >= 0 && with.parts < slots;
         require(got != status::ok || good, "only what is right is accepted");
         require(got == status::ok || !good || mine_.state.failure != 0 || got == status::again, "and all that is");
-        if (got == status::ok) of->submitted = true;
+        if (got != status::ok) return;
+        of->submitted = true;
+        of->in_parts = with.parts != 0;
     }
     void poll() {
         held_call* const of = pick();
         if (of == nullptr) return;
-        look_at(*of, device::poll(mine_, of->ref));
+        look_at(*of, look(*of));
+    }
+    /// A part is kept, and says `again`.
+    status look(held_call& of) {
+        if (!of.in_parts) return device::poll(mine_, of.ref);
+        device::arrival_ref out;
+        const status got = device::poll(mine_, of.ref, out);
+        if (!out.more) return got;
+        require(got == status::ok && !of.ended && out.slot < slots, "a part is of a call that goes on");
+        require(out.response == response_header(out.slot) + core::header_bytes && out.response_bytes <= response_bytes,
+                "it lies in its slot");
+        for (const device::arrival_ref& each : held_parts_) require(each.slot != out.slot, "which is no other's");
+        held_parts_.push_back(out);
+        return status::again;
+    }
+    void release_part() {
+        if (held_parts_.empty()) return;
+        const std::size_t at = input_.byte() % held_parts_.size();
+        const device::arrival_ref part = held_parts_[at];
+        const status got = device::release(mine_, part);
+        require(got == status::ok || got == status::again, "a part can be released");
+        if (got != status::ok) return;
+        held_parts_.erase(held_parts_.begin() + static_cast<std::ptrdiff_t>(at));
+        require(device::release(mine_, part) == status::invalid_state, "and only once");
+    }
+    /// Slots that are a call's parts, but for those that come back without it.
+    [[nodiscard]] std::size_t rooms() const {
+        std::size_t count = 0;
+        for (std::uint32_t i = 0; i < slots; ++i) {
+            const call_phase phase = calls_[i].phase;
+            count +=
+                phase == call_phase::lent || phase == call_phase::room_arrived || phase == call_phase::part ? 1 : 0;
+        }
+        return count;
     }
     void look_at(held_call& of, status got) {
         if (!of.submitted) return require(got == status::invalid_state, "it was not submitted");
@@ -216,6 +266,7 @@ class owner_rig {
         header.slot = slot;
         header.generation = header_generation(choice, slot);
         header.length = input_.byte() % (response_bytes + 2);
+        if (takes_parts_) header.parts_before = parts_[slot].call.next;
         if (choice >= 128) header.code = static_cast<status>(choice % (status_count + 1));
         if (choice >= 250) header.slot ^= 1U;
         header.arrival_word = choice % 16 == 15 ? header.generation + 1 : header.generation;
@@ -224,6 +275,29 @@ class owner_rig {
     [[nodiscard]] std::uint32_t header_generation(std::uint8_t choice, std::uint32_t slot) const {
         const std::uint32_t last = calls_[slot].generation;
         return choice >= 224 ? last - 1 : choice >= 216 ? last + 1 : last;
+    }
+    /// A part, or a slot that comes back without one.
+    void answer_room() {
+        const std::uint8_t choice = input_.byte();
+        const std::uint8_t spoilt = input_.byte();
+        const std::uint32_t slot = choice % slots;
+        wire::slot_header header;
+        header.kind = wire::message_kind::response;
+        header.slot = slot;
+        header.generation = calls_[slot].generation;
+        if (spoilt % 4 == 0)
+            header.code = status::cancelled;
+        else
+            header.flags = wire::header_flag::more;
+        header.parts_before = next_part_of(parts_[slot].room) + (spoilt >= 224 ? spoilt - 228U : 0U);
+        header.length = spoilt % 4 == 0 ? 0 : input_.byte() % (response_bytes + (spoilt >= 192 ? 2 : 1));
+        if (spoilt >= 250) header.flags |= spoilt;
+        header.arrival_word = header.generation;
+        std::memcpy(response_header(slot), &header, sizeof header);
+    }
+    /// As its call counts.
+    [[nodiscard]] std::uint64_t next_part_of(const device::detail::parts_room& room) const {
+        return parts_[room.call_slot % slots].call.next;
     }
     void answer_anything() {
         const std::size_t at = (std::size_t{input_.byte()} << 8 | input_.byte()) % responses_.size();
@@ -263,13 +337,19 @@ class owner_rig {
                     "a payload goes into the server's slot");
             return;
         }
+        if (found.from.length == sizeof(wire::trace_extension)) {
+            require(found.operation == mlx5::opcode::write && found.remote_key == 3000 &&
+                        (found.remote_address + found.from.length - peer_base) % stride == 0,
+                    "extensions go in front of a header");
+            return;
+        }
         const auto kind = channel_.plain_requests != 0 ? mlx5::opcode::write : mlx5::opcode::write_immediate;
         require(found.operation == kind && found.immediate < slots, "a request is told of by its slot, or not at all");
         require(found.remote_key == 3000 && found.remote_address == peer_base + stride * found.immediate,
                 "its header goes into the server's slot");
         wire::slot_header header;
         std::memcpy(&header, requests_.data() + core::extension_room + stride * found.immediate, sizeof header);
-        require(wire::is_well_formed(header, wire::message_kind::request) && header.slot == found.immediate &&
+        require(core::is_of_parts(header, wire::message_kind::request) && header.slot == found.immediate &&
                     header.length <= request_bytes && header.response_room <= response_bytes,
                 "its header is what a correct client sends");
         require(channel_.plain_requests == 0 || header.arrival_word == header.generation, "and says that it is there");
@@ -282,7 +362,7 @@ class owner_rig {
             require(i < slots && ++free <= slots, "the free slots are a list");
             require(calls_[i].phase == call_phase::free, "of slots that are free");
         }
-        require(free + held_.size() + mine_.state.counters.quarantined == slots,
+        require(free + held_.size() + mine_.state.counters.quarantined + rooms() == slots,
                 "no slot is lost, and none is there twice");
         require(mine_.state.counters.completed + mine_.state.counters.ended_early == ended_, "each call ends once");
         require(mine_.state.counters.completed <= mine_.state.counters.submitted, "what is answered was submitted");
@@ -298,19 +378,22 @@ class owner_rig {
             if (!each.submitted || each.ended) continue;
             if (mine_.state.failure == 0) (void)device::cancel(mine_, each.ref);
             // What looks like a response that is on its way is looked at again, but not for ever.
-            for (std::uint32_t i = 0; i <= device::detail::max_torn && !each.ended; ++i)
-                look_at(each, device::poll(mine_, each.ref));
+            for (std::uint32_t i = 0; i <= device::detail::max_torn && !each.ended; ++i) look_at(each, look(each));
             require(each.ended, "each call ends");
         }
         for (const held_call& each : held_)
             require(device::release(mine_, each.ref) == status::ok, "and can be released");
         held_.clear();
+        for (const device::arrival_ref& each : held_parts_)
+            require(device::release(mine_, each) == status::ok, "parts outlive their calls");
+        held_parts_.clear();
         check();
     }
 
     tests::fake_clock clock_;
     tests::input_reader& input_;
     device::detail::engine by_;
+    bool takes_parts_;
     tests::fake_completions completions_;
     tests::fake_sends sends_;
     std::vector<std::byte> requests_ = std::vector<std::byte>(slots * stride);
@@ -319,11 +402,14 @@ class owner_rig {
     std::vector<device::detail::prepared_call> prepared_ = std::vector<device::detail::prepared_call>(slots);
     device::detail::exclusive_channel kept_;
     proxy::completion_queue_state nobody_;
+    std::vector<device::detail::client_part_slot> parts_ = std::vector<device::detail::client_part_slot>(slots);
+    std::vector<std::uint32_t> cancels_ = std::vector<std::uint32_t>(slots);
     device::detail::channel_orders orders_;
     device::detail::channel_report report_;
     device::channel_ref channel_;
     device::owned_channel mine_;
     std::vector<held_call> held_;
+    std::vector<device::arrival_ref> held_parts_;
     std::uint64_t ended_ = 0;
 };
 
@@ -333,6 +419,6 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     tests::input_reader input(data, size);
     const std::uint8_t first = input.byte();
     const auto by = first % 2 == 0 ? device::detail::engine::direct : device::detail::engine::proxy;
-    owner_rig(input, by, first % 4 >= 2, first % 8 >= 4).run();
+    owner_rig(input, by, first % 4 >= 2, first % 8 >= 4, first % 16 >= 8).run();
     return 0;
 }

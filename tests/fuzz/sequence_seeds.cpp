@@ -299,6 +299,36 @@ void exclusive_seeds(const seed_folder& to) {
                  served, served, served, served, served, served, served, served, served, served});
 }
 
+/// Calls in parts, as both targets of calling kernels take them: `release_part` is a step's number there, and the one
+/// behind it brings a part. The call has slot 0, and its rooms have the slots behind it.
+template <class Add>
+void call_in_parts_seeds(std::uint8_t release_part, std::initializer_list<std::uint8_t> ways, const Add& add_to) {
+    const auto brings = static_cast<std::uint8_t>(release_part + 1);
+    const bytes begin{0};
+    const bytes submit{2, 0, 8};  // with two parts and a trace
+    const bytes poll{4, 0};
+    const bytes first{brings, 1, 1, 20};
+    const bytes second{brings, 2, 1, 30};
+    const bytes given_back{brings, 2, 0};
+    const bytes ahead{brings, 2, 229, 30};
+    const bytes answer{10, 0, 20};
+    const bytes release{release_part, 0};
+    const auto add = [&](const std::string& name, std::initializer_list<bytes> steps) {
+        for (const std::uint8_t way : ways) {
+            bytes all{way};
+            for (const bytes& step : steps) append_all(all, step);
+            add_to("parts_" + name + "_" + std::to_string(way), all);
+        }
+    };
+    add("in_order", {begin, submit, first, poll, second, poll, release, release, answer, poll, {8, 0}});
+    add("given_back", {begin, submit, first, given_back, answer, poll, poll, release, {8, 0}});
+    add("ahead", {begin, submit, ahead, poll, first, poll, poll, answer, poll, {8, 0}, release, release});
+    add("cancelled", {begin, submit, first, poll, {7, 0}, poll, {8, 0}, second, release, answer, begin, begin});
+    add("answered_early", {begin, submit, answer, poll, first, poll, {8, 0}});
+    add("late", {begin, {2, 0, 44}, first, {14, 200}, poll, {14, 200}, poll, {8, 0}});
+    add("ended", {begin, submit, first, {15, 240}, {14, 20}, poll, poll, {8, 0}, release});
+}
+
 /// Steps as fuzz_client_intake takes them.
 void client_seeds(const seed_folder& to) {
     const bytes begin{0};
@@ -320,6 +350,7 @@ void client_seeds(const seed_folder& to) {
     add("answer_to_nobody", {answer, begin, submit, poll});
     add("too_long", {begin, submit, {10, 0, 57}, poll, release});
     add("ended", {begin, submit, {15, 240}, poll, poll, release});
+    call_in_parts_seeds(16, {8, 9, 10}, [&to](const std::string& name, const bytes& steps) { to.add(name, steps); });
 }
 
 /// Steps as fuzz_owned_intake takes them.
@@ -367,6 +398,8 @@ void owner_seeds(const seed_folder& to) {
                                     begin});
     add("sends_fail", {begin, submit, {13, 1}, some_time, poll, poll, release});
     add("ended", {begin, submit, {15, 240}, some_time, poll, poll, release});
+    call_in_parts_seeds(17, {8, 9, 10, 12},
+                        [&to](const std::string& name, const bytes& steps) { to.add(name, steps); });
 }
 
 /// Steps as fuzz_control_server takes them. Peers and sessions are numbers.

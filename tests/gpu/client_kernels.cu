@@ -89,6 +89,56 @@ __global__ void owning_blocks(const __grid_constant__ some_channels channels, ca
     if (threadIdx.x == 0) record(tallies[blockIdx.x], owned, false, 0);
 }
 
+/// Part i has i bytes, all of which are i.
+__device__ bool is_token(const device::arrival_ref& part, std::uint32_t number) {
+    bool right = part.response_bytes == number;
+    for (std::uint32_t i = threadIdx.x; right && i < number; i += blockDim.x)
+        right = *const_cast<const volatile std::byte*>(part.response + i) == static_cast<std::byte>(number);
+    return right;
+}
+
+/// Its end, for all threads alike; `right` is the block's.
+__device__ status read_stream(device::owned_channel& channel, device::call_ref& call, device::arrival_ref& part,
+                              const stream_plan& plan, bool& right) {
+    using scope = device::block_scope;
+    status found = status::again;
+    while (found == status::again) found = device::begin<scope>(channel, call);
+    if (found != status::ok) return found;
+    if (threadIdx.x == 0) call.request[0] = static_cast<std::byte>(plan.tokens);
+    found = status::again;  // until room of the call before is back
+    while (found == status::again) found = device::submit<scope>(channel, call, 1, {.parts = plan.parts});
+    std::uint32_t number = 0;
+    bool mine = found == status::ok;
+    for (bool more = mine; more;) {
+        found = device::wait<scope>(channel, call, part, a_second);
+        if (found == status::again) continue;
+        more = part.more;
+        if (more) mine = is_token(part, number++) && mine;
+        if (more && number == plan.cancel_at) (void)device::cancel<scope>(channel, call);
+        (void)device::release<scope>(channel, part);
+    }
+    if (plan.cancel_at != 0 && found == status::cancelled && number == plan.cancel_at)
+        found = status::ok;
+    else
+        mine = mine && number == plan.tokens;
+    right = __syncthreads_and(mine) != 0;
+    return found;
+}
+
+__global__ void streaming_blocks(const __grid_constant__ some_channels channels, stream_plan plan,
+                                 client_tally* tallies) {
+    __shared__ device::call_ref call;
+    __shared__ device::arrival_ref part;
+    __shared__ device::owned_channel mine;
+    status found = device::own<device::block_scope>(channels.each[blockIdx.x], mine);
+    for (std::uint32_t i = 0; found == status::ok && i < plan.calls; ++i) {
+        const std::int64_t begin = device::clock_ns();
+        bool right = false;
+        found = read_stream(mine, call, part, plan, right);
+        if (threadIdx.x == 0) record(tallies[blockIdx.x], found, right, device::clock_ns() - begin);
+    }
+}
+
 __device__ status call_by_thread(const device::channel_ref& channel, std::uint64_t size, std::uint64_t seed,
                                  bool& right) {
     device::call_ref call;
@@ -124,6 +174,7 @@ bool load_calling_kernels() {
     cudaFuncAttributes loaded{};
     return cudaFuncGetAttributes(&loaded, calling_blocks) == cudaSuccess &&
            cudaFuncGetAttributes(&loaded, owning_blocks) == cudaSuccess &&
+           cudaFuncGetAttributes(&loaded, streaming_blocks) == cudaSuccess &&
            cudaFuncGetAttributes(&loaded, calling_threads) == cudaSuccess;
 }
 
@@ -137,6 +188,12 @@ bool launch_calling_blocks(const some_channels& channels, const call_plan& plan,
 bool launch_owning_blocks(const some_channels& channels, const call_plan& plan, int threads, client_tally* tallies,
                           CUstream_st* stream) {
     owning_blocks<<<channels.count, static_cast<unsigned>(threads), 0, stream>>>(channels, plan, tallies);
+    return cudaGetLastError() == cudaSuccess;
+}
+
+bool launch_streaming_blocks(const some_channels& channels, const stream_plan& plan, int threads, client_tally* tallies,
+                             CUstream_st* stream) {
+    streaming_blocks<<<channels.count, static_cast<unsigned>(threads), 0, stream>>>(channels, plan, tallies);
     return cudaGetLastError() == cudaSuccess;
 }
 

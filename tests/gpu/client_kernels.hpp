@@ -34,6 +34,14 @@ struct call_plan {
     bool all_sizes = true;  ///< 0 to `largest`; else `largest`
 };
 
+/// For servers that answer as `kernel_work::tokens` does.
+struct stream_plan {
+    std::uint32_t calls = 0;      ///< of a block
+    std::uint32_t tokens = 0;     ///< of each; at most 255
+    std::uint32_t parts = 0;      ///< that may be unread
+    std::uint32_t cancel_at = 0;  ///< 0: never; else the call is cancelled when so many have come
+};
+
 /// Loads the kernels below. A first launch would wait for kernels that stay on the GPU.
 [[nodiscard]] bool load_calling_kernels();
 /// Each block makes one call at a time. `tallies`: one a block.
@@ -42,6 +50,9 @@ struct call_plan {
 /// Each block owns a channel, and makes one call at a time. `tallies`: one a channel.
 [[nodiscard]] bool launch_owning_blocks(const some_channels& channels, const call_plan& plan, int threads,
                                         client_tally* tallies, CUstream_st* stream);
+/// Each block owns a channel, which may be shared, and reads one stream at a time. `tallies`: one a channel.
+[[nodiscard]] bool launch_streaming_blocks(const some_channels& channels, const stream_plan& plan, int threads,
+                                           client_tally* tallies, CUstream_st* stream);
 /// Each thread makes one call at a time. `tallies`: one a thread.
 [[nodiscard]] bool launch_calling_threads(const some_channels& channels, const call_plan& plan, int blocks, int threads,
                                           client_tally* tallies, CUstream_st* stream);

@@ -109,11 +109,35 @@ template __global__ void call<device::thread_scope>(device::channel_ref, status*
 template __global__ void call<device::warp_scope>(device::channel_ref, status*);
 template __global__ void call<device::block_scope>(device::channel_ref, status*);
 
+template <class Scope, class Channel>
+__device__ void read_stream(Channel& channel, const trace_context& trace) {
+    __shared__ device::call_ref one;
+    __shared__ device::arrival_ref part;
+    if (device::begin<Scope>(channel, one) != status::ok) return;
+    if (device::submit<Scope>(channel, one, 0, {.parts = 2, .trace = &trace}) != status::ok) return;
+    while (device::poll<Scope>(channel, one, part) == status::again) continue;
+    (void)device::release<Scope>(channel, part);
+    (void)device::cancel<Scope>(channel, one);
+    (void)device::wait<Scope>(channel, one, part);
+    (void)device::release<Scope>(channel, part);
+}
+template <class Scope>
+__global__ void read_streams(const __grid_constant__ device::channel_ref channel, trace_context trace) {
+    __shared__ device::owned_channel mine;
+    read_stream<Scope>(channel, trace);
+    if (device::own<Scope>(channel, mine) == status::ok) read_stream<Scope>(mine, trace);
+}
+template __global__ void read_streams<device::thread_scope>(const __grid_constant__ device::channel_ref, trace_context);
+template __global__ void read_streams<device::warp_scope>(const __grid_constant__ device::channel_ref, trace_context);
+template __global__ void read_streams<device::block_scope>(const __grid_constant__ device::channel_ref, trace_context);
+
 template <class Scope>
 __global__ void serve(device::service_ref service) {
     __shared__ device::exchange_ref one;
     if (device::take<Scope>(service, one) == status::ok) (void)device::fail<Scope>(service, one, status::overloaded);
-    if (device::wait<Scope>(service, one, 0) == status::ok) (void)device::reply<Scope>(service, one, 0);
+    trace_context trace;
+    if (device::wait<Scope>(service, one, 0) != status::ok || device::trace(one, trace) == status::ok) return;
+    (void)device::reply<Scope>(service, one, 0);
 }
 template <class Scope>
 __global__ void stream(device::service_ref service) {

@@ -9,11 +9,14 @@
 #include <accel_transport/accel_transport.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
 #include <memory>
+#include <span>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -53,6 +56,7 @@ class kernel_client : public ::testing::TestWithParam<bool> {
         EXPECT_STREQ(stream_failure(calls_), "");
         close_stream(service_stream_);
         close_stream(calls_);
+        for (std::thread& each : streams_) each.join();
         channels_.clear();  // after the service's kernels: freeing memory would wait for them
     }
     [[nodiscard]] static bool kernels_answer() { return GetParam(); }
@@ -76,7 +80,12 @@ class kernel_client : public ::testing::TestWithParam<bool> {
         options.security.insecure = true;
         options.peer_timeout = patience(2s);
         options.poll = poll_mode::busy;
-        const auto echo = [](exchange request) {
+        const auto echo = [this](exchange request) {
+            if (work_ == kernel_work::tokens) {
+                auto kept = std::make_shared<exchange>(std::move(request));
+                streams_.emplace_back([this, kept] { stream_tokens(*kept); });
+                return;
+            }
             const std::size_t length = std::min(request.request().size(), request.response().size());
             std::memcpy(request.response().data(), request.request().data(), length);
             (void)request.reply(length);
@@ -85,6 +94,20 @@ class kernel_client : public ::testing::TestWithParam<bool> {
         if (!made && made.error().code == status::unsupported) GTEST_SKIP() << made.error().message;
         ASSERT_TRUE(made.ok()) << made.error().message;
         handler_ = std::make_unique<server>(std::move(*made));
+    }
+    /// As `kernel_work::tokens`. On a thread of its own: the one that calls handlers brings room.
+    void stream_tokens(exchange& request) {
+        const auto tokens = std::to_integer<unsigned>(request.request().front());
+        const std::stop_token nobody_waits = request.stop_token();
+        for (unsigned i = 0; i < tokens; ++i) {
+            while (request.part().empty() && !nobody_waits.stop_requested()) std::this_thread::yield();
+            const std::span<std::byte> room = request.part();
+            if (room.empty()) break;
+            std::memset(room.data(), static_cast<int>(i), i);
+            if (request.send(i) != status::ok) break;
+        }
+        if (nobody_waits.stop_requested()) ++cancelled_;
+        (void)request.reply(0);
     }
     void connect(int count, std::uint32_t slots) {
         const std::string there = handler_ ? handler_->endpoints().front() : service_->endpoint();
@@ -104,7 +127,7 @@ class kernel_client : public ::testing::TestWithParam<bool> {
             refs_.each[refs_.count++] = channels_.back().ref();
         }
         if (service_) {
-            ASSERT_TRUE(launch_gpu_resident(service_->ref(), kernel_work::echo, 4, 64, nullptr, service_stream_));
+            ASSERT_TRUE(launch_gpu_resident(service_->ref(), work_, 4, 64, nullptr, service_stream_));
         }
     }
     /// Waits for the calling kernels.
@@ -129,6 +152,9 @@ class kernel_client : public ::testing::TestWithParam<bool> {
     some_channels refs_;
     service_sharing sharing_ = service_sharing::shared;  ///< of the channels
     queue_location queues_ = queue_location::automatic;
+    kernel_work work_ = kernel_work::echo;
+    std::vector<std::thread> streams_;  ///< of the handler
+    std::atomic<std::uint32_t> cancelled_{0};
     client_tally* tallies_ = nullptr;
     CUstream_st* calls_ = nullptr;
     CUstream_st* service_stream_ = nullptr;
@@ -267,6 +293,38 @@ TEST_P(kernel_client, a_server_that_stops_ends_calls) {
     EXPECT_EQ(all.wrong, 0U);
     EXPECT_EQ(all.failed, 4U);
     for (const gpu_channel& each : channels_) EXPECT_FALSE(each.connected());
+}
+
+TEST_P(kernel_client, streams_are_read_in_parts) {
+    for (const service_sharing sharing : {service_sharing::shared, service_sharing::exclusive}) {
+        // Nothing can be made once a service's kernels run.
+        if (service_ && sharing == service_sharing::shared) continue;
+        sharing_ = sharing;
+        work_ = kernel_work::tokens;
+        refs_.count = 0;
+        connect(2, 8);
+        if (IsSkipped()) return;
+        tallies_[0] = tallies_[1] = {};
+        constexpr std::uint32_t calls = 20;
+        ASSERT_TRUE(launch_streaming_blocks(refs_, {calls, 200, 4, 0}, 64, tallies_, calls_));
+        const client_tally all = sum(2);
+        EXPECT_EQ(all.right, calls * 2);
+        EXPECT_EQ(all.wrong, 0U);
+        EXPECT_EQ(all.failed, 0U) << to_string(static_cast<status>(all.last_failure));
+        std::cout << static_cast<double>(all.total_ns) / (calls * 2) / 200 / 1000 << " us a part\n";
+    }
+}
+
+TEST_P(kernel_client, streams_that_it_cancels_end_at_the_server) {
+    work_ = kernel_work::tokens;
+    connect(1, 8);
+    if (IsSkipped()) return;
+    constexpr std::uint32_t calls = 5;
+    ASSERT_TRUE(launch_streaming_blocks(refs_, {calls, 250, 2, 3}, 64, tallies_, calls_));
+    const client_tally all = sum(1);
+    EXPECT_EQ(all.right, calls) << "room comes back, for the server has heard";
+    EXPECT_EQ(all.wrong + all.failed, 0U) << to_string(static_cast<status>(all.last_failure));
+    EXPECT_TRUE(!handler_ || eventually(patience(5s), [&] { return cancelled_ == calls; })) << cancelled_;
 }
 
 INSTANTIATE_TEST_SUITE_P(server, kernel_client, ::testing::Bool(),

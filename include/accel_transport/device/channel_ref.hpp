@@ -2,9 +2,11 @@
 #pragma once
 
 #include <accel_transport/device/detail/channel_layout.hpp>
+#include <accel_transport/device/detail/client_part_slots.hpp>
 #include <accel_transport/device/detail/exclusive_channel_layout.hpp>
 #include <accel_transport/device/detail/layout_version.hpp>
 #include <accel_transport/status.hpp>
+#include <accel_transport/trace.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -26,8 +28,11 @@ struct channel_ref {
     const detail::channel_orders* orders = nullptr;
     detail::channel_report* report = nullptr;
     std::int64_t call_timeout_ns = 0;
-    std::uint32_t plain_requests = 0;         ///< 1: the server looks at the last word of its headers
-    detail::exclusive_channel_ref exclusive;  ///< `service_sharing::exclusive`, which has no `state`
+    std::uint32_t plain_requests = 0;           ///< 1: the server looks at the last word of its headers
+    std::uint32_t traces = 0;                   ///< 1: the server knows traces
+    std::uint32_t* cancels = nullptr;           ///< of each slot: the generation of the last call cancelled
+    detail::client_part_slot* parts = nullptr;  ///< one a slot; null: the server does not know responses in parts
+    detail::exclusive_channel_ref exclusive;    ///< `service_sharing::exclusive`, which has no `state`
 };
 
 /// A channel that one thread, warp or block owns (`own`): an object of its scope, in shared memory for a warp or a
@@ -61,12 +66,26 @@ struct call_ref {
     std::uint32_t generation = 0;
 };
 
+/// What has come of a call's response (`poll`, `wait`): a part of it, or the end. Plain data, one object for the scope.
+struct arrival_ref {
+    const std::byte* response = nullptr;  ///< in place, until `release`; bytes of an untrusted peer
+    std::uint64_t response_bytes = 0;
+    bool more = false;  ///< this is a part, and others or the end follow
+    // Internal.
+    std::uint32_t slot = 0;
+    std::uint32_t generation = 0;
+};
+
 /// What one call asks for beyond its bytes.
 struct call_options {
     std::int64_t timeout_ns = 0;  ///< from now; 0: the channel's `call_timeout`
     std::uint64_t trace_id = 0;   ///< travels to the server
     std::uint64_t max_bytes = 0;  ///< of the response; 0: the channel's `response_bytes`
     std::uint32_t target = 0;     ///< the number that `gpu_channel::resolve` found; 0: not named
+    /// Other than 0: the response may come in parts, so many of which may be unread at a time. Each takes a slot.
+    std::uint32_t parts = 0;
+    std::int64_t part_timeout_ns = 0;      ///< the longest time without a part, while there is room for one; 0: none
+    const trace_context* trace = nullptr;  ///< the trace that the call belongs to, if that is valid; read by `submit`
 };
 
 }  // namespace accel::device

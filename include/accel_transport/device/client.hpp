@@ -2,8 +2,7 @@
 #pragma once
 
 #include <accel_transport/device/channel_ref.hpp>
-#include <accel_transport/device/detail/channel_calls.hpp>
-#include <accel_transport/device/detail/exclusive_calls.hpp>
+#include <accel_transport/device/detail/client_parts.hpp>
 #include <accel_transport/device/detail/wire/tensor_extension.hpp>
 #include <accel_transport/device/scope.hpp>
 
@@ -25,11 +24,13 @@ template <class Scope = thread_scope>
 
 /// Sends the first `length` bytes of `request`, as the threads of the scope have written them. On anything
 /// but `ok` nothing was sent, and the call stays begun: `message_too_large`, `invalid_argument`,
-/// `invalid_state`, `again` (the send queue stayed full), `peer_lost`, `closed`, `device_lost`.
+/// `invalid_state`, `again` (the send queue stayed full), `peer_lost`, `closed`, `device_lost`. With `parts` also
+/// `again`: too few slots are free; `invalid_argument`: the channel has too few; `unsupported`: the server does not
+/// know responses in parts.
 template <class Scope = thread_scope>
 [[nodiscard]] ACCEL_HOST_DEVICE_INLINE status submit(const channel_ref& channel, call_ref& call, std::uint64_t length,
                                                      const call_options& with = {}) noexcept {
-    return detail::by_first_of<Scope>([&] { return detail::submit_call(channel, call, length, with); });
+    return detail::by_first_of<Scope>([&] { return detail::submit_any(channel, call, length, with); });
 }
 
 /// The state of a call, without waiting. `again`: it is in flight. Anything else is its outcome, as in
@@ -59,10 +60,38 @@ template <class Scope = thread_scope>
     return detail::wire::tensors_of_message(call.response, call.response_bytes, call.generation, out, room, count);
 }
 
-/// Ends a submitted call early: its outcome is `cancelled`. `invalid_state`: its response is there, or it has ended.
+// Responses in parts (`call_options::parts`). Such a call is looked at by these two, which take other calls as well.
+
+/// As `poll(channel, call)`, but the response comes piece by piece: `ok` with `out.more` is a part, in the order in
+/// which the server sent them. Everything else is said without `more`: `again`, or exactly one end, which stays. Each
+/// part keeps its memory until `release(channel, out)`, also after the end of the call. A call that takes no parts ends
+/// so too.
+template <class Scope = thread_scope>
+[[nodiscard]] ACCEL_HOST_DEVICE_INLINE status poll(const channel_ref& channel, call_ref& call,
+                                                   arrival_ref& out) noexcept {
+    return detail::by_first_of<Scope>([&] { return detail::wait_any(channel, call, out, 0); });
+}
+
+/// As `poll(channel, call, out)`, and waits for a part or the end for at most `timeout_ns`: then `again`.
+template <class Scope = thread_scope>
+[[nodiscard]] ACCEL_HOST_DEVICE_INLINE status wait(const channel_ref& channel, call_ref& call, arrival_ref& out,
+                                                   std::int64_t timeout_ns = until_its_end) noexcept {
+    return detail::by_first_of<Scope>([&] { return detail::wait_any(channel, call, out, timeout_ns); });
+}
+
+/// Releases a part, so that the server may send one more, or the call that has ended. While its call goes on, by the
+/// scope that has the call. `again`: the send queue stayed full, and nothing was released; `invalid_state`: there is
+/// nothing to release.
+template <class Scope = thread_scope>
+ACCEL_HOST_DEVICE_INLINE status release(const channel_ref& channel, const arrival_ref& arrival) noexcept {
+    return detail::by_first_of<Scope>([&] { return detail::release_any(channel, arrival); });
+}
+
+/// Ends a submitted call early: its outcome is `cancelled`. The server hears of it (protocol version 3), about 50 ms
+/// later at the latest. `invalid_state`: its response is there, or it has ended.
 template <class Scope = thread_scope>
 ACCEL_HOST_DEVICE_INLINE status cancel(const channel_ref& channel, call_ref& call) noexcept {
-    return detail::by_first_of<Scope>([&] { return detail::cancel_call(channel, call); });
+    return detail::by_first_of<Scope>([&] { return detail::cancel_any(channel, call); });
 }
 
 /// Releases a call that has ended, or was begun and never submitted. Its slot is free at once, or when the
@@ -88,7 +117,7 @@ template <class Scope = thread_scope>
 template <class Scope = thread_scope>
 [[nodiscard]] ACCEL_HOST_DEVICE_INLINE status submit(owned_channel& mine, call_ref& call, std::uint64_t length,
                                                      const call_options& with = {}) noexcept {
-    return detail::by_first_of<Scope>([&] { return detail::submit_call(mine, call, length, with); });
+    return detail::by_first_of<Scope>([&] { return detail::submit_any(mine, call, length, with); });
 }
 template <class Scope = thread_scope>
 [[nodiscard]] ACCEL_HOST_DEVICE_INLINE status poll(owned_channel& mine, call_ref& call) noexcept {
@@ -100,8 +129,21 @@ template <class Scope = thread_scope>
     return detail::by_first_of<Scope>([&] { return detail::wait_for_call(mine, call, timeout_ns); });
 }
 template <class Scope = thread_scope>
+[[nodiscard]] ACCEL_HOST_DEVICE_INLINE status poll(owned_channel& mine, call_ref& call, arrival_ref& out) noexcept {
+    return detail::by_first_of<Scope>([&] { return detail::wait_any(mine, call, out, 0); });
+}
+template <class Scope = thread_scope>
+[[nodiscard]] ACCEL_HOST_DEVICE_INLINE status wait(owned_channel& mine, call_ref& call, arrival_ref& out,
+                                                   std::int64_t timeout_ns = until_its_end) noexcept {
+    return detail::by_first_of<Scope>([&] { return detail::wait_any(mine, call, out, timeout_ns); });
+}
+template <class Scope = thread_scope>
+ACCEL_HOST_DEVICE_INLINE status release(owned_channel& mine, const arrival_ref& arrival) noexcept {
+    return detail::by_first_of<Scope>([&] { return detail::release_any(mine, arrival); });
+}
+template <class Scope = thread_scope>
 ACCEL_HOST_DEVICE_INLINE status cancel(owned_channel& mine, call_ref& call) noexcept {
-    return detail::by_first_of<Scope>([&] { return detail::cancel_call(mine, call); });
+    return detail::by_first_of<Scope>([&] { return detail::cancel_any(mine, call); });
 }
 template <class Scope = thread_scope>
 ACCEL_HOST_DEVICE_INLINE status release(owned_channel& mine, const call_ref& call) noexcept {

@@ -5,6 +5,7 @@
 #include <accel_transport/device/detail/exclusive_requests.hpp>
 #include <accel_transport/device/detail/service_requests.hpp>
 #include <accel_transport/device/detail/wire/tensor_extension.hpp>
+#include <accel_transport/device/detail/wire/trace_extension.hpp>
 #include <accel_transport/device/scope.hpp>
 #include <accel_transport/device/service_ref.hpp>
 
@@ -54,6 +55,12 @@ template <class Scope = thread_scope>
                                                       std::uint32_t& count) noexcept {
     return detail::wire::tensors_of_message(exchange.request, exchange.request_bytes, exchange.generation, out, room,
                                             count);
+}
+
+/// The trace that a request belongs to. `not_found`: it names none; `protocol_error`: what its client says is no trace,
+/// or is none any more. Any thread that has the exchange.
+[[nodiscard]] ACCEL_HOST_DEVICE inline status trace(const exchange_ref& exchange, trace_context& out) noexcept {
+    return detail::wire::trace_before(exchange.request - detail::wire::header_bytes, exchange.generation, out);
 }
 
 /// Takes the oldest request that is ready, without waiting. `again`: there is none. `closed`: the service has

@@ -3,6 +3,8 @@
 
 #include "backends/gpu/layout.hpp"
 
+#include <memory>
+
 /// The layout of a channel: slots, one block of GPU memory, one block of host memory.
 namespace accel::gpu {
 namespace {
@@ -15,11 +17,13 @@ struct client_parts {
           sends(parts.take<mlx5::shared_send_queue_state>(1)),
           proxied(parts.take<proxy::send_queue_state>(1)),
           whole(parts.take<mlx5::ready_request>(send_blocks)),
-          calls(parts.take<device::detail::call_entry>(slots)) {}
+          calls(parts.take<device::detail::call_entry>(slots)),
+          in_parts(parts.take<device::detail::client_part_slot>(slots)) {}
     /// Makes `channel` use these.
     void put_into(device::channel_ref& channel) const noexcept {
         channel.state = state;
         channel.calls = calls;
+        channel.parts = in_parts;
         channel.sends.direct.state = sends;
         channel.sends.direct.ready_requests = whole;
         channel.sends.proxied.state = proxied;
@@ -32,6 +36,7 @@ struct client_parts {
     proxy::send_queue_state* proxied;
     mlx5::ready_request* whole;
     device::detail::call_entry* calls;
+    device::detail::client_part_slot* in_parts;
 };
 
 /// The same for a channel with one owner.
@@ -40,16 +45,19 @@ struct exclusive_client_parts {
         : parts(base),
           channel(parts.take<device::detail::exclusive_channel>(1)),
           prepared(parts.take<device::detail::prepared_call>(slots)),
-          calls(parts.take<device::detail::owned_call>(slots)) {}
-    void put_into(device::detail::exclusive_channel_ref& out) const noexcept {
-        out.channel = channel;
-        out.prepared = prepared;
-        out.calls = calls;
+          calls(parts.take<device::detail::owned_call>(slots)),
+          in_parts(parts.take<device::detail::client_part_slot>(slots)) {}
+    void put_into(device::channel_ref& out) const noexcept {
+        out.exclusive.channel = channel;
+        out.exclusive.prepared = prepared;
+        out.exclusive.calls = calls;
+        out.parts = in_parts;
     }
     layout_allocator parts;
     device::detail::exclusive_channel* channel;
     device::detail::prepared_call* prepared;
     device::detail::owned_call* calls;
+    device::detail::client_part_slot* in_parts;
 };
 
 /// All slots are free, the first one on top.
@@ -76,6 +84,7 @@ result<void> client_memory::allocate(std::uint32_t send_blocks) {
     const auto lay_out = [this](layout_allocator& parts) {
         orders_ = parts.take<device::detail::channel_orders>(1);
         report_ = parts.take<device::detail::channel_report>(1);
+        cancels_ = parts.take<std::uint32_t>(sizes_.slots);
     };
     layout_allocator measure(nullptr);
     lay_out(measure);
@@ -83,6 +92,7 @@ result<void> client_memory::allocate(std::uint32_t send_blocks) {
     if (!shared) return shared.error();
     layout_allocator parts(*shared);
     lay_out(parts);
+    cancels_told_.resize(sizes_.slots);
     return {};
 }
 
@@ -110,6 +120,9 @@ const device::channel_ref& client_memory::prepare(const client_start& from) {
     channel_.completions = from.completions;
     channel_.orders = orders_;
     channel_.report = report_;
+    channel_.cancels = cancels_;
+    channel_.traces = from.version >= core::session_version::traces ? 1 : 0;
+    takes_parts_ = from.version >= core::session_version::parts;
     channel_.layout.kernel_version = &report_->kernel_version;
     channel_.call_timeout_ns = from.call_timeout.count();
     sizes_.exclusive ? prepare_exclusive(from) : prepare_shared(from);
@@ -120,6 +133,7 @@ const device::channel_ref& client_memory::prepare(const client_start& from) {
 void client_memory::prepare_shared(const client_start& from) {
     const client_parts here(content_.data(), sizes_.slots, send_blocks_);
     *here.state = {};
+    std::uninitialized_value_construct_n(here.in_parts, sizes_.slots);
     here.state->receives = from.receives;
     write_calls(here.calls, sizes_.slots);
     channel_.slots = sizes_.slots;
@@ -130,6 +144,7 @@ void client_memory::prepare_shared(const client_start& from) {
 void client_memory::prepare_exclusive(const client_start& from) {
     const exclusive_client_parts here(content_.data(), sizes_.slots);
     *here.channel = {};
+    std::uninitialized_value_construct_n(here.in_parts, sizes_.slots);
     write_calls(here.calls, sizes_.slots);
     for (std::uint32_t i = 0; i < sizes_.slots; ++i) device::detail::prepare_call(channel_, i, here.prepared[i]);
     device::detail::exclusive_channel_ref& out = channel_.exclusive;
@@ -159,7 +174,7 @@ void client_memory::end_probe() noexcept {
     channel_.completions = {};
     const exclusive_client_parts there(kernel_block_, sizes_.slots);
     channel.completions.state = &there.channel->completions_state;
-    there.put_into(channel_.exclusive);
+    there.put_into(channel_);
 }
 
 result<void> client_memory::hand_over() {
@@ -167,9 +182,25 @@ result<void> client_memory::hand_over() {
         end_probe();
     else
         client_parts(kernel_block_, sizes_.slots, send_blocks_).put_into(channel_);
+    if (!takes_parts_) channel_.parts = nullptr;
     auto written = memory_.upload(kernel_block_, content_);
     content_ = {};
     return written;
+}
+
+std::size_t client_memory::take_cancelled(std::span<call_id> out) noexcept {
+    const std::uint32_t told = mlx5::load_flag(&report_->cancels);
+    if (told == cancels_seen_) return 0;
+    std::size_t found = 0;
+    for (std::uint32_t slot = 0; slot < sizes_.slots; ++slot) {
+        const std::uint32_t generation = mlx5::load_whole(cancels_ + slot);
+        if (generation == cancels_told_[slot]) continue;
+        if (found == out.size()) return found;
+        cancels_told_[slot] = generation;
+        out[found++] = {slot, generation};
+    }
+    cancels_seen_ = told;
+    return found;
 }
 
 namespace {

@@ -5,6 +5,7 @@
 #include "backends/gpu/service_sizes.hpp"
 #include "core/backend.hpp"
 #include "core/device_names.hpp"
+#include "core/protocol.hpp"
 
 #include <accel_transport/device/client.hpp>
 
@@ -25,7 +26,8 @@ struct client_start {
     std::uint32_t request_key = 0;
     std::uint32_t response_key = 0;
     core::nanoseconds call_timeout{};
-    mlx5::queue_place queues = mlx5::queue_place::host;  ///< of a channel with one owner
+    std::uint16_t version = core::session_version::oldest;  ///< of the session
+    mlx5::queue_place queues = mlx5::queue_place::host;     ///< of a channel with one owner
 };
 
 /// The memory of one GPU-resident channel: slots, the kernels' state, and what kernels and host exchange.
@@ -45,6 +47,8 @@ class client_memory {
     [[nodiscard]] const device::channel_ref& channel() const noexcept { return channel_; }
     [[nodiscard]] device::detail::channel_orders& orders() const noexcept { return *orders_; }
     [[nodiscard]] const device::detail::channel_report& report() const noexcept { return *report_; }
+    /// Calls that kernels have cancelled since the last look. How many: if all of `out`, there may be more.
+    [[nodiscard]] std::size_t take_cancelled(std::span<call_id> out) noexcept;
     /// Once no kernel uses the channel any more: makes the report complete.
     [[nodiscard]] result<void> finish_report();
 
@@ -71,7 +75,11 @@ class client_memory {
     std::vector<std::byte> content_;  ///< of `kernel_block_`, while it is the host's
     device::detail::channel_orders* orders_ = nullptr;
     device::detail::channel_report* report_ = nullptr;
+    std::uint32_t* cancels_ = nullptr;         ///< of each slot: the generation of the last call cancelled
+    std::vector<std::uint32_t> cancels_told_;  ///< likewise, as last looked at
+    std::uint32_t cancels_seen_ = 0;           ///< the report's word, before that look
     device::channel_ref channel_;
+    bool takes_parts_ = false;  ///< the server knows responses in parts
     probe_state probe_;
 };
 

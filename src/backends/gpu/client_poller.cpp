@@ -172,7 +172,7 @@ result<void> client_poller::connect(const core::link_grant& grant, core::nanosec
         return error{done.error().code, done.error().native,
                      fmt::format("gpu: from {}: {}", device_->describe(), done.error().message)};
     }
-    const client_start start = start_with(*peer);
+    const client_start start = start_with(*peer, grant.version);
     const device::channel_ref& channel = memory_->prepare(start);
     place_->answers = device::detail::way_of_requests(channel);
     if (reaches_queues())
@@ -185,7 +185,7 @@ core::kernel_engine client_poller::engine() const {
     return {engine_, where.empty() ? reason_ : fmt::format("{}; {}", reason_, where), queues_->cpu_time()};
 }
 
-client_start client_poller::start_with(const verbs::endpoint& peer) const {
+client_start client_poller::start_with(const verbs::endpoint& peer, std::uint16_t version) const {
     client_start out;
     out.sends = place_->port;
     out.completions = queues_->completion_port();
@@ -201,7 +201,8 @@ client_start client_poller::start_with(const verbs::endpoint& peer) const {
     out.request_key = place_->requests->lkey;
     out.response_key = place_->responses->lkey;
     out.call_timeout = call_timeout_;
-    const std::uint64_t in_one = core::header_bytes + shape_.request_bytes;
+    out.version = version;
+    const std::uint64_t in_one = core::extension_room + core::header_bytes + shape_.request_bytes;
     if (!peer.apart() && in_one > device_->port().max_message_bytes) {
         out.peer.payloads = out.peer.headers + core::header_bytes;
         out.peer.payloads_stride = out.peer.headers_stride;

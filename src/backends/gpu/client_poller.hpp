@@ -47,6 +47,9 @@ class client_poller final : public core::kernel_client, public verbs::async_list
         clock_offset_.store(offset.count(), std::memory_order_relaxed);
     }
     void end(status why) noexcept override;
+    [[nodiscard]] std::size_t take_cancelled(std::span<call_id> out) noexcept override {
+        return memory_->take_cancelled(out);
+    }
     [[nodiscard]] result<void> finish_report() override { return memory_->finish_report(); }
     [[nodiscard]] bool wants_sharing() const noexcept override { return wants_sharing_; }
 
@@ -73,7 +76,7 @@ class client_poller final : public core::kernel_client, public verbs::async_list
     [[nodiscard]] bool reaches_queues() const noexcept {
         return queues_->place() == mlx5::queue_place::host || kernel_memory_.gpu() == nullptr;
     }
-    [[nodiscard]] client_start start_with(const verbs::endpoint& peer) const;
+    [[nodiscard]] client_start start_with(const verbs::endpoint& peer, std::uint16_t version) const;
     [[nodiscard]] result<void> probe_path(const device::channel_ref& channel, const verbs::endpoint& peer,
                                           core::nanoseconds deadline);
 

@@ -159,8 +159,8 @@ result<void> open_session(const connect_request& request, connection& path, clie
     session.version = grant->version;
     session.cancels = std::move(grant->cancels);
 
-    const link_grant told{grant->session_id, grant->token, request.peer.host, std::move(grant->description),
-                          request.peer.port};
+    const link_grant told{grant->session_id, grant->token,  request.peer.host, std::move(grant->description),
+                          request.peer.port, grant->version};
     auto attached = path.attach(told, deadline);
     if (!attached) close_session(request, session);
     return attached;

@@ -41,9 +41,19 @@ struct gpu_channel::state {
         while (!ending) {
             kernels.set_clock_offset(core::nanoseconds{made.session.watch->clock_offset_ns.load()});
             if (made.events->poll(events) > 0) lose(events[0].reason);
+            tell_cancelled();
             const status over = made.session.watch->ended();
             if (over != status::ok) lose(core::loss_for(over));
             (void)made.events->sleep(lost ? -1 : made.session.watch->event_fd(), core::never);
+        }
+    }
+    /// The server hears from the host, as of a host's own calls.
+    void tell_cancelled() noexcept {
+        std::array<call_id, 16> calls;
+        for (std::size_t found = calls.size(); found == calls.size();) {
+            found = kernels.take_cancelled(calls);
+            if (lost) continue;
+            for (std::size_t i = 0; i < found; ++i) core::cancel_call(request, made.session, calls[i]);
         }
     }
     void lose(status why) {

@@ -69,16 +69,19 @@ ACCEL_HOST_DEVICE inline void set_terms(const channel_ref& channel, const call_o
     }
 }
 
-/// The work requests of one request: the payload on its own, if it goes elsewhere than behind its header.
+/// The work requests of one request: the payload on its own, if it goes elsewhere than behind its header. `extensions`:
+/// bytes in front of the header.
 [[nodiscard]] ACCEL_HOST_DEVICE inline status post_request(const channel_ref& channel, const call_ref& call,
-                                                           std::uint64_t length) noexcept {
+                                                           std::uint64_t length,
+                                                           std::uint32_t extensions = 0) noexcept {
     constexpr std::int64_t patience_ns = 100'000'000;
     const std::int64_t patient_until = clock_ns() + patience_ns;
     const std::int64_t until = call.deadline < patient_until ? call.deadline : patient_until;
     const auto payload = reinterpret_cast<std::uint64_t>(call.request);
-    const std::uint64_t header = payload - wire::header_bytes;
+    const std::uint32_t header_bytes = wire::header_bytes + extensions;
+    const std::uint64_t header = payload - header_bytes;
     const bool apart = length > 0 && channel.peer.payloads != 0;
-    mlx5::local_range range{header, static_cast<std::uint32_t>(wire::header_bytes + length), channel.requests.key};
+    mlx5::local_range range{header, static_cast<std::uint32_t>(header_bytes + length), channel.requests.key};
     mlx5::work_request request;
     request.ranges = 1;
     request.first = &range;
@@ -87,11 +90,11 @@ ACCEL_HOST_DEVICE inline void set_terms(const channel_ref& channel, const call_o
         request.remote_address = channel.peer.payloads + channel.peer.payloads_stride * call.slot;
         request.remote_key = channel.peer.payloads_key;
         if (const status sent = post(channel, request, until); sent != status::ok) return sent;
-        range = {header, static_cast<std::uint32_t>(wire::header_bytes), channel.requests.key};
+        range = {header, header_bytes, channel.requests.key};
     }
     request.operation = channel.plain_requests != 0 ? mlx5::opcode::write : mlx5::opcode::write_immediate;
     request.immediate = mlx5::to_be32(call.slot);
-    request.remote_address = channel.peer.headers + channel.peer.headers_stride * call.slot;
+    request.remote_address = channel.peer.headers + channel.peer.headers_stride * call.slot - extensions;
     request.remote_key = channel.peer.headers_key;
     return post(channel, request, until);
 }
@@ -128,11 +131,16 @@ ACCEL_HOST_DEVICE inline status take_response(const channel_ref& channel, call_r
     return call.outcome;
 }
 
+ACCEL_HOST_DEVICE inline void tell_cancelled(const channel_ref& channel, const call_ref& call) noexcept {
+    tell_cancelled(channel, call, count_up(&channel.state->cancels) + 1);
+}
+
 /// Ends a call before its response, unless that is there already.
 ACCEL_HOST_DEVICE inline status end_early(const channel_ref& channel, call_ref& call, status why) noexcept {
     if (!move_call(channel, call, call_phase::in_flight, call_phase::overdue)) return take_response(channel, call);
     call.outcome = why;
     (void)count_up(&channel.state->ended_early);
+    if (why == status::timed_out && is_deadline_untold(call)) tell_cancelled(channel, call);
     return why;
 }
 
@@ -156,6 +164,10 @@ ACCEL_HOST_DEVICE inline status end_early(const channel_ref& channel, call_ref& 
     return status::again;
 }
 
+[[nodiscard]] ACCEL_HOST_DEVICE inline std::uint32_t next_generation(std::uint32_t last) noexcept {
+    return last + 1 == 0 ? 1 : last + 1;
+}
+
 /// The call that follows generation `last` in its slot.
 [[nodiscard]] ACCEL_HOST_DEVICE inline call_ref next_call(const channel_ref& channel, std::uint32_t slot,
                                                           std::uint32_t last) noexcept {
@@ -163,8 +175,17 @@ ACCEL_HOST_DEVICE inline status end_early(const channel_ref& channel, call_ref& 
     out.request = header_of(channel.requests, slot) + wire::header_bytes;
     out.request_room = channel.requests.capacity;
     out.slot = slot;
-    out.generation = last + 1 == 0 ? 1 : last + 1;
+    out.generation = next_generation(last);
     return out;
+}
+
+/// A slot that was free begins its next generation. Returns the last one.
+ACCEL_HOST_DEVICE inline std::uint32_t begin_slot(const channel_ref& channel, std::uint32_t slot) noexcept {
+    call_entry& entry = channel.calls[slot];
+    const std::uint32_t last = generation_in(load_relaxed(&entry.word));
+    std::uint64_t expected = word_of(last, call_phase::free);
+    (void)hand_over(&entry.word, expected, word_of(next_generation(last), call_phase::begun));
+    return last;
 }
 
 [[nodiscard]] ACCEL_HOST_DEVICE inline status begin_call(const channel_ref& channel, call_ref& out) noexcept {
@@ -176,12 +197,7 @@ ACCEL_HOST_DEVICE inline status end_early(const channel_ref& channel, call_ref& 
         slot = take_slot(channel);
         if (slot == no_call) return status::again;
     }
-    call_entry& entry = channel.calls[slot];
-    const std::uint32_t last = generation_in(load_relaxed(&entry.word));
-    const call_ref made = next_call(channel, slot, last);
-    std::uint64_t expected = word_of(last, call_phase::free);
-    (void)hand_over(&entry.word, expected, word_of(made.generation, call_phase::begun));
-    out = made;
+    out = next_call(channel, slot, begin_slot(channel, slot));
     return status::ok;
 }
 
@@ -227,6 +243,7 @@ ACCEL_HOST_DEVICE inline status cancel_call(const channel_ref& channel, call_ref
     if (!move_call(channel, call, call_phase::in_flight, call_phase::overdue)) return status::invalid_state;
     call.outcome = status::cancelled;
     (void)count_up(&channel.state->ended_early);
+    tell_cancelled(channel, call);
     return status::ok;
 }
 

@@ -46,6 +46,18 @@ ACCEL_HOST_DEVICE inline void fail_channel(const channel_ref& channel, status wh
     return end_told_by(load_relaxed(&channel.state->failure));
 }
 
+/// Nobody waits for the call any more: the host's thread reads this, and tells the server. `number` is no other word's.
+ACCEL_HOST_DEVICE inline void tell_cancelled(const channel_ref& channel, const call_ref& call,
+                                             std::uint32_t number) noexcept {
+    mlx5::store_whole(channel.cancels + call.slot, call.generation);
+    mlx5::store_flag(&channel.report->cancels, number);
+}
+/// False: the server knows the deadline of the call itself.
+[[nodiscard]] ACCEL_HOST_DEVICE inline bool is_deadline_untold(const call_ref& call) noexcept {
+    const std::byte* const at = call.request - wire::header_bytes + offsetof(wire::slot_header, deadline_ns);
+    return *reinterpret_cast<const std::int64_t*>(at) == INT64_MAX;
+}
+
 // Free slots.
 
 inline constexpr std::uint64_t one_change = std::uint64_t{1} << 32;
@@ -119,10 +131,14 @@ ACCEL_HOST_DEVICE inline void give_back(const channel_ref& channel) noexcept {
             next = call_phase::arrived;
         else if (phase == call_phase::overdue)
             next = call_phase::ended;
-        else if (phase != call_phase::quarantined)
+        else if (phase == call_phase::in_parts)
+            next = call_phase::parts_arrived;
+        else if (phase == call_phase::lent)
+            next = call_phase::room_arrived;
+        else if (phase != call_phase::quarantined && phase != call_phase::returning)
             return false;
         if (!hand_over(&call.word, word, word_of(generation_in(word), next))) continue;
-        if (next != call_phase::arrived) (void)count_up(&state.stale);
+        if (phase == call_phase::overdue || phase == call_phase::quarantined) (void)count_up(&state.stale);
         if (next == call_phase::free) {
             count_down(&state.quarantined);
             put_slot_back(channel, slot);

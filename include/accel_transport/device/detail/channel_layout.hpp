@@ -22,6 +22,13 @@ enum class call_phase : std::uint32_t {
     ended,        ///< its holder reads the response, or knows why there is none
     overdue,      ///< the same, but the server still has to answer, and may write into the slot
     quarantined,  ///< likewise, and it has no holder any more
+    // Calls whose response comes in parts, and the slots of their parts (`client_parts.hpp`).
+    in_parts,       ///< as `in_flight`
+    parts_arrived,  ///< as `arrived`: the response that ends the parts is there
+    lent,           ///< to the server, as room for a part of another call's response
+    room_arrived,   ///< it has come back, with a part or without, and nobody has looked at it
+    part,           ///< its part has been handed out
+    returning,      ///< as `lent`, but its call has ended
 };
 
 /// One slot of a channel.
@@ -49,6 +56,8 @@ struct channel_report {
     std::uint32_t clock_seen = 0;      ///< the last `clock_tick`
     std::uint32_t failure = 0;         ///< a `status`, 16 bits, and above it the first syndrome: it is over
     std::uint32_t kernel_version = 0;  ///< other than 0: of a kernel that was compiled against another version
+    std::uint32_t cancels = 0;         ///< changes after each word of `channel_ref::cancels`
+    std::uint32_t reserved = 0;
 };
 
 /// Used receives and completion entries are given back in batches of this size.
@@ -64,6 +73,7 @@ struct channel_state {
     std::uint64_t completed = 0;
     std::uint64_t ended_early = 0;
     std::uint64_t stale = 0;
+    std::uint32_t cancels = 0;  ///< as in the report
 
     std::uint32_t lock = 0;            ///< of all that follows
     std::uint32_t empty_looks = 0;     ///< one after another

@@ -29,6 +29,18 @@ ACCEL_HOST_DEVICE inline void count_quarantined(owned_channel& mine) noexcept {
     mine.channel.exclusive.channel->state.counters.quarantined = ++mine.state.counters.quarantined;
 }
 
+/// The first free slot begins its next generation. Returns the last one.
+ACCEL_HOST_DEVICE inline std::uint32_t begin_slot(owned_channel& mine, std::uint32_t slot) noexcept {
+    owned_call call = call_at(mine, slot);
+    const std::uint32_t last = call.generation;
+    mine.channel.exclusive.channel->state.first_free = mine.state.first_free = call.next;
+    call.generation = next_generation(last);
+    call.phase = call_phase::begun;
+    call.torn = 0;
+    set_call(mine, slot, call);
+    return last;
+}
+
 [[nodiscard]] ACCEL_HOST_DEVICE inline status begin_call(owned_channel& mine, call_ref& out) noexcept {
     if (is_shared(mine)) return begin_call(mine.channel, out);
     if (const status over = end_of(mine); over != status::ok) return over;
@@ -40,13 +52,7 @@ ACCEL_HOST_DEVICE inline void count_quarantined(owned_channel& mine) noexcept {
         if (mine.state.first_free == no_call) return status::again;
     }
     const std::uint32_t slot = mine.state.first_free;
-    owned_call call = call_at(mine, slot);
-    out = next_call(mine.channel, slot, call.generation);
-    mine.channel.exclusive.channel->state.first_free = mine.state.first_free = call.next;
-    call.generation = out.generation;
-    call.phase = call_phase::begun;
-    call.torn = 0;
-    set_call(mine, slot, call);
+    out = next_call(mine.channel, slot, begin_slot(mine, slot));
     return status::ok;
 }
 
@@ -72,18 +78,30 @@ ACCEL_HOST_DEVICE inline void count_quarantined(owned_channel& mine) noexcept {
     }
 }
 
-ACCEL_HOST_DEVICE_SELDOM inline void put_payload_by_proxy(const owned_channel& mine, const call_ref& call,
-                                                          std::uint64_t length, std::uint32_t number) noexcept {
-    const channel_ref& channel = mine.channel;
-    const mlx5::local_range from{reinterpret_cast<std::uint64_t>(call.request), static_cast<std::uint32_t>(length),
-                                 channel.requests.key};
+/// A write of its own, in front of that of a header.
+struct early_write {
+    const std::byte* from = nullptr;
+    std::uint64_t bytes = 0;
+    std::uint64_t to = 0;
+    std::uint32_t key = 0;
+};
+ACCEL_HOST_DEVICE inline void put_by_proxy(const owned_channel& mine, const early_write& what,
+                                           std::uint32_t number) noexcept {
+    const mlx5::local_range from{reinterpret_cast<std::uint64_t>(what.from), static_cast<std::uint32_t>(what.bytes),
+                                 mine.channel.requests.key};
     mlx5::work_request to;
     to.ranges = 1;
     to.first = &from;
-    to.remote_address = channel.peer.payloads + channel.peer.payloads_stride * call.slot;
-    to.remote_key = channel.peer.payloads_key;
+    to.remote_address = what.to;
+    to.remote_key = what.key;
     proxy::order_payload_before_descriptor();
-    proxy::fill(channel.exclusive.channel->proxied, number, to);
+    proxy::fill(mine.channel.exclusive.channel->proxied, number, to);
+}
+ACCEL_HOST_DEVICE_SELDOM inline void put_payload_by_proxy(const owned_channel& mine, const call_ref& call,
+                                                          std::uint64_t length, std::uint32_t number) noexcept {
+    const peer_slots_layout& peer = mine.channel.peer;
+    const std::uint64_t to = peer.payloads + peer.payloads_stride * call.slot;
+    put_by_proxy(mine, {call.request, length, to, peer.payloads_key}, number);
 }
 
 /// A payload that does not go behind its header.
@@ -99,17 +117,39 @@ ACCEL_HOST_DEVICE_INLINE void put_payload(const owned_channel& mine, const prepa
     put_request(mine.state, number, request);
 }
 
-/// Everything up to the doorbell. There is room.
+/// Extensions in front of a header, which the next request rings for. There is room.
+ACCEL_HOST_DEVICE_SELDOM inline void put_extensions(owned_channel& mine, const call_ref& call,
+                                                    std::uint32_t bytes) noexcept {
+    const channel_ref& channel = mine.channel;
+    const early_write what{call.request - wire::header_bytes - bytes, bytes,
+                           channel.peer.headers + channel.peer.headers_stride * call.slot - bytes,
+                           channel.peer.headers_key};
+    const std::uint32_t number = mine.state.posted++;
+    if (channel.exclusive.by == engine::proxy) return put_by_proxy(mine, what, number);
+    prepared_header prepared = channel.exclusive.prepared[call.slot].header;
+    prepared.immediate = mlx5::be32{};
+    prepared.remote = {mlx5::to_be64(what.to), mlx5::to_be32(what.key), mlx5::be32{}};
+    prepared.address = mlx5::to_be64(reinterpret_cast<std::uint64_t>(what.from));
+    put_request(mine.state, number, request_of(mine.state, prepared, number, mlx5::opcode::write, bytes));
+}
+
+/// Everything behind the header, up to the doorbell. There is room.
 [[nodiscard]] ACCEL_HOST_DEVICE_INLINE posted_request post_call(const owned_channel& mine, const call_ref& call,
                                                                 std::uint64_t length, bool apart) noexcept {
     const exclusive_channel_ref& at = mine.channel.exclusive;
     const prepared_call prepared = call.slot < max_calls_at_hand ? mine.prepared[call.slot] : at.prepared[call.slot];
-    write_header(mine.channel, call, length, mine.clock.clock_offset);
     if (apart) put_payload(mine, prepared, call, length);
     const std::uint32_t header = wire::header_bytes;
     const std::uint32_t bytes = apart ? header : header + static_cast<std::uint32_t>(length);
     return post_header(at.by, at.queues, mine.state, prepared.header, call.slot, mine.state.posted + (apart ? 1 : 0),
                        bytes);
+}
+
+/// Behind the doorbell.
+ACCEL_HOST_DEVICE_INLINE void end_post(owned_channel& mine, const posted_request& posted) noexcept {
+    const exclusive_channel_ref& at = mine.channel.exclusive;
+    ring_again(at.by, at.queues, mine.state, posted);
+    at.channel->state.posted = mine.state.posted = posted.end;
 }
 
 [[nodiscard]] ACCEL_HOST_DEVICE inline status submit_call(owned_channel& mine, call_ref& call, std::uint64_t length,
@@ -130,11 +170,10 @@ ACCEL_HOST_DEVICE_INLINE void put_payload(const owned_channel& mine, const prepa
         const status made = make_room(mine, wqebbs, call.deadline - now);
         if (made != status::ok) return made;
     }
+    write_header(mine.channel, call, length, mine.clock.clock_offset);
     const posted_request posted = post_call(mine, call, length, apart);
     // Nobody waits for what follows.
-    const exclusive_channel_ref& at = mine.channel.exclusive;
-    ring_again(at.by, at.queues, mine.state, posted);
-    at.channel->state.posted = mine.state.posted = posted.end;
+    end_post(mine, posted);
     set_phase(mine, call.slot, call_phase::in_flight);
     count(mine, &channel_counters::submitted);
     if (now - mine.orders_due > latest_ns) look_elsewhere(mine, now);
@@ -170,11 +209,18 @@ ACCEL_HOST_DEVICE_INLINE status take_response(owned_channel& mine, call_ref& cal
     return call.outcome;
 }
 
+ACCEL_HOST_DEVICE inline void tell_cancelled(owned_channel& mine, const call_ref& call) noexcept {
+    const std::uint32_t number = ++mine.state.counters.cancels;
+    mine.channel.exclusive.channel->state.counters.cancels = number;
+    tell_cancelled(mine.channel, call, number);
+}
+
 /// Ends a call before its response.
 ACCEL_HOST_DEVICE inline status end_early(owned_channel& mine, call_ref& call, status why) noexcept {
     set_phase(mine, call.slot, call_phase::overdue);
     call.outcome = why;
     count(mine, &channel_counters::ended_early);
+    if (why == status::timed_out && is_deadline_untold(call)) tell_cancelled(mine, call);
     return why;
 }
 
@@ -209,6 +255,7 @@ ACCEL_HOST_DEVICE inline status cancel_call(owned_channel& mine, call_ref& call)
     if (!find_call(mine, call, slot) || slot.phase != call_phase::in_flight) return status::invalid_state;
     if (has_response(mine, call.slot, call.generation)) return status::invalid_state;
     (void)end_early(mine, call, status::cancelled);
+    tell_cancelled(mine, call);
     return status::ok;
 }
 

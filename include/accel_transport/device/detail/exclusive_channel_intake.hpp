@@ -67,9 +67,11 @@ ACCEL_HOST_DEVICE_SELDOM inline void take_late_responses(owned_channel& mine, st
         const std::uint32_t slot = mine.checked;
         mine.checked = slot + 1 < mine.channel.exclusive.slots ? slot + 1 : 0;
         const owned_call call = call_at(mine, slot);
-        if (call.phase != call_phase::quarantined || !has_response(mine, slot, call.generation)) continue;
+        const bool room = call.phase == call_phase::returning;
+        if (!room && call.phase != call_phase::quarantined) continue;
+        if (!has_response(mine, slot, call.generation)) continue;
         --mine.state.counters.quarantined;
-        ++mine.state.counters.stale;
+        if (!room) ++mine.state.counters.stale;
         free_slot(mine, slot);
     }
     mine.channel.exclusive.channel->state.counters = mine.state.counters;

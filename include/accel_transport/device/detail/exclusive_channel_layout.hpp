@@ -35,7 +35,7 @@ struct channel_counters {
     std::uint64_t ended_early = 0;
     std::uint64_t stale = 0;
     std::uint32_t quarantined = 0;
-    std::uint32_t reserved = 0;
+    std::uint32_t cancels = 0;
 };
 
 /// What changes from call to call. The owner has a copy, and writes every change of it here as well, so that the next

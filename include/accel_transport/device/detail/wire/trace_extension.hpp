@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <accel_transport/device/detail/wire/extension_copy.hpp>
 #include <accel_transport/device/detail/wire/response_target.hpp>
 #include <accel_transport/device/detail/wire/slot_header.hpp>
 #include <accel_transport/trace.hpp>
@@ -22,9 +23,18 @@ struct trace_extension {
 };
 static_assert(sizeof(trace_extension) == 40 && std::is_trivially_copyable_v<trace_extension>);
 
+/// As `trace_context::valid`, also in a kernel.
+[[nodiscard]] ACCEL_HOST_DEVICE inline bool is_trace(const trace_context& what) noexcept {
+    std::uint64_t ids[3];  // the trace's, then its parent's
+    static_assert(offsetof(trace_context, trace_id) == 0 && offsetof(trace_context, flags) == sizeof ids);
+    __builtin_memcpy(ids, &what, sizeof ids);
+    return (ids[0] | ids[1]) != 0 && ids[2] != 0;
+}
+
 /// Looks for a trace among the `bytes` of a request's extensions, which nobody changes meanwhile. `not_found`: there is
 /// none. `protocol_error`: no correct peer sends this.
-[[nodiscard]] inline status find_trace(const std::byte* extensions, std::size_t bytes, trace_context& out) noexcept {
+[[nodiscard]] ACCEL_HOST_DEVICE inline status find_trace(const std::byte* extensions, std::size_t bytes,
+                                                         trace_context& out) noexcept {
     while (bytes > 0) {
         extension_head head;
         if (bytes < sizeof head) return status::protocol_error;
@@ -35,7 +45,7 @@ static_assert(sizeof(trace_extension) == 40 && std::is_trivially_copyable_v<trac
             if (head.length != sizeof out) return status::protocol_error;
             trace_context found;
             __builtin_memcpy(&found, extensions + sizeof head, sizeof found);
-            if (!found.valid()) return status::protocol_error;
+            if (!is_trace(found)) return status::protocol_error;
             out = found;
             return status::ok;
         }
@@ -43,6 +53,16 @@ static_assert(sizeof(trace_extension) == 40 && std::is_trivially_copyable_v<trac
         bytes -= sizeof head + padded;
     }
     return status::not_found;
+}
+
+/// Reads the trace of the request of that generation. `not_found`: it has none; `protocol_error`: its extensions are
+/// not what a correct peer sends.
+[[nodiscard]] ACCEL_HOST_DEVICE inline status trace_before(const std::byte* header, std::uint32_t generation,
+                                                           trace_context& out) noexcept {
+    out = {};
+    extension_copy copy;
+    const status seen = copy_extensions(header, generation, copy);
+    return seen != status::ok ? seen : find_trace(copy.bytes, copy.length, out);
 }
 
 }  // namespace accel::device::detail::wire
