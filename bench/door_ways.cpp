@@ -139,6 +139,8 @@ result<void> door_ways::open_gateway(const door_choices& chosen, std::size_t siz
     std::error_code ignored;
     std::filesystem::remove(file, ignored);
     if (!address) return address.error();
+    const std::size_t scheme = address->find("://");
+    if (scheme != std::string::npos) address->erase(0, scheme + 3);
     ways_.push_back({ours_name, tcp_echo_name, *address, processes_.back().id()});
     return {};
 }

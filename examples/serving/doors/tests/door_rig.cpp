@@ -90,6 +90,7 @@ door_rig::door_rig(const std::vector<std::string>& options) {
     command.insert(command.end(), options.begin(), options.end());
     door_.emplace(start(command));
     grpc_ = nlohmann::json::parse(ready_line(*door_)).at("endpoints").at(0).get<std::string>();
+    if (const std::size_t scheme = grpc_.find("://"); scheme != std::string::npos) grpc_.erase(0, scheme + 3);
 }
 
 door_rig::~door_rig() {

@@ -13,9 +13,12 @@ import tempfile
 MODELS = ["double", "slow", "failing", "short", "nan"]
 
 
+LARGE = 1 << 20  # numbers of an answer of `large`
+
+
 def description(name, size=8):
-    tensors = lambda what: [{"name": what, "datatype": "FP32", "shape": [size]}]
-    return {"name": name, "inputs": tensors("x"), "outputs": tensors("y")}
+    tensors = lambda what, count: [{"name": what, "datatype": "FP32", "shape": [count]}]
+    return {"name": name, "inputs": tensors("x", size), "outputs": tensors("y", LARGE if name == "large" else size)}
 
 
 def first_line(process):
@@ -27,20 +30,21 @@ def first_line(process):
 
 class Pair:
     """`door` in front of `server`; both end with the block. `options` are further ones of the door; with `context`,
-    clients speak TLS."""
+    clients speak TLS. `large` of the `models` has a channel of its own, with four slots."""
 
-    def __init__(self, door, server, *options, context=None):
+    def __init__(self, door, server, *options, context=None, models=MODELS):
         self.context = context
         self.folder = tempfile.TemporaryDirectory()
         self.server = subprocess.Popen([server, "tcp://127.0.0.1:0?insecure=true"], stdout=subprocess.PIPE, text=True)
         uri = first_line(self.server).split()[1] + "?insecure=true"
         self.plain = [door, "--json"]
         self.uri = uri
-        for name in MODELS:
+        for name in models:
             path = os.path.join(self.folder.name, name)
             with open(path, "w", encoding="utf-8") as file:
                 json.dump(description(name), file)
-            self.plain += ["--model", f"{name}={uri}", "--describe", path]
+            own = "&slots=4" if name == "large" else ""
+            self.plain += ["--model", f"{name}={uri}{own}", "--describe", path]
         where = () if "--http" in options else ("--http", "127.0.0.1:0")
         self.door = subprocess.Popen([*self.plain, *where, *options], stdout=subprocess.PIPE, text=True)
         line = first_line(self.door)
