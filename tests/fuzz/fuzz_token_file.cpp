@@ -49,7 +49,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     };
     const std::string_view given = text_of(input.bytes(given_bytes));
     const std::string_view text = text_of(input.rest());
-    check_file(text);
+    if (given_bytes % 16 == 0) check_file(text);  // a file takes long
     auto read = token_list::parse(text);
     if (!read) {
         require(!read.error().message.empty(), "a refusal has a sentence");

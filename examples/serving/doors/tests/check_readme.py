@@ -51,8 +51,8 @@ def run(script, programs):
     with tempfile.TemporaryDirectory() as folder:
         for name, path in programs.items():
             os.symlink(path, os.path.join(folder, name))
-        shell = subprocess.Popen(["bash", "-e", "-u", "-o", "pipefail", "-c", script], stdout=subprocess.PIPE, text=True,
-                                 cwd=folder, start_new_session=True,
+        shell = subprocess.Popen(["bash", "-e", "-u", "-o", "pipefail", "-c", script], stdout=subprocess.PIPE,
+                                 text=True, cwd=folder, start_new_session=True,
                                  env={**os.environ, "PATH": folder + os.pathsep + os.environ["PATH"]})
         try:
             out, _ = shell.communicate(timeout=100)

@@ -59,6 +59,7 @@ void add_options(CLI::App& app, choices& to) {
         ->check(CLI::Range(1, 100'000));
     add_duration(app, "--idle-timeout", to.limits.idle_timeout, "For a connection without calls (default 60s)");
     add_duration(app, "--body-timeout", to.limits.body_timeout, "For a client to send its message (default 10s)");
+    add_duration(app, "--write-timeout", to.limits.write_timeout, "For a client to take an answer (default 10s)");
     add_duration(app, "--slot-timeout", to.limits.slot_timeout, "For a call to become free (default 5s)");
     add_duration(app, "--drain-timeout", to.limits.drain_timeout, "For open calls at the end (default 10s)");
 }

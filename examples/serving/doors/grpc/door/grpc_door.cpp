@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <utility>
+#include <vector>
 
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
@@ -17,6 +18,8 @@ namespace {
 constexpr std::size_t message_frame_bytes = 64 << 10;  // names, shapes, parameters
 constexpr std::size_t longest_number_bytes = 10;       // of a varint
 constexpr int streams_of_a_connection = 256;
+/// How exact the deadlines of clients are.
+constexpr std::chrono::milliseconds tick_time{100};
 
 /// Answers without a look at the call's message.
 class refusing_call final : public ::grpc::ServerGenericBidiReactor {
@@ -49,7 +52,9 @@ result<std::unique_ptr<grpc_door>> grpc_door::open(boost::asio::io_context& loop
 }
 
 grpc_door::grpc_door(boost::asio::io_context& loop, model_table& models, const door_settings& settings)
-    : loop_(loop), work_(loop.get_executor()), models_(models), settings_(settings) {}
+    : loop_(loop), work_(loop.get_executor()), models_(models), settings_(settings), timer_(loop) {
+    tick();
+}
 
 grpc_door::~grpc_door() {
     if (stopper_.joinable()) stopper_.join();
@@ -71,6 +76,42 @@ bool grpc_door::listen(const std::string& address) {
     return server_ != nullptr && port > 0;
 }
 
+void grpc_door::call_began(rpc& one) {
+    const std::lock_guard lock{open_lock_};
+    open_.insert(&one);
+}
+
+void grpc_door::call_ended(rpc& one) {
+    const std::lock_guard lock{open_lock_};
+    open_.erase(&one);
+    --calls_;
+}
+
+void grpc_door::break_off(rpc& one) {
+    const std::lock_guard lock{open_lock_};
+    if (open_.contains(&one)) one.break_off();
+}
+
+void grpc_door::tick() {
+    timer_.expires_after(tick_time);
+    timer_.async_wait([this](const boost::system::error_code& failed) {
+        if (failed) return;
+        expire();
+        tick();
+    });
+}
+
+void grpc_door::expire() {
+    const auto now = std::chrono::steady_clock::now();
+    std::vector<std::shared_ptr<rpc>> late;
+    {
+        const std::lock_guard lock{open_lock_};
+        for (rpc* each : open_)
+            if (each->is_late(now)) late.push_back(each->shared_from_this());
+    }
+    for (const auto& each : late) each->expire();
+}
+
 /// The loop goes on meanwhile: calls need it to end.
 void grpc_door::stop() {
     if (stopper_.joinable()) return;
@@ -87,7 +128,7 @@ void grpc_door::stop() {
         --calls_;
         return new refusing_call(::grpc::StatusCode::RESOURCE_EXHAUSTED, "too many calls are open: try again");
     }
-    const auto made = std::make_shared<rpc>(*this, *what, context->deadline());
+    const auto made = std::make_shared<rpc>(*this, *what, *context);
     made->start();
     return made.get();
 }

@@ -9,15 +9,20 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
+#include <unordered_set>
 
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/server.h>
 
 namespace accel::examples::serving::doors {
+
+class rpc;
 
 /// The Open Inference Protocol over gRPC. gRPC's threads read messages and write answers; everything else belongs to
 /// the loop's thread. `models` has to outlive it, and their descriptions do not change.
@@ -43,18 +48,26 @@ class grpc_door final : private ::grpc::CallbackGenericService {
     [[nodiscard]] const door_settings& settings() const { return settings_; }
     [[nodiscard]] model_table& models() { return models_; }
     [[nodiscard]] door_counts& counts() { return counts_; }
-    void call_ended() { --calls_; }
+    void call_began(rpc& one);
+    void call_ended(rpc& one);
+    /// Ends a call whose client takes too long to read, unless it has ended meanwhile.
+    void break_off(rpc& one);
 
   private:
     ::grpc::ServerGenericBidiReactor* CreateReactor(::grpc::GenericCallbackServerContext* context) override;
     [[nodiscard]] bool listen(const std::string& address);
+    void tick();
+    void expire();
 
     boost::asio::io_context& loop_;
     boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
     model_table& models_;
     door_settings settings_;
     door_counts counts_{};
+    boost::asio::steady_timer timer_;
     std::atomic<std::size_t> calls_{0};
+    std::recursive_mutex open_lock_;  ///< gRPC may end a call within `break_off`
+    std::unordered_set<rpc*> open_;   ///< none of them is done before it has left
     std::string endpoint_;
     std::unique_ptr<::grpc::Server> server_;
     std::thread stopper_;

@@ -54,14 +54,13 @@ std::optional<method> find_method(std::string_view path) noexcept {
     return found->what;
 }
 
-rpc::rpc(grpc_door& door, method what, std::chrono::system_clock::time_point deadline)
-    : door_(door), what_(what), deadline_(deadline), timer_(door.loop()) {}
+rpc::rpc(grpc_door& door, method what, ::grpc::GenericCallbackServerContext& context)
+    : door_(door), what_(what), context_(context), deadline_(context.deadline()) {}
 
 void rpc::start() {
     self_ = shared_from_this();
-    asio::post(door_.loop(), [self = self_] {
-        if (self->stage_ == stage::message) self->expect_within(self->door_.settings().body_timeout);
-    });
+    expect_within(door_.settings().body_timeout);
+    door_.call_began(*this);
     StartRead(&message_);
 }
 
@@ -75,7 +74,7 @@ void rpc::OnCancel() {
 }
 
 void rpc::OnDone() {
-    door_.call_ended();
+    door_.call_ended(*this);
     self_.reset();
 }
 
@@ -155,7 +154,7 @@ void rpc::submit() {
     options.target = model_->target;
     options.timeout = left.value_or(std::chrono::nanoseconds{});
     options.tensors = std::span{inputs}.first(declared.size());
-    timer_.cancel();
+    expiry_ = clock::time_point::max();
     stage_ = stage::call;
     const status sent = left ? model_->to->submit(*slot_, model_->description.input_bytes, options, shared_from_this())
                              : status::timed_out;
@@ -165,13 +164,12 @@ void rpc::submit() {
 }
 
 void rpc::expect_within(std::chrono::milliseconds patience) {
-    timer_.expires_after(patience);
-    timer_.async_wait([self = shared_from_this()](const boost::system::error_code& failed) {
-        if (!failed && clock::now() >= self->timer_.expiry()) self->expire();
-    });
+    expiry_ = clock::now() + patience;
 }
 
 void rpc::expire() {
+    expiry_ = clock::time_point::max();
+    if (stage_ == stage::ended) return door_.break_off(*this);
     if (stage_ == stage::message) refuse(oip::refusal(status::timed_out, "the message did not arrive in time"));
     if (stage_ != stage::slot) return;
     model_->to->forget(*this);

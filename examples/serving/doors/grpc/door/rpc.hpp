@@ -14,7 +14,6 @@
 #include <string_view>
 #include <vector>
 
-#include <boost/asio/steady_timer.hpp>
 #include <grpcpp/support/byte_buffer.h>
 
 namespace accel::examples::serving::doors {
@@ -38,9 +37,15 @@ enum class method : std::uint8_t {
 /// (`OnReadDone`); all that follows runs in the loop.
 class rpc final : public ::grpc::ServerGenericBidiReactor, public caller, public std::enable_shared_from_this<rpc> {
   public:
-    rpc(grpc_door& door, method what, std::chrono::system_clock::time_point deadline);
+    rpc(grpc_door& door, method what, ::grpc::GenericCallbackServerContext& context);
     /// From here on it keeps itself alive until gRPC is done with it.
     void start();
+
+    /// In the loop: whether the client, or a slot, has been waited for too long, and what follows from that.
+    [[nodiscard]] bool is_late(std::chrono::steady_clock::time_point now) const noexcept { return now >= expiry_; }
+    void expire();
+    /// Ends a call whose client does not read. Only before `OnDone`.
+    void break_off() { context_.TryCancel(); }
 
     void on_slot(status got, const call_view& call) override;
     void on_answer(const completion& from) override;
@@ -68,7 +73,6 @@ class rpc final : public ::grpc::ServerGenericBidiReactor, public caller, public
     void answer(const completion& from);
 
     void expect_within(std::chrono::milliseconds patience);
-    void expire();
     void cancelled();
     void abandon();
     void forget_message();
@@ -80,10 +84,12 @@ class rpc final : public ::grpc::ServerGenericBidiReactor, public caller, public
 
     grpc_door& door_;
     const method what_;
+    ::grpc::GenericCallbackServerContext& context_;
     const std::chrono::system_clock::time_point deadline_;
     const clock::time_point began_ = clock::now();
     std::shared_ptr<rpc> self_;
-    boost::asio::steady_timer timer_;
+    /// Written before the call is the door's, and then in the loop alone.
+    clock::time_point expiry_ = clock::time_point::max();
 
     ::grpc::ByteBuffer message_;
     std::vector<::grpc::Slice> kept_;  ///< of the message
