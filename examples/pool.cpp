@@ -64,6 +64,7 @@ bool share(context& ctx, const std::string& first, const std::string& second) {
     }
     tally all;
     std::vector<std::jthread> workers;
+    workers.reserve(threads);
     for (int i = 0; i < threads; ++i)
         workers.emplace_back([&](const std::stop_token& stop) { work(stop, *pool, all); });
     std::this_thread::sleep_for(100ms);

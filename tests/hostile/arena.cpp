@@ -59,6 +59,12 @@ double in_ms(std::chrono::nanoseconds time) {
 
 }  // namespace
 
+std::string listen_uri(const std::string& scheme) {
+    static std::atomic<int> number{0};
+    if (scheme == "shm") return fmt::format("shm://hostile-{}-{}", ::getpid(), ++number);
+    return fmt::format("{}://{}:0", scheme, tests::own_loopback());
+}
+
 bool sanitized() {
     return tests::thread_sanitizer || tests::address_sanitizer;
 }
@@ -98,6 +104,7 @@ victim::victim(const std::string& uri, const std::vector<std::string>& limits, i
 
 target victim::where() const {
     const auto host = uri_.find("://") + 3;
+    if (uri_.starts_with("shm")) return {"@" + uri_.substr(host), 0};
     const auto port = uri_.rfind(':');
     return {uri_.substr(host, port - host), static_cast<std::uint16_t>(std::stoul(uri_.substr(port + 1)))};
 }
@@ -216,8 +223,8 @@ identity arena::client_keys(const std::string& who) const {
 
 std::string arena::server_uri(const std::string& options) const {
     const security_options security = keyed() ? folder_.server() : core::testing::insecure();
-    return fmt::format("tcp://{}:0?{}&peer_timeout={}ms{}", tests::own_loopback(), security_text(security),
-                       500 * time_factor(), options);
+    return fmt::format("{}?{}&peer_timeout={}ms{}", listen_uri(scheme_), security_text(security), 500 * time_factor(),
+                       options);
 }
 
 void arena::open(const std::string& options, const std::vector<std::string>& limits) {

@@ -30,6 +30,9 @@ using core::testing::key_folder;
 using tests::patience;
 using tests::time_factor;
 
+/// Where a server of this scheme listens, alone on this machine; without parameters.
+[[nodiscard]] std::string listen_uri(const std::string& scheme);
+
 /// A file that takes the standard error of a server; gone with this.
 class log_file {
   public:
@@ -151,6 +154,7 @@ class arena : public ::testing::TestWithParam<bool> {
     [[nodiscard]] channel_options client_options(const std::string& who = "client") const;
     [[nodiscard]] identity client_keys(const std::string& who = "client") const;
 
+    std::string scheme_ = "tcp";  ///< of the server and the clients
     /// What allocators keep after a flood.
     std::size_t resident_margin_ = std::size_t{48} << 20;
     key_folder folder_;

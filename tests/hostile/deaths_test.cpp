@@ -48,7 +48,7 @@ struct deaths : ::testing::TestWithParam<std::string> {
         }
     }
 
-    victim server{fmt::format("{}://{}:0?insecure=true&{}", GetParam(), tests::own_loopback(), peer_timeout()), {}, -1};
+    victim server{fmt::format("{}?insecure=true&{}", listen_uri(GetParam()), peer_timeout()), {}, -1};
     std::uint64_t seed = 0;
     std::uint64_t calls = 0;
 };
@@ -96,7 +96,7 @@ TEST_P(deaths, cost_the_others_nothing) {
     fmt::print("{}: {} clients died, {} calls of the survivor\n", GetParam(), lost, calls);
 }
 
-INSTANTIATE_TEST_SUITE_P(hostile, deaths, ::testing::Values("tcp", "zmq", "rdma"),
+INSTANTIATE_TEST_SUITE_P(hostile, deaths, ::testing::Values("tcp", "shm", "zmq", "rdma"),
                          [](const auto& each) { return each.param; });
 
 }  // namespace

@@ -145,8 +145,7 @@ struct starving_clients : ::testing::TestWithParam<std::string> {};
 
 TEST_P(starving_clients, get_a_typed_error) {
     if (sanitized()) GTEST_SKIP() << "sanitizers open files of their own";
-    const std::string uri = fmt::format("{}://{}:0?insecure=true", GetParam(), tests::own_loopback());
-    victim server(uri, {}, -1);
+    victim server(listen_uri(GetParam()) + "?insecure=true", {}, -1);
     tests::peer_process starved(ACCEL_HOSTILE_PEER, {"starve", server.uri() + "?insecure=true"});
     int refused = 0, served = 0;
     for (;;) {
@@ -168,7 +167,7 @@ TEST_P(starving_clients, get_a_typed_error) {
     EXPECT_EQ(starved.join(patience(10s)), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(hostile, starving_clients, ::testing::Values("tcp", "zmq", "rdma"),
+INSTANTIATE_TEST_SUITE_P(hostile, starving_clients, ::testing::Values("tcp", "shm", "zmq", "rdma"),
                          [](const auto& each) { return each.param; });
 
 }  // namespace

@@ -2,7 +2,7 @@
 #include "hostile/wire.hpp"
 
 #include "backends/tcp/wire.hpp"
-#include "core/net/socket.hpp"
+#include "core/net/unix_socket.hpp"
 
 #include <algorithm>
 #include <array>
@@ -38,6 +38,10 @@ bool over(core::tls_outcome read) {
 }  // namespace
 
 unique_fd connect_from(const std::string& source, const target& to) {
+    if (core::is_unix_socket(to.host)) {
+        auto made = core::connect_to(to.host, to.port, deadline_after(1s));
+        return made ? std::move(*made) : unique_fd{};
+    }
     unique_fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (!fd.open()) return fd;
     const int on = 1;

@@ -26,7 +26,7 @@ using core::unique_fd;
 using identity = std::shared_ptr<const core::security_identity>;
 
 struct target {
-    std::string host;
+    std::string host;  ///< an address, or `@NAME` of a Unix socket
     std::uint16_t port = 0;
 };
 

@@ -2,6 +2,7 @@
 #include "backends/shm/descriptors.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 #include <sys/socket.h>
@@ -55,7 +56,9 @@ ssize_t receive_descriptors(int socket, std::span<std::byte> bytes, std::span<co
     if (got < 0) return got;
     for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr; part = CMSG_NXTHDR(&message, part))
         if (part->cmsg_level == SOL_SOCKET && part->cmsg_type == SCM_RIGHTS) take(*part, into);
-    return got;
+    if ((message.msg_flags & MSG_CTRUNC) == 0) return got;
+    errno = EMFILE;  // there was room for all that a message can bring
+    return -1;
 }
 
 }  // namespace accel::shm

@@ -18,7 +18,8 @@ enum passed : std::size_t { requests_segment, responses_segment, sleep_page };
 /// Sends bytes and descriptors in one piece over a Unix socket. False: the socket does not take them.
 [[nodiscard]] bool send_descriptors(int socket, std::span<const std::byte> bytes, std::span<const int> passed) noexcept;
 
-/// As recv, and takes the descriptors that come with the bytes. Any beyond `into` are closed.
+/// As recv, and takes the descriptors that come with the bytes. Any beyond `into` are closed. EMFILE: this process has
+/// no room for all of them.
 [[nodiscard]] ssize_t receive_descriptors(int socket, std::span<std::byte> bytes,
                                           std::span<core::unique_fd> into) noexcept;
 

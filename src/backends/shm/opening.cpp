@@ -47,6 +47,7 @@ result<void> hear(opened& made, core::nanoseconds deadline) {
         const ssize_t got = have == 0 ? receive_descriptors(made.socket.get(), rest, made.descriptors)
                                       : ::recv(made.socket.get(), rest.data(), rest.size(), MSG_DONTWAIT);
         if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+        if (got < 0 && core::out_of_descriptors(errno)) return core::no_descriptor_left("for shared memory", errno);
         if (got <= 0) return broken(got == 0 ? 0 : errno);
         have += static_cast<std::size_t>(got);
         if (have != core::data_answer_head_bytes) continue;
@@ -72,8 +73,7 @@ result<opened> open_data_connection(const core::link_grant& grant, core::nanosec
     if (auto shown = show(made.socket.get(), grant); !shown) return shown.error();
     if (auto heard = hear(made, deadline); !heard) return heard.error();
     if (complete(made.descriptors)) return made;
-    return error{status::protocol_error, 0,
-                 "shm: the server passed no shared memory; raise the limit of open files (ulimit -n) if it is reached"};
+    return error{status::protocol_error, 0, "shm: the server passed less shared memory than a session has"};
 }
 
 }  // namespace accel::shm
