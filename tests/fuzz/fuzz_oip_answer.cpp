@@ -5,7 +5,6 @@
 #include "serving/doors/grpc/messages.hpp"
 #include "serving/doors/oip/infer_answer.hpp"
 
-#include <algorithm>
 #include <cstring>
 #include <string_view>
 #include <vector>
@@ -36,10 +35,11 @@ std::vector<tensor> described_by(accel::tests::input_reader& input) {
     return out;
 }
 
+/// A request wants one output at least.
 std::vector<oip::output_choice> chosen_by(std::uint8_t bits) {
     std::vector<oip::output_choice> out;
     for (std::size_t i = 0; i < served().outputs.size(); ++i)
-        if (((bits >> i) & 1) == 0) out.push_back({i, ((bits >> (i + 4)) & 1) != 0});
+        if (i == 0 || ((bits >> i) & 1) == 0) out.push_back({i, ((bits >> (i + 4)) & 1) != 0});
     return out;
 }
 
@@ -78,6 +78,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     else
         require(!made.error().message.empty(), "a refusal has a sentence");
     const auto response = wire::make_response(served(), id, chosen, *outputs, payload);
-    require(response.heads.size() == std::max<std::size_t>(response.tensors.size(), 1), "a head for each tensor");
+    require(response.heads.size() == chosen.size() && response.tensors.size() == chosen.size(),
+            "a head for each tensor");
     return 0;
 }
