@@ -21,6 +21,7 @@ error broken(const side& which, std::string_view what) {
 
 /// The time of a call of one side in microseconds.
 result<double> measure(const side& which, const comparison& what, const effort& how) {
+    if (which.measure) return which.measure(what, how);
     if (how.cores != nullptr) how.cores->run_as_server();
     std::vector<std::string> command{report::program_path(), "serve"};
     command.insert(command.end(), which.server_arguments.begin(), which.server_arguments.end());

@@ -53,6 +53,15 @@ result<descriptor> connect_on_loopback(const std::string& port) {
     return socket;
 }
 
+std::string free_port() {
+    const descriptor socket{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    sockaddr_in address = loopback(0);
+    socklen_t length = sizeof address;
+    auto* const generic = reinterpret_cast<sockaddr*>(&address);
+    if (bind(socket.get(), generic, length) != 0 || getsockname(socket.get(), generic, &length) != 0) return "0";
+    return std::to_string(ntohs(address.sin_port));
+}
+
 bool write_all(int socket, std::span<const std::byte> bytes) noexcept {
     while (!bytes.empty()) {
         const ssize_t now = ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);

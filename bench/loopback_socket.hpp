@@ -31,6 +31,9 @@ class descriptor {
 [[nodiscard]] descriptor serve_one_on_loopback();
 [[nodiscard]] result<descriptor> connect_on_loopback(const std::string& port);
 
+/// A port of 127.0.0.1 that was free a moment ago; "0" where there is none.
+[[nodiscard]] std::string free_port();
+
 /// False: the connection broke.
 [[nodiscard]] bool write_all(int socket, std::span<const std::byte> bytes) noexcept;
 [[nodiscard]] bool read_all(int socket, std::span<std::byte> bytes) noexcept;

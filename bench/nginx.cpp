@@ -9,10 +9,7 @@
 #include <thread>
 #include <utility>
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 
 namespace accel::bench {
 namespace {
@@ -41,17 +38,6 @@ std::string whole_settings(const std::string& folder, const std::string& own) {
 }
 
 }  // namespace
-
-std::string free_port() {
-    const descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in at{};
-    at.sin_family = AF_INET;
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof at;
-    auto* const address = reinterpret_cast<sockaddr*>(&at);
-    if (::bind(socket.get(), address, length) != 0 || ::getsockname(socket.get(), address, &length) != 0) return "0";
-    return std::to_string(ntohs(at.sin_port));
-}
 
 result<nginx> nginx::start(const std::string& program, const settings_of& settings) {
     const std::filesystem::path folder = new_folder();

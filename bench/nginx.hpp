@@ -11,9 +11,6 @@
 
 namespace accel::bench {
 
-/// A port that was free a moment ago; "0" where there is none.
-[[nodiscard]] std::string free_port();
-
 /// nginx as one process in the foreground, with settings and a folder of its own; both end with it.
 class nginx {
   public:

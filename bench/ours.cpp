@@ -6,8 +6,10 @@
 
 #include <array>
 #include <cstdio>
+#include <cstring>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 namespace accel::bench {
 namespace {
@@ -50,12 +52,19 @@ void answer(exchange request) {
     request.reply(length);
 }
 
+void copy_back(exchange request) {
+    const std::span<const std::byte> bytes = request.request();
+    std::memcpy(request.response().data(), bytes.data(), bytes.size());
+    request.reply(bytes.size());
+}
+
 }  // namespace
 
 side ours(const std::string& name, const std::string& scheme, const std::string& server_options,
           const std::string& client_options, std::uint32_t in_flight) {
     return {name,
-            {"ours", fmt::format("{}://127.0.0.1:0{}", scheme, server_options)},
+            {"ours", scheme == "shm" ? fmt::format("shm://accel_bench-{}{}", ::getpid(), server_options)
+                                     : fmt::format("{}://127.0.0.1:0{}", scheme, server_options)},
             [client_options, in_flight](const std::string& endpoint,
                                         std::size_t size_bytes) -> result<std::unique_ptr<echo>> {
                 auto ctx = context::open();
@@ -74,7 +83,7 @@ int serve_ours(const std::string& uri) {
     report::block_stop_signals();
     auto ctx = context::open();
     if (!ctx) return report::complain("accel_bench", ctx.error());
-    auto running = server::listen(*ctx, {uri}, answer);
+    auto running = server::listen(*ctx, {uri}, uri.starts_with("shm") ? copy_back : answer);
     if (!running) return report::complain("accel_bench", running.error());
     announce(running->endpoints().front());
     report::wait_for_stop_signal();
