@@ -6,8 +6,26 @@
 #include <accel_transport/device/detail/wire/tensor_extension.hpp>
 
 #include <algorithm>
+#include <cstring>
 
 namespace accel::core {
+namespace {
+
+[[nodiscard]] bool begins_with_table(std::span<const std::byte> payload) noexcept {
+    decltype(accel::detail::tensor_table_head::magic) magic{};
+    if (payload.size() < sizeof magic) return false;
+    std::memcpy(&magic, payload.data(), sizeof magic);
+    return magic == accel::detail::tensor_table_head::own_magic;
+}
+
+[[nodiscard]] status read_table(std::span<const std::byte> payload, bool on_host, tensor* out, std::uint32_t room,
+                                std::uint32_t& count) noexcept {
+    if (!on_host) return status::unsupported;
+    if (!begins_with_table(payload)) return status::not_found;
+    return tensors(payload.data(), payload.size(), out, room, count);
+}
+
+}  // namespace
 
 status describe_message(const described_message& message, std::span<const tensor> list,
                         std::uint16_t& extension_bytes) noexcept {
@@ -31,8 +49,7 @@ status read_description(const std::byte* header, std::uint32_t generation, std::
     const auto room = static_cast<std::uint32_t>(std::min<std::size_t>(out.size(), max_tensors));
     std::uint32_t found = 0;
     status read = wire::find_tensors_before(header, generation, payload.size(), out.data(), room, found);
-    if (read == status::not_found)
-        read = on_host ? tensors(payload.data(), payload.size(), out.data(), room, found) : status::unsupported;
+    if (read == status::not_found) read = read_table(payload, on_host, out.data(), room, found);
     count = found;
     return read;
 }

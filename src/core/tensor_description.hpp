@@ -27,8 +27,8 @@ struct described_message {
 [[nodiscard]] status describe_message(const described_message& message, std::span<const tensor> list,
                                       std::uint16_t& extension_bytes) noexcept;
 
-/// Reads the description of the message of that generation. `on_host`: its payload is. Fails as `accel::tensors`, and
-/// with `unsupported`: if there is a description, it is a table on a GPU.
+/// Reads the description of the message of that generation. `on_host`: its payload is. Fails as `accel::tensors`, but
+/// with `not_found`: there is none; and `unsupported`: if there is one, it is a table on a GPU.
 [[nodiscard]] status read_description(const std::byte* header, std::uint32_t generation,
                                       std::span<const std::byte> payload, bool on_host, std::span<tensor> out,
                                       std::size_t& count) noexcept;
