@@ -103,6 +103,43 @@ TEST_F(forwarded, tensors_trace_and_stages_arrive) {
     (void)to.release(c.id);
 }
 
+/// A table at the payload's head that has more tensors than there are bytes.
+void write_senseless_table(std::span<std::byte> payload) {
+    detail::tensor_table_head head;
+    head.count = 9;
+    std::memcpy(payload.data(), &head, sizeof head);
+}
+
+TEST_F(forwarded, a_request_whose_description_makes_no_sense_is_refused) {
+    std::atomic<int> seen{0};
+    server behind = serve([&](exchange one) {
+        ++seen;
+        answer_changed(std::move(one));
+    });
+    gateway_process between({"--listen", any_uri("tcp"), "--to", at(behind)});
+    channel to = client(between);
+    call_view call;
+    ASSERT_EQ(to.begin(call), status::ok);
+    write_senseless_table(call.request);
+    ASSERT_EQ(to.submit(call.id, 100), status::ok);
+    const completion c = next(to);
+    EXPECT_EQ(c.status, status::protocol_error) << to_string(c.status);
+    (void)to.release(c.id);
+    EXPECT_EQ(seen, 0);
+    EXPECT_EQ(this->call(to, 1), status::ok) << "and others go on";
+}
+
+TEST_F(forwarded, an_answer_whose_description_makes_no_sense_is_an_error) {
+    server behind = serve([](exchange one) {
+        write_senseless_table(one.response());
+        (void)one.reply(100);
+    });
+    gateway_process between({"--listen", any_uri("tcp"), "--to", at(behind)});
+    channel to = client(between);
+    (void)send(to);
+    EXPECT_EQ(next(to).status, status::protocol_error);
+}
+
 TEST_F(forwarded, a_failure_keeps_its_code_and_text) {
     server behind = serve([](exchange one) { (void)one.fail(status::application_error, 42, "the model is tired"); });
     gateway_process between({"--listen", any_uri("tcp"), "--to", at(behind)});

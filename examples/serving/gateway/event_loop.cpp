@@ -74,10 +74,9 @@ std::size_t event_loop::round(server& front) noexcept {
 }
 
 std::size_t event_loop::poll(line& one) noexcept {
-    std::array<completion, 32> out;
-    const std::size_t got = one.path.poll(out);
+    const std::size_t got = one.path.poll(done_);
     one.armed = false;
-    for (std::size_t i = 0; i < got; ++i) passing_.finish(one, out[i]);
+    for (std::size_t i = 0; i < got; ++i) passing_.finish(one, done_[i]);
     return got;
 }
 

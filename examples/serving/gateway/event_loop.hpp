@@ -4,6 +4,7 @@
 #include "serving/gateway/forwarder.hpp"
 #include "serving/gateway/opener.hpp"
 
+#include <array>
 #include <chrono>
 #include <deque>
 #include <vector>
@@ -43,6 +44,7 @@ class event_loop {
     std::chrono::nanoseconds spin_;
     int epoll_;
     int signals_;
+    std::array<completion, 32> done_;  ///< of the poll at hand; kept, because clearing it costs more than the poll
     bool stopping_ = false;
     bool slept_ = false;        ///< since the last round
     clock::time_point looked_;  ///< after requests that wait or were cancelled

@@ -13,6 +13,8 @@ namespace {
 /// For requests without a deadline; a day is as good as none.
 constexpr std::chrono::nanoseconds longest_call = std::chrono::hours{24};
 constexpr std::size_t longest_text = 256;
+/// Servers that a request is given to: another one, once, where the first was lost before anything was sent.
+constexpr int most_tries = 2;
 
 /// True: nothing was sent.
 [[nodiscard]] bool is_loss(status why) noexcept {
@@ -60,41 +62,55 @@ void forwarder::take(route& way, exchange one) noexcept {
     if (done == sending::full) wait(*taken);
 }
 
-/// Tries the server it is meant for, then the others. `full`: at least one is connected, and none has a free slot.
+/// Gives it to the server it is meant for; those that are away or have no free slot are passed over. `full`: at least
+/// one is connected, and none has a free slot.
 forwarder::sending forwarder::send(passage& one) noexcept {
     route& way = *one.way;
+    std::size_t described = 0;
+    if (const status told = read_tensors(*one.one, described); told != status::ok)
+        return end(one, told, "the gateway cannot read what the request says of its tensors");
     const std::size_t first = way.first_for(*one.one);
     bool full = false;
     bool lost = false;
-    for (std::size_t i = 0; i < way.size(); ++i) {
+    int tries = 0;
+    for (std::size_t i = 0; i < way.size() && tries < most_tries; ++i) {
         call_view call;
         status why = status::ok;
         line* const on = way.server(first + i).begin(call, why);
         if (on != nullptr) {
-            why = submit(one, *on, call);
+            ++tries;
+            why = submit(one, *on, call, described);
             if (why == status::ok) {
                 counts_.retried += lost ? 1 : 0;
                 return sending::sent;
             }
             (void)on->path.release(call.id);
-            if (!is_loss(why)) {
-                fail(*one.one, why, 0, "the gateway could not pass the request on");
-                put_free(one);
-                return sending::ended;
-            }
+            if (!is_loss(why)) return end(one, why, "the gateway could not pass the request on");
         }
         full = full || why == status::again;
         lost = lost || is_loss(why);
     }
     if (full) return sending::full;
-    fail(*one.one, status::peer_lost, 0, "no server of this model is connected to the gateway");
+    return end(one, status::peer_lost, "no server of this model is connected to the gateway");
+}
+
+forwarder::sending forwarder::end(passage& one, status why, std::string_view text) noexcept {
+    fail(*one.one, why, 0, text);
     put_free(one);
     return sending::ended;
 }
 
+/// Into `tensors_`. Ok also where it describes none.
+status forwarder::read_tensors(const exchange& one, std::size_t& count) noexcept {
+    const status told = one.tensors(tensors_, count);
+    if (told == status::ok) return told;
+    count = 0;
+    return told == status::not_found ? status::ok : told;
+}
+
 /// All that the client has said of its request is said again. The response goes to where the client's answer leaves
 /// from, unless the tensors' description needs the room beside the header.
-status forwarder::submit(passage& one, line& on, const call_view& call) noexcept {
+status forwarder::submit(passage& one, line& on, const call_view& call, std::size_t described) noexcept {
     const exchange& from = *one.one;
     submit_options options;
     options.timeout = std::min(from.time_left(), longest_call);
@@ -103,8 +119,7 @@ status forwarder::submit(passage& one, line& on, const call_view& call) noexcept
     options.trace_id = from.trace_id();
     (void)from.trace(options.trace);
     options.target = one.way->target();
-    std::size_t described = 0;
-    if (from.tensors(tensors_, described) == status::ok) options.tensors = std::span{tensors_}.first(described);
+    options.tensors = std::span{tensors_}.first(described);
     (void)from.response_slice(options.response_into);
     status sent = submit_payload(from, on, call, options);
     if (sent == status::invalid_argument && described > 0 && !options.response_into.empty()) {
@@ -176,12 +191,18 @@ void forwarder::answer(exchange& one, const line& on, const completion& c) noexc
     if (stages.copy.count() > 0) one.record(stage::copy, stages.copy);
     if (stages.preprocessing.count() > 0) one.record(stage::preprocessing, stages.preprocessing);
     if (stages.inference.count() > 0) one.record(stage::inference, stages.inference);
-    std::size_t described = 0;
-    if (on.path.tensors(c, tensors_, described) == status::ok)
-        (void)one.describe(c.response.size(), std::span{tensors_}.first(described));
+    if (const status told = describe_answer(one, on, c); told != status::ok)
+        return fail(one, told, 0, "the gateway cannot pass on what the answer says of its tensors");
     ++counts_.answers;
     counts_.response_bytes += c.response.size();
     (void)one.reply(c.response.size());
+}
+
+status forwarder::describe_answer(exchange& one, const line& on, const completion& c) noexcept {
+    std::size_t described = 0;
+    const status told = on.path.tensors(c, tensors_, described);
+    if (told == status::not_found) return status::ok;
+    return told == status::ok ? one.describe(c.response.size(), std::span{tensors_}.first(described)) : told;
 }
 
 void forwarder::fail(exchange& one, status why, std::uint32_t code, std::string_view text) noexcept {

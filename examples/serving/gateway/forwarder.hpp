@@ -49,10 +49,14 @@ class forwarder {
     [[nodiscard]] passage* take_free() noexcept;
     void put_free(passage& done) noexcept;
     [[nodiscard]] sending send(passage& one) noexcept;
-    [[nodiscard]] status submit(passage& one, line& on, const call_view& call) noexcept;
+    [[nodiscard]] sending end(passage& one, status why, std::string_view text) noexcept;
+    [[nodiscard]] status read_tensors(const exchange& one, std::size_t& count) noexcept;
+    /// `described`: so many of `tensors_` are the request's.
+    [[nodiscard]] status submit(passage& one, line& on, const call_view& call, std::size_t described) noexcept;
     [[nodiscard]] status submit_payload(const exchange& one, line& on, const call_view& call,
                                         const submit_options& options) noexcept;
     void answer(exchange& one, const line& on, const completion& c) noexcept;
+    [[nodiscard]] status describe_answer(exchange& one, const line& on, const completion& c) noexcept;
     void fail(exchange& one, status why, std::uint32_t code, std::string_view text) noexcept;
     void wait(passage& one) noexcept;
     void send_waiting(route& way) noexcept;
