@@ -9,6 +9,8 @@ shift
 folder=$(mktemp -d)
 server=
 between=
+# An emulated machine is slow.
+factor=${ACCEL_TEST_TIME_FACTOR:-1}
 trap 'kill $server $between 2>/dev/null || true; rm -rf "$folder"' EXIT
 
 uri_of() {
@@ -23,7 +25,7 @@ endpoint() {
     tries=0
     while ! grep -q "^$3" "$1"; do
         tries=$((tries + 1))
-        if [ $tries -gt 200 ] || ! kill -0 "$2"; then
+        if [ $tries -gt $((200 * factor)) ] || ! kill -0 "$2"; then
             echo "no line '$3' in $(cat "$1")" >&2
             exit 1
         fi
@@ -50,7 +52,8 @@ for pair in "$@"; do
         >"$folder/gateway" &
     between=$!
     at=$(endpoint "$folder/gateway" $between "forwarding at ")
-    timeout 20 "$programs/load" "$(with_options "$at")" --model digits --clients 2 --requests 200 --warm-up 1
+    timeout $((20 * factor)) "$programs/load" "$(with_options "$at")" --model digits --clients 2 --requests 200 \
+        --warm-up 1
     kill -TERM $between
     wait $between
     kill -TERM $server

@@ -1,27 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // From one transport to another: every answer is right, and the gateway copies no payload where it need not.
+#include "pairs.hpp"
+
 #include "gateway_rig.hpp"
 #include "handler_memory.hpp"
 #include "payload.hpp"
 
 #include <array>
-#include <ostream>
 #include <thread>
 
 #include <gtest/gtest.h>
 
 namespace accel::tests {
 namespace {
-
-struct pair_case {
-    std::string from;
-    std::string to;
-    bool copies = false;
-};
-
-std::ostream& operator<<(std::ostream& out, const pair_case& one) {
-    return out << one.from << " to " << one.to;
-}
 
 class pairs_of_transports : public ::testing::TestWithParam<pair_case> {};
 
@@ -67,12 +58,7 @@ TEST_P(pairs_of_transports, answer_rightly) {
     EXPECT_EQ(seen.at("payload_copies") > 0, GetParam().copies) << seen;
 }
 
-INSTANTIATE_TEST_SUITE_P(pairs, pairs_of_transports,
-                         ::testing::Values(pair_case{"tcp", "tcp"}, pair_case{"shm", "tcp"},
-                                           pair_case{"zmq", "tcp", true}, pair_case{"tcp", "zmq"},
-                                           pair_case{"shm", "shm"}, pair_case{"tcp", "rdma"}, pair_case{"rdma", "rdma"},
-                                           pair_case{"shm", "rdma"}, pair_case{"rdma", "gdr"}, pair_case{"tcp", "gdr"}),
-                         [](const auto& each) { return each.param.from + "_to_" + each.param.to; });
+INSTANTIATE_TEST_SUITE_P(pairs, pairs_of_transports, all_pairs(), name_of_pair);
 
 }  // namespace
 }  // namespace accel::tests

@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Runs in the virtual machine of tools/rxe-vm, on rxe0: job.sh PROGRAMS RESULTS. Stock programs first, then ours. Writes
 # RESULTS/counts (passed, failed, skipped; a line for each part), reports and figures. Ends with 0 if nothing failed.
+# `job.sh PROGRAMS RESULTS gateway` runs only the part with the gateway.
 set -uo pipefail
+tests=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 programs=$1 results=$2
 passed=0 failed=0
 # An emulated processor is slow, and fork costs tens of milliseconds.
@@ -19,6 +21,20 @@ check() { # check NAME COMMAND...
         failed=$((failed + 1))
     fi
 }
+
+# The digits service through the gateway: client, gateway and server are processes of their own.
+gateway_part() {
+    local passed=0 failed=0 pair
+    for pair in rdma-rdma tcp-rdma rdma-tcp; do
+        check "gateway_$pair" "$tests/gateway/digits_through.sh" "$programs" "$pair"
+    done
+    echo "$passed $failed 0" >>"$results/counts"
+    return "$failed"
+}
+if [[ ${3:-} == gateway ]]; then
+    gateway_part
+    exit
+fi
 
 ipv4_gid() { grep -l '^0000:0000:0000:0000:0000:ffff:' /sys/class/infiniband/rxe0/ports/1/gids/* | head -n 1; }
 gid=$(basename "$(ipv4_gid)")
@@ -89,6 +105,8 @@ echo "$((1 - failed + before)) $((failed - before)) 0" >>"$results/counts"
 run_tests tcp_tls_links unit_tests "tcp_tls.*:kernel_tls*.*" 200
 # 250 connects instead of 10,000.
 ACCEL_TEST_TIME_FACTOR=40 run_tests leaks conformance_tests "backends/leaks.*/rdma" 300
+
+gateway_part || failed=$((failed + $?))
 
 echo "== accel_bench --rdma"
 "$programs/accel_bench" --rdma --quick --json "$results/bench.json" || failed=$((failed + 1))
