@@ -6,15 +6,19 @@
 #include "report/percentiles.hpp"
 #include "report/sizes.hpp"
 #include "report/table.hpp"
+#include "report/timetable.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <limits>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <unistd.h>
 
 namespace accel::report {
@@ -248,6 +252,28 @@ TEST(cpu_time, grows_with_work) {
     ASSERT_TRUE(through_the_id);
     EXPECT_GE(*through_the_id + 10ms, cpu_time() - 10ms);
     EXPECT_GE(*through_the_id, 20ms);
+}
+
+TEST(cpu_time, of_threads_is_told_by_their_name) {
+    std::atomic<bool> stop{false};
+    const auto work = [&stop](const char* name) {
+        (void)::pthread_setname_np(::pthread_self(), name);
+        while (!stop) (void)time_now();
+    };
+    std::jthread device(work, "odd) name 1");
+    std::jthread other(work, "another");
+    const auto of_device = [] {
+        const cpu_times seen = time_of_threads("odd) name");
+        return seen.user + seen.kernel;
+    };
+    const auto all_before = cpu_time();
+    while (of_device() < 50ms && cpu_time() - all_before < 5s) std::this_thread::sleep_for(5ms);
+    const auto seen = of_device();
+    const auto all = cpu_time() - all_before;
+    stop = true;
+    EXPECT_GE(seen, 50ms);
+    EXPECT_LT(seen, all) << "the other thread has worked too";
+    EXPECT_EQ(time_of_threads("nobody").user, 0ns);
 }
 
 }  // namespace

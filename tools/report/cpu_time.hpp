@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <optional>
+#include <string_view>
 
 #include <sys/types.h>
 
@@ -18,6 +19,8 @@ struct cpu_times {
 };
 /// The two apart.
 [[nodiscard]] cpu_times user_and_kernel_time() noexcept;
+/// Of those threads of this process whose name begins so: of an emulated device, for one ("softnic").
+[[nodiscard]] cpu_times time_of_threads(std::string_view name);
 
 /// Bytes of this process that are in RAM now; 0: /proc does not say.
 [[nodiscard]] std::size_t resident_bytes() noexcept;
