@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dynamically connected transport between two processes, by mlx5dv alone: one initiator writes, reads, adds and sends
 // to two targets of another process in turns, and every byte is compared. Runs under `softnic run`.
+#include "peer_line.hpp"
 #include "verbs_pair.hpp"
 
 #include <array>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <vector>
 
@@ -19,6 +19,9 @@
 namespace {
 
 namespace st = accel::softnic::testing;
+using st::line;
+using st::require;
+using st::wait_for;
 
 constexpr std::size_t memory_bytes = 1 << 20;
 constexpr std::size_t counter_at = memory_bytes - 64;  ///< what atomics add to
@@ -28,13 +31,6 @@ constexpr std::array<std::uint64_t, 2> access_keys{0x1122334455667788, 0xfedcba9
 constexpr int receive_access = IBV_ACCESS_LOCAL_WRITE;
 constexpr int all_access =
     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-
-/// Says what is wrong, and ends the process. The other end then sees its socket closed.
-void require(bool good, const char* what) {
-    if (good) return;
-    std::fprintf(stderr, "dc_program: %s\n", what);
-    std::exit(1);
-}
 
 std::uint8_t pattern(std::uint64_t seed, std::size_t at) {
     return static_cast<std::uint8_t>(seed * 131 + at * 7 + (at >> 8));
@@ -63,38 +59,11 @@ struct invitation {
     std::uint64_t address;
 };
 
-/// One word each way, in the order of the program.
-class line {
-  public:
-    explicit line(int socket) : socket_(socket) {}
-    template <class T>
-    void say(const T& what) const {
-        require(::write(socket_, &what, sizeof what) == static_cast<ssize_t>(sizeof what), "the other end has gone");
-    }
-    template <class T>
-    [[nodiscard]] T hear() const {
-        T what{};
-        require(::recv(socket_, &what, sizeof what, MSG_WAITALL) == static_cast<ssize_t>(sizeof what),
-                "the other end has gone");
-        return what;
-    }
-
-  private:
-    int socket_;
-};
-
 enum class request : std::uint32_t { check_write, fill, check_sends, counter, stop };
 struct order {
     request what;
     std::uint32_t round;
 };
-
-ibv_wc wait_for(ibv_cq* on) {
-    ibv_wc out{};
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (ibv_poll_cq(on, 1, &out) == 0) require(std::chrono::steady_clock::now() < deadline, "no completion");
-    return out;
-}
 
 /// Both ends: a device, memory, a completion queue.
 struct side {
