@@ -10,7 +10,7 @@ declare -A package_use=(
     [libibverbs-dev]="RDMA verbs" [ibverbs-providers]="drivers of RDMA adapters"
     [ibverbs-utils]="stock programs: ibv_rc_pingpong" [perftest]="run on softnic" [ucx-utils]="run on softnic"
     [libasio-dev]="an example with Asio" [libboost-dev]="the HTTP door" [libgrpc++-dev]="the gRPC door"
-    [curl]="tests of the doors" [openssl]="their certificates" [nginx-light]="a peer of the gRPC door's benchmark"
+    [curl]="tests of the doors" [openssl]="their certificates" [nginx-light]="a peer in benchmarks of doors and gateway"
     [libucx-dev]="softnic: a test through UCX" [python3-venv]="softnic: wheels of NIXL and Mooncake"
     [qemu-system-x86]="a virtual machine with kernel RDMA" [kmod]="modules of its kernel" [iproute2]="its network"
     [zstd]="unpacks its kernel"
@@ -18,7 +18,7 @@ declare -A package_use=(
     [libclang-rt-dev]="the fuzzers" [binutils]="lists exported symbols"
     [clang-tidy]="checks the source" [clang-format-14]="checks the format" [python3]="checks the source"
     [doxygen]="the reference manual" [valgrind]="counts instructions"
-    [nginx-light]="a rival of the gateway" [libnginx-mod-stream]="its stream module")
+    [libnginx-mod-stream]="nginx's module for TCP")
 
 packages_to_run=(g++ cmake ninja-build pkg-config libzmq3-dev libssl-dev libibverbs-dev ibverbs-providers
     libspdlog-dev libfmt-dev libcli11-dev nlohmann-json3-dev prometheus-cpp-dev)

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <poll.h>
 
 namespace accel::examples::serving {
 namespace {
@@ -21,6 +22,9 @@ using std::chrono::nanoseconds;
 constexpr nanoseconds reconnect_patience = std::chrono::seconds{10};
 constexpr nanoseconds between_looks = std::chrono::milliseconds{2};
 constexpr nanoseconds longest_wait = std::chrono::milliseconds{200};
+/// Of a client whose calls are issued by others: how long it looks for work first, and then for how long it sleeps.
+constexpr nanoseconds spin_before_sleep = std::chrono::microseconds{50};
+constexpr std::chrono::milliseconds longest_sleep{200};
 /// Room for a table of tensors, or for the sentence of a failure.
 constexpr std::size_t room_beside_tensors = 4096;
 /// Two series of the warm-up whose means differ by no more take the same time.
@@ -34,6 +38,11 @@ nanoseconds thread_cpu_time() noexcept {
     timespec now{};
     (void)::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     return std::chrono::seconds{now.tv_sec} + nanoseconds{now.tv_nsec};
+}
+
+/// Of a thread that has found nothing to do for so long.
+bool may_sleep(poll_mode how, nanoseconds idle) noexcept {
+    return how == poll_mode::block || (how == poll_mode::adaptive && idle >= spin_before_sleep);
 }
 
 channel_options options_for(const load_settings& chosen, std::uint32_t number, std::size_t request_bytes) {
@@ -101,6 +110,7 @@ void load_client::run(nanoseconds start, std::atomic<std::uint64_t>& answers) {
     if (chosen_->rate > 0) {
         const report::arrival_plan plan{chosen_->rate, chosen_->clients, report::arrivals::poisson, chosen_->seed};
         due_.emplace(plan, number_, start);
+        if (chosen_->least_time.count() > 0) least_ = start + chosen_->least_time;
     }
     work(chosen_->requests, answers);
     if (due_) count_unsent();
@@ -124,11 +134,12 @@ void load_client::send_what_is_due() {
         // Behind its timetable, a client stops at the end all the same.
         over_ = is_over(std::max(due, now));
         if (over_ || due > now) return;
-        const sending outcome = send(due);
+        const sending outcome = send(static_cast<std::uint64_t>(due.count()));
         if (outcome == sending::lost) await_connection();
         if (outcome != sending::sent) return;
         if (due_) {
             seen_.delay.record(now - due);
+            seen_.last_due = due;
             due_->advance();
         }
         ++issued_;
@@ -136,15 +147,15 @@ void load_client::send_what_is_due() {
 }
 
 bool load_client::is_over(nanoseconds due) const noexcept {
-    return issued_ == wanted_ || (due >= end_ && issued_ >= chosen_->at_least);
+    return (issued_ >= wanted_ && seen_.last_due >= least_) || (due >= end_ && issued_ >= chosen_->at_least);
 }
 
-load_client::sending load_client::send(nanoseconds due) {
+load_client::sending load_client::send(std::uint64_t tag) {
     call_view call;
     if (const status begun = to_.begin(call); begun != status::ok)
         return begun == status::again ? sending::full : sending::lost;
     submit_options options;
-    options.tag = static_cast<std::uint64_t>(due.count());
+    options.tag = tag;
     options.target = target_;
     options.tensors = input_.tensors();
     const status sent = to_.submit(call.id, input_.request(), options);
@@ -173,8 +184,12 @@ void load_client::await_connection() {
 }
 
 std::uint64_t load_client::take_answers() {
+    return take_arrived(wait_at_most());
+}
+
+std::uint64_t load_client::take_arrived(nanoseconds patience) {
     std::array<completion, 16> done;
-    const std::size_t ready = to_.wait(done, wait_at_most());
+    const std::size_t ready = patience.count() > 0 ? to_.wait(done, patience) : to_.poll(done);
     for (const completion& each : std::span{done}.first(ready)) take(each);
     done_ += ready;
     return ready;
@@ -182,16 +197,21 @@ std::uint64_t load_client::take_answers() {
 
 void load_client::take(const completion& done) {
     const nanoseconds now = time_now();
+    std::optional<nanoseconds> due;
+    if (from_ != nullptr)
+        due = answer_issued(done.tag);
+    else if (due_)
+        due = nanoseconds{static_cast<std::int64_t>(done.tag)};
     if (done.status == status::ok)
-        take_answer(done, now);
+        take_answer(done, due, now);
     else
         seen_.add_error(done.status, text_of(done));
     to_.release(done.id);
 }
 
-void load_client::take_answer(const completion& done, nanoseconds now) {
+void load_client::take_answer(const completion& done, std::optional<nanoseconds> due, nanoseconds now) {
     timeline times = done.timeline;
-    if (due_) times.total = now - nanoseconds{static_cast<std::int64_t>(done.tag)};
+    if (due) times.total = now - *due;
     for (std::size_t i = 0; i < stage_count; ++i) seen_.stages[i].record(times.*stage_names()[i].duration);
     ++seen_.answered;
     if (!is_right(done))
@@ -206,8 +226,8 @@ bool load_client::is_right(const completion& done) {
     std::size_t count = 0;
     const status read = to_.tensors(done, described, count);
     // A service without the host describes nothing: its response is what the model gives, as its table says.
-    const auto seen = read == status::protocol_error ? input_.undescribed(done.response)
-                                                     : std::span<const tensor>{described}.first(count);
+    const auto seen =
+        read == status::not_found ? input_.undescribed(done.response) : std::span<const tensor>{described}.first(count);
     const bool right = (read == status::ok || !seen.empty()) && input_.is_right(seen, done.response);
     checking_ += thread_cpu_time() - before;
     return right;
@@ -217,6 +237,73 @@ bool load_client::is_right(const completion& done) {
 nanoseconds load_client::wait_at_most() const noexcept {
     if (over_ || !due_ || issued_ - done_ >= chosen_->depth) return issued_ == done_ ? between_looks : longest_wait;
     return std::clamp(std::min(due_->next(), end_) - time_now(), nanoseconds{0}, longest_wait);
+}
+
+// Calls that somebody else decides on.
+
+void load_client::serve(issue_queue& from, std::atomic<std::uint64_t>& answers) {
+    from_ = &from;
+    under_way_.resize(chosen_->depth);
+    for (std::uint32_t i = chosen_->depth; i > 0; --i) free_tags_.push_back(i - 1);
+    issued_ = done_ = 0;
+    over_ = false;
+    nanoseconds last = time_now();
+    while (true) {
+        send_issued(from);
+        over_ = over_ || (from.is_over() && !taken_);
+        if (over_ && done_ == issued_) break;
+        const std::uint64_t got = take_arrived(nanoseconds{0});
+        answers.fetch_add(got, std::memory_order_relaxed);
+        const nanoseconds now = time_now();
+        if (got > 0)
+            last = now;
+        else if (may_sleep(chosen_->poll, now - last))
+            sleep_for_issued(from);
+        else
+            std::this_thread::yield();
+    }
+    if (taken_) give_up(*taken_);
+    from.leave();
+}
+
+void load_client::send_issued(issue_queue& from) {
+    while (!over_ && !free_tags_.empty()) {
+        if (!taken_) taken_ = from.take();
+        if (!taken_) return;
+        const std::uint32_t tag = free_tags_.back();
+        under_way_[tag] = *taken_;
+        const sending outcome = send(tag);
+        if (outcome == sending::lost) await_connection();
+        if (outcome != sending::sent) return;
+        seen_.delay.record(time_now() - taken_->due);
+        free_tags_.pop_back();
+        taken_.reset();
+        ++issued_;
+    }
+}
+
+/// When it was due.
+nanoseconds load_client::answer_issued(std::uint64_t tag) {
+    const issued_call call = under_way_[tag];
+    free_tags_.push_back(static_cast<std::uint32_t>(tag));
+    from_->answer(call.id);
+    return call.due;
+}
+
+/// For a call that cannot be sent. Whoever has decided on it waits for an answer all the same.
+void load_client::give_up(const issued_call& call) {
+    ++seen_.unsent;
+    from_->answer(call.id);
+    taken_.reset();
+}
+
+/// Until a call is issued or an answer comes.
+void load_client::sleep_for_issued(const issue_queue& from) {
+    if (!to_.arm()) return;
+    // Without a free slot only an answer helps.
+    const bool can_send = !over_ && !free_tags_.empty() && !taken_;
+    std::array<pollfd, 2> events{{{to_.event_fd(), POLLIN, 0}, {from.event_fd(), POLLIN, 0}}};
+    (void)::poll(events.data(), can_send ? 2 : 1, taken_ ? 1 : static_cast<int>(longest_sleep.count()));
 }
 
 /// What was due before the end.

@@ -3,6 +3,7 @@
 
 #include "report/timetable.hpp"
 #include "serving/load/inputs.hpp"
+#include "serving/load/issue_queue.hpp"
 #include "serving/load/measured.hpp"
 #include "serving/load/settings.hpp"
 
@@ -12,6 +13,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 namespace accel::examples::serving {
 
@@ -27,6 +29,8 @@ class load_client {
     /// soon as the channel is connected again; ends early when that takes too long. `answers` counts for people who
     /// watch.
     void run(std::chrono::nanoseconds start, std::atomic<std::uint64_t>& answers);
+    /// The same with what `from` brings, until it is over.
+    void serve(issue_queue& from, std::atomic<std::uint64_t>& answers);
 
     [[nodiscard]] const measured& seen() const noexcept { return seen_; }
     [[nodiscard]] const channel& to() const noexcept { return to_; }
@@ -47,12 +51,18 @@ class load_client {
     void work(std::uint64_t wanted, std::atomic<std::uint64_t>& answers);
     void send_what_is_due();
     [[nodiscard]] bool is_over(std::chrono::nanoseconds due) const noexcept;
-    [[nodiscard]] sending send(std::chrono::nanoseconds due);
+    [[nodiscard]] sending send(std::uint64_t tag);
+    void send_issued(issue_queue& from);
+    [[nodiscard]] std::chrono::nanoseconds answer_issued(std::uint64_t tag);
+    void give_up(const issued_call& call);
+    void sleep_for_issued(const issue_queue& from);
     void await_connection();
     void take(const completion& done);
-    void take_answer(const completion& done, std::chrono::nanoseconds now);
+    /// `due`: nothing where the call was sent as soon as it could be.
+    void take_answer(const completion& done, std::optional<std::chrono::nanoseconds> due, std::chrono::nanoseconds now);
     [[nodiscard]] bool is_right(const completion& done);
     [[nodiscard]] std::uint64_t take_answers();
+    [[nodiscard]] std::uint64_t take_arrived(std::chrono::nanoseconds patience);
     [[nodiscard]] std::chrono::nanoseconds wait_at_most() const noexcept;
     void count_unsent();
 
@@ -62,9 +72,14 @@ class load_client {
     std::uint32_t number_;
     target target_{};
     std::optional<report::timetable> due_;  ///< open loop
+    issue_queue* from_ = nullptr;           ///< of calls that somebody else decides on
+    std::optional<issued_call> taken_;      ///< from there, and not sent yet
+    std::vector<issued_call> under_way_;    ///< by the tags of their calls
+    std::vector<std::uint32_t> free_tags_;
     measured seen_;
     std::chrono::nanoseconds checking_{};
     std::chrono::nanoseconds end_ = std::chrono::nanoseconds::max();
+    std::chrono::nanoseconds least_{};       ///< a call due from then on may be the last one
     std::chrono::nanoseconds lost_since_{};  ///< 0: connected
     std::uint64_t warmed_up_ = 0;
     std::uint64_t wanted_ = 0;

@@ -4,11 +4,13 @@
 #include "report/program.hpp"
 #include "serving/load/in_process.hpp"
 #include "serving/load/inputs.hpp"
+#include "serving/load/loadgen.hpp"
 #include "serving/load/output.hpp"
 
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <optional>
@@ -32,7 +34,8 @@ constexpr const char* examples =
     "  load 'tcp://server:5555?key_file=client.key&server_key=server.pub' --model resnet50 --raw --json -\n"
     "  load 'rdma://server:5555?key_file=client.key&server_key=server.pub' --model resnet50 --rate 200 --slo 20ms\n"
     "  load local://here --model resnet50 --in-process resnet50 --clients 4\n"
-    "  load 'tcp://127.0.0.1:5555?insecure=true' --model digits --find-peak 5ms --requests 500";
+    "  load 'tcp://127.0.0.1:5555?insecure=true' --model digits --find-peak 5ms --requests 500\n"
+    "  load 'tcp://127.0.0.1:5555?insecure=true' --model digits --rate 500 --slo 5ms --mlperf-log logs";
 
 struct load_command {
     load_settings load;
@@ -40,7 +43,8 @@ struct load_command {
     bool offline = false;
     std::optional<std::chrono::nanoseconds> peak_slo;
     bool depth_given = false;
-    settings here;  ///< of a server in this process; without models: none
+    std::string mlperf_log, generator;  ///< the folder, or empty; loadgen, own, or empty: as the build has it
+    settings here;                      ///< of a server in this process; without models: none
 };
 
 std::string check_time(const std::string& text) {
@@ -121,6 +125,19 @@ void add_open_loop(CLI::App& app, load_command& chosen) {
         ->check(CLI::Validator(check_time, "TIME"));
 }
 
+void add_mlperf(CLI::App& app, load_command& chosen) {
+    auto* const log =
+        app.add_option("--mlperf-log", chosen.mlperf_log,
+                       "With --rate, --offline or --find-peak: write MLPerf's logs into FOLDER. --requests\n"
+                       "and --duration are then the least, and LoadGen issues the calls, where the build "
+                       "has it")
+            ->type_name("FOLDER");
+    app.add_option("--generator", chosen.generator,
+                   fmt::format("What issues them: loadgen or own (default {})", has_loadgen() ? "loadgen" : "own"))
+        ->check(CLI::IsMember({"loadgen", "own"}))
+        ->needs(log);
+}
+
 void add_in_process(CLI::App& app, load_command& chosen) {
     auto* const here = app.add_option("--in-process", chosen.here.models,
                                       "Serve NAME[=SPEC] at the URIs in this process too, as model_server does");
@@ -159,6 +176,14 @@ std::string settle(load_command& chosen) {
     if (load.raw && image_bytes(load.model->image) == 0) return "--raw: '" + chosen.model + "' takes no raw images";
     if (load.at_least > load.requests) return "--at-least is more than --requests";
     if (load.at_least > 0 && load.rate > 0) return "--at-least: an open loop ends when its time is over";
+    if (waits && !chosen.mlperf_log.empty()) return "--mlperf-log needs --rate, --offline or --find-peak";
+    if (chosen.generator == "loadgen" && !has_loadgen()) return "--generator loadgen: this build has no LoadGen";
+    if (chosen.generator.empty()) chosen.generator = has_loadgen() ? "loadgen" : "own";
+    if (!chosen.mlperf_log.empty()) {
+        if (load.slo.count() == 0) load.slo = load.timeout;
+        load.least_time = load.duration.value_or(std::chrono::nanoseconds{});
+        load.duration.reset();
+    }
     if (load.priority_clients > load.clients) return "--priority-clients: there are fewer --clients";
     if (load.expect == expectation::digits && chosen.model != "digits") return "--expect digits: the model is another";
     return {};
@@ -174,6 +199,7 @@ std::optional<int> parse_load(int argc, char** argv, load_command& chosen) {
     add_what(app, chosen);
     add_closed_loop(app, chosen);
     add_open_loop(app, chosen);
+    add_mlperf(app, chosen);
     add_in_process(app, chosen);
     add_output(app, chosen);
     try {
@@ -226,6 +252,64 @@ accel::result<std::unique_ptr<in_process_server>> serve_here(accel::context& ctx
     return server;
 }
 
+mlperf_run mlperf_run_of(const load_command& chosen) {
+    mlperf_run out{chosen.mlperf_log, scenario::server, chosen.load.requests * chosen.load.clients,
+                   chosen.load.least_time, chosen.load.rate};
+    if (chosen.offline) out.scenario = scenario::offline;
+    if (chosen.peak_slo) out.scenario = scenario::peak;
+    return out;
+}
+
+/// Whoever has issued the calls has written the log.
+int present_mlperf(const mlperf_run& made, const load_settings& load, const load_outcome& outcome,
+                   const load_command& chosen, nlohmann::json document) {
+    const std::string verdict = mlperf_value(made.folder, "Result is").value_or("missing");
+    document["mlperf_result"] = verdict;
+    document["generator"] = chosen.generator;
+    std::string peak;
+    if (made.scenario == scenario::peak) peak = mlperf_value(made.folder, "target_qps").value_or("");
+    if (!peak.empty()) document["peak_rate"] = std::strtod(peak.c_str(), nullptr);
+    if (chosen.json != "-")
+        fmt::print("MLPerf ({}): {}{}; {}/mlperf_log_summary.txt\n", chosen.generator, verdict,
+                   peak.empty() ? "" : ", peak at " + peak + " calls/s", made.folder);
+    return present(load, outcome, chosen, document);
+}
+
+/// LoadGen begins to look where the latency is surely kept: at a part of what the server does at most.
+accel::result<double> low_rate(accel::context& ctx, load_settings load) {
+    constexpr double part = 1.0 / 16;
+    load.rate = 0;
+    load.least_time = {};
+    auto flood = run_load(ctx, load);
+    if (!flood) return flood.error();
+    return part * static_cast<double>(flood->all().answered) / std::chrono::duration<double>(flood->wall).count();
+}
+
+int let_loadgen_issue(accel::context& ctx, const load_command& chosen) {
+    mlperf_run made = mlperf_run_of(chosen);
+    if (made.scenario == scenario::peak) {
+        auto low = low_rate(ctx, chosen.load);
+        if (!low) return report::complain(program, low.error());
+        made.rate = *low;
+    }
+    auto outcome = run_loadgen(ctx, chosen.load, made);
+    if (!outcome) return report::complain(program, outcome.error());
+    load_settings load = chosen.load;
+    load.rate = made.rate;
+    return present_mlperf(made, load, *outcome, chosen, load_json(load, *outcome));
+}
+
+/// Writes the log of a run of load's own generator, where one is wanted.
+int present_own(const load_settings& load, const load_outcome& outcome, const load_command& chosen,
+                const nlohmann::json& document) {
+    if (chosen.mlperf_log.empty()) return present(load, outcome, chosen, document);
+    mlperf_run made = mlperf_run_of(chosen);
+    made.rate = load.rate;
+    if (auto written = write_mlperf_summary(made, load, outcome); !written)
+        return report::complain(program, written.error());
+    return present_mlperf(made, load, outcome, chosen, document);
+}
+
 int look_for_peak(const load_command& chosen, const load_runner& run) {
     auto found = find_peak(chosen.load, run);
     if (!found) return report::complain(program, found.error());
@@ -236,7 +320,7 @@ int look_for_peak(const load_command& chosen, const load_runner& run) {
     document["peak_rate"] = found->rate;
     document["trials"] = found->trials;
     if (chosen.json != "-") fmt::print("99 % keep the SLO at {:.1f} calls/s; there:\n", found->rate);
-    return present(at, *found->at, chosen, document);
+    return present_own(at, *found->at, chosen, document);
 }
 
 }  // namespace
@@ -248,9 +332,10 @@ int main(int argc, char** argv) {
     if (!ctx) return report::complain(program, ctx.error());
     const auto server = serve_here(*ctx, chosen);
     if (!server) return report::complain(program, server.error());
+    if (!chosen.mlperf_log.empty() && chosen.generator == "loadgen") return let_loadgen_issue(*ctx, chosen);
     const load_runner run = [&](const load_settings& load) { return run_load(*ctx, load); };
     if (chosen.peak_slo) return look_for_peak(chosen, run);
     auto outcome = run(chosen.load);
     if (!outcome) return report::complain(program, outcome.error());
-    return present(chosen.load, *outcome, chosen, load_json(chosen.load, *outcome));
+    return present_own(chosen.load, *outcome, chosen, load_json(chosen.load, *outcome));
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/load/measured.hpp"
 
+#include <algorithm>
 #include <numeric>
 
 namespace accel::examples::serving {
@@ -27,6 +28,7 @@ void measured::add(const measured& other) {
     for (std::size_t i = 0; i < stage_count; ++i) stages[i].add(other.stages[i]);
     for (std::size_t i = 0; i < errors.size(); ++i) errors[i] += other.errors[i];
     delay.add(other.delay);
+    last_due = std::max(last_due, other.last_due);
     answered += other.answered;
     wrong += other.wrong;
     within_slo += other.within_slo;

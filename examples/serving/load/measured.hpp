@@ -28,11 +28,12 @@ inline constexpr std::size_t stage_count = 7;
 /// What a client, or a class of them, has seen.
 struct measured {
     std::array<report::histogram, stage_count> stages;
-    report::histogram delay;       ///< open loop: how late calls were sent
-    std::uint64_t answered = 0;    ///< with status ok, right or wrong
-    std::uint64_t wrong = 0;       ///< answered, with other bytes, types or shapes than they should have
-    std::uint64_t within_slo = 0;  ///< answered right, in time
-    std::uint64_t unsent = 0;      ///< open loop: due, but the clients were behind
+    report::histogram delay;              ///< open loop: how late calls were sent
+    std::chrono::nanoseconds last_due{};  ///< open loop: of the calls that were sent, on the clock of all times here
+    std::uint64_t answered = 0;           ///< with status ok, right or wrong
+    std::uint64_t wrong = 0;              ///< answered, with other bytes, types or shapes than they should have
+    std::uint64_t within_slo = 0;         ///< answered right, in time
+    std::uint64_t unsent = 0;             ///< open loop: due, but the clients were behind
     std::array<std::uint64_t, status_count> errors{};
     std::string first_error;  ///< a sentence; empty: none
 

@@ -101,6 +101,9 @@ std::string notes_of(const load_settings& chosen, const load_outcome& outcome) {
     out += fmt::format("client: CPU {:.1f} us user and {:.1f} us kernel a call, {:.0f} MiB in RAM\n",
                        per_call(outcome.cpu.user, all), per_call(outcome.cpu.kernel, all),
                        static_cast<double>(outcome.resident_bytes) / (1 << 20));
+    if (outcome.device_cpu.count() > 0)
+        out += fmt::format("the emulated adapter: CPU {:.1f} us a call, not counted above\n",
+                           per_call(outcome.device_cpu, all));
     if (chosen.slo.count() > 0)
         out += fmt::format("within {:.1f} ms: {} calls, {:.1f}/s\n", microseconds(chosen.slo) / 1e3, all.within_slo,
                            per_second(all.within_slo, outcome));
@@ -128,6 +131,7 @@ nlohmann::json load_json(const load_settings& chosen, const load_outcome& outcom
     out["rate"] = per_second(all.calls(), outcome);
     out["cpu_user_us_per_request"] = per_call(outcome.cpu.user, all);
     out["cpu_kernel_us_per_request"] = per_call(outcome.cpu.kernel, all);
+    if (outcome.device_cpu.count() > 0) out["cpu_device_us_per_request"] = per_call(outcome.device_cpu, all);
     out["rss_mib"] = static_cast<double>(outcome.resident_bytes) / (1 << 20);
     out["total_distribution_us"] = distribution_json(all.stages[0]);
     out["inference_distribution_us"] = distribution_json(all.stages[5]);

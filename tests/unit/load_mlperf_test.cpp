@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+// MLPerf's logs of examples/serving/load: what LoadGen writes, and what load writes without it.
+#include "report/child_process.hpp"
+#include "report/program.hpp"
+#include "serving/load/issue_queue.hpp"
+#include "serving/load/loadgen.hpp"
+#include "serving/models/synthetic.hpp"
+
+#include <accel_transport/server.hpp>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+namespace accel::examples::serving {
+namespace {
+
+using namespace std::chrono_literals;
+
+const std::vector<std::string> any_place{"tcp://127.0.0.1:0?insecure=true"};
+
+class load_mlperf : public ::testing::TestWithParam<bool> {
+  protected:
+    load_mlperf() {
+        const service_table models{{{"mobilenet_v3", [this](exchange request) {
+                                         tensor out = find_model("mobilenet_v3")->outputs.front();
+                                         const std::size_t bytes = size_bytes(out);
+                                         synthetic_answer(request.request(), request.response().first(bytes));
+                                         if (++served_ == fails_) return (void)request.fail(status::overloaded);
+                                         (void)request.describe(bytes, {&out, 1});
+                                         (void)request.reply(bytes);
+                                     }}}};
+        server_.emplace(server::listen(ctx_, any_place, models).value());
+        chosen_.uris = {server_->endpoints().front() + "?insecure=true"};
+        chosen_.model = find_model("mobilenet_v3");
+        chosen_.expect = expectation::synthetic;
+        chosen_.clients = 2;
+        chosen_.depth = 4;
+        chosen_.warm_up = 1;
+        chosen_.slo = 5s;
+        chosen_.gpu = -1;
+    }
+    ~load_mlperf() override { std::filesystem::remove_all(folder_); }
+
+    [[nodiscard]] bool by_loadgen() const { return GetParam(); }
+    result<load_outcome> run(scenario wanted, std::uint64_t calls, double rate, std::chrono::nanoseconds least = {}) {
+        chosen_.requests = calls / chosen_.clients;
+        const mlperf_run made{folder_, wanted, calls, least, rate};
+        if (by_loadgen()) return run_loadgen(ctx_, chosen_, made);
+        chosen_.rate = rate;
+        chosen_.least_time = least;
+        auto out = run_load(ctx_, chosen_);
+        EXPECT_TRUE(!out || write_mlperf_summary(made, chosen_, *out));
+        return out;
+    }
+    [[nodiscard]] std::string logged(std::string_view name) const { return mlperf_value(folder_, name).value_or(""); }
+    /// What stands before the colons, in order.
+    [[nodiscard]] std::vector<std::string> names() const {
+        std::ifstream file(folder_ + "/mlperf_log_summary.txt");
+        std::vector<std::string> out;
+        for (std::string line; std::getline(file, line);)
+            if (line.find(':') != std::string::npos) out.push_back(line.substr(0, line.find(':')));
+        return out;
+    }
+
+    context ctx_ = context::open({.log = log_level::off}).value();
+    std::atomic<int> served_{0};
+    int fails_ = 0;  ///< the number of the request that fails; 0: none
+    std::optional<server> server_;
+    load_settings chosen_;
+    std::string folder_ = std::filesystem::temp_directory_path() / ("load-mlperf-" + std::to_string(::getpid()));
+};
+
+INSTANTIATE_TEST_SUITE_P(generators, load_mlperf, ::testing::Values(false, true),
+                         [](const auto& each) { return std::string{each.param ? "loadgen" : "own"}; });
+
+#define NEEDS_GENERATOR() \
+    if (by_loadgen() && !has_loadgen()) GTEST_SKIP() << "LoadGen is not in this build: scripts/loadgen.sh"
+
+TEST_P(load_mlperf, a_server_run_that_keeps_its_latency_is_valid) {
+    NEEDS_GENERATOR();
+    auto seen = run(scenario::server, 500, 2'000);
+    ASSERT_TRUE(seen) << seen.error().message;
+    EXPECT_EQ(seen->all().answered, 500U);
+    EXPECT_EQ(seen->all().wrong, 0U);
+    EXPECT_EQ(logged("Scenario"), "Server");
+    EXPECT_EQ(logged("Result is"), "VALID");
+    EXPECT_EQ(logged("Early stopping satisfied"), "Yes");
+    EXPECT_EQ(std::stod(logged("target_qps")), 2'000);
+    EXPECT_GT(std::stod(logged("99.90 percentile latency (ns)")), std::stod(logged("Min latency (ns)")));
+    EXPECT_GT(std::stod(logged("Min latency (ns)")), 1'000);
+    EXPECT_NEAR(std::stod(logged("Scheduled samples per second")), 2'000, 400);
+}
+
+TEST_P(load_mlperf, a_run_over_its_latency_is_invalid) {
+    NEEDS_GENERATOR();
+    chosen_.slo = 1us;
+    ASSERT_TRUE(run(scenario::server, 100, 1'000));
+    EXPECT_EQ(logged("Result is"), "INVALID");
+    EXPECT_EQ(logged("Performance constraints satisfied"), "NO");
+}
+
+TEST_P(load_mlperf, a_run_lasts_at_least_as_long_as_it_should) {
+    NEEDS_GENERATOR();
+    auto seen = run(scenario::server, 10, 500, 300ms);
+    ASSERT_TRUE(seen);
+    EXPECT_GE(seen->all().answered, 80U);
+    EXPECT_GE(seen->wall, 250ms);
+    EXPECT_EQ(logged("Min duration satisfied"), "Yes");
+}
+
+TEST_P(load_mlperf, offline_issues_all_calls_at_once) {
+    NEEDS_GENERATOR();
+    auto seen = run(scenario::offline, 200, 0);
+    ASSERT_TRUE(seen) << seen.error().message;
+    EXPECT_EQ(seen->all().answered, 200U);
+    EXPECT_EQ(logged("Scenario"), "Offline");
+    EXPECT_EQ(logged("Result is"), "VALID");
+    EXPECT_EQ(logged("samples_per_query"), "200");
+    EXPECT_GT(std::stod(logged("Samples per second")), 1);
+}
+
+TEST_P(load_mlperf, a_call_that_fails_hangs_nobody_and_is_counted) {
+    NEEDS_GENERATOR();
+    fails_ = 50;
+    auto seen = run(scenario::server, 100, 2'000);
+    ASSERT_TRUE(seen) << seen.error().message;
+    EXPECT_EQ(seen->all().failed(), 1U);
+    EXPECT_EQ(seen->all().answered, 99U);
+}
+
+TEST_P(load_mlperf, both_generators_write_the_same_lines) {
+    NEEDS_GENERATOR();
+    if (!has_loadgen()) GTEST_SKIP() << "LoadGen is not in this build: scripts/loadgen.sh";
+    if (by_loadgen()) return;
+    for (const scenario each : {scenario::server, scenario::offline}) {
+        ASSERT_TRUE(run(each, 500, each == scenario::server ? 5'000 : 0));
+        const auto own = names();
+        ASSERT_TRUE(run_loadgen(ctx_, chosen_, {folder_, each, 500, {}, 5'000}));
+        EXPECT_EQ(own, names());
+    }
+}
+
+TEST_P(load_mlperf, the_peak_is_a_rate_that_keeps_the_latency) {
+    NEEDS_GENERATOR();
+    if (!by_loadgen()) return;  // load_peak.* are its tests
+    // One call in 10 ms on each of two channels with one call in flight: 200 a second at most.
+    server_.reset();
+    const service_table slow{{{"mobilenet_v3", [](exchange request) {
+                                   tensor out = find_model("mobilenet_v3")->outputs.front();
+                                   const std::size_t bytes = size_bytes(out);
+                                   synthetic_answer(request.request(), request.response().first(bytes));
+                                   std::this_thread::sleep_for(10ms);
+                                   (void)request.describe(bytes, {&out, 1});
+                                   (void)request.reply(bytes);
+                               }}}};
+    server_.emplace(server::listen(ctx_, any_place, slow).value());
+    chosen_.uris = {server_->endpoints().front() + "?insecure=true"};
+    chosen_.clients = chosen_.depth = 1;
+    chosen_.slo = 100ms;
+    ASSERT_TRUE(run(scenario::peak, 30, 20));
+    EXPECT_EQ(logged("Mode"), "FindPeakPerformance");
+    const double peak = std::stod(logged("target_qps"));
+    EXPECT_GE(peak, 20);
+    EXPECT_LE(peak, 400) << "30 calls of 10 ms wait for less than 100 ms at no higher rate";
+}
+
+TEST(load_issue_queue, answers_every_call_once_whoever_leaves) {
+    std::atomic<int> answered{0};
+    issue_queue calls(3, [&](std::uint64_t) { ++answered; });
+    std::vector<std::jthread> clients;
+    for (int i = 0; i < 3; ++i)
+        clients.emplace_back([&, i] {
+            for (int n = 0; n < 100 * (i + 1);) {
+                const auto call = calls.take();
+                if (!call) continue;
+                calls.answer(call->id);
+                ++n;
+            }
+            calls.leave();
+        });
+    std::vector<std::uint64_t> ids(50);
+    std::iota(ids.begin(), ids.end(), 1);
+    for (int i = 0; i < 20; ++i) calls.add(ids);
+    clients.clear();
+    EXPECT_EQ(answered, 1'000);
+    EXPECT_EQ(calls.unsent(), 400U);
+    calls.add(ids);
+    EXPECT_EQ(answered, 1'050) << "behind the last client";
+    calls.close();
+    EXPECT_TRUE(calls.is_over());
+}
+
+// Source: the binomial distribution: the fewest n with P(at most `late` of n are) <= 1 %, where each is with 1 %.
+TEST(load_early_stopping, needs_as_many_calls_as_make_it_certain) {
+    EXPECT_EQ(calls_for_early_stopping(0), 459U);
+    EXPECT_EQ(calls_for_early_stopping(1), 662U);
+    EXPECT_EQ(calls_for_early_stopping(10), 2'010U);
+}
+
+}  // namespace
+}  // namespace accel::examples::serving
