@@ -49,7 +49,7 @@ for pair in "$@"; do
     server=$!
     at=$(endpoint "$folder/server" $server "serving digits at ")
     "$programs/gateway" --listen "$(uri_of "${pair%-*}" gateway)" --to "digits=$(with_options "$at")" \
-        >"$folder/gateway" &
+        --patience $((5 * factor))s >"$folder/gateway" &
     between=$!
     at=$(endpoint "$folder/gateway" $between "forwarding at ")
     timeout $((20 * factor)) "$programs/load" "$(with_options "$at")" --model digits --clients 2 --requests 200 \

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/gateway/opener.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 
@@ -12,6 +13,7 @@ namespace accel::examples::gateway {
 namespace {
 
 constexpr std::chrono::milliseconds between_tries{250};
+constexpr std::chrono::nanoseconds shortest_connect = std::chrono::seconds{2};
 
 }  // namespace
 
@@ -52,7 +54,7 @@ result<opener::opened> opener::open(upstream& server) const {
     options.reconnect = true;
     options.backoff_max = std::chrono::milliseconds{500};
     options.peer_timeout = chosen_.hold;
-    options.connect_timeout = std::chrono::seconds{2};
+    options.connect_timeout = std::max(shortest_connect, chosen_.patience / 2);
     opened out{&server, {}};
     for (std::uint32_t i = 0; i < chosen_.channels; ++i) {
         auto made = channel::connect(context_, server.uri(), options);
