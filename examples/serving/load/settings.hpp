@@ -36,7 +36,7 @@ struct load_settings {
     /// No more calls are sent after this time.
     std::optional<std::chrono::nanoseconds> duration;
     std::chrono::nanoseconds least_time{};  ///< open loop: more than `requests` are sent until a call is due behind it
-    std::uint32_t depth = 1;              ///< calls in flight, of each client
+    std::uint32_t depth = 1;                ///< calls in flight, of each client
     double rate = 0;  ///< open loop: calls due in a second, of all clients together; 0: as soon as possible
     std::chrono::nanoseconds slo{};  ///< answers within it are goodput; 0: none was given
     std::chrono::nanoseconds timeout = std::chrono::seconds{30};
