@@ -230,11 +230,11 @@ TEST_P(device_client, a_late_response_sets_its_slot_free) {
     constexpr std::int64_t hasty = 20'000'000;
     device::call_ref call;
     ASSERT_EQ(submit_wish(ref(), call, wish::hold, hasty), status::ok);
+    ASSERT_TRUE(eventually(patience(5s), [&] { return rig.held() == 1; }));
     EXPECT_EQ(await(ref(), call), status::timed_out);
     EXPECT_EQ(call.response_bytes, 0U);
     EXPECT_EQ(device::poll(ref(), call), status::timed_out);
     EXPECT_EQ(device::release(ref(), call), status::ok);
-    ASSERT_TRUE(eventually(patience(5s), [&] { return rig.held() == 1; }));
     // Its slot is not given to anybody, as the server may write there.
     std::vector<device::call_ref> others(rig.wanted.slots - 1);
     for (device::call_ref& each : others) {
@@ -262,8 +262,8 @@ TEST_P(device_client, a_late_response_before_the_release) {
     ASSERT_EQ(submit_wish(ref(), call, wish::hold), status::ok);
     EXPECT_EQ(device::wait(ref(), call, 1'000'000), status::again);
     EXPECT_EQ(device::release(ref(), call), status::invalid_state);  // it goes on
-    ASSERT_EQ(device::cancel(ref(), call), status::ok);
     ASSERT_TRUE(eventually(patience(5s), [&] { return rig.held() == 1; }));
+    ASSERT_EQ(device::cancel(ref(), call), status::ok);
     rig.release();
     // Others look, and find it.
     for (std::uint64_t i = 0; i < 20; ++i) EXPECT_EQ(call_once(ref(), 300, i), status::ok);
