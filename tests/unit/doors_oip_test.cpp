@@ -133,8 +133,12 @@ TEST(oip_request, each_mistake_has_a_status_and_a_sentence) {
     EXPECT_TRUE(has(refused_with("/inputs/0/data", {1, 1e39}), "no FP32"));
     EXPECT_TRUE(has(refused_with("/inputs/1/parameters/binary_data_size", 4), "binary_data_size has to be 3"));
     EXPECT_TRUE(has(refused_with("/inputs/1/parameters/binary_data_size", -3), "binary_data_size has to be 3"));
-    EXPECT_TRUE(has(refused_with("/inputs/1/data", {1, 2, 3}), "both data and"));
-    EXPECT_TRUE(has(refused_with("/inputs/0/parameters", {{"shared_memory_region", "r"}}), "501"));
+    EXPECT_TRUE(has(refused_with("/inputs/1/data", {1, 2, 3}), "several of data, a binary_data_size"));
+    EXPECT_TRUE(
+        has(refused_with("/inputs/0/parameters", {{"shared_memory_region", "r"}}), "needs shared_memory_region"));
+    EXPECT_TRUE(
+        has(refused_with("/inputs/0/parameters", {{"shared_memory_region", "r"}, {"shared_memory_byte_size", 8}}),
+            "several of data, a binary_data_size and a shared_memory_region"));
     EXPECT_TRUE(has(refused_with("/id", 7), "400 the id"));
     EXPECT_TRUE(has(refused_with("/outputs", {{{"name", "z"}}}), "no output 'z'"));
     EXPECT_TRUE(has(refused_with("/outputs", {{{"name", "y"}}, {{"name", "y"}}}), "twice"));

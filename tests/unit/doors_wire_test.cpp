@@ -190,7 +190,7 @@ TEST(wire_request, what_does_not_fit_the_model_is_refused_with_a_sentence) {
     EXPECT_TRUE(has(with([](built& b) { b.a_shape = {1, std::uint64_t{1} << 63}; }), "negative"));
     EXPECT_TRUE(has(with([](built& b) { b.a_shape = {1, (std::uint64_t{1} << 32) + 2}; }), "the shape is [1,2]"));
     EXPECT_TRUE(has(with([](built& b) { b.a_shape.assign(9, 1); }), "more than 8 dimensions"));
-    EXPECT_TRUE(has(with([](built& b) { b.raw.pop_back(); }), "2 inputs, and raw contents of 1"));
+    EXPECT_TRUE(has(with([](built& b) { b.raw.pop_back(); }), "input 'b': its raw contents are missing"));
     EXPECT_TRUE(has(with([](built& b) { b.raw[0].pop_back(); }), "it has 8 bytes, and the raw contents 7"));
     EXPECT_TRUE(has(with([](built& b) { b.raw.clear(); }), "fp32_contents does not have the 2 elements"));
     EXPECT_TRUE(has(with([](built& b) { b.more = field_of(6, built::tensor_of("z", "", {})); }), "no output 'z'"));
@@ -206,11 +206,8 @@ TEST(wire_request, an_input_or_output_is_given_once) {
     EXPECT_TRUE(has(refused(one.text()), "input 'a': it is given twice"));
 }
 
-TEST(wire_request, shared_memory_classification_and_sequences_are_not_there) {
+TEST(wire_request, classification_and_sequences_are_not_there) {
     built one;
-    one.more_of_a = field_of(4, named_parameter("shared_memory_region", 1, 1));
-    EXPECT_TRUE(has(refused(one.text()), "12 this door takes no shared memory"));
-    one.more_of_a.clear();
     one.more = field_of(4, named_parameter("sequence_id", int64_param, 1));
     EXPECT_TRUE(has(refused(one.text()), "12 this door knows no sequences"));
     writer more;

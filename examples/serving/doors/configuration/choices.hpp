@@ -3,6 +3,7 @@
 
 #include "serving/doors/http/settings.hpp"
 #include "serving/doors/oip/model_description.hpp"
+#include "serving/doors/shared_memory/region_table.hpp"
 
 #include <string>
 #include <vector>
@@ -26,6 +27,7 @@ struct choices {
     std::string metrics;
     bool insecure = false;
     door_settings limits;
+    shared_memory::permission regions;  ///< of clients of this host
 };
 
 }  // namespace accel::examples::serving::doors

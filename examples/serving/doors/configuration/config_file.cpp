@@ -100,11 +100,14 @@ result<void> read_tls(const json& from, const place& at, choices& to) {
     return {};
 }
 
-result<void> read_limits(const json& from, const place& at, door_settings& to) {
+result<void> read_limits(const json& from, const place& at, choices& all) {
+    door_settings& to = all.limits;
     constexpr std::size_t gib = std::size_t{1} << 30;
     const std::array known{number("connections", to.max_connections, 1, 100'000),
                            number("json_bytes", to.max_json_bytes, 1024, gib),
                            number("json_memory", to.max_json_memory, 1024, 64 * gib),
+                           number("regions", all.regions.max_regions, 1, 1024),
+                           number("region_bytes", all.regions.max_bytes, 1, 1024 * gib),
                            duration("idle_timeout", to.idle_timeout),
                            duration("handshake_timeout", to.handshake_timeout),
                            duration("head_timeout", to.head_timeout),
@@ -113,6 +116,19 @@ result<void> read_limits(const json& from, const place& at, door_settings& to) {
                            duration("write_timeout", to.write_timeout),
                            duration("drain_timeout", to.drain_timeout)};
     return read_object(from, at, known);
+}
+
+entry regions(shared_memory::permission& to) {
+    return {"shared_memory", [&to](const json& from, const place& at) -> result<void> {
+                std::string kinds;
+                if (auto read =
+                        text("shared_memory", kinds, "write \"system\", \"cuda\" or \"system,cuda\"").read(from, at);
+                    !read)
+                    return read;
+                if (auto good = shared_memory::read_permission(kinds, to); !good)
+                    return wrong(at, good.error().message);
+                return {};
+            }};
 }
 
 entry metrics(std::string& to) {
@@ -134,8 +150,9 @@ result<void> read_configuration(std::string_view from, const std::string& file, 
         entry{"models", [&to](const json& value, const place& at) { return read_models(value, at, to); }},
         entry{"tls", [&to](const json& value, const place& at) { return read_tls(value, at, to); }},
         path("tokens", to.tokens),
-        entry{"limits", [&to](const json& value, const place& at) { return read_limits(value, at, to.limits); }},
+        entry{"limits", [&to](const json& value, const place& at) { return read_limits(value, at, to); }},
         metrics(to.metrics),
+        regions(to.regions),
         flag("insecure", to.insecure)};
     return read_object(document.value(), whole, known);
 }

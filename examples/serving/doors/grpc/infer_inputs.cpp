@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -77,41 +78,76 @@ result<void> check_raw(const cursor& raw, const input_tensor& given, const oip::
                                       std::to_string(raw.size()));
 }
 
-/// `raw`: where this input's raw contents lie, if the message has such.
-result<wire_input> fit_input(const cursor& from, const cursor* raw, const oip::model_description& model) {
+bool read_number(std::span<const parameter> list, const char* name, std::uint64_t& to) {
+    const parameter* found = find_parameter(list, name);
+    if (found == nullptr) return false;
+    to = found->value;
+    const bool negative = found->kind == int64_param && static_cast<std::int64_t>(found->value) < 0;
+    return (found->kind == int64_param || found->kind == uint64_param) && !negative;
+}
+
+/// As `oip::read_region_part` does.
+result<std::optional<oip::region_part>> read_region_part(std::span<const parameter> list) {
+    const parameter* name = find_parameter(list, "shared_memory_region");
+    if (name == nullptr) return std::optional<oip::region_part>{};
+    oip::region_part out{.region = name->text};
+    const bool sized = read_number(list, "shared_memory_byte_size", out.bytes);
+    const bool placed = find_parameter(list, "shared_memory_offset") == nullptr ||
+                        read_number(list, "shared_memory_offset", out.offset);
+    if (name->kind != string_param || !sized || !placed) return oip::bad_region_part();
+    return std::optional{std::move(out)};
+}
+
+bool is_given(const wire_request& so_far, std::size_t index) {
+    return std::ranges::find(so_far.inputs, index, &wire_input::index) != so_far.inputs.end() ||
+           std::ranges::find(so_far.regions, index, &oip::region_input::index) != so_far.regions.end();
+}
+
+result<void> add_contents(const cursor& from, const oip::named_tensor& input, std::size_t index, wire_request& to) {
+    if (auto good = check_contents(from, input.what); !good)
+        return oip::refusal(good.code(), "input " + oip::in_quotes(input.name) + ": " + good.error().message);
+    to.inputs.push_back({index, false, from});
+    return {};
+}
+
+/// `raw`: the raw contents that no input has taken; those in regions take none.
+result<void> add_input(const cursor& from, std::span<const cursor>& raw, bool has_raw,
+                       const oip::model_description& model, wire_request& to) {
     auto given = read_input(from);
     if (!given) return given.error();
     const auto found = oip::find_input(model, given->name);
     if (!found) return found.error();
     const oip::named_tensor& input = model.inputs[found.value()];
-    if (auto good = oip::check_datatype(input, given->type); !good) return good.error();
-    if (auto good = check_shape(*given, input); !good) return good.error();
-    if (find_parameter(given->parameters, "shared_memory_region") != nullptr) return oip::no_shared_memory();
-    if (raw != nullptr) {
-        if (auto good = check_raw(*raw, *given, input); !good) return good.error();
-        return wire_input{found.value(), true, *raw};
+    if (auto good = oip::check_datatype(input, given->type); !good) return good;
+    if (auto good = check_shape(*given, input); !good) return good;
+    if (is_given(to, found.value())) return oip::given_twice(input);
+    auto region = read_region_part(given->parameters);
+    if (!region) return region.error();
+    if (*region) {
+        if (given->has_contents) return oip::mistake_in(input, "it has both contents and a shared_memory_region");
+        if ((*region)->bytes != size_bytes(input.what)) return oip::other_region_bytes(input, (*region)->bytes);
+        to.regions.push_back({found.value(), **std::move(region)});
+        return {};
     }
-    if (auto good = check_contents(from, input.what); !good)
-        return oip::refusal(good.code(), "input " + oip::in_quotes(input.name) + ": " + good.error().message);
-    return wire_input{found.value(), false, from};
+    if (!has_raw) return add_contents(from, input, found.value(), to);
+    if (raw.empty()) return oip::mistake_in(input, "its raw contents are missing");
+    if (auto good = check_raw(raw.front(), *given, input); !good) return good;
+    to.inputs.push_back({found.value(), true, raw.front()});
+    raw = raw.subspan(1);
+    return {};
 }
 
-result<std::vector<wire_input>> fit_inputs(const infer_message& message, const oip::model_description& model) {
-    const bool raw = !message.raw.empty();
-    if (raw && message.raw.size() != message.inputs.size())
+result<void> add_inputs(const infer_message& message, const oip::model_description& model, wire_request& to) {
+    std::span<const cursor> raw{message.raw};
+    for (const cursor& each : message.inputs)
+        if (auto added = add_input(each, raw, !message.raw.empty(), model, to); !added) return added;
+    if (!raw.empty())
         return oip::refusal(status::invalid_argument, "the request has " + std::to_string(message.inputs.size()) +
                                                           " inputs, and raw contents of " +
                                                           std::to_string(message.raw.size()));
-    std::vector<wire_input> out;
-    for (std::size_t i = 0; i < message.inputs.size(); ++i) {
-        auto one = fit_input(message.inputs[i], raw ? &message.raw[i] : nullptr, model);
-        if (!one) return one.error();
-        if (std::ranges::find(out, one->index, &wire_input::index) != out.end())
-            return oip::given_twice(model.inputs[one->index]);
-        out.push_back(one.value());
-    }
-    if (out.size() != model.inputs.size()) return oip::inputs_lacking(out.size(), model);
-    return out;
+    const std::size_t given = to.inputs.size() + to.regions.size();
+    if (given == model.inputs.size()) return {};
+    return oip::inputs_lacking(given, model);
 }
 
 result<oip::output_choice> fit_output(const cursor& from, const oip::model_description& model) {
@@ -126,10 +162,11 @@ result<oip::output_choice> fit_output(const cursor& from, const oip::model_descr
     }
     if (!good || fields.malformed()) return malformed_message();
     if (find_parameter(parameters, "classification") != nullptr) return oip::no_classification();
-    if (find_parameter(parameters, "shared_memory_region") != nullptr) return oip::no_shared_memory();
+    auto region = read_region_part(parameters);
+    if (!region) return region.error();
     const auto found = oip::find_output(model, name);
     if (!found) return found.error();
-    return oip::output_choice{found.value(), true};
+    return oip::output_choice{found.value(), true, std::move(region).value()};
 }
 
 result<std::vector<oip::output_choice>> fit_outputs(const infer_message& message, const oip::model_description& model) {
@@ -140,7 +177,7 @@ result<std::vector<oip::output_choice>> fit_outputs(const infer_message& message
         auto one = fit_output(each, model);
         if (!one) return one.error();
         if (std::ranges::find(out, one->index, &oip::output_choice::index) != out.end()) return oip::output_twice();
-        out.push_back(one.value());
+        out.push_back(std::move(one).value());
     }
     return out;
 }
@@ -164,9 +201,11 @@ result<wire_request> fit_to_model(const infer_message& message, const oip::model
     if (!timeout) return timeout.error();
     auto outputs = fit_outputs(message, model);
     if (!outputs) return outputs.error();
-    auto inputs = fit_inputs(message, model);
-    if (!inputs) return inputs.error();
-    return wire_request{std::move(inputs).value(), std::move(outputs).value(), timeout.value()};
+    wire_request out;
+    if (auto added = add_inputs(message, model, out); !added) return added.error();
+    out.outputs = std::move(outputs).value();
+    out.timeout = timeout.value();
+    return out;
 }
 
 void write_inputs(const wire_request& request, const oip::model_description& model, std::span<std::byte> room) {

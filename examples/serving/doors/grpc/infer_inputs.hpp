@@ -4,6 +4,7 @@
 #include "serving/doors/grpc/infer_message.hpp"
 #include "serving/doors/oip/model_description.hpp"
 #include "serving/doors/oip/output_choice.hpp"
+#include "serving/doors/oip/region_part.hpp"
 
 #include <accel_transport/status.hpp>
 
@@ -24,11 +25,12 @@ struct wire_input {
 /// A message that fits its model: each input is given once, with the model's type, shape and number of bytes.
 struct wire_request {
     std::vector<wire_input> inputs;
+    std::vector<oip::region_input> regions;   ///< inputs that lie in memory of the client, each of the right size
     std::vector<oip::output_choice> outputs;  ///< binary, all of them
     std::chrono::nanoseconds timeout{};       ///< 0: none was asked for
 };
 
-/// Fails with `invalid_argument` and a sentence; `unsupported`: shared memory, sequences, classification; `not_found`:
+/// Fails with `invalid_argument` and a sentence; `unsupported`: sequences, classification; `not_found`:
 /// the version. What `message` was read from has to outlive the result.
 [[nodiscard]] result<wire_request> fit_to_model(const infer_message& message, const oip::model_description& model);
 

@@ -10,7 +10,6 @@
 namespace accel::examples::serving::wire {
 namespace {
 
-constexpr std::uint32_t string_param = 3;
 constexpr std::uint32_t double_param = 4;
 
 /// A oneof: the last field that is set.
@@ -23,6 +22,8 @@ bool read_parameter(const cursor& from, parameter& to) {
         if (!number && !other) continue;
         to.kind = one.number;
         to.value = number ? one.value : 0;
+        const bool text = one.number == string_param && read_text(one.bytes, max_name_bytes, to.text);
+        if (!text) to.text.clear();
     }
     return !fields.malformed();
 }

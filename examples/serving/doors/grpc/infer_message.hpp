@@ -22,10 +22,12 @@ struct parameter {
     std::string name;
     std::uint32_t kind = 0;   ///< the number of the field that is set, the last one wins; 0: none
     std::uint64_t value = 0;  ///< of bool_param, int64_param and uint64_param
+    std::string text{};       ///< of string_param, up to `max_name_bytes`; longer ones are left out
 };
 
 /// `parameter::kind`.
 inline constexpr std::uint32_t int64_param = 2;
+inline constexpr std::uint32_t string_param = 3;
 inline constexpr std::uint32_t uint64_param = 5;
 
 /// Puts a map's entry into the list; one of this name is replaced. False: the entry is malformed, or one too many.

@@ -39,6 +39,26 @@ std::uint64_t type_number(const data_type& type) {
     return 0;
 }
 
+void put_parameter(writer& to, std::string_view name, const writer& value) {
+    writer entry;
+    entry.text(1, name);
+    entry.message(2, value);
+    to.message(4, entry);
+}
+
+/// Parameters of an output that lies in a region.
+void put_region(writer& to, const oip::region_part& where, std::uint64_t bytes) {
+    writer name;
+    name.text(string_param, where.region);
+    put_parameter(to, "shared_memory_region", name);
+    writer offset;
+    offset.number(int64_param, where.offset);
+    put_parameter(to, "shared_memory_offset", offset);
+    writer size;
+    size.number(int64_param, bytes);
+    put_parameter(to, "shared_memory_byte_size", size);
+}
+
 /// ModelInput and ModelOutput: their dimensions have different numbers.
 writer configured_tensor(const oip::named_tensor& from, std::uint32_t dims) {
     writer out;
@@ -173,11 +193,15 @@ infer_response make_response(const oip::model_description& model, std::string_vi
     head.text(1, model.name);
     head.text(2, "1");
     head.text(3, id);
-    for (const oip::output_choice& each : chosen)
-        head.message(5, tensor_message(model.outputs[each.index].name, outputs[each.index]));
+    for (const oip::output_choice& each : chosen) {
+        writer one = tensor_message(model.outputs[each.index].name, outputs[each.index]);
+        if (each.region) put_region(one, *each.region, size_bytes(outputs[each.index]));
+        head.message(5, one);
+    }
     infer_response out;
     for (const oip::output_choice& each : chosen) {
-        const auto elements = bytes_of(outputs[each.index], payload);
+        // One in a region has raw contents as well, without bytes: their order is that of the outputs.
+        const auto elements = each.region ? std::span<const std::byte>{} : bytes_of(outputs[each.index], payload);
         head.bytes_follow(6, elements.size());
         out.heads.push_back(std::exchange(head, {}).take());
         out.tensors.push_back(elements);

@@ -28,7 +28,18 @@ void backend::forget(const caller& who) {
 
 status backend::submit(call_id id, std::size_t length, const submit_options& options,
                        const std::shared_ptr<caller>& who) {
-    const status sent = channel_.submit(id, length, options);
+    return expect(channel_.submit(id, length, options), id, who);
+}
+
+status backend::submit(call_id id, std::span<const slice> lent, const submit_options& options,
+                       const std::shared_ptr<caller>& who) {
+    // One slice alone may be on a GPU that the channel does not reach.
+    const status sent =
+        lent.size() == 1 ? channel_.submit(id, lent.front(), options) : channel_.submit(id, lent, options);
+    return expect(sent, id, who);
+}
+
+status backend::expect(status sent, call_id id, const std::shared_ptr<caller>& who) {
     if (sent != status::ok) return sent;
     calls_[id.slot] = who;
     // The descriptor has to tell of this call's deadline as well, though the loop sleeps on it already.

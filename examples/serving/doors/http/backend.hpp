@@ -40,6 +40,9 @@ class backend {
     /// As `channel::submit`; with `ok`, `who` gets an answer and is kept alive until then.
     [[nodiscard]] status submit(call_id id, std::size_t length, const submit_options& options,
                                 const std::shared_ptr<caller>& who);
+    /// The same, with what `lent` holds.
+    [[nodiscard]] status submit(call_id id, std::span<const slice> lent, const submit_options& options,
+                                const std::shared_ptr<caller>& who);
     void cancel(call_id id) { static_cast<void>(channel_.cancel(id)); }
     void release(call_id id);
     /// What the response says of its tensors, until the next call; empty: nothing.
@@ -48,6 +51,7 @@ class backend {
     [[nodiscard]] channel& line() { return channel_; }
 
   private:
+    [[nodiscard]] status expect(status sent, call_id id, const std::shared_ptr<caller>& who);
     void drive();
     std::size_t take_answers();
     void serve_waiting();

@@ -38,6 +38,12 @@ std::string check_duration(const std::string& text) {
     return report::parse_duration(text) ? std::string{} : "'" + text + "' is no duration: write 500ms or 10s";
 }
 
+std::string check_regions(const std::string& text) {
+    shared_memory::permission read;
+    const auto good = shared_memory::read_permission(text, read);
+    return good ? std::string{} : good.error().message;
+}
+
 void add_duration(CLI::App& app, const char* name, std::chrono::milliseconds& to, const char* about) {
     app.add_option_function<std::string>(
            name,
@@ -59,6 +65,11 @@ void add_places(CLI::App& app, written& from, choices& to) {
     certificate->needs(key);
     key->needs(certificate);
     app.add_option("--tokens", to.tokens, "FILE: bearer tokens of the clients, one a line, which others cannot read");
+    app.add_option_function<std::string>(
+           "--shared-memory",
+           [&to](const std::string& text) { (void)shared_memory::read_permission(text, to.regions); },
+           "system, cuda or both with a comma: clients of this host may register memory (default none)")
+        ->check(CLI::Validator(check_regions, "KINDS"));
     app.add_flag("--insecure", to.insecure, "Listen where other machines reach it also without TLS or tokens");
     app.add_option("--metrics", to.metrics, "Answer scrapes of /metrics and /healthz there (docs/metrics.md)")
         ->check(CLI::Validator(report::check_metrics_option, "HOST:PORT"));

@@ -123,7 +123,7 @@ void connection::look_for_the_end() {
 void connection::leave() {
     ++door_.counts().cancelled;
     door_metrics::add(door_.metrics().cancelled, 1);
-    model_->to->cancel(*slot_);
+    if (!regions_.answers_in_place()) model_->to->cancel(*slot_);
     close();
 }
 
@@ -179,6 +179,7 @@ void connection::dispatch() {
     if (method != std::string_view{head.method_string().data(), head.method_string().size()})
         return reply(405, "the method is " + std::string{method}, "Allow: " + std::string{method} + "\r\n");
     if (to.value().what == oip::action::infer) return begin_infer(to.value().model);
+    if (to.value().what >= oip::action::region_status) return begin_regions(to.value());
     answer_get(to.value());
 }
 

@@ -9,6 +9,7 @@
 #include "serving/doors/oip/infer_head.hpp"
 #include "serving/doors/oip/refusal.hpp"
 #include "serving/doors/oip/route.hpp"
+#include "serving/doors/shared_memory/call_regions.hpp"
 
 #include <chrono>
 #include <cstddef>
@@ -29,7 +30,8 @@
 namespace accel::examples::serving::doors {
 
 /// One client's connection: a request after the other, each wholly answered before the next is read. Its files follow a
-/// request: connection.cpp (HTTP), connection_infer.cpp (an inference), connection_reply.cpp (answers).
+/// request: connection.cpp (HTTP), connection_infer.cpp (an inference),
+/// connection_regions.cpp (shared memory), connection_reply.cpp (answers).
 class connection final : public caller, public std::enable_shared_from_this<connection> {
   public:
     connection(boost::asio::ip::tcp::socket from, http_door& door);
@@ -83,6 +85,10 @@ class connection final : public caller, public std::enable_shared_from_this<conn
     /// Gives back the memory of the JSON, and of the numbers that were in it.
     void give_json();
 
+    // Shared memory of clients.
+    void begin_regions(oip::route to);
+    void answer_regions();
+
     // Answers.
     void answer(const completion& from);
     void refuse(const error& why) { reply(oip::http_status_of(why.code), why.message); }
@@ -119,9 +125,12 @@ class connection final : public caller, public std::enable_shared_from_this<conn
     std::string json_;
     oip::infer_request request_;
     std::vector<boost::asio::mutable_buffer> places_;
+    std::optional<oip::route> of_regions_;  ///< the request is for shared memory
 
     // The call.
     std::optional<call_id> slot_;
+    std::span<std::byte> room_;  ///< of the slot, for the request's payload
+    shared_memory::call_regions regions_;
 
     // The answer.
     std::string header_;

@@ -2,9 +2,9 @@
 // An inference: its JSON, then a slot of the model's channel, then the tensors straight into that slot, and the call.
 #include "serving/doors/http/connection.hpp"
 #include "serving/doors/http/http_text.hpp"
+#include "serving/doors/http/region_submit.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -93,12 +93,17 @@ void connection::on_json(const error_code& failed) {
     if (failed) return close();
     door_metrics::add(door_.metrics().received_bytes, plan_.json_bytes);
     unread_ = plan_.binary_bytes > 0;
+    if (of_regions_) return answer_regions();
     auto request = plan_.is_raw() ? oip::raw_infer_request(plan_.binary_bytes, model_->description)
                                   : oip::read_infer_head(json_, plan_.binary_bytes, model_->description);
     json_.clear();
     if (json_.capacity() > usual_json_bytes) json_.shrink_to_fit();
     if (!request) return refuse(request.error());
     request_ = std::move(request).value();
+    auto regions =
+        shared_memory::call_regions::open(door_.regions(), request_.regions, request_.outputs, model_->description);
+    if (!regions) return refuse(regions.error());
+    regions_ = std::move(regions).value();
     enter(stage::slot, door_.settings().slot_timeout);
     model_->to->ask_slot(shared_from_this());
 }
@@ -122,14 +127,15 @@ void connection::on_slot(status got, const call_view& call) {
 
 void connection::abandon() {
     if (slot_) model_->to->release(*std::exchange(slot_, std::nullopt));
+    regions_.clear();
 }
 
 void connection::read_body(const call_view& call) {
     enter(stage::body, door_.settings().body_timeout);
-    const auto room = call.request.first(model_->description.input_bytes);
-    oip::write_json_inputs(request_, model_->description, room);
+    room_ = call.request.first(model_->description.input_bytes);
+    oip::write_json_inputs(request_, model_->description, room_);
     places_.clear();
-    for (const std::span<std::byte> place : oip::binary_places(request_, model_->description, room)) {
+    for (const std::span<std::byte> place : oip::binary_places(request_, model_->description, room_)) {
         const auto rest = place.subspan(take_read_ahead(place));
         if (!rest.empty()) places_.emplace_back(rest.data(), rest.size());
     }
@@ -150,19 +156,12 @@ void connection::on_body(const error_code& failed) {
 }
 
 void connection::submit() {
-    std::array<tensor, max_tensors> inputs;
-    const auto& declared = model_->description.inputs;
-    std::ranges::transform(declared, inputs.begin(), &oip::named_tensor::what);
-    submit_options options;
-    options.target = model_->target;
-    options.timeout = request_.timeout;
-    options.tensors = std::span{inputs}.first(declared.size());
     stage_ = stage::call;
-    const status sent = model_->to->submit(*slot_, model_->description.input_bytes, options, shared_from_this());
-    if (sent == status::ok && read_ahead_.size() == 0) watch();
-    if (sent == status::ok) return;
+    const auto sent = submit_request(*model_, *slot_, room_, request_.timeout, regions_, shared_from_this());
+    if (sent && read_ahead_.size() == 0) watch();
+    if (sent) return;
     abandon();
-    reply(oip::http_status_of(sent), "the call failed: " + std::string{to_string(sent)});
+    refuse(sent.error());
 }
 
 }  // namespace accel::examples::serving::doors

@@ -41,6 +41,9 @@ void connection::answer(const completion& from) {
     const auto outputs = oip::answered_tensors(model, model_->to->tensors(from), from.response.size());
     auto made = outputs ? oip::make_answer(model, request_.id, request_.outputs, outputs.value(), from.response)
                         : result<oip::infer_answer>{outputs.error()};
+    if (auto kept = regions_.check_kept(); made && !kept) made = kept.error();
+    if (made)
+        if (auto copied = regions_.copy_out(model, outputs.value(), from.response); !copied) made = copied.error();
     if (!made) {
         abandon();
         return refuse(made.error());
@@ -105,6 +108,7 @@ void connection::on_sent(const error_code& failed, std::size_t bytes) {
     end_request();
     body_ = {};
     model_ = nullptr;
+    of_regions_.reset();
     expired_ = false;
     if (failed) return close();
     if (close_after_) return linger();

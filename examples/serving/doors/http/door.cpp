@@ -6,6 +6,7 @@
 #include "serving/doors/http/command_line.hpp"
 #include "serving/doors/http/door_models.hpp"
 #include "serving/doors/http/http_door.hpp"
+#include "serving/doors/http/region_submit.hpp"
 #include "serving/doors/http/tls.hpp"
 
 #include <chrono>
@@ -94,6 +95,9 @@ int run(const doors::choices& chosen, bool json) {
     boost::asio::io_context loop{1};
     auto behind = doors::connect_models(loop, *context, chosen.models, chosen.described);
     if (!behind) return accel::report::complain(program, behind.error());
+    auto regions = doors::open_regions(*context, chosen.regions, behind->models);
+    if (!regions) return accel::report::complain(program, regions.error());
+    protection->regions = std::move(regions).value();
     auto opened = doors::http_door::open(loop, chosen.http.substr(0, colon), chosen.http.substr(colon + 1),
                                          behind->models, chosen.limits, std::move(protection).value());
     if (!opened) return accel::report::complain(program, opened.error());

@@ -5,6 +5,7 @@
 #include "serving/doors/http/door_metrics.hpp"
 #include "serving/doors/http/served_model.hpp"
 #include "serving/doors/http/settings.hpp"
+#include "serving/doors/shared_memory/region_table.hpp"
 
 #include <accel_transport/status.hpp>
 
@@ -40,6 +41,8 @@ struct door_counts {
 struct door_access {
     std::shared_ptr<boost::asio::ssl::context> tls;  ///< null: clients speak without it
     access::token_list tokens;
+    /// Of clients of this host; null: they may register none.
+    std::shared_ptr<shared_memory::region_table> regions;
 };
 
 /// Takes connections and holds them until they end. Belongs to the loop's thread. `models` has to outlive it.
@@ -67,6 +70,7 @@ class http_door {
     [[nodiscard]] const door_settings& settings() const { return settings_; }
     [[nodiscard]] boost::asio::ssl::context* tls() { return access_.tls.get(); }
     [[nodiscard]] const access::token_list& tokens() const { return access_.tokens; }
+    [[nodiscard]] const std::shared_ptr<shared_memory::region_table>& regions() const { return access_.regions; }
     [[nodiscard]] model_table& models() { return models_; }
     [[nodiscard]] bool stopping() const { return stopping_; }
     [[nodiscard]] door_counts& counts() { return counts_; }

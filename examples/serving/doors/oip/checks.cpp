@@ -55,8 +55,15 @@ error output_twice() {
     return refusal(status::invalid_argument, "an output is asked for twice");
 }
 
-error no_shared_memory() {
-    return refusal(status::unsupported, "this door takes no shared memory");
+error bad_region_part() {
+    return refusal(status::invalid_argument,
+                   "a tensor in shared memory needs shared_memory_region, a text, and shared_memory_byte_size, a whole "
+                   "number; shared_memory_offset is one as well");
+}
+
+error other_region_bytes(const named_tensor& input, std::uint64_t given) {
+    return mistake_in(input, "it has " + std::to_string(size_bytes(input.what)) +
+                                 " bytes, and shared_memory_byte_size is " + std::to_string(given));
 }
 
 error no_classification() {

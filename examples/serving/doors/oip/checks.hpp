@@ -38,7 +38,9 @@ inline constexpr std::uint64_t longest_timeout_us = 3'600'000'000;
 [[nodiscard]] error given_twice(const named_tensor& input);
 [[nodiscard]] error inputs_lacking(std::size_t given, const model_description& model);
 [[nodiscard]] error output_twice();
-[[nodiscard]] error no_shared_memory();
+[[nodiscard]] error bad_region_part();
+/// `invalid_argument`: a tensor in a region has another size than its shape.
+[[nodiscard]] error other_region_bytes(const named_tensor& input, std::uint64_t given);
 [[nodiscard]] error no_classification();
 [[nodiscard]] error no_sequences();
 [[nodiscard]] error bad_timeout();

@@ -21,13 +21,21 @@ result<void> append_numbers(std::string& to, const tensor& what, std::span<const
     return append_data(to, what, elements);
 }
 
-result<void> append_output(infer_answer& to, const named_tensor& declared, const tensor& what, bool binary,
-                           std::span<const std::byte> payload) {
+/// As Triton says it: where the elements are now.
+std::string region_parameters(const region_part& where, std::uint64_t bytes) {
+    return R"(,"parameters":{"shared_memory_region":)" + json_string(where.region) + R"(,"shared_memory_offset":)" +
+           std::to_string(where.offset) + R"(,"shared_memory_byte_size":)" + std::to_string(bytes) + '}';
+}
+
+result<void> append_output(infer_answer& to, const named_tensor& declared, const tensor& what,
+                           const output_choice& chosen, std::span<const std::byte> payload) {
     const auto elements = bytes_of(what, payload);
     to.head += R"({"name":)" + json_string(declared.name) + R"(,"datatype":")";
     to.head += name_of(what.type);
     to.head += R"(","shape":)" + shape_text(what);
-    if (binary) {
+    if (chosen.region) {
+        to.head += region_parameters(*chosen.region, elements.size());
+    } else if (chosen.binary) {
         to.head += R"(,"parameters":{"binary_data_size":)" + std::to_string(elements.size()) + '}';
         to.tensors.push_back(elements);
         to.binary_bytes += elements.size();
@@ -68,7 +76,7 @@ result<infer_answer> make_answer(const model_description& model, std::string_vie
     out.head += R"("outputs":[)";
     for (const output_choice& each : chosen) {
         if (&each != chosen.data()) out.head += ',';
-        const auto good = append_output(out, model.outputs[each.index], outputs[each.index], each.binary, payload);
+        const auto good = append_output(out, model.outputs[each.index], outputs[each.index], each, payload);
         if (!good) return good.error();
     }
     out.head += "]}";

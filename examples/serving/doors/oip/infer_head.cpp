@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 namespace accel::examples::serving::oip {
@@ -47,12 +48,21 @@ result<void> check_shape(const json& from, const named_tensor& input) {
 result<bool> is_binary(const json& from, const named_tensor& input) {
     const json* parameters = member(from, "parameters");
     if (parameters == nullptr) return false;
-    if (member(*parameters, "shared_memory_region") != nullptr) return no_shared_memory();
     const json* bytes = member(*parameters, "binary_data_size");
     if (bytes == nullptr) return false;
     const std::uint64_t wanted = size_bytes(input.what);
     if (bytes->is_number_unsigned() && bytes->get<std::uint64_t>() == wanted) return true;
     return mistake_in(input, "binary_data_size has to be " + std::to_string(wanted));
+}
+
+/// Its place in a region, which has to be as long as the tensor; nothing: it lies in none.
+result<std::optional<region_part>> region_of(const json& from, const named_tensor& input) {
+    const json* parameters = member(from, "parameters");
+    if (parameters == nullptr) return std::optional<region_part>{};
+    auto out = read_region_part(*parameters);
+    if (!out) return out.error();
+    if (*out && (*out)->bytes != size_bytes(input.what)) return other_region_bytes(input, (*out)->bytes);
+    return out;
 }
 
 result<input_source> read_source(const json& from, const model_description& model) {
@@ -76,25 +86,41 @@ result<json> take_data(json& from, const named_tensor& input) {
     return std::move(*data);
 }
 
-result<std::vector<input_source>> read_inputs(json& document, const model_description& model) {
+bool is_given(const infer_request& so_far, std::size_t index) {
+    return std::ranges::find(so_far.inputs, index, &input_source::index) != so_far.inputs.end() ||
+           std::ranges::find(so_far.regions, index, &region_input::index) != so_far.regions.end();
+}
+
+result<void> add_input(json& from, const model_description& model, infer_request& to) {
+    auto one = read_source(from, model);
+    if (!one) return one.error();
+    const named_tensor& input = model.inputs[one->index];
+    if (is_given(to, one->index)) return given_twice(input);
+    auto region = region_of(from, input);
+    if (!region) return region.error();
+    const int ways = (one->binary ? 1 : 0) + (*region ? 1 : 0) + (from.contains("data") ? 1 : 0);
+    if (ways > 1) return mistake_in(input, "it has several of data, a binary_data_size and a shared_memory_region");
+    if (*region) {
+        to.regions.push_back({one->index, **std::move(region)});
+        return {};
+    }
+    if (!one->binary) {
+        auto data = take_data(from, input);
+        if (!data) return data.error();
+        one->data = std::move(data).value();
+    }
+    to.inputs.push_back(std::move(one).value());
+    return {};
+}
+
+result<void> read_inputs(json& document, const model_description& model, infer_request& to) {
     const auto list = document.find("inputs");
     if (list == document.end() || !list->is_array()) return mistake("the request has no list of inputs");
-    std::vector<input_source> out;
-    for (json& each : *list) {
-        auto one = read_source(each, model);
-        if (!one) return one.error();
-        const named_tensor& input = model.inputs[one->index];
-        if (std::ranges::find(out, one->index, &input_source::index) != out.end()) return given_twice(input);
-        if (one->binary && each.contains("data")) return mistake_in(input, "it has both data and a binary_data_size");
-        if (!one->binary) {
-            auto data = take_data(each, input);
-            if (!data) return data.error();
-            one->data = std::move(data).value();
-        }
-        out.push_back(std::move(one).value());
-    }
-    if (out.size() == model.inputs.size()) return out;
-    return inputs_lacking(out.size(), model);
+    for (json& each : *list)
+        if (auto added = add_input(each, model, to); !added) return added;
+    const std::size_t given = to.inputs.size() + to.regions.size();
+    if (given == model.inputs.size()) return {};
+    return inputs_lacking(given, model);
 }
 
 result<void> check_binary_bytes(std::span<const input_source> inputs, const model_description& model,
@@ -145,13 +171,11 @@ result<infer_request> read_infer_head(std::string_view head, std::uint64_t binar
     if (!timeout) return timeout.error();
     auto outputs = chosen_outputs(*document, model);
     if (!outputs) return outputs.error();
-    auto inputs = read_inputs(*document, model);
-    if (!inputs) return inputs.error();
-    if (auto good = check_binary_bytes(*inputs, model, binary_bytes); !good) return good.error();
+    if (auto read = read_inputs(*document, model, out); !read) return read.error();
+    if (auto good = check_binary_bytes(out.inputs, model, binary_bytes); !good) return good.error();
     out.id = std::move(id).value();
     out.timeout = timeout.value();
     out.outputs = std::move(outputs).value();
-    out.inputs = std::move(inputs).value();
     return out;
 }
 

@@ -3,6 +3,7 @@
 
 #include "serving/doors/oip/model_description.hpp"
 #include "serving/doors/oip/output_choice.hpp"
+#include "serving/doors/oip/region_part.hpp"
 
 #include <accel_transport/status.hpp>
 
@@ -28,13 +29,14 @@ struct input_source {
 /// A request that fits its model: each input is given once, with the model's type, shape and number of bytes.
 struct infer_request {
     std::string id;
-    std::vector<input_source> inputs;  ///< in the request's order, which is that of the binary section
+    std::vector<input_source> inputs;   ///< in the request's order, which is that of the binary section
+    std::vector<region_input> regions;  ///< inputs that lie in memory of the client, each of the right size
     std::vector<output_choice> outputs;
     std::chrono::nanoseconds timeout{};  ///< 0: none was asked for
 };
 
 /// Reads the JSON head of a request, behind which `binary_bytes` of tensors follow. Fails with `invalid_argument` and a
-/// sentence, or `unsupported`: shared memory, sequences.
+/// sentence, or `unsupported`: sequences.
 [[nodiscard]] result<infer_request> read_infer_head(std::string_view head, std::uint64_t binary_bytes,
                                                     const model_description& model);
 

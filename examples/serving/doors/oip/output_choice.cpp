@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 namespace accel::examples::serving::oip {
 namespace {
@@ -30,10 +31,14 @@ result<output_choice> chosen_output(const json& from, const model_description& m
     if (!found) return found.error();
     const json* parameters = member(from, "parameters");
     if (parameters != nullptr && member(*parameters, "classification") != nullptr) return no_classification();
-    if (parameters != nullptr && member(*parameters, "shared_memory_region") != nullptr) return no_shared_memory();
     const auto binary = flag_of(from, "binary_data", usual);
     if (!binary) return binary.error();
-    return output_choice{found.value(), binary.value()};
+    output_choice out{found.value(), binary.value()};
+    if (parameters == nullptr) return out;
+    auto region = read_region_part(*parameters);
+    if (!region) return region.error();
+    out.region = std::move(region).value();
+    return out;
 }
 
 }  // namespace
@@ -50,10 +55,10 @@ result<std::vector<output_choice>> chosen_outputs(const json& request, const mod
         return out;
     }
     for (const json& each : *list) {
-        const auto one = chosen_output(each, model, usual.value());
+        auto one = chosen_output(each, model, usual.value());
         if (!one) return one.error();
-        if (std::ranges::find(out, one.value().index, &output_choice::index) != out.end()) return output_twice();
-        out.push_back(one.value());
+        if (std::ranges::find(out, one->index, &output_choice::index) != out.end()) return output_twice();
+        out.push_back(std::move(one).value());
     }
     return out;
 }

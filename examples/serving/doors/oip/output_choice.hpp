@@ -2,10 +2,12 @@
 #pragma once
 
 #include "serving/doors/oip/model_description.hpp"
+#include "serving/doors/oip/region_part.hpp"
 
 #include <accel_transport/status.hpp>
 
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -14,8 +16,9 @@ namespace accel::examples::serving::oip {
 
 /// An output that a request asks for.
 struct output_choice {
-    std::size_t index = 0;  ///< in `model_description::outputs`
-    bool binary = false;    ///< behind the JSON; else as numbers in it
+    std::size_t index = 0;                ///< in `model_description::outputs`
+    bool binary = false;                  ///< behind the JSON; else as numbers in it
+    std::optional<region_part> region{};  ///< there instead
 };
 
 /// The outputs that a request names, in its order; all of them where it names none. `invalid_argument`: the model has

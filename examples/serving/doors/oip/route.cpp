@@ -64,6 +64,25 @@ std::optional<action> model_action(std::span<const std::string> parts) {
     return parts[0] == "infer" ? std::optional{action::infer} : std::nullopt;
 }
 
+/// "systemsharedmemory", "cudasharedmemory", then perhaps "region" and its name, then what is asked.
+std::optional<route> region_route(std::span<const std::string> parts) {
+    if (parts.empty() || (parts[0] != "systemsharedmemory" && parts[0] != "cudasharedmemory")) return std::nullopt;
+    route out{.on_gpu = parts[0] == "cudasharedmemory"};
+    const bool named = parts.size() == 4 && parts[1] == "region" && !parts[2].empty();
+    if (!named && parts.size() != 2) return std::nullopt;
+    if (named) out.region = parts[2];
+    const std::string& what = parts.back();
+    if (what == "status")
+        out.what = action::region_status;
+    else if (what == "unregister")
+        out.what = action::region_unregister;
+    else if (what == "register" && named)
+        out.what = action::region_register;
+    else
+        return std::nullopt;
+    return out;
+}
+
 }  // namespace
 
 result<route> find_route(std::string_view target) {
@@ -71,7 +90,8 @@ result<route> find_route(std::string_view target) {
     const error nothing = refusal(status::not_found, "there is nothing at " + in_quotes(target));
     if (parts.empty() || parts.front() != "v2") return nothing;
     std::span<const std::string> rest = std::span{parts}.subspan(1);
-    if (const auto found = server_action(rest)) return route{*found, {}};
+    if (const auto found = server_action(rest)) return route{.what = *found};
+    if (auto found = region_route(rest)) return *std::move(found);
     if (rest.size() < 2 || rest[0] != "models") return nothing;
     const std::string& model = rest[1];
     rest = rest.subspan(2);
@@ -80,12 +100,13 @@ result<route> find_route(std::string_view target) {
             return refusal(status::not_found, "model " + in_quotes(model) + " has no version " + in_quotes(rest[1]));
         rest = rest.subspan(2);
     }
-    if (const auto found = model_action(rest)) return route{*found, model};
+    if (const auto found = model_action(rest)) return route{.what = *found, .model = model};
     return nothing;
 }
 
 std::string_view method_of(action what) noexcept {
-    return what == action::infer ? "POST" : "GET";
+    const bool changes = what == action::infer || what == action::region_register || what == action::region_unregister;
+    return changes ? "POST" : "GET";
 }
 
 }  // namespace accel::examples::serving::oip

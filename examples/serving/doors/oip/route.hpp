@@ -20,11 +20,16 @@ enum class action : std::uint8_t {
     model_configuration,
     model_statistics,
     infer,
+    region_status,
+    region_register,
+    region_unregister,
 };
 
 struct route {
     action what = action::live;
-    std::string model;  ///< empty: none is named
+    std::string model{};   ///< empty: none is named
+    std::string region{};  ///< of region_…; empty: all of them
+    bool on_gpu = false;   ///< of region_…: CUDA shared memory
 };
 
 /// Reads a path, with its %-escapes; what follows '?' is left out. `not_found`: nothing is there, or the model's

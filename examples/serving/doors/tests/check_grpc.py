@@ -11,7 +11,7 @@ import threading
 import time
 
 from client_environment import SKIPPED, client_python
-from pair import MODELS, description, expect, first_line
+from pair import MODELS, description, expect, first_line, reached
 
 SERVICE = "/inference.GRPCInferenceService/"
 
@@ -19,10 +19,10 @@ SERVICE = "/inference.GRPCInferenceService/"
 class GrpcPair:
     """`grpc_door` in front of `server`; both end with the block. `options` are further ones of the door."""
 
-    def __init__(self, door, server, *options):
+    def __init__(self, door, server, *options, uri="tcp://127.0.0.1:0?insecure=true"):
         self.folder = tempfile.TemporaryDirectory()
-        self.server = subprocess.Popen([server, "tcp://127.0.0.1:0?insecure=true"], stdout=subprocess.PIPE, text=True)
-        uri = first_line(self.server).split()[1] + "?insecure=true"
+        self.server = subprocess.Popen([server, uri], stdout=subprocess.PIPE, text=True)
+        uri = reached(self.server, uri)
         arguments = [door, "--grpc", "127.0.0.1:0", "--json", *options]
         for name in MODELS:
             path = os.path.join(self.folder.name, name)

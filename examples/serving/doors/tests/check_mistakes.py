@@ -37,7 +37,7 @@ def check_refused(pair):
         (400, "FP32", numbers(data=VALUES[1:] + [1e39])),
         (400, "binary_data_size", binary_request("double", VALUES, parameters={"binary_data_size": 2 ** 63})),
         (400, "shape", binary_request("double", VALUES[1:])),
-        (501, "shared memory", numbers(parameters={"shared_memory_region": "r"})),
+        (400, "shared_memory_byte_size", numbers(parameters={"shared_memory_region": "r"})),
         (500, "on fire", binary_request("failing", VALUES)),
         (500, "not the outputs", binary_request("short", VALUES)),
         (400, "JSON cannot say", post("nan", json.dumps({"inputs": [good]}).encode())),

@@ -28,22 +28,27 @@ def first_line(process):
     return line
 
 
+def reached(server, uri):
+    """Where a server that listens at this URI is reached."""
+    return "?".join([first_line(server).split()[1], *uri.split("?")[1:]])
+
+
 class Pair:
     """`door` in front of `server`; both end with the block. `options` are further ones of the door; with `context`,
     clients speak TLS. `large` of the `models` has a channel of its own, with four slots."""
 
-    def __init__(self, door, server, *options, context=None, models=MODELS):
+    def __init__(self, door, server, *options, context=None, models=MODELS, uri="tcp://127.0.0.1:0?insecure=true"):
         self.context = context
         self.folder = tempfile.TemporaryDirectory()
-        self.server = subprocess.Popen([server, "tcp://127.0.0.1:0?insecure=true"], stdout=subprocess.PIPE, text=True)
-        uri = first_line(self.server).split()[1] + "?insecure=true"
+        self.server = subprocess.Popen([server, uri], stdout=subprocess.PIPE, text=True)
+        uri = reached(self.server, uri)
         self.plain = [door, "--json"]
         self.uri = uri
         for name in models:
             path = os.path.join(self.folder.name, name)
             with open(path, "w", encoding="utf-8") as file:
                 json.dump(description(name), file)
-            own = "&slots=4" if name == "large" else ""
+            own = ("&" if "?" in uri else "?") + "slots=4" if name == "large" else ""
             self.plain += ["--model", f"{name}={uri}{own}", "--describe", path]
         where = () if "--http" in options else ("--http", "127.0.0.1:0")
         self.door = subprocess.Popen([*self.plain, *where, *options], stdout=subprocess.PIPE, text=True)

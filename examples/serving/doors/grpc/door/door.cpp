@@ -6,6 +6,7 @@
 #include "report/program.hpp"
 #include "serving/doors/grpc/door/grpc_door.hpp"
 #include "serving/doors/http/door_models.hpp"
+#include "serving/doors/http/region_submit.hpp"
 
 #include <chrono>
 #include <csignal>
@@ -34,6 +35,7 @@ struct choices {
     bool insecure = false;
     bool json = false;
     doors::door_settings limits;
+    accel::examples::serving::shared_memory::permission regions;
 };
 
 void add_duration(CLI::App& app, const char* name, std::chrono::milliseconds& to, const char* about) {
@@ -51,6 +53,12 @@ void add_options(CLI::App& app, choices& to) {
     app.add_option("--grpc", to.grpc, "HOST:PORT to listen at (default 127.0.0.1:8001; port 0: any free one)");
     app.add_option("--model", to.models, "NAME=URI: a model and its server, once for each")->required();
     app.add_option("--describe", to.files, "FILE: shapes of a model that the table lacks, as its metadata say them");
+    app.add_option_function<std::string>(
+        "--shared-memory",
+        [&to](const std::string& text) {
+            (void)accel::examples::serving::shared_memory::read_permission(text, to.regions);
+        },
+        "system, cuda or both with a comma: clients of this host may register memory (default none)");
     app.add_flag("--insecure", to.insecure, "Listen also where others than this machine reach it: there is no TLS");
     app.add_flag("--json", to.json, "Say in JSON when it is ready, and what it has counted");
     app.add_option("--metrics", to.metrics, "Answer scrapes of /metrics and /healthz there (docs/metrics.md)")
@@ -135,6 +143,9 @@ int run(const choices& chosen) {
     auto opened = doors::grpc_door::open(loop, chosen.grpc, behind->models, chosen.limits);
     if (!opened) return accel::report::complain(program, opened.error());
     doors::grpc_door& door = **opened;
+    auto regions = doors::open_regions(*context, chosen.regions, behind->models);
+    if (!regions) return accel::report::complain(program, regions.error());
+    door.set_regions(std::move(regions).value());
     boost::asio::signal_set signals{loop, SIGINT, SIGTERM};
     signals.async_wait([&door](const boost::system::error_code&, int) { door.stop(); });
     say_ready(chosen.json, door.endpoint(), behind->models);

@@ -13,6 +13,7 @@
 #include <string>
 #include <thread>
 #include <unordered_set>
+#include <utility>
 
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
@@ -43,7 +44,11 @@ class grpc_door final : private ::grpc::CallbackGenericService {
     /// Takes no more calls, and stops the loop once those open have their answers, or after `drain_timeout`.
     void stop();
 
+    /// Before the first call: clients of this host may use these regions. Null, as at first: none.
+    void set_regions(std::shared_ptr<shared_memory::region_table> regions) { regions_ = std::move(regions); }
+
     // For calls.
+    [[nodiscard]] const std::shared_ptr<shared_memory::region_table>& regions() const { return regions_; }
     [[nodiscard]] boost::asio::io_context& loop() { return loop_; }
     [[nodiscard]] const door_settings& settings() const { return settings_; }
     [[nodiscard]] model_table& models() { return models_; }
@@ -63,6 +68,7 @@ class grpc_door final : private ::grpc::CallbackGenericService {
     boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
     model_table& models_;
     door_settings settings_;
+    std::shared_ptr<shared_memory::region_table> regions_;
     door_counts counts_{};
     boost::asio::steady_timer timer_;
     std::atomic<std::size_t> calls_{0};

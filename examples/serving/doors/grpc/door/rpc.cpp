@@ -2,11 +2,11 @@
 // A call from its message to the slot. Its answers are in grpc_answer.cpp.
 #include "serving/doors/grpc/door/rpc.hpp"
 
+#include "serving/doors/http/region_submit.hpp"
 #include "serving/doors/oip/checks.hpp"
 #include "serving/doors/oip/refusal.hpp"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include <boost/asio/post.hpp>
@@ -32,6 +32,12 @@ constexpr named_method methods[] = {
     {"/inference.GRPCInferenceService/ModelStatistics", method::model_statistics},
     {"/inference.GRPCInferenceService/ModelInfer", method::infer},
     {"/grpc.health.v1.Health/Check", method::health},
+    {"/inference.GRPCInferenceService/SystemSharedMemoryStatus", method::system_status},
+    {"/inference.GRPCInferenceService/SystemSharedMemoryRegister", method::system_register},
+    {"/inference.GRPCInferenceService/SystemSharedMemoryUnregister", method::system_unregister},
+    {"/inference.GRPCInferenceService/CudaSharedMemoryStatus", method::cuda_status},
+    {"/inference.GRPCInferenceService/CudaSharedMemoryRegister", method::cuda_register},
+    {"/inference.GRPCInferenceService/CudaSharedMemoryUnregister", method::cuda_unregister},
 };
 
 constexpr std::chrono::microseconds longest_timeout{oip::longest_timeout_us};
@@ -82,6 +88,7 @@ result<void> rpc::read_message(bool ok) {
     if (!ok) return oip::refusal(status::invalid_argument, "there is no message, or it did not arrive whole");
     if (!message_.Dump(&kept_).ok()) return wire::malformed_message();
     for (const ::grpc::Slice& each : kept_) slices_.push_back(std::as_bytes(std::span{each.begin(), each.size()}));
+    if (is_of_regions()) return read_region();
     return what_ == method::infer ? read_infer() : read_names();
 }
 
@@ -120,10 +127,15 @@ void rpc::begin(const result<void>& read) {
     stage_ = stage::nothing;
     if (!read) return refuse(read.error());
     if (what_ == method::infer) return begin_infer();
+    if (is_of_regions()) return answer_regions();
     answer_question();
 }
 
 void rpc::begin_infer() {
+    auto regions =
+        shared_memory::call_regions::open(door_.regions(), request_.regions, request_.outputs, model_->description);
+    if (!regions) return refuse(regions.error());
+    regions_ = std::move(regions).value();
     stage_ = stage::slot;
     expect_within(door_.settings().slot_timeout);
     model_->to->ask_slot(shared_from_this());
@@ -142,25 +154,18 @@ void rpc::on_slot(status got, const call_view& call) {
     }
     wire::write_inputs(request_, model_->description, call.request.first(bytes));
     forget_message();
-    submit();
+    submit(call.request.first(bytes));
 }
 
-void rpc::submit() {
+void rpc::submit(std::span<std::byte> room) {
     const auto left = time_left(deadline_, request_.timeout);
-    std::array<tensor, max_tensors> inputs;
-    const auto& declared = model_->description.inputs;
-    std::ranges::transform(declared, inputs.begin(), &oip::named_tensor::what);
-    submit_options options;
-    options.target = model_->target;
-    options.timeout = left.value_or(std::chrono::nanoseconds{});
-    options.tensors = std::span{inputs}.first(declared.size());
     expiry_ = clock::time_point::max();
     stage_ = stage::call;
-    const status sent = left ? model_->to->submit(*slot_, model_->description.input_bytes, options, shared_from_this())
-                             : status::timed_out;
-    if (sent == status::ok) return;
+    const auto sent = left ? submit_request(*model_, *slot_, room, *left, regions_, shared_from_this())
+                           : result<void>{oip::refusal(status::timed_out, "the deadline has passed")};
+    if (sent) return;
     abandon();
-    finish(wire::grpc_status_of(sent), "the call failed: " + std::string{to_string(sent)});
+    refuse(sent.error());
 }
 
 void rpc::expect_within(std::chrono::milliseconds patience) {
@@ -181,12 +186,13 @@ void rpc::cancelled() {
     if (stage_ == stage::ended) return;
     ++door_.counts().cancelled;
     if (stage_ == stage::slot) model_->to->forget(*this);
-    if (stage_ == stage::call) model_->to->cancel(*slot_);
+    if (stage_ == stage::call && !regions_.answers_in_place()) model_->to->cancel(*slot_);
     finish(::grpc::StatusCode::CANCELLED, "the client has left");
 }
 
 void rpc::abandon() {
     if (slot_) model_->to->release(*std::exchange(slot_, std::nullopt));
+    regions_.clear();
 }
 
 /// Its memory is gRPC's, and large.

@@ -5,6 +5,7 @@
 #include "serving/doors/grpc/infer_inputs.hpp"
 #include "serving/doors/grpc/messages.hpp"
 #include "serving/doors/http/backend.hpp"
+#include "serving/doors/shared_memory/call_regions.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -28,6 +29,12 @@ enum class method : std::uint8_t {
     model_statistics,
     infer,
     health,
+    system_status,
+    system_register,
+    system_unregister,
+    cuda_status,
+    cuda_register,
+    cuda_unregister,
 };
 
 /// "/inference.GRPCInferenceService/ModelInfer" and the others; nothing: the door has no such method.
@@ -62,12 +69,15 @@ class rpc final : public ::grpc::ServerGenericBidiReactor, public caller, public
     [[nodiscard]] result<void> read_message(bool ok);
     [[nodiscard]] result<void> read_infer();
     [[nodiscard]] result<void> read_names();
+    [[nodiscard]] result<void> read_region();
     [[nodiscard]] result<void> find_model(std::string_view name);
 
     void begin(const result<void>& read);
     void begin_infer();
-    void submit();
+    void submit(std::span<std::byte> room);
     void answer_question();
+    [[nodiscard]] bool is_of_regions() const { return what_ >= method::system_status; }
+    void answer_regions();
     [[nodiscard]] std::string document();
     [[nodiscard]] bool all_connected() const;
     void answer(const completion& from);
@@ -95,12 +105,14 @@ class rpc final : public ::grpc::ServerGenericBidiReactor, public caller, public
     std::vector<::grpc::Slice> kept_;  ///< of the message
     std::vector<wire::slice> slices_;  ///< where they lie
     wire::named_message named_;
+    shared_memory::description region_;  ///< of a call for shared memory
     std::string id_;
     wire::wire_request request_;
     served_model* model_ = nullptr;
 
     stage stage_ = stage::message;
     std::optional<call_id> slot_;
+    shared_memory::call_regions regions_;
     ::grpc::ByteBuffer response_;
 };
 

@@ -84,6 +84,8 @@ void rpc::answer(const completion& from) {
     const auto& model = model_->description;
     const auto outputs = oip::answered_tensors(model, model_->to->tensors(from), from.response.size());
     if (!outputs) return refuse(outputs.error());
+    if (auto kept = regions_.check_kept(); !kept) return refuse(kept.error());
+    if (auto copied = regions_.copy_out(model, outputs.value(), from.response); !copied) return refuse(copied.error());
     const auto made = wire::make_response(model, id_, request_.outputs, outputs.value(), from.response);
     count_success(model_->counts, clock::now() - began_, from.timeline);
     reply(slices_of(made));

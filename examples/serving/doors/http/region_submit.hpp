@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "serving/doors/http/backend.hpp"
+#include "serving/doors/http/http_door.hpp"
+#include "serving/doors/http/served_model.hpp"
+#include "serving/doors/shared_memory/call_regions.hpp"
+
+#include <accel_transport/channel.hpp>
+#include <accel_transport/status.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <span>
+
+namespace accel::examples::serving::doors {
+
+/// The table of a door whose clients may register so much; null: they may register none. `unsupported`: there is no
+/// GPU.
+[[nodiscard]] result<std::shared_ptr<shared_memory::region_table>> open_regions(context& ctx,
+                                                                                const shared_memory::permission& may,
+                                                                                const model_table& models);
+
+/// Submits a request whose inputs lie in `room`, its slot, or in regions: those are lent to the channel, or copied to
+/// the slot where that cannot be. `timeout`: 0 for the channel's own. On failure the call stays begun.
+[[nodiscard]] result<void> submit_request(const served_model& model, call_id id, std::span<std::byte> room,
+                                          std::chrono::nanoseconds timeout, shared_memory::call_regions& regions,
+                                          const std::shared_ptr<caller>& who);
+
+}  // namespace accel::examples::serving::doors
