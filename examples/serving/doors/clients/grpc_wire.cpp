@@ -104,8 +104,7 @@ std::optional<std::string_view> content_of(std::uint8_t flags, bool priority, st
 
 }  // namespace
 
-grpc_wire::grpc_wire(grpc_flow flow) : flow_(flow) {
-    out_ = preface;
+grpc_wire::grpc_wire(grpc_flow flow) : flow_(flow), out_(preface) {
     std::string settings;
     put_setting(settings, header_table_size, 0);
     put_setting(settings, enable_push, 0);
