@@ -245,7 +245,7 @@ int run(const settings& wanted) {
                          {"wrong"},
                          {"device", report::table::align::left}});
     nlohmann::json rows = nlohmann::json::array();
-    const auto cases = cases_of(wanted);
+    auto cases = cases_of(wanted);
     if (!cases) return report::complain("gpu_turn_bench", cases.error());
     bool good = true;
     for (const named_case& one : *cases) {
