@@ -16,7 +16,7 @@ namespace accel::examples::serving::shared_memory {
 /// What the handler of the signal reads: atomics without a lock.
 struct guarded_range {
     std::atomic<bool> taken{false};
-    std::atomic<std::uintptr_t> begin{0};  ///< 0: not in use
+    std::atomic<std::byte*> begin{nullptr};  ///< null: not in use
     std::atomic<std::size_t> bytes{0};
     std::atomic<bool> lost{false};
 };
@@ -26,11 +26,11 @@ namespace {
 std::array<guarded_range, guarded_mapping::max_mappings> ranges;
 struct sigaction before_us;
 
-static_assert(std::atomic<std::uintptr_t>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
+static_assert(std::atomic<std::byte*>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
 
 guarded_range* range_of(std::uintptr_t address) noexcept {
     for (guarded_range& each : ranges) {
-        const std::uintptr_t begin = each.begin.load(std::memory_order_acquire);
+        const auto begin = reinterpret_cast<std::uintptr_t>(each.begin.load(std::memory_order_acquire));
         if (begin != 0 && address >= begin && address - begin < each.bytes.load(std::memory_order_relaxed))
             return &each;
     }
@@ -40,7 +40,7 @@ guarded_range* range_of(std::uintptr_t address) noexcept {
 /// Only system calls and atomics. Two threads may come at once: each puts zeros there.
 bool replace(guarded_range& range) noexcept {
     range.lost.store(true, std::memory_order_release);
-    void* at = reinterpret_cast<void*>(range.begin.load(std::memory_order_relaxed));
+    void* at = range.begin.load(std::memory_order_relaxed);
     return mmap(at, range.bytes.load(std::memory_order_relaxed), PROT_READ | PROT_WRITE,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == at;
 }
@@ -102,11 +102,11 @@ guarded_mapping::guarded_mapping(std::byte* pages, std::size_t mapped, std::size
     : pages_(pages), mapped_(mapped), skipped_(skipped), guard_(guard) {
     guard_.lost.store(false, std::memory_order_relaxed);
     guard_.bytes.store(mapped_, std::memory_order_relaxed);
-    guard_.begin.store(reinterpret_cast<std::uintptr_t>(pages_), std::memory_order_release);
+    guard_.begin.store(pages_, std::memory_order_release);
 }
 
 guarded_mapping::~guarded_mapping() {
-    guard_.begin.store(0, std::memory_order_release);
+    guard_.begin.store(nullptr, std::memory_order_release);
     munmap(pages_, mapped_);
     guard_.taken.store(false, std::memory_order_release);
 }
