@@ -171,8 +171,8 @@ class ACCEL_API channel {
     [[nodiscard]] std::size_t wait(std::span<completion> out, std::chrono::nanoseconds timeout) noexcept;
 
     /// What the response says of its tensors, however the server has sent that; all lie within `c.response`. Until
-    /// `release`. `protocol_error`: nothing, or nothing that makes sense; `message_too_large`: `out` has room for fewer
-    /// than `count`; `unsupported`: if it says something, a GPU has it; `invalid_state`: `c` is no response.
+    /// `release`. `not_found`: nothing; `protocol_error`: nothing that makes sense; `message_too_large`: `out` has room
+    /// for fewer than `count`; `unsupported`: if it says something, a GPU has it; `invalid_state`: `c` is no response.
     [[nodiscard]] status tensors(const completion& c, std::span<tensor> out, std::size_t& count) const noexcept;
 
     /// Gives back a completed (or begun, never submitted) call and its slot, or a part, which lets the server send

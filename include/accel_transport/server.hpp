@@ -66,8 +66,8 @@ class ACCEL_API exchange {
     /// write there, the other server is given all response slots of this session (rdma, gdr, gpu).
     [[nodiscard]] status response_slice(slice& out) const noexcept;
     /// What the request says of its tensors, however the client has sent that; all lie within `request()`.
-    /// `protocol_error`: nothing, or nothing that makes sense; `message_too_large`: `out` has room for fewer than
-    /// `count`; `unsupported`: if it says something, a GPU has it; `peer_lost`: the client has gone.
+    /// `not_found`: nothing; `protocol_error`: nothing that makes sense; `message_too_large`: `out` has room for fewer
+    /// than `count`; `unsupported`: if it says something, a GPU has it; `peer_lost`: the client has gone.
     [[nodiscard]] status tensors(std::span<tensor> out, std::size_t& count) const noexcept;
     [[nodiscard]] std::uint64_t trace_id() const noexcept;
     /// The trace that the request belongs to, for the parent of spans of the handler's own. `not_found`: it names none;
