@@ -166,7 +166,9 @@ result<wire_request> fit_to_model(const infer_message& message, const oip::model
     if (!outputs) return outputs.error();
     auto inputs = fit_inputs(message, model);
     if (!inputs) return inputs.error();
-    return wire_request{std::move(inputs).value(), std::move(outputs).value(), timeout.value()};
+    const parameter* end = find_parameter(message.parameters, "triton_enable_empty_final_response");
+    return wire_request{std::move(inputs).value(), std::move(outputs).value(), timeout.value(),
+                        end != nullptr && end->kind == bool_param && end->value != 0};
 }
 
 void write_inputs(const wire_request& request, const oip::model_description& model, std::span<std::byte> room) {

@@ -26,6 +26,7 @@ struct wire_request {
     std::vector<wire_input> inputs;
     std::vector<oip::output_choice> outputs;  ///< binary, all of them
     std::chrono::nanoseconds timeout{};       ///< 0: none was asked for
+    bool empty_end = false;                   ///< of a stream: the end is told also where it has no outputs
 };
 
 /// Fails with `invalid_argument` and a sentence; `unsupported`: shared memory, sequences, classification; `not_found`:
