@@ -51,7 +51,7 @@ result<json> parse(std::string_view text, const place& at) {
 }
 
 result<void> check_tensors(const json& list, const place& at) {
-    const std::array known{anything("name"), anything("datatype"), anything("shape")};
+    const std::array known{anything("name"), anything("datatype"), anything("shape"), anything("text")};
     if (!list.is_array()) return wrong(at, "write a list of tensors: [{\"name\": …, \"datatype\": …, \"shape\": […]}]");
     for (const json& each : list)
         if (auto read = read_object(each, at, known); !read) return read;
@@ -75,8 +75,8 @@ result<void> read_model(const std::string& name, const json& from, const place& 
     if (from.is_string()) {
         if (auto read = text("uri", uri, what).read(from, at); !read) return read;
     } else {
-        const std::array known{text("uri", uri, what), anything("target"), entry{"inputs", check_tensors},
-                               entry{"outputs", check_tensors}};
+        const std::array known{text("uri", uri, what), anything("target"), anything("decoupled"),
+                               entry{"inputs", check_tensors}, entry{"outputs", check_tensors}};
         if (auto read = read_object(from, at, known); !read) return read;
         if (uri.empty()) return wrong(at.of("uri"), what);
         if (auto read = read_shapes(name, from, at, to); !read) return read;
@@ -104,6 +104,8 @@ result<void> read_limits(const json& from, const place& at, choices& all) {
     door_settings& to = all.limits;
     constexpr std::size_t gib = std::size_t{1} << 30;
     const std::array known{number("connections", to.max_connections, 1, 100'000),
+                           number("stream_parts", to.stream_parts, 1, 16),
+                           number("stream_requests", to.stream_requests, 1, 1024),
                            number("json_bytes", to.max_json_bytes, 1024, gib),
                            number("json_memory", to.max_json_memory, 1024, 64 * gib),
                            number("regions", all.regions.max_regions, 1, 1024),
@@ -114,6 +116,8 @@ result<void> read_limits(const json& from, const place& at, choices& all) {
                            duration("body_timeout", to.body_timeout),
                            duration("slot_timeout", to.slot_timeout),
                            duration("write_timeout", to.write_timeout),
+                           duration("part_timeout", to.part_timeout),
+                           duration("stream_timeout", to.stream_timeout),
                            duration("drain_timeout", to.drain_timeout)};
     return read_object(from, at, known);
 }

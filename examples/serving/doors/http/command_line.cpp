@@ -83,6 +83,10 @@ void add_limits(CLI::App& app, door_settings& to) {
     add_duration(app, "--head-timeout", to.head_timeout, "For a client to send its header (default 10s)");
     add_duration(app, "--body-timeout", to.body_timeout, "For a client to send its body (default 10s)");
     add_duration(app, "--write-timeout", to.write_timeout, "For a client to take an answer (default 10s)");
+    add_duration(app, "--part-timeout", to.part_timeout, "For the next part of an answer (default 10s)");
+    add_duration(app, "--stream-timeout", to.stream_timeout, "For all parts of an answer (default 600s)");
+    app.add_option("--stream-parts", to.stream_parts, "Unread parts of an answer; each holds a slot (default 4)")
+        ->check(CLI::Range(std::size_t{1}, std::size_t{max_parts}));
     add_duration(app, "--slot-timeout", to.slot_timeout, "For a call to become free (default 5s)");
     add_duration(app, "--drain-timeout", to.drain_timeout, "For open requests at the end (default 10s)");
 }

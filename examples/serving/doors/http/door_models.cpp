@@ -20,7 +20,7 @@ using oip::named_tensor;
 std::vector<named_tensor> with_names(const std::vector<tensor>& list, const std::string& name) {
     std::vector<named_tensor> out;
     out.reserve(list.size());
-    for (const tensor& each : list) out.push_back({name + std::to_string(out.size()), each});
+    for (const tensor& each : list) out.push_back({name + std::to_string(out.size()), each, false});
     return out;
 }
 
@@ -41,7 +41,7 @@ std::vector<model_description> from_table(const model_shapes& shapes) {
     std::vector<model_description> out{plain};
     if (shapes.image.height == 0) return out;
     plain.name += "_image";
-    plain.inputs = {{"image", image_tensor(shapes.image)}};
+    plain.inputs = {{"image", image_tensor(shapes.image), false}};
     out.push_back(std::move(plain));
     return out;
 }
@@ -63,6 +63,8 @@ result<std::vector<model_description>> describe(const std::string& name, std::sp
     return out;
 }
 
+constexpr std::uint32_t slots_for_parts = 128;  // each call in parts takes several
+
 /// What the models at one URI need of its channel.
 struct wanted_channel {
     std::vector<model_description> models;
@@ -71,7 +73,10 @@ struct wanted_channel {
 
 void add(wanted_channel& to, model_description model) {
     to.options.request_bytes = std::max(to.options.request_bytes, model.input_bytes);
-    to.options.response_bytes = std::max(to.options.response_bytes, model.output_bytes);
+    // A part may say itself what it holds, in a table at its head.
+    const std::size_t table = model.decoupled ? accel::detail::table_bytes(max_tensors) + 64 : 0;
+    to.options.response_bytes = std::max(to.options.response_bytes, model.output_bytes + table);
+    if (model.decoupled) to.options.slots = slots_for_parts;
     to.models.push_back(std::move(model));
 }
 

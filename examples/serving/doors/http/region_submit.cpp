@@ -26,19 +26,27 @@ result<std::shared_ptr<shared_memory::region_table>> open_regions(context& ctx, 
     return shared_memory::region_table::open(ctx, may, lends);
 }
 
+submit_options options_of(std::chrono::nanoseconds timeout, std::uint32_t parts, const door_settings& settings) {
+    submit_options out;
+    out.timeout = timeout;
+    if (parts == 0) return out;
+    out.parts = parts;
+    out.part_timeout = settings.part_timeout;
+    if (timeout.count() == 0) out.timeout = settings.stream_timeout;
+    return out;
+}
+
 result<void> submit_request(const served_model& model, call_id id, std::span<std::byte> room,
-                            std::chrono::nanoseconds timeout, shared_memory::call_regions& regions,
+                            submit_options options, shared_memory::call_regions& regions,
                             const std::shared_ptr<caller>& who) {
     std::array<tensor, max_tensors> all;
     const auto& declared = model.description.inputs;
     std::ranges::transform(declared, all.begin(), &oip::named_tensor::what);
     const std::span<const tensor> placed = std::span{all}.first(declared.size());
-    submit_options options;
     options.target = model.target;
-    options.timeout = timeout;
     options.tensors = placed;
     // A call with a short deadline of its own might end before the server has written, and the channel with it.
-    if (timeout.count() == 0) options.response_into = regions.place_of_response(model.description);
+    if (options.timeout.count() == 0) options.response_into = regions.place_of_response(model.description);
     if (regions.has_inputs()) {
         const std::vector<slice> lent = regions.lend(placed, model.to->line().scheme());
         const status sent = lent.empty() ? status::unsupported : model.to->submit(id, lent, options, who);

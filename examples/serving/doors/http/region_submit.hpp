@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 
@@ -22,10 +23,15 @@ namespace accel::examples::serving::doors {
                                                                                 const shared_memory::permission& may,
                                                                                 const model_table& models);
 
+/// Of a request. `timeout`: 0 for the channel's own, or, in parts, `stream_timeout`. `parts`: how many unread ones the
+/// answer may have; 0: it comes in one piece.
+[[nodiscard]] submit_options options_of(std::chrono::nanoseconds timeout, std::uint32_t parts,
+                                        const door_settings& settings);
+
 /// Submits a request whose inputs lie in `room`, its slot, or in regions: those are lent to the channel, or copied to
-/// the slot where that cannot be. `timeout`: 0 for the channel's own. On failure the call stays begun.
+/// the slot where that cannot be. `options`: from `options_of`. On failure the call stays begun.
 [[nodiscard]] result<void> submit_request(const served_model& model, call_id id, std::span<std::byte> room,
-                                          std::chrono::nanoseconds timeout, shared_memory::call_regions& regions,
+                                          submit_options options, shared_memory::call_regions& regions,
                                           const std::shared_ptr<caller>& who);
 
 }  // namespace accel::examples::serving::doors

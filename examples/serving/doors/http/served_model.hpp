@@ -2,13 +2,17 @@
 #pragma once
 
 #include "serving/doors/http/backend.hpp"
+#include "serving/doors/http/settings.hpp"
 #include "serving/doors/oip/documents.hpp"
 #include "serving/doors/oip/model_description.hpp"
 
+#include <accel_transport/completion.hpp>
 #include <accel_transport/target.hpp>
 #include <accel_transport/timeline.hpp>
 
 #include <chrono>
+#include <cstdint>
+#include <string>
 
 namespace accel::examples::serving::doors {
 
@@ -19,6 +23,12 @@ struct served_model {
     accel::target target{};
     oip::model_counts counts{};
 };
+
+/// How many unread parts an answer of this model may have; 0: it comes in one piece.
+[[nodiscard]] std::uint32_t parts_of(const served_model& model, const door_settings& settings);
+
+/// What a client reads of a call that failed at the model's server.
+[[nodiscard]] std::string failure_text(const completion& from);
 
 /// Counts a request that took so long in the door.
 void count_success(oip::model_counts& to, std::chrono::nanoseconds took, const timeline& stages);

@@ -68,6 +68,13 @@ void add_options(CLI::App& app, choices& to) {
     add_duration(app, "--idle-timeout", to.limits.idle_timeout, "For a connection without calls (default 60s)");
     add_duration(app, "--body-timeout", to.limits.body_timeout, "For a client to send its message (default 10s)");
     add_duration(app, "--write-timeout", to.limits.write_timeout, "For a client to take an answer (default 10s)");
+    add_duration(app, "--part-timeout", to.limits.part_timeout, "For the next part of an answer (default 10s)");
+    add_duration(app, "--stream-timeout", to.limits.stream_timeout,
+                 "For all parts of an answer, and for the next request of a stream (default 600s)");
+    app.add_option("--stream-parts", to.limits.stream_parts, "Unread parts of an answer; each holds a slot (default 4)")
+        ->check(CLI::Range(std::size_t{1}, std::size_t{doors::max_parts}));
+    app.add_option("--stream-requests", to.limits.stream_requests, "Requests of a stream at once (default 8)")
+        ->check(CLI::Range(1, 1024));
     add_duration(app, "--slot-timeout", to.limits.slot_timeout, "For a call to become free (default 5s)");
     add_duration(app, "--drain-timeout", to.limits.drain_timeout, "For open calls at the end (default 10s)");
 }

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -24,6 +25,7 @@
 namespace accel::examples::serving::doors {
 
 class rpc;
+class stream_rpc;
 
 /// The Open Inference Protocol over gRPC. gRPC's threads read messages and write answers; everything else belongs to
 /// the loop's thread. `models` has to outlive it, and their descriptions do not change.
@@ -52,11 +54,17 @@ class grpc_door final : private ::grpc::CallbackGenericService {
     [[nodiscard]] boost::asio::io_context& loop() { return loop_; }
     [[nodiscard]] const door_settings& settings() const { return settings_; }
     [[nodiscard]] model_table& models() { return models_; }
+    /// Longest message that a client may send, also once it is inflated.
+    [[nodiscard]] std::size_t message_limit() const { return message_limit_; }
     [[nodiscard]] door_counts& counts() { return counts_; }
     void call_began(rpc& one);
     void call_ended(rpc& one);
     /// Ends a call whose client takes too long to read, unless it has ended meanwhile.
     void break_off(rpc& one);
+    /// Streams have deadlines of their own.
+    void stream_ended() { --calls_; }
+    void add_stream(const std::shared_ptr<stream_rpc>& one);
+    void remove_stream(const stream_rpc& one) { streams_.erase(&one); }
 
   private:
     ::grpc::ServerGenericBidiReactor* CreateReactor(::grpc::GenericCallbackServerContext* context) override;
@@ -69,11 +77,13 @@ class grpc_door final : private ::grpc::CallbackGenericService {
     model_table& models_;
     door_settings settings_;
     std::shared_ptr<shared_memory::region_table> regions_;
+    const std::size_t message_limit_;
     door_counts counts_{};
     boost::asio::steady_timer timer_;
     std::atomic<std::size_t> calls_{0};
     std::recursive_mutex open_lock_;  ///< gRPC may end a call within `break_off`
     std::unordered_set<rpc*> open_;   ///< none of them is done before it has left
+    std::map<const stream_rpc*, std::weak_ptr<stream_rpc>> streams_;
     std::string endpoint_;
     std::unique_ptr<::grpc::Server> server_;
     std::thread stopper_;
