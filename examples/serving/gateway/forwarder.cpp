@@ -63,7 +63,7 @@ void forwarder::take(route& way, exchange one) noexcept {
 /// Tries the server it is meant for, then the others. `full`: at least one is connected, and none has a free slot.
 forwarder::sending forwarder::send(passage& one) noexcept {
     route& way = *one.way;
-    const std::size_t first = way.first_for(*one.one);
+    const std::size_t first = way.first_for(way.key_of(*one.one));
     bool full = false;
     bool lost = false;
     for (std::size_t i = 0; i < way.size(); ++i) {

@@ -108,25 +108,27 @@ void connection::give_json() {
     request_.inputs.clear();
 }
 
-void connection::on_slot(status got, const call_view& call) {
+void connection::on_slot(status got, const call_slot& slot) {
     const bool waits = stage_ == stage::slot;
-    if (got == status::ok) slot_ = call.id;
+    if (got == status::ok) slot_ = slot;
     if (!waits) return abandon();
     if (got != status::ok) return reply(oip::http_status_of(got), "the model's server is out of reach");
-    if (call.request.size() < model_->description.input_bytes) {
+    if (slot.request.size() < model_->description.input_bytes) {
         abandon();
         return reply(500, "the model's server takes shorter requests than the model's description says");
     }
-    read_body(call);
+    read_body();
 }
 
 void connection::abandon() {
-    if (slot_) model_->to->release(*std::exchange(slot_, std::nullopt));
+    if (!slot_) return;
+    const call_slot slot = *std::exchange(slot_, std::nullopt);
+    slot.on->release(slot.id);
 }
 
-void connection::read_body(const call_view& call) {
+void connection::read_body() {
     enter(stage::body, door_.settings().body_timeout);
-    const auto room = call.request.first(model_->description.input_bytes);
+    const auto room = slot_->request.first(model_->description.input_bytes);
     oip::write_json_inputs(request_, model_->description, room);
     places_.clear();
     for (const std::span<std::byte> place : oip::binary_places(request_, model_->description, room)) {

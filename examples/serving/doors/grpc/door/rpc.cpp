@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <utility>
 
 #include <boost/asio/post.hpp>
@@ -55,7 +56,11 @@ std::optional<method> find_method(std::string_view path) noexcept {
 }
 
 rpc::rpc(grpc_door& door, method what, ::grpc::GenericCallbackServerContext& context)
-    : door_(door), what_(what), context_(context), deadline_(context.deadline()) {}
+    : door_(door),
+      what_(what),
+      context_(context),
+      deadline_(context.deadline()),
+      peer_(std::hash<std::string>{}(context.peer())) {}
 
 void rpc::start() {
     self_ = shared_from_this();
@@ -129,18 +134,18 @@ void rpc::begin_infer() {
     model_->to->ask_slot(shared_from_this());
 }
 
-void rpc::on_slot(status got, const call_view& call) {
+void rpc::on_slot(status got, const call_slot& slot) {
     const bool waits = stage_ == stage::slot;
-    if (got == status::ok) slot_ = call.id;
+    if (got == status::ok) slot_ = slot;
     if (!waits) return abandon();
     if (got != status::ok) return finish(wire::grpc_status_of(got), "the model's server is out of reach");
     const std::size_t bytes = model_->description.input_bytes;
-    if (call.request.size() < bytes) {
+    if (slot.request.size() < bytes) {
         abandon();
         return refuse(oip::refusal(status::protocol_error,
                                    "the model's server takes shorter requests than the model's description says"));
     }
-    wire::write_inputs(request_, model_->description, call.request.first(bytes));
+    wire::write_inputs(request_, model_->description, slot.request.first(bytes));
     forget_message();
     submit();
 }
@@ -181,12 +186,14 @@ void rpc::cancelled() {
     if (stage_ == stage::ended) return;
     ++door_.counts().cancelled;
     if (stage_ == stage::slot) model_->to->forget(*this);
-    if (stage_ == stage::call) model_->to->cancel(*slot_);
+    if (stage_ == stage::call) slot_->on->cancel(slot_->id);
     finish(::grpc::StatusCode::CANCELLED, "the client has left");
 }
 
 void rpc::abandon() {
-    if (slot_) model_->to->release(*std::exchange(slot_, std::nullopt));
+    if (!slot_) return;
+    const call_slot slot = *std::exchange(slot_, std::nullopt);
+    slot.on->release(slot.id);
 }
 
 /// Its memory is gRPC's, and large.
