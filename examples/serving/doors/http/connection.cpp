@@ -33,7 +33,10 @@ std::string version_text() {
 }  // namespace
 
 connection::connection(tcp::socket from, http_door& door)
-    : stream_(std::move(from), door.tls()), door_(door), read_ahead_(read_ahead_bytes) {}
+    : stream_(std::move(from), door.tls()),
+      door_(door),
+      number_(door.counts().connections),
+      read_ahead_(read_ahead_bytes) {}
 
 void connection::start() {
     if (!stream_.encrypted()) return next_request();
@@ -123,7 +126,7 @@ void connection::look_for_the_end() {
 void connection::leave() {
     ++door_.counts().cancelled;
     door_metrics::add(door_.metrics().cancelled, 1);
-    if (!regions_.answers_in_place()) model_->to->cancel(*slot_);
+    if (!regions_.answers_in_place()) slot_->on->cancel(slot_->id);
     close();
 }
 

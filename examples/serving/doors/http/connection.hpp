@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "serving/doors/http/backend.hpp"
 #include "serving/doors/http/client_stream.hpp"
 #include "serving/doors/http/http_door.hpp"
 #include "serving/doors/oip/body_plan.hpp"
@@ -9,6 +8,7 @@
 #include "serving/doors/oip/infer_head.hpp"
 #include "serving/doors/oip/refusal.hpp"
 #include "serving/doors/oip/route.hpp"
+#include "serving/doors/servers/backend.hpp"
 #include "serving/doors/shared_memory/call_regions.hpp"
 
 #include <chrono>
@@ -42,8 +42,9 @@ class connection final : public caller, public std::enable_shared_from_this<conn
     /// Ends after the request that is under way, if any.
     void drain();
 
-    void on_slot(status got, const call_view& call) override;
-    void on_answer(const completion& answer) override;
+    void on_slot(status got, const call_slot& slot) override;
+    void on_answer(door_channel& on, const completion& answer) override;
+    [[nodiscard]] std::uint64_t sticky_key() const override { return number_; }
 
   private:
     /// What the connection waits for.
@@ -75,7 +76,7 @@ class connection final : public caller, public std::enable_shared_from_this<conn
     [[nodiscard]] bool plan_body();
     void read_json();
     void on_json(const error_code& failed);
-    void read_body(const call_view& call);
+    void read_body();
     void on_body(const error_code& failed);
     void submit();
     /// Gives the slot back, if there is one.
@@ -90,7 +91,7 @@ class connection final : public caller, public std::enable_shared_from_this<conn
     void answer_regions();
 
     // Answers.
-    void answer(const completion& from);
+    void answer(door_channel& on, const completion& from);
     void refuse(const error& why) { reply(oip::http_status_of(why.code), why.message); }
     /// An error with a sentence. Closes the connection if a part of the request is unread.
     void reply(int http_status, std::string_view sentence, std::string_view more = {});
@@ -107,6 +108,7 @@ class connection final : public caller, public std::enable_shared_from_this<conn
 
     client_stream stream_;
     http_door& door_;
+    const std::uint64_t number_;  ///< of the door's connections
     stage stage_ = stage::idle;
     clock::time_point deadline_{};
     bool expired_ = false;   ///< `deadline_` has passed, and what waits is being ended
@@ -128,8 +130,7 @@ class connection final : public caller, public std::enable_shared_from_this<conn
     std::optional<oip::route> of_regions_;  ///< the request is for shared memory
 
     // The call.
-    std::optional<call_id> slot_;
-    std::span<std::byte> room_;  ///< of the slot, for the request's payload
+    std::optional<call_slot> slot_;
     shared_memory::call_regions regions_;
 
     // The answer.

@@ -25,20 +25,20 @@ std::string failure_text(const completion& from) {
 
 }  // namespace
 
-void connection::on_answer(const completion& from) {
-    slot_ = from.id;
+void connection::on_answer(door_channel& on, const completion& from) {
+    slot_ = call_slot{&on, from.id, {}};
     if (stage_ != stage::call) return abandon();  // its client has left
-    answer(from);
+    answer(on, from);
 }
 
-void connection::answer(const completion& from) {
+void connection::answer(door_channel& on, const completion& from) {
     if (from.status != status::ok) {
         const std::string why = failure_text(from);
         abandon();
         return reply(oip::http_status_of(from.status), why);
     }
     const auto& model = model_->description;
-    const auto outputs = oip::answered_tensors(model, model_->to->tensors(from), from.response.size());
+    const auto outputs = oip::answered_tensors(model, on.tensors(from), from.response.size());
     auto made = outputs ? oip::make_answer(model, request_.id, request_.outputs, outputs.value(), from.response)
                         : result<oip::infer_answer>{outputs.error()};
     if (auto kept = regions_.check_kept(); made && !kept) made = kept.error();

@@ -2,11 +2,12 @@
 // A call from its message to the slot. Its answers are in grpc_answer.cpp.
 #include "serving/doors/grpc/door/rpc.hpp"
 
-#include "serving/doors/http/region_submit.hpp"
 #include "serving/doors/oip/checks.hpp"
 #include "serving/doors/oip/refusal.hpp"
+#include "serving/doors/servers/region_submit.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include <boost/asio/post.hpp>
@@ -61,7 +62,11 @@ std::optional<method> find_method(std::string_view path) noexcept {
 }
 
 rpc::rpc(grpc_door& door, method what, ::grpc::GenericCallbackServerContext& context)
-    : door_(door), what_(what), context_(context), deadline_(context.deadline()) {}
+    : door_(door),
+      what_(what),
+      context_(context),
+      deadline_(context.deadline()),
+      peer_(std::hash<std::string>{}(context.peer())) {}
 
 void rpc::start() {
     self_ = shared_from_this();
@@ -141,27 +146,27 @@ void rpc::begin_infer() {
     model_->to->ask_slot(shared_from_this());
 }
 
-void rpc::on_slot(status got, const call_view& call) {
+void rpc::on_slot(status got, const call_slot& slot) {
     const bool waits = stage_ == stage::slot;
-    if (got == status::ok) slot_ = call.id;
+    if (got == status::ok) slot_ = slot;
     if (!waits) return abandon();
     if (got != status::ok) return finish(wire::grpc_status_of(got), "the model's server is out of reach");
     const std::size_t bytes = model_->description.input_bytes;
-    if (call.request.size() < bytes) {
+    if (slot.request.size() < bytes) {
         abandon();
         return refuse(oip::refusal(status::protocol_error,
                                    "the model's server takes shorter requests than the model's description says"));
     }
-    wire::write_inputs(request_, model_->description, call.request.first(bytes));
+    wire::write_inputs(request_, model_->description, slot.request.first(bytes));
     forget_message();
-    submit(call.request.first(bytes));
+    submit();
 }
 
-void rpc::submit(std::span<std::byte> room) {
+void rpc::submit() {
     const auto left = time_left(deadline_, request_.timeout);
     expiry_ = clock::time_point::max();
     stage_ = stage::call;
-    const auto sent = left ? submit_request(*model_, *slot_, room, *left, regions_, shared_from_this())
+    const auto sent = left ? submit_request(*model_, *slot_, *left, regions_, shared_from_this())
                            : result<void>{oip::refusal(status::timed_out, "the deadline has passed")};
     if (sent) return;
     abandon();
@@ -186,12 +191,15 @@ void rpc::cancelled() {
     if (stage_ == stage::ended) return;
     ++door_.counts().cancelled;
     if (stage_ == stage::slot) model_->to->forget(*this);
-    if (stage_ == stage::call && !regions_.answers_in_place()) model_->to->cancel(*slot_);
+    if (stage_ == stage::call && !regions_.answers_in_place()) slot_->on->cancel(slot_->id);
     finish(::grpc::StatusCode::CANCELLED, "the client has left");
 }
 
 void rpc::abandon() {
-    if (slot_) model_->to->release(*std::exchange(slot_, std::nullopt));
+    if (slot_) {
+        const call_slot slot = *std::exchange(slot_, std::nullopt);
+        slot.on->release(slot.id);
+    }
     regions_.clear();
 }
 

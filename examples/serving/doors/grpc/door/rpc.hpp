@@ -4,7 +4,7 @@
 #include "serving/doors/grpc/door/grpc_door.hpp"
 #include "serving/doors/grpc/infer_inputs.hpp"
 #include "serving/doors/grpc/messages.hpp"
-#include "serving/doors/http/backend.hpp"
+#include "serving/doors/servers/backend.hpp"
 #include "serving/doors/shared_memory/call_regions.hpp"
 
 #include <chrono>
@@ -44,6 +44,7 @@ enum class method : std::uint8_t {
 /// (`OnReadDone`); all that follows runs in the loop.
 class rpc final : public ::grpc::ServerGenericBidiReactor, public caller, public std::enable_shared_from_this<rpc> {
   public:
+    /// `context` lives until `OnDone`.
     rpc(grpc_door& door, method what, ::grpc::GenericCallbackServerContext& context);
     /// From here on it keeps itself alive until gRPC is done with it.
     void start();
@@ -54,8 +55,9 @@ class rpc final : public ::grpc::ServerGenericBidiReactor, public caller, public
     /// Ends a call whose client does not read. Only before `OnDone`.
     void break_off() { context_.TryCancel(); }
 
-    void on_slot(status got, const call_view& call) override;
-    void on_answer(const completion& from) override;
+    void on_slot(status got, const call_slot& slot) override;
+    void on_answer(door_channel& on, const completion& from) override;
+    [[nodiscard]] std::uint64_t sticky_key() const override { return peer_; }
 
   private:
     /// What the call waits for. While it is `message`, a thread of gRPC may write what `OnReadDone` finds.
@@ -74,13 +76,13 @@ class rpc final : public ::grpc::ServerGenericBidiReactor, public caller, public
 
     void begin(const result<void>& read);
     void begin_infer();
-    void submit(std::span<std::byte> room);
+    void submit();
     void answer_question();
     [[nodiscard]] bool is_of_regions() const { return what_ >= method::system_status; }
     void answer_regions();
     [[nodiscard]] std::string document();
     [[nodiscard]] bool all_connected() const;
-    void answer(const completion& from);
+    void answer(door_channel& on, const completion& from);
 
     void expect_within(std::chrono::milliseconds patience);
     void cancelled();
@@ -96,6 +98,7 @@ class rpc final : public ::grpc::ServerGenericBidiReactor, public caller, public
     const method what_;
     ::grpc::GenericCallbackServerContext& context_;
     const std::chrono::system_clock::time_point deadline_;
+    const std::uint64_t peer_;  ///< of the client's connection
     const clock::time_point began_ = clock::now();
     std::shared_ptr<rpc> self_;
     /// Written before the call is the door's, and then in the loop alone.
@@ -111,7 +114,7 @@ class rpc final : public ::grpc::ServerGenericBidiReactor, public caller, public
     served_model* model_ = nullptr;
 
     stage stage_ = stage::message;
-    std::optional<call_id> slot_;
+    std::optional<call_slot> slot_;
     shared_memory::call_regions regions_;
     ::grpc::ByteBuffer response_;
 };

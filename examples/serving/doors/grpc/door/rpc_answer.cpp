@@ -73,16 +73,16 @@ std::string rpc::document() {
     return wire::model_statistics_message(counted);
 }
 
-void rpc::on_answer(const completion& from) {
-    slot_ = from.id;
-    if (stage_ == stage::call) answer(from);
+void rpc::on_answer(door_channel& on, const completion& from) {
+    slot_ = call_slot{&on, from.id, {}};
+    if (stage_ == stage::call) answer(on, from);
     abandon();
 }
 
-void rpc::answer(const completion& from) {
+void rpc::answer(door_channel& on, const completion& from) {
     if (from.status != status::ok) return finish(wire::grpc_status_of(from.status), backend_failure(from));
     const auto& model = model_->description;
-    const auto outputs = oip::answered_tensors(model, model_->to->tensors(from), from.response.size());
+    const auto outputs = oip::answered_tensors(model, on.tensors(from), from.response.size());
     if (!outputs) return refuse(outputs.error());
     if (auto kept = regions_.check_kept(); !kept) return refuse(kept.error());
     if (auto copied = regions_.copy_out(model, outputs.value(), from.response); !copied) return refuse(copied.error());

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "serving/doors/http/backend.hpp"
-#include "serving/doors/http/http_door.hpp"
-#include "serving/doors/http/served_model.hpp"
+#include "serving/doors/servers/backend.hpp"
+#include "serving/doors/servers/served_model.hpp"
 #include "serving/doors/shared_memory/call_regions.hpp"
 
 #include <accel_transport/channel.hpp>
@@ -22,10 +21,10 @@ namespace accel::examples::serving::doors {
                                                                                 const shared_memory::permission& may,
                                                                                 const model_table& models);
 
-/// Submits a request whose inputs lie in `room`, its slot, or in regions: those are lent to the channel, or copied to
-/// the slot where that cannot be. `timeout`: 0 for the channel's own. On failure the call stays begun.
-[[nodiscard]] result<void> submit_request(const served_model& model, call_id id, std::span<std::byte> room,
-                                          std::chrono::nanoseconds timeout, shared_memory::call_regions& regions,
-                                          const std::shared_ptr<caller>& who);
+/// Submits a request whose inputs lie in its slot, or in regions: those are lent to the channel, or copied to the slot
+/// where that cannot be. `timeout`: 0 for the channel's own. On failure the call stays begun. `slot` may be at another
+/// server afterwards, as after `backend::submit`.
+[[nodiscard]] result<void> submit_request(const served_model& model, call_slot& slot, std::chrono::nanoseconds timeout,
+                                          shared_memory::call_regions& regions, const std::shared_ptr<caller>& who);
 
 }  // namespace accel::examples::serving::doors

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "serving/doors/http/backend.hpp"
 #include "serving/doors/oip/documents.hpp"
 #include "serving/doors/oip/model_description.hpp"
+#include "serving/doors/servers/backend.hpp"
 
 #include <accel_transport/target.hpp>
 #include <accel_transport/timeline.hpp>
 
 #include <chrono>
+#include <functional>
+#include <map>
+#include <string>
 
 namespace accel::examples::serving::doors {
 
@@ -19,6 +22,8 @@ struct served_model {
     accel::target target{};
     oip::model_counts counts{};
 };
+
+using model_table = std::map<std::string, served_model, std::less<>>;
 
 /// Counts a request that took so long in the door.
 void count_success(oip::model_counts& to, std::chrono::nanoseconds took, const timeline& stages);

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "serving/gateway/upstream.hpp"
+
 #include <accel_transport/channel.hpp>
 
 #include <array>
 #include <cstddef>
-#include <deque>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
@@ -15,7 +17,17 @@
 
 namespace accel::examples::serving::doors {
 
-/// Whoever calls a backend.
+class backends;
+class door_channel;
+
+/// A slot of one of the channels, for one call.
+struct call_slot {
+    door_channel* on = nullptr;
+    call_id id;
+    std::span<std::byte> request;  ///< where the call's request goes
+};
+
+/// Whoever calls a model.
 class caller {
   public:
     caller() = default;
@@ -23,50 +35,46 @@ class caller {
     caller& operator=(const caller&) = delete;
     virtual ~caller() = default;
     /// With `ok` the call is begun, and the caller has to submit or release it.
-    virtual void on_slot(status got, const call_view& call) = 0;
-    /// The caller has to release `answer.id`.
-    virtual void on_answer(const completion& answer) = 0;
+    virtual void on_slot(status got, const call_slot& slot) = 0;
+    /// The caller has to release `answer.id` of `on`.
+    virtual void on_answer(door_channel& on, const completion& answer) = 0;
+    /// What `balance::sticky` goes by: the same for all calls of a client's connection.
+    [[nodiscard]] virtual std::uint64_t sticky_key() const { return 0; }
 };
 
-/// A channel in a loop of Asio. Belongs to the loop's thread.
-class backend {
+/// A channel to a server, in a loop of Asio. Belongs to the loop's thread.
+class door_channel {
   public:
-    backend(boost::asio::io_context& loop, channel to);
+    door_channel(boost::asio::io_context& loop, gateway::line& on, backends& all);
+    door_channel(const door_channel&) = delete;
+    door_channel& operator=(const door_channel&) = delete;
 
-    /// Gives a slot: now, or when one is free, in the order of asking. Keeps `who` alive until then.
-    void ask_slot(const std::shared_ptr<caller>& who);
-    /// `who` waits no longer.
-    void forget(const caller& who);
     /// As `channel::submit`; with `ok`, `who` gets an answer and is kept alive until then.
     [[nodiscard]] status submit(call_id id, std::size_t length, const submit_options& options,
                                 const std::shared_ptr<caller>& who);
     /// The same, with what `lent` holds.
     [[nodiscard]] status submit(call_id id, std::span<const slice> lent, const submit_options& options,
                                 const std::shared_ptr<caller>& who);
-    void cancel(call_id id) { static_cast<void>(channel_.cancel(id)); }
+    void cancel(call_id id) { static_cast<void>(line_.path.cancel(id)); }
     void release(call_id id);
     /// What the response says of its tensors, until the next call; empty: nothing.
     [[nodiscard]] std::span<const tensor> tensors(const completion& answer);
-    [[nodiscard]] bool connected() const { return channel_.connected(); }
-    [[nodiscard]] channel& line() { return channel_; }
+    [[nodiscard]] channel& path() { return line_.path; }
 
   private:
     [[nodiscard]] status expect(status sent, call_id id, const std::shared_ptr<caller>& who);
     void drive();
     std::size_t take_answers();
-    void serve_waiting();
-    [[nodiscard]] bool serve_next();
     void wake();
     void sleep();
 
     boost::asio::io_context& loop_;
-    channel channel_;
+    gateway::line& line_;
+    backends& all_;
     boost::asio::posix::stream_descriptor events_;
     std::vector<std::shared_ptr<caller>> calls_;  ///< by slot
-    std::deque<std::shared_ptr<caller>> waiting_;
-    bool serving_ = false;
-    bool driven_soon_ = false;  ///< `drive` is posted
-    bool sleeping_ = false;     ///< on the channel's descriptor
+    bool driven_soon_ = false;                    ///< `drive` is posted
+    bool sleeping_ = false;                       ///< on the channel's descriptor
     std::array<tensor, max_tensors> described_{};
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "serving/doors/http/served_model.hpp"
+#include "serving/doors/servers/served_model.hpp"
 
 namespace accel::examples::serving::doors {
 namespace {
