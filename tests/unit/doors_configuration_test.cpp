@@ -108,7 +108,7 @@ TEST(door_configuration, text_that_is_not_json_is_refused_with_its_line) {
 TEST(door_configuration, a_file_that_is_not_there_or_too_long_is_named) {
     choices into;
     EXPECT_EQ(read_configuration_file("/nothing/here", into).error().message,
-              "/nothing/here: cannot be read, or is empty");
+              "/nothing/here: cannot be read: No such file or directory");
     const std::string path = (std::filesystem::temp_directory_path() / "accel_long_configuration.json").string();
     std::ofstream(path) << std::string((std::size_t{1} << 20) + 1, ' ');
     EXPECT_EQ(read_configuration_file(path, into).error().message, path + ": is longer than 1 MiB");

@@ -2,12 +2,12 @@
 #include "serving/doors/configuration/config_file.hpp"
 
 #include "report/metrics_endpoint.hpp"
+#include "serving/doors/access/private_file.hpp"
 #include "serving/doors/configuration/object_reader.hpp"
 #include "serving/doors/oip/json_text.hpp"
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <functional>
 #include <set>
 #include <utility>
@@ -17,8 +17,6 @@ namespace {
 
 using nlohmann::json;
 using namespace configuration;
-
-constexpr std::size_t longest_file = std::size_t{1} << 20;
 
 /// Finds an object with two equal keys, of which a parser would keep only one.
 class twin_finder {
@@ -158,13 +156,10 @@ result<void> read_configuration(std::string_view from, const std::string& file, 
 }
 
 result<void> read_configuration_file(const std::string& file, choices& to) {
-    std::ifstream from(file, std::ios::binary);
-    std::string all(longest_file + 1, '\0');
-    from.read(all.data(), static_cast<std::streamsize>(all.size()));
-    if (from.bad() || from.gcount() == 0) return wrong({file, {}}, "cannot be read, or is empty");
-    if (from.gcount() > static_cast<std::streamsize>(longest_file)) return wrong({file, {}}, "is longer than 1 MiB");
-    all.resize(static_cast<std::size_t>(from.gcount()));
-    return read_configuration(all, file, to);
+    auto text = access::read_trusted_file(file);
+    if (!text) return text.error();
+    if (text->empty()) return wrong({file, {}}, "is empty");
+    return read_configuration(text.value(), file, to);
 }
 
 }  // namespace accel::examples::serving::doors
