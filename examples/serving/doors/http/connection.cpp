@@ -139,6 +139,7 @@ void connection::next_request() {
 
 void connection::read_head() {
     enter(stage::head, door_.settings().head_timeout);
+    head_only_ = false;
     began_ = clock::now();
     parser_.emplace();
     parser_->header_limit(max_header_bytes);
@@ -156,6 +157,7 @@ void connection::on_head(const error_code& failed) {
     door_metrics::add(door_.metrics().in_flight, 1);
     const auto& head = parser_->get();
     keep_alive_ = head.keep_alive();
+    head_only_ = head.method() == http::verb::head;
     unread_ = parser_->chunked() || parser_->content_length().value_or(0) > 0;
     dispatch();
 }

@@ -120,7 +120,8 @@ class connection final : public caller, public std::enable_shared_from_this<conn
     bool in_flight_ = false;
     clock::time_point began_{};
     bool keep_alive_ = true;
-    bool unread_ = false;  ///< a part of the body is not read yet
+    bool head_only_ = false;  ///< HEAD: the answer has no body
+    bool unread_ = false;     ///< a part of the body is not read yet
     served_model* model_ = nullptr;
     oip::body_plan plan_;
     std::size_t json_taken_ = 0;  ///< of the door's memory

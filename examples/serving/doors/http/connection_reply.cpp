@@ -83,6 +83,8 @@ void connection::send(int http_status, std::string_view more) {
                            .json_bytes = body_.tensors.empty() ? 0 : body_.head.size(),
                            .keep_alive = !close_after_,
                            .more = more});
+    if (head_only_) body_ = {};
+    if (body_.tensors.empty()) abandon();  // the answer is a copy: no slow reader keeps the slot
     // TLS makes a record of each piece.
     const bool joined = stream_.encrypted();
     if (joined) header_ += body_.head;

@@ -35,8 +35,8 @@ def reached(server, uri):
 
 class Pair:
     """A gateway with these doors in front of `server`; both end with the block. `options` are further ones of the
-    gateway; with `context`, clients speak TLS. `url` and `port` are the HTTP door's, `address` is gRPC's. `large` of the
-    `models` has a channel of its own, with four slots."""
+    gateway; with `context`, clients speak TLS. `url` and `port` are the HTTP door's, `address` is gRPC's. `large` of
+    the `models` has a channel of its own, with four slots."""
 
     def __init__(self, gateway, server, *options, context=None, doors=("http",), models=MODELS,
                  uri="tcp://127.0.0.1:0?insecure=true"):

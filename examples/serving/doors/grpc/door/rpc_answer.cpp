@@ -12,6 +12,8 @@
 namespace accel::examples::serving::doors {
 namespace {
 
+constexpr std::size_t longest_sentence = 1024;  // clients refuse long headers
+
 std::string door_version() {
     return std::to_string(ACCEL_VERSION_MAJOR) + '.' + std::to_string(ACCEL_VERSION_MINOR) + '.' +
            std::to_string(ACCEL_VERSION_PATCH);
@@ -102,7 +104,7 @@ void rpc::finish(int code, const std::string& sentence) {
     if (inference) count_failure(model_->counts, clock::now() - began_);
     ++door_.counts().errors;
     end();
-    Finish({static_cast<::grpc::StatusCode>(code), sentence});
+    Finish({static_cast<::grpc::StatusCode>(code), sentence.substr(0, longest_sentence)});
 }
 
 void rpc::end() {
