@@ -203,7 +203,7 @@ std::string check_slot(const std::string& text) {
 int main(int argc, char** argv) {
     if (argc > 2 && std::string_view{argv[1]} == "serve") return serve_door_peer({argv + 2, argv + argc});
     settings chosen;
-    chosen.doors.gateway = report::program_path("grpc_door");
+    chosen.doors.gateway = report::program_path("gateway");
     chosen.doors.nginx = "/usr/sbin/nginx";
     CLI::App app{"What the gateway's door for gRPC costs, beside a proxy with gRPC's own API and nginx grpc_pass."};
     app.footer("Examples:\n  door_bench --rounds 5\n  door_bench --size 4KiB --connections 4 --json doors.json");

@@ -24,6 +24,7 @@ declare -A package_use=(
 packages_to_run=(g++ cmake ninja-build pkg-config libzmq3-dev libssl-dev libibverbs-dev ibverbs-providers
     libspdlog-dev libfmt-dev libcli11-dev nlohmann-json3-dev prometheus-cpp-dev zlib1g-dev)
 packages_to_bench=("${packages_to_run[@]}" valgrind libboost-dev libgrpc++-dev nginx-light libnginx-mod-stream)
+packages_for_gateway=("${packages_to_run[@]}" libboost-dev libgrpc++-dev)
 packages_for_tests=("${packages_to_run[@]}" libgtest-dev libgmock-dev valgrind)
 
 packages_to_check=("${packages_for_tests[@]}" clang libclang-rt-dev clang-tidy clang-format-14 python3 doxygen

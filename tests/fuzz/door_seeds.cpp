@@ -129,7 +129,7 @@ void oip_answer_seeds(const seed_folder& to) {
 }
 
 void configuration_seeds(const seed_folder& to) {
-    to.add("all", std::string{R"({"listen":"0.0.0.0:8000","metrics":"127.0.0.1:8002","insecure":true, // a comment
+    to.add("all", std::string{R"({"http":"0.0.0.0:8000","metrics":"127.0.0.1:8002","insecure":true, // a comment
 "tls":{"certificate":"door.pem","key":"/door.key"},"tokens":"tokens","limits":{"connections":7,"json_bytes":1024,
 "json_memory":2048,"idle_timeout":"1s","handshake_timeout":"2m","head_timeout":"3ms","body_timeout":"4s",
 "slot_timeout":"5s","write_timeout":"6s","drain_timeout":"7s"},"models":{"digits":"tcp://a:1","mine":{"uri":"gdr://b:2",

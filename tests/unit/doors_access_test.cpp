@@ -88,6 +88,14 @@ TEST(access_private_file, others_may_neither_read_nor_change_it) {
     }
 }
 
+TEST(access_private_file, others_may_read_what_is_trusted_but_not_change_it) {
+    const secret_file file{"text"};
+    for (const auto& [mode, good] : {std::pair{0644U, true}, {0664U, false}, {0646U, false}}) {
+        chmod(file.path().c_str(), mode);
+        EXPECT_EQ(read_trusted_file(file.path()).ok(), good) << std::oct << mode;
+    }
+}
+
 TEST(access_private_file, folders_and_files_without_end_are_refused) {
     EXPECT_NE(read_private_file("/tmp").error().message.find("is no file"), std::string::npos);
     EXPECT_NE(read_private_file("/dev/zero").error().message.find("is no file"), std::string::npos);

@@ -20,17 +20,23 @@ TEST(door_configuration, each_key_goes_where_it_belongs) {
     choices got;
     const auto read = read_configuration(R"({
         // A comment.
-        "listen": "0.0.0.0:8000", "metrics": "127.0.0.1:8002", "insecure": true, "tokens": "/run/tokens",
+        "http": "0.0.0.0:8000", "grpc": "[::1]:8001", "shared_memory": "system,cuda",
+        "metrics": "127.0.0.1:8002", "insecure": true, "tokens": "/run/tokens",
         "tls": {"certificate": "door.pem", "key": "keys/door.key"},
-        "limits": {"connections": 7, "json_bytes": 4096, "json_memory": 8192, "idle_timeout": "1s",
+        "limits": {"connections": 7, "json_bytes": 4096, "json_memory": 8192, "regions": 8, "region_bytes": 9,
+                   "idle_timeout": "1s",
                    "handshake_timeout": "2s", "head_timeout": "3s", "body_timeout": "4s", "slot_timeout": "5s",
                    "write_timeout": "6s", "drain_timeout": "700ms"},
-        "models": {"digits": "tcp://a:1", "mine": {"uri": "gdr://b:2", "target": "other",
+        "models": {"digits": "tcp://a:1", "mine": {"uri": ["gdr://b:2", "gdr://c:3"], "target": "other",
             "inputs": [{"name": "x", "datatype": "FP32", "shape": [2, 3]}],
             "outputs": [{"name": "y", "datatype": "INT64", "shape": [1]}]}}})",
                                          "etc/door.json", got);
     ASSERT_TRUE(read) << read.error().message;
     EXPECT_EQ(got.http, "0.0.0.0:8000");
+    EXPECT_EQ(got.grpc, "[::1]:8001");
+    EXPECT_TRUE(got.regions.system && got.regions.cuda);
+    EXPECT_EQ(got.regions.max_regions, 8U);
+    EXPECT_EQ(got.regions.max_bytes, 9U);
     EXPECT_EQ(got.metrics, "127.0.0.1:8002");
     EXPECT_TRUE(got.insecure);
     EXPECT_EQ(got.tokens, "/run/tokens");
@@ -44,9 +50,10 @@ TEST(door_configuration, each_key_goes_where_it_belongs) {
                                              at.body_timeout, at.slot_timeout,      at.write_timeout};
     for (int i = 0; i < 6; ++i) EXPECT_EQ(all[i], std::chrono::seconds{i + 1}) << i;
     EXPECT_EQ(at.drain_timeout, std::chrono::milliseconds{700});
-    ASSERT_EQ(got.models.size(), 2U);
+    ASSERT_EQ(got.models.size(), 3U);
     EXPECT_EQ(got.models[0].name + got.models[0].uri, "digitstcp://a:1");
     EXPECT_EQ(got.models[1].name + got.models[1].uri, "minegdr://b:2");
+    EXPECT_EQ(got.models[2].name + got.models[2].uri, "minegdr://c:3");
     ASSERT_EQ(got.described.size(), 1U);
     EXPECT_EQ(got.described[0].target, "other");
     EXPECT_EQ(got.described[0].input_bytes, 24U);
@@ -60,7 +67,7 @@ TEST(door_configuration, what_the_file_does_not_say_stays) {
 }
 
 TEST(door_configuration, an_unknown_key_is_refused_with_the_nearest_known_one) {
-    EXPECT_EQ(refused(R"({"lisen": "a:1"})"), "etc/door.json: lisen: there is no such key; the nearest is 'listen'");
+    EXPECT_EQ(refused(R"({"htp": "a:1"})"), "etc/door.json: htp: there is no such key; the nearest is 'http'");
     EXPECT_EQ(refused(R"({"limits": {"idle-timeout": "1s"}})"),
               "etc/door.json: limits.idle-timeout: there is no such key; the nearest is 'idle_timeout'");
     EXPECT_EQ(refused(R"({"tls": {"cert": "a"}})"),
@@ -73,10 +80,13 @@ TEST(door_configuration, an_unknown_key_is_refused_with_the_nearest_known_one) {
 
 TEST(door_configuration, a_value_that_does_not_fit_says_what_does) {
     for (const auto& [text, wanted] : std::initializer_list<std::pair<const char*, const char*>>{
-             {R"({"listen": 8000})", "listen: write HOST:PORT, in quotes"},
-             {R"({"listen": ""})", "listen: write HOST:PORT, in quotes"},
+             {R"({"http": 8000})", "http: write HOST:PORT, in quotes"},
+             {R"({"grpc": ""})", "grpc: write HOST:PORT, in quotes"},
              {R"({"metrics": "nowhere"})", "metrics: "},
              {R"({"insecure": "yes"})", "insecure: write true or false"},
+             {R"({"shared_memory": true})", "shared_memory: write \"system\", \"cuda\" or \"system,cuda\""},
+             {R"({"shared_memory": "gpu"})", "shared_memory: "},
+             {R"({"limits": {"regions": 0}})", "limits.regions: write a whole number from 1 to 1024"},
              {R"({"tokens": ["a"]})", "tokens: write the path of a file, in quotes"},
              {R"({"tls": {"certificate": "a"}})", "tls: TLS needs both a 'certificate' and a 'key'"},
              {R"({"limits": {"connections": 0}})", "limits.connections: write a whole number from 1 to 100000"},
@@ -86,7 +96,9 @@ TEST(door_configuration, a_value_that_does_not_fit_says_what_does) {
              {R"({"limits": {"body_timeout": "5"}})", "limits.body_timeout: write a duration in quotes"},
              {R"({"limits": []})", "limits: write an object"},
              {R"({"models": ["a=b"]})", "models: write an object: {\"NAME\": \"URI\", …}"},
-             {R"({"models": {"m": 1}})", "models.m: write an object"},
+             {R"({"models": {"m": 1}})", "models.m: write the URI of the model's server, in quotes, or a list of them"},
+             {R"({"models": {"m": []}})", "models.m: write the URI of the model's server, in quotes, or a list"},
+             {R"({"models": {"m": ["a", 1]}})", "models.m: write the URI of the model's server, in quotes, or a"},
              {R"({"models": {"m": {"target": "a"}}})", "models.m.uri: write the URI of the model's server"},
              {R"({"models": {"m": {"uri": "a", "inputs": {}}}})", "models.m.inputs: write a list of tensors"},
              {R"({"models": {"m": {"uri": "a", "inputs": []}}})", "models.m: the description has no list of outputs"},
@@ -96,8 +108,8 @@ TEST(door_configuration, a_value_that_does_not_fit_says_what_does) {
 }
 
 TEST(door_configuration, text_that_is_not_json_is_refused_with_its_line) {
-    EXPECT_NE(refused("{\n\"listen\" 1}").find("etc/door.json: parse error at line 2"), std::string::npos)
-        << refused("{\n\"listen\" 1}");
+    EXPECT_NE(refused("{\n\"http\" 1}").find("etc/door.json: parse error at line 2"), std::string::npos)
+        << refused("{\n\"http\" 1}");
     EXPECT_EQ(refused(R"({"models": {"a": "x", "a": "y"}})"),
               "etc/door.json: a: this key is there twice in one object");
     const std::string deep = std::string(100, '[') + std::string(100, ']');
@@ -108,10 +120,14 @@ TEST(door_configuration, text_that_is_not_json_is_refused_with_its_line) {
 TEST(door_configuration, a_file_that_is_not_there_or_too_long_is_named) {
     choices into;
     EXPECT_EQ(read_configuration_file("/nothing/here", into).error().message,
-              "/nothing/here: cannot be read, or is empty");
+              "/nothing/here: cannot be read: No such file or directory");
     const std::string path = (std::filesystem::temp_directory_path() / "accel_long_configuration.json").string();
     std::ofstream(path) << std::string((std::size_t{1} << 20) + 1, ' ');
     EXPECT_EQ(read_configuration_file(path, into).error().message, path + ": is longer than 1 MiB");
+    std::filesystem::permissions(path, std::filesystem::perms::others_write, std::filesystem::perm_options::add);
+    EXPECT_EQ(read_configuration_file(path, into).error().message,
+              path + ": other users can change it: run chmod go-w on the file");
+    std::filesystem::permissions(path, std::filesystem::perms::others_write, std::filesystem::perm_options::remove);
     std::ofstream(path) << R"({"insecure": true})";
     EXPECT_TRUE(read_configuration_file(path, into));
     EXPECT_TRUE(into.insecure);

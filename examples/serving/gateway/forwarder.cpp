@@ -69,7 +69,7 @@ forwarder::sending forwarder::send(passage& one) noexcept {
     std::size_t described = 0;
     if (const status told = read_tensors(*one.one, described); told != status::ok)
         return end(one, told, "the gateway cannot read what the request says of its tensors");
-    const std::size_t first = way.first_for(*one.one);
+    const std::size_t first = way.first_for(way.key_of(*one.one));
     bool full = false;
     bool lost = false;
     int tries = 0;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Passes requests on, from any transports to any others.
+/// Passes requests on, from any transports to any others, or from clients of the Open Inference Protocol.
 #include "report/metrics_endpoint.hpp"
 #include "report/program.hpp"
+#include "serving/doors/program/run_doors.hpp"
+#include "serving/gateway/command_line.hpp"
 #include "serving/gateway/event_loop.hpp"
-#include "serving/gateway/settings.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -36,7 +37,7 @@ std::vector<gateway::route> routes_of(const gateway::settings& chosen, std::dequ
     std::vector<gateway::route> out;
     for (const gateway::destination& each : chosen.to) {
         auto at = std::ranges::find(out, each.model, &gateway::route::model);
-        if (at == out.end()) at = out.insert(out.end(), gateway::route(each.model, chosen));
+        if (at == out.end()) at = out.insert(out.end(), gateway::route(each.model, chosen.reach));
         at->add(*std::ranges::find(servers, each.uri, &gateway::upstream::uri));
     }
     return out;
@@ -99,10 +100,10 @@ int serve(const gateway::settings& chosen) {
     if (!context) return accel::report::complain(program, context.error());
     std::deque<gateway::upstream> servers = servers_of(chosen);
     std::vector<gateway::route> routes = routes_of(chosen, servers);
-    const std::size_t calls = servers.size() * chosen.channels * chosen.slots;
+    const std::size_t calls = servers.size() * chosen.reach.channels * chosen.reach.slots;
     gateway::forwarder passing(calls, chosen.queue);
-    gateway::opener opening(*context, chosen, servers);
-    if (auto reached = opening.wait_for_servers(chosen.patience); !reached)
+    gateway::opener opening(*context, chosen.reach, servers);
+    if (auto reached = opening.wait_for_servers(chosen.reach.patience); !reached)
         return accel::report::complain(program, reached.error());
     accel::server_options options;
     options.workers = 0;
@@ -126,8 +127,9 @@ int serve(const gateway::settings& chosen) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    gateway::settings chosen;
+    gateway::command chosen;
     if (const auto ended = gateway::read_command_line(argc, argv, chosen)) return *ended;
+    if (chosen.opens_doors) return accel::examples::serving::doors::run_doors(program, chosen.doors);
     accel::report::block_stop_signals();
-    return serve(chosen);
+    return serve(chosen.passing);
 }

@@ -17,7 +17,7 @@ constexpr std::chrono::nanoseconds shortest_connect = std::chrono::seconds{2};
 
 }  // namespace
 
-opener::opener(context& ctx, const settings& chosen, std::deque<upstream>& servers)
+opener::opener(context& ctx, const reach_settings& chosen, std::deque<upstream>& servers)
     : context_(ctx), chosen_(chosen), signal_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), untried_(servers.size()) {
     for (upstream& each : servers) left_.push_back(&each);
     thread_ = std::thread([this] { run(); });
@@ -45,12 +45,14 @@ result<void> opener::wait_for_servers(std::chrono::nanoseconds patience) {
     if (changed_.wait_for(lock, patience, [this] { return reached_ > 0 && untried_ == 0; })) return {};
     if (reached_ > 0) return {};
     if (last_.code != status::ok) return last_;
-    return error{status::timed_out, 0, "no server has answered in time; see --to and --patience"};
+    return error{status::timed_out, 0, "no server has answered in time; see --patience"};
 }
 
 result<opener::opened> opener::open(upstream& server) const {
     channel_options options;
-    options.slots = chosen_.slots;
+    options.slots = std::max(chosen_.slots, server.needs().slots);
+    options.request_bytes = server.needs().request_bytes;
+    options.response_bytes = server.needs().response_bytes;
     options.reconnect = true;
     options.backoff_max = std::chrono::milliseconds{500};
     options.peer_timeout = chosen_.hold;
@@ -59,6 +61,10 @@ result<opener::opened> opener::open(upstream& server) const {
     for (std::uint32_t i = 0; i < chosen_.channels; ++i) {
         auto made = channel::connect(context_, server.uri(), options);
         if (!made) return made.error();
+        if (made->max_request_bytes() < server.needs().request_bytes)
+            return error{status::message_too_large, 0,
+                         fmt::format("the server at {} takes requests of {} bytes, its models need {}", server.uri(),
+                                     made->max_request_bytes(), server.needs().request_bytes)};
         out.channels.push_back(std::move(made).value());
     }
     for (const std::string& each : server.models())

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "serving/gateway/settings.hpp"
+#include "serving/gateway/reach.hpp"
 #include "serving/gateway/upstream.hpp"
 
 #include <accel_transport/context.hpp>
@@ -25,7 +25,7 @@ class opener {
         std::vector<channel> channels;
     };
 
-    opener(context& ctx, const settings& chosen, std::deque<upstream>& servers);
+    opener(context& ctx, const reach_settings& chosen, std::deque<upstream>& servers);
     ~opener();
     opener(const opener&) = delete;
     opener& operator=(const opener&) = delete;
@@ -41,7 +41,7 @@ class opener {
     void run();
 
     context& context_;
-    const settings& chosen_;
+    const reach_settings& chosen_;
     const int signal_;
     mutable std::mutex mutex_;
     std::condition_variable changed_;

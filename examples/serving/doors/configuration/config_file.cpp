@@ -2,12 +2,12 @@
 #include "serving/doors/configuration/config_file.hpp"
 
 #include "report/metrics_endpoint.hpp"
+#include "serving/doors/access/private_file.hpp"
 #include "serving/doors/configuration/object_reader.hpp"
 #include "serving/doors/oip/json_text.hpp"
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <functional>
 #include <set>
 #include <utility>
@@ -17,8 +17,6 @@ namespace {
 
 using nlohmann::json;
 using namespace configuration;
-
-constexpr std::size_t longest_file = std::size_t{1} << 20;
 
 /// Finds an object with two equal keys, of which a parser would keep only one.
 class twin_finder {
@@ -69,20 +67,31 @@ result<void> read_shapes(const std::string& name, json from, const place& at, ch
     return {};
 }
 
-result<void> read_model(const std::string& name, const json& from, const place& at, choices& to) {
-    constexpr std::string_view what = "write the URI of the model's server, in quotes";
+/// One URI, or a list of them.
+result<void> read_uris(const std::string& name, const json& from, const place& at, choices& to) {
+    constexpr std::string_view what = "write the URI of the model's server, in quotes, or a list of them";
     std::string uri;
-    if (from.is_string()) {
+    if (!from.is_array()) {
         if (auto read = text("uri", uri, what).read(from, at); !read) return read;
-    } else {
-        const std::array known{text("uri", uri, what), anything("target"), anything("decoupled"),
-                               entry{"inputs", check_tensors}, entry{"outputs", check_tensors}};
-        if (auto read = read_object(from, at, known); !read) return read;
-        if (uri.empty()) return wrong(at.of("uri"), what);
-        if (auto read = read_shapes(name, from, at, to); !read) return read;
+        to.models.push_back({name, uri});
+        return {};
     }
-    to.models.push_back({name, uri});
+    if (from.empty()) return wrong(at, what);
+    for (const json& each : from) {
+        if (auto read = text("uri", uri, what).read(each, at); !read) return read;
+        to.models.push_back({name, uri});
+    }
     return {};
+}
+
+result<void> read_model(const std::string& name, const json& from, const place& at, choices& to) {
+    if (!from.is_object()) return read_uris(name, from, at, to);
+    const entry uris{"uri", [&](const json& value, const place& there) { return read_uris(name, value, there, to); }};
+    const std::array known{uris, anything("target"), anything("decoupled"), entry{"inputs", check_tensors},
+                           entry{"outputs", check_tensors}};
+    if (auto read = read_object(from, at, known); !read) return read;
+    if (!from.contains("uri")) return wrong(at.of("uri"), "write the URI of the model's server, in quotes");
+    return read_shapes(name, from, at, to);
 }
 
 result<void> read_models(const json& from, const place& at, choices& to) {
@@ -104,7 +113,9 @@ result<void> read_limits(const json& from, const place& at, choices& all) {
     door_settings& to = all.limits;
     constexpr std::size_t gib = std::size_t{1} << 30;
     const std::array known{number("connections", to.max_connections, 1, 100'000),
-                           number("stream_parts", to.stream_parts, 1, 16),
+                           number("calls", to.max_calls, 1, 100'000),
+                           number("grpc_memory", to.max_grpc_memory, std::size_t{1} << 20, 64 * gib),
+                           number("stream_parts", to.stream_parts, 1, max_parts),
                            number("stream_requests", to.stream_requests, 1, 1024),
                            number("json_bytes", to.max_json_bytes, 1024, gib),
                            number("json_memory", to.max_json_memory, 1024, 64 * gib),
@@ -150,7 +161,8 @@ result<void> read_configuration(std::string_view from, const std::string& file, 
     const auto document = parse(from, whole);
     if (!document) return document.error();
     const std::array known{
-        text("listen", to.http, "write HOST:PORT, in quotes"),
+        text("http", to.http, "write HOST:PORT, in quotes"),
+        text("grpc", to.grpc, "write HOST:PORT, in quotes"),
         entry{"models", [&to](const json& value, const place& at) { return read_models(value, at, to); }},
         entry{"tls", [&to](const json& value, const place& at) { return read_tls(value, at, to); }},
         path("tokens", to.tokens),
@@ -162,13 +174,10 @@ result<void> read_configuration(std::string_view from, const std::string& file, 
 }
 
 result<void> read_configuration_file(const std::string& file, choices& to) {
-    std::ifstream from(file, std::ios::binary);
-    std::string all(longest_file + 1, '\0');
-    from.read(all.data(), static_cast<std::streamsize>(all.size()));
-    if (from.bad() || from.gcount() == 0) return wrong({file, {}}, "cannot be read, or is empty");
-    if (from.gcount() > static_cast<std::streamsize>(longest_file)) return wrong({file, {}}, "is longer than 1 MiB");
-    all.resize(static_cast<std::size_t>(from.gcount()));
-    return read_configuration(all, file, to);
+    auto text = access::read_trusted_file(file);
+    if (!text) return text.error();
+    if (text->empty()) return wrong({file, {}}, "is empty");
+    return read_configuration(text.value(), file, to);
 }
 
 }  // namespace accel::examples::serving::doors

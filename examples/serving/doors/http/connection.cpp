@@ -33,7 +33,10 @@ std::string version_text() {
 }  // namespace
 
 connection::connection(tcp::socket from, http_door& door)
-    : stream_(std::move(from), door.tls()), door_(door), read_ahead_(read_ahead_bytes) {}
+    : stream_(std::move(from), door.tls()),
+      door_(door),
+      number_(door.counts().connections),
+      read_ahead_(read_ahead_bytes) {}
 
 void connection::start() {
     if (!stream_.encrypted()) return next_request();
@@ -127,7 +130,7 @@ void connection::leave() {
     if (slot_) {
         ++door_.counts().cancelled;
         door_metrics::add(door_.metrics().cancelled, 1);
-        if (!regions_.answers_in_place()) model_->to->cancel(*slot_);
+        if (!regions_.answers_in_place()) slot_->on->cancel(slot_->id);
     }
     close();
 }
@@ -141,6 +144,7 @@ void connection::next_request() {
 
 void connection::read_head() {
     enter(stage::head, door_.settings().head_timeout);
+    head_only_ = false;
     began_ = clock::now();
     parser_.emplace();
     parser_->header_limit(max_header_bytes);
@@ -158,6 +162,7 @@ void connection::on_head(const error_code& failed) {
     door_metrics::add(door_.metrics().in_flight, 1);
     const auto& head = parser_->get();
     keep_alive_ = head.keep_alive();
+    head_only_ = head.method() == http::verb::head;
     unread_ = parser_->chunked() || parser_->content_length().value_or(0) > 0;
     dispatch();
 }

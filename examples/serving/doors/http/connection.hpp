@@ -3,7 +3,6 @@
 
 #include "serving/doors/coding/content_coding.hpp"
 #include "serving/doors/coding/inflater.hpp"
-#include "serving/doors/http/backend.hpp"
 #include "serving/doors/http/client_stream.hpp"
 #include "serving/doors/http/event_queue.hpp"
 #include "serving/doors/http/http_door.hpp"
@@ -13,6 +12,7 @@
 #include "serving/doors/oip/infer_head.hpp"
 #include "serving/doors/oip/refusal.hpp"
 #include "serving/doors/oip/route.hpp"
+#include "serving/doors/servers/backend.hpp"
 #include "serving/doors/shared_memory/call_regions.hpp"
 
 #include <chrono>
@@ -47,8 +47,9 @@ class connection final : public caller, public std::enable_shared_from_this<conn
     /// Ends after the request that is under way, if any.
     void drain();
 
-    void on_slot(status got, const call_view& call) override;
-    void on_answer(const completion& answer) override;
+    void on_slot(status got, const call_slot& slot) override;
+    void on_answer(door_channel& on, const completion& answer) override;
+    [[nodiscard]] std::uint64_t sticky_key() const override { return number_; }
 
   private:
     /// What the connection waits for.
@@ -82,7 +83,7 @@ class connection final : public caller, public std::enable_shared_from_this<conn
     void read_json();
     void on_json(const error_code& failed);
     void take_request();
-    void read_body(const call_view& call);
+    void read_body();
     void on_body(const error_code& failed);
     void submit();
     [[nodiscard]] result<oip::infer_request> read_request() const;
@@ -114,11 +115,11 @@ class connection final : public caller, public std::enable_shared_from_this<conn
 
     // The generate extension.
     [[nodiscard]] bool is_stream() const { return what_ == oip::action::generate_stream; }
-    void on_part(const completion& from);
-    void take_part(const completion& from);
-    void take_end(const completion& from);
-    [[nodiscard]] result<std::string> document_of(const completion& from);
-    [[nodiscard]] result<std::string> end_of(const completion& from);
+    void on_part(door_channel& on, const completion& from);
+    void take_part(door_channel& on, const completion& from);
+    void take_end(door_channel& on, const completion& from);
+    [[nodiscard]] result<std::string> document_of(door_channel& on, const completion& from);
+    [[nodiscard]] result<std::string> end_of(door_channel& on, const completion& from);
     void give_up_call(error why);
     void end_stream(const result<std::string>& last);
     void begin_events();
@@ -129,7 +130,7 @@ class connection final : public caller, public std::enable_shared_from_this<conn
     void drop_parts();
 
     // Answers.
-    void answer(const completion& from);
+    void answer(door_channel& on, const completion& from);
     void refuse(const error& why) { reply(oip::http_status_of(why.code), why.message); }
     /// An error with a sentence. Closes the connection if a part of the request is unread.
     void reply(int http_status, std::string_view sentence, std::string_view more = {});
@@ -147,6 +148,7 @@ class connection final : public caller, public std::enable_shared_from_this<conn
 
     client_stream stream_;
     http_door& door_;
+    const std::uint64_t number_;  ///< of the door's connections
     stage stage_ = stage::idle;
     clock::time_point deadline_{};
     bool expired_ = false;   ///< `deadline_` has passed, and what waits is being ended
@@ -159,7 +161,8 @@ class connection final : public caller, public std::enable_shared_from_this<conn
     bool in_flight_ = false;
     clock::time_point began_{};
     bool keep_alive_ = true;
-    bool unread_ = false;  ///< a part of the body is not read yet
+    bool head_only_ = false;  ///< HEAD: the answer has no body
+    bool unread_ = false;     ///< a part of the body is not read yet
     served_model* model_ = nullptr;
     oip::body_plan plan_;
     bool has_binary_ = false;     ///< the client says where the JSON ends
@@ -170,8 +173,7 @@ class connection final : public caller, public std::enable_shared_from_this<conn
     std::optional<oip::route> of_regions_;  ///< the request is for shared memory
 
     // The call.
-    std::optional<call_id> slot_;
-    std::span<std::byte> room_;  ///< of the slot, for the request's payload
+    std::optional<call_slot> slot_;
     shared_memory::call_regions regions_;
 
     // A compressed body.
@@ -187,6 +189,7 @@ class connection final : public caller, public std::enable_shared_from_this<conn
     std::unique_ptr<packed_answer> packing_;
 
     // An answer in parts.
+    door_channel* parts_on_ = nullptr;  ///< null: none has come
     event_queue events_;
     std::string document_;         ///< the only one of `generate`
     std::optional<error> broken_;  ///< why the door has cancelled the call itself

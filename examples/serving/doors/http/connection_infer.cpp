@@ -2,8 +2,8 @@
 // An inference: its JSON, then a slot of the model's channel, then the tensors straight into that slot, and the call.
 #include "serving/doors/http/connection.hpp"
 #include "serving/doors/http/http_text.hpp"
-#include "serving/doors/http/region_submit.hpp"
 #include "serving/doors/oip/generate.hpp"
+#include "serving/doors/servers/region_submit.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -140,29 +140,32 @@ void connection::give_json() {
     plain_bytes_ = plain_taken_ = 0;
 }
 
-void connection::on_slot(status got, const call_view& call) {
+void connection::on_slot(status got, const call_slot& slot) {
     const bool waits = stage_ == stage::slot;
-    if (got == status::ok) slot_ = call.id;
+    if (got == status::ok) slot_ = slot;
     if (!waits) return abandon();
     if (got != status::ok) return reply(oip::http_status_of(got), "the model's server is out of reach");
-    if (call.request.size() < model_->description.input_bytes) {
+    if (slot.request.size() < model_->description.input_bytes) {
         abandon();
         return reply(500, "the model's server takes shorter requests than the model's description says");
     }
-    read_body(call);
+    read_body();
 }
 
 void connection::abandon() {
-    if (slot_) model_->to->release(*std::exchange(slot_, std::nullopt));
+    if (slot_) {
+        const call_slot slot = *std::exchange(slot_, std::nullopt);
+        slot.on->release(slot.id);
+    }
     regions_.clear();
 }
 
-void connection::read_body(const call_view& call) {
+void connection::read_body() {
     enter(stage::body, door_.settings().body_timeout);
-    room_ = call.request.first(model_->description.input_bytes);
-    oip::write_json_inputs(request_, model_->description, room_);
+    const auto room = slot_->request.first(model_->description.input_bytes);
+    oip::write_json_inputs(request_, model_->description, room);
     places_.clear();
-    for (const std::span<std::byte> place : oip::binary_places(request_, model_->description, room_)) {
+    for (const std::span<std::byte> place : oip::binary_places(request_, model_->description, room)) {
         const auto rest = place.subspan(take_read_ahead(place));
         if (!rest.empty()) places_.emplace_back(rest.data(), rest.size());
     }
@@ -185,8 +188,8 @@ void connection::on_body(const error_code& failed) {
 
 void connection::submit() {
     stage_ = stage::call;
-    const auto options = options_of(request_.timeout, parts_wanted(), door_.settings());
-    const auto sent = submit_request(*model_, *slot_, room_, options, regions_, shared_from_this());
+    const auto options = options_of(request_.timeout, slot_->parts, door_.settings());
+    const auto sent = submit_request(*model_, *slot_, options, regions_, shared_from_this());
     if (sent && read_ahead_.size() == 0) watch();
     if (sent) return;
     abandon();

@@ -18,21 +18,21 @@ constexpr std::chrono::milliseconds linger_time{1'000};
 
 }  // namespace
 
-void connection::on_answer(const completion& from) {
-    if (what_ != oip::action::infer) return on_part(from);
-    slot_ = from.id;
+void connection::on_answer(door_channel& on, const completion& from) {
+    if (what_ != oip::action::infer) return on_part(on, from);
+    slot_ = call_slot{&on, from.id, {}};
     if (stage_ != stage::call) return abandon();  // its client has left
-    answer(from);
+    answer(on, from);
 }
 
-void connection::answer(const completion& from) {
+void connection::answer(door_channel& on, const completion& from) {
     if (from.status != status::ok) {
         const std::string why = failure_text(from);
         abandon();
         return reply(oip::http_status_of(from.status), why);
     }
     const auto& model = model_->description;
-    const auto outputs = oip::answered_tensors(model, model_->to->tensors(from), from.response.size());
+    const auto outputs = oip::answered_tensors(model, on.tensors(from), from.response.size());
     auto made = outputs ? oip::make_answer(model, request_.id, request_.outputs, outputs.value(), from.response)
                         : result<oip::infer_answer>{outputs.error()};
     if (auto kept = regions_.check_kept(); made && !kept) made = kept.error();
@@ -82,6 +82,8 @@ void connection::write_answer(int http_status, std::string_view more) {
                            .json_bytes = body_json_bytes_,
                            .keep_alive = !close_after_,
                            .more = more});
+    if (head_only_) body_ = {};
+    if (body_.tensors.empty()) abandon();  // the answer is a copy: no slow reader keeps the slot
     // TLS makes a record of each piece.
     const bool joined = stream_.encrypted();
     if (joined) header_ += body_.head;

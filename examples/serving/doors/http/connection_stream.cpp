@@ -20,27 +20,28 @@ error several_parts() {
 
 }  // namespace
 
-void connection::on_part(const completion& from) {
+void connection::on_part(door_channel& on, const completion& from) {
+    parts_on_ = &on;
     const bool waits = stage_ == stage::call || stage_ == stage::stream;
-    if (waits && from.more && !broken_) return take_part(from);
-    if (waits && !from.more) return take_end(from);
+    if (waits && from.more && !broken_) return take_part(on, from);
+    if (waits && !from.more) return take_end(on, from);
     // Its client has left, or the call is being cancelled.
-    model_->to->release(from.id);
+    on.release(from.id);
     if (!from.more) slot_.reset();
 }
 
 /// `protocol_error` and `invalid_argument`, as for inferences.
-result<std::string> connection::document_of(const completion& from) {
+result<std::string> connection::document_of(door_channel& on, const completion& from) {
     const auto& model = model_->description;
-    const auto outputs = oip::answered_tensors(model, model_->to->tensors(from), from.response.size());
+    const auto outputs = oip::answered_tensors(model, on.tensors(from), from.response.size());
     if (!outputs) return outputs.error();
     return oip::generate_document(model, request_.id, outputs.value(), from.response);
 }
 
-void connection::take_part(const completion& from) {
-    auto made = document_of(from);
+void connection::take_part(door_channel& on, const completion& from) {
+    auto made = document_of(on, from);
     if (is_stream() && made) return queue_event(made.value(), from.id);
-    model_->to->release(from.id);
+    on.release(from.id);
     if (!made) return give_up_call(made.error());
     if (!document_.empty()) return give_up_call(several_parts());
     document_ = std::move(made).value();
@@ -49,13 +50,13 @@ void connection::take_part(const completion& from) {
 /// The call's end follows at once.
 void connection::give_up_call(error why) {
     broken_ = std::move(why);
-    model_->to->cancel(*slot_);
+    slot_->on->cancel(slot_->id);
 }
 
-void connection::take_end(const completion& from) {
-    const auto last = end_of(from);
+void connection::take_end(door_channel& on, const completion& from) {
+    const auto last = end_of(on, from);
     if (last) count_success(model_->counts, clock::now() - began_, from.timeline);
-    model_->to->release(from.id);
+    on.release(from.id);
     slot_.reset();
     if (is_stream()) return end_stream(last);
     const std::string first = std::exchange(document_, {});
@@ -64,13 +65,13 @@ void connection::take_end(const completion& from) {
 }
 
 /// The document of the last part; empty: there is none.
-result<std::string> connection::end_of(const completion& from) {
+result<std::string> connection::end_of(door_channel& on, const completion& from) {
     if (broken_) return *std::exchange(broken_, std::nullopt);
     if (from.status != status::ok) return oip::refusal(from.status, failure_text(from));
     const bool whole = is_stream() || !document_.empty();
     if (from.response.empty() && whole) return std::string{};
     if (!document_.empty()) return several_parts();
-    return document_of(from);
+    return document_of(on, from);
 }
 
 /// An error before the first event is an answer like any other.
@@ -115,7 +116,7 @@ void connection::write_events() {
 
 void connection::on_events_written(const error_code& failed, std::size_t bytes) {
     door_metrics::add(door_.metrics().sent_bytes, bytes);
-    for (const call_id each : events_.written()) model_->to->release(each);
+    for (const call_id each : events_.written()) parts_on_->release(each);
     if (stage_ != stage::stream) return;
     deadline_ = clock::time_point::max();
     if (failed) return leave();
@@ -130,7 +131,7 @@ void connection::finish_stream() {
 }
 
 void connection::drop_parts() {
-    for (const call_id each : events_.drop()) model_->to->release(each);
+    for (const call_id each : events_.drop()) parts_on_->release(each);
 }
 
 }  // namespace accel::examples::serving::doors

@@ -2,6 +2,7 @@
 #include "serving/doors/http/http_door.hpp"
 
 #include "serving/doors/http/connection.hpp"
+#include "serving/doors/http/listener.hpp"
 
 #include <utility>
 #include <vector>
@@ -17,64 +18,23 @@ namespace {
 /// How exact the deadlines of clients are.
 constexpr std::chrono::milliseconds tick_time{100};
 
-error no_listener(std::string_view host, std::string_view port, const error_code& why) {
-    return {.code = status::system_error,
-            .native = why.value(),
-            .message = "cannot listen at " + std::string{host} + ':' + std::string{port} + ": " + why.message()};
-}
-
-result<tcp::acceptor> listen_at(asio::io_context& loop, std::string_view host, std::string_view port) {
-    error_code failed;
-    tcp::resolver resolver{loop};
-    const auto found = resolver.resolve(host, port, tcp::resolver::passive, failed);
-    if (failed || found.empty()) return no_listener(host, port, failed);
-    const tcp::endpoint where = found.begin()->endpoint();
-    tcp::acceptor out{loop};
-    out.open(where.protocol(), failed);
-    if (!failed) out.set_option(tcp::acceptor::reuse_address{true}, failed);
-    if (!failed) out.bind(where, failed);
-    if (!failed) out.listen(asio::socket_base::max_listen_connections, failed);
-    if (failed) return no_listener(host, port, failed);
-    return out;
-}
-
 }  // namespace
-
-result<std::unique_ptr<http_door>> http_door::open(asio::io_context& loop, std::string_view host, std::string_view port,
-                                                   model_table& models, const door_settings& settings,
-                                                   door_access access) {
-    auto acceptor = listen_at(loop, host, port);
-    if (!acceptor) return acceptor.error();
-    return std::make_unique<http_door>(loop, std::move(acceptor).value(), models, settings, std::move(access));
-}
 
 http_door::http_door(asio::io_context& loop, tcp::acceptor acceptor, model_table& models, const door_settings& settings,
                      door_access access)
-    : loop_(loop),
-      acceptor_(std::move(acceptor)),
-      timer_(loop),
-      models_(models),
-      settings_(settings),
-      access_(std::move(access)) {}
+    : acceptor_(std::move(acceptor)), timer_(loop), models_(models), settings_(settings), access_(std::move(access)) {}
 
 http_door::~http_door() = default;
 
 std::string http_door::endpoint() const {
-    error_code failed;
-    const tcp::endpoint where = acceptor_.local_endpoint(failed);
-    const std::string host = where.address().to_string(failed);
-    return (access_.tls ? "https://" : "http://") + (where.address().is_v6() ? '[' + host + ']' : host) + ':' +
-           std::to_string(where.port());
+    return (access_.tls ? "https://" : "http://") + address_of(acceptor_);
 }
 
-bool http_door::is_loopback() const {
-    error_code failed;
-    return acceptor_.local_endpoint(failed).address().is_loopback();
-}
-
-void http_door::start() {
+result<void> http_door::start() {
+    if (auto listens = listen(acceptor_); !listens) return listens;
     accept();
     tick();
+    return {};
 }
 
 void http_door::accept() {
@@ -118,10 +78,9 @@ void http_door::tick() {
         expire();
         accept();
         const bool over = stopping_ && (connections_.empty() || std::chrono::steady_clock::now() >= stop_at_);
-        if (over)
-            loop_.stop();
-        else
-            tick();
+        if (!over) return tick();
+        connections_.clear();
+        stopped_();
     });
 }
 
@@ -132,7 +91,8 @@ void http_door::expire() {
     for (const auto& each : all) each->expire(now);
 }
 
-void http_door::stop() {
+void http_door::stop(std::function<void()> done) {
+    stopped_ = std::move(done);
     stopping_ = true;
     stop_at_ = std::chrono::steady_clock::now() + settings_.drain_timeout;
     error_code ignored;

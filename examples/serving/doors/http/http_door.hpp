@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "serving/doors/access/tokens.hpp"
-#include "serving/doors/http/door_metrics.hpp"
-#include "serving/doors/http/served_model.hpp"
-#include "serving/doors/http/settings.hpp"
-#include "serving/doors/shared_memory/region_table.hpp"
+#include "serving/doors/configuration/settings.hpp"
+#include "serving/doors/http/door_access.hpp"
+#include "serving/doors/servers/door_metrics.hpp"
+#include "serving/doors/servers/served_model.hpp"
 
 #include <accel_transport/status.hpp>
 
@@ -13,22 +12,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <unordered_set>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/ssl/context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
 namespace accel::examples::serving::doors {
 
 class connection;
-
-using model_table = std::map<std::string, served_model, std::less<>>;
 
 struct door_counts {
     std::uint64_t connections = 0;
@@ -37,21 +31,10 @@ struct door_counts {
     std::uint64_t cancelled = 0;  ///< calls whose client left first
 };
 
-/// Who may come in, and how.
-struct door_access {
-    std::shared_ptr<boost::asio::ssl::context> tls;  ///< null: clients speak without it
-    access::token_list tokens;
-    /// Of clients of this host; null: they may register none.
-    std::shared_ptr<shared_memory::region_table> regions;
-};
-
 /// Takes connections and holds them until they end. Belongs to the loop's thread. `models` has to outlive it.
 class http_door {
   public:
-    /// Listens at an address of this machine; port 0: any free one. `invalid_argument`, `system_error`.
-    [[nodiscard]] static result<std::unique_ptr<http_door>> open(boost::asio::io_context& loop, std::string_view host,
-                                                                 std::string_view port, model_table& models,
-                                                                 const door_settings& settings, door_access access);
+    /// `acceptor`: of `bind_at`.
     http_door(boost::asio::io_context& loop, boost::asio::ip::tcp::acceptor acceptor, model_table& models,
               const door_settings& settings, door_access access);
     http_door(const http_door&) = delete;
@@ -60,11 +43,10 @@ class http_door {
 
     /// "http://127.0.0.1:8000", with the real port; https with TLS.
     [[nodiscard]] std::string endpoint() const;
-    /// True: reached from this machine alone.
-    [[nodiscard]] bool is_loopback() const;
-    void start();
-    /// Takes no more connections, and stops the loop once those open have their answers, or after `drain_timeout`.
-    void stop();
+    /// Takes connections from here on. `system_error`.
+    [[nodiscard]] result<void> start();
+    /// Takes no more connections, and calls `done` once those open have their answers, or after `drain_timeout`.
+    void stop(std::function<void()> done);
 
     // For connections.
     [[nodiscard]] const door_settings& settings() const { return settings_; }
@@ -74,7 +56,9 @@ class http_door {
     [[nodiscard]] model_table& models() { return models_; }
     [[nodiscard]] bool stopping() const { return stopping_; }
     [[nodiscard]] door_counts& counts() { return counts_; }
+    [[nodiscard]] const door_counts& counts() const { return counts_; }
     [[nodiscard]] door_metrics& metrics() { return metrics_; }
+    [[nodiscard]] const door_metrics& metrics() const { return metrics_; }
     /// Memory for the JSON of one request. False: there is none now.
     [[nodiscard]] bool take_json(std::size_t bytes);
     void give_json(std::size_t bytes) { json_bytes_ -= bytes; }
@@ -86,7 +70,6 @@ class http_door {
     void tick();
     void expire();
 
-    boost::asio::io_context& loop_;
     boost::asio::ip::tcp::acceptor acceptor_;
     boost::asio::steady_timer timer_;
     model_table& models_;
@@ -99,6 +82,7 @@ class http_door {
     bool accepting_ = false;
     bool stopping_ = false;
     std::chrono::steady_clock::time_point stop_at_{};
+    std::function<void()> stopped_;
 };
 
 }  // namespace accel::examples::serving::doors

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/doors/http/tls.hpp"
 
-#include "serving/doors/access/private_file.hpp"
-
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/ssl/error.hpp>
 #include <openssl/err.h>
@@ -24,21 +22,19 @@ error unusable(const std::string& path, const char* what, const error_code& why)
 
 }  // namespace
 
-result<std::shared_ptr<ssl::context>> open_tls(const std::string& certificate, const std::string& key) {
-    const auto key_text = access::read_private_file(key);
-    if (!key_text) return key_text.error();
+result<std::shared_ptr<ssl::context>> open_tls(const file_text& certificate, const file_text& key) {
     auto out = std::make_shared<ssl::context>(ssl::context::tls_server);
     SSL_CTX* const raw = out->native_handle();
     SSL_CTX_set_min_proto_version(raw, TLS1_2_VERSION);
     SSL_CTX_set_options(raw, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
     SSL_CTX_set_mode(raw, SSL_MODE_RELEASE_BUFFERS);
     error_code failed;
-    out->use_certificate_chain_file(certificate, failed);
-    if (failed) return unusable(certificate, "certificate", failed);
+    out->use_certificate_chain(boost::asio::buffer(certificate.text), failed);
+    if (failed) return unusable(certificate.path, "certificate", failed);
     // Else OpenSSL would ask for a passphrase at the terminal.
     out->set_password_callback([](std::size_t, ssl::context::password_purpose) { return std::string{}; }, failed);
-    out->use_private_key(boost::asio::buffer(key_text.value()), ssl::context::pem, failed);
-    if (failed) return unusable(key, "key of this certificate", failed);
+    out->use_private_key(boost::asio::buffer(key.text), ssl::context::pem, failed);
+    if (failed) return unusable(key.path, "key of this certificate", failed);
     return out;
 }
 

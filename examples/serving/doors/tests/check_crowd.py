@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 
-from check_grpc import GrpcPair
 from pair import Pair, binary_request, binary_values, expect
 
 SECONDS = int(os.environ.get("ACCEL_SOAK_SECONDS", "0"))
@@ -58,15 +57,15 @@ def check_drain(pair):
 
 def main():
     raise_descriptor_limit()
-    door, server, crowd, *grpc_door = sys.argv[1:]
+    gateway, server, crowd, *more = sys.argv[1:]
     limit = str(2 * CLIENTS)
-    with Pair(door, server, "--max-connections", limit) as pair:
+    with Pair(gateway, server, "--max-connections", limit) as pair:
         check_crowd(crowd, pair, "--http", f"127.0.0.1:{pair.port}")
         check_slots(pair)
         check_drain(pair)
     print(pair.summary)
-    for each in grpc_door:
-        with GrpcPair(each, server, "--max-calls", limit) as pair:
+    if more:
+        with Pair(gateway, server, "--max-calls", limit, "--max-connections", limit, doors=("grpc",)) as pair:
             check_crowd(crowd, pair, "--grpc", pair.address)
         print(pair.summary)
     return 0

@@ -8,48 +8,17 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 
 from client_environment import SKIPPED, client_python
-from pair import MODELS, description, expect, first_line, reached
+from pair import MODELS, Pair, expect, first_line
 
 SERVICE = "/inference.GRPCInferenceService/"
 
 
-class GrpcPair:
-    """`grpc_door` in front of `server`; both end with the block. `options` are further ones of the door."""
-
-    def __init__(self, door, server, *options, uri="tcp://127.0.0.1:0?insecure=true"):
-        self.folder = tempfile.TemporaryDirectory()
-        self.server = subprocess.Popen([server, uri], stdout=subprocess.PIPE, text=True)
-        uri = reached(self.server, uri)
-        arguments = [door, "--grpc", "127.0.0.1:0", "--json", *options]
-        for name in MODELS:
-            path = os.path.join(self.folder.name, name)
-            with open(path, "w", encoding="utf-8") as file:
-                json.dump(description(name), file)
-            arguments += ["--model", f"{name}={uri}", "--describe", path]
-        self.door = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
-        self.address = json.loads(first_line(self.door))["endpoints"][0]
-        self.summary = None
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        for process in (self.door, self.server):
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
-        out, _ = self.door.communicate(timeout=30)
-        self.server.communicate(timeout=30)
-        self.folder.cleanup()
-        expect(self.door.returncode == 0, f"the door ended with {self.door.returncode}")
-        self.summary = json.loads(out.splitlines()[-1])
-
-    def descriptors(self):
-        return len(os.listdir(f"/proc/{self.door.pid}/fd"))
+def grpc_pair(gateway, server, *options):
+    return Pair(gateway, server, *options, doors=("grpc",))
 
 
 def an_input(grpc, numpy, values=None, name="x"):
@@ -271,7 +240,7 @@ def main():
     if python is None:
         print("skipped: PyPI is out of reach, and tritonclient comes from there")
         return SKIPPED
-    with GrpcPair(*sys.argv[1:3], "--body-timeout", "1s") as pair:
+    with grpc_pair(*sys.argv[1:3], "--body-timeout", "1s") as pair:
         done = subprocess.run([python, __file__, "talk", pair.address], check=False, timeout=100)
         expect(done.returncode == 0, "the client is content")
         last = subprocess.Popen([python, __file__, "last_call", pair.address], stdout=subprocess.PIPE, text=True)
@@ -279,7 +248,7 @@ def main():
         time.sleep(0.1)
         pair.door.send_signal(signal.SIGTERM)
         expect(last.wait(timeout=20) == 0, "the last call is answered")
-    with GrpcPair(*sys.argv[1:3]) as other:
+    with grpc_pair(*sys.argv[1:3]) as other:
         other.server.terminate()
         other.server.wait()
         done = subprocess.run([python, __file__, "without_server", other.address], check=False, timeout=60)

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 
-from check_grpc import SERVICE, GrpcPair, an_input
+from check_grpc import SERVICE, an_input, grpc_pair
 from client_environment import SKIPPED, client_python
 from pair import expect, first_line
 
@@ -285,7 +285,7 @@ def main():
     if python is None:
         print("skipped: PyPI is out of reach, and tritonclient comes from there")
         return SKIPPED
-    with GrpcPair(*sys.argv[1:3], "--write-timeout", "1s", "--part-timeout", "1s") as pair:
+    with grpc_pair(*sys.argv[1:3], "--write-timeout", "1s", "--part-timeout", "1s") as pair:
         done = subprocess.run([python, __file__, "talk", pair.address], check=False, timeout=100)
         expect(done.returncode == 0, "the client is content")
         last = subprocess.Popen([python, __file__, "last_stream", pair.address], stdout=subprocess.PIPE, text=True)
@@ -295,7 +295,7 @@ def main():
         expect(last.wait(timeout=20) == 0, "the last stream is answered")
         pair.door.wait(timeout=20)
         expect(time.monotonic() - began < 5, "an open stream does not hold the door")
-    with GrpcPair(*sys.argv[1:3], "--stream-timeout", "1s") as other:
+    with grpc_pair(*sys.argv[1:3], "--stream-timeout", "1s") as other:
         done = subprocess.run([python, __file__, "silent_stream", other.address], check=False, timeout=60)
         expect(done.returncode == 0, "a silent stream ends")
     expect(pair.summary["cancelled"] >= 30, f"calls of leavers are cancelled: {pair.summary}")

@@ -3,12 +3,13 @@
 they shorten it, leave it, and name what is not theirs. Skipped where PyPI is out of reach."""
 import asyncio
 import importlib
+import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 
-from check_grpc import GrpcPair
 from client_environment import SKIPPED, client_python
 from pair import Pair, expect
 
@@ -297,28 +298,66 @@ def not_allowed(protocol, address):
     client.close()
 
 
-def run_client(python, what, protocol, address):
-    done = subprocess.run([python, __file__, what, protocol, address.removeprefix("http://")], check=False, timeout=100)
-    expect(done.returncode == 0, f"{what} over {protocol}")
+def talk_at_both(http_address, grpc_address):
+    """Both doors of a gateway have one table, and the limits of its configuration: two regions of a page together."""
+    import numpy
+    from tritonclient import grpc, http
+    memory = Memory("both")
+    try:
+        one, other = http.InferenceServerClient(http_address), grpc.InferenceServerClient(grpc_address)
+        one.register_system_shared_memory("r", memory.key, memory.bytes)
+        expect(status_of(other) == {"r": (memory.key, 0, memory.bytes)}, f"the other door's: {status_of(other)}")
+        memory.put(numpy.ones(8, numpy.float32))
+        x, y = tensors(grpc, ("r", 0), ("r", BYTES))
+        other.infer("double", x, outputs=y)
+        expect((memory.get(BYTES) == 2).all(), "a region that the other door has registered")
+        refused("registered already", lambda: other.register_system_shared_memory("r", memory.key, BYTES))
+        refused("all regions together", lambda: other.register_system_shared_memory("a", memory.key, 4096))
+        other.register_system_shared_memory("last", memory.key, BYTES)
+        refused("2 regions already", lambda: one.register_system_shared_memory("more", memory.key, BYTES))
+        other.unregister_system_shared_memory()
+        expect(status_of(one) == {}, "all are gone")
+    finally:
+        memory.end()
+
+
+def run_client(python, what, *arguments):
+    done = subprocess.run([python, __file__, what, *arguments], check=False, timeout=100)
+    expect(done.returncode == 0, f"{what} {arguments}")
+
+
+def check_both_doors(python, gateway, server):
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "door.json")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump({"shared_memory": "system", "limits": {"regions": 2, "region_bytes": 4096}}, file)
+        with Pair(gateway, server, "--config", path, doors=("http", "grpc")) as pair:
+            run_client(python, "talk_at_both", address_of(pair, "http"), address_of(pair, "grpc"))
+
+
+def address_of(pair, protocol):
+    return pair.address if protocol == "grpc" else pair.url.removeprefix("http://")
 
 
 def main():
-    clients = {"talk": talk, "not_allowed": not_allowed}
+    clients = {"talk": talk, "not_allowed": not_allowed, "talk_at_both": talk_at_both}
     if sys.argv[1] in clients:
         clients[sys.argv[1]](*sys.argv[2:])
         return 0
-    door, server, protocol = sys.argv[1:4]
+    gateway, server, protocol = sys.argv[1:4]
     python = client_python()
     if python is None:
         print("skipped: PyPI is out of reach, and tritonclient comes from there")
         return SKIPPED
-    pair_of = {"http": Pair, "grpc": GrpcPair}[protocol]
+    if protocol == "both":
+        check_both_doors(python, gateway, server)
+        return 0
     # The first reads regions with system calls, the second is lent them.
     for uri in ("tcp://127.0.0.1:0?insecure=true", f"shm://door_{os.getpid()}"):
-        with pair_of(door, server, "--shared-memory", "system", uri=uri) as pair:
-            run_client(python, "talk", protocol, getattr(pair, "url", None) or pair.address)
-    with pair_of(door, server) as pair:
-        run_client(python, "not_allowed", protocol, getattr(pair, "url", None) or pair.address)
+        with Pair(gateway, server, "--shared-memory", "system", doors=(protocol,), uri=uri) as pair:
+            run_client(python, "talk", protocol, address_of(pair, protocol))
+    with Pair(gateway, server, doors=(protocol,)) as pair:
+        run_client(python, "not_allowed", protocol, address_of(pair, protocol))
     return 0
 
 

@@ -141,7 +141,7 @@ def check_configuration(pair, files):
     folder = pair.folder.name
     tensors = lambda name: [{"name": name, "datatype": "FP32", "shape": [8]}]
     model = {"uri": "tcp://127.0.0.1:1", "target": "double", "inputs": tensors("x"), "outputs": tensors("y")}
-    document = {"listen": "nowhere", "models": {"twice": model, "again": {**model, "uri": pair.uri}},
+    document = {"http": "nowhere", "models": {"twice": model, "again": {**model, "uri": pair.uri}},
                 "tls": {"certificate": files.certificate, "key": files.key}, "tokens": "list",
                 "limits": {"idle_timeout": "2s"}}
     write(os.path.join(folder, "list"), TOKEN)
@@ -154,9 +154,9 @@ def check_configuration(pair, files):
             expect(status == 200 and "[0,2,4" in text, f"{name}: {text}")
         expect(curl(*bearer[:2], url + "/v2")[1] == 401, "the file's tokens")
     said = pair.refusal("--config", write(path, '{"limts": {}}'))
-    expect(said == f"door: {path}: limts: there is no such key; the nearest is 'limits'\n", said)
-    expect("'models'" in subprocess.run([pair.plain[0]], stderr=subprocess.PIPE, text=True, check=False).stderr,
-           "a door without models")
+    expect(said == f"gateway: {path}: limts: there is no such key; the nearest is 'limits'\n", said)
+    bare = subprocess.run([pair.plain[0], "--http", "127.0.0.1:0"], stderr=subprocess.PIPE, text=True, check=False)
+    expect("'models'" in bare.stderr, "a door without models")
 
 
 def check_open_to_others(programs, files):

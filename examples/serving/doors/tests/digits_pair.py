@@ -7,16 +7,17 @@ from pair import expect, first_line
 
 
 class Digits:
-    """model_server with the digits network behind doors for HTTP and gRPC; all end with the block."""
+    """model_server with the digits network behind both doors of a gateway; all end with the block."""
 
-    def __init__(self, door, grpc_door, server):
+    def __init__(self, gateway, server):
         self.processes = []
         behind = self._start(server, "tcp://127.0.0.1:0?insecure=true", "--model", "digits=builtin", "--json")
         uri = behind["endpoints"][0]
         model = "digits=" + uri + ("" if "insecure" in uri else "?insecure=true")
-        self.http = self._start(door, "--http", "127.0.0.1:0", "--json", "--model", model)["endpoints"][0]
-        self.http = self.http.removeprefix("http://")
-        self.grpc = self._start(grpc_door, "--grpc", "127.0.0.1:0", "--json", "--model", model)["endpoints"][0]
+        ends = ("--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
+        http, grpc = self._start(gateway, *ends, "--json", "--model", model)["endpoints"]
+        self.http = http.removeprefix("http://")
+        self.grpc = grpc.removeprefix("grpc://")
 
     def _start(self, *command):
         self.processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))

@@ -5,10 +5,14 @@
 #include "serving/doors/grpc/writer.hpp"
 
 #include <array>
+#include <filesystem>
+#include <fstream>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 namespace accel::examples::serving::doors::tests {
 namespace {
@@ -23,6 +27,7 @@ constexpr int not_found = 5;
 constexpr int resource_exhausted = 8;
 constexpr int unimplemented = 12;
 constexpr int internal = 13;
+constexpr int unauthenticated = 16;
 
 const std::string infer{clients::infer_path};
 
@@ -113,6 +118,24 @@ TEST(grpc_door, mistakes_have_their_code_and_a_sentence) {
         EXPECT_NE(one.wire().sentence().find(each.word), std::string::npos) << one.wire().sentence();
     }
     EXPECT_EQ(one.infer("double", 1), ok);
+}
+
+TEST(grpc_door, without_a_token_only_its_health_is_told) {
+    const auto file = std::filesystem::temp_directory_path() / ("accel_door_tokens-" + std::to_string(::getpid()));
+    std::ofstream(file) << "0123456789abcdef\n";
+    std::filesystem::permissions(file, std::filesystem::perms::owner_read);
+    const door_rig door({"--tokens", file.string()});
+    std::filesystem::remove(file);
+    grpc_client one{door.grpc()};
+    for (const char* name : {"ServerMetadata", "ModelReady", "ModelMetadata", "ModelConfig", "ModelStatistics",
+                             "ModelInfer", "ModelStreamInfer", "SystemSharedMemoryStatus", "SystemSharedMemoryRegister",
+                             "SystemSharedMemoryUnregister", "CudaSharedMemoryStatus", "CudaSharedMemoryRegister",
+                             "CudaSharedMemoryUnregister"}) {
+        EXPECT_EQ(one.call(method(name), {}), unauthenticated) << name;
+        EXPECT_NE(one.wire().sentence().find("a token is needed"), std::string::npos) << one.wire().sentence();
+    }
+    for (const char* name : {"ServerLive", "ServerReady"}) EXPECT_EQ(one.call(method(name), {}), ok) << name;
+    EXPECT_EQ(one.call("/grpc.health.v1.Health/Check", {}), ok);
 }
 
 TEST(grpc_door, a_message_that_is_cut_is_refused) {

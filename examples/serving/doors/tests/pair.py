@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A door and the server behind it, for the tests, and HTTP by hand."""
+"""A gateway with doors and the server behind it, for the tests, and HTTP by hand."""
 import contextlib
 import json
 import os
@@ -42,15 +42,17 @@ def reached(server, uri):
 
 
 class Pair:
-    """`door` in front of `server`; both end with the block. `options` are further ones of the door; with `context`,
-    clients speak TLS. `large` of the `models` has a channel of its own, with four slots."""
+    """A gateway with these doors in front of `server`; both end with the block. `options` are further ones of the
+    gateway; with `context`, clients speak TLS. `url` and `port` are the HTTP door's, `address` is gRPC's. `large` of
+    the `models` has a channel of its own, with four slots."""
 
-    def __init__(self, door, server, *options, context=None, models=MODELS, uri="tcp://127.0.0.1:0?insecure=true"):
+    def __init__(self, gateway, server, *options, context=None, doors=("http",), models=MODELS,
+                 uri="tcp://127.0.0.1:0?insecure=true"):
         self.context = context
         self.folder = tempfile.TemporaryDirectory()
         self.server = subprocess.Popen([server, uri], stdout=subprocess.PIPE, text=True)
         uri = reached(self.server, uri)
-        self.plain = [door, "--json"]
+        self.plain = [gateway, "--json"]
         self.uri = uri
         for name in models:
             path = os.path.join(self.folder.name, name)
@@ -58,15 +60,17 @@ class Pair:
                 json.dump(description(name), file)
             own = ("&" if "?" in uri else "?") + "slots=4" if name == "large" else ""
             self.plain += ["--model", f"{name}={uri}{own}", "--describe", path]
-        where = () if "--http" in options else ("--http", "127.0.0.1:0")
+        where = [word for each in doors if "--" + each not in options for word in ("--" + each, "127.0.0.1:0")]
         self.door = subprocess.Popen([*self.plain, *where, *options], stdout=subprocess.PIPE, text=True)
         line = first_line(self.door)
         self.scrapes = None
         if line.startswith("metrics "):
             self.scrapes = line.split()[1]
             line = first_line(self.door)
-        self.url = json.loads(line)["endpoints"][0]
-        self.port = int(self.url.rsplit(":", 1)[1])
+        endpoints = {each.split(":")[0].removesuffix("s"): each for each in json.loads(line)["endpoints"]}
+        self.url = endpoints.get("http")
+        self.port = int(self.url.rsplit(":", 1)[1]) if self.url else None
+        self.address = endpoints["grpc"].split("//")[1] if "grpc" in endpoints else None
         self.summary = None
 
     def __enter__(self):
@@ -80,7 +84,7 @@ class Pair:
         self.server.communicate(timeout=30)
         self.folder.cleanup()
         if self.door.returncode != 0:
-            raise SystemExit(f"the door ended with {self.door.returncode}")
+            raise SystemExit(f"the gateway ended with {self.door.returncode}")
         self.summary = json.loads(out.splitlines()[-1])
 
     def connect(self):

@@ -3,14 +3,18 @@
 
 #include "serving/doors/grpc/door/rpc.hpp"
 #include "serving/doors/grpc/door/stream_rpc.hpp"
+#include "serving/doors/http/listener.hpp"
 #include "serving/doors/oip/body_plan.hpp"
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include <boost/asio/post.hpp>
+#include <grpcpp/resource_quota.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
 
@@ -22,7 +26,13 @@ constexpr std::size_t longest_number_bytes = 10;       // of a varint
 constexpr int streams_of_a_connection = 256;
 /// How exact the deadlines of clients are.
 constexpr std::chrono::milliseconds tick_time{100};
+constexpr int max_header_bytes = 8 << 10;
 constexpr std::string_view stream_infer = "/inference.GRPCInferenceService/ModelStreamInfer";
+
+/// gRPC takes an int, and a day is as good as longer.
+int milliseconds_of(std::chrono::milliseconds time) {
+    return static_cast<int>(std::min<std::chrono::milliseconds>(time, std::chrono::hours{24}).count());
+}
 
 /// Answers without a look at the call's message.
 class refusing_call final : public ::grpc::ServerGenericBidiReactor {
@@ -30,6 +40,20 @@ class refusing_call final : public ::grpc::ServerGenericBidiReactor {
     refusing_call(::grpc::StatusCode code, const char* sentence) { Finish({code, sentence}); }
     void OnDone() override { delete this; }
 };
+
+bool is_open_to_all(method what) {
+    return what == method::server_live || what == method::server_ready || what == method::health;
+}
+
+/// What a client without a token is told. Null: it may call.
+const char* why_unknown(const std::multimap<::grpc::string_ref, ::grpc::string_ref>& metadata,
+                        const access::token_list& tokens) {
+    const auto found = metadata.find("authorization");
+    const bool none = found == metadata.end();
+    const ::grpc::string_ref field = none ? ::grpc::string_ref{} : found->second;
+    if (tokens.allow({field.data(), field.size()})) return nullptr;
+    return none ? "a token is needed: send the metadata authorization: Bearer TOKEN" : "this token is not known here";
+}
 
 std::size_t message_bytes(const served_model& model, const door_settings& settings) {
     const auto& inputs = model.description.inputs;
@@ -47,19 +71,15 @@ std::size_t largest_message(const model_table& models, const door_settings& sett
     return out;
 }
 
-result<std::unique_ptr<grpc_door>> grpc_door::open(boost::asio::io_context& loop, const std::string& address,
-                                                   model_table& models, const door_settings& settings) {
-    auto out = std::make_unique<grpc_door>(loop, models, settings);
-    if (out->listen(address)) return out;
-    return error{.code = status::system_error, .native = 0, .message = "cannot listen at " + address + " for gRPC"};
-}
-
-grpc_door::grpc_door(boost::asio::io_context& loop, model_table& models, const door_settings& settings)
+grpc_door::grpc_door(boost::asio::io_context& loop, boost::asio::ip::tcp::acceptor acceptor, model_table& models,
+                     const door_settings& settings, door_access access)
     : loop_(loop),
       work_(loop.get_executor()),
+      listener_(loop, std::move(acceptor), settings.max_connections),
       models_(models),
       settings_(settings),
       message_limit_(largest_message(models, settings)),
+      access_(std::move(access)),
       timer_(loop) {
     tick();
 }
@@ -68,19 +88,32 @@ grpc_door::~grpc_door() {
     if (stopper_.joinable()) stopper_.join();
 }
 
-bool grpc_door::listen(const std::string& address) {
+std::string grpc_door::endpoint() const {
+    return (access_.key.empty() ? "grpc://" : "grpcs://") + address_of(listener_.acceptor());
+}
+
+std::shared_ptr<::grpc::ServerCredentials> grpc_door::credentials() const {
+    if (access_.key.empty()) return ::grpc::InsecureServerCredentials();
+    ::grpc::SslServerCredentialsOptions options;
+    options.pem_key_cert_pairs.push_back({access_.key, access_.certificate});
+    return ::grpc::SslServerCredentials(options);
+}
+
+result<void> grpc_door::start() {
+    using external = ::grpc::ServerBuilder::experimental_type::ExternalConnectionType;
     ::grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort(address, ::grpc::InsecureServerCredentials(), &port);
+    auto connections = builder.experimental().AddExternalConnectionAcceptor(external::FROM_FD, credentials());
     builder.RegisterCallbackGenericService(this);
     builder.SetMaxReceiveMessageSize(static_cast<int>(message_limit_));
+    builder.SetResourceQuota(::grpc::ResourceQuota{"door"}.Resize(settings_.max_grpc_memory));
     builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);  // coded_message.hpp says why
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, streams_of_a_connection);
-    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, static_cast<int>(settings_.idle_timeout.count()));
+    builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, max_header_bytes);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, milliseconds_of(settings_.idle_timeout));
+    builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, milliseconds_of(settings_.handshake_timeout));
     server_ = builder.BuildAndStart();
-    endpoint_ = address.substr(0, address.rfind(':') + 1) + std::to_string(port);
-    return server_ != nullptr && port > 0;
+    if (server_ == nullptr) return error{status::system_error, 0, "gRPC cannot start a server"};
+    return listener_.start(std::move(connections));
 }
 
 void grpc_door::call_began(rpc& one) {
@@ -120,13 +153,14 @@ void grpc_door::expire() {
 }
 
 /// The loop goes on meanwhile: calls need it to end.
-void grpc_door::stop() {
+void grpc_door::stop(std::function<void()> done) {
     if (stopper_.joinable()) return;
     for (const auto& [key, each] : std::exchange(streams_, {}))
         if (const auto one = each.lock()) one->drain();
-    stopper_ = std::thread([this] {
+    listener_.stop();
+    stopper_ = std::thread([this, then = std::move(done)] {
         server_->Shutdown(std::chrono::system_clock::now() + settings_.drain_timeout);
-        loop_.stop();
+        boost::asio::post(loop_, then);
     });
 }
 
@@ -139,7 +173,10 @@ void grpc_door::add_stream(const std::shared_ptr<stream_rpc>& one) {
     const auto what = find_method(context->method());
     const bool stream = context->method() == stream_infer;
     if (!what && !stream) return new refusing_call(::grpc::StatusCode::UNIMPLEMENTED, "this door has no such method");
-    if (++calls_ > settings_.max_connections) {
+    if (stream || !is_open_to_all(*what))
+        if (const char* const why = why_unknown(context->client_metadata(), access_.tokens); why != nullptr)
+            return new refusing_call(::grpc::StatusCode::UNAUTHENTICATED, why);
+    if (++calls_ > settings_.max_calls) {
         --calls_;
         return new refusing_call(::grpc::StatusCode::RESOURCE_EXHAUSTED, "too many calls are open: try again");
     }

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "serving/doors/configuration/settings.hpp"
+#include "serving/doors/grpc/door/grpc_listener.hpp"
 #include "serving/doors/http/http_door.hpp"
-#include "serving/doors/http/settings.hpp"
 
 #include <accel_transport/status.hpp>
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -20,6 +23,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 
 namespace accel::examples::serving::doors {
@@ -31,32 +35,31 @@ class stream_rpc;
 /// the loop's thread. `models` has to outlive it, and their descriptions do not change.
 class grpc_door final : private ::grpc::CallbackGenericService {
   public:
-    /// Listens at "HOST:PORT"; port 0: any free one. `system_error`: it cannot. `settings.max_connections` bounds
-    /// calls.
-    [[nodiscard]] static result<std::unique_ptr<grpc_door>> open(boost::asio::io_context& loop,
-                                                                 const std::string& address, model_table& models,
-                                                                 const door_settings& settings);
-    grpc_door(boost::asio::io_context& loop, model_table& models, const door_settings& settings);
+    /// `acceptor`: of `bind_at`. `settings.max_connections` and `settings.max_calls` bound both.
+    grpc_door(boost::asio::io_context& loop, boost::asio::ip::tcp::acceptor acceptor, model_table& models,
+              const door_settings& settings, door_access access);
     grpc_door(const grpc_door&) = delete;
     grpc_door& operator=(const grpc_door&) = delete;
     ~grpc_door() override;
 
-    /// "127.0.0.1:8001", with the real port.
-    [[nodiscard]] const std::string& endpoint() const { return endpoint_; }
-    /// Takes no more calls, and stops the loop once those open have their answers, or after `drain_timeout`.
-    void stop();
+    /// "grpc://127.0.0.1:8001", with the real port; grpcs with TLS.
+    [[nodiscard]] std::string endpoint() const;
+    /// Takes connections from here on. `system_error`.
+    [[nodiscard]] result<void> start();
+    /// Takes no more calls, and has the loop call `done` once those open have their answers, or after `drain_timeout`.
+    void stop(std::function<void()> done);
 
-    /// Before the first call: clients of this host may use these regions. Null, as at first: none.
-    void set_regions(std::shared_ptr<shared_memory::region_table> regions) { regions_ = std::move(regions); }
+    [[nodiscard]] std::uint64_t connections() const { return listener_.taken(); }
 
     // For calls.
-    [[nodiscard]] const std::shared_ptr<shared_memory::region_table>& regions() const { return regions_; }
+    [[nodiscard]] const std::shared_ptr<shared_memory::region_table>& regions() const { return access_.regions; }
     [[nodiscard]] boost::asio::io_context& loop() { return loop_; }
     [[nodiscard]] const door_settings& settings() const { return settings_; }
     [[nodiscard]] model_table& models() { return models_; }
     /// Longest message that a client may send, also once it is inflated.
     [[nodiscard]] std::size_t message_limit() const { return message_limit_; }
     [[nodiscard]] door_counts& counts() { return counts_; }
+    [[nodiscard]] const door_counts& counts() const { return counts_; }
     void call_began(rpc& one);
     void call_ended(rpc& one);
     /// Ends a call whose client takes too long to read, unless it has ended meanwhile.
@@ -68,23 +71,23 @@ class grpc_door final : private ::grpc::CallbackGenericService {
 
   private:
     ::grpc::ServerGenericBidiReactor* CreateReactor(::grpc::GenericCallbackServerContext* context) override;
-    [[nodiscard]] bool listen(const std::string& address);
+    [[nodiscard]] std::shared_ptr<::grpc::ServerCredentials> credentials() const;
     void tick();
     void expire();
 
     boost::asio::io_context& loop_;
     boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
+    grpc_listener listener_;
     model_table& models_;
     door_settings settings_;
-    std::shared_ptr<shared_memory::region_table> regions_;
     const std::size_t message_limit_;
+    door_access access_;
     door_counts counts_{};
     boost::asio::steady_timer timer_;
     std::atomic<std::size_t> calls_{0};
     std::recursive_mutex open_lock_;  ///< gRPC may end a call within `break_off`
     std::unordered_set<rpc*> open_;   ///< none of them is done before it has left
     std::map<const stream_rpc*, std::weak_ptr<stream_rpc>> streams_;
-    std::string endpoint_;
     std::unique_ptr<::grpc::Server> server_;
     std::thread stopper_;
 };

@@ -3,11 +3,12 @@
 
 #include "serving/doors/grpc/infer_message.hpp"
 #include "serving/doors/grpc/messages.hpp"
-#include "serving/doors/http/region_submit.hpp"
 #include "serving/doors/oip/checks.hpp"
 #include "serving/doors/oip/refusal.hpp"
+#include "serving/doors/servers/region_submit.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 namespace accel::examples::serving::doors {
@@ -38,9 +39,12 @@ served_model* find_model(model_table& in, std::string_view name) {
     return found == in.end() ? nullptr : &found->second;
 }
 
-inference::inference(grpc_door& door, std::chrono::system_clock::time_point deadline,
-                     std::shared_ptr<inference_owner> owner)
-    : door_(door), deadline_(deadline), owner_(std::move(owner)), timer_(door.loop()) {}
+client_call client_of(const ::grpc::GenericCallbackServerContext& context) {
+    return {context.deadline(), std::hash<std::string>{}(context.peer())};
+}
+
+inference::inference(grpc_door& door, client_call of, std::shared_ptr<inference_owner> owner)
+    : door_(door), client_(of), owner_(std::move(owner)), timer_(door.loop()) {}
 
 result<void> inference::read(const ::grpc::ByteBuffer& message) {
     auto slices = slices_of(message, door_.message_limit());
@@ -78,42 +82,41 @@ result<void> inference::open_regions() {
                                              "without a shared_memory_region");
 }
 
-void inference::on_slot(status got, const call_view& call) {
+void inference::on_slot(status got, const call_slot& slot) {
     if (stage_ != stage::slot) {
-        if (got == status::ok) release(call.id);
+        if (got == status::ok) slot.on->release(slot.id);
         return;
     }
     timer_.cancel();
     if (got != status::ok) return fail(wire::grpc_status_of(got), "the model's server is out of reach");
+    slot_ = slot;
     const std::size_t bytes = model_->description.input_bytes;
-    if (call.request.size() < bytes) {
-        release(call.id);
+    if (slot.request.size() < bytes) {
+        release(slot.id);
         return fail(oip::refusal(status::protocol_error,
                                  "the model's server takes shorter requests than the model's description says"));
     }
-    const auto room = call.request.first(bytes);
-    wire::write_inputs(request_, model_->description, room);
+    wire::write_inputs(request_, model_->description, slot.request.first(bytes));
     forget_message();
-    submit(call.id, room);
+    submit();
 }
 
-void inference::submit(call_id slot, std::span<std::byte> room) {
-    const auto left = time_left(deadline_, request_.timeout);
+void inference::submit() {
+    const auto left = time_left(client_.deadline, request_.timeout);
     stage_ = stage::call;
-    call_ = slot;
-    const auto sent = left ? submit_request(*model_, slot, room, options_of(*left, parts_, door_.settings()), regions_,
+    const auto sent = left ? submit_request(*model_, slot_, options_of(*left, slot_.parts, door_.settings()), regions_,
                                             shared_from_this())
                            : result<void>{oip::refusal(status::timed_out, "the deadline has passed")};
     if (sent) return;
-    release(slot);
+    release(slot_.id);
     fail(sent.error());
 }
 
-void inference::on_answer(const completion& from) {
+void inference::on_answer(door_channel& on, const completion& from) {
     if (stage_ == stage::call)
         take(from);
     else
-        release(from.id);
+        on.release(from.id);
     if (!from.more) regions_.clear();
 }
 
@@ -129,7 +132,7 @@ void inference::take(const completion& from) {
 void inference::leave() {
     if (stage_ == stage::slot) model_->to->forget(*this);
     if (stage_ == stage::slot) regions_.clear();
-    if (stage_ == stage::call && !regions_.answers_in_place()) model_->to->cancel(call_);
+    if (stage_ == stage::call && !regions_.answers_in_place()) slot_.on->cancel(slot_.id);
     end();
 }
 

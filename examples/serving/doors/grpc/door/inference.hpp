@@ -4,12 +4,11 @@
 #include "serving/doors/grpc/door/coded_message.hpp"
 #include "serving/doors/grpc/door/grpc_door.hpp"
 #include "serving/doors/grpc/infer_inputs.hpp"
-#include "serving/doors/http/backend.hpp"
-#include "serving/doors/http/served_model.hpp"
+#include "serving/doors/servers/backend.hpp"
+#include "serving/doors/servers/served_model.hpp"
 #include "serving/doors/shared_memory/call_regions.hpp"
 
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -25,6 +24,13 @@
 namespace accel::examples::serving::doors {
 
 class inference;
+
+/// Of a client's call.
+struct client_call {
+    std::chrono::system_clock::time_point deadline;
+    std::uint64_t peer = 0;  ///< the client's connection
+};
+[[nodiscard]] client_call client_of(const ::grpc::GenericCallbackServerContext& context);
 
 /// Whoever asks for inferences. Hears of each in the loop's thread, until it has ended or is left.
 class inference_owner {
@@ -44,8 +50,7 @@ class inference_owner {
 /// but for `read`.
 class inference final : public caller, public std::enable_shared_from_this<inference> {
   public:
-    /// `deadline`: of the client's call.
-    inference(grpc_door& door, std::chrono::system_clock::time_point deadline, std::shared_ptr<inference_owner> owner);
+    inference(grpc_door& door, client_call of, std::shared_ptr<inference_owner> owner);
 
     /// On any thread, once, before the rest: finds out what the message asks for.
     [[nodiscard]] result<void> read(const ::grpc::ByteBuffer& message);
@@ -53,7 +58,9 @@ class inference final : public caller, public std::enable_shared_from_this<infer
     void begin(std::uint32_t parts);
     /// Nobody waits for it any more, and its owner hears nothing of it.
     void leave();
-    void release(call_id answer) { model_->to->release(answer); }
+    void release(call_id answer) { slot_.on->release(answer); }
+    /// Of an answer, until the next call.
+    [[nodiscard]] std::span<const tensor> tensors(const completion& from) { return slot_.on->tensors(from); }
 
     [[nodiscard]] served_model* model() const { return model_; }           ///< null: none was found
     [[nodiscard]] coding::content_coding coded() const { return coded_; }  ///< of its message
@@ -62,15 +69,16 @@ class inference final : public caller, public std::enable_shared_from_this<infer
     [[nodiscard]] shared_memory::call_regions& regions() { return regions_; }
     [[nodiscard]] std::chrono::nanoseconds age() const { return clock::now() - began_; }
 
-    void on_slot(status got, const call_view& call) override;
-    void on_answer(const completion& from) override;
+    void on_slot(status got, const call_slot& slot) override;
+    void on_answer(door_channel& on, const completion& from) override;
+    [[nodiscard]] std::uint64_t sticky_key() const override { return client_.peer; }
 
   private:
     enum class stage : std::uint8_t { nothing, slot, call, ended };
     using clock = std::chrono::steady_clock;
 
     [[nodiscard]] result<void> open_regions();
-    void submit(call_id slot, std::span<std::byte> room);
+    void submit();
     void take(const completion& from);
     void expect_slot();
     void expire();
@@ -80,7 +88,7 @@ class inference final : public caller, public std::enable_shared_from_this<infer
     void forget_message();
 
     grpc_door& door_;
-    const std::chrono::system_clock::time_point deadline_;
+    const client_call client_;
     const clock::time_point began_ = clock::now();
     std::shared_ptr<inference_owner> owner_;
     boost::asio::steady_timer timer_;
@@ -94,7 +102,7 @@ class inference final : public caller, public std::enable_shared_from_this<infer
 
     std::uint32_t parts_ = 0;
     stage stage_ = stage::nothing;
-    call_id call_{};
+    call_slot slot_;
     shared_memory::call_regions regions_;
 };
 

@@ -21,10 +21,10 @@ namespace {
 
 /// Those for regions are there afterwards.
 result<std::vector<tensor>> outputs_of(inference& of, const completion& from) {
-    served_model& model = *of.model();
-    auto outputs = oip::answered_tensors(model.description, model.to->tensors(from), from.response.size());
+    const oip::model_description& model = of.model()->description;
+    auto outputs = oip::answered_tensors(model, of.tensors(from), from.response.size());
     if (!outputs) return outputs.error();
-    if (auto copied = of.regions().copy_out(model.description, outputs.value(), from.response); !copied)
+    if (auto copied = of.regions().copy_out(model, outputs.value(), from.response); !copied)
         return copied.error();
     return outputs;
 }

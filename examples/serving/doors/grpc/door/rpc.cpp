@@ -52,7 +52,7 @@ rpc::rpc(grpc_door& door, method what, ::grpc::GenericCallbackServerContext& con
 
 void rpc::start() {
     self_ = shared_from_this();
-    if (what_ == method::infer) inference_ = std::make_shared<inference>(door_, context_.deadline(), self_);
+    if (what_ == method::infer) inference_ = std::make_shared<inference>(door_, client_of(context_), self_);
     expect_within(door_.settings().body_timeout);
     door_.call_began(*this);
     StartRead(&message_);

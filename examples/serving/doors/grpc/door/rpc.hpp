@@ -45,6 +45,7 @@ class rpc final : public ::grpc::ServerGenericBidiReactor,
                   public inference_owner,
                   public std::enable_shared_from_this<rpc> {
   public:
+    /// `context` lives until `OnDone`.
     rpc(grpc_door& door, method what, ::grpc::GenericCallbackServerContext& context);
     /// From here on it keeps itself alive until gRPC is done with it.
     void start();

@@ -12,6 +12,8 @@
 namespace accel::examples::serving::doors {
 namespace {
 
+constexpr std::size_t longest_sentence = 1024;  // clients refuse long headers
+
 std::string door_version() {
     return std::to_string(ACCEL_VERSION_MAJOR) + '.' + std::to_string(ACCEL_VERSION_MINOR) + '.' +
            std::to_string(ACCEL_VERSION_PATCH);
@@ -82,7 +84,7 @@ void rpc::finish(int code, const std::string& sentence) {
     if (of_model) count_failure(inference_->model()->counts, inference_->age());
     ++door_.counts().errors;
     end();
-    Finish({static_cast<::grpc::StatusCode>(code), sentence});
+    Finish({static_cast<::grpc::StatusCode>(code), sentence.substr(0, longest_sentence)});
 }
 
 void rpc::end() {

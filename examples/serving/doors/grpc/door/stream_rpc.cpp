@@ -14,7 +14,7 @@ namespace accel::examples::serving::doors {
 namespace asio = boost::asio;
 
 stream_rpc::stream_rpc(grpc_door& door, ::grpc::GenericCallbackServerContext& context)
-    : door_(door), context_(context), deadline_(context.deadline()), timer_(door.loop()) {}
+    : door_(door), context_(context), client_(client_of(context)), timer_(door.loop()) {}
 
 void stream_rpc::start() {
     self_ = shared_from_this();
@@ -54,7 +54,7 @@ void stream_rpc::read_next() {
     const bool room = open_.size() + answers_.size() < door_.settings().stream_requests;
     if (ended_ || reading_ || input_ended_ || !room) return;
     reading_ = true;
-    next_ = std::make_shared<inference>(door_, deadline_, shared_from_this());
+    next_ = std::make_shared<inference>(door_, client_, shared_from_this());
     StartRead(&message_);
 }
 

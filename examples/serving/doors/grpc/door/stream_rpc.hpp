@@ -68,7 +68,7 @@ class stream_rpc final : public ::grpc::ServerGenericBidiReactor,
 
     grpc_door& door_;
     ::grpc::GenericCallbackServerContext& context_;
-    const std::chrono::system_clock::time_point deadline_;
+    const client_call client_;
     std::shared_ptr<stream_rpc> self_;
     boost::asio::steady_timer timer_;  ///< of a write; while there is nothing to do, of the next request
 

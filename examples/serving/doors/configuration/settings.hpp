@@ -3,14 +3,20 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 
 namespace accel::examples::serving::doors {
+
+/// Most unread parts that a call of a door asks for.
+inline constexpr std::uint32_t max_parts = 16;
 
 /// Limits of a door towards its clients. Each wait for a client has one.
 struct door_settings {
     std::size_t max_connections = 1024;                    ///< further ones wait in the listener's queue
+    std::size_t max_calls = 1024;                          ///< of gRPC; further ones are refused
     std::size_t max_json_bytes = std::size_t{16} << 20;    ///< of one request
     std::size_t max_json_memory = std::size_t{256} << 20;  ///< JSON of all requests that are being read
+    std::size_t max_grpc_memory = std::size_t{1} << 30;    ///< of gRPC's buffers
     std::chrono::milliseconds idle_timeout{60'000};        ///< between requests
     std::chrono::milliseconds handshake_timeout{10'000};   ///< of TLS
     std::chrono::milliseconds head_timeout{10'000};        ///< from the first byte to the end of the HTTP header

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "serving/doors/http/door_metrics.hpp"
+#include "serving/doors/servers/door_metrics.hpp"
 
 #include <algorithm>
 #include <string>

@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "serving/doors/http/backend.hpp"
-#include "serving/doors/http/http_door.hpp"
-#include "serving/doors/http/served_model.hpp"
+#include "serving/doors/configuration/settings.hpp"
+#include "serving/doors/servers/backend.hpp"
+#include "serving/doors/servers/served_model.hpp"
 #include "serving/doors/shared_memory/call_regions.hpp"
 
 #include <accel_transport/channel.hpp>
 #include <accel_transport/status.hpp>
 
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
 
 namespace accel::examples::serving::doors {
 
@@ -28,10 +26,10 @@ namespace accel::examples::serving::doors {
 [[nodiscard]] submit_options options_of(std::chrono::nanoseconds timeout, std::uint32_t parts,
                                         const door_settings& settings);
 
-/// Submits a request whose inputs lie in `room`, its slot, or in regions: those are lent to the channel, or copied to
-/// the slot where that cannot be. `options`: from `options_of`. On failure the call stays begun.
-[[nodiscard]] result<void> submit_request(const served_model& model, call_id id, std::span<std::byte> room,
-                                          submit_options options, shared_memory::call_regions& regions,
-                                          const std::shared_ptr<caller>& who);
+/// Submits a request whose inputs lie in its slot, or in regions: those are lent to the channel, or copied to the slot
+/// where that cannot be. `options`: from `options_of`. On failure the call stays begun. `slot` may be at another server
+/// afterwards, as after `backend::submit`.
+[[nodiscard]] result<void> submit_request(const served_model& model, call_slot& slot, submit_options options,
+                                          shared_memory::call_regions& regions, const std::shared_ptr<caller>& who);
 
 }  // namespace accel::examples::serving::doors

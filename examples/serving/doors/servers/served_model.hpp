@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "serving/doors/http/backend.hpp"
-#include "serving/doors/http/settings.hpp"
+#include "serving/doors/configuration/settings.hpp"
 #include "serving/doors/oip/documents.hpp"
 #include "serving/doors/oip/model_description.hpp"
+#include "serving/doors/servers/backend.hpp"
 
 #include <accel_transport/completion.hpp>
 #include <accel_transport/target.hpp>
@@ -12,6 +12,8 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <string>
 
 namespace accel::examples::serving::doors {
@@ -23,6 +25,8 @@ struct served_model {
     accel::target target{};
     oip::model_counts counts{};
 };
+
+using model_table = std::map<std::string, served_model, std::less<>>;
 
 /// How many unread parts an answer of this model may have; 0: it comes in one piece.
 [[nodiscard]] std::uint32_t parts_of(const served_model& model, const door_settings& settings);

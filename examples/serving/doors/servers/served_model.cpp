@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "serving/doors/http/served_model.hpp"
+#include "serving/doors/servers/served_model.hpp"
+
+#include <algorithm>
 
 namespace accel::examples::serving::doors {
 namespace {
@@ -13,7 +15,7 @@ void add(oip::model_counts::stage& to, std::chrono::nanoseconds took) {
 
 std::uint32_t parts_of(const served_model& model, const door_settings& settings) {
     if (!model.description.decoupled) return 0;
-    return static_cast<std::uint32_t>(std::min<std::size_t>(settings.stream_parts, model.to->most_parts()));
+    return static_cast<std::uint32_t>(std::min<std::size_t>(settings.stream_parts, max_parts));
 }
 
 std::string failure_text(const completion& from) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "serving/gateway/route.hpp"
+#include "serving/gateway/server_choice.hpp"
 
 namespace accel::examples::gateway {
 namespace {
@@ -14,12 +14,9 @@ namespace {
 
 }  // namespace
 
-std::size_t route::first_for(const exchange& one) noexcept {
+std::size_t server_choice::first_for(std::uint64_t key) noexcept {
     if (servers_.size() == 1) return 0;
-    if (balance_ == balance::sticky) {
-        const bool by_trace = key_ == sticky_key::trace && one.trace_id() != 0;
-        return spread(by_trace ? one.trace_id() : one.session_id()) % servers_.size();
-    }
+    if (balance_ == balance::sticky) return spread(key) % servers_.size();
     const std::size_t turn = next_++ % servers_.size();
     if (balance_ == balance::round_robin) return turn;
     std::size_t best = turn;

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Speaks the Open Inference Protocol (KServe v2) with any client, and forwards over any transport.
+#include "serving/doors/program/run_doors.hpp"
+
+#include "report/cpu_time.hpp"
+#include "report/metrics_endpoint.hpp"
+#include "report/program.hpp"
+#include "serving/doors/http/listener.hpp"
+#include "serving/doors/program/opened_doors.hpp"
+#include "serving/doors/servers/door_models.hpp"
+#include "serving/doors/servers/region_submit.hpp"
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/signal_set.hpp>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+namespace accel::examples::serving::doors {
+namespace {
+
+using boost::asio::ip::tcp;
+
+/// What an address that other machines reach lacks; empty: nothing.
+std::string missing_protection(const choices& chosen, const std::string& where) {
+    const bool no_tls = chosen.certificate.empty();
+    const bool no_tokens = chosen.tokens.empty();
+    if (chosen.insecure || (!no_tls && !no_tokens)) return {};
+    return fmt::format("other machines reach {}: give {}, or a loopback address, or --insecure", where,
+                       no_tls && no_tokens ? "--tls-certificate, --tls-key and --tokens"
+                       : no_tls            ? "--tls-certificate and --tls-key"
+                                           : "--tokens");
+}
+
+/// An address that a door or the scrapes are to have. Those of other machines need protection.
+result<tcp::acceptor> bind_protected(boost::asio::io_context& loop, const choices& chosen, const std::string& where) {
+    auto made = bind_at(loop, where);
+    if (!made || is_loopback(*made)) return made;
+    if (const std::string missing = missing_protection(chosen, where); !missing.empty())
+        return error{status::invalid_argument, 0, missing};
+    return made;
+}
+
+/// The doors of a program, from their addresses to their end.
+class door_set {
+  public:
+    explicit door_set(const choices& chosen) : chosen_(chosen), signals_(loop_, SIGINT, SIGTERM) {}
+
+    [[nodiscard]] result<void> bind();
+    [[nodiscard]] result<void> connect(context& ctx);
+    [[nodiscard]] result<void> start();
+    void run() { loop_.run(); }
+    void say_ready() const;
+    void say_summary() const;
+    [[nodiscard]] std::vector<metric_family> families() const;
+
+  private:
+    struct wanted_door {
+        open_function* open;
+        tcp::acceptor at;
+    };
+
+    [[nodiscard]] result<void> bind(open_function& open, const std::string& where);
+    void stop();
+
+    const choices& chosen_;
+    door_access access_;
+    boost::asio::io_context loop_{1};
+    boost::asio::signal_set signals_;
+    std::vector<wanted_door> wanted_;
+    door_models behind_;
+    std::vector<std::unique_ptr<opened_door>> doors_;
+    std::size_t open_ = 0;
+};
+
+result<void> door_set::bind(open_function& open, const std::string& where) {
+    if (where.empty()) return {};
+    auto made = bind_protected(loop_, chosen_, where);
+    if (!made) return made.error();
+    wanted_.push_back({&open, std::move(made).value()});
+    return {};
+}
+
+/// Scrapes are bound by their own library; here the address is only looked at.
+result<void> door_set::bind() {
+    auto access = open_access(chosen_);
+    if (!access) return access.error();
+    access_ = std::move(access).value();
+    if (auto bound = bind(open_http, chosen_.http); !bound) return bound;
+    if (auto bound = bind(open_grpc, chosen_.grpc); !bound) return bound;
+    if (chosen_.metrics.empty()) return {};
+    const auto looked_at = bind_protected(loop_, chosen_, chosen_.metrics);
+    return looked_at ? result<void>{} : looked_at.error();
+}
+
+result<void> door_set::connect(context& ctx) {
+    auto behind = connect_models(loop_, ctx, chosen_);
+    if (!behind) return behind.error();
+    behind_ = std::move(behind).value();
+    auto regions = open_regions(ctx, chosen_.regions, behind_.models);
+    if (!regions) return regions.error();
+    access_.regions = std::move(regions).value();
+    for (wanted_door& each : wanted_)
+        doors_.push_back(each.open(loop_, std::move(each.at), behind_.models, chosen_.limits, access_));
+    return {};
+}
+
+result<void> door_set::start() {
+    signals_.async_wait([this](const boost::system::error_code&, int) { stop(); });
+    for (const auto& each : doors_)
+        if (auto started = each->start(); !started) return started;
+    return {};
+}
+
+void door_set::stop() {
+    open_ = doors_.size();
+    for (const auto& each : doors_)
+        each->stop([this] {
+            if (--open_ == 0) loop_.stop();
+        });
+}
+
+std::vector<metric_family> door_set::families() const {
+    std::vector<metric_family> out;
+    for (const auto& each : doors_)
+        for (metric_family& one : each->families()) out.push_back(std::move(one));
+    return out;
+}
+
+void door_set::say_ready() const {
+    std::vector<std::string> models;
+    for (const auto& [name, each] : behind_.models) models.push_back(name);
+    std::vector<std::string> endpoints;
+    for (const auto& each : doors_) endpoints.push_back(each->endpoint());
+    if (chosen_.json)
+        fmt::print("{}\n", nlohmann::json{{"ready", true}, {"endpoints", endpoints}, {"models", models}}.dump());
+    else
+        fmt::print("serving {} at {}\n", fmt::join(models, ","), fmt::join(endpoints, ", "));
+    std::fflush(stdout);
+}
+
+void door_set::say_summary() const {
+    door_summary sum;
+    for (const auto& each : doors_) {
+        const door_summary one = each->summary();
+        sum.connections += one.connections;
+        sum.requests += one.requests;
+        sum.errors += one.errors;
+        sum.cancelled += one.cancelled;
+    }
+    const double cpu_s = std::chrono::duration<double>(report::cpu_time()).count();
+    if (chosen_.json)
+        fmt::print("{}\n", nlohmann::json{{"connections", sum.connections},
+                                          {"requests", sum.requests},
+                                          {"errors", sum.errors},
+                                          {"cancelled", sum.cancelled},
+                                          {"cpu_s", cpu_s}}
+                               .dump());
+    else
+        fmt::print(
+            "answered {} requests of {} connections, {} with an error; {} clients left before; {:.2f} s of CPU\n",
+            sum.requests, sum.connections, sum.errors, sum.cancelled, cpu_s);
+}
+
+}  // namespace
+
+std::string missing_in_build(const choices& chosen) {
+    if (chosen.grpc.empty() || has_grpc()) return {};
+    return "this build has no gRPC door, for --grpc: install gRPC C++ (libgrpc++-dev), and configure with "
+           "-DACCEL_GATEWAY=ON";
+}
+
+int run_doors(const char* program, const choices& chosen) {
+    if (const std::string missing = missing_in_build(chosen); !missing.empty())
+        return report::complain(program, missing);
+    auto context = accel::context::open({.metrics = !chosen.metrics.empty()});
+    if (!context) return report::complain(program, context.error());
+    door_set doors(chosen);
+    if (auto bound = doors.bind(); !bound) return report::complain(program, bound.error());
+    if (auto connected = doors.connect(*context); !connected) return report::complain(program, connected.error());
+    const auto scraped = report::open_metrics(program, *context, chosen.metrics, [&doors] { return doors.families(); });
+    if (scraped.failed) return 1;
+    if (auto started = doors.start(); !started) return report::complain(program, started.error());
+    doors.say_ready();
+    doors.run();
+    doors.say_summary();
+    return 0;
+}
+
+}  // namespace accel::examples::serving::doors

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/gateway/door_options.hpp"
+
+#include "report/durations.hpp"
+#include "serving/doors/configuration/model_options.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include <CLI/CLI.hpp>
+
+namespace accel::examples::gateway {
+
+using serving::doors::choices;
+using serving::doors::door_settings;
+using serving::doors::model_place;
+
+namespace {
+
+std::string check_a_time(const std::string& text) {
+    return report::parse_duration(text) ? std::string{} : "'" + text + "' is no duration: write 500ms or 10s";
+}
+
+std::string check_regions(const std::string& text) {
+    serving::shared_memory::permission read;
+    const auto good = serving::shared_memory::read_permission(text, read);
+    return good ? std::string{} : good.error().message;
+}
+
+void add_time(CLI::App& app, const char* name, std::chrono::milliseconds& to, const char* about) {
+    app.add_option_function<std::string>(
+           name,
+           [&to](const std::string& text) {
+               to = std::chrono::duration_cast<std::chrono::milliseconds>(*report::parse_duration(text));
+           },
+           about)
+        ->check(CLI::Validator(check_a_time, "DURATION"));
+}
+
+void add_places(CLI::App& app, door_words& from, choices& to) {
+    app.add_option("--config", from.config, "FILE: what is not said here (JSON, docs/serving.md)");
+    app.add_option("--http", to.http,
+                   "HOST:PORT of the HTTP door (127.0.0.1:8000 where no door is named; port 0: any free one)");
+    app.add_option("--grpc", to.grpc, "HOST:PORT of the gRPC door");
+    app.add_option("--model", from.models, "NAME=URI: a model and a server that has it, once for each pair");
+    app.add_option("--describe", from.files, "FILE: shapes of a model that the table lacks, as its metadata say them");
+    auto* certificate =
+        app.add_option("--tls-certificate", to.certificate, "FILE: speak TLS, with this certificate (PEM)");
+    auto* key = app.add_option("--tls-key", to.key, "FILE: the certificate's key (PEM), which others cannot read");
+    certificate->needs(key);
+    key->needs(certificate);
+    app.add_option("--tokens", to.tokens, "FILE: bearer tokens of the clients, one a line, which others cannot read");
+    app.add_option_function<std::string>(
+           "--shared-memory",
+           [&to](const std::string& text) { (void)serving::shared_memory::read_permission(text, to.regions); },
+           "system, cuda or both with a comma: clients of this host may register memory (default none)")
+        ->check(CLI::Validator(check_regions, "KINDS"));
+    app.add_flag("--insecure", to.insecure, "Listen where other machines reach it also without TLS or tokens");
+}
+
+void add_door_limits(CLI::App& app, door_settings& to) {
+    app.add_option("--max-connections", to.max_connections, "Connections of each door at once (default 1024)")
+        ->check(CLI::Range(1, 100'000));
+    app.add_option("--max-calls", to.max_calls, "Calls of gRPC at once (default 1024)")->check(CLI::Range(1, 100'000));
+    add_time(app, "--idle-timeout", to.idle_timeout, "Between two requests of a connection (default 60s)");
+    add_time(app, "--handshake-timeout", to.handshake_timeout, "For TLS to begin (default 10s)");
+    add_time(app, "--head-timeout", to.head_timeout, "For a client to send its header (default 10s)");
+    add_time(app, "--body-timeout", to.body_timeout, "For a client to send its body (default 10s)");
+    add_time(app, "--write-timeout", to.write_timeout, "For a client to take an answer (default 10s)");
+    add_time(app, "--part-timeout", to.part_timeout, "For the next part of an answer (default 10s)");
+    add_time(app, "--stream-timeout", to.stream_timeout,
+             "For all parts of an answer, and for the next request of a gRPC stream (default 600s)");
+    app.add_option("--stream-parts", to.stream_parts, "Unread parts of an answer; each holds a slot (default 4)")
+        ->check(CLI::Range(std::size_t{1}, std::size_t{serving::doors::max_parts}));
+    app.add_option("--stream-requests", to.stream_requests, "Requests of a gRPC stream at once (default 8)")
+        ->check(CLI::Range(1, 1024));
+    add_time(app, "--slot-timeout", to.slot_timeout, "For a call to become free (default 5s)");
+    add_time(app, "--drain-timeout", to.drain_timeout, "For open requests at the end (default 10s)");
+}
+
+/// Models of the file that the command line does not name.
+void add_models_of(const choices& file, choices& to) {
+    const std::vector<model_place> said = to.models;
+    for (const model_place& each : file.models)
+        if (std::ranges::find(said, each.name, &model_place::name) == said.end()) to.models.push_back(each);
+}
+
+}  // namespace
+
+void add_door_options(CLI::App& app, door_words& from, choices& to) {
+    add_places(app, from, to);
+    add_door_limits(app, to.limits);
+}
+
+result<void> add_models(const door_words& from, const choices& file, choices& to) {
+    auto known = serving::doors::read_descriptions(from.files);
+    if (!known) return known.error();
+    to.described.insert(to.described.begin(), known->begin(), known->end());
+    for (const std::string& each : from.models) {
+        auto place = serving::doors::read_model_place(each);
+        if (!place) return place.error();
+        to.models.push_back(std::move(place).value());
+    }
+    add_models_of(file, to);
+    return {};
+}
+
+}  // namespace accel::examples::gateway
