@@ -10,8 +10,8 @@
 namespace accel::tests {
 namespace {
 
-constexpr core::link_geometry shape = bare_server_rig::shape;
-static_assert(shape.slots == 2, "a call, and room for one part");
+constexpr core::link_geometry parts_shape = bare_server_rig::shape;
+static_assert(parts_shape.slots == 2, "a call, and room for one part");
 
 struct liar_case {
     const char* name;
@@ -46,7 +46,7 @@ class streamed_to : public bare_server_rig {
         }));
         EXPECT_EQ(seen.parts_call, core::parts_call_of(call.slot, call.generation));
         EXPECT_EQ(seen.length, 0U);
-        EXPECT_EQ(seen.response_room, shape.response_bytes);
+        EXPECT_EQ(seen.response_room, parts_shape.response_bytes);
         device::call_ref out;
         out.slot = slot;
         out.generation = seen.generation;
@@ -143,10 +143,10 @@ TEST_P(parts_liar, what_ends_the_session) {
     };
     const std::vector<spoil> all{
         part_with([](auto& header) { header.code = status::application_error; }),
-        part_with([](auto& header) { header.length = shape.response_bytes + 1; }),
+        part_with([](auto& header) { header.length = parts_shape.response_bytes + 1; }),
         part_with([](auto& header) { header.length = ~std::uint64_t{0}; }),
         part_with([](auto& header) { header.parts_before = 0; }),
-        part_with([](auto& header) { header.parts_before = 1 + shape.slots; }),
+        part_with([](auto& header) { header.parts_before = 1 + parts_shape.slots; }),
         part_with([](auto& header) { header.flags = core::header_flag::more | core::header_flag::parts; }),
         part_with([](auto& header) { header.flags = 0; }),
         part_with([](auto& header) { header.slot = 1 - header.slot; }),

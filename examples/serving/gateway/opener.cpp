@@ -51,8 +51,8 @@ result<void> opener::wait_for_servers(std::chrono::nanoseconds patience) {
 result<opener::opened> opener::open(upstream& server) const {
     channel_options options;
     options.slots = std::max(chosen_.slots, server.needs().slots);
-    options.request_bytes = server.needs().request_bytes;
-    options.response_bytes = server.needs().response_bytes;
+    if (server.needs().request_bytes > 0) options.request_bytes = server.needs().request_bytes;
+    if (server.needs().response_bytes > 0) options.response_bytes = server.needs().response_bytes;
     options.reconnect = true;
     options.backoff_max = std::chrono::milliseconds{500};
     options.peer_timeout = chosen_.hold;

@@ -25,7 +25,7 @@ struct line {
     void* user = nullptr;  ///< what belongs to this line elsewhere
 };
 
-/// What the calls to a server need at least; 0: what its URI says.
+/// What the calls to a server need at least; 0: what its URI says, or a channel's default.
 struct call_sizes {
     std::size_t request_bytes = 0;
     std::size_t response_bytes = 0;

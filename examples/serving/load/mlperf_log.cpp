@@ -13,7 +13,6 @@ namespace accel::examples::serving {
 namespace {
 
 constexpr const char* file_name = "mlperf_log_summary.txt";
-constexpr double wanted_part = 0.99;
 constexpr double wanted_certainty = 0.99;
 constexpr std::string_view rule = "================================================";
 
@@ -47,7 +46,7 @@ verdict judge(const mlperf_run& run, const load_outcome& outcome, const measured
     out.calls_enough = out.calls >= run.calls;
     if (!open) return out;
     out.latency_kept =
-        static_cast<double>(out.calls - out.late) >= wanted_part * static_cast<double>(out.calls) && out.calls > 0;
+        static_cast<double>(out.calls - out.late) >= part_within_slo * static_cast<double>(out.calls) && out.calls > 0;
     out.calls_needed = calls_for_early_stopping(out.late);
     out.stopping_kept = out.calls >= out.calls_needed;
     return out;
@@ -158,7 +157,7 @@ double probability(std::uint64_t calls, std::uint64_t late) {
     for (std::uint64_t i = 0; i <= std::min(calls, late); ++i) {
         const auto k = static_cast<double>(i);
         sum += std::exp(std::lgamma(n + 1) - std::lgamma(k + 1) - std::lgamma(n - k + 1) +
-                        k * std::log(1 - wanted_part) + (n - k) * std::log(wanted_part));
+                        k * std::log(1 - part_within_slo) + (n - k) * std::log(part_within_slo));
     }
     return sum;
 }

@@ -6,7 +6,6 @@
 namespace accel::examples::serving {
 namespace {
 
-constexpr double wanted_part = 0.99;
 constexpr double precision = 0.05;
 
 double rate_of(const load_outcome& outcome) {
@@ -18,7 +17,7 @@ double rate_of(const load_outcome& outcome) {
 bool keeps_slo(const load_outcome& outcome) {
     const measured all = outcome.all();
     const auto due = static_cast<double>(all.calls() + all.unsent);
-    return due > 0 && static_cast<double>(all.within_slo) >= wanted_part * due;
+    return due > 0 && static_cast<double>(all.within_slo) >= part_within_slo * due;
 }
 
 result<peak> find_peak(const load_settings& chosen, const load_runner& run) {

@@ -55,6 +55,9 @@ struct peak {
 /// 0 and what the server does when all calls come at once, to 5 %.
 [[nodiscard]] result<peak> find_peak(const load_settings& chosen, const load_runner& run);
 
+/// Of the calls that were due: so many within the SLO keep it (MLPerf's Server scenario).
+inline constexpr double part_within_slo = 0.99;
+
 /// 99 % of what was due was answered right and in time, and nothing was left unsent.
 [[nodiscard]] bool keeps_slo(const load_outcome& outcome);
 

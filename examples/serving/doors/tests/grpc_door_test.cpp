@@ -127,10 +127,10 @@ TEST(grpc_door, without_a_token_only_its_health_is_told) {
     const door_rig door({"--tokens", file.string()});
     std::filesystem::remove(file);
     grpc_client one{door.grpc()};
-    for (const char* name : {"ServerMetadata", "ModelReady", "ModelMetadata", "ModelConfig", "ModelStatistics",
-                             "ModelInfer", "ModelStreamInfer", "SystemSharedMemoryStatus", "SystemSharedMemoryRegister",
-                             "SystemSharedMemoryUnregister", "CudaSharedMemoryStatus", "CudaSharedMemoryRegister",
-                             "CudaSharedMemoryUnregister"}) {
+    for (const char* name :
+         {"ServerMetadata", "ModelReady", "ModelMetadata", "ModelConfig", "ModelStatistics", "ModelInfer",
+          "ModelStreamInfer", "SystemSharedMemoryStatus", "SystemSharedMemoryRegister", "SystemSharedMemoryUnregister",
+          "CudaSharedMemoryStatus", "CudaSharedMemoryRegister", "CudaSharedMemoryUnregister"}) {
         EXPECT_EQ(one.call(method(name), {}), unauthenticated) << name;
         EXPECT_NE(one.wire().sentence().find("a token is needed"), std::string::npos) << one.wire().sentence();
     }

@@ -78,8 +78,9 @@ result<void> inference::open_regions() {
     regions_ = std::move(opened).value();
     if (parts_ == 0 || !regions_.has_outputs()) return {};
     // A part would overwrite the one before it while the client reads that.
-    return oip::refusal(status::unsupported, "an answer in parts has no place in shared memory: ask for its outputs "
-                                             "without a shared_memory_region");
+    return oip::refusal(status::unsupported,
+                        "an answer in parts has no place in shared memory: ask for its outputs "
+                        "without a shared_memory_region");
 }
 
 void inference::on_slot(status got, const call_slot& slot) {

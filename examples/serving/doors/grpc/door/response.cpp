@@ -24,8 +24,7 @@ result<std::vector<tensor>> outputs_of(inference& of, const completion& from) {
     const oip::model_description& model = of.model()->description;
     auto outputs = oip::answered_tensors(model, of.tensors(from), from.response.size());
     if (!outputs) return outputs.error();
-    if (auto copied = of.regions().copy_out(model, outputs.value(), from.response); !copied)
-        return copied.error();
+    if (auto copied = of.regions().copy_out(model, outputs.value(), from.response); !copied) return copied.error();
     return outputs;
 }
 
