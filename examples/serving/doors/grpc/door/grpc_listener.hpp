@@ -48,7 +48,6 @@ class grpc_listener {
     std::unique_ptr<::grpc::experimental::ExternalConnectionAcceptor> to_;
     std::vector<given> given_;
     std::uint64_t taken_ = 0;
-    bool accepting_ = false;
 };
 
 }  // namespace accel::examples::serving::doors
