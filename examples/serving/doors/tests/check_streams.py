@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 
-from pair import Pair, binary_request, binary_values, expect, post
+from pair import Pair, binary_request, binary_values, expect, post, reached
 
 
 def numbers(count, first=0.0, wait_ms=0, fails=0, ends=0, infinite=0):
@@ -157,6 +157,29 @@ def check_curl(pair):
     expect(done.stdout.count("data: {") == 4, f"curl: {done.stdout}")
 
 
+def check_servers(gateway, server):
+    """Streams go to both servers of a model, also where one has slots for one stream alone, and for two unread parts;
+    once it is gone, to the other one."""
+    uri = "tcp://127.0.0.1:0?insecure=true"
+    with subprocess.Popen([server, uri], stdout=subprocess.PIPE, text=True) as small:
+        uri = reached(small, uri) + "&slots=3"
+        with Pair(gateway, server, "--model", f"parts={uri}", "--model", f"double={uri}") as pair:
+            check_crowd(pair)
+            check_leavers(pair)
+            held = [pair.connect() for _ in range(8)]
+            for one in held:
+                one.send(generate("parts", numbers(1e6, wait_ms=1), "generate_stream"))
+                expect(one.answer()[0] == 200, "a stream at each server")
+            small.terminate()
+            small.wait(timeout=20)
+            for one in held:
+                one.socket.close()
+            check_crowd(pair)
+            with pair.connect() as one:
+                expect(one.ask(binary_request("double", [1] * 8))[0] == 200, "the server that is left")
+    expect(pair.summary["cancelled"] >= 60, f"calls of leavers are cancelled: {pair.summary}")
+
+
 def main():
     with Pair(*sys.argv[1:3], "--write-timeout", "1s", "--part-timeout", "1s", "--idle-timeout", "2s") as pair:
         for check in (check_events, check_at_once, check_documents, check_errors, check_connection, check_crowd,
@@ -165,6 +188,7 @@ def main():
             check(pair)
             print(check.__name__, f"good, {time.monotonic() - began:.1f} s", flush=True)
     expect(pair.summary["cancelled"] >= 60, f"calls of leavers are cancelled: {pair.summary}")
+    check_servers(*sys.argv[1:3])
     return 0
 
 
